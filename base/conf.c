@@ -1,0 +1,548 @@
+/*
+ * conf.c - see conf.h.
+ *
+ * libconfuse does the grammar. To it every value is a string: the types, ranges and messages are
+ * the table's, so that the file and KEY=VALUE overrides take the same path.
+ */
+#include "base/conf.h"
+#include <assert.h>
+#include <confuse.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define CONF_MAX_FILE	  (1u << 20)
+#define CONF_MAX_NAME	  64
+#define CONF_MAX_SECTIONS 8
+#define NEAR		  3 /* edits */
+
+struct conf_value {
+	char *v_str;
+	int64_t v_num;
+};
+struct conf {
+	struct conf_value *c_values; /* by place in conf_keys */
+};
+
+/* libconfuse's callbacks carry no argument of ours. */
+static _Thread_local struct {
+	struct conf *conf;
+	const char *path;
+	char *err;
+	size_t errlen;
+	bool failed;
+} load;
+
+/* ---- values ---- */
+
+struct suffix {
+	const char *s_text;
+	double s_factor;
+};
+static const struct suffix times[] = {{"", 1e3}, {"ms", 1}, {"s", 1e3}, {"m", 6e4}, {"h", 3.6e6}};
+static const struct suffix sizes[] = {
+	{"", 1}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}};
+
+/* A decimal number and a suffix. The locale has no say in it, and neither hex, inf nor nan is a
+ * number here. */
+static bool parse_scaled(const char *text, const struct suffix *suffixes, size_t n, int64_t *out)
+{
+	const char *p = text;
+	double v = 0, place = 1;
+
+	if (!isdigit((unsigned char)*p))
+		return false;
+	for (; isdigit((unsigned char)*p); p++)
+		v = v * 10 + (*p - '0');
+	if (*p == '.')
+		for (p++; isdigit((unsigned char)*p); p++)
+			v += (*p - '0') * (place /= 10);
+	for (size_t i = 0; i < n; i++)
+		if (!strcasecmp(p, suffixes[i].s_text)) {
+			v = v * suffixes[i].s_factor + 0.5;
+			if (v > 9e18)
+				return false;
+			*out = (int64_t)v;
+			return true;
+		}
+	return false;
+}
+
+static bool parse_int(const char *text, int64_t *out)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)*text) && *text != '-')
+		return false;
+	errno = 0;
+	*out = strtoll(text, &end, 10);
+	return !errno && end != text && !*end;
+}
+
+static bool parse_bool(const char *text, int64_t *out)
+{
+	static const char *const names[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
+
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (!strcasecmp(text, names[i])) {
+			*out = i & 1;
+			return true;
+		}
+	return false;
+}
+
+static bool parse_enum(const char *text, const char *range)
+{
+	size_t len = strlen(text);
+
+	for (const char *p = range; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL)
+		if (len && strcspn(p, "|") == len && !memcmp(p, text, len))
+			return true;
+	return false;
+}
+
+static bool parse(const struct conf_key *k, const char *text, int64_t *num)
+{
+	*num = 0;
+	switch (k->ck_type) {
+	case CONF_STR:
+		return true;
+	case CONF_INT:
+		return parse_int(text, num);
+	case CONF_BOOL:
+		return parse_bool(text, num);
+	case CONF_SECONDS:
+		return parse_scaled(text, times, sizeof times / sizeof times[0], num);
+	case CONF_SIZE:
+		return parse_scaled(text, sizes, sizeof sizes / sizeof sizes[0], num);
+	case CONF_ENUM:
+		return parse_enum(text, k->ck_range);
+	}
+	return false;
+}
+
+/* Splits "min..max". */
+static bool range_split(const struct conf_key *k, char *lo, char *hi, size_t len)
+{
+	const char *dots =
+		k->ck_range && k->ck_type != CONF_ENUM ? strstr(k->ck_range, "..") : NULL;
+
+	if (!dots)
+		return false;
+	snprintf(lo, len, "%.*s", (int)(dots - k->ck_range), k->ck_range);
+	snprintf(hi, len, "%s", dots + 2);
+	return true;
+}
+
+static bool in_range(const struct conf_key *k, int64_t v)
+{
+	char lo[32], hi[32];
+	int64_t a, b;
+
+	if (!range_split(k, lo, hi, sizeof lo))
+		return true;
+	if (!parse(k, lo, &a) || !parse(k, hi, &b))
+		abort(); /* the table is wrong */
+	return a <= v && v <= b;
+}
+
+static void expected(const struct conf_key *k, bool range, char *out, size_t len)
+{
+	static const char *const what[] = {
+		[CONF_STR] = "a text",
+		[CONF_INT] = "a number",
+		[CONF_BOOL] = "true or false",
+		[CONF_SECONDS] = "a time such as 30s",
+		[CONF_SIZE] = "a size such as 64M",
+	};
+	char lo[32], hi[32];
+
+	if (k->ck_type == CONF_ENUM)
+		snprintf(out, len, "one of %s", k->ck_range);
+	else if (range && range_split(k, lo, hi, sizeof lo))
+		snprintf(out, len, "a %s from %s to %s",
+			 k->ck_type == CONF_INT	   ? "number"
+			 : k->ck_type == CONF_SIZE ? "size"
+						   : "time",
+			 lo, hi);
+	else
+		snprintf(out, len, "%s", what[k->ck_type]);
+}
+
+/* err gets "key: expected ..., got ..." */
+static int value_set(struct conf *c, size_t i, const char *text, char *err, size_t errlen)
+{
+	const struct conf_key *k = &conf_keys[i];
+	char what[128], *copy;
+	int64_t num;
+	bool ok = parse(k, text, &num), range = ok && !in_range(k, num);
+
+	if (!ok || range) {
+		expected(k, range || k->ck_type == CONF_INT, what, sizeof what);
+		snprintf(err, errlen, "%s: expected %s, got \"%s\"", k->ck_name, what, text);
+		return -EINVAL;
+	}
+	copy = strdup(text);
+	if (!copy) {
+		snprintf(err, errlen, "no memory");
+		return -ENOMEM;
+	}
+	free(c->c_values[i].v_str);
+	c->c_values[i] = (struct conf_value){copy, num};
+	return 0;
+}
+
+/* ---- names ---- */
+
+static size_t key_find(const char *name)
+{
+	size_t i = 0;
+
+	while (i < conf_nkeys && strcmp(conf_keys[i].ck_name, name))
+		i++;
+	return i;
+}
+
+/* Levenshtein; names longer than CONF_MAX_NAME are near nothing. */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned row[CONF_MAX_NAME + 1];
+	size_t n = strlen(b);
+
+	if (n > CONF_MAX_NAME)
+		return CONF_MAX_NAME;
+	for (unsigned j = 0; j <= n; j++)
+		row[j] = j;
+	for (unsigned i = 1; *a; i++, a++) {
+		unsigned diag = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= n; j++) {
+			unsigned d = diag + (*a != b[j - 1]);
+
+			diag = row[j];
+			d = d < row[j] + 1 ? d : row[j] + 1;
+			row[j] = d < row[j - 1] + 1 ? d : row[j - 1] + 1;
+		}
+	}
+	return row[n];
+}
+
+static void unknown_key(const char *name, char *err, size_t errlen)
+{
+	unsigned best = NEAR + 1;
+	int at;
+
+	for (size_t i = 0; i < conf_nkeys; i++) {
+		unsigned d = distance(name, conf_keys[i].ck_name);
+
+		best = d < best ? d : best;
+	}
+	at = snprintf(err, errlen, "unknown key \"%s\"", name);
+	if (best > NEAR)
+		return;
+	for (size_t i = 0, hits = 0; i < conf_nkeys && hits < 2; i++)
+		if (distance(name, conf_keys[i].ck_name) == best && at >= 0 && (size_t)at < errlen)
+			at += snprintf(err + at, errlen - (size_t)at, "%s%s",
+				       hits++ ? " or " : " (did you mean ", conf_keys[i].ck_name);
+	if (at >= 0 && (size_t)at < errlen)
+		snprintf(err + at, errlen - (size_t)at, "?)");
+}
+
+/* ---- the file ---- */
+
+/* Only the first error is told: the others mostly follow from it. */
+static void load_error(cfg_t *cfg, const char *text)
+{
+	if (load.failed)
+		return;
+	load.failed = true;
+	snprintf(load.err, load.errlen, "%s:%d: %s", load.path, cfg->line, text);
+}
+
+static void on_error(cfg_t *cfg, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+
+static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
+{
+	bool root = !strcmp(cfg->name, "root");
+	char text[256], name[256], *quote;
+
+	vsnprintf(text, sizeof text, fmt, ap);
+	/* The name that is not there; libconfuse puts it between quotes. */
+	if (!strncmp(fmt, "no such option", 14) && (quote = strchr(text, '\''))) {
+		snprintf(name, sizeof name, "%s%s%.*s", root ? "" : cfg->name, root ? "" : ".",
+			 (int)strcspn(quote + 1, "'"), quote + 1);
+		unknown_key(name, text, sizeof text);
+	}
+	load_error(cfg, text);
+}
+
+static int on_value(cfg_t *cfg, cfg_opt_t *opt)
+{
+	char name[CONF_MAX_NAME * 2], err[256];
+	const char *text = cfg_opt_getnstr(opt, cfg_opt_size(opt) - 1);
+	size_t i;
+
+	snprintf(name, sizeof name, "%s.%s", cfg->name, opt->name);
+	i = key_find(name);
+	assert(i < conf_nkeys);
+	if (!value_set(load.conf, i, text ? text : "", err, sizeof err))
+		return 0;
+	load_error(cfg, err);
+	return -1;
+}
+
+/*
+ * Overwrites comments with blanks. libconfuse knows them too, but counts the line ends around a
+ * comment twice (3.3), and then every message names a wrong line. Tells whether all that was opened
+ * is closed: libconfuse takes the end of a file that was cut off for the end of the section.
+ */
+static bool blank_comments(char *p)
+{
+	char quote = 0, before = '\n',
+	     kind = 0; /* kind: '#' to the end of the line, '*' to its own end */
+	int depth = 0;
+
+	for (; *p; before = *p++) {
+		if (kind) {
+			bool end = kind == '#' ? *p == '\n' : *p == '*' && p[1] == '/';
+
+			if (end && kind == '*')
+				p[1] = ' ';
+			if (*p != '\n')
+				*p = ' ';
+			kind = end ? 0 : kind;
+		} else if (quote) {
+			if (*p == '\\' && p[1])
+				p++;
+			else if (*p == quote)
+				quote = 0;
+		} else if (*p == '"' || *p == '\'') {
+			quote = *p;
+		} else if (*p == '#') {
+			kind = '#';
+			*p = ' ';
+		} else if (*p == '/' && (p[1] == '/' || p[1] == '*') &&
+			   (isspace((unsigned char)before) || strchr("{}=", before))) {
+			/* In the middle of a word they are part of it: a path. */
+			kind = p[1] == '*' ? '*' : '#';
+			*p++ = ' ';
+			*p = ' ';
+		} else {
+			depth += (*p == '{') - (*p == '}');
+		}
+	}
+	return depth <= 0 && !quote && kind != '*';
+}
+
+static int file_read(const char *path, char **out, char *err, size_t errlen)
+{
+	FILE *f = fopen(path, "re");
+	char *text = malloc(CONF_MAX_FILE + 1);
+	size_t n;
+	int e = 0;
+
+	if (!f || !text) {
+		e = f ? -ENOMEM : -errno;
+		goto out;
+	}
+	n = fread(text, 1, CONF_MAX_FILE + 1, f);
+	if (ferror(f))
+		e = -EIO;
+	else if (n > CONF_MAX_FILE)
+		e = -EFBIG;
+	else if (memchr(text, 0, n))
+		e = -EILSEQ;
+	else
+		text[n] = 0;
+out:
+	if (f)
+		fclose(f);
+	if (e) {
+		snprintf(err, errlen, "%s: %s", path, strerror(-e));
+		free(text);
+		return e;
+	}
+	*out = text;
+	return 0;
+}
+
+/* What libconfuse is to know: a section of strings for each first half of a key. */
+struct schema {
+	unsigned n;
+	char names[CONF_MAX_SECTIONS][CONF_MAX_NAME];
+	cfg_opt_t *opts[CONF_MAX_SECTIONS];
+	unsigned nopts[CONF_MAX_SECTIONS];
+	cfg_opt_t root[CONF_MAX_SECTIONS + 1];
+};
+
+static void schema_free(struct schema *s)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		free(s->opts[i]);
+}
+
+static int schema_make(struct schema *s)
+{
+	memset(s, 0, sizeof *s);
+	for (size_t i = 0; i < conf_nkeys; i++) {
+		const char *name = conf_keys[i].ck_name, *dot = strchr(name, '.');
+		size_t len = (size_t)(dot - name);
+		unsigned j = 0;
+
+		assert(dot && strlen(name) < CONF_MAX_NAME);
+		while (j < s->n && (strncmp(s->names[j], name, len) || s->names[j][len]))
+			j++;
+		if (j == s->n) {
+			assert(s->n < CONF_MAX_SECTIONS);
+			memcpy(s->names[j], name, len);
+			s->opts[j] = calloc(conf_nkeys + 1, sizeof **s->opts);
+			if (!s->opts[j])
+				return -ENOMEM;
+			s->n++;
+		}
+		s->opts[j][s->nopts[j]++] = (cfg_opt_t)CFG_STR(dot + 1, NULL, CFGF_NODEFAULT);
+	}
+	for (unsigned j = 0; j < s->n; j++) {
+		s->opts[j][s->nopts[j]] = (cfg_opt_t)CFG_END();
+		s->root[j] = (cfg_opt_t)CFG_SEC(s->names[j], s->opts[j], CFGF_NONE);
+	}
+	s->root[s->n] = (cfg_opt_t)CFG_END();
+	return 0;
+}
+
+static int file_parse(struct conf *c, const char *path, const char *text, char *err, size_t errlen)
+{
+	char key[2 * CONF_MAX_NAME];
+	struct schema s;
+	cfg_t *cfg = NULL;
+	int rc = -ENOMEM;
+
+	if (!schema_make(&s))
+		cfg = cfg_init(s.root, CFGF_NONE);
+	if (!cfg) {
+		snprintf(err, errlen, "no memory");
+		goto out;
+	}
+	load.conf = c;
+	load.path = path;
+	load.err = err;
+	load.errlen = errlen;
+	load.failed = false;
+	cfg_set_error_function(cfg, on_error);
+	for (unsigned j = 0; j < s.n; j++)
+		for (unsigned i = 0; i < s.nopts[j]; i++) {
+			snprintf(key, sizeof key, "%s|%s", s.names[j], s.opts[j][i].name);
+			cfg_set_validate_func(cfg, key, on_value);
+		}
+	rc = cfg_parse_buf(cfg, text) == CFG_SUCCESS && !load.failed ? 0 : -EINVAL;
+	if (rc && !load.failed)
+		snprintf(err, errlen, "%s: cannot be parsed", path);
+	cfg_free(cfg);
+out:
+	schema_free(&s);
+	return rc;
+}
+
+/* ---- the interface ---- */
+
+int conf_load(struct conf **out, const char *path, char *err, size_t errlen)
+{
+	struct conf *c = calloc(1, sizeof *c);
+	char *text = NULL;
+	int rc = 0;
+
+	if (c)
+		c->c_values = calloc(conf_nkeys, sizeof *c->c_values);
+	if (!c || !c->c_values) {
+		snprintf(err, errlen, "no memory");
+		free(c);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < conf_nkeys && !rc; i++)
+		rc = value_set(c, i, conf_keys[i].ck_default, err, errlen);
+	if (!rc && path)
+		rc = file_read(path, &text, err, errlen);
+	if (!rc && text && !blank_comments(text)) {
+		snprintf(err, errlen, "%s: a section, text or comment is not closed", path);
+		rc = -EINVAL;
+	}
+	if (!rc && text)
+		rc = file_parse(c, path, text, err, errlen);
+	free(text);
+	if (rc) {
+		conf_free(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+int conf_set(struct conf *c, const char *assignment, char *err, size_t errlen)
+{
+	const char *eq = strchr(assignment, '=');
+	char name[CONF_MAX_NAME * 2];
+	size_t i;
+
+	if (!eq || eq == assignment || (size_t)(eq - assignment) >= sizeof name) {
+		snprintf(err, errlen, "expected KEY=VALUE, got \"%s\"", assignment);
+		return -EINVAL;
+	}
+	snprintf(name, sizeof name, "%.*s", (int)(eq - assignment), assignment);
+	i = key_find(name);
+	if (i == conf_nkeys) {
+		unknown_key(name, err, errlen);
+		return -EINVAL;
+	}
+	return value_set(c, i, eq + 1, err, errlen);
+}
+
+void conf_free(struct conf *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < conf_nkeys; i++)
+		free(c->c_values[i].v_str);
+	free(c->c_values);
+	free(c);
+}
+
+static const struct conf_value *value(const struct conf *c, const char *key, enum conf_type type)
+{
+	size_t i = key_find(key);
+
+	assert(i < conf_nkeys);
+	assert(conf_keys[i].ck_type == type ||
+	       (type == CONF_STR && conf_keys[i].ck_type == CONF_ENUM));
+	return &c->c_values[i];
+}
+
+/* Of CONF_ENUM keys as well. */
+const char *conf_str(const struct conf *c, const char *key)
+{
+	return value(c, key, CONF_STR)->v_str;
+}
+
+int64_t conf_int(const struct conf *c, const char *key)
+{
+	return value(c, key, CONF_INT)->v_num;
+}
+
+bool conf_bool(const struct conf *c, const char *key)
+{
+	return value(c, key, CONF_BOOL)->v_num;
+}
+
+int64_t conf_msec(const struct conf *c, const char *key)
+{
+	return value(c, key, CONF_SECONDS)->v_num;
+}
+
+uint64_t conf_size(const struct conf *c, const char *key)
+{
+	return (uint64_t)value(c, key, CONF_SIZE)->v_num;
+}

@@ -1,0 +1,31 @@
+/* conf_keys.c - every key there is. docs' man page is checked against this table. */
+#include "base/conf.h"
+
+/* clang-format off */
+const struct conf_key conf_keys[] = {
+	{ "mds.listen", CONF_STR, "127.0.0.1:12049", NULL, "Addresses to serve NFS on, comma separated." },
+	{ "mds.advertise", CONF_STR, "", NULL, "Addresses told to clients and data servers; empty: those of mds.listen." },
+	{ "mds.store", CONF_STR, "", NULL, "Directory of the metadata store." },
+	{ "mds.admin", CONF_STR, "", NULL, "Address of the administration and metrics server: unix:/path or 127.0.0.1:port." },
+	{ "mds.threads", CONF_INT, "1", "1..64", "Threads that serve clients." },
+	{ "mds.lease", CONF_SECONDS, "30s", "1s..3600s", "Lease of clients and of data servers." },
+	{ "mds.grace", CONF_SECONDS, "45s", "0s..3600s", "Longest time for clients to reclaim after a restart." },
+	{ "mds.recall_deadline", CONF_SECONDS, "15s", "100ms..3600s", "Time a client has to return what is recalled before it is fenced." },
+	{ "mds.return_on_close", CONF_BOOL, "false", NULL, "Ask clients to return layouts when they close a file." },
+	{ "mds.size_from_ds", CONF_ENUM, "layout", "always|layout|never", "When GETATTR asks the data servers: always, while a write layout is out, or never." },
+	{ "mds.sync", CONF_BOOL, "true", NULL, "Make every commit durable before it is answered; false loses acknowledged changes in a crash." },
+	{ "mds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },
+	{ "ds.listen", CONF_STR, "127.0.0.1:12050", NULL, "Addresses to serve NFSv3 on, comma separated." },
+	{ "ds.advertise", CONF_STR, "", NULL, "Addresses told to clients, comma separated; empty: those of ds.listen." },
+	{ "ds.store", CONF_STR, "", NULL, "Directory of the data store." },
+	{ "ds.name", CONF_STR, "", NULL, "Name shown to administrators; empty: the host's." },
+	{ "ds.admin", CONF_STR, "", NULL, "Address of the administration and metrics server: unix:/path or 127.0.0.1:port." },
+	{ "ds.mds", CONF_STR, "127.0.0.1:12049", NULL, "Address of the metadata server." },
+	{ "ds.threads", CONF_INT, "1", "1..64", "Threads that serve clients." },
+	{ "ds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },
+	{ "ds.lease", CONF_SECONDS, "30s", "1s..3600s", "How long grants are honoured without word from the metadata server." },
+	{ "ds.heartbeat", CONF_SECONDS, "1s", "100ms..60s", "Time between two reports to the metadata server." },
+	{ "log.level", CONF_ENUM, "info", "error|warn|info|debug", "The least important messages that are written." },
+};
+/* clang-format on */
+const size_t conf_nkeys = sizeof conf_keys / sizeof conf_keys[0];

@@ -1,0 +1,96 @@
+/*
+ * hash.h - a chained hash table with the link inside the element; grows by doubling, never shrinks. Not thread-safe: the owner's lock or thread.
+ */
+#ifndef BASE_HASH_H
+#define BASE_HASH_H
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+struct hash_link {
+	struct hash_link *hl_next;
+	uint64_t hl_hash;
+};
+struct hash {
+	struct hash_link **h_slot;
+	size_t h_size, h_count; /* h_size: a power of two */
+};
+#define hash_entry(link, type, member) ((type *)((char *)(link) - offsetof(type, member)))
+
+static inline uint64_t hash_u64(uint64_t x)
+{
+	x ^= x >> 33;
+	x *= 0xff51afd7ed558ccdULL;
+	x ^= x >> 33;
+	x *= 0xc4ceb9fe1a85ec53ULL;
+	return x ^ x >> 33;
+}
+/* FNV-1a; not against an adversary */
+static inline uint64_t hash_bytes(const void *data, size_t n)
+{
+	const uint8_t *p = data;
+	uint64_t h = 0xcbf29ce484222325ULL;
+
+	while (n--)
+		h = (h ^ *p++) * 0x100000001b3ULL;
+	return hash_u64(h);
+}
+/* First candidate with this hash; the caller compares and goes on with hash_next. */
+static inline struct hash_link *hash_first(const struct hash *h, uint64_t hash)
+{
+	struct hash_link *l = h->h_size ? h->h_slot[hash & (h->h_size - 1)] : NULL;
+
+	while (l && l->hl_hash != hash)
+		l = l->hl_next;
+	return l;
+}
+static inline struct hash_link *hash_next(struct hash_link *l)
+{
+	uint64_t hash = l->hl_hash;
+
+	do
+		l = l->hl_next;
+	while (l && l->hl_hash != hash);
+	return l;
+}
+/* 0 or -1 (no memory; the element is not in). */
+static inline int hash_add(struct hash *h, struct hash_link *l, uint64_t hash)
+{
+	if (h->h_count >= h->h_size) {
+		size_t n = h->h_size ? h->h_size * 2 : 64;
+		struct hash_link **s = calloc(n, sizeof(*s));
+
+		if (!s && !h->h_size)
+			return -1;
+		if (s) {
+			for (size_t i = 0; i < h->h_size; i++) {
+				for (struct hash_link *e = h->h_slot[i], *next; e; e = next) {
+					next = e->hl_next;
+					e->hl_next = s[e->hl_hash & (n - 1)];
+					s[e->hl_hash & (n - 1)] = e;
+				}
+			}
+			free(h->h_slot);
+			h->h_slot = s;
+			h->h_size = n;
+		}
+	}
+	l->hl_hash = hash;
+	l->hl_next = h->h_slot[hash & (h->h_size - 1)];
+	h->h_slot[hash & (h->h_size - 1)] = l;
+	h->h_count++;
+	return 0;
+}
+static inline void hash_del(struct hash *h, struct hash_link *l)
+{
+	struct hash_link **p = &h->h_slot[l->hl_hash & (h->h_size - 1)];
+
+	while (*p != l)
+		p = &(*p)->hl_next;
+	*p = l->hl_next;
+	h->h_count--;
+}
+#define hash_each(h, i, l, next)                                                                   \
+	for (size_t i = 0; i < (h)->h_size; i++)                                                   \
+		for (struct hash_link *l = (h)->h_slot[i], *next; l && (next = l->hl_next, 1); l = next)
+#endif

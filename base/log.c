@@ -1,0 +1,67 @@
+/* log.c - see log.h. A line is built on the stack and written by one write(), so that lines of
+ * threads never mix. */
+#include "base/log.h"
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_LINE 1024
+
+static _Atomic int log_level = LOG_L_INFO;
+static char log_name[32] = "weft";
+
+void log_set_level(enum log_level level)
+{
+	atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
+}
+
+void log_set_name(const char *program)
+{
+	snprintf(log_name, sizeof log_name, "%s", program);
+}
+
+static void log_write(const char *level, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
+
+static void log_write(const char *level, const char *fmt, va_list ap)
+{
+	char line[LOG_LINE];
+	int at = snprintf(line, sizeof line - 1, "%s %s: ", level, log_name);
+	int n = vsnprintf(line + at, sizeof line - 1 - (size_t)at, fmt, ap);
+	size_t len = (size_t)at;
+
+	if (n > 0)
+		len += strlen(line + at);
+	/* Texts may hold names from the network: a line stays one line. */
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+			line[i] = '?';
+	line[len++] = '\n';
+	if (write(STDERR_FILENO, line, len) < 0)
+		return; /* nobody left to tell */
+}
+
+void log_msg(enum log_level level, const char *fmt, ...)
+{
+	static const char *const names[] = {"ERROR", "WARN", "INFO", "DEBUG"};
+	va_list ap;
+
+	if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
+		return;
+	va_start(ap, fmt);
+	log_write(names[level], fmt, ap);
+	va_end(ap);
+}
+
+void log_fatal(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	log_write("FATAL", fmt, ap);
+	va_end(ap);
+	abort();
+}

@@ -1,0 +1,15 @@
+/* log.h - one line per event, to stderr (journald takes it from there): "LEVEL component: text". */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+enum log_level { LOG_L_ERROR, LOG_L_WARN, LOG_L_INFO, LOG_L_DEBUG };
+/* Messages above level are not written. Default LOG_L_INFO. */
+void log_set_level(enum log_level level);
+void log_set_name(const char *program);
+void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define log_error(...) log_msg(LOG_L_ERROR, __VA_ARGS__)
+#define log_warn(...) log_msg(LOG_L_WARN, __VA_ARGS__)
+#define log_info(...) log_msg(LOG_L_INFO, __VA_ARGS__)
+#define log_debug(...) log_msg(LOG_L_DEBUG, __VA_ARGS__)
+/* Logs and ends the process (abort): only where going on would lose data. */
+void log_fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+#endif

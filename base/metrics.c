@@ -1,0 +1,304 @@
+/*
+ * metrics.c - see metrics.h.
+ *
+ * A metric is a run of cell numbers. Each thread has a block of cells that only it writes; reading
+ * sums over all blocks. A block outlives its thread (its counts stay true) and is taken over by the
+ * next new thread.
+ */
+#include "base/metrics.h"
+#include "base/log.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK	1024u /* cells */
+#define CHUNKS	256u
+#define BUCKETS 27u /* le 1 us, 2 us, 4 us ... 2^26 us (67 s); then +Inf */
+
+struct block {
+	_Atomic(_Atomic uint64_t *) b_chunk[CHUNKS];
+	struct block *b_next;
+	bool b_free;
+};
+
+enum metric_type { M_COUNTER, M_HISTOGRAM, M_GAUGE };
+
+struct metric {
+	uint32_t
+		m_cell; /* the first; histogram: BUCKETS + 1 counts, then the sum of microseconds */
+	char *m_labels;
+	double (*m_fn)(void *arg);
+	void *m_arg;
+	struct metric *m_next;
+};
+
+/* Series of one name stand together in the text. */
+struct family {
+	char *f_name, *f_help;
+	enum metric_type f_type;
+	struct metric *f_first, **f_end;
+	struct family *f_next;
+};
+
+/* Recursive: a gauge may read a counter while it is rendered. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static struct family *families, **families_end = &families;
+static struct block *blocks;
+static uint32_t ncells;
+static _Thread_local struct block *mine;
+static pthread_key_t exit_key;
+static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
+
+static void *must(void *p)
+{
+	if (!p)
+		log_fatal("metrics: no memory");
+	return p;
+}
+
+/* ---- cells ---- */
+
+static void block_leave(void *arg)
+{
+	struct block *b = arg;
+
+	pthread_mutex_lock(&lock);
+	b->b_free = true;
+	pthread_mutex_unlock(&lock);
+}
+
+static void exit_key_make(void)
+{
+	if (pthread_key_create(&exit_key, block_leave))
+		log_fatal("metrics: no thread key");
+}
+
+static struct block *block_take(void)
+{
+	struct block *b;
+
+	pthread_once(&exit_once, exit_key_make);
+	pthread_mutex_lock(&lock);
+	for (b = blocks; b && !b->b_free; b = b->b_next)
+		;
+	if (!b) {
+		b = must(calloc(1, sizeof *b));
+		b->b_next = blocks;
+		blocks = b;
+	}
+	b->b_free = false;
+	pthread_mutex_unlock(&lock);
+	pthread_setspecific(exit_key, b);
+	return mine = b;
+}
+
+static void cell_add(uint32_t cell, uint64_t n)
+{
+	struct block *b = mine ? mine : block_take();
+	_Atomic uint64_t *c = atomic_load_explicit(&b->b_chunk[cell / CHUNK], memory_order_relaxed);
+
+	if (!c) {
+		c = must(calloc(CHUNK, sizeof *c));
+		atomic_store_explicit(&b->b_chunk[cell / CHUNK], c, memory_order_release);
+	}
+	c += cell % CHUNK;
+	/* One writer: no locked instruction. */
+	atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+/* Under the lock. */
+static uint64_t cell_sum(uint32_t cell)
+{
+	uint64_t sum = 0;
+
+	for (struct block *b = blocks; b; b = b->b_next) {
+		_Atomic uint64_t *c =
+			atomic_load_explicit(&b->b_chunk[cell / CHUNK], memory_order_acquire);
+
+		if (c)
+			sum += atomic_load_explicit(c + cell % CHUNK, memory_order_relaxed);
+	}
+	return sum;
+}
+
+/* ---- making ---- */
+
+static struct family *family_get(const char *name, const char *help, enum metric_type type)
+{
+	struct family *f;
+
+	for (f = families; f; f = f->f_next)
+		if (!strcmp(f->f_name, name)) {
+			if (f->f_type != type)
+				log_fatal("metrics: %s made twice with different types", name);
+			return f;
+		}
+	f = must(calloc(1, sizeof *f));
+	f->f_name = must(strdup(name));
+	f->f_help = must(strdup(help));
+	f->f_type = type;
+	f->f_end = &f->f_first;
+	*families_end = f;
+	families_end = &f->f_next;
+	return f;
+}
+
+/* The same name and labels again give the same metric. */
+static struct metric *metric_make(const char *name, const char *help, const char *labels,
+				  enum metric_type type, uint32_t cells)
+{
+	struct metric *m;
+	struct family *f;
+
+	pthread_mutex_lock(&lock);
+	f = family_get(name, help, type);
+	for (m = f->f_first; m; m = m->m_next)
+		if (!strcmp(m->m_labels, labels))
+			goto out;
+	m = must(calloc(1, sizeof *m));
+	m->m_labels = must(strdup(labels));
+	m->m_cell = ncells;
+	ncells += cells;
+	if (ncells > CHUNK * CHUNKS)
+		log_fatal("metrics: too many series");
+	*f->f_end = m;
+	f->f_end = &m->m_next;
+out:
+	pthread_mutex_unlock(&lock);
+	return m;
+}
+
+struct metric *metric_counter(const char *name, const char *help, const char *labels)
+{
+	return metric_make(name, help, labels, M_COUNTER, 1);
+}
+
+struct metric *metric_histogram(const char *name, const char *help, const char *labels)
+{
+	return metric_make(name, help, labels, M_HISTOGRAM, BUCKETS + 2);
+}
+
+void metric_gauge(const char *name, const char *help, const char *labels, double (*fn)(void *arg),
+		  void *arg)
+{
+	struct metric *m = metric_make(name, help, labels, M_GAUGE, 0);
+
+	pthread_mutex_lock(&lock);
+	m->m_fn = fn;
+	m->m_arg = arg;
+	pthread_mutex_unlock(&lock);
+}
+
+/* ---- using ---- */
+
+void metric_add(struct metric *m, uint64_t n)
+{
+	cell_add(m->m_cell, n);
+}
+
+void metric_observe_us(struct metric *m, uint64_t us)
+{
+	uint32_t b = us <= 1 ? 0 : 64 - (uint32_t)__builtin_clzll(us - 1);
+
+	cell_add(m->m_cell + (b < BUCKETS ? b : BUCKETS), 1);
+	cell_add(m->m_cell + BUCKETS + 1, us);
+}
+
+/* A counter's value; of a histogram, its first bucket's. */
+uint64_t metric_value(const struct metric *m)
+{
+	uint64_t v;
+
+	pthread_mutex_lock(&lock);
+	v = cell_sum(m->m_cell);
+	pthread_mutex_unlock(&lock);
+	return v;
+}
+
+/* ---- rendering (OpenMetrics 1.0) ---- */
+
+static void put_series(FILE *o, const char *name, const char *suffix, const char *labels)
+{
+	fprintf(o, "%s%s", name, suffix);
+	if (*labels)
+		fprintf(o, "{%s}", labels);
+	putc(' ', o);
+}
+
+static void render_histogram(FILE *o, const char *name, const struct metric *m)
+{
+	const char *comma = *m->m_labels ? "," : "";
+	uint64_t count = 0, sum = cell_sum(m->m_cell + BUCKETS + 1);
+
+	for (uint32_t i = 0; i <= BUCKETS; i++) {
+		count += cell_sum(m->m_cell + i);
+		fprintf(o, "%s_bucket{%s%sle=\"", name, m->m_labels, comma);
+		if (i < BUCKETS)
+			fprintf(o, "%.9g", (double)(1u << i) / 1e6);
+		else
+			fputs("+Inf", o);
+		fprintf(o, "\"} %llu\n", (unsigned long long)count);
+	}
+	put_series(o, name, "_count", m->m_labels);
+	fprintf(o, "%llu\n", (unsigned long long)count);
+	put_series(o, name, "_sum", m->m_labels);
+	fprintf(o, "%llu.%06llu\n", (unsigned long long)(sum / 1000000),
+		(unsigned long long)(sum % 1000000));
+}
+
+static void render_help(FILE *o, const char *name, size_t len, const char *help)
+{
+	fprintf(o, "# HELP %.*s ", (int)len, name);
+	for (; *help; help++) {
+		if (*help == '\\' || *help == '"')
+			putc('\\', o);
+		if (*help == '\n')
+			fputs("\\n", o);
+		else
+			putc(*help, o);
+	}
+	putc('\n', o);
+}
+
+static void render_family(FILE *o, const struct family *f)
+{
+	static const char *const types[] = {"counter", "histogram", "gauge"};
+	size_t len = strlen(f->f_name);
+
+	/* The metric is weft_x, its sample weft_x_total. */
+	if (f->f_type == M_COUNTER && len > 6 && !strcmp(f->f_name + len - 6, "_total"))
+		len -= 6;
+	fprintf(o, "# TYPE %.*s %s\n", (int)len, f->f_name, types[f->f_type]);
+	render_help(o, f->f_name, len, f->f_help);
+	for (const struct metric *m = f->f_first; m; m = m->m_next) {
+		if (f->f_type == M_HISTOGRAM) {
+			render_histogram(o, f->f_name, m);
+			continue;
+		}
+		put_series(o, f->f_name, "", m->m_labels);
+		if (f->f_type == M_GAUGE)
+			fprintf(o, "%.15g\n", m->m_fn ? m->m_fn(m->m_arg) : 0.0);
+		else
+			fprintf(o, "%llu\n", (unsigned long long)cell_sum(m->m_cell));
+	}
+}
+
+char *metrics_render(void)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *o = must(open_memstream(&text, &len));
+
+	pthread_mutex_lock(&lock);
+	for (const struct family *f = families; f; f = f->f_next)
+		render_family(o, f);
+	pthread_mutex_unlock(&lock);
+	fputs("# EOF\n", o);
+	if (fclose(o))
+		log_fatal("metrics: no memory");
+	return text;
+}

@@ -1,0 +1,487 @@
+/*
+ * control.c - the connection to the MDS (proto/ctl.x), on loop 0: join, heartbeats and the lease; and what the MDS asks.
+ *
+ * The lease. Every good answer to JOIN or HEARTBEAT allows this server to honour capabilities for lease_ms, counted
+ * from when the request was sent: the MDS counts from when it answered, which is later. An eighth is kept back, for
+ * requests that were checked just before the end and are still under way to the disk. lease_ms 0 means "not
+ * yet" (orders are pending): joined, and serving nothing. A lost connection does not end the lease, time does.
+ *
+ * Instances. The highest instance epoch seen is in the store. A peer with a lower one is a deposed MDS: its orders are
+ * refused (CTL_STALE_INSTANCE), and what it answers gives no lease.
+ */
+#include "base/log.h"
+#include "ds/ds.h"
+#include "proto/ctl_chan.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <urcu/compiler.h>
+
+#define BACKOFF_MIN_MS	 100u
+#define BACKOFF_MAX_MS	 5000u
+#define JOIN_TIMEOUT_MS	 10000u
+#define UNLEASED_BEAT_MS 200u /* while orders are pending */
+#define MAX_LOST_BEATS	 3u
+/* An ORDERS batch is the largest record; it is sealed. */
+#define MAX_RECORD (CTL_SEALED_MAX + 4096)
+
+struct ds_control {
+	struct ds *dc_ds;
+	struct rpc_client *dc_client;
+	struct rpc_program dc_prog;
+	struct ctl_chan *dc_chan; /* NULL while there is no connection */
+	bool dc_ready;			  /* the handshake is done */
+	uint32_t dc_backoff_ms;
+	struct loop_timer dc_timer; /* the next join, or the next heartbeat */
+	uint64_t dc_instance;		/* of the MDS that we joined */
+	unsigned dc_lost_beats;
+	uint64_t dc_sent_ns;		/* the request under way */
+	unsigned dc_serial;			/* of the connection: what is on its way to a worker may come back after it is gone */
+	bool dc_said;				/* why it does not join was logged */
+};
+
+static void join(struct ds_control *c);
+static void beat(struct ds_control *c);
+
+/* ---- the lease ---- */
+
+static void lease_set(struct ds *d, uint64_t sent_ns, uint32_t lease_ms)
+{
+	uint64_t ms = lease_ms < d->d_lease_ms ? lease_ms : d->d_lease_ms;
+
+	atomic_store(&d->d_lease_end_ns, ms ? sent_ns + (ms - ms / 8) * 1000000u : 0);
+}
+
+static void timer_next(struct ds_control *c, uint32_t ms)
+{
+	loop_timer_start(loop_self(), &c->dc_timer, ms);
+}
+
+static void timer_fire(struct loop_timer *t)
+{
+	struct ds_control *c = caa_container_of(t, struct ds_control, dc_timer);
+
+	if (!c->dc_ready)
+		return;
+	if (atomic_load(&c->dc_ds->d_joined))
+		beat(c);
+	else
+		join(c);
+}
+
+/* Tried for ever. What stands in the way is logged once, at the level it deserves. */
+static void join_later(struct ds_control *c, const char *why)
+{
+	if (!c->dc_said)
+		log_error("joining the MDS: %s; trying on", why);
+	c->dc_said = true;
+	timer_next(c, c->dc_backoff_ms);
+	c->dc_backoff_ms = c->dc_backoff_ms * 2 < BACKOFF_MAX_MS ? c->dc_backoff_ms * 2 : BACKOFF_MAX_MS;
+}
+
+static void drop_connection(struct ds_control *c)
+{
+	if (c->dc_chan)
+		rpc_conn_close(ctl_chan_conn(c->dc_chan));
+}
+
+/* ---- JOIN ---- */
+
+/* What a join changes in the store is made durable by a worker before the lease begins. */
+struct join_work {
+	struct ds_job jw_job;
+	struct loop_msg jw_msg;
+	struct ds_control *jw_control;
+	unsigned jw_serial;
+	uint64_t jw_sent_ns;
+	ctl_join_res jw_res;
+	int jw_err;
+	ctl_status jw_status;
+};
+
+static void joined(struct loop_msg *m)
+{
+	struct join_work *jw = caa_container_of(m, struct join_work, jw_msg);
+	struct ds_control *c = jw->jw_control;
+	struct ds *d = c->dc_ds;
+
+	if (jw->jw_serial != c->dc_serial || !c->dc_ready) {
+		free(jw);
+		return;
+	}
+	if (jw->jw_err) {
+		join_later(c, strerror(-jw->jw_err));
+	} else if (jw->jw_status != CTL_OK) {
+		join_later(c, jw->jw_status == CTL_STALE_INSTANCE ? "it is a deposed instance" : "the store refused");
+	} else {
+		atomic_store(&d->d_fs, jw->jw_res.fs);
+		c->dc_instance = jw->jw_res.instance_epoch;
+		c->dc_backoff_ms = BACKOFF_MIN_MS;
+		c->dc_lost_beats = 0;
+		c->dc_said = false;
+		lease_set(d, jw->jw_sent_ns, jw->jw_res.lease_ms);
+		atomic_store(&d->d_joined, true);
+		log_info("joined as data server %u of file system %u, MDS instance epoch %" PRIu64, jw->jw_res.ds_id,
+			 jw->jw_res.fs, c->dc_instance);
+		timer_next(c, jw->jw_res.lease_ms ? d->d_heartbeat_ms : UNLEASED_BEAT_MS);
+	}
+	free(jw);
+}
+
+static void join_job(struct ds_job *j)
+{
+	struct join_work *jw = caa_container_of(j, struct join_work, jw_job);
+	struct ds *d = jw->jw_control->dc_ds;
+
+	jw->jw_status = ds_store_orders(d->d_store, jw->jw_res.instance_epoch, NULL, 0, NULL);
+	if (jw->jw_status == CTL_OK)
+		jw->jw_err = ds_store_set_cluster(d->d_store, (uint8_t *)jw->jw_res.cluster, jw->jw_res.fs);
+	loop_post(d->d_loops[0], &jw->jw_msg);
+}
+
+static const char *join_refusal(ctl_status st)
+{
+	switch (st) {
+	case CTL_BAD_CLUSTER:
+		return "this store belongs to another cluster";
+	case CTL_STALE_INSTANCE:
+		return "it is a deposed instance";
+	case CTL_INVAL:
+		return "it refused what this server says about itself";
+	default:
+		return "it refused";
+	}
+}
+
+static void join_done(void *arg, int err, const ctl_response *res)
+{
+	struct ds_control *c = arg;
+	struct ds_identity id = ds_store_identity(c->dc_ds->d_store);
+	const ctl_join_res *jr = err ? NULL : &res->result.ctl_result_u.join;
+	struct join_work *jw;
+
+	if (err == -ECONNRESET)
+		return; /* the next connection joins */
+	if (err) {
+		/* A connection that swallows a join is no use: make another. */
+		drop_connection(c);
+		return;
+	}
+	if (res->status != CTL_OK || res->result.op != CTL_OP_JOIN) {
+		join_later(c, join_refusal(res->status));
+		return;
+	}
+	if (!sodium_is_zero(id.id_cluster, DS_UUID_LEN) && memcmp(id.id_cluster, jr->cluster, DS_UUID_LEN)) {
+		join_later(c, join_refusal(CTL_BAD_CLUSTER));
+		return;
+	}
+	if (jr->fs > UINT16_MAX) {
+		join_later(c, "it names a file system that no handle can");
+		return;
+	}
+	jw = calloc(1, sizeof(*jw));
+	if (!jw) {
+		join_later(c, "no memory");
+		return;
+	}
+	jw->jw_job.jb_run = join_job;
+	jw->jw_msg.m_run = joined;
+	jw->jw_control = c;
+	jw->jw_serial = c->dc_serial;
+	jw->jw_sent_ns = c->dc_sent_ns;
+	jw->jw_res = *jr;
+	ds_store_submit(c->dc_ds->d_store, DS_WORKER_ORDERS, &jw->jw_job);
+}
+
+static void join(struct ds_control *c)
+{
+	struct ds *d = c->dc_ds;
+	struct ds_identity id = ds_store_identity(d->d_store);
+	char netid[DS_MAX_ADDRS][9], uaddr[DS_MAX_ADDRS][65];
+	ctl_addr addrs[DS_MAX_ADDRS];
+	ctl_request req = { .op = CTL_OP_JOIN };
+	ctl_join_args *j = &req.ctl_request_u.join;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < d->d_naddrs; i++) {
+		if (rpc_uaddr((struct sockaddr *)&d->d_addr[i], netid[n], sizeof(netid[n]), uaddr[n], sizeof(uaddr[n])))
+			continue;
+		addrs[n] = (ctl_addr){ .netid = netid[n], .uaddr = uaddr[n] };
+		n++;
+	}
+	memcpy(j->ds_uuid, id.id_uuid, DS_UUID_LEN);
+	memcpy(j->cluster, id.id_cluster, DS_UUID_LEN);
+	j->name = id.id_name;
+	j->boot_verifier = ds_store_verifier(d->d_store);
+	j->addrs.addrs_len = n;
+	j->addrs.addrs_val = addrs;
+	j->max_read = j->max_write = DS_MAX_IO;
+	uint64_t capacity, available;
+
+	ds_store_space(d->d_store, &capacity, &available);
+	j->capacity = capacity;
+	j->available = available;
+	j->order_high = ds_store_order_high(d->d_store);
+	c->dc_sent_ns = ds_now_ns();
+	if (ctl_chan_call(c->dc_chan, &req, JOIN_TIMEOUT_MS, join_done, c))
+		join_later(c, "the request could not be sent");
+}
+
+/* ---- HEARTBEAT ---- */
+
+static void rejoin(struct ds_control *c)
+{
+	atomic_store(&c->dc_ds->d_joined, false);
+	join(c);
+}
+
+static void beat_done(void *arg, int err, const ctl_response *res)
+{
+	struct ds_control *c = arg;
+	struct ds *d = c->dc_ds;
+	const ctl_heartbeat_res *hb = err ? NULL : &res->result.ctl_result_u.heartbeat;
+	uint32_t next = d->d_heartbeat_ms;
+
+	if (err == -ECONNRESET)
+		return;
+	if (err) {
+		if (++c->dc_lost_beats >= MAX_LOST_BEATS)
+			drop_connection(c);
+		else
+			timer_next(c, next);
+		return;
+	}
+	c->dc_lost_beats = 0;
+	if (res->status == CTL_NOT_JOINED ||
+	    (res->status == CTL_OK && res->result.op == CTL_OP_HEARTBEAT && hb->instance_epoch != c->dc_instance)) {
+		rejoin(c);
+		return;
+	}
+	if (res->status == CTL_OK && res->result.op == CTL_OP_HEARTBEAT) {
+		lease_set(d, c->dc_sent_ns, hb->lease_ms);
+		if (!hb->lease_ms)
+			next = UNLEASED_BEAT_MS;
+		else if (next > hb->lease_ms / 3)
+			next = hb->lease_ms / 3 ? hb->lease_ms / 3 : 1;
+	}
+	timer_next(c, next);
+}
+
+static void beat(struct ds_control *c)
+{
+	struct ds *d = c->dc_ds;
+	ctl_request req = { .op = CTL_OP_HEARTBEAT };
+	uint64_t capacity, available;
+	uint32_t timeout = 2 * d->d_heartbeat_ms > 2000 ? 2 * d->d_heartbeat_ms : 2000;
+
+	ds_store_space(d->d_store, &capacity, &available);
+	req.ctl_request_u.heartbeat.capacity = capacity;
+	req.ctl_request_u.heartbeat.available = available;
+	req.ctl_request_u.heartbeat.load = ds_store_open_objects(d->d_store);
+	c->dc_sent_ns = ds_now_ns();
+	if (ctl_chan_call(c->dc_chan, &req, timeout, beat_done, c))
+		timer_next(c, d->d_heartbeat_ms);
+}
+
+/* ---- what the MDS asks: done by a worker, answered on the loop ---- */
+
+struct serve_work {
+	struct ds_job sw_job;
+	struct loop_msg sw_msg;
+	struct ds *sw_ds;
+	struct ctl_incoming *sw_in;
+	ctl_status sw_status;
+	ctl_result sw_res;
+	uint8_t sw_cookie[64];
+	union {
+		ctl_status sw_results[CTL_BATCH_MAX];
+		ctl_stat sw_stats[CTL_BATCH_MAX];
+		ctl_list_entry sw_entries[CTL_BATCH_MAX];
+	};
+};
+
+static void serve_done(struct loop_msg *m)
+{
+	struct serve_work *sw = caa_container_of(m, struct serve_work, sw_msg);
+
+	ctl_chan_reply(sw->sw_in, sw->sw_status, sw->sw_status == CTL_OK ? &sw->sw_res : NULL);
+	free(sw);
+}
+
+static void serve_orders(struct serve_work *sw)
+{
+	const ctl_orders_args *a = &sw->sw_in->in_req.ctl_request_u.orders;
+	ctl_orders_res *r = &sw->sw_res.ctl_result_u.orders;
+
+	sw->sw_status = ds_store_orders(sw->sw_ds->d_store, a->instance_epoch, a->orders.orders_val, a->orders.orders_len,
+					sw->sw_results);
+	r->results.results_len = a->orders.orders_len;
+	r->results.results_val = sw->sw_results;
+}
+
+static void serve_stat(struct serve_work *sw)
+{
+	const ctl_stat_args *a = &sw->sw_in->in_req.ctl_request_u.stat;
+	ctl_stat_res *r = &sw->sw_res.ctl_result_u.stat;
+
+	for (unsigned i = 0; i < a->objects.objects_len; i++)
+		ds_store_stat(sw->sw_ds->d_store, &a->objects.objects_val[i], &sw->sw_stats[i]);
+	r->stats.stats_len = a->objects.objects_len;
+	r->stats.stats_val = sw->sw_stats;
+	sw->sw_status = CTL_OK;
+}
+
+static void serve_list(struct serve_work *sw)
+{
+	const ctl_list_args *a = &sw->sw_in->in_req.ctl_request_u.list;
+	ctl_list_res *r = &sw->sw_res.ctl_result_u.list;
+	unsigned n, len, max = a->max && a->max < CTL_BATCH_MAX ? a->max : CTL_BATCH_MAX;
+	int err = ds_store_list(sw->sw_ds->d_store, a->cookie.cookie_val, a->cookie.cookie_len, max, sw->sw_entries, &n,
+				sw->sw_cookie, &len);
+
+	r->cookie.cookie_len = len;
+	r->cookie.cookie_val = (char *)sw->sw_cookie;
+	r->entries.entries_len = n;
+	r->entries.entries_val = sw->sw_entries;
+	sw->sw_status = !err ? CTL_OK : err == -EINVAL ? CTL_INVAL : CTL_IO;
+}
+
+static void serve_job(struct ds_job *j)
+{
+	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
+
+	switch (sw->sw_res.op) {
+	case CTL_OP_ORDERS:
+		serve_orders(sw);
+		break;
+	case CTL_OP_STAT:
+		serve_stat(sw);
+		break;
+	default:
+		serve_list(sw);
+	}
+	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
+}
+
+static void serve(struct ctl_incoming *in, void *arg)
+{
+	struct ds_control *c = arg;
+	ctl_op op = in->in_req.op;
+	struct serve_work *sw;
+
+	if (op != CTL_OP_ORDERS && op != CTL_OP_STAT && op != CTL_OP_LIST) {
+		ctl_chan_reply(in, CTL_INVAL, NULL);
+		return;
+	}
+	sw = calloc(1, sizeof(*sw));
+	if (!sw) {
+		ctl_chan_reply(in, CTL_IO, NULL);
+		return;
+	}
+	sw->sw_job.jb_run = serve_job;
+	sw->sw_msg.m_run = serve_done;
+	sw->sw_ds = c->dc_ds;
+	sw->sw_in = in;
+	sw->sw_res.op = op;
+	ds_store_submit(c->dc_ds->d_store, op == CTL_OP_ORDERS ? DS_WORKER_ORDERS : DS_WORKER_QUERIES, &sw->sw_job);
+}
+
+static void dispatch(struct rpc_call *call, void *arg)
+{
+	struct ds_control *c = arg;
+
+	if (call->c_proc == CTL_PROC_NULL)
+		rpc_reply(call);
+	else if (call->c_proc == CTL_PROC_SEALED && c->dc_chan)
+		ctl_chan_sealed(c->dc_chan, call);
+	else
+		rpc_reply_error(call, RPC_A_PROC_UNAVAIL);
+}
+
+/* ---- the connection ---- */
+
+static void ready(struct ctl_chan *ch, int err, void *arg)
+{
+	struct ds_control *c = arg;
+
+	if (err) {
+		log_warn("control: the handshake failed: %s", strerror(-err));
+		rpc_conn_close(ctl_chan_conn(ch));
+		return;
+	}
+	c->dc_ready = true;
+	join(c);
+}
+
+static void up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
+{
+	struct ds_control *c = arg;
+	struct ds_identity id = ds_store_identity(c->dc_ds->d_store);
+
+	(void)cl;
+	c->dc_serial++;
+	if (ctl_chan_connect(&c->dc_chan, conn, c->dc_ds->d_cluster_key, id.id_uuid, serve, c, ready))
+		rpc_conn_close(conn);
+}
+
+static void down(struct rpc_client *cl, int err, void *arg)
+{
+	struct ds_control *c = arg;
+
+	(void)cl;
+	if (atomic_exchange(&c->dc_ds->d_joined, false))
+		log_warn("the connection to the MDS is lost (%s); the lease runs on", strerror(-err));
+	else
+		log_debug("no connection to the MDS: %s", strerror(-err));
+	c->dc_ready = false;
+	c->dc_lost_beats = 0;
+	c->dc_backoff_ms = BACKOFF_MIN_MS;
+	loop_timer_stop(loop_self(), &c->dc_timer);
+	if (c->dc_chan) {
+		struct ctl_chan *ch = c->dc_chan;
+
+		c->dc_chan = NULL;
+		ctl_chan_free(ch);
+	}
+}
+
+struct ctl_chan *ds_control_chan(struct ds *d)
+{
+	return d->d_control && d->d_control->dc_ready ? d->d_control->dc_chan : NULL;
+}
+
+int ds_control_start(struct ds *d)
+{
+	struct ds_control *c = calloc(1, sizeof(*c));
+	struct rpc_client_ops ops = { .cl_up = up, .cl_down = down };
+	struct rpc_service svc = { 0 };
+	int err;
+
+	if (!c)
+		return -ENOMEM;
+	c->dc_ds = d;
+	c->dc_backoff_ms = BACKOFF_MIN_MS;
+	c->dc_timer.t_fire = timer_fire;
+	c->dc_prog = (struct rpc_program){
+		.pr_prog = CTL_PROGRAM,
+		.pr_vers_lo = CTL_VERSION,
+		.pr_vers_hi = CTL_VERSION,
+		.pr_nprocs = CTL_PROC_SEALED + 1,
+		.pr_dispatch = dispatch,
+		.pr_arg = c,
+	};
+	svc.rs_progs = &c->dc_prog;
+	svc.rs_nprogs = 1;
+	svc.rs_max_record = MAX_RECORD;
+	svc.rs_max_reply = MAX_RECORD;
+	err = rpc_client_create(&c->dc_client, d->d_loops[0], (struct sockaddr *)&d->d_mds, d->d_mdslen, &svc, &ops, c);
+	if (err) {
+		free(c);
+		return err;
+	}
+	d->d_control = c;
+	rpc_client_start(c->dc_client);
+	return 0;
+}

@@ -1,0 +1,69 @@
+/*
+ * ds.h - the data server's parts, and what they share.
+ *
+ *   main.c      configuration, threads, the admin server
+ *   nfs3.c      NFSv3: handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
+ *   control.c   the connection to the MDS: joining, the lease, orders
+ *   eof.c       asking the MDS where a striped file ends
+ *   store/      the objects
+ *
+ * Every loop serves NFS connections; the control connection and the questions to the MDS live on loop 0.
+ */
+#ifndef DS_DS_H
+#define DS_DS_H
+#include "base/metrics.h"
+#include "ds/store/store.h"
+#include "proto/cap.h"
+#include "proto/nfs3.h"
+#include "proto/rpc.h"
+
+#define DS_MAX_ADDRS 16
+
+struct ds_control;
+struct ds {
+	struct ds_store *d_store;
+	uint8_t d_cluster_key[CAP_CLUSTER_KEY_LEN];
+	uint8_t d_cap_keys[256][CAP_KEY_LEN]; /* by key number */
+	struct loop **d_loops;
+	unsigned d_nloops;
+	struct ds_control *d_control;
+	uint32_t d_heartbeat_ms, d_lease_ms;
+	struct sockaddr_storage d_mds;
+	socklen_t d_mdslen;
+	struct sockaddr_storage d_addr[DS_MAX_ADDRS]; /* told to clients */
+	unsigned d_naddrs;
+	_Atomic uint64_t d_lease_end_ns; /* CLOCK_BOOTTIME; 0: none */
+	_Atomic uint32_t d_fs;
+	_Atomic bool d_joined, d_listening;
+};
+
+/* A suspended machine's lease runs out all the same: CLOCK_BOOTTIME. Read for each call; the loop's own clock may be old. */
+uint64_t ds_now_ns(void);
+bool ds_lease_live(const struct ds *d);
+
+/* nfs3.c */
+void ds_nfs3_init(void); /* metrics; before other threads run */
+void ds_nfs3_dispatch(struct rpc_call *call, void *arg /* struct ds */);
+
+/* control.c. Both on loop 0. */
+int ds_control_start(struct ds *d);
+struct ctl_chan;
+/* NULL while the MDS cannot be asked. */
+struct ctl_chan *ds_control_chan(struct ds *d);
+
+/* eof.c */
+struct ds_eof {
+	void (*eo_done)(struct ds_eof *e, int err, uint64_t size);
+	uint64_t eo_ino;
+	uint16_t eo_incarnation;
+	/* its own */
+	struct ds *eo_ds;
+	struct loop *eo_loop;
+	struct loop_msg eo_msg;
+	struct ds_eof *eo_next;
+	uint64_t eo_deadline_ns, eo_size;
+	int eo_err;
+};
+/* Any loop; eo_done runs there, later. -ENOENT: the MDS knows no such file; -ETIMEDOUT: it did not say within 2 s. */
+void ds_eof_ask(struct ds *d, struct ds_eof *e);
+#endif

@@ -1,0 +1,175 @@
+/*
+ * eof.c - where does a striped file end? Asked of the MDS before a short answer, on loop 0.
+ *
+ * Questions about one file are coalesced: while one is under way, those that come wait and share the next. They must not
+ * share the one under way: its answer may be from before their read, and then from before a write that a client knows to be
+ * done.
+ */
+#include "base/hash.h"
+#include "base/log.h"
+#include "ds/ds.h"
+#include "proto/ctl_chan.h"
+#include <errno.h>
+#include <urcu/compiler.h>
+
+#define EOF_DEADLINE_NS 2000000000ull
+#define EOF_CALL_MS		1000u
+#define EOF_RETRY_MS	50u
+
+struct question {
+	struct hash_link qu_link;
+	struct ds *qu_ds;
+	uint64_t qu_ino;
+	uint16_t qu_incarnation;
+	struct ds_eof *qu_waiting; /* for the next call */
+	struct ds_eof *qu_asked;   /* the call under way is theirs */
+	bool qu_calling;
+	struct loop_timer qu_timer; /* the next try */
+};
+
+static struct hash questions; /* loop 0's */
+
+static void question_go(struct question *qu);
+
+static void tell(struct loop_msg *m)
+{
+	struct ds_eof *e = caa_container_of(m, struct ds_eof, eo_msg);
+
+	e->eo_done(e, e->eo_err, e->eo_size);
+}
+
+/* e is its loop's again. */
+static void answer(struct ds_eof *e, int err, uint64_t size)
+{
+	e->eo_err = err;
+	e->eo_size = size;
+	e->eo_msg.m_run = tell;
+	loop_post(e->eo_loop, &e->eo_msg);
+}
+
+static void answer_all(struct ds_eof **list, int err, uint64_t size)
+{
+	struct ds_eof *e;
+
+	while ((e = *list)) {
+		*list = e->eo_next;
+		answer(e, err, size);
+	}
+}
+
+/* Not answered this time: they wait again, but for those who have waited enough. */
+static void give_back(struct question *qu)
+{
+	uint64_t now = ds_now_ns();
+	struct ds_eof *e, **p;
+
+	while ((e = qu->qu_asked)) {
+		qu->qu_asked = e->eo_next;
+		e->eo_next = qu->qu_waiting;
+		qu->qu_waiting = e;
+	}
+	for (p = &qu->qu_waiting; (e = *p);) {
+		if (now < e->eo_deadline_ns) {
+			p = &e->eo_next;
+			continue;
+		}
+		*p = e->eo_next;
+		answer(e, -ETIMEDOUT, 0);
+	}
+}
+
+static void retry(struct loop_timer *t)
+{
+	question_go(caa_container_of(t, struct question, qu_timer));
+}
+
+/* Goes on with who waits, or ends the question. */
+static void question_next(struct question *qu, bool later)
+{
+	if (!qu->qu_waiting) {
+		hash_del(&questions, &qu->qu_link);
+		free(qu);
+	} else if (later) {
+		loop_timer_start(loop_self(), &qu->qu_timer, EOF_RETRY_MS);
+	} else {
+		question_go(qu);
+	}
+}
+
+static void question_done(void *arg, int err, const ctl_response *res)
+{
+	struct question *qu = arg;
+	bool told = !err && res->status == CTL_OK && res->result.op == CTL_OP_EOF;
+
+	qu->qu_calling = false;
+	if (told)
+		answer_all(&qu->qu_asked, 0, res->result.ctl_result_u.eof.size);
+	else if (!err && res->status == CTL_NOENT)
+		answer_all(&qu->qu_asked, -ENOENT, 0);
+	else
+		give_back(qu);
+	question_next(qu, !told);
+}
+
+static void question_go(struct question *qu)
+{
+	struct ctl_chan *ch = ds_control_chan(qu->qu_ds);
+	ctl_request req = { .op = CTL_OP_EOF };
+
+	req.ctl_request_u.eof.ino = qu->qu_ino;
+	req.ctl_request_u.eof.incarnation = qu->qu_incarnation;
+	qu->qu_asked = qu->qu_waiting;
+	qu->qu_waiting = NULL;
+	qu->qu_calling = true;
+	if (ch && !ctl_chan_call(ch, &req, EOF_CALL_MS, question_done, qu))
+		return;
+	qu->qu_calling = false;
+	give_back(qu);
+	question_next(qu, true);
+}
+
+static struct question *question_find(const struct ds_eof *e, uint64_t hash)
+{
+	for (struct hash_link *l = hash_first(&questions, hash); l; l = hash_next(l)) {
+		struct question *qu = hash_entry(l, struct question, qu_link);
+
+		if (qu->qu_ino == e->eo_ino && qu->qu_incarnation == e->eo_incarnation)
+			return qu;
+	}
+	return NULL;
+}
+
+static void ask(struct loop_msg *m)
+{
+	struct ds_eof *e = caa_container_of(m, struct ds_eof, eo_msg);
+	uint64_t hash = hash_u64(e->eo_ino + e->eo_incarnation);
+	struct question *qu = question_find(e, hash);
+
+	e->eo_next = NULL;
+	if (qu) {
+		e->eo_next = qu->qu_waiting;
+		qu->qu_waiting = e;
+		return;
+	}
+	qu = calloc(1, sizeof(*qu));
+	if (!qu || hash_add(&questions, &qu->qu_link, hash)) {
+		free(qu);
+		answer(e, -ENOMEM, 0);
+		return;
+	}
+	qu->qu_ds = e->eo_ds;
+	qu->qu_ino = e->eo_ino;
+	qu->qu_incarnation = e->eo_incarnation;
+	qu->qu_timer.t_fire = retry;
+	qu->qu_waiting = e;
+	question_go(qu);
+}
+
+void ds_eof_ask(struct ds *d, struct ds_eof *e)
+{
+	e->eo_ds = d;
+	e->eo_loop = loop_self();
+	e->eo_deadline_ns = ds_now_ns() + EOF_DEADLINE_NS;
+	e->eo_msg.m_run = ask;
+	loop_post(d->d_loops[0], &e->eo_msg);
+}

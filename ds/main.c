@@ -1,0 +1,449 @@
+/*
+ * main.c - weft-ds: configuration, threads, the admin server.
+ *
+ * The main thread starts everything, then waits for a signal. Loops run on threads of their own; listeners and the control
+ * connection are started on loop 0's thread, which owns them.
+ */
+#include "base/conf.h"
+#include "base/http.h"
+#include "base/log.h"
+#include "ds/ds.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EXIT_USAGE	   2
+#define LOOP_ENTRIES   1024
+#define DEFAULT_PORT   2049
+#define TOMB_KEEP_MS   600000u
+/* A WRITE's header: RFC 5531 header with AUTH_SYS at its largest, handle, and some room. */
+#define MAX_RECORD	   (DS_MAX_IO + 4096)
+
+static struct ds ds;
+static struct rpc_program nfs_program = {
+	.pr_prog = NFS3_PROGRAM,
+	.pr_vers_lo = NFS3_VERSION,
+	.pr_vers_hi = NFS3_VERSION,
+	.pr_nprocs = NFS3_NPROCS,
+	.pr_dispatch = ds_nfs3_dispatch,
+	.pr_arg = &ds,
+};
+
+/* ---- configuration ---- */
+
+static int usage(FILE *f)
+{
+	fprintf(f, "usage: weft-ds [-c FILE] [-o KEY=VALUE]... [--check]\n"
+		   "  -c, --config FILE   configuration file\n"
+		   "  -o KEY=VALUE        set a key, over the file\n"
+		   "      --check         check the configuration and end\n");
+	return f == stdout ? 0 : EXIT_USAGE;
+}
+
+/* One line of 64 hexadecimal digits. */
+static int key_load(const char *path, char *err, size_t errlen)
+{
+	char text[128];
+	size_t n, len;
+	FILE *f = *path ? fopen(path, "re") : NULL;
+
+	if (!f) {
+		snprintf(err, errlen, "ds.cluster_key: %s%s%s", path, *path ? ": " : "",
+			 *path ? strerror(errno) : "names no file; it holds the cluster key, 64 hexadecimal digits");
+		return -EINVAL;
+	}
+	n = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	while (n && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' '))
+		n--;
+	if (n != 2 * CAP_CLUSTER_KEY_LEN ||
+	    sodium_hex2bin(ds.d_cluster_key, CAP_CLUSTER_KEY_LEN, text, n, NULL, &len, NULL) || len != CAP_CLUSTER_KEY_LEN) {
+		snprintf(err, errlen, "ds.cluster_key: %s: not 64 hexadecimal digits", path);
+		return -EINVAL;
+	}
+	sodium_memzero(text, sizeof(text));
+	return 0;
+}
+
+struct addr {
+	struct sockaddr_storage a_ss;
+	socklen_t a_len;
+};
+
+/* Comma separated addresses. Returns how many, or -1 with a line in err. */
+static int addrs_parse(const char *key, const char *list, uint16_t defport, struct addr *out, char *err, size_t errlen)
+{
+	char copy[1024], *save = NULL, *one;
+	int n = 0;
+
+	snprintf(copy, sizeof(copy), "%s", list);
+	for (one = strtok_r(copy, ", ", &save); one; one = strtok_r(NULL, ", ", &save)) {
+		if (n == DS_MAX_ADDRS) {
+			snprintf(err, errlen, "%s: more than %d addresses", key, DS_MAX_ADDRS);
+			return -1;
+		}
+		if (rpc_addr_parse(one, defport, &out[n].a_ss, &out[n].a_len)) {
+			snprintf(err, errlen, "%s: \"%s\" is not an address: 192.0.2.1:2049, [2001:db8::1]:2049, or without a port", key,
+				 one);
+			return -1;
+		}
+		n++;
+	}
+	return n;
+}
+
+static bool is_wildcard(const struct sockaddr_storage *ss)
+{
+	if (ss->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)ss)->sin_addr.s_addr == htonl(INADDR_ANY);
+	return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)ss)->sin6_addr);
+}
+
+static void set_port(struct sockaddr_storage *ss, uint16_t port)
+{
+	if (ss->ss_family == AF_INET)
+		((struct sockaddr_in *)ss)->sin_port = htons(port);
+	else
+		((struct sockaddr_in6 *)ss)->sin6_port = htons(port);
+}
+
+/* ---- start, on loop 0 ---- */
+
+struct start {
+	struct loop_msg st_msg;
+	struct addr st_listen[DS_MAX_ADDRS], st_advertise[DS_MAX_ADDRS];
+	int st_nlisten, st_nadvertise;
+	const char *st_advertise_text;
+	struct rpc_listener *st_listener[DS_MAX_ADDRS];
+	int st_err;
+	char st_errtext[256];
+	sem_t st_done;
+};
+
+static int advertise(struct start *st)
+{
+	if (!*st->st_advertise_text) {
+		ds.d_naddrs = 0;
+		for (int i = 0; i < st->st_nlisten; i++) {
+			ds.d_addr[ds.d_naddrs] = st->st_listen[i].a_ss;
+			set_port(&ds.d_addr[ds.d_naddrs++], rpc_listener_port(st->st_listener[i]));
+		}
+		return 0;
+	}
+	/* Again, now that the port is known. */
+	st->st_nadvertise = addrs_parse("ds.advertise", st->st_advertise_text, rpc_listener_port(st->st_listener[0]),
+					st->st_advertise, st->st_errtext, sizeof(st->st_errtext));
+	for (int i = 0; i < st->st_nadvertise; i++)
+		ds.d_addr[i] = st->st_advertise[i].a_ss;
+	ds.d_naddrs = st->st_nadvertise < 0 ? 0 : (unsigned)st->st_nadvertise;
+	return st->st_nadvertise < 0 ? -EINVAL : 0;
+}
+
+static int start_services(struct start *st)
+{
+	const struct rpc_service svc = {
+		.rs_progs = &nfs_program,
+		.rs_nprogs = 1,
+		.rs_max_record = MAX_RECORD,
+		.rs_max_reply = MAX_RECORD,
+	};
+	char netid[16], uaddr[80];
+	int err;
+
+	for (int i = 0; i < st->st_nlisten; i++) {
+		err = rpc_listen(&st->st_listener[i], ds.d_loops[0], (struct sockaddr *)&st->st_listen[i].a_ss,
+				 st->st_listen[i].a_len, &svc, ds.d_loops, ds.d_nloops);
+		if (err) {
+			snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.listen: address %d of the list: %s", i + 1,
+				 strerror(-err));
+			return err;
+		}
+	}
+	err = advertise(st);
+	if (err)
+		return err;
+	for (unsigned i = 0; i < ds.d_naddrs; i++)
+		if (!rpc_uaddr((struct sockaddr *)&ds.d_addr[i], netid, sizeof(netid), uaddr, sizeof(uaddr)))
+			log_info("NFSv3 over %s at %s", netid, uaddr);
+	err = ds_control_start(&ds);
+	if (err)
+		snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.mds: %s", strerror(-err));
+	return err;
+}
+
+static void start_run(struct loop_msg *m)
+{
+	struct start *st = (struct start *)((char *)m - offsetof(struct start, st_msg));
+
+	st->st_err = start_services(st);
+	atomic_store(&ds.d_listening, !st->st_err);
+	sem_post(&st->st_done);
+}
+
+static void *thread_run(void *arg)
+{
+	loop_run(arg);
+	return NULL;
+}
+
+static int start_threads(pthread_t *threads, unsigned n, char *err, size_t errlen)
+{
+	int e = 0;
+
+	ds.d_loops = calloc(n, sizeof(*ds.d_loops));
+	for (unsigned i = 0; ds.d_loops && i < n && !e; i++)
+		e = loop_create(&ds.d_loops[i], LOOP_ENTRIES);
+	if (!ds.d_loops)
+		e = -ENOMEM;
+	ds.d_nloops = n;
+	for (unsigned i = 0; i < n && !e; i++)
+		e = -pthread_create(&threads[i], NULL, thread_run, ds.d_loops[i]);
+	if (e)
+		snprintf(err, errlen, "ds.threads: %s", strerror(-e));
+	return e;
+}
+
+/* ---- the admin server ---- */
+
+static void health(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	bool ok = atomic_load(&ds.d_listening);
+
+	(void)arg;
+	(void)rq;
+	rp->rp_status = ok ? 200 : 503;
+	if (asprintf(&rp->rp_body, "{\"ok\":%s,\"joined\":%s}\n", ok ? "true" : "false",
+		     atomic_load(&ds.d_joined) ? "true" : "false") < 0)
+		rp->rp_body = NULL;
+}
+
+static const struct http_route routes[] = {
+	{ "GET", "/v1/health", health },
+};
+
+static double joined_gauge(void *arg)
+{
+	(void)arg;
+	return atomic_load(&ds.d_joined);
+}
+
+static double lease_gauge(void *arg)
+{
+	uint64_t end = atomic_load(&ds.d_lease_end_ns), now = ds_now_ns();
+
+	(void)arg;
+	return end > now ? (double)(end - now) / 1e9 : 0;
+}
+
+static double objects_gauge(void *arg)
+{
+	(void)arg;
+	return ds.d_store ? ds_store_open_objects(ds.d_store) : 0;
+}
+
+static void metrics_init(void)
+{
+	ds_store_metrics_init();
+	ds_nfs3_init();
+	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
+	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "", lease_gauge, NULL);
+	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
+}
+
+/* ---- main ---- */
+
+struct settings {
+	struct conf *se_conf;
+	struct start se_start;
+	bool se_check;
+};
+
+static int set_level(const char *name)
+{
+	static const char *const names[] = { "error", "warn", "info", "debug" };
+
+	for (unsigned i = 0; i < 4; i++)
+		if (!strcmp(names[i], name))
+			log_set_level((enum log_level)i);
+	return 0;
+}
+
+/* What can be said without touching the store or the network. */
+static int settings_check(struct settings *se, char *err, size_t errlen)
+{
+	const struct conf *c = se->se_conf;
+	struct start *st = &se->se_start;
+	struct addr mds[DS_MAX_ADDRS];
+	int n;
+
+	st->st_nlisten = addrs_parse("ds.listen", conf_str(c, "ds.listen"), DEFAULT_PORT, st->st_listen, err, errlen);
+	st->st_advertise_text = conf_str(c, "ds.advertise");
+	st->st_nadvertise =
+		addrs_parse("ds.advertise", st->st_advertise_text, DEFAULT_PORT, st->st_advertise, err, errlen);
+	n = addrs_parse("ds.mds", conf_str(c, "ds.mds"), DEFAULT_PORT, mds, err, errlen);
+	if (st->st_nlisten < 0 || st->st_nadvertise < 0 || n < 0)
+		return -EINVAL;
+	if (!st->st_nlisten || n != 1) {
+		snprintf(err, errlen, st->st_nlisten ? "ds.mds: one address is wanted" : "ds.listen: an address is wanted");
+		return -EINVAL;
+	}
+	for (int i = 0; i < st->st_nlisten && !st->st_nadvertise; i++) {
+		if (is_wildcard(&st->st_listen[i].a_ss)) {
+			snprintf(err, errlen, "ds.advertise: ds.listen is a wildcard: say which addresses clients are to use");
+			return -EINVAL;
+		}
+	}
+	if (!*conf_str(c, "ds.store")) {
+		snprintf(err, errlen, "ds.store: names no folder; the objects are kept there");
+		return -EINVAL;
+	}
+	ds.d_mds = mds[0].a_ss;
+	ds.d_mdslen = mds[0].a_len;
+	ds.d_heartbeat_ms = (uint32_t)conf_msec(c, "ds.heartbeat");
+	ds.d_lease_ms = (uint32_t)conf_msec(c, "ds.lease");
+	if (ds.d_heartbeat_ms * 3 > ds.d_lease_ms) {
+		snprintf(err, errlen, "ds.heartbeat: at most a third of ds.lease, or a lost report ends the service");
+		return -EINVAL;
+	}
+	return key_load(conf_str(c, "ds.cluster_key"), err, errlen);
+}
+
+/* -1: go on; else the exit status. */
+static int settings_load(struct settings *se, int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{ "config", required_argument, NULL, 'c' },
+		{ "check", no_argument, NULL, 'k' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	const char *file = NULL, *sets[256];
+	unsigned nsets = 0;
+	char err[512] = "";
+	int c;
+
+	while ((c = getopt_long(argc, argv, "c:o:h", longs, NULL)) != -1) {
+		if (c == 'c')
+			file = optarg;
+		else if (c == 'o' && nsets < sizeof(sets) / sizeof(sets[0]))
+			sets[nsets++] = optarg;
+		else if (c == 'k')
+			se->se_check = true;
+		else
+			return usage(c == 'h' ? stdout : stderr);
+	}
+	if (optind != argc)
+		return usage(stderr);
+	if (conf_load(&se->se_conf, file, err, sizeof(err)))
+		goto bad;
+	for (unsigned i = 0; i < nsets; i++)
+		if (conf_set(se->se_conf, sets[i], err, sizeof(err)))
+			goto bad;
+	set_level(conf_str(se->se_conf, "log.level"));
+	if (settings_check(se, err, sizeof(err)))
+		goto bad;
+	return se->se_check ? 0 : -1;
+bad:
+	log_error("%s", err);
+	return EXIT_USAGE;
+}
+
+static int store_start(const struct conf *c, char *err, size_t errlen)
+{
+	const struct ds_store_opts opts = {
+		.so_dir = conf_str(c, "ds.store"),
+		.so_name = conf_str(c, "ds.name"),
+		.so_tomb_keep_ms = TOMB_KEEP_MS,
+	};
+	struct ds_identity id;
+	char uuid[33];
+	int e = ds_store_open(&ds.d_store, &opts, err, errlen);
+
+	if (e)
+		return e;
+	id = ds_store_identity(ds.d_store);
+	atomic_store(&ds.d_fs, id.id_fs);
+	for (unsigned k = 0; k < 256; k++)
+		cap_derive_key(ds.d_cluster_key, id.id_uuid, (uint8_t)k, ds.d_cap_keys[k]);
+	log_info("data server %s (%s), store %s", id.id_name, sodium_bin2hex(uuid, sizeof(uuid), id.id_uuid, DS_UUID_LEN),
+		 opts.so_dir);
+	return 0;
+}
+
+static int serve(struct settings *se, const sigset_t *signals)
+{
+	const char *admin = conf_str(se->se_conf, "ds.admin");
+	unsigned n = (unsigned)conf_int(se->se_conf, "ds.threads");
+	struct http *http = NULL;
+	char err[512] = "";
+	pthread_t threads[64];
+	int e, sig;
+
+	if (n > 64)
+		n = 64;
+	e = store_start(se->se_conf, err, sizeof(err));
+	if (!e && *admin) {
+		e = http_start(&http, admin, routes, sizeof(routes) / sizeof(routes[0]), NULL);
+		if (e)
+			snprintf(err, sizeof(err), "ds.admin: %s: %s", admin, strerror(-e));
+	}
+	if (!e)
+		e = start_threads(threads, n, err, sizeof(err));
+	if (e) {
+		log_error("%s", err);
+		return 1;
+	}
+	sem_init(&se->se_start.st_done, 0, 0);
+	se->se_start.st_msg.m_run = start_run;
+	loop_post(ds.d_loops[0], &se->se_start.st_msg);
+	while (sem_wait(&se->se_start.st_done))
+		;
+	if (se->se_start.st_err) {
+		log_error("%s", se->se_start.st_errtext);
+		return 1;
+	}
+	sigwait(signals, &sig);
+	log_info("ending: %s", strsignal(sig));
+	if (http)
+		http_stop(http);
+	for (unsigned i = 0; i < n; i++) {
+		loop_stop(ds.d_loops[i]);
+		pthread_join(threads[i], NULL);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static struct settings se;
+	sigset_t signals;
+	int rc;
+
+	log_set_name("weft-ds");
+	signal(SIGPIPE, SIG_IGN);
+	/* Before any thread: all inherit it, and only main takes signals. */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	umask(077);
+	if (sodium_init() < 0) {
+		log_error("libsodium does not start");
+		return 1;
+	}
+	metrics_init();
+	rc = settings_load(&se, argc, argv);
+	if (rc < 0)
+		rc = serve(&se, &signals);
+	/* Not exit(): connections are open, and what they hold needs no tidying; the file system has all data. */
+	fflush(NULL);
+	_exit(rc);
+}

@@ -1,0 +1,356 @@
+/*
+ * nfs3.c - the NFSv3 service (RFC 1813): dispatch, handles, and the procedures that need no disk.
+ *
+ * What a handle allows is in the handle (proto/cap.h); credentials are not looked at. Errors of fencing are ACCES, of a
+ * deleted or lost object STALE, of a handle that was not minted for this server BADHANDLE: never PERM or
+ * JUKEBOX, on which clients disconnect or spin.
+ */
+#include "ds/nfs3.h"
+#include "base/log.h"
+#include "proto/objname.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+static const char *const proc_names[NFS3_NPROCS] = {
+	"NULL",	 "GETATTR", "SETATTR", "LOOKUP", "ACCESS", "READLINK", "READ",		  "WRITE",  "CREATE", "MKDIR",	  "SYMLINK",
+	"MKNOD", "REMOVE",  "RMDIR",   "RENAME", "LINK",   "READDIR",  "READDIRPLUS", "FSSTAT", "FSINFO", "PATHCONF", "COMMIT",
+};
+
+struct metric *ds_m_read_bytes, *ds_m_write_bytes;
+static struct metric *m_ops[NFS3_NPROCS], *m_seconds[NFS3_NPROCS];
+static struct metric *m_bad_handle, *m_fenced, *m_lost, *m_garbage;
+
+void ds_nfs3_init(void)
+{
+	struct metric *other;
+	char labels[64];
+
+	for (unsigned i = 0; i < NFS3_NPROCS; i++) {
+		snprintf(labels, sizeof(labels), "proc=\"%s\"", proc_names[i]);
+		m_ops[i] = metric_counter("weft_ds_op_total", "NFSv3 calls.", labels);
+	}
+	other = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"OTHER\"");
+	for (unsigned i = 0; i < NFS3_NPROCS; i++)
+		m_seconds[i] = other;
+	m_seconds[NFS3_READ] = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"READ\"");
+	m_seconds[NFS3_WRITE] = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"WRITE\"");
+	m_seconds[NFS3_COMMIT] = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"COMMIT\"");
+	ds_m_read_bytes = metric_counter("weft_ds_bytes_total", "Payload bytes.", "dir=\"read\"");
+	ds_m_write_bytes = metric_counter("weft_ds_bytes_total", "Payload bytes.", "dir=\"write\"");
+	/* Nothing in this daemon copies payload: the counter is for those who add a path that does. */
+	metric_counter("weft_ds_copied_bytes_total", "Payload bytes copied by the daemon.", "");
+	m_bad_handle = metric_counter("weft_ds_bad_handle_total", "Handles that were not minted for this server.", "");
+	m_fenced = metric_counter("weft_ds_fenced_total", "Calls refused: old epoch, barred client, or no lease.", "");
+	m_lost = metric_counter("weft_ds_missing_object_total", "Calls for objects that must exist and do not.", "");
+	m_garbage = metric_counter("weft_ds_garbage_total", "Calls whose arguments are malformed.", "");
+}
+
+uint64_t ds_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+bool ds_lease_live(const struct ds *d)
+{
+	return ds_now_ns() < atomic_load(&d->d_lease_end_ns);
+}
+
+enum nfsstat3 ds_nfs3_errno(int err)
+{
+	switch (-err) {
+	case 0:
+		return NFS3_OK;
+	case ENOSPC:
+	case EDQUOT: /* of the file system under the store: no quota that a client knows */
+		return NFS3ERR_NOSPC;
+	case EFBIG:
+		return NFS3ERR_FBIG;
+	case EROFS:
+		return NFS3ERR_ROFS;
+	case ESTALE:
+		return NFS3ERR_STALE;
+	default:
+		return NFS3ERR_IO;
+	}
+}
+
+/* ---- handles ---- */
+
+enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights, struct cap *cap)
+{
+	if (len != CAP_LEN || !cap_open(fh, d->d_cap_keys[cap_key_number(fh)], cap)) {
+		metric_add(m_bad_handle, 1);
+		return NFS3ERR_BADHANDLE;
+	}
+	if (!ds_lease_live(d) || ds_store_barred(d->d_store, cap->cp_client)) {
+		metric_add(m_fenced, 1);
+		return NFS3ERR_ACCES;
+	}
+	if (cap->cp_obj.co_fs != atomic_load(&d->d_fs)) {
+		metric_add(m_bad_handle, 1);
+		return NFS3ERR_BADHANDLE;
+	}
+	return (cap->cp_rights & rights) == rights ? NFS3_OK : NFS3ERR_ACCES;
+}
+
+/* The log of a lost object is for people: one line a second will do, the metric has them all. */
+static void lost(const struct cap *cap)
+{
+	static _Atomic uint64_t last;
+	uint64_t now = ds_now_ns() / 1000000000u;
+	char path[OBJPATH_MAX];
+
+	metric_add(m_lost, 1);
+	if (atomic_exchange(&last, now) == now)
+		return;
+	objpath(&cap->cp_obj, path);
+	log_error("object %s is lost: the metadata server knows that it was written, and it is not here", path);
+}
+
+enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_obj **out)
+{
+	bool must = cap->cp_rights & CAP_MUST_EXIST;
+	int err = ds_obj_get(d->d_store, &cap->cp_obj, create && !must, out);
+
+	if (err == -ENOENT && must) {
+		lost(cap);
+		return NFS3ERR_STALE;
+	}
+	if (err == -ENOENT)
+		return NFS3_OK;
+	if (err)
+		return ds_nfs3_errno(err);
+	if (ds_obj_deleted(*out)) {
+		ds_obj_put(*out);
+		*out = NULL;
+		return NFS3ERR_STALE;
+	}
+	if (cap->cp_epoch < ds_obj_epoch(*out)) {
+		ds_obj_put(*out);
+		*out = NULL;
+		metric_add(m_fenced, 1);
+		return NFS3ERR_ACCES;
+	}
+	return NFS3_OK;
+}
+
+/* Clients of a Flex Files data server ignore these, but for their shape. */
+void ds_fattr(struct ds *d, const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a)
+{
+	struct stat st = { 0 };
+
+	if (o)
+		ds_obj_stat(o, &st);
+	*a = (struct nfs3_fattr){
+		.fa_type = NF3REG,
+		.fa_mode = 0600,
+		.fa_nlink = 1,
+		.fa_size = (uint64_t)st.st_size,
+		.fa_used = (uint64_t)st.st_blocks * 512,
+		.fa_fsid = atomic_load(&d->d_fs),
+		.fa_fileid = cap->cp_obj.co_ino,
+		.fa_atime = st.st_atim,
+		.fa_mtime = st.st_mtim,
+		.fa_ctime = st.st_ctim,
+	};
+}
+
+/* ---- a call's life ---- */
+
+struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call)
+{
+	struct ds_op *op = malloc(sizeof(*op));
+
+	if (!op)
+		return NULL;
+	op->op_ds = d;
+	op->op_call = call;
+	op->op_start_ns = ds_now_ns();
+	op->op_obj = NULL;
+	op->op_buf = NULL;
+	op->op_bracket = false;
+	return op;
+}
+
+static void op_free(struct ds_op *op)
+{
+	if (op->op_bracket)
+		ds_write_end(op->op_ds->d_store, op->op_token);
+	if (op->op_obj)
+		ds_obj_put(op->op_obj);
+	if (op->op_buf)
+		ds_buf_put(op->op_buf);
+	free(op);
+}
+
+void ds_op_reply(struct ds_op *op)
+{
+	struct rpc_call *call = op->op_call;
+
+	metric_observe_us(m_seconds[call->c_proc], (ds_now_ns() - op->op_start_ns) / 1000);
+	op_free(op);
+	rpc_reply(call);
+}
+
+void ds_op_garbage(struct ds_op *op)
+{
+	struct rpc_call *call = op->op_call;
+
+	metric_add(m_garbage, 1);
+	op_free(op);
+	rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
+}
+
+/* ---- procedures that answer at once ---- */
+
+static const uint8_t *get_fh(struct rpc_call *call, uint32_t *len)
+{
+	return xdr_get_opaque(&call->c_args, NFS3_FHSIZE, len);
+}
+
+static enum nfsstat3 get_cap(struct ds_op *op)
+{
+	uint32_t len;
+	const uint8_t *fh = get_fh(op->op_call, &len);
+
+	return fh ? ds_fh_check(op->op_ds, fh, len, 0, &op->op_cap) : NFS3_OK;
+}
+
+static void nfs3_getattr(struct ds_op *op)
+{
+	struct xdr_out *x = &op->op_call->c_reply;
+	enum nfsstat3 st = get_cap(op);
+	struct nfs3_fattr a;
+
+	if (op->op_call->c_args.bad) {
+		ds_op_garbage(op);
+		return;
+	}
+	if (st == NFS3_OK)
+		st = ds_fh_object(op->op_ds, &op->op_cap, false, &op->op_obj);
+	xdr_put_u32(x, st);
+	if (st == NFS3_OK) {
+		ds_fattr(op->op_ds, &op->op_cap, op->op_obj, &a);
+		nfs3_put_fattr(x, &a);
+	}
+	ds_op_reply(op);
+}
+
+static void nfs3_fsstat(struct ds_op *op)
+{
+	struct xdr_out *x = &op->op_call->c_reply;
+	enum nfsstat3 st = get_cap(op);
+	struct statvfs v;
+
+	if (op->op_call->c_args.bad) {
+		ds_op_garbage(op);
+		return;
+	}
+	if (st == NFS3_OK)
+		st = ds_nfs3_errno(ds_store_statvfs(op->op_ds->d_store, &v));
+	xdr_put_u32(x, st);
+	nfs3_put_post_op(x, NULL);
+	if (st == NFS3_OK) {
+		xdr_put_u64(x, (uint64_t)v.f_blocks * v.f_frsize);
+		xdr_put_u64(x, (uint64_t)v.f_bfree * v.f_frsize);
+		xdr_put_u64(x, (uint64_t)v.f_bavail * v.f_frsize);
+		xdr_put_u64(x, v.f_files);
+		xdr_put_u64(x, v.f_ffree);
+		xdr_put_u64(x, v.f_favail);
+		xdr_put_u32(x, 0); /* invarsec */
+	}
+	ds_op_reply(op);
+}
+
+static void nfs3_fsinfo(struct ds_op *op)
+{
+	struct xdr_out *x = &op->op_call->c_reply;
+	enum nfsstat3 st = get_cap(op);
+
+	if (op->op_call->c_args.bad) {
+		ds_op_garbage(op);
+		return;
+	}
+	xdr_put_u32(x, st);
+	nfs3_put_post_op(x, NULL);
+	if (st == NFS3_OK) {
+		for (int i = 0; i < 2; i++) { /* read, write: max, preferred, multiple */
+			xdr_put_u32(x, DS_MAX_IO);
+			xdr_put_u32(x, DS_MAX_IO);
+			xdr_put_u32(x, DS_PAGE);
+		}
+		xdr_put_u32(x, DS_PAGE); /* dtpref */
+		xdr_put_u64(x, INT64_MAX);
+		xdr_put_u32(x, 0); /* time_delta: 1 ns */
+		xdr_put_u32(x, 1);
+		xdr_put_u32(x, NFS3_FSF_HOMOGENEOUS);
+	}
+	ds_op_reply(op);
+}
+
+/* What a data server has no use for, in the shape that its result has when it fails. */
+static void nfs3_notsupp(struct ds_op *op)
+{
+	struct xdr_out *x = &op->op_call->c_reply;
+
+	xdr_put_u32(x, NFS3ERR_NOTSUPP);
+	switch (op->op_call->c_proc) {
+	case NFS3_RENAME:
+		nfs3_put_wcc(x, NULL);
+		nfs3_put_wcc(x, NULL);
+		break;
+	case NFS3_LINK:
+		nfs3_put_post_op(x, NULL);
+		nfs3_put_wcc(x, NULL);
+		break;
+	case NFS3_CREATE:
+	case NFS3_MKDIR:
+	case NFS3_SYMLINK:
+	case NFS3_MKNOD:
+	case NFS3_REMOVE:
+	case NFS3_RMDIR:
+		nfs3_put_wcc(x, NULL);
+		break;
+	default: /* LOOKUP, ACCESS, READLINK, READDIR, READDIRPLUS, PATHCONF */
+		nfs3_put_post_op(x, NULL);
+	}
+	ds_op_reply(op);
+}
+
+static void nfs3_null(struct ds_op *op)
+{
+	ds_op_reply(op);
+}
+
+/* ---- dispatch ---- */
+
+static void (*const procs[NFS3_NPROCS])(struct ds_op *op) = {
+	[NFS3_NULL] = nfs3_null,
+	[NFS3_GETATTR] = nfs3_getattr,
+	[NFS3_SETATTR] = ds_nfs3_setattr,
+	[NFS3_READ] = ds_nfs3_read,
+	[NFS3_WRITE] = ds_nfs3_write,
+	[NFS3_COMMIT] = ds_nfs3_commit,
+	[NFS3_FSSTAT] = nfs3_fsstat,
+	[NFS3_FSINFO] = nfs3_fsinfo,
+};
+
+/* The RPC layer has refused procedures beyond the last. */
+void ds_nfs3_dispatch(struct rpc_call *call, void *arg)
+{
+	struct ds_op *op = ds_op_new(arg, call);
+
+	metric_add(m_ops[call->c_proc], 1);
+	if (!op)
+		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
+	else if (procs[call->c_proc])
+		procs[call->c_proc](op);
+	else
+		nfs3_notsupp(op);
+}

@@ -1,0 +1,53 @@
+/* nfs3.h - inside the NFSv3 service: a call while it is being done. */
+#ifndef DS_NFS3_H
+#define DS_NFS3_H
+#include "ds/ds.h"
+
+struct ds_op {
+	struct ds *op_ds;
+	struct rpc_call *op_call;
+	uint64_t op_start_ns;
+	struct cap op_cap;
+	struct ds_obj *op_obj; /* NULL: not there, reads as empty */
+	uint64_t op_off;
+	uint32_t op_count;
+	uint32_t op_stable;
+	bool op_bracket; /* between ds_write_begin and ds_write_end */
+	unsigned op_token;
+	uint64_t op_verf;
+	union { /* one after the other */
+		struct ds_rw op_rw;
+		struct ds_sync op_sync;
+		struct ds_buf_wait op_wait;
+		struct ds_eof op_eof;
+		struct {
+			struct ds_job sz_job;
+			struct loop_msg sz_msg;
+			uint64_t sz_size;
+			int sz_err;
+		} op_size;
+	};
+	struct ds_buf *op_buf;
+	int op_got;
+};
+
+extern struct metric *ds_m_read_bytes, *ds_m_write_bytes;
+
+enum nfsstat3 ds_nfs3_errno(int err);
+/* The checks of a handle: shape, MAC, file system, lease, barred, rights. */
+enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights, struct cap *cap);
+/* The object behind a checked capability; its epoch and deletion are checked. *out is NULL when it is not there. */
+enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_obj **out);
+void ds_fattr(struct ds *d, const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a);
+
+struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call);
+/* Frees the op and sends its reply as it stands. */
+void ds_op_reply(struct ds_op *op);
+/* Arguments that are no XDR. */
+void ds_op_garbage(struct ds_op *op);
+
+void ds_nfs3_read(struct ds_op *op);
+void ds_nfs3_write(struct ds_op *op);
+void ds_nfs3_commit(struct ds_op *op);
+void ds_nfs3_setattr(struct ds_op *op);
+#endif

@@ -1,0 +1,324 @@
+/*
+ * io.c - reads, writes and syncs of objects on the ring of the calling loop.
+ *
+ * A write is cut into at most three pieces: a head up to a page boundary, whole pages, a tail. Whole pages at aligned
+ * memory go by O_DIRECT: the disk takes them from where the network put them. The rest goes through the page cache. A read
+ * is one piece: direct when it starts on a page (it may read on to the end of the last page: the memory is there), else
+ * buffered.
+ */
+#include "base/log.h"
+#include "ds/store/store_int.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+#include <urcu/compiler.h>
+
+static void piece_io(struct loop_io *io, int res, uint32_t flags);
+
+static void piece_end(struct ds_piece *pc, int err)
+{
+	struct ds_rw *rw = pc->pc_rw;
+	uint32_t total = 0;
+
+	ds_range_unlock(rw->rw_obj, &pc->pc_range);
+	if (err && !rw->rw_err)
+		rw->rw_err = err;
+	if (--rw->rw_left)
+		return;
+	for (unsigned i = 0; i < rw->rw_npieces; i++)
+		total += rw->rw_piece[i].pc_done;
+	if (rw->rw_write) {
+		/* Also after an error: some of it may have been written. */
+		uint64_t n = atomic_fetch_add(&rw->rw_obj->ob_writes, 1) + 1;
+
+		atomic_store(&rw->rw_obj->ob_unsynced, n);
+	} else if (total > rw->rw_len) {
+		total = rw->rw_len;
+	}
+	rw->rw_done(rw, rw->rw_err ? rw->rw_err : (int)total);
+}
+
+static void piece_submit(struct ds_piece *pc)
+{
+	struct ds_rw *rw = pc->pc_rw;
+	struct io_uring_sqe *sqe = loop_sqe(loop_self());
+	int fd = pc->pc_direct ? atomic_load(&rw->rw_obj->ob_dfd) : rw->rw_obj->ob_fd;
+	uint8_t *mem = pc->pc_mem + pc->pc_done;
+	uint32_t left = pc->pc_len - pc->pc_done;
+
+	if (rw->rw_write)
+		io_uring_prep_write(sqe, fd, mem, left, pc->pc_off + pc->pc_done);
+	else
+		io_uring_prep_read(sqe, fd, mem, left, pc->pc_off + pc->pc_done);
+	loop_arm(sqe, &pc->pc_io);
+	metric_add(pc->pc_direct ? ds_m_direct : ds_m_buffered, 1);
+}
+
+static void piece_granted(struct ds_range *r)
+{
+	piece_submit(caa_container_of(r, struct ds_piece, pc_range));
+}
+
+static void piece_io(struct loop_io *io, int res, uint32_t flags)
+{
+	struct ds_piece *pc = caa_container_of(io, struct ds_piece, pc_io);
+	struct ds_rw *rw = pc->pc_rw;
+
+	(void)flags;
+	if (res == -EINTR || res == -EAGAIN) {
+		piece_submit(pc);
+		return;
+	}
+	if (res == -EINVAL && pc->pc_direct) {
+		/* This piece is now buffered under a lock that says direct. At worst it meets the last direct I/O that is still
+		 * under way, and the kernel notes an error for the next sync: the clients send again. */
+		if (atomic_exchange(&rw->rw_obj->ob_store->s_direct, false))
+			log_warn("store: direct I/O is refused by the file system; buffered from now on");
+		pc->pc_direct = false;
+		piece_submit(pc);
+		return;
+	}
+	if (res < 0 || (res == 0 && rw->rw_write)) {
+		piece_end(pc, res ? res : -EIO);
+		return;
+	}
+	pc->pc_done += (uint32_t)res;
+	if (res == 0 || pc->pc_done >= pc->pc_len) {
+		piece_end(pc, 0);
+		return;
+	}
+	/* A direct transfer that stops inside a page stops at the end of the file; a write cannot go on from there directly. */
+	if (pc->pc_direct && pc->pc_done % DS_PAGE) {
+		if (!rw->rw_write) {
+			piece_end(pc, 0);
+			return;
+		}
+		pc->pc_direct = false;
+	}
+	piece_submit(pc);
+}
+
+static void piece_add(struct ds_rw *rw, uint64_t off, uint32_t len, bool direct)
+{
+	struct ds_piece *pc = &rw->rw_piece[rw->rw_npieces++];
+
+	pc->pc_io.io_done = piece_io;
+	pc->pc_rw = rw;
+	pc->pc_off = off;
+	pc->pc_len = len;
+	pc->pc_done = 0;
+	pc->pc_mem = rw->rw_mem + (off - rw->rw_off);
+	pc->pc_direct = direct;
+	pc->pc_range.rg_granted = piece_granted;
+	pc->pc_range.rg_first = off / DS_PAGE;
+	pc->pc_range.rg_last = (off + len - 1) / DS_PAGE;
+	pc->pc_range.rg_direct = direct;
+}
+
+/* The pieces end from completions or messages, never from here. */
+static void rw_start(struct ds_rw *rw)
+{
+	unsigned n = rw->rw_npieces;
+
+	rw->rw_left = n;
+	rw->rw_err = 0;
+	for (unsigned i = 0; i < n; i++)
+		if (ds_range_lock(rw->rw_obj, &rw->rw_piece[i].pc_range))
+			piece_submit(&rw->rw_piece[i]);
+}
+
+static bool mem_direct(const struct ds_rw *rw, const uint8_t *mem)
+{
+	struct ds_store *s = rw->rw_obj->ob_store;
+
+	return (uintptr_t)mem % s->s_dio_mem == 0 && atomic_load(&s->s_direct) && ds_obj_direct_fd(rw->rw_obj) >= 0;
+}
+
+void ds_obj_read(struct ds_rw *rw)
+{
+	uint32_t whole = (rw->rw_len + DS_PAGE - 1) & ~(DS_PAGE - 1);
+
+	rw->rw_write = false;
+	rw->rw_npieces = 0;
+	if (rw->rw_off % DS_PAGE == 0 && rw->rw_off <= (uint64_t)INT64_MAX - whole && mem_direct(rw, rw->rw_mem))
+		piece_add(rw, rw->rw_off, whole, true);
+	else
+		piece_add(rw, rw->rw_off, rw->rw_len, false);
+	rw_start(rw);
+}
+
+void ds_obj_write(struct ds_rw *rw)
+{
+	uint32_t head = (uint32_t)(-rw->rw_off % DS_PAGE), middle;
+
+	rw->rw_write = true;
+	rw->rw_npieces = 0;
+	if (head > rw->rw_len)
+		head = rw->rw_len;
+	middle = (rw->rw_len - head) & ~(DS_PAGE - 1);
+	if (!middle || !mem_direct(rw, rw->rw_mem + head)) {
+		piece_add(rw, rw->rw_off, rw->rw_len, false);
+		rw_start(rw);
+		return;
+	}
+	if (head)
+		piece_add(rw, rw->rw_off, head, false);
+	piece_add(rw, rw->rw_off + head, middle, true);
+	if (head + middle < rw->rw_len)
+		piece_add(rw, rw->rw_off + head + middle, rw->rw_len - head - middle, false);
+	rw_start(rw);
+}
+
+/* ---- sync ---- */
+
+/*
+ * One sync of an object at a time; those that come meanwhile share the next one. This is not only thrift: the kernel tells
+ * an error of write-back once, so of two fsyncs at once on one descriptor one may say "good" about data that is lost. Here
+ * the one that failed has changed the verifier before the next begins.
+ */
+struct sync_run {
+	struct loop_io sr_io;
+	struct ds_obj *sr_obj;
+	struct ds_sync *sr_list;
+	uint64_t sr_unsynced; /* ob_unsynced when it began */
+	bool sr_full, sr_dirs;
+	int sr_step, sr_dirfd;
+};
+enum { SYNC_FILE, SYNC_FOLDER, SYNC_PARENT, SYNC_DONE };
+
+static void sync_step(struct sync_run *sr);
+
+static void sync_tell(struct loop_msg *m)
+{
+	struct ds_sync *sy = caa_container_of(m, struct ds_sync, sy_msg);
+
+	sy->sy_done(sy, sy->sy_err);
+}
+
+/* Takes those that wait as the next group; false: nobody. With ob_lock. */
+static bool sync_next(struct sync_run *sr)
+{
+	struct ds_obj *o = sr->sr_obj;
+
+	sr->sr_list = o->ob_sync_wait;
+	o->ob_sync_wait = NULL;
+	sr->sr_full = false;
+	for (struct ds_sync *sy = sr->sr_list; sy; sy = sy->sy_next)
+		sr->sr_full |= sy->sy_full;
+	sr->sr_dirs = o->ob_dir_unsynced;
+	sr->sr_unsynced = atomic_load(&o->ob_unsynced);
+	sr->sr_step = SYNC_FILE;
+	return o->ob_sync_running = sr->sr_list;
+}
+
+static void sync_end(struct sync_run *sr, int err)
+{
+	struct ds_obj *o = sr->sr_obj;
+	struct ds_sync *sy = sr->sr_list, *next;
+	bool more;
+
+	if (err) {
+		log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
+		metric_add(ds_m_sync_failures, 1);
+		ds_verifier_change(o->ob_store);
+	} else {
+		atomic_compare_exchange_strong(&o->ob_unsynced, &sr->sr_unsynced, 0);
+	}
+	pthread_mutex_lock(&o->ob_lock);
+	if (!err && sr->sr_dirs)
+		o->ob_dir_unsynced = false;
+	more = sync_next(sr);
+	pthread_mutex_unlock(&o->ob_lock);
+	/* Each holds a reference of o, so o is not touched after the last is told: the next group, if any, holds its own. */
+	for (; sy; sy = next) {
+		next = sy->sy_next;
+		sy->sy_err = err;
+		loop_post(sy->sy_loop, &sy->sy_msg);
+	}
+	if (more)
+		sync_step(sr);
+	else
+		free(sr);
+}
+
+static void sync_io(struct loop_io *io, int res, uint32_t flags)
+{
+	struct sync_run *sr = caa_container_of(io, struct sync_run, sr_io);
+
+	(void)flags;
+	if (sr->sr_dirfd >= 0)
+		close(sr->sr_dirfd);
+	sr->sr_dirfd = -1;
+	if (res == -EINTR || res == -EAGAIN) {
+		sync_step(sr);
+		return;
+	}
+	if (res < 0) {
+		sync_end(sr, res);
+		return;
+	}
+	sr->sr_step++;
+	sync_step(sr);
+}
+
+/* Does what comes next: the file, then the folder its name is in, then the name of the folder. */
+static void sync_step(struct sync_run *sr)
+{
+	struct ds_obj *o = sr->sr_obj;
+	uint16_t folder = objname_folder(o->ob_key.co_ino);
+	struct io_uring_sqe *sqe;
+	int fd = o->ob_fd;
+
+	if (sr->sr_step == SYNC_FOLDER && !sr->sr_dirs)
+		sr->sr_step = SYNC_DONE;
+	if (sr->sr_step == SYNC_PARENT && ds_dir_is_durable(o->ob_store, folder))
+		sr->sr_step = SYNC_DONE;
+	if (sr->sr_step == SYNC_DONE) {
+		if (sr->sr_dirs)
+			ds_dir_set_durable(o->ob_store, folder);
+		sync_end(sr, 0);
+		return;
+	}
+	if (sr->sr_step != SYNC_FILE) {
+		fd = sr->sr_dirfd = ds_dir_open(o->ob_store, folder, sr->sr_step == SYNC_PARENT);
+		if (fd < 0) {
+			sync_end(sr, fd);
+			return;
+		}
+	}
+	sqe = loop_sqe(loop_self());
+	io_uring_prep_fsync(sqe, fd, sr->sr_step == SYNC_FILE && !sr->sr_full ? IORING_FSYNC_DATASYNC : 0);
+	loop_arm(sqe, &sr->sr_io);
+}
+
+void ds_obj_sync(struct ds_sync *sy)
+{
+	struct ds_obj *o = sy->sy_obj;
+	struct sync_run *sr = NULL;
+	bool start;
+
+	sy->sy_loop = loop_self();
+	sy->sy_msg.m_run = sync_tell;
+	pthread_mutex_lock(&o->ob_lock);
+	start = !o->ob_sync_running;
+	if (start) {
+		sr = calloc(1, sizeof(*sr));
+		if (!sr) {
+			pthread_mutex_unlock(&o->ob_lock);
+			sy->sy_err = -ENOMEM;
+			loop_post(sy->sy_loop, &sy->sy_msg);
+			return;
+		}
+		sr->sr_obj = o;
+		sr->sr_io.io_done = sync_io;
+		sr->sr_dirfd = -1;
+	}
+	sy->sy_next = o->ob_sync_wait;
+	o->ob_sync_wait = sy;
+	if (start)
+		sync_next(sr);
+	pthread_mutex_unlock(&o->ob_lock);
+	if (start)
+		sync_step(sr);
+}

@@ -1,0 +1,446 @@
+/*
+ * journal.c - what the store must remember besides the objects: deleted objects (tombstones), barred clients, the
+ * instance epoch, the boot number and the highest order.
+ *
+ * Segments journal/NNNN of 40-byte records, each with a check sum; one fdatasync makes a whole batch of orders durable.
+ * At start all segments are read, and a new one is begun with what still counts; then the old ones go. That is
+ * also what happens when a segment grows, and after an append failed.
+ *
+ * A delete is first a tombstone here and then an unlink. The unlinks are not synced one by one: after a crash
+ * they are done again for every tombstone of the journal, and before a tombstone leaves the journal the whole file system is
+ * synced once. So an object whose delete was confirmed does not come back.
+ *
+ * After a restart the time that a tombstone is kept begins anew: nothing depends on the clock of the day.
+ *
+ * A bad record ends its segment: it is the torn tail of an append that was never confirmed.
+ */
+#include "base/log.h"
+#include "ds/store/store_int.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <urcu/urcu-memb.h>
+
+#define REC_VERSION		   1
+#define JOURNAL_TURN	   (4u << 20) /* a segment is replaced when it has this many bytes beyond what counts */
+#define NAME_LEN		   16
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- tombstones in memory ---- */
+
+static struct ds_tomb *tomb_lookup(struct ds_journal *j, const struct cap_object *o)
+{
+	struct hash_link *l = hash_first(&j->j_tombs, ds_key_hash(o));
+
+	for (; l; l = hash_next(l)) {
+		struct ds_tomb *t = hash_entry(l, struct ds_tomb, t_link);
+
+		if (ds_key_equal(&t->t_key, o))
+			return t;
+	}
+	return NULL;
+}
+
+int ds_tomb_find(struct ds_store *s, const struct cap_object *o, uint64_t *order)
+{
+	struct ds_journal *j = &s->s_journal;
+	struct ds_tomb *t;
+
+	if (!atomic_load(&j->j_ntombs))
+		return -ENOENT;
+	pthread_mutex_lock(&j->j_lock);
+	t = tomb_lookup(j, o);
+	if (t && order)
+		*order = t->t_order;
+	pthread_mutex_unlock(&j->j_lock);
+	return t ? 0 : -ENOENT;
+}
+
+int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order)
+{
+	struct ds_journal *j = &s->s_journal;
+	struct ds_tomb *t;
+	int err = 0;
+
+	pthread_mutex_lock(&j->j_lock);
+	t = tomb_lookup(j, o);
+	if (t) {
+		if (order > t->t_order)
+			t->t_order = order;
+		goto out;
+	}
+	t = calloc(1, sizeof(*t));
+	if (!t || hash_add(&j->j_tombs, &t->t_link, ds_key_hash(o))) {
+		free(t);
+		err = -ENOMEM;
+		goto out;
+	}
+	t->t_key = *o;
+	t->t_order = order;
+	t->t_expires_ns = now_ns() + s->s_tomb_keep_ns;
+	*j->j_newest = t;
+	j->j_newest = &t->t_next;
+	atomic_fetch_add(&j->j_ntombs, 1);
+out:
+	pthread_mutex_unlock(&j->j_lock);
+	return err;
+}
+
+/* They leave the journal with its next segment. */
+void ds_tomb_expire(struct ds_store *s)
+{
+	struct ds_journal *j = &s->s_journal;
+	uint64_t now = now_ns();
+	struct ds_tomb *t;
+
+	pthread_mutex_lock(&j->j_lock);
+	while ((t = j->j_oldest) && t->t_expires_ns <= now) {
+		j->j_oldest = t->t_next;
+		if (!j->j_oldest)
+			j->j_newest = &j->j_oldest;
+		hash_del(&j->j_tombs, &t->t_link);
+		atomic_fetch_sub(&j->j_ntombs, 1);
+		free(t);
+	}
+	pthread_mutex_unlock(&j->j_lock);
+}
+
+/* ---- barred clients in memory ---- */
+
+/* A new set for each: clients are barred seldom, and asked about with every write. */
+int ds_bar(struct ds_store *s, uint32_t client)
+{
+	struct ds_barred *old = s->s_barred, *b;
+	size_t n = old ? old->br_n : 0, at = 0;
+
+	while (at < n && old->br_client[at] < client)
+		at++;
+	if (at < n && old->br_client[at] == client)
+		return 0;
+	b = malloc(sizeof(*b) + (n + 1) * sizeof(b->br_client[0]));
+	if (!b)
+		return -ENOMEM;
+	b->br_n = n + 1;
+	if (n) {
+		memcpy(b->br_client, old->br_client, at * sizeof(b->br_client[0]));
+		memcpy(b->br_client + at + 1, old->br_client + at, (n - at) * sizeof(b->br_client[0]));
+	}
+	b->br_client[at] = client;
+	rcu_set_pointer(&s->s_barred, b);
+	if (old)
+		urcu_memb_synchronize_rcu();
+	free(old);
+	return 0;
+}
+
+/* ---- records ---- */
+
+static uint32_t rec_sum(const struct ds_rec *r)
+{
+	return (uint32_t)hash_bytes(r, offsetof(struct ds_rec, r_sum));
+}
+
+static void rec_seal(struct ds_rec *r)
+{
+	r->r_version = REC_VERSION;
+	r->r_fs = htobe16(r->r_fs);
+	r->r_incarnation = htobe16(r->r_incarnation);
+	r->r_ino = htobe64(r->r_ino);
+	r->r_a = htobe64(r->r_a);
+	r->r_b = htobe64(r->r_b);
+	r->r_client = htobe32(r->r_client);
+	r->r_sum = htobe32(rec_sum(r));
+}
+
+static bool rec_open(struct ds_rec *r)
+{
+	if (r->r_version != REC_VERSION || r->r_sum != htobe32(rec_sum(r)))
+		return false;
+	r->r_fs = be16toh(r->r_fs);
+	r->r_incarnation = be16toh(r->r_incarnation);
+	r->r_ino = be64toh(r->r_ino);
+	r->r_a = be64toh(r->r_a);
+	r->r_b = be64toh(r->r_b);
+	r->r_client = be32toh(r->r_client);
+	return true;
+}
+
+struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, uint64_t order)
+{
+	return (struct ds_rec){
+		.r_type = type,
+		.r_stripe = o->co_stripe,
+		.r_mirror = o->co_mirror,
+		.r_fs = o->co_fs,
+		.r_incarnation = o->co_incarnation,
+		.r_ino = o->co_ino,
+		.r_a = order,
+	};
+}
+
+static struct ds_rec rec_state(struct ds_store *s)
+{
+	return (struct ds_rec){
+		.r_type = DS_REC_STATE,
+		.r_a = atomic_load(&s->s_instance),
+		.r_b = atomic_load(&s->s_order_high),
+		.r_client = s->s_boot,
+	};
+}
+
+/* ---- segments ---- */
+
+static void seg_name(uint64_t seq, char name[NAME_LEN + 1])
+{
+	snprintf(name, NAME_LEN + 1, "%016" PRIx64, seq);
+}
+
+static int write_all(int fd, const void *data, size_t n)
+{
+	const uint8_t *p = data;
+
+	while (n) {
+		ssize_t w = write(fd, p, n);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w <= 0)
+			return w ? -errno : -EIO;
+		p += w;
+		n -= (size_t)w;
+	}
+	return 0;
+}
+
+/* All that counts now, sealed; malloc'd. */
+static struct ds_rec *snapshot(struct ds_store *s, size_t *n)
+{
+	struct ds_journal *j = &s->s_journal;
+	size_t nbar = s->s_barred ? s->s_barred->br_n : 0, at = 0;
+	struct ds_rec *r;
+
+	pthread_mutex_lock(&j->j_lock);
+	r = calloc(1 + nbar + atomic_load(&j->j_ntombs), sizeof(*r));
+	if (r) {
+		r[at++] = rec_state(s);
+		for (size_t i = 0; i < nbar; i++)
+			r[at++] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = s->s_barred->br_client[i] };
+		for (struct ds_tomb *t = j->j_oldest; t; t = t->t_next)
+			r[at++] = ds_rec_object(DS_REC_TOMB, &t->t_key, t->t_order);
+	}
+	pthread_mutex_unlock(&j->j_lock);
+	for (size_t i = 0; i < at; i++)
+		rec_seal(&r[i]);
+	*n = at;
+	return r;
+}
+
+static int seg_compare(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int seg_is(const struct dirent *d)
+{
+	return strlen(d->d_name) == NAME_LEN && strspn(d->d_name, "0123456789abcdef") == NAME_LEN;
+}
+
+static void drop_older(struct ds_journal *j, uint64_t seq)
+{
+	struct dirent **list;
+	int n = scandirat(j->j_dirfd, ".", &list, seg_is, seg_compare);
+
+	for (int i = 0; i < n; i++) {
+		if (strtoull(list[i]->d_name, NULL, 16) < seq)
+			unlinkat(j->j_dirfd, list[i]->d_name, 0);
+		free(list[i]);
+	}
+	if (n >= 0)
+		free(list);
+}
+
+/* Begins a new segment with all that counts, and removes the old ones. */
+static int turn(struct ds_store *s)
+{
+	struct ds_journal *j = &s->s_journal;
+	char name[NAME_LEN + 1];
+	struct ds_rec *r;
+	size_t n;
+	int fd, err;
+
+	/* Unlinks of objects whose tombstones go with the old segments. */
+	if (syncfs(j->j_dirfd) < 0)
+		return -errno;
+	r = snapshot(s, &n);
+	if (!r)
+		return -ENOMEM;
+	seg_name(j->j_seq + 1, name);
+	fd = openat(j->j_dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		err = -errno;
+		goto out;
+	}
+	err = write_all(fd, r, n * sizeof(*r));
+	if (!err && (fsync(fd) < 0 || fsync(j->j_dirfd) < 0))
+		err = -errno;
+	if (err) {
+		close(fd);
+		unlinkat(j->j_dirfd, name, 0);
+		goto out;
+	}
+	if (j->j_fd >= 0)
+		close(j->j_fd);
+	j->j_fd = fd;
+	j->j_seq++;
+	j->j_bytes = n * sizeof(*r);
+	j->j_broken = false;
+	drop_older(j, j->j_seq);
+out:
+	free(r);
+	return err;
+}
+
+int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
+{
+	struct ds_journal *j = &s->s_journal;
+	struct ds_rec state = rec_state(s);
+	int err;
+
+	/* What is in memory is ahead of recs: the snapshot has them. */
+	if (j->j_broken || j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * atomic_load(&j->j_ntombs))
+		return turn(s);
+	for (unsigned i = 0; i < n; i++)
+		rec_seal(&recs[i]);
+	rec_seal(&state);
+	err = write_all(j->j_fd, recs, n * sizeof(*recs));
+	if (!err)
+		err = write_all(j->j_fd, &state, sizeof(state));
+	if (!err && fdatasync(j->j_fd) < 0)
+		err = -errno;
+	if (err) {
+		j->j_broken = true;
+		log_error("store: %s/journal: %s", s->s_dir, strerror(-err));
+		return err;
+	}
+	j->j_bytes += (n + 1) * sizeof(*recs);
+	return 0;
+}
+
+/* ---- at start ---- */
+
+static int apply(struct ds_store *s, const struct ds_rec *r)
+{
+	struct cap_object o = {
+		.co_ino = r->r_ino,
+		.co_fs = r->r_fs,
+		.co_incarnation = r->r_incarnation,
+		.co_stripe = r->r_stripe,
+		.co_mirror = r->r_mirror,
+	};
+	char path[OBJPATH_MAX];
+
+	switch (r->r_type) {
+	case DS_REC_STATE:
+		if (r->r_a > atomic_load(&s->s_instance))
+			atomic_store(&s->s_instance, r->r_a);
+		if (r->r_b > atomic_load(&s->s_order_high))
+			atomic_store(&s->s_order_high, r->r_b);
+		if (r->r_client > s->s_boot)
+			s->s_boot = r->r_client;
+		return 0;
+	case DS_REC_TOMB:
+		objpath(&o, path);
+		if (unlinkat(s->s_dirfd, path, 0) < 0 && errno != ENOENT)
+			return -errno;
+		return ds_tomb_add(s, &o, r->r_a);
+	case DS_REC_BAR:
+		return ds_bar(s, r->r_client);
+	default:
+		return -EPROTONOSUPPORT;
+	}
+}
+
+static int seg_read(struct ds_store *s, const char *name)
+{
+	int fd = openat(s->s_journal.j_dirfd, name, O_RDONLY | O_CLOEXEC), err = 0;
+	struct ds_rec r;
+	FILE *f;
+
+	if (fd < 0)
+		return -errno;
+	f = fdopen(fd, "r");
+	if (!f) {
+		close(fd);
+		return -ENOMEM;
+	}
+	while (!err && fread(&r, sizeof(r), 1, f) == 1) {
+		if (!rec_open(&r)) {
+			log_warn("store: %s/journal/%s: a torn record; what follows was never confirmed", s->s_dir, name);
+			break;
+		}
+		err = apply(s, &r);
+	}
+	if (!err && ferror(f))
+		err = -EIO;
+	fclose(f);
+	return err;
+}
+
+int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
+{
+	struct ds_journal *j = &s->s_journal;
+	struct dirent **list;
+	int n, e = 0;
+
+	pthread_mutex_init(&j->j_lock, NULL);
+	j->j_newest = &j->j_oldest;
+	j->j_dirfd = openat(s->s_dirfd, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	n = j->j_dirfd < 0 ? -1 : scandirat(j->j_dirfd, ".", &list, seg_is, seg_compare);
+	if (n < 0) {
+		e = -errno;
+		snprintf(err, errlen, "%s/journal: %s", s->s_dir, strerror(-e));
+		return e;
+	}
+	for (int i = 0; i < n; i++) {
+		if (!e) {
+			j->j_seq = strtoull(list[i]->d_name, NULL, 16);
+			e = seg_read(s, list[i]->d_name);
+		}
+		free(list[i]);
+	}
+	free(list);
+	s->s_boot++;
+	if (!e)
+		e = turn(s);
+	if (e)
+		snprintf(err, errlen, "%s/journal: %s", s->s_dir, strerror(-e));
+	return e;
+}
+
+void ds_journal_close(struct ds_store *s)
+{
+	struct ds_journal *j = &s->s_journal;
+	struct ds_tomb *t;
+
+	while ((t = j->j_oldest)) {
+		j->j_oldest = t->t_next;
+		free(t);
+	}
+	free(j->j_tombs.h_slot);
+	if (j->j_fd >= 0)
+		close(j->j_fd);
+	if (j->j_dirfd >= 0)
+		close(j->j_dirfd);
+}

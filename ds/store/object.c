@@ -1,0 +1,460 @@
+/*
+ * object.c - the table of objects in memory, and opening their files.
+ *
+ * Connections, not objects, are dealt to the loops, so any loop may need any object. The table is cut into shards with a
+ * lock each, held for a few dozen instructions; a lock-free table would save little, because the reference count
+ * is written at every lookup anyway.
+ *
+ * Objects that nobody uses stay open, the oldest of a shard goes when it has too many. One that has unstable
+ * data is synced by a worker before its file is closed: the kernel tells of a failed write-back only those who have the
+ * file open, and that failure must change the verifier.
+ *
+ * Cost known: an object that is not in memory is opened on the loop, under its shard's lock (openat, fgetxattr; a folder
+ * on the first object in it). These are short when the directory and inode are cached, and a disk read each when not.
+ * Doing it by IORING_OP_OPENAT and FGETXATTR, with the object parked in the table, is the cure.
+ */
+#include "base/log.h"
+#include "ds/store/store_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define WRITES_BOOT_SHIFT 40
+#define DFD_UNOPENED	  (-1)
+#define DFD_NONE		  (-2)
+
+uint64_t ds_key_hash(const struct cap_object *o)
+{
+	return hash_u64(hash_u64(o->co_ino) + ((uint64_t)o->co_fs << 32 | (uint32_t)o->co_incarnation << 16 |
+					       (uint32_t)o->co_stripe << 8 | o->co_mirror));
+}
+
+bool ds_key_equal(const struct cap_object *a, const struct cap_object *b)
+{
+	return a->co_ino == b->co_ino && a->co_fs == b->co_fs && a->co_incarnation == b->co_incarnation &&
+	       a->co_stripe == b->co_stripe && a->co_mirror == b->co_mirror;
+}
+
+/* The low bits choose the slot in a shard's table. */
+static struct ds_shard *shard_of(struct ds_store *s, uint64_t hash)
+{
+	return &s->s_shard[(hash >> 48) % DS_SHARDS];
+}
+
+int ds_objects_init(struct ds_store *s, unsigned max_idle)
+{
+	for (unsigned i = 0; i < DS_SHARDS; i++) {
+		struct ds_shard *sh = &s->s_shard[i];
+
+		pthread_mutex_init(&sh->sh_lock, NULL);
+		sh->sh_max_idle = (max_idle + DS_SHARDS - 1) / DS_SHARDS;
+		sh->sh_writes_high = (uint64_t)s->s_boot << WRITES_BOOT_SHIFT;
+	}
+	return 0;
+}
+
+/* ---- folders ---- */
+
+bool ds_dir_is_durable(struct ds_store *s, uint16_t folder)
+{
+	return atomic_load_explicit(&s->s_dir_durable[folder / 8], memory_order_relaxed) & 1u << folder % 8;
+}
+
+void ds_dir_set_durable(struct ds_store *s, uint16_t folder)
+{
+	atomic_fetch_or(&s->s_dir_durable[folder / 8], (uint8_t)(1u << folder % 8));
+}
+
+int ds_dir_open(struct ds_store *s, uint16_t folder, bool parent)
+{
+	char path[8];
+	int fd;
+
+	snprintf(path, sizeof(path), parent ? "%02x" : "%02x/%02x", folder >> 8, folder & 255);
+	fd = openat(s->s_objfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* XX is synced at once, there are only 256; YY when an object in it is. */
+static int folders_make(struct ds_store *s, uint16_t folder)
+{
+	char path[8];
+
+	snprintf(path, sizeof(path), "%02x", folder >> 8);
+	if (mkdirat(s->s_objfd, path, 0700) == 0) {
+		if (fsync(s->s_objfd) < 0)
+			return -errno;
+	} else if (errno != EEXIST) {
+		return -errno;
+	}
+	snprintf(path, sizeof(path), "%02x/%02x", folder >> 8, folder & 255);
+	return mkdirat(s->s_objfd, path, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+static int dir_fsync(struct ds_store *s, uint16_t folder, bool parent)
+{
+	int fd = ds_dir_open(s, folder, parent), err = 0;
+
+	if (fd < 0)
+		return fd;
+	if (fsync(fd) < 0)
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+int ds_obj_sync_dirs(struct ds_obj *o)
+{
+	struct ds_store *s = o->ob_store;
+	uint16_t folder = objname_folder(o->ob_key.co_ino);
+	bool unsynced;
+	int err;
+
+	pthread_mutex_lock(&o->ob_lock);
+	unsynced = o->ob_dir_unsynced;
+	pthread_mutex_unlock(&o->ob_lock);
+	if (!unsynced)
+		return 0;
+	err = dir_fsync(s, folder, false);
+	if (!err && !ds_dir_is_durable(s, folder)) {
+		err = dir_fsync(s, folder, true);
+		if (!err)
+			ds_dir_set_durable(s, folder);
+	}
+	if (err)
+		return err;
+	pthread_mutex_lock(&o->ob_lock);
+	o->ob_dir_unsynced = false;
+	pthread_mutex_unlock(&o->ob_lock);
+	return 0;
+}
+
+/* ---- the xattr ---- */
+
+int ds_meta_put(int fd, uint32_t epoch, uint64_t order)
+{
+	struct ds_meta m = { .m_version = DS_META_VERSION, .m_epoch = htobe32(epoch), .m_order = htobe64(order) };
+
+	return fsetxattr(fd, DS_XATTR, &m, sizeof(m), 0) < 0 ? -errno : 0;
+}
+
+static int meta_get(int fd, uint32_t *epoch, uint64_t *order)
+{
+	struct ds_meta m;
+	ssize_t n = fgetxattr(fd, DS_XATTR, &m, sizeof(m));
+
+	*epoch = 0;
+	*order = 0;
+	if (n < 0)
+		return errno == ENODATA ? 0 : -errno;
+	if (n != sizeof(m) || m.m_version != DS_META_VERSION)
+		return -EPROTONOSUPPORT;
+	*epoch = be32toh(m.m_epoch);
+	*order = be64toh(m.m_order);
+	return 0;
+}
+
+/* ---- opening and closing ---- */
+
+static int file_open(struct ds_store *s, const struct cap_object *key, bool create)
+{
+	char path[OBJPATH_MAX];
+	int fd, err;
+
+	objpath(key, path);
+	for (int tries = 0;; tries++) {
+		fd = openat(s->s_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0600);
+		if (fd >= 0)
+			break;
+		if (errno != ENOENT || !create || tries)
+			return -errno;
+		err = folders_make(s, objname_folder(key->co_ino));
+		if (err)
+			return err;
+	}
+	/* A page that is read ahead while it is written past the cache would be stale. */
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	return fd;
+}
+
+int ds_obj_reopen(const struct ds_obj *o)
+{
+	return file_open(o->ob_store, &o->ob_key, false);
+}
+
+static void obj_free(struct ds_obj *o)
+{
+	int dfd = atomic_load(&o->ob_dfd);
+
+	if (dfd >= 0)
+		close(dfd);
+	close(o->ob_fd);
+	atomic_fetch_sub(&o->ob_store->s_open, 1);
+	pthread_mutex_destroy(&o->ob_lock);
+	free(o);
+}
+
+static void close_job(struct ds_job *j)
+{
+	struct ds_obj *o = (struct ds_obj *)((char *)j - offsetof(struct ds_obj, ob_close));
+
+	if (!atomic_load(&o->ob_deleted) && fdatasync(o->ob_fd) < 0) {
+		log_error("store: closing object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(errno));
+		metric_add(ds_m_sync_failures, 1);
+		ds_verifier_change(o->ob_store);
+	}
+	obj_free(o);
+}
+
+/* It is in no table and nobody refers to it. The last close of a deleted file gives its blocks back, which takes time. */
+static void obj_close(struct ds_obj *o)
+{
+	if (!atomic_load(&o->ob_unsynced) && !atomic_load(&o->ob_deleted)) {
+		obj_free(o);
+		return;
+	}
+	o->ob_close.jb_run = close_job;
+	ds_store_submit(o->ob_store, DS_WORKER_QUERIES, &o->ob_close);
+}
+
+/*
+ * The write count that STAT tells is only compared for inequality, and must never say "as before" after a write. It
+ * starts above every count that this object may have shown: above those of earlier boots by the boot number, above
+ * its own from before it was dropped by the shard's high mark. So it needs no place on disk; dropping an object costs at
+ * most one change of the file's change attribute that was not needed.
+ */
+static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, bool create, struct ds_obj **out)
+{
+	struct ds_obj *o;
+	uint32_t epoch;
+	int fd, err;
+
+	/* Not the file: it may still be there while its delete is under way. */
+	if (!ds_tomb_find(s, key, NULL))
+		return -ESTALE;
+	fd = file_open(s, key, create);
+	if (fd < 0)
+		return fd;
+	o = calloc(1, sizeof(*o));
+	if (!o) {
+		close(fd);
+		return -ENOMEM;
+	}
+	err = meta_get(fd, &epoch, &o->ob_order);
+	if (err) {
+		log_error("store: object %016" PRIx64 ": its xattr %s is not readable: %s", key->co_ino, DS_XATTR, strerror(-err));
+		close(fd);
+		free(o);
+		return -EIO;
+	}
+	atomic_init(&o->ob_epoch, epoch);
+	atomic_init(&o->ob_dfd, DFD_UNOPENED);
+	atomic_init(&o->ob_writes, ++sh->sh_writes_high);
+	o->ob_store = s;
+	o->ob_shard = sh;
+	o->ob_key = *key;
+	o->ob_fd = fd;
+	o->ob_refs = 1;
+	o->ob_ranges_end = &o->ob_ranges;
+	/* Also when the file was there: the boot that made it may have ended before its name was durable. */
+	o->ob_dir_unsynced = true;
+	pthread_mutex_init(&o->ob_lock, NULL);
+	atomic_fetch_add(&s->s_open, 1);
+	*out = o;
+	return 0;
+}
+
+int ds_obj_direct_fd(struct ds_obj *o)
+{
+	struct ds_store *s = o->ob_store;
+	int fd = atomic_load(&o->ob_dfd), expect = DFD_UNOPENED;
+	char path[OBJPATH_MAX];
+
+	if (fd != DFD_UNOPENED)
+		return fd;
+	if (!atomic_load(&s->s_direct))
+		return DFD_NONE;
+	objpath(&o->ob_key, path);
+	/* By its name, which is never used for another file; gone if it was deleted meanwhile. */
+	fd = openat(s->s_dirfd, path, O_RDWR | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0) {
+		if (errno == EINVAL && atomic_exchange(&s->s_direct, false))
+			log_warn("store: %s: no O_DIRECT here; buffered I/O only", s->s_dir);
+		fd = DFD_NONE;
+	}
+	if (!atomic_compare_exchange_strong(&o->ob_dfd, &expect, fd)) {
+		if (fd >= 0)
+			close(fd);
+		return expect;
+	}
+	return fd;
+}
+
+/* ---- the table ---- */
+
+static struct ds_obj *lookup(struct ds_shard *sh, const struct cap_object *key, uint64_t hash)
+{
+	struct hash_link *l = hash_first(&sh->sh_hash, hash);
+
+	for (; l; l = hash_next(l)) {
+		struct ds_obj *o = hash_entry(l, struct ds_obj, ob_link);
+
+		if (ds_key_equal(&o->ob_key, key))
+			return o;
+	}
+	return NULL;
+}
+
+static void lru_del(struct ds_shard *sh, struct ds_obj *o)
+{
+	*(o->ob_newer ? &o->ob_newer->ob_older : &sh->sh_newest) = o->ob_older;
+	*(o->ob_older ? &o->ob_older->ob_newer : &sh->sh_oldest) = o->ob_newer;
+	o->ob_newer = o->ob_older = NULL;
+	sh->sh_idle--;
+}
+
+static void lru_add(struct ds_shard *sh, struct ds_obj *o)
+{
+	o->ob_older = sh->sh_newest;
+	o->ob_newer = NULL;
+	*(sh->sh_newest ? &sh->sh_newest->ob_newer : &sh->sh_oldest) = o;
+	sh->sh_newest = o;
+	sh->sh_idle++;
+}
+
+/* Takes o out of the table. */
+static void unhash(struct ds_shard *sh, struct ds_obj *o)
+{
+	uint64_t w = atomic_load(&o->ob_writes);
+
+	if (w > sh->sh_writes_high)
+		sh->sh_writes_high = w;
+	hash_del(&sh->sh_hash, &o->ob_link);
+	o->ob_hashed = false;
+}
+
+static struct ds_obj *evict_oldest(struct ds_shard *sh)
+{
+	struct ds_obj *o = sh->sh_oldest;
+
+	if (o) {
+		lru_del(sh, o);
+		unhash(sh, o);
+	}
+	return o;
+}
+
+static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, bool create,
+		       struct ds_obj **out)
+{
+	int err = obj_load(s, sh, key, create, out);
+
+	/* Out of descriptors: one of ours makes room. */
+	if ((err == -EMFILE || err == -ENFILE) && sh->sh_oldest) {
+		obj_close(evict_oldest(sh));
+		err = obj_load(s, sh, key, create, out);
+	}
+	if (err)
+		return err;
+	if (hash_add(&sh->sh_hash, &(*out)->ob_link, hash)) {
+		obj_free(*out);
+		return -ENOMEM;
+	}
+	(*out)->ob_hashed = true;
+	return 0;
+}
+
+int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_obj **out)
+{
+	uint64_t hash = ds_key_hash(key);
+	struct ds_shard *sh = shard_of(s, hash);
+	struct ds_obj *o;
+	int err = 0;
+
+	pthread_mutex_lock(&sh->sh_lock);
+	o = lookup(sh, key, hash);
+	if (!o)
+		err = load_hashed(s, sh, key, hash, create, &o);
+	else if (!o->ob_refs++)
+		lru_del(sh, o);
+	pthread_mutex_unlock(&sh->sh_lock);
+	*out = err ? NULL : o;
+	return err;
+}
+
+void ds_obj_put(struct ds_obj *o)
+{
+	struct ds_shard *sh = o->ob_shard;
+	struct ds_obj *gone = NULL;
+
+	pthread_mutex_lock(&sh->sh_lock);
+	if (!--o->ob_refs) {
+		if (!o->ob_hashed) {
+			gone = o;
+		} else {
+			lru_add(sh, o);
+			if (sh->sh_idle > sh->sh_max_idle)
+				gone = evict_oldest(sh);
+		}
+	}
+	pthread_mutex_unlock(&sh->sh_lock);
+	if (gone)
+		obj_close(gone);
+}
+
+int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order)
+{
+	uint64_t hash = ds_key_hash(key);
+	struct ds_shard *sh = shard_of(s, hash);
+	struct ds_obj *o, *gone = NULL;
+	int err;
+
+	pthread_mutex_lock(&sh->sh_lock);
+	err = ds_tomb_add(s, key, order);
+	o = err ? NULL : lookup(sh, key, hash);
+	if (o) {
+		atomic_store(&o->ob_deleted, true);
+		if (!o->ob_refs) {
+			lru_del(sh, o);
+			gone = o;
+		}
+		unhash(sh, o);
+	}
+	pthread_mutex_unlock(&sh->sh_lock);
+	if (gone)
+		obj_close(gone);
+	return err;
+}
+
+void ds_objects_drop(struct ds_store *s)
+{
+	for (unsigned i = 0; i < DS_SHARDS; i++) {
+		struct ds_shard *sh = &s->s_shard[i];
+		struct ds_obj *o;
+
+		while ((o = evict_oldest(sh)))
+			obj_close(o);
+		free(sh->sh_hash.h_slot);
+	}
+}
+
+/* ---- small questions ---- */
+
+uint32_t ds_obj_epoch(const struct ds_obj *o)
+{
+	return atomic_load(&o->ob_epoch);
+}
+
+bool ds_obj_deleted(const struct ds_obj *o)
+{
+	return atomic_load(&o->ob_deleted);
+}
+
+int ds_obj_stat(const struct ds_obj *o, struct stat *st)
+{
+	return fstat(o->ob_fd, st) < 0 ? -errno : 0;
+}

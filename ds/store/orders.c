@@ -1,0 +1,488 @@
+/*
+ * orders.c - what the MDS asks of the store: orders, stat, list. On the workers; all of it may block.
+ *
+ * A batch of orders is done in passes, so that it costs one wait for writes under way and a few journal commits of the file
+ * system, not one of each per order:
+ *   1. look up or make the objects; raise epochs and bar clients in memory
+ *   2. wait until every write that was checked before has ended
+ *   3. truncate, extend, delete; note the order's number in the xattr
+ *   4. fsync
+ * Only then do the numbers count as done, so that an order whose batch failed is done again when it is repeated.
+ *
+ * Truncating or fencing an object that is not there makes it: there must be a place for the number, or a repeated truncate
+ * would cut what was written since, and for the epoch.
+ */
+#include "base/log.h"
+#include "ds/store/store_int.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The highest order is remembered in steps, or every batch would need an append to the journal. */
+#define ORDER_STEP 65536u
+
+struct order_item {
+	struct cap_object it_key;
+	struct ds_obj *it_obj; /* of orders that change an object */
+	int it_fd;
+	bool it_skip;		   /* its result is known */
+};
+
+static ctl_status status_of(int err)
+{
+	switch (-err) {
+	case 0:
+		return CTL_OK;
+	case ENOSPC:
+	case EDQUOT:
+		return CTL_NOSPC;
+	case EFBIG:
+	case EINVAL:
+		return CTL_INVAL;
+	default:
+		return CTL_IO;
+	}
+}
+
+static bool key_of(const ctl_object *o, struct cap_object *key)
+{
+	if (o->fs > UINT16_MAX || o->incarnation > UINT16_MAX || o->stripe > UINT8_MAX || o->mirror > UINT8_MAX)
+		return false;
+	*key = (struct cap_object){
+		.co_ino = o->ino,
+		.co_fs = (uint16_t)o->fs,
+		.co_incarnation = (uint16_t)o->incarnation,
+		.co_stripe = (uint8_t)o->stripe,
+		.co_mirror = (uint8_t)o->mirror,
+	};
+	return true;
+}
+
+/* ---- pass 1 ---- */
+
+static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
+{
+	uint32_t epoch;
+	int err = ds_obj_get(s, &it->it_key, true, &it->it_obj);
+
+	/* Deleted: what was ordered before the delete has nothing left to act on. */
+	if (err == -ESTALE)
+		it->it_skip = true;
+	if (err)
+		return err == -ESTALE ? 0 : err;
+	if (o->number <= it->it_obj->ob_order) {
+		it->it_skip = true;
+		return 0;
+	}
+	it->it_obj->ob_order_new = it->it_obj->ob_order;
+	it->it_fd = ds_obj_reopen(it->it_obj);
+	if (it->it_fd < 0)
+		return it->it_fd;
+	epoch = atomic_load(&it->it_obj->ob_epoch);
+	if (o->epoch > epoch) {
+		atomic_store(&it->it_obj->ob_epoch, o->epoch);
+		*drain = true;
+	}
+	return 0;
+}
+
+static int prepare(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
+{
+	switch (o->type) {
+	case CTL_TRUNCATE:
+	case CTL_EXTEND:
+		if (o->size > INT64_MAX)
+			return -EINVAL;
+		/* fall through */
+	case CTL_FENCE:
+		return prepare_object(s, o, it, drain);
+	case CTL_DELETE:
+		return 0;
+	case CTL_BAR_CLIENT:
+		/* 0 is the MDS itself */
+		if (!o->client)
+			return -EINVAL;
+		*drain = true;
+		return ds_bar(s, o->client);
+	}
+	return -EINVAL;
+}
+
+/* ---- pass 3 ---- */
+
+static int do_size(const ctl_order *o, struct order_item *it)
+{
+	struct stat st;
+
+	if (o->type == CTL_EXTEND) {
+		if (fstat(it->it_fd, &st) < 0)
+			return -errno;
+		if ((uint64_t)st.st_size >= o->size)
+			return 0;
+	}
+	return ftruncate(it->it_fd, (off_t)o->size) < 0 ? -errno : 0;
+}
+
+static int do_object(const ctl_order *o, struct order_item *it)
+{
+	int err = 0;
+
+	/* Done by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
+	if (o->number <= it->it_obj->ob_order_new)
+		return 0;
+	if (o->type != CTL_FENCE)
+		err = do_size(o, it);
+	if (!err)
+		err = ds_meta_put(it->it_fd, atomic_load(&it->it_obj->ob_epoch), o->number);
+	if (!err)
+		it->it_obj->ob_order_new = o->number;
+	return err;
+}
+
+/* The unlink comes before the tombstone is durable: on a full disk it makes the room for it. A crash between the two leaves
+ * an order that is not confirmed, and nothing is served before that is repeated. */
+static int do_delete(struct ds_store *s, const ctl_order *o, const struct cap_object *key)
+{
+	char path[OBJPATH_MAX];
+	int err = ds_obj_kill(s, key, o->number);
+
+	if (err)
+		return err;
+	objpath(key, path);
+	return unlinkat(s->s_dirfd, path, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* ---- pass 4 ---- */
+
+static int sync_object(struct ds_store *s, struct order_item *it)
+{
+	int err = 0;
+
+	if (atomic_load(&it->it_obj->ob_deleted))
+		return 0;
+	if (fsync(it->it_fd) < 0) {
+		err = -errno;
+		/* The page cache may have dropped clients' data with it. */
+		metric_add(ds_m_sync_failures, 1);
+		ds_verifier_change(s);
+	}
+	return err ? err : ds_obj_sync_dirs(it->it_obj);
+}
+
+/* Deletes and bars; with them goes whatever else the journal should know. */
+static int journal(struct ds_store *s, const ctl_order *orders, const struct order_item *it, unsigned n, bool always)
+{
+	struct ds_rec recs[CTL_BATCH_MAX];
+	unsigned k = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (it[i].it_skip)
+			continue;
+		if (orders[i].type == CTL_DELETE)
+			recs[k++] = ds_rec_object(DS_REC_TOMB, &it[i].it_key, orders[i].number);
+		else if (orders[i].type == CTL_BAR_CLIENT)
+			recs[k++] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = orders[i].client, .r_a = orders[i].number };
+	}
+	return k || always ? ds_journal_append(s, recs, k) : 0;
+}
+
+/* ---- a batch ---- */
+
+/* Raises what the journal must hold before anything of the batch is done. True: it changed. */
+static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n)
+{
+	uint64_t high = 0;
+	bool changed = false;
+
+	for (unsigned i = 0; i < n; i++)
+		high = orders[i].number > high ? orders[i].number : high;
+	if (high > atomic_load(&s->s_order_high)) {
+		atomic_store(&s->s_order_high, high <= UINT64_MAX - ORDER_STEP ? high + ORDER_STEP : UINT64_MAX);
+		changed = true;
+	}
+	if (instance > atomic_load(&s->s_instance)) {
+		atomic_store(&s->s_instance, instance);
+		changed = true;
+	}
+	return changed;
+}
+
+/* Item i failed. Later orders of its object fail with it: a higher number that is done would make this one be ignored when it
+ * is repeated. */
+static void fail(const ctl_order *orders, struct order_item *it, unsigned n, unsigned i, ctl_status *res, int err)
+{
+	res[i] = status_of(err);
+	it[i].it_skip = true;
+	for (unsigned j = i + 1; j < n && orders[i].type != CTL_BAR_CLIENT; j++) {
+		if (it[j].it_skip || orders[j].type == CTL_BAR_CLIENT || !ds_key_equal(&it[i].it_key, &it[j].it_key))
+			continue;
+		res[j] = res[i];
+		it[j].it_skip = true;
+	}
+}
+
+static void batch(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n, ctl_status *res)
+{
+	bool drain = false;
+	int err, jerr;
+
+	for (unsigned i = 0; i < n; i++) {
+		it[i].it_fd = -1;
+		res[i] = CTL_OK;
+		if (orders[i].type != CTL_BAR_CLIENT && !key_of(&orders[i].object, &it[i].it_key)) {
+			res[i] = CTL_INVAL;
+			it[i].it_skip = true;
+		}
+	}
+	for (unsigned i = 0; i < n; i++) {
+		err = it[i].it_skip ? 0 : prepare(s, &orders[i], &it[i], &drain);
+		if (err)
+			fail(orders, it, n, i, res, err);
+	}
+	if (drain)
+		ds_write_drain(s);
+	for (unsigned i = 0; i < n; i++) {
+		err = 0;
+		if (it[i].it_skip)
+			continue;
+		if (it[i].it_obj)
+			err = do_object(&orders[i], &it[i]);
+		else if (orders[i].type == CTL_DELETE)
+			err = do_delete(s, &orders[i], &it[i].it_key);
+		if (err)
+			fail(orders, it, n, i, res, err);
+	}
+	jerr = journal(s, orders, it, n, false);
+	for (unsigned i = 0; i < n; i++) {
+		if (it[i].it_skip)
+			continue;
+		err = it[i].it_obj ? sync_object(s, &it[i]) : jerr;
+		if (err)
+			fail(orders, it, n, i, res, err);
+	}
+}
+
+/* Only now, when they are durable, the numbers count. */
+static void finish(const ctl_order *orders, struct order_item *it, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (it[i].it_obj && !it[i].it_skip && orders[i].number > it[i].it_obj->ob_order)
+			it[i].it_obj->ob_order = orders[i].number;
+	for (unsigned i = 0; i < n; i++) {
+		if (it[i].it_fd >= 0)
+			close(it[i].it_fd);
+		if (it[i].it_obj)
+			ds_obj_put(it[i].it_obj);
+	}
+}
+
+ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
+{
+	struct order_item *it;
+	int err = 0;
+
+	if (!ds_store_instance_ok(s, instance))
+		return CTL_STALE_INSTANCE;
+	if (n > CTL_BATCH_MAX)
+		return CTL_INVAL;
+	it = calloc(n ? n : 1, sizeof(*it));
+	if (!it)
+		return CTL_IO;
+	ds_tomb_expire(s);
+	if (raise_marks(s, instance, orders, n))
+		err = journal(s, orders, it, 0, true);
+	/* A full disk keeps the marks out of the journal, but must not keep deletes from making room. */
+	if (!err || err == -ENOSPC) {
+		batch(s, orders, it, n, results);
+		finish(orders, it, n);
+	}
+	free(it);
+	return err && err != -ENOSPC ? CTL_IO : CTL_OK;
+}
+
+int ds_obj_set_size(struct ds_obj *o, uint64_t size)
+{
+	int fd = ds_obj_reopen(o), err = 0;
+
+	if (fd < 0)
+		return fd == -ENOENT ? -ESTALE : fd;
+	if (ftruncate(fd, (off_t)size) < 0) {
+		err = -errno;
+	} else if (fsync(fd) < 0) {
+		err = -errno;
+		metric_add(ds_m_sync_failures, 1);
+		ds_verifier_change(o->ob_store);
+	}
+	close(fd);
+	atomic_fetch_add(&o->ob_writes, 1);
+	return err ? err : ds_obj_sync_dirs(o);
+}
+
+/* ---- stat ---- */
+
+/* The count before the size: a write in between then shows as a new count next time, not as a size that is too old. */
+void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
+{
+	struct cap_object key;
+	struct ds_obj *o;
+	struct stat st;
+	int err;
+
+	memset(out, 0, sizeof(*out));
+	out->status = CTL_INVAL;
+	if (!key_of(obj, &key))
+		return;
+	err = ds_obj_get(s, &key, false, &o);
+	if (err) {
+		out->status = err == -ENOENT || err == -ESTALE ? CTL_NOENT : status_of(err);
+		return;
+	}
+	out->writes = atomic_load(&o->ob_writes);
+	err = ds_obj_stat(o, &st);
+	if (!err) {
+		out->size = (uint64_t)st.st_size;
+		out->used = (uint64_t)st.st_blocks * 512;
+		out->epoch = ds_obj_epoch(o);
+	}
+	out->status = status_of(err);
+	ds_obj_put(o);
+}
+
+/* ---- list ---- */
+
+/* The cookie: version, folder (2 bytes), name of the last object told. */
+#define LIST_VERSION 1
+struct list_cookie {
+	uint8_t lc_version, lc_folder[2];
+	char lc_name[OBJNAME_LEN];
+};
+_Static_assert(sizeof(struct list_cookie) <= 64, "ctl_list_args.cookie");
+
+static bool name_parse(const char *name, uint16_t fs, uint16_t folder, struct cap_object *key)
+{
+	char check[OBJNAME_LEN + 1];
+	unsigned inc, stripe, mirror;
+	uint64_t ino;
+
+	if (strlen(name) != OBJNAME_LEN || sscanf(name, "%16" SCNx64 ".%4x.%2x.%2x", &ino, &inc, &stripe, &mirror) != 4)
+		return false;
+	*key = (struct cap_object){
+		.co_ino = ino,
+		.co_fs = fs,
+		.co_incarnation = (uint16_t)inc,
+		.co_stripe = (uint8_t)stripe,
+		.co_mirror = (uint8_t)mirror,
+	};
+	objname(key, check);
+	return !strcmp(check, name) && objname_folder(ino) == folder;
+}
+
+static int name_compare(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* All names of a folder, sorted; malloc'd. A folder that is not there is empty. */
+static int folder_names(struct ds_store *s, uint16_t folder, char (**names)[OBJNAME_LEN + 1], size_t *n)
+{
+	int fd = ds_dir_open(s, folder, false);
+	size_t cap = 0;
+	struct dirent *d;
+	DIR *dir;
+
+	*names = NULL;
+	*n = 0;
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	dir = fdopendir(fd);
+	if (!dir) {
+		close(fd);
+		return -ENOMEM;
+	}
+	while ((d = readdir(dir))) {
+		if (strlen(d->d_name) != OBJNAME_LEN)
+			continue;
+		if (*n == cap) {
+			char(*more)[OBJNAME_LEN + 1] = realloc(*names, (cap = cap ? 2 * cap : 64) * sizeof(**names));
+
+			if (!more) {
+				closedir(dir);
+				free(*names);
+				return -ENOMEM;
+			}
+			*names = more;
+		}
+		strcpy((*names)[(*n)++], d->d_name);
+	}
+	closedir(dir);
+	if (*n)
+		qsort(*names, *n, sizeof(**names), name_compare);
+	return 0;
+}
+
+static bool list_entry(struct ds_store *s, const char *name, uint16_t folder, ctl_list_entry *e)
+{
+	struct cap_object key;
+	char path[OBJPATH_MAX];
+	struct stat st;
+
+	if (!name_parse(name, (uint16_t)s->s_id.id_fs, folder, &key))
+		return false;
+	objpath(&key, path);
+	if (fstatat(s->s_dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+		return false;
+	*e = (ctl_list_entry){
+		.object = { .ino = key.co_ino,
+			    .fs = key.co_fs,
+			    .incarnation = key.co_incarnation,
+			    .stripe = key.co_stripe,
+			    .mirror = key.co_mirror },
+		.size = (uint64_t)st.st_size,
+	};
+	return true;
+}
+
+int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max, ctl_list_entry *entries,
+		  unsigned *n, uint8_t cookie_out[64], unsigned *outlen)
+{
+	struct list_cookie c = { .lc_version = LIST_VERSION };
+	char last[OBJNAME_LEN + 1] = "";
+
+	*n = *outlen = 0;
+	if (!max || (inlen && inlen != sizeof(c)))
+		return -EINVAL;
+	if (inlen) {
+		memcpy(&c, cookie_in, sizeof(c));
+		memcpy(last, c.lc_name, OBJNAME_LEN);
+		if (c.lc_version != LIST_VERSION)
+			return -EINVAL;
+	}
+	for (unsigned f = (unsigned)c.lc_folder[0] << 8 | c.lc_folder[1]; f <= UINT16_MAX; f++, *last = 0) {
+		char(*names)[OBJNAME_LEN + 1];
+		size_t count;
+		int err = folder_names(s, (uint16_t)f, &names, &count);
+
+		if (err)
+			return err;
+		for (size_t i = 0; i < count && *n < max; i++) {
+			if (strcmp(names[i], last) <= 0 || !list_entry(s, names[i], (uint16_t)f, &entries[*n]))
+				continue;
+			++*n;
+			memcpy(c.lc_name, names[i], OBJNAME_LEN);
+		}
+		free(names);
+		if (*n == max) {
+			c.lc_folder[0] = (uint8_t)(f >> 8);
+			c.lc_folder[1] = (uint8_t)f;
+			memcpy(cookie_out, &c, sizeof(c));
+			*outlen = sizeof(c);
+			return 0;
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,552 @@
+/* store.c - a store's folder: making and opening it, identity, verifier, workers, the write barrier. */
+#include "ds/store/store_int.h"
+#include "base/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+#include <urcu/urcu-memb.h>
+
+#define STORE_VERSION 1
+#define DRAIN_WARN_NS 10000000000ull
+
+struct metric *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered;
+
+void ds_store_metrics_init(void)
+{
+	ds_m_sync_failures = metric_counter("weft_ds_sync_failures_total", "Syncs that failed; each changes the write verifier.", "");
+	ds_m_direct = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"direct\"");
+	ds_m_buffered = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"buffered\"");
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- the verifier ---- */
+
+/* Random, and never the one before: a client that sees the change sends its unstable data again. */
+void ds_verifier_change(struct ds_store *s)
+{
+	uint64_t old = atomic_load(&s->s_verifier), v;
+
+	do
+		randombytes_buf(&v, sizeof(v));
+	while (v == old);
+	atomic_store(&s->s_verifier, v);
+}
+
+uint64_t ds_store_verifier(struct ds_store *s)
+{
+	return atomic_load(&s->s_verifier);
+}
+
+/* ---- the write barrier ---- */
+
+static struct ds_cell *cell_self(struct ds_store *s)
+{
+	static _Atomic unsigned next;
+	static _Thread_local unsigned mine;
+
+	if (!mine)
+		mine = atomic_fetch_add(&next, 1) + 1;
+	return &s->s_cell[mine % DS_CELLS];
+}
+
+/* Announce first, check afterwards: the drain looks at the counts after the new rule is in memory. */
+unsigned ds_write_begin(struct ds_store *s)
+{
+	unsigned gen = atomic_load(&s->s_gen) & 1;
+
+	atomic_fetch_add(&cell_self(s)->c_open[gen], 1);
+	return gen;
+}
+
+void ds_write_end(struct ds_store *s, unsigned token)
+{
+	atomic_fetch_sub(&cell_self(s)->c_open[token], 1);
+}
+
+static bool cells_open(struct ds_store *s, unsigned gen)
+{
+	for (unsigned i = 0; i < DS_CELLS; i++)
+		if (atomic_load(&s->s_cell[i].c_open[gen]))
+			return true;
+	return false;
+}
+
+/*
+ * Two generations, both waited for, as in SRCU: while one is waited for, new writes count in the other, so the wait ends.
+ * Both, because a writer may have read the generation before an earlier drain turned it, and counted afterwards.
+ */
+void ds_write_drain(struct ds_store *s)
+{
+	uint64_t start = now_ns();
+	bool warned = false;
+
+	for (int turn = 0; turn < 2; turn++) {
+		unsigned old = atomic_fetch_add(&s->s_gen, 1) & 1;
+
+		while (cells_open(s, old)) {
+			nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+			if (!warned && now_ns() - start > DRAIN_WARN_NS) {
+				log_warn("store: an order waits since 10 s for writes that the disk does not end");
+				warned = true;
+			}
+		}
+	}
+}
+
+/* ---- workers ---- */
+
+static void *worker_run(void *arg)
+{
+	struct ds_worker *w = arg;
+
+	for (;;) {
+		struct ds_job *j;
+
+		pthread_mutex_lock(&w->w_lock);
+		while (!w->w_first && !w->w_stop)
+			pthread_cond_wait(&w->w_cond, &w->w_lock);
+		j = w->w_first;
+		if (j && !(w->w_first = j->jb_next))
+			w->w_end = &w->w_first;
+		pthread_mutex_unlock(&w->w_lock);
+		if (!j)
+			return NULL;
+		j->jb_run(j);
+	}
+}
+
+void ds_store_submit(struct ds_store *s, enum ds_worker_id id, struct ds_job *j)
+{
+	struct ds_worker *w = &s->s_worker[id];
+
+	j->jb_next = NULL;
+	pthread_mutex_lock(&w->w_lock);
+	*w->w_end = j;
+	w->w_end = &j->jb_next;
+	pthread_cond_signal(&w->w_cond);
+	pthread_mutex_unlock(&w->w_lock);
+}
+
+static int workers_start(struct ds_store *s)
+{
+	for (unsigned i = 0; i < DS_WORKERS; i++) {
+		struct ds_worker *w = &s->s_worker[i];
+		int err;
+
+		w->w_end = &w->w_first;
+		pthread_mutex_init(&w->w_lock, NULL);
+		pthread_cond_init(&w->w_cond, NULL);
+		err = pthread_create(&w->w_thread, NULL, worker_run, w);
+		if (err)
+			return -err;
+		w->w_started = true;
+	}
+	return 0;
+}
+
+/* What is queued is done first. */
+static void worker_stop(struct ds_worker *w)
+{
+	if (!w->w_started)
+		return;
+	pthread_mutex_lock(&w->w_lock);
+	w->w_stop = true;
+	pthread_cond_signal(&w->w_cond);
+	pthread_mutex_unlock(&w->w_lock);
+	pthread_join(w->w_thread, NULL);
+	w->w_started = false;
+}
+
+/* ---- identity ---- */
+
+static void hex(const uint8_t *in, size_t n, char *out)
+{
+	sodium_bin2hex(out, 2 * n + 1, in, n);
+}
+
+static int unhex(const char *in, uint8_t *out, size_t n)
+{
+	size_t len;
+
+	return sodium_hex2bin(out, n, in, strlen(in), NULL, &len, NULL) == 0 && len == n ? 0 : -EINVAL;
+}
+
+/* Atomic and durable: a new file under another name, renamed. */
+static int identity_write(struct ds_store *s, const struct ds_identity *id)
+{
+	char text[512], uuid[33], cluster[33];
+	int n, fd, err = 0;
+
+	hex(id->id_uuid, DS_UUID_LEN, uuid);
+	hex(id->id_cluster, DS_UUID_LEN, cluster);
+	n = snprintf(text, sizeof(text), "weft-ds store\nversion=%d\nuuid=%s\nname=%s\ncluster=%s\nfs=%" PRIu32 "\n",
+		     STORE_VERSION, uuid, id->id_name, cluster, id->id_fs);
+	fd = openat(s->s_dirfd, "identity.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	if (write(fd, text, (size_t)n) != n)
+		err = errno ? -errno : -EIO;
+	else if (fsync(fd) < 0)
+		err = -errno;
+	close(fd);
+	if (!err && renameat(s->s_dirfd, "identity.new", s->s_dirfd, "identity") < 0)
+		err = -errno;
+	if (!err && fsync(s->s_dirfd) < 0)
+		err = -errno;
+	return err;
+}
+
+static int identity_line(struct ds_identity *id, const char *key, const char *value, int *version)
+{
+	char *end;
+
+	if (!strcmp(key, "version")) {
+		*version = atoi(value);
+		return 0;
+	}
+	if (!strcmp(key, "uuid"))
+		return unhex(value, id->id_uuid, DS_UUID_LEN);
+	if (!strcmp(key, "cluster"))
+		return unhex(value, id->id_cluster, DS_UUID_LEN);
+	if (!strcmp(key, "fs")) {
+		id->id_fs = (uint32_t)strtoul(value, &end, 10);
+		return *end ? -EINVAL : 0;
+	}
+	if (!strcmp(key, "name")) {
+		if (strlen(value) > DS_NAME_MAX)
+			return -EINVAL;
+		strcpy(id->id_name, value);
+	}
+	return 0;
+}
+
+/* -ENOENT: no store here. */
+static int identity_read(struct ds_store *s, struct ds_identity *id, char *err, size_t errlen)
+{
+	char text[1024], *save = NULL, *line, *eq;
+	int fd = openat(s->s_dirfd, "identity", O_RDONLY | O_CLOEXEC), version = 0;
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n < 0)
+		return -errno;
+	text[n] = 0;
+	memset(id, 0, sizeof(*id));
+	line = strtok_r(text, "\n", &save);
+	if (!line || strcmp(line, "weft-ds store"))
+		goto bad;
+	while ((line = strtok_r(NULL, "\n", &save))) {
+		eq = strchr(line, '=');
+		if (!eq)
+			goto bad;
+		*eq = 0;
+		if (identity_line(id, line, eq + 1, &version))
+			goto bad;
+	}
+	if (version != STORE_VERSION) {
+		snprintf(err, errlen, "%s: the store has version %d, this weft-ds knows version %d", s->s_dir, version,
+			 STORE_VERSION);
+		return -EPROTONOSUPPORT;
+	}
+	if (!sodium_is_zero(id->id_uuid, DS_UUID_LEN))
+		return 0;
+bad:
+	snprintf(err, errlen, "%s/identity: not the identity of a weft-ds store", s->s_dir);
+	return -EINVAL;
+}
+
+struct ds_identity ds_store_identity(struct ds_store *s)
+{
+	struct ds_identity id;
+
+	pthread_mutex_lock(&s->s_id_lock);
+	id = s->s_id;
+	pthread_mutex_unlock(&s->s_id_lock);
+	return id;
+}
+
+int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs)
+{
+	struct ds_identity id = ds_store_identity(s);
+	int err;
+
+	if (!memcmp(id.id_cluster, cluster, DS_UUID_LEN) && id.id_fs == fs)
+		return 0;
+	memcpy(id.id_cluster, cluster, DS_UUID_LEN);
+	id.id_fs = fs;
+	err = identity_write(s, &id);
+	if (err)
+		return err;
+	pthread_mutex_lock(&s->s_id_lock);
+	s->s_id = id;
+	pthread_mutex_unlock(&s->s_id_lock);
+	return 0;
+}
+
+/* ---- opening ---- */
+
+static void raise_nofile(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < rl.rlim_max) {
+		rl.rlim_cur = rl.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &rl);
+	}
+}
+
+/* Two descriptors per object, and room for connections. */
+static unsigned default_max_open(void)
+{
+	struct rlimit rl = { .rlim_cur = 1024 };
+	rlim_t n;
+
+	getrlimit(RLIMIT_NOFILE, &rl);
+	n = rl.rlim_cur == RLIM_INFINITY ? 1 << 20 : rl.rlim_cur;
+	n /= 4;
+	return n > 65536 ? 65536 : (unsigned)n;
+}
+
+static int store_folder(struct ds_store *s, char *err, size_t errlen)
+{
+	if (mkdir(s->s_dir, 0700) < 0 && errno != EEXIST) {
+		snprintf(err, errlen, "%s: %s", s->s_dir, strerror(errno));
+		return -errno;
+	}
+	s->s_dirfd = open(s->s_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->s_dirfd < 0) {
+		snprintf(err, errlen, "%s: %s", s->s_dir, strerror(errno));
+		return -errno;
+	}
+	s->s_lockfd = openat(s->s_dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s->s_lockfd < 0) {
+		snprintf(err, errlen, "%s/lock: %s", s->s_dir, strerror(errno));
+		return -errno;
+	}
+	if (flock(s->s_lockfd, LOCK_EX | LOCK_NB) < 0) {
+		snprintf(err, errlen, "%s: another weft-ds uses this store", s->s_dir);
+		return -EBUSY;
+	}
+	return 0;
+}
+
+static int store_subfolders(struct ds_store *s, char *err, size_t errlen)
+{
+	if ((mkdirat(s->s_dirfd, "objects", 0700) < 0 && errno != EEXIST) ||
+	    (mkdirat(s->s_dirfd, "journal", 0700) < 0 && errno != EEXIST) || fsync(s->s_dirfd) < 0)
+		goto fail;
+	s->s_objfd = openat(s->s_dirfd, "objects", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->s_objfd < 0)
+		goto fail;
+	return 0;
+fail:
+	snprintf(err, errlen, "%s: %s", s->s_dir, strerror(errno));
+	return -errno;
+}
+
+static int store_identity(struct ds_store *s, const struct ds_store_opts *o, char *err, size_t errlen)
+{
+	int e = identity_read(s, &s->s_id, err, errlen);
+	bool write = e == -ENOENT;
+
+	if (e && e != -ENOENT) {
+		if (!*err)
+			snprintf(err, errlen, "%s/identity: %s", s->s_dir, strerror(-e));
+		return e;
+	}
+	if (e == -ENOENT) {
+		memset(&s->s_id, 0, sizeof(s->s_id));
+		randombytes_buf(s->s_id.id_uuid, DS_UUID_LEN);
+	}
+	if (o->so_name && *o->so_name && strcmp(s->s_id.id_name, o->so_name)) {
+		if (strlen(o->so_name) > DS_NAME_MAX || strpbrk(o->so_name, "\n=")) {
+			snprintf(err, errlen, "ds.name: \"%s\" is too long or has a character that a name cannot have", o->so_name);
+			return -EINVAL;
+		}
+		strcpy(s->s_id.id_name, o->so_name);
+		write = true;
+	}
+	if (!*s->s_id.id_name) {
+		if (gethostname(s->s_id.id_name, sizeof(s->s_id.id_name) - 1) < 0 || !*s->s_id.id_name)
+			strcpy(s->s_id.id_name, "ds");
+		write = true;
+	}
+	if (!write)
+		return 0;
+	e = identity_write(s, &s->s_id);
+	if (e)
+		snprintf(err, errlen, "%s/identity: %s", s->s_dir, strerror(-e));
+	return e;
+}
+
+/* What the file system wants of O_DIRECT; tried on the lock file, which is in the same file system. */
+static void probe_direct(struct ds_store *s, bool never)
+{
+	int fd = never ? -1 : openat(s->s_dirfd, "lock", O_RDWR | O_DIRECT | O_CLOEXEC);
+
+	s->s_dio_mem = DS_PAGE;
+	atomic_store(&s->s_direct, fd >= 0);
+	if (fd < 0) {
+		log_info("store: %s: buffered I/O only (%s)", s->s_dir, never ? "configured" : "no O_DIRECT here");
+		return;
+	}
+#ifdef STATX_DIOALIGN
+	struct statx sx;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) == 0 && (sx.stx_mask & STATX_DIOALIGN)) {
+		if (!sx.stx_dio_offset_align || sx.stx_dio_offset_align > DS_PAGE) {
+			atomic_store(&s->s_direct, false);
+			log_info("store: %s: buffered I/O only (O_DIRECT wants blocks of %u)", s->s_dir,
+				 sx.stx_dio_offset_align);
+		} else if (sx.stx_dio_mem_align && sx.stx_dio_mem_align <= DS_PAGE) {
+			s->s_dio_mem = sx.stx_dio_mem_align;
+		}
+	}
+#endif
+	close(fd);
+}
+
+static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *err, size_t errlen)
+{
+	int e = store_folder(s, err, errlen);
+
+	if (!e)
+		e = store_identity(s, o, err, errlen);
+	if (!e)
+		e = store_subfolders(s, err, errlen);
+	if (!e)
+		e = ds_journal_open(s, err, errlen);
+	if (e)
+		return e;
+	probe_direct(s, o->so_no_direct);
+	e = ds_objects_init(s, o->so_max_open ? o->so_max_open : default_max_open());
+	if (!e)
+		e = workers_start(s);
+	if (e)
+		snprintf(err, errlen, "%s: %s", s->s_dir, strerror(-e));
+	return e;
+}
+
+int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *err, size_t errlen)
+{
+	struct ds_store *s;
+	int e;
+
+	*err = 0;
+	if (sodium_init() < 0) {
+		snprintf(err, errlen, "libsodium does not start");
+		return -ENOSYS;
+	}
+	s = aligned_alloc(64, (sizeof(*s) + 63) & ~(size_t)63);
+	if (!s)
+		return -ENOMEM;
+	memset(s, 0, sizeof(*s));
+	s->s_dirfd = s->s_objfd = s->s_lockfd = s->s_journal.j_fd = s->s_journal.j_dirfd = -1;
+	s->s_dir = strdup(o->so_dir);
+	s->s_tomb_keep_ns = o->so_tomb_keep_ms * 1000000u;
+	pthread_mutex_init(&s->s_id_lock, NULL);
+	ds_verifier_change(s);
+	raise_nofile();
+	e = s->s_dir ? store_open(s, o, err, errlen) : -ENOMEM;
+	if (e) {
+		ds_store_close(s);
+		return e;
+	}
+	*out = s;
+	return 0;
+}
+
+void ds_store_close(struct ds_store *s)
+{
+	worker_stop(&s->s_worker[DS_WORKER_ORDERS]);
+	/* Dropping the objects queues the closing of dirty ones. */
+	ds_objects_drop(s);
+	worker_stop(&s->s_worker[DS_WORKER_QUERIES]);
+	ds_journal_close(s);
+	if (s->s_objfd >= 0)
+		close(s->s_objfd);
+	if (s->s_lockfd >= 0)
+		close(s->s_lockfd);
+	if (s->s_dirfd >= 0)
+		close(s->s_dirfd);
+	free(s->s_barred);
+	free(s->s_dir);
+	free(s);
+}
+
+/* ---- small questions ---- */
+
+int ds_store_statvfs(struct ds_store *s, struct statvfs *v)
+{
+	return fstatvfs(s->s_dirfd, v) < 0 ? -errno : 0;
+}
+
+void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available)
+{
+	struct statvfs v;
+
+	*capacity = *available = 0;
+	if (ds_store_statvfs(s, &v))
+		return;
+	*capacity = (uint64_t)v.f_blocks * v.f_frsize;
+	*available = (uint64_t)v.f_bavail * v.f_frsize;
+}
+
+uint64_t ds_store_order_high(struct ds_store *s)
+{
+	return atomic_load(&s->s_order_high);
+}
+
+bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch)
+{
+	return epoch >= atomic_load(&s->s_instance);
+}
+
+unsigned ds_store_open_objects(struct ds_store *s)
+{
+	return atomic_load(&s->s_open);
+}
+
+bool ds_store_barred(struct ds_store *s, uint32_t client)
+{
+	const struct ds_barred *b;
+	size_t lo = 0, hi;
+	bool found = false;
+
+	urcu_memb_read_lock();
+	b = rcu_dereference(s->s_barred);
+	hi = b ? b->br_n : 0;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (b->br_client[mid] == client) {
+			found = true;
+			break;
+		}
+		if (b->br_client[mid] < client)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	urcu_memb_read_unlock();
+	return found;
+}

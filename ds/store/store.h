@@ -1,0 +1,176 @@
+/*
+ * store.h - the objects of a data server, as plain files.
+ *
+ *   DIR/lock                      flock: one daemon per store
+ *   DIR/identity                  text: version, uuid, name, cluster, fs
+ *   DIR/journal/NNNN              deleted objects, barred clients, instance epoch, boot number (journal.c)
+ *   DIR/objects/XX/YY/NAME        the objects (proto/objname.h); xattr user.weft: fence epoch and last order
+ *
+ * An object is made by its first write. One that is not there reads as empty, unless it was deleted: then -ESTALE,
+ * for as long as a grant from before may be in use (so_tomb_keep_ms).
+ *
+ * Threads. Objects are looked up by any loop; I/O runs on the ring of the calling loop and completes there. What blocks
+ * (orders, stat, list) runs on the store's workers, never on a loop.
+ *
+ * Durability. A write is stable after ds_obj_sync() says so. A sync that fails changes the write verifier before anybody
+ * is told of a later success, so that every client whose unstable data may be lost sends it again.
+ *
+ * Errors are negative errno.
+ */
+#ifndef DS_STORE_STORE_H
+#define DS_STORE_STORE_H
+#include "base/loop.h"
+#include "proto/cap.h"
+#include "proto/ctl.h"
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#define DS_PAGE		   4096u
+#define DS_MAX_IO	   (1u << 20)
+#define DS_UUID_LEN	   16
+#define DS_NAME_MAX	   64
+
+struct ds_store;
+struct ds_obj;
+
+struct ds_store_opts {
+	const char *so_dir;
+	const char *so_name;	   /* "": the name in the store, or the host's */
+	unsigned so_max_open;	   /* objects kept open while nobody uses them; 0: from RLIMIT_NOFILE */
+	uint64_t so_tomb_keep_ms;  /* how long a deleted object is remembered, at least */
+	bool so_no_direct;		   /* never O_DIRECT */
+};
+
+struct ds_identity {
+	uint8_t id_uuid[DS_UUID_LEN];
+	uint8_t id_cluster[DS_UUID_LEN]; /* zero before the first join */
+	char id_name[DS_NAME_MAX + 1];
+	uint32_t id_fs;
+};
+
+/* Makes the store when the folder is empty or missing. On error err holds one line for the administrator. */
+int ds_store_open(struct ds_store **out, const struct ds_store_opts *opts, char *err, size_t errlen);
+/* No object may be in use. */
+void ds_store_close(struct ds_store *s);
+/* The metrics of the store; once, before other threads run. */
+void ds_store_metrics_init(void);
+
+/* By value: a join may change it. */
+struct ds_identity ds_store_identity(struct ds_store *s);
+/* Durable when it returns 0. Blocks on the disk (a join does it once). */
+int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs);
+struct statvfs;
+int ds_store_statvfs(struct ds_store *s, struct statvfs *v);
+void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available);
+uint64_t ds_store_order_high(struct ds_store *s);
+/* True unless a higher epoch is known: the peer is not a deposed instance of the MDS. */
+bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch);
+/* The write verifier: read it BEFORE an unstable write starts, and AFTER a sync ended. */
+uint64_t ds_store_verifier(struct ds_store *s);
+bool ds_store_barred(struct ds_store *s, uint32_t client);
+unsigned ds_store_open_objects(struct ds_store *s);
+
+/*
+ * Every change of an object by a client is bracketed, its checks (epoch, barred, deleted) inside: an order that
+ * fences or bars waits until all brackets opened before it have ended. Begin and end on the same thread.
+ */
+unsigned ds_write_begin(struct ds_store *s);
+void ds_write_end(struct ds_store *s, unsigned token);
+
+/* ---- objects ---- */
+
+/* A reference. -ENOENT: not there (and create is false); -ESTALE: deleted. May open a file: see object.c for why that
+ * is done on the loop. */
+int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_obj **out);
+void ds_obj_put(struct ds_obj *o);
+uint32_t ds_obj_epoch(const struct ds_obj *o);
+bool ds_obj_deleted(const struct ds_obj *o);
+int ds_obj_stat(const struct ds_obj *o, struct stat *st);
+
+/* Sets the size, durably. Blocks: on a worker. */
+int ds_obj_set_size(struct ds_obj *o, uint64_t size);
+
+/* ---- I/O, on a loop; the request's memory is the caller's until its callback ---- */
+
+/* Taken in order per object: direct and buffered I/O on the same page exclude each other. */
+struct ds_range {
+	struct loop_msg rg_msg;
+	struct loop *rg_loop;
+	void (*rg_granted)(struct ds_range *r);
+	struct ds_range *rg_next, **rg_prevp;
+	uint64_t rg_first, rg_last; /* pages */
+	bool rg_direct, rg_held;
+};
+
+struct ds_rw;
+struct ds_piece {
+	struct loop_io pc_io;
+	struct ds_rw *pc_rw;
+	struct ds_range pc_range;
+	uint64_t pc_off;
+	uint32_t pc_len, pc_done;
+	uint8_t *pc_mem;
+	bool pc_direct;
+};
+struct ds_rw {
+	struct ds_obj *rw_obj;	/* the caller's reference */
+	uint64_t rw_off;
+	uint32_t rw_len;		/* at most DS_MAX_IO; not 0 */
+	uint8_t *rw_mem;		/* best on a 4096-byte boundary. A read may store up to the next multiple of 4096 bytes */
+	void (*rw_done)(struct ds_rw *rw, int res); /* bytes (a read is short only at the end) or -errno */
+	/* the store's own */
+	struct ds_piece rw_piece[3];
+	unsigned rw_npieces, rw_left;
+	int rw_err;
+	bool rw_write;
+};
+void ds_obj_read(struct ds_rw *rw);
+/* All bytes or an error. Counted as one write of the object before rw_done. */
+void ds_obj_write(struct ds_rw *rw);
+
+struct ds_sync {
+	struct ds_obj *sy_obj; /* the caller's reference */
+	bool sy_full;		   /* times as well (FILE_SYNC) */
+	void (*sy_done)(struct ds_sync *sy, int err);
+	/* the store's own */
+	struct loop_msg sy_msg;
+	struct loop *sy_loop;
+	struct ds_sync *sy_next;
+	int sy_err;
+};
+/* Makes durable what was written before the call, and that the object exists. Calls that meet share one fsync. */
+void ds_obj_sync(struct ds_sync *sy);
+
+/* ---- memory for reads: page-aligned, from free lists of the loop ---- */
+struct ds_buf {
+	uint8_t *b_data;
+	struct ds_buf *b_next;
+	struct ds_pool *b_pool;
+	unsigned b_class;
+};
+struct ds_buf_wait {
+	void (*bw_ready)(struct ds_buf_wait *w, struct ds_buf *b);
+	uint32_t bw_size;
+	struct ds_buf_wait *bw_next;
+};
+/* bw_ready is called at once, or when others have given memory back: requests wait, none is dropped. On this loop. */
+void ds_buf_get(struct ds_buf_wait *w, uint32_t size);
+void ds_buf_put(void *buf);
+
+/* ---- work that blocks ---- */
+
+struct ds_job {
+	void (*jb_run)(struct ds_job *j); /* on a worker; it frees or hands on the job */
+	struct ds_job *jb_next;
+};
+/* ORDERS: one at a time, in order. QUERIES: stat, list and closing; do not wait behind orders. */
+enum ds_worker_id { DS_WORKER_ORDERS, DS_WORKER_QUERIES, DS_WORKERS };
+void ds_store_submit(struct ds_store *s, enum ds_worker_id w, struct ds_job *j);
+
+/* On the orders worker. Durable when it returns. CTL_STALE_INSTANCE: nothing was done. */
+ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results);
+void ds_store_stat(struct ds_store *s, const ctl_object *o, ctl_stat *out);
+/* Fills entries (room for max); cookie_in empty starts, *cookie_out empty ends. -EINVAL for a cookie that is none. */
+int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max, ctl_list_entry *entries,
+				  unsigned *n, uint8_t cookie_out[64], unsigned *outlen);
+#endif

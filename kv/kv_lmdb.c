@@ -1,0 +1,773 @@
+/*
+ * kv_lmdb.c - the store on LMDB: opening, reading, writing.
+ *
+ * A store is a folder: data.mdb and lock.mdb (LMDB's), LOCK (flock'ed by the one writer, holds its
+ * pid). All pairs are in LMDB's unnamed database, one of them ours: the key "\0weft" holds a magic
+ * and the version of the format.
+ *
+ * Durability is LMDB's default: pages, fdatasync, then the meta page by an O_DSYNC write. It writes
+ * pages that no committed state refers to, so a crash at any moment leaves the last commit.
+ *
+ * Caveat: LMDB reads through the map; a read error of the disk there is a SIGBUS, not an errno.
+ */
+#include "base/log.h"
+#include "kv/kv_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KV_MAP_DEFAULT (64ull << 30) /* the sanitizers' own maps leave no more in one piece */
+#else
+#define KV_MAP_DEFAULT (1ull << 40)
+#endif
+#define KV_MAP_LEAST (1ull << 30)
+#define KV_READERS   1024
+#define KV_FORMAT    1
+
+static const char meta_key[] = {0, 'w', 'e', 'f', 't'};
+
+/* On disk, little endian. */
+struct meta {
+	char m_magic[8];
+	uint8_t m_version[4];
+	uint8_t m_zero[4];
+};
+_Static_assert(sizeof(struct meta) == 16, "format");
+static const char meta_magic[8] = "WEFT-KV";
+
+int kv_errno(int rc)
+{
+	if (rc >= 0)
+		return -rc;
+	switch (rc) {
+	case MDB_NOTFOUND:
+		return -ENOENT;
+	case MDB_KEYEXIST:
+		return -EEXIST;
+	case MDB_MAP_FULL:
+		return -ENOSPC;
+	case MDB_TXN_FULL:
+		return -E2BIG;
+	case MDB_READERS_FULL:
+		return -EUSERS;
+	case MDB_VERSION_MISMATCH:
+	case MDB_INVALID:
+		return -EPROTO;
+	case MDB_BAD_TXN:
+	case MDB_BAD_VALSIZE:
+	case MDB_BAD_RSLOT:
+		return -EINVAL;
+	}
+	return -EIO; /* MDB_CORRUPTED, MDB_PAGE_NOTFOUND, MDB_PANIC and what should not be */
+}
+
+static MDB_val to_mdb(struct kv_slice s)
+{
+	return (MDB_val){.mv_size = s.s_len, .mv_data = (void *)s.s_data};
+}
+
+static struct kv_slice to_slice(MDB_val v)
+{
+	return (struct kv_slice){.s_data = v.mv_data, .s_len = v.mv_size};
+}
+
+static bool is_meta(const void *key, size_t len)
+{
+	return len == sizeof(meta_key) && memcmp(key, meta_key, len) == 0;
+}
+
+static bool key_ok(struct kv_slice key)
+{
+	return key.s_len >= 1 && key.s_len <= KV_KEY_MAX && !is_meta(key.s_data, key.s_len);
+}
+
+/* Opening */
+
+struct failure {
+	char *f_text;
+	size_t f_size;
+};
+
+/* Says why in f and returns rc. */
+static int fail(struct failure *f, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static int fail(struct failure *f, int rc, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (f->f_size)
+		vsnprintf(f->f_text, f->f_size, fmt, ap);
+	va_end(ap);
+	return rc;
+}
+
+static int fsync_folder(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (fsync(fd) < 0)
+		rc = -errno;
+	close(fd);
+	return rc;
+}
+
+static int make_folder(const char *path, struct failure *f)
+{
+	char *copy;
+	int rc;
+
+	if (mkdir(path, 0700) < 0) {
+		if (errno == EEXIST)
+			return 0;
+		rc = -errno;
+		return fail(f, rc, "%s: cannot make the folder: %s", path, strerror(-rc));
+	}
+	copy = strdup(path);
+	rc = copy ? fsync_folder(dirname(copy)) : -ENOMEM;
+	free(copy);
+	return rc ? fail(f, rc, "%s: cannot sync the folder above: %s", path, strerror(-rc)) : 0;
+}
+
+/* 1: there is a store; 0: there is none, make it. */
+static int find_store(const char *path, const struct kv_opts *o, struct failure *f)
+{
+	char file[4096];
+	struct stat st;
+	int rc;
+
+	if (snprintf(file, sizeof(file), "%s/data.mdb", path) >= (int)sizeof(file))
+		return fail(f, -ENAMETOOLONG, "%s: the path is too long", path);
+	if (stat(file, &st) == 0)
+		return 1;
+	rc = -errno;
+	if (rc != -ENOENT)
+		return fail(f, rc, "%s: %s", file, strerror(-rc));
+	if (!o->ko_create || o->ko_readonly)
+		return fail(f, -ENOENT, "%s: the folder holds no store", path);
+	rc = make_folder(path, f);
+	return rc;
+}
+
+static int say_in_use(int fd, const char *path, struct failure *f)
+{
+	char pid[32];
+	ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
+
+	pid[n > 0 ? n : 0] = 0;
+	pid[strcspn(pid, "\n")] = 0;
+	return fail(f, -EBUSY, "%s: the store is in use by process %s", path,
+		    pid[0] ? pid : "(unknown)");
+}
+
+/* One writer per store. The lock goes with the process, so nothing is left behind by a crash. */
+static int lock_store(struct kv *kv, struct failure *f)
+{
+	char file[4096];
+	int fd, rc;
+
+	snprintf(file, sizeof(file), "%s/LOCK", kv->k_path);
+	fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		rc = -errno;
+		return fail(f, rc, "%s: %s", file, strerror(-rc));
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		rc = errno == EWOULDBLOCK ? say_in_use(fd, kv->k_path, f)
+					  : fail(f, -errno, "%s: cannot lock: %m", file);
+		close(fd);
+		return rc;
+	}
+	kv->k_lock_fd = fd;
+	/* The pid is only for the message above: a failure to write it (disk full) is no reason not
+	 * to start. */
+	if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0)
+		log_warn("kv: %s: cannot write my pid: %m", file);
+	return 0;
+}
+
+static int try_env(struct kv *kv, const struct kv_opts *o, size_t map)
+{
+	/* NOTLS: a read transaction belongs to its handle; one thread has several. NORDAHEAD: keys
+	 * are met at random. */
+	unsigned flags = MDB_NOTLS | MDB_NORDAHEAD;
+	int rc;
+
+	if (o->ko_readonly)
+		flags |= MDB_RDONLY;
+	if (o->ko_nosync)
+		flags |= MDB_NOSYNC;
+	rc = mdb_env_create(&kv->k_env);
+	if (rc)
+		return rc;
+	rc = mdb_env_set_mapsize(kv->k_env, map);
+	if (rc == 0)
+		rc = mdb_env_set_maxreaders(kv->k_env, KV_READERS);
+	if (rc == 0)
+		rc = mdb_env_open(kv->k_env, kv->k_path, flags, 0600);
+	if (rc) {
+		mdb_env_close(kv->k_env);
+		kv->k_env = NULL;
+	}
+	return rc;
+}
+
+static int open_env(struct kv *kv, const struct kv_opts *o, struct failure *f)
+{
+	size_t map = o->ko_map_max ? o->ko_map_max : KV_MAP_DEFAULT;
+	MDB_envinfo info;
+	MDB_stat st;
+	int rc, dead;
+
+	map = map / 65536 * 65536;
+	rc = try_env(kv, o, map);
+	/* Address space may be limited (ulimit -v, small machines). */
+	while (rc == ENOMEM && map / 2 >= KV_MAP_LEAST) {
+		map /= 2;
+		rc = try_env(kv, o, map);
+	}
+	if (rc == MDB_VERSION_MISMATCH || rc == MDB_INVALID)
+		return fail(f, -EPROTO, "%s: data.mdb is no store of this kind: %s", kv->k_path,
+			    mdb_strerror(rc));
+	if (rc)
+		return fail(f, kv_errno(rc), "%s: cannot open: %s", kv->k_path, mdb_strerror(rc));
+	mdb_env_info(kv->k_env, &info);
+	mdb_env_stat(kv->k_env, &st);
+	kv->k_map_bytes = info.me_mapsize;
+	kv->k_psize = st.ms_psize;
+	mdb_reader_check(kv->k_env, &dead);
+	return 0;
+}
+
+static int put_meta(MDB_txn *txn, MDB_dbi dbi)
+{
+	struct meta m = {.m_version = {KV_FORMAT}};
+	MDB_val key = {sizeof(meta_key), (void *)meta_key}, val = {sizeof(m), &m};
+
+	memcpy(m.m_magic, meta_magic, sizeof(m.m_magic));
+	return kv_errno(mdb_put(txn, dbi, &key, &val, 0));
+}
+
+static int check_version(MDB_val val, const char *path, struct failure *f)
+{
+	struct meta m;
+	uint32_t v;
+
+	if (val.mv_size != sizeof(m) || memcmp(val.mv_data, meta_magic, sizeof(meta_magic)) != 0)
+		return fail(f, -EPROTO, "%s: the store's version record is not understood", path);
+	memcpy(&m, val.mv_data, sizeof(m));
+	v = m.m_version[0] | m.m_version[1] << 8 | m.m_version[2] << 16 |
+	    (uint32_t)m.m_version[3] << 24;
+	if (v != KV_FORMAT)
+		return fail(f, -EPROTO,
+			    "%s: the store has format version %u; this program knows version %d",
+			    path, v, KV_FORMAT);
+	return 0;
+}
+
+/* In txn: the store is ours and of our version, or it is empty and becomes that. */
+static int check_meta(struct kv *kv, MDB_txn *txn, const struct kv_opts *o, struct failure *f)
+{
+	MDB_val key = {sizeof(meta_key), (void *)meta_key}, val;
+	MDB_stat st;
+	int rc;
+
+	rc = mdb_dbi_open(txn, NULL, 0, &kv->k_dbi);
+	if (rc == 0)
+		rc = mdb_get(txn, kv->k_dbi, &key, &val);
+	if (rc == 0)
+		return check_version(val, kv->k_path, f);
+	if (rc != MDB_NOTFOUND)
+		return fail(f, kv_errno(rc), "%s: cannot read the version: %s", kv->k_path,
+			    mdb_strerror(rc));
+	mdb_stat(txn, kv->k_dbi, &st);
+	if (st.ms_entries)
+		return fail(f, -EPROTO, "%s: data.mdb is not a weft store (it has no version)",
+			    kv->k_path);
+	if (!o->ko_create || o->ko_readonly)
+		return fail(f, -ENOENT, "%s: the store was never finished: open it with create",
+			    kv->k_path);
+	rc = put_meta(txn, kv->k_dbi);
+	return rc ? fail(f, rc, "%s: cannot write the version: %s", kv->k_path, strerror(-rc)) : 0;
+}
+
+static int open_meta(struct kv *kv, const struct kv_opts *o, struct failure *f)
+{
+	MDB_txn *txn;
+	int rc;
+
+	rc = mdb_txn_begin(kv->k_env, NULL, o->ko_readonly ? MDB_RDONLY : 0, &txn);
+	if (rc)
+		return fail(f, kv_errno(rc), "%s: cannot begin: %s", kv->k_path, mdb_strerror(rc));
+	rc = check_meta(kv, txn, o, f);
+	if (rc) {
+		mdb_txn_abort(txn);
+		return rc;
+	}
+	rc = mdb_txn_commit(txn);
+	return rc ? fail(f, kv_errno(rc), "%s: cannot commit: %s", kv->k_path, mdb_strerror(rc))
+		  : 0;
+}
+
+static int open_writer(struct kv *kv, bool made, struct failure *f)
+{
+	int rc = 0;
+
+	/* LMDB syncs its files, not their names. */
+	if (made)
+		rc = fsync_folder(kv->k_path);
+	if (rc)
+		return fail(f, rc, "%s: cannot sync the folder: %s", kv->k_path, strerror(-rc));
+	rc = kv_space_open(kv);
+	if (rc)
+		return fail(f, rc, "%s: cannot set space aside: %s", kv->k_path, strerror(-rc));
+	rc = kv_committer_start(kv);
+	return rc ? fail(f, rc, "%s: cannot start the committer: %s", kv->k_path, strerror(-rc))
+		  : 0;
+}
+
+static void free_kv(struct kv *kv)
+{
+	if (kv->k_env)
+		mdb_env_close(kv->k_env);
+	if (kv->k_lock_fd >= 0)
+		close(kv->k_lock_fd);
+	kv_wlog_free(&kv->k_wlog);
+	free(kv->k_path);
+	free(kv);
+}
+
+static int open_store(struct kv *kv, const struct kv_opts *o, struct failure *f)
+{
+	int found, rc = 0;
+
+	found = find_store(kv->k_path, o, f);
+	if (found < 0)
+		return found;
+	if (!o->ko_readonly)
+		rc = lock_store(kv, f);
+	if (rc == 0)
+		rc = open_env(kv, o, f);
+	if (rc == 0)
+		rc = open_meta(kv, o, f);
+	if (rc == 0 && !o->ko_readonly)
+		rc = open_writer(kv, !found || o->ko_create, f);
+	return rc;
+}
+
+int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *err, size_t errlen)
+{
+	struct failure f = {err, errlen};
+	struct kv *kv;
+	int rc;
+
+	kv = aligned_alloc(64, (sizeof(*kv) + 63) / 64 * 64);
+	if (!kv)
+		return fail(&f, -ENOMEM, "%s: out of memory", path);
+	memset(kv, 0, sizeof(*kv));
+	kv->k_lock_fd = -1;
+	kv->k_readonly = o->ko_readonly;
+	kv->k_txn.t_kv = kv;
+	kv->k_txn.t_write = true;
+	kv->k_path = strdup(path);
+	rc = kv->k_path ? open_store(kv, o, &f) : fail(&f, -ENOMEM, "%s: out of memory", path);
+	if (rc) {
+		free_kv(kv);
+		return rc;
+	}
+	if (o->ko_nosync)
+		log_warn("kv: %s: NOSYNC: commits are NOT durable, a crash may lose or destroy the "
+			 "store",
+			 path);
+	*out = kv;
+	return 0;
+}
+
+void kv_close(struct kv *kv)
+{
+	if (!kv->k_readonly)
+		kv_committer_stop(kv);
+	if (atomic_load(&kv->k_readers)) {
+		/* Closing the map under a reader would be worse than losing it until the process
+		 * ends. */
+		log_error("kv: %s: closed with %lld read handles open", kv->k_path,
+			  (long long)atomic_load(&kv->k_readers));
+		kv->k_env = NULL;
+	}
+	free_kv(kv);
+}
+
+void kv_stats(struct kv *kv, struct kv_stats *out)
+{
+	MDB_envinfo info;
+
+	mdb_env_info(kv->k_env, &info);
+	*out = (struct kv_stats){
+		.ks_commits = atomic_load_explicit(&kv->k_commits, memory_order_relaxed),
+		.ks_ops = atomic_load_explicit(&kv->k_ops, memory_order_relaxed),
+		.ks_refused = atomic_load_explicit(&kv->k_refused, memory_order_relaxed),
+		.ks_bytes_used = (uint64_t)(info.me_last_pgno + 1) * kv->k_psize,
+		.ks_map_bytes = info.me_mapsize,
+		.ks_sync_ns = atomic_load_explicit(&kv->k_sync_ns, memory_order_relaxed),
+		.ks_run_ns = atomic_load_explicit(&kv->k_run_ns, memory_order_relaxed),
+	};
+}
+
+/* Reading */
+
+static int begin_reader(struct kv *kv, MDB_txn **out)
+{
+	int dead, rc = mdb_txn_begin(kv->k_env, NULL, MDB_RDONLY, out);
+
+	if (rc != MDB_READERS_FULL)
+		return kv_errno(rc);
+	/* Some may be of processes that were killed. */
+	mdb_reader_check(kv->k_env, &dead);
+	return kv_errno(mdb_txn_begin(kv->k_env, NULL, MDB_RDONLY, out));
+}
+
+int kv_read_begin(struct kv *kv, struct kv_txn **out)
+{
+	struct kv_txn *t = calloc(1, sizeof(*t));
+	int rc;
+
+	if (!t)
+		return -ENOMEM;
+	rc = begin_reader(kv, &t->t_mdb);
+	if (rc) {
+		free(t);
+		return rc;
+	}
+	t->t_kv = kv;
+	t->t_live = true;
+	atomic_fetch_add(&kv->k_readers, 1);
+	*out = t;
+	return 0;
+}
+
+void kv_read_reset(struct kv_txn *t)
+{
+	if (t->t_live)
+		mdb_txn_reset(t->t_mdb);
+	t->t_live = false;
+}
+
+int kv_read_renew(struct kv_txn *t)
+{
+	int rc;
+
+	kv_read_reset(t);
+	rc = kv_errno(mdb_txn_renew(t->t_mdb));
+	t->t_live = rc == 0;
+	return rc;
+}
+
+void kv_read_end(struct kv_txn *t)
+{
+	if (t->t_spare)
+		mdb_cursor_close(t->t_spare);
+	mdb_txn_abort(t->t_mdb);
+	atomic_fetch_sub(&t->t_kv->k_readers, 1);
+	free(t);
+}
+
+int kv_get(struct kv_txn *t, struct kv_slice key, struct kv_slice *val)
+{
+	MDB_val k = to_mdb(key), v;
+	int rc;
+
+	if (!key_ok(key))
+		return -EINVAL;
+	rc = mdb_get(t->t_mdb, t->t_kv->k_dbi, &k, &v);
+	if (rc == 0)
+		*val = to_slice(v);
+	return kv_errno(rc);
+}
+
+static int open_cursor(struct kv_txn *t, MDB_cursor **out)
+{
+	int rc;
+
+	if (!t->t_spare)
+		return kv_errno(mdb_cursor_open(t->t_mdb, t->t_kv->k_dbi, out));
+	rc = mdb_cursor_renew(t->t_mdb, t->t_spare);
+	if (rc == 0) {
+		*out = t->t_spare;
+		t->t_spare = NULL;
+	}
+	return kv_errno(rc);
+}
+
+int kv_scan_begin(struct kv_txn *t, struct kv_slice prefix, struct kv_slice from,
+		  struct kv_scan *sc)
+{
+	MDB_cursor *cur = NULL;
+	int rc;
+
+	*sc = (struct kv_scan){.sc_txn = t, .sc_prefix = prefix, .sc_from = from};
+	if (!t->t_write && !t->t_live)
+		return -EINVAL;
+	rc = open_cursor(t, &cur);
+	sc->sc_priv = cur;
+	return rc;
+}
+
+static int compare(struct kv_slice a, struct kv_slice b)
+{
+	size_t n = a.s_len < b.s_len ? a.s_len : b.s_len;
+	int c = n ? memcmp(a.s_data, b.s_data, n) : 0;
+
+	return c ? c : (a.s_len > b.s_len) - (a.s_len < b.s_len);
+}
+
+static int scan_first(struct kv_scan *sc, MDB_val *k, MDB_val *v)
+{
+	struct kv_slice at = compare(sc->sc_prefix, sc->sc_from) > 0 ? sc->sc_prefix : sc->sc_from;
+
+	*k = to_mdb(at);
+	return mdb_cursor_get(sc->sc_priv, k, v, at.s_len ? MDB_SET_RANGE : MDB_FIRST);
+}
+
+static bool has_prefix(MDB_val k, struct kv_slice prefix)
+{
+	return k.mv_size >= prefix.s_len &&
+	       (prefix.s_len == 0 || memcmp(k.mv_data, prefix.s_data, prefix.s_len) == 0);
+}
+
+int kv_scan_next(struct kv_scan *sc, struct kv_slice *key, struct kv_slice *val)
+{
+	MDB_val k, v;
+	int rc;
+
+	if (!sc->sc_priv)
+		return 0;
+	rc = sc->sc_started ? mdb_cursor_get(sc->sc_priv, &k, &v, MDB_NEXT)
+			    : scan_first(sc, &k, &v);
+	sc->sc_started = true;
+	if (rc == 0 && is_meta(k.mv_data, k.mv_size))
+		rc = mdb_cursor_get(sc->sc_priv, &k, &v, MDB_NEXT);
+	if (rc == 0 && has_prefix(k, sc->sc_prefix)) {
+		*key = to_slice(k);
+		*val = to_slice(v);
+		return 1;
+	}
+	/* Nothing follows. LMDB does not promise that of a cursor which is asked again. */
+	kv_scan_end(sc);
+	return rc == MDB_NOTFOUND ? 0 : kv_errno(rc);
+}
+
+void kv_scan_end(struct kv_scan *sc)
+{
+	struct kv_txn *t = sc->sc_txn;
+	MDB_cursor *cur = sc->sc_priv;
+
+	sc->sc_priv = NULL;
+	if (!cur)
+		return;
+	if (!t->t_write && !t->t_spare)
+		t->t_spare = cur;
+	else
+		mdb_cursor_close(cur);
+}
+
+/* Writing */
+
+static void *wlog_copy(struct kv_wlog *wl, const void *data, size_t len)
+{
+	struct kv_chunk *c = wl->wl_chunks;
+	void *at;
+
+	if (!c || c->c_size - c->c_used < len) {
+		size_t size = len > 65536 ? len : 65536;
+
+		c = malloc(sizeof(*c) + size);
+		if (!c)
+			return NULL;
+		*c = (struct kv_chunk){.c_next = wl->wl_chunks, .c_size = size};
+		wl->wl_chunks = c;
+	}
+	at = c->c_data + c->c_used;
+	if (len)
+		memcpy(at, data, len);
+	c->c_used += len;
+	return at;
+}
+
+/* Only when a hook is set: LMDB applies writes at once and keeps no list of them, so this copies
+ * every byte written. */
+static int wlog_add(struct kv_wlog *wl, struct kv_slice key, struct kv_slice val, bool del)
+{
+	struct kv_write w = {.w_key.s_len = key.s_len, .w_val.s_len = val.s_len, .w_del = del};
+
+	if (wl->wl_n == wl->wl_cap) {
+		size_t cap = wl->wl_cap ? wl->wl_cap * 2 : 1024;
+		struct kv_write *v = realloc(wl->wl_v, cap * sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		wl->wl_v = v;
+		wl->wl_cap = cap;
+	}
+	w.w_key.s_data = wlog_copy(wl, key.s_data, key.s_len);
+	w.w_val.s_data = wlog_copy(wl, val.s_data, val.s_len);
+	if (!w.w_key.s_data || !w.w_val.s_data)
+		return -ENOMEM;
+	wl->wl_v[wl->wl_n++] = w;
+	return 0;
+}
+
+static void free_chunks(struct kv_chunk *c)
+{
+	while (c) {
+		struct kv_chunk *next = c->c_next;
+
+		free(c);
+		c = next;
+	}
+}
+
+/* Keeps one chunk of the usual size for the next batch. */
+void kv_wlog_reset(struct kv_wlog *wl)
+{
+	struct kv_chunk *c = wl->wl_chunks;
+
+	wl->wl_n = 0;
+	if (!c)
+		return;
+	free_chunks(c->c_next);
+	c->c_next = NULL;
+	c->c_used = 0;
+}
+
+void kv_wlog_free(struct kv_wlog *wl)
+{
+	free_chunks(wl->wl_chunks);
+	free(wl->wl_v);
+}
+
+/* After an error the mutation's caller may not abort, or may not know how far LMDB got: then the
+ * batch must not commit. */
+static int write_failed(struct kv_txn *t, int rc)
+{
+	if (t->t_wrote && !t->t_err)
+		t->t_err = rc;
+	return rc;
+}
+
+static int written(struct kv_txn *t, int mdb_rc, struct kv_slice key, struct kv_slice val, bool del)
+{
+	int rc = kv_errno(mdb_rc);
+
+	t->t_wrote = true;
+	if (rc == 0 && t->t_kv->k_hook)
+		rc = wlog_add(&t->t_kv->k_wlog, key, val, del);
+	return rc ? write_failed(t, rc) : 0;
+}
+
+/* An update: the key is there with a value as long or longer. Asked only when space is short. */
+static bool is_update(struct kv_txn *t, struct kv_slice key, size_t len)
+{
+	struct kv_slice old;
+
+	return kv_get(t, key, &old) == 0 && old.s_len >= len;
+}
+
+static int charge_put(struct kv_txn *t, struct kv_slice key, size_t len)
+{
+	int rc = kv_space_charge(t->t_kv, len, KV_GROW, !t->t_wrote);
+
+	if (rc == -ENOSPC && !t->t_wrote && is_update(t, key, len))
+		rc = kv_space_charge(t->t_kv, len, KV_UPDATE, true);
+	return rc;
+}
+
+int kv_put(struct kv_txn *t, struct kv_slice key, struct kv_slice val)
+{
+	MDB_val k = to_mdb(key), v = to_mdb(val);
+	int rc;
+
+	if (!t->t_write)
+		return -EROFS;
+	if (!key_ok(key) || val.s_len > KV_VALUE_MAX)
+		return write_failed(t, -EINVAL);
+	rc = charge_put(t, key, val.s_len);
+	if (rc)
+		return write_failed(t, rc);
+	return written(t, mdb_put(t->t_mdb, t->t_kv->k_dbi, &k, &v, 0), key, val, false);
+}
+
+int kv_del(struct kv_txn *t, struct kv_slice key)
+{
+	MDB_val k = to_mdb(key);
+	int rc;
+
+	if (!t->t_write)
+		return -EROFS;
+	if (!key_ok(key))
+		return write_failed(t, -EINVAL);
+	rc = kv_space_charge(t->t_kv, 0, KV_DELETE, !t->t_wrote);
+	if (rc)
+		return write_failed(t, rc);
+	rc = mdb_del(t->t_mdb, t->t_kv->k_dbi, &k, NULL);
+	if (rc == MDB_NOTFOUND)
+		return -ENOENT;
+	return written(t, rc, key, (struct kv_slice){"", 0}, true);
+}
+
+/* The batch's transaction */
+
+/* After a failed commit: what is on the disk is known, nothing of this batch. Where the meta page
+ * may have been written, LMDB refuses every later transaction (MDB_PANIC). */
+static bool survivable(struct kv *kv, int rc)
+{
+	MDB_txn *probe;
+
+	if (rc != ENOSPC && rc != EDQUOT && rc != ENOMEM && rc != MDB_MAP_FULL &&
+	    rc != MDB_TXN_FULL)
+		return false;
+	rc = mdb_txn_begin(kv->k_env, NULL, MDB_RDONLY, &probe);
+	if (rc == 0)
+		mdb_txn_abort(probe);
+	return rc != MDB_PANIC;
+}
+
+int kv_txn_begin(struct kv *kv)
+{
+	struct kv_txn *t = &kv->k_txn;
+	int rc = mdb_txn_begin(kv->k_env, NULL, 0, &t->t_mdb);
+
+	if (rc && rc != ENOMEM)
+		log_fatal("kv: %s: cannot begin a transaction: %s", kv->k_path, mdb_strerror(rc));
+	t->t_wrote = false;
+	t->t_err = 0;
+	if (rc == 0)
+		kv_space_begin(kv);
+	return kv_errno(rc);
+}
+
+int kv_txn_commit(struct kv *kv)
+{
+	int rc = mdb_txn_commit(kv->k_txn.t_mdb);
+
+	kv->k_txn.t_mdb = NULL;
+	if (rc && !survivable(kv, rc))
+		log_fatal("kv: %s: a commit failed, what is on the disk is unknown: %s", kv->k_path,
+			  mdb_strerror(rc));
+	return kv_errno(rc);
+}
+
+void kv_txn_abort(struct kv *kv)
+{
+	mdb_txn_abort(kv->k_txn.t_mdb);
+	kv->k_txn.t_mdb = NULL;
+}

@@ -1,0 +1,329 @@
+/*
+ * kv_space.c - room on the disk.
+ *
+ * Required: a full disk refuses mutations that put, one by one and cleanly; deletes go on; no
+ * commit meets a full disk. (A pwrite inside mdb_txn_commit that comes up short is reported by LMDB
+ * as EIO, as a dying disk is. That ends the daemon, so it must not happen for want of space.)
+ *
+ * How: the map only reserves addresses, so blocks are what runs out. The data file is kept
+ * allocated (fallocate) ahead of what LMDB uses, by KV_RESERVE at least. Every put and del is
+ * charged, before it is made, with the most pages it can take; when what the batch may take plus
+ * the reserve passes what is allocated, more is allocated there and then. When the disk refuses,
+ * the store is low, and the first write of a mutation decides for the mutation: a put that adds or
+ * lengthens is refused when it would touch the reserve; a put over a value as long (an update) may
+ * use half of it, a delete seven eighths. Later writes of an admitted mutation may use all, since
+ * refusing one would fail the batch.
+ *
+ * While low:
+ * - Pages on LMDB's free list count as room, for everything but runs of pages (values above half a
+ * page), which may find no run and then come from the end of the file. An eighth of the reserve
+ * stays at the end for the free list's own runs. So while low, large values may be refused although
+ * pages are free.
+ * - An old snapshot or a stopped reader keeps freed pages from being used: in the end deletes are
+ * refused as well.
+ * - LMDB uses a freed page again two commits later. Batches are therefore cut when they may take a
+ * quarter of the reserve: an endless stream of deletes then lives on the pages that it frees.
+ * - The disk is asked again every KV_RETRY_NS.
+ *
+ * The charge is an upper bound (it is forgotten at the next batch, where LMDB says what it really
+ * took). Known cost: up to the bound of the largest batch is allocated early.
+ *
+ * Where blocks cannot be promised (no fallocate, or a file system that writes elsewhere when it
+ * overwrites), statvfs is asked once per batch. That is weaker: others may take the space between
+ * the question and the write, and when they took all of it, deletes are refused as well.
+ */
+#include "base/log.h"
+#include "kv/kv_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#define KV_RESERVE   (8u << 20)
+#define KV_CHUNK     (16u << 20)
+#define KV_CHUNK_MIN (256u << 10)
+#define KV_RETRY_NS  100000000ull
+/* LMDB spills dirty pages early beyond 131071 of them; a batch stays below. */
+#define KV_BATCH_PAGES 100000u
+#define ZFS_MAGIC      0x2fc12fc1
+#define BCACHEFS_MAGIC 0xca451a4e
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static uint64_t reserve_pages(const struct kv_space *sp)
+{
+	return KV_RESERVE / sp->sp_psize;
+}
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The most pages the batch may take, as charged; LMDB's free list is a tree too, and changes with
+ * every commit. */
+static uint64_t charged(const struct kv_space *sp)
+{
+	uint64_t n = min64(sp->sp_touched, sp->sp_tree) + sp->sp_new;
+
+	return n + n / 32 + 16;
+}
+
+static bool overwrites_in_place(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0)
+		return false;
+	switch ((unsigned long)fs.f_type) {
+	case BTRFS_SUPER_MAGIC:
+	case ZFS_MAGIC:
+	case BCACHEFS_MAGIC:
+		return false;
+	}
+	return true;
+}
+
+static void ask_statvfs(struct kv_space *sp)
+{
+	struct statvfs vfs;
+	uint64_t pages = 0;
+
+	if (fstatvfs(sp->sp_fd, &vfs) == 0)
+		pages = (uint64_t)vfs.f_bavail * vfs.f_frsize / sp->sp_psize;
+	sp->sp_alloc = min64(sp->sp_base + pages, sp->sp_max);
+}
+
+/* Allocates up to page end, or as far as it goes. */
+static void extend(struct kv_space *sp, uint64_t end)
+{
+	uint64_t step = KV_CHUNK / sp->sp_psize;
+
+	end = min64(end, sp->sp_max);
+	while (sp->sp_alloc < end && step >= KV_CHUNK_MIN / sp->sp_psize) {
+		uint64_t n = min64(step, sp->sp_max - sp->sp_alloc);
+
+		if (fallocate(sp->sp_fd, 0, (off_t)(sp->sp_alloc * sp->sp_psize),
+			      (off_t)(n * sp->sp_psize)) == 0)
+			sp->sp_alloc += n;
+		else if (errno != EINTR)
+			step /= 2;
+	}
+}
+
+struct oldest {
+	size_t o_txnid;
+};
+
+/* One line of mdb_reader_list: "pid thread txnid", with "-" for an idle reader. It has no other
+ * interface. */
+static int oldest_line(const char *msg, void *ctx)
+{
+	struct oldest *o = ctx;
+	size_t txnid;
+
+	if (sscanf(msg, "%*d %*x %zu", &txnid) == 1 && txnid < o->o_txnid)
+		o->o_txnid = txnid;
+	return 0;
+}
+
+/* Pages that LMDB may use again in this batch. Its free list (handle 0) can only be read by a read
+ * transaction. */
+static uint64_t count_free(struct kv *kv)
+{
+	struct oldest oldest;
+	MDB_cursor *cur;
+	MDB_txn *txn;
+	MDB_val key, val;
+	uint64_t n = 0;
+
+	if (mdb_txn_begin(kv->k_env, NULL, MDB_RDONLY, &txn))
+		return 0;
+	oldest.o_txnid = mdb_txn_id(txn);
+	mdb_reader_list(kv->k_env, oldest_line, &oldest);
+	if (mdb_cursor_open(txn, 0, &cur) == 0) {
+		while (mdb_cursor_get(cur, &key, &val, MDB_NEXT) == 0) {
+			size_t id, count;
+
+			memcpy(&id, key.mv_data, sizeof(id));
+			if (id >= oldest.o_txnid)
+				break;
+			memcpy(&count, val.mv_data, sizeof(count));
+			n += count;
+		}
+		mdb_cursor_close(cur);
+	}
+	mdb_txn_abort(txn);
+	return n;
+}
+
+static void set_low(struct kv *kv, bool low)
+{
+	struct kv_space *sp = &kv->k_space;
+
+	if (low && !sp->sp_low)
+		log_warn("kv: %s: no room to grow; new entries only take the place of deleted ones",
+			 kv->k_path);
+	if (!low && sp->sp_low)
+		log_info("kv: %s: there is room again", kv->k_path);
+	sp->sp_low = low;
+	sp->sp_free = 0;
+}
+
+/* Tries to have want pages, the reserve included. What was low is so until a chunk more is there:
+ * else it would come and go. */
+static void make_room(struct kv *kv, uint64_t want)
+{
+	struct kv_space *sp = &kv->k_space;
+	uint64_t now = now_ns(), enough = (KV_RESERVE + KV_CHUNK) / sp->sp_psize;
+
+	if (sp->sp_low && want < enough)
+		want = enough;
+	if (!sp->sp_statvfs && (!sp->sp_low || now >= sp->sp_retry_ns)) {
+		int dead;
+
+		/* A reader that was killed pins pages, and the file grows: this is when it matters.
+		 */
+		mdb_reader_check(kv->k_env, &dead);
+		extend(sp, sp->sp_base + want);
+		sp->sp_retry_ns = now + KV_RETRY_NS;
+	}
+	set_low(kv, sp->sp_alloc < sp->sp_base + want);
+	/* On a file system that never overwrites, a page used again takes a new block. */
+	if (sp->sp_low && !sp->sp_cow)
+		sp->sp_free = count_free(kv);
+}
+
+static void read_base(struct kv *kv)
+{
+	MDB_envinfo info;
+
+	mdb_env_info(kv->k_env, &info);
+	kv->k_space.sp_base = info.me_last_pgno + 1;
+}
+
+int kv_space_open(struct kv *kv)
+{
+	struct kv_space *sp = &kv->k_space;
+	struct stat st;
+	int rc;
+
+	rc = mdb_env_get_fd(kv->k_env, &sp->sp_fd);
+	if (rc)
+		return kv_errno(rc);
+	if (fstat(sp->sp_fd, &st) < 0)
+		return -errno;
+	sp->sp_psize = kv->k_psize;
+	sp->sp_max = kv->k_map_bytes / sp->sp_psize - 1;
+	read_base(kv);
+	sp->sp_alloc = sp->sp_base;
+	sp->sp_cow = sp->sp_statvfs = !overwrites_in_place(sp->sp_fd);
+	/* The whole file, not only its end: a copy put back from a backup may have holes. */
+	if (!sp->sp_statvfs && fallocate(sp->sp_fd, 0, 0, st.st_size) == 0)
+		sp->sp_alloc = min64((uint64_t)st.st_size / sp->sp_psize, sp->sp_max);
+	else if (errno == EOPNOTSUPP)
+		sp->sp_statvfs = true;
+	if (sp->sp_statvfs) {
+		log_warn("kv: %s: this file system cannot set space aside for the store",
+			 kv->k_path);
+		ask_statvfs(sp);
+	}
+	make_room(kv, reserve_pages(sp) + 1);
+	return 0;
+}
+
+void kv_space_begin(struct kv *kv)
+{
+	struct kv_space *sp = &kv->k_space;
+	MDB_stat st;
+
+	read_base(kv);
+	mdb_stat(kv->k_txn.t_mdb, kv->k_dbi, &st);
+	sp->sp_tree = st.ms_branch_pages + st.ms_leaf_pages + st.ms_overflow_pages;
+	sp->sp_depth = st.ms_depth + 1;
+	sp->sp_touched = sp->sp_new = sp->sp_tail = 0;
+	sp->sp_free = 0;
+	if (sp->sp_statvfs)
+		ask_statvfs(sp);
+	if (sp->sp_low || sp->sp_statvfs)
+		make_room(kv, reserve_pages(sp) + 1);
+}
+
+/* A write copies its path and, when it rebalances, the pages beside it; a put may split every
+ * level. */
+static void charge(struct kv_space *sp, size_t len, bool put)
+{
+	sp->sp_touched += 2 * sp->sp_depth;
+	if (!put)
+		return;
+	sp->sp_new += sp->sp_depth + 1;
+	if (len + KV_KEY_MAX > sp->sp_psize / 2 - 64) {
+		uint64_t run = len / sp->sp_psize + 2;
+
+		sp->sp_new += run;
+		sp->sp_tail += run;
+	}
+}
+
+static bool fits(const struct kv_space *sp, uint64_t keep)
+{
+	uint64_t end = sp->sp_alloc > sp->sp_base ? sp->sp_alloc - sp->sp_base : 0;
+	uint64_t need = charged(sp), at_end;
+
+	if (!sp->sp_low)
+		return need + keep <= end;
+	at_end = sp->sp_tail + (need > sp->sp_free ? need - sp->sp_free : 0);
+	return need + keep <= end + sp->sp_free && at_end + reserve_pages(sp) / 8 <= end;
+}
+
+/* What a write must leave of the reserve. Only the first write of a mutation is refused while there
+ * is any. */
+static uint64_t must_leave(const struct kv_space *sp, enum kv_write_kind kind, bool first)
+{
+	if (!first)
+		return 0;
+	switch (kind) {
+	case KV_GROW:
+		return reserve_pages(sp);
+	case KV_UPDATE:
+		return reserve_pages(sp) / 2;
+	case KV_DELETE:
+		break;
+	}
+	return reserve_pages(sp) / 8;
+}
+
+int kv_space_charge(struct kv *kv, size_t len, enum kv_write_kind kind, bool first)
+{
+	struct kv_space *sp = &kv->k_space;
+	struct kv_space before = *sp;
+
+	charge(sp, len, kind != KV_DELETE);
+	if (!sp->sp_low && !fits(sp, reserve_pages(sp)))
+		make_room(kv, charged(sp) + reserve_pages(sp));
+	if (fits(sp, must_leave(sp, kind, first)))
+		return 0;
+	sp->sp_touched = before.sp_touched;
+	sp->sp_new = before.sp_new;
+	sp->sp_tail = before.sp_tail;
+	return -ENOSPC;
+}
+
+bool kv_space_batch_full(const struct kv *kv)
+{
+	const struct kv_space *sp = &kv->k_space;
+
+	return charged(sp) > (sp->sp_low ? reserve_pages(sp) / 4 : KV_BATCH_PAGES);
+}

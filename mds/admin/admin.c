@@ -1,0 +1,390 @@
+/* admin.c - see admin.h. */
+#include "mds/admin/admin.h"
+#include "base/http.h"
+#include <errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <time.h>
+#include <urcu/compiler.h>
+
+struct admin {
+	struct http *a_http;
+	struct admin_ops a_ops;
+};
+
+/* ---- replies ---- */
+
+static void reply_json(struct http_reply *rp, int status, json_t *j)
+{
+	rp->rp_status = j ? status : 500;
+	rp->rp_body = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	if (!rp->rp_body) {
+		rp->rp_status = 500;
+		rp->rp_body = strdup("{\"error\":\"no memory\"}");
+	}
+	json_decref(j);
+}
+
+static __attribute__((format(printf, 3, 4))) void reply_error(struct http_reply *rp, int status, const char *fmt, ...)
+{
+	char text[512];
+	json_t *s;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	/* A path may hold bytes that are not UTF-8, which JSON cannot. */
+	s = json_string(text);
+	reply_json(rp, status, json_pack("{s:o}", "error", s ? s : json_string("the path is not UTF-8")));
+}
+
+static void reply_errno(struct http_reply *rp, int err, const char *path)
+{
+	switch (err) {
+	case -ENOENT:
+	case -ESTALE:
+	case -ENOTDIR:
+		reply_error(rp, 404, "%s: no such file or directory", path);
+		return;
+	case -ENAMETOOLONG:
+	case -EINVAL:
+		reply_error(rp, 400, "%s: not a path", path);
+		return;
+	case -ENOSPC:
+		reply_error(rp, 409, "%s: the metadata store is full", path);
+		return;
+	default:
+		reply_error(rp, 500, "%s: %s", path, strerror(-err));
+	}
+}
+
+/* The "path" argument; NULL: refused. */
+static const char *path_arg(const struct http_req *rq, struct http_reply *rp)
+{
+	const char *path = http_arg(rq, "path");
+
+	if (path && path[0] == '/')
+		return path;
+	reply_error(rp, 400, "%s: expected an absolute path", path ? path : "path");
+	return NULL;
+}
+
+/* ---- status ---- */
+
+static void get_health(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	(void)arg;
+	(void)rq;
+	reply_json(rp, 200, json_pack("{s:s}", "status", "ok"));
+}
+
+static struct dsc_server *servers(struct admin *a, unsigned *n)
+{
+	struct dsc_server *sv = calloc(DSC_MAX, sizeof(*sv));
+
+	*n = sv ? dsc_list(a->a_ops.ao_dsc, sv, DSC_MAX) : 0;
+	return sv;
+}
+
+static json_t *status_ds(struct admin *a)
+{
+	unsigned n, alive = 0;
+	struct dsc_server *sv = servers(a, &n);
+	uint64_t capacity = 0, available = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (!sv[i].sv_alive)
+			continue;
+		alive++;
+		capacity += sv[i].sv_capacity;
+		available += sv[i].sv_available;
+	}
+	free(sv);
+	return json_pack("{s:i, s:i, s:I, s:I}", "known", (int)n, "alive", (int)alive, "capacity", (json_int_t)capacity,
+			 "available", (json_int_t)available);
+}
+
+static json_t *status_store(struct admin *a)
+{
+	struct kv_stats ks;
+	struct kv_txn *t;
+	struct ns_counts nc = {0};
+
+	kv_stats(ns_kv(a->a_ops.ao_ns), &ks);
+	if (!kv_read_begin(ns_kv(a->a_ops.ao_ns), &t)) {
+		if (ns_counts(a->a_ops.ao_ns, t, &nc))
+			nc.n_inodes = 0;
+		kv_read_end(t);
+	}
+	return json_pack("{s:I, s:I, s:I, s:I}", "inodes", (json_int_t)nc.n_inodes, "commits", (json_int_t)ks.ks_commits,
+			 "operations", (json_int_t)ks.ks_ops, "bytes_used", (json_int_t)ks.ks_bytes_used);
+}
+
+static void get_status(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct admin *a = arg;
+	const struct ns_super *su = ns_super(a->a_ops.ao_ns);
+	struct admin_counts ac = {0};
+	char cluster[37];
+
+	(void)rq;
+	a->a_ops.ao_counts(a->a_ops.ao_arg, &ac);
+	lo_uuid_text(su->su_uuid, cluster);
+	reply_json(rp, 200,
+		   json_pack("{s:i, s:s, s:i, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "version", 1, "cluster",
+			     cluster, "fs", su->su_fs, "boot_epoch", (json_int_t)su->su_boot, "grace", ac.ac_grace, "ds",
+			     status_ds(a), "clients", "known", (json_int_t)ac.ac_clients, "sessions",
+			     (json_int_t)ac.ac_sessions, "opens", (json_int_t)ac.ac_opens, "layouts",
+			     (json_int_t)ac.ac_layouts, "orders", (json_int_t)lo_orders_count(a->a_ops.ao_lo), "store",
+			     status_store(a)));
+}
+
+static void get_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	unsigned n;
+	struct dsc_server *sv = servers(arg, &n);
+	json_t *list = json_array();
+
+	(void)rq;
+	for (unsigned i = 0; i < n; i++) {
+		char id[37];
+
+		lo_uuid_text(sv[i].sv_uuid, id);
+		json_array_append_new(list, json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I}", "number",
+						      (json_int_t)sv[i].sv_id, "name", sv[i].sv_name, "id", id, "alive",
+						      sv[i].sv_alive, "addr", lo_addrs_json(&sv[i]), "capacity",
+						      (json_int_t)sv[i].sv_capacity, "available",
+						      (json_int_t)sv[i].sv_available, "max_read",
+						      (json_int_t)sv[i].sv_max_read, "max_write",
+						      (json_int_t)sv[i].sv_max_write));
+	}
+	free(sv);
+	reply_json(rp, 200, json_pack("{s:o}", "ds", list));
+}
+
+/* ---- policies ---- */
+
+/* Answers with the policy in force at path. */
+static void policy_reply(struct admin *a, const char *path, struct http_reply *rp)
+{
+	struct ns *ns = a->a_ops.ao_ns;
+	char text[LO_POLICY_TEXT];
+	struct lo_policy p;
+	struct kv_slice s;
+	struct ns_inode i;
+	struct kv_txn *t;
+	uint64_t ino;
+	json_t *jpath;
+	int err = kv_read_begin(ns_kv(ns), &t);
+
+	if (err) {
+		reply_errno(rp, err, path);
+		return;
+	}
+	err = ns_path(ns, t, path, &ino);
+	if (!err)
+		err = ns_get(ns, t, ino, &i);
+	if (!err && i.i_type != NS_DIR) {
+		kv_read_end(t);
+		reply_error(rp, 400, "%s: policies belong to directories", path);
+		return;
+	}
+	if (!err)
+		err = ns_policy(ns, t, ino, &s);
+	if (!err)
+		err = lo_policy_decode(s, &p);
+	kv_read_end(t);
+	if (err) {
+		reply_errno(rp, err, path);
+		return;
+	}
+	lo_policy_format(&p, text);
+	jpath = json_string(path);
+	reply_json(rp, 200, json_pack("{s:o, s:s, s:b}", "path", jpath ? jpath : json_null(), "policy", text, "inherited",
+				      !i.i_has_policy));
+}
+
+static void get_policy(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	const char *path = path_arg(rq, rp);
+
+	if (path)
+		policy_reply(arg, path, rp);
+}
+
+/* A mutation that the HTTP thread waits for. */
+struct policy_set {
+	struct kv_op ps_op;
+	struct ns *ps_ns;
+	const char *ps_path;
+	struct ns_time ps_now;
+	uint8_t ps_blob[64];
+	size_t ps_len;
+	bool ps_not_dir;
+	pthread_mutex_t ps_lock;
+	pthread_cond_t ps_cond;
+	bool ps_done;
+	int ps_err;
+};
+
+static int policy_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct policy_set *ps = caa_container_of(op, struct policy_set, ps_op);
+	struct ns_inode i;
+	uint64_t ino;
+	int err = ns_path(ps->ps_ns, t, ps->ps_path, &ino);
+
+	if (!err)
+		err = ns_get(ps->ps_ns, t, ino, &i);
+	if (err)
+		return err;
+	if (i.i_type != NS_DIR) {
+		ps->ps_not_dir = true;
+		return -ENOTDIR;
+	}
+	return ns_set_blob(ps->ps_ns, t, ino, ps->ps_blob, ps->ps_len, true, ps->ps_now);
+}
+
+static void policy_done(struct kv_op *op, int err)
+{
+	struct policy_set *ps = caa_container_of(op, struct policy_set, ps_op);
+
+	pthread_mutex_lock(&ps->ps_lock);
+	ps->ps_err = err;
+	ps->ps_done = true;
+	pthread_cond_signal(&ps->ps_cond);
+	pthread_mutex_unlock(&ps->ps_lock);
+}
+
+static void policy_commit(struct admin *a, struct policy_set *ps)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	ps->ps_now = (struct ns_time){now.tv_sec, (uint32_t)now.tv_nsec};
+	ps->ps_op.o_run = policy_run;
+	ps->ps_op.o_done = policy_done;
+	ps->ps_op.o_loop = dsc_loop(a->a_ops.ao_dsc, 0);
+	pthread_mutex_init(&ps->ps_lock, NULL);
+	pthread_cond_init(&ps->ps_cond, NULL);
+	kv_submit(ns_kv(a->a_ops.ao_ns), &ps->ps_op);
+	pthread_mutex_lock(&ps->ps_lock);
+	while (!ps->ps_done)
+		pthread_cond_wait(&ps->ps_cond, &ps->ps_lock);
+	pthread_mutex_unlock(&ps->ps_lock);
+	pthread_cond_destroy(&ps->ps_cond);
+	pthread_mutex_destroy(&ps->ps_lock);
+}
+
+static bool inherits(const char *body, size_t len)
+{
+	while (len && (body[len - 1] == '\n' || body[len - 1] == ' '))
+		len--;
+	return !len || (len == 7 && !memcmp(body, "inherit", 7));
+}
+
+static void put_policy(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct admin *a = arg;
+	const char *path = path_arg(rq, rp);
+	struct policy_set ps = {.ps_ns = a->a_ops.ao_ns, .ps_path = path};
+	struct lo_policy p;
+	char err[200];
+
+	if (!path)
+		return;
+	if (!inherits(rq->rq_body, rq->rq_len)) {
+		if (lo_policy_parse(rq->rq_body, rq->rq_len, &p, err, sizeof(err))) {
+			reply_error(rp, 400, "%s", err);
+			return;
+		}
+		if (lo_policy_check(a->a_ops.ao_lo, &p, err, sizeof(err))) {
+			reply_error(rp, 409, "%s", err);
+			return;
+		}
+		ps.ps_len = lo_policy_encode(&p, ps.ps_blob, sizeof(ps.ps_blob));
+	}
+	policy_commit(a, &ps);
+	if (ps.ps_not_dir)
+		reply_error(rp, 400, "%s: policies belong to directories", path);
+	else if (ps.ps_err)
+		reply_errno(rp, ps.ps_err, path);
+	else
+		policy_reply(a, path, rp);
+}
+
+/* ---- files ---- */
+
+static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct admin *a = arg;
+	const char *path = path_arg(rq, rp);
+	struct ns *ns = a->a_ops.ao_ns;
+	struct ns_inode i;
+	struct lo_map m;
+	struct kv_txn *t;
+	uint64_t ino;
+	int err;
+
+	if (!path)
+		return;
+	err = kv_read_begin(ns_kv(ns), &t);
+	if (err) {
+		reply_errno(rp, err, path);
+		return;
+	}
+	err = ns_path(ns, t, path, &ino);
+	if (!err)
+		err = ns_get(ns, t, ino, &i);
+	if (!err && i.i_type == NS_REG)
+		err = lo_map_decode(i.i_blob, &m);
+	kv_read_end(t);
+	if (err) {
+		reply_errno(rp, err, path);
+	} else if (i.i_type != NS_REG) {
+		reply_error(rp, 400, "%s: not a regular file", path);
+	} else {
+		rp->rp_body = lo_layout_json(a->a_ops.ao_lo, &i, &m);
+		if (!rp->rp_body)
+			reply_error(rp, 500, "%s: no memory", path);
+	}
+}
+
+/* ---- life ---- */
+
+static const struct http_route routes[] = {
+	{"GET", "/v1/health", get_health},
+	{"GET", "/v1/status", get_status},
+	{"GET", "/v1/ds", get_ds},
+	{"GET", "/v1/policy", get_policy},
+	{"PUT", "/v1/policy", put_policy},
+	{"GET", "/v1/file", get_file},
+};
+
+int admin_start(struct admin **out, const char *addr, const struct admin_ops *ops, char *err, size_t errlen)
+{
+	struct admin *a = calloc(1, sizeof(*a));
+	int e;
+
+	if (!a) {
+		snprintf(err, errlen, "no memory");
+		return -ENOMEM;
+	}
+	a->a_ops = *ops;
+	e = http_start(&a->a_http, addr, routes, sizeof(routes) / sizeof(routes[0]), a);
+	if (e) {
+		snprintf(err, errlen, "mds.admin: cannot listen on %s: %s", addr, strerror(-e));
+		free(a);
+		return e;
+	}
+	*out = a;
+	return 0;
+}
+
+void admin_stop(struct admin *a)
+{
+	http_stop(a->a_http);
+	free(a);
+}

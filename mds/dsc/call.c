@@ -1,0 +1,76 @@
+/* call.c - control requests to a data server, from any loop: the request travels to the loop of the server's connection, and back. */
+#include "mds/dsc/dsc_int.h"
+#include <errno.h>
+#include <urcu/compiler.h>
+
+static void call_back(struct loop_msg *m)
+{
+	struct dsc_ctl *c = caa_container_of(m, struct dsc_ctl, dc_msg);
+
+	c->dc_done(c, c->dc_err);
+}
+
+static void call_end(struct dsc_ctl *c, int err)
+{
+	c->dc_err = err;
+	c->dc_msg.m_run = call_back;
+	loop_post(c->dc_loop, &c->dc_msg);
+}
+
+static void call_reply(void *arg, int err, const ctl_response *res)
+{
+	struct dsc_ctl *c = arg;
+
+	/* A data server's answer names the operation that was asked, or is no answer. */
+	if (!err && res->status == CTL_OK && res->result.op != c->dc_req.op)
+		err = -EPROTO;
+	if (!err)
+		c->dc_take(c, res);
+	call_end(c, err);
+}
+
+/* The loop on which the server's link is, or NULL. On that loop, *lk stays valid until the caller returns. */
+static struct loop *link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk)
+{
+	struct loop *l = NULL;
+
+	*lk = NULL;
+	pthread_mutex_lock(&d->d_lock);
+	if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_link) {
+		*lk = d->d_node[id]->nd_link;
+		l = (*lk)->lk_loop;
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	return l;
+}
+
+static void call_run(struct loop_msg *m)
+{
+	struct dsc_ctl *c = caa_container_of(m, struct dsc_ctl, dc_msg);
+	struct dsc_link *lk;
+	struct loop *l = link_loop(c->dc_dsc, c->dc_id, &lk);
+	int err;
+
+	if (!l) {
+		call_end(c, -ENOTCONN);
+		return;
+	}
+	if (l != loop_self()) {
+		/* Here for the first time, or the server came back on another loop meanwhile. */
+		loop_post(l, &c->dc_msg);
+		return;
+	}
+	err = ctl_chan_call(lk->lk_chan, &c->dc_req, c->dc_timeout, call_reply, c);
+	if (err)
+		call_end(c, err);
+}
+
+void dsc_call(struct dsc *d, uint32_t id, struct dsc_ctl *c, uint32_t timeout_ms)
+{
+	c->dc_dsc = d;
+	c->dc_loop = loop_self();
+	c->dc_id = id;
+	c->dc_timeout = timeout_ms;
+	c->dc_msg.m_run = call_run;
+	call_run(&c->dc_msg);
+}

@@ -1,0 +1,268 @@
+/*
+ * data.c - NFSv3 (RFC 1813) READ, WRITE and COMMIT to data servers, for what the MDS does itself.
+ *
+ * Each loop has its own connection to each data server, made at its first call. Payload of a WRITE goes out by reference: the call ends
+ * only when the reply is here (or its time is up) and the transport has let go of the payload.
+ */
+#include "mds/dsc/dsc_int.h"
+#include "proto/nfs3.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <urcu/compiler.h>
+
+struct data_conn {
+	struct rpc_client *dn_client;
+	struct sockaddr_storage dn_addr;
+	socklen_t dn_len;
+};
+struct dsc_data {
+	struct data_conn da_conn[DSC_MAX + 1];
+};
+
+int dsc_data_create(struct dsc *d)
+{
+	d->d_data = calloc(d->d_opts.do_nloops, sizeof(*d->d_data));
+	for (unsigned i = 0; d->d_data && i < d->d_opts.do_nloops; i++) {
+		d->d_data[i] = calloc(1, sizeof(*d->d_data[i]));
+		if (!d->d_data[i])
+			return -ENOMEM;
+	}
+	return d->d_data ? 0 : -ENOMEM;
+}
+
+/* The clients themselves belong to loops that have ended. */
+void dsc_data_destroy(struct dsc *d)
+{
+	for (unsigned i = 0; d->d_data && i < d->d_opts.do_nloops; i++)
+		free(d->d_data[i]);
+	free(d->d_data);
+}
+
+/* The first address that TCP can reach. */
+static bool data_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, socklen_t *len)
+{
+	for (unsigned i = 0; i < sv->sv_naddrs; i++) {
+		const char *netid = sv->sv_addrs[i].netid;
+
+		memset(ss, 0, sizeof(*ss));
+		if ((!strcmp(netid, "tcp") || !strcmp(netid, "tcp6")) &&
+		    !rpc_uaddr_parse(netid, sv->sv_addrs[i].uaddr, ss, len))
+			return true;
+	}
+	return false;
+}
+
+/* The loop's client for a server; made again when the server has moved. */
+static struct rpc_client *data_client(struct dsc *d, uint32_t id)
+{
+	unsigned at = dsc_loop_index(d);
+	struct sockaddr_storage ss;
+	struct dsc_server sv;
+	struct data_conn *dn;
+	socklen_t len;
+
+	if (at == d->d_opts.do_nloops || !dsc_get(d, id, &sv) || !data_addr(&sv, &ss, &len))
+		return NULL;
+	dn = &d->d_data[at]->da_conn[id];
+	if (dn->dn_client && (dn->dn_len != len || memcmp(&dn->dn_addr, &ss, len))) {
+		rpc_client_destroy(dn->dn_client);
+		dn->dn_client = NULL;
+	}
+	if (!dn->dn_client) {
+		if (rpc_client_create(&dn->dn_client, loop_self(), (struct sockaddr *)&ss, len, NULL, NULL, NULL)) {
+			dn->dn_client = NULL;
+			return NULL;
+		}
+		dn->dn_addr = ss;
+		dn->dn_len = len;
+	}
+	return dn->dn_client;
+}
+
+/* The one place that turns NFSv3 status into errno. */
+static int data_errno(uint32_t st)
+{
+	switch (st) {
+	case NFS3_OK:
+		return 0;
+	case NFS3ERR_ACCES:
+	case NFS3ERR_PERM:
+		return -EACCES;
+	case NFS3ERR_NOSPC:
+	case NFS3ERR_DQUOT:
+		return -ENOSPC;
+	case NFS3ERR_FBIG:
+		return -EFBIG;
+	case NFS3ERR_STALE:
+	case NFS3ERR_NOENT:
+		return -ESTALE;
+	case NFS3ERR_BADHANDLE:
+		return -EBADF;
+	case NFS3ERR_JUKEBOX:
+		return -EAGAIN;
+	case NFS3ERR_ROFS:
+		return -EROFS;
+	default:
+		return -EIO;
+	}
+}
+
+static void io_release(struct dsc_io *io)
+{
+	if (--io->di_holds == 0)
+		io->di_done(io, io->di_err);
+}
+
+static void io_sent(void *arg)
+{
+	io_release(arg);
+}
+
+static void io_fail(struct rpc_req *q, int err, struct xdr_in *res)
+{
+	struct dsc_io *io = caa_container_of(q, struct dsc_io, di_rpc);
+
+	(void)res;
+	io->di_err = err;
+	io_release(io);
+}
+
+/* Results after the status; sets bad where they are not what was asked for. */
+static void get_read(struct dsc_io *io, struct xdr_in *x)
+{
+	struct nfs3_fattr fa;
+	const uint8_t *p;
+	uint32_t count, len;
+
+	nfs3_get_post_op(x, &fa);
+	count = xdr_get_u32(x);
+	io->di_eof = xdr_get_bool(x);
+	p = xdr_get_opaque(x, io->di_asked, &len);
+	if (x->bad || count != len || (!len && !io->di_eof)) {
+		x->bad = true;
+		return;
+	}
+	if (len)
+		memcpy(io->di_read_to, p, len);
+	io->di_count = len;
+}
+
+static void get_write(struct dsc_io *io, struct xdr_in *x)
+{
+	struct nfs3_fattr fa;
+
+	nfs3_get_wcc(x, &fa);
+	io->di_count = xdr_get_u32(x);
+	io->di_stable = xdr_get_u32(x);
+	io->di_verifier = xdr_get_u64(x);
+	if (io->di_stable > NFS3_FILE_SYNC || io->di_count > io->di_asked || !io->di_count)
+		x->bad = true;
+}
+
+static void get_commit(struct dsc_io *io, struct xdr_in *x)
+{
+	struct nfs3_fattr fa;
+
+	nfs3_get_wcc(x, &fa);
+	io->di_verifier = xdr_get_u64(x);
+}
+
+static void io_reply(struct rpc_req *q, int err, struct xdr_in *x, void (*get)(struct dsc_io *io, struct xdr_in *x))
+{
+	struct dsc_io *io = caa_container_of(q, struct dsc_io, di_rpc);
+
+	if (!err) {
+		err = data_errno(xdr_get_u32(x));
+		if (!err)
+			get(io, x);
+		if (x->bad)
+			err = -EPROTO;
+	}
+	io->di_err = err;
+	io_release(io);
+}
+
+static void read_reply(struct rpc_req *q, int err, struct xdr_in *x)
+{
+	io_reply(q, err, x, get_read);
+}
+
+static void write_reply(struct rpc_req *q, int err, struct xdr_in *x)
+{
+	struct dsc_io *io = caa_container_of(q, struct dsc_io, di_rpc);
+
+	/* The payload is stuck in a connection to a peer that takes nothing any more: only its end gives it back. */
+	if (err == -ETIMEDOUT && io->di_holds > 1 && q->q_conn)
+		rpc_conn_close(q->q_conn);
+	io_reply(q, err, x, get_write);
+}
+
+static void commit_reply(struct rpc_req *q, int err, struct xdr_in *x)
+{
+	io_reply(q, err, x, get_commit);
+}
+
+/* A call with the handle in it; the holds are one for the reply. */
+static struct xdr_out *io_begin(struct dsc_io *io, uint32_t proc, const uint8_t fh[CAP_LEN], size_t limit,
+				void (*done)(struct rpc_req *, int, struct xdr_in *))
+{
+	static const struct rpc_cred root = {.rc_flavor = RPC_AUTH_SYS};
+
+	io->di_asked = io->di_count;
+	io->di_holds = 1;
+	io->di_err = 0;
+	rpc_req_init(&io->di_rpc, NFS3_PROGRAM, NFS3_VERSION, proc, &root, limit, done);
+	xdr_put_opaque(&io->di_rpc.q_args, fh, CAP_LEN);
+	xdr_put_u64(&io->di_rpc.q_args, io->di_off);
+	return &io->di_rpc.q_args;
+}
+
+/* Ends a call that has no server to go to: from the loop, as every other end. */
+static void unreachable_fire(struct loop_timer *t)
+{
+	struct rpc_req *q = caa_container_of(t, struct rpc_req, q_timer);
+
+	xdr_out_free(&q->q_args);
+	io_fail(q, -ENOTCONN, NULL);
+}
+
+static void io_send(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms)
+{
+	struct rpc_client *cl = data_client(d, id);
+
+	if (cl) {
+		rpc_client_send(cl, &io->di_rpc, timeout_ms);
+		return;
+	}
+	io->di_rpc.q_timer.t_fire = unreachable_fire;
+	loop_timer_start(loop_self(), &io->di_rpc.q_timer, 0);
+}
+
+void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io, uint32_t timeout_ms)
+{
+	struct xdr_out *x = io_begin(io, NFS3_READ, fh, 64, read_reply);
+
+	xdr_put_u32(x, io->di_count);
+	io->di_count = 0;
+	io_send(d, id, io, timeout_ms);
+}
+
+void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io, uint32_t timeout_ms)
+{
+	struct xdr_out *x = io_begin(io, NFS3_WRITE, fh, 128 + (size_t)io->di_count, write_reply);
+
+	xdr_put_u32(x, io->di_count);
+	xdr_put_u32(x, io->di_stable);
+	xdr_put_u32(x, io->di_count);
+	io->di_holds++;
+	xdr_put_ref(x, io->di_data, io->di_count, io_sent, io);
+	io_send(d, id, io, timeout_ms);
+}
+
+void dsc_commit(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io, uint32_t timeout_ms)
+{
+	struct xdr_out *x = io_begin(io, NFS3_COMMIT, fh, 64, commit_reply);
+
+	xdr_put_u32(x, io->di_count);
+	io_send(d, id, io, timeout_ms);
+}

@@ -1,0 +1,300 @@
+/* dsc.c - the table of data servers. See dsc.h, and dsc_int.h for the locking. */
+#include "base/log.h"
+#include "base/metrics.h"
+#include "mds/dsc/dsc_int.h"
+#include <assert.h>
+#include <errno.h>
+#include <time.h>
+#include <urcu/compiler.h>
+
+/* The first and so far only number: key rotation raises it. */
+#define KEY_NUMBER 0
+#define SWEEP_MS 500
+
+uint64_t dsc_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+void dsc_set_key(struct dsc *d, struct dsc_server *sv)
+{
+	sv->sv_key_number = KEY_NUMBER;
+	cap_derive_key(d->d_opts.do_cluster_key, sv->sv_uuid, KEY_NUMBER, sv->sv_key);
+}
+
+struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
+{
+	for (unsigned id = 1; id <= DSC_MAX; id++)
+		if (d->d_node[id] && !memcmp(d->d_node[id]->nd_sv.sv_uuid, uuid, 16))
+			return d->d_node[id];
+	return NULL;
+}
+
+bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
+{
+	return nd->nd_joined && nd->nd_link && now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
+}
+
+static void node_copy(const struct dsc *d, const struct dsc_node *nd, struct dsc_server *out)
+{
+	*out = nd->nd_sv;
+	out->sv_alive = dsc_node_alive(d, nd, dsc_now_ms());
+}
+
+/* ---- readers ---- */
+
+bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&d->d_lock);
+	if (id && id <= DSC_MAX && d->d_node[id]) {
+		node_copy(d, d->d_node[id], out);
+		found = true;
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	return found;
+}
+
+bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out)
+{
+	struct dsc_node *nd;
+
+	pthread_mutex_lock(&d->d_lock);
+	nd = dsc_find_uuid(d, uuid);
+	if (nd)
+		node_copy(d, nd, out);
+	pthread_mutex_unlock(&d->d_lock);
+	return nd != NULL;
+}
+
+unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&d->d_lock);
+	for (unsigned id = 1; id <= DSC_MAX && n < max; id++)
+		if (d->d_node[id])
+			node_copy(d, d->d_node[id], &out[n++]);
+	pthread_mutex_unlock(&d->d_lock);
+	return n;
+}
+
+unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max)
+{
+	uint64_t now = dsc_now_ms();
+	unsigned n = 0, seen = 0;
+
+	pthread_mutex_lock(&d->d_lock);
+	for (unsigned id = 1; id <= DSC_MAX && n < max && seen < d->d_count; id++) {
+		struct dsc_node *nd = d->d_node[id];
+
+		if (!nd)
+			continue;
+		seen++;
+		if (!dsc_node_alive(d, nd, now))
+			continue;
+		ids[n] = id;
+		available[n++] = nd->nd_sv.sv_available;
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	return n;
+}
+
+unsigned dsc_count(struct dsc *d)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&d->d_lock);
+	n = d->d_count;
+	pthread_mutex_unlock(&d->d_lock);
+	return n;
+}
+
+bool dsc_leased(struct dsc *d, uint32_t id)
+{
+	uint64_t now = dsc_now_ms(), heard = d->d_start_ms;
+
+	pthread_mutex_lock(&d->d_lock);
+	if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_heard_ms)
+		heard = d->d_node[id]->nd_heard_ms;
+	pthread_mutex_unlock(&d->d_lock);
+	return now - heard < d->d_opts.do_lease_ms;
+}
+
+struct loop *dsc_loop(struct dsc *d, unsigned n)
+{
+	return n < d->d_opts.do_nloops ? d->d_opts.do_loops[n] : NULL;
+}
+
+unsigned dsc_loop_index(struct dsc *d)
+{
+	struct loop *l = loop_self();
+	unsigned i = 0;
+
+	while (i < d->d_opts.do_nloops && d->d_opts.do_loops[i] != l)
+		i++;
+	return i;
+}
+
+const struct rpc_program *dsc_program(struct dsc *d)
+{
+	return &d->d_program;
+}
+
+void dsc_set_eof_handler(struct dsc *d,
+			 void (*fn)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
+				    void (*reply)(void *rarg, int err, uint64_t size), void *rarg),
+			 void *arg)
+{
+	d->d_eof = fn;
+	d->d_eof_arg = arg;
+}
+
+void dsc_set_join_handler(struct dsc *d,
+			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg), void *arg)
+{
+	d->d_join = fn;
+	d->d_join_arg = arg;
+}
+
+/* ---- liveness: computed when read; the sweep only tells ---- */
+
+static void sweep(struct loop_timer *t)
+{
+	struct dsc *d = caa_container_of(t, struct dsc, d_timer);
+	uint64_t now = dsc_now_ms();
+	struct dsc_server *sv = malloc(sizeof(*sv));
+
+	for (unsigned id = 1; sv && id <= DSC_MAX; id++) {
+		struct dsc_node *nd;
+		bool alive, told;
+
+		pthread_mutex_lock(&d->d_lock);
+		nd = d->d_node[id];
+		if (!nd) {
+			pthread_mutex_unlock(&d->d_lock);
+			continue;
+		}
+		alive = dsc_node_alive(d, nd, now);
+		told = nd->nd_told_alive;
+		nd->nd_told_alive = alive;
+		*sv = nd->nd_sv;
+		pthread_mutex_unlock(&d->d_lock);
+		if (alive != told && alive)
+			log_info("data server %u (%s): alive", id, sv->sv_name);
+		else if (alive != told)
+			log_warn("data server %u (%s): not heard; treated as dead", id, sv->sv_name);
+	}
+	free(sv);
+	loop_timer_start(d->d_opts.do_loops[0], t, SWEEP_MS);
+}
+
+static void start(struct loop_msg *m)
+{
+	struct dsc *d = caa_container_of(m, struct dsc, d_start);
+
+	loop_timer_start(d->d_opts.do_loops[0], &d->d_timer, SWEEP_MS);
+}
+
+static double gauge_alive(void *arg)
+{
+	uint32_t ids[DSC_MAX];
+	uint64_t available[DSC_MAX];
+
+	return dsc_alive(arg, ids, available, DSC_MAX);
+}
+
+static double gauge_known(void *arg)
+{
+	return dsc_count(arg);
+}
+
+/* ---- birth ---- */
+
+struct load {
+	struct dsc *ld_dsc;
+	int ld_err;
+};
+
+static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct load *ld = arg;
+	struct dsc_node *nd = calloc(1, sizeof(*nd));
+
+	if (!nd)
+		return ld->ld_err = -ENOMEM;
+	ld->ld_err = dsc_row_decode(id, val, &nd->nd_sv);
+	if (!ld->ld_err && ld->ld_dsc->d_node[nd->nd_sv.sv_id])
+		ld->ld_err = -EIO;
+	if (ld->ld_err) {
+		free(nd);
+		return ld->ld_err;
+	}
+	dsc_set_key(ld->ld_dsc, &nd->nd_sv);
+	ld->ld_dsc->d_node[nd->nd_sv.sv_id] = nd;
+	ld->ld_dsc->d_count++;
+	return 0;
+}
+
+static int load(struct dsc *d)
+{
+	struct load ld = {.ld_dsc = d};
+	struct kv_txn *t;
+	int err = kv_read_begin(ns_kv(d->d_ns), &t);
+
+	if (err)
+		return err;
+	err = ns_rows(t, NS_T_DS, "", 0, load_row, &ld);
+	kv_read_end(t);
+	return ld.ld_err ? ld.ld_err : err;
+}
+
+int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *err, size_t errlen)
+{
+	struct dsc *d = calloc(1, sizeof(*d));
+	int e;
+
+	if (!d) {
+		snprintf(err, errlen, "no memory");
+		return -ENOMEM;
+	}
+	assert(o->do_nloops && o->do_cluster_key);
+	d->d_ns = ns;
+	d->d_opts = *o;
+	d->d_start_ms = dsc_now_ms();
+	d->d_program = (struct rpc_program){.pr_prog = CTL_PROGRAM, .pr_vers_lo = CTL_VERSION,
+		.pr_vers_hi = CTL_VERSION, .pr_nprocs = CTL_PROC_SEALED + 1, .pr_dispatch = dsc_dispatch, .pr_arg = d};
+	pthread_mutex_init(&d->d_lock, NULL);
+	e = dsc_data_create(d);
+	if (!e)
+		e = load(d);
+	if (e) {
+		snprintf(err, errlen, "the records of the data servers cannot be read: %s", strerror(-e));
+		dsc_destroy(d);
+		return e;
+	}
+	metric_gauge("weft_mds_ds_alive", "Data servers that are joined and were heard within the lease.", "",
+		     gauge_alive, d);
+	metric_gauge("weft_mds_ds_known", "Data servers that ever joined.", "", gauge_known, d);
+	d->d_timer.t_fire = sweep;
+	d->d_start.m_run = start;
+	loop_post(o->do_loops[0], &d->d_start);
+	*out = d;
+	return 0;
+}
+
+void dsc_destroy(struct dsc *d)
+{
+	hash_each(&d->d_links, i, l, next)
+		free(hash_entry(l, struct dsc_link, lk_link));
+	free(d->d_links.h_slot);
+	dsc_data_destroy(d);
+	for (unsigned id = 1; id <= DSC_MAX; id++)
+		free(d->d_node[id]);
+	pthread_mutex_destroy(&d->d_lock);
+	free(d);
+}

@@ -1,0 +1,82 @@
+/*
+ * dsc_int.h - inside dsc.
+ *
+ * Locking. d_lock guards the table of servers and of control connections. It is a mutex, not RCU: those who read are loops, the committer (placement
+ * inside a mutation) and the HTTP thread, only the first of which are RCU readers; what is read is copied out, a microsecond at most; and
+ * writers (heartbeats) come every few seconds. It is never held over a send, a commit or a callback.
+ *
+ * A link is one control connection. It is made, used and freed on its connection's loop only; others reach it by posting
+ * to that loop, where it is looked up again.
+ */
+#ifndef MDS_DSC_INT_H
+#define MDS_DSC_INT_H
+#include "base/hash.h"
+#include "mds/dsc/dsc.h"
+#include "proto/ctl_chan.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct dsc_link {
+	struct hash_link lk_link; /* by rpc_conn_id */
+	struct dsc *lk_dsc;
+	struct ctl_chan *lk_chan;
+	struct rpc_conn *lk_conn;
+	struct loop *lk_loop;
+	uint64_t lk_id;
+	uint32_t lk_server;  /* joined, or joining, as; 0 before */
+};
+
+struct dsc_node {
+	struct dsc_server nd_sv; /* sv_alive is computed when copied */
+	struct dsc_link *nd_link;
+	bool nd_joined;          /* the join was answered on nd_link */
+	bool nd_told_alive;      /* what the log said last */
+	uint64_t nd_heard_ms;    /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
+};
+
+/* Connections for data of one loop, by server id: touched by that loop only. */
+struct dsc_data;
+
+struct dsc {
+	struct ns *d_ns;
+	struct dsc_opts d_opts;
+	struct rpc_program d_program;
+	uint64_t d_start_ms;
+	pthread_mutex_t d_lock;
+	struct dsc_node *d_node[DSC_MAX + 1]; /* by id */
+	unsigned d_count;
+	struct hash d_links;
+	_Atomic unsigned d_nlinks;
+	struct loop_timer d_timer;
+	struct loop_msg d_start;
+	void (*d_eof)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
+		      void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
+	void *d_eof_arg;
+	void (*d_join)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg);
+	void *d_join_arg;
+	struct dsc_data **d_data; /* by loop */
+};
+
+uint64_t dsc_now_ms(void);
+/* Locked: the node of a uuid, or NULL. */
+struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16]);
+/* Locked. */
+bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd, uint64_t now);
+void dsc_set_key(struct dsc *d, struct dsc_server *sv);
+
+/* row.c: the durable record of a server */
+#define DSC_ROW_MAX 2048
+size_t dsc_row_encode(const struct dsc_server *sv, uint8_t *out);
+int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv);
+
+/* join.c: the control program */
+void dsc_dispatch(struct rpc_call *call, void *arg);
+/* Locked: the link of a connection, or NULL when it is gone. */
+struct dsc_link *dsc_link_find(struct dsc *d, uint64_t conn_id);
+/* Ends a connection of any loop. Any thread. */
+void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id);
+
+/* data.c */
+int dsc_data_create(struct dsc *d);
+void dsc_data_destroy(struct dsc *d);
+#endif

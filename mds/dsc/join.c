@@ -1,0 +1,470 @@
+/*
+ * join.c - the control program as the MDS serves it: HELLO, then JOIN, HEARTBEAT and EOF inside the sealed channel.
+ *
+ * A join: the server's number is found or given, in a durable transaction; its link is put into the table, so that we can call it; the join
+ * handler runs what must be done on it before it serves; then it is answered, and counts as alive.
+ */
+#include "base/log.h"
+#include "mds/dsc/dsc_int.h"
+#include <errno.h>
+#include <urcu/compiler.h>
+
+struct join {
+	struct kv_op jn_op;
+	struct loop_msg jn_msg;
+	struct dsc *jn_dsc;
+	struct ctl_incoming *jn_in;
+	struct loop *jn_loop;
+	uint64_t jn_conn;
+	bool jn_new;
+	struct dsc_server jn_sv;
+};
+
+struct eof_ask {
+	struct loop_msg ea_msg;
+	struct ctl_incoming *ea_in;
+	struct loop *ea_loop;
+	int ea_err;
+	uint64_t ea_size;
+};
+
+struct closing {
+	struct loop_msg cg_msg;
+	struct dsc *cg_dsc;
+	uint64_t cg_conn;
+};
+
+/* ---- links ---- */
+
+struct dsc_link *dsc_link_find(struct dsc *d, uint64_t conn_id)
+{
+	uint64_t h = hash_u64(conn_id);
+
+	for (struct hash_link *l = hash_first(&d->d_links, h); l; l = hash_next(l)) {
+		struct dsc_link *lk = hash_entry(l, struct dsc_link, lk_link);
+
+		if (lk->lk_id == conn_id)
+			return lk;
+	}
+	return NULL;
+}
+
+static struct dsc_link *link_of(struct dsc *d, uint64_t conn_id)
+{
+	struct dsc_link *lk;
+
+	pthread_mutex_lock(&d->d_lock);
+	lk = dsc_link_find(d, conn_id);
+	pthread_mutex_unlock(&d->d_lock);
+	return lk;
+}
+
+static void close_run(struct loop_msg *m)
+{
+	struct closing *cg = caa_container_of(m, struct closing, cg_msg);
+	struct dsc_link *lk = link_of(cg->cg_dsc, cg->cg_conn);
+
+	if (lk)
+		rpc_conn_close(lk->lk_conn);
+	free(cg);
+}
+
+void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id)
+{
+	struct closing *cg = calloc(1, sizeof(*cg));
+
+	if (!cg)
+		return;
+	cg->cg_msg.m_run = close_run;
+	cg->cg_dsc = d;
+	cg->cg_conn = conn_id;
+	loop_post(loop, &cg->cg_msg);
+}
+
+/* Every connection of the daemon passes here when it ends: those that are no links are told apart without the lock when there are none. */
+void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
+{
+	struct dsc_link *lk;
+	struct dsc_node *nd;
+
+	if (!atomic_load_explicit(&d->d_nlinks, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&d->d_lock);
+	lk = dsc_link_find(d, rpc_conn_id(c));
+	if (lk) {
+		hash_del(&d->d_links, &lk->lk_link);
+		atomic_fetch_sub(&d->d_nlinks, 1);
+		nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
+		if (nd && nd->nd_link == lk) {
+			nd->nd_link = NULL;
+			nd->nd_joined = false;
+		}
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	if (!lk)
+		return;
+	if (lk->lk_server)
+		log_info("data server %u: control connection closed", lk->lk_server);
+	ctl_chan_free(lk->lk_chan);
+	free(lk);
+}
+
+/* ---- JOIN ---- */
+
+static bool name_ok(const char *s)
+{
+	if (!*s)
+		return false;
+	for (; *s; s++)
+		if (*s <= ' ' || *s > '~' || *s == '"' || *s == '\\')
+			return false;
+	return true;
+}
+
+/* What the server says of itself into sv; false when no client could use it. */
+static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
+{
+	memset(sv, 0, sizeof(*sv));
+	if (!name_ok(a->name) || strlen(a->name) >= sizeof(sv->sv_name) || a->max_read < 4096 || a->max_write < 4096)
+		return false;
+	memcpy(sv->sv_uuid, a->ds_uuid, 16);
+	strcpy(sv->sv_name, a->name);
+	sv->sv_max_read = a->max_read;
+	sv->sv_max_write = a->max_write;
+	sv->sv_capacity = a->capacity;
+	sv->sv_available = a->available;
+	for (unsigned i = 0; i < a->addrs.addrs_len && sv->sv_naddrs < DSC_ADDRS; i++) {
+		const ctl_addr *ad = &a->addrs.addrs_val[i];
+		struct sockaddr_storage ss;
+		socklen_t len;
+
+		if (strlen(ad->netid) >= sizeof(sv->sv_addrs[0].netid) || strlen(ad->uaddr) >= sizeof(sv->sv_addrs[0].uaddr) ||
+		    rpc_uaddr_parse(ad->netid, ad->uaddr, &ss, &len)) {
+			log_warn("data server %s: address that is none, left out", a->name);
+			continue;
+		}
+		strcpy(sv->sv_addrs[sv->sv_naddrs].netid, ad->netid);
+		strcpy(sv->sv_addrs[sv->sv_naddrs++].uaddr, ad->uaddr);
+	}
+	return sv->sv_naddrs > 0;
+}
+
+/* Capacity changes all the time and is not worth a write. */
+static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
+{
+	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read && a->sv_max_write == b->sv_max_write &&
+	       a->sv_naddrs == b->sv_naddrs && !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
+}
+
+static int join_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct join *jn = caa_container_of(op, struct join, jn_op);
+	uint8_t row[DSC_ROW_MAX];
+	struct dsc_server old;
+	struct kv_slice val;
+	int err = ns_row_get(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, &val);
+
+	if (!err) {
+		err = dsc_row_decode((struct kv_slice){jn->jn_sv.sv_uuid, 16}, val, &old);
+		if (err)
+			return err;
+		jn->jn_sv.sv_id = old.sv_id;
+		if (same_row(&jn->jn_sv, &old))
+			return 0;
+	} else if (err == -ENOENT) {
+		if (dsc_count(jn->jn_dsc) >= DSC_MAX)
+			return -ENOSPC;
+		err = ns_next_ds(jn->jn_dsc->d_ns, t, &jn->jn_sv.sv_id);
+		if (err)
+			return err;
+		if (!jn->jn_sv.sv_id || jn->jn_sv.sv_id > DSC_MAX)
+			return -ENOSPC;
+		jn->jn_new = true;
+	} else {
+		return err;
+	}
+	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row, dsc_row_encode(&jn->jn_sv, row));
+}
+
+/* Locked. The node of jn's server with lk as its link, or NULL without memory. */
+static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *lk)
+{
+	struct dsc_node *nd = d->d_node[jn->jn_sv.sv_id];
+
+	if (!nd) {
+		nd = calloc(1, sizeof(*nd));
+		if (!nd)
+			return NULL;
+		d->d_node[jn->jn_sv.sv_id] = nd;
+		d->d_count++;
+	}
+	/* A newer connection of the same server takes over; its old one is dead or about to be. */
+	if (nd->nd_link && nd->nd_link != lk)
+		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
+	nd->nd_sv = jn->jn_sv;
+	dsc_set_key(d, &nd->nd_sv);
+	nd->nd_link = lk;
+	nd->nd_joined = false;
+	lk->lk_server = jn->jn_sv.sv_id;
+	return nd;
+}
+
+static ctl_status status_of(int err)
+{
+	return err == -ENOSPC ? CTL_NOSPC : err == -ESTALE || err == -ENOENT ? CTL_NOENT : CTL_IO;
+}
+
+/* On the link's loop: the server may serve. */
+static void join_answer(struct loop_msg *m)
+{
+	struct join *jn = caa_container_of(m, struct join, jn_msg);
+	struct dsc *d = jn->jn_dsc;
+	const struct ns_super *su = ns_super(d->d_ns);
+	ctl_result res = {.op = CTL_OP_JOIN};
+	ctl_join_res *j = &res.ctl_result_u.join;
+	struct dsc_node *nd = NULL;
+	struct dsc_link *lk;
+
+	pthread_mutex_lock(&d->d_lock);
+	lk = dsc_link_find(d, jn->jn_conn);
+	if (lk && lk->lk_server)
+		nd = d->d_node[lk->lk_server];
+	if (nd && nd->nd_link == lk) {
+		nd->nd_joined = true;
+		nd->nd_heard_ms = dsc_now_ms();
+	} else {
+		nd = NULL;
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	memcpy(j->cluster, su->su_uuid, 16);
+	j->fs = su->su_fs;
+	j->ds_id = jn->jn_sv.sv_id;
+	j->instance_epoch = su->su_boot;
+	j->lease_ms = d->d_opts.do_lease_ms;
+	if (nd)
+		log_info("data server %u (%s): %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
+			 jn->jn_new ? "joined for the first time" : "joined");
+	ctl_chan_reply(jn->jn_in, nd ? CTL_OK : CTL_NOT_JOINED, &res);
+	free(jn);
+}
+
+static void join_ready(void *arg)
+{
+	struct join *jn = arg;
+
+	jn->jn_msg.m_run = join_answer;
+	loop_post(jn->jn_loop, &jn->jn_msg);
+}
+
+static void join_done(struct kv_op *op, int err)
+{
+	struct join *jn = caa_container_of(op, struct join, jn_op);
+	struct dsc *d = jn->jn_dsc;
+	struct dsc_node *nd = NULL;
+	struct dsc_link *lk = NULL;
+
+	if (!err) {
+		pthread_mutex_lock(&d->d_lock);
+		lk = dsc_link_find(d, jn->jn_conn);
+		nd = lk ? node_attach(d, jn, lk) : NULL;
+		pthread_mutex_unlock(&d->d_lock);
+		if (!nd)
+			err = lk ? -ENOMEM : -ENOTCONN;
+	}
+	if (err) {
+		log_error("data server %s: not joined: %s", jn->jn_sv.sv_name, strerror(-err));
+		ctl_chan_reply(jn->jn_in, status_of(err), NULL);
+		free(jn);
+		return;
+	}
+	if (d->d_join)
+		d->d_join(d->d_join_arg, jn->jn_sv.sv_id, join_ready, jn);
+	else
+		join_ready(jn);
+}
+
+static bool cluster_ok(const struct dsc *d, const ctl_join_args *a)
+{
+	static const char zero[16];
+
+	return !memcmp(a->cluster, zero, 16) || !memcmp(a->cluster, ns_super(d->d_ns)->su_uuid, 16);
+}
+
+static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
+{
+	const ctl_join_args *a = &in->in_req.ctl_request_u.join;
+	struct join *jn;
+
+	if (memcmp(a->ds_uuid, ctl_chan_uuid(lk->lk_chan), 16)) {
+		ctl_chan_reply(in, CTL_INVAL, NULL);
+		return;
+	}
+	if (!cluster_ok(lk->lk_dsc, a)) {
+		log_warn("data server \"%.64s\" belongs to another cluster; refused", name_ok(a->name) ? a->name : "?");
+		ctl_chan_reply(in, CTL_BAD_CLUSTER, NULL);
+		return;
+	}
+	jn = calloc(1, sizeof(*jn));
+	if (!jn || !join_check(a, &jn->jn_sv)) {
+		log_warn("a data server joins with a name, limits or addresses that cannot be used; refused");
+		free(jn);
+		ctl_chan_reply(in, CTL_INVAL, NULL);
+		return;
+	}
+	jn->jn_dsc = lk->lk_dsc;
+	jn->jn_in = in;
+	jn->jn_loop = lk->lk_loop;
+	jn->jn_conn = lk->lk_id;
+	jn->jn_op.o_run = join_run;
+	jn->jn_op.o_done = join_done;
+	jn->jn_op.o_loop = lk->lk_loop;
+	kv_submit(ns_kv(lk->lk_dsc->d_ns), &jn->jn_op);
+}
+
+/* ---- HEARTBEAT ---- */
+
+static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
+{
+	const ctl_heartbeat_args *a = &in->in_req.ctl_request_u.heartbeat;
+	ctl_result res = {.op = CTL_OP_HEARTBEAT};
+	struct dsc *d = lk->lk_dsc;
+	struct dsc_node *nd;
+	bool joined = false;
+
+	pthread_mutex_lock(&d->d_lock);
+	nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
+	if (nd && nd->nd_link == lk && nd->nd_joined) {
+		joined = true;
+		nd->nd_sv.sv_capacity = a->capacity;
+		nd->nd_sv.sv_available = a->available;
+		nd->nd_heard_ms = dsc_now_ms();
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	res.ctl_result_u.heartbeat.instance_epoch = ns_super(d->d_ns)->su_boot;
+	res.ctl_result_u.heartbeat.lease_ms = d->d_opts.do_lease_ms;
+	ctl_chan_reply(in, joined ? CTL_OK : CTL_NOT_JOINED, &res);
+}
+
+/* ---- EOF ---- */
+
+static void eof_answer(struct loop_msg *m)
+{
+	struct eof_ask *ea = caa_container_of(m, struct eof_ask, ea_msg);
+	ctl_result res = {.op = CTL_OP_EOF};
+
+	res.ctl_result_u.eof.size = ea->ea_size;
+	ctl_chan_reply(ea->ea_in, ea->ea_err ? status_of(ea->ea_err) : CTL_OK, &res);
+	free(ea);
+}
+
+static void eof_reply(void *arg, int err, uint64_t size)
+{
+	struct eof_ask *ea = arg;
+
+	ea->ea_err = err;
+	ea->ea_size = size;
+	ea->ea_msg.m_run = eof_answer;
+	loop_post(ea->ea_loop, &ea->ea_msg);
+}
+
+static void serve_eof(struct dsc_link *lk, struct ctl_incoming *in)
+{
+	const ctl_eof_args *a = &in->in_req.ctl_request_u.eof;
+	struct dsc *d = lk->lk_dsc;
+	struct eof_ask *ea;
+
+	if (!lk->lk_server || !d->d_eof || a->incarnation > UINT16_MAX) {
+		ctl_chan_reply(in, lk->lk_server ? CTL_NOENT : CTL_NOT_JOINED, NULL);
+		return;
+	}
+	ea = calloc(1, sizeof(*ea));
+	if (!ea) {
+		ctl_chan_reply(in, CTL_IO, NULL);
+		return;
+	}
+	ea->ea_in = in;
+	ea->ea_loop = lk->lk_loop;
+	d->d_eof(d->d_eof_arg, lk->lk_loop, a->ino, (uint16_t)a->incarnation, eof_reply, ea);
+}
+
+/* ---- the program ---- */
+
+static void serve(struct ctl_incoming *in, void *arg)
+{
+	struct dsc_link *lk = arg;
+
+	switch (in->in_req.op) {
+	case CTL_OP_JOIN:
+		serve_join(lk, in);
+		return;
+	case CTL_OP_HEARTBEAT:
+		serve_heartbeat(lk, in);
+		return;
+	case CTL_OP_EOF:
+		serve_eof(lk, in);
+		return;
+	default:
+		ctl_chan_reply(in, CTL_INVAL, NULL);
+	}
+}
+
+static void serve_hello(struct dsc *d, struct rpc_call *call)
+{
+	struct rpc_conn *conn = call->c_conn;
+	struct dsc_link *lk;
+	int err;
+
+	if (link_of(d, rpc_conn_id(conn))) {
+		log_warn("control: a second HELLO on one connection; ending it");
+		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
+		rpc_conn_close(conn);
+		return;
+	}
+	lk = calloc(1, sizeof(*lk));
+	if (!lk) {
+		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
+		return;
+	}
+	lk->lk_dsc = d;
+	lk->lk_conn = conn;
+	lk->lk_loop = rpc_conn_loop(conn);
+	lk->lk_id = rpc_conn_id(conn);
+	if (ctl_chan_accept(&lk->lk_chan, call, d->d_opts.do_cluster_key, serve, lk)) {
+		free(lk);
+		return;
+	}
+	pthread_mutex_lock(&d->d_lock);
+	err = hash_add(&d->d_links, &lk->lk_link, hash_u64(lk->lk_id));
+	if (!err)
+		atomic_fetch_add(&d->d_nlinks, 1);
+	pthread_mutex_unlock(&d->d_lock);
+	if (err) {
+		ctl_chan_free(lk->lk_chan);
+		free(lk);
+		rpc_conn_close(conn);
+	}
+}
+
+void dsc_dispatch(struct rpc_call *call, void *arg)
+{
+	struct dsc *d = arg;
+	struct dsc_link *lk;
+
+	switch (call->c_proc) {
+	case CTL_PROC_NULL:
+		rpc_reply(call);
+		return;
+	case CTL_PROC_HELLO:
+		serve_hello(d, call);
+		return;
+	case CTL_PROC_SEALED:
+		lk = link_of(d, rpc_conn_id(call->c_conn));
+		if (lk)
+			ctl_chan_sealed(lk->lk_chan, call);
+		else
+			rpc_reply_error(call, RPC_A_SYSTEM_ERR);
+		return;
+	default:
+		rpc_reply_error(call, RPC_A_PROC_UNAVAIL);
+	}
+}

@@ -1,0 +1,282 @@
+/* layout.c - Flex Files on the wire (RFC 8435 sections 4.1 and 5.1), and a file's placement for people. */
+#include "mds/lo/lo_int.h"
+#include "proto/objname.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <jansson.h>
+
+/* Clients sort mirrors by the sum of their efficiencies and read from the first. */
+#define EFF_ALIVE 1000u
+#define EFF_DEAD 1u
+
+void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
+	     unsigned obj, unsigned rights, uint32_t client, uint8_t fh[CAP_LEN])
+{
+	struct cap c = {
+		.cp_obj = {
+			.co_ino = ino,
+			.co_fs = ns_super(lo->l_ns)->su_fs,
+			.co_incarnation = incarnation,
+			.co_stripe = (uint8_t)(obj % m->lm_stripes),
+			.co_mirror = (uint8_t)(obj / m->lm_stripes),
+		},
+		.cp_rights = (uint8_t)(rights | (m->lm_obj[obj].ob_known ? CAP_MUST_EXIST : 0)),
+		.cp_key = sv->sv_key_number,
+		.cp_epoch = m->lm_epoch,
+		.cp_client = client,
+	};
+
+	cap_mint(&c, sv->sv_key, fh);
+}
+
+void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj, ctl_object *out)
+{
+	*out = (ctl_object){
+		.ino = ino,
+		.fs = ns_super(lo->l_ns)->su_fs,
+		.incarnation = incarnation,
+		.stripe = obj % m->lm_stripes,
+		.mirror = obj / m->lm_stripes,
+	};
+}
+
+/* ---- ff_layout4 ---- */
+
+struct encoding {
+	struct lo *en_lo;
+	const struct ns_inode *en_inode;
+	const struct lo_map *en_map;
+	bool en_write;
+	uint32_t en_client;
+	struct xdr_out *en_x;
+};
+
+/* ff_data_server4 */
+static int put_data_server(const struct encoding *en, unsigned obj, bool preferred)
+{
+	const struct lo_map *m = en->en_map;
+	unsigned rights = CAP_READ | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
+	static const uint8_t anonymous[16];
+	struct dsc_server sv;
+	uint8_t fh[CAP_LEN];
+
+	if (!dsc_get(en->en_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv))
+		return -EIO;
+	lo_mint(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj, rights, en->en_client, fh);
+	xdr_put_fixed(en->en_x, sv.sv_uuid, 16);
+	xdr_put_u32(en->en_x, (sv.sv_alive ? EFF_ALIVE : EFF_DEAD) + preferred);
+	xdr_put_fixed(en->en_x, anonymous, 16);
+	xdr_put_u32(en->en_x, 1);
+	xdr_put_opaque(en->en_x, fh, CAP_LEN);
+	/* Numeric, or the client refuses the layout; a data server looks at the capability and at no user. */
+	xdr_put_opaque(en->en_x, "0", 1);
+	xdr_put_opaque(en->en_x, "0", 1);
+	return 0;
+}
+
+static unsigned copies(const struct lo_map *m, unsigned stripe)
+{
+	unsigned n = 0;
+
+	while (lo_copy(m, stripe, n) >= 0)
+		n++;
+	return n;
+}
+
+/* The most copies in sync that any stripe has; 0 when one has none. */
+static unsigned rows(const struct lo_map *m)
+{
+	unsigned most = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		unsigned n = copies(m, s);
+
+		if (!n)
+			return 0;
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool write, uint32_t client,
+		     uint32_t flags, struct xdr_out *x)
+{
+	struct encoding en = {lo, i, m, write, client, x};
+	unsigned nrows = rows(m);
+	size_t at = x->x_len;
+	int err = 0;
+
+	if (!nrows)
+		return -EAGAIN;
+	xdr_put_u64(x, m->lm_stripes > 1 ? m->lm_unit : 0);
+	xdr_put_u32(x, nrows);
+	for (unsigned r = 0; r < nrows && !err; r++) {
+		xdr_put_u32(x, m->lm_stripes);
+		for (unsigned s = 0; s < m->lm_stripes && !err; s++) {
+			unsigned n = copies(m, s);
+
+			/* All readers of one file prefer the same copy; files differ. */
+			err = put_data_server(&en, (unsigned)lo_copy(m, s, r < n ? r : n - 1),
+					      hash_u64(i->i_ino) % nrows == r);
+		}
+	}
+	xdr_put_u32(x, flags);
+	xdr_put_u32(x, 0);
+	if (!err && !x->bad && x->x_len - at > LO_LAYOUT_MAX)
+		err = -E2BIG;
+	if (!err && x->bad)
+		err = -ENOBUFS;
+	if (err)
+		xdr_truncate(x, at);
+	return err;
+}
+
+/* ---- ff_device_addr4 ---- */
+
+/* One NFSv3 version. The client's own ids travel and are not looked at: loosely coupled (RFC 8435 section 4.1: false with version 3). */
+static void put_device(const struct dsc_server *sv, struct xdr_out *x)
+{
+	xdr_put_u32(x, sv->sv_naddrs);
+	for (unsigned i = 0; i < sv->sv_naddrs; i++) {
+		xdr_put_opaque(x, sv->sv_addrs[i].netid, (uint32_t)strlen(sv->sv_addrs[i].netid));
+		xdr_put_opaque(x, sv->sv_addrs[i].uaddr, (uint32_t)strlen(sv->sv_addrs[i].uaddr));
+	}
+	xdr_put_u32(x, 1);
+	xdr_put_u32(x, 3);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, sv->sv_max_read < 4096 ? 4096 : sv->sv_max_read);
+	xdr_put_u32(x, sv->sv_max_write < 4096 ? 4096 : sv->sv_max_write);
+	xdr_put_bool(x, false);
+}
+
+int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], struct xdr_out *x)
+{
+	size_t at = x->x_len;
+	struct dsc_server sv;
+
+	if (!dsc_get_uuid(lo->l_dsc, deviceid, &sv))
+		return -ENOENT;
+	put_device(&sv, x);
+	if (x->bad) {
+		xdr_truncate(x, at);
+		return -ENOBUFS;
+	}
+	return 0;
+}
+
+/* ---- JSON ---- */
+
+static const char *state_name(uint8_t state)
+{
+	static const char *const names[] = {"in-sync", "stale", "rebuilding"};
+
+	return state < 3 ? names[state] : "?";
+}
+
+/* A universal address as people write it: "127.0.0.1:12050", "[::1]:12050". */
+static json_t *address(const char *netid, const char *uaddr)
+{
+	char host[INET6_ADDRSTRLEN] = "", text[INET6_ADDRSTRLEN + 10];
+	struct sockaddr_storage ss;
+	socklen_t len;
+
+	if (rpc_uaddr_parse(netid, uaddr, &ss, &len))
+		return json_string(uaddr);
+	if (ss.ss_family == AF_INET6) {
+		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&ss;
+
+		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+		snprintf(text, sizeof(text), "[%s]:%u", host, ntohs(in6->sin6_port));
+	} else {
+		struct sockaddr_in *in = (struct sockaddr_in *)&ss;
+
+		inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+		snprintf(text, sizeof(text), "%s:%u", host, ntohs(in->sin_port));
+	}
+	return json_string(text);
+}
+
+void lo_uuid_text(const uint8_t uuid[16], char out[37])
+{
+	char *p = out;
+
+	for (unsigned i = 0; i < 16; i++)
+		p += sprintf(p, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}
+
+struct json_t *lo_addrs_json(const struct dsc_server *sv)
+{
+	json_t *addrs = json_array();
+
+	for (unsigned i = 0; i < sv->sv_naddrs; i++)
+		json_array_append_new(addrs, address(sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr));
+	return addrs;
+}
+
+/* How far a file of this size reaches into the objects of a stripe: to the end of its last unit there. */
+static uint64_t stripe_end(const struct lo_map *m, unsigned stripe, uint64_t size)
+{
+	uint64_t units, last;
+
+	if (!size)
+		return 0;
+	units = (size - 1) / m->lm_unit; /* number of the file's last unit */
+	if (units < stripe)
+		return 0;
+	last = units - (units - stripe) % m->lm_stripes;
+	return last == units ? size : (last + 1) * m->lm_unit;
+}
+
+static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, unsigned obj, unsigned *eff)
+{
+	struct cap_object co = {
+		.co_ino = i->i_ino,
+		.co_incarnation = i->i_incarnation,
+		.co_stripe = (uint8_t)(obj % m->lm_stripes),
+		.co_mirror = (uint8_t)(obj / m->lm_stripes),
+	};
+	char path[OBJPATH_MAX], id[37], name[32];
+	struct dsc_server sv;
+
+	if (!dsc_get(lo->l_dsc, m->lm_obj[obj].ob_ds, &sv)) {
+		memset(&sv, 0, sizeof(sv));
+		snprintf(name, sizeof(name), "unknown-%u", m->lm_obj[obj].ob_ds);
+		strcpy(sv.sv_name, name);
+	}
+	*eff += sv.sv_alive ? EFF_ALIVE : EFF_DEAD;
+	objpath(&co, path);
+	lo_uuid_text(sv.sv_uuid, id);
+	return json_pack("{s:s, s:s, s:o, s:s, s:I, s:s}", "ds", sv.sv_name, "id", id, "addr", lo_addrs_json(&sv), "object",
+			 path, "size", (json_int_t)stripe_end(m, co.co_stripe, i->i_size), "state",
+			 state_name(m->lm_obj[obj].ob_state));
+}
+
+static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, unsigned mirror)
+{
+	json_t *objects = json_array();
+	uint8_t state = LO_IN_SYNC;
+	unsigned eff = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		unsigned obj = mirror * m->lm_stripes + s;
+
+		json_array_append_new(objects, object_json(lo, i, m, obj, &eff));
+		if (m->lm_obj[obj].ob_state == LO_STALE || state == LO_IN_SYNC)
+			state = m->lm_obj[obj].ob_state;
+	}
+	return json_pack("{s:s, s:i, s:o}", "state", state_name(state), "efficiency", (int)eff, "objects", objects);
+}
+
+char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m)
+{
+	json_t *mirrors = json_array(), *root;
+	char *text;
+
+	for (unsigned k = 0; k < m->lm_mirrors; k++)
+		json_array_append_new(mirrors, mirror_json(lo, i, m, k));
+	root = json_pack("{s:i, s:I, s:I, s:I, s:o}", "version", 1, "inode", (json_int_t)i->i_ino, "size",
+			 (json_int_t)i->i_size, "unit", (json_int_t)m->lm_unit, "mirrors", mirrors);
+	text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+	json_decref(root);
+	return text;
+}

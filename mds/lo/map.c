@@ -1,0 +1,79 @@
+/* map.c - a file's placement map as it is stored in the inode. Integers are little-endian. */
+#include "mds/lo/lo_int.h"
+#include <errno.h>
+
+#define MAP_VERSION 1
+
+struct map_obj_rec {
+	uint32_t m_ds;
+	uint8_t m_state, m_known;
+	uint8_t m_zero[2];
+	uint32_t m_writes_low;
+} __attribute__((packed));
+struct map_rec {
+	uint8_t m_version, m_stripes, m_mirrors, m_unit_log2;
+	uint32_t m_epoch;
+	uint64_t m_writes;
+	struct map_obj_rec m_obj[];
+} __attribute__((packed));
+_Static_assert(sizeof(struct map_rec) == 16 && sizeof(struct map_obj_rec) == 12, "map record, version 1");
+_Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) <= NS_BLOB_MAX, "a map fits an inode");
+
+size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
+{
+	unsigned n = (unsigned)m->lm_stripes * m->lm_mirrors;
+	size_t len = sizeof(struct map_rec) + n * sizeof(struct map_obj_rec);
+	struct map_rec *r = (struct map_rec *)out;
+
+	if (!n || n > LO_MAX_OBJECTS || max < len)
+		return 0;
+	memset(out, 0, len);
+	r->m_version = MAP_VERSION;
+	r->m_stripes = m->lm_stripes;
+	r->m_mirrors = m->lm_mirrors;
+	r->m_unit_log2 = (uint8_t)__builtin_ctz(m->lm_unit);
+	r->m_epoch = htole32(m->lm_epoch);
+	r->m_writes = htole64(m->lm_writes);
+	for (unsigned i = 0; i < n; i++) {
+		r->m_obj[i].m_ds = htole32(m->lm_obj[i].ob_ds);
+		r->m_obj[i].m_state = m->lm_obj[i].ob_state;
+		r->m_obj[i].m_known = m->lm_obj[i].ob_known;
+		r->m_obj[i].m_writes_low = htole32(m->lm_obj[i].ob_writes_low);
+	}
+	return len;
+}
+
+int lo_map_decode(struct kv_slice s, struct lo_map *m)
+{
+	const struct map_rec *r = s.s_data;
+	unsigned n;
+
+	memset(m, 0, sizeof(*m));
+	if (s.s_len < sizeof(*r) || r->m_version != MAP_VERSION || r->m_unit_log2 < 20 || r->m_unit_log2 > 31)
+		return -EIO;
+	n = (unsigned)r->m_stripes * r->m_mirrors;
+	if (!n || n > LO_MAX_OBJECTS || s.s_len != sizeof(*r) + n * sizeof(r->m_obj[0]))
+		return -EIO;
+	m->lm_unit = 1u << r->m_unit_log2;
+	m->lm_stripes = r->m_stripes;
+	m->lm_mirrors = r->m_mirrors;
+	m->lm_epoch = le32toh(r->m_epoch);
+	m->lm_writes = le64toh(r->m_writes);
+	for (unsigned i = 0; i < n; i++) {
+		if (r->m_obj[i].m_state > LO_REBUILDING || r->m_obj[i].m_known > 1)
+			return -EIO;
+		m->lm_obj[i].ob_ds = le32toh(r->m_obj[i].m_ds);
+		m->lm_obj[i].ob_state = r->m_obj[i].m_state;
+		m->lm_obj[i].ob_known = r->m_obj[i].m_known;
+		m->lm_obj[i].ob_writes_low = le32toh(r->m_obj[i].m_writes_low);
+	}
+	return 0;
+}
+
+int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r)
+{
+	for (unsigned i = stripe; i < (unsigned)m->lm_stripes * m->lm_mirrors; i += m->lm_stripes)
+		if (m->lm_obj[i].ob_state == LO_IN_SYNC && r-- == 0)
+			return (int)i;
+	return -1;
+}

@@ -1,0 +1,612 @@
+/* order.c - orders: rows, their mirror in memory, and waiting. See order_int.h. */
+#include "base/log.h"
+#include "base/metrics.h"
+#include "mds/lo/order_int.h"
+#include <errno.h>
+#include <time.h>
+#include <urcu/compiler.h>
+
+#define ORDER_VERSION 1
+#define TICK_MS 50
+
+struct order_rec {
+	uint8_t r_version, r_type, r_stripe, r_mirror;
+	uint16_t r_fs, r_incarnation;
+	uint64_t r_ino, r_size;
+	uint32_t r_epoch, r_client;
+} __attribute__((packed));
+_Static_assert(sizeof(struct order_rec) == 32, "order record, version 1");
+_Static_assert(sizeof(struct order_key) == ORDER_KEY_LEN, "keys are their bytes");
+
+uint64_t lo_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static void key_make(struct order_key *key, uint32_t ds, uint64_t number)
+{
+	uint32_t d = htobe32(ds);
+	uint64_t n = htobe64(number);
+
+	memcpy(key->k, &d, 4);
+	memcpy(key->k + 4, &n, 8);
+}
+
+/* ---- rows: in a mutation ---- */
+
+static int row_put(struct lo *lo, struct kv_txn *t, uint32_t ds, const struct order_rec *r)
+{
+	struct order_key key;
+	uint64_t number;
+	int err;
+
+	if (!ds || ds > DSC_MAX)
+		return -EIO;
+	err = ns_next_order(lo->l_ns, t, &number);
+	if (err)
+		return err;
+	key_make(&key, ds, number);
+	err = ns_row_put(t, NS_T_ORDER, key.k, sizeof(key.k), r, sizeof(*r));
+	if (!err)
+		atomic_store(&lo->l_orders->os_put[ds], number);
+	return err;
+}
+
+static int put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i, const struct lo_map *m,
+		   uint64_t size, uint32_t epoch)
+{
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
+		struct order_rec r = {
+			.r_version = ORDER_VERSION,
+			.r_type = (uint8_t)type,
+			.r_stripe = (uint8_t)(k % m->lm_stripes),
+			.r_mirror = (uint8_t)(k / m->lm_stripes),
+			.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
+			.r_incarnation = htole16(i->i_incarnation),
+			.r_ino = htole64(i->i_ino),
+			.r_size = htole64(size),
+			.r_epoch = htole32(epoch),
+		};
+		int err = row_put(lo, t, m->lm_obj[k].ob_ds, &r);
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* A damaged map must not keep the name from going: what it named is then found by the checker. */
+int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
+{
+	struct ns_inode ino = *i;
+	struct lo_map m;
+
+	if (i->i_type != NS_REG || !i->i_blob.s_len)
+		return 0;
+	if (lo_map_decode(i->i_blob, &m)) {
+		log_error("inode %llu: damaged layout map; its objects are not deleted", (unsigned long long)i->i_ino);
+		return 0;
+	}
+	return put_all(lo, t, CTL_DELETE, &ino, &m, 0, m.lm_epoch);
+}
+
+int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, uint64_t size)
+{
+	return put_all(lo, t, CTL_TRUNCATE, i, m, size, m->lm_epoch);
+}
+
+int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, uint32_t epoch)
+{
+	return put_all(lo, t, CTL_FENCE, i, m, 0, epoch);
+}
+
+int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client)
+{
+	struct order_rec r = {
+		.r_version = ORDER_VERSION,
+		.r_type = CTL_BAR_CLIENT,
+		.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
+		.r_client = htole32(client),
+	};
+	struct dsc_server sv;
+
+	for (uint32_t id = 1; id <= DSC_MAX; id++) {
+		int err = dsc_get(lo->l_dsc, id, &sv) ? row_put(lo, t, id, &r) : 0;
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* ---- the mirror in memory: on the loop ---- */
+
+struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds)
+{
+	struct order_queue *oq = os->os_queue[ds];
+
+	if (oq)
+		return oq;
+	oq = calloc(1, sizeof(*oq));
+	if (!oq)
+		return NULL;
+	oq->oq_orders = os;
+	oq->oq_ds = ds;
+	for (unsigned l = 0; l < ORDER_LISTS; l++)
+		oq->oq_tail[l] = &oq->oq_list[l];
+	oq->oq_retry.t_fire = lo_order_retry_fire;
+	os->os_queue[ds] = oq;
+	return oq;
+}
+
+/* Locked, or on the loop. */
+static struct order_file *file_find(struct lo_orders *os, uint64_t ino)
+{
+	uint64_t h = hash_u64(ino);
+
+	for (struct hash_link *l = hash_first(&os->os_files, h); l; l = hash_next(l)) {
+		struct order_file *of = hash_entry(l, struct order_file, of_link);
+
+		if (of->of_ino == ino)
+			return of;
+	}
+	return NULL;
+}
+
+static struct order_file *file_get(struct lo_orders *os, uint64_t ino)
+{
+	struct order_file *of = file_find(os, ino);
+	int err;
+
+	if (of)
+		return of;
+	of = calloc(1, sizeof(*of));
+	if (!of)
+		return NULL;
+	of->of_ino = ino;
+	pthread_mutex_lock(&os->os_lock);
+	err = hash_add(&os->os_files, &of->of_link, hash_u64(ino));
+	pthread_mutex_unlock(&os->os_lock);
+	if (err) {
+		free(of);
+		return NULL;
+	}
+	return of;
+}
+
+static void file_put(struct lo_orders *os, struct order_file *of)
+{
+	if (of->of_orders || of->of_waits)
+		return;
+	pthread_mutex_lock(&os->os_lock);
+	hash_del(&os->os_files, &of->of_link);
+	pthread_mutex_unlock(&os->os_lock);
+	free(of);
+}
+
+bool lo_orders_pending(struct lo *lo, uint64_t ino)
+{
+	struct lo_orders *os = lo->l_orders;
+	struct order_file *of;
+	bool pending;
+
+	pthread_mutex_lock(&os->os_lock);
+	of = file_find(os, ino);
+	pending = of && of->of_orders;
+	pthread_mutex_unlock(&os->os_lock);
+	return pending;
+}
+
+uint64_t lo_orders_count(struct lo *lo)
+{
+	return atomic_load(&lo->l_orders->os_count);
+}
+
+static void order_link(struct lo_orders *os, struct order_queue *oq, struct order_file *of, struct order *o)
+{
+	unsigned l = o->or_type == CTL_DELETE ? ORDER_DELETE : ORDER_URGENT;
+
+	o->or_prevp = oq->oq_tail[l];
+	*o->or_prevp = o;
+	oq->oq_tail[l] = &o->or_next;
+	o->or_file = of;
+	pthread_mutex_lock(&os->os_lock);
+	o->or_file_next = of->of_orders;
+	if (o->or_file_next)
+		o->or_file_next->or_file_prevp = &o->or_file_next;
+	o->or_file_prevp = &of->of_orders;
+	of->of_orders = o;
+	pthread_mutex_unlock(&os->os_lock);
+	atomic_fetch_add(&os->os_count, 1);
+}
+
+static void order_unlink(struct lo_orders *os, struct order_queue *oq, struct order *o)
+{
+	unsigned l = o->or_type == CTL_DELETE ? ORDER_DELETE : ORDER_URGENT;
+
+	*o->or_prevp = o->or_next;
+	if (o->or_next)
+		o->or_next->or_prevp = o->or_prevp;
+	else
+		oq->oq_tail[l] = o->or_prevp;
+	pthread_mutex_lock(&os->os_lock);
+	*o->or_file_prevp = o->or_file_next;
+	if (o->or_file_next)
+		o->or_file_next->or_file_prevp = o->or_file_prevp;
+	pthread_mutex_unlock(&os->os_lock);
+	atomic_fetch_sub(&os->os_count, 1);
+}
+
+/* ---- reading new rows ---- */
+
+struct scan {
+	struct lo_orders *sc_orders;
+	uint32_t sc_ds; /* 0: of every server */
+	int sc_err;
+};
+
+static struct order *order_decode(uint32_t ds, uint64_t number, struct kv_slice val, uint64_t *ino)
+{
+	struct order_rec r;
+	struct order *o;
+
+	if (val.s_len != sizeof(r))
+		return NULL;
+	memcpy(&r, val.s_data, sizeof(r));
+	if (r.r_version != ORDER_VERSION || r.r_type < CTL_TRUNCATE || r.r_type > CTL_BAR_CLIENT)
+		return NULL;
+	o = calloc(1, sizeof(*o));
+	if (!o)
+		return NULL;
+	*ino = le64toh(r.r_ino);
+	o->or_number = number;
+	o->or_ds = ds;
+	o->or_type = r.r_type;
+	o->or_stripe = r.r_stripe;
+	o->or_mirror = r.r_mirror;
+	o->or_fs = le16toh(r.r_fs);
+	o->or_incarnation = le16toh(r.r_incarnation);
+	o->or_size = le64toh(r.r_size);
+	o->or_epoch = le32toh(r.r_epoch);
+	o->or_client = le32toh(r.r_client);
+	return o;
+}
+
+static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct scan *sc = arg;
+	struct lo_orders *os = sc->sc_orders;
+	struct order_file *of = NULL;
+	struct order_queue *oq;
+	uint64_t number, ino = 0;
+	struct order *o;
+	uint32_t ds;
+
+	if (id.s_len != ORDER_KEY_LEN) {
+		log_error("an order's row has a key of %zu bytes; left alone", id.s_len);
+		return 0;
+	}
+	memcpy(&ds, id.s_data, 4);
+	memcpy(&number, (const uint8_t *)id.s_data + 4, 8);
+	ds = be32toh(ds);
+	number = be64toh(number);
+	if (sc->sc_ds && ds != sc->sc_ds)
+		return 1;
+	oq = ds && ds <= DSC_MAX ? lo_order_queue(os, ds) : NULL;
+	o = oq ? order_decode(ds, number, val, &ino) : NULL;
+	if (!o) {
+		log_error("order %llu of data server %u cannot be read; left alone", (unsigned long long)number, ds);
+		return 0;
+	}
+	of = number > oq->oq_seen ? file_get(os, ino) : NULL;
+	if (!of) {
+		free(o);
+		/* Without memory oq_seen stays: the next refresh tries again. */
+		return number > oq->oq_seen ? (sc->sc_err = -ENOMEM) : 0;
+	}
+	oq->oq_seen = number;
+	os->os_high = number > os->os_high ? number : os->os_high;
+	order_link(os, oq, of, o);
+	return 0;
+}
+
+/* Queues of which a mutation has put more than was seen: their new rows are read. */
+void lo_orders_refresh(struct lo_orders *os)
+{
+	struct scan sc = {.sc_orders = os};
+	struct kv_txn *t = NULL;
+	struct order_key from;
+	int err = 0;
+
+	for (uint32_t ds = 1; ds <= DSC_MAX && !err; ds++) {
+		uint64_t seen = os->os_queue[ds] ? os->os_queue[ds]->oq_seen : 0;
+
+		if (os->os_loaded && atomic_load(&os->os_put[ds]) <= seen)
+			continue;
+		if (!t)
+			err = kv_read_begin(ns_kv(os->os_lo->l_ns), &t);
+		if (err)
+			break;
+		key_make(&from, ds, seen + 1);
+		sc.sc_ds = os->os_loaded ? ds : 0;
+		err = os->os_loaded ? ns_rows(t, NS_T_ORDER, from.k, sizeof(from.k), scan_row, &sc)
+				    : ns_rows(t, NS_T_ORDER, "", 0, scan_row, &sc);
+		err = err ? err : sc.sc_err;
+		if (!os->os_loaded && !err) {
+			os->os_loaded = true;
+			break; /* that was all of them, of this snapshot */
+		}
+	}
+	if (t)
+		kv_read_end(t);
+	if (err)
+		log_error("the rows of orders cannot be read: %s", strerror(-err));
+}
+
+/* ---- waiting ---- */
+
+static void wait_back(struct loop_msg *m)
+{
+	struct order_wait *ow = caa_container_of(m, struct order_wait, ow_msg);
+
+	ow->ow_done(ow->ow_arg, ow->ow_err);
+	free(ow);
+}
+
+static void wait_end(struct order_wait *ow, int err)
+{
+	ow->ow_err = err;
+	ow->ow_msg.m_run = wait_back;
+	loop_post(ow->ow_loop, &ow->ow_msg);
+}
+
+static void wait_unlink(struct order_wait *ow)
+{
+	*ow->ow_prevp = ow->ow_next;
+	if (ow->ow_next)
+		ow->ow_next->ow_prevp = ow->ow_prevp;
+	*ow->ow_all_prevp = ow->ow_all_next;
+	if (ow->ow_all_next)
+		ow->ow_all_next->ow_all_prevp = ow->ow_all_prevp;
+}
+
+/* A server whose lease has run out honours no capability, and does its orders before it does again. */
+static bool wait_over(struct lo_orders *os, const struct order_wait *ow)
+{
+	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
+		if (o->or_number <= ow->ow_high && dsc_leased(os->os_lo->l_dsc, o->or_ds))
+			return false;
+	return true;
+}
+
+static void waits_check(struct lo_orders *os, struct order_file *of)
+{
+	for (struct order_wait *ow = of->of_waits, *next; ow; ow = next) {
+		next = ow->ow_next;
+		if (wait_over(os, ow)) {
+			wait_unlink(ow);
+			wait_end(ow, 0);
+		}
+	}
+}
+
+static void tick(struct loop_timer *t)
+{
+	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_tick);
+	uint64_t now = lo_now_ms();
+
+	for (struct order_wait *ow = os->os_waits, *next; ow; ow = next) {
+		struct order_file *of = ow->ow_file;
+		bool over = wait_over(os, ow);
+
+		next = ow->ow_all_next;
+		if (!over && now < ow->ow_deadline_ms)
+			continue;
+		wait_unlink(ow);
+		wait_end(ow, over ? 0 : -ETIMEDOUT);
+		file_put(os, of);
+	}
+	if (os->os_waits)
+		loop_timer_start(os->os_loop, &os->os_tick, TICK_MS);
+}
+
+static void run_all(struct lo_orders *os)
+{
+	for (uint32_t ds = 1; ds <= DSC_MAX; ds++)
+		if (os->os_queue[ds])
+			lo_order_run(os->os_queue[ds]);
+}
+
+static void wait_start(struct loop_msg *m)
+{
+	struct order_wait *ow = caa_container_of(m, struct order_wait, ow_msg);
+	struct lo_orders *os = ow->ow_orders;
+
+	lo_orders_refresh(os);
+	ow->ow_high = os->os_high;
+	ow->ow_deadline_ms = lo_now_ms() + ow->ow_timeout_ms;
+	ow->ow_file = file_find(os, ow->ow_ino);
+	if (!ow->ow_file || wait_over(os, ow)) {
+		wait_end(ow, 0);
+	} else {
+		ow->ow_next = ow->ow_file->of_waits;
+		if (ow->ow_next)
+			ow->ow_next->ow_prevp = &ow->ow_next;
+		ow->ow_prevp = &ow->ow_file->of_waits;
+		ow->ow_file->of_waits = ow;
+		ow->ow_all_next = os->os_waits;
+		if (ow->ow_all_next)
+			ow->ow_all_next->ow_all_prevp = &ow->ow_all_next;
+		ow->ow_all_prevp = &os->os_waits;
+		os->os_waits = ow;
+		if (!os->os_tick.t_pos)
+			loop_timer_start(os->os_loop, &os->os_tick, TICK_MS);
+	}
+	run_all(os);
+}
+
+
+void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms, void (*done)(void *arg, int err),
+		    void *arg)
+{
+	struct order_wait *ow = calloc(1, sizeof(*ow));
+
+	if (!ow)
+		log_fatal("no memory to wait for an order");
+	ow->ow_orders = lo->l_orders;
+	ow->ow_ino = ino;
+	ow->ow_loop = loop;
+	ow->ow_timeout_ms = timeout_ms;
+	ow->ow_done = done;
+	ow->ow_arg = arg;
+	ow->ow_msg.m_run = wait_start;
+	loop_post(lo->l_orders->os_loop, &ow->ow_msg);
+}
+
+/* ---- kicking ---- */
+
+static void kick_run(struct loop_msg *m)
+{
+	struct lo_orders *os = caa_container_of(m, struct lo_orders, os_kick);
+
+	/* Before the look: a kick from now on posts again. */
+	atomic_store(&os->os_kicked, false);
+	lo_orders_refresh(os);
+	run_all(os);
+}
+
+void lo_orders_kick(struct lo *lo)
+{
+	struct lo_orders *os = lo->l_orders;
+
+	if (!atomic_exchange(&os->os_kicked, true))
+		loop_post(os->os_loop, &os->os_kick);
+}
+
+/* ---- done ones ---- */
+
+static int delete_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct lo_orders *os = caa_container_of(op, struct lo_orders, os_del);
+
+	for (size_t i = 0; i < os->os_ndeleting; i++) {
+		int err = ns_row_del(t, NS_T_ORDER, os->os_deleting[i].k, ORDER_KEY_LEN);
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+void lo_orders_delete(struct lo_orders *os)
+{
+	if (os->os_ndeleting || !os->os_ndead)
+		return;
+	os->os_deleting = os->os_dead;
+	os->os_ndeleting = os->os_ndead;
+	os->os_dead = NULL;
+	os->os_ndead = os->os_dead_cap = 0;
+	kv_submit(ns_kv(os->os_lo->l_ns), &os->os_del);
+}
+
+static void delete_done(struct kv_op *op, int err)
+{
+	struct lo_orders *os = caa_container_of(op, struct lo_orders, os_del);
+
+	/* Rows that stay are sent again after the next start, and known by their numbers. */
+	if (err)
+		log_error("%zu orders that are done keep their rows: %s", os->os_ndeleting, strerror(-err));
+	free(os->os_deleting);
+	os->os_deleting = NULL;
+	os->os_ndeleting = 0;
+	lo_orders_delete(os);
+}
+
+static void delete_later(struct lo_orders *os, const struct order *o)
+{
+	if (os->os_ndead == os->os_dead_cap) {
+		size_t cap = os->os_dead_cap ? os->os_dead_cap * 2 : CTL_BATCH_MAX;
+		struct order_key *v = realloc(os->os_dead, cap * sizeof(*v));
+
+		if (!v)
+			return; /* as in delete_done */
+		os->os_dead = v;
+		os->os_dead_cap = cap;
+	}
+	key_make(&os->os_dead[os->os_ndead++], o->or_ds, o->or_number);
+}
+
+void lo_order_finish(struct lo_orders *os, struct order *o)
+{
+	struct order_file *of = o->or_file;
+
+	order_unlink(os, os->os_queue[o->or_ds], o);
+	delete_later(os, o);
+	free(o);
+	waits_check(os, of);
+	file_put(os, of);
+}
+
+/* ---- life ---- */
+
+static double gauge_orders(void *arg)
+{
+	return (double)lo_orders_count(arg);
+}
+
+int lo_orders_create(struct lo *lo)
+{
+	struct lo_orders *os = calloc(1, sizeof(*os));
+
+	if (!os)
+		return -ENOMEM;
+	lo->l_orders = os;
+	os->os_lo = lo;
+	os->os_loop = dsc_loop(lo->l_dsc, 0);
+	os->os_kick.m_run = kick_run;
+	os->os_tick.t_fire = tick;
+	os->os_del.o_run = delete_run;
+	os->os_del.o_done = delete_done;
+	os->os_del.o_loop = os->os_loop;
+	pthread_mutex_init(&os->os_lock, NULL);
+	dsc_set_join_handler(lo->l_dsc, lo_order_join, os);
+	metric_gauge("weft_mds_orders", "Orders to data servers that are not done.", "", gauge_orders, lo);
+	/* What an earlier run left. */
+	lo_orders_kick(lo);
+	return 0;
+}
+
+void lo_orders_destroy(struct lo *lo)
+{
+	struct lo_orders *os = lo->l_orders;
+
+	if (!os)
+		return;
+	hash_each(&os->os_files, i, l, next) {
+		struct order_file *of = hash_entry(l, struct order_file, of_link);
+
+		while (of->of_orders) {
+			struct order *o = of->of_orders;
+
+			of->of_orders = o->or_file_next;
+			free(o);
+		}
+		free(of);
+	}
+	free(os->os_files.h_slot);
+	while (os->os_waits) {
+		struct order_wait *ow = os->os_waits;
+
+		os->os_waits = ow->ow_all_next;
+		free(ow);
+	}
+	for (uint32_t ds = 1; ds <= DSC_MAX; ds++)
+		free(os->os_queue[ds]);
+	free(os->os_dead);
+	free(os->os_deleting);
+	pthread_mutex_destroy(&os->os_lock);
+	free(os);
+}

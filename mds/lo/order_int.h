@@ -1,0 +1,112 @@
+/*
+ * order_int.h - orders: what is durable, and its mirror in memory.
+ *
+ * Durable: a row per order, NS_T_ORDER, id = server (be32) and number (be64). Numbers rise in commit order, so per server
+ * the rows that a snapshot shows beyond the last number seen are exactly the new ones.
+ *
+ * Memory, all on one loop (the first): per server a queue, per inode its orders not done, and those who wait. It is filled by scanning a snapshot
+ * from the last number seen, at a kick or a wait: both come after the commit they speak of. Nothing is taken from the
+ * mutation itself, which may yet be aborted.
+ *
+ * Running: one batch per server at a time. Within it fences, truncates and bars go before deletes, and an order goes only when no older one of its
+ * object is undone, so the orders of one object run in order, and a failed one holds back its successors only.
+ * When the server has confirmed, those who wait are told and the row is deleted later, in one mutation for all that is done by then: a row
+ * that survives a crash is sent again, and the server knows its number.
+ */
+#ifndef MDS_LO_ORDER_INT_H
+#define MDS_LO_ORDER_INT_H
+#include "mds/lo/lo_int.h"
+
+#define ORDER_KEY_LEN 12
+
+struct order_file;
+struct order {
+	uint64_t or_number, or_size;
+	uint32_t or_ds, or_epoch, or_client, or_fs;
+	uint16_t or_incarnation;
+	uint8_t or_type, or_stripe, or_mirror;
+	bool or_told;            /* its failure is in the log */
+	uint64_t or_after_ms;    /* failed: not before this */
+	struct order *or_next, **or_prevp;           /* of the queue, by number */
+	struct order *or_file_next, **or_file_prevp; /* of the inode */
+	struct order_file *or_file;
+};
+
+/* An inode with orders, or with somebody who waits for some. */
+struct order_file {
+	struct hash_link of_link;
+	uint64_t of_ino;
+	struct order *of_orders;
+	struct order_wait *of_waits;
+};
+
+struct order_wait {
+	struct loop_msg ow_msg;
+	struct lo_orders *ow_orders;
+	uint64_t ow_ino, ow_deadline_ms, ow_high;
+	uint32_t ow_timeout_ms;
+	struct loop *ow_loop;
+	void (*ow_done)(void *arg, int err);
+	void *ow_arg;
+	int ow_err;
+	struct order_file *ow_file;
+	struct order_wait *ow_next, **ow_prevp;         /* of the inode */
+	struct order_wait *ow_all_next, **ow_all_prevp; /* of all */
+};
+
+enum { ORDER_URGENT, ORDER_DELETE, ORDER_LISTS };
+struct order_queue {
+	struct lo_orders *oq_orders;
+	uint32_t oq_ds;
+	struct order *oq_list[ORDER_LISTS], **oq_tail[ORDER_LISTS];
+	uint64_t oq_seen;   /* the highest number taken from the store */
+	bool oq_busy, oq_up, oq_again;
+	struct loop_timer oq_retry;
+	/* a join that waits for the urgent ones */
+	void (*oq_ready)(void *rarg);
+	void *oq_rarg;
+	/* the batch on its way */
+	struct dsc_ctl oq_ctl;
+	unsigned oq_n;
+	struct order *oq_batch[CTL_BATCH_MAX];
+	ctl_order oq_wire[CTL_BATCH_MAX];
+	ctl_status oq_status, oq_result[CTL_BATCH_MAX];
+};
+
+struct order_key {
+	uint8_t k[ORDER_KEY_LEN];
+};
+
+struct lo_orders {
+	struct lo *os_lo;
+	struct loop *os_loop;
+	struct order_queue *os_queue[DSC_MAX + 1];
+	_Atomic uint64_t os_put[DSC_MAX + 1]; /* the highest number a mutation put, committed or not */
+	bool os_loaded;
+	uint64_t os_high;                     /* the highest number seen of any server */
+	pthread_mutex_t os_lock;              /* os_files: changed on the loop, asked from any thread */
+	struct hash os_files;
+	_Atomic uint64_t os_count;
+	struct loop_msg os_kick;
+	_Atomic bool os_kicked;
+	struct order_wait *os_waits;
+	struct loop_timer os_tick;
+	/* rows to delete */
+	struct order_key *os_dead, *os_deleting;
+	size_t os_ndead, os_dead_cap, os_ndeleting;
+	struct kv_op os_del;
+};
+
+/* order.c, used by run.c */
+struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds);
+void lo_orders_refresh(struct lo_orders *os);
+uint64_t lo_now_ms(void);
+/* Confirmed: forgets it, tells those who wait, and puts its row among those to delete. */
+void lo_order_finish(struct lo_orders *os, struct order *o);
+/* Deletes the rows of what is done, unless a deletion is under way: then after that. */
+void lo_orders_delete(struct lo_orders *os);
+/* order_run.c */
+void lo_order_run(struct order_queue *oq);
+void lo_order_retry_fire(struct loop_timer *t);
+void lo_order_join(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg);
+#endif

@@ -1,0 +1,208 @@
+/* order_run.c - orders on their way to a data server. See order_int.h. On the orders' loop. */
+#include "base/log.h"
+#include "mds/lo/order_int.h"
+#include <errno.h>
+#include <urcu/compiler.h>
+
+#define ORDERS_MS 20000
+#define RETRY_MS 1000
+
+struct order_joining {
+	struct loop_msg oj_msg;
+	struct lo_orders *oj_orders;
+	uint32_t oj_ds;
+	void (*oj_ready)(void *rarg);
+	void *oj_rarg;
+};
+
+/* An older order of the same object is not done. */
+static bool held_back(const struct order *o)
+{
+	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
+		if (p->or_number < o->or_number && p->or_ds == o->or_ds && p->or_stripe == o->or_stripe &&
+		    p->or_mirror == o->or_mirror && p->or_incarnation == o->or_incarnation && p->or_client == o->or_client)
+			return true;
+	return false;
+}
+
+/* Fills the batch. Returns how many of it are urgent. */
+static unsigned collect(struct order_queue *oq)
+{
+	uint64_t now = lo_now_ms();
+	unsigned urgent = 0;
+
+	oq->oq_n = 0;
+	for (unsigned l = 0; l < ORDER_LISTS; l++) {
+		for (struct order *o = oq->oq_list[l]; o && oq->oq_n < CTL_BATCH_MAX; o = o->or_next) {
+			if (o->or_after_ms > now || held_back(o))
+				continue;
+			urgent += l == ORDER_URGENT;
+			oq->oq_batch[oq->oq_n] = o;
+			oq->oq_wire[oq->oq_n++] = (ctl_order){
+				.type = (ctl_order_type)o->or_type,
+				.number = o->or_number,
+				.object = {
+					.ino = o->or_file->of_ino,
+					.fs = o->or_fs,
+					.incarnation = o->or_incarnation,
+					.stripe = o->or_stripe,
+					.mirror = o->or_mirror,
+				},
+				.size = o->or_size,
+				.epoch = o->or_epoch,
+				.client = o->or_client,
+			};
+		}
+	}
+	return urgent;
+}
+
+static void ready(struct order_queue *oq)
+{
+	void (*fn)(void *) = oq->oq_ready;
+
+	oq->oq_ready = NULL;
+	if (fn)
+		fn(oq->oq_rarg);
+}
+
+static void retry_later(struct order_queue *oq)
+{
+	loop_timer_start(oq->oq_orders->os_loop, &oq->oq_retry, RETRY_MS + 1);
+}
+
+void lo_order_retry_fire(struct loop_timer *t)
+{
+	lo_order_run(caa_container_of(t, struct order_queue, oq_retry));
+}
+
+/* On the connection's loop. */
+static void batch_take(struct dsc_ctl *c, const ctl_response *res)
+{
+	struct order_queue *oq = caa_container_of(c, struct order_queue, oq_ctl);
+	const ctl_orders_res *r = &res->result.ctl_result_u.orders;
+
+	oq->oq_status = res->status;
+	if (res->status != CTL_OK)
+		return;
+	if (r->results.results_len != oq->oq_n) {
+		oq->oq_status = CTL_INVAL;
+		return;
+	}
+	memcpy(oq->oq_result, r->results.results_val, oq->oq_n * sizeof(oq->oq_result[0]));
+}
+
+static void batch_results(struct order_queue *oq)
+{
+	for (unsigned i = 0; i < oq->oq_n; i++) {
+		struct order *o = oq->oq_batch[i];
+
+		if (oq->oq_result[i] == CTL_OK || oq->oq_result[i] == CTL_NOENT) {
+			lo_order_finish(oq->oq_orders, o);
+			continue;
+		}
+		if (!o->or_told)
+			log_warn("data server %u: order %llu (type %u, inode %llu) failed with status %d; it is tried again",
+				 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
+				 (unsigned long long)o->or_file->of_ino, oq->oq_result[i]);
+		o->or_told = true;
+		o->or_after_ms = lo_now_ms() + RETRY_MS;
+		retry_later(oq);
+	}
+	lo_orders_delete(oq->oq_orders);
+}
+
+static void batch_lost(struct order_queue *oq, int err)
+{
+	if (oq->oq_again) {
+		/* It was lost with an old connection; the server is back on a new one. */
+		oq->oq_again = false;
+		lo_order_run(oq);
+	} else if (err == -ETIMEDOUT || err == -ENOMEM) {
+		log_warn("data server %u: %u orders without an answer; trying again", oq->oq_ds, oq->oq_n);
+		retry_later(oq);
+	} else {
+		/* The next join begins again. One that waits here has lost its connection. */
+		oq->oq_up = false;
+		ready(oq);
+	}
+}
+
+static void batch_done(struct dsc_ctl *c, int err)
+{
+	struct order_queue *oq = caa_container_of(c, struct order_queue, oq_ctl);
+
+	oq->oq_busy = false;
+	if (err) {
+		batch_lost(oq, err);
+		return;
+	}
+	oq->oq_again = false;
+	if (oq->oq_status != CTL_OK) {
+		log_error("data server %u refuses orders with status %d%s", oq->oq_ds, oq->oq_status,
+			  oq->oq_status == CTL_STALE_INSTANCE ? ": a newer instance of this metadata server commands it" : "");
+		ready(oq);
+		retry_later(oq);
+		return;
+	}
+	batch_results(oq);
+	lo_order_run(oq);
+}
+
+void lo_order_run(struct order_queue *oq)
+{
+	struct lo_orders *os = oq->oq_orders;
+	ctl_orders_args *a = &oq->oq_ctl.dc_req.ctl_request_u.orders;
+
+	if (oq->oq_busy || !oq->oq_up)
+		return;
+	/* One that the server could not do must not keep it from serving the rest: only what is yet to be tried counts. */
+	if (!collect(oq))
+		ready(oq);
+	if (!oq->oq_n)
+		return;
+	oq->oq_busy = true;
+	oq->oq_ctl.dc_req.op = CTL_OP_ORDERS;
+	a->instance_epoch = ns_super(os->os_lo->l_ns)->su_boot;
+	a->orders.orders_len = oq->oq_n;
+	a->orders.orders_val = oq->oq_wire;
+	oq->oq_ctl.dc_take = batch_take;
+	oq->oq_ctl.dc_done = batch_done;
+	dsc_call(os->os_lo->l_dsc, oq->oq_ds, &oq->oq_ctl, ORDERS_MS);
+}
+
+/* ---- a server joins: what is urgent goes before it serves ---- */
+
+static void joining_run(struct loop_msg *m)
+{
+	struct order_joining *oj = caa_container_of(m, struct order_joining, oj_msg);
+	struct order_queue *oq;
+
+	lo_orders_refresh(oj->oj_orders);
+	oq = lo_order_queue(oj->oj_orders, oj->oj_ds);
+	if (!oq)
+		log_fatal("no memory for the orders of a data server");
+	/* A join before this one, not answered yet: its connection is gone. */
+	ready(oq);
+	oq->oq_ready = oj->oj_ready;
+	oq->oq_rarg = oj->oj_rarg;
+	oq->oq_up = true;
+	oq->oq_again = oq->oq_busy;
+	free(oj);
+	lo_order_run(oq);
+}
+
+void lo_order_join(void *arg, uint32_t id, void (*fn)(void *rarg), void *rarg)
+{
+	struct lo_orders *os = arg;
+	struct order_joining *oj = calloc(1, sizeof(*oj));
+
+	if (!oj)
+		log_fatal("no memory for the orders of a data server");
+	oj->oj_orders = os;
+	oj->oj_ds = id;
+	oj->oj_ready = fn;
+	oj->oj_rarg = rarg;
+	oj->oj_msg.m_run = joining_run;
+	loop_post(os->os_loop, &oj->oj_msg);
+}

@@ -1,0 +1,336 @@
+/* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its loops. */
+#include "base/conf.h"
+#include "base/http.h"
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define RING_ENTRIES 1024
+#define TICK_MS 250
+
+static struct mds mds;
+static struct dsc_opts dsc_opts;
+static uint8_t cluster_key[32];
+static struct loop *loops[64];
+static unsigned nloops;
+
+static void usage(void)
+{
+	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--check]\n", stderr);
+	exit(2);
+}
+
+static void die(const char *what, const char *why)
+{
+	fprintf(stderr, "weft-mds: %s%s%s\n", what, why ? ": " : "", why ? why : "");
+	exit(1);
+}
+
+/* 64 hexadecimal digits */
+static void read_key(const char *path)
+{
+	char text[128] = "";
+	size_t len = 0;
+	FILE *f = fopen(path, "r");
+
+	if (!f)
+		die(path, strerror(errno));
+	if (!fgets(text, sizeof(text), f) ||
+	    sodium_hex2bin(cluster_key, sizeof(cluster_key), text, strcspn(text, "\n"), NULL, &len, NULL) || len != sizeof(cluster_key))
+		die(path, "expected 64 hexadecimal digits: the cluster key");
+	fclose(f);
+	sodium_memzero(text, sizeof(text));
+}
+
+/* ---- connections ---- */
+
+static void conn_opened(struct rpc_conn *c, void *arg)
+{
+	(void)c;
+	(void)arg;
+}
+
+static void conn_closed(struct rpc_conn *c, void *arg)
+{
+	(void)arg;
+	st_conn_gone(mds.m_st, c);
+	dsc_conn_closed(mds.m_dsc, c);
+}
+
+static struct rpc_program programs[2];
+static struct rpc_service service = {
+	.rs_progs = programs,
+	.rs_nprogs = 2,
+	.rs_max_record = OP_MAX_IO + 128 * 1024,
+	.rs_max_reply = OP_MAX_IO + 128 * 1024,
+	.rs_opened = conn_opened,
+	.rs_closed = conn_closed,
+};
+
+static void listen_all(const char *list)
+{
+	char *copy = strdup(list), *save = NULL;
+
+	for (char *a = copy ? strtok_r(copy, ", ", &save) : NULL; a; a = strtok_r(NULL, ", ", &save)) {
+		struct sockaddr_storage ss;
+		struct rpc_listener *ls;
+		socklen_t len;
+		int err = rpc_addr_parse(a, 2049, &ss, &len);
+
+		if (!err)
+			err = rpc_listen(&ls, loops[0], (struct sockaddr *)&ss, len, &service, loops, nloops);
+		if (err) {
+			fprintf(stderr, "weft-mds: mds.listen: %s: %s\n", a, strerror(-err));
+			exit(1);
+		}
+		log_info("NFSv4.1 and 4.2 over TCP on %s", a);
+	}
+	free(copy);
+}
+
+/* ---- housekeeping ---- */
+
+static struct loop_timer tick;
+
+static void on_tick(struct loop_timer *t)
+{
+	st_tick(mds.m_st);
+	loop_timer_start(loops[0], t, TICK_MS);
+}
+
+struct expire {
+	struct kv_op op;
+};
+
+static int expire_run(struct kv_op *op, struct kv_txn *t)
+{
+	(void)op;
+	return st_records_expire(mds.m_st, t);
+}
+
+static void expire_done(struct kv_op *op, int err)
+{
+	if (err)
+		log_error("records of clients that did not come back: %s", strerror(-err));
+	free(op);
+}
+
+static void grace_over(void *arg)
+{
+	struct expire *e = calloc(1, sizeof(*e));
+
+	(void)arg;
+	if (e) {
+		e->op = (struct kv_op){.o_run = expire_run, .o_done = expire_done, .o_loop = loops[0]};
+		kv_submit(mds.m_kv, &e->op);
+	}
+	op_orphan_sweep(&mds, loops[0]);
+}
+
+static void metrics_init(void)
+{
+	char label[64];
+
+	for (unsigned n = 0; n < NFS4_OP_MAX; n++) {
+		if (!op_name(n))
+			continue;
+		snprintf(label, sizeof(label), "op=\"%s\"", op_name(n));
+		mds.m_op_count[n] = metric_counter("weft_mds_op_total", "NFSv4 operations", label);
+	}
+	mds.m_op_illegal = metric_counter("weft_mds_op_total", "NFSv4 operations", "op=\"ILLEGAL\"");
+	mds.m_garbage = metric_counter("weft_mds_garbage_total", "Calls that could not be decoded", "");
+	mds.m_creates = metric_counter("weft_mds_creates_total", "Objects created in the name space", "");
+	mds.m_op_time = metric_histogram("weft_mds_compound_seconds", "Time from a COMPOUND's receipt to its reply", "");
+}
+
+static double gauge_commits(void *arg)
+{
+	struct kv_stats s;
+
+	kv_stats(arg, &s);
+	return (double)s.ks_commits;
+}
+
+static double gauge_kv_ops(void *arg)
+{
+	struct kv_stats s;
+
+	kv_stats(arg, &s);
+	return (double)s.ks_ops;
+}
+
+static void health(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	(void)arg;
+	(void)rq;
+	rp->rp_status = 200;
+	rp->rp_body = strdup("{\"ok\":true}\n");
+}
+
+static const struct http_route routes[] = {{"GET", "/v1/health", health}};
+
+static void *run_loop(void *arg)
+{
+	loop_run(arg);
+	return NULL;
+}
+
+static void *wait_signals(void *arg)
+{
+	int sig;
+
+	sigwait(arg, &sig);
+	log_info("signal %d: stopping", sig);
+	for (unsigned i = 0; i < nloops; i++)
+		loop_stop(loops[i]);
+	return NULL;
+}
+
+static void set_size_mode(const char *text)
+{
+	mds.m_size_mode = strcmp(text, "always") == 0 ? OP_SIZE_ALWAYS : strcmp(text, "never") == 0 ? OP_SIZE_NEVER : OP_SIZE_LAYOUT;
+}
+
+static void open_store(const struct conf *conf)
+{
+	struct kv_opts opts = {.ko_create = true, .ko_nosync = !conf_bool(conf, "mds.sync")};
+	char err[512];
+
+	if (!*conf_str(conf, "mds.store"))
+		die("mds.store: not set; expected the folder of the store", NULL);
+	if (kv_open(&mds.m_kv, conf_str(conf, "mds.store"), &opts, err, sizeof(err)))
+		die(err, NULL);
+	if (ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)))
+		die(err, NULL);
+	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace")))
+		die("client records cannot be read", NULL);
+	mds.m_st->st_grace_over = grace_over;
+}
+
+static void open_data(const struct conf *conf)
+{
+	char err[512];
+
+	dsc_opts = (struct dsc_opts){
+		.do_cluster_key = cluster_key,
+		.do_lease_ms = (uint32_t)conf_msec(conf, "ds.lease"),
+		.do_loops = loops,
+		.do_nloops = nloops,
+	};
+	if (dsc_create(&mds.m_dsc, mds.m_ns, &dsc_opts, err, sizeof(err)))
+		die(err, NULL);
+	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
+		die("layouts: no memory", NULL);
+	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
+}
+
+static void make_loops(unsigned n)
+{
+	mds.m_thread = calloc(n, sizeof(*mds.m_thread));
+	for (nloops = 0; nloops < n; nloops++) {
+		int err = loop_create(&loops[nloops], RING_ENTRIES);
+
+		if (err)
+			die("io_uring", strerror(-err));
+		mds.m_thread[nloops].mt_mds = &mds;
+		mds.m_thread[nloops].mt_loop = loops[nloops];
+	}
+	mds.m_nthreads = n;
+}
+
+static void serve(const struct conf *conf)
+{
+	const struct ns_super *su = ns_super(mds.m_ns);
+	pthread_t tid;
+	static sigset_t set;
+	struct http *http = NULL;
+	const char *admin = conf_str(conf, "mds.admin");
+	int err;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	snprintf(mds.m_scope, sizeof(mds.m_scope), "weft-%02x%02x%02x%02x%02x%02x%02x%02x", su->su_uuid[0], su->su_uuid[1], su->su_uuid[2],
+		 su->su_uuid[3], su->su_uuid[4], su->su_uuid[5], su->su_uuid[6], su->su_uuid[7]);
+	programs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
+	programs[1] = *dsc_program(mds.m_dsc);
+	listen_all(conf_str(conf, "mds.listen"));
+	tick.t_fire = on_tick;
+	loop_timer_start(loops[0], &tick, TICK_MS);
+	err = *admin ? http_start(&http, admin, routes, sizeof(routes) / sizeof(routes[0]), &mds) : 0;
+	if (err)
+		die(admin, strerror(-err));
+	log_info("serving: boot %lu, engine LMDB, threads %u, sync %s, recorded clients %u", (unsigned long)su->su_boot, nloops,
+		 conf_bool(conf, "mds.sync") ? "on" : "OFF", mds.m_st->st_reclaimers);
+	pthread_create(&tid, NULL, wait_signals, &set);
+	for (unsigned i = 1; i < nloops; i++)
+		pthread_create(&tid, NULL, run_loop, loops[i]);
+	loop_run(loops[0]);
+	if (http)
+		http_stop(http);
+	kv_close(mds.m_kv);
+	log_info("stopped");
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'}, {"check", 0, NULL, 'C'}, {NULL, 0, NULL, 0}};
+	const char *path = NULL, *sets[256];
+	unsigned nsets = 0;
+	struct conf *conf;
+	char err[512];
+	bool check = false;
+	int o;
+
+	while ((o = getopt_long(argc, argv, "c:o:", longs, NULL)) != -1) {
+		if (o == 'c')
+			path = optarg;
+		else if (o == 'o' && nsets < 256)
+			sets[nsets++] = optarg;
+		else if (o == 'C')
+			check = true;
+		else
+			usage();
+	}
+	if (optind < argc)
+		usage();
+	log_set_name("weft-mds");
+	if (conf_load(&conf, path, err, sizeof(err))) {
+		fprintf(stderr, "weft-mds: %s\n", err);
+		return 2;
+	}
+	for (unsigned i = 0; i < nsets; i++) {
+		if (conf_set(conf, sets[i], err, sizeof(err))) {
+			fprintf(stderr, "weft-mds: %s\n", err);
+			return 2;
+		}
+	}
+	if (check)
+		return 0;
+	if (sodium_init() < 0)
+		die("libsodium", "cannot be initialised");
+	if (!*conf_str(conf, "mds.cluster_key"))
+		die("mds.cluster_key: not set; expected the path of the cluster key file", NULL);
+	read_key(conf_str(conf, "mds.cluster_key"));
+	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
+	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
+	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
+	set_size_mode(conf_str(conf, "mds.size_from_ds"));
+	metrics_init();
+	make_loops((unsigned)conf_int(conf, "mds.threads"));
+	open_store(conf);
+	open_data(conf);
+	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits, mds.m_kv);
+	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops, mds.m_kv);
+	serve(conf);
+	conf_free(conf);
+	return 0;
+}

@@ -1,0 +1,177 @@
+/*
+ * ns.h - the name space over kv transactions: inodes, directory entries, extended attributes, orphans, orders, clients.
+ *
+ * ns knows transactions and no protocol. Functions that read take any kv_txn. Functions that write (marked W) run inside a mutation
+ * (kv_op.o_run): they check everything before their first put, so a negative errno means nothing was written. Times are passed in by the caller (one
+ * clock reading per mutation), and are CLOCK_REALTIME.
+ *
+ * Errors: -ENOENT, -EEXIST, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EACCES, -EPERM, -ENAMETOOLONG, -EINVAL, -EXDEV, -EMLINK, -ESTALE (no such inode),
+ * -ENODATA (no such xattr), -E2BIG, -ENOSPC, -EIO (damaged record).
+ */
+#ifndef MDS_NS_H
+#define MDS_NS_H
+#include "kv/kv.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NS_ROOT_INO 1
+#define NS_NAME_MAX 255
+#define NS_LINK_MAX 65000
+#define NS_SYMLINK_MAX 4095
+#define NS_XATTR_NAME_MAX 255
+#define NS_XATTR_VALUE_MAX 65536
+#define NS_BLOB_MAX 2048 /* the layout map inside an inode */
+
+/* NFSv4's nfs_ftype4 numbers, so that nobody translates. */
+enum ns_type { NS_REG = 1, NS_DIR = 2, NS_BLK = 3, NS_CHR = 4, NS_LNK = 5, NS_SOCK = 6, NS_FIFO = 7 };
+
+struct ns_time {
+	int64_t t_sec;
+	uint32_t t_nsec;
+};
+
+#define NS_MAX_GIDS 16
+struct ns_cred {
+	uint32_t cr_uid, cr_gid, cr_ngids;
+	uint32_t cr_gids[NS_MAX_GIDS];
+};
+bool ns_in_group(const struct ns_cred *cr, uint32_t gid);
+
+struct ns_inode {
+	uint64_t i_ino;
+	uint8_t i_type;
+	uint16_t i_mode; /* 07777 */
+	uint16_t i_incarnation;
+	uint32_t i_nlink, i_uid, i_gid;
+	uint64_t i_size, i_used; /* directories: entries * 64 */
+	uint64_t i_change;       /* RFC 8881 section 5.8.1.4: rises with every change, never goes back */
+	uint64_t i_parent;       /* directories: the parent; else the directory it was created in */
+	struct ns_time i_atime, i_mtime, i_ctime, i_btime;
+	uint32_t i_rdev_major, i_rdev_minor;
+	uint64_t i_verifier;     /* EXCLUSIVE4(_1) create */
+	uint32_t i_entries;      /* directories: entries, without . and .. */
+	bool i_has_policy;       /* directories: i_blob is a policy; else it is inherited */
+	bool i_has_xattrs;
+	/* Files: the layout map; directories: the policy (both opaque here); symlinks: the target. Points into the transaction, or to the caller's memory. */
+	struct kv_slice i_blob;
+};
+
+/* Format */
+struct ns_super {
+	uint8_t su_uuid[16];        /* of the cluster (file system) */
+	uint16_t su_fs, su_incarnation;
+	uint64_t su_boot;           /* boot epoch: rises with every start; committed before anything is served */
+	uint8_t su_fh_key[16];      /* MAC of MDS file handles */
+	uint8_t su_dir_key[16];     /* keyed hash of names */
+	uint64_t su_ino_next;       /* first number not reserved */
+	uint32_t su_ds_next, su_client_next;
+	uint64_t su_order_next;
+};
+/* Formats an empty store (root directory owned by 0:0 mode 0755), raises the boot epoch and commits it. Blocks: start-up only. */
+struct ns;
+int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen);
+void ns_close(struct ns *ns);
+const struct ns_super *ns_super(const struct ns *ns);
+struct kv *ns_kv(const struct ns *ns);
+
+/* Inodes */
+int ns_get(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode *out);        /* -ESTALE */
+int ns_lookup(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, size_t len, uint64_t *ino, uint8_t *type);
+int ns_name_check(const char *name, size_t len); /* 0, -EINVAL (empty, slash, NUL), -ENAMETOOLONG; "." and ".." are -EINVAL too */
+
+/* NFSv4 access bits (RFC 8881 section 18.1.1) */
+enum { NS_A_READ = 1, NS_A_LOOKUP = 2, NS_A_MODIFY = 4, NS_A_EXTEND = 8, NS_A_DELETE = 16, NS_A_EXECUTE = 32 };
+/* mode bits: 4 read, 2 write, 1 execute/search. Root passes (execute of a file: any x bit). 0 or -EACCES. */
+int ns_permission(const struct ns_inode *i, const struct ns_cred *cr, unsigned rwx);
+
+/* Directory listing. Cookies are > 2, unique and stable. fn returns 0 to go on, 1 to stop before this entry. */
+struct ns_dirent {
+	uint64_t d_cookie, d_ino;
+	uint8_t d_type;
+	const char *d_name;
+	size_t d_len;
+};
+/* Entries with cookie > after. *eof true when the end was reached. */
+int ns_readdir(struct ns *ns, struct kv_txn *t, uint64_t dir, uint64_t after, int (*fn)(void *arg, const struct ns_dirent *d), void *arg, bool *eof);
+
+/* What changed in a directory (change_info4). */
+struct ns_cinfo {
+	uint64_t c_before, c_after;
+};
+
+/* W: creates a file of any type. mode etc. in attr: i_type, i_mode, i_uid, i_gid, i_size(0), i_rdev_*, i_verifier, times from now, i_blob (layout map or symlink target).
+ * Setgid directories give their group (and the bit, to directories). Needs write+search permission on dir by cr. blob_fn, when set, is called inside the
+ * transaction for regular files with the new inode (number known) and the directory's effective policy, and puts the map into buf.
+ * out: the new inode; out->i_blob points into out_blob (caller's, NS_BLOB_MAX). */
+struct ns_create_args {
+	uint64_t a_dir;
+	const char *a_name;
+	size_t a_len;
+	const struct ns_cred *a_cred;
+	struct ns_inode a_attr;
+	struct ns_time a_now;
+	int (*a_map)(void *arg, const struct ns_inode *ino, struct kv_slice policy, uint8_t *buf, size_t max, size_t *len);
+	void *a_map_arg;
+};
+int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, struct ns_inode *out, uint8_t *out_blob, struct ns_cinfo *ci);
+/* W */
+int ns_link(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir, const char *name, size_t len, const struct ns_cred *cr, struct ns_time now, struct ns_cinfo *ci);
+/* W: removes a file or an empty directory (want: 0 either, NS_DIR only a directory, NS_REG only a non-directory). Sticky rule applied. gone->i_nlink 0 when it was the last
+ * link: then, with keep_open(arg, ino) true the inode moves to an orphan key, else it is freed and, for regular files, the deletion orders are queued by free_map (called in the transaction). */
+struct ns_free_ops {
+	bool (*f_keep_open)(void *arg, uint64_t ino);
+	int (*f_free_map)(void *arg, struct kv_txn *t, const struct ns_inode *i); /* queues deletion orders */
+	void *f_arg;
+};
+int ns_remove(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, size_t len, unsigned want, const struct ns_cred *cr, struct ns_time now,
+	      const struct ns_free_ops *fo, struct ns_inode *gone, struct ns_cinfo *ci);
+/* W: POSIX rename (over an existing target too; same inode: nothing). replaced->i_ino 0 when nothing was replaced. Refuses a directory into its own subtree (-EINVAL). */
+int ns_rename(struct ns *ns, struct kv_txn *t, uint64_t sdir, const char *sname, size_t slen, uint64_t ddir, const char *dname, size_t dlen, const struct ns_cred *cr,
+	      struct ns_time now, const struct ns_free_ops *fo, struct ns_inode *replaced, struct ns_cinfo *sci, struct ns_cinfo *dci);
+/* W: frees an orphan (last close, expiry, end of grace). Absent: 0. */
+int ns_orphan_free(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_free_ops *fo);
+int ns_orphans(struct ns *ns, struct kv_txn *t, int (*fn)(void *arg, uint64_t ino), void *arg);
+
+/* W: attributes. Permission rules of POSIX are applied for cr (owner for mode, root for owner, group membership for group, owner or write for times "now", suid and sgid clearing on chown by non-root and on write/truncate).
+ * cr NULL: the server itself. size is only recorded here: orders for the data objects are the caller's (lo). */
+enum { NS_S_MODE = 1, NS_S_UID = 2, NS_S_GID = 4, NS_S_SIZE = 8, NS_S_ATIME = 16, NS_S_MTIME = 32, NS_S_ATIME_NOW = 64, NS_S_MTIME_NOW = 128, NS_S_CTIME = 256 /* touch only */,
+       NS_S_VERIFIER = 512, NS_S_HAS_WRITE = 1024 /* size may be set without write permission: an open for write stands for it */, NS_S_GROW_ONLY = 2048 /* size never shrinks (LAYOUTCOMMIT) */ };
+struct ns_setattr {
+	unsigned s_mask;
+	uint16_t s_mode;
+	uint32_t s_uid, s_gid;
+	uint64_t s_size, s_verifier;
+	struct ns_time s_atime, s_mtime;
+};
+int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_setattr *s, const struct ns_cred *cr, struct ns_time now, struct ns_inode *out);
+/* W: replaces i_blob (map or policy; len 0 removes a policy), bumps change and ctime. */
+int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, bool policy, struct ns_time now);
+/* The effective policy of a directory: its own, or the nearest ancestor's; empty slice when none. */
+int ns_policy(struct ns *ns, struct kv_txn *t, uint64_t dir, struct kv_slice *policy);
+
+/* Extended attributes; names come without "user.". */
+int ns_xattr_get(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *name, size_t len, struct kv_slice *val);
+enum { NS_X_EITHER = 0, NS_X_CREATE = 1, NS_X_REPLACE = 2 }; /* RFC 8276 setxattr_option4 */
+int ns_xattr_set(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *name, size_t len, struct kv_slice val, unsigned how, const struct ns_cred *cr, struct ns_time now, struct ns_cinfo *ci); /* W */
+int ns_xattr_remove(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *name, size_t len, const struct ns_cred *cr, struct ns_time now, struct ns_cinfo *ci); /* W */
+int ns_xattr_list(struct ns *ns, struct kv_txn *t, uint64_t ino, int (*fn)(void *arg, const char *name, size_t len), void *arg);
+
+/* Small durable tables: rows with a fixed-size id, an opaque value. The prefix byte is theirs. */
+enum ns_table { NS_T_CLIENT = 'C', NS_T_DS = 'D', NS_T_ORDER = 'o', NS_T_MARK = 'm' };
+int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val, size_t len); /* W */
+int ns_row_del(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen);                             /* W; absent: 0 */
+int ns_row_get(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, struct kv_slice *val);
+int ns_rows(struct kv_txn *t, enum ns_table tab, const void *from, size_t fromlen, int (*fn)(void *arg, struct kv_slice id, struct kv_slice val), void *arg);
+/* Durable counters (W): next value; reserved in ranges or kept in the super record. */
+int ns_next_ds(struct ns *ns, struct kv_txn *t, uint32_t *id);
+int ns_next_client(struct ns *ns, struct kv_txn *t, uint32_t *id);
+int ns_next_order(struct ns *ns, struct kv_txn *t, uint64_t *number);
+
+/* Path from the root ("/a/b") to an inode, no symlinks followed. */
+int ns_path(struct ns *ns, struct kv_txn *t, const char *path, uint64_t *ino);
+/* statfs */
+struct ns_counts {
+	uint64_t n_inodes;
+};
+int ns_counts(struct ns *ns, struct kv_txn *t, struct ns_counts *out);
+#endif

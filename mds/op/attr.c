@@ -1,0 +1,472 @@
+/* Attributes on the wire (RFC 8881 chapter 5, RFC 7862 section 12, RFC 8276 section 8.2). */
+#include "mds/op/op.h"
+#include <stdio.h>
+
+#define BIT0(n) (1u << (n))
+#define BIT1(n) (1u << ((n) - 32))
+#define BIT2(n) (1u << ((n) - 64))
+
+/* Nothing is advertised that is not encoded below. */
+static const struct op_bitmap supported = {{
+	BIT0(FATTR4_SUPPORTED_ATTRS) | BIT0(FATTR4_TYPE) | BIT0(FATTR4_FH_EXPIRE_TYPE) | BIT0(FATTR4_CHANGE) | BIT0(FATTR4_SIZE) |
+		BIT0(FATTR4_LINK_SUPPORT) | BIT0(FATTR4_SYMLINK_SUPPORT) | BIT0(FATTR4_NAMED_ATTR) | BIT0(FATTR4_FSID) |
+		BIT0(FATTR4_UNIQUE_HANDLES) | BIT0(FATTR4_LEASE_TIME) | BIT0(FATTR4_RDATTR_ERROR) | BIT0(FATTR4_ACLSUPPORT) |
+		BIT0(FATTR4_CANSETTIME) | BIT0(FATTR4_CASE_INSENSITIVE) | BIT0(FATTR4_CASE_PRESERVING) | BIT0(FATTR4_CHOWN_RESTRICTED) |
+		BIT0(FATTR4_FILEHANDLE) | BIT0(FATTR4_FILEID) | BIT0(FATTR4_FILES_AVAIL) | BIT0(FATTR4_FILES_FREE) | BIT0(FATTR4_FILES_TOTAL) |
+		BIT0(FATTR4_HOMOGENEOUS) | BIT0(FATTR4_MAXFILESIZE) | BIT0(FATTR4_MAXLINK) | BIT0(FATTR4_MAXNAME) | BIT0(FATTR4_MAXREAD) |
+		BIT0(FATTR4_MAXWRITE),
+	BIT1(FATTR4_MODE) | BIT1(FATTR4_NO_TRUNC) | BIT1(FATTR4_NUMLINKS) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) |
+		BIT1(FATTR4_RAWDEV) | BIT1(FATTR4_SPACE_AVAIL) | BIT1(FATTR4_SPACE_FREE) | BIT1(FATTR4_SPACE_TOTAL) | BIT1(FATTR4_SPACE_USED) |
+		BIT1(FATTR4_TIME_ACCESS) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) | BIT1(FATTR4_TIME_DELTA) |
+		BIT1(FATTR4_TIME_METADATA) | BIT1(FATTR4_TIME_MODIFY) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_MOUNTED_ON_FILEID) |
+		BIT1(FATTR4_FS_LAYOUT_TYPES),
+	BIT2(FATTR4_LAYOUT_BLKSIZE) | BIT2(FATTR4_SUPPATTR_EXCLCREAT) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |
+		BIT2(FATTR4_XATTR_SUPPORT),
+}};
+
+/* 4.2 added these (RFC 7862, RFC 8275, RFC 8276). */
+#define MINOR2_WORD2 (BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) | BIT2(FATTR4_XATTR_SUPPORT))
+
+static const struct op_bitmap settable = {{
+	BIT0(FATTR4_SIZE),
+	BIT1(FATTR4_MODE) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET),
+	BIT2(FATTR4_MODE_UMASK),
+}};
+
+/* The verifier has a place of its own in the inode, so nothing is taken from the attributes. */
+const struct op_bitmap op_attrs_exclcreat = {{
+	BIT0(FATTR4_SIZE),
+	BIT1(FATTR4_MODE) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET),
+	BIT2(FATTR4_MODE_UMASK),
+}};
+
+static struct op_bitmap supported_for(const struct compound *c)
+{
+	struct op_bitmap b = supported;
+
+	if (c->minor < 2)
+		b.w[2] &= ~MINOR2_WORD2;
+	return b;
+}
+
+void op_get_bitmap(struct xdr_in *x, struct op_bitmap *b, bool *extra)
+{
+	uint32_t n = xdr_get_u32(x);
+
+	*b = (struct op_bitmap){{0}};
+	if (extra)
+		*extra = false;
+	if (n > xdr_left(x) / 4) {
+		x->bad = true;
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t w = xdr_get_u32(x);
+
+		if (i < NFS4_ATTRS_WORDS)
+			b->w[i] = w;
+		else if (w && extra)
+			*extra = true;
+	}
+}
+
+void op_put_bitmap(struct xdr_out *x, const struct op_bitmap *b)
+{
+	uint32_t n = b->w[2] ? 3 : b->w[1] ? 2 : b->w[0] ? 1 : 0;
+
+	xdr_put_u32(x, n);
+	for (uint32_t i = 0; i < n; i++)
+		xdr_put_u32(x, b->w[i]);
+}
+
+bool op_attrs_need_ds(const struct op_bitmap *b)
+{
+	return op_bit(b, FATTR4_SIZE) || op_bit(b, FATTR4_CHANGE) || op_bit(b, FATTR4_SPACE_USED) || op_bit(b, FATTR4_TIME_MODIFY) ||
+	       op_bit(b, FATTR4_TIME_METADATA);
+}
+
+static void put_time(struct xdr_out *x, const struct ns_time *t)
+{
+	xdr_put_u64(x, (uint64_t)t->t_sec);
+	xdr_put_u32(x, t->t_nsec);
+}
+
+static void put_id(struct xdr_out *x, uint32_t id)
+{
+	char buf[12];
+
+	xdr_put_opaque(x, buf, (uint32_t)snprintf(buf, sizeof(buf), "%u", id));
+}
+
+void op_space(struct mds *m, uint64_t *total, uint64_t *avail)
+{
+	unsigned n = dsc_count(m->m_dsc);
+	struct dsc_server *sv = n ? calloc(n, sizeof(*sv)) : NULL;
+
+	*total = *avail = 0;
+	if (!sv)
+		return;
+	n = dsc_list(m->m_dsc, sv, n);
+	for (unsigned i = 0; i < n; i++) {
+		if (sv[i].sv_alive) {
+			*total += sv[i].sv_capacity;
+			*avail += sv[i].sv_available;
+		}
+	}
+	free(sv);
+}
+
+/* What is not of the inode but of the file system. */
+struct fs_facts {
+	uint64_t total, avail, inodes;
+};
+
+static void fs_facts(struct compound *c, const struct op_bitmap *b, struct fs_facts *f)
+{
+	struct ns_counts n = {0};
+
+	*f = (struct fs_facts){0};
+	if (op_bit(b, FATTR4_SPACE_AVAIL) || op_bit(b, FATTR4_SPACE_FREE) || op_bit(b, FATTR4_SPACE_TOTAL))
+		op_space(c->m, &f->total, &f->avail);
+	if (op_bit(b, FATTR4_FILES_AVAIL) || op_bit(b, FATTR4_FILES_FREE) || op_bit(b, FATTR4_FILES_TOTAL)) {
+		ns_counts(c->m->m_ns, op_txn(c), &n);
+		f->inodes = n.n_inodes;
+	}
+}
+
+#define FILES_LIMIT (1ull << 48)
+
+static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const struct ns_inode *i, const struct fs_facts *f)
+{
+	const struct ns_super *su = ns_super(c->m->m_ns);
+	struct op_bitmap b;
+	uint8_t fh[OP_FH_LEN];
+	uint64_t id;
+
+	switch (n) {
+	case FATTR4_SUPPORTED_ATTRS:
+		b = supported_for(c);
+		op_put_bitmap(x, &b);
+		break;
+	case FATTR4_TYPE: xdr_put_u32(x, i->i_type); break;
+	case FATTR4_FH_EXPIRE_TYPE: xdr_put_u32(x, 0); break; /* FH4_PERSISTENT */
+	case FATTR4_CHANGE: xdr_put_u64(x, i->i_change); break;
+	case FATTR4_SIZE: xdr_put_u64(x, i->i_size); break;
+	case FATTR4_LINK_SUPPORT: case FATTR4_SYMLINK_SUPPORT: case FATTR4_UNIQUE_HANDLES: case FATTR4_CANSETTIME:
+	case FATTR4_CASE_PRESERVING: case FATTR4_CHOWN_RESTRICTED: case FATTR4_HOMOGENEOUS:
+		xdr_put_bool(x, true);
+		break;
+	case FATTR4_NAMED_ATTR: case FATTR4_CASE_INSENSITIVE: xdr_put_bool(x, false); break;
+	case FATTR4_FSID:
+		memcpy(&id, su->su_uuid, 8);
+		xdr_put_u64(x, id & INT64_MAX);
+		xdr_put_u64(x, su->su_fs);
+		break;
+	case FATTR4_LEASE_TIME: xdr_put_u32(x, (c->m->m_lease_ms + 999) / 1000); break;
+	case FATTR4_RDATTR_ERROR: xdr_put_u32(x, NFS4_OK); break;
+	case FATTR4_ACLSUPPORT: xdr_put_u32(x, 0); break;
+	case FATTR4_FILEHANDLE:
+		op_fh_make(c->m, i->i_ino, fh);
+		xdr_put_opaque(x, fh, sizeof(fh));
+		break;
+	case FATTR4_FILEID: xdr_put_u64(x, i->i_ino); break;
+	case FATTR4_FILES_AVAIL: case FATTR4_FILES_FREE: xdr_put_u64(x, FILES_LIMIT - f->inodes); break;
+	case FATTR4_FILES_TOTAL: xdr_put_u64(x, FILES_LIMIT); break;
+	case FATTR4_MAXFILESIZE: xdr_put_u64(x, INT64_MAX); break;
+	case FATTR4_MAXLINK: xdr_put_u32(x, NS_LINK_MAX); break;
+	case FATTR4_MAXNAME: xdr_put_u32(x, NS_NAME_MAX); break;
+	case FATTR4_MAXREAD: case FATTR4_MAXWRITE: xdr_put_u64(x, OP_MAX_IO); break;
+	}
+}
+
+static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const struct ns_inode *i, const struct fs_facts *f)
+{
+	switch (n) {
+	case FATTR4_MODE: xdr_put_u32(x, i->i_mode); break;
+	case FATTR4_NO_TRUNC: xdr_put_bool(x, true); break;
+	case FATTR4_NUMLINKS: xdr_put_u32(x, i->i_nlink); break;
+	case FATTR4_OWNER: put_id(x, i->i_uid); break;
+	case FATTR4_OWNER_GROUP: put_id(x, i->i_gid); break;
+	case FATTR4_RAWDEV:
+		xdr_put_u32(x, i->i_rdev_major);
+		xdr_put_u32(x, i->i_rdev_minor);
+		break;
+	case FATTR4_SPACE_AVAIL: case FATTR4_SPACE_FREE: xdr_put_u64(x, f->avail); break;
+	case FATTR4_SPACE_TOTAL: xdr_put_u64(x, f->total); break;
+	case FATTR4_SPACE_USED: xdr_put_u64(x, i->i_type == NS_REG && i->i_used == 0 ? i->i_size : i->i_used); break;
+	case FATTR4_TIME_ACCESS: put_time(x, &i->i_atime); break;
+	case FATTR4_TIME_CREATE: put_time(x, &i->i_btime); break;
+	case FATTR4_TIME_DELTA:
+		xdr_put_u64(x, 0);
+		xdr_put_u32(x, 1);
+		break;
+	case FATTR4_TIME_METADATA: put_time(x, &i->i_ctime); break;
+	case FATTR4_TIME_MODIFY: put_time(x, &i->i_mtime); break;
+	case FATTR4_MOUNTED_ON_FILEID: xdr_put_u64(x, i->i_ino); break;
+	case FATTR4_FS_LAYOUT_TYPES:
+		xdr_put_u32(x, 1);
+		xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+		break;
+	case FATTR4_LAYOUT_BLKSIZE: xdr_put_u32(x, LO_UNIT_MIN); break;
+	case FATTR4_SUPPATTR_EXCLCREAT: {
+		struct op_bitmap b = op_attrs_exclcreat;
+
+		if (c->minor < 2)
+			b.w[2] &= ~MINOR2_WORD2;
+		op_put_bitmap(x, &b);
+		break;
+	}
+	case FATTR4_CHANGE_ATTR_TYPE: xdr_put_u32(x, NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR); break;
+	case FATTR4_XATTR_SUPPORT: xdr_put_bool(x, true); break;
+	}
+}
+
+/* Set-only attributes are not answered (RFC 8881 section 5.6 lets GETATTR of them be refused; op_getattr does). */
+void op_put_attrs(struct compound *c, struct xdr_out *x, const struct op_bitmap *want, const struct ns_inode *i)
+{
+	struct op_bitmap sup = supported_for(c), b;
+	struct fs_facts f;
+	size_t at;
+
+	sup.w[1] &= ~(BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET));
+	sup.w[2] &= ~BIT2(FATTR4_MODE_UMASK);
+	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++)
+		b.w[w] = want->w[w] & sup.w[w];
+	fs_facts(c, &b, &f);
+	op_put_bitmap(x, &b);
+	at = x->x_len;
+	xdr_put_u32(x, 0);
+	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++) {
+		for (uint32_t left = b.w[w]; left; left &= left - 1) {
+			unsigned n = w * 32 + (unsigned)__builtin_ctz(left);
+
+			if (w == 0)
+				put_word0(c, x, n, i, &f);
+			else
+				put_words12(c, x, n, i, &f);
+		}
+	}
+	if (!x->bad)
+		xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
+}
+
+/* ---- settable ---- */
+
+/* Numeric ids only: "0" .. "4294967294". */
+static nfsstat4 get_id(struct xdr_in *x, uint32_t *id)
+{
+	uint32_t len;
+	const uint8_t *p = xdr_get_opaque(x, 1024, &len);
+	uint64_t v = 0;
+
+	if (x->bad)
+		return NFS4ERR_BADXDR;
+	if (len == 0 || len > 10)
+		return NFS4ERR_BADOWNER;
+	for (uint32_t i = 0; i < len; i++) {
+		if (p[i] < '0' || p[i] > '9')
+			return NFS4ERR_BADOWNER;
+		v = v * 10 + (p[i] - '0');
+	}
+	if (v >= UINT32_MAX)
+		return NFS4ERR_BADOWNER;
+	*id = (uint32_t)v;
+	return NFS4_OK;
+}
+
+static nfsstat4 get_settime(struct xdr_in *x, struct ns_time *t, bool *now)
+{
+	uint32_t how = xdr_get_u32(x);
+
+	if (how > SET_TO_CLIENT_TIME4)
+		x->bad = true;
+	*now = how == SET_TO_SERVER_TIME4;
+	if (!*now) {
+		t->t_sec = (int64_t)xdr_get_u64(x);
+		t->t_nsec = xdr_get_u32(x);
+		if (!x->bad && t->t_nsec >= 1000000000)
+			return NFS4ERR_INVAL;
+	}
+	return x->bad ? NFS4ERR_BADXDR : NFS4_OK;
+}
+
+static nfsstat4 get_one(struct xdr_in *x, unsigned n, struct ns_setattr *s, bool *has_size)
+{
+	nfsstat4 st = NFS4_OK;
+	uint32_t mode, mask;
+	bool now;
+
+	switch (n) {
+	case FATTR4_SIZE:
+		s->s_size = xdr_get_u64(x);
+		s->s_mask |= NS_S_SIZE;
+		*has_size = true;
+		if (!x->bad && s->s_size > INT64_MAX)
+			return NFS4ERR_FBIG;
+		break;
+	case FATTR4_MODE:
+		mode = xdr_get_u32(x);
+		s->s_mode = mode & 07777;
+		s->s_mask |= NS_S_MODE;
+		if (!x->bad && mode & ~07777u)
+			return NFS4ERR_INVAL;
+		break;
+	case FATTR4_OWNER:
+		st = get_id(x, &s->s_uid);
+		s->s_mask |= NS_S_UID;
+		break;
+	case FATTR4_OWNER_GROUP:
+		st = get_id(x, &s->s_gid);
+		s->s_mask |= NS_S_GID;
+		break;
+	case FATTR4_TIME_ACCESS_SET:
+		st = get_settime(x, &s->s_atime, &now);
+		s->s_mask |= now ? NS_S_ATIME_NOW : NS_S_ATIME;
+		break;
+	case FATTR4_TIME_MODIFY_SET:
+		st = get_settime(x, &s->s_mtime, &now);
+		s->s_mask |= now ? NS_S_MTIME_NOW : NS_S_MTIME;
+		break;
+	case FATTR4_MODE_UMASK: /* RFC 8275: only at create; there is no default ACL, so the umask applies */
+		mode = xdr_get_u32(x);
+		mask = xdr_get_u32(x);
+		s->s_mode = mode & 07777 & ~mask;
+		s->s_mask |= NS_S_MODE;
+		if (!x->bad && (mode & ~07777u || mask & ~0777u))
+			return NFS4ERR_INVAL;
+		break;
+	}
+	return st ? st : x->bad ? NFS4ERR_BADXDR : NFS4_OK;
+}
+
+nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, bool create)
+{
+	struct op_bitmap b, sup = supported_for(c);
+	struct xdr_in body;
+	uint32_t len;
+	const uint8_t *p;
+	bool extra;
+
+	memset(a, 0, sizeof(*a));
+	op_get_bitmap(x, &b, &extra);
+	p = xdr_get_opaque(x, UINT32_MAX - 3, &len);
+	if (x->bad)
+		return NFS4ERR_BADXDR;
+	if (extra)
+		return NFS4ERR_ATTRNOTSUPP;
+	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++) {
+		if (b.w[w] & ~sup.w[w])
+			return NFS4ERR_ATTRNOTSUPP;
+		if (b.w[w] & ~settable.w[w])
+			return NFS4ERR_INVAL;
+	}
+	if (op_bit(&b, FATTR4_MODE_UMASK) && (!create || op_bit(&b, FATTR4_MODE)))
+		return NFS4ERR_INVAL;
+	xdr_in_init(&body, p, len);
+	for (unsigned n = 0; n < NFS4_ATTRS_WORDS * 32; n++) {
+		nfsstat4 st = op_bit(&b, n) ? get_one(&body, n, &a->s, &a->has_size) : NFS4_OK;
+
+		if (st)
+			return st;
+	}
+	if (xdr_left(&body))
+		return NFS4ERR_BADXDR;
+	a->set = b;
+	return NFS4_OK;
+}
+
+/* ---- GETATTR, VERIFY, NVERIFY ---- */
+
+struct getattr {
+	struct op_bitmap want;
+	uint64_t ino;
+};
+
+static nfsstat4 getattr_reply(struct compound *c, int err)
+{
+	struct getattr *g = c->scratch;
+	struct ns_inode i;
+
+	/* a data server that did not answer: what is committed is the best there is */
+	(void)err;
+	err = ns_get(c->m->m_ns, op_txn(c), g->ino, &i);
+	if (err)
+		return op_status(err);
+	op_put_attrs(c, c->out, &g->want, &i);
+	return NFS4_OK;
+}
+
+nfsstat4 op_getattr(struct compound *c)
+{
+	struct op_bitmap want;
+	struct getattr *g;
+	struct ns_inode i;
+	nfsstat4 st;
+
+	op_get_bitmap(c->in, &want, NULL);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	/* RFC 8881 section 18.7.3: set-only attributes cannot be read */
+	if (op_bit(&want, FATTR4_TIME_ACCESS_SET) || op_bit(&want, FATTR4_TIME_MODIFY_SET))
+		return NFS4ERR_INVAL;
+	st = op_cur_inode(c, &i);
+	if (st)
+		return st;
+	if (i.i_type == NS_REG && op_attrs_need_ds(&want)) {
+		g = op_scratch(c, sizeof(*g), NULL);
+		if (!g)
+			return NFS4ERR_DELAY;
+		g->want = want;
+		g->ino = i.i_ino;
+		if (op_refresh(c, i.i_ino, false, false, getattr_reply))
+			return OP_PARKED;
+	}
+	op_put_attrs(c, c->out, &want, &i);
+	return NFS4_OK;
+}
+
+static nfsstat4 verify(struct compound *c, bool want_same)
+{
+	struct op_bitmap b, sup = supported_for(c);
+	struct xdr_out mine;
+	struct ns_inode i;
+	uint32_t len;
+	const uint8_t *theirs;
+	size_t start;
+	bool extra, same;
+	nfsstat4 st;
+
+	op_get_bitmap(c->in, &b, &extra);
+	theirs = xdr_get_opaque(c->in, UINT32_MAX - 3, &len);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	st = op_cur_inode(c, &i);
+	if (st)
+		return st;
+	if (op_bit(&b, FATTR4_RDATTR_ERROR) || op_bit(&b, FATTR4_TIME_ACCESS_SET) || op_bit(&b, FATTR4_TIME_MODIFY_SET))
+		return NFS4ERR_INVAL;
+	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++)
+		extra |= (b.w[w] & ~sup.w[w]) != 0;
+	if (extra)
+		return NFS4ERR_ATTRNOTSUPP;
+	xdr_out_init(&mine, 65536);
+	op_put_bitmap(&mine, &b);
+	start = mine.x_len;
+	op_put_attrs(c, &mine, &b, &i);
+	/* bitmap again, length word, then the values */
+	same = !mine.bad && mine.x_len == start * 2 + 4 + len && (len == 0 || memcmp(mine.x_head + start * 2 + 4, theirs, len) == 0);
+	xdr_out_free(&mine);
+	if (same == want_same)
+		return NFS4_OK;
+	return same ? NFS4ERR_SAME : NFS4ERR_NOT_SAME;
+}
+
+nfsstat4 op_verify(struct compound *c)
+{
+	return verify(c, true);
+}
+
+nfsstat4 op_nverify(struct compound *c)
+{
+	return verify(c, false);
+}

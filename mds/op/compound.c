@@ -1,0 +1,446 @@
+/* The COMPOUND engine: decoding the frame, running operations, parking, finishing. */
+#include "mds/op/op.h"
+#include "base/log.h"
+#include <errno.h>
+#include <time.h>
+
+struct op_desc {
+	const char *name;
+	op_fn fn;       /* NULL: defined, and answered NFS4ERR_NOTSUPP */
+	uint8_t minor;  /* first minor version that has it */
+	bool sessionless;
+};
+
+static const struct op_desc ops[NFS4_OP_MAX] = {
+	[OP_ACCESS] = {"ACCESS", op_access, 1},
+	[OP_CLOSE] = {"CLOSE", op_close, 1},
+	[OP_COMMIT] = {"COMMIT", op_commit, 1},
+	[OP_CREATE] = {"CREATE", op_create, 1},
+	[OP_DELEGPURGE] = {"DELEGPURGE", NULL, 1},
+	[OP_DELEGRETURN] = {"DELEGRETURN", NULL, 1},
+	[OP_GETATTR] = {"GETATTR", op_getattr, 1},
+	[OP_GETFH] = {"GETFH", op_getfh, 1},
+	[OP_LINK] = {"LINK", op_link, 1},
+	[OP_LOCK] = {"LOCK", NULL, 1},
+	[OP_LOCKT] = {"LOCKT", NULL, 1},
+	[OP_LOCKU] = {"LOCKU", NULL, 1},
+	[OP_LOOKUP] = {"LOOKUP", op_lookup, 1},
+	[OP_LOOKUPP] = {"LOOKUPP", op_lookupp, 1},
+	[OP_NVERIFY] = {"NVERIFY", op_nverify, 1},
+	[OP_OPEN] = {"OPEN", op_open, 1},
+	[OP_OPENATTR] = {"OPENATTR", NULL, 1},
+	[OP_OPEN_CONFIRM] = {"OPEN_CONFIRM", NULL, 1},
+	[OP_OPEN_DOWNGRADE] = {"OPEN_DOWNGRADE", op_open_downgrade, 1},
+	[OP_PUTFH] = {"PUTFH", op_putfh, 1},
+	[OP_PUTPUBFH] = {"PUTPUBFH", op_putrootfh, 1},
+	[OP_PUTROOTFH] = {"PUTROOTFH", op_putrootfh, 1},
+	[OP_READ] = {"READ", op_read, 1},
+	[OP_READDIR] = {"READDIR", op_readdir, 1},
+	[OP_READLINK] = {"READLINK", op_readlink, 1},
+	[OP_REMOVE] = {"REMOVE", op_remove, 1},
+	[OP_RENAME] = {"RENAME", op_rename, 1},
+	[OP_RENEW] = {"RENEW", NULL, 1},
+	[OP_RESTOREFH] = {"RESTOREFH", op_restorefh, 1},
+	[OP_SAVEFH] = {"SAVEFH", op_savefh, 1},
+	[OP_SECINFO] = {"SECINFO", op_secinfo, 1},
+	[OP_SETATTR] = {"SETATTR", op_setattr, 1},
+	[OP_SETCLIENTID] = {"SETCLIENTID", NULL, 1},
+	[OP_SETCLIENTID_CONFIRM] = {"SETCLIENTID_CONFIRM", NULL, 1},
+	[OP_VERIFY] = {"VERIFY", op_verify, 1},
+	[OP_WRITE] = {"WRITE", op_write, 1},
+	[OP_RELEASE_LOCKOWNER] = {"RELEASE_LOCKOWNER", NULL, 1},
+	[OP_BACKCHANNEL_CTL] = {"BACKCHANNEL_CTL", op_backchannel_ctl, 1},
+	[OP_BIND_CONN_TO_SESSION] = {"BIND_CONN_TO_SESSION", op_bind_conn, 1, true},
+	[OP_EXCHANGE_ID] = {"EXCHANGE_ID", op_exchange_id, 1, true},
+	[OP_CREATE_SESSION] = {"CREATE_SESSION", op_create_session, 1, true},
+	[OP_DESTROY_SESSION] = {"DESTROY_SESSION", op_destroy_session, 1, true},
+	[OP_FREE_STATEID] = {"FREE_STATEID", op_free_stateid, 1},
+	[OP_GET_DIR_DELEGATION] = {"GET_DIR_DELEGATION", NULL, 1},
+	[OP_GETDEVICEINFO] = {"GETDEVICEINFO", op_getdeviceinfo, 1},
+	[OP_GETDEVICELIST] = {"GETDEVICELIST", NULL, 1},
+	[OP_LAYOUTCOMMIT] = {"LAYOUTCOMMIT", op_layoutcommit, 1},
+	[OP_LAYOUTGET] = {"LAYOUTGET", op_layoutget, 1},
+	[OP_LAYOUTRETURN] = {"LAYOUTRETURN", op_layoutreturn, 1},
+	[OP_SECINFO_NO_NAME] = {"SECINFO_NO_NAME", op_secinfo_no_name, 1},
+	[OP_SEQUENCE] = {"SEQUENCE", op_sequence, 1, true},
+	[OP_SET_SSV] = {"SET_SSV", NULL, 1},
+	[OP_TEST_STATEID] = {"TEST_STATEID", op_test_stateid, 1},
+	[OP_WANT_DELEGATION] = {"WANT_DELEGATION", NULL, 1},
+	[OP_DESTROY_CLIENTID] = {"DESTROY_CLIENTID", op_destroy_clientid, 1, true},
+	[OP_RECLAIM_COMPLETE] = {"RECLAIM_COMPLETE", op_reclaim_complete, 1},
+	[OP_ALLOCATE] = {"ALLOCATE", NULL, 2},
+	[OP_COPY] = {"COPY", NULL, 2},
+	[OP_COPY_NOTIFY] = {"COPY_NOTIFY", NULL, 2},
+	[OP_DEALLOCATE] = {"DEALLOCATE", NULL, 2},
+	[OP_IO_ADVISE] = {"IO_ADVISE", NULL, 2},
+	/* The client sends these two on 4.1 mounts as well (facts/linux-client.md section 2). */
+	[OP_LAYOUTERROR] = {"LAYOUTERROR", op_layouterror, 1},
+	[OP_LAYOUTSTATS] = {"LAYOUTSTATS", op_layoutstats, 1},
+	[OP_OFFLOAD_CANCEL] = {"OFFLOAD_CANCEL", NULL, 2},
+	[OP_OFFLOAD_STATUS] = {"OFFLOAD_STATUS", NULL, 2},
+	[OP_READ_PLUS] = {"READ_PLUS", NULL, 2},
+	[OP_SEEK] = {"SEEK", NULL, 2},
+	[OP_WRITE_SAME] = {"WRITE_SAME", NULL, 2},
+	[OP_CLONE] = {"CLONE", NULL, 2},
+	[OP_GETXATTR] = {"GETXATTR", op_getxattr, 2},
+	[OP_SETXATTR] = {"SETXATTR", op_setxattr, 2},
+	[OP_LISTXATTRS] = {"LISTXATTRS", op_listxattrs, 2},
+	[OP_REMOVEXATTR] = {"REMOVEXATTR", op_removexattr, 2},
+	[OP_LAYOUT_WCC] = {"LAYOUT_WCC", NULL, 2},
+};
+
+const char *op_name(unsigned n)
+{
+	return n < NFS4_OP_MAX ? ops[n].name : NULL;
+}
+
+struct ns_time op_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (struct ns_time){ts.tv_sec, (uint32_t)ts.tv_nsec};
+}
+
+nfsstat4 op_status(int err)
+{
+	switch (-err) {
+	case 0: return NFS4_OK;
+	case EPERM: return NFS4ERR_PERM;
+	case ENOENT: return NFS4ERR_NOENT;
+	case EACCES: return NFS4ERR_ACCESS;
+	case EEXIST: return NFS4ERR_EXIST;
+	case EXDEV: return NFS4ERR_XDEV;
+	case ENOTDIR: return NFS4ERR_NOTDIR;
+	case EISDIR: return NFS4ERR_ISDIR;
+	case EINVAL: return NFS4ERR_INVAL;
+	case EFBIG: return NFS4ERR_FBIG;
+	case ENOSPC: return NFS4ERR_NOSPC;
+	case EDQUOT: return NFS4ERR_DQUOT;
+	case EROFS: return NFS4ERR_ROFS;
+	case EMLINK: return NFS4ERR_MLINK;
+	case ENAMETOOLONG: return NFS4ERR_NAMETOOLONG;
+	case ENOTEMPTY: return NFS4ERR_NOTEMPTY;
+	case ESTALE: return NFS4ERR_STALE;
+	case ENODATA: return NFS4ERR_NOXATTR;
+	case E2BIG: return NFS4ERR_XATTR2BIG;
+	case EAGAIN: case EBUSY: case ENOMEM: return NFS4ERR_DELAY;
+	case EOPNOTSUPP: return NFS4ERR_NOTSUPP;
+	case ETIMEDOUT: case ECONNRESET: case ECONNREFUSED: case EIO: return NFS4ERR_IO;
+	default: return NFS4ERR_SERVERFAULT;
+	}
+}
+
+/* ---- snapshots ---- */
+
+static void thread_turn_end(struct loop_hook *h)
+{
+	op_txn_stale((struct mds_thread *)((char *)h - offsetof(struct mds_thread, mt_hook)));
+}
+
+void op_txn_stale(struct mds_thread *th)
+{
+	if (th->mt_fresh) {
+		kv_read_reset(th->mt_txn);
+		th->mt_fresh = false;
+	}
+}
+
+struct kv_txn *op_thread_txn(struct mds_thread *th)
+{
+	if (!th->mt_txn) {
+		int err = kv_read_begin(th->mt_mds->m_kv, &th->mt_txn);
+
+		if (err)
+			log_fatal("no read transaction: %s", strerror(-err));
+		th->mt_hook.h_run = thread_turn_end;
+		loop_at_turn_end(th->mt_loop, &th->mt_hook);
+		th->mt_fresh = true;
+	}
+	if (!th->mt_fresh) {
+		int err = kv_read_renew(th->mt_txn);
+
+		if (err)
+			log_fatal("no snapshot: %s", strerror(-err));
+		th->mt_fresh = true;
+	}
+	return th->mt_txn;
+}
+
+struct kv_txn *op_txn(struct compound *c)
+{
+	return op_thread_txn(c->th);
+}
+
+/* ---- parking ---- */
+
+void *op_scratch(struct compound *c, size_t size, void (*fini)(void *))
+{
+	c->scratch = calloc(1, size);
+	c->scratch_fini = fini;
+	return c->scratch;
+}
+
+static void mutate_done(struct kv_op *op, int err)
+{
+	struct compound *c = op_of(op);
+	nfsstat4 st;
+
+	op_txn_stale(c->th);
+	st = c->then(c, err);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), nfsstat4 (*then)(struct compound *, int))
+{
+	c->kop.o_run = run;
+	c->kop.o_done = mutate_done;
+	c->kop.o_loop = c->th->mt_loop;
+	c->then = then;
+	kv_submit(c->m->m_kv, &c->kop);
+	return OP_PARKED;
+}
+
+/* ---- small helpers ---- */
+
+void op_put_stateid(struct xdr_out *x, const struct st_stateid *s)
+{
+	xdr_put_u32(x, s->seqid);
+	xdr_put_fixed(x, s->other, NFS4_OTHER_SIZE);
+}
+
+void op_get_stateid(struct xdr_in *x, struct st_stateid *s)
+{
+	const uint8_t *p;
+
+	s->seqid = xdr_get_u32(x);
+	p = xdr_get_fixed(x, NFS4_OTHER_SIZE);
+	if (p)
+		memcpy(s->other, p, NFS4_OTHER_SIZE);
+	else
+		memset(s->other, 0, NFS4_OTHER_SIZE);
+}
+
+/* RFC 8881 section 8.2.3: seqid 1 with an all-zero other is the current stateid. */
+nfsstat4 op_resolve_sid(struct compound *c, struct st_stateid *s)
+{
+	static const uint8_t zero[NFS4_OTHER_SIZE];
+
+	if (s->seqid != 1 || memcmp(s->other, zero, sizeof(zero)) != 0)
+		return NFS4_OK;
+	if (!c->have_sid)
+		return NFS4ERR_BAD_STATEID;
+	*s = c->cur_sid;
+	s->seqid = 0;
+	return NFS4_OK;
+}
+
+void op_set_current_sid(struct compound *c, const struct st_stateid *s)
+{
+	c->cur_sid = *s;
+	c->have_sid = true;
+}
+
+nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len)
+{
+	uint32_t n;
+
+	*name = (const char *)xdr_get_opaque(x, UINT32_MAX - 3, &n);
+	*len = n;
+	if (x->bad)
+		return NFS4ERR_BADXDR;
+	if (n == 0)
+		return NFS4ERR_INVAL;
+	if (n > NS_NAME_MAX)
+		return NFS4ERR_NAMETOOLONG;
+	if (memchr(*name, 0, n) || memchr(*name, '/', n))
+		return NFS4ERR_BADCHAR;
+	if ((n == 1 && **name == '.') || (n == 2 && memcmp(*name, "..", 2) == 0))
+		return NFS4ERR_BADNAME;
+	return NFS4_OK;
+}
+
+nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i)
+{
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	return op_status(ns_get(c->m->m_ns, op_txn(c), c->cur, i));
+}
+
+void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci)
+{
+	xdr_put_bool(x, true); /* both values come from one transaction */
+	xdr_put_u64(x, ci->c_before);
+	xdr_put_u64(x, ci->c_after);
+}
+
+/* ---- the frame ---- */
+
+static void compound_free(struct compound *c)
+{
+	if (c->session) {
+		pthread_mutex_lock(&c->m->m_st->st_lock);
+		st_session_put(c->m->m_st, c->session);
+		pthread_mutex_unlock(&c->m->m_st->st_lock);
+	}
+	free(c);
+}
+
+static void compound_finish(struct compound *c)
+{
+	struct rpc_call *call = c->call;
+
+	xdr_patch_u32(c->out, call->c_body, c->status);
+	xdr_patch_u32(c->out, c->numres_at, c->at);
+	if (c->slot)
+		op_slot_done(c);
+	metric_observe_us(c->m->m_op_time, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
+	compound_free(c);
+	rpc_reply(call);
+}
+
+/* The operation in hand ended with st: closes its result. Returns false when the compound is over. */
+static bool op_end(struct compound *c, nfsstat4 st)
+{
+	if (c->scratch) {
+		if (c->scratch_fini)
+			c->scratch_fini(c->scratch);
+		free(c->scratch);
+		c->scratch = NULL;
+	}
+	free(c->sub);
+	c->sub = NULL;
+	if (c->in->bad && st == NFS4_OK)
+		st = NFS4ERR_BADXDR;
+	/* The reply buffer is capped by the session's maximum (RFC 8881 section 2.10.6.4). */
+	if (c->out->bad)
+		st = c->cachethis && c->out->x_limit == c->maxcached ? NFS4ERR_REP_TOO_BIG_TO_CACHE : NFS4ERR_REP_TOO_BIG;
+	if (st != NFS4_OK && (!c->keep_body || c->out->bad))
+		xdr_truncate(c->out, c->status_at + 4);
+	c->keep_body = false;
+	xdr_patch_u32(c->out, c->status_at, st);
+	c->status = st;
+	c->at++;
+	return st == NFS4_OK;
+}
+
+/* Ops that must be alone or first (RFC 8881 section 2.10.2 and 18.46.3). */
+static nfsstat4 op_position(struct compound *c, const struct op_desc *d)
+{
+	if (c->opnum == OP_SEQUENCE)
+		return c->at == 0 ? NFS4_OK : NFS4ERR_SEQUENCE_POS;
+	if (d && d->sessionless) {
+		if (!c->session)
+			return c->at == 0 && c->nops == 1 ? NFS4_OK : c->at ? NFS4ERR_OP_NOT_IN_SESSION : NFS4ERR_NOT_ONLY_OP;
+		/* EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID may follow SEQUENCE; BIND_CONN never */
+		return c->opnum == OP_BIND_CONN_TO_SESSION ? NFS4ERR_NOT_ONLY_OP : NFS4_OK;
+	}
+	return c->session ? NFS4_OK : NFS4ERR_OP_NOT_IN_SESSION;
+}
+
+static nfsstat4 op_start(struct compound *c)
+{
+	const struct op_desc *d;
+	nfsstat4 st;
+
+	c->opnum = xdr_get_u32(c->in);
+	d = c->opnum < NFS4_OP_MAX && ops[c->opnum].name && ops[c->opnum].minor <= c->minor ? &ops[c->opnum] : NULL;
+	/* RFC 8881 section 16.2.3: an undefined number is answered under OP_ILLEGAL */
+	xdr_put_u32(c->out, d ? c->opnum : OP_ILLEGAL);
+	c->status_at = c->out->x_len;
+	xdr_put_u32(c->out, 0);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	metric_add(d ? c->m->m_op_count[c->opnum] : c->m->m_op_illegal, 1);
+	st = op_position(c, d);
+	if (st)
+		return st;
+	if (!d)
+		return NFS4ERR_OP_ILLEGAL;
+	if (!d->fn)
+		return NFS4ERR_NOTSUPP;
+	return d->fn(c);
+}
+
+static void compound_run(struct compound *c)
+{
+	while (c->at < c->nops) {
+		nfsstat4 st = op_start(c);
+
+		if (st == OP_PARKED)
+			return;
+		if (!op_end(c, st))
+			break;
+	}
+	compound_finish(c);
+}
+
+void op_resume(struct compound *c, nfsstat4 st)
+{
+	if (op_end(c, st))
+		compound_run(c);
+	else
+		compound_finish(c);
+}
+
+static void cred_from(struct ns_cred *to, const struct rpc_cred *from)
+{
+	to->cr_uid = from->rc_uid;
+	to->cr_gid = from->rc_gid;
+	to->cr_ngids = from->rc_ngids;
+	memcpy(to->cr_gids, from->rc_gids, sizeof(to->cr_gids));
+}
+
+static struct mds_thread *thread_of(struct mds *m, struct loop *l)
+{
+	for (unsigned i = 0; i < m->m_nthreads; i++) {
+		if (m->m_thread[i].mt_loop == l)
+			return &m->m_thread[i];
+	}
+	return NULL;
+}
+
+void op_dispatch(struct rpc_call *call, void *arg)
+{
+	struct mds *m = arg;
+	struct compound *c;
+	const uint8_t *tag;
+	uint32_t taglen;
+
+	if (call->c_proc == 0) {
+		rpc_reply(call);
+		return;
+	}
+	c = calloc(1, sizeof(*c));
+	if (!c) {
+		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
+		return;
+	}
+	c->m = m;
+	c->th = thread_of(m, call->c_loop);
+	c->call = call;
+	c->in = &call->c_args;
+	c->out = &call->c_reply;
+	c->started_ns = loop_now_ns(call->c_loop);
+	cred_from(&c->cred, &call->c_cred);
+	tag = xdr_get_opaque(c->in, NFS4_OPAQUE_LIMIT, &taglen);
+	c->minor = xdr_get_u32(c->in);
+	c->nops = xdr_get_u32(c->in);
+	if (c->in->bad || !c->th) {
+		metric_add(m->m_garbage, 1);
+		free(c);
+		rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
+		return;
+	}
+	xdr_put_u32(c->out, 0); /* status, patched at the end: call->c_body */
+	xdr_put_opaque(c->out, tag, taglen);
+	c->numres_at = c->out->x_len;
+	xdr_put_u32(c->out, 0);
+	if (c->minor < 1 || c->minor > 2) {
+		c->status = NFS4ERR_MINOR_VERS_MISMATCH;
+		compound_finish(c);
+		return;
+	}
+	compound_run(c);
+}

@@ -1,0 +1,598 @@
+/* Name space operations. */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+
+nfsstat4 op_putrootfh(struct compound *c)
+{
+	c->cur = NS_ROOT_INO;
+	c->have_sid = false;
+	return NFS4_OK;
+}
+
+nfsstat4 op_putfh(struct compound *c)
+{
+	uint32_t len;
+	const uint8_t *fh = xdr_get_opaque(c->in, NFS4_FHSIZE, &len);
+
+	if (!fh)
+		return NFS4ERR_BADXDR;
+	if (!op_fh_open(c->m, fh, len, &c->cur)) {
+		c->cur = 0;
+		return NFS4ERR_BADHANDLE;
+	}
+	c->have_sid = false;
+	return NFS4_OK;
+}
+
+nfsstat4 op_getfh(struct compound *c)
+{
+	uint8_t fh[OP_FH_LEN];
+
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	op_fh_make(c->m, c->cur, fh);
+	xdr_put_opaque(c->out, fh, sizeof(fh));
+	return NFS4_OK;
+}
+
+nfsstat4 op_savefh(struct compound *c)
+{
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	c->saved = c->cur;
+	c->saved_sid = c->cur_sid;
+	c->saved_have_sid = c->have_sid;
+	return NFS4_OK;
+}
+
+nfsstat4 op_restorefh(struct compound *c)
+{
+	if (!c->saved)
+		return NFS4ERR_RESTOREFH;
+	c->cur = c->saved;
+	c->cur_sid = c->saved_sid;
+	c->have_sid = c->saved_have_sid;
+	return NFS4_OK;
+}
+
+static nfsstat4 dir_searchable(struct compound *c, struct ns_inode *d)
+{
+	nfsstat4 st = op_cur_inode(c, d);
+
+	if (st)
+		return st;
+	if (d->i_type != NS_DIR)
+		return d->i_type == NS_LNK ? NFS4ERR_SYMLINK : NFS4ERR_NOTDIR;
+	return op_status(ns_permission(d, &c->cred, 1));
+}
+
+nfsstat4 op_lookup(struct compound *c)
+{
+	const char *name;
+	size_t len;
+	uint64_t ino;
+	uint8_t type;
+	struct ns_inode d;
+	nfsstat4 st = op_get_name(c->in, &name, &len);
+
+	if (st)
+		return st;
+	st = dir_searchable(c, &d);
+	if (!st)
+		st = op_status(ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type));
+	if (st)
+		return st;
+	c->cur = ino;
+	c->have_sid = false;
+	return NFS4_OK;
+}
+
+nfsstat4 op_lookupp(struct compound *c)
+{
+	struct ns_inode d;
+	nfsstat4 st = dir_searchable(c, &d);
+
+	if (st)
+		return st == NFS4ERR_SYMLINK ? NFS4ERR_NOTDIR : st;
+	if (c->cur == NS_ROOT_INO)
+		return NFS4ERR_NOENT;
+	c->cur = d.i_parent;
+	c->have_sid = false;
+	return NFS4_OK;
+}
+
+nfsstat4 op_access(struct compound *c)
+{
+	uint32_t want = xdr_get_u32(c->in), have = 0;
+	struct ns_inode i;
+	bool dir;
+	nfsstat4 st;
+
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	/* RFC 8276 section 8.5: XAREAD, XAWRITE, XALIST */
+	if (want & ~0x1ffu)
+		return NFS4ERR_INVAL;
+	st = op_cur_inode(c, &i);
+	if (st)
+		return st;
+	dir = i.i_type == NS_DIR;
+	if (ns_permission(&i, &c->cred, 4) == 0)
+		have |= NS_A_READ | 0x40 | 0x100;
+	if (ns_permission(&i, &c->cred, 2) == 0)
+		have |= NS_A_MODIFY | NS_A_EXTEND | 0x80 | (dir ? NS_A_DELETE : 0);
+	if (ns_permission(&i, &c->cred, 1) == 0)
+		have |= dir ? NS_A_LOOKUP : NS_A_EXECUTE;
+	xdr_put_u32(c->out, want & ~(dir ? (uint32_t)NS_A_EXECUTE : (uint32_t)(NS_A_LOOKUP | NS_A_DELETE)));
+	xdr_put_u32(c->out, want & have);
+	return NFS4_OK;
+}
+
+nfsstat4 op_readlink(struct compound *c)
+{
+	struct ns_inode i;
+	nfsstat4 st = op_cur_inode(c, &i);
+
+	if (st)
+		return st;
+	if (i.i_type != NS_LNK)
+		return NFS4ERR_WRONG_TYPE;
+	xdr_put_opaque(c->out, i.i_blob.s_data, (uint32_t)i.i_blob.s_len);
+	return NFS4_OK;
+}
+
+/* ---- READDIR ---- */
+
+struct readdir {
+	struct compound *c;
+	struct op_bitmap want;
+	uint32_t maxcount, dircount;
+	size_t start, dirbytes;
+	unsigned n;
+	bool failed;
+};
+
+static int readdir_entry(void *arg, const struct ns_dirent *d)
+{
+	struct readdir *r = arg;
+	struct xdr_out *x = r->c->out;
+	size_t at = x->x_len, name = 4 + ((d->d_len + 3) & ~(size_t)3);
+	struct ns_inode i;
+
+	/* dircount is a hint about names and cookies (RFC 8881 section 18.23.3) */
+	if (r->dircount && r->n && r->dirbytes + name + 8 > r->dircount)
+		return 1;
+	xdr_put_bool(x, true);
+	xdr_put_u64(x, d->d_cookie);
+	xdr_put_opaque(x, d->d_name, (uint32_t)d->d_len);
+	if (ns_get(r->c->m->m_ns, op_txn(r->c), d->d_ino, &i) == 0) {
+		op_put_attrs(r->c, x, &r->want, &i);
+	} else {
+		struct op_bitmap only = {{1u << FATTR4_RDATTR_ERROR}};
+
+		op_put_bitmap(x, &only);
+		xdr_put_u32(x, 4);
+		xdr_put_u32(x, NFS4ERR_IO);
+	}
+	/* room for this entry, "no more" and eof */
+	if (x->bad || x->x_len - r->start + 8 > r->maxcount || x->x_len + x->x_payload + 8 > x->x_limit) {
+		xdr_truncate(x, at);
+		r->failed = true;
+		return 1;
+	}
+	r->n++;
+	r->dirbytes += name + 8;
+	return 0;
+}
+
+nfsstat4 op_readdir(struct compound *c)
+{
+	uint64_t cookie = xdr_get_u64(c->in);
+	struct readdir r = {.c = c};
+	struct ns_inode d;
+	nfsstat4 st;
+	bool eof = false;
+	int err;
+
+	xdr_get_u64(c->in); /* verifier: cookies never become invalid here, any is good */
+	r.dircount = xdr_get_u32(c->in);
+	r.maxcount = xdr_get_u32(c->in);
+	op_get_bitmap(c->in, &r.want, NULL);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (op_bit(&r.want, FATTR4_TIME_ACCESS_SET) || op_bit(&r.want, FATTR4_TIME_MODIFY_SET))
+		return NFS4ERR_INVAL;
+	if (cookie == 1 || cookie == 2)
+		return NFS4ERR_BAD_COOKIE;
+	st = op_cur_inode(c, &d);
+	if (st)
+		return st;
+	if (d.i_type != NS_DIR)
+		return NFS4ERR_NOTDIR;
+	st = op_status(ns_permission(&d, &c->cred, 4));
+	if (st)
+		return st;
+	r.start = c->out->x_len;
+	xdr_put_u64(c->out, 0);
+	err = ns_readdir(c->m->m_ns, op_txn(c), c->cur, cookie, readdir_entry, &r, &eof);
+	if (err < 0)
+		return op_status(err);
+	if (r.failed && r.n == 0)
+		return NFS4ERR_TOOSMALL;
+	xdr_put_bool(c->out, false);
+	xdr_put_bool(c->out, eof);
+	return NFS4_OK;
+}
+
+/* ---- CREATE ---- */
+
+struct create {
+	struct ns_create_args a;
+	struct ns_inode out;
+	uint8_t blob[NS_BLOB_MAX];
+	struct ns_cinfo ci;
+	struct op_bitmap set;
+};
+
+static int create_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct create *k = c->scratch;
+
+	return ns_create(c->m->m_ns, t, &k->a, &k->out, k->blob, &k->ci);
+}
+
+static nfsstat4 create_done(struct compound *c, int err)
+{
+	struct create *k = c->scratch;
+
+	if (err)
+		return op_status(err);
+	metric_add(c->m->m_creates, 1);
+	op_put_cinfo(c->out, &k->ci);
+	op_put_bitmap(c->out, &k->set);
+	c->cur = k->out.i_ino;
+	c->have_sid = false;
+	return NFS4_OK;
+}
+
+static nfsstat4 create_decode(struct compound *c, struct create *k)
+{
+	struct ns_inode *i = &k->a.a_attr;
+	struct op_sattr sa;
+	uint32_t type = xdr_get_u32(c->in), len;
+	const uint8_t *link = NULL;
+	nfsstat4 st, name_st;
+
+	switch (type) {
+	case NS_LNK:
+		link = xdr_get_opaque(c->in, UINT32_MAX - 3, &len);
+		if (c->in->bad)
+			return NFS4ERR_BADXDR;
+		i->i_blob = (struct kv_slice){link, len};
+		break;
+	case NS_BLK: case NS_CHR:
+		i->i_rdev_major = xdr_get_u32(c->in);
+		i->i_rdev_minor = xdr_get_u32(c->in);
+		break;
+	case NS_SOCK: case NS_FIFO: case NS_DIR:
+		break;
+	default:
+		return NFS4ERR_BADTYPE;
+	}
+	name_st = op_get_name(c->in, &k->a.a_name, &k->a.a_len);
+	if (name_st == NFS4ERR_BADXDR)
+		return name_st;
+	st = op_get_sattr(c, c->in, &sa, true);
+	if (st || name_st)
+		return st ? st : name_st;
+	if (link && len == 0)
+		return NFS4ERR_INVAL;
+	if (link && len > NS_SYMLINK_MAX)
+		return NFS4ERR_NAMETOOLONG;
+	if (link && memchr(link, 0, len))
+		return NFS4ERR_INVAL;
+	if (sa.has_size)
+		return NFS4ERR_INVAL;
+	i->i_type = (uint8_t)type;
+	i->i_mode = sa.s.s_mask & NS_S_MODE ? sa.s.s_mode : type == NS_LNK ? 0777 : type == NS_DIR ? 0777 : 0666;
+	i->i_uid = sa.s.s_mask & NS_S_UID ? sa.s.s_uid : c->cred.cr_uid;
+	i->i_gid = sa.s.s_mask & NS_S_GID ? sa.s.s_gid : c->cred.cr_gid;
+	k->set = sa.set;
+	/* only root gives files away at birth */
+	if (c->cred.cr_uid && (i->i_uid != c->cred.cr_uid || !ns_in_group(&c->cred, i->i_gid)))
+		return NFS4ERR_PERM;
+	return NFS4_OK;
+}
+
+nfsstat4 op_create(struct compound *c)
+{
+	struct create *k = op_scratch(c, sizeof(*k), NULL);
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = create_decode(c, k);
+	if (st)
+		return st;
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	k->a.a_dir = c->cur;
+	k->a.a_cred = &c->cred;
+	k->a.a_now = op_now();
+	return op_mutate(c, create_run, create_done);
+}
+
+/* ---- LINK, REMOVE, RENAME ---- */
+
+struct names {
+	const char *name, *to;
+	size_t len, tolen;
+	struct ns_time now;
+	struct op_free_ctx ctx;
+	struct ns_free_ops fo;
+	struct ns_inode gone;
+	struct ns_cinfo ci, dci;
+};
+
+static int link_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct names *k = c->scratch;
+
+	return ns_link(c->m->m_ns, t, c->saved, c->cur, k->name, k->len, &c->cred, k->now, &k->ci);
+}
+
+static nfsstat4 link_done(struct compound *c, int err)
+{
+	struct names *k = c->scratch;
+
+	if (err)
+		return op_status(err);
+	op_put_cinfo(c->out, &k->ci);
+	return NFS4_OK;
+}
+
+nfsstat4 op_link(struct compound *c)
+{
+	struct names *k = op_scratch(c, sizeof(*k), NULL);
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = op_get_name(c->in, &k->name, &k->len);
+	if (st)
+		return st;
+	if (!c->cur || !c->saved)
+		return NFS4ERR_NOFILEHANDLE;
+	k->now = op_now();
+	return op_mutate(c, link_run, link_done);
+}
+
+static int remove_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct names *k = c->scratch;
+
+	return ns_remove(c->m->m_ns, t, c->cur, k->name, k->len, 0, &c->cred, k->now, &k->fo, &k->gone, &k->ci);
+}
+
+static nfsstat4 remove_done(struct compound *c, int err)
+{
+	struct names *k = c->scratch;
+
+	op_free_done(&k->ctx, err);
+	if (err)
+		return op_status(err);
+	op_put_cinfo(c->out, &k->ci);
+	return NFS4_OK;
+}
+
+static nfsstat4 check_not_grace(struct compound *c)
+{
+	bool grace;
+
+	pthread_mutex_lock(&c->m->m_st->st_lock);
+	grace = st_in_grace(c->m->m_st);
+	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	/* an open of the file may still be reclaimed */
+	return grace ? NFS4ERR_GRACE : NFS4_OK;
+}
+
+nfsstat4 op_remove(struct compound *c)
+{
+	struct names *k = op_scratch(c, sizeof(*k), NULL);
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = op_get_name(c->in, &k->name, &k->len);
+	if (!st)
+		st = c->cur ? check_not_grace(c) : NFS4ERR_NOFILEHANDLE;
+	if (st)
+		return st;
+	k->now = op_now();
+	op_free_ops(&k->ctx, c->m, &k->fo);
+	return op_mutate(c, remove_run, remove_done);
+}
+
+static int rename_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct names *k = c->scratch;
+
+	return ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen, &c->cred, k->now, &k->fo, &k->gone, &k->ci, &k->dci);
+}
+
+static nfsstat4 rename_done(struct compound *c, int err)
+{
+	struct names *k = c->scratch;
+
+	op_free_done(&k->ctx, err);
+	if (err == -EISDIR || err == -ENOTDIR || err == -ENOTEMPTY) {
+		/* RFC 8881 section 18.26.3: an incompatible or non-empty target is EXIST, unless a parent is no directory */
+		struct ns_inode d;
+
+		if (err == -ENOTDIR && ((ns_get(c->m->m_ns, op_txn(c), c->saved, &d) == 0 && d.i_type != NS_DIR) ||
+					(ns_get(c->m->m_ns, op_txn(c), c->cur, &d) == 0 && d.i_type != NS_DIR)))
+			return NFS4ERR_NOTDIR;
+		return NFS4ERR_EXIST;
+	}
+	if (err)
+		return op_status(err);
+	op_put_cinfo(c->out, &k->ci);
+	op_put_cinfo(c->out, &k->dci);
+	return NFS4_OK;
+}
+
+nfsstat4 op_rename(struct compound *c)
+{
+	struct names *k = op_scratch(c, sizeof(*k), NULL);
+	nfsstat4 st, st2;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = op_get_name(c->in, &k->name, &k->len);
+	st2 = st == NFS4ERR_BADXDR ? st : op_get_name(c->in, &k->to, &k->tolen);
+	if (st || st2)
+		return st ? st : st2;
+	if (!c->cur || !c->saved)
+		return NFS4ERR_NOFILEHANDLE;
+	st = check_not_grace(c);
+	if (st)
+		return st;
+	k->now = op_now();
+	op_free_ops(&k->ctx, c->m, &k->fo);
+	return op_mutate(c, rename_run, rename_done);
+}
+
+/* ---- freeing ---- */
+
+int op_mark_put(struct kv_txn *t, uint64_t ino)
+{
+	uint64_t id = htobe64(ino);
+	uint8_t version = 1;
+
+	return ns_row_put(t, NS_T_MARK, &id, 8, &version, 1);
+}
+
+int op_mark_del(struct kv_txn *t, uint64_t ino)
+{
+	uint64_t id = htobe64(ino);
+
+	return ns_row_del(t, NS_T_MARK, &id, 8);
+}
+
+/* On the committer: an open registered before this keeps the inode; one that comes after it sees f_removing and waits. */
+static bool keep_open(void *arg, uint64_t ino)
+{
+	struct op_free_ctx *ctx = arg;
+	struct st *st = ctx->m->m_st;
+	struct st_file *f;
+	bool keep = false;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, true);
+	if (f && f->f_opens) {
+		f->f_orphan = keep = true;
+		ctx->orphaned = ino;
+	} else if (f) {
+		f->f_removing++;
+		ctx->removing = ino;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return keep;
+}
+
+static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
+{
+	struct op_free_ctx *ctx = arg;
+	struct lo_map map;
+
+	/* After the entry is deleted nothing may be refused any more (ns.h): a damaged map leaves its objects to fsck. */
+	if (lo_map_decode(i->i_blob, &map)) {
+		log_error("inode %lu is removed, but its layout map is damaged: its objects stay", (unsigned long)i->i_ino);
+		return op_mark_del(t, i->i_ino);
+	}
+	int err = lo_order_free(ctx->m->m_lo, t, i);
+
+	return err ? err : op_mark_del(t, i->i_ino);
+}
+
+void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct ns_free_ops *fo)
+{
+	*ctx = (struct op_free_ctx){.m = m};
+	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
+}
+
+void op_free_done(struct op_free_ctx *ctx, int err)
+{
+	struct st *st = ctx->m->m_st;
+	struct st_file *f;
+
+	if (!ctx->removing && !ctx->orphaned)
+		return;
+	pthread_mutex_lock(&st->st_lock);
+	if (ctx->orphaned && err) {
+		f = st_file_get(st, ctx->orphaned, false);
+		if (f) {
+			f->f_orphan = false;
+			st_file_put(st, f);
+		}
+	}
+	f = ctx->removing ? st_file_get(st, ctx->removing, false) : NULL;
+	if (f) {
+		if (!err) { /* the file is gone: its layouts name objects that are being deleted */
+			f->f_marked = f->f_mark_durable = false;
+			while (f->f_layouts)
+				st_layout_free(st, f->f_layouts);
+		}
+		f->f_removing--;
+		st_file_put(st, f);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (ctx->removing && !err)
+		lo_orders_kick(ctx->m->m_lo);
+}
+
+/* ---- security information ---- */
+
+static nfsstat4 secinfo_reply(struct compound *c)
+{
+	xdr_put_u32(c->out, 1);
+	xdr_put_u32(c->out, RPC_AUTH_SYS);
+	c->cur = 0; /* RFC 8881 section 2.6.3.1.1.8: consumed */
+	c->have_sid = false;
+	return NFS4_OK;
+}
+
+nfsstat4 op_secinfo(struct compound *c)
+{
+	const char *name;
+	size_t len;
+	uint64_t ino;
+	uint8_t type;
+	struct ns_inode d;
+	nfsstat4 st = op_get_name(c->in, &name, &len);
+
+	if (!st)
+		st = dir_searchable(c, &d);
+	if (!st)
+		st = op_status(ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type));
+	return st ? st : secinfo_reply(c);
+}
+
+nfsstat4 op_secinfo_no_name(struct compound *c)
+{
+	uint32_t style = xdr_get_u32(c->in);
+	struct ns_inode i;
+	nfsstat4 st;
+
+	if (c->in->bad || style > 1)
+		return NFS4ERR_BADXDR;
+	st = op_cur_inode(c, &i);
+	if (!st && style == 1 && c->cur == NS_ROOT_INO)
+		st = NFS4ERR_NOENT;
+	return st ? st : secinfo_reply(c);
+}

@@ -1,0 +1,273 @@
+/* READ, WRITE, COMMIT through the MDS: for clients without a layout (pitfall 17: the same mapping as direct I/O). */
+#include "mds/op/op.h"
+#include <errno.h>
+
+struct io {
+	struct lo_io io;
+	struct compound *c;
+	uint64_t off;
+	uint32_t count;
+	struct ns_inode inode;
+};
+
+/* The stateid of an I/O: special ones are checked by permission, others by their open. */
+static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
+{
+	struct st *st = c->m->m_st;
+	uint32_t need = write ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ;
+	struct st_open *o;
+	nfsstat4 status = op_resolve_sid(c, sid);
+	bool grace;
+
+	if (status)
+		return status;
+	if (i->i_type != NS_REG)
+		return i->i_type == NS_DIR ? NFS4ERR_ISDIR : NFS4ERR_WRONG_TYPE;
+	pthread_mutex_lock(&st->st_lock);
+	grace = st_in_grace(st);
+	if (st_sid_special(sid)) {
+		struct st_file *f = st_file_get(st, i->i_ino, false);
+
+		if (grace)
+			status = NFS4ERR_GRACE;
+		else if (f && st_share_conflict(f, NULL, need, 0))
+			status = NFS4ERR_LOCKED;
+		pthread_mutex_unlock(&st->st_lock);
+		return status ? status : op_status(ns_permission(i, &c->cred, write ? 2 : 4));
+	}
+	o = st_open_find(st, sid);
+	if (!o || o->o_client != c->client || o->o_file->f_ino != i->i_ino)
+		status = NFS4ERR_BAD_STATEID;
+	else if (sid->seqid && sid->seqid != o->o_sid.seqid)
+		status = sid->seqid < o->o_sid.seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+	else if (!(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_permission(i, &c->cred, 4)))
+		status = NFS4ERR_OPENMODE;
+	pthread_mutex_unlock(&st->st_lock);
+	return status;
+}
+
+static void io_done(struct lo_io *lio, int err);
+
+static nfsstat4 io_prepare(struct compound *c, struct io *k)
+{
+	nfsstat4 st = op_cur_inode(c, &k->inode);
+
+	if (st)
+		return st;
+	if (k->inode.i_type == NS_REG && lo_map_decode(k->inode.i_blob, &k->io.io_map))
+		return NFS4ERR_IO;
+	k->c = c;
+	k->io.io_loop = c->th->mt_loop;
+	k->io.io_inode = k->inode;
+	k->io.io_inode.i_blob = (struct kv_slice){0};
+	k->io.io_off = k->off;
+	k->io.io_count = k->count;
+	k->io.io_done = io_done;
+	return NFS4_OK;
+}
+
+static void io_fini(void *scratch)
+{
+	free(((struct io *)scratch)->io.io_buf);
+}
+
+/* ---- READ ---- */
+
+static void read_reply(struct compound *c, struct io *k, uint32_t n)
+{
+	xdr_put_bool(c->out, k->off + n >= k->inode.i_size);
+	xdr_put_u32(c->out, n);
+	if (n) {
+		uint8_t *buf = k->io.io_buf;
+
+		k->io.io_buf = NULL;
+		xdr_put_ref(c->out, buf, n, free, buf);
+	}
+}
+
+static nfsstat4 read_go(struct compound *c, int err)
+{
+	struct io *k = c->scratch;
+	nfsstat4 st;
+
+	(void)err;
+	st = io_prepare(c, k);
+	if (st)
+		return st;
+	if (k->off >= k->inode.i_size || k->count == 0) {
+		read_reply(c, k, 0);
+		return NFS4_OK;
+	}
+	if (k->count > k->inode.i_size - k->off)
+		k->io.io_count = (uint32_t)(k->inode.i_size - k->off);
+	lo_read(c->m->m_lo, &k->io);
+	return OP_PARKED;
+}
+
+nfsstat4 op_read(struct compound *c)
+{
+	struct io *k = op_scratch(c, sizeof(*k), io_fini);
+	struct st_stateid sid;
+	struct ns_inode i;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &sid);
+	k->off = xdr_get_u64(c->in);
+	k->count = xdr_get_u32(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	st = op_cur_inode(c, &i);
+	if (!st)
+		st = io_access(c, &sid, &i, false);
+	if (st)
+		return st;
+	if (k->count > OP_MAX_IO)
+		k->count = OP_MAX_IO;
+	if (op_refresh(c, i.i_ino, false, false, read_go))
+		return OP_PARKED;
+	return read_go(c, 0);
+}
+
+/* ---- WRITE ---- */
+
+static int write_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct io *k = c->scratch;
+	struct ns_setattr s = {.s_mask = NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE, .s_size = k->off + k->count};
+	struct ns *ns = c->m->m_ns;
+	struct ns_inode i;
+	struct lo_map map;
+	uint8_t blob[NS_BLOB_MAX];
+	struct ns_time now = op_now();
+	int err = ns_get(ns, t, c->cur, &i);
+
+	if (err || !k->io.io_failed_map)
+		return err ? err : ns_setattr(ns, t, c->cur, &s, NULL, now, &i);
+	err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
+	/* A copy that did not take the write is stale from now on, before anybody hears that the write succeeded. */
+	for (unsigned n = 0; n < LO_MAX_OBJECTS; n++) {
+		if (k->io.io_failed_map >> n & 1)
+			map.lm_obj[n].ob_state = LO_STALE;
+	}
+	err = ns_setattr(ns, t, c->cur, &s, NULL, now, &i);
+	return err ? err : ns_set_blob(ns, t, c->cur, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
+}
+
+static nfsstat4 write_committed(struct compound *c, int err)
+{
+	struct io *k = c->scratch;
+
+	if (err)
+		return op_status(err);
+	xdr_put_u32(c->out, k->count);
+	xdr_put_u32(c->out, k->io.io_committed);
+	xdr_put_u64(c->out, k->io.io_verifier);
+	return NFS4_OK;
+}
+
+nfsstat4 op_write(struct compound *c)
+{
+	struct io *k = op_scratch(c, sizeof(*k), io_fini);
+	struct st_stateid sid;
+	struct ns_inode i;
+	uint32_t stable, len;
+	const uint8_t *data;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &sid);
+	k->off = xdr_get_u64(c->in);
+	stable = xdr_get_u32(c->in);
+	data = xdr_get_opaque(c->in, UINT32_MAX - 3, &len);
+	if (c->in->bad || stable > FILE_SYNC4)
+		return NFS4ERR_BADXDR;
+	st = op_cur_inode(c, &i);
+	if (!st)
+		st = io_access(c, &sid, &i, true);
+	if (st)
+		return st;
+	if (k->off > INT64_MAX || len > INT64_MAX - k->off)
+		return NFS4ERR_FBIG;
+	k->count = len;
+	st = io_prepare(c, k);
+	if (st)
+		return st;
+	if (len == 0) {
+		xdr_put_u32(c->out, 0);
+		xdr_put_u32(c->out, stable);
+		xdr_put_u64(c->out, c->m->m_st->st_verifier);
+		return NFS4_OK;
+	}
+	k->io.io_data = data;
+	k->io.io_stable = stable;
+	lo_write(c->m->m_lo, &k->io);
+	return OP_PARKED;
+}
+
+/* ---- COMMIT ---- */
+
+static nfsstat4 commit_marked(struct compound *c, int err)
+{
+	struct io *k = c->scratch;
+
+	if (err)
+		return op_status(err);
+	xdr_put_u64(c->out, k->io.io_verifier);
+	return NFS4_OK;
+}
+
+nfsstat4 op_commit(struct compound *c)
+{
+	struct io *k = op_scratch(c, sizeof(*k), io_fini);
+	struct ns_inode i;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	k->off = xdr_get_u64(c->in);
+	k->count = xdr_get_u32(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	st = op_cur_inode(c, &i);
+	if (st)
+		return st;
+	if (i.i_type != NS_REG)
+		return i.i_type == NS_DIR ? NFS4ERR_ISDIR : NFS4ERR_WRONG_TYPE;
+	st = io_prepare(c, k);
+	if (st)
+		return st;
+	lo_commit(c->m->m_lo, &k->io);
+	return OP_PARKED;
+}
+
+static void io_done(struct lo_io *lio, int err)
+{
+	struct io *k = hash_entry(lio, struct io, io);
+	struct compound *c = k->c;
+	nfsstat4 st;
+
+	op_txn_stale(c->th);
+	if (err) {
+		op_resume(c, op_status(err));
+		return;
+	}
+	if (c->opnum == OP_READ) {
+		read_reply(c, k, lio->io_count);
+		st = NFS4_OK;
+	} else if (c->opnum == OP_WRITE) {
+		st = op_mutate(c, write_run, write_committed);
+	} else if (lio->io_failed_map) {
+		k->off = k->count = 0; /* grows nothing; records the stale copies */
+		st = op_mutate(c, write_run, commit_marked);
+	} else {
+		st = commit_marked(c, 0);
+	}
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}

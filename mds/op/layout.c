@@ -1,0 +1,657 @@
+/* Layouts (RFC 8881 sections 18.40 to 18.44, RFC 8435, RFC 7862 sections 15.6 and 15.7). */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+
+#define NOTIFY_CHANGE_DELETE 0x6u
+#define MAX_ERRORS 64
+
+nfsstat4 op_getdeviceinfo(struct compound *c)
+{
+	const uint8_t *id = xdr_get_fixed(c->in, 16);
+	uint32_t type = xdr_get_u32(c->in), max = xdr_get_u32(c->in), n = xdr_get_u32(c->in), notify = 0;
+	size_t at, len;
+	int err;
+
+	if (n > 16)
+		return NFS4ERR_BADXDR;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t w = xdr_get_u32(c->in);
+
+		if (i == 0)
+			notify = w;
+	}
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (type != LAYOUT4_FLEX_FILES)
+		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
+	xdr_put_u32(c->out, LAYOUT4_FLEX_FILES);
+	at = c->out->x_len;
+	xdr_put_u32(c->out, 0);
+	err = lo_encode_device(c->m->m_lo, id, c->out);
+	if (err)
+		return op_status(err);
+	len = c->out->x_len - at - 4;
+	if (max && len + 8 > max) {
+		c->keep_body = true;
+		xdr_truncate(c->out, c->status_at + 4);
+		xdr_put_u32(c->out, (uint32_t)len + 8);
+		return NFS4ERR_TOOSMALL;
+	}
+	xdr_patch_u32(c->out, at, (uint32_t)len);
+	/* echo what is understood, exactly (pitfall 9) */
+	notify &= NOTIFY_CHANGE_DELETE;
+	xdr_put_u32(c->out, notify ? 1 : 0);
+	if (notify)
+		xdr_put_u32(c->out, notify);
+	return NFS4_OK;
+}
+
+/* ---- LAYOUTGET ---- */
+
+struct layoutget {
+	uint32_t iomode, maxcount;
+	uint64_t off, len, minlen;
+	struct st_stateid sid;
+	uint64_t ino;
+};
+
+/* locked: may this stateid ask, and for that mode (pitfall 10)? layout: the one it names, when it is a layout's. */
+static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
+{
+	struct st *st = c->m->m_st;
+	struct st_layout *l = st_layout_find(st, &g->sid);
+	struct st_open *o;
+	struct st_file *f;
+
+	if (l) {
+		if (l->l_client != c->client || l->l_file->f_ino != g->ino)
+			return NFS4ERR_BAD_STATEID;
+		if (g->sid.seqid > l->l_sid.seqid)
+			return NFS4ERR_BAD_STATEID;
+		/* the layout stands for the opens it came from: one of them must still allow the mode */
+		f = l->l_file;
+		for (o = f->f_opens; o; o = o->o_fnext) {
+			if (o->o_client == c->client && (g->iomode == LAYOUTIOMODE4_READ || (o->o_access & OPEN4_SHARE_ACCESS_WRITE)))
+				return NFS4_OK;
+		}
+		return f->f_opens ? NFS4ERR_OPENMODE : NFS4ERR_BAD_STATEID;
+	}
+	o = st_open_find(st, &g->sid);
+	if (!o || o->o_client != c->client || o->o_file->f_ino != g->ino)
+		return NFS4ERR_BAD_STATEID;
+	if (g->sid.seqid && g->sid.seqid != o->o_sid.seqid)
+		return g->sid.seqid < o->o_sid.seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+	if (g->iomode == LAYOUTIOMODE4_RW && !(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
+		return NFS4ERR_OPENMODE;
+	return NFS4_OK;
+}
+
+/* locked: registers the layout; from here on recalls find it. */
+static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_stateid *sid)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f = st_file_get(st, g->ino, true);
+	struct st_layout *l;
+
+	if (!f)
+		return NFS4ERR_DELAY;
+	l = st_layout_of(f, c->client);
+	if (f->f_excl || f->f_removing || (l && l->l_recalled)) {
+		st_file_put(st, f);
+		return NFS4ERR_RECALLCONFLICT;
+	}
+	if (!l)
+		l = st_layout_new(st, f, c->client);
+	if (!l) {
+		st_file_put(st, f);
+		return NFS4ERR_DELAY;
+	}
+	l->l_iomode |= g->iomode;
+	if (g->iomode == LAYOUTIOMODE4_RW)
+		f->f_marked = true;
+	if (++l->l_sid.seqid == 0)
+		l->l_sid.seqid = 1;
+	op_fh_make(c->m, g->ino, l->l_fh);
+	l->l_fhlen = OP_FH_LEN;
+	*sid = l->l_sid;
+	return NFS4_OK;
+}
+
+static nfsstat4 layoutget_reply(struct compound *c, int err)
+{
+	struct layoutget *g = c->scratch;
+	struct st *st = c->m->m_st;
+	struct xdr_out *x = c->out;
+	struct st_stateid sid;
+	struct ns_inode i;
+	struct lo_map map;
+	size_t at;
+	nfsstat4 status;
+
+	if (err)
+		return op_status(err);
+	pthread_mutex_lock(&st->st_lock);
+	status = c->client->cl_dead ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
+	pthread_mutex_unlock(&st->st_lock);
+	if (status)
+		return status;
+	/* the state is registered: what a fresh snapshot says now holds until a recall */
+	op_txn_stale(c->th);
+	err = ns_get(c->m->m_ns, op_txn(c), g->ino, &i);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return op_status(err);
+	xdr_put_bool(x, c->m->m_return_on_close);
+	op_put_stateid(x, &sid);
+	xdr_put_u32(x, 1);
+	xdr_put_u64(x, 0); /* always the whole file (pitfall 3) */
+	xdr_put_u64(x, NFS4_UINT64_MAX);
+	xdr_put_u32(x, g->iomode);
+	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+	at = x->x_len;
+	xdr_put_u32(x, 0);
+	err = lo_encode_layout(c->m->m_lo, &i, &map, g->iomode == LAYOUTIOMODE4_RW, c->client->cl_number, 0, x);
+	if (err)
+		return err == -EAGAIN ? NFS4ERR_LAYOUTTRYLATER : op_status(err);
+	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
+	if (x->x_len - at > g->maxcount)
+		return NFS4ERR_TOOSMALL;
+	op_set_current_sid(c, &sid);
+	return NFS4_OK;
+}
+
+static int mark_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct layoutget *g = op_of(op)->scratch;
+
+	return op_mark_put(t, g->ino);
+}
+
+static nfsstat4 mark_done(struct compound *c, int err)
+{
+	struct layoutget *g = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+
+	if (!err) {
+		pthread_mutex_lock(&st->st_lock);
+		f = st_file_get(st, g->ino, true);
+		if (f)
+			f->f_marked = f->f_mark_durable = true;
+		pthread_mutex_unlock(&st->st_lock);
+	}
+	return layoutget_reply(c, err);
+}
+
+nfsstat4 op_layoutget(struct compound *c)
+{
+	struct layoutget *g = op_scratch(c, sizeof(*g), NULL);
+	struct st *st = c->m->m_st;
+	struct ns_inode i;
+	struct lo_map map;
+	struct st_file *f;
+	uint32_t type;
+	bool mark = false;
+	nfsstat4 status;
+
+	if (!g)
+		return NFS4ERR_DELAY;
+	xdr_get_bool(c->in);
+	type = xdr_get_u32(c->in);
+	g->iomode = xdr_get_u32(c->in);
+	g->off = xdr_get_u64(c->in);
+	g->len = xdr_get_u64(c->in);
+	g->minlen = xdr_get_u64(c->in);
+	op_get_stateid(c->in, &g->sid);
+	g->maxcount = xdr_get_u32(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (type != LAYOUT4_FLEX_FILES)
+		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
+	if (g->iomode != LAYOUTIOMODE4_READ && g->iomode != LAYOUTIOMODE4_RW)
+		return g->iomode == LAYOUTIOMODE4_ANY ? NFS4ERR_BADIOMODE : NFS4ERR_INVAL;
+	if (g->len < g->minlen || (g->minlen != NFS4_UINT64_MAX && g->minlen > NFS4_UINT64_MAX - g->off))
+		return NFS4ERR_INVAL;
+	status = op_resolve_sid(c, &g->sid);
+	if (!status)
+		status = op_cur_inode(c, &i);
+	if (status)
+		return status;
+	if (i.i_type != NS_REG)
+		return NFS4ERR_WRONG_TYPE;
+	g->ino = i.i_ino;
+	if (lo_map_decode(i.i_blob, &map))
+		return NFS4ERR_IO;
+	if (map.lm_stripes > 1 && !c->client->cl_stripes)
+		return NFS4ERR_LAYOUTUNAVAILABLE;
+	pthread_mutex_lock(&st->st_lock);
+	status = st_in_grace(st) ? NFS4ERR_GRACE : layout_stateid(c, g);
+	f = st_file_get(st, g->ino, false);
+	if (!status && g->iomode == LAYOUTIOMODE4_RW)
+		mark = !f || !f->f_mark_durable;
+	pthread_mutex_unlock(&st->st_lock);
+	if (status)
+		return status;
+	return mark ? op_mutate(c, mark_run, mark_done) : layoutget_reply(c, 0);
+}
+
+/* ---- LAYOUTCOMMIT ---- */
+
+struct layoutcommit {
+	uint64_t last;
+	bool have_last, have_time, grew;
+	struct ns_time mtime;
+	uint64_t size;
+};
+
+static int layoutcommit_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct layoutcommit *k = c->scratch;
+	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW};
+	struct ns_inode i, out;
+	int err = ns_get(c->m->m_ns, t, c->cur, &i);
+
+	if (err)
+		return err;
+	if (k->have_last && k->last + 1 > i.i_size) {
+		s.s_mask |= NS_S_SIZE | NS_S_GROW_ONLY;
+		s.s_size = k->last + 1;
+		k->grew = true;
+	}
+	if (k->have_time) {
+		s.s_mask = (s.s_mask & ~(unsigned)NS_S_MTIME_NOW) | NS_S_MTIME;
+		s.s_mtime = k->mtime;
+	}
+	err = ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, op_now(), &out);
+	k->size = out.i_size;
+	return err;
+}
+
+static nfsstat4 layoutcommit_done(struct compound *c, int err)
+{
+	struct layoutcommit *k = c->scratch;
+
+	if (err)
+		return op_status(err);
+	xdr_put_bool(c->out, k->grew);
+	if (k->grew)
+		xdr_put_u64(c->out, k->size);
+	return NFS4_OK;
+}
+
+nfsstat4 op_layoutcommit(struct compound *c)
+{
+	struct layoutcommit *k = op_scratch(c, sizeof(*k), NULL);
+	struct st *st = c->m->m_st;
+	struct st_layout *l;
+	struct st_stateid sid;
+	uint32_t type, len;
+	uint64_t off, length;
+	nfsstat4 status;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	off = xdr_get_u64(c->in);
+	length = xdr_get_u64(c->in);
+	xdr_get_bool(c->in);
+	op_get_stateid(c->in, &sid);
+	k->have_last = xdr_get_bool(c->in);
+	if (k->have_last)
+		k->last = xdr_get_u64(c->in);
+	k->have_time = xdr_get_bool(c->in);
+	if (k->have_time) {
+		k->mtime.t_sec = (int64_t)xdr_get_u64(c->in);
+		k->mtime.t_nsec = xdr_get_u32(c->in);
+	}
+	type = xdr_get_u32(c->in);
+	xdr_get_opaque(c->in, 65536, &len);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (type != LAYOUT4_FLEX_FILES)
+		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
+	if (k->have_time && k->mtime.t_nsec >= 1000000000)
+		return NFS4ERR_INVAL;
+	if (length != NFS4_UINT64_MAX && length > NFS4_UINT64_MAX - off)
+		return NFS4ERR_INVAL;
+	if (k->have_last && k->last > INT64_MAX - 1)
+		return NFS4ERR_FBIG;
+	status = op_resolve_sid(c, &sid);
+	if (status)
+		return status;
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	pthread_mutex_lock(&st->st_lock);
+	l = st_layout_find(st, &sid);
+	if (st_in_grace(st))
+		status = NFS4ERR_GRACE;
+	else if (!l || l->l_client != c->client || l->l_file->f_ino != c->cur)
+		status = NFS4ERR_BADLAYOUT;
+	else if (!(l->l_iomode & LAYOUTIOMODE4_RW))
+		status = NFS4ERR_BADIOMODE;
+	pthread_mutex_unlock(&st->st_lock);
+	return status ? status : op_mutate(c, layoutcommit_run, layoutcommit_done);
+}
+
+/* ---- errors of data servers, as clients report them ---- */
+
+struct dev_error {
+	uint8_t dev[16];
+	uint32_t status, opnum;
+};
+
+static void get_dev_error(struct xdr_in *x, struct dev_error *e)
+{
+	const uint8_t *p = xdr_get_fixed(x, 16);
+
+	if (p)
+		memcpy(e->dev, p, 16);
+	e->status = xdr_get_u32(x);
+	e->opnum = xdr_get_u32(x);
+}
+
+struct report {
+	struct dev_error e[MAX_ERRORS];
+	unsigned n;
+	uint64_t ino;
+	bool returned_rw;  /* LAYOUTRETURN: the last write layout may be back */
+	bool present;
+	struct st_stateid sid;
+};
+
+static uint64_t stale_objects(struct mds *m, const struct report *r, const struct lo_map *map)
+{
+	uint64_t hit = 0;
+
+	for (unsigned e = 0; e < r->n; e++) {
+		struct dsc_server sv;
+
+		/* READ errors only steer; connection failures (OP_ILLEGAL) say nothing about what was written either */
+		if (r->e[e].opnum != OP_WRITE && r->e[e].opnum != OP_COMMIT)
+			continue;
+		if (!dsc_get_uuid(m->m_dsc, r->e[e].dev, &sv))
+			continue;
+		for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++) {
+			if (map->lm_obj[k].ob_ds == sv.sv_id && map->lm_obj[k].ob_state == LO_IN_SYNC)
+				hit |= 1ull << k;
+		}
+	}
+	return hit;
+}
+
+/* Makes them stale, unless that were the last copy: then the data server's own answers decide. */
+static int report_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct report *r = c->scratch;
+	struct ns_inode i;
+	struct lo_map map;
+	uint8_t blob[NS_BLOB_MAX];
+	uint64_t hit;
+	bool changed = false;
+	int err = ns_get(c->m->m_ns, t, r->ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
+	hit = stale_objects(c->m, r, &map);
+	for (unsigned s = 0; s < map.lm_stripes; s++) {
+		unsigned good = 0;
+
+		for (unsigned m = 0; m < map.lm_mirrors; m++) {
+			unsigned k = m * map.lm_stripes + s;
+
+			good += map.lm_obj[k].ob_state == LO_IN_SYNC && !(hit >> k & 1);
+		}
+		for (unsigned m = 0; good && m < map.lm_mirrors; m++) {
+			unsigned k = m * map.lm_stripes + s;
+
+			if (hit >> k & 1) {
+				map.lm_obj[k].ob_state = LO_STALE;
+				changed = true;
+			}
+		}
+	}
+	if (!changed)
+		return 0;
+	log_warn("inode %lu: a client reported failed writes: objects are stale now", (unsigned long)r->ino);
+	return ns_set_blob(c->m->m_ns, t, r->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, op_now());
+}
+
+static bool report_counts(const struct report *r)
+{
+	for (unsigned e = 0; e < r->n; e++) {
+		if (r->e[e].opnum == OP_WRITE || r->e[e].opnum == OP_COMMIT)
+			return true;
+	}
+	return false;
+}
+
+static nfsstat4 ok_done(struct compound *c, int err)
+{
+	(void)c;
+	return op_status(err);
+}
+
+nfsstat4 op_layouterror(struct compound *c)
+{
+	struct report *r = op_scratch(c, sizeof(*r), NULL);
+	struct st_stateid sid;
+	uint32_t n;
+
+	if (!r)
+		return NFS4ERR_DELAY;
+	xdr_get_u64(c->in);
+	xdr_get_u64(c->in);
+	op_get_stateid(c->in, &sid);
+	n = xdr_get_u32(c->in);
+	if (c->in->bad || n > xdr_left(c->in) / 24)
+		return NFS4ERR_BADXDR;
+	for (uint32_t k = 0; k < n; k++) {
+		struct dev_error e;
+
+		get_dev_error(c->in, &e);
+		if (r->n < MAX_ERRORS)
+			r->e[r->n++] = e;
+	}
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	r->ino = c->cur;
+	return report_counts(r) ? op_mutate(c, report_run, ok_done) : NFS4_OK;
+}
+
+nfsstat4 op_layoutstats(struct compound *c)
+{
+	struct st_stateid sid;
+	uint32_t len;
+
+	xdr_get_u64(c->in);
+	xdr_get_u64(c->in);
+	op_get_stateid(c->in, &sid);
+	for (int k = 0; k < 4; k++)
+		xdr_get_u64(c->in); /* read and write: counts and bytes */
+	xdr_get_fixed(c->in, 16);
+	xdr_get_u32(c->in);
+	xdr_get_opaque(c->in, 65536, &len);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	return c->cur ? NFS4_OK : NFS4ERR_NOFILEHANDLE;
+}
+
+/* ---- LAYOUTRETURN ---- */
+
+/* ff_layoutreturn4 (RFC 8435 section 9.3): I/O errors, then statistics, every byte of them. */
+static bool get_ff_return(struct xdr_in *x, struct report *r)
+{
+	uint32_t n = xdr_get_u32(x), m, len;
+
+	for (uint32_t k = 0; k < n && !x->bad; k++) {
+		xdr_get_u64(x);
+		xdr_get_u64(x);
+		xdr_get_fixed(x, 16);
+		m = xdr_get_u32(x);
+		for (uint32_t j = 0; j < m && !x->bad; j++) {
+			struct dev_error e;
+
+			get_dev_error(x, &e);
+			if (r->n < MAX_ERRORS)
+				r->e[r->n++] = e;
+		}
+	}
+	n = xdr_get_u32(x);
+	for (uint32_t k = 0; k < n && !x->bad; k++) {
+		xdr_get_u64(x);
+		xdr_get_u64(x);
+		xdr_get_fixed(x, 16);
+		for (int j = 0; j < 4; j++)
+			xdr_get_u64(x);
+		xdr_get_fixed(x, 16);                 /* device */
+		xdr_get_opaque(x, 64, &len);          /* netid */
+		xdr_get_opaque(x, 256, &len);         /* uaddr */
+		xdr_get_opaque(x, NFS4_FHSIZE, &len); /* fh */
+		for (int j = 0; j < 2; j++) {         /* ff_io_latency4: read, write */
+			for (int q = 0; q < 5; q++)
+				xdr_get_u64(x);
+			xdr_get_u64(x);               /* nfstime4 of the total busy time */
+			xdr_get_u32(x);
+			xdr_get_u64(x);
+			xdr_get_u32(x);
+		}
+		xdr_get_u64(x); /* duration */
+		xdr_get_u32(x);
+		xdr_get_bool(x);
+	}
+	return !x->bad;
+}
+
+static nfsstat4 return_reply(struct compound *c, int err)
+{
+	struct report *r = c->scratch;
+
+	(void)err; /* a data server that did not answer leaves the mark: the size is asked again */
+	xdr_put_bool(c->out, r->present);
+	if (r->present) {
+		op_put_stateid(c->out, &r->sid);
+		op_set_current_sid(c, &r->sid);
+	} else {
+		c->have_sid = false;
+	}
+	return NFS4_OK;
+}
+
+static nfsstat4 return_refresh(struct compound *c, int err)
+{
+	struct report *r = c->scratch;
+
+	if (err)
+		return op_status(err);
+	/* The last write layout is back: the size it left is fetched now, so that a GETATTR in this compound sees it (pitfall 15). */
+	if (r->returned_rw && op_refresh(c, r->ino, true, true, return_reply))
+		return OP_PARKED;
+	return return_reply(c, 0);
+}
+
+/* locked */
+static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomode, const struct st_stateid *sid, uint64_t off, uint64_t len)
+{
+	static const struct st_stateid zero;
+	struct st *st = c->m->m_st;
+	struct st_layout *l = st_layout_find(st, sid);
+	struct st_file *f;
+	bool whole = off == 0 && len == NFS4_UINT64_MAX;
+
+	/* After a restart Linux returns its layouts with the all-zero stateid (facts section 5). */
+	if (!l && memcmp(sid, &zero, sizeof(zero)) == 0)
+		return NFS4_OK;
+	if (!l || l->l_client != c->client || l->l_file->f_ino != c->cur)
+		return NFS4ERR_BAD_STATEID;
+	if (sid->seqid && sid->seqid > l->l_sid.seqid)
+		return NFS4ERR_BAD_STATEID;
+	f = l->l_file;
+	l->l_sid.seqid++;
+	if (whole) { /* a part of a layout is kept whole until the rest comes back */
+		if (iomode & LAYOUTIOMODE4_RW && l->l_iomode & LAYOUTIOMODE4_RW)
+			r->returned_rw = true;
+		l->l_iomode &= ~iomode;
+	}
+	if (l->l_iomode) {
+		r->present = true;
+		r->sid = l->l_sid;
+		if (r->returned_rw)
+			r->returned_rw = !st_file_has_writers(f);
+		return NFS4_OK;
+	}
+	if (r->returned_rw) {
+		f->f_excl++; /* keeps f over the free */
+		st_layout_free(st, l);
+		f->f_excl--;
+		r->returned_rw = !st_file_has_writers(f);
+		st_file_put(st, f);
+	} else {
+		st_layout_free(st, l);
+	}
+	return NFS4_OK;
+}
+
+nfsstat4 op_layoutreturn(struct compound *c)
+{
+	struct report *r = op_scratch(c, sizeof(*r), NULL);
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	struct xdr_in body;
+	const uint8_t *p;
+	uint32_t type, iomode, how, len;
+	uint64_t off, length;
+	nfsstat4 status;
+
+	if (!r)
+		return NFS4ERR_DELAY;
+	xdr_get_bool(c->in);
+	type = xdr_get_u32(c->in);
+	iomode = xdr_get_u32(c->in);
+	how = xdr_get_u32(c->in);
+	if (c->in->bad || how < LAYOUTRETURN4_FILE || how > LAYOUTRETURN4_ALL)
+		return NFS4ERR_BADXDR;
+	if (how != LAYOUTRETURN4_FILE) {
+		if (type != LAYOUT4_FLEX_FILES)
+			return NFS4ERR_UNKNOWN_LAYOUTTYPE;
+		pthread_mutex_lock(&st->st_lock);
+		while (c->client->cl_layouts)
+			st_layout_free(st, c->client->cl_layouts);
+		pthread_mutex_unlock(&st->st_lock);
+		xdr_put_bool(c->out, false);
+		return NFS4_OK;
+	}
+	off = xdr_get_u64(c->in);
+	length = xdr_get_u64(c->in);
+	op_get_stateid(c->in, &sid);
+	p = xdr_get_opaque(c->in, 65536, &len);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (type != LAYOUT4_FLEX_FILES)
+		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
+	if (iomode < LAYOUTIOMODE4_READ || iomode > LAYOUTIOMODE4_ANY)
+		return NFS4ERR_INVAL;
+	if (len) {
+		xdr_in_init(&body, p, len);
+		if (!get_ff_return(&body, r))
+			return NFS4ERR_BADXDR;
+	}
+	status = op_resolve_sid(c, &sid);
+	if (status)
+		return status;
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	r->ino = c->cur;
+	pthread_mutex_lock(&st->st_lock);
+	status = return_file(c, r, iomode, &sid, off, length);
+	pthread_mutex_unlock(&st->st_lock);
+	if (status)
+		return status;
+	return report_counts(r) ? op_mutate(c, report_run, return_refresh) : return_refresh(c, 0);
+}

@@ -1,0 +1,201 @@
+/*
+ * op.h - COMPOUND (RFC 8881 section 16.2): executed operation by operation from the receive buffer into the reply buffer.
+ *
+ * An operation is one function. It decodes its arguments from c->in, puts its result body into c->out (opnum and status are
+ * there already) and returns its status; or it parks: it returns OP_PARKED and later somebody calls op_resume(c, status) on the compound's loop.
+ * While parked, c->in and c->out keep their places. On an error status what the operation put is cut, unless it set c->keep_body.
+ */
+#ifndef MDS_OP_H
+#define MDS_OP_H
+#include "base/metrics.h"
+#include "mds/dsc/dsc.h"
+#include "mds/lo/lo.h"
+#include "mds/ns/ns.h"
+#include "mds/st/st.h"
+#include "proto/nfs4.h"
+#include "proto/rpc.h"
+
+#define OP_PARKED 0xffffffffu
+#define OP_MAX_OPS 64
+#define OP_MAX_IO (1u << 20)
+#define OP_FH_LEN 28
+
+enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };
+
+struct mds;
+struct mds_thread {
+	struct mds *mt_mds;
+	struct loop *mt_loop;
+	struct kv_txn *mt_txn;
+	bool mt_fresh;            /* mt_txn holds a snapshot of this turn */
+	struct loop_hook mt_hook;
+};
+
+struct mds {
+	struct ns *m_ns;
+	struct kv *m_kv;
+	struct dsc *m_dsc;
+	struct lo *m_lo;
+	struct st *m_st;
+	unsigned m_nthreads;
+	struct mds_thread *m_thread;
+	uint32_t m_lease_ms, m_recall_ms;
+	bool m_return_on_close;
+	enum op_size_mode m_size_mode;
+	char m_scope[64];
+	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_op_time, *m_garbage, *m_creates;
+};
+
+struct compound {
+	struct mds *m;
+	struct mds_thread *th;
+	struct rpc_call *call;
+	struct xdr_in *in;
+	struct xdr_out *out;
+	uint32_t minor, nops, at;      /* at: index of the operation in hand */
+	uint32_t opnum;
+	size_t numres_at, status_at;   /* places in out */
+	nfsstat4 status;
+	bool keep_body;
+	uint64_t started_ns;
+
+	/* session */
+	struct st_session *session;
+	struct st_slot *slot;
+	struct st_client *client;      /* of the session */
+	bool cachethis;
+	uint32_t maxcached;
+	size_t seq_end;                /* out length after SEQUENCE's result */
+
+	/* file handles: inode numbers, 0 is none */
+	uint64_t cur, saved;
+	struct st_stateid cur_sid, saved_sid;
+	bool have_sid, saved_have_sid;
+
+	struct ns_cred cred;
+
+	/* the mutation in hand, and whatever the operation needs across its park: malloc'd by op_scratch, freed when the operation is done */
+	struct kv_op kop;
+	void *scratch;
+	void (*scratch_fini)(void *scratch);
+	nfsstat4 (*then)(struct compound *c, int err);
+	void *sub; /* a job inside the operation (setattr.c): malloc'd, freed with scratch */
+	nfsstat4 (*sub_then)(struct compound *c, int err);
+};
+
+typedef nfsstat4 (*op_fn)(struct compound *c);
+
+/* The NFS4 program's dispatch. */
+void op_dispatch(struct rpc_call *call, void *mds);
+/* The RFC name of an operation number, or NULL where none is defined. */
+const char *op_name(unsigned opnum);
+/* On the compound's loop. */
+void op_resume(struct compound *c, nfsstat4 status);
+/* Zeroed memory until the operation ends. NULL: no memory. */
+void *op_scratch(struct compound *c, size_t size, void (*fini)(void *));
+/* A snapshot for reading, of this turn. */
+struct kv_txn *op_txn(struct compound *c);
+struct kv_txn *op_thread_txn(struct mds_thread *th);
+/* Drops it, so that the next op_txn sees all that is committed now. */
+void op_txn_stale(struct mds_thread *th);
+/* Runs a mutation, parks; then(c, err) is called on the loop after the commit and gives the operation's status (or OP_PARKED). */
+nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t), nfsstat4 (*then)(struct compound *c, int err));
+static inline struct compound *op_of(struct kv_op *op)
+{
+	return (struct compound *)((char *)op - offsetof(struct compound, kop));
+}
+struct ns_time op_now(void);
+/* errno to NFS status: the one place. */
+nfsstat4 op_status(int err);
+
+/* attr.c */
+struct op_bitmap {
+	uint32_t w[NFS4_ATTRS_WORDS];
+};
+static inline bool op_bit(const struct op_bitmap *b, unsigned n)
+{
+	return b->w[n / 32] >> (n % 32) & 1;
+}
+static inline void op_bit_set(struct op_bitmap *b, unsigned n)
+{
+	b->w[n / 32] |= 1u << (n % 32);
+}
+void op_get_bitmap(struct xdr_in *x, struct op_bitmap *b, bool *extra);
+void op_put_bitmap(struct xdr_out *x, const struct op_bitmap *b);
+/* A fattr4 of the inode. */
+void op_put_attrs(struct compound *c, struct xdr_out *x, const struct op_bitmap *want, const struct ns_inode *i);
+extern const struct op_bitmap op_attrs_exclcreat;
+/* A settable fattr4 from the arguments. set: what was asked, as a bitmap. mask32 from mode_umask applied. */
+struct op_sattr {
+	struct ns_setattr s;
+	struct op_bitmap set;
+	bool has_size;
+};
+nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, bool create);
+/* Does a GETATTR of these need the data servers while a write layout is out? */
+bool op_attrs_need_ds(const struct op_bitmap *b);
+
+/* fh */
+void op_fh_make(struct mds *m, uint64_t ino, uint8_t out[OP_FH_LEN]);
+bool op_fh_open(struct mds *m, const uint8_t *fh, uint32_t len, uint64_t *ino);
+
+/* stateids */
+void op_put_stateid(struct xdr_out *x, const struct st_stateid *s);
+void op_get_stateid(struct xdr_in *x, struct st_stateid *s);
+/* The current stateid (seqid 1, other zero) replaced by what is current; BAD_STATEID when there is none. */
+nfsstat4 op_resolve_sid(struct compound *c, struct st_stateid *s);
+void op_set_current_sid(struct compound *c, const struct st_stateid *s);
+
+/* names: a component4 from the arguments. */
+nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len);
+
+/* size.c: brings the inode's size, change and mtime up to date from the data servers, parks as needed, then calls then(c, err). force: even when no write layout is out.
+ * Returns true when it parked; false when nothing was to do (then is not called). */
+bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsstat4 (*then)(struct compound *c, int err));
+/* Answers CTL_OP_EOF. */
+void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
+
+/* setattr.c: change attributes of c->cur, with recall, fence and orders when the size shrinks; then(c, err). */
+nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, nfsstat4 (*then)(struct compound *c, int err));
+
+/* the operations */
+nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(struct compound *c), op_create(struct compound *c), op_getattr(struct compound *c),
+	op_getfh(struct compound *c), op_link(struct compound *c), op_lookup(struct compound *c), op_lookupp(struct compound *c), op_open(struct compound *c),
+	op_open_downgrade(struct compound *c), op_putfh(struct compound *c), op_putrootfh(struct compound *c), op_read(struct compound *c), op_readdir(struct compound *c),
+	op_readlink(struct compound *c), op_remove(struct compound *c), op_rename(struct compound *c), op_restorefh(struct compound *c), op_savefh(struct compound *c),
+	op_secinfo(struct compound *c), op_setattr(struct compound *c), op_verify(struct compound *c), op_nverify(struct compound *c), op_write(struct compound *c), op_bind_conn(struct compound *c),
+	op_exchange_id(struct compound *c), op_create_session(struct compound *c), op_destroy_session(struct compound *c), op_free_stateid(struct compound *c),
+	op_getdeviceinfo(struct compound *c), op_layoutcommit(struct compound *c), op_layoutget(struct compound *c), op_layoutreturn(struct compound *c),
+	op_secinfo_no_name(struct compound *c), op_sequence(struct compound *c), op_test_stateid(struct compound *c), op_destroy_clientid(struct compound *c),
+	op_reclaim_complete(struct compound *c), op_layouterror(struct compound *c), op_layoutstats(struct compound *c), op_getxattr(struct compound *c),
+	op_setxattr(struct compound *c), op_listxattrs(struct compound *c), op_removexattr(struct compound *c), op_backchannel_ctl(struct compound *c);
+
+/* the inode of c->cur, or an error (NOFILEHANDLE, STALE) */
+nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i);
+/* Freeing inodes in ns_remove and ns_rename: keeps what is open, queues deletions, blocks new opens until op_free_done. */
+struct op_free_ctx {
+	struct mds *m;
+	uint64_t removing, orphaned;
+};
+void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct ns_free_ops *fo);
+/* On the loop, after the mutation. */
+void op_free_done(struct op_free_ctx *ctx, int err);
+/* Frees orphans that nobody has open: at the end of grace and after a client is gone. */
+void op_orphan_sweep(struct mds *m, struct loop *loop);
+/* W: the mark of a file whose write layout is out (DESIGN.md, "Size, change and times"). */
+int op_mark_put(struct kv_txn *t, uint64_t ino);
+int op_mark_del(struct kv_txn *t, uint64_t ino);
+/* The file system's space, summed over the data servers that live. */
+void op_space(struct mds *m, uint64_t *total, uint64_t *avail);
+void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci);
+/* the map of a file for a new inode: lo_place as ns_create_args.a_map */
+struct op_place {
+	struct mds *m;
+	bool stripes;
+};
+int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf, size_t max, size_t *len);
+/* virtual xattrs */
+bool op_xattr_virtual(const char *name, size_t len);
+/* slot end: store the reply */
+void op_slot_done(struct compound *c);
+#endif

@@ -1,0 +1,600 @@
+/* OPEN, CLOSE, OPEN_DOWNGRADE (RFC 8881 sections 18.16, 18.2, 18.18). */
+#include "mds/op/op.h"
+#include <errno.h>
+
+struct open {
+	uint32_t access, deny, want;
+	uint32_t create;  /* 0 or 1 */
+	uint32_t how;     /* UNCHECKED4 .. EXCLUSIVE4_1 */
+	uint32_t claim;
+	uint64_t verifier;
+	struct op_sattr sa;
+	const char *name;
+	size_t len;
+	const uint8_t *owner;
+	uint32_t owner_len;
+	uint64_t dir, ino;
+	bool created, mark;
+	struct ns_create_args a;
+	struct ns_inode out;
+	uint8_t blob[NS_BLOB_MAX];
+	struct ns_cinfo ci;
+	struct op_place place;
+	struct op_bitmap set;
+	struct st_stateid sid;
+};
+
+static nfsstat4 decode_how(struct compound *c, struct open *o)
+{
+	const uint8_t *v;
+
+	o->how = xdr_get_u32(c->in);
+	switch (o->how) {
+	case UNCHECKED4: case GUARDED4:
+		return op_get_sattr(c, c->in, &o->sa, true);
+	case EXCLUSIVE4: case EXCLUSIVE4_1:
+		v = xdr_get_fixed(c->in, 8);
+		if (!v)
+			return NFS4ERR_BADXDR;
+		memcpy(&o->verifier, v, 8);
+		return o->how == EXCLUSIVE4_1 ? op_get_sattr(c, c->in, &o->sa, true) : NFS4_OK;
+	}
+	return NFS4ERR_BADXDR;
+}
+
+/* Decodes all; the first semantic error is kept until the bytes are known to be whole. */
+static nfsstat4 decode(struct compound *c, struct open *o)
+{
+	struct xdr_in *x = c->in;
+	uint32_t share;
+	nfsstat4 st = NFS4_OK, st2 = NFS4_OK;
+
+	xdr_get_u32(x); /* seqid: unused in 4.1 */
+	share = xdr_get_u32(x);
+	o->access = share & OPEN4_SHARE_ACCESS_MASK;
+	o->want = share & ~(uint32_t)OPEN4_SHARE_ACCESS_MASK;
+	o->deny = xdr_get_u32(x);
+	xdr_get_u64(x); /* clientid: the session's counts (RFC 8881 section 18.16.3) */
+	o->owner = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &o->owner_len);
+	o->create = xdr_get_u32(x);
+	if (x->bad || o->create > 1)
+		return NFS4ERR_BADXDR;
+	if (o->create)
+		st = decode_how(c, o);
+	if (st == NFS4ERR_BADXDR)
+		return st;
+	o->claim = xdr_get_u32(x);
+	switch (o->claim) {
+	case CLAIM_NULL:
+		st2 = op_get_name(x, &o->name, &o->len);
+		break;
+	case CLAIM_PREVIOUS:
+		xdr_get_u32(x);
+		break;
+	case CLAIM_FH:
+		break;
+	case CLAIM_DELEGATE_CUR: case CLAIM_DELEG_CUR_FH: case CLAIM_DELEGATE_PREV: case CLAIM_DELEG_PREV_FH:
+		return NFS4ERR_NOTSUPP; /* no delegation was ever given */
+	default:
+		return NFS4ERR_BADXDR;
+	}
+	if (x->bad)
+		return NFS4ERR_BADXDR;
+	if (o->access < 1 || o->access > 3 || o->deny > 3)
+		return NFS4ERR_INVAL;
+	return st ? st : st2;
+}
+
+/* Whether a LAYOUTGET for writing ends this very compound: then the mark goes into the transaction that creates the file. A wrong guess
+ * costs one more transaction later, nothing else. Its arguments are 60 bytes: RFC 8881 section 18.43.1. */
+static bool layoutget_follows(const struct compound *c)
+{
+	struct xdr_in x;
+
+	if (xdr_left(c->in) < 60)
+		return false;
+	xdr_in_init(&x, c->in->end - 60, 60);
+	if (xdr_get_u32(&x) != OP_LAYOUTGET)
+		return false;
+	xdr_get_u32(&x);
+	return xdr_get_u32(&x) == LAYOUT4_FLEX_FILES && xdr_get_u32(&x) == LAYOUTIOMODE4_RW;
+}
+
+int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf, size_t max, size_t *len)
+{
+	struct op_place *p = arg;
+	struct lo_policy pol;
+	struct lo_map map;
+	int err = lo_policy_decode(policy, &pol);
+
+	if (err)
+		return err;
+	err = lo_place(p->m->m_lo, &pol, i->i_ino, &map);
+	if (err)
+		return err;
+	*len = lo_map_encode(&map, buf, max);
+	return *len ? 0 : -EIO;
+}
+
+/* ---- the state ---- */
+
+static nfsstat4 share_register(struct compound *c, struct open *o)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f = st_file_get(st, o->ino, true);
+	struct st_open *op;
+
+	if (!f)
+		return NFS4ERR_DELAY;
+	if (f->f_removing) {
+		st_file_put(st, f);
+		return NFS4ERR_DELAY;
+	}
+	op = st_open_by_owner(f, c->client, o->owner, o->owner_len);
+	if (st_share_conflict(f, op, o->access, o->deny))
+		return NFS4ERR_SHARE_DENIED;
+	if (!op)
+		op = st_open_new(st, f, c->client, o->owner, o->owner_len);
+	if (!op) {
+		st_file_put(st, f);
+		return NFS4ERR_DELAY;
+	}
+	op->o_access |= o->access;
+	op->o_deny |= o->deny;
+	if (++op->o_sid.seqid == 0)
+		op->o_sid.seqid = 1;
+	o->sid = op->o_sid;
+	return NFS4_OK;
+}
+
+static nfsstat4 open_reply(struct compound *c, struct open *o)
+{
+	struct xdr_out *x = c->out;
+
+	op_put_stateid(x, &o->sid);
+	op_put_cinfo(x, &o->ci);
+	xdr_put_u32(x, OPEN4_RESULT_PRESERVE_UNLINKED);
+	op_put_bitmap(x, &o->set);
+	if (o->want & 0xff00) { /* the client said what it wants: tell why there is none */
+		xdr_put_u32(x, OPEN_DELEGATE_NONE_EXT);
+		xdr_put_u32(x, WND4_NOT_SUPP_FTYPE);
+	} else {
+		xdr_put_u32(x, OPEN_DELEGATE_NONE);
+	}
+	c->cur = o->ino;
+	op_set_current_sid(c, &o->sid);
+	return NFS4_OK;
+}
+
+/* Registers the open, then looks again with a fresh snapshot: a removal committed in between is seen, one that is queued sees the open (DESIGN.md, "One request's way" 3). */
+static nfsstat4 open_finish(struct compound *c, struct open *o)
+{
+	struct st *st = c->m->m_st;
+	struct ns_inode i;
+	struct st_open *op;
+	nfsstat4 status;
+
+	pthread_mutex_lock(&st->st_lock);
+	status = c->client->cl_dead ? NFS4ERR_BADSESSION : share_register(c, o);
+	pthread_mutex_unlock(&st->st_lock);
+	if (status)
+		return status;
+	op_txn_stale(c->th);
+	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0)
+		return open_reply(c, o);
+	pthread_mutex_lock(&st->st_lock);
+	op = st_open_find(st, &o->sid);
+	if (op)
+		st_open_free(st, op);
+	pthread_mutex_unlock(&st->st_lock);
+	return o->claim == CLAIM_NULL ? NFS4ERR_NOENT : NFS4ERR_STALE;
+}
+
+/* ---- existing files ---- */
+
+static nfsstat4 open_type(const struct ns_inode *i)
+{
+	switch (i->i_type) {
+	case NS_REG: return NFS4_OK;
+	case NS_DIR: return NFS4ERR_ISDIR;
+	case NS_LNK: return NFS4ERR_SYMLINK;
+	default: return NFS4ERR_SYMLINK; /* RFC 8881 section 18.16.3: any other non-regular file in 4.0 clients' reading */
+	}
+}
+
+static nfsstat4 open_permission(struct compound *c, const struct open *o, const struct ns_inode *i)
+{
+	unsigned rwx = (o->access & OPEN4_SHARE_ACCESS_READ ? 4 : 0) | (o->access & OPEN4_SHARE_ACCESS_WRITE ? 2 : 0);
+
+	if (ns_permission(i, &c->cred, rwx) == 0)
+		return NFS4_OK;
+	/* A program may be executed without being readable; the owner may always open what it has opened (mode 0400 just created for writing) */
+	if (rwx == 4 && ns_permission(i, &c->cred, 1) == 0)
+		return NFS4_OK;
+	return NFS4ERR_ACCESS;
+}
+
+static nfsstat4 truncated(struct compound *c, int err)
+{
+	struct open *o = c->scratch;
+
+	if (err)
+		return op_status(err);
+	return open_finish(c, o);
+}
+
+static nfsstat4 open_existing(struct compound *c, struct open *o, const struct ns_inode *i)
+{
+	nfsstat4 st = open_type(i);
+
+	if (!st)
+		st = open_permission(c, o, i);
+	if (st)
+		return st;
+	o->ino = i->i_ino;
+	if (o->create && o->sa.has_size && o->sa.s.s_size == 0 && o->how == UNCHECKED4) {
+		/* UNCHECKED4 with size 0 on an existing file: truncate it, nothing else of createattrs (section 18.16.3) */
+		struct op_sattr size = {.s = {.s_mask = NS_S_SIZE}, .has_size = true};
+
+		st = op_status(ns_permission(i, &c->cred, 2));
+		if (st)
+			return st;
+		op_bit_set(&o->set, FATTR4_SIZE);
+		return op_do_setattr(c, o->ino, &size, false, truncated);
+	}
+	return open_finish(c, o);
+}
+
+/* ---- new files ---- */
+
+static int create_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct open *o = c->scratch;
+	int err = ns_create(c->m->m_ns, t, &o->a, &o->out, o->blob, &o->ci);
+
+	if (!err && o->mark)
+		err = op_mark_put(t, o->out.i_ino);
+	return err;
+}
+
+static nfsstat4 exclusive_same(struct compound *c, struct open *o)
+{
+	struct ns_inode i;
+	uint8_t type;
+	uint64_t ino;
+	int err = ns_lookup(c->m->m_ns, op_txn(c), o->dir, o->name, o->len, &ino, &type);
+
+	if (!err)
+		err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
+	if (err)
+		return op_status(err);
+	if (o->how == EXCLUSIVE4 || o->how == EXCLUSIVE4_1) {
+		if (i.i_type != NS_REG || i.i_verifier != o->verifier)
+			return NFS4ERR_EXIST;
+		o->ino = ino;
+		return open_finish(c, o);
+	}
+	if (o->how == GUARDED4)
+		return NFS4ERR_EXIST;
+	return open_existing(c, o, &i);
+}
+
+static nfsstat4 created(struct compound *c, int err)
+{
+	struct open *o = c->scratch;
+	struct st *st = c->m->m_st;
+
+	if (err == -EEXIST)
+		return exclusive_same(c, o);
+	if (err)
+		return op_status(err);
+	metric_add(c->m->m_creates, 1);
+	o->ino = o->out.i_ino;
+	o->created = true;
+	if (o->mark) {
+		pthread_mutex_lock(&st->st_lock);
+		struct st_file *f = st_file_get(st, o->ino, true);
+
+		if (f)
+			f->f_marked = f->f_mark_durable = true;
+		pthread_mutex_unlock(&st->st_lock);
+	}
+	return open_finish(c, o);
+}
+
+static nfsstat4 open_create(struct compound *c, struct open *o)
+{
+	struct ns_inode *i = &o->a.a_attr;
+	const struct ns_setattr *s = &o->sa.s;
+
+	o->a.a_dir = o->dir;
+	o->a.a_name = o->name;
+	o->a.a_len = o->len;
+	o->a.a_cred = &c->cred;
+	o->a.a_now = op_now();
+	i->i_type = NS_REG;
+	i->i_mode = s->s_mask & NS_S_MODE ? s->s_mode : o->how == EXCLUSIVE4 ? 0600 : 0644;
+	i->i_uid = s->s_mask & NS_S_UID ? s->s_uid : c->cred.cr_uid;
+	i->i_gid = s->s_mask & NS_S_GID ? s->s_gid : c->cred.cr_gid;
+	if (c->cred.cr_uid && (i->i_uid != c->cred.cr_uid || !ns_in_group(&c->cred, i->i_gid)))
+		return NFS4ERR_PERM;
+	if (o->how == EXCLUSIVE4 || o->how == EXCLUSIVE4_1)
+		i->i_verifier = o->verifier;
+	if (o->sa.has_size)
+		i->i_size = s->s_size;
+	o->place.m = c->m;
+	o->a.a_map = op_place_map;
+	o->a.a_map_arg = &o->place;
+	o->set = o->sa.set;
+	o->mark = layoutget_follows(c);
+	return op_mutate(c, create_run, created);
+}
+
+static nfsstat4 open_by_name(struct compound *c, struct open *o)
+{
+	struct ns_inode d, i;
+	uint64_t ino;
+	uint8_t type;
+	nfsstat4 st = op_cur_inode(c, &d);
+	int err;
+
+	if (st)
+		return st;
+	if (d.i_type != NS_DIR)
+		return d.i_type == NS_LNK ? NFS4ERR_SYMLINK : NFS4ERR_NOTDIR;
+	st = op_status(ns_permission(&d, &c->cred, 1));
+	if (st)
+		return st;
+	o->dir = c->cur;
+	o->ci.c_before = o->ci.c_after = d.i_change;
+	err = ns_lookup(c->m->m_ns, op_txn(c), c->cur, o->name, o->len, &ino, &type);
+	if (err == -ENOENT)
+		return o->create ? open_create(c, o) : NFS4ERR_NOENT;
+	if (!err)
+		err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
+	if (err)
+		return op_status(err);
+	return o->create && o->how != UNCHECKED4 ? exclusive_same(c, o) : open_existing(c, o, &i);
+}
+
+static nfsstat4 open_by_fh(struct compound *c, struct open *o)
+{
+	struct ns_inode i;
+	nfsstat4 st = op_cur_inode(c, &i);
+
+	if (st)
+		return st;
+	if (o->claim == CLAIM_PREVIOUS) { /* permission was checked before the restart */
+		st = open_type(&i);
+		if (st)
+			return st;
+		o->ino = i.i_ino;
+		return open_finish(c, o);
+	}
+	return open_existing(c, o, &i);
+}
+
+nfsstat4 op_open(struct compound *c)
+{
+	struct open *o = op_scratch(c, sizeof(*o), NULL);
+	struct st *st = c->m->m_st;
+	bool grace, may_reclaim;
+	nfsstat4 status;
+
+	if (!o)
+		return NFS4ERR_DELAY;
+	status = decode(c, o);
+	if (status)
+		return status;
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	pthread_mutex_lock(&st->st_lock);
+	grace = st_in_grace(st);
+	may_reclaim = c->client->cl_may_reclaim;
+	pthread_mutex_unlock(&st->st_lock);
+	if (o->claim == CLAIM_PREVIOUS && (!grace || !may_reclaim))
+		return grace ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
+	if (o->claim != CLAIM_PREVIOUS && grace)
+		return NFS4ERR_GRACE;
+	return o->claim == CLAIM_NULL ? open_by_name(c, o) : open_by_fh(c, o);
+}
+
+/* ---- CLOSE, OPEN_DOWNGRADE ---- */
+
+/* locked: the open a stateid names, checked against client, file and seqid. */
+static nfsstat4 open_of(struct compound *c, const struct st_stateid *sid, struct st_open **out)
+{
+	struct st *st = c->m->m_st;
+	struct st_open *o = st_open_find(st, sid);
+
+	if (!o)
+		return st_sid_ours(st, sid, 1) || !st_sid_special(sid) ? NFS4ERR_BAD_STATEID : NFS4ERR_BAD_STATEID;
+	if (o->o_client != c->client || o->o_file->f_ino != c->cur)
+		return NFS4ERR_BAD_STATEID;
+	if (sid->seqid && sid->seqid != o->o_sid.seqid)
+		return sid->seqid < o->o_sid.seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+	*out = o;
+	return NFS4_OK;
+}
+
+struct close {
+	struct op_free_ctx ctx;
+	struct ns_free_ops fo;
+	uint64_t ino;
+};
+
+static int orphan_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct close *k = c->scratch;
+
+	return ns_orphan_free(c->m->m_ns, t, k->ino, &k->fo);
+}
+
+static void put_closed(struct compound *c)
+{
+	struct st_stateid gone = {.seqid = UINT32_MAX};
+
+	op_put_stateid(c->out, &gone); /* RFC 8881 section 18.2.4: the invalid special stateid */
+	c->have_sid = false;
+}
+
+static nfsstat4 orphan_done(struct compound *c, int err)
+{
+	struct close *k = c->scratch;
+
+	op_free_done(&k->ctx, err);
+	put_closed(c);
+	return NFS4_OK;
+}
+
+nfsstat4 op_close(struct compound *c)
+{
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	struct st_open *o;
+	struct st_file *f;
+	struct close *k;
+	nfsstat4 status;
+	bool orphan = false;
+
+	xdr_get_u32(c->in);
+	op_get_stateid(c->in, &sid);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	status = op_resolve_sid(c, &sid);
+	if (status)
+		return status;
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	pthread_mutex_lock(&st->st_lock);
+	status = open_of(c, &sid, &o);
+	if (!status) {
+		f = o->o_file;
+		orphan = f->f_orphan && f->f_opens == o && !o->o_fnext;
+		if (orphan)
+			f->f_orphan = false, f->f_removing++;
+		st_open_free(st, o);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (status)
+		return status;
+	if (!orphan) {
+		put_closed(c);
+		return NFS4_OK;
+	}
+	k = op_scratch(c, sizeof(*k), NULL);
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_free_ops(&k->ctx, c->m, &k->fo);
+	k->ctx.removing = k->ino = c->cur;
+	return op_mutate(c, orphan_run, orphan_done);
+}
+
+nfsstat4 op_open_downgrade(struct compound *c)
+{
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	struct st_open *o;
+	uint32_t access, deny;
+	nfsstat4 status;
+
+	op_get_stateid(c->in, &sid);
+	xdr_get_u32(c->in);
+	access = xdr_get_u32(c->in) & OPEN4_SHARE_ACCESS_MASK;
+	deny = xdr_get_u32(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	status = op_resolve_sid(c, &sid);
+	if (status)
+		return status;
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	pthread_mutex_lock(&st->st_lock);
+	status = open_of(c, &sid, &o);
+	if (!status && (access == 0 || (access & ~o->o_access) || (deny & ~o->o_deny)))
+		status = NFS4ERR_INVAL;
+	if (!status) {
+		o->o_access = access;
+		o->o_deny = deny;
+		o->o_sid.seqid++;
+		op_put_stateid(c->out, &o->o_sid);
+		op_set_current_sid(c, &o->o_sid);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return status;
+}
+
+/* ---- orphans ---- */
+
+struct sweep {
+	struct kv_op op;
+	struct mds *m;
+	uint64_t ino[256];
+	unsigned n;
+	struct op_free_ctx ctx[256];
+};
+
+static int sweep_collect(void *arg, uint64_t ino)
+{
+	struct sweep *s = arg;
+
+	s->ino[s->n++] = ino;
+	return s->n == 256;
+}
+
+static int sweep_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct sweep *s = (struct sweep *)op;
+	struct ns_free_ops fo;
+	int err = 0;
+
+	for (unsigned i = 0; i < s->n && !err; i++) {
+		struct st_file *f;
+		bool open;
+
+		op_free_ops(&s->ctx[i], s->m, &fo);
+		pthread_mutex_lock(&s->m->m_st->st_lock);
+		f = st_file_get(s->m->m_st, s->ino[i], false);
+		open = f && f->f_opens;
+		if (f && open)
+			f->f_orphan = true;
+		pthread_mutex_unlock(&s->m->m_st->st_lock);
+		if (!open)
+			err = ns_orphan_free(s->m->m_ns, t, s->ino[i], &fo);
+	}
+	return err;
+}
+
+static void sweep_done(struct kv_op *op, int err)
+{
+	struct sweep *s = (struct sweep *)op;
+
+	for (unsigned i = 0; i < s->n; i++)
+		op_free_done(&s->ctx[i], err);
+	lo_orders_kick(s->m->m_lo);
+	free(s);
+}
+
+void op_orphan_sweep(struct mds *m, struct loop *loop)
+{
+	struct sweep *s = calloc(1, sizeof(*s));
+	struct kv_txn *t;
+
+	if (!s)
+		return;
+	s->m = m;
+	if (kv_read_begin(m->m_kv, &t) == 0) {
+		ns_orphans(m->m_ns, t, sweep_collect, s);
+		kv_read_end(t);
+	}
+	if (!s->n) {
+		free(s);
+		return;
+	}
+	s->op.o_run = sweep_run;
+	s->op.o_done = sweep_done;
+	s->op.o_loop = loop;
+	kv_submit(m->m_kv, &s->op);
+}

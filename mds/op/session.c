@@ -1,0 +1,637 @@
+/* EXCHANGE_ID, sessions, SEQUENCE, and what else manages clients (RFC 8881 chapter 18.35 and on). */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+#include <stdio.h>
+
+#define ROLE_FLAGS (EXCHGID4_FLAG_USE_NON_PNFS | EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_USE_PNFS_DS)
+#define EXID_ARGS 0x40070107u
+#define CB_MAX 4096u
+
+static uint64_t get_clientid(struct xdr_in *x)
+{
+	return xdr_get_u64(x);
+}
+
+/* Linux reads striped Flex Files layouts from 6.18 on (facts/linux-client.md section 2); nii_name is "Linux 6.18.3 ...". Other clients are believed
+ * to follow RFC 8435. */
+static bool impl_stripes(const char *name, uint32_t len)
+{
+	char buf[64];
+	unsigned major, minor;
+	uint32_t n = len < sizeof(buf) - 1 ? len : sizeof(buf) - 1;
+
+	if (n)
+		memcpy(buf, name, n);
+	buf[n] = 0;
+	if (strncmp(buf, "Linux ", 6) != 0)
+		return true;
+	if (sscanf(buf + 6, "%u.%u", &major, &minor) != 2)
+		return false;
+	return major > 6 || (major == 6 && minor >= 18);
+}
+
+static void put_exchange_id(struct compound *c, struct st_client *cl, bool confirmed)
+{
+	struct xdr_out *x = c->out;
+	uint32_t n = (uint32_t)strlen(c->m->m_scope);
+
+	xdr_put_u64(x, cl->cl_id);
+	xdr_put_u32(x, cl->cl_cs_seq);
+	xdr_put_u32(x, EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_SUPP_MOVED_REFER | (confirmed ? EXCHGID4_FLAG_CONFIRMED_R : 0));
+	xdr_put_u32(x, SP4_NONE);
+	xdr_put_u64(x, 0); /* so_minor_id: the same on every address of this server */
+	xdr_put_opaque(x, c->m->m_scope, n);
+	xdr_put_opaque(x, c->m->m_scope, n);
+	xdr_put_u32(x, 0); /* no implementation id */
+}
+
+/* RFC 8881 section 18.35.4, cases 1 to 9 */
+static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *owner, uint32_t len, const uint8_t verf[8], bool update, nfsstat4 *st)
+{
+	struct st *s = c->m->m_st;
+	struct st_client *conf = st_client_by_owner(s, owner, len, true), *un = st_client_by_owner(s, owner, len, false);
+	bool same_principal = conf && conf->cl_flavor == c->call->c_cred.rc_flavor && conf->cl_uid == c->call->c_cred.rc_uid;
+
+	*st = NFS4_OK;
+	if (update) {
+		if (!conf)
+			*st = NFS4ERR_NOENT;
+		else if (memcmp(conf->cl_verifier, verf, 8) != 0)
+			*st = NFS4ERR_NOT_SAME;
+		else if (!same_principal)
+			*st = NFS4ERR_PERM;
+		return *st ? NULL : conf;
+	}
+	if (conf && same_principal && memcmp(conf->cl_verifier, verf, 8) == 0) {
+		conf->cl_renewed_ns = st_now_ns();
+		return conf;
+	}
+	if (conf && !same_principal) {
+		if (conf->cl_opens || conf->cl_layouts) {
+			*st = NFS4ERR_CLID_INUSE;
+			return NULL;
+		}
+		st_client_destroy(s, conf);
+	}
+	if (un)
+		st_client_destroy(s, un);
+	/* A confirmed record with another verifier is a client that rebooted: it goes when the new one is confirmed. */
+	un = st_client_new(s, owner, len, verf);
+	if (!un) {
+		*st = NFS4ERR_DELAY;
+		return NULL;
+	}
+	un->cl_flavor = c->call->c_cred.rc_flavor;
+	un->cl_uid = c->call->c_cred.rc_uid;
+	return un;
+}
+
+nfsstat4 op_exchange_id(struct compound *c)
+{
+	struct xdr_in *x = c->in;
+	const uint8_t *verf = xdr_get_fixed(x, 8), *owner, *name = NULL;
+	uint32_t len, flags, how, nimpl, namelen = 0, dummy;
+	struct st_client *cl;
+	nfsstat4 st;
+
+	owner = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len);
+	flags = xdr_get_u32(x);
+	how = xdr_get_u32(x);
+	if (x->bad)
+		return NFS4ERR_BADXDR;
+	if (how > SP4_SSV)
+		return NFS4ERR_BADXDR;
+	if (how != SP4_NONE)
+		return how == SP4_SSV ? NFS4ERR_ENCR_ALG_UNSUPP : NFS4ERR_NOTSUPP;
+	nimpl = xdr_get_u32(x);
+	if (nimpl > 1)
+		return NFS4ERR_BADXDR;
+	if (nimpl) {
+		xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &dummy);
+		name = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &namelen);
+		xdr_get_u64(x);
+		xdr_get_u32(x);
+	}
+	if (x->bad)
+		return NFS4ERR_BADXDR;
+	if (flags & ~EXID_ARGS || len == 0)
+		return NFS4ERR_INVAL;
+	pthread_mutex_lock(&c->m->m_st->st_lock);
+	cl = exchange_id_cases(c, owner, len, verf, flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, &st);
+	if (cl) {
+		cl->cl_stripes = impl_stripes((const char *)name, namelen);
+		put_exchange_id(c, cl, cl->cl_confirmed);
+	}
+	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	return st;
+}
+
+/* ---- CREATE_SESSION ---- */
+
+struct chan {
+	uint32_t pad, maxreq, maxresp, maxcached, maxops, maxreqs, nird;
+};
+
+static void get_chan(struct xdr_in *x, struct chan *ch)
+{
+	ch->pad = xdr_get_u32(x);
+	ch->maxreq = xdr_get_u32(x);
+	ch->maxresp = xdr_get_u32(x);
+	ch->maxcached = xdr_get_u32(x);
+	ch->maxops = xdr_get_u32(x);
+	ch->maxreqs = xdr_get_u32(x);
+	ch->nird = xdr_get_u32(x);
+	if (ch->nird > 1)
+		x->bad = true;
+	else if (ch->nird)
+		xdr_get_u32(x);
+}
+
+static void put_chan(struct xdr_out *x, const struct chan *ch)
+{
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, ch->maxreq);
+	xdr_put_u32(x, ch->maxresp);
+	xdr_put_u32(x, ch->maxcached);
+	xdr_put_u32(x, ch->maxops);
+	xdr_put_u32(x, ch->maxreqs);
+	xdr_put_u32(x, 0);
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+struct create_session {
+	uint64_t clientid;
+	uint32_t seq, flags, prog, flavor, uid, gid;
+	struct chan fore, back;
+	uint32_t number;
+	uint8_t owner[NFS4_OPAQUE_LIMIT];
+	uint32_t owner_len;
+};
+
+static void get_cb_sec(struct xdr_in *x, struct create_session *a)
+{
+	uint32_t n = xdr_get_u32(x), len, ngids;
+	bool have = false;
+
+	for (uint32_t i = 0; i < n && !x->bad; i++) {
+		uint32_t flavor = xdr_get_u32(x);
+
+		switch (flavor) {
+		case RPC_AUTH_NONE:
+			if (!have)
+				a->flavor = RPC_AUTH_NONE;
+			break;
+		case RPC_AUTH_SYS:
+			xdr_get_u32(x);
+			xdr_get_opaque(x, 255, &len);
+			a->uid = xdr_get_u32(x);
+			a->gid = xdr_get_u32(x);
+			ngids = xdr_get_u32(x);
+			if (ngids > 16)
+				x->bad = true;
+			else
+				xdr_take(x, ngids * 4);
+			a->flavor = RPC_AUTH_SYS;
+			have = true;
+			break;
+		case RPC_AUTH_GSS:
+			xdr_get_u32(x);
+			xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len);
+			xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len);
+			break;
+		default:
+			x->bad = true;
+		}
+	}
+}
+
+/* locked: builds the session of a confirmed client and its reply. */
+static nfsstat4 session_make(struct compound *c, struct create_session *a, struct st_client *cl)
+{
+	struct st_session *s = st_session_new(c->m->m_st, cl);
+	size_t at = c->out->x_len;
+	struct chan f = a->fore, b = a->back;
+	bool back = a->flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
+
+	if (!s)
+		return NFS4ERR_DELAY;
+	f.maxreq = min_u32(f.maxreq, OP_MAX_IO + 65536);
+	f.maxresp = min_u32(f.maxresp, OP_MAX_IO + 65536);
+	f.maxcached = min_u32(f.maxcached, 16384);
+	f.maxops = min_u32(f.maxops, OP_MAX_OPS);
+	f.maxreqs = min_u32(f.maxreqs, ST_SLOTS);
+	b.maxreq = min_u32(b.maxreq, CB_MAX);
+	b.maxresp = min_u32(b.maxresp, CB_MAX);
+	b.maxcached = 0;
+	s->se_minor = c->minor;
+	s->se_nslots = f.maxreqs;
+	s->se_maxreq = f.maxreq;
+	s->se_maxresp = f.maxresp;
+	s->se_maxcached = f.maxcached;
+	s->se_maxops = f.maxops;
+	s->se_cb_prog = a->prog;
+	s->se_cb_flavor = a->flavor;
+	s->se_cb_uid = a->uid;
+	s->se_cb_gid = a->gid;
+	s->se_cb_maxreq = b.maxreq;
+	xdr_put_fixed(c->out, s->se_id, 16);
+	xdr_put_u32(c->out, a->seq);
+	xdr_put_u32(c->out, back ? CREATE_SESSION4_FLAG_CONN_BACK_CHAN : 0);
+	put_chan(c->out, &f);
+	put_chan(c->out, &b);
+	if (back)
+		st_session_bind(c->m->m_st, s, c->call->c_conn);
+	cl->cl_cs_seq = a->seq + 1;
+	cl->cl_cs_status = NFS4_OK;
+	cl->cl_cs_len = 0;
+	if (!c->out->bad && c->out->x_len - at <= sizeof(cl->cl_cs_reply)) {
+		cl->cl_cs_len = (uint32_t)(c->out->x_len - at);
+		memcpy(cl->cl_cs_reply, c->out->x_head + at, cl->cl_cs_len);
+	}
+	cl->cl_renewed_ns = st_now_ns();
+	return NFS4_OK;
+}
+
+static int record_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct create_session *a = c->scratch;
+
+	return st_record_put(c->m->m_st, t, a->owner, a->owner_len, &a->number);
+}
+
+/* The record is durable: the client is confirmed, and what it left from before its reboot goes. */
+static nfsstat4 record_done(struct compound *c, int err)
+{
+	struct create_session *a = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_client *cl, *old;
+	nfsstat4 status = op_status(err);
+
+	if (status)
+		return status;
+	pthread_mutex_lock(&st->st_lock);
+	cl = st_client_get(st, a->clientid);
+	if (!cl) {
+		status = NFS4ERR_STALE_CLIENTID;
+	} else if (a->seq != cl->cl_cs_seq) {
+		status = NFS4ERR_SEQ_MISORDERED;
+	} else {
+		old = cl->cl_confirmed ? NULL : st_client_by_owner(st, cl->cl_owner, cl->cl_owner_len, true);
+		if (old)
+			st_client_destroy(st, old);
+		cl->cl_number = a->number;
+		cl->cl_confirmed = cl->cl_recorded = true;
+		cl->cl_may_reclaim = st_in_grace(st) && st_record_reclaims(st, cl->cl_owner, cl->cl_owner_len);
+		status = session_make(c, a, cl);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return status;
+}
+
+nfsstat4 op_create_session(struct compound *c)
+{
+	struct create_session *a = op_scratch(c, sizeof(*a), NULL);
+	struct st *st = c->m->m_st;
+	struct st_client *cl;
+	nfsstat4 status = NFS4_OK;
+	bool record = false;
+
+	if (!a)
+		return NFS4ERR_DELAY;
+	a->clientid = get_clientid(c->in);
+	a->seq = xdr_get_u32(c->in);
+	a->flags = xdr_get_u32(c->in);
+	get_chan(c->in, &a->fore);
+	get_chan(c->in, &a->back);
+	a->prog = xdr_get_u32(c->in);
+	get_cb_sec(c->in, a);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (a->flags & ~7u)
+		return NFS4ERR_INVAL;
+	if (a->fore.maxreqs == 0 || a->fore.maxops == 0)
+		return NFS4ERR_INVAL;
+	if (a->fore.maxreq < 512 || a->fore.maxresp < 512)
+		return NFS4ERR_TOOSMALL;
+	pthread_mutex_lock(&st->st_lock);
+	cl = st_client_get(st, a->clientid);
+	if (!cl) {
+		status = NFS4ERR_STALE_CLIENTID;
+	} else if (a->seq == cl->cl_cs_seq - 1 && cl->cl_cs_len) {
+		uint8_t *p = xdr_reserve(c->out, cl->cl_cs_len);
+
+		if (p)
+			memcpy(p, cl->cl_cs_reply, cl->cl_cs_len);
+	} else if (a->seq != cl->cl_cs_seq) {
+		status = NFS4ERR_SEQ_MISORDERED;
+	} else if (!cl->cl_confirmed && (cl->cl_flavor != c->call->c_cred.rc_flavor || cl->cl_uid != c->call->c_cred.rc_uid)) {
+		status = NFS4ERR_CLID_INUSE;
+	} else if (cl->cl_recorded) {
+		status = session_make(c, a, cl);
+	} else {
+		memcpy(a->owner, cl->cl_owner, cl->cl_owner_len);
+		a->owner_len = cl->cl_owner_len;
+		record = true;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return record ? op_mutate(c, record_run, record_done) : status;
+}
+
+nfsstat4 op_destroy_session(struct compound *c)
+{
+	const uint8_t *id = xdr_get_fixed(c->in, 16);
+	struct st *st = c->m->m_st;
+	struct st_session *s;
+
+	if (!id)
+		return NFS4ERR_BADXDR;
+	pthread_mutex_lock(&st->st_lock);
+	s = st_session_get(st, id);
+	if (s)
+		st_session_destroy(st, s);
+	pthread_mutex_unlock(&st->st_lock);
+	return s ? NFS4_OK : NFS4ERR_BADSESSION;
+}
+
+nfsstat4 op_bind_conn(struct compound *c)
+{
+	const uint8_t *id = xdr_get_fixed(c->in, 16);
+	uint32_t dir = xdr_get_u32(c->in), given;
+	struct st *st = c->m->m_st;
+	struct st_session *s;
+
+	xdr_get_bool(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (dir != CDFC4_FORE && dir != CDFC4_BACK && dir != CDFC4_FORE_OR_BOTH && dir != CDFC4_BACK_OR_BOTH)
+		return NFS4ERR_INVAL;
+	pthread_mutex_lock(&st->st_lock);
+	s = st_session_get(st, id);
+	if (s) {
+		given = dir == CDFC4_FORE ? CDFS4_FORE : CDFS4_BOTH;
+		if (given == CDFS4_BOTH)
+			st_session_bind(st, s, c->call->c_conn);
+		s->se_client->cl_renewed_ns = st_now_ns();
+		xdr_put_fixed(c->out, id, 16);
+		xdr_put_u32(c->out, given);
+		xdr_put_bool(c->out, false);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return s ? NFS4_OK : NFS4ERR_BADSESSION;
+}
+
+nfsstat4 op_backchannel_ctl(struct compound *c)
+{
+	struct create_session a = {0};
+
+	a.prog = xdr_get_u32(c->in);
+	get_cb_sec(c->in, &a);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	pthread_mutex_lock(&c->m->m_st->st_lock);
+	c->session->se_cb_prog = a.prog;
+	c->session->se_cb_flavor = a.flavor;
+	c->session->se_cb_uid = a.uid;
+	c->session->se_cb_gid = a.gid;
+	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	return NFS4_OK;
+}
+
+/* ---- SEQUENCE ---- */
+
+static void put_sequence(struct compound *c, struct st_session *s, uint32_t seq, uint32_t slot)
+{
+	struct st_client *cl = s->se_client;
+	uint32_t flags = cl->cl_revoked;
+
+	if (!s->se_cb_conn)
+		flags |= SEQ4_STATUS_CB_PATH_DOWN | SEQ4_STATUS_CB_PATH_DOWN_SESSION;
+	xdr_put_fixed(c->out, s->se_id, 16);
+	xdr_put_u32(c->out, seq);
+	xdr_put_u32(c->out, slot);
+	xdr_put_u32(c->out, s->se_nslots - 1);
+	xdr_put_u32(c->out, s->se_nslots - 1);
+	xdr_put_u32(c->out, flags);
+	/* told once: the client then drops all its layouts */
+	cl->cl_revoked &= ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
+}
+
+/* A retry of the slot's last request: the very reply, or RETRY_UNCACHED_REP on the operation after SEQUENCE. */
+static nfsstat4 sequence_replay(struct compound *c, struct st_slot *sl)
+{
+	uint8_t *p;
+
+	if (!sl->sl_cached)
+		return NFS4ERR_RETRY_UNCACHED_REP;
+	xdr_truncate(c->out, c->call->c_body);
+	p = xdr_reserve(c->out, sl->sl_len);
+	if (p)
+		memcpy(p, sl->sl_reply, sl->sl_len);
+	return NFS4_OK;
+}
+
+nfsstat4 op_sequence(struct compound *c)
+{
+	const uint8_t *id = xdr_get_fixed(c->in, 16);
+	uint32_t seq = xdr_get_u32(c->in), slot = xdr_get_u32(c->in);
+	struct st *st = c->m->m_st;
+	struct st_session *s;
+	struct st_slot *sl = NULL;
+	nfsstat4 status = NFS4_OK;
+	bool replayed = false;
+
+	xdr_get_u32(c->in);
+	c->cachethis = xdr_get_bool(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	pthread_mutex_lock(&st->st_lock);
+	s = st_session_get(st, id);
+	if (!s)
+		status = NFS4ERR_BADSESSION;
+	else if (slot >= s->se_nslots)
+		status = NFS4ERR_BADSLOT;
+	else if (c->nops > s->se_maxops)
+		status = NFS4ERR_TOO_MANY_OPS;
+	else
+		sl = &s->se_slot[slot];
+	if (sl && sl->sl_busy)
+		status = seq == sl->sl_seq ? NFS4ERR_DELAY : NFS4ERR_SEQ_MISORDERED;
+	else if (sl && sl->sl_used && seq == sl->sl_seq) {
+		status = sequence_replay(c, sl);
+		replayed = status == NFS4_OK;
+	} else if (sl && seq != sl->sl_seq + 1)
+		status = NFS4ERR_SEQ_MISORDERED;
+	else if (sl) {
+		sl->sl_seq = seq;
+		sl->sl_busy = sl->sl_used = true;
+		sl->sl_cached = false;
+		s->se_refs++;
+		c->session = s;
+		c->client = s->se_client;
+		c->slot = sl;
+		c->maxcached = s->se_maxcached;
+		c->client->cl_renewed_ns = st_now_ns();
+		/* A connection that uses the session may carry its callbacks when the old one is gone. */
+		if (!s->se_cb_conn)
+			st_session_bind(st, s, c->call->c_conn);
+		put_sequence(c, s, seq, slot);
+		c->seq_end = c->out->x_len;
+		if (s->se_maxresp + c->call->c_body < c->out->x_limit)
+			c->out->x_limit = s->se_maxresp;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (replayed) {
+		struct rpc_call *call = c->call;
+
+		c->call = NULL;
+		free(c);
+		rpc_reply(call);
+		return OP_PARKED;
+	}
+	return status;
+}
+
+/* The reply is complete: keep it for a retry. */
+void op_slot_done(struct compound *c)
+{
+	struct st_slot *sl = c->slot;
+	struct xdr_out *x = c->out;
+	size_t len = x->x_len - c->call->c_body;
+	uint8_t *copy = NULL;
+
+	/* Every reply that asked for it is kept, and small ones in any case: they cost little and answer a retry rightly. */
+	if (!x->bad && x->x_nsplice == 0 && (c->cachethis || len <= 512)) {
+		copy = realloc(sl->sl_reply, len);
+		if (copy)
+			memcpy(copy, x->x_head + c->call->c_body, len);
+	}
+	pthread_mutex_lock(&c->m->m_st->st_lock);
+	if (copy) {
+		sl->sl_reply = copy;
+		sl->sl_len = (uint32_t)len;
+	}
+	sl->sl_cached = copy != NULL;
+	sl->sl_busy = false;
+	pthread_mutex_unlock(&c->m->m_st->st_lock);
+}
+
+/* ---- the rest ---- */
+
+static int forget_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct create_session *a = c->scratch;
+
+	return st_record_del(c->m->m_st, t, a->owner, a->owner_len);
+}
+
+static nfsstat4 forget_done(struct compound *c, int err)
+{
+	(void)c;
+	return op_status(err);
+}
+
+nfsstat4 op_destroy_clientid(struct compound *c)
+{
+	uint64_t id = get_clientid(c->in);
+	struct create_session *a = op_scratch(c, sizeof(*a), NULL);
+	struct st *st = c->m->m_st;
+	struct st_client *cl;
+	nfsstat4 status = NFS4_OK;
+	bool recorded = false;
+
+	if (!a)
+		return NFS4ERR_DELAY;
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	pthread_mutex_lock(&st->st_lock);
+	cl = st_client_get(st, id);
+	if (!cl) {
+		status = NFS4ERR_STALE_CLIENTID;
+	} else if (cl->cl_sessions || cl->cl_opens || cl->cl_layouts) {
+		status = NFS4ERR_CLIENTID_BUSY;
+	} else {
+		recorded = cl->cl_recorded;
+		memcpy(a->owner, cl->cl_owner, cl->cl_owner_len);
+		a->owner_len = cl->cl_owner_len;
+		st_client_destroy(st, cl);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return recorded ? op_mutate(c, forget_run, forget_done) : status;
+}
+
+nfsstat4 op_reclaim_complete(struct compound *c)
+{
+	bool one_fs = xdr_get_bool(c->in);
+	struct st *st = c->m->m_st;
+	nfsstat4 status = NFS4_OK;
+
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (one_fs)
+		return c->cur ? NFS4_OK : NFS4ERR_NOFILEHANDLE;
+	pthread_mutex_lock(&st->st_lock);
+	if (c->client->cl_reclaim_done)
+		status = NFS4ERR_COMPLETE_ALREADY;
+	c->client->cl_reclaim_done = true;
+	c->client->cl_may_reclaim = false;
+	st_record_done(st, c->client->cl_owner, c->client->cl_owner_len);
+	pthread_mutex_unlock(&st->st_lock);
+	st_tick(st);
+	return status;
+}
+
+static nfsstat4 stateid_status(struct compound *c, const struct st_stateid *sid)
+{
+	struct st *st = c->m->m_st;
+	const struct st_open *o = st_open_find(st, sid);
+	const struct st_layout *l = o ? NULL : st_layout_find(st, sid);
+	uint32_t seq;
+
+	if ((!o || o->o_client != c->client) && (!l || l->l_client != c->client))
+		return NFS4ERR_BAD_STATEID;
+	seq = o ? o->o_sid.seqid : l->l_sid.seqid;
+	if (sid->seqid && sid->seqid < seq)
+		return NFS4ERR_OLD_STATEID;
+	return sid->seqid > seq ? NFS4ERR_BAD_STATEID : NFS4_OK;
+}
+
+nfsstat4 op_test_stateid(struct compound *c)
+{
+	uint32_t n = xdr_get_u32(c->in);
+
+	if (c->in->bad || n > xdr_left(c->in) / 16)
+		return NFS4ERR_BADXDR;
+	xdr_put_u32(c->out, n);
+	pthread_mutex_lock(&c->m->m_st->st_lock);
+	while (n--) {
+		struct st_stateid sid;
+
+		op_get_stateid(c->in, &sid);
+		xdr_put_u32(c->out, stateid_status(c, &sid));
+	}
+	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	return NFS4_OK;
+}
+
+nfsstat4 op_free_stateid(struct compound *c)
+{
+	struct st_stateid sid;
+	nfsstat4 status;
+
+	op_get_stateid(c->in, &sid);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	pthread_mutex_lock(&c->m->m_st->st_lock);
+	status = stateid_status(c, &sid);
+	if (!status) /* opens are closed and layouts returned, not freed */
+		status = NFS4ERR_LOCKS_HELD;
+	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	return status;
+}

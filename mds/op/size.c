@@ -1,0 +1,401 @@
+/* Size, change and times from the data servers; changing them (DESIGN.md, "Size, change and times are where the data is"). */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+
+struct refresh {
+	struct lo_stat ls;
+	struct kv_op op;
+	struct compound *c;
+	struct mds *m;
+	struct loop *loop;
+	bool unmark;
+	nfsstat4 (*then)(struct compound *c, int err);
+	/* without a compound: the EOF answer */
+	void (*reply)(void *arg, int err, uint64_t size);
+	void *rarg;
+};
+
+static void refresh_end(struct refresh *r, int err)
+{
+	struct compound *c = r->c;
+	nfsstat4 st;
+
+	if (!c) {
+		struct ns_inode i;
+		struct kv_txn *t;
+		int e = kv_read_begin(r->m->m_kv, &t);
+
+		if (!e) {
+			e = ns_get(r->m->m_ns, t, r->ls.ls_ino, &i);
+			r->reply(r->rarg, e, e ? 0 : i.i_size);
+			kv_read_end(t);
+		} else {
+			r->reply(r->rarg, e, 0);
+		}
+		free(r);
+		return;
+	}
+	op_txn_stale(c->th);
+	st = r->then(c, err);
+	free(r);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+static int refresh_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct refresh *r = hash_entry(op, struct refresh, op);
+	struct ns *ns = r->m->m_ns;
+	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW};
+	struct ns_time now = op_now();
+	struct ns_inode i;
+	struct lo_map map;
+	uint8_t blob[NS_BLOB_MAX];
+	size_t len;
+	int err = ns_get(ns, t, r->ls.ls_ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
+	if (r->ls.ls_size > i.i_size || r->ls.ls_writes != map.lm_writes) {
+		if (r->ls.ls_size > i.i_size) {
+			s.s_mask |= NS_S_SIZE | NS_S_GROW_ONLY;
+			s.s_size = r->ls.ls_size;
+		}
+		map.lm_writes = r->ls.ls_writes;
+		for (unsigned k = 0; k < (unsigned)map.lm_stripes * map.lm_mirrors; k++)
+			map.lm_obj[k].ob_known |= r->ls.ls_exists >> k & 1;
+		len = lo_map_encode(&map, blob, sizeof(blob));
+		err = ns_setattr(ns, t, r->ls.ls_ino, &s, NULL, now, &i);
+		if (!err)
+			err = ns_set_blob(ns, t, r->ls.ls_ino, blob, len, false, now);
+	}
+	if (!err && r->unmark)
+		err = op_mark_del(t, r->ls.ls_ino);
+	return err;
+}
+
+static void refresh_committed(struct kv_op *op, int err)
+{
+	struct refresh *r = hash_entry(op, struct refresh, op);
+	struct st *st = r->m->m_st;
+	struct st_file *f;
+
+	if (!err && r->unmark) {
+		pthread_mutex_lock(&st->st_lock);
+		f = st_file_get(st, r->ls.ls_ino, false);
+		if (f && !st_file_has_writers(f)) {
+			f->f_marked = f->f_mark_durable = false;
+			st_file_put(st, f);
+		} else if (f) {
+			f->f_mark_durable = false; /* the next grant puts it again */
+		}
+		pthread_mutex_unlock(&st->st_lock);
+	}
+	refresh_end(r, err);
+}
+
+static void refresh_stat(struct lo_stat *ls, int err)
+{
+	struct refresh *r = hash_entry(ls, struct refresh, ls);
+	struct ns_inode i;
+	struct lo_map map;
+	struct kv_txn *t;
+	bool same = false;
+
+	if (err || ls->ls_missing)
+		r->unmark = false; /* somebody did not answer: the mark stays */
+	if (!err && !r->unmark && kv_read_begin(r->m->m_kv, &t) == 0) {
+		same = ns_get(r->m->m_ns, t, ls->ls_ino, &i) == 0 && lo_map_decode(i.i_blob, &map) == 0 && ls->ls_size <= i.i_size &&
+		       ls->ls_writes == map.lm_writes;
+		kv_read_end(t);
+	}
+	if (err || same) {
+		refresh_end(r, err);
+		return;
+	}
+	r->op.o_run = refresh_run;
+	r->op.o_done = refresh_committed;
+	r->op.o_loop = r->loop;
+	kv_submit(r->m->m_kv, &r->op);
+}
+
+static bool refresh_needed(struct mds *m, uint64_t ino)
+{
+	struct st_file *f;
+	bool need;
+
+	if (m->m_size_mode == OP_SIZE_NEVER)
+		return false;
+	if (m->m_size_mode == OP_SIZE_ALWAYS)
+		return true;
+	pthread_mutex_lock(&m->m_st->st_lock);
+	f = st_file_get(m->m_st, ino, false);
+	need = f && f->f_marked;
+	pthread_mutex_unlock(&m->m_st->st_lock);
+	return need;
+}
+
+static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino)
+{
+	struct refresh *r = calloc(1, sizeof(*r));
+	struct ns_inode i;
+
+	if (!r || ns_get(m->m_ns, t, ino, &i) || i.i_type != NS_REG || !i.i_blob.s_len || lo_map_decode(i.i_blob, &r->ls.ls_map)) {
+		free(r);
+		return NULL;
+	}
+	r->m = m;
+	r->loop = loop;
+	r->ls.ls_loop = loop;
+	r->ls.ls_ino = ino;
+	r->ls.ls_incarnation = i.i_incarnation;
+	r->ls.ls_done = refresh_stat;
+	return r;
+}
+
+bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsstat4 (*then)(struct compound *c, int err))
+{
+	struct refresh *r;
+
+	if (!force && !refresh_needed(c->m, ino))
+		return false;
+	r = refresh_new(c->m, c->th->mt_loop, op_txn(c), ino);
+	if (!r)
+		return false;
+	r->c = c;
+	r->unmark = unmark;
+	r->then = then;
+	lo_stat(c->m->m_lo, &r->ls);
+	return true;
+}
+
+void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg)
+{
+	struct mds *m = arg;
+	struct refresh *r = NULL;
+	struct ns_inode i;
+	struct kv_txn *t;
+	int err = kv_read_begin(m->m_kv, &t);
+
+	if (!err) {
+		err = ns_get(m->m_ns, t, ino, &i);
+		if (!err && i.i_incarnation != inc)
+			err = -ESTALE;
+		if (!err && refresh_needed(m, ino))
+			r = refresh_new(m, loop, t, ino);
+		kv_read_end(t);
+	}
+	if (!r) {
+		reply(rarg, err, err ? 0 : i.i_size);
+		return;
+	}
+	r->reply = reply;
+	r->rarg = rarg;
+	lo_stat(m->m_lo, &r->ls);
+}
+
+/* ---- setattr ---- */
+
+struct setattr {
+	struct st_wait wait;
+	struct compound *c;
+	struct op_sattr a;
+	uint64_t ino;
+	bool have_write, excl, fence, orders;
+	unsigned left;
+	nfsstat4 (*then)(struct compound *c, int err);
+};
+
+static void setattr_end(struct setattr *j, int err)
+{
+	struct compound *c = j->c;
+	struct st *st = c->m->m_st;
+	nfsstat4 status;
+
+	if (j->excl) {
+		struct st_file *f;
+
+		if (j->left && !err)
+			st_revoke_file(st, j->ino, c->client, true);
+		pthread_mutex_lock(&st->st_lock);
+		f = st_file_get(st, j->ino, false);
+		if (f) {
+			f->f_excl--;
+			st_file_put(st, f);
+		}
+		pthread_mutex_unlock(&st->st_lock);
+	}
+	op_txn_stale(c->th);
+	status = j->then(c, err);
+	if (status != OP_PARKED)
+		op_resume(c, status);
+}
+
+static void setattr_ordered(void *arg, int err)
+{
+	setattr_end(arg, err == -ETIMEDOUT ? 0 : err);
+}
+
+static int setattr_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct setattr *j = c->sub;
+	struct ns *ns = c->m->m_ns;
+	struct ns_setattr s = j->a.s;
+	struct ns_time now = op_now();
+	struct ns_inode i, old;
+	struct lo_map map;
+	uint8_t blob[NS_BLOB_MAX];
+	int err = ns_get(ns, t, j->ino, &old);
+
+	if (err)
+		return err;
+	if (j->a.has_size && old.i_type != NS_REG)
+		return old.i_type == NS_DIR ? -EISDIR : -EINVAL;
+	if (j->have_write)
+		s.s_mask |= NS_S_HAS_WRITE;
+	if (j->a.has_size) {
+		err = lo_map_decode(old.i_blob, &map);
+		if (err)
+			return err;
+	}
+	err = ns_setattr(ns, t, j->ino, &s, &c->cred, now, &i);
+	if (err || !j->a.has_size)
+		return err;
+	if (j->fence) {
+		map.lm_epoch++;
+		err = ns_set_blob(ns, t, j->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
+		if (!err)
+			err = lo_order_fence(c->m->m_lo, t, &i, &map, map.lm_epoch);
+	}
+	if (!err)
+		err = lo_order_truncate(c->m->m_lo, t, &i, &map, s.s_size);
+	j->orders = true;
+	return err;
+}
+
+static void setattr_committed(struct kv_op *op, int err)
+{
+	struct compound *c = op_of(op);
+	struct setattr *j = c->sub;
+
+	if (err || !j->orders) {
+		setattr_end(j, err);
+		return;
+	}
+	lo_orders_kick(c->m->m_lo);
+	lo_orders_wait(c->m->m_lo, j->ino, c->th->mt_loop, 30000, setattr_ordered, j);
+}
+
+static void setattr_commit(struct setattr *j)
+{
+	struct compound *c = j->c;
+
+	c->kop.o_run = setattr_run;
+	c->kop.o_done = setattr_committed;
+	c->kop.o_loop = c->th->mt_loop;
+	kv_submit(c->m->m_kv, &c->kop);
+}
+
+static void setattr_recalled(struct st_wait *w, unsigned left)
+{
+	struct setattr *j = hash_entry(w, struct setattr, wait);
+
+	j->left = left;
+	setattr_commit(j);
+}
+
+nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, nfsstat4 (*then)(struct compound *c, int err))
+{
+	struct setattr *j = calloc(1, sizeof(*j));
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+
+	if (!j)
+		return NFS4ERR_DELAY;
+	c->sub = j;
+	j->c = c;
+	j->a = *a;
+	j->ino = ino;
+	j->have_write = have_write;
+	j->then = then;
+	if (a->has_size) {
+		/* No new layouts from here to the end; the others' write layouts come back or are fenced. */
+		pthread_mutex_lock(&st->st_lock);
+		f = st_file_get(st, ino, true);
+		if (f) {
+			f->f_excl++;
+			j->excl = true;
+		}
+		pthread_mutex_unlock(&st->st_lock);
+		if (!f)
+			return NFS4ERR_DELAY;
+		j->wait.w_then = setattr_recalled;
+		if (st_recall_file(st, ino, c->client, true, c->th->mt_loop, c->m->m_recall_ms, &j->wait)) {
+			/* Those who return may still have writes under way: the epoch goes up in any case. */
+			j->fence = true;
+			return OP_PARKED;
+		}
+	}
+	setattr_commit(j);
+	return OP_PARKED;
+}
+
+struct op_setattr_args {
+	struct op_sattr a;
+};
+
+static nfsstat4 setattr_done(struct compound *c, int err)
+{
+	struct op_setattr_args *k = c->scratch;
+
+	if (!err)
+		op_put_bitmap(c->out, &k->a.set);
+	else
+		xdr_put_u32(c->out, 0);
+	c->keep_body = true; /* attrsset is there in either case */
+	return op_status(err);
+}
+
+nfsstat4 op_setattr(struct compound *c)
+{
+	struct op_setattr_args *k = op_scratch(c, sizeof(*k), NULL);
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	struct st_open *o;
+	bool have_write = false, grace;
+	nfsstat4 status;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &sid);
+	status = op_get_sattr(c, c->in, &k->a, false);
+	if (!status && !c->cur)
+		status = NFS4ERR_NOFILEHANDLE;
+	if (!status)
+		status = op_resolve_sid(c, &sid);
+	if (!status && k->a.has_size) {
+		pthread_mutex_lock(&st->st_lock);
+		grace = st_in_grace(st);
+		if (grace)
+			status = NFS4ERR_GRACE;
+		else if (!st_sid_special(&sid)) {
+			o = st_open_find(st, &sid);
+			if (!o || o->o_client != c->client || o->o_file->f_ino != c->cur)
+				status = NFS4ERR_BAD_STATEID;
+			else if (!(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
+				status = NFS4ERR_OPENMODE;
+			else
+				have_write = true;
+		}
+		pthread_mutex_unlock(&st->st_lock);
+	}
+	if (!status)
+		return op_do_setattr(c, c->cur, &k->a, have_write, setattr_done);
+	xdr_put_u32(c->out, 0);
+	c->keep_body = true;
+	return status;
+}

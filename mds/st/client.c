@@ -1,0 +1,291 @@
+/* Clients and their durable records; grace. */
+#include "mds/st/st.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include <errno.h>
+#include <sodium.h>
+#include <time.h>
+
+#define RECORD_VERSION 1
+
+uint64_t st_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void owner_hash(const void *owner, uint32_t len, uint8_t out[32])
+{
+	crypto_generichash(out, 32, owner, len, NULL, 0);
+}
+
+static uint64_t hash_of_hash(const uint8_t h[32])
+{
+	uint64_t v;
+
+	memcpy(&v, h, 8);
+	return v;
+}
+
+static struct st_record *record_find(struct st *st, const uint8_t h[32])
+{
+	for (struct hash_link *l = hash_first(&st->st_records, hash_of_hash(h)); l; l = hash_next(l)) {
+		struct st_record *r = hash_entry(l, struct st_record, r_link);
+
+		if (memcmp(r->r_hash, h, 32) == 0)
+			return r;
+	}
+	return NULL;
+}
+
+static int record_load(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct st *st = arg;
+	struct st_record *r;
+
+	(void)val;
+	if (id.s_len != 32)
+		return -EIO;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	memcpy(r->r_hash, id.s_data, 32);
+	if (hash_add(&st->st_records, &r->r_link, hash_of_hash(r->r_hash))) {
+		free(r);
+		return -ENOMEM;
+	}
+	st->st_reclaimers++;
+	return 0;
+}
+
+static int mark_load(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct st *st = arg;
+	struct st_file *f;
+	uint64_t ino;
+
+	(void)val;
+	if (id.s_len != 8)
+		return -EIO;
+	memcpy(&ino, id.s_data, 8);
+	f = st_file_get(st, be64toh(ino), true);
+	if (!f)
+		return -ENOMEM;
+	f->f_marked = f->f_mark_durable = true;
+	return 0;
+}
+
+int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms)
+{
+	struct st *st = calloc(1, sizeof(*st));
+	struct kv_txn *t;
+	int err;
+
+	if (!st)
+		return -ENOMEM;
+	pthread_mutex_init(&st->st_lock, NULL);
+	st->st_ns = ns;
+	st->st_boot = ns_super(ns)->su_boot;
+	st->st_lease_ms = lease_ms;
+	st->st_grace_ms = grace_ms;
+	st->st_started_ns = st_now_ns();
+	st->st_next = 1;
+	st->st_verifier = st->st_boot << 20 | 0x77656;
+	st->st_recalls = metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
+	st->st_revoked = metric_counter("weft_mds_layout_revoked_total", "Layouts taken away at the recall deadline", "");
+	err = kv_read_begin(ns_kv(ns), &t);
+	if (err)
+		return err;
+	err = ns_rows(t, NS_T_CLIENT, NULL, 0, record_load, st);
+	if (err >= 0)
+		err = ns_rows(t, NS_T_MARK, NULL, 0, mark_load, st);
+	kv_read_end(t);
+	if (err < 0)
+		return err;
+	st->st_in_grace = st->st_reclaimers > 0;
+	if (st->st_in_grace)
+		log_info("grace period: %u recorded clients may reclaim", st->st_reclaimers);
+	*out = st;
+	return 0;
+}
+
+struct st_client *st_client_get(struct st *st, uint64_t id)
+{
+	for (struct hash_link *l = hash_first(&st->st_clients, hash_u64(id)); l; l = hash_next(l)) {
+		struct st_client *c = hash_entry(l, struct st_client, cl_link);
+
+		if (c->cl_id == id)
+			return c;
+	}
+	return NULL;
+}
+
+struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t len, bool confirmed)
+{
+	for (struct hash_link *l = hash_first(&st->st_owners, hash_bytes(owner, len)); l; l = hash_next(l)) {
+		struct st_client *c = hash_entry(l, struct st_client, cl_owner_link);
+
+		if (c->cl_owner_len == len && c->cl_confirmed == confirmed && memcmp(c->cl_owner, owner, len) == 0)
+			return c;
+	}
+	return NULL;
+}
+
+struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, const uint8_t verifier[8])
+{
+	struct st_client *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->cl_owner = malloc(len ? len : 1);
+	if (!c->cl_owner)
+		goto fail;
+	memcpy(c->cl_owner, owner, len);
+	c->cl_owner_len = len;
+	memcpy(c->cl_verifier, verifier, 8);
+	c->cl_id = st->st_boot << 32 | (uint32_t)st->st_next++;
+	c->cl_cs_seq = 1;
+	c->cl_refs = 1;
+	c->cl_renewed_ns = st_now_ns();
+	if (hash_add(&st->st_clients, &c->cl_link, hash_u64(c->cl_id)))
+		goto fail;
+	if (hash_add(&st->st_owners, &c->cl_owner_link, hash_bytes(owner, len))) {
+		hash_del(&st->st_clients, &c->cl_link);
+		goto fail;
+	}
+	return c;
+fail:
+	free(c->cl_owner);
+	free(c);
+	return NULL;
+}
+
+static void client_put(struct st_client *c)
+{
+	if (--c->cl_refs == 0) {
+		free(c->cl_owner);
+		free(c);
+	}
+}
+
+void st_client_destroy(struct st *st, struct st_client *c)
+{
+	if (c->cl_dead)
+		return;
+	c->cl_dead = true;
+	hash_del(&st->st_clients, &c->cl_link);
+	hash_del(&st->st_owners, &c->cl_owner_link);
+	while (c->cl_sessions)
+		st_session_destroy(st, c->cl_sessions);
+	while (c->cl_layouts)
+		st_layout_free(st, c->cl_layouts);
+	while (c->cl_opens)
+		st_open_free(st, c->cl_opens);
+	client_put(c);
+}
+
+/* ---- records ---- */
+
+int st_record_put(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, uint32_t *number)
+{
+	uint8_t h[32], v[5];
+	struct kv_slice old;
+	int err;
+
+	owner_hash(owner, len, h);
+	if (ns_row_get(t, NS_T_CLIENT, h, 32, &old) == 0 && old.s_len == 5) {
+		memcpy(number, (const uint8_t *)old.s_data + 1, 4);
+		return 0;
+	}
+	err = ns_next_client(st->st_ns, t, number);
+	if (err)
+		return err;
+	v[0] = RECORD_VERSION;
+	memcpy(v + 1, number, 4);
+	return ns_row_put(t, NS_T_CLIENT, h, 32, v, sizeof(v));
+}
+
+int st_record_del(struct st *st, struct kv_txn *t, const void *owner, uint32_t len)
+{
+	uint8_t h[32];
+
+	(void)st;
+	owner_hash(owner, len, h);
+	return ns_row_del(t, NS_T_CLIENT, h, 32);
+}
+
+bool st_record_reclaims(struct st *st, const void *owner, uint32_t len)
+{
+	uint8_t h[32];
+	struct st_record *r;
+
+	owner_hash(owner, len, h);
+	r = record_find(st, h);
+	return r && !r->r_done;
+}
+
+void st_record_done(struct st *st, const void *owner, uint32_t len)
+{
+	uint8_t h[32];
+	struct st_record *r;
+
+	owner_hash(owner, len, h);
+	r = record_find(st, h);
+	if (r && !r->r_done) {
+		r->r_done = true;
+		st->st_reclaimers--;
+	}
+}
+
+int st_records_expire(struct st *st, struct kv_txn *t)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&st->st_lock);
+	hash_each(&st->st_records, i, l, next) {
+		struct st_record *r = hash_entry(l, struct st_record, r_link);
+
+		if (!r->r_done && !err) {
+			r->r_done = true;
+			err = ns_row_del(t, NS_T_CLIENT, r->r_hash, 32);
+		}
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return err;
+}
+
+bool st_in_grace(struct st *st)
+{
+	return st->st_in_grace;
+}
+
+static bool client_idle(const struct st_client *c)
+{
+	return !c->cl_opens && !c->cl_layouts;
+}
+
+void st_tick(struct st *st)
+{
+	uint64_t now = st_now_ns();
+	bool over = false;
+
+	pthread_mutex_lock(&st->st_lock);
+	if (st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull)) {
+		st->st_in_grace = false;
+		over = true;
+		log_info("grace period ended, %u recorded clients did not come back", st->st_reclaimers);
+	}
+	/* A client with state whose lease has run out keeps it until somebody conflicts (a courteous server, RFC 8881 section
+	 * 8.4.3 allows it): recall deadlines and share conflicts take it away then. */
+	hash_each(&st->st_clients, i, l, next) {
+		struct st_client *c = hash_entry(l, struct st_client, cl_link);
+
+		if (now - c->cl_renewed_ns > st->st_lease_ms * 2000000ull && client_idle(c) && c->cl_refs <= 2)
+			st_client_destroy(st, c);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (over && st->st_grace_over)
+		st->st_grace_over(st->st_grace_arg);
+}

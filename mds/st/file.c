@@ -1,0 +1,349 @@
+/* State of files: opens and layouts, recall and revocation. */
+#include "mds/st/st.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include <errno.h>
+
+enum { SID_OPEN = 1, SID_LAYOUT = 3 };
+
+/* other: boot epoch (4 bytes), type (1), number (7) */
+static void sid_make(struct st *st, unsigned type, struct st_stateid *sid)
+{
+	uint32_t boot = htobe32((uint32_t)st->st_boot);
+	uint64_t n = htobe64((uint64_t)type << 56 | (st->st_next++ & 0xffffffffffffffull));
+
+	sid->seqid = 1;
+	memcpy(sid->other, &boot, 4);
+	memcpy(sid->other + 4, &n, 8);
+}
+
+bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type)
+{
+	uint32_t boot;
+
+	memcpy(&boot, sid->other, 4);
+	return be32toh(boot) == (uint32_t)st->st_boot && sid->other[4] == type;
+}
+
+bool st_sid_special(const struct st_stateid *sid)
+{
+	static const uint8_t zero[NFS4_OTHER_SIZE], ones[NFS4_OTHER_SIZE] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+
+	return (sid->seqid == 0 && memcmp(sid->other, zero, NFS4_OTHER_SIZE) == 0) ||
+	       (sid->seqid == UINT32_MAX && memcmp(sid->other, ones, NFS4_OTHER_SIZE) == 0);
+}
+
+struct st_file *st_file_get(struct st *st, uint64_t ino, bool make)
+{
+	struct st_file *f;
+
+	for (struct hash_link *l = hash_first(&st->st_files, hash_u64(ino)); l; l = hash_next(l)) {
+		f = hash_entry(l, struct st_file, f_link);
+		if (f->f_ino == ino)
+			return f;
+	}
+	if (!make)
+		return NULL;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return NULL;
+	f->f_ino = ino;
+	if (hash_add(&st->st_files, &f->f_link, hash_u64(ino))) {
+		free(f);
+		return NULL;
+	}
+	return f;
+}
+
+void st_file_put(struct st *st, struct st_file *f)
+{
+	if (f->f_opens || f->f_layouts || f->f_removing || f->f_excl || f->f_marked || f->f_orphan)
+		return;
+	hash_del(&st->st_files, &f->f_link);
+	free(f);
+}
+
+/* ---- opens ---- */
+
+struct st_open *st_open_find(struct st *st, const struct st_stateid *sid)
+{
+	for (struct hash_link *l = hash_first(&st->st_opens, hash_bytes(sid->other, NFS4_OTHER_SIZE)); l; l = hash_next(l)) {
+		struct st_open *o = hash_entry(l, struct st_open, o_link);
+
+		if (memcmp(o->o_sid.other, sid->other, NFS4_OTHER_SIZE) == 0)
+			return o;
+	}
+	return NULL;
+}
+
+struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const void *owner, uint32_t len)
+{
+	for (struct st_open *o = f->f_opens; o; o = o->o_fnext) {
+		if (o->o_client == c && o->o_owner_len == len && memcmp(o->o_owner, owner, len) == 0)
+			return o;
+	}
+	return NULL;
+}
+
+struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len)
+{
+	struct st_open *o = calloc(1, sizeof(*o) + len);
+
+	if (!o)
+		return NULL;
+	sid_make(st, SID_OPEN, &o->o_sid);
+	o->o_sid.seqid = 0; /* the first use makes it 1 */
+	if (hash_add(&st->st_opens, &o->o_link, hash_bytes(o->o_sid.other, NFS4_OTHER_SIZE))) {
+		free(o);
+		return NULL;
+	}
+	o->o_client = c;
+	o->o_file = f;
+	o->o_owner_len = len;
+	memcpy(o->o_owner, owner, len);
+	o->o_cnext = c->cl_opens;
+	o->o_cprev = &c->cl_opens;
+	if (o->o_cnext)
+		o->o_cnext->o_cprev = &o->o_cnext;
+	c->cl_opens = o;
+	o->o_fnext = f->f_opens;
+	o->o_fprev = &f->f_opens;
+	if (o->o_fnext)
+		o->o_fnext->o_fprev = &o->o_fnext;
+	f->f_opens = o;
+	return o;
+}
+
+void st_open_free(struct st *st, struct st_open *o)
+{
+	struct st_file *f = o->o_file;
+
+	hash_del(&st->st_opens, &o->o_link);
+	*o->o_cprev = o->o_cnext;
+	if (o->o_cnext)
+		o->o_cnext->o_cprev = o->o_cprev;
+	*o->o_fprev = o->o_fnext;
+	if (o->o_fnext)
+		o->o_fnext->o_fprev = o->o_fprev;
+	free(o);
+	st_file_put(st, f);
+}
+
+bool st_share_conflict(struct st_file *f, const struct st_open *self, uint32_t access, uint32_t deny)
+{
+	for (const struct st_open *o = f->f_opens; o; o = o->o_fnext) {
+		if (o != self && ((o->o_access & deny) || (o->o_deny & access)))
+			return true;
+	}
+	return false;
+}
+
+/* ---- layouts ---- */
+
+struct st_layout *st_layout_find(struct st *st, const struct st_stateid *sid)
+{
+	for (struct hash_link *l = hash_first(&st->st_layouts, hash_bytes(sid->other, NFS4_OTHER_SIZE)); l; l = hash_next(l)) {
+		struct st_layout *lo = hash_entry(l, struct st_layout, l_link);
+
+		if (memcmp(lo->l_sid.other, sid->other, NFS4_OTHER_SIZE) == 0)
+			return lo;
+	}
+	return NULL;
+}
+
+struct st_layout *st_layout_of(struct st_file *f, struct st_client *c)
+{
+	struct st_layout *l = f->f_layouts;
+
+	while (l && l->l_client != c)
+		l = l->l_fnext;
+	return l;
+}
+
+struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_client *c)
+{
+	struct st_layout *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	sid_make(st, SID_LAYOUT, &l->l_sid);
+	l->l_sid.seqid = 0;
+	if (hash_add(&st->st_layouts, &l->l_link, hash_bytes(l->l_sid.other, NFS4_OTHER_SIZE))) {
+		free(l);
+		return NULL;
+	}
+	l->l_client = c;
+	l->l_file = f;
+	l->l_cnext = c->cl_layouts;
+	l->l_cprev = &c->cl_layouts;
+	if (l->l_cnext)
+		l->l_cnext->l_cprev = &l->l_cnext;
+	c->cl_layouts = l;
+	l->l_fnext = f->f_layouts;
+	l->l_fprev = &f->f_layouts;
+	if (l->l_fnext)
+		l->l_fnext->l_fprev = &l->l_fnext;
+	f->f_layouts = l;
+	return l;
+}
+
+bool st_file_has_writers(struct st_file *f)
+{
+	for (const struct st_layout *l = f->f_layouts; l; l = l->l_fnext) {
+		if (l->l_iomode & LAYOUTIOMODE4_RW)
+			return true;
+	}
+	return false;
+}
+
+static bool wait_matches(const struct st_wait *w, const struct st_layout *l)
+{
+	return l->l_client != w->w_except && (!w->w_rw_only || (l->l_iomode & LAYOUTIOMODE4_RW));
+}
+
+static unsigned wait_count(struct st *st, const struct st_wait *w)
+{
+	struct st_file *f = st_file_get(st, w->w_ino, false);
+	unsigned n = 0;
+
+	for (struct st_layout *l = f ? f->f_layouts : NULL; l; l = l->l_fnext)
+		n += wait_matches(w, l);
+	return n;
+}
+
+static void wait_unlink(struct st *st, struct st_wait *w)
+{
+	struct st_wait **p = &st->st_waits;
+
+	while (*p && *p != w)
+		p = &(*p)->w_next;
+	if (*p)
+		*p = w->w_next;
+}
+
+static void wait_finish(struct loop_msg *m)
+{
+	struct st_wait *w = hash_entry(m, struct st_wait, w_msg);
+
+	loop_timer_stop(w->w_loop, &w->w_timer);
+	w->w_then(w, w->w_left);
+}
+
+static void wait_deadline(struct loop_timer *t)
+{
+	struct st_wait *w = hash_entry(t, struct st_wait, w_timer);
+	struct st *st = w->w_st;
+	bool mine;
+
+	pthread_mutex_lock(&st->st_lock);
+	mine = !w->w_done;
+	if (mine) {
+		w->w_done = true;
+		w->w_left = wait_count(st, w);
+		wait_unlink(st, w);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (mine) /* else wait_finish is on its way to this loop */
+		w->w_then(w, w->w_left);
+}
+
+static void waits_check(struct st *st, uint64_t ino)
+{
+	for (struct st_wait *w = st->st_waits, *next; w; w = next) {
+		next = w->w_next;
+		if (w->w_ino != ino || w->w_done || wait_count(st, w))
+			continue;
+		w->w_done = true;
+		w->w_left = 0;
+		wait_unlink(st, w);
+		w->w_msg.m_run = wait_finish;
+		loop_post(w->w_loop, &w->w_msg);
+	}
+}
+
+void st_layout_free(struct st *st, struct st_layout *l)
+{
+	struct st_file *f = l->l_file;
+	uint64_t ino = f->f_ino;
+
+	hash_del(&st->st_layouts, &l->l_link);
+	*l->l_cprev = l->l_cnext;
+	if (l->l_cnext)
+		l->l_cnext->l_cprev = l->l_cprev;
+	*l->l_fprev = l->l_fnext;
+	if (l->l_fnext)
+		l->l_fnext->l_fprev = l->l_fprev;
+	free(l);
+	if (st->st_waits)
+		waits_check(st, ino);
+	st_file_put(st, f);
+}
+
+/* Queues one CB_LAYOUTRECALL: the stateid's seqid goes up by one (RFC 8881 section 12.5.5.2.1). */
+static void recall_one(struct st *st, struct st_layout *l)
+{
+	struct st_session *s = l->l_client->cl_sessions;
+	struct st_recall *r;
+
+	while (s && !s->se_cb_conn && s->se_next)
+		s = s->se_next;
+	if (l->l_recalled || !s)
+		return;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return; /* the deadline takes it away */
+	l->l_recalled = true;
+	l->l_sid.seqid++;
+	r->rc_sid = l->l_sid;
+	memcpy(r->rc_fh, l->l_fh, l->l_fhlen);
+	r->rc_fhlen = l->l_fhlen;
+	memcpy(r->rc_session, s->se_id, 16);
+	*s->se_cb_tail = r;
+	s->se_cb_tail = &r->rc_next;
+	st_cb_pump(st, s);
+}
+
+unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
+{
+	struct st_file *f;
+	unsigned n;
+
+	pthread_mutex_lock(&st->st_lock);
+	w->w_st = st;
+	w->w_ino = ino;
+	w->w_except = except;
+	w->w_rw_only = rw_only;
+	w->w_loop = loop;
+	w->w_done = false;
+	n = wait_count(st, w);
+	if (n) {
+		w->w_next = st->st_waits;
+		st->st_waits = w;
+		f = st_file_get(st, ino, false);
+		for (struct st_layout *l = f->f_layouts; l; l = l->l_fnext) {
+			if (wait_matches(w, l))
+				recall_one(st, l);
+		}
+		w->w_timer.t_fire = wait_deadline;
+		loop_timer_start(loop, &w->w_timer, deadline_ms);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return n;
+}
+
+void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only)
+{
+	struct st_file *f;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false);
+	for (struct st_layout *l = f ? f->f_layouts : NULL, *next; l; l = next) {
+		next = l->l_fnext;
+		if (l->l_client == except || (rw_only && !(l->l_iomode & LAYOUTIOMODE4_RW)))
+			continue;
+		l->l_client->cl_revoked |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
+		metric_add(st->st_revoked, 1);
+		st_layout_free(st, l);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+}

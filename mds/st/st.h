@@ -1,0 +1,226 @@
+/*
+ * st.h - clients, sessions, open and layout state (RFC 8881 chapters 2.10, 8, 9, 12), in memory, and the durable list of clients.
+ *
+ * What is durable: one row per confirmed client (its owner, verifier, number), so that after a restart exactly those may reclaim. All else is
+ * rebuilt by reclaims. The boot epoch (ns_super.su_boot) is in every clientid, sessionid and stateid, so nothing of an earlier boot is mistaken for this one's.
+ *
+ * One mutex (st_lock) guards all of it: it is held for table look-ups only, never over I/O, a commit or a send. A connection's sessions
+ * are mostly used by one loop, so it is rarely contended; the per-loop split is a matter of measurement.
+ * Functions say "locked" when the caller must hold it.
+ */
+#ifndef MDS_ST_H
+#define MDS_ST_H
+#include "base/hash.h"
+#include "mds/ns/ns.h"
+#include "proto/nfs4.h"
+#include "proto/rpc.h"
+#include <pthread.h>
+
+#define ST_SLOTS 64
+#define ST_OWNER_MAX NFS4_OPAQUE_LIMIT
+
+struct st_stateid {
+	uint32_t seqid;
+	uint8_t other[NFS4_OTHER_SIZE];
+};
+
+struct st_slot {
+	uint32_t sl_seq;
+	bool sl_busy, sl_cached, sl_used;
+	uint8_t *sl_reply; /* the COMPOUND results as sent, malloc'd */
+	uint32_t sl_len;
+	uint32_t sl_check; /* of the request: a retry with other bytes is false (RFC 8881 section 2.10.6.1.3.1) */
+};
+
+struct st_client;
+struct st_session {
+	struct hash_link se_link;
+	uint8_t se_id[NFS4_SESSIONID_SIZE];
+	struct st_client *se_client;
+	struct st_session *se_next; /* of the client */
+	uint32_t se_refs;           /* compounds in it */
+	bool se_dead;
+	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
+	uint32_t se_nslots, se_maxreq, se_maxresp, se_maxcached, se_maxops;
+	/* backchannel */
+	uint32_t se_cb_prog, se_cb_flavor, se_cb_uid, se_cb_gid, se_cb_maxreq;
+	struct rpc_conn *se_cb_conn; /* or NULL: path down */
+	uint32_t se_cb_seq;
+	bool se_cb_busy;
+	bool se_cb_fault;
+	struct st_recall *se_cb_head, **se_cb_tail; /* recalls waiting for the slot */
+	struct st_slot se_slot[ST_SLOTS];
+};
+
+struct st_client {
+	struct hash_link cl_link, cl_owner_link;
+	uint64_t cl_id;
+	uint32_t cl_number;         /* durable: in capabilities */
+	uint8_t *cl_owner;
+	uint32_t cl_owner_len;
+	uint8_t cl_verifier[8];
+	uint32_t cl_flavor, cl_uid; /* principal */
+	bool cl_confirmed, cl_recorded, cl_reclaim_done, cl_may_reclaim, cl_dead;
+	bool cl_stripes;            /* its kernel reads striped layouts */
+	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
+	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
+	uint32_t cl_cs_len;
+	uint32_t cl_cs_status;
+	uint64_t cl_renewed_ns;
+	uint32_t cl_refs;
+	uint32_t cl_revoked;        /* SEQ4_STATUS_* to report */
+	struct st_session *cl_sessions;
+	struct st_open *cl_opens;
+	struct st_layout *cl_layouts;
+};
+
+/* State of one file while anybody has some. */
+struct st_file {
+	struct hash_link f_link;
+	uint64_t f_ino;
+	struct st_open *f_opens;
+	struct st_layout *f_layouts;
+	uint32_t f_removing;  /* a mutation that frees it is queued: no new opens (DELAY) */
+	uint32_t f_excl;      /* a shrink or a recall is under way: no new layouts (RECALLCONFLICT) */
+	bool f_marked;        /* a write layout is or was out: size and change must come from the data servers */
+	bool f_mark_durable;
+	bool f_orphan;        /* last link gone while open */
+	uint32_t f_epoch_shared; /* others than one client wrote since the last fence */
+};
+
+struct st_open {
+	struct hash_link o_link;      /* by stateid */
+	struct st_stateid o_sid;
+	struct st_client *o_client;
+	struct st_file *o_file;
+	struct st_open *o_cnext, **o_cprev, *o_fnext, **o_fprev;
+	uint32_t o_access, o_deny;
+	uint32_t o_owner_len;
+	uint8_t o_owner[];
+};
+
+struct st_layout {
+	struct hash_link l_link;      /* by stateid */
+	struct st_stateid l_sid;
+	struct st_client *l_client;
+	struct st_file *l_file;
+	struct st_layout *l_cnext, **l_cprev, *l_fnext, **l_fprev;
+	uint32_t l_iomode;            /* bit 1 READ, bit 2 RW */
+	bool l_recalled;
+	uint32_t l_recall_seq;
+	uint8_t l_fh[NFS4_FHSIZE];    /* as GETFH gave it */
+	uint32_t l_fhlen;
+};
+
+/* One CB_LAYOUTRECALL under way. */
+struct st_recall {
+	struct st_recall *rc_next;
+	struct st_stateid rc_sid;     /* as sent: the seqid after the recall */
+	uint64_t rc_layout;           /* stateid key: the layout may be gone by the time of the answer */
+	uint8_t rc_fh[NFS4_FHSIZE];
+	uint32_t rc_fhlen;
+	uint8_t rc_session[NFS4_SESSIONID_SIZE];
+	struct rpc_req rc_req;
+	struct loop_msg rc_msg;
+	struct st *rc_st;
+	struct loop_timer rc_timer;
+	struct loop *rc_loop;
+	unsigned rc_tries;
+};
+
+struct st {
+	pthread_mutex_t st_lock;
+	struct ns *st_ns;
+	uint64_t st_boot;
+	uint32_t st_lease_ms, st_grace_ms;
+	uint64_t st_started_ns;
+	bool st_in_grace;
+	uint32_t st_reclaimers;   /* recorded clients that have not finished */
+	struct hash st_clients, st_owners, st_sessions, st_opens, st_files, st_layouts, st_records;
+	uint64_t st_next;         /* clientid, session and stateid counter of this boot */
+	uint64_t st_verifier;     /* of this boot */
+	/* waiters for layouts to come back, see st_layout.c */
+	struct st_wait *st_waits;
+	/* called on the tick's loop when grace ends, without the lock */
+	void (*st_grace_over)(void *arg);
+	void *st_grace_arg;
+	struct metric *st_recalls, *st_revoked;
+};
+
+int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms);
+
+/* Clients */
+uint64_t st_now_ns(void);
+struct st_client *st_client_get(struct st *st, uint64_t id);                                     /* locked */
+struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t len, bool confirmed); /* locked */
+struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, const uint8_t verifier[8]); /* locked; NULL: no memory */
+/* locked. Takes it out of all tables with its sessions, opens and layouts. Orphans it held open are freed by the next sweep (op/orphan.c). */
+void st_client_destroy(struct st *st, struct st_client *c);
+/* The durable record: rows NS_T_CLIENT, keyed by the hash of the owner. */
+struct st_record {
+	struct hash_link r_link;
+	uint8_t r_hash[32];
+	bool r_done;
+};
+/* W */
+int st_record_put(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, uint32_t *number);
+int st_record_del(struct st *st, struct kv_txn *t, const void *owner, uint32_t len);
+/* locked: was the owner recorded by an earlier boot and has not finished reclaiming */
+bool st_record_reclaims(struct st *st, const void *owner, uint32_t len);
+/* locked: RECLAIM_COMPLETE by this owner; ends grace when it was the last */
+void st_record_done(struct st *st, const void *owner, uint32_t len);
+/* locked */
+bool st_in_grace(struct st *st);
+/* Every second on one loop: expires leases, ends grace. */
+void st_tick(struct st *st);
+
+/* W: forgets recorded clients that did not come back in the grace period. */
+int st_records_expire(struct st *st, struct kv_txn *t);
+
+/* Sessions */
+struct st_session *st_session_get(struct st *st, const uint8_t id[16]); /* locked */
+struct st_session *st_session_new(struct st *st, struct st_client *c);   /* locked */
+void st_session_destroy(struct st *st, struct st_session *s);            /* locked; memory goes with the last reference */
+void st_session_put(struct st *st, struct st_session *s);                /* locked */
+/* locked: c may carry callbacks of the session from now on; what waits is sent. */
+void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c);
+/* locked: sends the next waiting callback when the slot is free. */
+void st_cb_pump(struct st *st, struct st_session *s);
+void st_conn_gone(struct st *st, struct rpc_conn *c);                    /* takes the lock */
+
+/* Files, opens */
+struct st_file *st_file_get(struct st *st, uint64_t ino, bool make); /* locked */
+void st_file_put(struct st *st, struct st_file *f);                  /* locked: frees it when nothing is left */
+struct st_open *st_open_find(struct st *st, const struct st_stateid *sid); /* locked, by other */
+struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const void *owner, uint32_t len); /* locked */
+struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len); /* locked */
+void st_open_free(struct st *st, struct st_open *o); /* locked */
+bool st_share_conflict(struct st_file *f, const struct st_open *self, uint32_t access, uint32_t deny); /* locked */
+/* stateid of this boot? type: 1 open, 3 layout */
+bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type);
+bool st_sid_special(const struct st_stateid *sid); /* all zeros or all ones other with seqid 0 / max */
+
+/* Layouts */
+struct st_layout *st_layout_find(struct st *st, const struct st_stateid *sid);      /* locked */
+struct st_layout *st_layout_of(struct st_file *f, struct st_client *c);             /* locked */
+struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_client *c); /* locked */
+void st_layout_free(struct st *st, struct st_layout *l);                            /* locked; wakes waiters */
+bool st_file_has_writers(struct st_file *f);                                        /* locked: a RW layout is out */
+/* Recalls the layouts of the file held by others than except (NULL: all): only RW ones when rw_only. then(arg, nleft) is called on loop when all have come back,
+ * or at the deadline with the number still out (the caller fences, then calls st_revoke). Returns how many were asked; 0: then is not called. Takes the lock. */
+struct st_wait {
+	struct st_wait *w_next;
+	struct st *w_st;
+	uint64_t w_ino;
+	struct st_client *w_except;
+	bool w_rw_only, w_done;
+	struct loop *w_loop;
+	struct loop_timer w_timer;
+	struct loop_msg w_msg;
+	void (*w_then)(struct st_wait *w, unsigned left);
+	unsigned w_left;
+};
+unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w);
+/* Takes away what is still out after a fence. Takes the lock. */
+void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only);
+#endif

@@ -1,0 +1,141 @@
+/*
+ * rpc.h - ONC RPC version 2 (RFC 5531) over TCP: one duplex connection object that serves calls, makes calls, or both
+ * (the NFSv4.1 backchannel, RFC 8881 section 2.10.3.1; the control protocol).
+ *
+ * A connection belongs to one loop from accept/connect to its end; everything here is called on that loop's thread.
+ *
+ * Records are reassembled from any number of fragments and capped (rs_max_record). A record is received into one
+ * contiguous buffer, the call's args walk it in place. Bulk WRITEs: the connection predicts the length of the header in front of the payload from
+ * the last bulk record (rpc_call_bulk_hint) and starts the record so that the payload lands on a 4096-byte boundary.
+ *
+ * Rejections are the RFC's: RPC_MISMATCH for rpcvers != 2, PROG_UNAVAIL, PROG_MISMATCH with the true range,
+ * PROC_UNAVAIL, AUTH_ERROR (AUTH_BADCRED for a malformed AUTH_SYS body, AUTH_REJECTEDCRED/AUTH_TOOWEAK for unsupported flavours).
+ * Garbage that is not a record at all (size over the cap) ends the connection, and is counted (weft_rpc_garbage_total).
+ * Connections are not closed for idleness. A connection whose sends pile up stops reading (back-pressure): no request is dropped.
+ */
+#ifndef PROTO_RPC_H
+#define PROTO_RPC_H
+#include "base/loop.h"
+#include "proto/xdr.h"
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+enum { RPC_AUTH_NONE = 0, RPC_AUTH_SYS = 1, RPC_AUTH_GSS = 6, RPC_AUTH_TLS = 7 };
+/* RFC 5531 section 9 */
+enum rpc_accept_stat { RPC_A_SUCCESS, RPC_A_PROG_UNAVAIL, RPC_A_PROG_MISMATCH, RPC_A_PROC_UNAVAIL, RPC_A_GARBAGE_ARGS, RPC_A_SYSTEM_ERR };
+enum rpc_auth_stat { RPC_AUTH_OK, RPC_AUTH_BADCRED, RPC_AUTH_REJECTEDCRED, RPC_AUTH_BADVERF, RPC_AUTH_REJECTEDVERF, RPC_AUTH_TOOWEAK };
+
+#define RPC_MAX_GIDS 16
+struct rpc_cred {
+	uint32_t rc_flavor;
+	uint32_t rc_uid, rc_gid; /* AUTH_NONE: 65534, never root */
+	uint32_t rc_ngids;
+	uint32_t rc_gids[RPC_MAX_GIDS];
+};
+
+struct rpc_conn;
+struct rpc_buf; /* a received record, reference counted, single-threaded */
+
+struct rpc_call {
+	struct rpc_conn *c_conn; /* may die while the call is parked: rpc_reply then only frees */
+	struct loop *c_loop;
+	uint32_t c_xid, c_prog, c_vers, c_proc;
+	struct rpc_cred c_cred;
+	struct xdr_in c_args;   /* in c_buf */
+	struct xdr_out c_reply; /* positioned after the accepted-reply header: put results here */
+	struct rpc_buf *c_buf;
+	size_t c_body;          /* c_reply.x_len at which the results start */
+	void *c_priv;           /* the service's own */
+};
+
+struct rpc_program {
+	uint32_t pr_prog, pr_vers_lo, pr_vers_hi, pr_nprocs; /* procedures 0 .. nprocs-1 */
+	/* Owns the call until rpc_reply() or rpc_reply_error(), now or later (on the same loop). Procedure 0 comes here as well. */
+	void (*pr_dispatch)(struct rpc_call *call, void *arg);
+	void *pr_arg;
+};
+
+struct rpc_service {
+	const struct rpc_program *rs_progs; /* must outlive the connections */
+	size_t rs_nprogs;
+	size_t rs_max_record;               /* bytes; a longer record ends the connection */
+	size_t rs_max_reply;
+	/* Optional life-cycle calls (both or none). opened: before the first call. closed: no further use of conn is allowed after it. */
+	void (*rs_opened)(struct rpc_conn *conn, void *arg);
+	void (*rs_closed)(struct rpc_conn *conn, void *arg);
+	void *rs_arg;
+};
+
+/* Sends the reply as it stands in c_reply and frees the call. */
+void rpc_reply(struct rpc_call *call);
+/* An accepted reply with another status (the results so far are cut); frees the call. */
+void rpc_reply_error(struct rpc_call *call, enum rpc_accept_stat stat);
+/* A denied reply, AUTH_ERROR. */
+void rpc_reply_auth_error(struct rpc_call *call, enum rpc_auth_stat stat);
+/* Keeps the record's memory beyond the call (payload under way to a disk); pair with rpc_buf_put on the same loop. */
+struct rpc_buf *rpc_buf_get(struct rpc_call *call);
+void rpc_buf_put(struct rpc_buf *buf);
+/* Tells that the payload of this bulk call starts at p (in the record): aligns the next ones. */
+void rpc_call_bulk_hint(struct rpc_call *call, const void *p);
+
+/* Listener: accepts on its own loop and deals connections round robin to loops[]. addr: IPv4 or IPv6 (v6only), bound with IP_FREEBIND. */
+struct rpc_listener;
+int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len,
+	       const struct rpc_service *svc, struct loop *const *loops, unsigned nloops);
+/* The port bound (host order), for port 0. */
+uint16_t rpc_listener_port(const struct rpc_listener *ls);
+void rpc_listener_close(struct rpc_listener *ls);
+
+/* Connections */
+uint64_t rpc_conn_id(const struct rpc_conn *c); /* unique in the process, never reused */
+const struct sockaddr_storage *rpc_conn_peer(const struct rpc_conn *c);
+struct loop *rpc_conn_loop(const struct rpc_conn *c);
+void rpc_conn_set_priv(struct rpc_conn *c, void *priv);
+void *rpc_conn_priv(const struct rpc_conn *c);
+/* Ends it; outstanding calls of ours complete with -ECONNRESET (from the loop, not from inside this call). */
+void rpc_conn_close(struct rpc_conn *c);
+
+/* One call of ours. Memory is the caller's until q_done. Usage: rpc_req_init, put arguments into q_args, rpc_req_send. */
+struct rpc_req {
+	struct xdr_out q_args; /* positioned after the call header */
+	/* err 0: an accepted SUCCESS reply, res walks its results (valid during the call only). Else a negative errno:
+	 * -ETIMEDOUT, -ECONNRESET, -ECONNREFUSED.., -EPROTO (rejected, error accept_stat or malformed). q_args is freed after it returns. */
+	void (*q_done)(struct rpc_req *q, int err, struct xdr_in *res);
+	struct rpc_buf *q_buf; /* during q_done: the reply record; rpc_req_keep() to hold its memory */
+	struct loop_timer q_timer;
+	uint32_t q_xid;
+	struct rpc_conn *q_conn;
+	struct rpc_req *q_next, *q_prev;
+	struct loop *q_loop;
+	struct rpc_client *q_client; /* it waits there for a connection */
+	int q_err;                   /* what the timer ends it with */
+};
+/* cred may be NULL for AUTH_NONE. */
+void rpc_req_init(struct rpc_req *q, uint32_t prog, uint32_t vers, uint32_t proc, const struct rpc_cred *cred,
+		  size_t limit, void (*done)(struct rpc_req *, int, struct xdr_in *));
+/* timeout 0: none. q_done is never called from inside. */
+void rpc_req_send(struct rpc_conn *c, struct rpc_req *q, uint32_t timeout_ms);
+/* During q_done: a reference to the reply record. */
+struct rpc_buf *rpc_req_keep(struct rpc_req *q);
+
+/* A client: one address, one connection that is made on the first call and made again after it is lost (back-off 100 ms .. 5 s).
+ * Calls made while connecting wait (their timeout runs). Calls lost with the connection end with -ECONNRESET: the caller decides
+ * whether the call may be repeated. svc (may be NULL) serves calls from the peer on the same connection. */
+struct rpc_client;
+struct rpc_client_ops {
+	void (*cl_up)(struct rpc_client *cl, struct rpc_conn *conn, void *arg); /* optional: connected */
+	void (*cl_down)(struct rpc_client *cl, int err, void *arg);             /* optional: lost or refused */
+};
+int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sockaddr *addr, socklen_t len,
+		      const struct rpc_service *svc, const struct rpc_client_ops *ops, void *arg);
+/* Connects now and stays connected. */
+void rpc_client_start(struct rpc_client *cl);
+void rpc_client_send(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_ms);
+void rpc_client_destroy(struct rpc_client *cl);
+
+/* Universal addresses (RFC 5665): "1.2.3.4.8.1" with netid tcp, "::1.8.1" with tcp6. */
+int rpc_uaddr(const struct sockaddr *addr, char *netid, size_t nlen, char *uaddr, size_t ulen);
+int rpc_uaddr_parse(const char *netid, const char *uaddr, struct sockaddr_storage *out, socklen_t *len);
+/* "1.2.3.4:2049", "[::1]:2049", "1.2.3.4" with a default port. */
+int rpc_addr_parse(const char *text, uint16_t defport, struct sockaddr_storage *out, socklen_t *len);
+#endif

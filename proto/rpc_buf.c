@@ -1,0 +1,275 @@
+/* rpc_buf.c - received memory, and cutting a byte stream into records; see rpc_int.h. */
+#include "proto/rpc_int.h"
+#include <assert.h>
+#include <errno.h>
+
+#define RX_RECV	 16384u /* most bytes of one receive of unknown records */
+#define RX_SMALL 8192u	/* a record up to this is completed in the receive buffer */
+#define RX_ROOM	 4096u	/* less free space than this: start a new receive buffer */
+#define BULK_MIN 8192u
+#define HINT_MAX 2048u
+
+/* ---- buffers ---- */
+
+static size_t class_cap(uint32_t class)
+{
+	/* Room for a power of two of payload, and a page on both sides for aligning it. */
+	return ((size_t)RX_RECV << class) + 2 * RPC_PAGE;
+}
+
+size_t rpc_buf_cap(const struct rpc_buf *b)
+{
+	return class_cap(b->b_class);
+}
+
+struct rpc_buf *rpc_buf_new(struct rpc_pool *pool, size_t need)
+{
+	uint32_t class = 0;
+	struct rpc_buf *b;
+
+	while (class < RPC_BUF_CLASSES && class_cap(class) < need)
+		class ++;
+	if (class == RPC_BUF_CLASSES)
+		return NULL;
+	b = pool->p_free[class];
+	if (b) {
+		pool->p_free[class] = b->b_next;
+		pool->p_bytes -= class_cap(class);
+	} else {
+		b = malloc(sizeof *b);
+		if (!b)
+			return NULL;
+		b->b_data = aligned_alloc(RPC_PAGE, class_cap(class));
+		if (!b->b_data) {
+			free(b);
+			return NULL;
+		}
+		b->b_class = class;
+		b->b_pool = pool;
+	}
+	b->b_refs = 1;
+	b->b_next = NULL;
+	return b;
+}
+
+void rpc_buf_put(struct rpc_buf *b)
+{
+	struct rpc_pool *pool;
+
+	assert(b->b_refs);
+	if (--b->b_refs)
+		return;
+	pool = b->b_pool;
+	if (pool->p_bytes + rpc_buf_cap(b) > RPC_BUF_KEEP) {
+		free(b->b_data);
+		free(b);
+		return;
+	}
+	b->b_next = pool->p_free[b->b_class];
+	pool->p_free[b->b_class] = b;
+	pool->p_bytes += rpc_buf_cap(b);
+}
+
+void rpc_pool_drain(struct rpc_pool *pool)
+{
+	for (uint32_t i = 0; i < RPC_BUF_CLASSES; i++)
+		while (pool->p_free[i]) {
+			struct rpc_buf *b = pool->p_free[i];
+
+			pool->p_free[i] = b->b_next;
+			free(b->b_data);
+			free(b);
+		}
+	pool->p_bytes = 0;
+}
+
+/* ---- records ---- */
+
+void rpc_rx_init(struct rpc_rx *x, struct rpc_pool *pool, size_t max)
+{
+	memset(x, 0, sizeof *x);
+	x->x_pool = pool;
+	x->x_max = max;
+}
+
+void rpc_rx_free(struct rpc_rx *x)
+{
+	if (x->x_rx)
+		rpc_buf_put(x->x_rx);
+	if (x->x_rec)
+		rpc_buf_put(x->x_rec);
+	x->x_rx = x->x_rec = NULL;
+	x->x_r = x->x_w = 0;
+}
+
+static uint32_t mark_at(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof v);
+	return be32toh(v);
+}
+
+/* Moves what is not consumed to the front of a buffer nobody else reads. */
+static int rx_fresh(struct rpc_rx *x)
+{
+	uint32_t have = x->x_w - x->x_r;
+	struct rpc_buf *b;
+
+	if (x->x_rx && x->x_rx->b_refs == 1) {
+		memmove(x->x_rx->b_data, x->x_rx->b_data + x->x_r, have);
+	} else {
+		b = rpc_buf_new(x->x_pool, RX_RECV);
+		if (!b)
+			return -ENOMEM;
+		if (x->x_rx) {
+			memcpy(b->b_data, x->x_rx->b_data + x->x_r, have);
+			rpc_buf_put(x->x_rx);
+		}
+		x->x_rx = b;
+	}
+	x->x_r = 0;
+	x->x_w = have;
+	return 0;
+}
+
+int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
+{
+	uint32_t have = x->x_w - x->x_r;
+	size_t cap, want = RX_ROOM;
+	int err;
+
+	*all = false;
+	if (x->x_rec && x->x_frag_left) {
+		*p = x->x_rec->b_data + x->x_start + x->x_len;
+		*n = x->x_frag_left;
+		*all = true;
+		return 0;
+	}
+	if (x->x_rx && !have && x->x_rx->b_refs == 1)
+		x->x_r = x->x_w = 0;
+	cap = x->x_rx ? rpc_buf_cap(x->x_rx) : 0;
+	/* rpc_rx_next leaves at most a mark and an incomplete small record. */
+	if (have >= RPC_MARK) {
+		size_t rest = RPC_MARK + (mark_at(x->x_rx->b_data + x->x_r) & ~RPC_LAST) - have;
+
+		if (want < rest)
+			want = rest;
+	}
+	if (cap - x->x_w < want) {
+		err = rx_fresh(x);
+		if (err)
+			return err;
+		cap = rpc_buf_cap(x->x_rx);
+	}
+	*p = x->x_rx->b_data + x->x_w;
+	*n = cap - x->x_w < RX_RECV ? cap - x->x_w : RX_RECV;
+	/* Just the header of the bulk record to come, so that its payload is not taken along and
+	 * then copied. */
+	if (x->x_bulk && x->x_hint && have < RPC_MARK)
+		*n = RPC_MARK + x->x_hint - have;
+	return 0;
+}
+
+void rpc_rx_got(struct rpc_rx *x, size_t n)
+{
+	if (x->x_rec && x->x_frag_left) {
+		x->x_len += n;
+		x->x_frag_left -= n;
+	} else {
+		x->x_w += (uint32_t)n;
+	}
+}
+
+/* Room for len more bytes in x_rec, which is made if there is none. */
+static int rec_room(struct rpc_rx *x, size_t len)
+{
+	size_t start = x->x_hint ? RPC_PAGE - x->x_hint : 0;
+	struct rpc_buf *b;
+
+	if (x->x_rec && rpc_buf_cap(x->x_rec) - x->x_start - x->x_len >= len)
+		return 0;
+	if (x->x_rec)
+		start = x->x_start;
+	b = rpc_buf_new(x->x_pool, start + (x->x_rec ? x->x_len : 0) + len);
+	if (!b)
+		return -ENOMEM;
+	if (x->x_rec) {
+		memcpy(b->b_data + start, x->x_rec->b_data + start, x->x_len);
+		rpc_buf_put(x->x_rec);
+	} else {
+		x->x_len = 0;
+	}
+	x->x_rec = b;
+	x->x_start = start;
+	return 0;
+}
+
+/* A mark is at x_r. 1: the whole record lies in the receive buffer and is in *r. 0: wait. 2: x_rec
+ * goes on. */
+static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
+{
+	const uint8_t *p = x->x_rx->b_data + x->x_r;
+	uint32_t mark = mark_at(p), len = mark & ~RPC_LAST, have = x->x_w - x->x_r - RPC_MARK;
+	int err;
+
+	if (len > x->x_max || (x->x_rec && len > x->x_max - x->x_len))
+		return -EMSGSIZE;
+	if (!x->x_rec && (mark & RPC_LAST)) {
+		if (have >= len) {
+			x->x_rx->b_refs++;
+			*r = (struct rpc_record){x->x_rx, p + RPC_MARK, len};
+			x->x_r += RPC_MARK + len;
+			x->x_bulk = false;
+			return 1;
+		}
+		if (len <= RX_SMALL)
+			return 0;
+	}
+	err = rec_room(x, len);
+	if (err)
+		return err;
+	x->x_r += RPC_MARK;
+	x->x_frag_left = len;
+	x->x_last = mark & RPC_LAST;
+	return 2;
+}
+
+int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r)
+{
+	for (;;) {
+		size_t n;
+		int got;
+
+		if (!x->x_rec || (!x->x_frag_left && !x->x_last)) {
+			if (x->x_w - x->x_r < RPC_MARK)
+				return 0;
+			got = fragment_begin(x, r);
+			if (got != 2)
+				return got;
+		}
+		n = x->x_w - x->x_r;
+		if (n > x->x_frag_left)
+			n = x->x_frag_left;
+		if (n) {
+			memcpy(x->x_rec->b_data + x->x_start + x->x_len, x->x_rx->b_data + x->x_r,
+			       n);
+			x->x_r += (uint32_t)n;
+			x->x_len += n;
+			x->x_frag_left -= n;
+		}
+		if (x->x_frag_left)
+			return 0;
+		if (!x->x_last)
+			continue;
+		*r = (struct rpc_record){x->x_rec, x->x_rec->b_data + x->x_start, x->x_len};
+		x->x_bulk = x->x_len >= BULK_MIN;
+		x->x_rec = NULL;
+		return 1;
+	}
+}
+
+void rpc_rx_hint(struct rpc_rx *x, size_t off)
+{
+	x->x_hint = off <= HINT_MAX ? (uint32_t)off : 0;
+}

@@ -1,0 +1,294 @@
+/*
+ * rpc_client.c - a client: keeps one connection to one address.
+ *
+ * Calls wait (cl_wait) while there is no connection. An attempt that fails ends those that wait
+ * with its error; they wait through a back-off, so that a peer that comes back soon is not missed.
+ * Attempts go on while calls wait, and for ever once rpc_client_start was called.
+ */
+#include "base/log.h"
+#include "proto/rpc_int.h"
+#include <errno.h>
+#include <unistd.h>
+
+#define BACKOFF_MIN_MS 100u
+#define BACKOFF_MAX_MS 5000u
+#define CONNECT_MS     5000u
+#define STEADY_NS      1000000000ull /* a connection that lived this long ends the back-off */
+
+struct rpc_client {
+	struct loop *cl_loop;
+	struct sockaddr_storage cl_addr;
+	socklen_t cl_addrlen;
+	struct rpc_service cl_svc;
+	struct rpc_client_ops cl_ops;
+	void *cl_arg;
+	bool cl_started, cl_gone;
+	int cl_fd;	      /* being connected, or -1 */
+	unsigned cl_inflight; /* I/O under way */
+	bool cl_timed_out;
+	struct loop_io cl_io, cl_cancel_io;
+	struct loop_timer cl_timer; /* connecting: the deadline; else: the next attempt */
+	uint32_t cl_backoff;
+	uint64_t cl_up_ns;
+	struct rpc_conn *cl_conn;
+	struct rpc_req *cl_wait, *cl_wait_last;
+};
+
+static void client_connect(struct rpc_client *cl);
+
+/* ---- calls that wait ---- */
+
+void rpc_client_forget(struct rpc_client *cl, struct rpc_req *q)
+{
+	if (q->q_prev)
+		q->q_prev->q_next = q->q_next;
+	else
+		cl->cl_wait = q->q_next;
+	if (q->q_next)
+		q->q_next->q_prev = q->q_prev;
+	else
+		cl->cl_wait_last = q->q_prev;
+	q->q_next = q->q_prev = NULL;
+	q->q_client = NULL;
+}
+
+static void wait_add(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_ms)
+{
+	q->q_client = cl;
+	q->q_conn = NULL;
+	q->q_loop = cl->cl_loop;
+	q->q_err = -ETIMEDOUT;
+	q->q_next = NULL;
+	q->q_prev = cl->cl_wait_last;
+	if (q->q_prev)
+		q->q_prev->q_next = q;
+	else
+		cl->cl_wait = q;
+	cl->cl_wait_last = q;
+	if (timeout_ms)
+		loop_timer_start(cl->cl_loop, &q->q_timer, timeout_ms);
+}
+
+static void wait_fail(struct rpc_client *cl, int err)
+{
+	while (cl->cl_wait) {
+		struct rpc_req *q = cl->cl_wait;
+
+		rpc_client_forget(cl, q);
+		rpc_req_fail_later(cl->cl_loop, q, err);
+	}
+}
+
+/* The rest of a call's time goes with it. */
+static void wait_send(struct rpc_client *cl)
+{
+	uint64_t now = loop_now_ns(cl->cl_loop);
+
+	while (cl->cl_wait && cl->cl_conn) {
+		struct rpc_req *q = cl->cl_wait;
+		uint32_t left = 0;
+
+		rpc_client_forget(cl, q);
+		if (q->q_timer.t_pos) {
+			left = q->q_timer.t_due_ns > now
+				       ? (uint32_t)((q->q_timer.t_due_ns - now) / 1000000u)
+				       : 0;
+			left = left ? left : 1;
+		}
+		rpc_req_send(cl->cl_conn, q, left);
+	}
+}
+
+/* ---- connecting ---- */
+
+static void client_free(struct rpc_client *cl)
+{
+	if (!cl->cl_inflight)
+		free(cl);
+}
+
+static void retry_later(struct rpc_client *cl)
+{
+	if (!cl->cl_started && !cl->cl_wait)
+		return;
+	loop_timer_start(cl->cl_loop, &cl->cl_timer, cl->cl_backoff);
+	cl->cl_backoff = cl->cl_backoff * 2 < BACKOFF_MAX_MS ? cl->cl_backoff * 2 : BACKOFF_MAX_MS;
+}
+
+static void connect_failed(struct rpc_client *cl, int err)
+{
+	wait_fail(cl, err);
+	retry_later(cl);
+	if (cl->cl_ops.cl_down)
+		cl->cl_ops.cl_down(cl, err, cl->cl_arg);
+}
+
+static void connect_up(struct rpc_client *cl, int fd)
+{
+	struct rpc_conn *c = rpc_conn_new(fd, cl->cl_loop, &cl->cl_svc, &cl->cl_addr);
+
+	if (!c) {
+		close(fd);
+		connect_failed(cl, -ENOMEM);
+		return;
+	}
+	c->c_client = cl;
+	cl->cl_conn = c;
+	cl->cl_up_ns = loop_now_ns(cl->cl_loop);
+	c->c_refs++; /* the service may close it when it opens */
+	rpc_conn_start(c);
+	if (c->c_client && !c->c_dead && cl->cl_ops.cl_up)
+		cl->cl_ops.cl_up(cl, c, cl->cl_arg);
+	if (c->c_client)
+		wait_send(cl);
+	rpc_conn_put(c);
+}
+
+static void connect_done(struct loop_io *io, int res, uint32_t flags)
+{
+	struct rpc_client *cl = caa_container_of(io, struct rpc_client, cl_io);
+	int fd = cl->cl_fd;
+
+	(void)flags;
+	cl->cl_inflight--;
+	cl->cl_fd = -1;
+	if (cl->cl_gone) {
+		close(fd);
+		client_free(cl);
+		return;
+	}
+	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
+	if (!res) {
+		connect_up(cl, fd);
+		return;
+	}
+	close(fd);
+	connect_failed(cl, cl->cl_timed_out ? -ETIMEDOUT : res);
+}
+
+static void cancel_done(struct loop_io *io, int res, uint32_t flags)
+{
+	struct rpc_client *cl = caa_container_of(io, struct rpc_client, cl_cancel_io);
+
+	(void)res;
+	(void)flags;
+	cl->cl_inflight--;
+	if (cl->cl_gone)
+		client_free(cl);
+}
+
+static void connect_cancel(struct rpc_client *cl)
+{
+	struct io_uring_sqe *sqe = loop_sqe(cl->cl_loop);
+
+	io_uring_prep_cancel(sqe, &cl->cl_io, 0);
+	loop_arm(sqe, &cl->cl_cancel_io);
+	cl->cl_inflight++;
+}
+
+static void client_timer(struct loop_timer *t)
+{
+	struct rpc_client *cl = caa_container_of(t, struct rpc_client, cl_timer);
+
+	if (cl->cl_fd < 0) {
+		client_connect(cl);
+		return;
+	}
+	cl->cl_timed_out = true;
+	connect_cancel(cl);
+}
+
+static void client_connect(struct rpc_client *cl)
+{
+	struct io_uring_sqe *sqe;
+
+	cl->cl_timed_out = false;
+	cl->cl_fd = socket(cl->cl_addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (cl->cl_fd < 0) {
+		connect_failed(cl, -errno);
+		return;
+	}
+	sqe = loop_sqe(cl->cl_loop);
+	io_uring_prep_connect(sqe, cl->cl_fd, (struct sockaddr *)&cl->cl_addr, cl->cl_addrlen);
+	loop_arm(sqe, &cl->cl_io);
+	cl->cl_inflight++;
+	loop_timer_start(cl->cl_loop, &cl->cl_timer, CONNECT_MS);
+}
+
+/* Neither connected, nor at it, nor waiting for the next attempt: begin. */
+static void client_kick(struct rpc_client *cl)
+{
+	if (!cl->cl_conn && cl->cl_fd < 0 && !cl->cl_timer.t_pos)
+		client_connect(cl);
+}
+
+void rpc_client_lost(struct rpc_client *cl, int err)
+{
+	cl->cl_conn = NULL;
+	if (loop_now_ns(cl->cl_loop) - cl->cl_up_ns >= STEADY_NS)
+		cl->cl_backoff = BACKOFF_MIN_MS;
+	retry_later(cl);
+	if (cl->cl_ops.cl_down)
+		cl->cl_ops.cl_down(cl, err, cl->cl_arg);
+}
+
+/* ---- the owner's calls ---- */
+
+int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sockaddr *addr,
+		      socklen_t len, const struct rpc_service *svc,
+		      const struct rpc_client_ops *ops, void *arg)
+{
+	struct rpc_client *cl;
+
+	if (len > sizeof cl->cl_addr || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
+		return -EAFNOSUPPORT;
+	cl = calloc(1, sizeof *cl);
+	if (!cl)
+		return -ENOMEM;
+	cl->cl_loop = l;
+	memcpy(&cl->cl_addr, addr, len);
+	cl->cl_addrlen = len;
+	if (svc)
+		cl->cl_svc = *svc;
+	if (ops)
+		cl->cl_ops = *ops;
+	cl->cl_arg = arg;
+	cl->cl_fd = -1;
+	cl->cl_backoff = BACKOFF_MIN_MS;
+	cl->cl_io.io_done = connect_done;
+	cl->cl_cancel_io.io_done = cancel_done;
+	cl->cl_timer.t_fire = client_timer;
+	*out = cl;
+	return 0;
+}
+
+void rpc_client_start(struct rpc_client *cl)
+{
+	cl->cl_started = true;
+	client_kick(cl);
+}
+
+void rpc_client_send(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_ms)
+{
+	if (cl->cl_conn && !cl->cl_conn->c_dead) {
+		rpc_req_send(cl->cl_conn, q, timeout_ms);
+		return;
+	}
+	wait_add(cl, q, timeout_ms);
+	client_kick(cl);
+}
+
+void rpc_client_destroy(struct rpc_client *cl)
+{
+	cl->cl_gone = true;
+	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
+	wait_fail(cl, -ECONNRESET);
+	if (cl->cl_conn) {
+		cl->cl_conn->c_client = NULL;
+		rpc_conn_close(cl->cl_conn);
+		cl->cl_conn = NULL;
+	}
+	if (cl->cl_fd >= 0)
+		connect_cancel(cl);
+	client_free(cl);
+}

@@ -1,0 +1,482 @@
+/*
+ * rpc_conn.c - a connection's life, receiving and sending.
+ *
+ * One receive and one send are under way at most. The object lives while anything refers to it
+ * (c_refs); c_dead says that nothing may be dispatched or sent any more, c_ended that everybody has
+ * been told.
+ */
+#include "base/log.h"
+#include "proto/rpc_int.h"
+#include <assert.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+struct metric *rpc_m_garbage, *rpc_m_bad_replies, *rpc_m_rejected, *rpc_m_calls, *rpc_m_accepted,
+	*rpc_m_rx, *rpc_m_tx;
+
+static _Atomic uint64_t conn_ids;
+static _Atomic int64_t conns_open;
+
+static void recv_done(struct loop_io *io, int res, uint32_t flags);
+static void send_done(struct loop_io *io, int res, uint32_t flags);
+static void conn_start_msg(struct loop_msg *m);
+static void conn_end_msg(struct loop_msg *m);
+static void conn_resume_msg(struct loop_msg *m);
+
+static double open_conns(void *arg)
+{
+	(void)arg;
+	return (double)atomic_load(&conns_open);
+}
+
+/* Before main: metrics are made before any thread runs. */
+__attribute__((constructor)) static void rpc_metrics_make(void)
+{
+	rpc_m_garbage = metric_counter("weft_rpc_garbage_total",
+				       "Connections ended because of bytes that are no RPC.", "");
+	rpc_m_bad_replies = metric_counter("weft_rpc_bad_replies_total",
+					   "Replies that matched no call or were malformed.", "");
+	rpc_m_rejected = metric_counter("weft_rpc_rejected_total",
+					"Calls rejected before they reached a service.", "");
+	rpc_m_calls = metric_counter("weft_rpc_calls_total", "Calls received.", "");
+	rpc_m_accepted = metric_counter("weft_rpc_accepted_total", "Connections accepted.", "");
+	rpc_m_rx = metric_counter("weft_rpc_received_bytes_total",
+				  "Bytes received on TCP connections.", "");
+	rpc_m_tx =
+		metric_counter("weft_rpc_sent_bytes_total", "Bytes sent on TCP connections.", "");
+	metric_gauge("weft_rpc_connections", "TCP connections open.", "", open_conns, NULL);
+}
+
+/* ---- per loop ---- */
+
+static void kick_msg(struct loop_msg *m)
+{
+	caa_container_of(m, struct rpc_loop, rl_kick)->rl_kicked = false;
+}
+
+static void rpc_loop_drop(void *p)
+{
+	struct rpc_loop *rl = p;
+
+	rpc_calls_drain(rl);
+	rpc_pool_drain(&rl->rl_pool);
+	free(rl);
+}
+
+struct rpc_loop *rpc_loop_get(struct loop *l)
+{
+	struct rpc_loop *rl = loop_local(l, LOOP_SLOT_RPC);
+
+	if (rl)
+		return rl;
+	rl = calloc(1, sizeof *rl);
+	if (!rl)
+		log_fatal("rpc: no memory");
+	rl->rl_loop = l;
+	rl->rl_kick.m_run = kick_msg;
+	loop_set_local(l, LOOP_SLOT_RPC, rl, rpc_loop_drop);
+	return rl;
+}
+
+/* ---- life ---- */
+
+void rpc_socket_tune(int fd)
+{
+	static const struct {
+		int level, name, value;
+	} opts[] = {
+		{IPPROTO_TCP, TCP_NODELAY, 1},
+		/* Idle connections stay; those whose peer is gone do not. */
+		{SOL_SOCKET, SO_KEEPALIVE, 1},
+		{IPPROTO_TCP, TCP_KEEPIDLE, 60},
+		{IPPROTO_TCP, TCP_KEEPINTVL, 10},
+		{IPPROTO_TCP, TCP_KEEPCNT, 6},
+	};
+
+	for (size_t i = 0; i < sizeof opts / sizeof opts[0]; i++)
+		if (setsockopt(fd, opts[i].level, opts[i].name, &opts[i].value,
+			       sizeof opts[i].value))
+			log_debug("rpc: socket option %d: %s", opts[i].name, strerror(errno));
+}
+
+struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_service *svc,
+			      const struct sockaddr_storage *peer)
+{
+	struct rpc_conn *c = calloc(1, sizeof *c);
+
+	if (!c)
+		return NULL;
+	c->c_id = atomic_fetch_add(&conn_ids, 1) + 1;
+	c->c_loop = loop;
+	c->c_fd = fd;
+	c->c_refs = 1;
+	c->c_peer = *peer;
+	if (svc)
+		c->c_svc = *svc;
+	if (!c->c_svc.rs_max_record)
+		c->c_svc.rs_max_record = RPC_DEFAULT_MAX_RECORD;
+	c->c_outs_end = &c->c_outs;
+	c->c_recv_io.io_done = recv_done;
+	c->c_send_io.io_done = send_done;
+	c->c_start_msg.m_run = conn_start_msg;
+	c->c_end_msg.m_run = conn_end_msg;
+	c->c_resume_msg.m_run = conn_resume_msg;
+	if (getrandom(&c->c_xid, sizeof c->c_xid, GRND_NONBLOCK) < 0)
+		c->c_xid = (uint32_t)c->c_id;
+	rpc_socket_tune(fd);
+	atomic_fetch_add(&conns_open, 1);
+	return c;
+}
+
+static void outs_free(struct rpc_conn *c)
+{
+	while (c->c_outs) {
+		struct rpc_out *o = c->c_outs;
+
+		c->c_outs = o->o_next;
+		o->o_free(o);
+	}
+	c->c_outs_end = &c->c_outs;
+	c->c_queued = c->c_sent = 0;
+}
+
+/* Nothing of the kernel refers to the socket or the buffers any more. */
+static void conn_close_fd(struct rpc_conn *c)
+{
+	if (!c->c_ended || c->c_receiving || c->c_sending || c->c_fd < 0)
+		return;
+	close(c->c_fd);
+	c->c_fd = -1;
+	c->c_refs++; /* the calls freed here hold references as well */
+	rpc_rx_free(&c->c_rx);
+	outs_free(c);
+	rpc_conn_put(c);
+}
+
+void rpc_conn_put(struct rpc_conn *c)
+{
+	assert(c->c_refs);
+	if (--c->c_refs)
+		return;
+	assert(c->c_fd < 0);
+	atomic_fetch_sub(&conns_open, 1);
+	free(c);
+}
+
+void rpc_conn_fail(struct rpc_conn *c, int err)
+{
+	if (c->c_dead)
+		return;
+	c->c_dead = true;
+	c->c_err = err;
+	shutdown(c->c_fd, SHUT_RDWR); /* ends the I/O under way */
+	c->c_refs++;
+	loop_post(c->c_loop, &c->c_end_msg);
+}
+
+void rpc_conn_close(struct rpc_conn *c)
+{
+	rpc_conn_fail(c, -ECONNRESET);
+}
+
+static void conn_end_msg(struct loop_msg *m)
+{
+	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, c_end_msg);
+
+	rpc_req_lost(c);
+	if (c->c_opened && c->c_svc.rs_closed)
+		c->c_svc.rs_closed(c, c->c_svc.rs_arg);
+	if (c->c_client)
+		rpc_client_lost(c->c_client, c->c_err);
+	c->c_client = NULL;
+	c->c_ended = true;
+	conn_close_fd(c);
+	rpc_conn_put(c);
+	rpc_conn_put(c); /* the one it was born with */
+}
+
+/* ---- receiving ---- */
+
+/* While calls of ours are out, their replies must get in: what the peer's calls wait for may be
+ * just that (a recall). */
+static unsigned most_calls(const struct rpc_conn *c)
+{
+	return c->c_nreqs ? 4 * RPC_MAX_CALLS : RPC_MAX_CALLS;
+}
+
+static bool conn_full(const struct rpc_conn *c)
+{
+	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED;
+}
+
+static void recv_arm(struct rpc_conn *c)
+{
+	struct io_uring_sqe *sqe;
+	size_t n;
+	void *p;
+	bool all;
+	int err;
+
+	if (c->c_dead || c->c_receiving || c->c_paused)
+		return;
+	err = rpc_rx_space(&c->c_rx, &p, &n, &all);
+	if (err) {
+		rpc_conn_fail(c, err);
+		return;
+	}
+	sqe = loop_sqe(c->c_loop);
+	io_uring_prep_recv(sqe, c->c_fd, p, n, all ? MSG_WAITALL : 0);
+	loop_arm(sqe, &c->c_recv_io);
+	c->c_receiving = true;
+	c->c_refs++;
+}
+
+static void record(struct rpc_conn *c, struct rpc_record *r)
+{
+	uint32_t dir;
+
+	if (r->r_len >= 8) {
+		memcpy(&dir, r->r_data + 4, 4);
+		dir = be32toh(dir);
+		if (dir == 0) {
+			rpc_serve(c, r);
+			return;
+		}
+		if (dir == 1) {
+			rpc_req_reply(c, r);
+			return;
+		}
+	}
+	rpc_buf_put(r->r_buf);
+	metric_add(rpc_m_garbage, 1);
+	rpc_conn_fail(c, -EPROTO);
+}
+
+/* Handles the records that are there and asks for more. */
+static void conn_input(struct rpc_conn *c)
+{
+	struct rpc_record r;
+	int got = 0;
+
+	while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = rpc_rx_next(&c->c_rx, &r)) > 0)
+		record(c, &r);
+	if (got == -EMSGSIZE)
+		metric_add(rpc_m_garbage, 1);
+	if (got < 0)
+		rpc_conn_fail(c, got);
+	recv_arm(c);
+}
+
+static void recv_done(struct loop_io *io, int res, uint32_t flags)
+{
+	struct rpc_conn *c = caa_container_of(io, struct rpc_conn, c_recv_io);
+
+	(void)flags;
+	c->c_receiving = false;
+	if (c->c_dead) {
+		conn_close_fd(c);
+	} else if (res > 0) {
+		metric_add(rpc_m_rx, (uint64_t)res);
+		rpc_rx_got(&c->c_rx, (size_t)res);
+		conn_input(c);
+	} else if (res == -EINTR || res == -EAGAIN) {
+		recv_arm(c);
+	} else {
+		rpc_conn_fail(c, res ? res : -ECONNRESET);
+	}
+	rpc_conn_put(c);
+}
+
+static void conn_resume_msg(struct loop_msg *m)
+{
+	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, c_resume_msg);
+
+	c->c_resuming = false;
+	if (!c->c_dead)
+		conn_input(c);
+	rpc_conn_put(c);
+}
+
+/* By a message: the caller may be a service in the middle of its work, and must not be entered
+ * again. */
+void rpc_conn_unpause(struct rpc_conn *c)
+{
+	if (!c->c_paused || c->c_resuming || c->c_dead || c->c_ncalls > most_calls(c) / 2 ||
+	    c->c_queued > RPC_MAX_QUEUED / 2)
+		return;
+	c->c_resuming = true;
+	c->c_refs++;
+	loop_post(c->c_loop, &c->c_resume_msg);
+}
+
+static void conn_start_msg(struct loop_msg *m)
+{
+	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, c_start_msg);
+
+	rpc_conn_start(c);
+}
+
+void rpc_conn_start(struct rpc_conn *c)
+{
+	if (loop_self() != c->c_loop) {
+		loop_post(c->c_loop, &c->c_start_msg);
+		return;
+	}
+	c->c_rl = rpc_loop_get(c->c_loop);
+	rpc_rx_init(&c->c_rx, &c->c_rl->rl_pool, c->c_svc.rs_max_record);
+	c->c_opened = true;
+	if (c->c_svc.rs_opened)
+		c->c_svc.rs_opened(c, c->c_svc.rs_arg);
+	recv_arm(c);
+}
+
+/* ---- sending ---- */
+
+/* Skips the skip bytes that are sent already; returns the entries filled. */
+static unsigned out_iov(const struct rpc_out *o, size_t skip, struct iovec *iov)
+{
+	unsigned n = xdr_out_iov(o->o_x, iov), gone = 0;
+
+	while (gone < n && iov[gone].iov_len <= skip)
+		skip -= iov[gone++].iov_len;
+	n -= gone;
+	if (gone)
+		memmove(iov, iov + gone, n * sizeof *iov);
+	if (n) {
+		iov[0].iov_base = (uint8_t *)iov[0].iov_base + skip;
+		iov[0].iov_len -= skip;
+	}
+	return n;
+}
+
+static void send_arm(struct rpc_conn *c)
+{
+	struct io_uring_sqe *sqe;
+	size_t skip = c->c_sent;
+	unsigned n = 0;
+
+	if (c->c_dead || c->c_sending || !c->c_outs)
+		return;
+	for (struct rpc_out *o = c->c_outs; o && n + 2 * XDR_SPLICES + 1 <= RPC_IOV;
+	     o = o->o_next) {
+		n += out_iov(o, skip, c->c_iov + n);
+		skip = 0;
+	}
+	c->c_mh = (struct msghdr){.msg_iov = c->c_iov, .msg_iovlen = n};
+	sqe = loop_sqe(c->c_loop);
+	io_uring_prep_sendmsg(sqe, c->c_fd, &c->c_mh, MSG_NOSIGNAL | MSG_WAITALL);
+	loop_arm(sqe, &c->c_send_io);
+	c->c_sending = true;
+	c->c_refs++;
+}
+
+static void send_done(struct loop_io *io, int res, uint32_t flags)
+{
+	struct rpc_conn *c = caa_container_of(io, struct rpc_conn, c_send_io);
+
+	(void)flags;
+	c->c_sending = false;
+	if (c->c_dead) {
+		conn_close_fd(c);
+	} else if (res > 0) {
+		metric_add(rpc_m_tx, (uint64_t)res);
+		c->c_sent += (size_t)res;
+		while (c->c_outs && c->c_sent >= rpc_out_len(c->c_outs)) {
+			struct rpc_out *o = c->c_outs;
+
+			c->c_sent -= rpc_out_len(o);
+			if (o->o_reply)
+				c->c_queued -= rpc_out_len(o);
+			c->c_outs = o->o_next;
+			if (!c->c_outs)
+				c->c_outs_end = &c->c_outs;
+			o->o_free(o);
+		}
+		send_arm(c);
+		rpc_conn_unpause(c);
+	} else if (res == -EINTR || res == -EAGAIN) {
+		send_arm(c);
+	} else {
+		rpc_conn_fail(c, res ? res : -EPIPE);
+	}
+	rpc_conn_put(c);
+}
+
+static void flush_hook(struct loop_hook *h)
+{
+	struct rpc_loop *rl = caa_container_of(h, struct rpc_loop, rl_hook);
+
+	rl->rl_flushed_ns = loop_now_ns(rl->rl_loop);
+	while (rl->rl_flush) {
+		struct rpc_conn *c = rl->rl_flush;
+
+		rl->rl_flush = c->c_flush_next;
+		c->c_on_flush = false;
+		send_arm(c);
+		rpc_conn_put(c);
+	}
+}
+
+/* All replies of a turn to one peer leave in one sendmsg. */
+void rpc_conn_out(struct rpc_conn *c, struct rpc_out *o)
+{
+	struct rpc_loop *rl = c->c_rl;
+
+	if (c->c_dead) {
+		o->o_free(o);
+		return;
+	}
+	o->o_next = NULL;
+	*c->c_outs_end = o;
+	c->c_outs_end = &o->o_next;
+	if (o->o_reply)
+		c->c_queued += rpc_out_len(o);
+	if (c->c_sending || c->c_on_flush)
+		return;
+	if (!rl->rl_hooked) {
+		/* As late as this, so that it mostly runs behind the hooks of services, which may
+		 * reply. */
+		rl->rl_hooked = true;
+		rl->rl_hook.h_run = flush_hook;
+		loop_at_turn_end(rl->rl_loop, &rl->rl_hook);
+	}
+	if (rl->rl_flushed_ns == loop_now_ns(rl->rl_loop) && !rl->rl_kicked) {
+		/* By a hook behind ours: the loop must not sleep on it. */
+		rl->rl_kicked = true;
+		loop_post(rl->rl_loop, &rl->rl_kick);
+	}
+	c->c_on_flush = true;
+	c->c_flush_next = rl->rl_flush;
+	rl->rl_flush = c;
+	c->c_refs++;
+}
+
+/* ---- what services ask ---- */
+
+uint64_t rpc_conn_id(const struct rpc_conn *c)
+{
+	return c->c_id;
+}
+
+const struct sockaddr_storage *rpc_conn_peer(const struct rpc_conn *c)
+{
+	return &c->c_peer;
+}
+
+struct loop *rpc_conn_loop(const struct rpc_conn *c)
+{
+	return c->c_loop;
+}
+
+void rpc_conn_set_priv(struct rpc_conn *c, void *priv)
+{
+	c->c_priv = priv;
+}
+
+void *rpc_conn_priv(const struct rpc_conn *c)
+{
+	return c->c_priv;
+}

@@ -1,0 +1,210 @@
+/*
+ * rpc_int.h - what the files of the RPC layer share; not for services.
+ *
+ *   rpc_buf.c     received memory: buffers, free lists, cutting a byte stream into records
+ *   rpc_msg.c     call and reply headers, on plain bytes
+ *   rpc_conn.c    a connection's life, receiving, sending
+ *   rpc_server.c  calls of the peer: checks, dispatch, replies
+ *   rpc_req.c     calls of ours
+ *   rpc_listen.c  rpc_client.c  rpc_addr.c
+ */
+#ifndef PROTO_RPC_INT_H
+#define PROTO_RPC_INT_H
+#include "base/metrics.h"
+#include "proto/rpc.h"
+
+#define RPC_PAGE	       4096u
+#define RPC_MARK	       4u /* record mark in front of a fragment (RFC 5531 section 11) */
+#define RPC_LAST	       0x80000000u
+#define RPC_MAX_AUTH	       400u	  /* RFC 5531 section 8.2 */
+#define RPC_DEFAULT_MAX_RECORD (2u << 20) /* connections without a service */
+#define RPC_MAX_QUEUED	       (4u << 20) /* bytes of replies waiting; above, a connection stops reading \
+					   */
+#define RPC_MAX_CALLS  256u		  /* unanswered calls of one connection; the same */
+#define RPC_IOV	       64u
+#define RPC_REPLY_HEAD 28u /* mark and accepted-reply header */
+
+/* ---- rpc_buf.c ---- */
+
+#define RPC_BUF_CLASSES 16u	    /* capacities of (16 KiB << class) + 8 KiB */
+#define RPC_BUF_KEEP	(64u << 20) /* bytes on a loop's free lists */
+
+struct rpc_pool {
+	struct rpc_buf *p_free[RPC_BUF_CLASSES];
+	size_t p_bytes;
+};
+
+struct rpc_buf {
+	uint8_t *b_data; /* page aligned */
+	uint32_t b_refs, b_class;
+	struct rpc_pool *b_pool;
+	struct rpc_buf *b_next;
+};
+
+/* One reference, capacity at least need; NULL without memory or for more than the largest class. */
+struct rpc_buf *rpc_buf_new(struct rpc_pool *pool, size_t need);
+size_t rpc_buf_cap(const struct rpc_buf *b);
+void rpc_pool_drain(struct rpc_pool *pool);
+
+/*
+ * A byte stream cut into records. Small records are handed out in place, in the buffer that many of
+ * them were received into (each holds a reference). A large or fragmented one gets a buffer of its
+ * own, and its rest is received straight into it.
+ */
+struct rpc_rx {
+	struct rpc_pool *x_pool;
+	size_t x_max; /* longest record */
+	struct rpc_buf *x_rx;
+	uint32_t x_r, x_w; /* bytes [r, w) of x_rx are not consumed yet */
+	struct rpc_buf *x_rec;
+	size_t x_start; /* where the record begins in x_rec */
+	size_t x_len;	/* bytes of it there */
+	size_t x_frag_left;
+	bool x_last;	 /* this is its last fragment */
+	uint32_t x_hint; /* offset of the payload in the last bulk record, or 0 */
+	bool x_bulk;	 /* the last record was a bulk one: expect another */
+};
+
+struct rpc_record {
+	struct rpc_buf *r_buf; /* a reference that now belongs to the receiver */
+	const uint8_t *r_data;
+	size_t r_len;
+};
+
+void rpc_rx_init(struct rpc_rx *x, struct rpc_pool *pool, size_t max);
+void rpc_rx_free(struct rpc_rx *x);
+/* Where the next bytes of the stream go. *all: they belong to the current record, so it pays to
+ * wait for all of them. */
+int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all);
+/* n bytes were put there. */
+void rpc_rx_got(struct rpc_rx *x, size_t n);
+/* 1 and a record; 0: more bytes are needed; -EMSGSIZE, -ENOMEM: the stream cannot go on. */
+int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r);
+/* off: the payload's place in the record just handled. */
+void rpc_rx_hint(struct rpc_rx *x, size_t off);
+
+/* ---- rpc_msg.c ---- */
+
+enum rpc_verdict {
+	RPC_HDR_OK,
+	RPC_HDR_GARBAGE,  /* not even enough to answer */
+	RPC_HDR_MISMATCH, /* rpcvers is not 2 */
+	RPC_HDR_AUTH,	  /* h_auth says why */
+	RPC_HDR_ARGS,	  /* the header is cut off: GARBAGE_ARGS */
+};
+struct rpc_head {
+	uint32_t h_xid, h_prog, h_vers, h_proc;
+	struct rpc_cred h_cred;
+	enum rpc_auth_stat h_auth;
+};
+/* Parses a whole call message from its xid on; on RPC_HDR_OK, x stands at the arguments. */
+enum rpc_verdict rpc_call_parse(struct xdr_in *x, struct rpc_head *h);
+/* From behind xid and direction: 0 and x at the results, or -EPROTO. */
+int rpc_reply_parse(struct xdr_in *x);
+void rpc_cred_put(struct xdr_out *x, const struct rpc_cred *cred);
+
+/* ---- rpc_conn.c ---- */
+
+/* One message to send. The memory is released by o_free once it is on its way or the connection is
+ * gone. */
+struct rpc_out {
+	struct rpc_out *o_next;
+	struct xdr_out *o_x;
+	void (*o_free)(struct rpc_out *o);
+	bool o_reply; /* counts as back-pressure; our own calls must not keep us from reading their
+			 replies */
+};
+
+/* What the RPC layer keeps per loop. */
+struct rpc_loop {
+	struct loop *rl_loop;
+	struct rpc_pool rl_pool;
+	struct rpc_conn *rl_flush; /* connections with something new to send */
+	struct loop_hook rl_hook;
+	bool rl_hooked, rl_kicked;
+	uint64_t rl_flushed_ns; /* the turn in which the hook ran last */
+	struct loop_msg rl_kick;
+	struct rpc_call_int *rl_calls; /* free list */
+	unsigned rl_ncalls;
+};
+
+#define RPC_XIDS 64u
+
+struct rpc_conn {
+	uint64_t c_id;
+	struct loop *c_loop;
+	struct rpc_loop *c_rl;
+	int c_fd;
+	unsigned c_refs; /* one while open, one per I/O under way, posted message and call not yet
+			    freed */
+	bool c_opened, c_dead, c_ended, c_paused, c_receiving, c_sending, c_on_flush, c_resuming;
+	struct sockaddr_storage c_peer;
+	struct rpc_service c_svc; /* without programs when the peer may not call us */
+	void *c_priv;
+	struct rpc_client *c_client;
+	int c_err; /* why it ended */
+	struct rpc_rx c_rx;
+	struct loop_io c_recv_io, c_send_io;
+	struct loop_msg c_start_msg, c_end_msg, c_resume_msg;
+	struct rpc_out *c_outs, **c_outs_end;
+	size_t c_queued; /* bytes of replies in c_outs */
+	size_t c_sent;	 /* bytes of c_outs that are sent */
+	struct rpc_conn *c_flush_next;
+	unsigned c_ncalls; /* not yet answered */
+	unsigned c_nreqs;  /* of ours, in c_reqs */
+	struct rpc_req *c_reqs[RPC_XIDS];
+	uint32_t c_xid;
+	struct msghdr c_mh;
+	struct iovec c_iov[RPC_IOV];
+};
+
+struct rpc_loop *rpc_loop_get(struct loop *l);
+/* Takes fd over. svc is copied, may be NULL. Nothing happens before rpc_conn_start, on loop's
+ * thread. */
+struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_service *svc,
+			      const struct sockaddr_storage *peer);
+void rpc_conn_start(struct rpc_conn *c);
+void rpc_conn_fail(struct rpc_conn *c, int err);
+void rpc_conn_put(struct rpc_conn *c);
+/* Queues o; it leaves at the end of the turn. */
+void rpc_conn_out(struct rpc_conn *c, struct rpc_out *o);
+/* To be called when an answer has made room. */
+void rpc_conn_unpause(struct rpc_conn *c);
+static inline size_t rpc_out_len(const struct rpc_out *o)
+{
+	return o->o_x->x_len + o->o_x->x_payload;
+}
+static inline void rpc_out_mark(struct xdr_out *x)
+{
+	xdr_patch_u32(x, 0, RPC_LAST | (uint32_t)(x->x_len + x->x_payload - RPC_MARK));
+}
+/* Options of every connected socket. */
+void rpc_socket_tune(int fd);
+
+/* ---- rpc_server.c ---- */
+
+struct rpc_call_int {
+	struct rpc_out ci_out;
+	struct rpc_call ci_call;
+	const uint8_t *ci_rec; /* the record's first byte */
+	struct rpc_call_int *ci_next;
+};
+void rpc_serve(struct rpc_conn *c, struct rpc_record *r);
+void rpc_calls_drain(struct rpc_loop *rl);
+
+/* ---- rpc_req.c ---- */
+
+void rpc_req_reply(struct rpc_conn *c, struct rpc_record *r);
+void rpc_req_lost(struct rpc_conn *c);
+/* Ends q with err, from the loop. It is on no list. */
+void rpc_req_fail_later(struct loop *l, struct rpc_req *q, int err);
+void rpc_req_finish(struct rpc_req *q, int err, struct xdr_in *res, struct rpc_buf *buf);
+
+/* ---- rpc_client.c ---- */
+
+void rpc_client_lost(struct rpc_client *cl, int err);
+void rpc_client_forget(struct rpc_client *cl, struct rpc_req *q);
+
+extern struct metric *rpc_m_garbage, *rpc_m_bad_replies, *rpc_m_rejected, *rpc_m_calls,
+	*rpc_m_accepted, *rpc_m_rx, *rpc_m_tx;
+#endif

@@ -1,0 +1,188 @@
+/* rpc_listen.c - listening sockets: accept, and deal the connections to the loops. */
+#include "base/log.h"
+#include "proto/rpc_int.h"
+#include <errno.h>
+#include <unistd.h>
+
+#define LISTEN_BACKLOG	4096
+#define LISTEN_RETRY_MS 100
+
+struct rpc_listener {
+	struct loop *ls_loop;
+	int ls_fd;
+	uint16_t ls_port;
+	bool ls_closing;
+	struct rpc_service ls_svc;
+	struct loop **ls_loops;
+	unsigned ls_nloops, ls_next;
+	struct loop_io ls_io, ls_cancel_io;
+	unsigned ls_inflight;
+	struct loop_timer ls_retry;
+	struct sockaddr_storage ls_peer;
+	socklen_t ls_peerlen;
+};
+
+static void listener_free(struct rpc_listener *ls)
+{
+	if (ls->ls_fd >= 0)
+		close(ls->ls_fd);
+	free(ls->ls_loops);
+	free(ls);
+}
+
+static void accept_arm(struct rpc_listener *ls)
+{
+	struct io_uring_sqe *sqe = loop_sqe(ls->ls_loop);
+
+	ls->ls_peerlen = sizeof ls->ls_peer;
+	io_uring_prep_accept(sqe, ls->ls_fd, (struct sockaddr *)&ls->ls_peer, &ls->ls_peerlen,
+			     SOCK_CLOEXEC);
+	loop_arm(sqe, &ls->ls_io);
+	ls->ls_inflight++;
+}
+
+static void accept_retry(struct loop_timer *t)
+{
+	accept_arm(caa_container_of(t, struct rpc_listener, ls_retry));
+}
+
+static void accepted(struct rpc_listener *ls, int fd)
+{
+	struct loop *l = ls->ls_loops[ls->ls_next++ % ls->ls_nloops];
+	struct rpc_conn *c = rpc_conn_new(fd, l, &ls->ls_svc, &ls->ls_peer);
+
+	if (!c) {
+		close(fd);
+		return;
+	}
+	metric_add(rpc_m_accepted, 1);
+	rpc_conn_start(c);
+}
+
+static void accept_done(struct loop_io *io, int res, uint32_t flags)
+{
+	struct rpc_listener *ls = caa_container_of(io, struct rpc_listener, ls_io);
+
+	(void)flags;
+	ls->ls_inflight--;
+	if (ls->ls_closing) {
+		if (res >= 0)
+			close(res);
+		if (!ls->ls_inflight)
+			listener_free(ls);
+		return;
+	}
+	if (res >= 0)
+		accepted(ls, res);
+	switch (res) {
+	case -EMFILE:
+	case -ENFILE:
+	case -ENOMEM:
+	case -ENOBUFS:
+		/* The peer waits in the backlog; asking at once again would only spin. */
+		log_warn("rpc: accept: %s", strerror(-res));
+		loop_timer_start(ls->ls_loop, &ls->ls_retry, LISTEN_RETRY_MS);
+		break;
+	case -EBADF:
+	case -EINVAL:
+	case -ENOTSOCK:
+		log_fatal("rpc: accept: %s", strerror(-res));
+	default:
+		accept_arm(ls);
+	}
+}
+
+static void cancel_done(struct loop_io *io, int res, uint32_t flags)
+{
+	struct rpc_listener *ls = caa_container_of(io, struct rpc_listener, ls_cancel_io);
+
+	(void)res;
+	(void)flags;
+	if (!--ls->ls_inflight)
+		listener_free(ls);
+}
+
+void rpc_listener_close(struct rpc_listener *ls)
+{
+	struct io_uring_sqe *sqe;
+
+	ls->ls_closing = true;
+	loop_timer_stop(ls->ls_loop, &ls->ls_retry);
+	if (!ls->ls_inflight) {
+		listener_free(ls);
+		return;
+	}
+	sqe = loop_sqe(ls->ls_loop);
+	io_uring_prep_cancel(sqe, &ls->ls_io, 0);
+	loop_arm(sqe, &ls->ls_cancel_io);
+	ls->ls_inflight++;
+}
+
+static int listen_socket(const struct sockaddr *addr, socklen_t len, uint16_t *port)
+{
+	struct sockaddr_storage ss;
+	socklen_t sslen = sizeof ss;
+	int one = 1, err, fd;
+
+	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
+		return -EAFNOSUPPORT;
+	fd = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	/* The service address of an instance that moves may not be here yet: FREEBIND. */
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
+	    (addr->sa_family == AF_INET &&
+	     setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &one, sizeof one)) ||
+	    (addr->sa_family == AF_INET6 &&
+	     (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) ||
+	      setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one))) ||
+	    bind(fd, addr, len) || listen(fd, LISTEN_BACKLOG) ||
+	    getsockname(fd, (struct sockaddr *)&ss, &sslen)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	*port = ntohs(ss.ss_family == AF_INET ? ((struct sockaddr_in *)&ss)->sin_port
+					      : ((struct sockaddr_in6 *)&ss)->sin6_port);
+	return fd;
+}
+
+int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr,
+	       socklen_t len, const struct rpc_service *svc, struct loop *const *loops,
+	       unsigned nloops)
+{
+	struct rpc_listener *ls;
+
+	if (!nloops)
+		return -EINVAL;
+	ls = calloc(1, sizeof *ls);
+	if (!ls)
+		return -ENOMEM;
+	ls->ls_loops = malloc(nloops * sizeof *loops);
+	if (!ls->ls_loops) {
+		free(ls);
+		return -ENOMEM;
+	}
+	memcpy(ls->ls_loops, loops, nloops * sizeof *loops);
+	ls->ls_nloops = nloops;
+	ls->ls_loop = l;
+	ls->ls_svc = *svc;
+	ls->ls_io.io_done = accept_done;
+	ls->ls_cancel_io.io_done = cancel_done;
+	ls->ls_retry.t_fire = accept_retry;
+	ls->ls_fd = listen_socket(addr, len, &ls->ls_port);
+	if (ls->ls_fd < 0) {
+		int err = ls->ls_fd;
+
+		listener_free(ls);
+		return err;
+	}
+	accept_arm(ls);
+	*out = ls;
+	return 0;
+}
+
+uint16_t rpc_listener_port(const struct rpc_listener *ls)
+{
+	return ls->ls_port;
+}

@@ -1,0 +1,276 @@
+/* rpc_server.c - calls of the peer: checks (RFC 5531 section 9), dispatch, replies. */
+#include "base/log.h"
+#include "proto/rpc_int.h"
+#include <errno.h>
+
+#define CALLS_KEEP 1024u
+enum { REPLY_ACCEPTED, REPLY_DENIED };
+enum { DENIED_RPC_MISMATCH, DENIED_AUTH_ERROR };
+
+static struct rpc_call_int *call_int(struct rpc_call *call)
+{
+	return caa_container_of(call, struct rpc_call_int, ci_call);
+}
+
+/* ---- memory ---- */
+
+static void call_free(struct rpc_out *o)
+{
+	struct rpc_call_int *ci = caa_container_of(o, struct rpc_call_int, ci_out);
+	struct rpc_conn *c = ci->ci_call.c_conn;
+	struct rpc_loop *rl = c->c_rl;
+
+	xdr_out_free(&ci->ci_call.c_reply);
+	rpc_conn_put(c);
+	if (rl->rl_ncalls >= CALLS_KEEP) {
+		free(ci);
+		return;
+	}
+	rl->rl_ncalls++;
+	ci->ci_next = rl->rl_calls;
+	rl->rl_calls = ci;
+}
+
+void rpc_calls_drain(struct rpc_loop *rl)
+{
+	while (rl->rl_calls) {
+		struct rpc_call_int *ci = rl->rl_calls;
+
+		rl->rl_calls = ci->ci_next;
+		free(ci);
+	}
+	rl->rl_ncalls = 0;
+}
+
+static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
+{
+	struct rpc_loop *rl = c->c_rl;
+	struct rpc_call_int *ci = rl->rl_calls;
+
+	if (ci) {
+		rl->rl_calls = ci->ci_next;
+		rl->rl_ncalls--;
+	} else {
+		ci = malloc(sizeof *ci);
+		if (!ci)
+			return NULL;
+	}
+	ci->ci_out =
+		(struct rpc_out){.o_x = &ci->ci_call.c_reply, .o_free = call_free, .o_reply = true};
+	ci->ci_rec = r->r_data;
+	ci->ci_next = NULL;
+	ci->ci_call.c_conn = c;
+	ci->ci_call.c_loop = c->c_loop;
+	ci->ci_call.c_buf = r->r_buf;
+	ci->ci_call.c_priv = NULL;
+	ci->ci_call.c_body = RPC_REPLY_HEAD;
+	xdr_in_init(&ci->ci_call.c_args, r->r_data, r->r_len);
+	xdr_out_init(&ci->ci_call.c_reply, c->c_svc.rs_max_reply + RPC_REPLY_HEAD);
+	c->c_refs++;
+	c->c_ncalls++;
+	return ci;
+}
+
+/* ---- replies ---- */
+
+static void reply_head(struct rpc_call *call, uint32_t stat)
+{
+	struct xdr_out *x = &call->c_reply;
+
+	xdr_put_u32(x, 0); /* the mark */
+	xdr_put_u32(x, call->c_xid);
+	xdr_put_u32(x, 1); /* REPLY */
+	xdr_put_u32(x, REPLY_ACCEPTED);
+	xdr_put_u64(x, RPC_AUTH_NONE); /* verifier: flavour, length 0 */
+	xdr_put_u32(x, stat);
+}
+
+/* The reply is complete in c_reply: the call's own part is over. */
+static void call_finish(struct rpc_call *call)
+{
+	struct rpc_conn *c = call->c_conn;
+	struct xdr_out *x = &call->c_reply;
+
+	rpc_buf_put(call->c_buf);
+	call->c_buf = NULL;
+	c->c_ncalls--;
+	c->c_refs++;
+	if (x->bad) {
+		/* Not even the status fits in memory. A client that hears nothing waits for ever;
+		 * one that loses its connection asks again. */
+		rpc_conn_fail(c, -ENOMEM);
+		call_free(&call_int(call)->ci_out);
+	} else {
+		rpc_out_mark(x);
+		rpc_conn_out(c, &call_int(call)->ci_out);
+	}
+	rpc_conn_unpause(c);
+	rpc_conn_put(c);
+}
+
+void rpc_reply(struct rpc_call *call)
+{
+	if (call->c_reply.bad) {
+		log_warn("rpc: reply of program %u procedure %u does not fit", call->c_prog,
+			 call->c_proc);
+		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
+		return;
+	}
+	call_finish(call);
+}
+
+/* The lowest and highest version of prog served; false if it is not served at all. */
+static bool version_range(const struct rpc_service *svc, uint32_t prog, uint32_t *lo, uint32_t *hi)
+{
+	bool found = false;
+
+	*lo = UINT32_MAX;
+	*hi = 0;
+	for (size_t i = 0; i < svc->rs_nprogs; i++) {
+		const struct rpc_program *p = &svc->rs_progs[i];
+
+		if (p->pr_prog != prog)
+			continue;
+		found = true;
+		*lo = p->pr_vers_lo < *lo ? p->pr_vers_lo : *lo;
+		*hi = p->pr_vers_hi > *hi ? p->pr_vers_hi : *hi;
+	}
+	return found;
+}
+
+/* Empties the reply, to be written anew; there is always room for a rejection. */
+static struct xdr_out *reply_cut(struct rpc_call *call)
+{
+	struct xdr_out *x = &call->c_reply;
+
+	xdr_truncate(x, 0);
+	if (x->x_limit < RPC_REPLY_HEAD + 8)
+		x->x_limit = RPC_REPLY_HEAD + 8;
+	return x;
+}
+
+void rpc_reply_error(struct rpc_call *call, enum rpc_accept_stat stat)
+{
+	struct xdr_out *x = reply_cut(call);
+	uint32_t lo, hi;
+
+	reply_head(call, stat);
+	if (stat == RPC_A_PROG_MISMATCH) {
+		version_range(&call->c_conn->c_svc, call->c_prog, &lo, &hi);
+		xdr_put_u32(x, lo);
+		xdr_put_u32(x, hi);
+	}
+	call_finish(call);
+}
+
+static void reply_denied(struct rpc_call *call, uint32_t why, uint32_t a, uint32_t b)
+{
+	struct xdr_out *x = reply_cut(call);
+
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, call->c_xid);
+	xdr_put_u32(x, 1);
+	xdr_put_u32(x, REPLY_DENIED);
+	xdr_put_u32(x, why);
+	xdr_put_u32(x, a);
+	if (why == DENIED_RPC_MISMATCH)
+		xdr_put_u32(x, b);
+	call_finish(call);
+}
+
+void rpc_reply_auth_error(struct rpc_call *call, enum rpc_auth_stat stat)
+{
+	reply_denied(call, DENIED_AUTH_ERROR, stat, 0);
+}
+
+/* ---- dispatch ---- */
+
+static const struct rpc_program *program_find(struct rpc_conn *c, const struct rpc_call *call,
+					      enum rpc_accept_stat *why)
+{
+	uint32_t lo, hi;
+
+	for (size_t i = 0; i < c->c_svc.rs_nprogs; i++) {
+		const struct rpc_program *p = &c->c_svc.rs_progs[i];
+
+		if (p->pr_prog != call->c_prog || call->c_vers < p->pr_vers_lo ||
+		    call->c_vers > p->pr_vers_hi)
+			continue;
+		*why = call->c_proc < p->pr_nprocs ? RPC_A_SUCCESS : RPC_A_PROC_UNAVAIL;
+		return p;
+	}
+	*why = version_range(&c->c_svc, call->c_prog, &lo, &hi) ? RPC_A_PROG_MISMATCH
+								: RPC_A_PROG_UNAVAIL;
+	return NULL;
+}
+
+static void dispatch(struct rpc_conn *c, struct rpc_call *call)
+{
+	enum rpc_accept_stat why;
+	const struct rpc_program *p = program_find(c, call, &why);
+
+	if (why != RPC_A_SUCCESS) {
+		metric_add(rpc_m_rejected, 1);
+		rpc_reply_error(call, why);
+		return;
+	}
+	reply_head(call, RPC_A_SUCCESS);
+	p->pr_dispatch(call, p->pr_arg);
+}
+
+void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
+{
+	struct rpc_call_int *ci = call_new(c, r);
+	enum rpc_verdict verdict;
+	struct rpc_call *call;
+	struct rpc_head h;
+
+	metric_add(rpc_m_calls, 1);
+	if (!ci) {
+		rpc_buf_put(r->r_buf);
+		rpc_conn_fail(c, -ENOMEM);
+		return;
+	}
+	call = &ci->ci_call;
+	verdict = rpc_call_parse(&call->c_args, &h);
+	call->c_xid = h.h_xid;
+	call->c_prog = h.h_prog;
+	call->c_vers = h.h_vers;
+	call->c_proc = h.h_proc;
+	call->c_cred = h.h_cred;
+	if (verdict == RPC_HDR_OK) {
+		dispatch(c, call);
+		return;
+	}
+	metric_add(rpc_m_rejected, 1);
+	switch (verdict) {
+	case RPC_HDR_MISMATCH:
+		reply_denied(call, DENIED_RPC_MISMATCH, 2, 2);
+		break;
+	case RPC_HDR_AUTH:
+		rpc_reply_auth_error(call, h.h_auth);
+		break;
+	case RPC_HDR_ARGS:
+		rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
+		break;
+	default:
+		metric_add(rpc_m_garbage, 1);
+		rpc_conn_fail(c, -EPROTO);
+		rpc_reply_error(call, RPC_A_GARBAGE_ARGS); /* only frees */
+	}
+}
+
+/* ---- the record's memory ---- */
+
+struct rpc_buf *rpc_buf_get(struct rpc_call *call)
+{
+	call->c_buf->b_refs++;
+	return call->c_buf;
+}
+
+void rpc_call_bulk_hint(struct rpc_call *call, const void *p)
+{
+	const uint8_t *rec = call_int(call)->ci_rec;
+
+	rpc_rx_hint(&call->c_conn->c_rx, (size_t)((const uint8_t *)p - rec));
+}

@@ -1,0 +1,71 @@
+/* fuzz_ns_record.c - stored records are decoded without trust: any bytes give a structure that
+ * keeps its promises, or -EIO. The first byte picks the record. */
+#include "mds/ns/keys.h"
+#include <stdlib.h>
+
+/* Promised: what decodes can be encoded, to the same bytes. */
+static void inode(struct kv_slice val)
+{
+	uint8_t buf[NS_INODE_VAL_MAX];
+	struct ns_inode i;
+
+	if (ns_inode_decode(val, 7, &i))
+		return;
+	if (i.i_blob.s_len > NS_SYMLINK_MAX || i.i_type < NS_REG || i.i_type > NS_FIFO ||
+	    i.i_mode > 07777)
+		abort();
+	if (ns_inode_encode(&i, buf) != val.s_len || memcmp(buf, val.s_data, val.s_len))
+		abort();
+}
+
+static void dirent(const uint8_t *data, size_t size)
+{
+	size_t klen = size && data[0] < size ? data[0] : NS_KEY_DIRENT;
+	uint8_t buf[NS_DIRENT_VAL_MAX];
+	struct ns_dirent d;
+	uint64_t dir;
+	size_t len;
+
+	if (size < 1 + klen)
+		return;
+	if (ns_dirent_decode(ns_slice(data + 1, klen), ns_slice(data + 1 + klen, size - 1 - klen),
+			     &dir, &d))
+		return;
+	if (ns_name_check(d.d_name, d.d_len) || d.d_cookie <= 2 || d.d_ino == 0)
+		abort();
+	len = ns_dirent_encode(d.d_ino, d.d_type, d.d_name, d.d_len, buf);
+	if (len != size - 1 - klen || memcmp(buf, data + 1 + klen, len))
+		abort();
+}
+
+static void super(struct kv_slice val)
+{
+	struct ns_super_rec r;
+	struct ns_super su;
+	uint64_t inodes;
+
+	if (ns_super_decode(val, &su, &inodes))
+		return;
+	if (su.su_ino_next <= NS_ROOT_INO)
+		abort();
+	ns_super_encode(&su, inodes, &r);
+	if (memcmp(&r, val.s_data, val.s_len))
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size < 1)
+		return 0;
+	switch (data[0] % 3) {
+	case 0:
+		inode(ns_slice(data + 1, size - 1));
+		break;
+	case 1:
+		dirent(data + 1, size - 1);
+		break;
+	default:
+		super(ns_slice(data + 1, size - 1));
+	}
+	return 0;
+}

@@ -1,0 +1,49 @@
+# lib.sh - what a guest's script is written with. WEFT_MOUNT is the mount command, M the mount point.
+M=/mnt/weft
+ok() { echo "ok - $*"; }
+not_ok() { echo "not ok - $*"; }
+check() { # NAME COMMAND...
+	local name=$1 out
+	shift
+	if out=$("$@" 2>&1); then ok "$name"; else
+		not_ok "$name"
+		printf '%s\n' "$out" | tail -20 | sed 's/^/#   /'
+		return 1
+	fi
+}
+fails() { # NAME ERROR COMMAND...: must fail, and say ERROR
+	local name=$1 error=$2 out
+	shift 2
+	if out=$("$@" 2>&1); then not_ok "$name: it worked"; return 1; fi
+	case $out in *"$error"*) ok "$name" ;; *) not_ok "$name: $out" ;; esac
+}
+same() { # NAME GOT WANT
+	if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: got '$2', want '$3'"; fi
+}
+mount_weft() { # [OPTION,...]: may be called again after umount: a cold mount
+	local command=$WEFT_MOUNT
+	[ -z "${1:-}" ] || command=${command/ -o / -o $1,}
+	mkdir -p $M
+	timeout 60 $command $M || { not_ok "mount: $command $M"; dmesg | tail -20 | sed 's/^/#   /'; exit 1; }
+}
+umount_weft() { timeout 60 umount $M || { not_ok "umount"; exit 1; }; }
+remount_weft() { umount_weft; mount_weft "$@"; }
+# A READ on the cold cache without a re-mount.
+cold() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+policy() { setfattr -n user.weft.policy -v "$2" "$1"; }
+get_policy() { getfattr --absolute-names --only-values -n user.weft.policy "$1"; }
+layout() { getfattr --absolute-names --only-values -n user.weft.layout "$1"; }
+flag() { : >"$WEFT_SHARED/$1"; }
+wait_flag() { # NAME [SECONDS]
+	local end=$((SECONDS + ${2:-120}))
+	until [ -e "$WEFT_SHARED/$1" ]; do
+		[ $SECONDS -lt $end ] || { not_ok "flag $1 within ${2:-120} s"; exit 1; }
+		sleep 0.05
+	done
+}
+no_complaint() {
+	local out
+	out=$(dmesg | grep -E 'BUG:|WARNING:|Oops|general protection|nfs.*(bad|error|invalid)|NFS:.*(fail|error)') &&
+		{ not_ok "the client's kernel has nothing to complain of"; printf '%s\n' "$out" | head -20 | sed 's/^/#   /'; } ||
+		ok "the client's kernel has nothing to complain of"
+}

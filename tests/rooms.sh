@@ -1,0 +1,116 @@
+#!/bin/bash
+# The import rules of the house: which folder may include which. Also: every source file is listed in Makefile.am.
+# Prints TAP. A checker that finds nothing proves nothing: it is tried on planted bad includes first.
+set -u
+top=${top_srcdir:-$(cd "$(dirname "$0")/.." && pwd)}
+
+# bad_includes TREE: prints "file: include" for every include that breaks a rule.
+bad_includes() {
+	(cd "$1" && find base proto kv mds ds client tools -name '*.[chx]' 2>/dev/null | sort | xargs -r grep -HoE '^[[:space:]]*%?#[[:space:]]*include[[:space:]]+"[^"]+"') |
+		sed -E 's/:[[:space:]]*%?#[[:space:]]*include[[:space:]]+"([^"]+)"/ \1/' | awk '
+	function room(path,   p, n) {
+		n = split(path, p, "/")
+		if (p[1] == "mds")
+			return n > 2 ? "mds/" p[2] : "mds"
+		return p[1]
+	}
+	BEGIN {
+		may["base"] = "base"
+		may["proto"] = "proto base"
+		may["kv"] = "kv base"
+		may["ds"] = "ds proto base"
+		may["client"] = "client proto base"
+		may["tools"] = "tools client proto base"
+		may["mds/ns"] = "mds/ns kv base"
+		may["mds/st"] = "mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/lo"] = "mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/dsc"] = "mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/op"] = "mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/admin"] = "mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds"] = "mds mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+	}
+	{
+		from = room($1)
+		# A name without a folder is a file beside the one that includes it.
+		to = $2 ~ /\// ? room($2) : from
+		ok = 0
+		n = split(may[from], m, " ")
+		for (i = 1; i <= n; i++)
+			if (m[i] == to)
+				ok = 1
+		if ($2 ~ /\.\.\//)
+			ok = 0
+		# op knows the protocol and no keys.
+		if ($2 ~ /^mds\/ns\/keys/ && (from == "mds/op" || from == "mds/admin"))
+			ok = 0
+		if (!ok)
+			print $1 ": " $2
+	}'
+}
+
+# unlisted TREE: prints the source files that its Makefile.am does not name.
+unlisted() {
+	(cd "$1" && find base proto kv mds ds client tools tests -name '*.[chx]' 2>/dev/null | sort) |
+		awk -v am="$1/Makefile.am" '
+		BEGIN { while ((getline line < am) > 0) { n = split(line, w, /[ \t]+/); for (i = 1; i <= n; i++) named[w[i]] = 1 } }
+		# A test program lists itself by its name without .c.
+		{ stem = $1; sub(/\.c$/, "", stem); if (!($1 in named) && !(stem in named)) print $1 }'
+}
+
+n=0 failed=0
+report() { # STATUS NAME: 0 is ok
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; failed=1; fi
+}
+
+plant=$(mktemp -d)
+trap 'rm -rf "$plant"' EXIT
+# try FILE INCLUDE VERDICT: a tree with one file of one include.
+try() {
+	mkdir -p "$plant/t/$(dirname "$1")"
+	printf '#include <stdio.h>\n#include "%s"\n' "$2" >"$plant/t/$1"
+	found=$(bad_includes "$plant/t")
+	if [ "$3" = bad ]; then [ "$found" = "$1: $2" ]; else [ -z "$found" ]; fi
+	report $? "an include of $2 in $1 is $3"
+	rm -rf "$plant/t"
+}
+try base/a.c proto/xdr.h bad
+try base/a.c base/log.h good
+try proto/a.c base/log.h good
+try proto/a.h kv/kv.h bad
+try proto/ctl.x mds/ns/ns.h bad
+try kv/a.c proto/xdr.h bad
+try kv/a.c base/log.h good
+try ds/store/a.c mds/ns/ns.h bad
+try ds/a.c kv/kv.h bad
+try ds/a.c proto/rpc.h good
+try mds/op/a.c ds/store/store.h bad
+try mds/op/a.c mds/ns/keys.h bad
+try mds/op/a.c mds/ns/ns.h good
+try mds/op/a.c kv/kv.h good
+try mds/st/a.c mds/op/op.h bad
+try mds/ns/a.c proto/nfs4.h bad
+try mds/ns/a.c mds/st/st.h bad
+try mds/ns/a.c keys.h good
+try mds/ns/a.c ../op/op.h bad
+try mds/main.c mds/admin/admin.h good
+try tools/a.c kv/kv.h bad
+try tools/a.c mds/ns/ns.h bad
+try client/a.c base/loop.h good
+
+mkdir -p "$plant/t/base"
+: >"$plant/t/base/lost.c"
+echo 'x = base/found.c' >"$plant/t/Makefile.am"
+[ "$(unlisted "$plant/t")" = base/lost.c ]
+report $? "a source file that Makefile.am does not list is found"
+
+found=$(bad_includes "$top")
+[ -z "$found" ]
+report $? "every include of the tree keeps to the rules"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(unlisted "$top")
+[ -z "$found" ]
+report $? "Makefile.am lists every source file"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+echo "1..$n"
+exit $failed

@@ -1,0 +1,1587 @@
+/* ns_test.c - the name space keeps ns.h's contract. Every test ends with the checker on its store.
+ */
+#include "base/log.h"
+#include "mds/ns/keys.h"
+#include <check.h>
+#include <errno.h>
+#include <ftw.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A store per test */
+
+static char dir[256], err[512];
+static struct kv *kv;
+static struct ns *ns;
+static bool damaged;	 /* the test damages its store on purpose */
+static size_t written;	 /* puts and deletes of the last commit */
+static int commit_error; /* what the next commits meet */
+
+static int on_batch(void *arg, const struct kv_writeset *ws)
+{
+	(void)arg;
+	written = ws->ws_n;
+	return commit_error;
+}
+
+static void open_store(void)
+{
+	struct kv_opts o = {.ko_create = true, .ko_nosync = true};
+	int rc = kv_open(&kv, dir, &o, err, sizeof(err));
+
+	ck_assert_msg(rc == 0, "%d: %s", rc, err);
+	kv_set_batch_hook(kv, on_batch, NULL);
+	rc = ns_open(&ns, kv, err, sizeof(err));
+	ck_assert_msg(rc == 0, "%d: %s", rc, err);
+}
+
+static void close_store(void)
+{
+	ns_close(ns);
+	kv_close(kv);
+}
+
+/* As a crash leaves it: what is committed is there, and ns_close did not run. */
+static void crash_store(void)
+{
+	kv_close(kv);
+	free(ns);
+}
+
+static int remove_one(const char *path, const struct stat *st, int what, struct FTW *ftw)
+{
+	(void)st, (void)what, (void)ftw;
+	return remove(path);
+}
+
+/* A mutation whose body is the test's own: the committer lends its transaction and waits. */
+static sem_t lent, back;
+static struct kv_txn *wt;
+static pthread_t mutation;
+static int mutation_rc;
+
+static int lend(void *arg, struct kv_txn *t)
+{
+	(void)arg;
+	wt = t;
+	sem_post(&lent);
+	sem_wait(&back);
+	return 0;
+}
+
+static void *mutation_main(void *arg)
+{
+	mutation_rc = kv_run_sync(kv, lend, arg);
+	return NULL;
+}
+
+static void w_begin(void)
+{
+	written = 0;
+	ck_assert_int_eq(pthread_create(&mutation, NULL, mutation_main, NULL), 0);
+	sem_wait(&lent);
+}
+
+static int w_end(int rc)
+{
+	sem_post(&back);
+	pthread_join(mutation, NULL);
+	ck_assert_msg(rc == 0 || written == 0, "refused with %d, but wrote %zu times", rc, written);
+	ck_assert_int_eq(mutation_rc, written ? commit_error : 0);
+	return rc;
+}
+
+/* Runs an expression over the transaction wt and commits; its result. What refuses must not have
+ * written. */
+#define W(expr) (w_begin(), w_end(expr))
+
+static struct kv_txn *rt;
+
+static struct kv_txn *snapshot(void)
+{
+	if (!rt)
+		ck_assert_int_eq(kv_read_begin(kv, &rt), 0);
+	ck_assert_int_eq(kv_read_renew(rt), 0);
+	return rt;
+}
+
+static void snapshot_end(void)
+{
+	if (rt)
+		kv_read_end(rt);
+	rt = NULL;
+}
+
+static char violations[8192];
+
+static void on_violation(void *arg, const char *line)
+{
+	size_t len = strlen(violations);
+
+	(void)arg;
+	snprintf(violations + len, sizeof(violations) - len, "%s\n", line);
+}
+
+static uint64_t violation_count(void)
+{
+	struct ns_check_stats st;
+
+	violations[0] = 0;
+	ck_assert_int_eq(ns_check(snapshot(), on_violation, NULL, &st), 0);
+	return st.cs_violations;
+}
+
+static void setup(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	log_set_level(LOG_L_ERROR);
+	snprintf(dir, sizeof(dir), "%s/ns_test.XXXXXX", tmp ? tmp : "/tmp");
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	sem_init(&lent, 0, 0);
+	sem_init(&back, 0, 0);
+	damaged = false;
+	commit_error = 0;
+	open_store();
+}
+
+static void teardown(void)
+{
+	if (!damaged)
+		ck_assert_msg(violation_count() == 0, "%s", violations);
+	snapshot_end();
+	close_store();
+	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Shorthands */
+
+static const struct ns_cred root = {.cr_uid = 0};
+static const struct ns_cred ann = {.cr_uid = 100, .cr_gid = 100, .cr_ngids = 1, .cr_gids = {500}};
+static const struct ns_cred bob = {.cr_uid = 200, .cr_gid = 200};
+static struct ns_cinfo ci, ci2;
+static struct ns_inode out, gone;
+static uint8_t blob[NS_BLOB_MAX];
+
+/* Every look at the clock is later than the one before. */
+static struct ns_time now(void)
+{
+	static int64_t sec = 1000000;
+
+	return (struct ns_time){.t_sec = ++sec, .t_nsec = 5};
+}
+
+static int new (uint64_t in, const char *name, uint8_t type, uint16_t mode,
+		const struct ns_cred *cr)
+{
+	struct ns_create_args a = {
+		.a_dir = in,
+		.a_name = name,
+		.a_len = strlen(name),
+		.a_cred = cr,
+		.a_attr = {.i_type = type,
+			   .i_mode = mode,
+			   .i_uid = cr ? cr->cr_uid : 0,
+			   .i_gid = cr ? cr->cr_gid : 0},
+		.a_now = now(),
+	};
+
+	if (type == NS_LNK)
+		a.a_attr.i_blob = ns_slice("target", 6);
+	return W(ns_create(ns, wt, &a, &out, blob, &ci));
+}
+
+static uint64_t mk(uint64_t in, const char *name, uint8_t type, uint16_t mode,
+		   const struct ns_cred *cr)
+{
+	ck_assert_int_eq(new (in, name, type, mode, cr), 0);
+	return out.i_ino;
+}
+
+static struct ns_inode get(uint64_t ino)
+{
+	struct ns_inode i;
+
+	ck_assert_int_eq(ns_get(ns, snapshot(), ino, &i), 0);
+	return i;
+}
+
+static uint64_t look(uint64_t in, const char *name)
+{
+	uint64_t ino;
+	uint8_t type;
+	int rc = ns_lookup(ns, snapshot(), in, name, strlen(name), &ino, &type);
+
+	if (rc == -ENOENT)
+		return 0;
+	ck_assert_int_eq(rc, 0);
+	ck_assert_uint_eq(type, get(ino).i_type);
+	return ino;
+}
+
+static bool open_now;  /* what f_keep_open says */
+static unsigned freed; /* calls of f_free_map */
+static uint64_t freed_ino;
+
+static bool keep_open(void *arg, uint64_t ino)
+{
+	(void)arg, (void)ino;
+	return open_now;
+}
+
+static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
+{
+	(void)arg, (void)t;
+	ck_assert_uint_eq(i->i_type, NS_REG);
+	freed++;
+	freed_ino = i->i_ino;
+	return 0;
+}
+
+static const struct ns_free_ops fo = {.f_keep_open = keep_open, .f_free_map = free_map};
+
+static int rm(uint64_t in, const char *name, unsigned want, const struct ns_cred *cr)
+{
+	return W(ns_remove(ns, wt, in, name, strlen(name), want, cr, now(), &fo, &gone, &ci));
+}
+
+static int mv(uint64_t s, const char *sn, uint64_t d, const char *dn, const struct ns_cred *cr)
+{
+	return W(ns_rename(ns, wt, s, sn, strlen(sn), d, dn, strlen(dn), cr, now(), &fo, &gone, &ci,
+			   &ci2));
+}
+
+static int ln(uint64_t ino, uint64_t in, const char *name, const struct ns_cred *cr)
+{
+	return W(ns_link(ns, wt, ino, in, name, strlen(name), cr, now(), &ci));
+}
+
+static int set(uint64_t ino, struct ns_setattr s, const struct ns_cred *cr)
+{
+	return W(ns_setattr(ns, wt, ino, &s, cr, now(), &out));
+}
+
+static int chmod_(uint64_t ino, uint16_t mode, const struct ns_cred *cr)
+{
+	return set(ino, (struct ns_setattr){.s_mask = NS_S_MODE, .s_mode = mode}, cr);
+}
+
+static int raw_put(struct kv_slice key, const void *val, size_t len)
+{
+	return W(kv_put(wt, key, ns_slice(val, len)));
+}
+
+static void put_inode(struct ns_inode i)
+{
+	struct ns_held h = {.h_i = i};
+
+	if (i.i_blob.s_len)
+		memcpy(h.h_blob, i.i_blob.s_data, i.i_blob.s_len);
+	h.h_i.i_blob.s_data = h.h_blob;
+	ck_assert_int_eq(W(ns_inode_put(wt, &h.h_i)), 0);
+}
+
+static void put_entry(uint64_t in, uint64_t slot, uint64_t ino, uint8_t type, const char *name)
+{
+	uint8_t k[NS_KEY_DIRENT], v[NS_DIRENT_VAL_MAX];
+
+	ck_assert_int_eq(raw_put(ns_key_dirent(k, in, slot), v,
+				 ns_dirent_encode(ino, type, name, strlen(name), v)),
+			 0);
+}
+
+static uint64_t hash_of(const char *name)
+{
+	return ns_name_hash(ns_super(ns)->su_dir_key, name, strlen(name));
+}
+
+/* Opening, numbers, counts */
+
+START_TEST(names_are_checked)
+{
+	char longest[NS_NAME_MAX + 1];
+
+	memset(longest, 'n', sizeof(longest));
+	ck_assert_int_eq(ns_name_check(longest, NS_NAME_MAX), 0);
+	ck_assert_int_eq(ns_name_check(longest, NS_NAME_MAX + 1), -ENAMETOOLONG);
+	ck_assert_int_eq(ns_name_check("", 0), -EINVAL);
+	ck_assert_int_eq(ns_name_check(".", 1), -EINVAL);
+	ck_assert_int_eq(ns_name_check("..", 2), -EINVAL);
+	ck_assert_int_eq(ns_name_check("...", 3), 0);
+	ck_assert_int_eq(ns_name_check(".a", 2), 0);
+	ck_assert_int_eq(ns_name_check("a/b", 3), -EINVAL);
+	ck_assert_int_eq(ns_name_check("a\0b", 3), -EINVAL);
+	ck_assert_int_eq(ns_name_check("\xff", 1), 0);
+}
+END_TEST
+
+START_TEST(format_makes_root_and_boot_rises)
+{
+	struct ns_super first = *ns_super(ns);
+	struct ns_inode i = get(NS_ROOT_INO);
+
+	ck_assert_uint_eq(first.su_boot, 1);
+	ck_assert_uint_eq(i.i_type, NS_DIR);
+	ck_assert_uint_eq(i.i_mode, 0755);
+	ck_assert_uint_eq(i.i_uid, 0);
+	ck_assert_uint_eq(i.i_nlink, 2);
+	ck_assert_uint_eq(i.i_change, 1);
+	ck_assert_uint_eq(i.i_parent, NS_ROOT_INO);
+	snapshot_end();
+	crash_store();
+	open_store();
+	ck_assert_uint_eq(ns_super(ns)->su_boot, 2);
+	ck_assert_int_eq(memcmp(first.su_uuid, ns_super(ns)->su_uuid, 16), 0);
+	ck_assert_int_eq(memcmp(first.su_fh_key, ns_super(ns)->su_fh_key, 16), 0);
+	ck_assert_int_eq(memcmp(first.su_dir_key, ns_super(ns)->su_dir_key, 16), 0);
+	ck_assert_ptr_eq(ns_kv(ns), kv);
+}
+END_TEST
+
+START_TEST(inodes_without_a_super_record_are_not_formatted_over)
+{
+	struct ns *other;
+
+	damaged = true;
+	ck_assert_int_eq(W(kv_del(wt, ns_slice("S", 1))), 0);
+	ck_assert_int_eq(ns_open(&other, kv, err, sizeof(err)), -EIO);
+	ck_assert_int_eq(raw_put(ns_slice("S", 1), "x", 1), 0);
+	ck_assert_int_eq(ns_open(&other, kv, err, sizeof(err)), -EPROTO);
+}
+END_TEST
+
+START_TEST(inode_numbers_are_never_reused)
+{
+	uint64_t a = mk(1, "a", NS_REG, 0644, &root), b, order, later;
+	uint32_t n;
+
+	ck_assert_int_eq(rm(1, "a", 0, &root), 0);
+	b = mk(1, "b", NS_REG, 0644, &root);
+	ck_assert_uint_gt(b, a);
+	ck_assert_int_eq(W(ns_next_order(ns, wt, &order)), 0);
+	/* The commit fails: numbers may be skipped, the limit in the store must still be above
+	 * those given later. */
+	commit_error = -EIO;
+	for (unsigned k = 0; k < NS_RANGE / 8192; k++) {
+		w_begin();
+		ns->n_ino_next += 8192;
+		ns->n_order_next += 8192;
+		ck_assert_int_eq(ns_ino_reserve(ns, wt, ns_ino_next(ns)), 0);
+		ck_assert_int_eq(ns_next_order(ns, wt, &later), 0);
+		w_end(0);
+	}
+	ck_assert_uint_gt(written, 0);
+	commit_error = 0;
+	a = mk(1, "c", NS_REG, 0644, &root);
+	ck_assert_uint_gt(a, b + NS_RANGE);
+	ck_assert_int_eq(W(ns_next_order(ns, wt, &later)), 0);
+	ck_assert_uint_gt(later, order + NS_RANGE);
+	order = later;
+	snapshot_end();
+	crash_store();
+	open_store();
+	ck_assert_uint_gt(ns_super(ns)->su_ino_next, a);
+	b = mk(1, "d", NS_REG, 0644, &root);
+	ck_assert_uint_gt(b, a);
+	ck_assert_int_eq(W(ns_next_order(ns, wt, &later)), 0);
+	ck_assert_uint_gt(later, order);
+	snapshot_end();
+	close_store();
+	open_store();
+	ck_assert_uint_eq(mk(1, "e", NS_REG, 0644, &root),
+			  b + 1); /* a clean stop gives the range back */
+	ck_assert_int_eq(W(ns_next_client(ns, wt, &n)), 0);
+	ck_assert_uint_eq(n, 1);
+	ck_assert_int_eq(W(ns_next_client(ns, wt, &n)), 0);
+	ck_assert_uint_eq(n, 2);
+	ck_assert_int_eq(W(ns_next_ds(ns, wt, &n)), 0);
+	ck_assert_uint_eq(n, 1);
+}
+END_TEST
+
+static uint64_t inodes(void)
+{
+	struct ns_counts c;
+
+	ck_assert_int_eq(ns_counts(ns, snapshot(), &c), 0);
+	return c.n_inodes;
+}
+
+START_TEST(count_is_exact_over_a_clean_stop)
+{
+	ck_assert_uint_eq(inodes(), 1);
+	mk(1, "a", NS_REG, 0644, &root);
+	mk(1, "b", NS_DIR, 0755, &root);
+	mk(1, "c", NS_LNK, 0755, &root);
+	ck_assert_uint_eq(inodes(), 4);
+	ck_assert_int_eq(rm(1, "b", 0, &root), 0);
+	ck_assert_uint_eq(inodes(), 3);
+	snapshot_end();
+	close_store();
+	open_store();
+	ck_assert_uint_eq(inodes(), 3);
+}
+END_TEST
+
+/* Permission */
+
+START_TEST(permission_bits)
+{
+	struct ns_inode f = {.i_type = NS_REG, .i_mode = 0640, .i_uid = 100, .i_gid = 500};
+	struct ns_cred eve = {.cr_uid = 300, .cr_gid = 500};
+
+	ck_assert(ns_in_group(&ann, 500) && ns_in_group(&ann, 100) && !ns_in_group(&ann, 200));
+	ck_assert_int_eq(ns_permission(&f, &ann, 6), 0);
+	ck_assert_int_eq(ns_permission(&f, &ann, 1), -EACCES);
+	ck_assert_int_eq(ns_permission(&f, &eve, 4), 0);
+	ck_assert_int_eq(ns_permission(&f, &eve, 2), -EACCES);
+	ck_assert_int_eq(ns_permission(&f, &bob, 4), -EACCES);
+	ck_assert_int_eq(ns_permission(&f, &root, 6), 0);
+	ck_assert_int_eq(ns_permission(&f, &root, 1), -EACCES);
+	f.i_mode = 0001;
+	ck_assert_int_eq(ns_permission(&f, &root, 7), 0);
+	/* The first class that fits decides, even when a later one would allow more. */
+	f.i_mode = 0007;
+	ck_assert_int_eq(ns_permission(&f, &ann, 4), -EACCES);
+	ck_assert_int_eq(ns_permission(&f, &eve, 4), -EACCES);
+	ck_assert_int_eq(ns_permission(&f, &bob, 7), 0);
+	f.i_mode = 0;
+	f.i_type = NS_DIR;
+	ck_assert_int_eq(ns_permission(&f, &root, 7), 0);
+	ck_assert_int_eq(ns_permission(&f, NULL, 7), 0);
+}
+END_TEST
+
+/* Create, lookup, readdir */
+
+START_TEST(create_writes_inode_entry_and_parent)
+{
+	struct ns_inode before = get(1), after, i;
+	uint64_t ino = mk(1, "f", NS_REG, 0640, &root);
+
+	i = get(ino);
+	after = get(1);
+	ck_assert_uint_eq(i.i_type, NS_REG);
+	ck_assert_uint_eq(i.i_mode, 0640);
+	ck_assert_uint_eq(i.i_nlink, 1);
+	ck_assert_uint_eq(i.i_change, 1);
+	ck_assert_uint_eq(i.i_parent, 1);
+	ck_assert_uint_eq(i.i_incarnation, ns_super(ns)->su_incarnation);
+	ck_assert_int_eq(i.i_btime.t_sec, i.i_mtime.t_sec);
+	ck_assert_uint_eq(look(1, "f"), ino);
+	ck_assert_uint_eq(ci.c_before, before.i_change);
+	ck_assert_uint_eq(ci.c_after, before.i_change + 1);
+	ck_assert_uint_eq(after.i_change, before.i_change + 1);
+	ck_assert_uint_eq(after.i_entries, 1);
+	ck_assert_uint_eq(after.i_size, 64);
+	ck_assert_uint_eq(after.i_nlink, 2);
+	ck_assert_int_eq(after.i_mtime.t_sec, i.i_btime.t_sec);
+	ck_assert_int_eq(after.i_ctime.t_sec, i.i_btime.t_sec);
+	mk(1, "d", NS_DIR, 0755, &root);
+	ck_assert_uint_eq(get(out.i_ino).i_nlink, 2);
+	ck_assert_uint_eq(get(1).i_nlink, 3);
+}
+END_TEST
+
+START_TEST(create_refusals)
+{
+	uint64_t d = mk(1, "d", NS_DIR, 0755, &root), f = mk(1, "f", NS_REG, 0666, &root);
+	struct ns_create_args a = {
+		.a_dir = d,
+		.a_name = "x",
+		.a_len = 1,
+		.a_cred = &ann,
+		.a_attr = {.i_type = NS_REG, .i_mode = 0644, .i_uid = 100, .i_gid = 100}};
+
+	ck_assert_int_eq(new (1, "f", NS_REG, 0644, &root), -EEXIST);
+	ck_assert_int_eq(new (1, "d", NS_DIR, 0755, &ann),
+			 -EEXIST); /* existence first, as Linux has it */
+	ck_assert_int_eq(new (f, "x", NS_REG, 0644, &root), -ENOTDIR);
+	ck_assert_int_eq(new (999, "x", NS_REG, 0644, &root), -ESTALE);
+	ck_assert_int_eq(new (d, "x", NS_REG, 0644, &ann), -EACCES);
+	ck_assert_int_eq(new (1, "..", NS_REG, 0644, &root), -EINVAL);
+	ck_assert_int_eq(new (1, "x", 8, 0644, &root), -EINVAL);
+	ck_assert_int_eq(chmod_(d, 0777, &root), 0);
+	ck_assert_int_eq(new (d, "x", NS_REG, 0644, &ann), 0);
+	a.a_name = "y";
+	a.a_attr.i_uid = 200;
+	ck_assert_int_eq(W(ns_create(ns, wt, &a, &out, blob, &ci)), -EPERM); /* no gifts */
+	a.a_attr.i_uid = 100;
+	a.a_attr.i_gid = 200;
+	ck_assert_int_eq(W(ns_create(ns, wt, &a, &out, blob, &ci)), -EPERM);
+	a.a_attr.i_gid = 500;
+	ck_assert_int_eq(W(ns_create(ns, wt, &a, &out, blob, &ci)), 0);
+	ck_assert_int_eq(chmod_(d, 0776, &root), 0);
+	ck_assert_int_eq(new (d, "x", NS_REG, 0644, &ann), -EACCES); /* no search */
+}
+END_TEST
+
+START_TEST(setgid_directory_gives_its_group)
+{
+	uint64_t d = mk(1, "d", NS_DIR, 0777, &root), f, sub;
+
+	ck_assert_int_eq(set(d,
+			     (struct ns_setattr){
+				     .s_mask = NS_S_MODE | NS_S_GID, .s_mode = 02777, .s_gid = 700},
+			     &root),
+			 0);
+	f = mk(d, "f", NS_REG, 02775, &ann);
+	ck_assert_uint_eq(get(f).i_gid, 700);
+	ck_assert_uint_eq(get(f).i_mode, 0775); /* ann is not in 700 */
+	f = mk(d, "g", NS_REG, 02765, &ann);
+	ck_assert_uint_eq(get(f).i_mode, 02765); /* without group execute the bit is no privilege */
+	sub = mk(d, "sub", NS_DIR, 0755, &ann);
+	ck_assert_uint_eq(get(sub).i_gid, 700);
+	ck_assert_uint_eq(get(sub).i_mode, 02755);
+}
+END_TEST
+
+START_TEST(every_type_is_created)
+{
+	struct ns_create_args a = {
+		.a_dir = 1,
+		.a_name = "c",
+		.a_len = 1,
+		.a_cred = &root,
+		.a_attr = {
+			.i_type = NS_CHR, .i_mode = 0600, .i_rdev_major = 10, .i_rdev_minor = 7}};
+	char target[NS_SYMLINK_MAX + 1];
+	struct ns_inode i;
+
+	ck_assert_int_eq(W(ns_create(ns, wt, &a, &out, blob, &ci)), 0);
+	i = get(out.i_ino);
+	ck_assert_uint_eq(i.i_rdev_major, 10);
+	ck_assert_uint_eq(i.i_rdev_minor, 7);
+	mk(1, "b", NS_BLK, 0600, &root);
+	mk(1, "s", NS_SOCK, 0600, &root);
+	mk(1, "p", NS_FIFO, 0600, &root);
+	memset(target, 't', sizeof(target));
+	a.a_attr = (struct ns_inode){
+		.i_type = NS_LNK, .i_mode = 0, .i_blob = ns_slice(target, NS_SYMLINK_MAX + 1)};
+	a.a_name = "l";
+	ck_assert_int_eq(W(ns_create(ns, wt, &a, &out, blob, &ci)), -ENAMETOOLONG);
+	a.a_attr.i_blob.s_len = 0;
+	ck_assert_int_eq(W(ns_create(ns, wt, &a, &out, blob, &ci)), -EINVAL);
+	a.a_attr.i_blob.s_len = NS_SYMLINK_MAX;
+	ck_assert_int_eq(W(ns_create(ns, wt, &a, &out, blob, &ci)), 0);
+	i = get(out.i_ino);
+	ck_assert_uint_eq(i.i_size, NS_SYMLINK_MAX);
+	ck_assert_uint_eq(i.i_mode, 0777);
+	ck_assert_uint_eq(i.i_blob.s_len, NS_SYMLINK_MAX);
+	ck_assert_int_eq(memcmp(i.i_blob.s_data, target, NS_SYMLINK_MAX), 0);
+}
+END_TEST
+
+static uint64_t map_ino;
+static char map_policy[64];
+static int map_rc;
+
+static int make_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf,
+		    size_t max, size_t *len)
+{
+	ck_assert_ptr_eq(arg, &map_ino);
+	ck_assert_uint_eq(max, NS_BLOB_MAX);
+	map_ino = i->i_ino;
+	snprintf(map_policy, sizeof(map_policy), "%.*s", (int)policy.s_len,
+		 (const char *)policy.s_data);
+	memset(buf, 'M', 300);
+	*len = 300;
+	return map_rc;
+}
+
+START_TEST(map_is_made_under_the_effective_policy)
+{
+	uint64_t d = mk(1, "d", NS_DIR, 0755, &root), sub = mk(d, "sub", NS_DIR, 0755, &root);
+	struct ns_create_args a = {.a_dir = sub,
+				   .a_name = "f",
+				   .a_len = 1,
+				   .a_cred = &root,
+				   .a_map = make_map,
+				   .a_map_arg = &map_ino,
+				   .a_attr = {.i_type = NS_REG, .i_mode = 0644}};
+	struct kv_slice p;
+	uint64_t change;
+
+	map_rc = 0;
+	ck_assert_int_eq(ns_policy(ns, snapshot(), sub, &p), 0);
+	ck_assert_uint_eq(p.s_len, 0);
+	ck_assert_int_eq(W(ns_set_blob(ns, wt, 1, "from-root", 9, true, now())), 0);
+	change = get(d).i_change;
+	ck_assert_int_eq(W(ns_set_blob(ns, wt, d, "from-d", 6, true, now())), 0);
+	ck_assert_uint_eq(get(d).i_change, change + 1);
+	ck_assert(get(d).i_has_policy);
+	ck_assert_int_eq(W(ns_create(ns, wt, &a, &out, blob, &ci)), 0);
+	ck_assert_str_eq(map_policy, "from-d");
+	ck_assert_uint_eq(map_ino, out.i_ino);
+	ck_assert_uint_eq(out.i_blob.s_len, 300);
+	ck_assert_ptr_eq(out.i_blob.s_data, blob);
+	ck_assert_uint_eq(get(out.i_ino).i_blob.s_len, 300);
+	ck_assert_int_eq(W(ns_set_blob(ns, wt, d, NULL, 0, true, now())), 0);
+	ck_assert_int_eq(ns_policy(ns, snapshot(), sub, &p), 0);
+	ck_assert_int_eq(memcmp(p.s_data, "from-root", 9), 0);
+	ck_assert_int_eq(ns_policy(ns, snapshot(), out.i_ino, &p), -ENOTDIR);
+	ck_assert_int_eq(ns_policy(ns, snapshot(), 999, &p), -ESTALE);
+	map_rc = -ENOSPC;
+	a.a_name = "g";
+	ck_assert_int_eq(W(ns_create(ns, wt, &a, &gone, blob, &ci)), -ENOSPC);
+	ck_assert_uint_eq(look(sub, "g"), 0);
+	ck_assert_int_eq(W(ns_set_blob(ns, wt, out.i_ino, "new", 3, false, now())), 0);
+	ck_assert_uint_eq(get(out.i_ino).i_blob.s_len, 3);
+	ck_assert_int_eq(W(ns_set_blob(ns, wt, out.i_ino, "new", 3, true, now())), -ENOTDIR);
+	ck_assert_int_eq(W(ns_set_blob(ns, wt, d, "new", 3, false, now())), -EISDIR);
+	ck_assert_int_eq(W(ns_set_blob(ns, wt, d, blob, NS_BLOB_MAX + 1, true, now())), -E2BIG);
+	ck_assert_int_eq(W(ns_set_blob(ns, wt, 999, "new", 3, false, now())), -ESTALE);
+}
+END_TEST
+
+static int count_entry(void *arg, const struct ns_dirent *d)
+{
+	(void)d;
+	++*(unsigned *)arg;
+	return 0;
+}
+
+static unsigned count_entries(uint64_t in)
+{
+	unsigned n = 0;
+	bool eof;
+
+	ck_assert_int_eq(ns_readdir(ns, snapshot(), in, 0, count_entry, &n, &eof), 0);
+	ck_assert(eof);
+	return n;
+}
+
+START_TEST(colliding_names_share_a_window)
+{
+	uint64_t h = hash_of("name"), ino = mk(1, "other", NS_REG, 0644, &root);
+	char fake[16];
+
+	damaged = true; /* the fakes are far from their own hash */
+	for (unsigned n = 0; n < NS_SLOT_WINDOW - 1; n++) {
+		snprintf(fake, sizeof(fake), "fake%u", n);
+		put_entry(1, h + n, ino, NS_REG, fake);
+	}
+	ino = mk(1, "name", NS_REG, 0644, &root);
+	ck_assert_uint_eq(look(1, "name"), ino);
+	/* It stays found when those before it go. */
+	for (unsigned n = 0; n < NS_SLOT_WINDOW - 1; n++) {
+		uint8_t k[NS_KEY_DIRENT];
+
+		ck_assert_int_eq(W(kv_del(wt, ns_key_dirent(k, 1, h + n))), 0);
+		ck_assert_uint_eq(look(1, "name"), ino);
+		ck_assert_int_eq(new (1, "name", NS_REG, 0644, &root), -EEXIST);
+	}
+	ck_assert_int_eq(rm(1, "name", 0, &root), 0);
+	for (unsigned n = 0; n < NS_SLOT_WINDOW; n++) {
+		snprintf(fake, sizeof(fake), "fake%u", n);
+		put_entry(1, h + n, look(1, "other"), NS_REG, fake);
+	}
+	ck_assert_int_eq(new (1, "name", NS_REG, 0644, &root), -ENOSPC);
+	ck_assert_int_eq(ln(look(1, "other"), 1, "name", &root), -ENOSPC);
+	ck_assert_int_eq(mv(1, "other", 1, "name", &root), -ENOSPC);
+	/* A gap is filled, and what lies behind it stays. */
+	for (unsigned n = 0; n < NS_SLOT_WINDOW; n++)
+		if (n != 1) {
+			uint8_t k[NS_KEY_DIRENT];
+
+			ck_assert_int_eq(W(kv_del(wt, ns_key_dirent(k, 1, h + n))), 0);
+		}
+	mk(1, "name", NS_REG, 0644, &root);
+	ck_assert_uint_eq(count_entries(1), 3);
+	ck_assert_int_eq(rm(1, "name", 0, &root), 0);
+	/* The next slot belongs to another window. */
+	put_entry(1, h + NS_SLOT_WINDOW, look(1, "other"), NS_REG, "name");
+	ck_assert_uint_eq(look(1, "name"), 0);
+}
+END_TEST
+
+START_TEST(lookup_says_why)
+{
+	uint64_t f = mk(1, "f", NS_REG, 0644, &root), ino;
+	uint8_t type;
+
+	ck_assert_int_eq(ns_lookup(ns, snapshot(), 1, "f", 1, &ino, &type), 0);
+	ck_assert_uint_eq(ino, f);
+	ck_assert_uint_eq(type, NS_REG);
+	ck_assert_int_eq(ns_lookup(ns, rt, 1, "g", 1, &ino, &type), -ENOENT);
+	ck_assert_int_eq(ns_lookup(ns, rt, f, "g", 1, &ino, &type), -ENOTDIR);
+	ck_assert_int_eq(ns_lookup(ns, rt, 999, "g", 1, &ino, &type), -ESTALE);
+	ck_assert_int_eq(ns_lookup(ns, rt, 1, "..", 2, &ino, &type), -EINVAL);
+	ck_assert_int_eq(ns_get(ns, rt, 999, &out), -ESTALE);
+}
+END_TEST
+
+START_TEST(path_is_walked)
+{
+	uint64_t d = mk(1, "d", NS_DIR, 0755, &root), sub = mk(d, "sub", NS_DIR, 0755, &root),
+		 f = mk(sub, "f", NS_REG, 0644, &root), ino;
+
+	ck_assert_int_eq(ns_path(ns, snapshot(), "/", &ino), 0);
+	ck_assert_uint_eq(ino, 1);
+	ck_assert_int_eq(ns_path(ns, rt, "/d/sub", &ino), 0);
+	ck_assert_uint_eq(ino, sub);
+	ck_assert_int_eq(ns_path(ns, rt, "//d//sub/f", &ino), 0);
+	ck_assert_uint_eq(ino, f);
+	ck_assert_int_eq(ns_path(ns, rt, "/d/x", &ino), -ENOENT);
+	ck_assert_int_eq(ns_path(ns, rt, "/d/sub/f/x", &ino), -ENOTDIR);
+	ck_assert_int_eq(ns_path(ns, rt, "d", &ino), -EINVAL);
+	ck_assert_int_eq(ns_path(ns, rt, "/d/../d", &ino), -EINVAL);
+}
+END_TEST
+
+struct listing {
+	unsigned l_n, l_max;
+	uint64_t l_last;
+	bool l_seen[400];
+};
+
+static int on_entry(void *arg, const struct ns_dirent *d)
+{
+	struct listing *l = arg;
+	char name[16];
+	int n;
+
+	if (l->l_n == l->l_max)
+		return 1;
+	ck_assert_uint_gt(d->d_cookie, 2);
+	ck_assert_uint_gt(d->d_cookie, l->l_last);
+	snprintf(name, sizeof(name), "%.*s", (int)d->d_len, d->d_name);
+	ck_assert_int_eq(sscanf(name, "f%d", &n), 1);
+	ck_assert(!l->l_seen[n]);
+	l->l_seen[n] = true;
+	l->l_last = d->d_cookie;
+	l->l_n++;
+	return 0;
+}
+
+static int fails(void *arg, const struct ns_dirent *d)
+{
+	(void)arg, (void)d;
+	return -ENOMEM;
+}
+
+START_TEST(listing_goes_on_where_it_stopped)
+{
+	uint64_t d = mk(1, "d", NS_DIR, 0755, &root);
+	struct listing l = {.l_max = 0};
+	unsigned total = 0;
+	char name[16];
+	bool eof;
+
+	for (int n = 0; n < 300; n++) {
+		snprintf(name, sizeof(name), "f%d", n);
+		mk(d, name, n % 2 ? NS_REG : NS_DIR, 0755, &root);
+	}
+	do {
+		l.l_n = 0;
+		l.l_max = 7;
+		ck_assert_int_eq(ns_readdir(ns, snapshot(), d, l.l_last, on_entry, &l, &eof), 0);
+		total += l.l_n;
+		/* A file that goes and one that comes harm no other. */
+		if (total == 21) {
+			for (int n = 0; n < 300; n++) {
+				if (!l.l_seen[n]) {
+					snprintf(name, sizeof(name), "f%d", n);
+					ck_assert_int_eq(rm(d, name, 0, &root), 0);
+					total++;
+					break;
+				}
+			}
+		}
+	} while (!eof);
+	ck_assert_uint_eq(total, 300);
+	l.l_n = 0;
+	ck_assert_int_eq(ns_readdir(ns, snapshot(), d, l.l_last, on_entry, &l, &eof), 0);
+	ck_assert(eof && l.l_n == 0);
+	ck_assert_int_eq(ns_readdir(ns, rt, d, UINT64_MAX, on_entry, &l, &eof), 0);
+	ck_assert(eof);
+	ck_assert_int_eq(ns_readdir(ns, rt, d, 0, fails, NULL, &eof), -ENOMEM);
+	ck_assert(!eof);
+	ck_assert_int_eq(ns_readdir(ns, rt, 999, 0, on_entry, &l, &eof), -ESTALE);
+	mk(1, "f", NS_REG, 0644, &root);
+	ck_assert_int_eq(ns_readdir(ns, snapshot(), out.i_ino, 0, on_entry, &l, &eof), -ENOTDIR);
+}
+END_TEST
+
+/* Link and remove */
+
+START_TEST(link_adds_a_name)
+{
+	uint64_t d = mk(1, "d", NS_DIR, 0777, &root), f = mk(1, "f", NS_REG, 0644, &root), full;
+	struct ns_inode before = get(f), i;
+
+	ck_assert_int_eq(ln(f, d, "g", &ann), 0);
+	i = get(f);
+	ck_assert_uint_eq(i.i_nlink, 2);
+	ck_assert_uint_eq(i.i_change, before.i_change + 1);
+	ck_assert_int_gt(i.i_ctime.t_sec, before.i_ctime.t_sec);
+	ck_assert_int_eq(i.i_mtime.t_sec, before.i_mtime.t_sec);
+	ck_assert_uint_eq(look(d, "g"), f);
+	ck_assert_uint_eq(ci.c_after, ci.c_before + 1);
+	ck_assert_int_eq(ln(f, d, "g", &root), -EEXIST);
+	ck_assert_int_eq(ln(d, 1, "h", &root), -EISDIR);
+	ck_assert_int_eq(ln(999, 1, "h", &root), -ESTALE);
+	ck_assert_int_eq(ln(f, f, "h", &root), -ENOTDIR);
+	ck_assert_int_eq(ln(f, 1, "h", &ann), -EACCES);
+	ck_assert_int_eq(ln(f, 1, ".", &root), -EINVAL);
+	ck_assert_int_eq(rm(1, "f", NS_REG, &root), 0);
+	ck_assert_uint_eq(gone.i_nlink, 1);
+	ck_assert_uint_eq(get(f).i_nlink, 1);
+	full = mk(1, "full", NS_REG, 0644, &root);
+	i = get(full);
+	i.i_nlink = NS_LINK_MAX;
+	put_inode(i);
+	ck_assert_int_eq(ln(full, 1, "h", &root), -EMLINK);
+	i.i_nlink = 1;
+	put_inode(i);
+}
+END_TEST
+
+START_TEST(remove_frees_the_last_link)
+{
+	struct ns_inode before;
+	uint64_t f, d;
+
+	open_now = false;
+	freed = 0;
+	f = mk(1, "f", NS_REG, 0644, &root);
+	d = mk(1, "d", NS_DIR, 0755, &root);
+	before = get(1);
+	ck_assert_int_eq(rm(1, "f", NS_DIR, &root), -ENOTDIR);
+	ck_assert_int_eq(rm(1, "d", NS_REG, &root), -EISDIR);
+	ck_assert_int_eq(rm(1, "x", 0, &root), -ENOENT);
+	ck_assert_int_eq(rm(f, "x", 0, &root), -ENOTDIR);
+	ck_assert_int_eq(rm(999, "x", 0, &root), -ESTALE);
+	ck_assert_int_eq(rm(1, "..", 0, &root), -EINVAL);
+	ck_assert_int_eq(rm(1, "f", 0, &ann), -EACCES);
+	ck_assert_int_eq(rm(1, "f", NS_REG, &root), 0);
+	ck_assert_uint_eq(freed, 1);
+	ck_assert_uint_eq(freed_ino, f);
+	ck_assert_uint_eq(gone.i_ino, f);
+	ck_assert_uint_eq(gone.i_nlink, 0);
+	ck_assert_int_eq(ns_get(ns, snapshot(), f, &out), -ESTALE);
+	mk(d, "in", NS_FIFO, 0644, &root);
+	ck_assert_int_eq(rm(1, "d", NS_DIR, &root), -ENOTEMPTY);
+	ck_assert_int_eq(rm(d, "in", 0, &root), 0);
+	ck_assert_int_eq(rm(1, "d", NS_DIR, &root), 0);
+	ck_assert_uint_eq(freed, 1);
+	ck_assert_uint_eq(get(1).i_nlink, 2);
+	ck_assert_uint_eq(get(1).i_entries, 0);
+	ck_assert_uint_eq(get(1).i_change, before.i_change + 2);
+	ck_assert_uint_eq(ci.c_after, before.i_change + 2);
+	ck_assert_int_eq(new (d, "x", NS_REG, 0644, &root), -ESTALE);
+}
+END_TEST
+
+START_TEST(sticky_directory_protects_names)
+{
+	uint64_t d = mk(1, "d", NS_DIR, 0777, &root), other = mk(1, "other", NS_DIR, 0777, &root),
+		 own = mk(d, "own", NS_DIR, 0777, &ann);
+
+	ck_assert_int_eq(chmod_(d, 01777, &root), 0);
+	mk(d, "f", NS_REG, 0666, &ann);
+	ck_assert_int_eq(rm(d, "f", 0, &bob), -EPERM);
+	ck_assert_int_eq(mv(d, "f", other, "f", &bob), -EPERM);
+	mk(other, "g", NS_REG, 0666, &bob);
+	ck_assert_int_eq(mv(other, "g", d, "f", &bob), -EPERM); /* would take ann's name away */
+	ck_assert_int_eq(chmod_(own, 01777, &ann), 0);
+	mk(own, "h", NS_REG, 0666, &bob);
+	ck_assert_int_eq(rm(own, "h", 0, &ann), 0); /* the directory's owner may */
+	ck_assert_int_eq(rm(d, "f", 0, &ann), 0);
+}
+END_TEST
+
+static int count_orphan(void *arg, uint64_t ino)
+{
+	(void)ino;
+	return ++*(int *)arg > 100;
+}
+
+static int orphan_count(void)
+{
+	int n = 0;
+
+	ck_assert_int_eq(ns_orphans(ns, snapshot(), count_orphan, &n), 0);
+	return n;
+}
+
+START_TEST(open_file_becomes_an_orphan)
+{
+	uint64_t f = mk(1, "f", NS_REG, 0644, &root), change = get(f).i_change;
+
+	freed = 0;
+	open_now = true;
+	ck_assert_int_eq(W(ns_xattr_set(ns, wt, f, "k", 1, ns_slice("v", 1), 0, &root, now(), &ci)),
+			 0);
+	ck_assert_int_eq(rm(1, "f", 0, &root), 0);
+	ck_assert_uint_eq(gone.i_nlink, 0);
+	ck_assert_uint_eq(freed, 0);
+	ck_assert_uint_eq(get(f).i_nlink, 0);
+	ck_assert_uint_eq(get(f).i_change, change + 2);
+	ck_assert_int_eq(orphan_count(), 1);
+	ck_assert_int_eq(ln(f, 1, "back", &root), -ENOENT);
+	ck_assert_int_eq(set(f, (struct ns_setattr){.s_mask = NS_S_SIZE, .s_size = 9}, &root), 0);
+	ck_assert_uint_eq(violation_count(), 0);
+	ck_assert_int_eq(W(ns_orphan_free(ns, wt, f, &fo)), 0);
+	ck_assert_uint_eq(freed, 1);
+	ck_assert_int_eq(ns_get(ns, snapshot(), f, &out), -ESTALE);
+	ck_assert_int_eq(orphan_count(), 0);
+	ck_assert_int_eq(W(ns_orphan_free(ns, wt, f, &fo)), 0); /* absent is done */
+	ck_assert_uint_eq(freed, 1);
+	f = mk(1, "f", NS_FIFO, 0644, &root);
+	ck_assert_int_eq(rm(1, "f", 0, &root), 0); /* only regular files are open at the server */
+	ck_assert_int_eq(orphan_count(), 0);
+	open_now = false;
+}
+END_TEST
+
+START_TEST(removed_inode_takes_its_xattrs_along)
+{
+	struct ns_check_stats st;
+	uint64_t f = mk(1, "f", NS_REG, 0644, &root), g = mk(1, "g", NS_REG, 0644, &root);
+	char name[32];
+
+	open_now = false;
+	for (int n = 0; n < 100; n++) {
+		snprintf(name, sizeof(name), "attribute%d", n);
+		ck_assert_int_eq(W(ns_xattr_set(ns, wt, f, name, strlen(name), ns_slice("v", 1), 0,
+						&root, now(), &ci)),
+				 0);
+	}
+	ck_assert_int_eq(W(ns_xattr_set(ns, wt, g, "k", 1, ns_slice("v", 1), 0, &root, now(), &ci)),
+			 0);
+	ck_assert_int_eq(rm(1, "f", 0, &root), 0);
+	ck_assert_int_eq(ns_check(snapshot(), on_violation, NULL, &st), 0);
+	ck_assert_uint_eq(st.cs_xattrs, 1);
+}
+END_TEST
+
+/* Rename */
+
+START_TEST(rename_moves_and_replaces)
+{
+	uint64_t a = mk(1, "a", NS_DIR, 0755, &root), b = mk(1, "b", NS_DIR, 0755, &root),
+		 f = mk(a, "f", NS_REG, 0644, &root), g;
+	struct ns_inode before = get(f);
+
+	freed = 0;
+	ck_assert_int_eq(mv(a, "f", a, "g", &root), 0);
+	ck_assert_uint_eq(look(a, "g"), f);
+	ck_assert_uint_eq(look(a, "f"), 0);
+	ck_assert_uint_eq(get(a).i_entries, 1);
+	ck_assert_uint_eq(get(f).i_change, before.i_change + 1);
+	ck_assert_int_gt(get(f).i_ctime.t_sec, before.i_ctime.t_sec);
+	ck_assert_uint_eq(gone.i_ino, 0);
+	ck_assert_uint_eq(ci.c_after, ci.c_before + 1);
+	ck_assert_uint_eq(ci2.c_after, ci.c_after);
+	ck_assert_int_eq(mv(a, "g", b, "h", &root), 0);
+	ck_assert_uint_eq(get(a).i_entries, 0);
+	ck_assert_uint_eq(get(b).i_entries, 1);
+	ck_assert_uint_eq(ci.c_after, get(a).i_change);
+	ck_assert_uint_eq(ci2.c_after, get(b).i_change);
+	g = mk(a, "g", NS_REG, 0644, &root);
+	ck_assert_int_eq(mv(a, "g", b, "h", &root), 0);
+	ck_assert_uint_eq(gone.i_ino, f);
+	ck_assert_uint_eq(gone.i_nlink, 0);
+	ck_assert_uint_eq(freed, 1);
+	ck_assert_uint_eq(look(b, "h"), g);
+	ck_assert_uint_eq(get(b).i_entries, 1);
+	/* Replacing keeps the open file. */
+	open_now = true;
+	mk(a, "n", NS_REG, 0644, &root);
+	ck_assert_int_eq(mv(a, "n", b, "h", &root), 0);
+	ck_assert_uint_eq(get(g).i_nlink, 0);
+	ck_assert_int_eq(orphan_count(), 1);
+	open_now = false;
+}
+END_TEST
+
+START_TEST(rename_of_directories)
+{
+	uint64_t a = mk(1, "a", NS_DIR, 0755, &root), b = mk(1, "b", NS_DIR, 0755, &root),
+		 s = mk(a, "s", NS_DIR, 0755, &root), e;
+
+	ck_assert_int_eq(mv(a, "s", b, "t", &root), 0);
+	ck_assert_uint_eq(get(s).i_parent, b);
+	ck_assert_uint_eq(get(a).i_nlink, 2);
+	ck_assert_uint_eq(get(b).i_nlink, 3);
+	e = mk(a, "e", NS_DIR, 0755, &root);
+	ck_assert_int_eq(mv(b, "t", a, "e", &root), 0); /* over an empty directory */
+	ck_assert_uint_eq(gone.i_ino, e);
+	ck_assert_int_eq(ns_get(ns, snapshot(), e, &out), -ESTALE);
+	ck_assert_uint_eq(get(a).i_nlink, 3);
+	ck_assert_uint_eq(get(b).i_nlink, 2);
+	mk(1, "e2", NS_DIR, 0755, &root);
+	ck_assert_int_eq(mv(1, "b", 1, "e2", &root), 0); /* within one directory */
+	ck_assert_uint_eq(get(1).i_nlink, 4);
+	ck_assert_uint_eq(get(1).i_entries, 2);
+}
+END_TEST
+
+START_TEST(rename_refusals)
+{
+	uint64_t a = mk(1, "a", NS_DIR, 0755, &root), b = mk(a, "b", NS_DIR, 0755, &root),
+		 c = mk(b, "c", NS_DIR, 0755, &root);
+	uint64_t open = mk(1, "open", NS_DIR, 0777, &root),
+		 open2 = mk(1, "open2", NS_DIR, 0777, &root), f = mk(1, "f", NS_REG, 0644, &root),
+		 change;
+
+	ck_assert_int_eq(mv(1, "x", 1, "y", &root), -ENOENT);
+	ck_assert_int_eq(mv(1, "a", c, "x", &root), -EINVAL);
+	ck_assert_int_eq(mv(1, "a", a, "x", &root), -EINVAL);
+	ck_assert_int_eq(mv(b, "c", 1, "a", &root), -ENOTEMPTY);
+	ck_assert_int_eq(mv(1, "a", 1, "f", &root), -ENOTDIR);
+	ck_assert_int_eq(mv(1, "f", 1, "a", &root), -EISDIR);
+	ck_assert_int_eq(mv(1, "open", 1, "a", &root), -ENOTEMPTY);
+	ck_assert_int_eq(mv(f, "x", 1, "y", &root), -ENOTDIR);
+	ck_assert_int_eq(mv(1, "f", f, "y", &root), -ENOTDIR);
+	ck_assert_int_eq(mv(999, "x", 1, "y", &root), -ESTALE);
+	ck_assert_int_eq(mv(1, ".", 1, "y", &root), -EINVAL);
+	ck_assert_int_eq(mv(1, "f", 1, "..", &root), -EINVAL);
+	ck_assert_int_eq(mv(1, "f", open, "f", &ann), -EACCES);
+	mk(open, "g", NS_REG, 0644, &ann);
+	ck_assert_int_eq(mv(open, "g", 1, "g", &ann), -EACCES);
+	mk(open, "d", NS_DIR, 0755, &bob);
+	ck_assert_int_eq(mv(open, "d", open2, "d", &ann), -EACCES); /* its ".." would change */
+	ck_assert_int_eq(mv(open, "d", open, "e", &ann), 0);
+	/* Two names of one file: nothing happens. */
+	ck_assert_int_eq(ln(f, 1, "f2", &root), 0);
+	change = get(1).i_change;
+	ck_assert_int_eq(mv(1, "f", 1, "f2", &root), 0);
+	ck_assert_int_eq(mv(1, "f", 1, "f", &root), 0);
+	ck_assert_uint_eq(get(1).i_change, change);
+	ck_assert_uint_eq(ci.c_after, change);
+	ck_assert_uint_eq(look(1, "f"), f);
+	ck_assert_uint_eq(look(1, "f2"), f);
+}
+END_TEST
+
+/* Attributes */
+
+START_TEST(setattr_permissions)
+{
+	uint64_t f = mk(1, "f", NS_REG, 0644, &root);
+	struct ns_setattr uid = {.s_mask = NS_S_UID, .s_uid = 200},
+			  gid = {.s_mask = NS_S_GID, .s_gid = 500};
+	struct ns_setattr size = {.s_mask = NS_S_SIZE, .s_size = 10},
+			  touch = {.s_mask = NS_S_ATIME_NOW | NS_S_MTIME_NOW};
+	struct ns_setattr mtime = {.s_mask = NS_S_MTIME, .s_mtime = {.t_sec = 5}};
+
+	ck_assert_int_eq(
+		set(f,
+		    (struct ns_setattr){.s_mask = NS_S_UID | NS_S_GID, .s_uid = 100, .s_gid = 100},
+		    &root),
+		0);
+	ck_assert_int_eq(chmod_(f, 0600, &bob), -EPERM);
+	ck_assert_int_eq(chmod_(f, 0600, &ann), 0);
+	ck_assert_int_eq(set(f, uid, &ann), -EPERM);
+	uid.s_uid = 100;
+	ck_assert_int_eq(set(f, uid, &ann), 0);
+	ck_assert_int_eq(set(f, uid, &bob), -EPERM);
+	ck_assert_int_eq(set(f, gid, &ann), 0);
+	ck_assert_uint_eq(get(f).i_gid, 500);
+	gid.s_gid = 200;
+	ck_assert_int_eq(set(f, gid, &ann), -EPERM);
+	ck_assert_int_eq(set(f, gid, &bob), -EPERM);
+	ck_assert_int_eq(set(f, mtime, &bob), -EPERM);
+	ck_assert_int_eq(set(f, mtime, &ann), 0);
+	ck_assert_int_eq(get(f).i_mtime.t_sec, 5);
+	ck_assert_int_eq(set(f, touch, &bob), -EACCES);
+	ck_assert_int_eq(set(f, size, &bob), -EACCES);
+	size.s_mask |= NS_S_HAS_WRITE;
+	ck_assert_int_eq(set(f, size, &bob), 0);
+	ck_assert_int_eq(chmod_(f, 0602, &ann), 0);
+	ck_assert_int_eq(set(f, touch, &bob), 0); /* write permission is enough for "now" */
+	ck_assert_int_eq(set(f, mtime, &bob), -EPERM);
+	ck_assert_int_eq(
+		set(f, (struct ns_setattr){.s_mask = NS_S_VERIFIER, .s_verifier = 77}, &bob),
+		-EPERM);
+	ck_assert_int_eq(
+		set(f, (struct ns_setattr){.s_mask = NS_S_VERIFIER, .s_verifier = 77}, NULL), 0);
+	ck_assert_uint_eq(get(f).i_verifier, 77);
+	ck_assert_int_eq(set(999, touch, &root), -ESTALE);
+	ck_assert_int_eq(chmod_(f, 010000, &root), -EINVAL);
+	mtime.s_mtime.t_nsec = 1000000000;
+	ck_assert_int_eq(set(f, mtime, &root), -EINVAL);
+	size.s_size = UINT64_MAX;
+	ck_assert_int_eq(set(f, size, &root), -EINVAL);
+	size.s_size = 1;
+	ck_assert_int_eq(set(1, size, &root), -EISDIR);
+	ck_assert_int_eq(set(mk(1, "p", NS_FIFO, 0666, &root), size, &root), -EINVAL);
+}
+END_TEST
+
+static uint16_t mode_after(uint64_t f, uint16_t mode, struct ns_setattr s, const struct ns_cred *cr)
+{
+	ck_assert_int_eq(chmod_(f, mode, &root), 0);
+	ck_assert_int_eq(set(f, s, cr), 0);
+	return get(f).i_mode;
+}
+
+START_TEST(setid_bits_are_dropped)
+{
+	struct ns_setattr own = {.s_mask = NS_S_GID, .s_gid = 500}, cut = {.s_mask = NS_S_SIZE},
+			  mode = {.s_mask = NS_S_MODE};
+	uint64_t f = mk(1, "f", NS_REG, 0644, &root), d = mk(1, "d", NS_DIR, 0755, &root);
+
+	ck_assert_int_eq(
+		set(f,
+		    (struct ns_setattr){.s_mask = NS_S_UID | NS_S_GID, .s_uid = 100, .s_gid = 500},
+		    &root),
+		0);
+	ck_assert_int_eq(
+		set(d,
+		    (struct ns_setattr){.s_mask = NS_S_UID | NS_S_GID, .s_uid = 100, .s_gid = 500},
+		    &root),
+		0);
+	ck_assert_uint_eq(mode_after(f, 06755, own, &ann), 0755);
+	ck_assert_uint_eq(mode_after(f, 06745, own, &ann),
+			  02745); /* no group execute, and ann is in the group */
+	ck_assert_uint_eq(mode_after(d, 06755, own, &ann), 06755);
+	ck_assert_uint_eq(mode_after(f, 06777, cut, &ann), 0777);
+	ck_assert_uint_eq(mode_after(f, 06777, cut, &bob), 0777);
+	ck_assert_uint_eq(mode_after(f, 06767, cut, &ann), 02767);
+	ck_assert_uint_eq(mode_after(f, 06767, cut, &bob), 0767);
+	ck_assert_uint_eq(mode_after(f, 06777, cut, &root), 06777);
+	ck_assert_uint_eq(mode_after(f, 06777, own, &root), 06777);
+	ck_assert_uint_eq(mode_after(f, 06777, cut, NULL), 06777);
+	mode.s_mode = 06755;
+	ck_assert_uint_eq(mode_after(f, 0644, mode, &ann), 06755);
+	ck_assert_int_eq(set(f, (struct ns_setattr){.s_mask = NS_S_GID, .s_gid = 900}, &root), 0);
+	ck_assert_uint_eq(mode_after(f, 0644, mode, &ann), 04755); /* not a member of 900 */
+	/* Both at once: the bits go from the mode that is asked for. */
+	mode = (struct ns_setattr){.s_mask = NS_S_MODE | NS_S_GID, .s_mode = 06755, .s_gid = 500};
+	ck_assert_uint_eq(mode_after(f, 0644, mode, &ann), 0755);
+}
+END_TEST
+
+START_TEST(setattr_times_size_and_change)
+{
+	uint64_t f = mk(1, "f", NS_REG, 0644, &root);
+	struct ns_inode a = get(f), b;
+
+	ck_assert_int_eq(set(f, (struct ns_setattr){.s_mask = NS_S_SIZE, .s_size = 100}, &root), 0);
+	b = get(f);
+	ck_assert_uint_eq(b.i_size, 100);
+	ck_assert_uint_eq(b.i_change, a.i_change + 1);
+	ck_assert_int_gt(b.i_mtime.t_sec, a.i_mtime.t_sec);
+	ck_assert_int_eq(b.i_mtime.t_sec, b.i_ctime.t_sec);
+	ck_assert_uint_eq(out.i_size, 100);
+	a = b;
+	ck_assert_int_eq(set(f, (struct ns_setattr){.s_mask = NS_S_SIZE, .s_size = 100}, &root), 0);
+	b = get(f);
+	ck_assert_int_gt(b.i_mtime.t_sec,
+			 a.i_mtime.t_sec); /* the same size is a truncate all the same */
+	a = b;
+	ck_assert_int_eq(
+		set(f, (struct ns_setattr){.s_mask = NS_S_SIZE | NS_S_GROW_ONLY, .s_size = 50},
+		    NULL),
+		0);
+	b = get(f);
+	ck_assert_uint_eq(b.i_size, 100);
+	ck_assert_uint_eq(b.i_change, a.i_change);
+	ck_assert_int_eq(
+		set(f,
+		    (struct ns_setattr){.s_mask = NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW,
+					.s_size = 50},
+		    NULL),
+		0);
+	b = get(f);
+	ck_assert_uint_eq(b.i_change, a.i_change + 1);
+	ck_assert_int_gt(b.i_mtime.t_sec, a.i_mtime.t_sec);
+	ck_assert_int_eq(
+		set(f, (struct ns_setattr){.s_mask = NS_S_SIZE | NS_S_GROW_ONLY, .s_size = 150},
+		    NULL),
+		0);
+	ck_assert_uint_eq(get(f).i_size, 150);
+	ck_assert_int_eq(set(f,
+			     (struct ns_setattr){.s_mask = NS_S_SIZE | NS_S_MTIME,
+						 .s_size = 1,
+						 .s_mtime = {7, 8}},
+			     &root),
+			 0);
+	a = get(f);
+	ck_assert_int_eq(a.i_mtime.t_sec, 7);
+	ck_assert_uint_eq(a.i_mtime.t_nsec, 8);
+	ck_assert_int_eq(set(f,
+			     (struct ns_setattr){.s_mask = NS_S_ATIME, .s_atime = {-1, 999999999}},
+			     &root),
+			 0);
+	b = get(f);
+	ck_assert_int_eq(b.i_atime.t_sec, -1);
+	ck_assert_uint_eq(b.i_change, a.i_change + 1);
+	ck_assert_int_eq(set(f, (struct ns_setattr){.s_mask = NS_S_ATIME_NOW}, NULL), 0);
+	ck_assert_uint_eq(get(f).i_change, b.i_change); /* the server's own note of an access */
+	ck_assert_int_gt(get(f).i_atime.t_sec, 0);
+	ck_assert_int_eq(set(f, (struct ns_setattr){.s_mask = NS_S_CTIME}, NULL), 0);
+	ck_assert_uint_eq(get(f).i_change, b.i_change + 1);
+	ck_assert_int_eq(set(f, (struct ns_setattr){.s_mask = 0}, &bob), 0);
+	ck_assert_uint_eq(written, 0);
+	ck_assert_uint_eq(out.i_ino, f);
+}
+END_TEST
+
+/* Extended attributes */
+
+static int xset(uint64_t ino, const char *name, const void *v, size_t len, unsigned how,
+		const struct ns_cred *cr)
+{
+	return W(ns_xattr_set(ns, wt, ino, name, strlen(name), ns_slice(v, len), how, cr, now(),
+			      &ci));
+}
+
+static int xrm(uint64_t ino, const char *name, const struct ns_cred *cr)
+{
+	return W(ns_xattr_remove(ns, wt, ino, name, strlen(name), cr, now(), &ci));
+}
+
+static int add_name(void *arg, const char *name, size_t len)
+{
+	strncat(arg, name, len);
+	strcat(arg, ",");
+	return 0;
+}
+
+START_TEST(xattrs_are_kept)
+{
+	uint64_t f = mk(1, "f", NS_REG, 0644, &root), change = get(f).i_change;
+	static uint8_t big[NS_XATTR_VALUE_MAX + 1];
+	char names[64] = "", longname[NS_XATTR_NAME_MAX + 2];
+	struct kv_slice v;
+
+	ck_assert_int_eq(ns_xattr_get(ns, snapshot(), f, "k", 1, &v), -ENODATA);
+	ck_assert_int_eq(xset(f, "k", "v", 1, NS_X_REPLACE, &root), -ENODATA);
+	ck_assert_int_eq(xset(f, "k", "v", 1, NS_X_CREATE, &root), 0);
+	ck_assert_uint_eq(ci.c_before, change);
+	ck_assert_uint_eq(ci.c_after, change + 1);
+	ck_assert_uint_eq(get(f).i_change, change + 1);
+	ck_assert(get(f).i_has_xattrs);
+	ck_assert_int_eq(xset(f, "k", "v", 1, NS_X_CREATE, &root), -EEXIST);
+	ck_assert_int_eq(xset(f, "k", "longer", 6, NS_X_REPLACE, &root), 0);
+	ck_assert_int_eq(ns_xattr_get(ns, snapshot(), f, "k", 1, &v), 0);
+	ck_assert(v.s_len == 6 && !memcmp(v.s_data, "longer", 6));
+	ck_assert_int_eq(xset(f, "a", "", 0, NS_X_EITHER, &root), 0);
+	ck_assert_int_eq(ns_xattr_get(ns, snapshot(), f, "a", 1, &v), 0);
+	ck_assert_uint_eq(v.s_len, 0);
+	ck_assert_int_eq(ns_xattr_list(ns, rt, f, add_name, names), 0);
+	ck_assert_str_eq(names, "a,k,");
+	memset(big, 'b', sizeof(big));
+	ck_assert_int_eq(xset(f, "big", big, NS_XATTR_VALUE_MAX, 0, &root), 0);
+	ck_assert_int_eq(xset(f, "big", big, NS_XATTR_VALUE_MAX + 1, 0, &root), -E2BIG);
+	ck_assert_int_eq(ns_xattr_get(ns, snapshot(), f, "big", 3, &v), 0);
+	ck_assert_uint_eq(v.s_len, NS_XATTR_VALUE_MAX);
+	memset(longname, 'n', sizeof(longname) - 1);
+	longname[NS_XATTR_NAME_MAX + 1] = 0;
+	ck_assert_int_eq(xset(f, longname, "v", 1, 0, &root), -ENAMETOOLONG);
+	longname[NS_XATTR_NAME_MAX] = 0;
+	ck_assert_int_eq(xset(f, longname, "v", 1, 0, &root), 0);
+	ck_assert_int_eq(xset(f, "", "v", 1, 0, &root), -EINVAL);
+	ck_assert_int_eq(xrm(f, "none", &root), -ENODATA);
+	ck_assert_int_eq(xrm(f, "k", &root), 0);
+	ck_assert_int_eq(xrm(f, "a", &root), 0);
+	ck_assert_int_eq(xrm(f, "big", &root), 0);
+	ck_assert(get(f).i_has_xattrs);
+	ck_assert_int_eq(xrm(f, longname, &root), 0);
+	ck_assert(!get(f).i_has_xattrs);
+	ck_assert_int_eq(ns_xattr_get(ns, snapshot(), 999, "k", 1, &v), -ESTALE);
+	ck_assert_int_eq(ns_xattr_list(ns, rt, 999, add_name, names), -ESTALE);
+}
+END_TEST
+
+START_TEST(xattr_permissions)
+{
+	uint64_t f = mk(1, "f", NS_REG, 0644, &root), d = mk(1, "d", NS_DIR, 01777, &root),
+		 l = mk(1, "l", NS_LNK, 0777, &root);
+
+	ck_assert_int_eq(xset(f, "k", "v", 1, 0, &ann), -EACCES);
+	ck_assert_int_eq(xset(l, "k", "v", 1, 0, &root), -EPERM);
+	ck_assert_int_eq(xset(d, "k", "v", 1, 0, &ann), -EPERM); /* sticky */
+	ck_assert_int_eq(xset(d, "k", "v", 1, 0, &root), 0);
+	ck_assert_int_eq(xrm(d, "k", &ann), -EPERM);
+	ck_assert_int_eq(chmod_(d, 0777, &root), 0);
+	ck_assert_int_eq(xset(d, "k", "v", 1, 0, &ann), 0);
+	ck_assert_int_eq(xset(999, "k", "v", 1, 0, &root), -ESTALE);
+	ck_assert_int_eq(xset(f, "k", "v", 1, 0, NULL), 0);
+}
+END_TEST
+
+/* Rows */
+
+static int add_row(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	strncat(arg, id.s_data, id.s_len);
+	strcat(arg, "=");
+	strncat(arg, val.s_data, val.s_len);
+	strcat(arg, ",");
+	return 0;
+}
+
+static int stop_at_first(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	add_row(arg, id, val);
+	return 1;
+}
+
+START_TEST(rows_of_other_rooms)
+{
+	char all[64] = "", some[64] = "", one[64] = "";
+	uint8_t id[KV_KEY_MAX] = "";
+	struct kv_slice v;
+
+	ck_assert_int_eq(W(ns_row_put(wt, NS_T_CLIENT, "aa", 2, "1", 1)), 0);
+	ck_assert_int_eq(W(ns_row_put(wt, NS_T_CLIENT, "bb", 2, "2", 1)), 0);
+	ck_assert_int_eq(W(ns_row_put(wt, NS_T_DS, "cc", 2, "3", 1)), 0);
+	ck_assert_int_eq(W(ns_row_put(wt, NS_T_CLIENT, "cc", 2, "4", 1)), 0);
+	ck_assert_int_eq(ns_rows(snapshot(), NS_T_CLIENT, NULL, 0, add_row, all), 0);
+	ck_assert_str_eq(all, "aa=1,bb=2,cc=4,");
+	ck_assert_int_eq(ns_rows(rt, NS_T_CLIENT, "ab", 2, add_row, some), 0);
+	ck_assert_str_eq(some, "bb=2,cc=4,");
+	ck_assert_int_eq(ns_rows(rt, NS_T_CLIENT, NULL, 0, stop_at_first, one), 0);
+	ck_assert_str_eq(one, "aa=1,");
+	ck_assert_int_eq(ns_row_get(rt, NS_T_DS, "cc", 2, &v), 0);
+	ck_assert_int_eq(memcmp(v.s_data, "3", 1), 0);
+	ck_assert_int_eq(ns_row_get(rt, NS_T_MARK, "cc", 2, &v), -ENOENT);
+	ck_assert_int_eq(W(ns_row_del(wt, NS_T_DS, "cc", 2)), 0);
+	ck_assert_int_eq(W(ns_row_del(wt, NS_T_DS, "cc", 2)), 0);
+	ck_assert_int_eq(W(ns_row_put(wt, NS_T_DS, id, sizeof(id), "x", 1)), -EINVAL);
+}
+END_TEST
+
+/* Records and the checker */
+
+START_TEST(records_refuse_damage)
+{
+	struct ns_inode i = {.i_ino = 7,
+			     .i_type = NS_REG,
+			     .i_mode = 0644,
+			     .i_nlink = 1,
+			     .i_change = 3,
+			     .i_blob = ns_slice("map", 3)},
+			back;
+	uint8_t v[NS_INODE_VAL_MAX];
+	size_t len = ns_inode_encode(&i, v);
+
+	ck_assert_int_eq(ns_inode_decode(ns_slice(v, len), 7, &back), 0);
+	ck_assert_uint_eq(back.i_change, 3);
+	ck_assert_uint_eq(back.i_blob.s_len, 3);
+	ck_assert_int_eq(ns_inode_decode(ns_slice(v, sizeof(struct ns_inode_rec) - 1), 7, &back),
+			 -EIO);
+	v[0]++;
+	ck_assert_int_eq(ns_inode_decode(ns_slice(v, len), 7, &back), -EIO); /* another version */
+	v[0]--;
+	v[1] = 8;
+	ck_assert_int_eq(ns_inode_decode(ns_slice(v, len), 7, &back), -EIO);
+	v[1] = NS_FIFO;
+	ck_assert_int_eq(ns_inode_decode(ns_slice(v, len), 7, &back),
+			 -EIO); /* a fifo with a blob */
+	i.i_type = NS_DIR;	/* a blob, but no policy */
+	len = ns_inode_encode(&i, v);
+	ck_assert_int_eq(ns_inode_decode(ns_slice(v, len), 7, &back), -EIO);
+	i.i_type = NS_REG;
+	i.i_mtime.t_nsec = 1000000000;
+	len = ns_inode_encode(&i, v);
+	ck_assert_int_eq(ns_inode_decode(ns_slice(v, len), 7, &back), -EIO);
+}
+END_TEST
+
+static void expect(const char *what)
+{
+	ck_assert_msg(violation_count() > 0, "\"%s\" was not found", what);
+	ck_assert_msg(strstr(violations, what), "expected \"%s\", got:\n%s", what, violations);
+}
+
+/* A damaged inode is found; the sound one comes back. */
+static void finds(const struct ns_inode *i, const struct ns_held *sound, const char *what)
+{
+	put_inode(*i);
+	expect(what);
+	put_inode(sound->h_i);
+}
+
+/* Plants one damage after another; each is found, named, and taken back. */
+START_TEST(checker_finds_planted_damage)
+{
+	uint64_t d = mk(1, "d", NS_DIR, 0755, &root), e = mk(d, "e", NS_DIR, 0755, &root),
+		 f = mk(d, "f", NS_REG, 0644, &root);
+	struct ns_held hd, he, hf;
+	struct ns_inode i;
+	uint8_t k[NS_KEY_DIRENT], xk[NS_KEY_XATTR_MAX];
+	struct kv_slice key;
+
+	ck_assert_int_eq(ns_hold(ns, snapshot(), d, &hd), 0);
+	ck_assert_int_eq(ns_hold(ns, rt, e, &he), 0);
+	ck_assert_int_eq(ns_hold(ns, rt, f, &hf), 0);
+	ck_assert_uint_eq(violation_count(), 0);
+
+	i = hf.h_i;
+	i.i_nlink = 2;
+	finds(&i, &hf, "says 2 links and has 1");
+	i = hd.h_i;
+	i.i_nlink = 7;
+	finds(&i, &hd, "says 7 links and has 1 subdirectories");
+	i = hd.h_i;
+	i.i_entries = 3;
+	i.i_size = 192;
+	finds(&i, &hd, "says 3 entries and has 2");
+	i = hd.h_i;
+	i.i_size = 1;
+	finds(&i, &hd, "size 1 does not fit");
+	i = he.h_i;
+	i.i_parent = 1;
+	finds(&i, &he, "says its parent is 1");
+	i = hf.h_i;
+	i.i_has_xattrs = true;
+	finds(&i, &hf, "there are none");
+	i = hf.h_i;
+	i.i_incarnation = 9;
+	finds(&i, &hf, "incarnation 9 is ahead");
+	i = hf.h_i;
+	i.i_ino = UINT64_MAX / 2;
+	put_inode(i);
+	expect("number not reserved");
+	expect("no entry points at it");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_ino(k, NS_K_INODE, i.i_ino))), 0);
+	ck_assert_uint_eq(violation_count(), 0);
+
+	ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_INODE, f), "\x01junk", 5), 0);
+	expect("record damaged");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_ino(k, NS_K_INODE, f))), 0);
+	expect("\"f\" points at missing inode");
+	put_inode(hf.h_i);
+
+	put_entry(d, hash_of("f") + 1, f, NS_REG, "f");
+	expect("\"f\" is there twice");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_dirent(k, d, hash_of("f") + 1))), 0);
+	put_entry(d, hash_of("q") ^ 0x100000, f, NS_REG, "q");
+	expect("outside the window");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_dirent(k, d, hash_of("q") ^ 0x100000))), 0);
+	put_entry(d, hash_of("f"), f, NS_FIFO, "f");
+	expect("says type 7");
+	put_entry(d, hash_of("f"), f, NS_REG, "f");
+	put_entry(f, hash_of("g"), f, NS_REG, "g");
+	expect("which is not a directory");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_dirent(k, f, hash_of("g")))), 0);
+	ck_assert_int_eq(raw_put(ns_key_dirent(k, d, hash_of("z")), "\x01", 1), 0);
+	expect("entry damaged");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_dirent(k, d, hash_of("z")))), 0);
+	ck_assert_uint_eq(violation_count(), 0);
+
+	ck_assert_int_eq(raw_put(ns_key_xattr(xk, f, "k", 1), "\x01v", 2), 0);
+	expect("says it has no extended attributes");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_xattr(xk, f, "k", 1))), 0);
+	ck_assert_int_eq(raw_put(ns_key_xattr(xk, 999, "k", 1), "\x01v", 2), 0);
+	expect("extended attribute of missing inode 999");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_xattr(xk, 999, "k", 1))), 0);
+	ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_ORPHAN, f), "\x01", 1), 0);
+	expect("has 1 links");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_ino(k, NS_K_ORPHAN, f))), 0);
+	ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_ORPHAN, 999), "\x01", 1), 0);
+	expect("orphan 999: no such inode");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_ino(k, NS_K_ORPHAN, 999))), 0);
+	ck_assert_int_eq(raw_put(ns_slice("?", 1), "x", 1), 0);
+	expect("unknown kind 0x3f");
+	ck_assert_int_eq(W(kv_del(wt, ns_slice("?", 1))), 0);
+
+	/* A loop away from the root: e holds d, and the root lost it. */
+	key = ns_key_dirent(k, 1, hash_of("d"));
+	ck_assert_int_eq(W(kv_del(wt, key)), 0);
+	expect("no entry points at it");
+	put_entry(e, hash_of("d"), d, NS_DIR, "d");
+	i = hd.h_i;
+	i.i_parent = e;
+	finds(&i, &hd, "not below the root");
+	ck_assert_int_eq(W(kv_del(wt, ns_key_dirent(k, e, hash_of("d")))), 0);
+	put_entry(1, hash_of("d"), d, NS_DIR, "d");
+	ck_assert_uint_eq(violation_count(), 0);
+}
+END_TEST
+
+START_TEST(damaged_records_are_errors_not_answers)
+{
+	uint64_t f = mk(1, "f", NS_REG, 0644, &root);
+	uint8_t k[NS_KEY_DIRENT], type;
+	uint64_t ino;
+	bool eof;
+
+	damaged = true;
+	log_set_level(LOG_L_ERROR);
+	ck_assert_int_eq(W(kv_del(wt, ns_key_ino(k, NS_K_INODE, f))), 0);
+	ck_assert_int_eq(rm(1, "f", 0, &root), -EIO);
+	ck_assert_int_eq(mv(1, "f", 1, "g", &root), -EIO);
+	ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_INODE, f), "?", 1), 0);
+	ck_assert_int_eq(ns_get(ns, snapshot(), f, &out), -EIO);
+	ck_assert_int_eq(raw_put(ns_key_dirent(k, 1, hash_of("f")), "?", 1), 0);
+	ck_assert_int_eq(ns_lookup(ns, snapshot(), 1, "f", 1, &ino, &type), -EIO);
+	ck_assert_int_eq(ns_readdir(ns, rt, 1, 0, fails, NULL, &eof), -EIO);
+	ck_assert(!eof);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("ns");
+	TCase *o = tcase_create("store"), *d = tcase_create("names"),
+	      *a = tcase_create("attributes"), *c = tcase_create("records");
+
+	tcase_add_checked_fixture(o, setup, teardown);
+	tcase_set_timeout(o, 60);
+	tcase_add_test(o, names_are_checked);
+	tcase_add_test(o, format_makes_root_and_boot_rises);
+	tcase_add_test(o, inodes_without_a_super_record_are_not_formatted_over);
+	tcase_add_test(o, inode_numbers_are_never_reused);
+	tcase_add_test(o, count_is_exact_over_a_clean_stop);
+	tcase_add_test(o, rows_of_other_rooms);
+	suite_add_tcase(s, o);
+
+	tcase_add_checked_fixture(d, setup, teardown);
+	tcase_set_timeout(d, 60);
+	tcase_add_test(d, create_writes_inode_entry_and_parent);
+	tcase_add_test(d, create_refusals);
+	tcase_add_test(d, setgid_directory_gives_its_group);
+	tcase_add_test(d, every_type_is_created);
+	tcase_add_test(d, map_is_made_under_the_effective_policy);
+	tcase_add_test(d, colliding_names_share_a_window);
+	tcase_add_test(d, lookup_says_why);
+	tcase_add_test(d, path_is_walked);
+	tcase_add_test(d, listing_goes_on_where_it_stopped);
+	tcase_add_test(d, link_adds_a_name);
+	tcase_add_test(d, remove_frees_the_last_link);
+	tcase_add_test(d, sticky_directory_protects_names);
+	tcase_add_test(d, open_file_becomes_an_orphan);
+	tcase_add_test(d, removed_inode_takes_its_xattrs_along);
+	tcase_add_test(d, rename_moves_and_replaces);
+	tcase_add_test(d, rename_of_directories);
+	tcase_add_test(d, rename_refusals);
+	suite_add_tcase(s, d);
+
+	tcase_add_checked_fixture(a, setup, teardown);
+	tcase_set_timeout(a, 60);
+	tcase_add_test(a, permission_bits);
+	tcase_add_test(a, setattr_permissions);
+	tcase_add_test(a, setid_bits_are_dropped);
+	tcase_add_test(a, setattr_times_size_and_change);
+	tcase_add_test(a, xattrs_are_kept);
+	tcase_add_test(a, xattr_permissions);
+	suite_add_tcase(s, a);
+
+	tcase_add_checked_fixture(c, setup, teardown);
+	tcase_set_timeout(c, 60);
+	tcase_add_test(c, records_refuse_damage);
+	tcase_add_test(c, checker_finds_planted_damage);
+	tcase_add_test(c, damaged_records_are_errors_not_answers);
+	suite_add_tcase(s, c);
+	return s;
+}
+
+int main(void)
+{
+	SRunner *sr = srunner_create(suite());
+	int failed;
+
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,363 @@
+/*
+ * weft.c - the administrator's command. It talks to the metadata server's HTTP API and shows what it says: tables for
+ * people, the server's JSON with --json. See docs/weft.1.
+ */
+#include "tools/http_get.h"
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_ANSWER = 3 };
+#define ADMIN_DEFAULT "unix:/run/weft/mds.sock"
+#ifndef PKGLIBEXECDIR
+#define PKGLIBEXECDIR "/usr/libexec/weft"
+#endif
+
+static const char *admin;
+static bool json_out;
+
+static void usage(FILE *f)
+{
+	fputs("usage: weft [--admin ADDR] [--json] COMMAND\n"
+	      "  status                    the cluster at a glance\n"
+	      "  ds list                   the data servers\n"
+	      "  policy get PATH           how files made in a directory are laid out\n"
+	      "  policy set PATH POLICY    POLICY: stripes=N,unit=SIZE,mirrors=N in any order\n"
+	      "  policy remove PATH        inherit from the parent again\n"
+	      "  file show PATH            where a file's data lies\n"
+	      "  fsck STORE [OPTION]...    check the metadata store of a stopped server\n"
+	      "PATHs are absolute from the export's root. ADDR is unix:/path or 127.0.0.1:port; WEFT_ADMIN gives a default.\n",
+	      f);
+}
+
+static int usage_error(const char *what)
+{
+	fprintf(stderr, "weft: %s\n", what);
+	usage(stderr);
+	return EXIT_USAGE;
+}
+
+/* ---- asking ---- */
+
+/* EXIT_DONE and the answer in *out (the caller's reference), or said what is wrong. */
+static int ask(const char *method, const char *target, const char *body, json_t **out)
+{
+	struct http_answer ha = {0};
+	json_error_t je;
+	int err = http_ask(admin, method, target, body, &ha);
+
+	*out = NULL;
+	if (err) {
+		fprintf(stderr, "weft: no answer from %s: %s\n", admin, strerror(-err));
+		return EXIT_NO_ANSWER;
+	}
+	*out = json_loads(ha.ha_body, 0, &je);
+	if (!*out) {
+		fprintf(stderr, "weft: %s answers %d with something that is not JSON\n", admin, ha.ha_status);
+		free(ha.ha_body);
+		return EXIT_NO_ANSWER;
+	}
+	free(ha.ha_body);
+	if (ha.ha_status == 200)
+		return EXIT_DONE;
+	if (json_is_string(json_object_get(*out, "error")))
+		fprintf(stderr, "weft: %s\n", json_string_value(json_object_get(*out, "error")));
+	else
+		fprintf(stderr, "weft: %s answers %d\n", admin, ha.ha_status);
+	if (json_out) {
+		json_dumpf(*out, stdout, JSON_INDENT(2));
+		putchar('\n');
+	}
+	json_decref(*out);
+	*out = NULL;
+	return EXIT_FAILED;
+}
+
+static int ask_path(const char *method, const char *what, const char *path, const char *body, json_t **out)
+{
+	char *encoded = http_encode(path), *target = NULL;
+	int rc = EXIT_FAILED;
+
+	if (encoded && asprintf(&target, "%s?path=%s", what, encoded) >= 0)
+		rc = ask(method, target, body, out);
+	free(target);
+	free(encoded);
+	return rc;
+}
+
+/* Shows an answer and drops it: as it is with --json, else by table. */
+static int show(int rc, json_t *j, void (*table)(const json_t *j))
+{
+	if (rc)
+		return rc;
+	if (json_out) {
+		json_dumpf(j, stdout, JSON_INDENT(2));
+		putchar('\n');
+	} else {
+		table(j);
+	}
+	json_decref(j);
+	if (fflush(stdout) || ferror(stdout)) {
+		fprintf(stderr, "weft: cannot write the output\n");
+		return EXIT_FAILED;
+	}
+	return EXIT_DONE;
+}
+
+/* ---- tables ---- */
+
+static const char *str(const json_t *j, const char *key)
+{
+	const char *s = json_string_value(json_object_get(j, key));
+
+	return s ? s : "-";
+}
+
+static long long num(const json_t *j, const char *key)
+{
+	return (long long)json_integer_value(json_object_get(j, key));
+}
+
+/* Binary units, three digits. Two buffers, so that one line can show two sizes. */
+static const char *size(long long bytes)
+{
+	static const char units[] = "BKMGTPE";
+	static char buf[2][24];
+	static unsigned turn;
+	char *out = buf[turn++ & 1];
+	double v = (double)bytes;
+	unsigned u = 0;
+
+	for (; v >= 1024 && u < sizeof(units) - 2; u++)
+		v /= 1024;
+	snprintf(out, sizeof(buf[0]), u && v < 10 ? "%.1f%c" : "%.0f%c", v, units[u]);
+	return out;
+}
+
+static void addresses(const json_t *list)
+{
+	size_t i;
+	json_t *a;
+
+	json_array_foreach(list, i, a)
+		printf("%s%s", i ? "," : "", json_is_string(a) ? json_string_value(a) : "?");
+}
+
+static void status_table(const json_t *j)
+{
+	const json_t *ds = json_object_get(j, "ds"), *cl = json_object_get(j, "clients"), *st = json_object_get(j, "store");
+	double per = num(st, "commits") ? (double)num(st, "operations") / (double)num(st, "commits") : 0;
+
+	printf("cluster       %s\n", str(j, "cluster"));
+	printf("boot epoch    %lld%s\n", num(j, "boot_epoch"), json_is_true(json_object_get(j, "grace")) ? " (in grace)" : "");
+	printf("data servers  %lld known, %lld alive\n", num(ds, "known"), num(ds, "alive"));
+	printf("space         %s available of %s\n", size(num(ds, "available")), size(num(ds, "capacity")));
+	printf("clients       %lld (%lld sessions, %lld opens, %lld layouts)\n", num(cl, "known"), num(cl, "sessions"),
+	       num(cl, "opens"), num(cl, "layouts"));
+	printf("orders        %lld not done\n", num(j, "orders"));
+	printf("store         %lld inodes, %s, %lld commits, %.1f operations each\n", num(st, "inodes"),
+	       size(num(st, "bytes_used")), num(st, "commits"), per);
+}
+
+static void ds_table(const json_t *j)
+{
+	const json_t *list = json_object_get(j, "ds"), *d;
+	size_t i;
+
+	printf("%-6s %-16s %-6s %9s %9s  %s\n", "NUMBER", "NAME", "STATE", "CAPACITY", "AVAILABLE", "ADDRESSES");
+	json_array_foreach(list, i, d) {
+		printf("%-6lld %-16s %-6s %9s %9s  ", num(d, "number"), str(d, "name"),
+		       json_is_true(json_object_get(d, "alive")) ? "alive" : "dead", size(num(d, "capacity")),
+		       size(num(d, "available")));
+		addresses(json_object_get(d, "addr"));
+		putchar('\n');
+	}
+}
+
+static void policy_table(const json_t *j)
+{
+	puts(str(j, "policy"));
+}
+
+static void file_table(const json_t *j)
+{
+	const json_t *mirror, *object;
+	size_t m, o;
+
+	printf("inode %lld, %lld bytes, unit %s\n", num(j, "inode"), num(j, "size"), size(num(j, "unit")));
+	printf("%-6s %-6s %-10s %-16s %12s  %-44s %s\n", "MIRROR", "STRIPE", "STATE", "SERVER", "SIZE", "OBJECT", "ADDRESSES");
+	json_array_foreach(json_object_get(j, "mirrors"), m, mirror) {
+		json_array_foreach(json_object_get(mirror, "objects"), o, object) {
+			printf("%-6zu %-6zu %-10s %-16s %12lld  %-44s ", m, o, str(object, "state"), str(object, "ds"),
+			       num(object, "size"), str(object, "object"));
+			addresses(json_object_get(object, "addr"));
+			putchar('\n');
+		}
+	}
+}
+
+/* ---- commands ---- */
+
+static int cmd_status(char **args)
+{
+	json_t *j;
+	int rc = ask("GET", "/v1/status", NULL, &j);
+
+	(void)args;
+	return show(rc, j, status_table);
+}
+
+static int cmd_ds_list(char **args)
+{
+	json_t *j;
+	int rc = ask("GET", "/v1/ds", NULL, &j);
+
+	(void)args;
+	return show(rc, j, ds_table);
+}
+
+static int cmd_policy_get(char **args)
+{
+	json_t *j;
+	int rc = ask_path("GET", "/v1/policy", args[0], NULL, &j);
+
+	return show(rc, j, policy_table);
+}
+
+static int cmd_policy_set(char **args)
+{
+	json_t *j;
+	int rc = ask_path("PUT", "/v1/policy", args[0], args[1], &j);
+
+	return show(rc, j, policy_table);
+}
+
+static int cmd_policy_remove(char **args)
+{
+	json_t *j;
+	int rc = ask_path("PUT", "/v1/policy", args[0], "inherit", &j);
+
+	return show(rc, j, policy_table);
+}
+
+static int cmd_file_show(char **args)
+{
+	json_t *j;
+	int rc = ask_path("GET", "/v1/file", args[0], NULL, &j);
+
+	return show(rc, j, file_table);
+}
+
+/* Tries dir/name; comes back when it cannot be run. */
+static void try_exec(const char *dir, const char *name, char **argv)
+{
+	char *path = NULL;
+
+	if (asprintf(&path, "%s/%s", dir, name) >= 0)
+		execv(path, argv);
+	free(path);
+}
+
+/* The checker is a program of its own, beside this one in a build tree, else where make install puts it. */
+static int cmd_fsck(int argc, char **argv)
+{
+	char **args = calloc((size_t)argc + 3, sizeof(*args)), self[4096], *slash;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	int k = 0;
+
+	if (!args)
+		return EXIT_FAILED;
+	args[k++] = (char *)"weft-fsck";
+	if (json_out)
+		args[k++] = (char *)"--json";
+	for (int i = 0; i < argc; i++)
+		args[k++] = argv[i];
+	self[n > 0 ? n : 0] = 0;
+	slash = strrchr(self, '/');
+	if (slash) {
+		*slash = 0;
+		try_exec(self, "weft-fsck", args);
+	}
+	try_exec(PKGLIBEXECDIR, "weft-fsck", args);
+	fprintf(stderr, "weft: weft-fsck is neither in %s nor in %s\n", slash ? self : "?", PKGLIBEXECDIR);
+	free(args);
+	return EXIT_FAILED;
+}
+
+struct command {
+	const char *c_noun, *c_verb; /* verb NULL: none */
+	int c_args;                  /* the first is a PATH */
+	int (*c_fn)(char **args);
+};
+static const struct command commands[] = {
+	{"status", NULL, 0, cmd_status},
+	{"ds", "list", 0, cmd_ds_list},
+	{"policy", "get", 1, cmd_policy_get},
+	{"policy", "set", 2, cmd_policy_set},
+	{"policy", "remove", 1, cmd_policy_remove},
+	{"file", "show", 1, cmd_file_show},
+};
+
+static int dispatch(int argc, char **argv)
+{
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+		const struct command *c = &commands[i];
+		int skip = c->c_verb ? 2 : 1;
+
+		if (strcmp(argv[0], c->c_noun) || (c->c_verb && (argc < 2 || strcmp(argv[1], c->c_verb))))
+			continue;
+		if (argc - skip != c->c_args)
+			return usage_error(argc - skip < c->c_args ? "an argument is missing" : "too many arguments");
+		if (c->c_args && argv[skip][0] != '/')
+			return usage_error("PATH is absolute: it begins with /");
+		return c->c_fn(argv + skip);
+	}
+	return usage_error("unknown command");
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {{"admin", required_argument, NULL, 'a'}, {"json", no_argument, NULL, 'j'},
+						{"help", no_argument, NULL, 'h'}, {0}};
+	int opt;
+
+	admin = getenv("WEFT_ADMIN");
+	if (!admin || !*admin)
+		admin = ADMIN_DEFAULT;
+	/* fsck's own options go to it: options end at its name. */
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--admin"))
+			i++;
+		else if (!strcmp(argv[i], "--json"))
+			json_out = true;
+		else if (!strcmp(argv[i], "fsck"))
+			return cmd_fsck(argc - i - 1, argv + i + 1);
+		else if (argv[i][0] != '-')
+			break;
+	}
+	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'a':
+			admin = optarg;
+			break;
+		case 'j':
+			json_out = true;
+			break;
+		case 'h':
+			usage(stdout);
+			return EXIT_DONE;
+		default:
+			usage(stderr);
+			return EXIT_USAGE;
+		}
+	}
+	if (optind == argc)
+		return usage_error("what is to be done?");
+	return dispatch(argc - optind, argv + optind);
+}
