@@ -1,7 +1,7 @@
 /* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its loops. */
 #include "base/conf.h"
-#include "base/http.h"
 #include "base/log.h"
+#include "mds/admin/admin.h"
 #include "mds/op/op.h"
 #include <errno.h>
 #include <getopt.h>
@@ -165,15 +165,20 @@ static double gauge_kv_ops(void *arg)
 	return (double)s.ks_ops;
 }
 
-static void health(void *arg, const struct http_req *rq, struct http_reply *rp)
+/* On the HTTP thread. */
+static void counts(void *arg, struct admin_counts *out)
 {
-	(void)arg;
-	(void)rq;
-	rp->rp_status = 200;
-	rp->rp_body = strdup("{\"ok\":true}\n");
-}
+	struct st *st = mds.m_st;
 
-static const struct http_route routes[] = {{"GET", "/v1/health", health}};
+	(void)arg;
+	pthread_mutex_lock(&st->st_lock);
+	out->ac_clients = st->st_clients.h_count;
+	out->ac_sessions = st->st_sessions.h_count;
+	out->ac_opens = st->st_opens.h_count;
+	out->ac_layouts = st->st_layouts.h_count;
+	out->ac_grace = st_in_grace(st);
+	pthread_mutex_unlock(&st->st_lock);
+}
 
 static void *run_loop(void *arg)
 {
@@ -249,9 +254,10 @@ static void serve(const struct conf *conf)
 	const struct ns_super *su = ns_super(mds.m_ns);
 	pthread_t tid;
 	static sigset_t set;
-	struct http *http = NULL;
-	const char *admin = conf_str(conf, "mds.admin");
-	int err;
+	const struct admin_ops ops = {.ao_ns = mds.m_ns, .ao_dsc = mds.m_dsc, .ao_lo = mds.m_lo, .ao_counts = counts};
+	const char *addr = conf_str(conf, "mds.admin");
+	struct admin *admin = NULL;
+	char err[512];
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
@@ -265,17 +271,16 @@ static void serve(const struct conf *conf)
 	listen_all(conf_str(conf, "mds.listen"));
 	tick.t_fire = on_tick;
 	loop_timer_start(loops[0], &tick, TICK_MS);
-	err = *admin ? http_start(&http, admin, routes, sizeof(routes) / sizeof(routes[0]), &mds) : 0;
-	if (err)
-		die(admin, strerror(-err));
+	if (*addr && admin_start(&admin, addr, &ops, err, sizeof(err)))
+		die(err, NULL);
 	log_info("serving: boot %lu, engine LMDB, threads %u, sync %s, recorded clients %u", (unsigned long)su->su_boot, nloops,
 		 conf_bool(conf, "mds.sync") ? "on" : "OFF", mds.m_st->st_reclaimers);
 	pthread_create(&tid, NULL, wait_signals, &set);
 	for (unsigned i = 1; i < nloops; i++)
 		pthread_create(&tid, NULL, run_loop, loops[i]);
 	loop_run(loops[0]);
-	if (http)
-		http_stop(http);
+	if (admin)
+		admin_stop(admin);
 	kv_close(mds.m_kv);
 	log_info("stopped");
 }

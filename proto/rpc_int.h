@@ -13,21 +13,28 @@
 #include "base/metrics.h"
 #include "proto/rpc.h"
 
-#define RPC_PAGE	       4096u
-#define RPC_MARK	       4u /* record mark in front of a fragment (RFC 5531 section 11) */
-#define RPC_LAST	       0x80000000u
-#define RPC_MAX_AUTH	       400u	  /* RFC 5531 section 8.2 */
-#define RPC_DEFAULT_MAX_RECORD (2u << 20) /* connections without a service */
-#define RPC_MAX_QUEUED	       (4u << 20) /* bytes of replies waiting; above, a connection stops reading \
-					   */
-#define RPC_MAX_CALLS  256u		  /* unanswered calls of one connection; the same */
+#define RPC_PAGE 4096u
+/* Record mark in front of a fragment, RFC 5531 section 11. */
+#define RPC_MARK 4u
+#define RPC_LAST 0x80000000u
+/* RFC 5531 section 8.2 */
+#define RPC_MAX_AUTH 400u
+/* Of connections without a service. */
+#define RPC_DEFAULT_MAX_RECORD (2u << 20)
+/* With as many bytes of replies waiting, or as many calls unanswered, a connection stops reading.
+ */
+#define RPC_MAX_QUEUED (4u << 20)
+#define RPC_MAX_CALLS  256u
 #define RPC_IOV	       64u
-#define RPC_REPLY_HEAD 28u /* mark and accepted-reply header */
+/* Mark and accepted-reply header. */
+#define RPC_REPLY_HEAD 28u
 
 /* ---- rpc_buf.c ---- */
 
-#define RPC_BUF_CLASSES 16u	    /* capacities of (16 KiB << class) + 8 KiB */
-#define RPC_BUF_KEEP	(64u << 20) /* bytes on a loop's free lists */
+/* Capacities of (16 KiB << class) + 8 KiB. */
+#define RPC_BUF_CLASSES 16u
+/* Bytes on a loop's free lists. */
+#define RPC_BUF_KEEP (64u << 20)
 
 struct rpc_pool {
 	struct rpc_buf *p_free[RPC_BUF_CLASSES];

@@ -1,4 +1,5 @@
-/* http_get.c - see http_get.h. The connection ends with the answer, so its end is the body's end. */
+/* http_get.c - see http_get.h. The connection ends with the answer, so its end is the body's end.
+ */
 #include "tools/http_get.h"
 #include <errno.h>
 #include <netdb.h>
@@ -11,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define ANSWER_MAX (64u << 20)
+#define ANSWER_MAX     (64u << 20)
 #define ANSWER_SECONDS 30
 
 static int connect_unix(const char *path)
@@ -35,7 +36,9 @@ static int connect_unix(const char *path)
 
 static int connect_tcp(const char *addr)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV}, *ai = NULL;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV},
+			*ai = NULL;
 	const char *colon = strrchr(addr, ':');
 	char host[64];
 	size_t n = colon ? (size_t)(colon - addr) : 0;
@@ -103,7 +106,8 @@ static int receive_all(int fd, char **out, size_t *len)
 		ssize_t k;
 
 		if (*len + 1 >= cap) {
-			char *p = cap < ANSWER_MAX ? realloc(buf, cap = cap ? cap * 2 : 65536) : NULL;
+			char *p =
+				cap < ANSWER_MAX ? realloc(buf, cap = cap ? cap * 2 : 65536) : NULL;
 
 			if (!p) {
 				free(buf);
@@ -129,7 +133,8 @@ static int receive_all(int fd, char **out, size_t *len)
 	return 0;
 }
 
-/* Takes the answer apart. The length that the server named must be there: a daemon that dies half way has not answered. */
+/* Takes the answer apart. The length that the server named must be there: a daemon that dies half
+ * way has not answered. */
 static int parse(char *text, size_t len, struct http_answer *out)
 {
 	char *body = strstr(text, "\r\n\r\n"), *line;
@@ -148,7 +153,8 @@ static int parse(char *text, size_t len, struct http_answer *out)
 	return out->ha_body ? 0 : -ENOMEM;
 }
 
-int http_ask(const char *addr, const char *method, const char *target, const char *body, struct http_answer *out)
+int http_ask(const char *addr, const char *method, const char *target, const char *body,
+	     struct http_answer *out)
 {
 	char *head = NULL, *text = NULL;
 	size_t len;
@@ -156,8 +162,10 @@ int http_ask(const char *addr, const char *method, const char *target, const cha
 
 	if (fd < 0)
 		return fd;
-	if (asprintf(&head, "%s %s HTTP/1.0\r\nHost: weft\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n", method, target,
-		     body ? strlen(body) : 0) < 0) {
+	if (asprintf(&head,
+		     "%s %s HTTP/1.0\r\nHost: weft\r\nConnection: close\r\nContent-Length: "
+		     "%zu\r\n\r\n",
+		     method, target, body ? strlen(body) : 0) < 0) {
 		close(fd);
 		return -ENOMEM;
 	}
@@ -181,7 +189,8 @@ char *http_encode(const char *text)
 	for (; out && *text; text++) {
 		unsigned char c = (unsigned char)*text;
 
-		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("/-._~", c))
+		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		    strchr("/-._~", c))
 			*p++ = (char)c;
 		else
 			p += sprintf(p, "%%%02X", c);

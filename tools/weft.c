@@ -1,6 +1,6 @@
 /*
- * weft.c - the administrator's command. It talks to the metadata server's HTTP API and shows what it says: tables for
- * people, the server's JSON with --json. See docs/weft.1.
+ * weft.c - the administrator's command. It talks to the metadata server's HTTP API and shows what
+ * it says: tables for people, the server's JSON with --json. See docs/weft.1.
  */
 #include "tools/http_get.h"
 #include <errno.h>
@@ -32,7 +32,8 @@ static void usage(FILE *f)
 	      "  policy remove PATH        inherit from the parent again\n"
 	      "  file show PATH            where a file's data lies\n"
 	      "  fsck STORE [OPTION]...    check the metadata store of a stopped server\n"
-	      "PATHs are absolute from the export's root. ADDR is unix:/path or 127.0.0.1:port; WEFT_ADMIN gives a default.\n",
+	      "PATHs are absolute from the export's root. ADDR is unix:/path or 127.0.0.1:port; "
+	      "WEFT_ADMIN gives a default.\n",
 	      f);
 }
 
@@ -59,7 +60,8 @@ static int ask(const char *method, const char *target, const char *body, json_t 
 	}
 	*out = json_loads(ha.ha_body, 0, &je);
 	if (!*out) {
-		fprintf(stderr, "weft: %s answers %d with something that is not JSON\n", admin, ha.ha_status);
+		fprintf(stderr, "weft: %s answers %d with something that is not JSON\n", admin,
+			ha.ha_status);
 		free(ha.ha_body);
 		return EXIT_NO_ANSWER;
 	}
@@ -79,7 +81,8 @@ static int ask(const char *method, const char *target, const char *body, json_t 
 	return EXIT_FAILED;
 }
 
-static int ask_path(const char *method, const char *what, const char *path, const char *body, json_t **out)
+static int ask_path(const char *method, const char *what, const char *path, const char *body,
+		    json_t **out)
 {
 	char *encoded = http_encode(path), *target = NULL;
 	int rc = EXIT_FAILED;
@@ -151,18 +154,22 @@ static void addresses(const json_t *list)
 
 static void status_table(const json_t *j)
 {
-	const json_t *ds = json_object_get(j, "ds"), *cl = json_object_get(j, "clients"), *st = json_object_get(j, "store");
-	double per = num(st, "commits") ? (double)num(st, "operations") / (double)num(st, "commits") : 0;
+	const json_t *ds = json_object_get(j, "ds"), *cl = json_object_get(j, "clients"),
+		     *st = json_object_get(j, "store");
+	double per =
+		num(st, "commits") ? (double)num(st, "operations") / (double)num(st, "commits") : 0;
 
 	printf("cluster       %s\n", str(j, "cluster"));
-	printf("boot epoch    %lld%s\n", num(j, "boot_epoch"), json_is_true(json_object_get(j, "grace")) ? " (in grace)" : "");
+	printf("boot epoch    %lld%s\n", num(j, "boot_epoch"),
+	       json_is_true(json_object_get(j, "grace")) ? " (in grace)" : "");
 	printf("data servers  %lld known, %lld alive\n", num(ds, "known"), num(ds, "alive"));
-	printf("space         %s available of %s\n", size(num(ds, "available")), size(num(ds, "capacity")));
-	printf("clients       %lld (%lld sessions, %lld opens, %lld layouts)\n", num(cl, "known"), num(cl, "sessions"),
-	       num(cl, "opens"), num(cl, "layouts"));
+	printf("space         %s available of %s\n", size(num(ds, "available")),
+	       size(num(ds, "capacity")));
+	printf("clients       %lld (%lld sessions, %lld opens, %lld layouts)\n", num(cl, "known"),
+	       num(cl, "sessions"), num(cl, "opens"), num(cl, "layouts"));
 	printf("orders        %lld not done\n", num(j, "orders"));
-	printf("store         %lld inodes, %s, %lld commits, %.1f operations each\n", num(st, "inodes"),
-	       size(num(st, "bytes_used")), num(st, "commits"), per);
+	printf("store         %lld inodes, %s, %lld commits, %.1f operations each\n",
+	       num(st, "inodes"), size(num(st, "bytes_used")), num(st, "commits"), per);
 }
 
 static void ds_table(const json_t *j)
@@ -170,11 +177,13 @@ static void ds_table(const json_t *j)
 	const json_t *list = json_object_get(j, "ds"), *d;
 	size_t i;
 
-	printf("%-6s %-16s %-6s %9s %9s  %s\n", "NUMBER", "NAME", "STATE", "CAPACITY", "AVAILABLE", "ADDRESSES");
-	json_array_foreach(list, i, d) {
+	printf("%-6s %-16s %-6s %9s %9s  %s\n", "NUMBER", "NAME", "STATE", "CAPACITY", "AVAILABLE",
+	       "ADDRESSES");
+	json_array_foreach(list, i, d)
+	{
 		printf("%-6lld %-16s %-6s %9s %9s  ", num(d, "number"), str(d, "name"),
-		       json_is_true(json_object_get(d, "alive")) ? "alive" : "dead", size(num(d, "capacity")),
-		       size(num(d, "available")));
+		       json_is_true(json_object_get(d, "alive")) ? "alive" : "dead",
+		       size(num(d, "capacity")), size(num(d, "available")));
 		addresses(json_object_get(d, "addr"));
 		putchar('\n');
 	}
@@ -190,12 +199,16 @@ static void file_table(const json_t *j)
 	const json_t *mirror, *object;
 	size_t m, o;
 
-	printf("inode %lld, %lld bytes, unit %s\n", num(j, "inode"), num(j, "size"), size(num(j, "unit")));
-	printf("%-6s %-6s %-10s %-16s %12s  %-44s %s\n", "MIRROR", "STRIPE", "STATE", "SERVER", "SIZE", "OBJECT", "ADDRESSES");
-	json_array_foreach(json_object_get(j, "mirrors"), m, mirror) {
-		json_array_foreach(json_object_get(mirror, "objects"), o, object) {
-			printf("%-6zu %-6zu %-10s %-16s %12lld  %-44s ", m, o, str(object, "state"), str(object, "ds"),
-			       num(object, "size"), str(object, "object"));
+	printf("inode %lld, %lld bytes, unit %s\n", num(j, "inode"), num(j, "size"),
+	       size(num(j, "unit")));
+	printf("%-6s %-6s %-10s %-16s %12s  %-44s %s\n", "MIRROR", "STRIPE", "STATE", "SERVER",
+	       "SIZE", "OBJECT", "ADDRESSES");
+	json_array_foreach(json_object_get(j, "mirrors"), m, mirror)
+	{
+		json_array_foreach(json_object_get(mirror, "objects"), o, object)
+		{
+			printf("%-6zu %-6zu %-10s %-16s %12lld  %-44s ", m, o, str(object, "state"),
+			       str(object, "ds"), num(object, "size"), str(object, "object"));
 			addresses(json_object_get(object, "addr"));
 			putchar('\n');
 		}
@@ -264,7 +277,8 @@ static void try_exec(const char *dir, const char *name, char **argv)
 	free(path);
 }
 
-/* The checker is a program of its own, beside this one in a build tree, else where make install puts it. */
+/* The checker is a program of its own, beside this one in a build tree, else where make install
+ * puts it. */
 static int cmd_fsck(int argc, char **argv)
 {
 	char **args = calloc((size_t)argc + 3, sizeof(*args)), self[4096], *slash;
@@ -285,14 +299,15 @@ static int cmd_fsck(int argc, char **argv)
 		try_exec(self, "weft-fsck", args);
 	}
 	try_exec(PKGLIBEXECDIR, "weft-fsck", args);
-	fprintf(stderr, "weft: weft-fsck is neither in %s nor in %s\n", slash ? self : "?", PKGLIBEXECDIR);
+	fprintf(stderr, "weft: weft-fsck is neither in %s nor in %s\n", slash ? self : "?",
+		PKGLIBEXECDIR);
 	free(args);
 	return EXIT_FAILED;
 }
 
 struct command {
 	const char *c_noun, *c_verb; /* verb NULL: none */
-	int c_args;                  /* the first is a PATH */
+	int c_args;		     /* the first is a PATH */
 	int (*c_fn)(char **args);
 };
 static const struct command commands[] = {
@@ -310,10 +325,12 @@ static int dispatch(int argc, char **argv)
 		const struct command *c = &commands[i];
 		int skip = c->c_verb ? 2 : 1;
 
-		if (strcmp(argv[0], c->c_noun) || (c->c_verb && (argc < 2 || strcmp(argv[1], c->c_verb))))
+		if (strcmp(argv[0], c->c_noun) ||
+		    (c->c_verb && (argc < 2 || strcmp(argv[1], c->c_verb))))
 			continue;
 		if (argc - skip != c->c_args)
-			return usage_error(argc - skip < c->c_args ? "an argument is missing" : "too many arguments");
+			return usage_error(argc - skip < c->c_args ? "an argument is missing"
+								   : "too many arguments");
 		if (c->c_args && argv[skip][0] != '/')
 			return usage_error("PATH is absolute: it begins with /");
 		return c->c_fn(argv + skip);
@@ -323,8 +340,10 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"admin", required_argument, NULL, 'a'}, {"json", no_argument, NULL, 'j'},
-						{"help", no_argument, NULL, 'h'}, {0}};
+	static const struct option options[] = {{"admin", required_argument, NULL, 'a'},
+						{"json", no_argument, NULL, 'j'},
+						{"help", no_argument, NULL, 'h'},
+						{0}};
 	int opt;
 
 	admin = getenv("WEFT_ADMIN");

@@ -346,6 +346,10 @@ static int store_folder(struct ds_store *s, char *err, size_t errlen)
 		snprintf(err, errlen, "%s: another weft-ds uses this store", s->s_dir);
 		return -EBUSY;
 	}
+	if (ds_meta_put(s->s_lockfd, 0, 0)) {
+		snprintf(err, errlen, "%s: no extended attributes here (%s); XFS and ext4 have them", s->s_dir, strerror(errno));
+		return -ENOTSUP;
+	}
 	return 0;
 }
 

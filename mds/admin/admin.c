@@ -26,7 +26,8 @@ static void reply_json(struct http_reply *rp, int status, json_t *j)
 	json_decref(j);
 }
 
-static __attribute__((format(printf, 3, 4))) void reply_error(struct http_reply *rp, int status, const char *fmt, ...)
+static __attribute__((format(printf, 3, 4))) void reply_error(struct http_reply *rp, int status,
+							      const char *fmt, ...)
 {
 	char text[512];
 	json_t *s;
@@ -37,7 +38,8 @@ static __attribute__((format(printf, 3, 4))) void reply_error(struct http_reply 
 	va_end(ap);
 	/* A path may hold bytes that are not UTF-8, which JSON cannot. */
 	s = json_string(text);
-	reply_json(rp, status, json_pack("{s:o}", "error", s ? s : json_string("the path is not UTF-8")));
+	reply_json(rp, status,
+		   json_pack("{s:o}", "error", s ? s : json_string("the path is not UTF-8")));
 }
 
 static void reply_errno(struct http_reply *rp, int err, const char *path)
@@ -102,8 +104,8 @@ static json_t *status_ds(struct admin *a)
 		available += sv[i].sv_available;
 	}
 	free(sv);
-	return json_pack("{s:i, s:i, s:I, s:I}", "known", (int)n, "alive", (int)alive, "capacity", (json_int_t)capacity,
-			 "available", (json_int_t)available);
+	return json_pack("{s:i, s:i, s:I, s:I}", "known", (int)n, "alive", (int)alive, "capacity",
+			 (json_int_t)capacity, "available", (json_int_t)available);
 }
 
 static json_t *status_store(struct admin *a)
@@ -118,8 +120,9 @@ static json_t *status_store(struct admin *a)
 			nc.n_inodes = 0;
 		kv_read_end(t);
 	}
-	return json_pack("{s:I, s:I, s:I, s:I}", "inodes", (json_int_t)nc.n_inodes, "commits", (json_int_t)ks.ks_commits,
-			 "operations", (json_int_t)ks.ks_ops, "bytes_used", (json_int_t)ks.ks_bytes_used);
+	return json_pack("{s:I, s:I, s:I, s:I}", "inodes", (json_int_t)nc.n_inodes, "commits",
+			 (json_int_t)ks.ks_commits, "operations", (json_int_t)ks.ks_ops,
+			 "bytes_used", (json_int_t)ks.ks_bytes_used);
 }
 
 static void get_status(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -133,11 +136,13 @@ static void get_status(void *arg, const struct http_req *rq, struct http_reply *
 	a->a_ops.ao_counts(a->a_ops.ao_arg, &ac);
 	lo_uuid_text(su->su_uuid, cluster);
 	reply_json(rp, 200,
-		   json_pack("{s:i, s:s, s:i, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "version", 1, "cluster",
-			     cluster, "fs", su->su_fs, "boot_epoch", (json_int_t)su->su_boot, "grace", ac.ac_grace, "ds",
-			     status_ds(a), "clients", "known", (json_int_t)ac.ac_clients, "sessions",
-			     (json_int_t)ac.ac_sessions, "opens", (json_int_t)ac.ac_opens, "layouts",
-			     (json_int_t)ac.ac_layouts, "orders", (json_int_t)lo_orders_count(a->a_ops.ao_lo), "store",
+		   json_pack("{s:i, s:s, s:i, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}",
+			     "version", 1, "cluster", cluster, "fs", su->su_fs, "boot_epoch",
+			     (json_int_t)su->su_boot, "grace", ac.ac_grace, "ds", status_ds(a),
+			     "clients", "known", (json_int_t)ac.ac_clients, "sessions",
+			     (json_int_t)ac.ac_sessions, "opens", (json_int_t)ac.ac_opens,
+			     "layouts", (json_int_t)ac.ac_layouts, "orders",
+			     (json_int_t)lo_orders_count(a->a_ops.ao_lo), "store",
 			     status_store(a)));
 }
 
@@ -152,13 +157,14 @@ static void get_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 		char id[37];
 
 		lo_uuid_text(sv[i].sv_uuid, id);
-		json_array_append_new(list, json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I}", "number",
-						      (json_int_t)sv[i].sv_id, "name", sv[i].sv_name, "id", id, "alive",
-						      sv[i].sv_alive, "addr", lo_addrs_json(&sv[i]), "capacity",
-						      (json_int_t)sv[i].sv_capacity, "available",
-						      (json_int_t)sv[i].sv_available, "max_read",
-						      (json_int_t)sv[i].sv_max_read, "max_write",
-						      (json_int_t)sv[i].sv_max_write));
+		json_array_append_new(
+			list, json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I}", "number",
+					(json_int_t)sv[i].sv_id, "name", sv[i].sv_name, "id", id,
+					"alive", sv[i].sv_alive, "addr", lo_addrs_json(&sv[i]),
+					"capacity", (json_int_t)sv[i].sv_capacity, "available",
+					(json_int_t)sv[i].sv_available, "max_read",
+					(json_int_t)sv[i].sv_max_read, "max_write",
+					(json_int_t)sv[i].sv_max_write));
 	}
 	free(sv);
 	reply_json(rp, 200, json_pack("{s:o}", "ds", list));
@@ -202,8 +208,9 @@ static void policy_reply(struct admin *a, const char *path, struct http_reply *r
 	}
 	lo_policy_format(&p, text);
 	jpath = json_string(path);
-	reply_json(rp, 200, json_pack("{s:o, s:s, s:b}", "path", jpath ? jpath : json_null(), "policy", text, "inherited",
-				      !i.i_has_policy));
+	reply_json(rp, 200,
+		   json_pack("{s:o, s:s, s:b}", "path", jpath ? jpath : json_null(), "policy", text,
+			     "inherited", !i.i_has_policy));
 }
 
 static void get_policy(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -355,15 +362,13 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 /* ---- life ---- */
 
 static const struct http_route routes[] = {
-	{"GET", "/v1/health", get_health},
-	{"GET", "/v1/status", get_status},
-	{"GET", "/v1/ds", get_ds},
-	{"GET", "/v1/policy", get_policy},
-	{"PUT", "/v1/policy", put_policy},
-	{"GET", "/v1/file", get_file},
+	{"GET", "/v1/health", get_health}, {"GET", "/v1/status", get_status},
+	{"GET", "/v1/ds", get_ds},	   {"GET", "/v1/policy", get_policy},
+	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},
 };
 
-int admin_start(struct admin **out, const char *addr, const struct admin_ops *ops, char *err, size_t errlen)
+int admin_start(struct admin **out, const char *addr, const struct admin_ops *ops, char *err,
+		size_t errlen)
 {
 	struct admin *a = calloc(1, sizeof(*a));
 	int e;

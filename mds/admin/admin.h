@@ -1,16 +1,19 @@
 /*
- * admin.h - the administrator's HTTP API of the metadata server (base/http.h), on mds.admin, beside GET /metrics. JSON.
+ * admin.h - the administrator's HTTP API of the metadata server (base/http.h), on mds.admin, beside
+ * GET /metrics. JSON.
  *
  *   GET    /v1/health               {"status":"ok"}: it answers
  *   GET    /v1/status               counts of servers, clients, space, commits
  *   GET    /v1/ds                   {"ds":[...]}: every data server that ever joined
  *   GET    /v1/policy?path=/dir     {"path","policy","inherited"}
- *   PUT    /v1/policy?path=/dir     body: the policy; empty or "inherit": removes it. Answers as GET does
- *   GET    /v1/file?path=/file      the placement (lo_layout_json)
+ *   PUT    /v1/policy?path=/dir     body: the policy; empty or "inherit": removes it. Answers as
+ * GET does GET    /v1/file?path=/file      the placement (lo_layout_json)
  *
- * Errors: {"error":"one line"} with 400 (what was asked makes no sense), 404 (no such path), 409 (understood, and cannot be served), 500.
+ * Errors: {"error":"one line"} with 400 (what was asked makes no sense), 404 (no such path), 409
+ * (understood, and cannot be served), 500.
  *
- * Handlers run on the HTTP thread. They read with snapshots of their own; a change is a mutation that they wait for. No loop waits for them.
+ * Handlers run on the HTTP thread. They read with snapshots of their own; a change is a mutation
+ * that they wait for. No loop waits for them.
  */
 #ifndef MDS_ADMIN_H
 #define MDS_ADMIN_H
@@ -34,7 +37,8 @@ struct admin_ops {
 
 struct admin;
 /* addr: as http_start. ops is copied. On failure a negative errno and one line in err. */
-int admin_start(struct admin **out, const char *addr, const struct admin_ops *ops, char *err, size_t errlen);
+int admin_start(struct admin **out, const char *addr, const struct admin_ops *ops, char *err,
+		size_t errlen);
 /* Before the loops stop: a handler may be waiting for one. */
 void admin_stop(struct admin *a);
 #endif

@@ -1,4 +1,5 @@
-/* call.c - control requests to a data server, from any loop: the request travels to the loop of the server's connection, and back. */
+/* call.c - control requests to a data server, from any loop: the request travels to the loop of the
+ * server's connection, and back. */
 #include "mds/dsc/dsc_int.h"
 #include <errno.h>
 #include <urcu/compiler.h>
@@ -29,7 +30,8 @@ static void call_reply(void *arg, int err, const ctl_response *res)
 	call_end(c, err);
 }
 
-/* The loop on which the server's link is, or NULL. On that loop, *lk stays valid until the caller returns. */
+/* The loop on which the server's link is, or NULL. On that loop, *lk stays valid until the caller
+ * returns. */
 static struct loop *link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk)
 {
 	struct loop *l = NULL;

@@ -1,8 +1,9 @@
 /*
  * data.c - NFSv3 (RFC 1813) READ, WRITE and COMMIT to data servers, for what the MDS does itself.
  *
- * Each loop has its own connection to each data server, made at its first call. Payload of a WRITE goes out by reference: the call ends
- * only when the reply is here (or its time is up) and the transport has let go of the payload.
+ * Each loop has its own connection to each data server, made at its first call. Payload of a WRITE
+ * goes out by reference: the call ends only when the reply is here (or its time is up) and the
+ * transport has let go of the payload.
  */
 #include "mds/dsc/dsc_int.h"
 #include "proto/nfs3.h"
@@ -30,7 +31,20 @@ int dsc_data_create(struct dsc *d)
 	return d->d_data ? 0 : -ENOMEM;
 }
 
-/* The clients themselves belong to loops that have ended. */
+void dsc_data_close(struct dsc *d)
+{
+	unsigned at = dsc_loop_index(d);
+
+	for (uint32_t id = 0; at < d->d_opts.do_nloops && id <= DSC_MAX; id++) {
+		struct data_conn *dn = &d->d_data[at]->da_conn[id];
+
+		if (dn->dn_client)
+			rpc_client_destroy(dn->dn_client);
+		dn->dn_client = NULL;
+	}
+}
+
+/* What was not closed belongs to loops that have ended. */
 void dsc_data_destroy(struct dsc *d)
 {
 	for (unsigned i = 0; d->d_data && i < d->d_opts.do_nloops; i++)
@@ -69,7 +83,8 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id)
 		dn->dn_client = NULL;
 	}
 	if (!dn->dn_client) {
-		if (rpc_client_create(&dn->dn_client, loop_self(), (struct sockaddr *)&ss, len, NULL, NULL, NULL)) {
+		if (rpc_client_create(&dn->dn_client, loop_self(), (struct sockaddr *)&ss, len,
+				      NULL, NULL, NULL)) {
 			dn->dn_client = NULL;
 			return NULL;
 		}
@@ -167,7 +182,8 @@ static void get_commit(struct dsc_io *io, struct xdr_in *x)
 	io->di_verifier = xdr_get_u64(x);
 }
 
-static void io_reply(struct rpc_req *q, int err, struct xdr_in *x, void (*get)(struct dsc_io *io, struct xdr_in *x))
+static void io_reply(struct rpc_req *q, int err, struct xdr_in *x,
+		     void (*get)(struct dsc_io *io, struct xdr_in *x))
 {
 	struct dsc_io *io = caa_container_of(q, struct dsc_io, di_rpc);
 
@@ -191,7 +207,8 @@ static void write_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
 	struct dsc_io *io = caa_container_of(q, struct dsc_io, di_rpc);
 
-	/* The payload is stuck in a connection to a peer that takes nothing any more: only its end gives it back. */
+	/* The payload is stuck in a connection to a peer that takes nothing any more: only its end
+	 * gives it back. */
 	if (err == -ETIMEDOUT && io->di_holds > 1 && q->q_conn)
 		rpc_conn_close(q->q_conn);
 	io_reply(q, err, x, get_write);
@@ -203,8 +220,8 @@ static void commit_reply(struct rpc_req *q, int err, struct xdr_in *x)
 }
 
 /* A call with the handle in it; the holds are one for the reply. */
-static struct xdr_out *io_begin(struct dsc_io *io, uint32_t proc, const uint8_t fh[CAP_LEN], size_t limit,
-				void (*done)(struct rpc_req *, int, struct xdr_in *))
+static struct xdr_out *io_begin(struct dsc_io *io, uint32_t proc, const uint8_t fh[CAP_LEN],
+				size_t limit, void (*done)(struct rpc_req *, int, struct xdr_in *))
 {
 	static const struct rpc_cred root = {.rc_flavor = RPC_AUTH_SYS};
 
@@ -238,7 +255,8 @@ static void io_send(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t time
 	loop_timer_start(loop_self(), &io->di_rpc.q_timer, 0);
 }
 
-void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io, uint32_t timeout_ms)
+void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+	      uint32_t timeout_ms)
 {
 	struct xdr_out *x = io_begin(io, NFS3_READ, fh, 64, read_reply);
 
@@ -247,7 +265,8 @@ void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_
 	io_send(d, id, io, timeout_ms);
 }
 
-void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io, uint32_t timeout_ms)
+void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+	       uint32_t timeout_ms)
 {
 	struct xdr_out *x = io_begin(io, NFS3_WRITE, fh, 128 + (size_t)io->di_count, write_reply);
 
@@ -259,7 +278,8 @@ void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc
 	io_send(d, id, io, timeout_ms);
 }
 
-void dsc_commit(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io, uint32_t timeout_ms)
+void dsc_commit(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+		uint32_t timeout_ms)
 {
 	struct xdr_out *x = io_begin(io, NFS3_COMMIT, fh, 64, commit_reply);
 

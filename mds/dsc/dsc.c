@@ -9,7 +9,7 @@
 
 /* The first and so far only number: key rotation raises it. */
 #define KEY_NUMBER 0
-#define SWEEP_MS 500
+#define SWEEP_MS   500
 
 uint64_t dsc_now_ms(void)
 {
@@ -155,7 +155,8 @@ void dsc_set_eof_handler(struct dsc *d,
 }
 
 void dsc_set_join_handler(struct dsc *d,
-			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg), void *arg)
+			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg),
+			  void *arg)
 {
 	d->d_join = fn;
 	d->d_join_arg = arg;
@@ -187,7 +188,8 @@ static void sweep(struct loop_timer *t)
 		if (alive != told && alive)
 			log_info("data server %u (%s): alive", id, sv->sv_name);
 		else if (alive != told)
-			log_warn("data server %u (%s): not heard; treated as dead", id, sv->sv_name);
+			log_warn("data server %u (%s): not heard; treated as dead", id,
+				 sv->sv_name);
 	}
 	free(sv);
 	loop_timer_start(d->d_opts.do_loops[0], t, SWEEP_MS);
@@ -266,18 +268,24 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 	d->d_ns = ns;
 	d->d_opts = *o;
 	d->d_start_ms = dsc_now_ms();
-	d->d_program = (struct rpc_program){.pr_prog = CTL_PROGRAM, .pr_vers_lo = CTL_VERSION,
-		.pr_vers_hi = CTL_VERSION, .pr_nprocs = CTL_PROC_SEALED + 1, .pr_dispatch = dsc_dispatch, .pr_arg = d};
+	d->d_program = (struct rpc_program){.pr_prog = CTL_PROGRAM,
+					    .pr_vers_lo = CTL_VERSION,
+					    .pr_vers_hi = CTL_VERSION,
+					    .pr_nprocs = CTL_PROC_SEALED + 1,
+					    .pr_dispatch = dsc_dispatch,
+					    .pr_arg = d};
 	pthread_mutex_init(&d->d_lock, NULL);
 	e = dsc_data_create(d);
 	if (!e)
 		e = load(d);
 	if (e) {
-		snprintf(err, errlen, "the records of the data servers cannot be read: %s", strerror(-e));
+		snprintf(err, errlen, "the records of the data servers cannot be read: %s",
+			 strerror(-e));
 		dsc_destroy(d);
 		return e;
 	}
-	metric_gauge("weft_mds_ds_alive", "Data servers that are joined and were heard within the lease.", "",
+	metric_gauge("weft_mds_ds_alive",
+		     "Data servers that are joined and were heard within the lease.", "",
 		     gauge_alive, d);
 	metric_gauge("weft_mds_ds_known", "Data servers that ever joined.", "", gauge_known, d);
 	d->d_timer.t_fire = sweep;
@@ -289,8 +297,7 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 
 void dsc_destroy(struct dsc *d)
 {
-	hash_each(&d->d_links, i, l, next)
-		free(hash_entry(l, struct dsc_link, lk_link));
+	hash_each(&d->d_links, i, l, next) free(hash_entry(l, struct dsc_link, lk_link));
 	free(d->d_links.h_slot);
 	dsc_data_destroy(d);
 	for (unsigned id = 1; id <= DSC_MAX; id++)

@@ -1,9 +1,11 @@
 /*
- * dsc.h - the data servers, as the MDS sees them: who they are, whether they live, and how to reach them.
+ * dsc.h - the data servers, as the MDS sees them: who they are, whether they live, and how to reach
+ * them.
  *
- * A data server joins over the control protocol (proto/ctl.x) on the MDS's own port. Its number (dsc id, from 1) is given once, kept in the store with its uuid,
- * and is what maps hold; it never changes and is never a position in a list. All functions may be called on any loop thread; completions
- * come back on the caller's loop.
+ * A data server joins over the control protocol (proto/ctl.x) on the MDS's own port. Its number
+ * (dsc id, from 1) is given once, kept in the store with its uuid, and is what maps hold; it never
+ * changes and is never a position in a list. All functions may be called on any loop thread;
+ * completions come back on the caller's loop.
  */
 #ifndef MDS_DSC_H
 #define MDS_DSC_H
@@ -12,15 +14,17 @@
 #include "proto/ctl.h"
 #include "proto/rpc.h"
 
-#define DSC_MAX 1024
+#define DSC_MAX	  1024
 #define DSC_ADDRS 16
 struct dsc_server {
 	uint32_t sv_id;
 	uint8_t sv_uuid[16];
 	char sv_name[65];
-	struct { char netid[8], uaddr[64]; } sv_addrs[DSC_ADDRS];
+	struct {
+		char netid[8], uaddr[64];
+	} sv_addrs[DSC_ADDRS];
 	unsigned sv_naddrs;
-	bool sv_alive;          /* joined and heartbeat within the lease */
+	bool sv_alive; /* joined and heartbeat within the lease */
 	uint64_t sv_capacity, sv_available;
 	uint32_t sv_max_read, sv_max_write;
 	uint8_t sv_key[CAP_KEY_LEN]; /* to mint capabilities */
@@ -35,21 +39,29 @@ struct dsc_opts {
 	unsigned do_nloops;
 };
 int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *err, size_t errlen);
-/* The control program, to be put into the MDS's rpc_service; connections that speak it need dsc_conn_closed from rs_closed. */
+/* The control program, to be put into the MDS's rpc_service; connections that speak it need
+ * dsc_conn_closed from rs_closed. */
 const struct rpc_program *dsc_program(struct dsc *d);
 void dsc_conn_closed(struct dsc *d, struct rpc_conn *c);
-/* Answers CTL_OP_EOF: set by the daemon (asks ns, and the data servers while a write layout is out). reply is called once, on any loop: err 0 and the size, or -ESTALE. */
-void dsc_set_eof_handler(struct dsc *d, void (*fn)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg), void *arg);
+/* Answers CTL_OP_EOF: set by the daemon (asks ns, and the data servers while a write layout is
+ * out). reply is called once, on any loop: err 0 and the size, or -ESTALE. */
+void dsc_set_eof_handler(struct dsc *d,
+			 void (*fn)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
+				    void (*reply)(void *rarg, int err, uint64_t size), void *rarg),
+			 void *arg);
 
-bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out);           /* copy; false: unknown */
+bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out); /* copy; false: unknown */
 bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out);
-unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max);       /* all known, by id */
+unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all known, by id */
 unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max);
 unsigned dsc_count(struct dsc *d);
-/* True while the server may still honour capabilities: its lease (counted from its last heartbeat, or from our own start when it was not
- * heard yet: it may hold a lease of the instance before us) has not run out. A fence is complete when a server confirmed it or this is false. */
+/* True while the server may still honour capabilities: its lease (counted from its last heartbeat,
+ * or from our own start when it was not heard yet: it may hold a lease of the instance before us)
+ * has not run out. A fence is complete when a server confirmed it or this is false. */
 bool dsc_leased(struct dsc *d, uint32_t id);
-/* Stops the timer and frees; the loops have ended. */
+/* Before a clean end, on each loop: closes its connections to the data servers. */
+void dsc_data_close(struct dsc *d);
+/* Frees; the loops have ended. */
 void dsc_destroy(struct dsc *d);
 
 /* ---- for lo ---- */
@@ -58,16 +70,22 @@ struct loop *dsc_loop(struct dsc *d, unsigned n); /* do_loops[n]; NULL past the 
 /* The place of the calling loop in do_loops; do_nloops when it is none of them. */
 unsigned dsc_loop_index(struct dsc *d);
 
-/* Called while a server joins, on its connection's loop: what must be done on it before it may serve (its fences and truncates). The join is
- * answered when ready(rarg) is called, on any thread, once. Set before the loops run. */
-void dsc_set_join_handler(struct dsc *d, void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg), void *arg);
+/* Called while a server joins, on its connection's loop: what must be done on it before it may
+ * serve (its fences and truncates). The join is answered when ready(rarg) is called, on any thread,
+ * once. Set before the loops run. */
+void dsc_set_join_handler(struct dsc *d,
+			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg),
+			  void *arg);
 
-/* One control request to a server. Memory and what dc_req points to are the caller's until dc_done. */
+/* One control request to a server. Memory and what dc_req points to are the caller's until dc_done.
+ */
 struct dsc_ctl {
 	ctl_request dc_req;
-	/* On the connection's loop, before dc_done: the place to copy from res what is needed. Called only with err 0. */
+	/* On the connection's loop, before dc_done: the place to copy from res what is needed.
+	 * Called only with err 0. */
 	void (*dc_take)(struct dsc_ctl *c, const ctl_response *res);
-	/* On the calling loop, once. -ENOTCONN: the server is not connected; else as in ctl_chan_call. */
+	/* On the calling loop, once. -ENOTCONN: the server is not connected; else as in
+	 * ctl_chan_call. */
 	void (*dc_done)(struct dsc_ctl *c, int err);
 	/* dsc's own */
 	struct dsc *dc_dsc;
@@ -78,26 +96,30 @@ struct dsc_ctl {
 };
 void dsc_call(struct dsc *d, uint32_t id, struct dsc_ctl *c, uint32_t timeout_ms);
 
-/* One NFSv3 call on an object (data.c), over the calling loop's own connection to the server. Memory is the caller's until di_done, which is called once, on
- * the calling loop. err: -EIO, -ENOSPC, -EACCES (fenced), -ESTALE (deleted, or missing though known), -EBADF (bad handle), -EAGAIN (JUKEBOX),
- * -ENOTCONN (no address), -ETIMEDOUT, -ECONNRESET.., -EPROTO. */
+/* One NFSv3 call on an object (data.c), over the calling loop's own connection to the server.
+ * Memory is the caller's until di_done, which is called once, on the calling loop. err: -EIO,
+ * -ENOSPC, -EACCES (fenced), -ESTALE (deleted, or missing though known), -EBADF (bad handle),
+ * -EAGAIN (JUKEBOX), -ENOTCONN (no address), -ETIMEDOUT, -ECONNRESET.., -EPROTO. */
 struct dsc_io {
 	void (*di_done)(struct dsc_io *io, int err);
-	uint8_t *di_read_to;     /* READ: where the data goes */
-	const uint8_t *di_data;  /* WRITE: the payload; kept by the caller until di_done */
+	uint8_t *di_read_to;	/* READ: where the data goes */
+	const uint8_t *di_data; /* WRITE: the payload; kept by the caller until di_done */
 	uint64_t di_off;
-	uint32_t di_count;       /* in: asked; out: done */
-	uint32_t di_stable;      /* WRITE. in: asked; out: committed */
-	bool di_eof;             /* READ */
-	uint64_t di_verifier;    /* of WRITE and COMMIT */
+	uint32_t di_count;    /* in: asked; out: done */
+	uint32_t di_stable;   /* WRITE. in: asked; out: committed */
+	bool di_eof;	      /* READ */
+	uint64_t di_verifier; /* of WRITE and COMMIT */
 	/* dsc's own */
 	struct rpc_req di_rpc;
 	uint32_t di_asked;
 	int di_err;
 	unsigned di_holds;
 };
-void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io, uint32_t timeout_ms);
-void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io, uint32_t timeout_ms);
+void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+	      uint32_t timeout_ms);
+void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+	       uint32_t timeout_ms);
 /* COMMIT of the range di_off, di_count (0, 0: all). */
-void dsc_commit(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io, uint32_t timeout_ms);
+void dsc_commit(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+		uint32_t timeout_ms);
 #endif

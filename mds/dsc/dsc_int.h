@@ -1,12 +1,14 @@
 /*
  * dsc_int.h - inside dsc.
  *
- * Locking. d_lock guards the table of servers and of control connections. It is a mutex, not RCU: those who read are loops, the committer (placement
- * inside a mutation) and the HTTP thread, only the first of which are RCU readers; what is read is copied out, a microsecond at most; and
- * writers (heartbeats) come every few seconds. It is never held over a send, a commit or a callback.
+ * Locking. d_lock guards the table of servers and of control connections. It is a mutex, not RCU:
+ * those who read are loops, the committer (placement inside a mutation) and the HTTP thread, only
+ * the first of which are RCU readers; what is read is copied out, a microsecond at most; and
+ * writers (heartbeats) come every few seconds. It is never held over a send, a commit or a
+ * callback.
  *
- * A link is one control connection. It is made, used and freed on its connection's loop only; others reach it by posting
- * to that loop, where it is looked up again.
+ * A link is one control connection. It is made, used and freed on its connection's loop only;
+ * others reach it by posting to that loop, where it is looked up again.
  */
 #ifndef MDS_DSC_INT_H
 #define MDS_DSC_INT_H
@@ -23,15 +25,15 @@ struct dsc_link {
 	struct rpc_conn *lk_conn;
 	struct loop *lk_loop;
 	uint64_t lk_id;
-	uint32_t lk_server;  /* joined, or joining, as; 0 before */
+	uint32_t lk_server; /* joined, or joining, as; 0 before */
 };
 
 struct dsc_node {
 	struct dsc_server nd_sv; /* sv_alive is computed when copied */
 	struct dsc_link *nd_link;
-	bool nd_joined;          /* the join was answered on nd_link */
-	bool nd_told_alive;      /* what the log said last */
-	uint64_t nd_heard_ms;    /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
+	bool nd_joined;	      /* the join was answered on nd_link */
+	bool nd_told_alive;   /* what the log said last */
+	uint64_t nd_heard_ms; /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
 };
 
 /* Connections for data of one loop, by server id: touched by that loop only. */

@@ -1,8 +1,10 @@
 /*
- * join.c - the control program as the MDS serves it: HELLO, then JOIN, HEARTBEAT and EOF inside the sealed channel.
+ * join.c - the control program as the MDS serves it: HELLO, then JOIN, HEARTBEAT and EOF inside the
+ * sealed channel.
  *
- * A join: the server's number is found or given, in a durable transaction; its link is put into the table, so that we can call it; the join
- * handler runs what must be done on it before it serves; then it is answered, and counts as alive.
+ * A join: the server's number is found or given, in a durable transaction; its link is put into the
+ * table, so that we can call it; the join handler runs what must be done on it before it serves;
+ * then it is answered, and counts as alive.
  */
 #include "base/log.h"
 #include "mds/dsc/dsc_int.h"
@@ -81,7 +83,8 @@ void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id)
 	loop_post(loop, &cg->cg_msg);
 }
 
-/* Every connection of the daemon passes here when it ends: those that are no links are told apart without the lock when there are none. */
+/* Every connection of the daemon passes here when it ends: those that are no links are told apart
+ * without the lock when there are none. */
 void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 {
 	struct dsc_link *lk;
@@ -125,7 +128,8 @@ static bool name_ok(const char *s)
 static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
 {
 	memset(sv, 0, sizeof(*sv));
-	if (!name_ok(a->name) || strlen(a->name) >= sizeof(sv->sv_name) || a->max_read < 4096 || a->max_write < 4096)
+	if (!name_ok(a->name) || strlen(a->name) >= sizeof(sv->sv_name) || a->max_read < 4096 ||
+	    a->max_write < 4096)
 		return false;
 	memcpy(sv->sv_uuid, a->ds_uuid, 16);
 	strcpy(sv->sv_name, a->name);
@@ -138,7 +142,8 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
 		struct sockaddr_storage ss;
 		socklen_t len;
 
-		if (strlen(ad->netid) >= sizeof(sv->sv_addrs[0].netid) || strlen(ad->uaddr) >= sizeof(sv->sv_addrs[0].uaddr) ||
+		if (strlen(ad->netid) >= sizeof(sv->sv_addrs[0].netid) ||
+		    strlen(ad->uaddr) >= sizeof(sv->sv_addrs[0].uaddr) ||
 		    rpc_uaddr_parse(ad->netid, ad->uaddr, &ss, &len)) {
 			log_warn("data server %s: address that is none, left out", a->name);
 			continue;
@@ -152,8 +157,9 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
 /* Capacity changes all the time and is not worth a write. */
 static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 {
-	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read && a->sv_max_write == b->sv_max_write &&
-	       a->sv_naddrs == b->sv_naddrs && !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
+	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
+	       a->sv_max_write == b->sv_max_write && a->sv_naddrs == b->sv_naddrs &&
+	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
 }
 
 static int join_run(struct kv_op *op, struct kv_txn *t)
@@ -300,13 +306,15 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 		return;
 	}
 	if (!cluster_ok(lk->lk_dsc, a)) {
-		log_warn("data server \"%.64s\" belongs to another cluster; refused", name_ok(a->name) ? a->name : "?");
+		log_warn("data server \"%.64s\" belongs to another cluster; refused",
+			 name_ok(a->name) ? a->name : "?");
 		ctl_chan_reply(in, CTL_BAD_CLUSTER, NULL);
 		return;
 	}
 	jn = calloc(1, sizeof(*jn));
 	if (!jn || !join_check(a, &jn->jn_sv)) {
-		log_warn("a data server joins with a name, limits or addresses that cannot be used; refused");
+		log_warn("a data server joins with a name, limits or addresses that cannot be "
+			 "used; refused");
 		free(jn);
 		ctl_chan_reply(in, CTL_INVAL, NULL);
 		return;

@@ -1,4 +1,5 @@
-/* row.c - a data server's durable record: NS_T_DS, keyed by its uuid. Integers are little-endian. */
+/* row.c - a data server's durable record: NS_T_DS, keyed by its uuid. Integers are little-endian.
+ */
 #include "mds/dsc/dsc_int.h"
 #include <errno.h>
 
@@ -14,8 +15,10 @@ struct row {
 	char r_name[64];
 	struct row_addr r_addrs[];
 } __attribute__((packed));
-_Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 72, "data server record, version 1");
-_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) <= DSC_ROW_MAX, "a record fits");
+_Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 72,
+	       "data server record, version 1");
+_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) <= DSC_ROW_MAX,
+	       "a record fits");
 _Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64, "what joins can be kept");
 
 size_t dsc_row_encode(const struct dsc_server *sv, uint8_t *out)
@@ -43,7 +46,8 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 	const struct row *r = val.s_data;
 
 	memset(sv, 0, sizeof(*sv));
-	if (id.s_len != 16 || val.s_len < sizeof(*r) || r->r_version != ROW_VERSION || r->r_naddrs > DSC_ADDRS ||
+	if (id.s_len != 16 || val.s_len < sizeof(*r) || r->r_version != ROW_VERSION ||
+	    r->r_naddrs > DSC_ADDRS ||
 	    val.s_len != sizeof(*r) + r->r_naddrs * sizeof(struct row_addr))
 		return -EIO;
 	memcpy(sv->sv_uuid, id.s_data, 16);

@@ -1,13 +1,15 @@
 /*
  * io.c - READ, WRITE and COMMIT through the MDS, by map.
  *
- * An I/O is cut at stripe units. A read's piece goes to one copy and moves on to the next when it fails; a write has a piece for each
- * copy in sync. A piece longer than the server takes at once is done bit by bit.
+ * An I/O is cut at stripe units. A read's piece goes to one copy and moves on to the next when it
+ * fails; a write has a piece for each copy in sync. A piece longer than the server takes at once is
+ * done bit by bit.
  *
- * Verifiers. The client compares what a WRITE gave with what COMMIT gives; between them are many servers. One number stands for all:
- * the boot epoch and a generation that rises whenever any server's verifier is seen to change. A WRITE answers the generation from before it began,
- * a COMMIT the one after it ended, so a restart seen in between, by whomever, makes them differ. What that costs is that
- * a restart makes clients repeat uncommitted writes to other servers too.
+ * Verifiers. The client compares what a WRITE gave with what COMMIT gives; between them are many
+ * servers. One number stands for all: the boot epoch and a generation that rises whenever any
+ * server's verifier is seen to change. A WRITE answers the generation from before it began, a
+ * COMMIT the one after it ended, so a restart seen in between, by whomever, makes them differ. What
+ * that costs is that a restart makes clients repeat uncommitted writes to other servers too.
  */
 #include "base/log.h"
 #include "mds/lo/lo_int.h"
@@ -24,7 +26,7 @@ struct io_piece {
 	unsigned ip_obj;
 	uint64_t ip_off, ip_tried; /* tried: bit per object (reads) */
 	uint32_t ip_len, ip_done;
-	bool ip_again;             /* it was sent again after a lost connection */
+	bool ip_again; /* it was sent again after a lost connection */
 	uint8_t ip_fh[CAP_LEN];
 };
 struct io_run {
@@ -89,7 +91,8 @@ static int plain_err(int err)
 	}
 }
 
-/* A stripe that was touched and that no copy took makes it fail; otherwise the copies that failed are told. */
+/* A stripe that was touched and that no copy took makes it fail; otherwise the copies that failed
+ * are told. */
 static int write_err(const struct io_run *ir)
 {
 	const struct lo_map *m = &ir->ir_io->io_map;
@@ -130,8 +133,9 @@ static void run_end(struct loop_msg *msg)
 		err = write_err(ir);
 		io->io_failed_map = err ? 0 : ir->ir_bad;
 		io->io_committed = ir->ir_committed;
-		io->io_verifier = verifier_of(ir->ir_lo, ir->ir_kind == IO_WRITE ? ir->ir_generation
-										  : atomic_load(&ir->ir_lo->l_generation));
+		io->io_verifier = verifier_of(
+			ir->ir_lo, ir->ir_kind == IO_WRITE ? ir->ir_generation
+							   : atomic_load(&ir->ir_lo->l_generation));
 	}
 	free(ir);
 	io->io_done(io, err);
@@ -147,7 +151,8 @@ static void run_put(struct io_run *ir)
 
 /* ---- pieces ---- */
 
-/* The copy to read next: living ones first, then in the order of the mirrors. -1: all were tried. */
+/* The copy to read next: living ones first, then in the order of the mirrors. -1: all were tried.
+ */
 static int next_copy(const struct io_piece *ip)
 {
 	const struct lo_map *m = &ip->ip_run->ir_io->io_map;
@@ -177,7 +182,8 @@ static void piece_failed(struct io_piece *ip, int err)
 		return;
 	}
 	if (err == -ESTALE && ir->ir_io->io_map.lm_obj[ip->ip_obj].ob_known)
-		log_error("inode %llu: object %u on data server %u is known to exist and is not there",
+		log_error("inode %llu: object %u on data server %u is known to exist and is not "
+			  "there",
 			  (unsigned long long)ir->ir_io->io_inode.i_ino, ip->ip_obj,
 			  ir->ir_io->io_map.lm_obj[ip->ip_obj].ob_ds);
 	ip->ip_tried |= UINT64_C(1) << ip->ip_obj;
@@ -209,12 +215,14 @@ static void piece_done(struct dsc_io *di, int err)
 		return;
 	}
 	if (ir->ir_kind != IO_READ)
-		verifier_seen(ir->ir_lo, ir->ir_io->io_map.lm_obj[ip->ip_obj].ob_ds, di->di_verifier);
+		verifier_seen(ir->ir_lo, ir->ir_io->io_map.lm_obj[ip->ip_obj].ob_ds,
+			      di->di_verifier);
 	if (ir->ir_kind == IO_WRITE && di->di_stable < ir->ir_committed)
 		ir->ir_committed = di->di_stable;
 	if (ir->ir_kind != IO_COMMIT)
 		ip->ip_done += di->di_count;
-	/* A read that ends early leaves the zeros that are there: the file goes on, the object does not. */
+	/* A read that ends early leaves the zeros that are there: the file goes on, the object does
+	 * not. */
 	if (ip->ip_done < ip->ip_len && !(ir->ir_kind == IO_READ && di->di_eof)) {
 		piece_start(ip);
 		return;
@@ -313,7 +321,8 @@ static size_t units(const struct lo_map *m, uint64_t off, uint32_t count)
 	return count ? (size_t)((off + count - 1) / m->lm_unit - off / m->lm_unit + 1) : 0;
 }
 
-/* Pieces of a read or write: for each part inside one unit, one of its first copy, or of every copy. */
+/* Pieces of a read or write: for each part inside one unit, one of its first copy, or of every
+ * copy. */
 static void cut(struct io_run *ir, uint64_t off, uint32_t count, bool all)
 {
 	const struct lo_map *m = &ir->ir_io->io_map;

@@ -1,4 +1,5 @@
-/* layout.c - Flex Files on the wire (RFC 8435 sections 4.1 and 5.1), and a file's placement for people. */
+/* layout.c - Flex Files on the wire (RFC 8435 sections 4.1 and 5.1), and a file's placement for
+ * people. */
 #include "mds/lo/lo_int.h"
 #include "proto/objname.h"
 #include <arpa/inet.h>
@@ -7,19 +8,21 @@
 
 /* Clients sort mirrors by the sum of their efficiencies and read from the first. */
 #define EFF_ALIVE 1000u
-#define EFF_DEAD 1u
+#define EFF_DEAD  1u
 
-void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
-	     unsigned obj, unsigned rights, uint32_t client, uint8_t fh[CAP_LEN])
+void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
+	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
+	     uint8_t fh[CAP_LEN])
 {
 	struct cap c = {
-		.cp_obj = {
-			.co_ino = ino,
-			.co_fs = ns_super(lo->l_ns)->su_fs,
-			.co_incarnation = incarnation,
-			.co_stripe = (uint8_t)(obj % m->lm_stripes),
-			.co_mirror = (uint8_t)(obj / m->lm_stripes),
-		},
+		.cp_obj =
+			{
+				.co_ino = ino,
+				.co_fs = ns_super(lo->l_ns)->su_fs,
+				.co_incarnation = incarnation,
+				.co_stripe = (uint8_t)(obj % m->lm_stripes),
+				.co_mirror = (uint8_t)(obj / m->lm_stripes),
+			},
 		.cp_rights = (uint8_t)(rights | (m->lm_obj[obj].ob_known ? CAP_MUST_EXIST : 0)),
 		.cp_key = sv->sv_key_number,
 		.cp_epoch = m->lm_epoch,
@@ -29,7 +32,8 @@ void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t 
 	cap_mint(&c, sv->sv_key, fh);
 }
 
-void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj, ctl_object *out)
+void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
+		   unsigned obj, ctl_object *out)
 {
 	*out = (ctl_object){
 		.ino = ino,
@@ -55,20 +59,23 @@ struct encoding {
 static int put_data_server(const struct encoding *en, unsigned obj, bool preferred)
 {
 	const struct lo_map *m = en->en_map;
-	unsigned rights = CAP_READ | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
+	unsigned rights =
+		CAP_READ | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
 	static const uint8_t anonymous[16];
 	struct dsc_server sv;
 	uint8_t fh[CAP_LEN];
 
 	if (!dsc_get(en->en_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv))
 		return -EIO;
-	lo_mint(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj, rights, en->en_client, fh);
+	lo_mint(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj, rights,
+		en->en_client, fh);
 	xdr_put_fixed(en->en_x, sv.sv_uuid, 16);
 	xdr_put_u32(en->en_x, (sv.sv_alive ? EFF_ALIVE : EFF_DEAD) + preferred);
 	xdr_put_fixed(en->en_x, anonymous, 16);
 	xdr_put_u32(en->en_x, 1);
 	xdr_put_opaque(en->en_x, fh, CAP_LEN);
-	/* Numeric, or the client refuses the layout; a data server looks at the capability and at no user. */
+	/* Numeric, or the client refuses the layout; a data server looks at the capability and at
+	 * no user. */
 	xdr_put_opaque(en->en_x, "0", 1);
 	xdr_put_opaque(en->en_x, "0", 1);
 	return 0;
@@ -98,8 +105,8 @@ static unsigned rows(const struct lo_map *m)
 	return most;
 }
 
-int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool write, uint32_t client,
-		     uint32_t flags, struct xdr_out *x)
+int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool write,
+		     uint32_t client, uint32_t flags, struct xdr_out *x)
 {
 	struct encoding en = {lo, i, m, write, client, x};
 	unsigned nrows = rows(m);
@@ -133,7 +140,8 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 
 /* ---- ff_device_addr4 ---- */
 
-/* One NFSv3 version. The client's own ids travel and are not looked at: loosely coupled (RFC 8435 section 4.1: false with version 3). */
+/* One NFSv3 version. The client's own ids travel and are not looked at: loosely coupled (RFC 8435
+ * section 4.1: false with version 3). */
 static void put_device(const struct dsc_server *sv, struct xdr_out *x)
 {
 	xdr_put_u32(x, sv->sv_naddrs);
@@ -201,7 +209,8 @@ void lo_uuid_text(const uint8_t uuid[16], char out[37])
 	char *p = out;
 
 	for (unsigned i = 0; i < 16; i++)
-		p += sprintf(p, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+		p += sprintf(p, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			     uuid[i]);
 }
 
 struct json_t *lo_addrs_json(const struct dsc_server *sv)
@@ -213,7 +222,8 @@ struct json_t *lo_addrs_json(const struct dsc_server *sv)
 	return addrs;
 }
 
-/* How far a file of this size reaches into the objects of a stripe: to the end of its last unit there. */
+/* How far a file of this size reaches into the objects of a stripe: to the end of its last unit
+ * there. */
 static uint64_t stripe_end(const struct lo_map *m, unsigned stripe, uint64_t size)
 {
 	uint64_t units, last;
@@ -227,7 +237,8 @@ static uint64_t stripe_end(const struct lo_map *m, unsigned stripe, uint64_t siz
 	return last == units ? size : (last + 1) * m->lm_unit;
 }
 
-static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, unsigned obj, unsigned *eff)
+static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m,
+			   unsigned obj, unsigned *eff)
 {
 	struct cap_object co = {
 		.co_ino = i->i_ino,
@@ -246,12 +257,14 @@ static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct
 	*eff += sv.sv_alive ? EFF_ALIVE : EFF_DEAD;
 	objpath(&co, path);
 	lo_uuid_text(sv.sv_uuid, id);
-	return json_pack("{s:s, s:s, s:o, s:s, s:I, s:s}", "ds", sv.sv_name, "id", id, "addr", lo_addrs_json(&sv), "object",
-			 path, "size", (json_int_t)stripe_end(m, co.co_stripe, i->i_size), "state",
+	return json_pack("{s:s, s:s, s:o, s:s, s:I, s:s}", "ds", sv.sv_name, "id", id, "addr",
+			 lo_addrs_json(&sv), "object", path, "size",
+			 (json_int_t)stripe_end(m, co.co_stripe, i->i_size), "state",
 			 state_name(m->lm_obj[obj].ob_state));
 }
 
-static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, unsigned mirror)
+static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m,
+			   unsigned mirror)
 {
 	json_t *objects = json_array();
 	uint8_t state = LO_IN_SYNC;
@@ -264,7 +277,8 @@ static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct
 		if (m->lm_obj[obj].ob_state == LO_STALE || state == LO_IN_SYNC)
 			state = m->lm_obj[obj].ob_state;
 	}
-	return json_pack("{s:s, s:i, s:o}", "state", state_name(state), "efficiency", (int)eff, "objects", objects);
+	return json_pack("{s:s, s:i, s:o}", "state", state_name(state), "efficiency", (int)eff,
+			 "objects", objects);
 }
 
 char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m)
@@ -274,8 +288,9 @@ char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 
 	for (unsigned k = 0; k < m->lm_mirrors; k++)
 		json_array_append_new(mirrors, mirror_json(lo, i, m, k));
-	root = json_pack("{s:i, s:I, s:I, s:I, s:o}", "version", 1, "inode", (json_int_t)i->i_ino, "size",
-			 (json_int_t)i->i_size, "unit", (json_int_t)m->lm_unit, "mirrors", mirrors);
+	root = json_pack("{s:i, s:I, s:I, s:I, s:o}", "version", 1, "inode", (json_int_t)i->i_ino,
+			 "size", (json_int_t)i->i_size, "unit", (json_int_t)m->lm_unit, "mirrors",
+			 mirrors);
 	text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);
 	return text;

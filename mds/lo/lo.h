@@ -1,9 +1,11 @@
 /*
- * lo.h - layouts: policies, placement maps, the Flex Files encoding (RFC 8435), and data access by map.
+ * lo.h - layouts: policies, placement maps, the Flex Files encoding (RFC 8435), and data access by
+ * map.
  *
- * A map says where a regular file's data is: stripes x mirrors objects, each on one data server. It is chosen once, in the transaction that
- * creates the file, and kept in the inode (i_blob). Mapping is sparse: an object's offset is the file's offset; the stripe of
- * an offset is (offset / unit) % stripes. State is per object. Copies of one stripe never share a server.
+ * A map says where a regular file's data is: stripes x mirrors objects, each on one data server. It
+ * is chosen once, in the transaction that creates the file, and kept in the inode (i_blob). Mapping
+ * is sparse: an object's offset is the file's offset; the stripe of an offset is (offset / unit) %
+ * stripes. State is per object. Copies of one stripe never share a server.
  */
 #ifndef MDS_LO_H
 #define MDS_LO_H
@@ -13,17 +15,20 @@
 #include "proto/rpc.h"
 #include "proto/xdr.h"
 
-#define LO_MAX_OBJECTS 44 /* entries of 92 bytes that fit in a layout of 4096 (facts/linux-client.md section 2) */
-#define LO_UNIT_MIN (1u << 20)
+#define LO_MAX_OBJECTS                                                                             \
+	44 /* entries of 92 bytes that fit in a layout of 4096 (facts/linux-client.md section 2)   \
+	    */
+#define LO_UNIT_MIN	(1u << 20)
 #define LO_UNIT_DEFAULT (1u << 20)
-#define LO_POLICY_TEXT 96
+#define LO_POLICY_TEXT	96
 
 struct lo_policy {
 	uint32_t lp_unit; /* bytes, power of two, 1 MiB .. 2 GiB */
 	uint8_t lp_stripes, lp_mirrors;
 };
 extern const struct lo_policy lo_policy_default; /* stripes=1,unit=1M,mirrors=1 */
-/* "stripes=4,unit=1M,mirrors=2", keys in any order, absent keys take defaults. -EINVAL with one line in err naming the key and what was expected. */
+/* "stripes=4,unit=1M,mirrors=2", keys in any order, absent keys take defaults. -EINVAL with one
+ * line in err naming the key and what was expected. */
 int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err, size_t errlen);
 /* Normal form "stripes=4,unit=1M,mirrors=2". Returns its length. */
 size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT]);
@@ -33,16 +38,16 @@ int lo_policy_decode(struct kv_slice s, struct lo_policy *p);
 
 enum lo_state { LO_IN_SYNC = 0, LO_STALE = 1, LO_REBUILDING = 2 };
 struct lo_object {
-	uint32_t ob_ds;    /* dsc id */
-	uint8_t ob_state;  /* enum lo_state */
-	uint8_t ob_known;  /* 1: the object is known to exist */
+	uint32_t ob_ds;		/* dsc id */
+	uint8_t ob_state;	/* enum lo_state */
+	uint8_t ob_known;	/* 1: the object is known to exist */
 	uint32_t ob_writes_low; /* reserved for the change count last seen */
 };
 struct lo_map {
 	uint32_t lm_unit;
 	uint8_t lm_stripes, lm_mirrors;
-	uint32_t lm_epoch;    /* fence epoch of all objects of the file */
-	uint64_t lm_writes;   /* sum of the objects' write counts as last seen */
+	uint32_t lm_epoch;			 /* fence epoch of all objects of the file */
+	uint64_t lm_writes;			 /* sum of the objects' write counts as last seen */
 	struct lo_object lm_obj[LO_MAX_OBJECTS]; /* [mirror * stripes + stripe] */
 };
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max);
@@ -56,17 +61,23 @@ struct lo;
 int lo_create(struct lo **out, struct ns *ns, struct dsc *dsc);
 /* The loops have ended. */
 void lo_destroy(struct lo *lo);
-/* Chooses servers for a new file (any thread; capacity-weighted, alive only, distinct servers per stripe's copies, stripes spread). -EAGAIN: too few servers alive. */
+/* Chooses servers for a new file (any thread; capacity-weighted, alive only, distinct servers per
+ * stripe's copies, stripes spread). -EAGAIN: too few servers alive. */
 int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, struct lo_map *m);
-/* Refuses a policy that can never be served: -EINVAL with a line (does not fit 4096 bytes, more mirrors than known servers). */
+/* Refuses a policy that can never be served: -EINVAL with a line (does not fit 4096 bytes, more
+ * mirrors than known servers). */
 int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t errlen);
 
-/* The body of a ff_layout4 (RFC 8435 section 5.1) for one client: appends to x. write: capabilities that may write. flags: FF_FLAGS_*.
- * Only objects that are in sync are named, and all of them. Row r of the layout holds the r-th copy in sync of each stripe (with every object in sync, row r is
- * mirror r). A stripe with fewer copies left than another names its last one again: a writer then reaches every copy that counts as in sync, so that
- * each stays so. -EAGAIN: a stripe has no copy in sync; -E2BIG: longer than 4096 bytes; -EIO: names an unknown server. */
-int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool write, uint32_t client, uint32_t flags, struct xdr_out *x);
-/* GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid; -ENOENT. Deviceid: the data server's uuid. */
+/* The body of a ff_layout4 (RFC 8435 section 5.1) for one client: appends to x. write: capabilities
+ * that may write. flags: FF_FLAGS_*. Only objects that are in sync are named, and all of them. Row
+ * r of the layout holds the r-th copy in sync of each stripe (with every object in sync, row r is
+ * mirror r). A stripe with fewer copies left than another names its last one again: a writer then
+ * reaches every copy that counts as in sync, so that each stays so. -EAGAIN: a stripe has no copy
+ * in sync; -E2BIG: longer than 4096 bytes; -EIO: names an unknown server. */
+int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool write,
+		     uint32_t client, uint32_t flags, struct xdr_out *x);
+/* GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid; -ENOENT. Deviceid: the data
+ * server's uuid. */
 int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], struct xdr_out *x);
 /* The JSON of user.weft.layout (issue text: version, inode, size, unit, mirrors[...]); malloc'd. */
 char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m);
@@ -75,55 +86,66 @@ void lo_uuid_text(const uint8_t uuid[16], char out[37]);
 /* A server's addresses as a JSON array (jansson) of "host:port"; the caller's reference. */
 struct json_t *lo_addrs_json(const struct dsc_server *sv);
 
-/* Data by map, through the MDS (clients without layouts). On the calling loop; done is called on it, once, never from inside the call. All use NFSv3 to the data servers with
- * capabilities of client 0. Errors: -ETIMEDOUT (no copy can be reached), -EACCES (fenced since the map was read: read it again), -ESTALE (deleted, or missing though known to
- * exist), -ENOSPC, -EIO, -ENOMEM. READ: io_count becomes what is valid, short only at i_size; holes are zeros. */
+/* Data by map, through the MDS (clients without layouts). On the calling loop; done is called on
+ * it, once, never from inside the call. All use NFSv3 to the data servers with capabilities of
+ * client 0. Errors: -ETIMEDOUT (no copy can be reached), -EACCES (fenced since the map was read:
+ * read it again), -ESTALE (deleted, or missing though known to exist), -ENOSPC, -EIO, -ENOMEM.
+ * READ: io_count becomes what is valid, short only at i_size; holes are zeros. */
 struct lo_io {
 	struct loop *io_loop;
 	struct ns_inode io_inode; /* i_size counts for reads; i_blob is not used */
 	struct lo_map io_map;
 	uint64_t io_off;
 	uint32_t io_count;
-	const uint8_t *io_data;   /* WRITE: the payload, the caller keeps it until done */
-	uint32_t io_stable;       /* WRITE: 0 UNSTABLE, 1 DATA_SYNC, 2 FILE_SYNC */
+	const uint8_t *io_data; /* WRITE: the payload, the caller keeps it until done */
+	uint32_t io_stable;	/* WRITE: 0 UNSTABLE, 1 DATA_SYNC, 2 FILE_SYNC */
 	/* Results: */
-	uint8_t *io_buf;          /* READ: malloc'd, io_count bytes valid; the caller frees */
+	uint8_t *io_buf; /* READ: malloc'd, io_count bytes valid; the caller frees */
 	uint32_t io_committed;
-	uint64_t io_verifier;     /* of WRITE and COMMIT: changes when any data server's does */
-	uint64_t io_failed_map;   /* WRITE/COMMIT: bit per object index that failed while another copy took it (make it stale) */
+	uint64_t io_verifier;	/* of WRITE and COMMIT: changes when any data server's does */
+	uint64_t io_failed_map; /* WRITE/COMMIT: bit per object index that failed while another copy
+				   took it (make it stale) */
 	void (*io_done)(struct lo_io *io, int err); /* -EIO, -ENOSPC, -ETIMEDOUT.. */
-	void *io_priv;            /* lo's own */
+	void *io_priv;				    /* lo's own */
 };
 void lo_read(struct lo *lo, struct lo_io *io);
 void lo_write(struct lo *lo, struct lo_io *io);
 void lo_commit(struct lo *lo, struct lo_io *io);
 
-/* Asks the data servers how large the file is (max over in-sync objects) and how often it was written (sum over in-sync objects). Skips dead servers, deadline 2 s.
- * ls_used counts each stripe's largest copy once. err: 0, or -ETIMEDOUT when a stripe has no copy that answered (the rest is in the results). An object that is not there counts as
- * empty; one that is known to exist and is not there is logged, and counts as missing. */
+/* Asks the data servers how large the file is (max over in-sync objects) and how often it was
+ * written (sum over in-sync objects). Skips dead servers, deadline 2 s. ls_used counts each
+ * stripe's largest copy once. err: 0, or -ETIMEDOUT when a stripe has no copy that answered (the
+ * rest is in the results). An object that is not there counts as empty; one that is known to exist
+ * and is not there is logged, and counts as missing. */
 struct lo_stat {
 	struct loop *ls_loop;
 	uint64_t ls_ino;
 	uint16_t ls_incarnation;
 	struct lo_map ls_map;
 	uint64_t ls_size, ls_writes, ls_used; /* results */
-	uint64_t ls_exists;  /* bit per object: it is there */
-	unsigned ls_missing; /* how many in-sync objects could not be asked */
+	uint64_t ls_exists;		      /* bit per object: it is there */
+	unsigned ls_missing;		      /* how many in-sync objects could not be asked */
 	void (*ls_done)(struct lo_stat *ls, int err);
 	void *ls_priv;
 };
 void lo_stat(struct lo *lo, struct lo_stat *ls);
 
 /* Orders (durable work for data servers), queued in a mutation (W): */
-int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i);                       /* delete every object of the map in i_blob */
-int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, uint64_t size); /* every object */
-int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, uint32_t epoch);   /* every object */
+int lo_order_free(struct lo *lo, struct kv_txn *t,
+		  const struct ns_inode *i); /* delete every object of the map in i_blob */
+int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
+		      const struct lo_map *m, uint64_t size); /* every object */
+int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
+		   const struct lo_map *m, uint32_t epoch); /* every object */
 /* Bars a client's number on every known server. Its inode number, for lo_orders_wait, is 0. */
 int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);
-/* After the commit: run what is queued; done (may be NULL) on loop when every order of this inode queued so far is done, or -ETIMEDOUT. */
+/* After the commit: run what is queued; done (may be NULL) on loop when every order of this inode
+ * queued so far is done, or -ETIMEDOUT. */
 void lo_orders_kick(struct lo *lo);
-void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms, void (*done)(void *arg, int err), void *arg);
-/* True while an order of this inode that a kick or wait has seen is not done (on a dead server, for one). Any thread. */
+void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms,
+		    void (*done)(void *arg, int err), void *arg);
+/* True while an order of this inode that a kick or wait has seen is not done (on a dead server, for
+ * one). Any thread. */
 bool lo_orders_pending(struct lo *lo, uint64_t ino);
 /* How many orders are known and not done. */
 uint64_t lo_orders_count(struct lo *lo);

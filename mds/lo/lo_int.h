@@ -7,14 +7,15 @@
 #include <stdatomic.h>
 
 #define LO_LAYOUT_MAX 4096u /* PNFS_LAYOUT_MAXSIZE of Linux clients: a longer body is refused */
-#define LO_HEAD_LEN 20u     /* ff_layout4: stripe unit, count of mirrors, flags, hint */
+#define LO_HEAD_LEN   20u   /* ff_layout4: stripe unit, count of mirrors, flags, hint */
 #define LO_MIRROR_LEN 4u    /* ff_mirror4: count of data servers */
-#define LO_ENTRY_LEN 92u    /* ff_data_server4 with our handle and owners of one digit */
+#define LO_ENTRY_LEN  92u   /* ff_data_server4 with our handle and owners of one digit */
 
 #define LO_STAT_MS 2000
-#define LO_IO_MS 30000
+#define LO_IO_MS   30000
 
-_Static_assert(LO_HEAD_LEN + LO_MIRROR_LEN + LO_MAX_OBJECTS * LO_ENTRY_LEN <= LO_LAYOUT_MAX, "one mirror of most objects fits");
+_Static_assert(LO_HEAD_LEN + LO_MIRROR_LEN + LO_MAX_OBJECTS * LO_ENTRY_LEN <= LO_LAYOUT_MAX,
+	       "one mirror of most objects fits");
 
 struct lo_orders;
 struct lo_stats; /* questions to the data servers, of one loop */
@@ -23,7 +24,8 @@ struct lo {
 	struct ns *l_ns;
 	struct dsc *l_dsc;
 	pthread_mutex_t l_place_lock;
-	int64_t l_credit[DSC_MAX + 1]; /* smooth weighted round robin, by server; under l_place_lock */
+	int64_t l_credit[DSC_MAX +
+			 1]; /* smooth weighted round robin, by server; under l_place_lock */
 	/* Write verifiers. l_generation rises when a data server's verifier is seen to change. */
 	pthread_mutex_t l_verf_lock;
 	uint64_t l_verf[DSC_MAX + 1];
@@ -36,10 +38,11 @@ struct lo {
 bool lo_shape_ok(unsigned stripes, unsigned mirrors);
 /* The r-th copy of a stripe that is in sync: its index in lm_obj, or -1. */
 int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r);
-void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
-	     unsigned obj, unsigned rights, uint32_t client, uint8_t fh[CAP_LEN]);
-void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj,
-		   ctl_object *out);
+void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
+	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
+	     uint8_t fh[CAP_LEN]);
+void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
+		   unsigned obj, ctl_object *out);
 
 int lo_orders_create(struct lo *lo);
 void lo_orders_destroy(struct lo *lo);

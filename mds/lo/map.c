@@ -16,8 +16,10 @@ struct map_rec {
 	uint64_t m_writes;
 	struct map_obj_rec m_obj[];
 } __attribute__((packed));
-_Static_assert(sizeof(struct map_rec) == 16 && sizeof(struct map_obj_rec) == 12, "map record, version 1");
-_Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) <= NS_BLOB_MAX, "a map fits an inode");
+_Static_assert(sizeof(struct map_rec) == 16 && sizeof(struct map_obj_rec) == 12,
+	       "map record, version 1");
+_Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) <= NS_BLOB_MAX,
+	       "a map fits an inode");
 
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 {
@@ -49,10 +51,12 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 	unsigned n;
 
 	memset(m, 0, sizeof(*m));
-	if (s.s_len < sizeof(*r) || r->m_version != MAP_VERSION || r->m_unit_log2 < 20 || r->m_unit_log2 > 31)
+	if (s.s_len < sizeof(*r) || r->m_version != MAP_VERSION || r->m_unit_log2 < 20 ||
+	    r->m_unit_log2 > 31)
 		return -EIO;
 	n = (unsigned)r->m_stripes * r->m_mirrors;
-	if (!n || n > LO_MAX_OBJECTS || s.s_len != sizeof(*r) + n * sizeof(r->m_obj[0]))
+	if (!lo_shape_ok(r->m_stripes, r->m_mirrors) ||
+	    s.s_len != sizeof(*r) + n * sizeof(r->m_obj[0]))
 		return -EIO;
 	m->lm_unit = 1u << r->m_unit_log2;
 	m->lm_stripes = r->m_stripes;
@@ -60,12 +64,15 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 	m->lm_epoch = le32toh(r->m_epoch);
 	m->lm_writes = le64toh(r->m_writes);
 	for (unsigned i = 0; i < n; i++) {
-		if (r->m_obj[i].m_state > LO_REBUILDING || r->m_obj[i].m_known > 1)
+		const struct map_obj_rec *o = &r->m_obj[i];
+
+		if (o->m_state > LO_REBUILDING || o->m_known > 1 || o->m_zero[0] || o->m_zero[1] ||
+		    !o->m_ds || le32toh(o->m_ds) > DSC_MAX)
 			return -EIO;
-		m->lm_obj[i].ob_ds = le32toh(r->m_obj[i].m_ds);
-		m->lm_obj[i].ob_state = r->m_obj[i].m_state;
-		m->lm_obj[i].ob_known = r->m_obj[i].m_known;
-		m->lm_obj[i].ob_writes_low = le32toh(r->m_obj[i].m_writes_low);
+		m->lm_obj[i].ob_ds = le32toh(o->m_ds);
+		m->lm_obj[i].ob_state = o->m_state;
+		m->lm_obj[i].ob_known = o->m_known;
+		m->lm_obj[i].ob_writes_low = le32toh(o->m_writes_low);
 	}
 	return 0;
 }

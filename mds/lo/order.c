@@ -7,7 +7,7 @@
 #include <urcu/compiler.h>
 
 #define ORDER_VERSION 1
-#define TICK_MS 50
+#define TICK_MS	      50
 
 struct order_rec {
 	uint8_t r_version, r_type, r_stripe, r_mirror;
@@ -55,8 +55,8 @@ static int row_put(struct lo *lo, struct kv_txn *t, uint32_t ds, const struct or
 	return err;
 }
 
-static int put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i, const struct lo_map *m,
-		   uint64_t size, uint32_t epoch)
+static int put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i,
+		   const struct lo_map *m, uint64_t size, uint32_t epoch)
 {
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
 		struct order_rec r = {
@@ -87,18 +87,21 @@ int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 	if (i->i_type != NS_REG || !i->i_blob.s_len)
 		return 0;
 	if (lo_map_decode(i->i_blob, &m)) {
-		log_error("inode %llu: damaged layout map; its objects are not deleted", (unsigned long long)i->i_ino);
+		log_error("inode %llu: damaged layout map; its objects are not deleted",
+			  (unsigned long long)i->i_ino);
 		return 0;
 	}
 	return put_all(lo, t, CTL_DELETE, &ino, &m, 0, m.lm_epoch);
 }
 
-int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, uint64_t size)
+int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
+		      const struct lo_map *m, uint64_t size)
 {
 	return put_all(lo, t, CTL_TRUNCATE, i, m, size, m->lm_epoch);
 }
 
-int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, uint32_t epoch)
+int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
+		   const struct lo_map *m, uint32_t epoch)
 {
 	return put_all(lo, t, CTL_FENCE, i, m, 0, epoch);
 }
@@ -205,7 +208,8 @@ uint64_t lo_orders_count(struct lo *lo)
 	return atomic_load(&lo->l_orders->os_count);
 }
 
-static void order_link(struct lo_orders *os, struct order_queue *oq, struct order_file *of, struct order *o)
+static void order_link(struct lo_orders *os, struct order_queue *oq, struct order_file *of,
+		       struct order *o)
 {
 	unsigned l = o->or_type == CTL_DELETE ? ORDER_DELETE : ORDER_URGENT;
 
@@ -298,7 +302,8 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 	oq = ds && ds <= DSC_MAX ? lo_order_queue(os, ds) : NULL;
 	o = oq ? order_decode(ds, number, val, &ino) : NULL;
 	if (!o) {
-		log_error("order %llu of data server %u cannot be read; left alone", (unsigned long long)number, ds);
+		log_error("order %llu of data server %u cannot be read; left alone",
+			  (unsigned long long)number, ds);
 		return 0;
 	}
 	of = number > oq->oq_seen ? file_get(os, ino) : NULL;
@@ -373,7 +378,8 @@ static void wait_unlink(struct order_wait *ow)
 		ow->ow_all_next->ow_all_prevp = ow->ow_all_prevp;
 }
 
-/* A server whose lease has run out honours no capability, and does its orders before it does again. */
+/* A server whose lease has run out honours no capability, and does its orders before it does again.
+ */
 static bool wait_over(struct lo_orders *os, const struct order_wait *ow)
 {
 	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
@@ -448,9 +454,8 @@ static void wait_start(struct loop_msg *m)
 	run_all(os);
 }
 
-
-void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms, void (*done)(void *arg, int err),
-		    void *arg)
+void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms,
+		    void (*done)(void *arg, int err), void *arg)
 {
 	struct order_wait *ow = calloc(1, sizeof(*ow));
 
@@ -518,7 +523,8 @@ static void delete_done(struct kv_op *op, int err)
 
 	/* Rows that stay are sent again after the next start, and known by their numbers. */
 	if (err)
-		log_error("%zu orders that are done keep their rows: %s", os->os_ndeleting, strerror(-err));
+		log_error("%zu orders that are done keep their rows: %s", os->os_ndeleting,
+			  strerror(-err));
 	free(os->os_deleting);
 	os->os_deleting = NULL;
 	os->os_ndeleting = 0;
@@ -573,7 +579,8 @@ int lo_orders_create(struct lo *lo)
 	os->os_del.o_loop = os->os_loop;
 	pthread_mutex_init(&os->os_lock, NULL);
 	dsc_set_join_handler(lo->l_dsc, lo_order_join, os);
-	metric_gauge("weft_mds_orders", "Orders to data servers that are not done.", "", gauge_orders, lo);
+	metric_gauge("weft_mds_orders", "Orders to data servers that are not done.", "",
+		     gauge_orders, lo);
 	/* What an earlier run left. */
 	lo_orders_kick(lo);
 	return 0;
@@ -585,7 +592,8 @@ void lo_orders_destroy(struct lo *lo)
 
 	if (!os)
 		return;
-	hash_each(&os->os_files, i, l, next) {
+	hash_each(&os->os_files, i, l, next)
+	{
 		struct order_file *of = hash_entry(l, struct order_file, of_link);
 
 		while (of->of_orders) {

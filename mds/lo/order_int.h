@@ -1,17 +1,20 @@
 /*
  * order_int.h - orders: what is durable, and its mirror in memory.
  *
- * Durable: a row per order, NS_T_ORDER, id = server (be32) and number (be64). Numbers rise in commit order, so per server
- * the rows that a snapshot shows beyond the last number seen are exactly the new ones.
+ * Durable: a row per order, NS_T_ORDER, id = server (be32) and number (be64). Numbers rise in
+ * commit order, so per server the rows that a snapshot shows beyond the last number seen are
+ * exactly the new ones.
  *
- * Memory, all on one loop (the first): per server a queue, per inode its orders not done, and those who wait. It is filled by scanning a snapshot
- * from the last number seen, at a kick or a wait: both come after the commit they speak of. Nothing is taken from the
- * mutation itself, which may yet be aborted.
+ * Memory, all on one loop (the first): per server a queue, per inode its orders not done, and those
+ * who wait. It is filled by scanning a snapshot from the last number seen, at a kick or a wait:
+ * both come after the commit they speak of. Nothing is taken from the mutation itself, which may
+ * yet be aborted.
  *
- * Running: one batch per server at a time. Within it fences, truncates and bars go before deletes, and an order goes only when no older one of its
- * object is undone, so the orders of one object run in order, and a failed one holds back its successors only.
- * When the server has confirmed, those who wait are told and the row is deleted later, in one mutation for all that is done by then: a row
- * that survives a crash is sent again, and the server knows its number.
+ * Running: one batch per server at a time. Within it fences, truncates and bars go before deletes,
+ * and an order goes only when no older one of its object is undone, so the orders of one object run
+ * in order, and a failed one holds back its successors only. When the server has confirmed, those
+ * who wait are told and the row is deleted later, in one mutation for all that is done by then: a
+ * row that survives a crash is sent again, and the server knows its number.
  */
 #ifndef MDS_LO_ORDER_INT_H
 #define MDS_LO_ORDER_INT_H
@@ -25,9 +28,9 @@ struct order {
 	uint32_t or_ds, or_epoch, or_client, or_fs;
 	uint16_t or_incarnation;
 	uint8_t or_type, or_stripe, or_mirror;
-	bool or_told;            /* its failure is in the log */
-	uint64_t or_after_ms;    /* failed: not before this */
-	struct order *or_next, **or_prevp;           /* of the queue, by number */
+	bool or_told;				     /* its failure is in the log */
+	uint64_t or_after_ms;			     /* failed: not before this */
+	struct order *or_next, **or_prevp;	     /* of the queue, by number */
 	struct order *or_file_next, **or_file_prevp; /* of the inode */
 	struct order_file *or_file;
 };
@@ -50,7 +53,7 @@ struct order_wait {
 	void *ow_arg;
 	int ow_err;
 	struct order_file *ow_file;
-	struct order_wait *ow_next, **ow_prevp;         /* of the inode */
+	struct order_wait *ow_next, **ow_prevp;		/* of the inode */
 	struct order_wait *ow_all_next, **ow_all_prevp; /* of all */
 };
 
@@ -59,7 +62,7 @@ struct order_queue {
 	struct lo_orders *oq_orders;
 	uint32_t oq_ds;
 	struct order *oq_list[ORDER_LISTS], **oq_tail[ORDER_LISTS];
-	uint64_t oq_seen;   /* the highest number taken from the store */
+	uint64_t oq_seen; /* the highest number taken from the store */
 	bool oq_busy, oq_up, oq_again;
 	struct loop_timer oq_retry;
 	/* a join that waits for the urgent ones */
@@ -81,10 +84,11 @@ struct lo_orders {
 	struct lo *os_lo;
 	struct loop *os_loop;
 	struct order_queue *os_queue[DSC_MAX + 1];
-	_Atomic uint64_t os_put[DSC_MAX + 1]; /* the highest number a mutation put, committed or not */
+	_Atomic uint64_t
+		os_put[DSC_MAX + 1]; /* the highest number a mutation put, committed or not */
 	bool os_loaded;
-	uint64_t os_high;                     /* the highest number seen of any server */
-	pthread_mutex_t os_lock;              /* os_files: changed on the loop, asked from any thread */
+	uint64_t os_high;	 /* the highest number seen of any server */
+	pthread_mutex_t os_lock; /* os_files: changed on the loop, asked from any thread */
 	struct hash os_files;
 	_Atomic uint64_t os_count;
 	struct loop_msg os_kick;

@@ -5,7 +5,7 @@
 #include <urcu/compiler.h>
 
 #define ORDERS_MS 20000
-#define RETRY_MS 1000
+#define RETRY_MS  1000
 
 struct order_joining {
 	struct loop_msg oj_msg;
@@ -19,8 +19,9 @@ struct order_joining {
 static bool held_back(const struct order *o)
 {
 	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
-		if (p->or_number < o->or_number && p->or_ds == o->or_ds && p->or_stripe == o->or_stripe &&
-		    p->or_mirror == o->or_mirror && p->or_incarnation == o->or_incarnation && p->or_client == o->or_client)
+		if (p->or_number < o->or_number && p->or_ds == o->or_ds &&
+		    p->or_stripe == o->or_stripe && p->or_mirror == o->or_mirror &&
+		    p->or_incarnation == o->or_incarnation && p->or_client == o->or_client)
 			return true;
 	return false;
 }
@@ -33,7 +34,8 @@ static unsigned collect(struct order_queue *oq)
 
 	oq->oq_n = 0;
 	for (unsigned l = 0; l < ORDER_LISTS; l++) {
-		for (struct order *o = oq->oq_list[l]; o && oq->oq_n < CTL_BATCH_MAX; o = o->or_next) {
+		for (struct order *o = oq->oq_list[l]; o && oq->oq_n < CTL_BATCH_MAX;
+		     o = o->or_next) {
 			if (o->or_after_ms > now || held_back(o))
 				continue;
 			urgent += l == ORDER_URGENT;
@@ -41,13 +43,14 @@ static unsigned collect(struct order_queue *oq)
 			oq->oq_wire[oq->oq_n++] = (ctl_order){
 				.type = (ctl_order_type)o->or_type,
 				.number = o->or_number,
-				.object = {
-					.ino = o->or_file->of_ino,
-					.fs = o->or_fs,
-					.incarnation = o->or_incarnation,
-					.stripe = o->or_stripe,
-					.mirror = o->or_mirror,
-				},
+				.object =
+					{
+						.ino = o->or_file->of_ino,
+						.fs = o->or_fs,
+						.incarnation = o->or_incarnation,
+						.stripe = o->or_stripe,
+						.mirror = o->or_mirror,
+					},
 				.size = o->or_size,
 				.epoch = o->or_epoch,
 				.client = o->or_client,
@@ -102,7 +105,8 @@ static void batch_results(struct order_queue *oq)
 			continue;
 		}
 		if (!o->or_told)
-			log_warn("data server %u: order %llu (type %u, inode %llu) failed with status %d; it is tried again",
+			log_warn("data server %u: order %llu (type %u, inode %llu) failed with "
+				 "status %d; it is tried again",
 				 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
 				 (unsigned long long)o->or_file->of_ino, oq->oq_result[i]);
 		o->or_told = true;
@@ -119,7 +123,8 @@ static void batch_lost(struct order_queue *oq, int err)
 		oq->oq_again = false;
 		lo_order_run(oq);
 	} else if (err == -ETIMEDOUT || err == -ENOMEM) {
-		log_warn("data server %u: %u orders without an answer; trying again", oq->oq_ds, oq->oq_n);
+		log_warn("data server %u: %u orders without an answer; trying again", oq->oq_ds,
+			 oq->oq_n);
 		retry_later(oq);
 	} else {
 		/* The next join begins again. One that waits here has lost its connection. */
@@ -139,8 +144,11 @@ static void batch_done(struct dsc_ctl *c, int err)
 	}
 	oq->oq_again = false;
 	if (oq->oq_status != CTL_OK) {
-		log_error("data server %u refuses orders with status %d%s", oq->oq_ds, oq->oq_status,
-			  oq->oq_status == CTL_STALE_INSTANCE ? ": a newer instance of this metadata server commands it" : "");
+		log_error("data server %u refuses orders with status %d%s", oq->oq_ds,
+			  oq->oq_status,
+			  oq->oq_status == CTL_STALE_INSTANCE
+				  ? ": a newer instance of this metadata server commands it"
+				  : "");
 		ready(oq);
 		retry_later(oq);
 		return;
@@ -156,7 +164,8 @@ void lo_order_run(struct order_queue *oq)
 
 	if (oq->oq_busy || !oq->oq_up)
 		return;
-	/* One that the server could not do must not keep it from serving the rest: only what is yet to be tried counts. */
+	/* One that the server could not do must not keep it from serving the rest: only what is yet
+	 * to be tried counts. */
 	if (!collect(oq))
 		ready(oq);
 	if (!oq->oq_n)

@@ -1,14 +1,16 @@
 /*
  * place.c - which data servers a new file goes to.
  *
- * First an order of servers is made for the file. Its head, which takes stripe 0 and so all of a small file, goes round by smooth weighted
- * round robin: each server's turns are in proportion to its free space, evenly mixed. The rest is drawn at random by weight, from a
- * generator seeded with the inode number.
+ * First an order of servers is made for the file. Its head, which takes stripe 0 and so all of a
+ * small file, goes round by smooth weighted round robin: each server's turns are in proportion to
+ * its free space, evenly mixed. The rest is drawn at random by weight, from a generator seeded with
+ * the inode number.
  *
- * Then stripe s of mirror m goes to place (s + m * stripes + m / q) mod n of that order, with q = n / gcd(stripes, n). Without the last term the
- * copies of a stripe step through the n / gcd places of one residue class and come back after q mirrors; the term moves on to
- * the next class then. So up to n copies of a stripe are on n servers. Mirrors follow one another without gaps until each place has
- * been used equally often, so servers differ by one object at most.
+ * Then stripe s of mirror m goes to place (s + m * stripes + m / q) mod n of that order, with q = n
+ * / gcd(stripes, n). Without the last term the copies of a stripe step through the n / gcd places
+ * of one residue class and come back after q mirrors; the term moves on to the next class then. So
+ * up to n copies of a stripe are on n servers. Mirrors follow one another without gaps until each
+ * place has been used equally often, so servers differ by one object at most.
  */
 #include "mds/lo/lo_int.h"
 #include <errno.h>
@@ -29,7 +31,8 @@ static uint64_t weight_of(uint64_t available)
 	return w ? (w < UINT64_C(1) << 40 ? w : UINT64_C(1) << 40) : 1;
 }
 
-/* Those with room first; a candidate list long enough for the mirrors, if there are as many alive. */
+/* Those with room first; a candidate list long enough for the mirrors, if there are as many alive.
+ */
 static unsigned candidates(struct lo *lo, unsigned need, struct candidate *cd)
 {
 	uint32_t ids[DSC_MAX];

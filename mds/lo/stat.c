@@ -1,8 +1,9 @@
 /*
  * stat.c - asking the data servers for sizes and write counts.
  *
- * Questions of one loop to one server are collected while STAT_FLIGHTS are on their way, and go together then: a directory listing of files
- * being written asks each server a few times, not once per file.
+ * Questions of one loop to one server are collected while STAT_FLIGHTS are on their way, and go
+ * together then: a directory listing of files being written asks each server a few times, not once
+ * per file.
  */
 #include "base/log.h"
 #include "mds/lo/lo_int.h"
@@ -61,7 +62,8 @@ static int run_err(const struct stat_run *sr)
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
 		bool any = false;
 
-		for (unsigned i = s; i < (unsigned)m->lm_stripes * m->lm_mirrors; i += m->lm_stripes)
+		for (unsigned i = s; i < (unsigned)m->lm_stripes * m->lm_mirrors;
+		     i += m->lm_stripes)
 			any |= sr->sr_answered >> i & 1;
 		if (!any)
 			return -ETIMEDOUT;
@@ -79,7 +81,8 @@ static void run_end(struct loop_msg *msg)
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
 		uint64_t most = 0;
 
-		for (unsigned i = s; i < (unsigned)m->lm_stripes * m->lm_mirrors; i += m->lm_stripes)
+		for (unsigned i = s; i < (unsigned)m->lm_stripes * m->lm_mirrors;
+		     i += m->lm_stripes)
 			most = sr->sr_used[i] > most ? sr->sr_used[i] : most;
 		ls->ls_used += most;
 	}
@@ -108,7 +111,8 @@ static void object_answer(struct stat_run *sr, unsigned obj, const ctl_stat *st)
 		ls->ls_missing++;
 		return;
 	} else if (ls->ls_map.lm_obj[obj].ob_known) {
-		log_error("inode %llu: object %u on data server %u is known to exist and is not there",
+		log_error("inode %llu: object %u on data server %u is known to exist and is not "
+			  "there",
 			  (unsigned long long)ls->ls_ino, obj, ls->ls_map.lm_obj[obj].ob_ds);
 		ls->ls_missing++;
 		return;
@@ -181,8 +185,8 @@ static void flight_add(struct stat_flight *sf, struct stat_part *sp)
 	const struct lo_stat *ls = sp->sp_run->sr_ls;
 
 	for (unsigned i = 0; i < sp->sp_n; i++)
-		lo_ctl_object(sf->sf_queue->sq_lo, ls->ls_ino, ls->ls_incarnation, &ls->ls_map, sp->sp_obj[i],
-			      &sf->sf_objects[sf->sf_n++]);
+		lo_ctl_object(sf->sf_queue->sq_lo, ls->ls_ino, ls->ls_incarnation, &ls->ls_map,
+			      sp->sp_obj[i], &sf->sf_objects[sf->sf_n++]);
 }
 
 static void queue_flush(struct stat_queue *sq)

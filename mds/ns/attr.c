@@ -195,8 +195,12 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 	}
 	if (what & NS_S_MODE)
 		set_mode(&i, s, cr, what & NS_S_GID ? s->s_gid : i.i_gid);
-	if ((what & (NS_S_UID | NS_S_GID)) && i.i_type != NS_DIR)
-		i.i_mode = drop_sugid(&i, cr, i.i_mode);
+	/* A change of owner takes the set-id bits whoever asks for it (Linux's chown_common). */
+	if ((what & (NS_S_UID | NS_S_GID)) && i.i_type != NS_DIR && cr) {
+		i.i_mode = drop_sugid(&i, cr, i.i_mode) & (uint16_t)~S_ISUID;
+		if (i.i_mode & S_IXGRP)
+			i.i_mode &= (uint16_t)~S_ISGID;
+	}
 	if (what & NS_S_SIZE) {
 		i.i_mode = drop_sugid(&i, cr, i.i_mode);
 		i.i_size = i.i_used = s->s_size;

@@ -172,7 +172,7 @@ static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const s
 	case FATTR4_FILEID: xdr_put_u64(x, i->i_ino); break;
 	case FATTR4_FILES_AVAIL: case FATTR4_FILES_FREE: xdr_put_u64(x, FILES_LIMIT - f->inodes); break;
 	case FATTR4_FILES_TOTAL: xdr_put_u64(x, FILES_LIMIT); break;
-	case FATTR4_MAXFILESIZE: xdr_put_u64(x, INT64_MAX); break;
+	case FATTR4_MAXFILESIZE: xdr_put_u64(x, OP_MAX_FILE); break;
 	case FATTR4_MAXLINK: xdr_put_u32(x, NS_LINK_MAX); break;
 	case FATTR4_MAXNAME: xdr_put_u32(x, NS_NAME_MAX); break;
 	case FATTR4_MAXREAD: case FATTR4_MAXWRITE: xdr_put_u64(x, OP_MAX_IO); break;
@@ -301,7 +301,7 @@ static nfsstat4 get_one(struct xdr_in *x, unsigned n, struct ns_setattr *s, bool
 		s->s_size = xdr_get_u64(x);
 		s->s_mask |= NS_S_SIZE;
 		*has_size = true;
-		if (!x->bad && s->s_size > INT64_MAX)
+		if (!x->bad && s->s_size > OP_MAX_FILE)
 			return NFS4ERR_FBIG;
 		break;
 	case FATTR4_MODE:

@@ -192,7 +192,7 @@ nfsstat4 op_write(struct compound *c)
 		st = io_access(c, &sid, &i, true);
 	if (st)
 		return st;
-	if (k->off > INT64_MAX || len > INT64_MAX - k->off)
+	if (k->off > OP_MAX_FILE || len > OP_MAX_FILE - k->off)
 		return NFS4ERR_FBIG;
 	k->count = len;
 	st = io_prepare(c, k);

@@ -239,10 +239,14 @@ nfsstat4 op_layoutget(struct compound *c)
 
 /* ---- LAYOUTCOMMIT ---- */
 
+/*
+ * What the client says of size and time is a hint: a truncation may have come between its write and this call, and times that were set after the
+ * write must stay. The data servers know: their sizes, and their count of writes, which moves mtime when it is new. Only where one of them cannot be
+ * asked does the client's word count (op_refresh's error).
+ */
 struct layoutcommit {
-	uint64_t last;
-	bool have_last, have_time, grew;
-	struct ns_time mtime;
+	uint64_t last, before;
+	bool have_last;
 	uint64_t size;
 };
 
@@ -250,36 +254,34 @@ static int layoutcommit_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct layoutcommit *k = c->scratch;
-	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW};
-	struct ns_inode i, out;
-	int err = ns_get(c->m->m_ns, t, c->cur, &i);
+	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY, .s_size = k->last + 1};
+	struct ns_inode out;
 
-	if (err)
-		return err;
-	if (k->have_last && k->last + 1 > i.i_size) {
-		s.s_mask |= NS_S_SIZE | NS_S_GROW_ONLY;
-		s.s_size = k->last + 1;
-		k->grew = true;
-	}
-	if (k->have_time) {
-		s.s_mask = (s.s_mask & ~(unsigned)NS_S_MTIME_NOW) | NS_S_MTIME;
-		s.s_mtime = k->mtime;
-	}
-	err = ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, op_now(), &out);
-	k->size = out.i_size;
-	return err;
+	return ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, op_now(), &out);
 }
 
 static nfsstat4 layoutcommit_done(struct compound *c, int err)
 {
 	struct layoutcommit *k = c->scratch;
+	struct ns_inode i;
 
+	if (!err)
+		err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
 	if (err)
 		return op_status(err);
-	xdr_put_bool(c->out, k->grew);
-	if (k->grew)
-		xdr_put_u64(c->out, k->size);
+	xdr_put_bool(c->out, i.i_size > k->before);
+	if (i.i_size > k->before)
+		xdr_put_u64(c->out, i.i_size);
 	return NFS4_OK;
+}
+
+static nfsstat4 layoutcommit_asked(struct compound *c, int err)
+{
+	struct layoutcommit *k = c->scratch;
+
+	if (err && k->have_last)
+		return op_mutate(c, layoutcommit_run, layoutcommit_done);
+	return layoutcommit_done(c, 0);
 }
 
 nfsstat4 op_layoutcommit(struct compound *c)
@@ -288,7 +290,8 @@ nfsstat4 op_layoutcommit(struct compound *c)
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
 	struct st_stateid sid;
-	uint32_t type, len;
+	struct ns_inode i;
+	uint32_t type, len, nsec = 0;
 	uint64_t off, length;
 	nfsstat4 status;
 
@@ -301,10 +304,9 @@ nfsstat4 op_layoutcommit(struct compound *c)
 	k->have_last = xdr_get_bool(c->in);
 	if (k->have_last)
 		k->last = xdr_get_u64(c->in);
-	k->have_time = xdr_get_bool(c->in);
-	if (k->have_time) {
-		k->mtime.t_sec = (int64_t)xdr_get_u64(c->in);
-		k->mtime.t_nsec = xdr_get_u32(c->in);
+	if (xdr_get_bool(c->in)) {
+		xdr_get_u64(c->in);
+		nsec = xdr_get_u32(c->in);
 	}
 	type = xdr_get_u32(c->in);
 	xdr_get_opaque(c->in, 65536, &len);
@@ -312,17 +314,19 @@ nfsstat4 op_layoutcommit(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (type != LAYOUT4_FLEX_FILES)
 		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
-	if (k->have_time && k->mtime.t_nsec >= 1000000000)
+	if (nsec >= 1000000000)
 		return NFS4ERR_INVAL;
 	if (length != NFS4_UINT64_MAX && length > NFS4_UINT64_MAX - off)
 		return NFS4ERR_INVAL;
-	if (k->have_last && k->last > INT64_MAX - 1)
+	if (k->have_last && k->last >= OP_MAX_FILE)
 		return NFS4ERR_FBIG;
 	status = op_resolve_sid(c, &sid);
 	if (status)
 		return status;
-	if (!c->cur)
-		return NFS4ERR_NOFILEHANDLE;
+	status = op_cur_inode(c, &i);
+	if (status)
+		return status;
+	k->before = i.i_size;
 	pthread_mutex_lock(&st->st_lock);
 	l = st_layout_find(st, &sid);
 	if (st_in_grace(st))
@@ -332,7 +336,9 @@ nfsstat4 op_layoutcommit(struct compound *c)
 	else if (!(l->l_iomode & LAYOUTIOMODE4_RW))
 		status = NFS4ERR_BADIOMODE;
 	pthread_mutex_unlock(&st->st_lock);
-	return status ? status : op_mutate(c, layoutcommit_run, layoutcommit_done);
+	if (status)
+		return status;
+	return op_refresh(c, i.i_ino, true, false, layoutcommit_asked) ? OP_PARKED : layoutcommit_asked(c, -EIO);
 }
 
 /* ---- errors of data servers, as clients report them ---- */

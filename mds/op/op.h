@@ -18,6 +18,9 @@
 #define OP_PARKED 0xffffffffu
 #define OP_MAX_OPS 64
 #define OP_MAX_IO (1u << 20)
+/* The mapping is sparse, so an object's largest offset is the file's: what ext4 with 4 KiB blocks takes, the smaller of the two
+ * file systems that stores are on. */
+#define OP_MAX_FILE ((1ull << 44) - 4096)
 #define OP_FH_LEN 28
 
 enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };

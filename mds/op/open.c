@@ -157,7 +157,7 @@ static nfsstat4 open_reply(struct compound *c, struct open *o)
 	op_put_bitmap(x, &o->set);
 	if (o->want & 0xff00) { /* the client said what it wants: tell why there is none */
 		xdr_put_u32(x, OPEN_DELEGATE_NONE_EXT);
-		xdr_put_u32(x, WND4_NOT_SUPP_FTYPE);
+		xdr_put_u32(x, o->want & 0x400 ? WND4_NOT_WANTED : WND4_NOT_SUPP_FTYPE);
 	} else {
 		xdr_put_u32(x, OPEN_DELEGATE_NONE);
 	}

@@ -10,16 +10,45 @@ struct refresh {
 	struct mds *m;
 	struct loop *loop;
 	bool unmark;
+	uint64_t sizegen;
 	nfsstat4 (*then)(struct compound *c, int err);
 	/* without a compound: the EOF answer */
 	void (*reply)(void *arg, int err, uint64_t size);
 	void *rarg;
 };
 
+static void refresh_unpin(struct refresh *r)
+{
+	struct st *st = r->m->m_st;
+	struct st_file *f;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, r->ls.ls_ino, false);
+	f->f_pins--;
+	st_file_put(st, f);
+	pthread_mutex_unlock(&st->st_lock);
+}
+
+/* A size was set since the question, or is being set: the answer may be of before it. */
+static bool refresh_outdated(struct refresh *r)
+{
+	struct st *st = r->m->m_st;
+	struct st_file *f;
+	bool old;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, r->ls.ls_ino, false);
+	old = f->f_excl || f->f_sizegen != r->sizegen;
+	pthread_mutex_unlock(&st->st_lock);
+	return old;
+}
+
 static void refresh_end(struct refresh *r, int err)
 {
 	struct compound *c = r->c;
 	nfsstat4 st;
+
+	refresh_unpin(r);
 
 	if (!c) {
 		struct ns_inode i;
@@ -59,6 +88,10 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
+	if (refresh_outdated(r)) {
+		r->unmark = false; /* asked again by whoever wants to know next */
+		return 0;
+	}
 	if (r->ls.ls_size > i.i_size || r->ls.ls_writes != map.lm_writes) {
 		if (r->ls.ls_size > i.i_size) {
 			s.s_mask |= NS_S_SIZE | NS_S_GROW_ONLY;
@@ -94,7 +127,7 @@ static void refresh_committed(struct kv_op *op, int err)
 		}
 		pthread_mutex_unlock(&st->st_lock);
 	}
-	refresh_end(r, err);
+	refresh_end(r, err ? err : r->ls.ls_missing ? -ETIMEDOUT : 0);
 }
 
 static void refresh_stat(struct lo_stat *ls, int err)
@@ -113,7 +146,7 @@ static void refresh_stat(struct lo_stat *ls, int err)
 		kv_read_end(t);
 	}
 	if (err || same) {
-		refresh_end(r, err);
+		refresh_end(r, err ? err : ls->ls_missing ? -ETIMEDOUT : 0);
 		return;
 	}
 	r->op.o_run = refresh_run;
@@ -142,6 +175,7 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 {
 	struct refresh *r = calloc(1, sizeof(*r));
 	struct ns_inode i;
+	struct st_file *f;
 
 	if (!r || ns_get(m->m_ns, t, ino, &i) || i.i_type != NS_REG || !i.i_blob.s_len || lo_map_decode(i.i_blob, &r->ls.ls_map)) {
 		free(r);
@@ -153,6 +187,21 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 	r->ls.ls_ino = ino;
 	r->ls.ls_incarnation = i.i_incarnation;
 	r->ls.ls_done = refresh_stat;
+	pthread_mutex_lock(&m->m_st->st_lock);
+	f = st_file_get(m->m_st, ino, true);
+	if (f && f->f_excl) {
+		st_file_put(m->m_st, f);
+		f = NULL;
+	}
+	if (f) {
+		f->f_pins++;
+		r->sizegen = f->f_sizegen;
+	}
+	pthread_mutex_unlock(&m->m_st->st_lock);
+	if (!f) { /* a size is being set: that is the size */
+		free(r);
+		return NULL;
+	}
 	return r;
 }
 
@@ -239,6 +288,16 @@ static void setattr_ordered(void *arg, int err)
 	setattr_end(arg, err == -ETIMEDOUT ? 0 : err);
 }
 
+static void size_is_set(struct st *st, uint64_t ino)
+{
+	struct st_file *f;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false);
+	f->f_sizegen++; /* f_excl keeps it */
+	pthread_mutex_unlock(&st->st_lock);
+}
+
 static int setattr_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
@@ -265,6 +324,7 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	err = ns_setattr(ns, t, j->ino, &s, &c->cred, now, &i);
 	if (err || !j->a.has_size)
 		return err;
+	size_is_set(c->m->m_st, j->ino);
 	if (j->fence) {
 		map.lm_epoch++;
 		err = ns_set_blob(ns, t, j->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
@@ -298,6 +358,13 @@ static void setattr_commit(struct setattr *j)
 	c->kop.o_done = setattr_committed;
 	c->kop.o_loop = c->th->mt_loop;
 	kv_submit(c->m->m_kv, &c->kop);
+}
+
+static nfsstat4 setattr_counted(struct compound *c, int err)
+{
+	(void)err;
+	setattr_commit(c->sub);
+	return OP_PARKED;
 }
 
 static void setattr_recalled(struct st_wait *w, unsigned left)
@@ -340,6 +407,9 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 			return OP_PARKED;
 		}
 	}
+	/* A time that is set stands against the writes before it: they are counted first, so that nobody finds them new later. */
+	if ((a->s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) && op_refresh(c, ino, false, false, setattr_counted))
+		return OP_PARKED;
 	setattr_commit(j);
 	return OP_PARKED;
 }

@@ -57,7 +57,7 @@ struct st_file *st_file_get(struct st *st, uint64_t ino, bool make)
 
 void st_file_put(struct st *st, struct st_file *f)
 {
-	if (f->f_opens || f->f_layouts || f->f_removing || f->f_excl || f->f_marked || f->f_orphan)
+	if (f->f_opens || f->f_layouts || f->f_removing || f->f_excl || f->f_marked || f->f_orphan || f->f_pins)
 		return;
 	hash_del(&st->st_files, &f->f_link);
 	free(f);

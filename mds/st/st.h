@@ -85,7 +85,8 @@ struct st_file {
 	bool f_marked;        /* a write layout is or was out: size and change must come from the data servers */
 	bool f_mark_durable;
 	bool f_orphan;        /* last link gone while open */
-	uint32_t f_epoch_shared; /* others than one client wrote since the last fence */
+	uint32_t f_pins;      /* questions to the data servers under way */
+	uint64_t f_sizegen;   /* rises with every size that is set: an answer asked for before it is worth nothing */
 };
 
 struct st_open {

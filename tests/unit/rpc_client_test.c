@@ -5,6 +5,7 @@
 #include "tests/unit/rpc_testsrv.h"
 
 static struct rpc_client *cl;
+static _Atomic int callbacks;
 static int ups, downs, last_err, left;
 static uint32_t got_words[4];
 

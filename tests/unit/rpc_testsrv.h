@@ -34,7 +34,7 @@ static struct loop *S;
 static struct rpc_listener *listener;
 static struct sockaddr_storage addr;
 static socklen_t addrlen;
-static _Atomic int opened, closed, dispatched, released, unaligned, callbacks;
+static _Atomic int opened, closed, dispatched, released, unaligned;
 static struct rpc_call *parked[8192];
 static _Atomic int nparked;
 static struct rpc_conn *last_conn;

@@ -25,7 +25,7 @@ START_TEST(records_are_cut_the_same_however_the_stream_arrives)
 	struct {
 		size_t at, len;
 	} want[64];
-	struct rpc_buf *held[64] = {0};
+	struct rpc_record held[64] = {0};
 	uint8_t *flat = malloc(8 << 20), *stream = malloc(9 << 20);
 	size_t nflat = 0, nstream = 0, at = 0;
 	unsigned nrec = 0, got = 0;
@@ -75,7 +75,7 @@ START_TEST(records_are_cut_the_same_however_the_stream_arrives)
 			ck_assert(!memcmp(r.r_data, flat + want[got].at, r.r_len));
 			/* Some are kept: the memory must not be used again. */
 			if (random() % 2)
-				held[got] = r.r_buf;
+				held[got] = r;
 			else
 				rpc_buf_put(r.r_buf);
 			if (random() % 4 == 0)
@@ -85,9 +85,12 @@ START_TEST(records_are_cut_the_same_however_the_stream_arrives)
 		ck_assert_int_eq(rc, 0);
 	}
 	ck_assert_uint_eq(at, nstream);
-	for (unsigned i = 0; i < nrec; i++)
-		if (held[i])
-			rpc_buf_put(held[i]);
+	for (unsigned i = 0; i < nrec; i++) {
+		if (!held[i].r_buf)
+			continue;
+		ck_assert(!memcmp(held[i].r_data, flat + want[i].at, want[i].len));
+		rpc_buf_put(held[i].r_buf);
+	}
 	rpc_rx_free(&x);
 	rpc_pool_drain(&pool);
 	free(flat);

@@ -12,6 +12,7 @@ if [ "$me" = a ]; then
 	cp "$WEFT_SHARED/v1" $t/f
 	flag t1
 	wait_flag t2
+	same "a sees the size of what b wrote over its file" "$(wc -c <$t/f)" 5000000
 	check "a sees what b wrote over its file" cmp $t/f "$WEFT_SHARED/v2"
 	check "a sees b's rename" test -e $t/renamed -a ! -e $t/old
 	echo a1 >>$t/log
@@ -40,6 +41,7 @@ else
 	wait_flag t1
 	check "b sees what a wrote" cmp $t/f "$WEFT_SHARED/v1"
 	cp "$WEFT_SHARED/v2" $t/f
+	same "b sees the size of its own file" "$(stat -c %s $t/f)" 5000000
 	touch $t/old
 	mv $t/old $t/renamed
 	flag t2
@@ -75,7 +77,7 @@ if [ "$me" = a ]; then
 	sync $t/cut
 	flag u1
 	wait_flag u2
-	same "a sees the truncation by b" "$(stat -c %s $t/cut)" 1000
+	same "a sees the truncation by b" "$(wc -c <$t/cut)" 1000
 	exec 8>>$t/cut
 	echo tail >&8
 	exec 8>&-

@@ -1,0 +1,27 @@
+/* fuzz_map.c - stored layout maps are decoded without trust: any bytes give a map that can be used,
+ * or -EIO. */
+#include "mds/lo/lo.h"
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	uint8_t out[NS_BLOB_MAX];
+	struct lo_map m;
+	size_t n;
+
+	if (lo_map_decode((struct kv_slice){data, size}, &m))
+		return 0;
+	n = (size_t)m.lm_stripes * m.lm_mirrors;
+	if (!n || n > LO_MAX_OBJECTS || m.lm_unit < LO_UNIT_MIN || (m.lm_unit & (m.lm_unit - 1)))
+		abort();
+	for (size_t i = 0; i < n; i++)
+		if (!m.lm_obj[i].ob_ds || m.lm_obj[i].ob_ds > DSC_MAX ||
+		    m.lm_obj[i].ob_state > LO_REBUILDING)
+			abort();
+	if (lo_stripe_of(&m, UINT64_MAX) >= m.lm_stripes)
+		abort();
+	/* Promised: what decodes is encoded to the same bytes. */
+	if (lo_map_encode(&m, out, sizeof(out)) != size || memcmp(out, data, size))
+		abort();
+	return 0;
+}

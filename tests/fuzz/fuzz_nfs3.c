@@ -1,0 +1,253 @@
+/*
+ * fuzz_nfs3.c - the data server's NFSv3 service over a socket, with arguments made by the fuzzer; and the decoders of what
+ * peers answer.
+ *
+ * The first byte chooses: a procedure (with or without a good handle put in front of the arguments), or a decoder.
+ */
+#include "base/log.h"
+#include "ds/ds.h"
+#include "proto/ctl.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <urcu/compiler.h>
+
+#define MAX_REPLY (DS_MAX_IO + 4096)
+
+static struct ds ds;
+static char dir[64];
+static int sock = -1;
+static struct fuzz_start {
+	struct loop_msg fs_msg;
+	uint16_t fs_port;
+	sem_t fs_done;
+} start;
+
+/* An idle connection is known to the kernel only: the leak checker must find it somewhere. */
+static struct rpc_listener *listener;
+static struct rpc_conn *conn;
+
+static void opened(struct rpc_conn *c, void *arg)
+{
+	(void)arg;
+	conn = c;
+}
+
+static void closed(struct rpc_conn *c, void *arg)
+{
+	(void)c;
+	(void)arg;
+}
+
+static const struct rpc_program prog = { NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION, NFS3_NPROCS, ds_nfs3_dispatch, &ds };
+static const struct rpc_service svc = {
+	.rs_progs = &prog,
+	.rs_nprogs = 1,
+	.rs_max_record = MAX_REPLY,
+	.rs_max_reply = MAX_REPLY,
+	.rs_opened = opened,
+	.rs_closed = closed,
+};
+
+/* A control connection is not made: a question about a striped file ends in its deadline, so no such handle is given. */
+struct ctl_chan *ds_control_chan(struct ds *d)
+{
+	(void)d;
+	return NULL;
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	(void)st;
+	(void)flag;
+	(void)ftw;
+	return remove(path);
+}
+
+static void cleanup(void)
+{
+	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void *thread_run(void *arg)
+{
+	loop_run(arg);
+	return NULL;
+}
+
+static void start_run(struct loop_msg *m)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+	(void)m;
+	if (rpc_listen(&listener, ds.d_loops[0], (struct sockaddr *)&sin, sizeof(sin), &svc, ds.d_loops, 1))
+		abort();
+	start.fs_port = rpc_listener_port(listener);
+	sem_post(&start.fs_done);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	struct ds_store_opts opts = { .so_dir = dir, .so_name = "fuzz", .so_tomb_keep_ms = 1000 };
+	const char *tmp = getenv("TMPDIR");
+	static struct loop *loops[1];
+	pthread_t t;
+	char err[256];
+
+	(void)argc;
+	(void)argv;
+	log_set_level(LOG_L_ERROR);
+	snprintf(dir, sizeof(dir), "%s/fuzz_nfs3.XXXXXX", tmp ? tmp : "/tmp");
+	if (!mkdtemp(dir))
+		abort();
+	atexit(cleanup);
+	ds_store_metrics_init();
+	ds_nfs3_init();
+	if (ds_store_open(&ds.d_store, &opts, err, sizeof(err))) {
+		fprintf(stderr, "%s\n", err);
+		abort();
+	}
+	for (unsigned k = 0; k < 256; k++)
+		cap_derive_key(ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, (uint8_t)k, ds.d_cap_keys[k]);
+	atomic_store(&ds.d_lease_end_ns, UINT64_MAX);
+	atomic_store(&ds.d_fs, 1);
+	ds.d_loops = loops;
+	ds.d_nloops = 1;
+	if (loop_create(&loops[0], 256) || pthread_create(&t, NULL, thread_run, loops[0]))
+		abort();
+	sem_init(&start.fs_done, 0, 0);
+	start.fs_msg.m_run = start_run;
+	loop_post(loops[0], &start.fs_msg);
+	sem_wait(&start.fs_done);
+	return 0;
+}
+
+static void reconnect(void)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+	if (sock >= 0)
+		close(sock);
+	sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	sin.sin_port = htons(start.fs_port);
+	if (connect(sock, (struct sockaddr *)&sin, sizeof(sin)))
+		abort();
+}
+
+static bool read_all(void *p, size_t n)
+{
+	for (size_t at = 0; at < n;) {
+		ssize_t got = read(sock, (char *)p + at, n - at);
+
+		if (got <= 0)
+			return false;
+		at += (size_t)got;
+	}
+	return true;
+}
+
+/* Every call gets a reply that is whole; a lost connection is a bug as well. */
+static void call(uint32_t proc, const struct cap *cap, const uint8_t *data, size_t size)
+{
+	static uint8_t reply[MAX_REPLY];
+	static uint32_t xid;
+	uint8_t fh[CAP_LEN];
+	struct xdr_out x;
+	uint32_t mark, head[2];
+
+	xdr_out_init(&x, 1 << 20);
+	xdr_put_u32(&x, 0);
+	xdr_put_u32(&x, ++xid);
+	xdr_put_u32(&x, 0);
+	xdr_put_u32(&x, 2);
+	xdr_put_u32(&x, NFS3_PROGRAM);
+	xdr_put_u32(&x, NFS3_VERSION);
+	xdr_put_u32(&x, proc);
+	xdr_put_u64(&x, 0);
+	xdr_put_u64(&x, 0);
+	if (cap) {
+		cap_mint(cap, ds.d_cap_keys[cap->cp_key], fh);
+		xdr_put_opaque(&x, fh, CAP_LEN);
+	}
+	xdr_put_fixed(&x, data, size & ~(size_t)3);
+	xdr_patch_u32(&x, 0, 0x80000000u | (uint32_t)(x.x_len - 4));
+	if (sock < 0)
+		reconnect();
+	if (write(sock, x.x_head, x.x_len) != (ssize_t)x.x_len || !read_all(&mark, 4))
+		abort();
+	mark = ntohl(mark) & 0x7fffffff;
+	if (mark > sizeof(reply) || mark < 24 || mark % 4 || !read_all(reply, mark))
+		abort();
+	memcpy(head, reply, 8);
+	if (ntohl(head[0]) != xid || ntohl(head[1]) != 1)
+		abort();
+	xdr_out_free(&x);
+}
+
+static void decode(unsigned which, const uint8_t *data, size_t size)
+{
+	struct nfs3_fattr a;
+	struct nfs3_sattr sa;
+	struct xdr_out x;
+	struct xdr_in in;
+	ctl_request req = { 0 };
+	ctl_response res = { 0 };
+	XDR xdrs;
+
+	xdr_in_init(&in, data, size);
+	switch (which % 5) {
+	case 0:
+		nfs3_get_wcc(&in, &a);
+		break;
+	case 1:
+		nfs3_get_sattr(&in, &sa);
+		if (in.bad)
+			break;
+		/* What was read is written the same way. */
+		xdr_out_init(&x, 4096);
+		nfs3_put_sattr(&x, &sa);
+		if (x.bad || memcmp(x.x_head, data, x.x_len))
+			abort();
+		xdr_out_free(&x);
+		break;
+	case 2:
+		nfs3_get_post_op(&in, &a);
+		break;
+	case 3:
+		xdrmem_create(&xdrs, (char *)data, (unsigned)size, XDR_DECODE);
+		xdr_ctl_request(&xdrs, &req);
+		xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
+		break;
+	case 4:
+		xdrmem_create(&xdrs, (char *)data, (unsigned)size, XDR_DECODE);
+		xdr_ctl_response(&xdrs, &res);
+		xdr_free((xdrproc_t)xdr_ctl_response, (char *)&res);
+		break;
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct cap cap = {
+		.cp_obj = { .co_ino = 1, .co_fs = 1, .co_incarnation = 1 },
+		.cp_rights = CAP_READ | CAP_WRITE,
+		.cp_epoch = 1,
+	};
+
+	if (size < 2 || size > 65536)
+		return 0;
+	cap.cp_client = data[1] & 1;
+	cap.cp_obj.co_ino = data[1] >> 5;
+	if (data[1] & 2)
+		cap.cp_rights = data[1] >> 2 & (CAP_READ | CAP_WRITE | CAP_MUST_EXIST);
+	if (data[0] < 2 * NFS3_NPROCS)
+		call(data[0] % NFS3_NPROCS, data[0] < NFS3_NPROCS ? &cap : NULL, data + 2, size - 2);
+	else
+		decode(data[0], data + 2, size - 2);
+	return 0;
+}
