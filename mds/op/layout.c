@@ -101,6 +101,11 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		st_file_put(st, f);
 		return NFS4ERR_RECALLCONFLICT;
 	}
+	if (f->f_error && g->iomode == LAYOUTIOMODE4_RW) {
+		if (st_now_ns() < f->f_error_until_ns)
+			return f->f_error;
+		f->f_error = NFS4_OK;
+	}
 	if (!l)
 		l = st_layout_new(st, f, c->client);
 	if (!l) {
@@ -116,6 +121,18 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	l->l_fhlen = OP_FH_LEN;
 	*sid = l->l_sid;
 	return NFS4_OK;
+}
+
+static void layout_note_epoch(struct compound *c, const struct st_stateid *sid, uint32_t epoch)
+{
+	struct st *st = c->m->m_st;
+	struct st_layout *l;
+
+	pthread_mutex_lock(&st->st_lock);
+	l = st_layout_find(st, sid);
+	if (l)
+		l->l_epoch = epoch;
+	pthread_mutex_unlock(&st->st_lock);
 }
 
 static nfsstat4 layoutget_reply(struct compound *c, int err)
@@ -152,6 +169,7 @@ static nfsstat4 layoutget_reply(struct compound *c, int err)
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 	at = x->x_len;
 	xdr_put_u32(x, 0);
+	layout_note_epoch(c, &sid, map.lm_epoch);
 	err = lo_encode_layout(c->m->m_lo, &i, &map, g->iomode == LAYOUTIOMODE4_RW, c->client->cl_number, 0, x);
 	if (err)
 		return err == -EAGAIN ? NFS4ERR_LAYOUTTRYLATER : op_status(err);
@@ -362,10 +380,30 @@ struct report {
 	struct dev_error e[MAX_ERRORS];
 	unsigned n;
 	uint64_t ino;
+	uint32_t epoch;    /* of the layout it is about */
+	nfsstat4 fatal;    /* found by report_run: the last copy failed with this */
 	bool returned_rw;  /* LAYOUTRETURN: the last write layout may be back */
 	bool present;
 	struct st_stateid sid;
 };
+
+/* What a last copy's failure is to the application. A server that cannot be reached may come back: that is waited for. */
+static nfsstat4 fatal_status(const struct report *r)
+{
+	nfsstat4 st = NFS4_OK;
+
+	for (unsigned e = 0; e < r->n; e++) {
+		if (r->e[e].opnum != OP_WRITE && r->e[e].opnum != OP_COMMIT)
+			continue;
+		switch (r->e[e].status) {
+		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: case NFS4ERR_FBIG: case NFS4ERR_ROFS:
+			return r->e[e].status;
+		case NFS4ERR_IO:
+			st = NFS4ERR_IO;
+		}
+	}
+	return st;
+}
 
 static uint64_t stale_objects(struct mds *m, const struct report *r, const struct lo_map *map)
 {
@@ -403,15 +441,21 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
+	if (r->epoch != map.lm_epoch)
+		return 0;
 	hit = stale_objects(c->m, r, &map);
 	for (unsigned s = 0; s < map.lm_stripes; s++) {
 		unsigned good = 0;
+		bool hurt = false;
 
 		for (unsigned m = 0; m < map.lm_mirrors; m++) {
 			unsigned k = m * map.lm_stripes + s;
 
 			good += map.lm_obj[k].ob_state == LO_IN_SYNC && !(hit >> k & 1);
+			hurt |= hit >> k & 1;
 		}
+		if (hurt && !good)
+			r->fatal = fatal_status(r);
 		for (unsigned m = 0; good && m < map.lm_mirrors; m++) {
 			unsigned k = m * map.lm_stripes + s;
 
@@ -436,9 +480,27 @@ static bool report_counts(const struct report *r)
 	return false;
 }
 
-static nfsstat4 ok_done(struct compound *c, int err)
+/* The client has no guard against asking again for ever (pitfall 19): its next LAYOUTGET carries the error to the application. */
+static void report_fatal(struct compound *c)
 {
-	(void)c;
+	struct report *r = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+
+	if (!r->fatal)
+		return;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, r->ino, false);
+	if (f) {
+		f->f_error = r->fatal;
+		f->f_error_until_ns = st_now_ns() + 5000000000ull;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+}
+
+static nfsstat4 layouterror_done(struct compound *c, int err)
+{
+	report_fatal(c);
 	return op_status(err);
 }
 
@@ -446,7 +508,9 @@ nfsstat4 op_layouterror(struct compound *c)
 {
 	struct report *r = op_scratch(c, sizeof(*r), NULL);
 	struct st_stateid sid;
+	struct st_layout *l;
 	uint32_t n;
+	bool known;
 
 	if (!r)
 		return NFS4ERR_DELAY;
@@ -468,7 +532,13 @@ nfsstat4 op_layouterror(struct compound *c)
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
 	r->ino = c->cur;
-	return report_counts(r) ? op_mutate(c, report_run, ok_done) : NFS4_OK;
+	pthread_mutex_lock(&c->m->m_st->st_lock);
+	l = st_layout_find(c->m->m_st, &sid);
+	known = l && l->l_client == c->client && l->l_file->f_ino == c->cur;
+	if (known)
+		r->epoch = l->l_epoch;
+	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	return known && report_counts(r) ? op_mutate(c, report_run, layouterror_done) : NFS4_OK;
 }
 
 nfsstat4 op_layoutstats(struct compound *c)
@@ -554,6 +624,7 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 {
 	struct report *r = c->scratch;
 
+	report_fatal(c);
 	if (err)
 		return op_status(err);
 	/* The last write layout is back: the size it left is fetched now, so that a GETATTR in this compound sees it (pitfall 15). */
@@ -579,6 +650,7 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 	if (sid->seqid && sid->seqid > l->l_sid.seqid)
 		return NFS4ERR_BAD_STATEID;
 	f = l->l_file;
+	r->epoch = l->l_epoch;
 	l->l_sid.seqid++;
 	if (whole) { /* a part of a layout is kept whole until the rest comes back */
 		if (iomode & LAYOUTIOMODE4_RW && l->l_iomode & LAYOUTIOMODE4_RW)

@@ -44,6 +44,7 @@ struct mds {
 	struct mds_thread *m_thread;
 	uint32_t m_lease_ms, m_recall_ms;
 	bool m_return_on_close;
+	uint64_t m_starved_ns; /* since when placement finds too few servers; the committer's */
 	enum op_size_mode m_size_mode;
 	char m_scope[64];
 	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_op_time, *m_garbage, *m_creates;

@@ -110,8 +110,15 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 	if (err)
 		return err;
 	err = lo_place(p->m->m_lo, &pol, i->i_ino, &map);
+	/* Too few servers alive: they may be restarting, so wait for one lease; then say so. */
+	if (err == -EAGAIN) {
+		if (!p->m->m_starved_ns)
+			p->m->m_starved_ns = st_now_ns();
+		return st_now_ns() - p->m->m_starved_ns > p->m->m_lease_ms * 1000000ull ? -ENOSPC : -EAGAIN;
+	}
 	if (err)
 		return err;
+	p->m->m_starved_ns = 0;
 	*len = lo_map_encode(&map, buf, max);
 	return *len ? 0 : -EIO;
 }

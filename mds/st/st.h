@@ -86,6 +86,8 @@ struct st_file {
 	bool f_mark_durable;
 	bool f_orphan;        /* last link gone while open */
 	uint32_t f_pins;      /* questions to the data servers under way */
+	nfsstat4 f_error;     /* the last copy failed with it: write layouts are refused until f_error_until_ns, so that the application hears it */
+	uint64_t f_error_until_ns;
 	uint64_t f_sizegen;   /* rises with every size that is set: an answer asked for before it is worth nothing */
 };
 
@@ -109,6 +111,7 @@ struct st_layout {
 	uint32_t l_iomode;            /* bit 1 READ, bit 2 RW */
 	bool l_recalled;
 	uint32_t l_recall_seq;
+	uint32_t l_epoch;             /* fence epoch of the newest grant: reports against an older one mean nothing */
 	uint8_t l_fh[NFS4_FHSIZE];    /* as GETFH gave it */
 	uint32_t l_fhlen;
 };

@@ -396,6 +396,8 @@ static int m_setattr(struct op *o)
 	}
 	if (((what & (NS_S_UID | NS_S_GID)) && n->n_type != NS_DIR) || (what & NS_S_SIZE))
 		n->n_mode = without_setid(n, o->o_cr, n->n_mode);
+	if ((what & (NS_S_UID | NS_S_GID)) && n->n_type != NS_DIR)
+		n->n_mode &= n->n_mode & 010 ? 01777 : 03777;
 	n->n_gid = gid;
 	if (what & NS_S_UID)
 		n->n_uid = s->s_uid;

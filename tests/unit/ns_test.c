@@ -1145,7 +1145,8 @@ START_TEST(setid_bits_are_dropped)
 	ck_assert_uint_eq(mode_after(f, 06767, cut, &ann), 02767);
 	ck_assert_uint_eq(mode_after(f, 06767, cut, &bob), 0767);
 	ck_assert_uint_eq(mode_after(f, 06777, cut, &root), 06777);
-	ck_assert_uint_eq(mode_after(f, 06777, own, &root), 06777);
+	ck_assert_uint_eq(mode_after(f, 06777, own, &root), 0777); /* whoever changes the owner */
+	ck_assert_uint_eq(mode_after(f, 06767, own, &root), 02767);
 	ck_assert_uint_eq(mode_after(f, 06777, cut, NULL), 06777);
 	mode.s_mode = 06755;
 	ck_assert_uint_eq(mode_after(f, 0644, mode, &ann), 06755);
