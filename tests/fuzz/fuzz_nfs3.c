@@ -144,6 +144,8 @@ static bool read_all(void *p, size_t n)
 	for (size_t at = 0; at < n;) {
 		ssize_t got = read(sock, (char *)p + at, n - at);
 
+		if (got < 0 && errno == EINTR) /* libFuzzer's own alarm */
+			continue;
 		if (got <= 0)
 			return false;
 		at += (size_t)got;
@@ -159,6 +161,7 @@ static void call(uint32_t proc, const struct cap *cap, const uint8_t *data, size
 	uint8_t fh[CAP_LEN];
 	struct xdr_out x;
 	uint32_t mark, head[2];
+	ssize_t sent;
 
 	xdr_out_init(&x, 1 << 20);
 	xdr_put_u32(&x, 0);
@@ -178,7 +181,10 @@ static void call(uint32_t proc, const struct cap *cap, const uint8_t *data, size
 	xdr_patch_u32(&x, 0, 0x80000000u | (uint32_t)(x.x_len - 4));
 	if (sock < 0)
 		reconnect();
-	if (write(sock, x.x_head, x.x_len) != (ssize_t)x.x_len || !read_all(&mark, 4))
+	do
+		sent = write(sock, x.x_head, x.x_len);
+	while (sent < 0 && errno == EINTR);
+	if (sent != (ssize_t)x.x_len || !read_all(&mark, 4))
 		abort();
 	mark = ntohl(mark) & 0x7fffffff;
 	if (mark > sizeof(reply) || mark < 24 || mark % 4 || !read_all(reply, mark))
