@@ -209,6 +209,8 @@ static bool sync_next(struct sync_run *sr)
 	sr->sr_dirs = o->ob_dir_unsynced;
 	sr->sr_unsynced = atomic_load(&o->ob_unsynced);
 	sr->sr_step = SYNC_FILE;
+	if (sr->sr_list)
+		metric_add(ds_m_syncs, 1);
 	return o->ob_sync_running = sr->sr_list;
 }
 

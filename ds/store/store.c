@@ -18,10 +18,11 @@
 #define STORE_VERSION 1
 #define DRAIN_WARN_NS 10000000000ull
 
-struct metric *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered;
+struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered;
 
 void ds_store_metrics_init(void)
 {
+	ds_m_syncs = metric_counter("weft_ds_syncs_total", "Syncs of objects; calls that meet share one.", "");
 	ds_m_sync_failures = metric_counter("weft_ds_sync_failures_total", "Syncs that failed; each changes the write verifier.", "");
 	ds_m_direct = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"direct\"");
 	ds_m_buffered = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"buffered\"");

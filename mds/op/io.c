@@ -8,7 +8,10 @@ struct io {
 	uint64_t off;
 	uint32_t count;
 	struct ns_inode inode;
+	unsigned tries;
 };
+
+#define FENCED_TRIES 3
 
 /* The stateid of an I/O: special ones are checked by permission, others by their open. */
 static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
@@ -66,6 +69,19 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	return NFS4_OK;
 }
 
+static void io_start(struct compound *c, struct io *k)
+{
+	if (c->opnum == OP_READ) {
+		if (k->off < k->inode.i_size && k->count > k->inode.i_size - k->off)
+			k->io.io_count = (uint32_t)(k->inode.i_size - k->off);
+		lo_read(c->m->m_lo, &k->io);
+	} else if (c->opnum == OP_WRITE) {
+		lo_write(c->m->m_lo, &k->io);
+	} else {
+		lo_commit(c->m->m_lo, &k->io);
+	}
+}
+
 static void io_fini(void *scratch)
 {
 	free(((struct io *)scratch)->io.io_buf);
@@ -98,9 +114,7 @@ static nfsstat4 read_go(struct compound *c, int err)
 		read_reply(c, k, 0);
 		return NFS4_OK;
 	}
-	if (k->count > k->inode.i_size - k->off)
-		k->io.io_count = (uint32_t)(k->inode.i_size - k->off);
-	lo_read(c->m->m_lo, &k->io);
+	io_start(c, k);
 	return OP_PARKED;
 }
 
@@ -206,7 +220,7 @@ nfsstat4 op_write(struct compound *c)
 	}
 	k->io.io_data = data;
 	k->io.io_stable = stable;
-	lo_write(c->m->m_lo, &k->io);
+	io_start(c, k);
 	return OP_PARKED;
 }
 
@@ -242,7 +256,7 @@ nfsstat4 op_commit(struct compound *c)
 	st = io_prepare(c, k);
 	if (st)
 		return st;
-	lo_commit(c->m->m_lo, &k->io);
+	io_start(c, k);
 	return OP_PARKED;
 }
 
@@ -253,8 +267,18 @@ static void io_done(struct lo_io *lio, int err)
 	nfsstat4 st;
 
 	op_txn_stale(c->th);
-	if (err) {
-		op_resume(c, op_status(err));
+	if (err == -EACCES && k->tries++ < FENCED_TRIES) {
+		/* the file was fenced after its map was read: once more with the new epoch */
+		st = io_prepare(c, k);
+		if (st == NFS4_OK) {
+			io_start(c, k);
+			return;
+		}
+		op_resume(c, st);
+		return;
+	}
+	if (err) { /* a server that cannot be reached now may come back: the client waits, as for any NFS server */
+		op_resume(c, err == -ETIMEDOUT ? NFS4ERR_DELAY : op_status(err));
 		return;
 	}
 	if (c->opnum == OP_READ) {

@@ -38,7 +38,7 @@ static bool refresh_outdated(struct refresh *r)
 
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, r->ls.ls_ino, false);
-	old = f->f_excl || f->f_sizegen != r->sizegen;
+	old = f->f_sizing || f->f_sizegen != r->sizegen;
 	pthread_mutex_unlock(&st->st_lock);
 	return old;
 }
@@ -189,7 +189,7 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 	r->ls.ls_done = refresh_stat;
 	pthread_mutex_lock(&m->m_st->st_lock);
 	f = st_file_get(m->m_st, ino, true);
-	if (f && f->f_excl) {
+	if (f && f->f_sizing) {
 		st_file_put(m->m_st, f);
 		f = NULL;
 	}
@@ -253,7 +253,7 @@ struct setattr {
 	struct compound *c;
 	struct op_sattr a;
 	uint64_t ino;
-	bool have_write, excl, fence, orders;
+	bool have_write, excl, rw_only, fence, orders;
 	unsigned left;
 	nfsstat4 (*then)(struct compound *c, int err);
 };
@@ -268,11 +268,12 @@ static void setattr_end(struct setattr *j, int err)
 		struct st_file *f;
 
 		if (j->left && !err)
-			st_revoke_file(st, j->ino, c->client, true);
+			st_revoke_file(st, j->ino, c->client, j->rw_only);
 		pthread_mutex_lock(&st->st_lock);
 		f = st_file_get(st, j->ino, false);
 		if (f) {
 			f->f_excl--;
+			f->f_sizing -= j->a.has_size;
 			st_file_put(st, f);
 		}
 		pthread_mutex_unlock(&st->st_lock);
@@ -316,22 +317,23 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 		return old.i_type == NS_DIR ? -EISDIR : -EINVAL;
 	if (j->have_write)
 		s.s_mask |= NS_S_HAS_WRITE;
-	if (j->a.has_size) {
+	if (j->a.has_size || j->fence) {
 		err = lo_map_decode(old.i_blob, &map);
 		if (err)
 			return err;
 	}
 	err = ns_setattr(ns, t, j->ino, &s, &c->cred, now, &i);
-	if (err || !j->a.has_size)
+	if (err || (!j->a.has_size && !j->fence))
 		return err;
-	size_is_set(c->m->m_st, j->ino);
+	if (j->a.has_size)
+		size_is_set(c->m->m_st, j->ino);
 	if (j->fence) {
 		map.lm_epoch++;
 		err = ns_set_blob(ns, t, j->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
 		if (!err)
 			err = lo_order_fence(c->m->m_lo, t, &i, &map, map.lm_epoch);
 	}
-	if (!err)
+	if (!err && j->a.has_size)
 		err = lo_order_truncate(c->m->m_lo, t, &i, &map, s.s_size);
 	j->orders = true;
 	return err;
@@ -372,6 +374,8 @@ static void setattr_recalled(struct st_wait *w, unsigned left)
 	struct setattr *j = hash_entry(w, struct setattr, wait);
 
 	j->left = left;
+	/* Those who returned may still have writes under way: before a size is set the epoch goes up in any case. */
+	j->fence = j->a.has_size || left;
 	setattr_commit(j);
 }
 
@@ -380,6 +384,8 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	struct setattr *j = calloc(1, sizeof(*j));
 	struct st *st = c->m->m_st;
 	struct st_file *f;
+	/* A change of mode or owner takes back what was granted under the old one. */
+	bool rights = a->s.s_mask & (NS_S_MODE | NS_S_UID | NS_S_GID);
 
 	if (!j)
 		return NFS4ERR_DELAY;
@@ -389,23 +395,22 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	j->ino = ino;
 	j->have_write = have_write;
 	j->then = then;
-	if (a->has_size) {
-		/* No new layouts from here to the end; the others' write layouts come back or are fenced. */
+	if (a->has_size || rights) {
+		/* No new layouts from here to the end; the others' layouts come back or are fenced. */
 		pthread_mutex_lock(&st->st_lock);
-		f = st_file_get(st, ino, true);
+		f = st_file_get(st, ino, a->has_size); /* no state, no layouts */
 		if (f) {
 			f->f_excl++;
+			f->f_sizing += a->has_size;
 			j->excl = true;
 		}
 		pthread_mutex_unlock(&st->st_lock);
-		if (!f)
+		if (!f && a->has_size)
 			return NFS4ERR_DELAY;
 		j->wait.w_then = setattr_recalled;
-		if (st_recall_file(st, ino, c->client, true, c->th->mt_loop, c->m->m_recall_ms, &j->wait)) {
-			/* Those who return may still have writes under way: the epoch goes up in any case. */
-			j->fence = true;
+		j->rw_only = !rights;
+		if (f && st_recall_file(st, ino, c->client, j->rw_only, c->th->mt_loop, c->m->m_recall_ms, &j->wait))
 			return OP_PARKED;
-		}
 	}
 	/* A time that is set stands against the writes before it: they are counted first, so that nobody finds them new later. */
 	if ((a->s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) && op_refresh(c, ino, false, false, setattr_counted))

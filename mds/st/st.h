@@ -85,6 +85,7 @@ struct st_file {
 	bool f_marked;        /* a write layout is or was out: size and change must come from the data servers */
 	bool f_mark_durable;
 	bool f_orphan;        /* last link gone while open */
+	uint32_t f_sizing;    /* of f_excl: those that set the size */
 	uint32_t f_pins;      /* questions to the data servers under way */
 	nfsstat4 f_error;     /* the last copy failed with it: write layouts are refused until f_error_until_ns, so that the application hears it */
 	uint64_t f_error_until_ns;

@@ -439,7 +439,9 @@ START_TEST(objects_in_memory_are_bounded_and_write_counts_rise)
 	opts.so_max_open = 64;
 	reopen();
 	for (int round = 0; round < 3; round++) {
-		ck_assert_int_eq(touch(1), 0);
+		/* more writes than other objects of its shard are loaded after it is dropped */
+		for (unsigned i = 0; i < 300; i++)
+			ck_assert_int_eq(touch(1), 0);
 		ds_store_stat(S, &obj, &st);
 		ck_assert_int_eq(st.status, CTL_OK);
 		ck_assert_uint_gt(st.writes, last);
@@ -602,6 +604,32 @@ START_TEST(failed_sync_changes_the_verifier_for_all)
 	close(keep);
 	ck_assert_int_eq(do_sync(o, &verf), 0);
 	ck_assert_uint_ne(verf, before);
+	ds_obj_put(o);
+	free(io);
+}
+END_TEST
+
+START_TEST(syncs_that_meet_share_one)
+{
+	enum { N = 120 };
+	struct io *io = calloc(N, sizeof *io);
+	struct cap_object k = key(1);
+	uint64_t before, groups;
+	struct ds_obj *o;
+
+	ck_assert_int_eq(ds_obj_get(S, &k, true, &o), 0);
+	ck_assert_int_eq(do_rw(o, true, 0, "x", 1), 1);
+	before = metric_value(ds_m_syncs);
+	for (unsigned i = 0; i < N; i++) {
+		io[i].io_what = IO_SYNC;
+		io[i].io_sync.sy_obj = o;
+		io_start(&io[i], loops[i % LOOPS]);
+	}
+	for (unsigned i = 0; i < N; i++)
+		ck_assert_int_eq(io_wait(&io[i]), 0);
+	groups = metric_value(ds_m_syncs) - before;
+	ck_assert_uint_ge(groups, 1);
+	ck_assert_uint_lt(groups, N / 2);
 	ds_obj_put(o);
 	free(io);
 }
@@ -883,6 +911,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(io, setup, teardown);
 	tcase_set_timeout(io, 60);
 	tcase_add_test(io, failed_sync_changes_the_verifier_for_all);
+	tcase_add_test(io, syncs_that_meet_share_one);
 	tcase_add_test(io, no_sync_is_good_under_the_verifier_of_lost_data);
 	tcase_add_test(io, dropping_an_object_with_unsynced_data_tells_of_the_loss);
 	tcase_add_test(io, direct_and_buffered_never_hold_one_page);

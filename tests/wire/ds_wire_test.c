@@ -59,6 +59,7 @@ static uint64_t join_verifier, join_order_high;
 /* Requests that the MDS keeps to itself; answered when the test is over. */
 static struct ctl_incoming *unanswered[64];
 static unsigned nunanswered;
+static uint64_t kept_size; /* what kept questions about the end of a file are told; 0: an error */
 
 static void keep(struct ctl_incoming *in)
 {
@@ -739,8 +740,16 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
 
 static void answer_kept(struct on_loop *ol)
 {
-	while (nunanswered)
-		ctl_chan_reply(unanswered[--nunanswered], CTL_IO, NULL);
+	while (nunanswered) {
+		struct ctl_incoming *in = unanswered[--nunanswered];
+		ctl_result res = { .op = CTL_OP_EOF };
+
+		res.ctl_result_u.eof.size = kept_size;
+		if (in->in_req.op == CTL_OP_EOF && kept_size)
+			ctl_chan_reply(in, CTL_OK, &res);
+		else
+			ctl_chan_reply(in, CTL_IO, NULL);
+	}
 	sem_post(&ol->ol_done);
 }
 
@@ -1033,33 +1042,48 @@ START_TEST(fence_of_an_object_not_there_holds)
 }
 END_TEST
 
+#define FENCE_WRITES 48
+
+/* Returns how many of the writes that were under way when the fence came were refused. */
+static unsigned fence_among_writes(uint32_t epoch, uint8_t *one, uint8_t *two)
+{
+	struct cap c = cap_make(CAP_READ | CAP_WRITE);
+	struct nfs_call *calls[FENCE_WRITES];
+	uint8_t *data = malloc(MIB);
+	unsigned refused = 0;
+	uint32_t n = MIB;
+	bool eof;
+
+	c.cp_epoch = epoch;
+	for (unsigned i = 0; i < FENCE_WRITES; i++) {
+		memset(data, 'b' + (int)i % 20, MIB);
+		calls[i] = write_start(mint(&c), 0, data, MIB, 0);
+	}
+	ck_assert_int_eq(order(CTL_FENCE, epoch, epoch + 1), CTL_OK);
+	c.cp_epoch = epoch + 1;
+	ck_assert_uint_eq(do_read(mint(&c), 0, one, &n, &eof), NFS3_OK);
+	for (unsigned i = 0; i < FENCE_WRITES; i++)
+		refused += write_end(calls[i], MIB, 0, NULL) == NFS3ERR_ACCES;
+	ck_assert_uint_eq(do_read(mint(&c), 0, two, &n, &eof), NFS3_OK);
+	free(data);
+	return refused;
+}
+
 /* A fence is told to be done: no write that was let in before lands after it. */
 START_TEST(fence_waits_for_writes_under_way)
 {
-	enum { CALLS = 48 };
-	uint8_t *data = malloc(MIB), *one = malloc(MIB), *two = malloc(MIB);
-	struct nfs_call *calls[CALLS];
-	unsigned refused = 0;
-	uint32_t n = MIB;
-	struct cap c = cap_make(CAP_READ | CAP_WRITE);
-	bool eof;
+	uint8_t *one = malloc(MIB), *two = malloc(MIB);
+	unsigned refused = 0, rounds = 0;
 
-	memset(data, 'a', MIB);
-	ck_assert_uint_eq(do_write(rw(), 0, data, MIB, 0), NFS3_OK);
-	for (unsigned i = 0; i < CALLS; i++) {
-		memset(data, 'b' + (int)i % 20, MIB);
-		calls[i] = write_start(rw(), 0, data, MIB, 0);
+	memset(one, 'a', MIB);
+	ck_assert_uint_eq(do_write(rw(), 0, one, MIB, 0), NFS3_OK);
+	/* A fence that came when all were done, or before all of them, shows nothing. */
+	for (; rounds < 50 && (refused == 0 || refused == rounds * FENCE_WRITES); rounds++) {
+		refused += fence_among_writes(rounds + 1, one, two);
+		ck_assert(!memcmp(one, two, MIB));
 	}
-	ck_assert_int_eq(order(CTL_FENCE, 1, 2), CTL_OK);
-	c.cp_epoch = 2;
-	ck_assert_uint_eq(do_read(mint(&c), 0, one, &n, &eof), NFS3_OK);
-	for (unsigned i = 0; i < CALLS; i++)
-		refused += write_end(calls[i], MIB, 0, NULL) == NFS3ERR_ACCES;
-	ck_assert_uint_eq(do_read(mint(&c), 0, two, &n, &eof), NFS3_OK);
-	ck_assert(!memcmp(one, two, MIB));
-	/* Otherwise the fence came too late to show anything; the disk is never that fast. */
 	ck_assert_uint_gt(refused, 0);
-	free(data);
+	ck_assert_uint_lt(refused, rounds * FENCE_WRITES);
 	free(one);
 	free(two);
 }
@@ -1417,6 +1441,34 @@ START_TEST(silent_mds_makes_a_short_striped_read_an_error_in_time)
 }
 END_TEST
 
+/* An answer from before a read may be from before a write that its client knows to be done. */
+START_TEST(question_under_way_is_not_shared_with_later_reads)
+{
+	struct nfs_call *first, *second;
+	uint8_t back[64];
+	uint32_t n;
+	bool eof;
+
+	eof_mute = true;
+	eof_size = 10;
+	first = read_start(striped(), 0, 64);
+	wait_for(eof_calls == 1);
+	second = read_start(striped(), 0, 64);
+	/* It has come, and waits. */
+	ck_assert_uint_eq(do_write(striped(), 4096, "x", 1, 0), NFS3_OK);
+	msleep(50);
+	eof_mute = false;
+	/* The MDS told the first of the old end, and only then hears of the new one. */
+	kept_size = 10;
+	eof_size = 30;
+	ck_assert_int_eq(on_loop(answer_kept, NULL), 0);
+	ck_assert_uint_eq(read_end(first, back, &n, &eof), NFS3_OK);
+	ck_assert_uint_eq(n, 10);
+	ck_assert_uint_eq(read_end(second, back, &n, &eof), NFS3_OK);
+	ck_assert_uint_eq(n, 30);
+}
+END_TEST
+
 START_TEST(questions_about_one_file_are_shared)
 {
 	enum { CALLS = 200 };
@@ -1596,7 +1648,7 @@ static void add(Suite *s, const char *name, void (*set)(void), const TTest *cons
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ds_wire");
-	static const TTest *data[8], *fences[12], *ord[16], *eof[6], *rest[10], *full[2];
+	static const TTest *data[8], *fences[12], *ord[16], *eof[8], *rest[10], *full[2];
 	unsigned n = 0;
 
 	data[n++] = null_answers_and_unknown_programs_get_a_rejection;
@@ -1633,6 +1685,7 @@ static Suite *suite(void)
 	eof[n++] = striped_read_goes_on_with_zeros_to_the_end_of_the_file;
 	eof[n++] = full_read_of_a_stripe_asks_nobody;
 	eof[n++] = silent_mds_makes_a_short_striped_read_an_error_in_time;
+	eof[n++] = question_under_way_is_not_shared_with_later_reads;
 	eof[n++] = questions_about_one_file_are_shared;
 	add(s, "end of file", setup, eof);
 	n = 0;
