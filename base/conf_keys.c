@@ -4,12 +4,12 @@
 /* clang-format off */
 const struct conf_key conf_keys[] = {
 	{ "mds.listen", CONF_STR, "127.0.0.1:12049", NULL, "Addresses to serve NFS on, comma separated." },
-	{ "mds.advertise", CONF_STR, "", NULL, "Addresses told to clients and data servers; empty: those of mds.listen." },
 	{ "mds.store", CONF_STR, "", NULL, "Directory of the metadata store." },
 	{ "mds.admin", CONF_STR, "", NULL, "Address of the administration and metrics server: unix:/path or 127.0.0.1:port." },
 	{ "mds.threads", CONF_INT, "1", "1..64", "Threads that serve clients." },
-	{ "mds.lease", CONF_SECONDS, "30s", "1s..3600s", "Lease of clients and of data servers." },
+	{ "mds.lease", CONF_SECONDS, "30s", "1s..3600s", "Lease of clients." },
 	{ "mds.grace", CONF_SECONDS, "45s", "0s..3600s", "Longest time for clients to reclaim after a restart." },
+	{ "mds.courtesy", CONF_SECONDS, "3600s", "0s..86400s", "How long a client whose lease has run out keeps its state while nobody is in conflict with it." },
 	{ "mds.recall_deadline", CONF_SECONDS, "15s", "100ms..3600s", "Time a client has to return what is recalled before it is fenced." },
 	{ "mds.return_on_close", CONF_BOOL, "false", NULL, "Ask clients to return layouts when they close a file." },
 	{ "mds.size_from_ds", CONF_ENUM, "layout", "always|layout|never", "When GETATTR asks the data servers: always, while a write layout is out, or never." },

@@ -36,7 +36,14 @@ struct pending {
 
 const char *http_arg(const struct http_req *rq, const char *name)
 {
-	return MHD_lookup_connection_value(rq->rq_priv, MHD_GET_ARGUMENT_KIND, name);
+	const char *value = NULL;
+	size_t len = 0;
+
+	/* A value with a NUL in it is none: cut there it would be another. */
+	if (MHD_lookup_connection_value_n(rq->rq_priv, MHD_GET_ARGUMENT_KIND, name, strlen(name), &value, &len) != MHD_YES || !value ||
+	    strlen(value) != len)
+		return NULL;
+	return value;
 }
 
 /* ---- requests ---- */

@@ -18,6 +18,19 @@ void log_set_level(enum log_level level)
 	atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
 }
 
+bool log_set_level_name(const char *name)
+{
+	static const char *const names[] = {"error", "warn", "info", "debug"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(names[i], name) == 0) {
+			log_set_level((enum log_level)i);
+			return true;
+		}
+	}
+	return false;
+}
+
 void log_set_name(const char *program)
 {
 	snprintf(log_name, sizeof log_name, "%s", program);

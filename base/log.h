@@ -1,9 +1,12 @@
 /* log.h - one line per event, to stderr (journald takes it from there): "LEVEL component: text". */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
+#include <stdbool.h>
 enum log_level { LOG_L_ERROR, LOG_L_WARN, LOG_L_INFO, LOG_L_DEBUG };
 /* Messages above level are not written. Default LOG_L_INFO. */
 void log_set_level(enum log_level level);
+/* error, warn, info or debug; false: none of them. */
+bool log_set_level_name(const char *name);
 void log_set_name(const char *program);
 void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define log_error(...) log_msg(LOG_L_ERROR, __VA_ARGS__)

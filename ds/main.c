@@ -266,16 +266,6 @@ struct settings {
 	bool se_check;
 };
 
-static int set_level(const char *name)
-{
-	static const char *const names[] = { "error", "warn", "info", "debug" };
-
-	for (unsigned i = 0; i < 4; i++)
-		if (!strcmp(names[i], name))
-			log_set_level((enum log_level)i);
-	return 0;
-}
-
 /* What can be said without touching the store or the network. */
 static int settings_check(struct settings *se, char *err, size_t errlen)
 {
@@ -347,7 +337,7 @@ static int settings_load(struct settings *se, int argc, char **argv)
 	for (unsigned i = 0; i < nsets; i++)
 		if (conf_set(se->se_conf, sets[i], err, sizeof(err)))
 			goto bad;
-	set_level(conf_str(se->se_conf, "log.level"));
+	log_set_level_name(conf_str(se->se_conf, "log.level"));
 	if (settings_check(se, err, sizeof(err)))
 		goto bad;
 	return se->se_check ? 0 : -1;
@@ -418,6 +408,7 @@ static int serve(struct settings *se, const sigset_t *signals)
 		loop_stop(ds.d_loops[i]);
 		pthread_join(threads[i], NULL);
 	}
+	ds_store_sync(ds.d_store);
 	return 0;
 }
 

@@ -20,10 +20,10 @@ static uint8_t cluster_key[32];
 static struct loop *loops[64];
 static unsigned nloops;
 
-static void usage(void)
+static void usage(bool asked)
 {
-	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--check]\n", stderr);
-	exit(2);
+	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--check]\n", asked ? stdout : stderr);
+	exit(asked ? 0 : 2);
 }
 
 static void die(const char *what, const char *why)
@@ -73,6 +73,25 @@ static struct rpc_service service = {
 	.rs_closed = conn_closed,
 };
 
+/* Before anything is opened: every address is one. */
+static void listen_check(const char *list)
+{
+	char *copy = strdup(list), *save = NULL, *a = copy ? strtok_r(copy, ", ", &save) : NULL;
+
+	if (!a)
+		die("mds.listen", "an address is wanted, like 10.0.0.1:2049 or [fd00::1]:2049");
+	for (; a; a = strtok_r(NULL, ", ", &save)) {
+		struct sockaddr_storage ss;
+		socklen_t len;
+
+		if (rpc_addr_parse(a, 2049, &ss, &len)) {
+			fprintf(stderr, "weft-mds: mds.listen: \"%s\" is no address; expected one like 10.0.0.1:2049 or [fd00::1]:2049\n", a);
+			exit(2);
+		}
+	}
+	free(copy);
+}
+
 static void listen_all(const char *list)
 {
 	char *copy = strdup(list), *save = NULL;
@@ -106,19 +125,35 @@ static void on_tick(struct loop_timer *t)
 
 struct expire {
 	struct kv_op op;
+	int n;
 };
+
+/* A client that did not come back may be cut off from us only, and still write. */
+static int evict(void *lo, struct kv_txn *t, uint32_t number)
+{
+	log_warn("client %u did not come back in the grace period: it is barred from the data servers", number);
+	return lo_order_bar(lo, t, number);
+}
 
 static int expire_run(struct kv_op *op, struct kv_txn *t)
 {
-	(void)op;
-	return st_records_expire(mds.m_st, t);
+	struct expire *e = (struct expire *)op;
+
+	e->n = st_records_expire(mds.m_st, t, evict, mds.m_lo);
+	return e->n < 0 ? e->n : 0;
 }
 
 static void expire_done(struct kv_op *op, int err)
 {
+	struct expire *e = (struct expire *)op;
+
 	if (err)
 		log_error("records of clients that did not come back: %s", strerror(-err));
-	free(op);
+	lo_orders_kick(mds.m_lo);
+	if (!err && e->n)
+		kv_submit(mds.m_kv, op);
+	else
+		free(op);
 }
 
 static void grace_over(void *arg)
@@ -130,6 +165,17 @@ static void grace_over(void *arg)
 		e->op = (struct kv_op){.o_run = expire_run, .o_done = expire_done, .o_loop = loops[0]};
 		kv_submit(mds.m_kv, &e->op);
 	}
+}
+
+static void expired(void *arg, uint64_t clientid)
+{
+	(void)arg;
+	op_evict(&mds, loops[0], clientid);
+}
+
+static void orphans(void *arg)
+{
+	(void)arg;
 	op_orphan_sweep(&mds, loops[0]);
 }
 
@@ -207,15 +253,15 @@ static void open_store(const struct conf *conf)
 	struct kv_opts opts = {.ko_create = true, .ko_nosync = !conf_bool(conf, "mds.sync")};
 	char err[512];
 
-	if (!*conf_str(conf, "mds.store"))
-		die("mds.store: not set; expected the folder of the store", NULL);
 	if (kv_open(&mds.m_kv, conf_str(conf, "mds.store"), &opts, err, sizeof(err)))
 		die(err, NULL);
 	if (ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)))
 		die(err, NULL);
-	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace")))
+	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"), (uint32_t)conf_msec(conf, "mds.courtesy")))
 		die("client records cannot be read", NULL);
 	mds.m_st->st_grace_over = grace_over;
+	mds.m_st->st_orphans = orphans;
+	mds.m_st->st_expired = expired;
 }
 
 static void open_data(const struct conf *conf)
@@ -281,13 +327,14 @@ static void serve(const struct conf *conf)
 	loop_run(loops[0]);
 	if (admin)
 		admin_stop(admin);
+	ns_close(mds.m_ns);
 	kv_close(mds.m_kv);
 	log_info("stopped");
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'}, {"check", 0, NULL, 'C'}, {NULL, 0, NULL, 0}};
+	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'}, {"check", 0, NULL, 'C'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	const char *path = NULL, *sets[256];
 	unsigned nsets = 0;
 	struct conf *conf;
@@ -295,7 +342,7 @@ int main(int argc, char **argv)
 	bool check = false;
 	int o;
 
-	while ((o = getopt_long(argc, argv, "c:o:", longs, NULL)) != -1) {
+	while ((o = getopt_long(argc, argv, "c:o:h", longs, NULL)) != -1) {
 		if (o == 'c')
 			path = optarg;
 		else if (o == 'o' && nsets < 256)
@@ -303,10 +350,10 @@ int main(int argc, char **argv)
 		else if (o == 'C')
 			check = true;
 		else
-			usage();
+			usage(o == 'h');
 	}
 	if (optind < argc)
-		usage();
+		usage(false);
 	log_set_name("weft-mds");
 	if (conf_load(&conf, path, err, sizeof(err))) {
 		fprintf(stderr, "weft-mds: %s\n", err);
@@ -318,14 +365,19 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (check)
-		return 0;
+	log_set_level_name(conf_str(conf, "log.level"));
 	if (sodium_init() < 0)
 		die("libsodium", "cannot be initialised");
+	listen_check(conf_str(conf, "mds.listen"));
+	if (!*conf_str(conf, "mds.store"))
+		die("mds.store: not set; expected the folder of the store", NULL);
 	if (!*conf_str(conf, "mds.cluster_key"))
 		die("mds.cluster_key: not set; expected the path of the cluster key file", NULL);
+	if (check) /* of the values: the files they name may come later */
+		return 0;
 	read_key(conf_str(conf, "mds.cluster_key"));
 	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
+	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
 	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));

@@ -90,6 +90,8 @@ void rpc_listener_close(struct rpc_listener *ls);
 uint64_t rpc_conn_id(const struct rpc_conn *c); /* unique in the process, never reused */
 const struct sockaddr_storage *rpc_conn_peer(const struct rpc_conn *c);
 struct loop *rpc_conn_loop(const struct rpc_conn *c);
+/* It has ended, or is about to: nothing is sent on it any more. On its loop. */
+bool rpc_conn_dead(const struct rpc_conn *c);
 void rpc_conn_set_priv(struct rpc_conn *c, void *priv);
 void *rpc_conn_priv(const struct rpc_conn *c);
 /* Ends it; outstanding calls of ours complete with -ECONNRESET (from the loop, not from inside this call). */

@@ -471,6 +471,11 @@ struct loop *rpc_conn_loop(const struct rpc_conn *c)
 	return c->c_loop;
 }
 
+bool rpc_conn_dead(const struct rpc_conn *c)
+{
+	return c->c_dead;
+}
+
 void rpc_conn_set_priv(struct rpc_conn *c, void *priv)
 {
 	c->c_priv = priv;

@@ -2,9 +2,11 @@
 #include "base/log.h"
 #include "proto/rpc_int.h"
 #include <errno.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LISTEN_BACKLOG	4096
+#define BUSY_TRIES	 100 /* of 10 ms */
 #define LISTEN_RETRY_MS 100
 
 struct rpc_listener {
@@ -170,7 +172,9 @@ int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr 
 	ls->ls_io.io_done = accept_done;
 	ls->ls_cancel_io.io_done = cancel_done;
 	ls->ls_retry.t_fire = accept_retry;
-	ls->ls_fd = listen_socket(addr, len, &ls->ls_port);
+	/* A listener whose process ended a moment ago still has the port: the kernel ends its ring's accept late. */
+	for (int tries = 0; (ls->ls_fd = listen_socket(addr, len, &ls->ls_port)) == -EADDRINUSE && tries < BUSY_TRIES; tries++)
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 	if (ls->ls_fd < 0) {
 		int err = ls->ls_fd;
 

@@ -15,8 +15,8 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_ANSWER = 3 };
 #define ADMIN_DEFAULT "unix:/run/weft/mds.sock"
-#ifndef PKGLIBEXECDIR
-#define PKGLIBEXECDIR "/usr/libexec/weft"
+#ifndef SBINDIR
+#define SBINDIR "/usr/sbin"
 #endif
 
 static const char *admin;
@@ -59,13 +59,13 @@ static int ask(const char *method, const char *target, const char *body, json_t 
 		return EXIT_NO_ANSWER;
 	}
 	*out = json_loads(ha.ha_body, 0, &je);
+	free(ha.ha_body);
 	if (!*out) {
 		fprintf(stderr, "weft: %s answers %d with something that is not JSON\n", admin,
 			ha.ha_status);
-		free(ha.ha_body);
-		return EXIT_NO_ANSWER;
+		/* A refusal by the HTTP layer (a path that is too long) is an answer. */
+		return ha.ha_status == 200 ? EXIT_NO_ANSWER : EXIT_FAILED;
 	}
-	free(ha.ha_body);
 	if (ha.ha_status == 200)
 		return EXIT_DONE;
 	if (json_is_string(json_object_get(*out, "error")))
@@ -246,8 +246,13 @@ static int cmd_policy_get(char **args)
 static int cmd_policy_set(char **args)
 {
 	json_t *j;
-	int rc = ask_path("PUT", "/v1/policy", args[0], args[1], &j);
+	int rc;
 
+	/* To the server an empty policy is none, but a script's empty variable must not remove
+	 * one. */
+	if (!args[1][strspn(args[1], " \n")])
+		return usage_error("POLICY is empty: policy remove makes a directory inherit");
+	rc = ask_path("PUT", "/v1/policy", args[0], args[1], &j);
 	return show(rc, j, policy_table);
 }
 
@@ -277,8 +282,8 @@ static void try_exec(const char *dir, const char *name, char **argv)
 	free(path);
 }
 
-/* The checker is a program of its own, beside this one in a build tree, else where make install
- * puts it. */
+/* The checker is a program of its own: beside this one in a build tree, in sbin where it is
+ * installed, also where the whole installation was moved. */
 static int cmd_fsck(int argc, char **argv)
 {
 	char **args = calloc((size_t)argc + 3, sizeof(*args)), self[4096], *slash;
@@ -297,10 +302,11 @@ static int cmd_fsck(int argc, char **argv)
 	if (slash) {
 		*slash = 0;
 		try_exec(self, "weft-fsck", args);
+		try_exec(self, "../sbin/weft-fsck", args);
 	}
-	try_exec(PKGLIBEXECDIR, "weft-fsck", args);
+	try_exec(SBINDIR, "weft-fsck", args);
 	fprintf(stderr, "weft: weft-fsck is neither in %s nor in %s\n", slash ? self : "?",
-		PKGLIBEXECDIR);
+		SBINDIR);
 	free(args);
 	return EXIT_FAILED;
 }
@@ -338,7 +344,7 @@ static int dispatch(int argc, char **argv)
 	return usage_error("unknown command");
 }
 
-int main(int argc, char **argv)
+static void parse_options(int argc, char **argv, const char *shorts)
 {
 	static const struct option options[] = {{"admin", required_argument, NULL, 'a'},
 						{"json", no_argument, NULL, 'j'},
@@ -346,21 +352,8 @@ int main(int argc, char **argv)
 						{0}};
 	int opt;
 
-	admin = getenv("WEFT_ADMIN");
-	if (!admin || !*admin)
-		admin = ADMIN_DEFAULT;
-	/* fsck's own options go to it: options end at its name. */
-	for (int i = 1; i < argc; i++) {
-		if (!strcmp(argv[i], "--admin"))
-			i++;
-		else if (!strcmp(argv[i], "--json"))
-			json_out = true;
-		else if (!strcmp(argv[i], "fsck"))
-			return cmd_fsck(argc - i - 1, argv + i + 1);
-		else if (argv[i][0] != '-')
-			break;
-	}
-	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	optind = 0; /* from the start */
+	while ((opt = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
 		switch (opt) {
 		case 'a':
 			admin = optarg;
@@ -370,12 +363,24 @@ int main(int argc, char **argv)
 			break;
 		case 'h':
 			usage(stdout);
-			return EXIT_DONE;
+			exit(EXIT_DONE);
 		default:
 			usage(stderr);
-			return EXIT_USAGE;
+			exit(EXIT_USAGE);
 		}
 	}
+}
+
+int main(int argc, char **argv)
+{
+	admin = getenv("WEFT_ADMIN");
+	if (!admin || !*admin)
+		admin = ADMIN_DEFAULT;
+	/* Options may stand anywhere, but fsck's own go to it: ours end at its name. */
+	parse_options(argc, argv, "+h");
+	if (optind < argc && !strcmp(argv[optind], "fsck"))
+		return cmd_fsck(argc - optind - 1, argv + optind + 1);
+	parse_options(argc, argv, "h");
 	if (optind == argc)
 		return usage_error("what is to be done?");
 	return dispatch(argc - optind, argv + optind);

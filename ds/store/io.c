@@ -30,9 +30,7 @@ static void piece_end(struct ds_piece *pc, int err)
 		total += rw->rw_piece[i].pc_done;
 	if (rw->rw_write) {
 		/* Also after an error: some of it may have been written. */
-		uint64_t n = atomic_fetch_add(&rw->rw_obj->ob_writes, 1) + 1;
-
-		atomic_store(&rw->rw_obj->ob_unsynced, n);
+		ds_obj_wrote(rw->rw_obj);
 	} else if (total > rw->rw_len) {
 		total = rw->rw_len;
 	}

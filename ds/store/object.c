@@ -21,9 +21,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
-#define WRITES_BOOT_SHIFT 40
+#define COUNTED_SHIFT	  32
 #define DFD_UNOPENED	  (-1)
 #define DFD_NONE		  (-2)
 
@@ -52,7 +53,6 @@ int ds_objects_init(struct ds_store *s, unsigned max_idle)
 
 		pthread_mutex_init(&sh->sh_lock, NULL);
 		sh->sh_max_idle = (max_idle + DS_SHARDS - 1) / DS_SHARDS;
-		sh->sh_writes_high = (uint64_t)s->s_boot << WRITES_BOOT_SHIFT;
 	}
 	return 0;
 }
@@ -160,22 +160,27 @@ static int meta_get(int fd, uint32_t *epoch, uint64_t *order)
 
 /* ---- opening and closing ---- */
 
-static int file_open(struct ds_store *s, const struct cap_object *key, bool create)
+/* made (may be NULL: do not make it): true when it was not there before. */
+static int file_open(struct ds_store *s, const struct cap_object *key, bool *made)
 {
 	char path[OBJPATH_MAX];
 	int fd, err;
 
 	objpath(key, path);
 	for (int tries = 0;; tries++) {
-		fd = openat(s->s_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0600);
-		if (fd >= 0)
+		fd = openat(s->s_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+		if (fd >= 0 || errno != ENOENT || !made)
 			break;
-		if (errno != ENOENT || !create || tries)
-			return -errno;
+		fd = openat(s->s_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
+		*made = fd >= 0;
+		if (fd >= 0 || errno != ENOENT || tries)
+			break;
 		err = folders_make(s, objname_folder(key->co_ino));
 		if (err)
 			return err;
 	}
+	if (fd < 0)
+		return -errno;
 	/* A page that is read ahead while it is written past the cache would be stale. */
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	return fd;
@@ -183,7 +188,7 @@ static int file_open(struct ds_store *s, const struct cap_object *key, bool crea
 
 int ds_obj_reopen(const struct ds_obj *o)
 {
-	return file_open(o->ob_store, &o->ob_key, false);
+	return file_open(o->ob_store, &o->ob_key, NULL);
 }
 
 static void obj_free(struct ds_obj *o)
@@ -222,27 +227,109 @@ static void obj_close(struct ds_obj *o)
 }
 
 /*
- * The write count that STAT tells is only compared for inequality, and must never say "as before" after a write. It
- * starts above every count that this object may have shown: above those of earlier boots by the boot number, above
- * its own from before it was dropped by the shard's high mark. So it needs no place on disk; dropping an object costs at
- * most one change of the file's change attribute that was not needed.
+ * The write count that STAT tells is compared for inequality only. It must never say "as before" after a write, and should say so when there was none, also
+ * after this daemon was restarted or killed: the MDS takes a new count for a new mtime.
+ *
+ * It is the file's mtime in ns. The kernel's clock for that is coarse, so a write in the tick in which it was told before pushes the mtime by 1 ns. Orders leave the
+ * mtime alone; a file that an order made, never written, has 0. Only a crash of the machine may lose an mtime of data that is on the disk: the number of the
+ * boot that followed it (s_counted, store.c) is added, 4 s for each, and all counts are new once.
  */
+static int mtime_set(int fd, uint64_t ns)
+{
+	struct timespec ts[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) } };
+
+	return futimens(fd, ts) < 0 ? -errno : 0;
+}
+
+/* news: it was written since ob_told. */
+static uint64_t count_mtime(struct ds_obj *o, const struct stat *st, bool news)
+{
+	uint64_t ns = ds_mtime_ns(st);
+
+	if (news && ns <= o->ob_told) {
+		int err = mtime_set(o->ob_fd, ns = o->ob_told + 1);
+
+		if (err)
+			log_warn("store: object %016" PRIx64 ": its write count is not kept: %s", o->ob_key.co_ino, strerror(-err));
+	}
+	return o->ob_told = ns;
+}
+
+int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count)
+{
+	/* Before the file is looked at: a write that ends in between makes one count too many, not one too few. */
+	bool news = atomic_exchange(&o->ob_news, false);
+	uint64_t ns;
+
+	if (fstat(o->ob_fd, st) < 0)
+		return -errno;
+	ns = count_mtime(o, st, news);
+	*count = ns ? ns + ((uint64_t)o->ob_store->s_counted << COUNTED_SHIFT) : 0;
+	return 0;
+}
+
+/* Under the shard's lock, before anybody can load it again. */
+static void count_keep(struct ds_obj *o)
+{
+	struct stat st;
+
+	if (atomic_load(&o->ob_news) && !atomic_load(&o->ob_deleted) && fstat(o->ob_fd, &st) == 0)
+		count_mtime(o, &st, true);
+}
+
+static int count_load(struct ds_obj *o, bool made)
+{
+	struct stat st;
+
+	if (made)
+		return mtime_set(o->ob_fd, 0);
+	if (fstat(o->ob_fd, &st) < 0)
+		return -errno;
+	o->ob_told = ds_mtime_ns(&st);
+	return 0;
+}
+
+void ds_obj_wrote(struct ds_obj *o)
+{
+	atomic_store(&o->ob_unsynced, atomic_fetch_add(&o->ob_writes, 1) + 1);
+	atomic_store(&o->ob_news, true);
+}
+
+int ds_obj_cut(int fd, uint64_t size)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || ftruncate(fd, (off_t)size) < 0)
+		return -errno;
+	return mtime_set(fd, ds_mtime_ns(&st));
+}
+
 static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, bool create, struct ds_obj **out)
 {
 	struct ds_obj *o;
 	uint32_t epoch;
+	bool made = false;
 	int fd, err;
 
 	/* Not the file: it may still be there while its delete is under way. */
 	if (!ds_tomb_find(s, key, NULL))
 		return -ESTALE;
-	fd = file_open(s, key, create);
+	fd = file_open(s, key, create ? &made : NULL);
 	if (fd < 0)
 		return fd;
 	o = calloc(1, sizeof(*o));
 	if (!o) {
 		close(fd);
 		return -ENOMEM;
+	}
+	o->ob_store = s;
+	o->ob_key = *key;
+	o->ob_fd = fd;
+	err = count_load(o, made);
+	if (err) {
+		close(fd);
+		free(o);
+		return err;
 	}
 	err = meta_get(fd, &epoch, &o->ob_order);
 	if (err) {
@@ -253,11 +340,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	}
 	atomic_init(&o->ob_epoch, epoch);
 	atomic_init(&o->ob_dfd, DFD_UNOPENED);
-	atomic_init(&o->ob_writes, ++sh->sh_writes_high);
-	o->ob_store = s;
 	o->ob_shard = sh;
-	o->ob_key = *key;
-	o->ob_fd = fd;
 	o->ob_refs = 1;
 	o->ob_ranges_end = &o->ob_ranges;
 	/* Also when the file was there: the boot that made it may have ended before its name was durable. */
@@ -329,10 +412,7 @@ static void lru_add(struct ds_shard *sh, struct ds_obj *o)
 /* Takes o out of the table. */
 static void unhash(struct ds_shard *sh, struct ds_obj *o)
 {
-	uint64_t w = atomic_load(&o->ob_writes);
-
-	if (w > sh->sh_writes_high)
-		sh->sh_writes_high = w;
+	count_keep(o);
 	hash_del(&sh->sh_hash, &o->ob_link);
 	o->ob_hashed = false;
 }

@@ -125,7 +125,7 @@ static int do_size(const ctl_order *o, struct order_item *it)
 		if ((uint64_t)st.st_size >= o->size)
 			return 0;
 	}
-	return ftruncate(it->it_fd, (off_t)o->size) < 0 ? -errno : 0;
+	return ds_obj_cut(it->it_fd, o->size);
 }
 
 static int do_object(const ctl_order *o, struct order_item *it)
@@ -319,13 +319,12 @@ int ds_obj_set_size(struct ds_obj *o, uint64_t size)
 		ds_verifier_change(o->ob_store);
 	}
 	close(fd);
-	atomic_fetch_add(&o->ob_writes, 1);
+	atomic_store(&o->ob_news, true);
 	return err ? err : ds_obj_sync_dirs(o);
 }
 
 /* ---- stat ---- */
 
-/* The count before the size: a write in between then shows as a new count next time, not as a size that is too old. */
 void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 {
 	struct cap_object key;
@@ -342,8 +341,7 @@ void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 		out->status = err == -ENOENT || err == -ESTALE ? CTL_NOENT : status_of(err);
 		return;
 	}
-	out->writes = atomic_load(&o->ob_writes);
-	err = ds_obj_stat(o, &st);
+	err = ds_obj_count(o, &st, &out->writes);
 	if (!err) {
 		out->size = (uint64_t)st.st_size;
 		out->used = (uint64_t)st.st_blocks * 512;

@@ -16,6 +16,7 @@
 #include <urcu/urcu-memb.h>
 
 #define STORE_VERSION 1
+#define COUNTED_ID 40
 #define DRAIN_WARN_NS 10000000000ull
 
 struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered;
@@ -368,6 +369,15 @@ fail:
 	return -errno;
 }
 
+/* As the metadata server wants it: printable, one word. */
+static bool name_ok(const char *s)
+{
+	for (; *s; s++)
+		if (*s <= ' ' || *s > '~' || *s == '"' || *s == '\\' || *s == '=')
+			return false;
+	return true;
+}
+
 static int store_identity(struct ds_store *s, const struct ds_store_opts *o, char *err, size_t errlen)
 {
 	int e = identity_read(s, &s->s_id, err, errlen);
@@ -383,7 +393,7 @@ static int store_identity(struct ds_store *s, const struct ds_store_opts *o, cha
 		randombytes_buf(s->s_id.id_uuid, DS_UUID_LEN);
 	}
 	if (o->so_name && *o->so_name && strcmp(s->s_id.id_name, o->so_name)) {
-		if (strlen(o->so_name) > DS_NAME_MAX || strpbrk(o->so_name, "\n=")) {
+		if (strlen(o->so_name) > DS_NAME_MAX || !name_ok(o->so_name)) {
 			snprintf(err, errlen, "ds.name: \"%s\" is too long or has a character that a name cannot have", o->so_name);
 			return -EINVAL;
 		}
@@ -430,6 +440,59 @@ static void probe_direct(struct ds_store *s, bool never)
 	close(fd);
 }
 
+/*
+ * The file "counted" holds the boot since which mtimes are write counts (object.c), and in which run of the machine's kernel, or "clean": the daemon has ended
+ * in order and the file system was synced. In another run of the kernel, without that word, the machine may have crashed.
+ */
+static void kernel_run(char id[COUNTED_ID])
+{
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+
+	if (!f || fscanf(f, "%39s", id) != 1)
+		strcpy(id, "unknown");
+	if (f)
+		fclose(f);
+}
+
+static int counted_write(struct ds_store *s, const char *id)
+{
+	char text[COUNTED_ID + 16];
+	int n = snprintf(text, sizeof(text), "%u %s\n", s->s_counted, id), err = 0;
+	int fd = openat(s->s_dirfd, "counted.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return -errno;
+	if (write(fd, text, (size_t)n) != n || fsync(fd) < 0)
+		err = errno ? -errno : -EIO;
+	close(fd);
+	if (!err && (renameat(s->s_dirfd, "counted.new", s->s_dirfd, "counted") < 0 || fsync(s->s_dirfd) < 0))
+		err = -errno;
+	return err;
+}
+
+static int counted_open(struct ds_store *s)
+{
+	char text[COUNTED_ID + 16] = "", was[COUNTED_ID] = "", now[COUNTED_ID];
+	int fd = openat(s->s_dirfd, "counted", O_RDONLY | O_CLOEXEC);
+	unsigned v = 0;
+
+	if (fd >= 0 && read(fd, text, sizeof(text) - 1) < 0)
+		*text = 0;
+	if (fd >= 0)
+		close(fd);
+	kernel_run(now);
+	if (sscanf(text, "%u %39s", &v, was) != 2 || !v || v > s->s_boot || (strcmp(was, "clean") && (strcmp(was, now) || !strcmp(now, "unknown"))))
+		v = s->s_boot;
+	s->s_counted = v;
+	return counted_write(s, now);
+}
+
+void ds_store_sync(struct ds_store *s)
+{
+	if (syncfs(s->s_dirfd) < 0 || counted_write(s, "clean"))
+		log_warn("store: %s: it is not synced at the end: %s", s->s_dir, strerror(errno));
+}
+
 static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *err, size_t errlen)
 {
 	int e = store_folder(s, err, errlen);
@@ -442,12 +505,18 @@ static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *e
 		e = ds_journal_open(s, err, errlen);
 	if (e)
 		return e;
+	e = counted_open(s);
+	if (e) {
+		snprintf(err, errlen, "%s/counted: %s", s->s_dir, strerror(-e));
+		return e;
+	}
 	probe_direct(s, o->so_no_direct);
 	e = ds_objects_init(s, o->so_max_open ? o->so_max_open : default_max_open());
 	if (!e)
 		e = workers_start(s);
 	if (e)
 		snprintf(err, errlen, "%s: %s", s->s_dir, strerror(-e));
+	s->s_opened = !e;
 	return e;
 }
 
@@ -486,6 +555,8 @@ void ds_store_close(struct ds_store *s)
 	/* Dropping the objects queues the closing of dirty ones. */
 	ds_objects_drop(s);
 	worker_stop(&s->s_worker[DS_WORKER_QUERIES]);
+	if (s->s_opened)
+		ds_store_sync(s);
 	ds_journal_close(s);
 	if (s->s_objfd >= 0)
 		close(s->s_objfd);

@@ -4,6 +4,7 @@
  *   DIR/lock                      flock: one daemon per store
  *   DIR/identity                  text: version, uuid, name, cluster, fs
  *   DIR/journal/NNNN              deleted objects, barred clients, instance epoch, boot number (journal.c)
+ *   DIR/counted                   since when mtimes are write counts (store.c)
  *   DIR/objects/XX/YY/NAME        the objects (proto/objname.h); xattr user.weft: fence epoch and last order
  *
  * An object is made by its first write. One that is not there reads as empty, unless it was deleted: then -ESTALE,
@@ -52,6 +53,8 @@ struct ds_identity {
 int ds_store_open(struct ds_store **out, const struct ds_store_opts *opts, char *err, size_t errlen);
 /* No object may be in use. */
 void ds_store_close(struct ds_store *s);
+/* The daemon ends in order: all is on the disk. The loops have stopped. */
+void ds_store_sync(struct ds_store *s);
 /* The metrics of the store; once, before other threads run. */
 void ds_store_metrics_init(void);
 

@@ -34,7 +34,9 @@ struct ds_obj {
 	_Atomic int ob_dfd;	   /* O_DIRECT; -1 not opened yet, -2 not possible */
 	_Atomic uint32_t ob_epoch;
 	_Atomic bool ob_deleted;
-	_Atomic uint64_t ob_writes; /* see obj_load */
+	_Atomic uint64_t ob_writes; /* since it was loaded */
+	_Atomic bool ob_news;	   /* written since the mtime in ob_told; see ds_obj_count */
+	uint64_t ob_told;		   /* ns; the queries worker's, or under the shard's lock when nobody refers to the object */
 	_Atomic uint64_t ob_unsynced; /* 0: all that was written is durable */
 	uint64_t ob_order;	   /* highest order that is done and durable; the orders worker's, after obj_load */
 	uint64_t ob_order_new; /* the same, with those of the batch being done */
@@ -52,7 +54,6 @@ struct ds_shard {
 	struct hash sh_hash;
 	struct ds_obj *sh_newest, *sh_oldest;
 	unsigned sh_idle, sh_max_idle;
-	uint64_t sh_writes_high; /* highest write count of an object that was dropped */
 };
 
 struct ds_cell {
@@ -97,7 +98,8 @@ struct ds_store {
 	uint64_t s_tomb_keep_ns;
 	pthread_mutex_t s_id_lock;
 	struct ds_identity s_id;
-	uint32_t s_boot;
+	uint32_t s_boot, s_counted; /* counted: see ds_obj_count */
+	bool s_opened;
 	_Atomic uint64_t s_instance, s_order_high, s_verifier;
 	_Atomic bool s_direct;
 	uint32_t s_dio_mem; /* memory alignment that O_DIRECT wants */
@@ -148,6 +150,16 @@ uint64_t ds_key_hash(const struct cap_object *o);
 bool ds_key_equal(const struct cap_object *a, const struct cap_object *b);
 int ds_objects_init(struct ds_store *s, unsigned max_idle);
 void ds_objects_drop(struct ds_store *s);
+/* A write has ended. */
+void ds_obj_wrote(struct ds_obj *o);
+/* fstat, and what STAT tells as the write count. On the queries worker. */
+int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count);
+/* Sets the file's size and leaves its mtime. */
+int ds_obj_cut(int fd, uint64_t size);
+static inline uint64_t ds_mtime_ns(const struct stat *st)
+{
+	return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
+}
 /* Remembers the delete and takes the object out of the table: whoever looks it up from now on gets -ESTALE. */
 int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order);
 int ds_meta_put(int fd, uint32_t epoch, uint64_t order);

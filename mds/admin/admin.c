@@ -29,17 +29,24 @@ static void reply_json(struct http_reply *rp, int status, json_t *j)
 static __attribute__((format(printf, 3, 4))) void reply_error(struct http_reply *rp, int status,
 							      const char *fmt, ...)
 {
-	char text[512];
-	json_t *s;
+	char *text = NULL;
+	json_t *s = NULL;
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
 	va_end(ap);
-	/* A path may hold bytes that are not UTF-8, which JSON cannot. */
-	s = json_string(text);
-	reply_json(rp, status,
-		   json_pack("{s:o}", "error", s ? s : json_string("the path is not UTF-8")));
+	if (text)
+		s = json_string(text);
+	if (text && !s) {
+		/* A path may hold bytes that are not UTF-8, which JSON cannot. */
+		for (char *p = text; *p; p++)
+			*p = (unsigned char)*p < 0x80 ? *p : '?';
+		s = json_string(text);
+	}
+	free(text);
+	reply_json(rp, status, s ? json_pack("{s:o}", "error", s) : NULL);
 }
 
 static void reply_errno(struct http_reply *rp, int err, const char *path)
@@ -221,7 +228,7 @@ static void get_policy(void *arg, const struct http_req *rq, struct http_reply *
 		policy_reply(arg, path, rp);
 }
 
-/* A mutation that the HTTP thread waits for. */
+/* A mutation that the HTTP thread waits for; no loop has a part in it. */
 struct policy_set {
 	struct kv_op ps_op;
 	struct ns *ps_ns;
@@ -272,8 +279,7 @@ static void policy_commit(struct admin *a, struct policy_set *ps)
 	clock_gettime(CLOCK_REALTIME, &now);
 	ps->ps_now = (struct ns_time){now.tv_sec, (uint32_t)now.tv_nsec};
 	ps->ps_op.o_run = policy_run;
-	ps->ps_op.o_done = policy_done;
-	ps->ps_op.o_loop = dsc_loop(a->a_ops.ao_dsc, 0);
+	ps->ps_op.o_done = policy_done; /* on the committer: the loops may have stopped */
 	pthread_mutex_init(&ps->ps_lock, NULL);
 	pthread_cond_init(&ps->ps_cond, NULL);
 	kv_submit(ns_kv(a->a_ops.ao_ns), &ps->ps_op);

@@ -104,6 +104,30 @@ unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned m
 	return n;
 }
 
+static int later(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+uint64_t dsc_scarce_ms(struct dsc *d, unsigned n)
+{
+	uint64_t now = dsc_now_ms(), since[DSC_MAX];
+	unsigned k = 0;
+
+	pthread_mutex_lock(&d->d_lock);
+	for (unsigned id = 1; id <= DSC_MAX; id++) {
+		const struct dsc_node *nd = d->d_node[id];
+
+		if (nd)
+			since[k++] = dsc_node_alive(d, nd, now) ? now : nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	qsort(since, k, sizeof(since[0]), later);
+	return now - (n == 0 ? now : n <= k ? since[n - 1] : d->d_start_ms);
+}
+
 unsigned dsc_count(struct dsc *d)
 {
 	unsigned n;

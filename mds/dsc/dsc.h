@@ -55,6 +55,8 @@ bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out)
 unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all known, by id */
 unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max);
 unsigned dsc_count(struct dsc *d);
+/* For how long fewer than n servers have been alive, in ms; 0: as many are. */
+uint64_t dsc_scarce_ms(struct dsc *d, unsigned n);
 /* True while the server may still honour capabilities: its lease (counted from its last heartbeat,
  * or from our own start when it was not heard yet: it may hold a lease of the instance before us)
  * has not run out. A fence is complete when a server confirmed it or this is false. */

@@ -98,6 +98,10 @@ static int write_err(const struct io_run *ir)
 	const struct lo_map *m = &ir->ir_io->io_map;
 	unsigned objects = (unsigned)m->lm_stripes * m->lm_mirrors;
 
+	/* The file was fenced meanwhile: all of it is done again, no copy is to blame. */
+	for (unsigned i = 0; i < objects; i++)
+		if ((ir->ir_bad >> i & 1) && ir->ir_obj_err[i] == -EACCES)
+			return -EACCES;
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
 		bool touched = false, taken = false;
 		int err = 0;

@@ -41,13 +41,12 @@ struct lo_object {
 	uint32_t ob_ds;		/* dsc id */
 	uint8_t ob_state;	/* enum lo_state */
 	uint8_t ob_known;	/* 1: the object is known to exist */
-	uint32_t ob_writes_low; /* reserved for the change count last seen */
+	uint64_t ob_writes;	/* the server's write count as last seen: another one is a new mtime */
 };
 struct lo_map {
 	uint32_t lm_unit;
 	uint8_t lm_stripes, lm_mirrors;
 	uint32_t lm_epoch;			 /* fence epoch of all objects of the file */
-	uint64_t lm_writes;			 /* sum of the objects' write counts as last seen */
 	struct lo_object lm_obj[LO_MAX_OBJECTS]; /* [mirror * stripes + stripe] */
 };
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max);
@@ -56,6 +55,10 @@ static inline unsigned lo_stripe_of(const struct lo_map *m, uint64_t off)
 {
 	return (unsigned)(off / m->lm_unit % m->lm_stripes);
 }
+
+/* Makes the objects of hit (a bit each) stale where their stripe keeps a copy in sync. Returns those
+ * that became so. *last (may be NULL): those of hit that stay because they are the last. */
+uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last);
 
 struct lo;
 int lo_create(struct lo **out, struct ns *ns, struct dsc *dsc);
@@ -112,8 +115,8 @@ void lo_read(struct lo *lo, struct lo_io *io);
 void lo_write(struct lo *lo, struct lo_io *io);
 void lo_commit(struct lo *lo, struct lo_io *io);
 
-/* Asks the data servers how large the file is (max over in-sync objects) and how often it was
- * written (sum over in-sync objects). Skips dead servers, deadline 2 s. ls_used counts each
+/* Asks the data servers how large the file is (max over in-sync objects) and how often its objects
+ * were written. Skips dead servers, deadline 2 s. ls_used counts each
  * stripe's largest copy once. err: 0, or -ETIMEDOUT when a stripe has no copy that answered (the
  * rest is in the results). An object that is not there counts as empty; one that is known to exist
  * and is not there is logged, and counts as missing. */
@@ -122,7 +125,9 @@ struct lo_stat {
 	uint64_t ls_ino;
 	uint16_t ls_incarnation;
 	struct lo_map ls_map;
-	uint64_t ls_size, ls_writes, ls_used; /* results */
+	uint64_t ls_size, ls_used;	      /* results */
+	uint64_t ls_answered;		      /* bit per object: in sync, and its server told */
+	uint64_t ls_writes[LO_MAX_OBJECTS];   /* of those: write counts */
 	uint64_t ls_exists;		      /* bit per object: it is there */
 	unsigned ls_missing;		      /* how many in-sync objects could not be asked */
 	void (*ls_done)(struct lo_stat *ls, int err);
@@ -144,9 +149,9 @@ int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);
 void lo_orders_kick(struct lo *lo);
 void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms,
 		    void (*done)(void *arg, int err), void *arg);
-/* True while an order of this inode that a kick or wait has seen is not done (on a dead server, for
- * one). Any thread. */
-bool lo_orders_pending(struct lo *lo, uint64_t ino);
+/* Which objects of the map (a bit each, in-sync ones only) must not be used yet: a truncate or a
+ * fence of theirs, that a kick or wait has seen, is not done. Any thread. */
+uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m);
 /* How many orders are known and not done. */
 uint64_t lo_orders_count(struct lo *lo);
 #endif

@@ -8,15 +8,14 @@ struct map_obj_rec {
 	uint32_t m_ds;
 	uint8_t m_state, m_known;
 	uint8_t m_zero[2];
-	uint32_t m_writes_low;
+	uint64_t m_writes;
 } __attribute__((packed));
 struct map_rec {
 	uint8_t m_version, m_stripes, m_mirrors, m_unit_log2;
 	uint32_t m_epoch;
-	uint64_t m_writes;
 	struct map_obj_rec m_obj[];
 } __attribute__((packed));
-_Static_assert(sizeof(struct map_rec) == 16 && sizeof(struct map_obj_rec) == 12,
+_Static_assert(sizeof(struct map_rec) == 8 && sizeof(struct map_obj_rec) == 16,
 	       "map record, version 1");
 _Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) <= NS_BLOB_MAX,
 	       "a map fits an inode");
@@ -35,12 +34,11 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	r->m_mirrors = m->lm_mirrors;
 	r->m_unit_log2 = (uint8_t)__builtin_ctz(m->lm_unit);
 	r->m_epoch = htole32(m->lm_epoch);
-	r->m_writes = htole64(m->lm_writes);
 	for (unsigned i = 0; i < n; i++) {
 		r->m_obj[i].m_ds = htole32(m->lm_obj[i].ob_ds);
 		r->m_obj[i].m_state = m->lm_obj[i].ob_state;
 		r->m_obj[i].m_known = m->lm_obj[i].ob_known;
-		r->m_obj[i].m_writes_low = htole32(m->lm_obj[i].ob_writes_low);
+		r->m_obj[i].m_writes = htole64(m->lm_obj[i].ob_writes);
 	}
 	return len;
 }
@@ -62,7 +60,6 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 	m->lm_stripes = r->m_stripes;
 	m->lm_mirrors = r->m_mirrors;
 	m->lm_epoch = le32toh(r->m_epoch);
-	m->lm_writes = le64toh(r->m_writes);
 	for (unsigned i = 0; i < n; i++) {
 		const struct map_obj_rec *o = &r->m_obj[i];
 
@@ -72,9 +69,31 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 		m->lm_obj[i].ob_ds = le32toh(o->m_ds);
 		m->lm_obj[i].ob_state = o->m_state;
 		m->lm_obj[i].ob_known = o->m_known;
-		m->lm_obj[i].ob_writes_low = le32toh(o->m_writes_low);
+		m->lm_obj[i].ob_writes = le64toh(o->m_writes);
 	}
 	return 0;
+}
+
+uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last)
+{
+	uint64_t done = 0, kept = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		uint64_t sync = 0;
+
+		for (unsigned i = s; i < (unsigned)m->lm_stripes * m->lm_mirrors; i += m->lm_stripes)
+			sync |= (uint64_t)(m->lm_obj[i].ob_state == LO_IN_SYNC) << i;
+		if (sync & ~hit)
+			done |= sync & hit;
+		else
+			kept |= sync & hit;
+	}
+	for (unsigned i = 0; i < (unsigned)m->lm_stripes * m->lm_mirrors; i++)
+		if (done >> i & 1)
+			m->lm_obj[i].ob_state = LO_STALE;
+	if (last)
+		*last = kept;
+	return done;
 }
 
 int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r)

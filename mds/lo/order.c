@@ -190,15 +190,32 @@ static void file_put(struct lo_orders *os, struct order_file *of)
 	free(of);
 }
 
-bool lo_orders_pending(struct lo *lo, uint64_t ino)
+static uint64_t object_held(struct lo *lo, const struct order *o, const struct lo_map *m)
+{
+	unsigned k = (unsigned)o->or_mirror * m->lm_stripes + o->or_stripe;
+
+	/* A server without a lease fences before it serves again. */
+	if (o->or_type == CTL_FENCE ? !dsc_leased(lo->l_dsc, o->or_ds) : o->or_type != CTL_TRUNCATE)
+		return 0;
+	if (o->or_stripe >= m->lm_stripes ||
+	    o->or_mirror >= m->lm_mirrors || m->lm_obj[k].ob_ds != o->or_ds ||
+	    m->lm_obj[k].ob_state != LO_IN_SYNC)
+		return 0;
+	return UINT64_C(1) << k;
+}
+
+uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m)
 {
 	struct lo_orders *os = lo->l_orders;
 	struct order_file *of;
-	bool pending;
+	uint64_t pending = 0;
 
+	if (!lo_orders_count(lo))
+		return 0;
 	pthread_mutex_lock(&os->os_lock);
 	of = file_find(os, ino);
-	pending = of && of->of_orders;
+	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
+		pending |= object_held(lo, o, m);
 	pthread_mutex_unlock(&os->os_lock);
 	return pending;
 }

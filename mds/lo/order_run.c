@@ -149,7 +149,7 @@ static void batch_done(struct dsc_ctl *c, int err)
 			  oq->oq_status == CTL_STALE_INSTANCE
 				  ? ": a newer instance of this metadata server commands it"
 				  : "");
-		ready(oq);
+		/* One that joins waits on: it must not serve before its orders are done. */
 		retry_later(oq);
 		return;
 	}

@@ -86,6 +86,7 @@ static void run_end(struct loop_msg *msg)
 			most = sr->sr_used[i] > most ? sr->sr_used[i] : most;
 		ls->ls_used += most;
 	}
+	ls->ls_answered = sr->sr_answered;
 	free(sr);
 	ls->ls_done(ls, err);
 }
@@ -105,7 +106,7 @@ static void object_answer(struct stat_run *sr, unsigned obj, const ctl_stat *st)
 	if (st->status == CTL_OK) {
 		ls->ls_exists |= UINT64_C(1) << obj;
 		ls->ls_size = st->size > ls->ls_size ? st->size : ls->ls_size;
-		ls->ls_writes += st->writes;
+		ls->ls_writes[obj] = st->writes;
 		sr->sr_used[obj] = st->used;
 	} else if (st->status != CTL_NOENT) {
 		ls->ls_missing++;
@@ -283,7 +284,8 @@ void lo_stat(struct lo *lo, struct lo_stat *ls)
 
 	if (!sr)
 		log_fatal("no memory to ask for a file's size");
-	ls->ls_size = ls->ls_writes = ls->ls_used = ls->ls_exists = 0;
+	ls->ls_size = ls->ls_used = ls->ls_exists = 0;
+	memset(ls->ls_writes, 0, sizeof(ls->ls_writes));
 	ls->ls_missing = 0;
 	ls->ls_priv = sr;
 	sr->sr_lo = lo;

@@ -142,6 +142,18 @@ static int setattr_allowed(const struct ns_inode *i, const struct ns_setattr *s,
 	return 0;
 }
 
+int ns_setattr_check(const struct ns_inode *i, const struct ns_setattr *s, const struct ns_cred *cr)
+{
+	int err = setattr_valid(i, s);
+
+	return err ? err : setattr_allowed(i, s, cr);
+}
+
+uint16_t ns_mode_written(const struct ns_inode *i, const struct ns_cred *cr)
+{
+	return i->i_type == NS_REG ? drop_sugid(i, cr, i->i_mode) : i->i_mode;
+}
+
 static void set_mode(struct ns_inode *i, const struct ns_setattr *s, const struct ns_cred *cr,
 		     uint32_t gid)
 {
@@ -182,9 +194,7 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 	err = ns_get(ns, t, ino, &i);
 	if (err)
 		return err;
-	err = setattr_valid(&i, s);
-	if (!err)
-		err = setattr_allowed(&i, s, cr);
+	err = ns_setattr_check(&i, s, cr);
 	if (err)
 		return err;
 	if ((what & NS_S_SIZE) && (s->s_mask & NS_S_GROW_ONLY) && s->s_size <= i.i_size)

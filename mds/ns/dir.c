@@ -234,7 +234,11 @@ static int inode_init(struct ns *ns, const struct ns_create_args *a, const struc
 	i->i_entries = 0;
 	i->i_has_xattrs = false;
 	i->i_has_policy = i->i_type == NS_DIR && i->i_blob.s_len > 0;
-	i->i_atime = i->i_mtime = i->i_ctime = i->i_btime = a->a_now;
+	if (!(a->a_times & NS_S_ATIME))
+		i->i_atime = a->a_now;
+	if (!(a->a_times & NS_S_MTIME))
+		i->i_mtime = a->a_now;
+	i->i_ctime = i->i_btime = a->a_now;
 	if (i->i_type != NS_REG)
 		i->i_size = i->i_used = 0;
 	if (i->i_type == NS_LNK) {

@@ -109,6 +109,7 @@ struct ns_create_args {
 	size_t a_len;
 	const struct ns_cred *a_cred;
 	struct ns_inode a_attr;
+	unsigned a_times; /* NS_S_ATIME, NS_S_MTIME: those of a_attr count; else a_now */
 	struct ns_time a_now;
 	int (*a_map)(void *arg, const struct ns_inode *ino, struct kv_slice policy, uint8_t *buf, size_t max, size_t *len);
 	void *a_map_arg;
@@ -143,6 +144,10 @@ struct ns_setattr {
 	uint64_t s_size, s_verifier;
 	struct ns_time s_atime, s_mtime;
 };
+/* Whether ns_setattr would do it: 0, -EPERM, -EACCES, -EINVAL, -EISDIR. */
+int ns_setattr_check(const struct ns_inode *i, const struct ns_setattr *s, const struct ns_cred *cr);
+/* What a write by cr leaves of the mode: the set-id bits go unless it is root's. */
+uint16_t ns_mode_written(const struct ns_inode *i, const struct ns_cred *cr);
 int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_setattr *s, const struct ns_cred *cr, struct ns_time now, struct ns_inode *out);
 /* W: replaces i_blob (map or policy; len 0 removes a policy), bumps change and ctime. */
 int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, bool policy, struct ns_time now);

@@ -9,45 +9,46 @@ struct op_desc {
 	op_fn fn;       /* NULL: defined, and answered NFS4ERR_NOTSUPP */
 	uint8_t minor;  /* first minor version that has it */
 	bool sessionless;
+	unsigned room; /* the longest result, bytes, of one that changes something */
 };
 
 static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_ACCESS] = {"ACCESS", op_access, 1},
-	[OP_CLOSE] = {"CLOSE", op_close, 1},
-	[OP_COMMIT] = {"COMMIT", op_commit, 1},
-	[OP_CREATE] = {"CREATE", op_create, 1},
+	[OP_CLOSE] = {"CLOSE", op_close, 1, .room = 24},
+	[OP_COMMIT] = {"COMMIT", op_commit, 1, .room = 16},
+	[OP_CREATE] = {"CREATE", op_create, 1, .room = 64},
 	[OP_DELEGPURGE] = {"DELEGPURGE", NULL, 1},
 	[OP_DELEGRETURN] = {"DELEGRETURN", NULL, 1},
 	[OP_GETATTR] = {"GETATTR", op_getattr, 1},
 	[OP_GETFH] = {"GETFH", op_getfh, 1},
-	[OP_LINK] = {"LINK", op_link, 1},
+	[OP_LINK] = {"LINK", op_link, 1, .room = 28},
 	[OP_LOCK] = {"LOCK", NULL, 1},
 	[OP_LOCKT] = {"LOCKT", NULL, 1},
 	[OP_LOCKU] = {"LOCKU", NULL, 1},
 	[OP_LOOKUP] = {"LOOKUP", op_lookup, 1},
 	[OP_LOOKUPP] = {"LOOKUPP", op_lookupp, 1},
 	[OP_NVERIFY] = {"NVERIFY", op_nverify, 1},
-	[OP_OPEN] = {"OPEN", op_open, 1},
+	[OP_OPEN] = {"OPEN", op_open, 1, .room = 160},
 	[OP_OPENATTR] = {"OPENATTR", NULL, 1},
 	[OP_OPEN_CONFIRM] = {"OPEN_CONFIRM", NULL, 1},
-	[OP_OPEN_DOWNGRADE] = {"OPEN_DOWNGRADE", op_open_downgrade, 1},
+	[OP_OPEN_DOWNGRADE] = {"OPEN_DOWNGRADE", op_open_downgrade, 1, .room = 24},
 	[OP_PUTFH] = {"PUTFH", op_putfh, 1},
 	[OP_PUTPUBFH] = {"PUTPUBFH", op_putrootfh, 1},
 	[OP_PUTROOTFH] = {"PUTROOTFH", op_putrootfh, 1},
 	[OP_READ] = {"READ", op_read, 1},
 	[OP_READDIR] = {"READDIR", op_readdir, 1},
 	[OP_READLINK] = {"READLINK", op_readlink, 1},
-	[OP_REMOVE] = {"REMOVE", op_remove, 1},
-	[OP_RENAME] = {"RENAME", op_rename, 1},
+	[OP_REMOVE] = {"REMOVE", op_remove, 1, .room = 28},
+	[OP_RENAME] = {"RENAME", op_rename, 1, .room = 48},
 	[OP_RENEW] = {"RENEW", NULL, 1},
 	[OP_RESTOREFH] = {"RESTOREFH", op_restorefh, 1},
 	[OP_SAVEFH] = {"SAVEFH", op_savefh, 1},
 	[OP_SECINFO] = {"SECINFO", op_secinfo, 1},
-	[OP_SETATTR] = {"SETATTR", op_setattr, 1},
+	[OP_SETATTR] = {"SETATTR", op_setattr, 1, .room = 24},
 	[OP_SETCLIENTID] = {"SETCLIENTID", NULL, 1},
 	[OP_SETCLIENTID_CONFIRM] = {"SETCLIENTID_CONFIRM", NULL, 1},
 	[OP_VERIFY] = {"VERIFY", op_verify, 1},
-	[OP_WRITE] = {"WRITE", op_write, 1},
+	[OP_WRITE] = {"WRITE", op_write, 1, .room = 24},
 	[OP_RELEASE_LOCKOWNER] = {"RELEASE_LOCKOWNER", NULL, 1},
 	[OP_BACKCHANNEL_CTL] = {"BACKCHANNEL_CTL", op_backchannel_ctl, 1},
 	[OP_BIND_CONN_TO_SESSION] = {"BIND_CONN_TO_SESSION", op_bind_conn, 1, true},
@@ -58,9 +59,9 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_GET_DIR_DELEGATION] = {"GET_DIR_DELEGATION", NULL, 1},
 	[OP_GETDEVICEINFO] = {"GETDEVICEINFO", op_getdeviceinfo, 1},
 	[OP_GETDEVICELIST] = {"GETDEVICELIST", NULL, 1},
-	[OP_LAYOUTCOMMIT] = {"LAYOUTCOMMIT", op_layoutcommit, 1},
+	[OP_LAYOUTCOMMIT] = {"LAYOUTCOMMIT", op_layoutcommit, 1, .room = 20},
 	[OP_LAYOUTGET] = {"LAYOUTGET", op_layoutget, 1},
-	[OP_LAYOUTRETURN] = {"LAYOUTRETURN", op_layoutreturn, 1},
+	[OP_LAYOUTRETURN] = {"LAYOUTRETURN", op_layoutreturn, 1, .room = 28},
 	[OP_SECINFO_NO_NAME] = {"SECINFO_NO_NAME", op_secinfo_no_name, 1},
 	[OP_SEQUENCE] = {"SEQUENCE", op_sequence, 1, true},
 	[OP_SET_SSV] = {"SET_SSV", NULL, 1},
@@ -83,9 +84,9 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_WRITE_SAME] = {"WRITE_SAME", NULL, 2},
 	[OP_CLONE] = {"CLONE", NULL, 2},
 	[OP_GETXATTR] = {"GETXATTR", op_getxattr, 2},
-	[OP_SETXATTR] = {"SETXATTR", op_setxattr, 2},
+	[OP_SETXATTR] = {"SETXATTR", op_setxattr, 2, .room = 28},
 	[OP_LISTXATTRS] = {"LISTXATTRS", op_listxattrs, 2},
-	[OP_REMOVEXATTR] = {"REMOVEXATTR", op_removexattr, 2},
+	[OP_REMOVEXATTR] = {"REMOVEXATTR", op_removexattr, 2, .room = 28},
 	[OP_LAYOUT_WCC] = {"LAYOUT_WCC", NULL, 2},
 };
 
@@ -301,6 +302,11 @@ static void compound_finish(struct compound *c)
 }
 
 /* The operation in hand ended with st: closes its result. Returns false when the compound is over. */
+nfsstat4 op_too_big(const struct compound *c)
+{
+	return c->cached_only ? NFS4ERR_REP_TOO_BIG_TO_CACHE : NFS4ERR_REP_TOO_BIG;
+}
+
 static bool op_end(struct compound *c, nfsstat4 st)
 {
 	if (c->scratch) {
@@ -313,11 +319,14 @@ static bool op_end(struct compound *c, nfsstat4 st)
 	c->sub = NULL;
 	if (c->in->bad && st == NFS4_OK)
 		st = NFS4ERR_BADXDR;
-	/* The reply buffer is capped by the session's maximum (RFC 8881 section 2.10.6.4). */
-	if (c->out->bad)
-		st = c->cachethis && c->out->x_limit == c->maxcached ? NFS4ERR_REP_TOO_BIG_TO_CACHE : NFS4ERR_REP_TOO_BIG;
-	if (st != NFS4_OK && (!c->keep_body || c->out->bad))
+	/* The next one must at least be able to say that there is no room. */
+	if (c->out->bad || (st == NFS4_OK && c->at + 1 < c->nops && op_room(c->out) < OP_ERROR_ROOM))
+		st = op_too_big(c);
+	if (st != NFS4_OK && (!c->keep_body || c->out->bad)) {
 		xdr_truncate(c->out, c->status_at + 4);
+		if (c->opnum == OP_SETATTR) /* its attrsset is there in either case (section 18.30.2) */
+			xdr_put_u32(c->out, 0);
+	}
 	c->keep_body = false;
 	xdr_patch_u32(c->out, c->status_at, st);
 	c->status = st;
@@ -353,13 +362,16 @@ static nfsstat4 op_start(struct compound *c)
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	metric_add(d ? c->m->m_op_count[c->opnum] : c->m->m_op_illegal, 1);
-	st = op_position(c, d);
+	st = c->fail_next ? c->fail_next : op_position(c, d);
 	if (st)
 		return st;
 	if (!d)
 		return NFS4ERR_OP_ILLEGAL;
 	if (!d->fn)
 		return NFS4ERR_NOTSUPP;
+	/* What changes something is not begun when its result may have no room. */
+	if (d->room && op_room(c->out) < d->room + OP_ERROR_ROOM)
+		return op_too_big(c);
 	return d->fn(c);
 }
 

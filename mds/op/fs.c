@@ -49,7 +49,7 @@ nfsstat4 op_savefh(struct compound *c)
 nfsstat4 op_restorefh(struct compound *c)
 {
 	if (!c->saved)
-		return NFS4ERR_RESTOREFH;
+		return NFS4ERR_NOFILEHANDLE;
 	c->cur = c->saved;
 	c->cur_sid = c->saved_sid;
 	c->have_sid = c->saved_have_sid;
@@ -124,6 +124,8 @@ nfsstat4 op_access(struct compound *c)
 		have |= NS_A_MODIFY | NS_A_EXTEND | 0x80 | (dir ? NS_A_DELETE : 0);
 	if (ns_permission(&i, &c->cred, 1) == 0)
 		have |= dir ? NS_A_LOOKUP : NS_A_EXECUTE;
+	if (c->minor < 2) /* those of RFC 8276 are 4.2's */
+		want &= 0x3f;
 	xdr_put_u32(c->out, want & ~(dir ? (uint32_t)NS_A_EXECUTE : (uint32_t)(NS_A_LOOKUP | NS_A_DELETE)));
 	xdr_put_u32(c->out, want & have);
 	return NFS4_OK;
@@ -295,11 +297,18 @@ static nfsstat4 create_decode(struct compound *c, struct create *k)
 		return NFS4ERR_INVAL;
 	if (sa.has_size)
 		return NFS4ERR_INVAL;
+	k->a.a_times = sa.s.s_mask & (NS_S_ATIME | NS_S_MTIME);
+	i->i_atime = sa.s.s_atime;
+	i->i_mtime = sa.s.s_mtime;
 	i->i_type = (uint8_t)type;
 	i->i_mode = sa.s.s_mask & NS_S_MODE ? sa.s.s_mode : type == NS_LNK ? 0777 : type == NS_DIR ? 0777 : 0666;
 	i->i_uid = sa.s.s_mask & NS_S_UID ? sa.s.s_uid : c->cred.cr_uid;
 	i->i_gid = sa.s.s_mask & NS_S_GID ? sa.s.s_gid : c->cred.cr_gid;
 	k->set = sa.set;
+	if (type == NS_LNK) /* a symlink has none of its own */
+		k->set.w[1] &= ~(1u << (FATTR4_MODE % 32));
+	if ((type == NS_BLK || type == NS_CHR) && c->cred.cr_uid) /* POSIX mknod: for the privileged */
+		return NFS4ERR_PERM;
 	/* only root gives files away at birth */
 	if (c->cred.cr_uid && (i->i_uid != c->cred.cr_uid || !ns_in_group(&c->cred, i->i_gid)))
 		return NFS4ERR_PERM;
@@ -413,7 +422,7 @@ nfsstat4 op_remove(struct compound *c)
 	if (st)
 		return st;
 	k->now = op_now();
-	op_free_ops(&k->ctx, c->m, &k->fo);
+	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
 	return op_mutate(c, remove_run, remove_done);
 }
 
@@ -463,7 +472,7 @@ nfsstat4 op_rename(struct compound *c)
 	if (st)
 		return st;
 	k->now = op_now();
-	op_free_ops(&k->ctx, c->m, &k->fo);
+	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
 	return op_mutate(c, rename_run, rename_done);
 }
 
@@ -520,9 +529,9 @@ static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
 	return err ? err : op_mark_del(t, i->i_ino);
 }
 
-void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct ns_free_ops *fo)
+void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client, struct ns_free_ops *fo)
 {
-	*ctx = (struct op_free_ctx){.m = m};
+	*ctx = (struct op_free_ctx){.m = m, .client = client};
 	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
 }
 
@@ -543,10 +552,14 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 	}
 	f = ctx->removing ? st_file_get(st, ctx->removing, false) : NULL;
 	if (f) {
-		if (!err) { /* the file is gone: its layouts name objects that are being deleted */
+		if (!err) {
 			f->f_marked = f->f_mark_durable = false;
-			while (f->f_layouts)
+			/* The file is gone, and its layouts name objects that are being deleted. Nobody waits for the others' to come back; who removed it knows. */
+			while (f->f_layouts) {
+				if (f->f_layouts->l_client != ctx->client)
+					st_recall_queue(st, f->f_layouts);
 				st_layout_free(st, f->f_layouts);
+			}
 		}
 		f->f_removing--;
 		st_file_put(st, f);

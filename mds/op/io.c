@@ -9,9 +9,19 @@ struct io {
 	uint32_t count;
 	struct ns_inode inode;
 	unsigned tries;
+	/* WRITE: sizes that are set meanwhile are seen by f_sizegen; the pin keeps it */
+	struct mds *m;
+	uint64_t pinned, sizegen;
+	bool again;
 };
 
-#define FENCED_TRIES 3
+#define IO_TRIES 3
+
+/* RFC 8881 sections 18.22.3, 18.32.3, 18.3.3 */
+static nfsstat4 io_type(const struct ns_inode *i)
+{
+	return i->i_type == NS_DIR ? NFS4ERR_ISDIR : i->i_type == NS_LNK ? NFS4ERR_SYMLINK : NFS4ERR_WRONG_TYPE;
+}
 
 /* The stateid of an I/O: special ones are checked by permission, others by their open. */
 static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
@@ -25,17 +35,25 @@ static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const stru
 	if (status)
 		return status;
 	if (i->i_type != NS_REG)
-		return i->i_type == NS_DIR ? NFS4ERR_ISDIR : NFS4ERR_WRONG_TYPE;
+		return io_type(i);
 	pthread_mutex_lock(&st->st_lock);
 	grace = st_in_grace(st);
 	if (st_sid_special(sid)) {
 		struct st_file *f = st_file_get(st, i->i_ino, false);
+		struct st_open *holder = f ? st_share_conflict(st, f, need, 0) : NULL;
+		uint64_t dead = 0;
 
-		if (grace)
+		if (grace) {
 			status = NFS4ERR_GRACE;
-		else if (f && st_share_conflict(f, NULL, need, 0))
+		} else if (holder && st_lease_expired(st, holder->o_client)) {
+			dead = holder->o_client->cl_id;
+			status = NFS4ERR_DELAY;
+		} else if (holder) {
 			status = NFS4ERR_LOCKED;
+		}
 		pthread_mutex_unlock(&st->st_lock);
+		if (dead)
+			op_evict(c->m, c->th->mt_loop, dead);
 		return status ? status : op_status(ns_permission(i, &c->cred, write ? 2 : 4));
 	}
 	o = st_open_find(st, sid);
@@ -51,6 +69,44 @@ static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const stru
 
 static void io_done(struct lo_io *lio, int err);
 
+/* False: a size is being set. A write that a size is set beside is done again whole: under the old epoch it may be cut, or not. */
+static bool write_pin(struct compound *c, struct io *k)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+	bool ok;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, c->cur, true);
+	ok = f && !f->f_sizing;
+	if (ok && !k->pinned) {
+		k->m = c->m;
+		k->pinned = c->cur;
+		f->f_pins++;
+	}
+	if (ok)
+		k->sizegen = f->f_sizegen;
+	if (f)
+		st_file_put(st, f);
+	pthread_mutex_unlock(&st->st_lock);
+	return ok;
+}
+
+/* On the committer. */
+static bool write_is_outdated(struct compound *c, struct io *k)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+
+	if (!k->pinned)
+		return false;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, k->pinned, false);
+	k->again = f->f_sizing || f->f_sizegen != k->sizegen;
+	pthread_mutex_unlock(&st->st_lock);
+	return k->again;
+}
+
 static nfsstat4 io_prepare(struct compound *c, struct io *k)
 {
 	nfsstat4 st = op_cur_inode(c, &k->inode);
@@ -59,6 +115,11 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 		return st;
 	if (k->inode.i_type == NS_REG && lo_map_decode(k->inode.i_blob, &k->io.io_map))
 		return NFS4ERR_IO;
+	/* Cut, and a server does not know yet: no old byte is read below a new end, and nothing written that its order would cut. */
+	if (k->inode.i_type == NS_REG && lo_held_objects(c->m->m_lo, k->inode.i_ino, &k->io.io_map))
+		return NFS4ERR_DELAY;
+	if (c->opnum == OP_WRITE && !write_pin(c, k))
+		return NFS4ERR_DELAY;
 	k->c = c;
 	k->io.io_loop = c->th->mt_loop;
 	k->io.io_inode = k->inode;
@@ -84,7 +145,17 @@ static void io_start(struct compound *c, struct io *k)
 
 static void io_fini(void *scratch)
 {
-	free(((struct io *)scratch)->io.io_buf);
+	struct io *k = scratch;
+
+	free(k->io.io_buf);
+	if (k->pinned) {
+		pthread_mutex_lock(&k->m->m_st->st_lock);
+		struct st_file *f = st_file_get(k->m->m_st, k->pinned, false);
+
+		f->f_pins--;
+		st_file_put(k->m->m_st, f);
+		pthread_mutex_unlock(&k->m->m_st->st_lock);
+	}
 }
 
 /* ---- READ ---- */
@@ -155,33 +226,60 @@ static int write_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 	uint8_t blob[NS_BLOB_MAX];
+	uint64_t last;
 	struct ns_time now = op_now();
 	int err = ns_get(ns, t, c->cur, &i);
 
-	if (err || !k->io.io_failed_map)
-		return err ? err : ns_setattr(ns, t, c->cur, &s, NULL, now, &i);
+	if (err || write_is_outdated(c, k))
+		return err;
+	if (ns_mode_written(&i, &c->cred) != i.i_mode) {
+		s.s_mask |= NS_S_MODE;
+		s.s_mode = ns_mode_written(&i, &c->cred);
+	}
+	if (!k->io.io_failed_map)
+		return ns_setattr(ns, t, c->cur, &s, NULL, now, &i);
 	err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
 	/* A copy that did not take the write is stale from now on, before anybody hears that the write succeeded. */
-	for (unsigned n = 0; n < LO_MAX_OBJECTS; n++) {
-		if (k->io.io_failed_map >> n & 1)
-			map.lm_obj[n].ob_state = LO_STALE;
-	}
+	lo_map_make_stale(&map, k->io.io_failed_map, &last);
+	if (last) /* what took the write has become stale meanwhile */
+		return -EIO;
 	err = ns_setattr(ns, t, c->cur, &s, NULL, now, &i);
 	return err ? err : ns_set_blob(ns, t, c->cur, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
 }
 
-static nfsstat4 write_committed(struct compound *c, int err)
+static nfsstat4 io_again(struct compound *c, struct io *k);
+
+static nfsstat4 write_reply(struct compound *c, int err)
 {
 	struct io *k = c->scratch;
 
 	if (err)
 		return op_status(err);
-	xdr_put_u32(c->out, k->count);
-	xdr_put_u32(c->out, k->io.io_committed);
+	if (c->opnum == OP_WRITE) {
+		xdr_put_u32(c->out, k->count);
+		xdr_put_u32(c->out, k->io.io_committed);
+	}
 	xdr_put_u64(c->out, k->io.io_verifier);
 	return NFS4_OK;
+}
+
+static void write_taken_back(void *arg, int err)
+{
+	op_resume(arg, write_reply(arg, err));
+}
+
+/* Copies that became stale are in clients' layouts: those come back before the write is answered. */
+static nfsstat4 write_committed(struct compound *c, int err)
+{
+	struct io *k = c->scratch;
+
+	if (!err && k->again)
+		return io_again(c, k);
+	if (!err && k->io.io_failed_map && op_take_back(c->m, c->th->mt_loop, c->cur, NULL, write_taken_back, c))
+		return OP_PARKED;
+	return write_reply(c, err);
 }
 
 nfsstat4 op_write(struct compound *c)
@@ -226,16 +324,6 @@ nfsstat4 op_write(struct compound *c)
 
 /* ---- COMMIT ---- */
 
-static nfsstat4 commit_marked(struct compound *c, int err)
-{
-	struct io *k = c->scratch;
-
-	if (err)
-		return op_status(err);
-	xdr_put_u64(c->out, k->io.io_verifier);
-	return NFS4_OK;
-}
-
 nfsstat4 op_commit(struct compound *c)
 {
 	struct io *k = op_scratch(c, sizeof(*k), io_fini);
@@ -252,7 +340,23 @@ nfsstat4 op_commit(struct compound *c)
 	if (st)
 		return st;
 	if (i.i_type != NS_REG)
-		return i.i_type == NS_DIR ? NFS4ERR_ISDIR : NFS4ERR_WRONG_TYPE;
+		return io_type(&i);
+	st = io_prepare(c, k);
+	if (st)
+		return st;
+	io_start(c, k);
+	return OP_PARKED;
+}
+
+/* With the map, the epoch and the size of now. */
+static nfsstat4 io_again(struct compound *c, struct io *k)
+{
+	nfsstat4 st;
+
+	if (k->tries++ >= IO_TRIES)
+		return NFS4ERR_DELAY;
+	k->again = false;
+	op_txn_stale(c->th);
 	st = io_prepare(c, k);
 	if (st)
 		return st;
@@ -267,14 +371,10 @@ static void io_done(struct lo_io *lio, int err)
 	nfsstat4 st;
 
 	op_txn_stale(c->th);
-	if (err == -EACCES && k->tries++ < FENCED_TRIES) {
-		/* the file was fenced after its map was read: once more with the new epoch */
-		st = io_prepare(c, k);
-		if (st == NFS4_OK) {
-			io_start(c, k);
-			return;
-		}
-		op_resume(c, st);
+	if (err == -EACCES) { /* the file was fenced after its map was read */
+		st = io_again(c, k);
+		if (st != OP_PARKED)
+			op_resume(c, st);
 		return;
 	}
 	if (err) { /* a server that cannot be reached now may come back: the client waits, as for any NFS server */
@@ -288,9 +388,9 @@ static void io_done(struct lo_io *lio, int err)
 		st = op_mutate(c, write_run, write_committed);
 	} else if (lio->io_failed_map) {
 		k->off = k->count = 0; /* grows nothing; records the stale copies */
-		st = op_mutate(c, write_run, commit_marked);
+		st = op_mutate(c, write_run, write_committed);
 	} else {
-		st = commit_marked(c, 0);
+		st = write_reply(c, 0);
 	}
 	if (st != OP_PARKED)
 		op_resume(c, st);

@@ -54,6 +54,7 @@ struct layoutget {
 	uint64_t off, len, minlen;
 	struct st_stateid sid;
 	uint64_t ino;
+	uint32_t mark_gen, before; /* before: modes the client has */
 };
 
 /* locked: may this stateid ask, and for that mode (pitfall 10)? layout: the one it names, when it is a layout's. */
@@ -87,7 +88,7 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 	return NFS4_OK;
 }
 
-/* locked: registers the layout; from here on recalls find it. */
+/* locked: registers the layout; from here on recalls find it. OP_PARKED: for writing, the file must be marked durably first; the file is pinned. */
 static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
@@ -106,15 +107,19 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 			return f->f_error;
 		f->f_error = NFS4_OK;
 	}
+	if (g->iomode == LAYOUTIOMODE4_RW && !f->f_mark_durable) {
+		f->f_pins++;
+		return OP_PARKED;
+	}
 	if (!l)
 		l = st_layout_new(st, f, c->client);
 	if (!l) {
 		st_file_put(st, f);
 		return NFS4ERR_DELAY;
 	}
+	g->before = l->l_iomode;
 	l->l_iomode |= g->iomode;
-	if (g->iomode == LAYOUTIOMODE4_RW)
-		f->f_marked = true;
+	c->client->cl_laid = true;
 	if (++l->l_sid.seqid == 0)
 		l->l_sid.seqid = 1;
 	op_fh_make(c->m, g->ino, l->l_fh);
@@ -123,7 +128,20 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	return NFS4_OK;
 }
 
-static void layout_note_epoch(struct compound *c, const struct st_stateid *sid, uint32_t epoch)
+static void layout_note_epoch(struct compound *c, const struct st_stateid *sid, uint32_t epoch, bool first)
+{
+	struct st *st = c->m->m_st;
+	struct st_layout *l;
+
+	pthread_mutex_lock(&st->st_lock);
+	l = st_layout_find(st, sid);
+	if (l && first)
+		l->l_epoch = epoch;
+	pthread_mutex_unlock(&st->st_lock);
+}
+
+/* The grant is not told: what it added goes again. */
+static void layout_undo(struct compound *c, const struct layoutget *g, const struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
@@ -131,28 +149,26 @@ static void layout_note_epoch(struct compound *c, const struct st_stateid *sid, 
 	pthread_mutex_lock(&st->st_lock);
 	l = st_layout_find(st, sid);
 	if (l)
-		l->l_epoch = epoch;
+		st_layout_drop(st, l, g->iomode & ~g->before);
 	pthread_mutex_unlock(&st->st_lock);
 }
 
-static nfsstat4 layoutget_reply(struct compound *c, int err)
+static nfsstat4 try_later(struct compound *c)
+{
+	xdr_put_bool(c->out, false); /* no signal when it can be had (RFC 8881 section 18.43.2) */
+	c->keep_body = true;
+	return NFS4ERR_LAYOUTTRYLATER;
+}
+
+static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *sid)
 {
 	struct layoutget *g = c->scratch;
-	struct st *st = c->m->m_st;
 	struct xdr_out *x = c->out;
-	struct st_stateid sid;
 	struct ns_inode i;
 	struct lo_map map;
 	size_t at;
-	nfsstat4 status;
+	int err;
 
-	if (err)
-		return op_status(err);
-	pthread_mutex_lock(&st->st_lock);
-	status = c->client->cl_dead ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
-	pthread_mutex_unlock(&st->st_lock);
-	if (status)
-		return status;
 	/* the state is registered: what a fresh snapshot says now holds until a recall */
 	op_txn_stale(c->th);
 	err = ns_get(c->m->m_ns, op_txn(c), g->ino, &i);
@@ -160,8 +176,12 @@ static nfsstat4 layoutget_reply(struct compound *c, int err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return op_status(err);
+	/* Cut, and a server that holds the only copy does not know yet (DESIGN.md, "Size, change and times"). */
+	if (lo_held_objects(c->m->m_lo, g->ino, &map))
+		return NFS4ERR_LAYOUTTRYLATER;
+	layout_note_epoch(c, sid, map.lm_epoch, !g->before);
 	xdr_put_bool(x, c->m->m_return_on_close);
-	op_put_stateid(x, &sid);
+	op_put_stateid(x, sid);
 	xdr_put_u32(x, 1);
 	xdr_put_u64(x, 0); /* always the whole file (pitfall 3) */
 	xdr_put_u64(x, NFS4_UINT64_MAX);
@@ -169,21 +189,46 @@ static nfsstat4 layoutget_reply(struct compound *c, int err)
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 	at = x->x_len;
 	xdr_put_u32(x, 0);
-	layout_note_epoch(c, &sid, map.lm_epoch);
 	err = lo_encode_layout(c->m->m_lo, &i, &map, g->iomode == LAYOUTIOMODE4_RW, c->client->cl_number, 0, x);
 	if (err)
 		return err == -EAGAIN ? NFS4ERR_LAYOUTTRYLATER : op_status(err);
 	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
+	if (op_room(x) < OP_ERROR_ROOM)
+		return op_too_big(c);
 	if (x->x_len - at > g->maxcount)
 		return NFS4ERR_TOOSMALL;
-	op_set_current_sid(c, &sid);
+	op_set_current_sid(c, sid);
 	return NFS4_OK;
 }
 
+static nfsstat4 layoutget_reply(struct compound *c, const struct st_stateid *sid)
+{
+	nfsstat4 status = layoutget_encode(c, sid);
+
+	if (!status)
+		return status;
+	layout_undo(c, c->scratch, sid);
+	if (status != NFS4ERR_LAYOUTTRYLATER)
+		return status;
+	xdr_truncate(c->out, c->status_at + 4);
+	return try_later(c);
+}
+
+static nfsstat4 layoutget_go(struct compound *c);
+
 static int mark_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct layoutget *g = op_of(op)->scratch;
+	struct compound *c = op_of(op);
+	struct layoutget *g = c->scratch;
+	struct st *st = c->m->m_st;
+	struct ns_inode i;
+	int err = ns_get(c->m->m_ns, t, g->ino, &i);
 
+	if (err)
+		return err;
+	pthread_mutex_lock(&st->st_lock);
+	g->mark_gen = st_file_get(st, g->ino, false)->f_mark_gen; /* pinned */
+	pthread_mutex_unlock(&st->st_lock);
 	return op_mark_put(t, g->ino);
 }
 
@@ -193,14 +238,63 @@ static nfsstat4 mark_done(struct compound *c, int err)
 	struct st *st = c->m->m_st;
 	struct st_file *f;
 
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, g->ino, false);
+	f->f_pins--;
 	if (!err) {
-		pthread_mutex_lock(&st->st_lock);
-		f = st_file_get(st, g->ino, true);
-		if (f)
-			f->f_marked = f->f_mark_durable = true;
-		pthread_mutex_unlock(&st->st_lock);
+		f->f_marked = true;
+		/* unless it was deleted again behind it */
+		f->f_mark_durable |= f->f_mark_gen == g->mark_gen;
 	}
-	return layoutget_reply(c, err);
+	st_file_put(st, f);
+	pthread_mutex_unlock(&st->st_lock);
+	return err ? op_status(err) : layoutget_go(c);
+}
+
+/* A write layout goes out only when the file is marked durably. */
+static nfsstat4 layoutget_go(struct compound *c)
+{
+	struct layoutget *g = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	nfsstat4 status;
+
+	pthread_mutex_lock(&st->st_lock);
+	status = c->client->cl_dead ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
+	pthread_mutex_unlock(&st->st_lock);
+	if (status == OP_PARKED)
+		return op_mutate(c, mark_run, mark_done);
+	return status ? status : layoutget_reply(c, &sid);
+}
+
+static int sugid_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct layoutget *g = c->scratch;
+	struct ns_setattr s = {.s_mask = NS_S_MODE};
+	struct ns_inode i;
+	int err = ns_get(c->m->m_ns, t, g->ino, &i);
+
+	if (err)
+		return err;
+	s.s_mode = ns_mode_written(&i, &c->cred);
+	return s.s_mode == i.i_mode ? 0 : ns_setattr(c->m->m_ns, t, g->ino, &s, NULL, op_now(), &i);
+}
+
+static nfsstat4 sugid_done(struct compound *c, int err)
+{
+	return err ? op_status(err) : layoutget_go(c);
+}
+
+static void layoutget_settled(void *arg, int err)
+{
+	struct compound *c = arg;
+	nfsstat4 status;
+
+	op_txn_stale(c->th);
+	status = err ? try_later(c) : layoutget_go(c);
+	if (status != OP_PARKED)
+		op_resume(c, status);
 }
 
 nfsstat4 op_layoutget(struct compound *c)
@@ -209,9 +303,7 @@ nfsstat4 op_layoutget(struct compound *c)
 	struct st *st = c->m->m_st;
 	struct ns_inode i;
 	struct lo_map map;
-	struct st_file *f;
 	uint32_t type;
-	bool mark = false;
 	nfsstat4 status;
 
 	if (!g)
@@ -246,13 +338,15 @@ nfsstat4 op_layoutget(struct compound *c)
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	pthread_mutex_lock(&st->st_lock);
 	status = st_in_grace(st) ? NFS4ERR_GRACE : layout_stateid(c, g);
-	f = st_file_get(st, g->ino, false);
-	if (!status && g->iomode == LAYOUTIOMODE4_RW)
-		mark = !f || !f->f_mark_durable;
 	pthread_mutex_unlock(&st->st_lock);
 	if (status)
 		return status;
-	return mark ? op_mutate(c, mark_run, mark_done) : layoutget_reply(c, 0);
+	if (op_settle(c->m, c->th->mt_loop, g->ino, layoutget_settled, c))
+		return OP_PARKED;
+	/* The writes that this allows are not seen here: the set-id bits that they take go now. */
+	if (g->iomode == LAYOUTIOMODE4_RW && ns_mode_written(&i, &c->cred) != i.i_mode)
+		return op_mutate(c, sugid_run, sugid_done);
+	return layoutget_go(c);
 }
 
 /* ---- LAYOUTCOMMIT ---- */
@@ -263,9 +357,8 @@ nfsstat4 op_layoutget(struct compound *c)
  * asked does the client's word count (op_refresh's error).
  */
 struct layoutcommit {
-	uint64_t last, before;
+	uint64_t last, before, sizegen;
 	bool have_last;
-	uint64_t size;
 };
 
 static int layoutcommit_run(struct kv_op *op, struct kv_txn *t)
@@ -273,9 +366,17 @@ static int layoutcommit_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	struct layoutcommit *k = c->scratch;
 	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY, .s_size = k->last + 1};
+	struct st *st = c->m->m_st;
 	struct ns_inode out;
+	struct st_file *f;
+	bool old;
 
-	return ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, op_now(), &out);
+	/* A size that was set since, or is being set, counts: what the client tells is from before it. */
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, c->cur, false);
+	old = !f || f->f_sizing || f->f_sizegen != k->sizegen;
+	pthread_mutex_unlock(&st->st_lock);
+	return old ? 0 : ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, op_now(), &out);
 }
 
 static nfsstat4 layoutcommit_done(struct compound *c, int err)
@@ -353,10 +454,13 @@ nfsstat4 op_layoutcommit(struct compound *c)
 		status = NFS4ERR_BADLAYOUT;
 	else if (!(l->l_iomode & LAYOUTIOMODE4_RW))
 		status = NFS4ERR_BADIOMODE;
+	if (!status)
+		k->sizegen = l->l_file->f_sizegen;
 	pthread_mutex_unlock(&st->st_lock);
 	if (status)
 		return status;
-	return op_refresh(c, i.i_ino, true, false, layoutcommit_asked) ? OP_PARKED : layoutcommit_asked(c, -EIO);
+	/* Not asked: a size is being set, and that is the size. */
+	return op_refresh(c, i.i_ino, true, false, layoutcommit_asked) ? OP_PARKED : layoutcommit_done(c, 0);
 }
 
 /* ---- errors of data servers, as clients report them ---- */
@@ -381,11 +485,19 @@ struct report {
 	unsigned n;
 	uint64_t ino;
 	uint32_t epoch;    /* of the layout it is about */
-	nfsstat4 fatal;    /* found by report_run: the last copy failed with this */
+	uint64_t stale;    /* found by report_run: objects that became so */
+	nfsstat4 fatal;    /* and what the last copy failed with */
+	bool denied, denied_before; /* ACCESS of a server that lives: in this report, in one before it in this epoch */
 	bool returned_rw;  /* LAYOUTRETURN: the last write layout may be back */
 	bool present;
 	struct st_stateid sid;
 };
+
+/* READ errors only steer; connection failures (OP_ILLEGAL) say nothing about what was written. */
+static bool report_means_write_failed(const struct dev_error *e)
+{
+	return e->opnum == OP_WRITE || e->opnum == OP_COMMIT;
+}
 
 /* What a last copy's failure is to the application. A server that cannot be reached may come back: that is waited for. */
 static nfsstat4 fatal_status(const struct report *r)
@@ -393,30 +505,33 @@ static nfsstat4 fatal_status(const struct report *r)
 	nfsstat4 st = NFS4_OK;
 
 	for (unsigned e = 0; e < r->n; e++) {
-		if (r->e[e].opnum != OP_WRITE && r->e[e].opnum != OP_COMMIT)
+		if (!report_means_write_failed(&r->e[e]))
 			continue;
 		switch (r->e[e].status) {
 		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: case NFS4ERR_FBIG: case NFS4ERR_ROFS:
 			return r->e[e].status;
-		case NFS4ERR_IO:
+		case NFS4ERR_IO: case NFS4ERR_ACCESS:
 			st = NFS4ERR_IO;
 		}
 	}
 	return st;
 }
 
-static uint64_t stale_objects(struct mds *m, const struct report *r, const struct lo_map *map)
+static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_map *map)
 {
 	uint64_t hit = 0;
 
 	for (unsigned e = 0; e < r->n; e++) {
 		struct dsc_server sv;
 
-		/* READ errors only steer; connection failures (OP_ILLEGAL) say nothing about what was written either */
-		if (r->e[e].opnum != OP_WRITE && r->e[e].opnum != OP_COMMIT)
+		if (!report_means_write_failed(&r->e[e]) || !dsc_get_uuid(m->m_dsc, r->e[e].dev, &sv))
 			continue;
-		if (!dsc_get_uuid(m->m_dsc, r->e[e].dev, &sv))
-			continue;
+		/* A server that lives denies what is fenced: the client may speak of a layout it has no more. Said twice it counts. One without a lease denies all. */
+		if (r->e[e].status == NFS4ERR_ACCESS && dsc_leased(m->m_dsc, sv.sv_id)) {
+			r->denied = true;
+			if (!r->denied_before)
+				continue;
+		}
 		for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++) {
 			if (map->lm_obj[k].ob_ds == sv.sv_id && map->lm_obj[k].ob_state == LO_IN_SYNC)
 				hit |= 1ull << k;
@@ -433,8 +548,9 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 	uint8_t blob[NS_BLOB_MAX];
-	uint64_t hit;
-	bool changed = false;
+	uint64_t last;
+	struct st *st = c->m->m_st;
+	struct st_file *f;
 	int err = ns_get(c->m->m_ns, t, r->ino, &i);
 
 	if (!err)
@@ -443,29 +559,14 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	if (r->epoch != map.lm_epoch)
 		return 0;
-	hit = stale_objects(c->m, r, &map);
-	for (unsigned s = 0; s < map.lm_stripes; s++) {
-		unsigned good = 0;
-		bool hurt = false;
-
-		for (unsigned m = 0; m < map.lm_mirrors; m++) {
-			unsigned k = m * map.lm_stripes + s;
-
-			good += map.lm_obj[k].ob_state == LO_IN_SYNC && !(hit >> k & 1);
-			hurt |= hit >> k & 1;
-		}
-		if (hurt && !good)
-			r->fatal = fatal_status(r);
-		for (unsigned m = 0; good && m < map.lm_mirrors; m++) {
-			unsigned k = m * map.lm_stripes + s;
-
-			if (hit >> k & 1) {
-				map.lm_obj[k].ob_state = LO_STALE;
-				changed = true;
-			}
-		}
-	}
-	if (!changed)
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, r->ino, false);
+	r->denied_before = f && f->f_denied == r->epoch + 1;
+	pthread_mutex_unlock(&st->st_lock);
+	r->stale = lo_map_make_stale(&map, stale_objects(c->m, r, &map), &last);
+	if (last)
+		r->fatal = fatal_status(r);
+	if (!r->stale)
 		return 0;
 	log_warn("inode %lu: a client reported failed writes: objects are stale now", (unsigned long)r->ino);
 	return ns_set_blob(c->m->m_ns, t, r->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, op_now());
@@ -474,7 +575,7 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 static bool report_counts(const struct report *r)
 {
 	for (unsigned e = 0; e < r->n; e++) {
-		if (r->e[e].opnum == OP_WRITE || r->e[e].opnum == OP_COMMIT)
+		if (report_means_write_failed(&r->e[e]))
 			return true;
 	}
 	return false;
@@ -487,21 +588,36 @@ static void report_fatal(struct compound *c)
 	struct st *st = c->m->m_st;
 	struct st_file *f;
 
-	if (!r->fatal)
+	if (!r->fatal && !r->denied)
 		return;
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, r->ino, false);
-	if (f) {
+	if (f && r->denied)
+		f->f_denied = r->epoch + 1;
+	if (f && r->fatal) {
 		f->f_error = r->fatal;
 		f->f_error_until_ns = st_now_ns() + 5000000000ull;
 	}
 	pthread_mutex_unlock(&st->st_lock);
 }
 
+/* What became stale is in others' layouts: they come back before the report is answered, so that nobody reads it after the write is done elsewhere. */
+static bool report_takes_back(struct compound *c, int err, void (*then)(void *arg, int err))
+{
+	struct report *r = c->scratch;
+
+	report_fatal(c);
+	return !err && r->stale && op_take_back(c->m, c->th->mt_loop, r->ino, c->client, then, c);
+}
+
+static void layouterror_taken_back(void *arg, int err)
+{
+	op_resume(arg, op_status(err));
+}
+
 static nfsstat4 layouterror_done(struct compound *c, int err)
 {
-	report_fatal(c);
-	return op_status(err);
+	return report_takes_back(c, err, layouterror_taken_back) ? OP_PARKED : op_status(err);
 }
 
 nfsstat4 op_layouterror(struct compound *c)
@@ -624,13 +740,28 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 {
 	struct report *r = c->scratch;
 
-	report_fatal(c);
 	if (err)
 		return op_status(err);
 	/* The last write layout is back: the size it left is fetched now, so that a GETATTR in this compound sees it (pitfall 15). */
 	if (r->returned_rw && op_refresh(c, r->ino, true, true, return_reply))
 		return OP_PARKED;
 	return return_reply(c, 0);
+}
+
+static void return_taken_back(void *arg, int err)
+{
+	struct compound *c = arg;
+	nfsstat4 status;
+
+	op_txn_stale(c->th);
+	status = return_refresh(c, err);
+	if (status != OP_PARKED)
+		op_resume(c, status);
+}
+
+static nfsstat4 return_reported(struct compound *c, int err)
+{
+	return report_takes_back(c, err, return_taken_back) ? OP_PARKED : return_refresh(c, err);
 }
 
 /* locked */
@@ -649,30 +780,23 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 		return NFS4ERR_BAD_STATEID;
 	if (sid->seqid && sid->seqid > l->l_sid.seqid)
 		return NFS4ERR_BAD_STATEID;
+	/* One that crosses a newer grant would take that away, too (section 12.5.3). A recall alone is no grant. */
+	if (sid->seqid && sid->seqid + l->l_recalled < l->l_sid.seqid)
+		return NFS4ERR_OLD_STATEID;
 	f = l->l_file;
 	r->epoch = l->l_epoch;
 	l->l_sid.seqid++;
-	if (whole) { /* a part of a layout is kept whole until the rest comes back */
-		if (iomode & LAYOUTIOMODE4_RW && l->l_iomode & LAYOUTIOMODE4_RW)
-			r->returned_rw = true;
-		l->l_iomode &= ~iomode;
-	}
-	if (l->l_iomode) {
-		r->present = true;
-		r->sid = l->l_sid;
-		if (r->returned_rw)
-			r->returned_rw = !st_file_has_writers(f);
-		return NFS4_OK;
-	}
-	if (r->returned_rw) {
-		f->f_excl++; /* keeps f over the free */
-		st_layout_free(st, l);
-		f->f_excl--;
+	if (!whole) /* a part of a layout is kept whole until the rest comes back */
+		iomode = 0;
+	r->returned_rw = iomode & l->l_iomode & LAYOUTIOMODE4_RW;
+	r->present = l->l_iomode & ~iomode;
+	r->sid = l->l_sid;
+	f->f_pins++; /* keeps f over the free */
+	st_layout_drop(st, l, iomode);
+	f->f_pins--;
+	if (r->returned_rw)
 		r->returned_rw = !st_file_has_writers(f);
-		st_file_put(st, f);
-	} else {
-		st_layout_free(st, l);
-	}
+	st_file_put(st, f);
 	return NFS4_OK;
 }
 
@@ -731,5 +855,5 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	pthread_mutex_unlock(&st->st_lock);
 	if (status)
 		return status;
-	return report_counts(r) ? op_mutate(c, report_run, return_refresh) : return_refresh(c, 0);
+	return report_counts(r) ? op_mutate(c, report_run, return_reported) : return_refresh(c, 0);
 }

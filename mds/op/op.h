@@ -42,9 +42,8 @@ struct mds {
 	struct st *m_st;
 	unsigned m_nthreads;
 	struct mds_thread *m_thread;
-	uint32_t m_lease_ms, m_recall_ms;
+	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
 	bool m_return_on_close;
-	uint64_t m_starved_ns; /* since when placement finds too few servers; the committer's */
 	enum op_size_mode m_size_mode;
 	char m_scope[64];
 	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_op_time, *m_garbage, *m_creates;
@@ -68,7 +67,9 @@ struct compound {
 	struct st_slot *slot;
 	struct st_client *client;      /* of the session */
 	bool cachethis;
-	uint32_t maxcached;
+	nfsstat4 fail_next;            /* of the operation after SEQUENCE */
+	bool replayed;                 /* the reply is a kept one */
+	bool cached_only;              /* the reply is limited by what is cached, not by what is sent */
 	size_t seq_end;                /* out length after SEQUENCE's result */
 
 	/* file handles: inode numbers, 0 is none */
@@ -111,6 +112,14 @@ static inline struct compound *op_of(struct kv_op *op)
 struct ns_time op_now(void);
 /* errno to NFS status: the one place. */
 nfsstat4 op_status(int err);
+
+/* Room for the result of an operation that fails: number, status, SETATTR's bitmap. Kept free until the last (RFC 8881 section 2.10.6.4). */
+#define OP_ERROR_ROOM 12
+static inline size_t op_room(const struct xdr_out *x)
+{
+	return x->bad ? 0 : x->x_limit - x->x_len - x->x_payload;
+}
+nfsstat4 op_too_big(const struct compound *c);
 
 /* attr.c */
 struct op_bitmap {
@@ -159,7 +168,20 @@ bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsst
 /* Answers CTL_OP_EOF. */
 void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
 
-/* setattr.c: change attributes of c->cur, with recall, fence and orders when the size shrinks; then(c, err). */
+/* fence.c. W: raises the file's epoch in map and store, with the orders that fence all older capabilities. */
+int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now);
+/* How long data servers get to confirm: milliseconds. */
+uint32_t op_confirm_ms(const struct mds *m);
+/* Takes back all layouts of the file but except's (NULL: everybody's): recall, deadline, fence. then(arg, err) on loop. False: there are none, and then is
+ * not called. */
+bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg);
+/* A file for which a write layout was out when an earlier boot ended: those capabilities are fenced, then then(arg, err) on loop. False: it is not one. */
+bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
+
+/* evict.c: starts to take everything away from a client whose lease has run out; nothing happens to one that is alive. */
+void op_evict(struct mds *m, struct loop *loop, uint64_t clientid);
+
+/* size.c: change attributes of c->cur, with recall, fence and orders when the size shrinks; then(c, err). */
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, nfsstat4 (*then)(struct compound *c, int err));
 
 /* the operations */
@@ -179,12 +201,13 @@ nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i);
 /* Freeing inodes in ns_remove and ns_rename: keeps what is open, queues deletions, blocks new opens until op_free_done. */
 struct op_free_ctx {
 	struct mds *m;
+	struct st_client *client; /* who removes; NULL: nobody */
 	uint64_t removing, orphaned;
 };
-void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct ns_free_ops *fo);
+void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client, struct ns_free_ops *fo);
 /* On the loop, after the mutation. */
 void op_free_done(struct op_free_ctx *ctx, int err);
-/* Frees orphans that nobody has open: at the end of grace and after a client is gone. */
+/* Frees orphans that nobody has open: after the grace period and after clients that are gone. */
 void op_orphan_sweep(struct mds *m, struct loop *loop);
 /* W: the mark of a file whose write layout is out (DESIGN.md, "Size, change and times"). */
 int op_mark_put(struct kv_txn *t, uint64_t ino);

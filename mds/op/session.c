@@ -7,6 +7,8 @@
 #define ROLE_FLAGS (EXCHGID4_FLAG_USE_NON_PNFS | EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_USE_PNFS_DS)
 #define EXID_ARGS 0x40070107u
 #define CB_MAX 4096u
+#define CHECK_BYTES 256u
+#define SESSIONS_MAX 64u /* of one client */
 
 static uint64_t get_clientid(struct xdr_in *x)
 {
@@ -47,7 +49,7 @@ static void put_exchange_id(struct compound *c, struct st_client *cl, bool confi
 }
 
 /* RFC 8881 section 18.35.4, cases 1 to 9 */
-static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *owner, uint32_t len, const uint8_t verf[8], bool update, nfsstat4 *st)
+static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *owner, uint32_t len, const uint8_t verf[8], bool update, nfsstat4 *st, uint64_t *evict)
 {
 	struct st *s = c->m->m_st;
 	struct st_client *conf = st_client_by_owner(s, owner, len, true), *un = st_client_by_owner(s, owner, len, false);
@@ -63,13 +65,18 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 			*st = NFS4ERR_PERM;
 		return *st ? NULL : conf;
 	}
+	if (conf && conf->cl_evicting) {
+		*st = NFS4ERR_DELAY;
+		return NULL;
+	}
 	if (conf && same_principal && memcmp(conf->cl_verifier, verf, 8) == 0) {
 		conf->cl_renewed_ns = st_now_ns();
 		return conf;
 	}
 	if (conf && !same_principal) {
 		if (conf->cl_opens || conf->cl_layouts) {
-			*st = NFS4ERR_CLID_INUSE;
+			*st = st_lease_expired(s, conf) ? NFS4ERR_DELAY : NFS4ERR_CLID_INUSE;
+			*evict = conf->cl_id;
 			return NULL;
 		}
 		st_client_destroy(s, conf);
@@ -93,6 +100,7 @@ nfsstat4 op_exchange_id(struct compound *c)
 	const uint8_t *verf = xdr_get_fixed(x, 8), *owner, *name = NULL;
 	uint32_t len, flags, how, nimpl, namelen = 0, dummy;
 	struct st_client *cl;
+	uint64_t evict = 0;
 	nfsstat4 st;
 
 	owner = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len);
@@ -103,7 +111,7 @@ nfsstat4 op_exchange_id(struct compound *c)
 	if (how > SP4_SSV)
 		return NFS4ERR_BADXDR;
 	if (how != SP4_NONE)
-		return how == SP4_SSV ? NFS4ERR_ENCR_ALG_UNSUPP : NFS4ERR_NOTSUPP;
+		return how == SP4_SSV ? NFS4ERR_ENCR_ALG_UNSUPP : NFS4ERR_INVAL; /* SP4_MACH_CRED wants RPCSEC_GSS (section 18.35.3) */
 	nimpl = xdr_get_u32(x);
 	if (nimpl > 1)
 		return NFS4ERR_BADXDR;
@@ -118,12 +126,14 @@ nfsstat4 op_exchange_id(struct compound *c)
 	if (flags & ~EXID_ARGS || len == 0)
 		return NFS4ERR_INVAL;
 	pthread_mutex_lock(&c->m->m_st->st_lock);
-	cl = exchange_id_cases(c, owner, len, verf, flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, &st);
+	cl = exchange_id_cases(c, owner, len, verf, flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, &st, &evict);
 	if (cl) {
 		cl->cl_stripes = impl_stripes((const char *)name, namelen);
 		put_exchange_id(c, cl, cl->cl_confirmed);
 	}
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	if (st == NFS4ERR_DELAY && evict)
+		op_evict(c->m, c->th->mt_loop, evict);
 	return st;
 }
 
@@ -168,7 +178,9 @@ struct create_session {
 	uint64_t clientid;
 	uint32_t seq, flags, prog, flavor, uid, gid;
 	struct chan fore, back;
-	uint32_t number;
+	uint32_t number, barred;
+	bool old_laid; /* the client of before the reboot may have layouts */
+	uint8_t verifier[8];
 	uint8_t owner[NFS4_OPAQUE_LIMIT];
 	uint32_t owner_len;
 };
@@ -213,11 +225,14 @@ static void get_cb_sec(struct xdr_in *x, struct create_session *a)
 /* locked: builds the session of a confirmed client and its reply. */
 static nfsstat4 session_make(struct compound *c, struct create_session *a, struct st_client *cl)
 {
-	struct st_session *s = st_session_new(c->m->m_st, cl);
+	struct st_session *s;
 	size_t at = c->out->x_len;
 	struct chan f = a->fore, b = a->back;
 	bool back = a->flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
 
+	if (cl->cl_nsessions >= SESSIONS_MAX)
+		return NFS4ERR_NOSPC;
+	s = st_session_new(c->m->m_st, cl);
 	if (!s)
 		return NFS4ERR_DELAY;
 	f.maxreq = min_u32(f.maxreq, OP_MAX_IO + 65536);
@@ -261,44 +276,78 @@ static int record_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct create_session *a = c->scratch;
+	int err = st_record_put(c->m->m_st, t, a->owner, a->owner_len, a->verifier, &a->number, &a->barred);
 
-	return st_record_put(c->m->m_st, t, a->owner, a->owner_len, &a->number);
+	if (!a->old_laid)
+		a->barred = 0;
+	return err || !a->barred ? err : lo_order_bar(c->m->m_lo, t, a->barred);
 }
 
-/* The record is durable: the client is confirmed, and what it left from before its reboot goes. */
-static nfsstat4 record_done(struct compound *c, int err)
+/* The record is durable, and the client's writes from before its reboot are kept out: it is confirmed, and what it left goes. */
+static nfsstat4 record_confirm(struct compound *c)
 {
 	struct create_session *a = c->scratch;
 	struct st *st = c->m->m_st;
 	struct st_client *cl, *old;
-	nfsstat4 status = op_status(err);
+	nfsstat4 status;
 
-	if (status)
-		return status;
 	pthread_mutex_lock(&st->st_lock);
+	old = st_client_by_owner(st, a->owner, a->owner_len, true);
 	cl = st_client_get(st, a->clientid);
+	/* Also when another EXCHANGE_ID took the place of this one meanwhile: the old one's number may be barred. */
+	if (old && old != cl)
+		st_client_destroy(st, old);
 	if (!cl) {
 		status = NFS4ERR_STALE_CLIENTID;
-	} else if (a->seq != cl->cl_cs_seq) {
-		status = NFS4ERR_SEQ_MISORDERED;
 	} else {
-		old = cl->cl_confirmed ? NULL : st_client_by_owner(st, cl->cl_owner, cl->cl_owner_len, true);
-		if (old)
-			st_client_destroy(st, old);
 		cl->cl_number = a->number;
 		cl->cl_confirmed = cl->cl_recorded = true;
+		cl->cl_confirming = false;
 		cl->cl_may_reclaim = st_in_grace(st) && st_record_reclaims(st, cl->cl_owner, cl->cl_owner_len);
+		st_record_back(st, cl->cl_owner, cl->cl_owner_len);
 		status = session_make(c, a, cl);
 	}
 	pthread_mutex_unlock(&st->st_lock);
 	return status;
 }
 
+static void record_barred(void *arg, int err)
+{
+	struct compound *c = arg;
+	struct create_session *a = c->scratch;
+
+	if (err)
+		log_error("client %u: a data server lives and does not bar its number of before its reboot: %s", a->number, strerror(-err));
+	op_txn_stale(c->th);
+	op_resume(c, record_confirm(c));
+}
+
+static nfsstat4 record_done(struct compound *c, int err)
+{
+	struct create_session *a = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_client *cl;
+
+	if (err) {
+		pthread_mutex_lock(&st->st_lock);
+		cl = st_client_get(st, a->clientid);
+		if (cl)
+			cl->cl_confirming = false;
+		pthread_mutex_unlock(&st->st_lock);
+		return op_status(err);
+	}
+	if (!a->barred)
+		return record_confirm(c);
+	lo_orders_kick(c->m->m_lo);
+	lo_orders_wait(c->m->m_lo, 0, c->th->mt_loop, op_confirm_ms(c->m), record_barred, c);
+	return OP_PARKED;
+}
+
 nfsstat4 op_create_session(struct compound *c)
 {
 	struct create_session *a = op_scratch(c, sizeof(*a), NULL);
 	struct st *st = c->m->m_st;
-	struct st_client *cl;
+	struct st_client *cl, *old;
 	nfsstat4 status = NFS4_OK;
 	bool record = false;
 
@@ -321,8 +370,8 @@ nfsstat4 op_create_session(struct compound *c)
 		return NFS4ERR_TOOSMALL;
 	pthread_mutex_lock(&st->st_lock);
 	cl = st_client_get(st, a->clientid);
-	if (!cl) {
-		status = NFS4ERR_STALE_CLIENTID;
+	if (!cl || cl->cl_evicting) {
+		status = cl ? NFS4ERR_DELAY : NFS4ERR_STALE_CLIENTID;
 	} else if (a->seq == cl->cl_cs_seq - 1 && cl->cl_cs_len) {
 		uint8_t *p = xdr_reserve(c->out, cl->cl_cs_len);
 
@@ -330,6 +379,8 @@ nfsstat4 op_create_session(struct compound *c)
 			memcpy(p, cl->cl_cs_reply, cl->cl_cs_len);
 	} else if (a->seq != cl->cl_cs_seq) {
 		status = NFS4ERR_SEQ_MISORDERED;
+	} else if (cl->cl_confirming) {
+		status = NFS4ERR_DELAY; /* a retry: the first is under way */
 	} else if (!cl->cl_confirmed && (cl->cl_flavor != c->call->c_cred.rc_flavor || cl->cl_uid != c->call->c_cred.rc_uid)) {
 		status = NFS4ERR_CLID_INUSE;
 	} else if (cl->cl_recorded) {
@@ -337,7 +388,10 @@ nfsstat4 op_create_session(struct compound *c)
 	} else {
 		memcpy(a->owner, cl->cl_owner, cl->cl_owner_len);
 		a->owner_len = cl->cl_owner_len;
-		record = true;
+		memcpy(a->verifier, cl->cl_verifier, 8);
+		old = st_client_by_owner(st, cl->cl_owner, cl->cl_owner_len, true);
+		a->old_laid = !old || old->cl_laid; /* not known: an earlier boot's */
+		cl->cl_confirming = record = true;
 	}
 	pthread_mutex_unlock(&st->st_lock);
 	return record ? op_mutate(c, record_run, record_done) : status;
@@ -353,6 +407,10 @@ nfsstat4 op_destroy_session(struct compound *c)
 		return NFS4ERR_BADXDR;
 	pthread_mutex_lock(&st->st_lock);
 	s = st_session_get(st, id);
+	if (s && s == c->session && c->at + 1 < c->nops) { /* it must be the last (section 18.37.3) */
+		pthread_mutex_unlock(&st->st_lock);
+		return NFS4ERR_NOT_ONLY_OP;
+	}
 	if (s)
 		st_session_destroy(st, s);
 	pthread_mutex_unlock(&st->st_lock);
@@ -370,12 +428,12 @@ nfsstat4 op_bind_conn(struct compound *c)
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	if (dir != CDFC4_FORE && dir != CDFC4_BACK && dir != CDFC4_FORE_OR_BOTH && dir != CDFC4_BACK_OR_BOTH)
-		return NFS4ERR_INVAL;
+		return NFS4ERR_BADXDR;
 	pthread_mutex_lock(&st->st_lock);
 	s = st_session_get(st, id);
 	if (s) {
-		given = dir == CDFC4_FORE ? CDFS4_FORE : CDFS4_BOTH;
-		if (given == CDFS4_BOTH)
+		given = dir == CDFC4_FORE ? CDFS4_FORE : dir == CDFC4_BACK ? CDFS4_BACK : CDFS4_BOTH;
+		if (given != CDFS4_FORE)
 			st_session_bind(st, s, c->call->c_conn);
 		s->se_client->cl_renewed_ns = st_now_ns();
 		xdr_put_fixed(c->out, id, 16);
@@ -422,18 +480,47 @@ static void put_sequence(struct compound *c, struct st_session *s, uint32_t seq,
 	cl->cl_revoked &= ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
 }
 
-/* A retry of the slot's last request: the very reply, or RETRY_UNCACHED_REP on the operation after SEQUENCE. */
-static nfsstat4 sequence_replay(struct compound *c, struct st_slot *sl)
+/* What tells one request from another: who asks, and what comes after SEQUENCE (whose own arguments may differ in a retry). */
+static uint32_t sequence_check(const struct compound *c)
+{
+	size_t left = xdr_left(c->in);
+	uint64_t h = hash_bytes(c->in->p, left < CHECK_BYTES ? left : CHECK_BYTES);
+
+	return (uint32_t)hash_u64(h + left + ((uint64_t)c->call->c_cred.rc_flavor << 48) + ((uint64_t)c->call->c_cred.rc_uid << 16) + c->nops);
+}
+
+/* A retry of the slot's last request: the very reply, or RETRY_UNCACHED_REP on the operation after SEQUENCE (section 2.10.6.1.3). */
+static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct st_slot *sl, uint32_t slot)
 {
 	uint8_t *p;
 
-	if (!sl->sl_cached)
-		return NFS4ERR_RETRY_UNCACHED_REP;
+	if (sl->sl_check != sequence_check(c))
+		return NFS4ERR_SEQ_FALSE_RETRY;
+	if (!sl->sl_cached) {
+		put_sequence(c, s, sl->sl_seq, slot);
+		c->fail_next = NFS4ERR_RETRY_UNCACHED_REP;
+		return NFS4_OK;
+	}
+	c->replayed = true;
 	xdr_truncate(c->out, c->call->c_body);
 	p = xdr_reserve(c->out, sl->sl_len);
 	if (p)
 		memcpy(p, sl->sl_reply, sl->sl_len);
 	return NFS4_OK;
+}
+
+static void limit_reply(struct compound *c, const struct st_session *s)
+{
+	size_t limit = s->se_maxresp;
+
+	/* 0: the client leaves it to us */
+	c->cached_only = c->cachethis && s->se_maxcached && s->se_maxcached < limit;
+	if (c->cached_only)
+		limit = s->se_maxcached;
+	if (limit < c->out->x_len + OP_ERROR_ROOM)
+		limit = c->out->x_len + OP_ERROR_ROOM;
+	if (limit < c->out->x_limit)
+		c->out->x_limit = limit;
 }
 
 nfsstat4 op_sequence(struct compound *c)
@@ -444,7 +531,6 @@ nfsstat4 op_sequence(struct compound *c)
 	struct st_session *s;
 	struct st_slot *sl = NULL;
 	nfsstat4 status = NFS4_OK;
-	bool replayed = false;
 
 	xdr_get_u32(c->in);
 	c->cachethis = xdr_get_bool(c->in);
@@ -463,30 +549,25 @@ nfsstat4 op_sequence(struct compound *c)
 	if (sl && sl->sl_busy)
 		status = seq == sl->sl_seq ? NFS4ERR_DELAY : NFS4ERR_SEQ_MISORDERED;
 	else if (sl && sl->sl_used && seq == sl->sl_seq) {
-		status = sequence_replay(c, sl);
-		replayed = status == NFS4_OK;
+		status = sequence_replay(c, s, sl, slot);
 	} else if (sl && seq != sl->sl_seq + 1)
 		status = NFS4ERR_SEQ_MISORDERED;
 	else if (sl) {
 		sl->sl_seq = seq;
 		sl->sl_busy = sl->sl_used = true;
 		sl->sl_cached = false;
+		sl->sl_check = sequence_check(c);
 		s->se_refs++;
 		c->session = s;
 		c->client = s->se_client;
 		c->slot = sl;
-		c->maxcached = s->se_maxcached;
 		c->client->cl_renewed_ns = st_now_ns();
-		/* A connection that uses the session may carry its callbacks when the old one is gone. */
-		if (!s->se_cb_conn)
-			st_session_bind(st, s, c->call->c_conn);
 		put_sequence(c, s, seq, slot);
 		c->seq_end = c->out->x_len;
-		if (s->se_maxresp + c->call->c_body < c->out->x_limit)
-			c->out->x_limit = s->se_maxresp;
+		limit_reply(c, s);
 	}
 	pthread_mutex_unlock(&st->st_lock);
-	if (replayed) {
+	if (c->replayed) {
 		struct rpc_call *call = c->call;
 
 		c->call = NULL;
@@ -497,19 +578,36 @@ nfsstat4 op_sequence(struct compound *c)
 	return status;
 }
 
+/* All of it from a place in the head on. */
+static void reply_copy(const struct xdr_out *x, size_t from, uint8_t *to)
+{
+	struct iovec iov[XDR_SPLICES * 2 + 1];
+	unsigned n = xdr_out_iov(x, iov);
+
+	for (unsigned i = 0; i < n; i++) {
+		size_t skip = from < iov[i].iov_len ? from : iov[i].iov_len;
+
+		memcpy(to, (const uint8_t *)iov[i].iov_base + skip, iov[i].iov_len - skip);
+		to += iov[i].iov_len - skip;
+		from -= skip;
+	}
+}
+
 /* The reply is complete: keep it for a retry. */
 void op_slot_done(struct compound *c)
 {
 	struct st_slot *sl = c->slot;
 	struct xdr_out *x = c->out;
-	size_t len = x->x_len - c->call->c_body;
+	size_t len = x->x_len + x->x_payload - c->call->c_body;
 	uint8_t *copy = NULL;
 
 	/* Every reply that asked for it is kept, and small ones in any case: they cost little and answer a retry rightly. */
-	if (!x->bad && x->x_nsplice == 0 && (c->cachethis || len <= 512)) {
+	if (!x->bad && (c->cachethis || (len <= 512 && x->x_nsplice == 0))) {
 		copy = realloc(sl->sl_reply, len);
 		if (copy)
-			memcpy(copy, x->x_head + c->call->c_body, len);
+			reply_copy(x, c->call->c_body, copy);
+		else if (c->cachethis)
+			log_warn("no memory to keep a reply of %zu bytes for a retry", len);
 	}
 	pthread_mutex_lock(&c->m->m_st->st_lock);
 	if (copy) {
@@ -528,7 +626,7 @@ static int forget_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	struct create_session *a = c->scratch;
 
-	return st_record_del(c->m->m_st, t, a->owner, a->owner_len);
+	return st_record_del(c->m->m_st, t, a->owner, a->owner_len, a->number);
 }
 
 static nfsstat4 forget_done(struct compound *c, int err)
@@ -558,6 +656,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		status = NFS4ERR_CLIENTID_BUSY;
 	} else {
 		recorded = cl->cl_recorded;
+		a->number = cl->cl_number;
 		memcpy(a->owner, cl->cl_owner, cl->cl_owner_len);
 		a->owner_len = cl->cl_owner_len;
 		st_client_destroy(st, cl);

@@ -12,7 +12,7 @@ struct refresh {
 	bool unmark;
 	uint64_t sizegen;
 	nfsstat4 (*then)(struct compound *c, int err);
-	/* without a compound: the EOF answer */
+	/* without a compound: the answer about the end of a file */
 	void (*reply)(void *arg, int err, uint64_t size);
 	void *rarg;
 };
@@ -41,6 +41,18 @@ static bool refresh_outdated(struct refresh *r)
 	old = f->f_sizing || f->f_sizegen != r->sizegen;
 	pthread_mutex_unlock(&st->st_lock);
 	return old;
+}
+
+/* Each object that was asked is compared with what it told before, so that servers that are silent, or back again, look like no write. */
+static bool refresh_news(const struct refresh *r, const struct ns_inode *i, const struct lo_map *map)
+{
+	if (r->ls.ls_size > i->i_size)
+		return true;
+	for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++) {
+		if ((r->ls.ls_answered >> k & 1) && r->ls.ls_writes[k] != map->lm_obj[k].ob_writes)
+			return true;
+	}
+	return false;
 }
 
 static void refresh_end(struct refresh *r, int err)
@@ -72,6 +84,23 @@ static void refresh_end(struct refresh *r, int err)
 		op_resume(c, st);
 }
 
+/* On the committer. False: a writer has the file again. True: from here on a grant for writing puts the mark again, behind this deletion. */
+static bool refresh_unmark(struct refresh *r)
+{
+	struct st *st = r->m->m_st;
+	struct st_file *f;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, r->ls.ls_ino, false);
+	r->unmark = !st_file_has_writers(f);
+	if (r->unmark) {
+		f->f_mark_durable = false;
+		f->f_mark_gen++;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return r->unmark;
+}
+
 static int refresh_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct refresh *r = hash_entry(op, struct refresh, op);
@@ -92,22 +121,24 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 		r->unmark = false; /* asked again by whoever wants to know next */
 		return 0;
 	}
-	if (r->ls.ls_size > i.i_size || r->ls.ls_writes != map.lm_writes) {
+	if (refresh_news(r, &i, &map)) {
 		if (r->ls.ls_size > i.i_size) {
 			s.s_mask |= NS_S_SIZE | NS_S_GROW_ONLY;
 			s.s_size = r->ls.ls_size;
 		}
-		map.lm_writes = r->ls.ls_writes;
-		for (unsigned k = 0; k < (unsigned)map.lm_stripes * map.lm_mirrors; k++)
+		for (unsigned k = 0; k < (unsigned)map.lm_stripes * map.lm_mirrors; k++) {
 			map.lm_obj[k].ob_known |= r->ls.ls_exists >> k & 1;
+			if (r->ls.ls_answered >> k & 1)
+				map.lm_obj[k].ob_writes = r->ls.ls_writes[k];
+		}
 		len = lo_map_encode(&map, blob, sizeof(blob));
 		err = ns_setattr(ns, t, r->ls.ls_ino, &s, NULL, now, &i);
 		if (!err)
 			err = ns_set_blob(ns, t, r->ls.ls_ino, blob, len, false, now);
 	}
-	if (!err && r->unmark)
-		err = op_mark_del(t, r->ls.ls_ino);
-	return err;
+	if (err || !r->unmark || !refresh_unmark(r))
+		return err;
+	return op_mark_del(t, r->ls.ls_ino);
 }
 
 static void refresh_committed(struct kv_op *op, int err)
@@ -119,12 +150,8 @@ static void refresh_committed(struct kv_op *op, int err)
 	if (!err && r->unmark) {
 		pthread_mutex_lock(&st->st_lock);
 		f = st_file_get(st, r->ls.ls_ino, false);
-		if (f && !st_file_has_writers(f)) {
-			f->f_marked = f->f_mark_durable = false;
-			st_file_put(st, f);
-		} else if (f) {
-			f->f_mark_durable = false; /* the next grant puts it again */
-		}
+		if (!f->f_mark_durable && !st_file_has_writers(f))
+			f->f_marked = false; /* refresh_unpin puts f */
 		pthread_mutex_unlock(&st->st_lock);
 	}
 	refresh_end(r, err ? err : r->ls.ls_missing ? -ETIMEDOUT : 0);
@@ -141,8 +168,7 @@ static void refresh_stat(struct lo_stat *ls, int err)
 	if (err || ls->ls_missing)
 		r->unmark = false; /* somebody did not answer: the mark stays */
 	if (!err && !r->unmark && kv_read_begin(r->m->m_kv, &t) == 0) {
-		same = ns_get(r->m->m_ns, t, ls->ls_ino, &i) == 0 && lo_map_decode(i.i_blob, &map) == 0 && ls->ls_size <= i.i_size &&
-		       ls->ls_writes == map.lm_writes;
+		same = ns_get(r->m->m_ns, t, ls->ls_ino, &i) == 0 && lo_map_decode(i.i_blob, &map) == 0 && !refresh_news(r, &i, &map);
 		kv_read_end(t);
 	}
 	if (err || same) {
@@ -189,7 +215,8 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 	r->ls.ls_done = refresh_stat;
 	pthread_mutex_lock(&m->m_st->st_lock);
 	f = st_file_get(m->m_st, ino, true);
-	if (f && f->f_sizing) {
+	/* A size is being set, or a server has yet to be told of it: that is the size. */
+	if (f && (f->f_sizing || lo_held_objects(m->m_lo, ino, &r->ls.ls_map))) {
 		st_file_put(m->m_st, f);
 		f = NULL;
 	}
@@ -198,11 +225,27 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 		r->sizegen = f->f_sizegen;
 	}
 	pthread_mutex_unlock(&m->m_st->st_lock);
-	if (!f) { /* a size is being set: that is the size */
+	if (!f) {
 		free(r);
 		return NULL;
 	}
 	return r;
+}
+
+static void refresh_settled(void *arg, int err)
+{
+	struct refresh *r = arg;
+
+	if (err)
+		refresh_end(r, err);
+	else
+		lo_stat(r->m->m_lo, &r->ls);
+}
+
+static void refresh_ask(struct refresh *r)
+{
+	if (!op_settle(r->m, r->loop, r->ls.ls_ino, refresh_settled, r))
+		lo_stat(r->m->m_lo, &r->ls);
 }
 
 bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsstat4 (*then)(struct compound *c, int err))
@@ -217,7 +260,7 @@ bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsst
 	r->c = c;
 	r->unmark = unmark;
 	r->then = then;
-	lo_stat(c->m->m_lo, &r->ls);
+	refresh_ask(r);
 	return true;
 }
 
@@ -243,7 +286,7 @@ void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, vo
 	}
 	r->reply = reply;
 	r->rarg = rarg;
-	lo_stat(m->m_lo, &r->ls);
+	refresh_ask(r);
 }
 
 /* ---- setattr ---- */
@@ -254,6 +297,7 @@ struct setattr {
 	struct op_sattr a;
 	uint64_t ino;
 	bool have_write, excl, rw_only, fence, orders;
+	uint64_t silent; /* objects that are not cut: their servers do not answer */
 	unsigned left;
 	nfsstat4 (*then)(struct compound *c, int err);
 };
@@ -284,9 +328,64 @@ static void setattr_end(struct setattr *j, int err)
 		op_resume(c, status);
 }
 
+static void setattr_taken_back(void *arg, int err)
+{
+	(void)err; /* the size is set; who kept a layout is fenced as soon as the servers do it */
+	setattr_end(arg, 0);
+}
+
+static void silent_committed(struct kv_op *op, int err)
+{
+	struct compound *c = op_of(op);
+	struct setattr *j = c->sub;
+
+	if (err)
+		log_error("inode %lu: copies that are not cut cannot be made stale: %s", (unsigned long)j->ino, strerror(-err));
+	/* Everybody's layouts name them. */
+	if (err || !j->silent || !op_take_back(c->m, c->th->mt_loop, j->ino, NULL, setattr_taken_back, j))
+		setattr_end(j, 0);
+}
+
+/* Stale where a copy is left; where none is, the file has no layouts until the order is done. */
+static int silent_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct setattr *j = c->sub;
+	struct ns_inode i;
+	struct lo_map map;
+	uint8_t blob[NS_BLOB_MAX];
+	int err = ns_get(c->m->m_ns, t, j->ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
+	j->silent = lo_map_make_stale(&map, j->silent, NULL);
+	if (!j->silent)
+		return 0;
+	log_warn("inode %lu: data servers do not answer while it is cut: their copies are stale now", (unsigned long)j->ino);
+	return ns_set_blob(c->m->m_ns, t, j->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, op_now());
+}
+
+/* Every server has confirmed, or its lease has run out. */
 static void setattr_ordered(void *arg, int err)
 {
-	setattr_end(arg, err == -ETIMEDOUT ? 0 : err);
+	struct setattr *j = arg;
+	struct compound *c = j->c;
+	struct ns_inode i;
+	struct lo_map map;
+
+	(void)err;
+	op_txn_stale(c->th);
+	if (!j->a.has_size || ns_get(c->m->m_ns, op_txn(c), j->ino, &i) || lo_map_decode(i.i_blob, &map) ||
+	    !(j->silent = lo_held_objects(c->m->m_lo, j->ino, &map))) {
+		setattr_end(j, 0);
+		return;
+	}
+	c->kop.o_run = silent_run;
+	c->kop.o_done = silent_committed;
+	c->kop.o_loop = c->th->mt_loop;
+	kv_submit(c->m->m_kv, &c->kop);
 }
 
 static void size_is_set(struct st *st, uint64_t ino)
@@ -308,7 +407,6 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_time now = op_now();
 	struct ns_inode i, old;
 	struct lo_map map;
-	uint8_t blob[NS_BLOB_MAX];
 	int err = ns_get(ns, t, j->ino, &old);
 
 	if (err)
@@ -327,12 +425,8 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	if (j->a.has_size)
 		size_is_set(c->m->m_st, j->ino);
-	if (j->fence) {
-		map.lm_epoch++;
-		err = ns_set_blob(ns, t, j->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
-		if (!err)
-			err = lo_order_fence(c->m->m_lo, t, &i, &map, map.lm_epoch);
-	}
+	if (j->fence)
+		err = op_raise_epoch(c->m, t, &i, &map, now);
 	if (!err && j->a.has_size)
 		err = lo_order_truncate(c->m->m_lo, t, &i, &map, s.s_size);
 	j->orders = true;
@@ -349,7 +443,7 @@ static void setattr_committed(struct kv_op *op, int err)
 		return;
 	}
 	lo_orders_kick(c->m->m_lo);
-	lo_orders_wait(c->m->m_lo, j->ino, c->th->mt_loop, 30000, setattr_ordered, j);
+	lo_orders_wait(c->m->m_lo, j->ino, c->th->mt_loop, op_confirm_ms(c->m), setattr_ordered, j);
 }
 
 static void setattr_commit(struct setattr *j)
@@ -379,14 +473,70 @@ static void setattr_recalled(struct st_wait *w, unsigned left)
 	setattr_commit(j);
 }
 
+/* Takes back what stands against the change, counts what was written before it, and commits. */
+static nfsstat4 setattr_start(struct setattr *j)
+{
+	struct compound *c = j->c;
+	struct st *st = c->m->m_st;
+	/* A change of mode or owner takes back what was granted under the old one. */
+	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_UID | NS_S_GID);
+	struct st_file *f;
+
+	if (j->a.has_size || rights) {
+		/* No new layouts from here to the end; the others' layouts come back or are fenced. */
+		pthread_mutex_lock(&st->st_lock);
+		f = st_file_get(st, j->ino, j->a.has_size); /* no state, no layouts */
+		if (f) {
+			f->f_excl++;
+			f->f_sizing += j->a.has_size;
+			j->excl = true;
+		}
+		pthread_mutex_unlock(&st->st_lock);
+		if (!f && j->a.has_size)
+			return NFS4ERR_DELAY;
+		j->wait.w_then = setattr_recalled;
+		j->rw_only = !rights;
+		if (f && st_recall_file(st, j->ino, c->client, j->rw_only, c->th->mt_loop, c->m->m_recall_ms, &j->wait))
+			return OP_PARKED;
+	}
+	/* A time that is set stands against the writes before it: they are counted first, so that nobody finds them new later. */
+	if ((j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) && op_refresh(c, j->ino, false, false, setattr_counted))
+		return OP_PARKED;
+	setattr_commit(j);
+	return OP_PARKED;
+}
+
+static void setattr_settled(void *arg, int err)
+{
+	struct setattr *j = arg;
+	struct compound *c = j->c;
+	nfsstat4 st;
+
+	op_txn_stale(c->th);
+	st = err == -ETIMEDOUT ? NFS4ERR_DELAY : err ? op_status(err) : setattr_start(j);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, nfsstat4 (*then)(struct compound *c, int err))
 {
-	struct setattr *j = calloc(1, sizeof(*j));
-	struct st *st = c->m->m_st;
-	struct st_file *f;
-	/* A change of mode or owner takes back what was granted under the old one. */
-	bool rights = a->s.s_mask & (NS_S_MODE | NS_S_UID | NS_S_GID);
+	struct setattr *j;
+	struct ns_setattr s = a->s;
+	struct ns_inode i;
+	struct lo_map map;
+	int err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
 
+	/* Nobody's layout is taken back for what is refused in the end; the commit checks again. */
+	if (have_write)
+		s.s_mask |= NS_S_HAS_WRITE;
+	if (!err)
+		err = ns_setattr_check(&i, &s, &c->cred);
+	if (err)
+		return op_status(err);
+	/* One cut at a time: orders for a server that does not answer must not pile up. */
+	if (a->has_size && (lo_map_decode(i.i_blob, &map) || lo_held_objects(c->m->m_lo, ino, &map)))
+		return NFS4ERR_DELAY;
+	j = calloc(1, sizeof(*j));
 	if (!j)
 		return NFS4ERR_DELAY;
 	c->sub = j;
@@ -395,28 +545,7 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	j->ino = ino;
 	j->have_write = have_write;
 	j->then = then;
-	if (a->has_size || rights) {
-		/* No new layouts from here to the end; the others' layouts come back or are fenced. */
-		pthread_mutex_lock(&st->st_lock);
-		f = st_file_get(st, ino, a->has_size); /* no state, no layouts */
-		if (f) {
-			f->f_excl++;
-			f->f_sizing += a->has_size;
-			j->excl = true;
-		}
-		pthread_mutex_unlock(&st->st_lock);
-		if (!f && a->has_size)
-			return NFS4ERR_DELAY;
-		j->wait.w_then = setattr_recalled;
-		j->rw_only = !rights;
-		if (f && st_recall_file(st, ino, c->client, j->rw_only, c->th->mt_loop, c->m->m_recall_ms, &j->wait))
-			return OP_PARKED;
-	}
-	/* A time that is set stands against the writes before it: they are counted first, so that nobody finds them new later. */
-	if ((a->s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) && op_refresh(c, ino, false, false, setattr_counted))
-		return OP_PARKED;
-	setattr_commit(j);
-	return OP_PARKED;
+	return op_settle(c->m, c->th->mt_loop, ino, setattr_settled, j) ? OP_PARKED : setattr_start(j);
 }
 
 struct op_setattr_args {
@@ -441,6 +570,8 @@ nfsstat4 op_setattr(struct compound *c)
 	struct st *st = c->m->m_st;
 	struct st_stateid sid;
 	struct st_open *o;
+	struct st_file *f;
+	uint64_t dead = 0;
 	bool have_write = false, grace;
 	nfsstat4 status;
 
@@ -455,18 +586,29 @@ nfsstat4 op_setattr(struct compound *c)
 	if (!status && k->a.has_size) {
 		pthread_mutex_lock(&st->st_lock);
 		grace = st_in_grace(st);
+		f = st_file_get(st, c->cur, false);
+		o = f ? st_share_conflict(st, f, OPEN4_SHARE_ACCESS_WRITE, 0) : NULL;
 		if (grace)
 			status = NFS4ERR_GRACE;
-		else if (!st_sid_special(&sid)) {
+		else if (st_sid_special(&sid) && o && st_lease_expired(st, o->o_client)) {
+			dead = o->o_client->cl_id;
+			status = NFS4ERR_DELAY;
+		} else if (st_sid_special(&sid)) {
+			status = o ? NFS4ERR_LOCKED : NFS4_OK;
+		} else {
 			o = st_open_find(st, &sid);
 			if (!o || o->o_client != c->client || o->o_file->f_ino != c->cur)
 				status = NFS4ERR_BAD_STATEID;
+			else if (sid.seqid && sid.seqid != o->o_sid.seqid)
+				status = sid.seqid < o->o_sid.seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
 			else if (!(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
 				status = NFS4ERR_OPENMODE;
 			else
 				have_write = true;
 		}
 		pthread_mutex_unlock(&st->st_lock);
+		if (dead)
+			op_evict(c->m, c->th->mt_loop, dead);
 	}
 	if (!status)
 		return op_do_setattr(c, c->cur, &k->a, have_write, setattr_done);

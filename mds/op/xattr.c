@@ -133,7 +133,9 @@ static int policy_run(struct kv_op *op, struct kv_txn *t)
 		return -EPERM;
 	if (k->val.s_data)
 		len = lo_policy_encode(&k->policy, buf, sizeof(buf));
-	else if (!i.i_has_policy)
+	if (k->how == NS_X_CREATE && i.i_has_policy)
+		return -EEXIST;
+	if (!i.i_has_policy && (!k->val.s_data || k->how == NS_X_REPLACE))
 		return -ENODATA;
 	k->ci.c_before = i.i_change;
 	err = ns_set_blob(ns, t, c->cur, buf, len, true, op_now());

@@ -7,6 +7,21 @@
 #include <time.h>
 
 #define RECORD_VERSION 1
+#define EXPIRE_BATCH 64 /* clients evicted in one tick */
+
+struct record {
+	uint8_t version;
+	uint32_t number;
+	uint8_t verifier[8];
+} __attribute__((packed));
+
+static bool record_get(struct kv_slice v, struct record *r)
+{
+	if (v.s_len != sizeof(*r))
+		return false;
+	memcpy(r, v.s_data, sizeof(*r));
+	return r->version == RECORD_VERSION;
+}
 
 uint64_t st_now_ns(void)
 {
@@ -73,11 +88,11 @@ static int mark_load(void *arg, struct kv_slice id, struct kv_slice val)
 	f = st_file_get(st, be64toh(ino), true);
 	if (!f)
 		return -ENOMEM;
-	f->f_marked = f->f_mark_durable = true;
+	f->f_marked = f->f_mark_durable = f->f_mark_old = true;
 	return 0;
 }
 
-int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms)
+int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms, uint32_t courtesy_ms)
 {
 	struct st *st = calloc(1, sizeof(*st));
 	struct kv_txn *t;
@@ -90,6 +105,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_boot = ns_super(ns)->su_boot;
 	st->st_lease_ms = lease_ms;
 	st->st_grace_ms = grace_ms;
+	st->st_courtesy_ms = courtesy_ms;
 	st->st_started_ns = st_now_ns();
 	st->st_next = 1;
 	st->st_verifier = st->st_boot << 20 | 0x77656;
@@ -105,6 +121,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	if (err < 0)
 		return err;
 	st->st_in_grace = st->st_reclaimers > 0;
+	st->st_orphaned = true; /* what a crash left */
 	if (st->st_in_grace)
 		log_info("grace period: %u recorded clients may reclaim", st->st_reclaimers);
 	*out = st;
@@ -162,6 +179,11 @@ fail:
 	return NULL;
 }
 
+bool st_lease_expired(const struct st *st, const struct st_client *c)
+{
+	return st_now_ns() - c->cl_renewed_ns > st->st_lease_ms * 1000000ull;
+}
+
 static void client_put(struct st_client *c)
 {
 	if (--c->cl_refs == 0) {
@@ -181,38 +203,49 @@ void st_client_destroy(struct st *st, struct st_client *c)
 		st_session_destroy(st, c->cl_sessions);
 	while (c->cl_layouts)
 		st_layout_free(st, c->cl_layouts);
-	while (c->cl_opens)
+	while (c->cl_opens) {
+		st->st_orphaned |= c->cl_opens->o_file->f_orphan;
 		st_open_free(st, c->cl_opens);
+	}
 	client_put(c);
 }
 
 /* ---- records ---- */
 
-int st_record_put(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, uint32_t *number)
+int st_record_put(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, const uint8_t verifier[8], uint32_t *number, uint32_t *old)
 {
-	uint8_t h[32], v[5];
-	struct kv_slice old;
+	struct record r;
+	struct kv_slice have;
+	uint8_t h[32];
 	int err;
 
+	*old = 0;
 	owner_hash(owner, len, h);
-	if (ns_row_get(t, NS_T_CLIENT, h, 32, &old) == 0 && old.s_len == 5) {
-		memcpy(number, (const uint8_t *)old.s_data + 1, 4);
-		return 0;
+	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) == 0 && record_get(have, &r)) {
+		*number = r.number;
+		if (memcmp(r.verifier, verifier, 8) == 0)
+			return 0;
+		*old = r.number;
 	}
 	err = ns_next_client(st->st_ns, t, number);
 	if (err)
 		return err;
-	v[0] = RECORD_VERSION;
-	memcpy(v + 1, number, 4);
-	return ns_row_put(t, NS_T_CLIENT, h, 32, v, sizeof(v));
+	r.version = RECORD_VERSION;
+	r.number = *number;
+	memcpy(r.verifier, verifier, 8);
+	return ns_row_put(t, NS_T_CLIENT, h, 32, &r, sizeof(r));
 }
 
-int st_record_del(struct st *st, struct kv_txn *t, const void *owner, uint32_t len)
+int st_record_del(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, uint32_t number)
 {
+	struct kv_slice have;
+	struct record r;
 	uint8_t h[32];
 
 	(void)st;
 	owner_hash(owner, len, h);
+	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) || r.number != number)
+		return 0;
 	return ns_row_del(t, NS_T_CLIENT, h, 32);
 }
 
@@ -224,6 +257,17 @@ bool st_record_reclaims(struct st *st, const void *owner, uint32_t len)
 	owner_hash(owner, len, h);
 	r = record_find(st, h);
 	return r && !r->r_done;
+}
+
+void st_record_back(struct st *st, const void *owner, uint32_t len)
+{
+	uint8_t h[32];
+	struct st_record *r;
+
+	owner_hash(owner, len, h);
+	r = record_find(st, h);
+	if (r)
+		r->r_back = true;
 }
 
 void st_record_done(struct st *st, const void *owner, uint32_t len)
@@ -239,21 +283,32 @@ void st_record_done(struct st *st, const void *owner, uint32_t len)
 	}
 }
 
-int st_records_expire(struct st *st, struct kv_txn *t)
+int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg)
 {
-	int err = 0;
+	uint8_t hash[EXPIRE_BATCH][32];
+	int n = 0, err = 0;
 
 	pthread_mutex_lock(&st->st_lock);
 	hash_each(&st->st_records, i, l, next) {
 		struct st_record *r = hash_entry(l, struct st_record, r_link);
 
-		if (!r->r_done && !err) {
-			r->r_done = true;
-			err = ns_row_del(t, NS_T_CLIENT, r->r_hash, 32);
-		}
+		if (r->r_done || r->r_back || n == EXPIRE_BATCH)
+			continue;
+		r->r_done = true;
+		memcpy(hash[n++], r->r_hash, 32);
 	}
 	pthread_mutex_unlock(&st->st_lock);
-	return err;
+	for (int k = 0; k < n && !err; k++) {
+		struct kv_slice have;
+		struct record r;
+
+		if (ns_row_get(t, NS_T_CLIENT, hash[k], 32, &have) || !record_get(have, &r))
+			continue;
+		err = evict(arg, t, r.number);
+		if (!err)
+			err = ns_row_del(t, NS_T_CLIENT, hash[k], 32);
+	}
+	return err ? err : n;
 }
 
 bool st_in_grace(struct st *st)
@@ -268,8 +323,9 @@ static bool client_idle(const struct st_client *c)
 
 void st_tick(struct st *st)
 {
-	uint64_t now = st_now_ns();
-	bool over = false;
+	uint64_t now = st_now_ns(), expired[EXPIRE_BATCH];
+	unsigned n = 0;
+	bool over = false, orphaned;
 
 	pthread_mutex_lock(&st->st_lock);
 	if (st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull)) {
@@ -278,14 +334,27 @@ void st_tick(struct st *st)
 		log_info("grace period ended, %u recorded clients did not come back", st->st_reclaimers);
 	}
 	/* A client with state whose lease has run out keeps it until somebody conflicts (a courteous server, RFC 8881 section
-	 * 8.4.3 allows it): recall deadlines and share conflicts take it away then. */
+	 * 8.4.3 allows it), or until the courtesy ends, so that the dead do not pile up. */
 	hash_each(&st->st_clients, i, l, next) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 
-		if (now - c->cl_renewed_ns > st->st_lease_ms * 2000000ull && client_idle(c) && c->cl_refs <= 2)
+		uint64_t kept = client_idle(c) ? st->st_lease_ms : st->st_courtesy_ms;
+
+		if (now - c->cl_renewed_ns <= (st->st_lease_ms + kept) * 1000000ull)
+			continue;
+		if (!c->cl_recorded)
 			st_client_destroy(st, c);
+		else if (n < EXPIRE_BATCH && !c->cl_evicting)
+			expired[n++] = c->cl_id;
 	}
+	orphaned = st->st_orphaned && !st->st_in_grace;
+	if (orphaned)
+		st->st_orphaned = false;
 	pthread_mutex_unlock(&st->st_lock);
 	if (over && st->st_grace_over)
-		st->st_grace_over(st->st_grace_arg);
+		st->st_grace_over(st->st_arg);
+	for (unsigned i = 0; i < n && st->st_expired; i++)
+		st->st_expired(st->st_arg, expired[i]);
+	if (orphaned && st->st_orphans)
+		st->st_orphans(st->st_arg);
 }

@@ -129,13 +129,18 @@ void st_open_free(struct st *st, struct st_open *o)
 	st_file_put(st, f);
 }
 
-bool st_share_conflict(struct st_file *f, const struct st_open *self, uint32_t access, uint32_t deny)
+struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny)
 {
-	for (const struct st_open *o = f->f_opens; o; o = o->o_fnext) {
-		if (o != self && ((o->o_access & deny) || (o->o_deny & access)))
-			return true;
+	struct st_open *dead = NULL;
+
+	for (struct st_open *o = f->f_opens; o; o = o->o_fnext) {
+		if (!((o->o_access & deny) || (o->o_deny & access)))
+			continue;
+		if (!st_lease_expired(st, o->o_client))
+			return o;
+		dead = o;
 	}
-	return false;
+	return dead;
 }
 
 /* ---- layouts ---- */
@@ -279,21 +284,34 @@ void st_layout_free(struct st *st, struct st_layout *l)
 	st_file_put(st, f);
 }
 
-/* Queues one CB_LAYOUTRECALL: the stateid's seqid goes up by one (RFC 8881 section 12.5.5.2.1). */
-static void recall_one(struct st *st, struct st_layout *l)
+void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode)
+{
+	l->l_iomode &= ~iomode;
+	if (!l->l_iomode)
+		st_layout_free(st, l);
+	else if (st->st_waits)
+		waits_check(st, l->l_file->f_ino);
+}
+
+/* The stateid's seqid goes up by one with the first (RFC 8881 section 12.5.5.2.1). */
+void st_recall_queue(struct st *st, struct st_layout *l)
 {
 	struct st_session *s = l->l_client->cl_sessions;
 	struct st_recall *r;
 
+	if (l->l_queued)
+		return;
+	if (!l->l_recalled)
+		l->l_sid.seqid++;
+	l->l_recalled = true;
 	while (s && !s->se_cb_conn && s->se_next)
 		s = s->se_next;
-	if (l->l_recalled || !s)
+	r = s ? calloc(1, sizeof(*r)) : NULL;
+	if (!r) {
+		l->l_client->cl_recalls_wait = true; /* its next session carries it, or the deadline ends the wait */
 		return;
-	r = calloc(1, sizeof(*r));
-	if (!r)
-		return; /* the deadline takes it away */
-	l->l_recalled = true;
-	l->l_sid.seqid++;
+	}
+	l->l_queued = true;
 	r->rc_sid = l->l_sid;
 	memcpy(r->rc_fh, l->l_fh, l->l_fhlen);
 	r->rc_fhlen = l->l_fhlen;
@@ -306,6 +324,7 @@ static void recall_one(struct st *st, struct st_layout *l)
 unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
 {
 	struct st_file *f;
+	bool live = false;
 	unsigned n;
 
 	pthread_mutex_lock(&st->st_lock);
@@ -321,11 +340,14 @@ unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, b
 		st->st_waits = w;
 		f = st_file_get(st, ino, false);
 		for (struct st_layout *l = f->f_layouts; l; l = l->l_fnext) {
-			if (wait_matches(w, l))
-				recall_one(st, l);
+			if (!wait_matches(w, l))
+				continue;
+			live |= !st_lease_expired(st, l->l_client);
+			st_recall_queue(st, l);
 		}
 		w->w_timer.t_fire = wait_deadline;
-		loop_timer_start(loop, &w->w_timer, deadline_ms);
+		/* Nobody waits for the dead. */
+		loop_timer_start(loop, &w->w_timer, live ? deadline_ms : 1);
 	}
 	pthread_mutex_unlock(&st->st_lock);
 	return n;

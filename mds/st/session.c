@@ -36,6 +36,7 @@ struct st_session *st_session_new(struct st *st, struct st_client *c)
 	c->cl_refs++;
 	s->se_next = c->cl_sessions;
 	c->cl_sessions = s;
+	c->cl_nsessions++;
 	s->se_refs = 1;
 	s->se_cb_seq = 1;
 	s->se_cb_tail = &s->se_cb_head;
@@ -58,6 +59,18 @@ void st_session_put(struct st *st, struct st_session *s)
 	}
 }
 
+/* The recall's session is gone: another carries it, or the client's next. */
+static void recall_move(struct st *st, struct st_recall *r)
+{
+	struct st_layout *l = st_layout_find(st, &r->rc_sid);
+
+	free(r);
+	if (!l)
+		return;
+	l->l_queued = false;
+	st_recall_queue(st, l);
+}
+
 void st_session_destroy(struct st *st, struct st_session *s)
 {
 	struct st_session **p = &s->se_client->cl_sessions;
@@ -69,12 +82,13 @@ void st_session_destroy(struct st *st, struct st_session *s)
 	while (*p != s)
 		p = &(*p)->se_next;
 	*p = s->se_next;
+	s->se_client->cl_nsessions--;
 	s->se_cb_conn = NULL;
 	while (s->se_cb_head) {
 		struct st_recall *r = s->se_cb_head;
 
 		s->se_cb_head = r->rc_next;
-		free(r);
+		recall_move(st, r);
 	}
 	s->se_cb_tail = &s->se_cb_head;
 	st_session_put(st, s);
@@ -82,8 +96,18 @@ void st_session_destroy(struct st *st, struct st_session *s)
 
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
 {
+	/* Ended while the caller was parked: its end was told already, and nobody would take it away again. */
+	if (rpc_conn_dead(c))
+		return;
 	s->se_cb_conn = c;
 	s->se_cb_fault = false;
+	if (s->se_client->cl_recalls_wait) {
+		s->se_client->cl_recalls_wait = false;
+		for (struct st_layout *l = s->se_client->cl_layouts; l; l = l->l_cnext) {
+			if (l->l_recalled)
+				st_recall_queue(st, l);
+		}
+	}
 	st_cb_pump(st, s);
 }
 
@@ -128,8 +152,7 @@ static void cb_encode(struct st_recall *r, struct st_session *s)
 	xdr_put_fixed(x, r->rc_sid.other, NFS4_OTHER_SIZE);
 }
 
-/* The status of the recall itself, or of what stood before it; -1: not a CB_COMPOUND reply. */
-static int64_t cb_decode(struct xdr_in *res, bool *sequenced)
+int64_t st_cb_decode(struct xdr_in *res, bool *sequenced)
 {
 	uint32_t status, n, len;
 
@@ -181,7 +204,7 @@ static void recall_again(struct loop_timer *t)
 	if (s)
 		recall_requeue(st, s, r);
 	else
-		free(r);
+		recall_move(st, r);
 	pthread_mutex_unlock(&st->st_lock);
 }
 
@@ -191,8 +214,8 @@ static void recall_done(struct rpc_req *q, int err, struct xdr_in *res)
 	struct st *st = r->rc_st;
 	struct st_session *s;
 	struct st_layout *l;
-	bool sequenced = false, again = false;
-	int64_t status = err ? -1 : cb_decode(res, &sequenced);
+	bool sequenced = false, again = false, move = false;
+	int64_t status = err ? -1 : st_cb_decode(res, &sequenced);
 
 	pthread_mutex_lock(&st->st_lock);
 	s = st_session_get(st, r->rc_session);
@@ -206,11 +229,17 @@ static void recall_done(struct rpc_req *q, int err, struct xdr_in *res)
 	l = st_layout_find(st, &r->rc_sid);
 	if (l && status == NFS4ERR_NOMATCHING_LAYOUT)
 		st_layout_free(st, l);
+	else if (l && status != NFS4_OK && !s)
+		move = true;
 	else if (l && status != NFS4_OK)
-		again = s && ++r->rc_tries < CB_TRIES;
+		again = ++r->rc_tries < CB_TRIES;
 	if (s)
 		st_cb_pump(st, s);
+	if (move)
+		recall_move(st, r);
 	pthread_mutex_unlock(&st->st_lock);
+	if (move)
+		return;
 	if (again) {
 		/* DELAY: the layout's reply is still on its way to the client; a lost connection: the next one carries it */
 		r->rc_timer.t_fire = recall_again;
@@ -244,7 +273,7 @@ static void recall_send(struct loop_msg *m)
 		s->se_cb_busy = false;
 		recall_requeue(st, s, r);
 	} else {
-		free(r);
+		recall_move(st, r);
 	}
 	pthread_mutex_unlock(&st->st_lock);
 	if (conn) {

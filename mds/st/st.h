@@ -62,6 +62,10 @@ struct st_client {
 	uint32_t cl_flavor, cl_uid; /* principal */
 	bool cl_confirmed, cl_recorded, cl_reclaim_done, cl_may_reclaim, cl_dead;
 	bool cl_stripes;            /* its kernel reads striped layouts */
+	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
+	bool cl_evicting, cl_confirming;
+	bool cl_recalls_wait;       /* recalls that found no session */
+	uint32_t cl_nsessions;
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
@@ -84,11 +88,15 @@ struct st_file {
 	uint32_t f_excl;      /* a shrink or a recall is under way: no new layouts (RECALLCONFLICT) */
 	bool f_marked;        /* a write layout is or was out: size and change must come from the data servers */
 	bool f_mark_durable;
+	bool f_mark_old;      /* the mark is an earlier boot's: the epoch goes up before its size is asked or a layout given (op_settle) */
+	uint32_t f_old_epoch; /* what it was raised to for that */
 	bool f_orphan;        /* last link gone while open */
 	uint32_t f_sizing;    /* of f_excl: those that set the size */
 	uint32_t f_pins;      /* questions to the data servers under way */
 	nfsstat4 f_error;     /* the last copy failed with it: write layouts are refused until f_error_until_ns, so that the application hears it */
 	uint64_t f_error_until_ns;
+	uint32_t f_denied;    /* the epoch, plus 1, in which a live server was reported to deny access: at the second report that counts */
+	uint32_t f_mark_gen;  /* rises when the mark is deleted */
 	uint64_t f_sizegen;   /* rises with every size that is set: an answer asked for before it is worth nothing */
 };
 
@@ -110,9 +118,9 @@ struct st_layout {
 	struct st_file *l_file;
 	struct st_layout *l_cnext, **l_cprev, *l_fnext, **l_fprev;
 	uint32_t l_iomode;            /* bit 1 READ, bit 2 RW */
-	bool l_recalled;
+	bool l_recalled, l_queued;    /* queued: a CB_LAYOUTRECALL is on its way or waits in a session */
 	uint32_t l_recall_seq;
-	uint32_t l_epoch;             /* fence epoch of the newest grant: reports against an older one mean nothing */
+	uint32_t l_epoch;             /* fence epoch of the oldest grant that is out: reports against an older one than the file's mean nothing */
 	uint8_t l_fh[NFS4_FHSIZE];    /* as GETFH gave it */
 	uint32_t l_fhlen;
 };
@@ -137,7 +145,7 @@ struct st {
 	pthread_mutex_t st_lock;
 	struct ns *st_ns;
 	uint64_t st_boot;
-	uint32_t st_lease_ms, st_grace_ms;
+	uint32_t st_lease_ms, st_grace_ms, st_courtesy_ms;
 	uint64_t st_started_ns;
 	bool st_in_grace;
 	uint32_t st_reclaimers;   /* recorded clients that have not finished */
@@ -146,32 +154,41 @@ struct st {
 	uint64_t st_verifier;     /* of this boot */
 	/* waiters for layouts to come back, see st_layout.c */
 	struct st_wait *st_waits;
-	/* called on the tick's loop when grace ends, without the lock */
+	/* called on the tick's loop, without the lock: grace has ended; clients that held removed files open are gone */
 	void (*st_grace_over)(void *arg);
-	void *st_grace_arg;
+	void (*st_orphans)(void *arg);
+	void (*st_expired)(void *arg, uint64_t clientid); /* its lease, and the courtesy after it, have run out */
+	bool st_orphaned;
+	void *st_arg;
 	struct metric *st_recalls, *st_revoked;
 };
 
-int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms);
+int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms, uint32_t courtesy_ms);
 
 /* Clients */
 uint64_t st_now_ns(void);
 struct st_client *st_client_get(struct st *st, uint64_t id);                                     /* locked */
 struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t len, bool confirmed); /* locked */
 struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, const uint8_t verifier[8]); /* locked; NULL: no memory */
-/* locked. Takes it out of all tables with its sessions, opens and layouts. Orphans it held open are freed by the next sweep (op/orphan.c). */
+bool st_lease_expired(const struct st *st, const struct st_client *c); /* locked */
+/* locked. Takes it out of all tables with its sessions, opens and layouts. Orphans it held open are freed by the next tick's sweep (st_orphans). */
 void st_client_destroy(struct st *st, struct st_client *c);
 /* The durable record: rows NS_T_CLIENT, keyed by the hash of the owner. */
 struct st_record {
 	struct hash_link r_link;
 	uint8_t r_hash[32];
 	bool r_done;
+	bool r_back; /* its owner has a client again */
 };
-/* W */
-int st_record_put(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, uint32_t *number);
-int st_record_del(struct st *st, struct kv_txn *t, const void *owner, uint32_t len);
+/* W: number: the client's in capabilities, kept over our restarts. A client that was itself restarted (another verifier) gets a new one, and
+ * *old is the one to bar from the data servers: writes under it may still be on the wire. *old is 0 otherwise. */
+int st_record_put(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, const uint8_t verifier[8], uint32_t *number, uint32_t *old);
+/* W: unless it is a later incarnation's: its number is another. */
+int st_record_del(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, uint32_t number);
 /* locked: was the owner recorded by an earlier boot and has not finished reclaiming */
 bool st_record_reclaims(struct st *st, const void *owner, uint32_t len);
+/* locked: its owner is confirmed again: what is recorded stays */
+void st_record_back(struct st *st, const void *owner, uint32_t len);
 /* locked: RECLAIM_COMPLETE by this owner; ends grace when it was the last */
 void st_record_done(struct st *st, const void *owner, uint32_t len);
 /* locked */
@@ -179,8 +196,9 @@ bool st_in_grace(struct st *st);
 /* Every second on one loop: expires leases, ends grace. */
 void st_tick(struct st *st);
 
-/* W: forgets recorded clients that did not come back in the grace period. */
-int st_records_expire(struct st *st, struct kv_txn *t);
+/* W: forgets up to 64 recorded clients that did not come back in the grace period; evict(arg, t, number) bars each from the data servers. Returns how many: again
+ * until there are none. */
+int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg);
 
 /* Sessions */
 struct st_session *st_session_get(struct st *st, const uint8_t id[16]); /* locked */
@@ -189,8 +207,13 @@ void st_session_destroy(struct st *st, struct st_session *s);            /* lock
 void st_session_put(struct st *st, struct st_session *s);                /* locked */
 /* locked: c may carry callbacks of the session from now on; what waits is sent. */
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c);
+/* locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
+void st_recall_queue(struct st *st, struct st_layout *l);
 /* locked: sends the next waiting callback when the slot is free. */
 void st_cb_pump(struct st *st, struct st_session *s);
+/* A client's answer to CB_LAYOUTRECALL: the status of the recall itself, or of what stood before it; -1: not a CB_COMPOUND reply.
+ * *sequenced: CB_SEQUENCE was done, so the slot moves on. Here for the fuzzer. */
+int64_t st_cb_decode(struct xdr_in *res, bool *sequenced);
 void st_conn_gone(struct st *st, struct rpc_conn *c);                    /* takes the lock */
 
 /* Files, opens */
@@ -200,7 +223,8 @@ struct st_open *st_open_find(struct st *st, const struct st_stateid *sid); /* lo
 struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const void *owner, uint32_t len); /* locked */
 struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len); /* locked */
 void st_open_free(struct st *st, struct st_open *o); /* locked */
-bool st_share_conflict(struct st_file *f, const struct st_open *self, uint32_t access, uint32_t deny); /* locked */
+/* locked: an open that conflicts, of a client that is alive where there is one; NULL: none */
+struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);
 /* stateid of this boot? type: 1 open, 3 layout */
 bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type);
 bool st_sid_special(const struct st_stateid *sid); /* all zeros or all ones other with seqid 0 / max */
@@ -210,6 +234,7 @@ struct st_layout *st_layout_find(struct st *st, const struct st_stateid *sid);  
 struct st_layout *st_layout_of(struct st_file *f, struct st_client *c);             /* locked */
 struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_client *c); /* locked */
 void st_layout_free(struct st *st, struct st_layout *l);                            /* locked; wakes waiters */
+void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode);           /* locked: takes modes off; frees it when none is left, wakes waiters */
 bool st_file_has_writers(struct st_file *f);                                        /* locked: a RW layout is out */
 /* Recalls the layouts of the file held by others than except (NULL: all): only RW ones when rw_only. then(arg, nleft) is called on loop when all have come back,
  * or at the deadline with the number still out (the caller fences, then calls st_revoke). Returns how many were asked; 0: then is not called. Takes the lock. */

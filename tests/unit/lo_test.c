@@ -90,8 +90,7 @@ START_TEST(maps_come_back_as_they_were_stored)
 	struct lo_map m = {.lm_unit = 4 * MIB,
 			   .lm_stripes = 4,
 			   .lm_mirrors = 2,
-			   .lm_epoch = 9,
-			   .lm_writes = 1ull << 40},
+			   .lm_epoch = 9},
 		      n;
 	uint8_t buf[NS_BLOB_MAX];
 	size_t len;
@@ -509,7 +508,7 @@ START_TEST(orders_reach_every_object_and_their_rows_go)
 		for (unsigned o = 0; o < fakes[f].f_nobj; o++)
 			ck_assert_uint_eq(fakes[f].f_obj[o].ob_epoch, 8);
 	}
-	ck_assert(!lo_orders_pending(lo, 500));
+	ck_assert_uint_eq(lo_held_objects(lo, 500, &m), 0);
 	eventually(order_rows() == 0);
 	order(&m, 500, 0);
 	lo_orders_kick(lo);
@@ -518,6 +517,24 @@ START_TEST(orders_reach_every_object_and_their_rows_go)
 	ck_assert_int_eq(wait_orders(0, 5000), 0);
 	ck_assert_uint_eq(lo_orders_count(lo), 0);
 	ck_assert_int_eq(wait_orders(12345, 5000), 0);
+}
+END_TEST
+
+START_TEST(the_last_copy_never_becomes_stale)
+{
+	struct lo_map m = map_on(2, 2);
+	uint64_t last;
+
+	/* objects 0 and 1 are mirror 0, 2 and 3 are mirror 1 */
+	ck_assert_uint_eq(lo_map_make_stale(&m, 1, &last), 1);
+	ck_assert_uint_eq(last, 0);
+	ck_assert_uint_eq(lo_map_make_stale(&m, 1 | 4, &last), 0);
+	ck_assert_uint_eq(last, 4);
+	ck_assert_int_eq(m.lm_obj[0].ob_state, LO_STALE);
+	ck_assert_int_eq(m.lm_obj[2].ob_state, LO_IN_SYNC);
+	ck_assert_uint_eq(lo_map_make_stale(&m, 2 | 8, &last), 0);
+	ck_assert_uint_eq(last, 2 | 8);
+	ck_assert_uint_eq(lo_map_make_stale(&m, 8, NULL), 8);
 }
 END_TEST
 
@@ -538,14 +555,21 @@ START_TEST(a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_befo
 	clock_gettime(CLOCK_MONOTONIC, &b);
 	ck_assert_int_ge((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000,
 			 LEASE_MS / 2);
-	ck_assert(lo_orders_pending(lo, 601));
+	/* Without a lease it fences before it serves; what it has yet to cut is not to be used. */
+	ck_assert_uint_eq(lo_held_objects(lo, 601, &m), 0);
+	order(&m, 602, 1);
+	ck_assert_int_eq(wait_orders(602, 10000), 0);
+	ck_assert_uint_eq(lo_held_objects(lo, 602, &m), 1);
+	m.lm_obj[0].ob_state = LO_STALE;
+	ck_assert_uint_eq(lo_held_objects(lo, 602, &m), 0);
+	m.lm_obj[0].ob_state = LO_IN_SYNC;
 	on_loop(fake_loop, fake_connect, &fakes[0]);
 	eventually(alive() == 2);
 	ck_assert(fakes[0].f_orders_before_join);
 	/* The fence goes first, though the deletion is older. */
 	ck_assert_uint_eq(fakes[0].f_order_types[0], CTL_FENCE);
 	eventually(order_rows() == 0);
-	ck_assert(!lo_orders_pending(lo, 601));
+	ck_assert_uint_eq(lo_held_objects(lo, 602, &m), 0);
 }
 END_TEST
 
@@ -773,7 +797,9 @@ START_TEST(sizes_come_from_the_servers)
 	ck_assert_int_eq(run_io(&d, lo_write), 0);
 	ck_assert_int_eq(run_stat(&d, &m, 930), 0);
 	ck_assert_uint_eq(d.st.ls_size, 2 * MIB + 5);
-	ck_assert_uint_eq(d.st.ls_writes, 4);
+	ck_assert_uint_eq(d.st.ls_answered, 0xff);
+	for (unsigned k = 0; k < 8; k++)
+		ck_assert_uint_eq(d.st.ls_writes[k], 0x66 >> k & 1);
 	ck_assert_uint_eq(d.st.ls_exists, 0x66); /* stripes 1 and 2 of both mirrors */
 	ck_assert_uint_eq(d.st.ls_missing, 0);
 	/* A stale object is not asked; a dead server is skipped. */
@@ -783,6 +809,7 @@ START_TEST(sizes_come_from_the_servers)
 	ck_assert_int_eq(run_stat(&d, &m, 930), 0);
 	ck_assert_uint_eq(d.st.ls_missing, 2);
 	ck_assert_uint_eq(d.st.ls_exists, 0x62);
+	ck_assert_uint_eq(d.st.ls_answered & 0x66, 0x62);
 	on_loop(fake_loop, fake_disconnect, &fakes[1]);
 	eventually(alive() == 2);
 	/* Stripe 0 lies on servers 1 and 2: nobody can say. */
@@ -815,6 +842,7 @@ int main(void)
 	tcase_add_test(
 		live,
 		a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_before_it_serves);
+	tcase_add_test(live, the_last_copy_never_becomes_stale);
 	tcase_add_test(live, a_failed_order_is_tried_again_and_holds_back_only_its_object);
 	tcase_add_test(live, many_orders_go_in_batches);
 	tcase_add_test(live, what_is_written_is_read_over_all_stripes_and_from_any_copy);

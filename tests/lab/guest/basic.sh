@@ -36,6 +36,10 @@ check "mknod character device" mknod char c 1 3
 check "mknod block device" mknod block b 7 300
 same "types and numbers of special files" "$(stat -c '%F %t %T' fifo char block)" $'fifo 0 0\ncharacter special file 1 3\nblock special file 7 12c'
 check "a device works" bash -c 'echo gone >char'
+cold
+check "and opens when nothing of it is cached" bash -c 'echo gone >char'
+cold
+check "a fifo works" timeout 20 bash -c 'cat fifo >/run/fifo & echo through >fifo; wait; [ "$(cat /run/fifo)" = through ]'
 check "unix socket" python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")'
 
 mkdir a b

@@ -1,0 +1,105 @@
+/*
+ * evict.c - a client whose lease has run out goes: its number is barred from the data servers, its record is deleted, and only when every server has confirmed
+ * does its state go (DESIGN.md, "Fencing that holds"). If it lives after all, it comes back as a new client with a new number.
+ */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+
+struct evict {
+	struct kv_op op;
+	struct mds *m;
+	struct loop *loop;
+	uint64_t id;
+	uint32_t number, owner_len;
+	bool barred;
+	uint8_t owner[NFS4_OPAQUE_LIMIT];
+};
+
+static void evict_wait(struct evict *e);
+
+static void evict_end(struct evict *e, bool gone)
+{
+	struct st *st = e->m->m_st;
+	struct st_client *cl;
+
+	pthread_mutex_lock(&st->st_lock);
+	cl = st_client_get(st, e->id);
+	if (cl && gone)
+		st_client_destroy(st, cl);
+	else if (cl)
+		cl->cl_evicting = false; /* the next tick tries again */
+	pthread_mutex_unlock(&st->st_lock);
+	free(e);
+}
+
+static void evict_confirmed(void *arg, int err)
+{
+	struct evict *e = arg;
+
+	if (!err) {
+		evict_end(e, true);
+		return;
+	}
+	log_error("client %u: a data server lives and does not bar it: %s", e->number, strerror(-err));
+	evict_wait(e);
+}
+
+static void evict_wait(struct evict *e)
+{
+	lo_orders_wait(e->m->m_lo, 0, e->loop, op_confirm_ms(e->m), evict_confirmed, e);
+}
+
+static void evict_committed(struct kv_op *op, int err)
+{
+	struct evict *e = hash_entry(op, struct evict, op);
+
+	if (err)
+		log_error("client %u cannot be evicted now: %s", e->number, strerror(-err));
+	if (err || !e->barred) {
+		evict_end(e, !err);
+		return;
+	}
+	lo_orders_kick(e->m->m_lo);
+	evict_wait(e);
+}
+
+static int evict_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct evict *e = hash_entry(op, struct evict, op);
+	int err = st_record_del(e->m->m_st, t, e->owner, e->owner_len, e->number);
+
+	return err || !e->barred ? err : lo_order_bar(e->m->m_lo, t, e->number);
+}
+
+void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
+{
+	struct evict *e = calloc(1, sizeof(*e));
+	struct st *st = m->m_st;
+	struct st_client *cl;
+
+	if (!e)
+		return; /* the next tick tries again */
+	pthread_mutex_lock(&st->st_lock);
+	cl = st_client_get(st, clientid);
+	if (!cl || cl->cl_evicting || !st_lease_expired(st, cl)) {
+		pthread_mutex_unlock(&st->st_lock);
+		free(e);
+		return;
+	}
+	cl->cl_evicting = true;
+	while (cl->cl_sessions)
+		st_session_destroy(st, cl->cl_sessions);
+	e->m = m;
+	e->loop = loop;
+	e->id = clientid;
+	e->number = cl->cl_number;
+	e->barred = cl->cl_laid && (cl->cl_layouts || cl->cl_opens); /* else it has returned all it had */
+	e->owner_len = cl->cl_owner_len;
+	memcpy(e->owner, cl->cl_owner, cl->cl_owner_len);
+	pthread_mutex_unlock(&st->st_lock);
+	if (e->barred)
+		log_warn("client %u is evicted: its lease has run out", e->number);
+	e->op = (struct kv_op){.o_run = evict_run, .o_done = evict_committed, .o_loop = loop};
+	kv_submit(m->m_kv, &e->op);
+}

@@ -1,0 +1,188 @@
+/*
+ * fence.c - taking layouts back: recall, wait to the deadline, fence those who kept them (DESIGN.md, "Recall" and "Fencing that holds").
+ *
+ * A job is on one loop; compounds wait parked. While it runs, f_excl keeps new layouts of the file away.
+ */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+
+/* Longer than any data server's lease: by then each has confirmed or serves nobody. What is left is a server that lives and fails its orders. */
+#define CONFIRM_SLACK_MS 5000u
+
+struct fence {
+	struct st_wait wait;
+	struct kv_op op;
+	struct mds *m;
+	struct loop *loop;
+	uint64_t ino;
+	struct st_client *except;
+	bool settle, revoke;
+	void (*then)(void *arg, int err);
+	void *arg;
+};
+
+uint32_t op_confirm_ms(const struct mds *m)
+{
+	return m->m_ds_lease_ms + CONFIRM_SLACK_MS;
+}
+
+int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now)
+{
+	uint8_t blob[NS_BLOB_MAX];
+	int err;
+
+	map->lm_epoch++;
+	err = ns_set_blob(m->m_ns, t, i->i_ino, blob, lo_map_encode(map, blob, sizeof(blob)), false, now);
+	return err ? err : lo_order_fence(m->m_lo, t, i, map, map->lm_epoch);
+}
+
+static void fence_end(struct fence *j, int err)
+{
+	struct st *st = j->m->m_st;
+	struct st_file *f;
+
+	if (err)
+		log_error("inode %lu: the fence is not confirmed: %s", (unsigned long)j->ino, strerror(-err));
+	else if (j->revoke)
+		st_revoke_file(st, j->ino, j->except, false);
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, j->ino, false);
+	if (!j->settle)
+		f->f_excl--;
+	else if (f && !err)
+		f->f_mark_old = false;
+	if (f)
+		st_file_put(st, f);
+	pthread_mutex_unlock(&st->st_lock);
+	j->then(j->arg, err);
+	free(j);
+}
+
+static void fence_confirmed(void *arg, int err)
+{
+	fence_end(arg, err);
+}
+
+static void fence_committed(struct kv_op *op, int err)
+{
+	struct fence *j = hash_entry(op, struct fence, op);
+
+	if (err) {
+		fence_end(j, err == -ENOENT ? 0 : err); /* removed meanwhile: nothing to protect */
+		return;
+	}
+	lo_orders_kick(j->m->m_lo);
+	lo_orders_wait(j->m->m_lo, j->ino, j->loop, op_confirm_ms(j->m), fence_confirmed, j);
+}
+
+/* Several may settle one file at once: the first raises the epoch, all wait for it. */
+static bool settle_is_raised(struct fence *j, const struct lo_map *map)
+{
+	struct st *st = j->m->m_st;
+	struct st_file *f;
+	bool raised;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, j->ino, false);
+	raised = !f || !f->f_mark_old || (f->f_old_epoch && map->lm_epoch >= f->f_old_epoch);
+	if (!raised)
+		f->f_old_epoch = map->lm_epoch + 1;
+	pthread_mutex_unlock(&st->st_lock);
+	return raised;
+}
+
+static int fence_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct fence *j = hash_entry(op, struct fence, op);
+	struct ns_inode i;
+	struct lo_map map;
+	int err = ns_get(j->m->m_ns, t, j->ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
+	if (j->settle && settle_is_raised(j, &map))
+		return 0;
+	return op_raise_epoch(j->m, t, &i, &map, op_now());
+}
+
+static void fence_submit(struct fence *j)
+{
+	j->op.o_run = fence_run;
+	j->op.o_done = fence_committed;
+	j->op.o_loop = j->loop;
+	kv_submit(j->m->m_kv, &j->op);
+}
+
+static struct fence *fence_new(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *, int), void *arg)
+{
+	struct fence *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		log_fatal("no memory to take layouts back");
+	j->m = m;
+	j->loop = loop;
+	j->ino = ino;
+	j->then = then;
+	j->arg = arg;
+	return j;
+}
+
+static void recalled(struct st_wait *w, unsigned left)
+{
+	struct fence *j = hash_entry(w, struct fence, wait);
+
+	if (!left) {
+		fence_end(j, 0);
+		return;
+	}
+	j->revoke = true;
+	fence_submit(j);
+}
+
+bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg)
+{
+	struct st *st = m->m_st;
+	struct fence *j;
+	struct st_file *f;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false);
+	if (f)
+		f->f_excl++;
+	pthread_mutex_unlock(&st->st_lock);
+	if (!f)
+		return false;
+	j = fence_new(m, loop, ino, then, arg);
+	j->except = except;
+	j->wait.w_then = recalled;
+	if (st_recall_file(st, ino, except, false, loop, m->m_recall_ms, &j->wait))
+		return true;
+	pthread_mutex_lock(&st->st_lock);
+	f->f_excl--;
+	st_file_put(st, f);
+	pthread_mutex_unlock(&st->st_lock);
+	free(j);
+	return false;
+}
+
+bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg)
+{
+	struct st *st = m->m_st;
+	struct st_file *f;
+	struct fence *j;
+	bool old;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false);
+	old = f && f->f_mark_old;
+	pthread_mutex_unlock(&st->st_lock);
+	if (!old)
+		return false;
+	j = fence_new(m, loop, ino, then, arg);
+	j->settle = true;
+	fence_submit(j);
+	return true;
+}

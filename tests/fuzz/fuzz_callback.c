@@ -1,0 +1,38 @@
+/* fuzz_callback.c - a client's answer to CB_LAYOUTRECALL is decoded without trust. */
+#include "mds/st/st.h"
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct xdr_in x;
+	bool sequenced;
+	int64_t status;
+	uint32_t status0 = 0, len, n, op, st;
+
+	xdr_in_init(&x, data, size);
+	status = st_cb_decode(&x, &sequenced);
+	if (x.p < data || x.p > data + size || status < -1 || status > UINT32_MAX)
+		abort();
+	/* Read again: the slot moves on exactly when CB_SEQUENCE says so, and the recall's word is the last result's. */
+	xdr_in_init(&x, data, size);
+	status0 = xdr_get_u32(&x);
+	xdr_get_opaque(&x, NFS4_OPAQUE_LIMIT, &len);
+	n = xdr_get_u32(&x);
+	op = n ? xdr_get_u32(&x) : 0;
+	st = n ? xdr_get_u32(&x) : 0;
+	if (sequenced && (x.bad || !n || op != OP_CB_SEQUENCE || st))
+		abort();
+	if (n == 0 && !x.bad && status != status0)
+		abort();
+	if (n == 1 && !x.bad && op == OP_CB_SEQUENCE && st && status != st)
+		abort();
+	if (n < 2 || x.bad || st || op != OP_CB_SEQUENCE)
+		return 0;
+	xdr_take(&x, 32);
+	op = xdr_get_u32(&x);
+	st = xdr_get_u32(&x);
+	if (status != (x.bad || op != OP_CB_LAYOUTRECALL ? -1 : (int64_t)st))
+		abort();
+	return 0;
+}

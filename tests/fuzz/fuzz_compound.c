@@ -1,0 +1,973 @@
+/*
+ * fuzz_compound.c - COMPOUND requests to the whole metadata server, over sockets.
+ *
+ * An input is two bytes of circumstances and then frames, each a control byte and tokens (below) that are written out as XDR words up to
+ * END. The harness puts in front what a fuzzer would never guess: the RPC header, SEQUENCE with the right session, slot and sequence
+ * number, a file handle; tokens stand for live stateids, handles, device ids, and for whole operations to start from. So a byte changed is
+ * one field changed, and every operation's parser is a few mutations away. Frames on connection RAW are records without any help.
+ *
+ * Held, beyond the sanitizers: each well-formed call is answered once, within the time, with its xid; no connection is lost that was not
+ * provoked; and every reply decodes entirely by the RFC's grammar (RFC 5662, RFC 7863, RFC 8276), with as many results as it says.
+ *
+ * FUZZ_SHOW=1 in the environment prints each operation's status, FUZZ_STATS=1 at the end how often each was good and failed.
+ */
+#include "tests/fuzz/mds_fuzz.h"
+#include "tests/fuzz/nfs4_skip.h"
+#include <poll.h>
+
+/* Tokens. What is not listed is the number itself, as 4 bytes. */
+enum {
+	T_RAW4 = 0x60,	   /* 4 bytes as they are */
+	T_RAW8,		   /* 8 bytes */
+	T_RAW16,	   /* 16 bytes */
+	T_RAWN,		   /* n: 4 * n bytes */
+	T_OPAQUE,	   /* n: that many bytes as an opaque */
+	T_LONG,		   /* n, b: an opaque of 64 * n bytes b */
+	T_ZERO8, T_MAX8,   /* 8 bytes of 0, of ff */
+	T_U64,		   /* v: as 8 bytes */
+	T_SHIFT8,	   /* v, s: v << s as 8 bytes */
+	T_MAX4,		   /* ff ff ff ff */
+	T_SHIFT4,	   /* v, s */
+	T_NAME,		   /* k: of the names */
+	T_OPEN,		   /* k: the k-th newest open stateid of the client */
+	T_LAYOUT,	   /* k: layout stateid */
+	T_SID_CURRENT, T_SID_ANON, T_SID_BYPASS,
+	T_FH,		   /* k: handle of the k-th inode; from 8 on, of those made in this input */
+	T_DEVICE,	   /* k: of a data server */
+	T_CLIENTID, T_SESSION,
+	T_BEGIN, T_END_OPAQUE, /* an opaque around tokens */
+	T_ATTRS,	   /* k: a fattr4 of a few settable attributes */
+	T_BITMAP,	   /* n: of n words, 4 * n bytes */
+	T_OP,		   /* n: the next operation */
+	T_TEMPLATE,	   /* k: of the templates */
+	T_OPS_PLUS,	   /* k: says that there are k operations more than there are */
+	T_OPEN_SEQ,	   /* k, n: as T_OPEN, with n added to the seqid */
+	T_ZEROS,	   /* n: words of 0 */
+	T_DROP = 0xfe,	   /* sends, and closes the connection at once */
+	T_END = 0xff,	   /* sends */
+};
+
+/* The control byte of a frame. */
+enum {
+	F_CONN = 0x03,	/* client A, client B, client A as another user on another connection, RAW */
+	F_BARE = 0x04,	/* no SEQUENCE; RAW: no record, but the end of grace or of all leases */
+	F_CACHE = 0x08, /* cachethis */
+	F_AT = 0x30,	/* file handle: none, root, the first inode made in this input, /d/g of the base */
+	F_AHEAD = 0x40, /* sent without waiting for its reply */
+	F_AGAIN = 0x80, /* the slot's last sequence number once more */
+};
+enum { CONN_A, CONN_B, CONN_A2, CONN_RAW, NCONNS };
+
+/* The first byte of an input. */
+enum { H_MINOR1 = 1, H_GRACE = 2, H_B = 4, H_FILE = 8, H_B_LAYOUT = 16, H_STATUS = 0xe0 };
+/* The second. */
+enum { H_CB = 7, H_SIZE = 0x18, H_STAT = 0x60, H_ALWAYS = 0x80 };
+enum { CB_OK, CB_NOMATCHING, CB_DELAY, CB_SILENT, CB_CLOSE, CB_BADSESSION, CB_REFUSED, CB_SHORT };
+
+#define MAX_OUT (1u << 18)
+#define MAX_CALLS 32
+#define MAX_FRAMES 24
+
+/* ---- what tokens stand for ---- */
+
+static const char *const names[] = {"f", "g", "d", "s", "new", "user.a", "weft.policy", "weft.layout", "stripes=2,mirrors=1",
+				    "mirrors=2", "..", "a/b", "0", "1000", "", "stripes=2,unit=2M,mirrors=1"};
+
+#define OP(n) T_OP, n
+#define NAME(k) T_NAME, k
+/* Whole operations with sensible arguments: the second byte of T_TEMPLATE. */
+#define TEMPLATE(...) {sizeof((const uint8_t[]){__VA_ARGS__}), (const uint8_t[]){__VA_ARGS__}}
+static const struct {
+	size_t len;
+	const uint8_t *bytes;
+} templates[] = {
+	/* 0 .. 3: OPEN unchecked, guarded with mode, exclusive 4.1, existing */
+	TEMPLATE(OP(OP_OPEN), 0, 3, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '1', 1, UNCHECKED4, T_ATTRS, 0, CLAIM_NULL, NAME(0)),
+	TEMPLATE(OP(OP_OPEN), 0, 2, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '1', 1, GUARDED4, T_ATTRS, 1, CLAIM_NULL, NAME(4)),
+	TEMPLATE(OP(OP_OPEN), 0, 3, 1, T_CLIENTID, T_OPAQUE, 2, 'o', '2', 1, EXCLUSIVE4_1, T_RAW8, 1, 2, 3, 4, 5, 6, 7, 8, T_ATTRS, 1,
+		 CLAIM_NULL, NAME(4)),
+	TEMPLATE(OP(OP_OPEN), 0, 1, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '3', 0, CLAIM_NULL, NAME(0)),
+	/* 4, 5: by handle, reclaim */
+	TEMPLATE(OP(OP_OPEN), 0, 3, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '1', 0, CLAIM_FH),
+	TEMPLATE(OP(OP_OPEN), 0, 3, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '1', 0, CLAIM_PREVIOUS, 0),
+	/* 6 .. 8: LAYOUTGET for writing, reading, from a layout stateid */
+	TEMPLATE(OP(OP_LAYOUTGET), 0, 4, LAYOUTIOMODE4_RW, T_ZERO8, T_MAX8, T_ZERO8, T_SID_CURRENT, T_SHIFT4, 1, 12),
+	TEMPLATE(OP(OP_LAYOUTGET), 0, 4, LAYOUTIOMODE4_READ, T_ZERO8, T_MAX8, T_ZERO8, T_OPEN, 0, T_SHIFT4, 1, 12),
+	TEMPLATE(OP(OP_LAYOUTGET), 0, 4, LAYOUTIOMODE4_RW, T_ZERO8, T_MAX8, T_ZERO8, T_LAYOUT, 0, T_SHIFT4, 1, 12),
+	/* 9 .. 12: LAYOUTRETURN: empty body; an error and statistics; part; all */
+	TEMPLATE(OP(OP_LAYOUTRETURN), 0, 4, 3, 1, T_ZERO8, T_MAX8, T_LAYOUT, 0, 0),
+	TEMPLATE(OP(OP_LAYOUTRETURN), 0, 4, 3, 1, T_ZERO8, T_MAX8, T_LAYOUT, 0, T_BEGIN, 1, T_ZERO8, T_MAX8, T_LAYOUT, 0, 1, T_DEVICE, 0, 5,
+		 OP_WRITE, 1, T_ZERO8, T_MAX8, T_LAYOUT, 0, T_U64, 1, T_U64, 2, T_U64, 3, T_U64, 4, T_DEVICE, 0, T_OPAQUE, 3, 't', 'c', 'p',
+		 T_OPAQUE, 9, '1', '.', '2', '.', '3', '.', '4', '.', '5', T_FH, 8, T_ZEROS, 16, T_ZEROS, 16, T_U64, 9, 7, 1, T_END_OPAQUE),
+	TEMPLATE(OP(OP_LAYOUTRETURN), 0, 4, 2, 1, T_U64, 1, T_SHIFT8, 1, 20, T_LAYOUT, 0, 0),
+	TEMPLATE(OP(OP_LAYOUTRETURN), 0, 4, 3, 3),
+	/* 13: LAYOUTCOMMIT */
+	TEMPLATE(OP(OP_LAYOUTCOMMIT), T_ZERO8, T_MAX8, 0, T_LAYOUT, 0, 1, T_U64, 99, 1, T_U64, 50, 1, 4, 0),
+	/* 14, 15: LAYOUTERROR, LAYOUTSTATS */
+	TEMPLATE(OP(OP_LAYOUTERROR), T_ZERO8, T_MAX8, T_LAYOUT, 0, 1, T_DEVICE, 0, 28, OP_WRITE),
+	TEMPLATE(OP(OP_LAYOUTSTATS), T_ZERO8, T_MAX8, T_LAYOUT, 0, T_U64, 1, T_U64, 2, T_U64, 3, T_U64, 4, T_DEVICE, 0, 4, T_OPAQUE, 4, 1, 2, 3,
+		 4),
+	/* 16: GETDEVICEINFO */
+	TEMPLATE(OP(OP_GETDEVICEINFO), T_DEVICE, 0, 4, T_SHIFT4, 1, 12, 1, 6),
+	/* 17, 18: SETATTR size, mode and times */
+	TEMPLATE(OP(OP_SETATTR), T_OPEN, 0, T_ATTRS, 2),
+	TEMPLATE(OP(OP_SETATTR), T_SID_ANON, T_ATTRS, 4),
+	/* 19 .. 21: READ, WRITE, COMMIT */
+	TEMPLATE(OP(OP_READ), T_OPEN, 0, T_ZERO8, T_SHIFT4, 1, 12),
+	TEMPLATE(OP(OP_WRITE), T_OPEN, 0, T_U64, 10, 2, T_OPAQUE, 5, 'h', 'e', 'l', 'l', 'o'),
+	TEMPLATE(OP(OP_COMMIT), T_ZERO8, 0),
+	/* 22, 23: READDIR, GETATTR of everything */
+	TEMPLATE(OP(OP_READDIR), T_ZERO8, T_ZERO8, T_SHIFT4, 1, 10, T_SHIFT4, 1, 12, T_BITMAP, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbe, 0xff, 0xff, 0xff,
+		 0xff, 0xff, 0xff),
+	TEMPLATE(OP(OP_GETATTR), T_BITMAP, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+	/* 24 .. 31: the small ones of the name space */
+	TEMPLATE(OP(OP_LOOKUP), NAME(2)),
+	TEMPLATE(OP(OP_CREATE), NS_DIR, NAME(4), T_ATTRS, 1),
+	TEMPLATE(OP(OP_CREATE), NS_LNK, NAME(2), NAME(4), T_ATTRS, 0),
+	TEMPLATE(OP(OP_CREATE), NS_CHR, 1, 3, NAME(4), T_ATTRS, 3),
+	TEMPLATE(OP(OP_REMOVE), NAME(0)),
+	TEMPLATE(OP(OP_SAVEFH), OP(OP_RENAME), NAME(0), NAME(4)),
+	TEMPLATE(OP(OP_SAVEFH), OP(OP_PUTROOTFH), OP(OP_LINK), NAME(4)),
+	TEMPLATE(OP(OP_ACCESS), T_SHIFT4, 63, 0),
+	/* 32 .. 38: extended attributes, the virtual ones among them */
+	TEMPLATE(OP(OP_SETXATTR), 0, NAME(5), T_OPAQUE, 3, 'a', 'b', 'c'),
+	TEMPLATE(OP(OP_GETXATTR), NAME(5)),
+	TEMPLATE(OP(OP_LISTXATTRS), T_ZERO8, T_SHIFT4, 1, 10),
+	TEMPLATE(OP(OP_REMOVEXATTR), NAME(5)),
+	TEMPLATE(OP(OP_SETXATTR), 0, NAME(6), NAME(8)),
+	TEMPLATE(OP(OP_GETXATTR), NAME(6)),
+	TEMPLATE(OP(OP_GETXATTR), NAME(7)),
+	/* 39 .. 46: state */
+	TEMPLATE(OP(OP_CLOSE), 0, T_OPEN, 0),
+	TEMPLATE(OP(OP_OPEN_DOWNGRADE), T_OPEN, 0, 0, 1, 0),
+	TEMPLATE(OP(OP_TEST_STATEID), 2, T_OPEN, 0, T_LAYOUT, 0),
+	TEMPLATE(OP(OP_FREE_STATEID), T_OPEN, 0),
+	TEMPLATE(OP(OP_EXCHANGE_ID), T_RAW8, 1, 2, 3, 4, 5, 6, 7, 8, T_OPAQUE, 1, 'A', 0, 0, 1, NAME(0), NAME(0), T_U64, 1, 1),
+	TEMPLATE(OP(OP_CREATE_SESSION), T_CLIENTID, 2, 2, 0, T_SHIFT4, 1, 20, T_SHIFT4, 1, 20, T_SHIFT4, 1, 12, 16, 8, 0, 0, T_SHIFT4, 1, 12, T_SHIFT4,
+		 1, 12, 0, 2, 1, 0, T_SHIFT4, 1, 30, 1, 1, 0, T_OPAQUE, 1, 'm', 0, 0, 0),
+	TEMPLATE(OP(OP_DESTROY_SESSION), T_SESSION),
+	TEMPLATE(OP(OP_DESTROY_CLIENTID), T_CLIENTID),
+	/* 47 .. 54 */
+	TEMPLATE(OP(OP_BIND_CONN_TO_SESSION), T_SESSION, 3, 0),
+	TEMPLATE(OP(OP_BACKCHANNEL_CTL), T_SHIFT4, 1, 30, 1, 1, 0, T_OPAQUE, 1, 'm', 0, 0, 1, 5),
+	TEMPLATE(OP(OP_RECLAIM_COMPLETE), 0),
+	TEMPLATE(OP(OP_SECINFO), NAME(2)),
+	TEMPLATE(OP(OP_SECINFO_NO_NAME), 0),
+	TEMPLATE(OP(OP_VERIFY), T_BITMAP, 1, 0, 0, 0, 2, T_BEGIN, 2, T_END_OPAQUE),
+	TEMPLATE(OP(OP_NVERIFY), T_BITMAP, 1, 0, 0, 0, 0x10, T_BEGIN, T_U64, 5, T_END_OPAQUE),
+	TEMPLATE(OP(OP_PUTFH), T_FH, 2, OP(OP_READLINK)),
+};
+#define NTEMPLATES (sizeof(templates) / sizeof(templates[0]))
+
+/* ---- connections ---- */
+
+static struct conn {
+	int c_fd;
+	uint8_t *c_buf;
+	size_t c_len, c_cap;
+	bool c_may_end;	 /* garbage was sent on it */
+	bool c_doubtful; /* something may still be on its way: not for the next input */
+} conns[NCONNS];
+
+static struct call {
+	bool ca_out, ca_raw;
+	bool ca_replay; /* may be answered with an earlier call's results */
+	unsigned ca_conn;
+	uint32_t ca_xid, ca_nops;
+} calls[MAX_CALLS];
+
+static uint32_t xids;
+static unsigned cb_mode;
+static bool in_dark; /* calls went out whose end was not awaited: a slot may be in use that looks free */
+static bool show;
+static unsigned long counts[NFS4_OP_MAX][2];
+
+static void conn_open(struct conn *c)
+{
+	c->c_fd = fz_connect();
+	c->c_len = 0;
+	c->c_may_end = c->c_doubtful = false;
+}
+
+static void conn_close(unsigned n)
+{
+	if (conns[n].c_fd >= 0)
+		close(conns[n].c_fd);
+	conns[n].c_fd = -1;
+	for (unsigned i = 0; i < MAX_CALLS; i++) {
+		if (calls[i].ca_out && calls[i].ca_conn == n)
+			calls[i].ca_out = false;
+	}
+}
+
+static void conn_write(unsigned n, const struct xdr_out *x)
+{
+	for (size_t at = 0; at < x->x_len;) {
+		ssize_t k = write(conns[n].c_fd, x->x_head + at, x->x_len - at);
+
+		if (k < 0 && errno == EINTR) /* libFuzzer's own alarm */
+			continue;
+		if (k <= 0) {
+			if (!conns[n].c_may_end)
+				fz_bug("the connection is lost");
+			return;
+		}
+		at += (size_t)k;
+	}
+}
+
+/* ---- replies ---- */
+
+static void check_compound(const struct call *ca, struct xdr_in *x)
+{
+	uint32_t status = xdr_get_u32(x), op, st = NFS4_OK, n, taglen;
+
+	xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &taglen);
+	n = xdr_get_u32(x);
+	if (x->bad || (n > ca->ca_nops && !ca->ca_replay))
+		fz_bug("a reply with more results than operations");
+	for (uint32_t i = 0; i < n; i++) {
+		if (st)
+			fz_bug("a result after the one that failed");
+		op = xdr_get_u32(x);
+		st = xdr_get_u32(x);
+		if (show)
+			fprintf(stderr, "   %s %u\n", op_name(op) ? op_name(op) : "ILLEGAL", st);
+		if (op < NFS4_OP_MAX)
+			counts[op][st != 0]++;
+		if (!st)
+			nfs4_skip_result(x, op);
+		else
+			nfs4_skip_error(x, op, st);
+		if (x->bad) {
+			fprintf(stderr, "operation %u status %u\n", op, st);
+			fz_bug("a result that does not decode");
+		}
+	}
+	if (xdr_left(x))
+		fz_bug("a reply with bytes behind its results");
+	if (n && st != status)
+		fz_bug("the compound's status is not its last operation's");
+	if (!status && n != ca->ca_nops && !ca->ca_replay)
+		fz_bug("a compound that ended early, and well");
+}
+
+static void got_reply(unsigned n, struct xdr_in *x, uint32_t xid)
+{
+	struct call *ca = NULL;
+	uint32_t denied, accepted;
+
+	for (unsigned i = 0; i < MAX_CALLS; i++) {
+		if (calls[i].ca_out && calls[i].ca_conn == n && calls[i].ca_xid == xid)
+			ca = &calls[i];
+	}
+	if (!ca) {
+		if (n == CONN_RAW)
+			return; /* what the fuzzer's bytes asked for */
+		fz_bug("a reply to no call");
+	}
+	denied = xdr_get_u32(x);
+	xdr_get_u64(x);
+	accepted = xdr_get_u32(x);
+	ca->ca_out = false;
+	if (ca->ca_raw)
+		return;
+	if (x->bad || denied || accepted) {
+		fprintf(stderr, "reply_stat %u accept_stat %u\n", denied, accepted);
+		fz_bug("a well-formed call was not accepted");
+	}
+	check_compound(ca, x);
+}
+
+/* ---- callbacks ---- */
+
+static void put_cb(struct xdr_out *x)
+{
+	static const uint32_t recall[] = {[CB_NOMATCHING] = NFS4ERR_NOMATCHING_LAYOUT, [CB_DELAY] = NFS4ERR_DELAY, [CB_SHORT] = 0};
+	uint32_t st = cb_mode == CB_BADSESSION ? NFS4ERR_BADSESSION : recall[cb_mode];
+
+	xdr_put_u32(x, 0);
+	xdr_put_u64(x, 0);
+	xdr_put_u32(x, cb_mode == CB_REFUSED ? RPC_A_PROG_UNAVAIL : RPC_A_SUCCESS);
+	if (cb_mode == CB_REFUSED)
+		return;
+	xdr_put_u32(x, st);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, cb_mode == CB_BADSESSION ? 1 : 2);
+	xdr_put_u32(x, OP_CB_SEQUENCE);
+	if (cb_mode == CB_SHORT)
+		return;
+	xdr_put_u32(x, cb_mode == CB_BADSESSION ? st : 0);
+	if (cb_mode == CB_BADSESSION)
+		return;
+	for (int i = 0; i < 4 + 4; i++)
+		xdr_put_u32(x, 0);
+	xdr_put_u32(x, OP_CB_LAYOUTRECALL);
+	xdr_put_u32(x, st);
+}
+
+static void got_callback(unsigned n, uint32_t xid)
+{
+	struct xdr_out x;
+
+	if (show)
+		fprintf(stderr, "   callback on connection %u\n", n);
+	if (cb_mode == CB_SILENT)
+		return;
+	if (cb_mode == CB_CLOSE) {
+		in_dark = true;
+		conn_close(n);
+		return;
+	}
+	xdr_out_init(&x, 4096);
+	xdr_put_u32(&x, 0);
+	xdr_put_u32(&x, xid);
+	xdr_put_u32(&x, 1);
+	put_cb(&x);
+	xdr_patch_u32(&x, 0, 0x80000000u | (uint32_t)(x.x_len - 4));
+	conn_write(n, &x);
+	xdr_out_free(&x);
+}
+
+/* ---- input ---- */
+
+static void got_record(unsigned n, const uint8_t *p, size_t len)
+{
+	struct xdr_in x;
+	uint32_t xid, type;
+
+	xdr_in_init(&x, p, len);
+	xid = xdr_get_u32(&x);
+	type = xdr_get_u32(&x);
+	if (x.bad || len % 4 || type > 1)
+		fz_bug("a record that is no message");
+	if (type)
+		got_reply(n, &x, xid);
+	else
+		got_callback(n, xid);
+}
+
+static void conn_input(unsigned n)
+{
+	struct conn *c = &conns[n];
+	ssize_t got;
+	size_t at = 0;
+
+	if (c->c_cap - c->c_len < 65536) {
+		c->c_cap = c->c_cap * 2 + 65536;
+		c->c_buf = realloc(c->c_buf, c->c_cap);
+	}
+	got = recv(c->c_fd, c->c_buf + c->c_len, c->c_cap - c->c_len, MSG_DONTWAIT);
+	if (got < 0 && (errno == EINTR || errno == EAGAIN))
+		return;
+	if (got <= 0) {
+		if (!c->c_may_end)
+			fz_bug("the server ended a connection");
+		conn_close(n);
+		return;
+	}
+	c->c_len += (size_t)got;
+	while (c->c_fd >= 0 && c->c_len - at >= 4) {
+		uint32_t mark;
+
+		memcpy(&mark, c->c_buf + at, 4);
+		mark = be32toh(mark);
+		if (!(mark & 0x80000000u) || (mark & 0x7fffffff) > FZ_MAX_RECORD)
+			fz_bug("a reply in pieces, or too long");
+		mark &= 0x7fffffff;
+		if (c->c_len - at - 4 < mark)
+			break;
+		at += 4 + mark;
+		got_record(n, c->c_buf + at - mark, mark);
+	}
+	memmove(c->c_buf, c->c_buf + at, c->c_len - at);
+	c->c_len -= at;
+}
+
+static unsigned calls_out(void)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < MAX_CALLS; i++)
+		n += calls[i].ca_out;
+	return n;
+}
+
+/* Until no more than left calls are without their reply. */
+static void wait_replies(unsigned left)
+{
+	while (calls_out() > left) {
+		struct pollfd fds[NCONNS];
+		int n;
+
+		for (unsigned i = 0; i < NCONNS; i++)
+			fds[i] = (struct pollfd){.fd = conns[i].c_fd, .events = POLLIN};
+		n = poll(fds, NCONNS, 8000);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			fz_bug("a call without a reply");
+		for (unsigned i = 0; i < NCONNS; i++) {
+			if (fds[i].revents && conns[i].c_fd == fds[i].fd)
+				conn_input(i);
+		}
+	}
+}
+
+/* ---- tokens to words ---- */
+
+struct frame {
+	struct xdr_out f_x;
+	unsigned f_conn;
+	const uint8_t *f_p, *f_end;
+	size_t f_begun[4];
+	unsigned f_nbegun, f_depth;
+	uint32_t f_nops, f_plus;
+	bool f_drop;
+};
+
+static void token(struct frame *f);
+
+static uint64_t base_ino; /* the next inode at the input's beginning */
+static uint8_t minor;
+
+static uint8_t byte(struct frame *f)
+{
+	return f->f_p < f->f_end ? *f->f_p++ : 0;
+}
+
+static void raw(struct frame *f, size_t n)
+{
+	uint8_t buf[1024] = {0};
+	size_t left = (size_t)(f->f_end - f->f_p), take = n < left ? n : left;
+
+	memcpy(buf, f->f_p, take);
+	f->f_p += take;
+	xdr_put_fixed(&f->f_x, buf, n);
+}
+
+static const char *owner_of(unsigned conn)
+{
+	return conn == CONN_B ? "B" : "A";
+}
+
+/* Locked. */
+static struct st_client *client_of(unsigned conn)
+{
+	return st_client_by_owner(mds.m_st, owner_of(conn), 1, true);
+}
+
+static void put_sid(struct frame *f, bool layout, unsigned k, unsigned plus)
+{
+	struct st_stateid sid = {0};
+	struct st_client *cl;
+
+	pthread_mutex_lock(&mds.m_st->st_lock);
+	cl = client_of(f->f_conn);
+	if (cl && layout) {
+		struct st_layout *l = cl->cl_layouts;
+
+		while (l && k-- && l->l_cnext)
+			l = l->l_cnext;
+		if (l)
+			sid = l->l_sid;
+	} else if (cl) {
+		struct st_open *o = cl->cl_opens;
+
+		while (o && k-- && o->o_cnext)
+			o = o->o_cnext;
+		if (o)
+			sid = o->o_sid;
+	}
+	pthread_mutex_unlock(&mds.m_st->st_lock);
+	sid.seqid += plus;
+	op_put_stateid(&f->f_x, &sid);
+}
+
+static void put_special(struct frame *f, uint32_t seqid, int fill)
+{
+	struct st_stateid sid = {.seqid = seqid};
+
+	memset(sid.other, fill, sizeof(sid.other));
+	op_put_stateid(&f->f_x, &sid);
+}
+
+static void put_fh(struct frame *f, unsigned k)
+{
+	uint8_t fh[OP_FH_LEN];
+
+	op_fh_make(&mds, k < 8 ? NS_ROOT_INO + k : base_ino + k - 8, fh);
+	xdr_put_opaque(&f->f_x, fh, sizeof(fh));
+}
+
+static void put_ids(struct frame *f, bool session)
+{
+	static const uint8_t zero[16];
+	struct st_client *cl;
+
+	pthread_mutex_lock(&mds.m_st->st_lock);
+	cl = client_of(f->f_conn);
+	if (session)
+		xdr_put_fixed(&f->f_x, cl && cl->cl_sessions ? cl->cl_sessions->se_id : zero, 16);
+	else
+		xdr_put_u64(&f->f_x, cl ? cl->cl_id : 0);
+	pthread_mutex_unlock(&mds.m_st->st_lock);
+}
+
+/* fattr4: 0 none, 1 mode, 2 size 5, 3 owner and group, 4 mode and times, 5 size 0, 6 a large size, 7 mode_umask */
+static void put_attrs(struct frame *f, unsigned k)
+{
+	static const struct {
+		uint32_t w[3];
+		uint8_t tokens[24], len;
+	} a[8] = {
+		{{0}, {0}, 0},
+		{{0, 1u << (FATTR4_MODE - 32)}, {T_RAW4, 0, 0, 1, 0xff}, 5},
+		{{1u << FATTR4_SIZE}, {T_U64, 5}, 2},
+		{{0, 1u << (FATTR4_OWNER - 32) | 1u << (FATTR4_OWNER_GROUP - 32)}, {T_NAME, 13, T_NAME, 13}, 4},
+		{{0, 1u << (FATTR4_MODE - 32) | 1u << (FATTR4_TIME_ACCESS_SET - 32) | 1u << (FATTR4_TIME_MODIFY_SET - 32)},
+		 {T_SHIFT4, 0x49, 2, 0, 1, T_U64, 77, 5},
+		 8},
+		{{1u << FATTR4_SIZE}, {T_ZERO8}, 1},
+		{{1u << FATTR4_SIZE}, {T_SHIFT8, 1, 40}, 3},
+		{{0, 0, 1u << (FATTR4_MODE_UMASK - 64)}, {T_SHIFT4, 0x7f, 2, 18}, 4},
+	};
+	struct op_bitmap b;
+
+	k %= 8;
+	memcpy(b.w, a[k].w, sizeof(b.w));
+	op_put_bitmap(&f->f_x, &b);
+	xdr_put_u32(&f->f_x, 0);
+	if (f->f_depth < 3) {
+		struct frame sub = *f;
+		size_t at = f->f_x.x_len;
+
+		sub.f_p = a[k].tokens;
+		sub.f_end = sub.f_p + a[k].len;
+		sub.f_depth++;
+		while (sub.f_p < sub.f_end)
+			token(&sub);
+		f->f_x = sub.f_x;
+		xdr_patch_u32(&f->f_x, at - 4, (uint32_t)(f->f_x.x_len - at));
+	}
+}
+
+static void put_template(struct frame *f, unsigned k)
+{
+	const uint8_t *p = f->f_p, *end = f->f_end;
+
+	if (f->f_depth >= 2)
+		return;
+	f->f_depth++;
+	f->f_p = templates[k % NTEMPLATES].bytes;
+	f->f_end = f->f_p + templates[k % NTEMPLATES].len;
+	while (f->f_p < f->f_end)
+		token(f);
+	f->f_depth--;
+	f->f_p = p;
+	f->f_end = end;
+}
+
+static void put_long(struct frame *f)
+{
+	uint32_t n = byte(f) * 64u;
+	uint8_t b = byte(f), *p;
+
+	xdr_put_u32(&f->f_x, n);
+	p = xdr_reserve(&f->f_x, n);
+	if (p)
+		memset(p, b, n);
+}
+
+static void token(struct frame *f)
+{
+	struct xdr_out *x = &f->f_x;
+	uint8_t t = byte(f), v;
+	const char *name;
+
+	switch (t) {
+	case T_RAW4: raw(f, 4); break;
+	case T_RAW8: raw(f, 8); break;
+	case T_RAW16: raw(f, 16); break;
+	case T_RAWN: raw(f, 4 * (size_t)byte(f)); break;
+	case T_OPAQUE:
+		v = byte(f);
+		xdr_put_u32(x, v);
+		raw(f, v);
+		break;
+	case T_LONG: put_long(f); break;
+	case T_ZERO8: xdr_put_u64(x, 0); break;
+	case T_MAX8: xdr_put_u64(x, UINT64_MAX); break;
+	case T_U64: xdr_put_u64(x, byte(f)); break;
+	case T_SHIFT8: v = byte(f); xdr_put_u64(x, (uint64_t)v << (byte(f) & 63)); break;
+	case T_MAX4: xdr_put_u32(x, UINT32_MAX); break;
+	case T_SHIFT4: v = byte(f); xdr_put_u32(x, (uint32_t)v << (byte(f) & 31)); break;
+	case T_NAME:
+		name = names[byte(f) % (sizeof(names) / sizeof(names[0]))];
+		xdr_put_opaque(x, name, (uint32_t)strlen(name));
+		break;
+	case T_OPEN: put_sid(f, false, byte(f), 0); break;
+	case T_OPEN_SEQ: v = byte(f); put_sid(f, false, v, byte(f)); break;
+	case T_LAYOUT: put_sid(f, true, byte(f), 0); break;
+	case T_SID_CURRENT: put_special(f, 1, 0); break;
+	case T_SID_ANON: put_special(f, 0, 0); break;
+	case T_SID_BYPASS: put_special(f, UINT32_MAX, 0xff); break;
+	case T_FH: put_fh(f, byte(f)); break;
+	case T_DEVICE: xdr_put_fixed(x, fz_servers[byte(f) % FZ_SERVERS].fs_uuid, 16); break;
+	case T_CLIENTID: put_ids(f, false); break;
+	case T_SESSION: put_ids(f, true); break;
+	case T_BEGIN:
+		if (f->f_nbegun < 4) {
+			f->f_begun[f->f_nbegun++] = x->x_len;
+			xdr_put_u32(x, 0);
+		}
+		break;
+	case T_END_OPAQUE:
+		if (f->f_nbegun) {
+			size_t at = f->f_begun[--f->f_nbegun];
+
+			xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
+		}
+		break;
+	case T_ATTRS: put_attrs(f, byte(f)); break;
+	case T_BITMAP:
+		v = byte(f);
+		xdr_put_u32(x, v);
+		raw(f, 4 * (size_t)v);
+		break;
+	case T_OP:
+		f->f_nops++;
+		xdr_put_u32(x, byte(f));
+		break;
+	case T_TEMPLATE: put_template(f, byte(f)); break;
+	case T_ZEROS:
+		for (v = byte(f); v; v--)
+			xdr_put_u32(x, 0);
+		break;
+	case T_OPS_PLUS: f->f_plus = byte(f); break;
+	default: xdr_put_u32(x, t);
+	}
+}
+
+/* ---- frames ---- */
+
+static void put_header(struct xdr_out *x, uint32_t xid, uint32_t uid, uint32_t proc)
+{
+	xdr_put_u32(x, 0); /* the mark */
+	xdr_put_u32(x, xid);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, 2);
+	xdr_put_u32(x, NFS4_PROGRAM);
+	xdr_put_u32(x, 4);
+	xdr_put_u32(x, proc);
+	xdr_put_u32(x, RPC_AUTH_SYS);
+	xdr_put_u32(x, 20);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, uid);
+	xdr_put_u32(x, uid);
+	xdr_put_u32(x, 0);
+	xdr_put_u64(x, 0);
+}
+
+/* The client's newest session, a slot that is free (again: slot 0 whatever it does), and what the slot expects. */
+static void put_sequence(struct frame *f, uint8_t control)
+{
+	uint8_t id[16] = {0};
+	uint32_t slot = 0, seq = 1;
+	struct st_client *cl;
+
+	pthread_mutex_lock(&mds.m_st->st_lock);
+	cl = client_of(f->f_conn);
+	if (cl && cl->cl_sessions) {
+		struct st_session *s = cl->cl_sessions;
+
+		memcpy(id, s->se_id, 16);
+		while (!(control & F_AGAIN) && slot + 1 < s->se_nslots && s->se_slot[slot].sl_busy)
+			slot++;
+		seq = s->se_slot[slot].sl_seq + !(control & F_AGAIN);
+	}
+	pthread_mutex_unlock(&mds.m_st->st_lock);
+	f->f_nops++;
+	xdr_put_u32(&f->f_x, OP_SEQUENCE);
+	xdr_put_fixed(&f->f_x, id, 16);
+	xdr_put_u32(&f->f_x, seq);
+	xdr_put_u32(&f->f_x, slot);
+	xdr_put_u32(&f->f_x, slot);
+	xdr_put_bool(&f->f_x, control & F_CACHE);
+}
+
+static void put_at(struct frame *f, uint8_t control)
+{
+	switch (control & F_AT) {
+	case 0x00: return;
+	case 0x10: xdr_put_u32(&f->f_x, OP_PUTROOTFH); break;
+	case 0x20:
+		xdr_put_u32(&f->f_x, OP_PUTFH);
+		put_fh(f, 8);
+		break;
+	case 0x30:
+		xdr_put_u32(&f->f_x, OP_PUTFH);
+		put_fh(f, 3);
+	}
+	f->f_nops++;
+}
+
+static struct call *call_new(unsigned conn, bool is_raw)
+{
+	struct call *ca = calls;
+
+	while (ca->ca_out)
+		ca++;
+	*ca = (struct call){.ca_out = true, .ca_raw = is_raw, .ca_conn = conn, .ca_xid = ++xids};
+	return ca;
+}
+
+static void frame_send(struct frame *f, struct call *ca, uint8_t control)
+{
+	struct xdr_out *x = &f->f_x;
+
+	xdr_patch_u32(x, 0, 0x80000000u | (uint32_t)(x->x_len - 4));
+	conn_write(f->f_conn, x);
+	xdr_out_free(x);
+	if (f->f_drop) {
+		conn_close(f->f_conn);
+		return;
+	}
+	if (!ca)
+		return;
+	wait_replies(control & F_AHEAD && calls_out() < MAX_CALLS - 4 ? MAX_CALLS : 0);
+}
+
+static void tokens(struct frame *f)
+{
+	while (f->f_p < f->f_end && *f->f_p < T_DROP)
+		token(f);
+	f->f_drop = byte(f) == T_DROP;
+	while (f->f_nbegun) {
+		size_t at = f->f_begun[--f->f_nbegun];
+
+		xdr_patch_u32(&f->f_x, at, (uint32_t)(f->f_x.x_len - at - 4));
+	}
+}
+
+/* Bytes of the fuzzer's own as a record, and a NULL call behind it: its reply, or the end. */
+static void frame_raw(struct frame *f)
+{
+	struct xdr_out null;
+	struct call *ca;
+	struct conn *c = &conns[CONN_RAW];
+
+	c->c_may_end = c->c_doubtful = true;
+	xdr_put_u32(&f->f_x, 0);
+	tokens(f);
+	frame_send(f, NULL, 0);
+	if (c->c_fd < 0)
+		return;
+	ca = call_new(CONN_RAW, true);
+	xdr_out_init(&null, 4096);
+	put_header(&null, ca->ca_xid | 0x40000000, 0, 0);
+	ca->ca_xid |= 0x40000000;
+	xdr_patch_u32(&null, 0, 0x80000000u | (uint32_t)(null.x_len - 4));
+	conn_write(CONN_RAW, &null);
+	xdr_out_free(&null);
+	wait_replies(0);
+}
+
+/* No record at all: the grace period ends; or every client's lease runs out. */
+static void frame_tick(struct frame *f, uint8_t control)
+{
+	xdr_out_free(&f->f_x);
+	wait_replies(0);
+	fz_on_loop(control & F_CACHE ? fz_tick : fz_tick_late);
+	fz_settle();
+}
+
+static void frame(struct frame *f)
+{
+	uint8_t control = byte(f);
+	struct call *ca;
+	size_t nops_at;
+
+	f->f_conn = control & F_CONN;
+	f->f_nops = f->f_plus = f->f_nbegun = 0;
+	f->f_drop = false;
+	xdr_out_init(&f->f_x, MAX_OUT);
+	if (conns[f->f_conn].c_fd < 0)
+		conn_open(&conns[f->f_conn]);
+	if (f->f_conn == CONN_RAW) {
+		if (control & F_BARE)
+			frame_tick(f, control);
+		else
+			frame_raw(f);
+		return;
+	}
+	ca = call_new(f->f_conn, false);
+	put_header(&f->f_x, ca->ca_xid, f->f_conn == CONN_A ? 0 : 1000, 1);
+	xdr_put_opaque(&f->f_x, "tag", 3);
+	xdr_put_u32(&f->f_x, minor);
+	nops_at = f->f_x.x_len;
+	xdr_put_u32(&f->f_x, 0);
+	if (!(control & F_BARE)) {
+		put_sequence(f, control);
+		put_at(f, control);
+	}
+	tokens(f);
+	ca->ca_nops = f->f_nops + f->f_plus;
+	in_dark |= f->f_drop || control & F_AHEAD;
+	ca->ca_replay = in_dark || control & (F_AGAIN | F_BARE);
+	xdr_patch_u32(&f->f_x, nops_at, ca->ca_nops);
+	if (show)
+		fprintf(stderr, "connection %u xid %x, %u operations%s\n", f->f_conn, ca->ca_xid, ca->ca_nops, f->f_drop ? ", dropped" : "");
+	frame_send(f, ca, control);
+}
+
+static void frames(const uint8_t *data, size_t size)
+{
+	struct frame f = {.f_p = data, .f_end = data + size};
+
+	for (unsigned n = 0; f.f_p < f.f_end && n < MAX_FRAMES; n++)
+		frame(&f);
+	wait_replies(0);
+}
+
+/* ---- an input ---- */
+
+/* EXCHANGE_ID and CREATE_SESSION of a client whose owner is its letter, Linux 6.18 by its name. */
+static void session(unsigned conn)
+{
+	uint8_t p[] = {F_BARE, OP(OP_EXCHANGE_ID), T_RAW8, 1, 2, 3, 4, 5, 6, 7, 8, T_OPAQUE, 1, 'A', 0, 0, 1, NAME(0), T_OPAQUE, 12, 'L', 'i', 'n', 'u', 'x',
+		       ' ', '6', '.', '1', '8', '.', '1', T_U64, 1, 1, T_END};
+	uint8_t q[] = {F_BARE, OP(OP_CREATE_SESSION), T_RAW8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, T_SHIFT4, 1, 20, T_SHIFT4, 1, 20, T_SHIFT4, 1, 12, 32, 16, 0,
+		       0, T_SHIFT4, 1, 12, T_SHIFT4, 1, 12, 0, 2, 1, 0, T_SHIFT4, 1, 30, 1, 1, 0, T_OPAQUE, 1, 'm', 0, 0, 0, T_END};
+	struct st_client *cl;
+	uint64_t id;
+
+	p[0] |= (uint8_t)conn;
+	q[0] |= (uint8_t)conn;
+	p[14] = (uint8_t)owner_of(conn)[0];
+	frames(p, sizeof(p));
+	pthread_mutex_lock(&mds.m_st->st_lock);
+	cl = st_client_by_owner(mds.m_st, owner_of(conn), 1, false);
+	id = htobe64(cl ? cl->cl_id : 0);
+	pthread_mutex_unlock(&mds.m_st->st_lock);
+	memcpy(q + 4, &id, 8);
+	frames(q, sizeof(q));
+}
+
+/* As after a restart: in grace, no layouts, and the files that had some marked as of an earlier boot. */
+static void grace(void)
+{
+	pthread_mutex_lock(&mds.m_st->st_lock);
+	hash_each(&mds.m_st->st_layouts, i, l, next)
+		st_layout_free(mds.m_st, hash_entry(l, struct st_layout, l_link));
+	hash_each(&mds.m_st->st_files, i, l, next) {
+		struct st_file *f = hash_entry(l, struct st_file, f_link);
+
+		f->f_mark_old = f->f_marked;
+	}
+	mds.m_st->st_in_grace = true;
+	mds.m_st->st_reclaimers = 1; /* ends with a frame that says so */
+	mds.m_st->st_started_ns = st_now_ns();
+	for (unsigned c = CONN_A; c <= CONN_B; c++) {
+		if (client_of(c))
+			client_of(c)->cl_may_reclaim = true;
+	}
+	pthread_mutex_unlock(&mds.m_st->st_lock);
+}
+
+static void circumstances(uint8_t h0, uint8_t h1)
+{
+	static const uint32_t nfs3[8][FZ_SERVERS] = {{NFS3_OK},	      {NFS3ERR_IO},	{NFS3_OK, NFS3ERR_NOSPC},      {NFS3ERR_NOSPC, NFS3ERR_NOSPC},
+						     {NFS3ERR_STALE}, {NFS3ERR_ACCES}, {NFS3ERR_ACCES, NFS3ERR_ACCES}, {NFS3ERR_IO, NFS3ERR_STALE}};
+	static const uint32_t stat[4] = {CTL_OK, CTL_OK, CTL_NOENT, CTL_IO};
+	static const uint64_t size[4] = {0, 4711, 1 << 20, OP_MAX_FILE};
+
+	minor = h0 & H_MINOR1 ? 1 : 2;
+	cb_mode = h1 & H_CB;
+	in_dark = false;
+	for (unsigned i = 0; i < FZ_SERVERS; i++)
+		fz_mood.nfs3_status[i] = nfs3[h0 >> 5][i];
+	fz_mood.stat_status = stat[(h1 & H_STAT) >> 5];
+	fz_mood.size = size[(h1 & H_SIZE) >> 3];
+	fz_mood.writes++;
+	mds.m_size_mode = h1 & H_ALWAYS ? OP_SIZE_ALWAYS : OP_SIZE_LAYOUT;
+	mds.m_return_on_close = h1 & H_ALWAYS;
+}
+
+static void prelude(uint8_t h0)
+{
+	/* /f, for everybody, open by A that has a layout for writing */
+	static const uint8_t file[] = {CONN_A | 0x10, OP(OP_OPEN), 0, 3, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '1', 1, UNCHECKED4, T_ATTRS, 1, CLAIM_NULL, NAME(0),
+				       T_TEMPLATE, 6, T_END};
+	static const uint8_t other[] = {CONN_B | 0x10, T_TEMPLATE, 3, T_TEMPLATE, 7, T_END};
+
+	session(CONN_A);
+	if (h0 & H_B)
+		session(CONN_B);
+	if (h0 & H_FILE)
+		frames(file, sizeof(file));
+	if ((h0 & (H_B | H_B_LAYOUT)) == (H_B | H_B_LAYOUT))
+		frames(other, sizeof(other));
+	if (h0 & H_GRACE)
+		grace();
+}
+
+static void print_stats(void)
+{
+	for (unsigned n = 0; n < NFS4_OP_MAX; n++) {
+		if (counts[n][0] || counts[n][1])
+			fprintf(stderr, "%-24s %10lu good %10lu failed\n", op_name(n) ? op_name(n) : "?", counts[n][0], counts[n][1]);
+	}
+}
+
+/* In the base: /d with a policy of two mirrors and an extended attribute, /d/g, /s -> d; all for everybody. */
+static void make_base(void)
+{
+	static const uint8_t p[] = {
+		CONN_A | 0x10, OP(OP_CREATE), NS_DIR, NAME(2), T_ATTRS, 1, T_TEMPLATE, 32, OP(OP_SETXATTR), 0, NAME(6), NAME(9), T_END,
+		CONN_A | 0x10, OP(OP_SETATTR), T_SID_ANON, T_BITMAP, 2, 0, 0, 0, 0, 0, 0, 0, 2, T_BEGIN, T_RAW4, 0, 0, 1, 0xff, T_END_OPAQUE, T_END,
+		CONN_A | 0x10, OP(OP_CREATE), NS_LNK, NAME(2), NAME(3), T_ATTRS, 0, T_END,
+		CONN_A | 0x10, T_TEMPLATE, 24, OP(OP_OPEN), 0, 3, 0, T_CLIENTID, T_OPAQUE, 1, 'o', 1, 0, T_BITMAP, 2, 0, 0, 0, 0, 0, 0, 0, 2, T_BEGIN,
+		T_RAW4, 0, 0, 1, 0xff, T_END_OPAQUE, CLAIM_NULL, NAME(1), OP(OP_CLOSE), 0, T_SID_CURRENT, T_END,
+	};
+
+	minor = 2;
+	session(CONN_A);
+	frames(p, sizeof(p));
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	show = getenv("FUZZ_SHOW");
+	for (unsigned i = 0; i < NCONNS; i++)
+		conns[i].c_fd = -1;
+	fz_start("fuzz_compound", true);
+	make_base();
+	fz_on_loop(fz_forget);
+	fz_keep();
+	memset(counts, 0, sizeof(counts));
+	if (getenv("FUZZ_STATS"))
+		atexit(print_stats);
+	return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size < 3 || size > 4096)
+		return 0;
+	fz_restore();
+	base_ino = mds.m_ns->n_ino_next;
+	circumstances(data[0], data[1]);
+	prelude(data[0]);
+	frames(data + 2, size - 2);
+	for (unsigned i = 0; i < NCONNS; i++) {
+		if (conns[i].c_fd >= 0 && (conns[i].c_doubtful || cb_mode == CB_SILENT || cb_mode == CB_DELAY))
+			conn_close(i);
+	}
+	return 0;
+}

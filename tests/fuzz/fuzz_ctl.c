@@ -1,0 +1,596 @@
+/*
+ * fuzz_ctl.c - the control protocol after the seal: what a peer says that has the cluster's key, and what one says that has not.
+ *
+ * The first byte chooses the end that is tried. Against the metadata server (a real one, mds_fuzz.h) the fuzzer is a data server: it makes
+ * the handshake and seals messages of the fuzzer's bytes, rightly or not; orders that the server then sends are answered with such bytes as well.
+ * Against the data server's control.c, with a real store, it is a metadata server that asks. Sealing is written here a second time, from
+ * ctl_chan.c's description.
+ *
+ * Held: what decodes is answered, sealed, once, and the answer decodes; what does not open or decode ends the connection.
+ */
+#include "ds/ds.h"
+#include "tests/fuzz/mds_fuzz.h"
+
+#define MAX_MSG 65536
+enum { TO_MDS = 1, TO_DS = 2 };
+enum { IS_CALL = 1, IS_REPLY = 2 };
+/* Messages of an input: a byte of these, two of length, bytes. */
+enum { M_SEALED, M_TAMPERED, M_OPAQUE, M_PROC, M_ANSWER, M_OLD, M_ORDER, M_KINDS };
+
+static const uint8_t uuid[16] = "the fuzzer's own";
+
+struct peer {
+	int p_fd;
+	unsigned p_dir; /* of what we send */
+	uint8_t p_tx[32], p_rx[32];
+	uint64_t p_tx_last, p_rx_last;
+	uint8_t p_buf[MAX_MSG * 2];
+	size_t p_len;
+	uint32_t p_xid;
+	bool p_spoiled; /* we answered with the fuzzer's bytes: what waits for a good answer may wait long */
+};
+
+static struct peer *as_ds, *as_mds;
+static const uint8_t *answer; /* for the next call of the metadata server */
+static size_t answer_len;
+
+/* ---- sealing ---- */
+
+static void derive(struct peer *p, const uint8_t *id, const uint8_t *ds_nonce, const uint8_t *mds_nonce)
+{
+	uint8_t msg[16 + 16 + 32 + 32] = "weft control v1", out[64];
+
+	memcpy(msg + 16, id, 16);
+	memcpy(msg + 32, ds_nonce, 32);
+	memcpy(msg + 64, mds_nonce, 32);
+	crypto_generichash(out, sizeof(out), msg, sizeof(msg), fz_key, 32);
+	memcpy(p->p_dir == TO_MDS ? p->p_tx : p->p_rx, out, 32);
+	memcpy(p->p_dir == TO_MDS ? p->p_rx : p->p_tx, out + 32, 32);
+	p->p_tx_last = p->p_rx_last = 0;
+}
+
+static void params(unsigned dir, unsigned kind, uint64_t answers, uint64_t counter, uint8_t nonce[24], uint8_t ad[16])
+{
+	uint64_t be = htobe64(counter);
+
+	memset(nonce, 0, 24);
+	memcpy(nonce + 16, &be, 8);
+	memset(ad, 0, 16);
+	ad[0] = (uint8_t)dir;
+	ad[1] = (uint8_t)kind;
+	be = htobe64(answers);
+	memcpy(ad + 8, &be, 8);
+}
+
+static void seal(struct peer *p, unsigned kind, uint64_t answers, struct xdr_out *x, const uint8_t *plain, size_t n)
+{
+	uint64_t counter = ++p->p_tx_last, be = htobe64(counter);
+	uint8_t nonce[24], ad[16];
+	static uint8_t box[MAX_MSG + 64];
+
+	params(p->p_dir, kind, answers, counter, nonce, ad);
+	memcpy(box, &be, 8);
+	crypto_aead_xchacha20poly1305_ietf_encrypt(box + 8, NULL, plain, n, ad, sizeof(ad), NULL, nonce, p->p_tx);
+	xdr_put_opaque(x, box, (uint32_t)(n + 24));
+}
+
+/* Decodes into v what the other end sealed; its counter. */
+static uint64_t unseal(struct peer *p, unsigned kind, uint64_t answers, struct xdr_in *x, xdrproc_t proc, void *v)
+{
+	static uint8_t plain[MAX_MSG * 2];
+	uint8_t nonce[24], ad[16];
+	uint64_t counter;
+	const uint8_t *box;
+	uint32_t n;
+	XDR xdrs;
+
+	box = xdr_get_opaque(x, MAX_MSG + 64, &n);
+	if (!box || n < 24 || xdr_left(x))
+		fz_bug("a message that is no sealed one");
+	memcpy(&counter, box, 8);
+	counter = be64toh(counter);
+	params(p->p_dir == TO_MDS ? TO_DS : TO_MDS, kind, answers, counter, nonce, ad);
+	if (counter <= p->p_rx_last ||
+	    crypto_aead_xchacha20poly1305_ietf_decrypt(plain, NULL, NULL, box + 8, n - 8, ad, sizeof(ad), nonce, p->p_rx))
+		fz_bug("a message that does not open");
+	p->p_rx_last = counter;
+	xdrmem_create(&xdrs, (char *)plain, n - 24, XDR_DECODE);
+	if (!proc(&xdrs, v) || xdr_getpos(&xdrs) != n - 24)
+		fz_bug("a message that does not decode");
+	return counter;
+}
+
+static bool decodes(const uint8_t *p, size_t n, ctl_request *req)
+{
+	XDR xdrs;
+
+	memset(req, 0, sizeof(*req));
+	xdrmem_create(&xdrs, (char *)p, (unsigned)n, XDR_DECODE);
+	if (xdr_ctl_request(&xdrs, req) && xdr_getpos(&xdrs) == n)
+		return true;
+	xdr_free((xdrproc_t)xdr_ctl_request, (char *)req);
+	return false;
+}
+
+/* ---- records ---- */
+
+static void put_call(struct peer *p, struct xdr_out *x, uint32_t proc)
+{
+	xdr_out_init(x, MAX_MSG * 2);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, ++p->p_xid);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, 2);
+	xdr_put_u32(x, CTL_PROGRAM);
+	xdr_put_u32(x, CTL_VERSION);
+	xdr_put_u32(x, proc);
+	xdr_put_u64(x, 0);
+	xdr_put_u64(x, 0);
+}
+
+static void put_reply(struct xdr_out *x, uint32_t xid)
+{
+	xdr_out_init(x, MAX_MSG * 2);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, xid);
+	xdr_put_u32(x, 1);
+	xdr_put_u32(x, 0);
+	xdr_put_u64(x, 0);
+	xdr_put_u32(x, RPC_A_SUCCESS);
+}
+
+static void send_record(struct peer *p, struct xdr_out *x)
+{
+	xdr_patch_u32(x, 0, 0x80000000u | (uint32_t)(x->x_len - 4));
+	for (size_t at = 0; at < x->x_len;) {
+		ssize_t n = write(p->p_fd, x->x_head + at, x->x_len - at);
+
+		if (n < 0 && errno == EINTR) /* libFuzzer's own alarm */
+			continue;
+		if (n <= 0)
+			break;
+		at += (size_t)n;
+	}
+	xdr_out_free(x);
+}
+
+static void patience(struct peer *p, unsigned ms)
+{
+	struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+
+	setsockopt(p->p_fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+}
+
+static bool read_all(struct peer *p, void *to, size_t n)
+{
+	for (size_t at = 0; at < n;) {
+		ssize_t got = read(p->p_fd, (char *)to + at, n - at);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && errno == EAGAIN && !p->p_spoiled)
+			fz_bug("a call without a reply");
+		if (got <= 0)
+			return false;
+		at += (size_t)got;
+	}
+	return true;
+}
+
+/* False: the connection has ended. */
+static bool read_record(struct peer *p, struct xdr_in *x)
+{
+	uint32_t mark;
+
+	if (!read_all(p, &mark, 4))
+		return false;
+	p->p_len = be32toh(mark) & 0x7fffffff;
+	if (p->p_len > sizeof(p->p_buf) || p->p_len < 8 || p->p_len % 4)
+		fz_bug("a record that is no message");
+	if (!read_all(p, p->p_buf, p->p_len))
+		return false;
+	xdr_in_init(x, p->p_buf, p->p_len);
+	return true;
+}
+
+/* The metadata server asks: the fuzzer's bytes, or what a good server says. */
+static void answer_call(struct peer *p, uint32_t xid, struct xdr_in *x)
+{
+	static ctl_status results[CTL_BATCH_MAX];
+	static uint8_t plain[MAX_MSG];
+	ctl_request req = {0};
+	ctl_response res = {0};
+	struct xdr_out out;
+	uint64_t counter;
+	XDR xdrs;
+
+	xdr_take(x, 16 + 16);
+	counter = unseal(p, IS_CALL, 0, x, (xdrproc_t)xdr_ctl_request, &req);
+	if (req.op != CTL_OP_ORDERS)
+		fz_bug("a question that was not expected");
+	put_reply(&out, xid);
+	if (answer) {
+		seal(p, IS_REPLY, counter, &out, answer, answer_len);
+		answer = NULL;
+		p->p_spoiled = true;
+		patience(p, 20);
+	} else {
+		res.result.op = CTL_OP_ORDERS;
+		res.result.ctl_result_u.orders.results.results_len = req.ctl_request_u.orders.orders.orders_len;
+		res.result.ctl_result_u.orders.results.results_val = results;
+		xdrmem_create(&xdrs, (char *)plain, sizeof(plain), XDR_ENCODE);
+		xdr_ctl_response(&xdrs, &res);
+		seal(p, IS_REPLY, counter, &out, plain, xdr_getpos(&xdrs));
+	}
+	xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
+	send_record(p, &out);
+}
+
+/* The reply to the call just sent: its accept_stat, x at its results; or -1 when the connection ended. */
+static int64_t wait_reply(struct peer *p, struct xdr_in *x)
+{
+	while (read_record(p, x)) {
+		uint32_t xid = xdr_get_u32(x), stat;
+
+		if (xdr_get_u32(x) == 0) {
+			answer_call(p, xid, x);
+			continue;
+		}
+		if (xid != p->p_xid)
+			fz_bug("a reply to another call");
+		if (xdr_get_u32(x))
+			fz_bug("a call denied");
+		xdr_get_u64(x);
+		stat = xdr_get_u32(x);
+		return x->bad ? -1 : stat;
+	}
+	return -1;
+}
+
+/* ---- against the metadata server ---- */
+
+static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
+{
+	static const uint8_t nonce[32] = "the fuzzer's nonce";
+	struct xdr_out x;
+	struct xdr_in in;
+
+	p->p_fd = fz_connect();
+	p->p_spoiled = false;
+	patience(p, 8000);
+	p->p_dir = TO_MDS;
+	put_call(p, &x, CTL_PROC_HELLO);
+	if (hello) {
+		xdr_put_fixed(&x, hello, n & ~(size_t)3);
+	} else {
+		xdr_put_u32(&x, 1);
+		xdr_put_fixed(&x, uuid, 16);
+		xdr_put_fixed(&x, nonce, 32);
+	}
+	send_record(p, &x);
+	if (wait_reply(p, &in) != RPC_A_SUCCESS) {
+		if (!hello)
+			fz_bug("a good HELLO was refused");
+		return false;
+	}
+	if (xdr_get_u32(&in) != 1 || xdr_left(&in) != 32)
+		fz_bug("a HELLO without its answer");
+	if (!hello)
+		derive(p, uuid, nonce, in.p);
+	return !hello;
+}
+
+/* Whether the connection goes on. */
+static bool say_sealed(struct peer *p, const uint8_t *data, size_t n)
+{
+	struct xdr_out x;
+	struct xdr_in in;
+	ctl_request req;
+	ctl_response res = {0};
+	bool good = decodes(data, n, &req);
+	uint64_t counter;
+	int64_t stat;
+
+	if (good)
+		xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
+	put_call(p, &x, CTL_PROC_SEALED);
+	seal(p, IS_CALL, 0, &x, data, n);
+	counter = p->p_tx_last;
+	send_record(p, &x);
+	stat = wait_reply(p, &in);
+	if (!good) {
+		if (stat == RPC_A_SUCCESS)
+			fz_bug("what does not decode was answered");
+		return false;
+	}
+	if (stat < 0 && p->p_spoiled)
+		return false;
+	if (stat != RPC_A_SUCCESS)
+		fz_bug("a good message was not answered");
+	unseal(p, IS_REPLY, counter, &in, (xdrproc_t)xdr_ctl_response, &res);
+	xdr_free((xdrproc_t)xdr_ctl_response, (char *)&res);
+	return true;
+}
+
+static void say_raw(struct peer *p, uint32_t proc, const uint8_t *data, size_t n, unsigned flip, bool old)
+{
+	bool fresh = old && p->p_tx_last == 0; /* nothing came before it: it is good */
+	struct xdr_out x;
+	struct xdr_in in;
+
+	put_call(p, &x, proc);
+	if (proc == CTL_PROC_SEALED && (flip || old)) {
+		size_t at = x.x_len;
+
+		if (old)
+			p->p_tx_last = 0;
+		seal(p, IS_CALL, 0, &x, data, n);
+		if (flip)
+			x.x_head[at + 4 + flip % (n + 24)] ^= 1;
+	} else {
+		xdr_put_opaque(&x, data, (uint32_t)n);
+	}
+	send_record(p, &x);
+	if (wait_reply(p, &in) == RPC_A_SUCCESS && proc == CTL_PROC_SEALED && !fresh)
+		fz_bug("a message that is not the peer's was answered");
+}
+
+static int order_run(void *arg, struct kv_txn *t)
+{
+	return lo_order_bar(mds.m_lo, t, *(uint32_t *)arg);
+}
+
+static void order_kick(void)
+{
+	lo_orders_kick(mds.m_lo);
+}
+
+/* An order for every data server that is known: it is sent when we have joined. */
+static void order_make(uint32_t client)
+{
+	if (lo_orders_count(mds.m_lo) > 8)
+		return;
+	kv_run_sync(mds.m_kv, order_run, &client);
+	fz_on_loop(order_kick);
+}
+
+static void against_mds(const uint8_t *data, size_t size, bool own_hello)
+{
+	struct peer *p = as_ds;
+	bool on;
+
+	answer = NULL;
+	answer_len = 0;
+	on = connect_mds(p, own_hello ? data : NULL, own_hello ? size : 0);
+	while (on && size >= 3) {
+		unsigned kind = data[0] % M_KINDS, flip = data[0] / M_KINDS;
+		size_t n = (size_t)data[1] << 8 | data[2];
+
+		data += 3;
+		size -= 3;
+		n = n < size ? n : size;
+		switch (kind) {
+		case M_SEALED: on = say_sealed(p, data, n); break;
+		case M_TAMPERED:
+			say_raw(p, CTL_PROC_SEALED, data, n, flip + 1, false);
+			on = false;
+			break;
+		case M_OLD:
+			say_raw(p, CTL_PROC_SEALED, data, n, 0, true);
+			on = false;
+			break;
+		case M_OPAQUE:
+			say_raw(p, CTL_PROC_SEALED, data, n, 0, false);
+			on = false;
+			break;
+		case M_PROC:
+			say_raw(p, flip, data, n, 0, false);
+			on = flip > CTL_PROC_SEALED || flip == CTL_PROC_NULL;
+			break;
+		case M_ANSWER:
+			answer = data;
+			answer_len = n;
+			break;
+		default: order_make(flip); break;
+		}
+		data += n;
+		size -= n;
+	}
+	close(p->p_fd);
+	fz_settle();
+}
+
+/* ---- against the data server ---- */
+
+static struct ds ds;
+
+/* Numbers that would end the game for all inputs to come, or fill the store, are kept small. */
+static void tame(ctl_request *req)
+{
+	ctl_orders_args *a = &req->ctl_request_u.orders;
+	ctl_stat_args *s = &req->ctl_request_u.stat;
+
+	if (req->op == CTL_OP_ORDERS) {
+		a->instance_epoch = 7 - (a->instance_epoch & 1);
+		for (unsigned i = 0; i < a->orders.orders_len; i++) {
+			a->orders.orders_val[i].object.ino &= 0xf;
+			a->orders.orders_val[i].object.fs &= 1;
+			a->orders.orders_val[i].client &= 3;
+			a->orders.orders_val[i].size &= 0xffffffffffffull;
+		}
+	} else if (req->op == CTL_OP_STAT) {
+		for (unsigned i = 0; i < s->objects.objects_len; i++)
+			s->objects.objects_val[i].ino &= 0xf;
+	}
+}
+
+static void check_answer(const ctl_request *req, const ctl_response *res)
+{
+	const ctl_result *r = &res->result;
+
+	if (res->status)
+		return;
+	if (r->op != req->op || (req->op != CTL_OP_ORDERS && req->op != CTL_OP_STAT && req->op != CTL_OP_LIST))
+		fz_bug("an answer to another question");
+	if (req->op == CTL_OP_ORDERS && r->ctl_result_u.orders.results.results_len != req->ctl_request_u.orders.orders.orders_len)
+		fz_bug("as many results as orders");
+	if (req->op == CTL_OP_STAT && r->ctl_result_u.stat.stats.stats_len != req->ctl_request_u.stat.objects.objects_len)
+		fz_bug("as many answers as objects");
+}
+
+static void against_ds(const uint8_t *data, size_t size)
+{
+	static uint8_t plain[MAX_MSG];
+	struct peer *p = as_mds;
+
+	while (size >= 3) {
+		size_t n = (size_t)data[1] << 8 | data[2];
+		ctl_response res = {0};
+		struct xdr_out x;
+		struct xdr_in in;
+		ctl_request req;
+		uint64_t counter;
+		XDR xdrs;
+
+		data += 3;
+		size -= 3;
+		n = n < size ? n : size;
+		if (decodes(data, n, &req)) {
+			tame(&req);
+			xdrmem_create(&xdrs, (char *)plain, sizeof(plain), XDR_ENCODE);
+			if (!xdr_ctl_request(&xdrs, &req))
+				fz_bug("what was decoded does not encode");
+			put_call(p, &x, CTL_PROC_SEALED);
+			seal(p, IS_CALL, 0, &x, plain, xdr_getpos(&xdrs));
+			counter = p->p_tx_last;
+			send_record(p, &x);
+			if (wait_reply(p, &in) != RPC_A_SUCCESS)
+				fz_bug("the data server did not answer");
+			unseal(p, IS_REPLY, counter, &in, (xdrproc_t)xdr_ctl_response, &res);
+			check_answer(&req, &res);
+			xdr_free((xdrproc_t)xdr_ctl_response, (char *)&res);
+			xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
+		}
+		data += n;
+		size -= n;
+	}
+}
+
+static void start_control(void)
+{
+	if (ds_control_start(&ds))
+		fz_bug("no control connection");
+}
+
+static void answer_hello(struct peer *p, uint32_t xid, struct xdr_in *x)
+{
+	static const uint8_t nonce[32] = "the other nonce";
+	const uint8_t *id, *theirs;
+	struct xdr_out out;
+
+	xdr_take(x, 32);
+	if (xdr_get_u32(x) != 1)
+		fz_bug("another protocol");
+	id = xdr_get_fixed(x, 16);
+	theirs = xdr_get_fixed(x, 32);
+	if (!theirs || xdr_left(x))
+		fz_bug("no HELLO");
+	derive(p, id, theirs, nonce);
+	put_reply(&out, xid);
+	xdr_put_u32(&out, 1);
+	xdr_put_fixed(&out, nonce, 32);
+	send_record(p, &out);
+}
+
+static void answer_join(struct peer *p, uint32_t xid, struct xdr_in *x)
+{
+	ctl_response res = {.result.op = CTL_OP_JOIN};
+	ctl_join_res *j = &res.result.ctl_result_u.join;
+	ctl_request req = {0};
+	struct xdr_out out;
+	uint8_t plain[256];
+	uint64_t counter;
+	XDR xdrs;
+
+	xdr_take(x, 32);
+	counter = unseal(p, IS_CALL, 0, x, (xdrproc_t)xdr_ctl_request, &req);
+	if (req.op != CTL_OP_JOIN)
+		fz_bug("no JOIN");
+	memset(j->cluster, 7, 16);
+	j->fs = j->ds_id = 1;
+	j->instance_epoch = 7;
+	j->lease_ms = 86400000;
+	xdrmem_create(&xdrs, (char *)plain, sizeof(plain), XDR_ENCODE);
+	xdr_ctl_response(&xdrs, &res);
+	put_reply(&out, xid);
+	seal(p, IS_REPLY, counter, &out, plain, xdr_getpos(&xdrs));
+	send_record(p, &out);
+	xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
+}
+
+static void start_ds(void)
+{
+	struct sockaddr_in *sin = (struct sockaddr_in *)&ds.d_mds;
+	struct ds_store_opts opts = {.so_name = "fuzz", .so_tomb_keep_ms = 1000};
+	socklen_t len = sizeof(*sin);
+	char err[256], path[160];
+	struct xdr_in x;
+	uint32_t xid;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/ds", fz_dir);
+	opts.so_dir = path;
+	ds_store_metrics_init();
+	if (ds_store_open(&ds.d_store, &opts, err, sizeof(err)))
+		fz_bug(err);
+	memcpy(ds.d_cluster_key, fz_key, 32);
+	ds.d_loops = &fz_loop;
+	ds.d_nloops = 1;
+	ds.d_heartbeat_ms = ds.d_lease_ms = 86400000;
+	sin->sin_family = AF_INET;
+	sin->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (bind(fd, (struct sockaddr *)sin, sizeof(*sin)) || listen(fd, 1) || getsockname(fd, (struct sockaddr *)sin, &len))
+		fz_bug("cannot listen");
+	ds.d_mdslen = len;
+	fz_on_loop(start_control);
+	as_mds->p_fd = accept(fd, NULL, NULL);
+	as_mds->p_dir = TO_DS;
+	patience(as_mds, 8000);
+	for (int k = 0; k < 2; k++) {
+		if (!read_record(as_mds, &x))
+			fz_bug("the data server went away");
+		xid = xdr_get_u32(&x);
+		xdr_get_u32(&x);
+		if (k == 0)
+			answer_hello(as_mds, xid, &x);
+		else
+			answer_join(as_mds, xid, &x);
+	}
+	while (!atomic_load(&ds.d_joined))
+		usleep(1000);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	as_ds = calloc(1, sizeof(*as_ds));
+	as_mds = calloc(1, sizeof(*as_mds));
+	fz_start("fuzz_ctl", false);
+	start_ds();
+	return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size < 4 || size > 8192)
+		return 0;
+	if (data[0] & 1)
+		against_ds(data + 1, size - 1);
+	else
+		against_mds(data + 1, size - 1, data[0] & 2);
+	return 0;
+}

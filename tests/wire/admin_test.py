@@ -1,0 +1,762 @@
+#!/usr/bin/python3
+"""The admin API, the weft tool, the metrics and the daemons' configuration errors, with real daemons. Prints TAP."""
+import contextlib
+import http.client
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("top_builddir") or os.getcwd()
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(SRC, "tests/wire"))
+import nfs41 as nfs  # noqa: E402
+
+PROCS = """NULL GETATTR SETATTR LOOKUP ACCESS READLINK READ WRITE CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR
+    READDIRPLUS FSSTAT FSINFO PATHCONF COMMIT""".split()
+UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+PORT = 12049
+
+
+# ---- running things
+
+
+def program(name):
+    return os.path.join(BUILD, name)
+
+
+def environment(name, change=None):
+    """Daemons leave their memory to the kernel when they end, which a build with AddressSanitizer would take amiss."""
+    env = {**os.environ, **(change or {})}
+    if os.path.basename(name) in ("weft-mds", "weft-ds"):
+        env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
+    return {k: v for k, v in env.items() if v is not None}
+
+
+def run(*args, rc=0, env=None):
+    """stdout, or stderr where it is to fail."""
+    done = subprocess.run(args, capture_output=True, text=True, timeout=60, check=False, env=environment(args[0], env))
+    assert done.returncode == rc, f"{' '.join(args[1:])[:200]}: status {done.returncode}, want {rc}: {done.stdout[-500:]} {done.stderr[-500:]}"
+    assert rc or not done.stderr, f"{' '.join(args[1:])[:200]}: {done.stderr[-500:]}"
+    return done.stdout if rc == 0 else done.stderr
+
+
+class Cluster:
+    """One for all tests: it takes a second to start."""
+
+    def __init__(self):
+        self.top = tempfile.mkdtemp(prefix="weft-admin-test.")
+        self.dir = os.path.join(self.top, "c")
+        self.dev("up", self.dir, "--ds", "4")
+        rows = json.loads(self.dev("status", self.dir, "--json"))["daemons"]
+        self.admin = {r["name"]: r["admin"] for r in rows}
+        self.pid = {r["name"]: r["pid"] for r in rows}
+        # Before anything was asked of the daemons.
+        self.first = {name: get_metrics(where) for name, where in self.admin.items()}
+        self._nfs = None
+
+    @staticmethod
+    def dev(*args):
+        return run(program("tools/weft-dev"), *args)
+
+    def weft(self, *args, **how):
+        return run(program("weft"), "--admin", self.admin["mds"], *args, **{"rc": 0, **how})
+
+    def json(self, *args):
+        return json.loads(self.weft("--json", *args))
+
+    def nfs(self):
+        if not self._nfs:
+            self._nfs = nfs.Client(("127.0.0.1", PORT))
+        return self._nfs
+
+    def mkdir(self, path):
+        c, fh = self.nfs(), self.nfs().root()
+        for name in path.strip("/").split("/"):
+            got = c.call(nfs.putfh(fh), nfs.lookup(name), nfs.getfh())
+            fh = got.results[-1].fh if not got.status else c.mkdir(fh, name)
+        return fh
+
+    def down(self):
+        if self._nfs:
+            self._nfs.drop()
+        if os.path.exists(os.path.join(self.dir, "cluster.json")):
+            self.dev("down", self.dir)
+        shutil.rmtree(self.top)
+
+
+class Http(http.client.HTTPConnection):
+    """To "unix:PATH" or "127.0.0.1:PORT"."""
+
+    def __init__(self, admin):
+        super().__init__("localhost", timeout=10)
+        self.admin = admin
+
+    def connect(self):
+        self.sock = connect(self.admin)
+
+
+def connect(admin):
+    if admin.startswith("unix:"):
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(10)
+        s.connect(admin[5:])
+        return s
+    host, port = admin.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), 10)
+
+
+def ask(admin, method, target, body=None, status=200):
+    """The JSON of an answer with this status."""
+    conn = Http(admin)
+    conn.request(method, target, body)
+    reply = conn.getresponse()
+    text = reply.read()
+    conn.close()
+    assert reply.status == status, f"{method} {target}: {reply.status}, want {status}: {text[:200]}"
+    assert reply.headers["Content-Type"] == "application/json", reply.headers
+    got = json.loads(text)
+    if status != 200:
+        assert set(got) == {"error"} and got["error"], got
+    return got
+
+
+def get_metrics(admin):
+    conn = Http(admin)
+    conn.request("GET", "/metrics")
+    reply = conn.getresponse()
+    assert reply.status == 200, reply.status
+    assert reply.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8", reply.headers
+    return open_metrics(reply.read().decode())
+
+
+# ---- OpenMetrics 1.0, read strictly
+
+SUFFIXES = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
+
+
+def open_metrics(text):
+    """{(series, ((label, value), ...)): number}"""
+    assert text.endswith("\n# EOF\n"), text[-80:]
+    lines = text[:-len("# EOF\n")].splitlines()
+    series, families, name, kind = {}, {}, None, None
+    for line in lines:
+        assert line and line == line.strip(), repr(line)
+        if line.startswith("# TYPE "):
+            name, kind = re.fullmatch(r"# TYPE ([a-z_]+) (counter|gauge|histogram)", line).groups()
+            assert name not in families, f"{name} comes twice"
+            families[name] = {"help": 0, "samples": 0}
+            continue
+        if line.startswith("#"):
+            told = re.fullmatch(r"# HELP ([a-z_]+) (\S.*)", line)
+            assert told and told[1] == name and not families[name]["samples"], line
+            families[name]["help"] += 1
+            continue
+        sample = re.fullmatch(r'([a-z_]+)(?:\{((?:[a-z_]+="[^"\\]*",?)+)\})? (\S+)', line)
+        assert sample, f"not a sample: {line}"
+        assert sample[1] in [name + s for s in SUFFIXES[kind]], f"{sample[1]} among the samples of {name}, a {kind}"
+        labels = tuple(re.findall(r'([a-z_]+)="([^"]*)"', sample[2] or ""))
+        assert (sample[1], labels) not in series, f"twice: {line}"
+        value = float(sample[3])
+        assert math.isfinite(value) and (kind == "gauge" or value >= 0), line
+        assert kind != "counter" or re.fullmatch(r"\d+", sample[3]), line
+        series[sample[1], labels] = value
+        families[name]["samples"] += 1
+    for name, f in families.items():
+        assert f["help"] == 1 and f["samples"], f"{name}: {f}"
+        assert name.startswith("weft_"), name
+    histograms(series)
+    return series
+
+
+def histograms(series):
+    buckets = {}
+    for (name, labels), value in series.items():
+        if name.endswith("_bucket"):
+            rest = tuple(x for x in labels if x[0] != "le")
+            buckets.setdefault((name[:-len("_bucket")], rest), []).append((dict(labels)["le"], value))
+    assert buckets
+    for (name, labels), got in buckets.items():
+        edges = [float(le) for le, _ in got]
+        assert edges == sorted(set(edges)) and got[-1][0] == "+Inf", f"{name}: {edges}"
+        counts = [n for _, n in got]
+        assert counts == sorted(counts), f"{name}{labels} is not cumulative: {counts}"
+        assert counts[-1] == series[name + "_count", labels], name
+        assert (name + "_sum", labels) in series, name
+
+
+def labelled(series, name):
+    return {labels[0][1]: value for (n, labels), value in series.items() if n == name}
+
+
+# ---- the tests: status and servers
+
+
+def test_status_as_table_and_as_json(c):
+    text = c.weft("status")
+    for line in (rf"cluster +{UUID}", r"boot epoch +1", r"data servers +4 known, 4 alive", r"space +\S+[KMGT] available of \S+[KMGT]",
+                 r"clients +\d+ \(\d+ sessions, \d+ opens, \d+ layouts\)", r"orders +\d+ not done",
+                 r"store +\d+ inodes, \S+, \d+ commits, [\d.]+ operations each"):
+        assert re.search(rf"^{line}$", text, re.M), f"no line {line} in {text}"
+    got = c.json("status")
+    assert set(got) == {"version", "cluster", "fs", "boot_epoch", "grace", "ds", "clients", "orders", "store"}, got
+    assert got["version"] == 1 and got["boot_epoch"] == 1 and got["grace"] is False, got
+    assert re.fullmatch(UUID, got["cluster"]), got
+    assert got["ds"]["known"] == got["ds"]["alive"] == 4 and 0 < got["ds"]["available"] <= got["ds"]["capacity"], got
+    assert set(got["clients"]) == {"known", "sessions", "opens", "layouts"}, got
+    assert set(got["store"]) == {"inodes", "commits", "operations", "bytes_used"}, got
+    assert json.loads(c.weft("status", "--json")).keys() == ask(c.admin["mds"], "GET", "/v1/status").keys()
+    c.nfs()
+    assert c.json("status")["clients"]["known"] == 1
+
+
+def test_ds_list_as_table_and_as_json(c):
+    rows = c.json("ds", "list")["ds"]
+    assert sorted(r["name"] for r in rows) == ["ds1", "ds2", "ds3", "ds4"], rows
+    assert sorted(r["number"] for r in rows) == [1, 2, 3, 4], rows
+    for r in rows:
+        assert set(r) == {"number", "name", "id", "alive", "addr", "capacity", "available", "max_read", "max_write"}, r
+        assert r["alive"] is True and re.fullmatch(UUID, r["id"]) and r["addr"] == [f"127.0.0.1:{PORT + int(r['name'][2])}"], r
+    lines = c.weft("ds", "list").splitlines()
+    assert lines[0].split() == ["NUMBER", "NAME", "STATE", "CAPACITY", "AVAILABLE", "ADDRESSES"], lines
+    assert [line.split()[:3] for line in lines[1:]] == [[str(r["number"]), r["name"], "alive"] for r in rows], lines
+
+
+def test_a_data_server_that_is_gone_is_dead(c):
+    c.dev("kill", c.dir, "ds4", "-9")
+    deadline = time.monotonic() + 5
+    while c.json("status")["ds"]["alive"] != 3:
+        assert time.monotonic() < deadline, "still alive after 5 s"
+        time.sleep(0.02)
+    assert re.search(r"^\d +ds4 +dead ", c.weft("ds", "list"), re.M)
+    c.dev("start", c.dir, "ds4")
+    rows = {r["name"]: r for r in c.json("ds", "list")["ds"]}
+    assert len(rows) == 4 and rows["ds4"]["alive"], rows
+    c.pid["ds4"] = next(d["pid"] for d in json.loads(c.dev("status", c.dir, "--json"))["daemons"] if d["name"] == "ds4")
+
+
+# ---- policies
+
+
+def policy_xattr(c, fh):
+    return c.nfs().ok(nfs.putfh(fh), nfs.op("GETXATTR", nfs.opaque("weft.policy"))).value.decode()
+
+
+def test_policies_are_kept_in_their_normal_form(c):
+    fh = c.mkdir("/normal")
+    for text, normal in (("mirrors=2,unit=1024K,stripes=4", "stripes=4,unit=1M,mirrors=2"),
+                         ("unit=4M", "stripes=1,unit=4M,mirrors=1"),
+                         ("mirrors=3", "stripes=1,unit=1M,mirrors=3"),
+                         ("stripes=44", "stripes=44,unit=1M,mirrors=1"),
+                         ("unit=2G,stripes=2", "stripes=2,unit=2G,mirrors=1"),
+                         ("unit=1048576", "stripes=1,unit=1M,mirrors=1"),
+                         ("stripes=11,mirrors=4", "stripes=11,unit=1M,mirrors=4")):
+        assert c.weft("policy", "set", "/normal", text) == normal + "\n", text
+        assert c.weft("policy", "get", "/normal") == normal + "\n", text
+        assert c.json("policy", "get", "/normal") == {"path": "/normal", "policy": normal, "inherited": False}, text
+        assert policy_xattr(c, fh) == normal, text
+
+
+def test_policies_are_inherited_until_a_directory_has_its_own(c):
+    default = "stripes=1,unit=1M,mirrors=1"
+    c.mkdir("/up/mid/low")
+    assert c.json("policy", "get", "/up/mid/low") == {"path": "/up/mid/low", "policy": default, "inherited": True}
+    c.weft("policy", "set", "/up", "stripes=2")
+    assert c.json("policy", "get", "/up/mid/low") == {"path": "/up/mid/low", "policy": "stripes=2,unit=1M,mirrors=1", "inherited": True}
+    got = json.loads(c.weft("policy", "set", "/up/mid", "mirrors=2", "--json"))
+    assert got == {"path": "/up/mid", "policy": "stripes=1,unit=1M,mirrors=2", "inherited": False}, got
+    assert c.json("policy", "get", "/up/mid/low")["policy"] == "stripes=1,unit=1M,mirrors=2"
+    assert policy_xattr(c, c.mkdir("/up/mid/low")) == "stripes=1,unit=1M,mirrors=2"
+    got = c.json("policy", "remove", "/up/mid")
+    assert got == {"path": "/up/mid", "policy": "stripes=2,unit=1M,mirrors=1", "inherited": True}, got
+    c.weft("policy", "remove", "/up/mid")  # it has none: nothing to do
+    c.weft("policy", "remove", "/up")
+    assert c.json("policy", "get", "/up/mid/low")["policy"] == default
+
+
+def test_wrong_policies_are_refused_and_the_key_is_named(c):
+    c.mkdir("/refuse")
+    c.weft("policy", "set", "/refuse", "stripes=3")
+    for text, needles in (("stripes=0", ["stripes", "from 1 to 44"]), ("stripes=45", ["stripes", "from 1 to 44"]),
+                          ("stripes=x", ["stripes"]), ("stripes=", ["stripes"]), ("stripes=-1", ["stripes"]),
+                          ("stripes=4294967297", ["stripes"]), ("mirrors=0", ["mirrors"]), ("mirrors=two", ["mirrors"]),
+                          ("unit=3M", ["unit", "power of two", "1M"]), ("unit=512K", ["unit"]), ("unit=4G", ["unit", "2G"]),
+                          ("unit=1T", ["unit"]), ("unit=1m", ["unit"]), ("unit=M", ["unit"]),
+                          ("strips=2", ["strips", "stripes, unit or mirrors"]), ("stripes", ["stripes", "KEY=VALUE"]),
+                          ("stripes=1,stripes=2", ["stripes", "once"]), ("stripes=2,", ["KEY=VALUE"]), ("stripes=2,,mirrors=2", ["KEY=VALUE"]),
+                          ("stripes=2 mirrors=2", ["stripes"]), ("mirrors=5", ["mirrors=5", "only 4 data servers"]),
+                          ("stripes=23,mirrors=2", ["stripes=23,mirrors=2", "4096 bytes"]), ("k\u00e9y=1", ["unknown key"])):
+        told = c.weft("policy", "set", "/refuse", text, rc=1)
+        assert all(n in told for n in needles) and told.count("\n") == 1, f"{text}: {told}"
+        status = 409 if text in ("mirrors=5", "stripes=23,mirrors=2") else 400
+        assert ask(c.admin["mds"], "PUT", "/v1/policy?path=/refuse", text.encode(), status)["error"] in told, text
+    done = subprocess.run([program("weft"), "--json", "--admin", c.admin["mds"], "policy", "set", "/refuse", "unit=3M"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "unit" in json.loads(done.stdout)["error"] and "unit" in done.stderr, done
+    for empty in ("", " "):
+        assert "empty" in c.weft("policy", "set", "/refuse", empty, rc=2)
+    assert c.weft("policy", "get", "/refuse") == "stripes=3,unit=1M,mirrors=1\n"
+
+
+# ---- files
+
+
+def write_file(c, parent, name, size):
+    """Through the MDS; the data servers make the objects."""
+    n = c.nfs()
+    sid, fh = n.open(parent, name)
+    for at in range(0, size, 1 << 20):
+        n.ok(nfs.putfh(fh), nfs.write(sid, at, b"w" * min(1 << 20, size - at), nfs.FILE_SYNC))
+    n.ok(nfs.putfh(fh), nfs.close(sid))
+    return fh
+
+
+def test_file_show_names_every_object(c):
+    d, size = c.mkdir("/show"), (5 << 20) + 1000
+    c.weft("policy", "set", "/show", "stripes=4,mirrors=2")
+    fh = write_file(c, d, "f", size)
+    got = c.json("file", "show", "/show/f")
+    assert set(got) == {"version", "inode", "size", "unit", "mirrors"}, got
+    assert (got["version"], got["size"], got["unit"]) == (1, size, 1 << 20), got
+    assert got["inode"] == c.nfs().attrs(fh, "fileid").fileid
+    servers = {r["name"]: r for r in c.json("ds", "list")["ds"]}
+    assert len(got["mirrors"]) == 2
+    for mirror in got["mirrors"]:
+        assert set(mirror) == {"state", "efficiency", "objects"} and mirror["state"] == "in-sync", mirror
+        assert mirror["efficiency"] > 0 and len(mirror["objects"]) == 4, mirror
+        # Sparse: an object ends where the file's last byte in it is. Stripe 1 has units 1 and 5, the last one with 1000 bytes.
+        assert [o["size"] for o in mirror["objects"]] == [5 << 20, size, 3 << 20, 4 << 20], mirror
+        for o in mirror["objects"]:
+            assert set(o) == {"ds", "id", "addr", "object", "size", "state"} and o["state"] == "in-sync", o
+            assert (o["id"], o["addr"]) == (servers[o["ds"]]["id"], servers[o["ds"]]["addr"]), o
+            assert os.path.getsize(os.path.join(c.dir, o["ds"], o["object"])) == o["size"], o
+    for a, b in zip(*(m["objects"] for m in got["mirrors"])):
+        assert a["ds"] != b["ds"], "copies of one stripe share a server"
+    xattr = c.nfs().ok(nfs.putfh(fh), nfs.op("GETXATTR", nfs.opaque("weft.layout"))).value
+    assert json.loads(xattr) == got
+    lines = c.weft("file", "show", "/show/f").splitlines()
+    assert lines[0] == f"inode {got['inode']}, {size} bytes, unit 1.0M", lines
+    assert lines[1].split() == ["MIRROR", "STRIPE", "STATE", "SERVER", "SIZE", "OBJECT", "ADDRESSES"], lines
+    want = [[str(m), str(s), o["state"], o["ds"], str(o["size"]), o["object"], *o["addr"]]
+            for m, mirror in enumerate(got["mirrors"]) for s, o in enumerate(mirror["objects"])]
+    assert [line.split() for line in lines[2:]] == want, lines
+
+
+def test_an_empty_file_has_objects_that_are_not_there_yet(c):
+    write_file(c, c.mkdir("/empty"), "f", 0)
+    got = c.json("file", "show", "/empty/f")
+    (o,) = got["mirrors"][0]["objects"]
+    assert got["size"] == o["size"] == 0 and o["state"] == "in-sync", got
+    assert not os.path.exists(os.path.join(c.dir, o["ds"], o["object"]))
+
+
+def test_a_copy_that_misses_a_write_is_shown_stale(c):
+    d = c.mkdir("/stale")
+    c.weft("policy", "set", "/stale", "mirrors=2")
+    fh = write_file(c, d, "f", 1000)
+    objects = [m["objects"][0] for m in c.json("file", "show", "/stale/f")["mirrors"]]
+    before = c.nfs().attrs(fh, "change").change
+    c.dev("kill", c.dir, objects[1]["ds"], "-9")
+    write_file(c, d, "f", 2000)
+    got = c.json("file", "show", "/stale/f")
+    assert [m["state"] for m in got["mirrors"]] == ["in-sync", "stale"], got
+    assert [m["objects"][0]["state"] for m in got["mirrors"]] == ["in-sync", "stale"], got
+    assert got["mirrors"][0]["efficiency"] > got["mirrors"][1]["efficiency"], got
+    assert re.search(rf"^1 +0 +stale +{objects[1]['ds']} ", c.weft("file", "show", "/stale/f"), re.M)
+    assert c.nfs().attrs(fh, "change").change > before
+    c.dev("start", c.dir, objects[1]["ds"])
+    c.pid.update({d["name"]: d["pid"] for d in json.loads(c.dev("status", c.dir, "--json"))["daemons"]})
+
+
+# ---- paths
+
+
+def test_paths_of_any_bytes_that_names_can_have(c):
+    for name in ("with space", "50%", "a&b=c", "q?", "#", "plus+", "\u00fcml\u00e4ut", '"quoted"', "back\\slash", "x" * 255):
+        d = c.mkdir(f"/paths/{name}")
+        c.weft("policy", "set", f"/paths/{name}", "stripes=2")
+        assert c.json("policy", "get", f"/paths/{name}")["path"] == f"/paths/{name}"
+        write_file(c, d, "f", 0)
+        assert c.json("file", "show", f"/paths//{name}///f")["size"] == 0
+    raw = os.fsdecode(b"/paths/\xff")
+    assert "/paths/?" in c.weft("policy", "get", raw, rc=1)
+    long = "/\u00e4" * 1365  # PATH_MAX, and three times that in a URL
+    assert c.weft("policy", "get", long, rc=1) == f"weft: {long}: no such file or directory\n"
+
+
+def test_wrong_paths_are_told(c):
+    n, d = c.nfs(), c.mkdir("/wrong")
+    write_file(c, d, "f", 0)
+    n.ok(nfs.putfh(d), nfs.create(nfs.LNK, "l", link="/wrong"))
+    admin = c.admin["mds"]
+    for args, path, status, needle in (
+            (("policy", "get"), "/wrong/none", 404, "no such"), (("file", "show"), "/wrong/none/deeper", 404, "no such"),
+            (("policy", "get"), "/wrong/f", 400, "belong to directories"), (("file", "show"), "/wrong", 400, "not a regular file"),
+            (("file", "show"), "/wrong/f/x", 404, "no such"), (("file", "show"), "/wrong/l/f", 404, "no such"),
+            (("file", "show"), "/wrong/../wrong/f", 400, "not a path"), (("file", "show"), "/wrong/" + "n" * 256, 400, "not a path")):
+        told = c.weft(*args, path, rc=1)
+        assert path in told and needle in told, told
+        what = "policy" if args[0] == "policy" else "file"
+        assert needle in ask(admin, "GET", f"/v1/{what}?path={path}", status=status)["error"]
+    assert "belong to directories" in c.weft("policy", "set", "/wrong/f", "stripes=2", rc=1)
+    assert "no such" in c.weft("policy", "set", "/wrong/none", "stripes=2", rc=1)
+    assert "no such" in c.weft("policy", "remove", "/wrong/none", rc=1)
+    for path in ("wrong", "", "./wrong", "-"):
+        assert "absolute" in c.weft("policy", "get", path, rc=2), path
+        assert "absolute" in ask(admin, "GET", f"/v1/policy?path={path}", status=400)["error"], path
+    for target in ("/v1/policy", "/v1/file", "/v1/policy?paths=/"):
+        assert "path" in ask(admin, "GET", target, status=400)["error"], target
+
+
+# ---- the tool itself
+
+
+def test_usage_errors_end_with_2(c):
+    for args in ((), ("frobnicate",), ("ds",), ("ds", "frob"), ("status", "now"), ("policy",), ("policy", "get"), ("policy", "get", "/", "/"),
+                 ("policy", "set", "/"), ("policy", "set", "/", "stripes=1", "more"), ("file", "show"), ("file",), ("--frob", "status"),
+                 ("status", "--frob"), ("--frob", "fsck", "/x"), ("--admin",)):
+        told = run(program("weft"), *args, rc=2)
+        assert "usage: weft" in told, f"{args}: {told}"
+    assert "unknown command" in run(program("weft"), "frobnicate", rc=2)
+    for args in (("--help",), ("-h",), ("status", "--help")):
+        assert "usage: weft" in run(program("weft"), *args), args
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([program("weft"), "--admin", c.admin["mds"], "status"], stdout=full, stderr=subprocess.PIPE, check=False)
+        assert done.returncode == 1 and b"cannot write" in done.stderr, done
+
+
+@contextlib.contextmanager
+def answering(*pieces):
+    """A server that says this to whoever asks, whatever is asked, and closes."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+
+        def serve():
+            with contextlib.suppress(OSError):
+                conn, _ = s.accept()
+                conn.recv(65536)
+                for p in pieces:
+                    conn.sendall(p)
+                conn.close()
+        t = threading.Thread(target=serve, daemon=True)
+        t.start()
+        yield f"127.0.0.1:{s.getsockname()[1]}"
+        t.join(5)
+
+
+def test_no_answer_ends_with_3(c):
+    with socket.socket() as s:  # bound and not listening
+        s.bind(("127.0.0.1", 0))
+        refused = f"127.0.0.1:{s.getsockname()[1]}"
+        for addr in (f"unix:{c.top}/none.sock", f"unix:{c.dir}/cluster.json", refused, "127.0.0.1", "nowhere:1", "unix:", "unix:/" + "x" * 200, ""):
+            for args in (("status",), ("policy", "get", "/"), ("file", "show", "/f", "--json")):
+                told = run(program("weft"), "--admin", addr, *args, rc=3)
+                assert "no answer" in told and addr in told, told
+    for said in ((), (b"SSH-2.0-OpenSSH\r\n",), (b"HTTP/1.1 200 OK\r\n\r\nhello",),
+                 (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b'{"version": 1}')):
+        with answering(*said) as addr:
+            run(program("weft"), "--admin", addr, "status", rc=3)
+    with answering(b"HTTP/1.1 503 Busy\r\n\r\n<html>") as addr:
+        run(program("weft"), "--admin", addr, "status", rc=1)
+
+
+def test_the_server_is_named_by_option_or_environment(c):
+    weft, admin = program("weft"), c.admin["mds"]
+    assert admin == f"unix:{c.dir}/run/mds.sock"
+    for args, env in ((("--admin", admin, "status"), None), ((f"--admin={admin}", "status"), None), (("status", "--admin", admin), None),
+                      (("--admin", admin[5:], "status"), None), (("status",), admin),
+                      (("--admin", admin, "status"), f"unix:{c.top}/none.sock")):
+        assert "4 known" in run(weft, *args, env={"WEFT_ADMIN": env}), (args, env)
+    assert "/run/weft/mds.sock" in run(weft, "status", rc=3, env={"WEFT_ADMIN": None})
+    assert "/run/weft/mds.sock" in run(weft, "status", rc=3, env={"WEFT_ADMIN": ""})
+    assert f"{c.top}/none" in run(weft, "--admin", f"unix:{c.top}/none", "status", rc=3, env={"WEFT_ADMIN": admin})
+    # A data server's admin socket is no metadata server's.
+    assert "no such path" in run(weft, "--admin", c.admin["ds1"], "status", rc=1)
+
+
+def test_fsck(c):
+    store = f"{c.dir}/mds"
+    assert re.fullmatch(rf"{store}: \d+ inodes, \d+ directories, .*: 0 violations\n", c.weft("fsck", store))
+    for args in (("--json", "fsck", store), ("fsck", "--json", store), ("fsck", store, "--json")):
+        got = json.loads(c.weft(*args))
+        assert got["count"] == 0 and got["violations"] == [] and got["complete"] is True and got["directories"] > 0, got
+    assert "usage: weft-fsck" in c.weft("fsck", rc=2)
+    assert "usage: weft-fsck" in c.weft("fsck", "--frob", store, rc=2)
+    assert "usage: weft-fsck" in c.weft("fsck", "--help")
+    assert "holds no store" in c.weft("fsck", c.top, rc=3)
+    assert c.top in c.weft("fsck", f"{c.top}/none", rc=3)
+    os.mkdir(f"{c.top}/bad")
+    with open(f"{c.top}/bad/data.mdb", "wb") as f:
+        f.write(b"x" * 65536)
+    assert f"{c.top}/bad" in c.weft("fsck", f"{c.top}/bad", rc=3)
+
+
+# ---- metrics
+
+
+def test_every_series_exists_from_the_start_with_0(c):
+    ops = labelled(c.first["mds"], "weft_mds_op_total")
+    # DELEGRETURN and the like are defined and not served: they have their series, too.
+    assert set(nfs.OPS.values()) <= set(ops), set(nfs.OPS.values()) - set(ops)
+    assert not any(ops.values()), {k: v for k, v in ops.items() if v}
+    for name in ("weft_mds_garbage_total", "weft_rpc_garbage_total"):
+        assert c.first["mds"][name, ()] == 0
+    for name in ("ds1", "ds2", "ds3", "ds4"):
+        first = c.first[name]
+        assert labelled(first, "weft_ds_op_total") == dict.fromkeys(PROCS, 0), first
+        assert labelled(first, "weft_ds_bytes_total") == {"read": 0, "write": 0}, first
+        assert first["weft_ds_garbage_total", ()] == 0
+
+
+def test_the_man_pages_name_every_metric_and_no_other(c):
+    told, rpc = {}, set()
+    for daemon in ("mds", "ds"):
+        with open(os.path.join(SRC, f"docs/weft-{daemon}.8"), encoding="utf-8") as f:
+            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc)_[a-z_]*[a-z]", f.read()))
+    for daemon, name in (("mds", "mds"), ("ds", "ds1")):
+        served = {re.sub(r"_(bucket|count|sum)$", "", series) for series, _ in c.first[name]}
+        own = {m for m in served if m.startswith(f"weft_{daemon}_")}
+        rpc |= served - own
+        assert {m for m in told[daemon] if m.startswith(f"weft_{daemon}_")} == own, told[daemon] ^ own
+    assert told["mds"] >= rpc and all(m.startswith("weft_rpc_") for m in rpc), rpc - told["mds"]
+
+
+def test_metrics_count(c):
+    write_file(c, c.mkdir("/count"), "f", 3 << 20)
+    mds, ds = get_metrics(c.admin["mds"]), [get_metrics(c.admin[f"ds{i}"]) for i in range(1, 5)]
+    ops = labelled(mds, "weft_mds_op_total")
+    assert ops["WRITE"] >= 3 and ops["OPEN"] >= 1 and ops["LAYOUTGET"] == 0, ops
+    assert mds["weft_mds_compound_seconds_count", ()] >= 4
+    assert sum(labelled(d, "weft_ds_bytes_total")["write"] for d in ds) >= 3 << 20
+    for d in ds:
+        assert d["weft_ds_op_seconds_count", (("proc", "WRITE"),)] == labelled(d, "weft_ds_op_total")["WRITE"]
+    # A client's garbage is counted: first what is no RPC, then a COMPOUND without arguments.
+    with socket.create_connection(("127.0.0.1", PORT), 5) as s:
+        s.sendall(b"GET / HTTP/1.1\r\n\r\n" * 8)
+        s.settimeout(5)
+        with contextlib.suppress(ConnectionError):
+            assert s.recv(1) == b""
+    with contextlib.suppress(nfs.Rejected):
+        nfs.Conn(("127.0.0.1", PORT)).rpc(1, b"", nfs.auth_sys())
+    after = get_metrics(c.admin["mds"])
+    assert after["weft_rpc_garbage_total", ()] == mds["weft_rpc_garbage_total", ()] + 1
+    assert after["weft_mds_garbage_total", ()] == mds["weft_mds_garbage_total", ()] + 1
+
+
+# ---- HTTP
+
+
+def test_bad_requests_are_answered_and_harm_nothing(c):
+    for name, admin in c.admin.items():
+        for target in ("/", "/v1", "/v1/", "/v1/frob", "/metrics/", "//metrics", "/v1/health/x", "/..%2f..%2fetc/passwd", "*"):
+            ask(admin, "GET", target, status=404)
+        for method in ("POST", "PUT", "DELETE", "PATCH", "FROB"):
+            assert "method" in ask(admin, method, "/v1/health", b"x", status=405)["error"], method
+            ask(admin, method, "/metrics", b"", status=405)
+        assert "too large" in ask(admin, "PUT", "/v1/policy?path=/", b"x" * ((1 << 20) + 1), status=413)["error"]
+        for raw in (b"", b"\r\n\r\n", b"\0" * 1000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
+                    b"GET / HTTP/1.1\r\nA: " + b"b" * 100000 + b"\r\n\r\n", b"PUT /v1/policy?path=/ HTTP/1.1\r\nContent-Length: -5\r\n\r\nx",
+                    b"PUT /v1/policy?path=/ HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\nx", b"\x16\x03\x01\x02\x00" * 50,
+                    b"PUT /v1/policy?path=/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\nx\r\n"):
+            with connect(admin) as s, contextlib.suppress(ConnectionError, socket.timeout):
+                s.settimeout(0.02)
+                s.sendall(raw)
+                s.recv(65536)
+        assert ask(admin, "GET", "/v1/health")
+        os.kill(c.pid[name], 0)
+    # Binary policies: refused, shown as far as they print.
+    for body in (b"\xff\xfe=1", b"stripes=\x00", b"\x00", b"stripes=1,\n\nmirrors=1"):
+        told = ask(c.admin["mds"], "PUT", "/v1/policy?path=/", body, status=400)["error"]
+        assert told.isprintable(), told
+    # A body that never comes keeps nobody else from being answered.
+    with connect(c.admin["mds"]) as s:
+        s.sendall(b"PUT /v1/policy?path=/ HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nstr")
+        assert ask(c.admin["mds"], "GET", "/v1/health") == {"status": "ok"}
+    assert c.weft("policy", "get", "/") == "stripes=1,unit=1M,mirrors=1\n"
+    head = Http(c.admin["mds"])
+    head.request("HEAD", "/v1/status")
+    assert (reply := head.getresponse()).status == 200 and reply.read() == b""
+    assert ask(c.admin["ds1"], "GET", "/v1/health") == {"ok": True, "joined": True}
+
+
+# ---- a metadata server by itself
+
+
+def wait_free(port):
+    """The kernel gives a socket of io_uring back some milliseconds after the process is gone."""
+    deadline = time.monotonic() + 5
+    while True:
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+                return s.listen()
+            except OSError:
+                assert time.monotonic() < deadline, f"port {port} is not free"
+        time.sleep(0.001)
+
+
+class Alone:
+    """weft-mds without data servers, on other ports, with its admin server on TCP."""
+
+    def __init__(self, c, name, *sets):
+        self.log = f"{c.top}/{name}.log"
+        self.admin = "127.0.0.1:13001"
+        self.args = [program("weft-mds"), "-c", f"{c.dir}/weft.conf", "-o", f"mds.store={c.top}/{name}", "-o", "mds.listen=127.0.0.1:13000",
+                     "-o", f"mds.admin={self.admin}"] + [x for s in sets for x in ("-o", s)]
+
+    def __enter__(self):
+        wait_free(13000)
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment("weft-mds"))
+        deadline = time.monotonic() + 20
+        while True:
+            assert self.process.poll() is None and time.monotonic() < deadline, open(self.log, encoding="utf-8").read()
+            with contextlib.suppress(OSError):
+                ask(self.admin, "GET", "/v1/health")
+                return self
+            time.sleep(0.01)
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def test_a_server_without_data_servers_on_tcp(c):
+    with Alone(c, "alone") as a:
+        weft = (program("weft"), "--admin", a.admin)
+        assert "0 known, 0 alive" in run(*weft, "status")
+        assert "4 known" not in run(program("weft"), "status", env={"WEFT_ADMIN": a.admin})
+        assert run(program("weft"), "--admin", f"http://{a.admin}", "ds", "list").count("\n") == 1
+        assert run(*weft, "policy", "set", "/", "stripes=4").startswith("stripes=4,")
+        assert "only 0 data servers" in run(*weft, "policy", "set", "/", "mirrors=2", rc=1)
+        told = run(*a.args, rc=1)
+        assert "in use" in told and str(a.process.pid) in told, told
+        a.process.send_signal(signal.SIGTERM)
+        assert a.process.wait(10) == 0
+    with Alone(c, "alone") as a:
+        assert run(program("weft"), "--admin", a.admin, "policy", "get", "/").startswith("stripes=4,")
+        assert "boot epoch    2\n" in run(program("weft"), "--admin", a.admin, "status")
+
+
+def test_it_ends_while_policies_are_being_set(c):
+    with Alone(c, "ending") as a:
+        def change():
+            with contextlib.suppress(OSError, http.client.HTTPException, AssertionError):
+                while True:
+                    ask(a.admin, "PUT", "/v1/policy?path=/", b"stripes=2")
+        threads = [threading.Thread(target=change, daemon=True) for _ in range(4)]
+        for t in threads:
+            t.start()
+        time.sleep(0.2)
+        a.process.send_signal(signal.SIGTERM)
+        assert a.process.wait(10) == 0
+        for t in threads:
+            t.join(10)
+
+
+# ---- configuration
+
+
+def test_configuration_errors_name_file_line_key_and_what_was_expected(c):
+    conf = f"{c.top}/bad.conf"
+    for text, needles in (
+            ("mds {\n\tlease = 5x\n}\n", [":2:", "mds.lease", "a time such as 30s", '"5x"']),
+            ("mds {\n\tstore = /x\n\n\tleese = 5s\n}\n", [":4:", '"mds.leese"', "did you mean mds.lease?"]),
+            ("# one\n/* two\n three */\nmds {\n\tlease = 0s // four\n}\n", [":5:", "mds.lease", "a time from 1s to 3600s", '"0s"']),
+            ("mds {\n\tthreads = 65\n}\n", [":2:", "mds.threads", "a number from 1 to 64"]),
+            ("mds {\n\tthreads = many\n}\n", [":2:", "mds.threads", "a number from 1 to 64", '"many"']),
+            ("mds {\n\tsync = maybe\n}\n", [":2:", "mds.sync", "true or false"]),
+            ("mds {\n\tsize_from_ds = perhaps\n}\n", [":2:", "mds.size_from_ds", "one of always|layout|never"]),
+            ("log {\n\tlevel = loud\n}\n", [":2:", "log.level", "one of error|warn|info|debug"]),
+            ("ds {\n\theartbeet = 1s\n}\n", [":2:", '"ds.heartbeet"', "ds.heartbeat"]),
+            ("\nmdss {\n\tlease = 5s\n}\n", [":2:", '"mdss"']),
+            ("lease = 5s\n", [":1:", '"lease"']),
+            ("mds {\n\tlease 5s\n}\n", [":2:"]),
+            ("mds {\n\tlease = 5s\n", ["not closed"]),
+            ("mds {\n\tlease = 5s\n\0}\n", [])):
+        with open(conf, "w", encoding="utf-8") as f:
+            f.write(text)
+        for daemon in ("weft-mds", "weft-ds"):
+            told = run(program(daemon), "-c", conf, rc=2)
+            assert all(n in told for n in [daemon, conf, *needles]) and told.count("\n") == 1, f"{text!r}: {told}"
+            run(program(daemon), "--check", "-c", conf, rc=2)
+    for daemon in ("weft-mds", "weft-ds"):
+        for args, needles in ((("-o", "mds.leese=5s"), ["mds.leese", "mds.lease"]), (("-o", "mds.lease"), ["KEY=VALUE", "mds.lease"]),
+                              (("-o", "ds.lease=soon"), ["ds.lease", "a time such as 30s"]), (("-o", "=5"), ["KEY=VALUE"]),
+                              (("-c", f"{c.top}/none"), [f"{c.top}/none", "No such file"]), (("-c", c.top), [c.top])):
+            told = run(program(daemon), *args, rc=2)
+            assert all(n in told for n in needles) and told.count("\n") == 1, f"{daemon} {args}: {told}"
+        for args in (("--frob",), ("extra",), ("-o",)):
+            assert f"usage: {daemon}" in run(program(daemon), *args, rc=2), args
+
+
+def test_what_is_not_set_or_cannot_be_used_is_told(c):
+    key, store = f"{c.dir}/cluster.key", f"{c.top}/unused"
+    with open(f"{c.top}/short.key", "w", encoding="ascii") as f:
+        f.write("12ab\n")
+    whole = {"mds": [f"mds.store={store}", f"mds.cluster_key={key}", "mds.listen=127.0.0.1:13000"],
+             "ds": [f"ds.store={store}", f"ds.cluster_key={key}", "ds.listen=127.0.0.1:13000"]}
+    for daemon, change, needles in (
+            ("mds", "mds.store=", ["mds.store"]), ("mds", "mds.cluster_key=", ["mds.cluster_key"]),
+            ("mds", f"mds.cluster_key={c.top}/none", [f"{c.top}/none"]),
+            ("mds", f"mds.cluster_key={c.top}/short.key", [f"{c.top}/short.key", "64 hexadecimal"]),
+            ("mds", "mds.store=/proc/none/x", ["/proc/none/x"]), ("mds", "mds.listen=nowhere", ["mds.listen", "nowhere"]),
+            ("mds", f"mds.listen=127.0.0.1:{PORT}", ["mds.listen", "in use"]), ("mds", "mds.admin=0.0.0.0:13001", ["mds.admin", "0.0.0.0"]),
+            ("mds", f"mds.admin=unix:{c.dir}/cluster.json", ["mds.admin", "cluster.json"]),
+            ("mds", f"mds.admin={c.admin['mds']}", ["mds.admin", "in use"]),
+            ("ds", "ds.store=", ["ds.store"]), ("ds", "ds.cluster_key=", ["ds.cluster_key"]),
+            ("ds", f"ds.cluster_key={c.top}/short.key", ["ds.cluster_key", "64 hexadecimal"]), ("ds", "ds.listen=nowhere", ["ds.listen", "nowhere"]),
+            ("ds", "ds.listen=0.0.0.0:13000", ["ds.advertise", "wildcard"]), ("ds", "ds.mds=a,b", ["ds.mds"]), ("ds", "ds.mds=", ["ds.mds"]),
+            ("ds", "ds.heartbeat=20s", ["ds.heartbeat", "ds.lease"]), ("ds", f"ds.store={c.dir}/ds1", [f"{c.dir}/ds1", "another weft-ds"]),
+            ("ds", "ds.admin=0.0.0.0:13001", ["ds.admin", "0.0.0.0"])):
+        done = subprocess.run([program(f"weft-{daemon}")] + [x for s in [*whole[daemon], change] for x in ("-o", s)],
+                              capture_output=True, text=True, timeout=20, check=False, env=environment(f"weft-{daemon}"))
+        told = [line for line in done.stderr.splitlines() if " INFO " not in f" {line}" and not line.startswith("INFO")]
+        assert done.returncode in (1, 2) and len(told) == 1 and all(n in told[0] for n in needles), f"{change}: {done.returncode} {done.stderr}"
+
+
+def test_the_examples_of_the_man_pages_are_taken(c):
+    for daemon, sets in (("weft-mds", []), ("weft-ds", [f"ds.cluster_key={c.dir}/cluster.key"])):
+        with open(os.path.join(SRC, f"docs/{daemon}.8"), encoding="utf-8") as f:
+            example = re.search(r"^\.nf\n# /etc/weft/weft.conf\n(.*?)^\.fi", f.read(), re.M | re.S)[1].replace("\\", "")
+        with open(f"{c.top}/example.conf", "w", encoding="utf-8") as f:
+            f.write(example)
+        run(program(daemon), "--check", "-c", f"{c.top}/example.conf", *[x for s in sets for x in ("-o", s)])
+
+
+def main():
+    if not all(os.access(program(p), os.X_OK) for p in ("weft", "weft-mds", "weft-ds", "weft-fsck")):
+        print("1..0 # SKIP the programs are not built")
+        return
+    tests = [(n[5:].replace("_", " "), f) for n, f in globals().items() if n.startswith("test_")]
+    if sys.argv[1:]:
+        tests = [t for t in tests if t[0] in sys.argv[1:]]
+    os.environ.pop("WEFT_ADMIN", None)
+    print(f"1..{len(tests)}", flush=True)
+    cluster = Cluster()
+    try:
+        for i, (name, test) in enumerate(tests, 1):
+            try:
+                test(cluster)
+                print(f"ok {i} - {name}", flush=True)
+            except Exception as e:
+                print(f"not ok {i} - {name}", flush=True)
+                for line in f"{type(e).__name__}: {e}".splitlines():
+                    print(f"# {line}", flush=True)
+    finally:
+        cluster.down()
+
+
+main()
