@@ -44,6 +44,7 @@ struct rpc_call {
 	struct xdr_in c_args;   /* in c_buf */
 	struct xdr_out c_reply; /* positioned after the accepted-reply header: put results here */
 	struct rpc_buf *c_buf;
+	size_t c_size;          /* of the whole record as received */
 	size_t c_body;          /* c_reply.x_len at which the results start */
 	void *c_priv;           /* the service's own */
 };

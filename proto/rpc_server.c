@@ -62,6 +62,7 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 	ci->ci_call.c_conn = c;
 	ci->ci_call.c_loop = c->c_loop;
 	ci->ci_call.c_buf = r->r_buf;
+	ci->ci_call.c_size = r->r_len;
 	ci->ci_call.c_priv = NULL;
 	ci->ci_call.c_body = RPC_REPLY_HEAD;
 	xdr_in_init(&ci->ci_call.c_args, r->r_data, r->r_len);

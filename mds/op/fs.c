@@ -409,6 +409,45 @@ static nfsstat4 check_not_grace(struct compound *c)
 	return grace ? NFS4ERR_GRACE : NFS4_OK;
 }
 
+static int rename_run(struct kv_op *op, struct kv_txn *t);
+static nfsstat4 rename_done(struct compound *c, int err);
+
+/*
+ * The last unlink takes the others' layouts back first (DESIGN.md, "Recall"). A layout that is granted after that, or a name that is another file's by the
+ * time of the commit, costs no more than a recall that nobody waits for (op_free_done).
+ */
+static void unlink_taken_back(void *arg, int err)
+{
+	struct compound *c = arg;
+	nfsstat4 st;
+
+	(void)err; /* a server that does not confirm deletes the object later: it has no more use for a fence */
+	op_txn_stale(c->th);
+	st = c->opnum == OP_REMOVE ? op_mutate(c, remove_run, remove_done) : op_mutate(c, rename_run, rename_done);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+/* True: parked until others' layouts of the file that name in dir points at are back. */
+static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
+{
+	struct st *st = c->m->m_st;
+	struct ns_inode d, i;
+	uint64_t ino;
+	uint8_t type;
+	bool others;
+
+	pthread_mutex_lock(&st->st_lock);
+	others = st->st_layouts.h_count > c->client->cl_nlayouts;
+	pthread_mutex_unlock(&st->st_lock);
+	/* The usual case looks no name up. Who may not remove it takes nothing back. */
+	if (!others || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 3))
+		return false;
+	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1)
+		return false;
+	return op_take_back(c->m, c->th->mt_loop, ino, c->client, unlink_taken_back, c);
+}
+
 nfsstat4 op_remove(struct compound *c)
 {
 	struct names *k = op_scratch(c, sizeof(*k), NULL);
@@ -423,7 +462,7 @@ nfsstat4 op_remove(struct compound *c)
 		return st;
 	k->now = op_now();
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	return op_mutate(c, remove_run, remove_done);
+	return unlink_takes_back(c, k->name, k->len) ? OP_PARKED : op_mutate(c, remove_run, remove_done);
 }
 
 static int rename_run(struct kv_op *op, struct kv_txn *t)
@@ -473,7 +512,7 @@ nfsstat4 op_rename(struct compound *c)
 		return st;
 	k->now = op_now();
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	return op_mutate(c, rename_run, rename_done);
+	return unlink_takes_back(c, k->to, k->tolen) ? OP_PARKED : op_mutate(c, rename_run, rename_done);
 }
 
 /* ---- freeing ---- */

@@ -32,6 +32,10 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 	if (err)
 		return op_status(err);
 	len = c->out->x_len - at - 4;
+	if (!max) { /* only asks for notifications (section 18.40.3) */
+		xdr_truncate(c->out, at + 4);
+		len = 0;
+	}
 	if (max && len + 8 > max) {
 		c->keep_body = true;
 		xdr_truncate(c->out, c->status_at + 4);
@@ -321,9 +325,12 @@ nfsstat4 op_layoutget(struct compound *c)
 	if (type != LAYOUT4_FLEX_FILES)
 		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
 	if (g->iomode != LAYOUTIOMODE4_READ && g->iomode != LAYOUTIOMODE4_RW)
-		return g->iomode == LAYOUTIOMODE4_ANY ? NFS4ERR_BADIOMODE : NFS4ERR_INVAL;
-	if (g->len < g->minlen || (g->minlen != NFS4_UINT64_MAX && g->minlen > NFS4_UINT64_MAX - g->off))
+		return NFS4ERR_BADIOMODE;
+	if (g->len < g->minlen || (g->len != NFS4_UINT64_MAX && g->len > NFS4_UINT64_MAX - g->off) || (g->minlen != NFS4_UINT64_MAX && g->minlen > NFS4_UINT64_MAX - g->off))
 		return NFS4ERR_INVAL;
+	/* A layout stateid of seqid 0 is none here (section 12.5.5.2.1.4); an open's may have it. */
+	if (g->sid.seqid == 0 && st_sid_ours(st, &g->sid, ST_SID_LAYOUT))
+		return NFS4ERR_BAD_STATEID;
 	status = op_resolve_sid(c, &g->sid);
 	if (!status)
 		status = op_cur_inode(c, &i);
@@ -412,13 +419,14 @@ nfsstat4 op_layoutcommit(struct compound *c)
 	struct ns_inode i;
 	uint32_t type, len, nsec = 0;
 	uint64_t off, length;
+	bool reclaim;
 	nfsstat4 status;
 
 	if (!k)
 		return NFS4ERR_DELAY;
 	off = xdr_get_u64(c->in);
 	length = xdr_get_u64(c->in);
-	xdr_get_bool(c->in);
+	reclaim = xdr_get_bool(c->in);
 	op_get_stateid(c->in, &sid);
 	k->have_last = xdr_get_bool(c->in);
 	if (k->have_last)
@@ -437,6 +445,8 @@ nfsstat4 op_layoutcommit(struct compound *c)
 		return NFS4ERR_INVAL;
 	if (length != NFS4_UINT64_MAX && length > NFS4_UINT64_MAX - off)
 		return NFS4ERR_INVAL;
+	if (k->have_last && length != NFS4_UINT64_MAX && k->last >= off + length)
+		return NFS4ERR_INVAL;
 	if (k->have_last && k->last >= OP_MAX_FILE)
 		return NFS4ERR_FBIG;
 	status = op_resolve_sid(c, &sid);
@@ -450,6 +460,8 @@ nfsstat4 op_layoutcommit(struct compound *c)
 	l = st_layout_find(st, &sid);
 	if (st_in_grace(st))
 		status = NFS4ERR_GRACE;
+	else if (reclaim)
+		status = NFS4ERR_NO_GRACE;
 	else if (!l || l->l_client != c->client || l->l_file->f_ino != c->cur)
 		status = NFS4ERR_BADLAYOUT;
 	else if (!(l->l_iomode & LAYOUTIOMODE4_RW))
@@ -809,22 +821,32 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	const uint8_t *p;
 	uint32_t type, iomode, how, len;
 	uint64_t off, length;
+	bool reclaim, grace;
 	nfsstat4 status;
 
 	if (!r)
 		return NFS4ERR_DELAY;
-	xdr_get_bool(c->in);
+	reclaim = xdr_get_bool(c->in);
 	type = xdr_get_u32(c->in);
 	iomode = xdr_get_u32(c->in);
 	how = xdr_get_u32(c->in);
 	if (c->in->bad || how < LAYOUTRETURN4_FILE || how > LAYOUTRETURN4_ALL)
 		return NFS4ERR_BADXDR;
+	pthread_mutex_lock(&st->st_lock);
+	grace = st_in_grace(st);
+	pthread_mutex_unlock(&st->st_lock);
+	if (reclaim && !grace)
+		return NFS4ERR_NO_GRACE;
 	if (how != LAYOUTRETURN4_FILE) {
 		if (type != LAYOUT4_FLEX_FILES)
 			return NFS4ERR_UNKNOWN_LAYOUTTYPE;
+		if (iomode < LAYOUTIOMODE4_READ || iomode > LAYOUTIOMODE4_ANY)
+			return NFS4ERR_INVAL;
 		pthread_mutex_lock(&st->st_lock);
-		while (c->client->cl_layouts)
-			st_layout_free(st, c->client->cl_layouts);
+		for (struct st_layout *l = c->client->cl_layouts, *next; l; l = next) {
+			next = l->l_cnext;
+			st_layout_drop(st, l, iomode);
+		}
 		pthread_mutex_unlock(&st->st_lock);
 		xdr_put_bool(c->out, false);
 		return NFS4_OK;
@@ -844,6 +866,8 @@ nfsstat4 op_layoutreturn(struct compound *c)
 		if (!get_ff_return(&body, r))
 			return NFS4ERR_BADXDR;
 	}
+	if (sid.seqid == 0 && st_sid_ours(st, &sid, ST_SID_LAYOUT))
+		return NFS4ERR_BAD_STATEID;
 	status = op_resolve_sid(c, &sid);
 	if (status)
 		return status;

@@ -141,7 +141,7 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 	holder = st_share_conflict(st, f, o->access, o->deny); /* also the open-owner's own (section 18.16.3) */
 	if (holder) {
 		if (!st_lease_expired(st, holder->o_client))
-			return NFS4ERR_SHARE_DENIED;
+			return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT : NFS4ERR_SHARE_DENIED;
 		o->evict = holder->o_client->cl_id;
 		return NFS4ERR_DELAY;
 	}
@@ -470,7 +470,7 @@ static nfsstat4 open_of(struct compound *c, const struct st_stateid *sid, struct
 	struct st_open *o = st_open_find(st, sid);
 
 	if (!o)
-		return st_sid_ours(st, sid, 1) || !st_sid_special(sid) ? NFS4ERR_BAD_STATEID : NFS4ERR_BAD_STATEID;
+		return NFS4ERR_BAD_STATEID;
 	if (o->o_client != c->client || o->o_file->f_ino != c->cur)
 		return NFS4ERR_BAD_STATEID;
 	if (sid->seqid && sid->seqid != o->o_sid.seqid)

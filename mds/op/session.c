@@ -542,6 +542,8 @@ nfsstat4 op_sequence(struct compound *c)
 		status = NFS4ERR_BADSESSION;
 	else if (slot >= s->se_nslots)
 		status = NFS4ERR_BADSLOT;
+	else if (c->call->c_size > s->se_maxreq)
+		status = NFS4ERR_REQ_TOO_BIG;
 	else if (c->nops > s->se_maxops)
 		status = NFS4ERR_TOO_MANY_OPS;
 	else

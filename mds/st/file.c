@@ -4,8 +4,6 @@
 #include "base/metrics.h"
 #include <errno.h>
 
-enum { SID_OPEN = 1, SID_LAYOUT = 3 };
-
 /* other: boot epoch (4 bytes), type (1), number (7) */
 static void sid_make(struct st *st, unsigned type, struct st_stateid *sid)
 {
@@ -91,7 +89,7 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 
 	if (!o)
 		return NULL;
-	sid_make(st, SID_OPEN, &o->o_sid);
+	sid_make(st, ST_SID_OPEN, &o->o_sid);
 	o->o_sid.seqid = 0; /* the first use makes it 1 */
 	if (hash_add(&st->st_opens, &o->o_link, hash_bytes(o->o_sid.other, NFS4_OTHER_SIZE))) {
 		free(o);
@@ -171,7 +169,7 @@ struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_clie
 
 	if (!l)
 		return NULL;
-	sid_make(st, SID_LAYOUT, &l->l_sid);
+	sid_make(st, ST_SID_LAYOUT, &l->l_sid);
 	l->l_sid.seqid = 0;
 	if (hash_add(&st->st_layouts, &l->l_link, hash_bytes(l->l_sid.other, NFS4_OTHER_SIZE))) {
 		free(l);
@@ -184,6 +182,7 @@ struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_clie
 	if (l->l_cnext)
 		l->l_cnext->l_cprev = &l->l_cnext;
 	c->cl_layouts = l;
+	c->cl_nlayouts++;
 	l->l_fnext = f->f_layouts;
 	l->l_fprev = &f->f_layouts;
 	if (l->l_fnext)
@@ -272,6 +271,7 @@ void st_layout_free(struct st *st, struct st_layout *l)
 	uint64_t ino = f->f_ino;
 
 	hash_del(&st->st_layouts, &l->l_link);
+	l->l_client->cl_nlayouts--;
 	*l->l_cprev = l->l_cnext;
 	if (l->l_cnext)
 		l->l_cnext->l_cprev = l->l_cprev;

@@ -181,7 +181,8 @@ int64_t st_cb_decode(struct xdr_in *res, bool *sequenced)
 		if (res->bad || op != OP_CB_LAYOUTRECALL)
 			return -1;
 	}
-	return status;
+	/* A recall that is not answered for is not done. */
+	return res->bad || (n < 2 && status == NFS4_OK) ? -1 : (int64_t)status;
 }
 
 static void recall_requeue(struct st *st, struct st_session *s, struct st_recall *r)

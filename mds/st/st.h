@@ -65,7 +65,7 @@ struct st_client {
 	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
 	bool cl_evicting, cl_confirming;
 	bool cl_recalls_wait;       /* recalls that found no session */
-	uint32_t cl_nsessions;
+	uint32_t cl_nsessions, cl_nlayouts;
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
@@ -225,7 +225,8 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 void st_open_free(struct st *st, struct st_open *o); /* locked */
 /* locked: an open that conflicts, of a client that is alive where there is one; NULL: none */
 struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);
-/* stateid of this boot? type: 1 open, 3 layout */
+enum { ST_SID_OPEN = 1, ST_SID_LAYOUT = 3 };
+/* A stateid of this boot, of that type? */
 bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type);
 bool st_sid_special(const struct st_stateid *sid); /* all zeros or all ones other with seqid 0 / max */
 

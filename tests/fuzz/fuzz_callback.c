@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	st = n ? xdr_get_u32(&x) : 0;
 	if (sequenced && (x.bad || !n || op != OP_CB_SEQUENCE || st))
 		abort();
-	if (n == 0 && !x.bad && status != status0)
+	if (n == 0 && !x.bad && status != (status0 ? (int64_t)status0 : -1))
 		abort();
 	if (n == 1 && !x.bad && op == OP_CB_SEQUENCE && st && status != st)
 		abort();
