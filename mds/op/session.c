@@ -637,6 +637,18 @@ static nfsstat4 forget_done(struct compound *c, int err)
 	return op_status(err);
 }
 
+/* Trunking probes leave sessions behind that were never used; those are no reason to stay busy (they go with the client). */
+static bool sessions_used(const struct st_client *cl)
+{
+	for (const struct st_session *s = cl->cl_sessions; s; s = s->se_next) {
+		for (uint32_t i = 0; i < s->se_nslots; i++) {
+			if (s->se_slot[i].sl_used)
+				return true;
+		}
+	}
+	return false;
+}
+
 nfsstat4 op_destroy_clientid(struct compound *c)
 {
 	uint64_t id = get_clientid(c->in);
@@ -654,7 +666,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 	cl = st_client_get(st, id);
 	if (!cl) {
 		status = NFS4ERR_STALE_CLIENTID;
-	} else if (cl->cl_sessions || cl->cl_opens || cl->cl_layouts) {
+	} else if (sessions_used(cl) || cl->cl_opens || cl->cl_layouts) {
 		status = NFS4ERR_CLIENTID_BUSY;
 	} else {
 		recorded = cl->cl_recorded;
