@@ -8,6 +8,8 @@
 
 #define ORDER_VERSION 1
 #define TICK_MS	      50
+#define DELETE_MS     100
+#define DELETE_MANY   1024 /* rows deleted at once */
 
 struct order_rec {
 	uint8_t r_version, r_type, r_stripe, r_mirror;
@@ -523,10 +525,30 @@ static int delete_run(struct kv_op *op, struct kv_txn *t)
 	return 0;
 }
 
+static void delete_now(struct lo_orders *os);
+
+/* Nobody waits for it, and a commit of its own for each would double what an unlink costs: they gather for a while. */
 void lo_orders_delete(struct lo_orders *os)
 {
 	if (os->os_ndeleting || !os->os_ndead)
 		return;
+	if (os->os_ndead >= DELETE_MANY)
+		delete_now(os);
+	else if (!os->os_del_timer.t_pos)
+		loop_timer_start(os->os_loop, &os->os_del_timer, DELETE_MS);
+}
+
+static void delete_fire(struct loop_timer *t)
+{
+	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_del_timer);
+
+	if (!os->os_ndeleting && os->os_ndead)
+		delete_now(os);
+}
+
+static void delete_now(struct lo_orders *os)
+{
+	loop_timer_stop(os->os_loop, &os->os_del_timer);
 	os->os_deleting = os->os_dead;
 	os->os_ndeleting = os->os_ndead;
 	os->os_dead = NULL;
@@ -591,6 +613,7 @@ int lo_orders_create(struct lo *lo)
 	os->os_loop = dsc_loop(lo->l_dsc, 0);
 	os->os_kick.m_run = kick_run;
 	os->os_tick.t_fire = tick;
+	os->os_del_timer.t_fire = delete_fire;
 	os->os_del.o_run = delete_run;
 	os->os_del.o_done = delete_done;
 	os->os_del.o_loop = os->os_loop;

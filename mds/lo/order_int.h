@@ -98,6 +98,7 @@ struct lo_orders {
 	/* rows to delete */
 	struct order_key *os_dead, *os_deleting;
 	size_t os_ndead, os_dead_cap, os_ndeleting;
+	struct loop_timer os_del_timer;
 	struct kv_op os_del;
 };
 
@@ -107,7 +108,7 @@ void lo_orders_refresh(struct lo_orders *os);
 uint64_t lo_now_ms(void);
 /* Confirmed: forgets it, tells those who wait, and puts its row among those to delete. */
 void lo_order_finish(struct lo_orders *os, struct order *o);
-/* Deletes the rows of what is done, unless a deletion is under way: then after that. */
+/* Deletes the rows of what is done, soon. */
 void lo_orders_delete(struct lo_orders *os);
 /* order_run.c */
 void lo_order_run(struct order_queue *oq);

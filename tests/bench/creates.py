@@ -35,7 +35,7 @@ def run(folder, in_flight, count):
     subprocess.run([DEV, "up", folder, "--ds", "2"], check=True, capture_output=True)
     mds = next(d for d in json.loads(subprocess.run([DEV, "status", folder, "--json"], check=True, capture_output=True).stdout)["daemons"]
                if d["name"] == "mds")
-    clients = [Client((mds["addr"], mds["port"])) for _ in range((in_flight + SLOTS - 1) // SLOTS)]
+    clients = [Client((mds["addr"], mds["port"]), fore={"reqs": SLOTS}) for _ in range((in_flight + SLOTS - 1) // SLOTS)]
     d = clients[0].mkdir(clients[0].root(), "bench")
     lanes = [(c, slot) for c in clients for slot in range(SLOTS)][:in_flight]
     rounds = count // len(lanes)
