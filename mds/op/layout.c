@@ -754,9 +754,12 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 
 	if (err)
 		return op_status(err);
-	/* The last write layout is back: the size it left is fetched now, so that a GETATTR in this compound sees it (pitfall 15). */
-	if (r->returned_rw && op_refresh(c, r->ino, true, true, return_reply))
+	if (!r->returned_rw)
+		return return_reply(c, 0);
+	/* The last write layout is back. GETATTR of a marked file asks for its size, also in this compound (pitfall 15); where it never does, it is fetched now. */
+	if (c->m->m_size_mode == OP_SIZE_NEVER && op_refresh(c, r->ino, true, true, return_reply))
 		return OP_PARKED;
+	op_unmark_later(c, r->ino);
 	return return_reply(c, 0);
 }
 

@@ -32,6 +32,11 @@ struct mds_thread {
 	struct kv_txn *mt_txn;
 	bool mt_fresh;            /* mt_txn holds a snapshot of this turn */
 	struct loop_hook mt_hook;
+	/* size.c: files whose last write layout came back; their marks go in batches */
+	uint64_t *mt_returned;
+	size_t mt_nreturned, mt_returned_cap;
+	unsigned mt_asking;
+	struct loop_timer mt_returned_timer;
 };
 
 struct mds {
@@ -165,6 +170,8 @@ nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len);
 /* size.c: brings the inode's size, change and mtime up to date from the data servers, parks as needed, then calls then(c, err). force: even when no write layout is out.
  * Returns true when it parked; false when nothing was to do (then is not called). */
 bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsstat4 (*then)(struct compound *c, int err));
+/* The last write layout of the file is back: its size is fetched and its mark taken away, soon, together with others'. Until then the file stays marked. */
+void op_unmark_later(struct compound *c, uint64_t ino);
 /* Answers CTL_OP_EOF. */
 void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
 

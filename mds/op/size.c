@@ -3,6 +3,9 @@
 #include "mds/op/op.h"
 #include <errno.h>
 
+#define RETURNED_MS 50
+#define RETURNED_ASKING 256 /* files asked about together */
+
 struct refresh {
 	struct lo_stat ls;
 	struct kv_op op;
@@ -264,6 +267,61 @@ bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsst
 	return true;
 }
 
+/* ---- marks that go ---- */
+
+static void returned_next(struct mds_thread *th);
+
+static void returned_done(void *arg, int err, uint64_t size)
+{
+	struct mds_thread *th = arg;
+
+	(void)err; /* who did not answer leaves the mark: the size is asked again when somebody wants it, or after a restart */
+	(void)size;
+	th->mt_asking--;
+	returned_next(th);
+}
+
+/* Questions that are out together go to a server in few messages, and what they find goes into few commits. */
+static void returned_next(struct mds_thread *th)
+{
+	while (th->mt_asking < RETURNED_ASKING && th->mt_nreturned) {
+		uint64_t ino = th->mt_returned[--th->mt_nreturned];
+		struct refresh *r = refresh_new(th->mt_mds, th->mt_loop, op_thread_txn(th), ino);
+
+		if (!r)
+			continue; /* removed, or a size is being set, which asks again */
+		r->unmark = true;
+		r->reply = returned_done;
+		r->rarg = th;
+		th->mt_asking++;
+		refresh_ask(r);
+	}
+}
+
+static void returned_fire(struct loop_timer *t)
+{
+	returned_next(hash_entry(t, struct mds_thread, mt_returned_timer));
+}
+
+void op_unmark_later(struct compound *c, uint64_t ino)
+{
+	struct mds_thread *th = c->th;
+
+	if (th->mt_nreturned == th->mt_returned_cap) {
+		size_t cap = th->mt_returned_cap ? th->mt_returned_cap * 2 : 256;
+		uint64_t *v = realloc(th->mt_returned, cap * sizeof(*v));
+
+		if (!v)
+			return; /* the mark stays */
+		th->mt_returned = v;
+		th->mt_returned_cap = cap;
+	}
+	th->mt_returned[th->mt_nreturned++] = ino;
+	th->mt_returned_timer.t_fire = returned_fire;
+	if (!th->mt_asking && !th->mt_returned_timer.t_pos)
+		loop_timer_start(th->mt_loop, &th->mt_returned_timer, RETURNED_MS);
+}
+
 void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg)
 {
 	struct mds *m = arg;
@@ -310,6 +368,7 @@ static void setattr_end(struct setattr *j, int err)
 
 	if (j->excl) {
 		struct st_file *f;
+		bool unmark = false;
 
 		if (j->left && !err)
 			st_revoke_file(st, j->ino, c->client, j->rw_only);
@@ -318,9 +377,12 @@ static void setattr_end(struct setattr *j, int err)
 		if (f) {
 			f->f_excl--;
 			f->f_sizing -= j->a.has_size;
+			unmark = f->f_marked && !f->f_sizing && !st_file_has_writers(f);
 			st_file_put(st, f);
 		}
 		pthread_mutex_unlock(&st->st_lock);
+		if (unmark) /* a return meanwhile could not */
+			op_unmark_later(c, j->ino);
 	}
 	op_txn_stale(c->th);
 	status = j->then(c, err);

@@ -30,7 +30,7 @@ mount_weft() { # [OPTION,...]: may be called again after umount: a cold mount
 	mkdir -p $M
 	timeout 60 $command $M || { not_ok "mount: $command $M"; dmesg | tail -20 | sed 's/^/#   /'; exit 1; }
 }
-umount_weft() { timeout 60 umount $M || { not_ok "umount"; exit 1; }; }
+umount_weft() { timeout "${UMOUNT_LIMIT:-60}" umount $M || { not_ok "umount"; exit 1; }; }
 remount_weft() { umount_weft; mount_weft "$@"; }
 # A READ on the cold cache without a re-mount.
 cold() { sync; echo 3 >/proc/sys/vm/drop_caches; }

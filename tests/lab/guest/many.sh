@@ -2,6 +2,7 @@
 . "$(dirname "$0")/lib.sh"
 mount_weft
 n=$LAB_MANY
+UMOUNT_LIMIT=$((60 + n / 500))
 mkdir $M/many
 check "$n files with data in one directory" python3 - $M/many "$n" <<'PY'
 import os, sys
