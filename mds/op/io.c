@@ -29,6 +29,7 @@ static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const stru
 	struct st *st = c->m->m_st;
 	uint32_t need = write ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ;
 	struct st_open *o;
+	uint32_t seqid;
 	nfsstat4 status = op_resolve_sid(c, sid);
 	bool grace;
 
@@ -56,11 +57,11 @@ static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const stru
 			op_evict(c->m, c->th->mt_loop, dead);
 		return status ? status : op_status(ns_permission(i, &c->cred, write ? 2 : 4));
 	}
-	o = st_open_find(st, sid);
+	o = st_open_or_lock(st, sid, &seqid);
 	if (!o || o->o_client != c->client || o->o_file->f_ino != i->i_ino)
 		status = NFS4ERR_BAD_STATEID;
-	else if (sid->seqid && sid->seqid != o->o_sid.seqid)
-		status = sid->seqid < o->o_sid.seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+	else if (sid->seqid && sid->seqid != seqid)
+		status = sid->seqid < seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
 	else if (!(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_permission(i, &c->cred, 4)))
 		status = NFS4ERR_OPENMODE;
 	pthread_mutex_unlock(&st->st_lock);

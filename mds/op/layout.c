@@ -68,6 +68,7 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 	struct st_layout *l = st_layout_find(st, &g->sid);
 	struct st_open *o;
 	struct st_file *f;
+	uint32_t seqid;
 
 	if (l) {
 		if (l->l_client != c->client || l->l_file->f_ino != g->ino)
@@ -82,11 +83,11 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 		}
 		return f->f_opens ? NFS4ERR_OPENMODE : NFS4ERR_BAD_STATEID;
 	}
-	o = st_open_find(st, &g->sid);
+	o = st_open_or_lock(st, &g->sid, &seqid);
 	if (!o || o->o_client != c->client || o->o_file->f_ino != g->ino)
 		return NFS4ERR_BAD_STATEID;
-	if (g->sid.seqid && g->sid.seqid != o->o_sid.seqid)
-		return g->sid.seqid < o->o_sid.seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+	if (g->sid.seqid && g->sid.seqid != seqid)
+		return g->sid.seqid < seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
 	if (g->iomode == LAYOUTIOMODE4_RW && !(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
 		return NFS4ERR_OPENMODE;
 	return NFS4_OK;

@@ -198,7 +198,7 @@ nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(
 	op_readlink(struct compound *c), op_remove(struct compound *c), op_rename(struct compound *c), op_restorefh(struct compound *c), op_savefh(struct compound *c),
 	op_secinfo(struct compound *c), op_setattr(struct compound *c), op_verify(struct compound *c), op_nverify(struct compound *c), op_write(struct compound *c), op_bind_conn(struct compound *c),
 	op_exchange_id(struct compound *c), op_create_session(struct compound *c), op_destroy_session(struct compound *c), op_free_stateid(struct compound *c),
-	op_getdeviceinfo(struct compound *c), op_layoutcommit(struct compound *c), op_layoutget(struct compound *c), op_layoutreturn(struct compound *c),
+	op_getdeviceinfo(struct compound *c), op_layoutcommit(struct compound *c), op_layoutget(struct compound *c), op_layoutreturn(struct compound *c), op_lock(struct compound *c), op_lockt(struct compound *c), op_locku(struct compound *c),
 	op_secinfo_no_name(struct compound *c), op_sequence(struct compound *c), op_test_stateid(struct compound *c), op_destroy_clientid(struct compound *c),
 	op_reclaim_complete(struct compound *c), op_layouterror(struct compound *c), op_layoutstats(struct compound *c), op_getxattr(struct compound *c),
 	op_setxattr(struct compound *c), op_listxattrs(struct compound *c), op_removexattr(struct compound *c), op_backchannel_ctl(struct compound *c);

@@ -167,7 +167,7 @@ static nfsstat4 open_reply(struct compound *c, struct open *o)
 
 	op_put_stateid(x, &o->sid);
 	op_put_cinfo(x, &o->ci);
-	xdr_put_u32(x, OPEN4_RESULT_PRESERVE_UNLINKED);
+	xdr_put_u32(x, OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED);
 	op_put_bitmap(x, &o->set);
 	if (o->want & 0xff00) { /* the client said what it wants: tell why there is none */
 		xdr_put_u32(x, OPEN_DELEGATE_NONE_EXT);
@@ -531,6 +531,8 @@ nfsstat4 op_close(struct compound *c)
 		return NFS4ERR_NOFILEHANDLE;
 	pthread_mutex_lock(&st->st_lock);
 	status = open_of(c, &sid, &o);
+	if (!status && st_open_has_locks(o)) /* section 18.2.3 leaves it to us; the client unlocks first */
+		status = NFS4ERR_LOCKS_HELD;
 	if (!status) {
 		f = o->o_file;
 		orphan = f->f_orphan && f->f_opens == o && !o->o_fnext;

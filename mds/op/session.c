@@ -703,13 +703,14 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 static nfsstat4 stateid_status(struct compound *c, const struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
-	const struct st_open *o = st_open_find(st, sid);
-	const struct st_layout *l = o ? NULL : st_layout_find(st, sid);
 	uint32_t seq;
+	const struct st_open *o = st_open_or_lock(st, sid, &seq);
+	const struct st_layout *l = o ? NULL : st_layout_find(st, sid);
 
 	if ((!o || o->o_client != c->client) && (!l || l->l_client != c->client))
 		return NFS4ERR_BAD_STATEID;
-	seq = o ? o->o_sid.seqid : l->l_sid.seqid;
+	if (l)
+		seq = l->l_sid.seqid;
 	if (sid->seqid && sid->seqid < seq)
 		return NFS4ERR_OLD_STATEID;
 	return sid->seqid > seq ? NFS4ERR_BAD_STATEID : NFS4_OK;
@@ -735,7 +736,9 @@ nfsstat4 op_test_stateid(struct compound *c)
 
 nfsstat4 op_free_stateid(struct compound *c)
 {
+	struct st *st = c->m->m_st;
 	struct st_stateid sid;
+	struct st_lock *k;
 	nfsstat4 status;
 
 	op_get_stateid(c->in, &sid);
@@ -743,7 +746,10 @@ nfsstat4 op_free_stateid(struct compound *c)
 		return NFS4ERR_BADXDR;
 	pthread_mutex_lock(&c->m->m_st->st_lock);
 	status = stateid_status(c, &sid);
-	if (!status) /* opens are closed and layouts returned, not freed */
+	k = status ? NULL : st_lock_find(st, &sid);
+	if (k && !k->k_ranges)
+		st_lock_free(st, k);
+	else if (!status) /* opens are closed and layouts returned, not freed */
 		status = NFS4ERR_LOCKS_HELD;
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
 	return status;

@@ -634,6 +634,7 @@ nfsstat4 op_setattr(struct compound *c)
 	struct st_open *o;
 	struct st_file *f;
 	uint64_t dead = 0;
+	uint32_t seqid;
 	bool have_write = false, grace;
 	nfsstat4 status;
 
@@ -658,11 +659,11 @@ nfsstat4 op_setattr(struct compound *c)
 		} else if (st_sid_special(&sid)) {
 			status = o ? NFS4ERR_LOCKED : NFS4_OK;
 		} else {
-			o = st_open_find(st, &sid);
+			o = st_open_or_lock(st, &sid, &seqid);
 			if (!o || o->o_client != c->client || o->o_file->f_ino != c->cur)
 				status = NFS4ERR_BAD_STATEID;
-			else if (sid.seqid && sid.seqid != o->o_sid.seqid)
-				status = sid.seqid < o->o_sid.seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+			else if (sid.seqid && sid.seqid != seqid)
+				status = sid.seqid < seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
 			else if (!(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
 				status = NFS4ERR_OPENMODE;
 			else

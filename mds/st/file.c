@@ -5,7 +5,7 @@
 #include <errno.h>
 
 /* other: boot epoch (4 bytes), type (1), number (7) */
-static void sid_make(struct st *st, unsigned type, struct st_stateid *sid)
+void st_sid_make(struct st *st, unsigned type, struct st_stateid *sid)
 {
 	uint32_t boot = htobe32((uint32_t)st->st_boot);
 	uint64_t n = htobe64((uint64_t)type << 56 | (st->st_next++ & 0xffffffffffffffull));
@@ -89,7 +89,7 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 
 	if (!o)
 		return NULL;
-	sid_make(st, ST_SID_OPEN, &o->o_sid);
+	st_sid_make(st, ST_SID_OPEN, &o->o_sid);
 	o->o_sid.seqid = 0; /* the first use makes it 1 */
 	if (hash_add(&st->st_opens, &o->o_link, hash_bytes(o->o_sid.other, NFS4_OTHER_SIZE))) {
 		free(o);
@@ -116,6 +116,8 @@ void st_open_free(struct st *st, struct st_open *o)
 {
 	struct st_file *f = o->o_file;
 
+	while (o->o_locks)
+		st_lock_free(st, o->o_locks);
 	hash_del(&st->st_opens, &o->o_link);
 	*o->o_cprev = o->o_cnext;
 	if (o->o_cnext)
@@ -169,7 +171,7 @@ struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_clie
 
 	if (!l)
 		return NULL;
-	sid_make(st, ST_SID_LAYOUT, &l->l_sid);
+	st_sid_make(st, ST_SID_LAYOUT, &l->l_sid);
 	l->l_sid.seqid = 0;
 	if (hash_add(&st->st_layouts, &l->l_link, hash_bytes(l->l_sid.other, NFS4_OTHER_SIZE))) {
 		free(l);

@@ -83,6 +83,7 @@ struct st_file {
 	struct hash_link f_link;
 	uint64_t f_ino;
 	struct st_open *f_opens;
+	struct st_lock *f_locks; /* each belongs to one of f_opens */
 	struct st_layout *f_layouts;
 	uint32_t f_removing;  /* a mutation that frees it is queued: no new opens (DELAY) */
 	uint32_t f_excl;      /* a shrink or a recall is under way: no new layouts (RECALLCONFLICT) */
@@ -106,9 +107,26 @@ struct st_open {
 	struct st_client *o_client;
 	struct st_file *o_file;
 	struct st_open *o_cnext, **o_cprev, *o_fnext, **o_fprev;
+	struct st_lock *o_locks;
 	uint32_t o_access, o_deny;
 	uint32_t o_owner_len;
 	uint8_t o_owner[];
+};
+
+/* What a lock-owner holds of a file: one stateid for both. */
+struct st_range {
+	struct st_range *r_next; /* by offset; they do not overlap, and neighbours of one kind are joined */
+	uint64_t r_first, r_last; /* bytes, both in it */
+	bool r_write;
+};
+struct st_lock {
+	struct hash_link k_link; /* by stateid */
+	struct st_stateid k_sid;
+	struct st_open *k_open;  /* it came with */
+	struct st_lock *k_onext, **k_oprev, *k_fnext, **k_fprev;
+	struct st_range *k_ranges;
+	uint32_t k_owner_len;
+	uint8_t k_owner[];
 };
 
 struct st_layout {
@@ -149,7 +167,7 @@ struct st {
 	uint64_t st_started_ns;
 	bool st_in_grace;
 	uint32_t st_reclaimers;   /* recorded clients that have not finished */
-	struct hash st_clients, st_owners, st_sessions, st_opens, st_files, st_layouts, st_records;
+	struct hash st_clients, st_owners, st_sessions, st_opens, st_locks, st_files, st_layouts, st_records;
 	uint64_t st_next;         /* clientid, session and stateid counter of this boot */
 	uint64_t st_verifier;     /* of this boot */
 	/* waiters for layouts to come back, see st_layout.c */
@@ -225,10 +243,27 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 void st_open_free(struct st *st, struct st_open *o); /* locked */
 /* locked: an open that conflicts, of a client that is alive where there is one; NULL: none */
 struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);
-enum { ST_SID_OPEN = 1, ST_SID_LAYOUT = 3 };
+enum { ST_SID_OPEN = 1, ST_SID_LOCK = 2, ST_SID_LAYOUT = 3 };
+/* locked: a new one, seqid 1 */
+void st_sid_make(struct st *st, unsigned type, struct st_stateid *sid);
 /* A stateid of this boot, of that type? */
 bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type);
 bool st_sid_special(const struct st_stateid *sid); /* all zeros or all ones other with seqid 0 / max */
+
+/* Byte-range locks; all locked */
+struct st_lock *st_lock_find(struct st *st, const struct st_stateid *sid);
+struct st_lock *st_lock_by_owner(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len);
+struct st_lock *st_lock_new(struct st *st, struct st_open *o, const void *owner, uint32_t len); /* NULL: no memory */
+void st_lock_free(struct st *st, struct st_lock *k);
+/* A range of another owner that stands against this one, and whose it is: of a client that is alive where there is one. NULL: none. */
+const struct st_range *st_lock_conflict(struct st *st, struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last,
+					bool write, struct st_lock **holder);
+/* [first, last] becomes this kind, whatever of it the owner held; or nothing. -ENOMEM: nothing is changed. */
+int st_lock_set(struct st_lock *k, uint64_t first, uint64_t last, bool write);
+int st_lock_clear(struct st_lock *k, uint64_t first, uint64_t last);
+bool st_open_has_locks(const struct st_open *o);
+/* The open that an open's or a lock's stateid stands for, and the stateid's own seqid. */
+struct st_open *st_open_or_lock(struct st *st, const struct st_stateid *sid, uint32_t *seqid);
 
 /* Layouts */
 struct st_layout *st_layout_find(struct st *st, const struct st_stateid *sid);      /* locked */

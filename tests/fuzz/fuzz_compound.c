@@ -156,6 +156,10 @@ static const struct {
 	TEMPLATE(OP(OP_VERIFY), T_BITMAP, 1, 0, 0, 0, 2, T_BEGIN, 2, T_END_OPAQUE),
 	TEMPLATE(OP(OP_NVERIFY), T_BITMAP, 1, 0, 0, 0, 0x10, T_BEGIN, T_U64, 5, T_END_OPAQUE),
 	TEMPLATE(OP(OP_PUTFH), T_FH, 2, OP(OP_READLINK)),
+	/* 55 .. 57: locks; the current stateid is the lock's */
+	TEMPLATE(OP(OP_LOCK), 2, 0, T_U64, 5, T_U64, 10, 1, 0, T_OPEN, 0, 0, T_CLIENTID, T_OPAQUE, 1, 'l'),
+	TEMPLATE(OP(OP_LOCKU), 2, 0, 1, T_ZEROS, 12, T_U64, 7, T_U64, 2),
+	TEMPLATE(OP(OP_LOCKT), 1, T_U64, 5, T_MAX8, T_CLIENTID, T_OPAQUE, 1, 'm'),
 };
 #define NTEMPLATES (sizeof(templates) / sizeof(templates[0]))
 

@@ -99,7 +99,7 @@ static void nfs4_skip_result(struct xdr_in *x, uint32_t op)
 {
 	switch (op) {
 	case OP_ACCESS: case OP_COMMIT: skip(x, 8); break;
-	case OP_CLOSE: case OP_OPEN_DOWNGRADE: case OP_WRITE: skip(x, 16); break;
+	case OP_CLOSE: case OP_LOCK: case OP_LOCKU: case OP_OPEN_DOWNGRADE: case OP_WRITE: skip(x, 16); break;
 	case OP_CREATE: skip(x, 20); skip_bitmap(x); break;
 	case OP_GETATTR: skip_fattr(x); break;
 	case OP_GETFH: skip_opaque(x, NFS4_FHSIZE); break;
@@ -136,6 +136,8 @@ static void nfs4_skip_error(struct xdr_in *x, uint32_t op, uint32_t status)
 		skip_bitmap(x);
 	else if (op == OP_GETDEVICEINFO && status == NFS4ERR_TOOSMALL)
 		skip(x, 4);
+	else if ((op == OP_LOCK || op == OP_LOCKT) && status == NFS4ERR_DENIED)
+		skip(x, 28), skip_opaque(x, NFS4_OPAQUE_LIMIT);
 	else if (op == OP_LAYOUTGET && status == NFS4ERR_LAYOUTTRYLATER)
 		xdr_get_bool(x);
 }

@@ -301,11 +301,8 @@ def test_operations_that_4_1_dropped_are_not_supported(c, d):
 
 def test_operations_defined_and_not_served_are_not_supported(c, d):
     sid, fh = c.open(d, "f")
-    lock_owner = u64(c.clientid) + opaque("lo")
     both = stateid(sid) + stateid(sid)
-    args = {"LOCK": u32(2) + boolean(False) + u64(0) + u64(1) + boolean(True) + u32(0) + stateid(sid) + u32(0) + lock_owner,
-            "LOCKT": u32(1) + u64(0) + u64(1) + lock_owner, "LOCKU": u32(1) + u32(0) + stateid(sid) + u64(0) + u64(1),
-            "OPENATTR": boolean(False), "DELEGPURGE": u64(0),
+    args = {"OPENATTR": boolean(False), "DELEGPURGE": u64(0),
             "GET_DIR_DELEGATION": boolean(False) + bitmap([]) + bytes(24) + bitmap([]) + bitmap([]),
             "WANT_DELEGATION": u32(0) + u32(0), "COPY_NOTIFY": stateid(sid) + u32(1) + opaque("n"),
             "ALLOCATE": stateid(sid) + u64(0) + u64(1), "DEALLOCATE": stateid(sid) + u64(0) + u64(1),
@@ -2701,6 +2698,91 @@ def test_links_and_removes_at_once_count_right(c, d):
     check(c.attrs(f, "numlinks").numlinks, len(c.readdir_all(d)))
 
 
+# ---- byte-range locks (RFC 8881, 18.10 to 18.12)
+
+
+def test_a_lock_keeps_others_out(c, d):
+    s, f = c.open(d, "f")
+    two = client()
+    s2, _ = two.open(d, "f")
+    k = c.ok(putfh(f), lock(s, WRITE_LT, 10, 20, b"me")).stateid
+    check(k[0], 1)
+    got = two.no("DENIED", putfh(f), lock(s2, READ_LT, 0, 11, b"you"))
+    check((got.first, got.length, got.kind, got.clientid, got.owner), (10, 20, WRITE_LT, c.clientid, b"me"))
+    got = two.no("DENIED", putfh(f), lockt(WRITE_LT, 29, 1, b"you"))
+    check((got.first, got.length), (10, 20))
+    two.ok(putfh(f), lockt(WRITE_LT, 30, 1, b"you"))
+    two.no("DENIED", putfh(f), lock(s2, WRITEW_LT, 0, MAX64, b"you"))
+    # another owner of the same client, and the owner itself
+    c.no("DENIED", putfh(f), lockt(READ_LT, 15, 1, b"other"))
+    c.ok(putfh(f), lockt(WRITE_LT, 15, 1, b"me"))
+    k2 = two.ok(putfh(f), lock(s2, READ_LT, 30, MAX64, b"you")).stateid
+    check(c.no("DENIED", putfh(f), lock(k, WRITE_LT, 100, 1)).length, MAX64)
+    c.ok(putfh(f), lock(k, READ_LT, 100, 1))
+    two.ok(putfh(f), locku(k2, 0, MAX64))
+    check(c.ok(putfh(f), lock((2, k[1]), WRITE_LT, 100, 1)).stateid, (3, k[1]))
+
+
+def test_locks_are_split_and_joined(c, d):
+    s, f = c.open(d, "f")
+    two = client()
+    k = c.ok(putfh(f), lock(s, WRITE_LT, 0, 100, b"me")).stateid
+    k = c.ok(putfh(f), locku(k, 40, 20)).stateid
+    k = c.ok(putfh(f), lock(k, READ_LT, 80, 10)).stateid
+    def held(first, length):
+        got = two.call(putfh(f), lockt(WRITE_LT, first, length, b"you")).results[-1]
+        return (got.first, got.length, got.kind) if got.status else None
+    check([held(*w) for w in ((0, 1), (40, 20), (60, 1), (85, 1), (95, 1), (100, 5))],
+          [(0, 40, WRITE_LT), None, (60, 20, WRITE_LT), (80, 10, READ_LT), (90, 10, WRITE_LT), None])
+    c.ok(putfh(f), lock(k, WRITE_LT, 40, 60))
+    check(held(99, 1), (0, 100, WRITE_LT))
+
+
+def test_lock_errors(c, d):
+    s, f = c.open(d, "f")
+    r, _ = c.open(d, "f", READ, owner=b"reader", how=None)
+    c.no("INVAL", putfh(f), lock(s, WRITE_LT, 0, 0, b"me"))
+    c.no("INVAL", putfh(f), lock(s, WRITE_LT, 10, MAX64 - 1, b"me"))
+    c.no("BADXDR", putfh(f), lock(s, 5, 0, 1, b"me"))
+    c.no("INVAL", putfh(f), lockt(READ_LT, 5, 0))
+    c.no("OPENMODE", putfh(f), lock(r, WRITE_LT, 0, 1, b"me"))
+    c.no("NO_GRACE", putfh(f), lock(s, WRITE_LT, 0, 1, b"me", reclaim=True))
+    for bad in (ANON, (1, b"\x01" * 12), INVALID):
+        c.no("BAD_STATEID", putfh(f), lock(bad, WRITE_LT, 0, 1, b"me"))
+        c.no("BAD_STATEID", putfh(f), locku(bad, 0, 1))
+    c.no("BAD_STATEID", putfh(f), locku(s, 0, 1))
+    client().no("BAD_STATEID", putfh(f), lock(s, WRITE_LT, 0, 1, b"me"))
+    k = c.ok(putfh(f), lock(s, WRITE_LT, 0, 1, b"me")).stateid
+    c.ok(putfh(f), lock(k, WRITE_LT, 5, 1))
+    c.no("OLD_STATEID", putfh(f), lock(k, WRITE_LT, 7, 1))
+    c.no("BAD_STATEID", putfh(f), lock((9, k[1]), WRITE_LT, 7, 1))
+    c.no("ISDIR", putfh(d), lockt(READ_LT, 0, 1))
+    c.no("NOFILEHANDLE", lockt(READ_LT, 0, 1))
+
+
+def test_lock_stateids_stand_for_their_open(c, d):
+    s, f = c.open(d, "f")
+    k = c.ok(putfh(f), lock(s, WRITE_LT, 0, 10, b"me")).stateid
+    c.ok(putfh(f), write(k, 0, b"locked"), read(k, 0, 6), setattr_(k, size=3))
+    check(len(lay(c, f, k).mirrors), 1)
+    check([err(x) for x in c.ok(test_stateid(k, s)).statuses], ["OK", "OK"])
+    c.no("LOCKS_HELD", free_stateid(k))
+    c.no("LOCKS_HELD", putfh(f), close(s))
+    k = c.ok(putfh(f), locku(k)).stateid
+    c.ok(free_stateid(k))
+    check(err(c.ok(test_stateid(k)).statuses[0]), "BAD_STATEID")
+    k = c.ok(putfh(f), lock(s, WRITE_LT, 0, 10, b"me")).stateid
+    c.ok(putfh(f), locku(k, 0, 10))
+    c.ok(putfh(f), close(s))
+    c.no("BAD_STATEID", putfh(f), locku(k, 0, 10))
+
+
+def test_one_lock_owner_has_one_stateid(c, d):
+    s, f = c.open(d, "f")
+    k = c.ok(putfh(f), lock(s, WRITE_LT, 0, 1, b"me")).stateid
+    check(c.ok(putfh(f), lock(s, WRITE_LT, 5, 1, b"me")).stateid, (2, k[1]))
+
+
 # ---- leases that ran out
 
 
@@ -2710,6 +2792,8 @@ def test_expired_clients_yield(c, d):
     silent = client()
     s, f, o, ds, fh = one_server(silent, sub[0])
     silent.open(sub[1], "denied", deny=BOTH)
+    ls, lf = silent.open(sub[0], "locked")
+    silent.ok(putfh(lf), lock(ls, WRITE_LT, 0, 10, b"dead"))
     s2, other, o2, ds2, fh2 = one_server(silent, sub[1], "other")
     courteous = client()
     kept, g = courteous.open(sub[2], "kept")
@@ -2723,6 +2807,7 @@ def test_expired_clients_yield(c, d):
         raise Failed("the truncation waited for a client that is gone")
     check(c.attrs(f, "size").size, 7)
     check(ds.write(fh, 0, b"late").status, 13)
+    c.until(lambda got: err(got.status) != "DELAY", putfh(lf), lockt(WRITE_LT, 0, 1))
     got = silent.conn.compound(sequence(silent.session.sessionid, silent.slots[0] + 1, 0, 0))
     check(err(got.status) == "BADSESSION" or got.results[0].flags & 0x78 != 0, True, "the silent client is not told")
     courteous.ok(putfh(g), write(kept, 0, b"nobody was in the way"))
@@ -2766,9 +2851,15 @@ def restart_ends_ids_of_before(w):
     check(err(c.ok(test_stateid(s)).statuses[0]), "BAD_STATEID")
     new = reclaim(c, f)
     check(new[1] != s[1], True)
+    c.no("GRACE", putfh(f), lock(new, WRITE_LT, 0, 5, b"me"))
+    k = c.ok(putfh(f), lock(new, WRITE_LT, 0, 5, b"me", reclaim=True)).stateid
+    c.no("RECLAIM_CONFLICT", putfh(f), lock(new, WRITE_LT, 4, 5, b"you", reclaim=True))
     c.no("BAD_STATEID", putfh(f), read(s, 0, 1))
     c.ok(reclaim_complete())
     check(c.ok(putrootfh()) and c.status_flags & 8, 0)
+    c.until(lambda got: err(got.status) != "GRACE", putfh(f), lockt(READ_LT, 0, 1))
+    c.no("DENIED", putfh(f), lockt(READ_LT, 4, 1, b"you"))
+    c.no("NO_GRACE", putfh(f), lock(k, WRITE_LT, 20, 5, reclaim=True))
 
 
 def restart_keeps_what_was_answered(w):

@@ -366,6 +366,23 @@ def close(sid, seqid=0):
     return op("CLOSE", u32(seqid), stateid(sid))
 
 
+READ_LT, WRITE_LT, READW_LT, WRITEW_LT = 1, 2, 3, 4
+
+
+def lock(sid, kind, first=0, length=MAX64, owner=None, reclaim=False):
+    """owner: the first lock of this lock-owner, sid is the open's; else sid is the lock's."""
+    new = u32(0) + stateid(sid) + u32(0) + u64(0) + opaque(owner) if owner is not None else stateid(sid) + u32(0)
+    return op("LOCK", u32(kind), boolean(reclaim), u64(first), u64(length), boolean(owner is not None), new)
+
+
+def lockt(kind, first=0, length=MAX64, owner=b"lo"):
+    return op("LOCKT", u32(kind), u64(first), u64(length), u64(0), opaque(owner))
+
+
+def locku(sid, first=0, length=MAX64, kind=WRITE_LT):
+    return op("LOCKU", u32(kind), u32(0), stateid(sid), u64(first), u64(length))
+
+
 def open_downgrade(sid, acc, deny=0):
     return op("OPEN_DOWNGRADE", stateid(sid), u32(0), u32(acc), u32(deny))
 
@@ -577,7 +594,8 @@ _NOTHING = _set()
 DECODERS = {
     "ACCESS": _set(supported=Reader.u32, access=Reader.u32), "CLOSE": _STATEID, "COMMIT": _set(verf=lambda r: r.fixed(8)),
     "CREATE": _set(cinfo=Reader.cinfo, attrset=Reader.bitmap), "GETATTR": _set(attrs=read_fattr),
-    "GETFH": _set(fh=lambda r: r.opaque(128)), "LINK": _CINFO, "LOOKUP": _NOTHING, "LOOKUPP": _NOTHING, "NVERIFY": _NOTHING,
+    "GETFH": _set(fh=lambda r: r.opaque(128)), "LINK": _CINFO, "LOCK": _STATEID, "LOCKT": _NOTHING, "LOCKU": _STATEID,
+    "LOOKUP": _NOTHING, "LOOKUPP": _NOTHING, "NVERIFY": _NOTHING,
     "OPEN": _open, "OPEN_DOWNGRADE": _STATEID, "PUTFH": _NOTHING, "PUTPUBFH": _NOTHING, "PUTROOTFH": _NOTHING,
     "READ": _set(eof=Reader.boolean, data=Reader.opaque), "READDIR": _readdir, "READLINK": _set(link=Reader.opaque),
     "REMOVE": _CINFO, "RENAME": _set(source=Reader.cinfo, target=Reader.cinfo), "RESTOREFH": _NOTHING, "SAVEFH": _NOTHING,
@@ -602,6 +620,8 @@ def read_result(r):
         if o.op not in DECODERS:
             raise Malformed(f"{o.op} succeeded, and nothing here decodes it")
         DECODERS[o.op](r, o)
+    elif o.op in ("LOCK", "LOCKT") and err(o.status) == "DENIED":
+        o.first, o.length, o.kind, o.clientid, o.owner = r.u64(), r.u64(), r.u32(), r.u64(), r.opaque(1024)
     elif o.op == "GETDEVICEINFO" and err(o.status) == "TOOSMALL":
         o.mincount = r.u32()
     elif o.op == "LAYOUTGET" and err(o.status) == "LAYOUTTRYLATER":

@@ -1,0 +1,241 @@
+/* LOCK, LOCKT, LOCKU (RFC 8881 sections 18.10 to 18.12). */
+#include "mds/op/op.h"
+#include <errno.h>
+
+struct lock {
+	uint32_t type;
+	uint64_t off, len, first, last;
+	bool reclaim, is_new;
+	struct st_stateid sid;
+	const uint8_t *owner;
+	uint32_t owner_len;
+	uint64_t dead; /* the client, dead, that is in the way */
+};
+
+static bool lock_writes(const struct lock *g)
+{
+	return g->type == WRITE_LT || g->type == WRITEW_LT;
+}
+
+/* Section 18.10.3: all ones is to the end of every file; what passes that is INVAL. */
+static nfsstat4 lock_range(struct lock *g)
+{
+	if (g->len == 0 || (g->len != NFS4_UINT64_MAX && g->len > NFS4_UINT64_MAX - g->off))
+		return NFS4ERR_INVAL;
+	g->first = g->off;
+	g->last = g->len == NFS4_UINT64_MAX ? UINT64_MAX : g->off + g->len - 1;
+	return NFS4_OK;
+}
+
+static bool get_lock_type(struct xdr_in *x, struct lock *g)
+{
+	g->type = xdr_get_u32(x);
+	return g->type >= READ_LT && g->type <= WRITEW_LT;
+}
+
+static nfsstat4 lock_file_type(struct compound *c)
+{
+	struct ns_inode i;
+	nfsstat4 st = op_cur_inode(c, &i);
+
+	if (st || i.i_type == NS_REG)
+		return st;
+	return i.i_type == NS_DIR ? NFS4ERR_ISDIR : i.i_type == NS_LNK ? NFS4ERR_SYMLINK : NFS4ERR_WRONG_TYPE;
+}
+
+static nfsstat4 put_denied(struct compound *c, const struct st_range *r, const struct st_lock *k)
+{
+	struct xdr_out *x = c->out;
+
+	xdr_put_u64(x, r->r_first);
+	xdr_put_u64(x, r->r_last == UINT64_MAX ? NFS4_UINT64_MAX : r->r_last - r->r_first + 1);
+	xdr_put_u32(x, r->r_write ? WRITE_LT : READ_LT);
+	xdr_put_u64(x, k->k_open->o_client->cl_id);
+	xdr_put_opaque(x, k->k_owner, k->k_owner_len);
+	c->keep_body = true;
+	return NFS4ERR_DENIED;
+}
+
+/* locked: nobody else's lock stands against it; else DENIED with whose, or DELAY while a dead client is taken away. */
+static nfsstat4 lock_conflict(struct compound *c, struct lock *g, struct st_file *f)
+{
+	struct st *st = c->m->m_st;
+	struct st_lock *k = NULL;
+	const struct st_range *r = st_lock_conflict(st, f, c->client, g->owner, g->owner_len, g->first, g->last, lock_writes(g), &k);
+
+	if (!r)
+		return NFS4_OK;
+	if (!st_lease_expired(st, k->k_open->o_client))
+		return g->reclaim ? NFS4ERR_RECLAIM_CONFLICT : put_denied(c, r, k);
+	g->dead = k->k_open->o_client->cl_id;
+	return NFS4ERR_DELAY;
+}
+
+static nfsstat4 seqid_status(const struct st_stateid *sid, uint32_t seqid)
+{
+	if (!sid->seqid || sid->seqid == seqid)
+		return NFS4_OK;
+	return sid->seqid < seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+}
+
+/* locked: the lock-owner's state on the file; made with its first lock. */
+static nfsstat4 lock_state(struct compound *c, struct lock *g, struct st_lock **out, struct st_open **open)
+{
+	struct st *st = c->m->m_st;
+	nfsstat4 status;
+
+	if (!g->is_new) {
+		struct st_lock *k = st_lock_find(st, &g->sid);
+
+		if (!k || k->k_open->o_client != c->client || k->k_open->o_file->f_ino != c->cur)
+			return NFS4ERR_BAD_STATEID;
+		status = seqid_status(&g->sid, k->k_sid.seqid);
+		g->owner = k->k_owner;
+		g->owner_len = k->k_owner_len;
+		*out = k;
+		*open = k->k_open;
+		return status;
+	}
+	*open = st_open_find(st, &g->sid);
+	if (!*open || (*open)->o_client != c->client || (*open)->o_file->f_ino != c->cur)
+		return NFS4ERR_BAD_STATEID;
+	*out = st_lock_by_owner((*open)->o_file, c->client, g->owner, g->owner_len);
+	return seqid_status(&g->sid, (*open)->o_sid.seqid);
+}
+
+/* locked */
+static nfsstat4 lock_set(struct compound *c, struct lock *g)
+{
+	struct st *st = c->m->m_st;
+	struct st_lock *k = NULL;
+	struct st_open *o;
+	bool grace = st_in_grace(st);
+	nfsstat4 status = lock_state(c, g, &k, &o);
+
+	if (status)
+		return status;
+	if (g->reclaim && (!grace || !c->client->cl_may_reclaim))
+		return grace && !c->client->cl_reclaim_done ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
+	if (grace && !g->reclaim)
+		return NFS4ERR_GRACE;
+	if (!(o->o_access & (lock_writes(g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ)))
+		return NFS4ERR_OPENMODE;
+	status = lock_conflict(c, g, o->o_file);
+	if (status)
+		return status;
+	if (!k)
+		k = st_lock_new(st, o, g->owner, g->owner_len);
+	if (!k || st_lock_set(k, g->first, g->last, lock_writes(g)))
+		return NFS4ERR_DELAY;
+	if (++k->k_sid.seqid == 0)
+		k->k_sid.seqid = 1;
+	op_put_stateid(c->out, &k->k_sid);
+	op_set_current_sid(c, &k->k_sid);
+	return NFS4_OK;
+}
+
+nfsstat4 op_lock(struct compound *c)
+{
+	struct xdr_in *x = c->in;
+	struct lock g = {0};
+	struct st *st = c->m->m_st;
+	bool type_ok = get_lock_type(x, &g);
+	nfsstat4 status;
+
+	g.reclaim = xdr_get_bool(x);
+	g.off = xdr_get_u64(x);
+	g.len = xdr_get_u64(x);
+	g.is_new = xdr_get_bool(x);
+	if (g.is_new) {
+		xdr_get_u32(x); /* open_seqid: unused in 4.1 */
+		op_get_stateid(x, &g.sid);
+		xdr_get_u32(x); /* lock_seqid */
+		xdr_get_u64(x); /* clientid: the session's counts */
+		g.owner = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &g.owner_len);
+	} else {
+		op_get_stateid(x, &g.sid);
+		xdr_get_u32(x);
+	}
+	if (x->bad || !type_ok)
+		return NFS4ERR_BADXDR;
+	status = lock_range(&g);
+	if (!status)
+		status = op_resolve_sid(c, &g.sid);
+	if (!status)
+		status = lock_file_type(c);
+	if (status)
+		return status;
+	pthread_mutex_lock(&st->st_lock);
+	status = lock_set(c, &g);
+	pthread_mutex_unlock(&st->st_lock);
+	if (g.dead)
+		op_evict(c->m, c->th->mt_loop, g.dead);
+	return status;
+}
+
+nfsstat4 op_lockt(struct compound *c)
+{
+	struct lock g = {0};
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+	bool type_ok = get_lock_type(c->in, &g);
+	nfsstat4 status;
+
+	g.off = xdr_get_u64(c->in);
+	g.len = xdr_get_u64(c->in);
+	xdr_get_u64(c->in);
+	g.owner = xdr_get_opaque(c->in, NFS4_OPAQUE_LIMIT, &g.owner_len);
+	if (c->in->bad || !type_ok)
+		return NFS4ERR_BADXDR;
+	status = lock_range(&g);
+	if (!status)
+		status = lock_file_type(c);
+	if (status)
+		return status;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, c->cur, false);
+	status = st_in_grace(st) ? NFS4ERR_GRACE : f ? lock_conflict(c, &g, f) : NFS4_OK;
+	pthread_mutex_unlock(&st->st_lock);
+	if (g.dead)
+		op_evict(c->m, c->th->mt_loop, g.dead);
+	return status;
+}
+
+nfsstat4 op_locku(struct compound *c)
+{
+	struct lock g = {0};
+	struct st *st = c->m->m_st;
+	struct st_lock *k;
+	bool type_ok = get_lock_type(c->in, &g);
+	nfsstat4 status;
+
+	xdr_get_u32(c->in); /* seqid: unused in 4.1 */
+	op_get_stateid(c->in, &g.sid);
+	g.off = xdr_get_u64(c->in);
+	g.len = xdr_get_u64(c->in);
+	if (c->in->bad || !type_ok)
+		return NFS4ERR_BADXDR;
+	status = lock_range(&g);
+	if (!status)
+		status = op_resolve_sid(c, &g.sid);
+	if (!status)
+		status = lock_file_type(c);
+	if (status)
+		return status;
+	pthread_mutex_lock(&st->st_lock);
+	k = st_lock_find(st, &g.sid);
+	if (!k || k->k_open->o_client != c->client || k->k_open->o_file->f_ino != c->cur)
+		status = NFS4ERR_BAD_STATEID;
+	else
+		status = seqid_status(&g.sid, k->k_sid.seqid);
+	if (!status && st_lock_clear(k, g.first, g.last))
+		status = NFS4ERR_DELAY;
+	if (!status) {
+		if (++k->k_sid.seqid == 0)
+			k->k_sid.seqid = 1;
+		op_put_stateid(c->out, &k->k_sid);
+		op_set_current_sid(c, &k->k_sid);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return status;
+}

@@ -1,0 +1,64 @@
+#!/bin/bash
+. "$(dirname "$0")/lib.sh"
+mount_weft
+cat >/run/locks.py <<'PY'
+import errno, fcntl, os, sys, time
+me, path, shared = sys.argv[1:]
+def flag(name):
+    open(f"{shared}/{name}", "w").close()
+def wait(name):
+    end = time.monotonic() + 100
+    while not os.path.exists(f"{shared}/{name}"):
+        assert time.monotonic() < end, f"flag {name}"
+        time.sleep(0.05)
+def refused(fd, kind, *where):
+    try:
+        fcntl.lockf(fd, kind | fcntl.LOCK_NB, *where)
+    except OSError as e:
+        assert e.errno in (errno.EAGAIN, errno.EACCES), e
+        return True
+    return False
+fd = os.open(path, os.O_RDWR | os.O_CREAT)
+if me == "a":
+    fcntl.lockf(fd, fcntl.LOCK_EX, 100, 0)
+    fcntl.lockf(fd, fcntl.LOCK_SH, 100, 1000)
+    flag("l1")
+    wait("l2")
+    assert refused(fd, fcntl.LOCK_EX, 10, 205)
+    flag("held")
+    wait("restarted")
+    # Reclaimed: b is still kept out, and a goes on with its own.
+    fcntl.lockf(fd, fcntl.LOCK_EX, 100, 1000)
+    flag("l3")
+    wait("l4")
+    fcntl.lockf(fd, fcntl.LOCK_UN, 50, 0)
+    flag("l5")
+    wait("l6")
+    os.close(fd)
+    flag("l7")
+    wait("l8")
+else:
+    wait("l1")
+    assert refused(fd, fcntl.LOCK_SH, 1, 0) and refused(fd, fcntl.LOCK_EX, 1000, 50)
+    fcntl.lockf(fd, fcntl.LOCK_SH, 10, 1005)
+    fcntl.lockf(fd, fcntl.LOCK_UN, 10, 1005)
+    fcntl.lockf(fd, fcntl.LOCK_EX, 100, 200)
+    flag("l2")
+    wait("l3")
+    assert refused(fd, fcntl.LOCK_SH, 10, 1005), "the lock changed after the restart"
+    assert refused(fd, fcntl.LOCK_SH, 1, 0), "a lock of before the restart is gone"
+    flag("l4")
+    wait("l5")
+    fcntl.lockf(fd, fcntl.LOCK_EX, 50, 0)
+    assert refused(fd, fcntl.LOCK_EX, 1, 50)
+    flag("l6")
+    wait("l7")
+    fcntl.lockf(fd, fcntl.LOCK_EX, 0, 0)
+    # A lock of the whole file, waited for by nobody; flock() is one of these on NFS.
+    flag("l8")
+    os.close(fd)
+PY
+check "$1: locks" timeout 200 python3 /run/locks.py "$1" $M/f "$WEFT_SHARED"
+check "$1: flock" flock -w 20 $M/g$1 true
+umount_weft
+no_complaint
