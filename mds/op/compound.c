@@ -233,7 +233,9 @@ nfsstat4 op_resolve_sid(struct compound *c, struct st_stateid *s)
 	if (!c->have_sid)
 		return NFS4ERR_BAD_STATEID;
 	*s = c->cur_sid;
-	s->seqid = 0;
+	/* CLOSE and OPEN_DOWNGRADE see the seqid, so that an OPEN of the same owner in between shows (section 8.2.3). */
+	if (c->opnum != OP_CLOSE && c->opnum != OP_OPEN_DOWNGRADE)
+		s->seqid = 0;
 	return NFS4_OK;
 }
 
@@ -362,11 +364,9 @@ static nfsstat4 op_start(struct compound *c)
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	metric_add(d ? c->m->m_op_count[c->opnum] : c->m->m_op_illegal, 1);
-	st = c->fail_next ? c->fail_next : op_position(c, d);
+	st = c->fail_next ? c->fail_next : d ? op_position(c, d) : NFS4ERR_OP_ILLEGAL;
 	if (st)
 		return st;
-	if (!d)
-		return NFS4ERR_OP_ILLEGAL;
 	if (!d->fn)
 		return NFS4ERR_NOTSUPP;
 	/* What changes something is not begun when its result may have no room. */

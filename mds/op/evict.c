@@ -103,3 +103,27 @@ void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
 	e->op = (struct kv_op){.o_run = evict_run, .o_done = evict_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &e->op);
 }
+
+/* An open that denies it, or is denied by it; or, where nothing is asked for, one with locks. */
+static bool stands_in_way(const struct st_open *o, uint32_t access, uint32_t deny)
+{
+	return access || deny ? (o->o_access & deny) || (o->o_deny & access) : st_open_has_locks(o);
+}
+
+void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access, uint32_t deny)
+{
+	struct st *st = m->m_st;
+	uint64_t ids[64];
+	unsigned n = 0;
+	struct st_file *f;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false);
+	for (const struct st_open *o = f ? f->f_opens : NULL; o && n < sizeof(ids) / sizeof(ids[0]); o = o->o_fnext) {
+		if (stands_in_way(o, access, deny) && st_lease_expired(st, o->o_client) && !o->o_client->cl_evicting)
+			ids[n++] = o->o_client->cl_id;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	for (unsigned i = 0; i < n; i++)
+		op_evict(m, loop, ids[i]);
+}

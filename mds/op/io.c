@@ -42,19 +42,19 @@ static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const stru
 	if (st_sid_special(sid)) {
 		struct st_file *f = st_file_get(st, i->i_ino, false);
 		struct st_open *holder = f ? st_share_conflict(st, f, need, 0) : NULL;
-		uint64_t dead = 0;
+		bool dead = false;
 
 		if (grace) {
 			status = NFS4ERR_GRACE;
 		} else if (holder && st_lease_expired(st, holder->o_client)) {
-			dead = holder->o_client->cl_id;
+			dead = true;
 			status = NFS4ERR_DELAY;
 		} else if (holder) {
 			status = NFS4ERR_LOCKED;
 		}
 		pthread_mutex_unlock(&st->st_lock);
 		if (dead)
-			op_evict(c->m, c->th->mt_loop, dead);
+			op_evict_in_way(c->m, c->th->mt_loop, i->i_ino, need, 0);
 		return status ? status : op_status(ns_permission(i, &c->cred, write ? 2 : 4));
 	}
 	o = st_open_or_lock(st, sid, &seqid);

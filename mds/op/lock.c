@@ -9,7 +9,7 @@ struct lock {
 	struct st_stateid sid;
 	const uint8_t *owner;
 	uint32_t owner_len;
-	uint64_t dead; /* the client, dead, that is in the way */
+	bool dead; /* whose locks are in the way */
 };
 
 static bool lock_writes(const struct lock *g)
@@ -67,7 +67,7 @@ static nfsstat4 lock_conflict(struct compound *c, struct lock *g, struct st_file
 		return NFS4_OK;
 	if (!st_lease_expired(st, k->k_open->o_client))
 		return g->reclaim ? NFS4ERR_RECLAIM_CONFLICT : put_denied(c, r, k);
-	g->dead = k->k_open->o_client->cl_id;
+	g->dead = true;
 	return NFS4ERR_DELAY;
 }
 
@@ -169,7 +169,7 @@ nfsstat4 op_lock(struct compound *c)
 	status = lock_set(c, &g);
 	pthread_mutex_unlock(&st->st_lock);
 	if (g.dead)
-		op_evict(c->m, c->th->mt_loop, g.dead);
+		op_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);
 	return status;
 }
 
@@ -197,7 +197,7 @@ nfsstat4 op_lockt(struct compound *c)
 	status = st_in_grace(st) ? NFS4ERR_GRACE : f ? lock_conflict(c, &g, f) : NFS4_OK;
 	pthread_mutex_unlock(&st->st_lock);
 	if (g.dead)
-		op_evict(c->m, c->th->mt_loop, g.dead);
+		op_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);
 	return status;
 }
 

@@ -24,7 +24,7 @@ struct open {
 	struct op_bitmap set;
 	struct st_stateid sid;
 	uint32_t had_access, had_deny; /* of the open-owner's open before this; 0: none */
-	uint64_t evict; /* the client, dead, whose open is in the way */
+	bool dead; /* whose opens are in the way */
 };
 
 static nfsstat4 decode_how(struct compound *c, struct open *o)
@@ -142,7 +142,7 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 	if (holder) {
 		if (!st_lease_expired(st, holder->o_client))
 			return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT : NFS4ERR_SHARE_DENIED;
-		o->evict = holder->o_client->cl_id;
+		o->dead = true;
 		return NFS4ERR_DELAY;
 	}
 	if (!op)
@@ -189,8 +189,8 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 	pthread_mutex_lock(&st->st_lock);
 	status = c->client->cl_dead ? NFS4ERR_BADSESSION : share_register(c, o);
 	pthread_mutex_unlock(&st->st_lock);
-	if (o->evict)
-		op_evict(c->m, c->th->mt_loop, o->evict);
+	if (o->dead)
+		op_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
 	return status;
 }
 

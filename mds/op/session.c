@@ -5,8 +5,12 @@
 #include <stdio.h>
 
 #define ROLE_FLAGS (EXCHGID4_FLAG_USE_NON_PNFS | EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_USE_PNFS_DS)
-#define EXID_ARGS 0x40070107u
+#define EXID_ARGS 0x40070103u
+#define EXID_ARGS_42 0x4u /* SUPP_FENCE_OPS, RFC 7862 section 14.1 */
 #define CB_MAX 4096u
+#define CB_MIN 512u
+#define FORE_MIN 256u
+#define SEQUENCE_LEN 36u /* of its result */
 #define CHECK_BYTES 256u
 #define SESSIONS_MAX 64u /* of one client */
 
@@ -123,7 +127,7 @@ nfsstat4 op_exchange_id(struct compound *c)
 	}
 	if (x->bad)
 		return NFS4ERR_BADXDR;
-	if (flags & ~EXID_ARGS || len == 0)
+	if (flags & ~(c->minor < 2 ? EXID_ARGS : EXID_ARGS | EXID_ARGS_42) || len == 0)
 		return NFS4ERR_INVAL;
 	pthread_mutex_lock(&c->m->m_st->st_lock);
 	cl = exchange_id_cases(c, owner, len, verf, flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, &st, &evict);
@@ -253,7 +257,6 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	s->se_cb_flavor = a->flavor;
 	s->se_cb_uid = a->uid;
 	s->se_cb_gid = a->gid;
-	s->se_cb_maxreq = b.maxreq;
 	xdr_put_fixed(c->out, s->se_id, 16);
 	xdr_put_u32(c->out, a->seq);
 	xdr_put_u32(c->out, back ? CREATE_SESSION4_FLAG_CONN_BACK_CHAN : 0);
@@ -366,7 +369,10 @@ nfsstat4 op_create_session(struct compound *c)
 		return NFS4ERR_INVAL;
 	if (a->fore.maxreqs == 0 || a->fore.maxops == 0)
 		return NFS4ERR_INVAL;
-	if (a->fore.maxreq < 512 || a->fore.maxresp < 512)
+	/* Less could never carry a SEQUENCE and an operation, or a CB_SEQUENCE and a recall (section 18.36.3). */
+	if (a->fore.maxreq < FORE_MIN || a->fore.maxresp < FORE_MIN)
+		return NFS4ERR_TOOSMALL;
+	if (a->back.maxreq < CB_MIN || a->back.maxresp < FORE_MIN || a->back.maxops < 2 || a->back.maxreqs < 1)
 		return NFS4ERR_TOOSMALL;
 	pthread_mutex_lock(&st->st_lock);
 	cl = st_client_get(st, a->clientid);
@@ -554,6 +560,8 @@ nfsstat4 op_sequence(struct compound *c)
 		status = sequence_replay(c, s, sl, slot);
 	} else if (sl && seq != sl->sl_seq + 1)
 		status = NFS4ERR_SEQ_MISORDERED;
+	else if (sl && c->cachethis && s->se_maxcached && c->out->x_len + SEQUENCE_LEN > s->se_maxcached)
+		status = NFS4ERR_REP_TOO_BIG_TO_CACHE;
 	else if (sl) {
 		sl->sl_seq = seq;
 		sl->sl_busy = sl->sl_used = true;
@@ -744,6 +752,9 @@ nfsstat4 op_free_stateid(struct compound *c)
 	op_get_stateid(c->in, &sid);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
+	status = op_resolve_sid(c, &sid);
+	if (status)
+		return status;
 	pthread_mutex_lock(&c->m->m_st->st_lock);
 	status = stateid_status(c, &sid);
 	k = status ? NULL : st_lock_find(st, &sid);

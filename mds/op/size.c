@@ -633,9 +633,8 @@ nfsstat4 op_setattr(struct compound *c)
 	struct st_stateid sid;
 	struct st_open *o;
 	struct st_file *f;
-	uint64_t dead = 0;
 	uint32_t seqid;
-	bool have_write = false, grace;
+	bool have_write = false, grace, dead = false;
 	nfsstat4 status;
 
 	if (!k)
@@ -654,7 +653,7 @@ nfsstat4 op_setattr(struct compound *c)
 		if (grace)
 			status = NFS4ERR_GRACE;
 		else if (st_sid_special(&sid) && o && st_lease_expired(st, o->o_client)) {
-			dead = o->o_client->cl_id;
+			dead = true;
 			status = NFS4ERR_DELAY;
 		} else if (st_sid_special(&sid)) {
 			status = o ? NFS4ERR_LOCKED : NFS4_OK;
@@ -671,7 +670,7 @@ nfsstat4 op_setattr(struct compound *c)
 		}
 		pthread_mutex_unlock(&st->st_lock);
 		if (dead)
-			op_evict(c->m, c->th->mt_loop, dead);
+			op_evict_in_way(c->m, c->th->mt_loop, c->cur, OPEN4_SHARE_ACCESS_WRITE, 0);
 	}
 	if (!status)
 		return op_do_setattr(c, c->cur, &k->a, have_write, setattr_done);

@@ -338,7 +338,8 @@ void st_tick(struct st *st)
 	hash_each(&st->st_clients, i, l, next) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 
-		uint64_t kept = client_idle(c) ? st->st_lease_ms : st->st_courtesy_ms;
+		/* One that is not confirmed goes after a lease (section 18.35.4). */
+		uint64_t kept = !c->cl_confirmed ? 0 : client_idle(c) ? st->st_lease_ms : st->st_courtesy_ms;
 
 		if (now - c->cl_renewed_ns <= (st->st_lease_ms + kept) * 1000000ull)
 			continue;

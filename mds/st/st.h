@@ -43,7 +43,7 @@ struct st_session {
 	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
 	uint32_t se_nslots, se_maxreq, se_maxresp, se_maxcached, se_maxops;
 	/* backchannel */
-	uint32_t se_cb_prog, se_cb_flavor, se_cb_uid, se_cb_gid, se_cb_maxreq;
+	uint32_t se_cb_prog, se_cb_flavor, se_cb_uid, se_cb_gid;
 	struct rpc_conn *se_cb_conn; /* or NULL: path down */
 	uint32_t se_cb_seq;
 	bool se_cb_busy;
