@@ -5,7 +5,7 @@
 struct lock {
 	uint32_t type;
 	uint64_t off, len, first, last;
-	bool reclaim, is_new;
+	bool reclaim, is_new, waits;
 	struct st_stateid sid;
 	const uint8_t *owner;
 	uint32_t owner_len;
@@ -65,8 +65,11 @@ static nfsstat4 lock_conflict(struct compound *c, struct lock *g, struct st_file
 
 	if (!r)
 		return NFS4_OK;
-	if (!st_lease_expired(st, k->k_open->o_client))
+	if (!st_lease_expired(st, k->k_open->o_client)) {
+		if (g->waits)
+			st_wait_for_lock(st, f, c->client, g->owner, g->owner_len, g->first, g->last, lock_writes(g));
 		return g->reclaim ? NFS4ERR_RECLAIM_CONFLICT : put_denied(c, r, k);
+	}
 	g->dead = true;
 	return NFS4ERR_DELAY;
 }
@@ -127,6 +130,8 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 		k = st_lock_new(st, o, g->owner, g->owner_len);
 	if (!k || st_lock_set(k, g->first, g->last, lock_writes(g)))
 		return NFS4ERR_DELAY;
+	if (!lock_writes(g)) /* it may have been one for writing */
+		op_locks_gone(c->m, o->o_file);
 	if (++k->k_sid.seqid == 0)
 		k->k_sid.seqid = 1;
 	op_put_stateid(c->out, &k->k_sid);
@@ -143,6 +148,7 @@ nfsstat4 op_lock(struct compound *c)
 	nfsstat4 status;
 
 	g.reclaim = xdr_get_bool(x);
+	g.waits = g.type == READW_LT || g.type == WRITEW_LT;
 	g.off = xdr_get_u64(x);
 	g.len = xdr_get_u64(x);
 	g.is_new = xdr_get_bool(x);
@@ -201,6 +207,16 @@ nfsstat4 op_lockt(struct compound *c)
 	return status;
 }
 
+void op_locks_gone(struct mds *m, struct st_file *f)
+{
+	uint8_t fh[OP_FH_LEN];
+
+	if (!f->f_waiters)
+		return;
+	op_fh_make(m, f->f_ino, fh);
+	st_locks_gone(m->m_st, f, fh, OP_FH_LEN);
+}
+
 nfsstat4 op_locku(struct compound *c)
 {
 	struct lock g = {0};
@@ -231,6 +247,7 @@ nfsstat4 op_locku(struct compound *c)
 	if (!status && st_lock_clear(k, g.first, g.last))
 		status = NFS4ERR_DELAY;
 	if (!status) {
+		op_locks_gone(c->m, k->k_open->o_file);
 		if (++k->k_sid.seqid == 0)
 			k->k_sid.seqid = 1;
 		op_put_stateid(c->out, &k->k_sid);

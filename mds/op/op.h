@@ -185,6 +185,8 @@ bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_clie
 /* A file for which a write layout was out when an earlier boot ended: those capabilities are fenced, then then(arg, err) on loop. False: it is not one. */
 bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
 
+/* lock.c; locked: locks of the file have gone or become weaker; those who wait for it are told. */
+void op_locks_gone(struct mds *m, struct st_file *f);
 /* evict.c: starts to take everything away from a client whose lease has run out; nothing happens to one that is alive. */
 void op_evict(struct mds *m, struct loop *loop, uint64_t clientid);
 /* The same for all dead clients, up to 64, whose opens of the file deny this access or are denied by this deny; with neither, for those that hold locks. */

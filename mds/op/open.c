@@ -167,7 +167,7 @@ static nfsstat4 open_reply(struct compound *c, struct open *o)
 
 	op_put_stateid(x, &o->sid);
 	op_put_cinfo(x, &o->ci);
-	xdr_put_u32(x, OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED);
+	xdr_put_u32(x, OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED | OPEN4_RESULT_MAY_NOTIFY_LOCK);
 	op_put_bitmap(x, &o->set);
 	if (o->want & 0xff00) { /* the client said what it wants: tell why there is none */
 		xdr_put_u32(x, OPEN_DELEGATE_NONE_EXT);

@@ -57,6 +57,12 @@ void st_file_put(struct st *st, struct st_file *f)
 {
 	if (f->f_opens || f->f_layouts || f->f_removing || f->f_excl || f->f_marked || f->f_orphan || f->f_pins)
 		return;
+	while (f->f_waiters) {
+		struct st_waiter *w = f->f_waiters;
+
+		f->f_waiters = w->wt_next;
+		free(w);
+	}
 	hash_del(&st->st_files, &f->f_link);
 	free(f);
 }
@@ -298,7 +304,7 @@ void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode)
 /* The stateid's seqid goes up by one with the first (RFC 8881 section 12.5.5.2.1). */
 void st_recall_queue(struct st *st, struct st_layout *l)
 {
-	struct st_session *s = l->l_client->cl_sessions;
+	struct st_session *s;
 	struct st_recall *r;
 
 	if (l->l_queued)
@@ -306,21 +312,14 @@ void st_recall_queue(struct st *st, struct st_layout *l)
 	if (!l->l_recalled)
 		l->l_sid.seqid++;
 	l->l_recalled = true;
-	while (s && !s->se_cb_conn && s->se_next)
-		s = s->se_next;
-	r = s ? calloc(1, sizeof(*r)) : NULL;
+	r = st_cb_new(l->l_client, l->l_fh, l->l_fhlen, &s);
 	if (!r) {
 		l->l_client->cl_recalls_wait = true; /* its next session carries it, or the deadline ends the wait */
 		return;
 	}
 	l->l_queued = true;
 	r->rc_sid = l->l_sid;
-	memcpy(r->rc_fh, l->l_fh, l->l_fhlen);
-	r->rc_fhlen = l->l_fhlen;
-	memcpy(r->rc_session, s->se_id, 16);
-	*s->se_cb_tail = r;
-	s->se_cb_tail = &r->rc_next;
-	st_cb_pump(st, s);
+	st_cb_queue(st, s, r);
 }
 
 unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)

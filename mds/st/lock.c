@@ -191,3 +191,56 @@ struct st_open *st_open_or_lock(struct st *st, const struct st_stateid *sid, uin
 	*seqid = o ? o->o_sid.seqid : k ? k->k_sid.seqid : 0;
 	return k ? k->k_open : o;
 }
+
+/* ---- those who wait ---- */
+
+#define WAITERS_MAX 64u
+
+static void waiter_unlink(struct st_file *f, struct st_waiter **p)
+{
+	*p = (*p)->wt_next;
+	f->f_nwaiters--;
+}
+
+void st_wait_for_lock(struct st *st, struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write)
+{
+	struct st_waiter **p = &f->f_waiters, *w;
+
+	(void)st;
+	for (; (w = *p); p = &w->wt_next) {
+		if (w->wt_client == c->cl_id && w->wt_owner_len == len && memcmp(w->wt_owner, owner, len) == 0)
+			break;
+	}
+	if (!w && f->f_nwaiters < WAITERS_MAX && (w = calloc(1, sizeof(*w) + len))) {
+		w->wt_client = c->cl_id;
+		w->wt_owner_len = len;
+		memcpy(w->wt_owner, owner, len);
+		*p = w; /* the last: first come, first told */
+		f->f_nwaiters++;
+	}
+	if (!w)
+		return;
+	w->wt_first = first;
+	w->wt_last = last;
+	w->wt_write = write;
+}
+
+void st_locks_gone(struct st *st, struct st_file *f, const uint8_t *fh, uint32_t fhlen)
+{
+	struct st_waiter **p = &f->f_waiters, *w;
+
+	while ((w = *p)) {
+		struct st_client *c = st_client_get(st, w->wt_client);
+		struct st_lock *holder;
+
+		if (c && st_lock_conflict(st, f, c, w->wt_owner, w->wt_owner_len, w->wt_first, w->wt_last, w->wt_write, &holder)) {
+			p = &w->wt_next;
+			continue;
+		}
+		waiter_unlink(f, p);
+		if (c)
+			st_notify_queue(st, c, w, fh, fhlen);
+		else
+			free(w);
+	}
+}

@@ -62,8 +62,9 @@ void st_session_put(struct st *st, struct st_session *s)
 /* The recall's session is gone: another carries it, or the client's next. */
 static void recall_move(struct st *st, struct st_recall *r)
 {
-	struct st_layout *l = st_layout_find(st, &r->rc_sid);
+	struct st_layout *l = r->rc_waiter ? NULL : st_layout_find(st, &r->rc_sid);
 
+	free(r->rc_waiter);
 	free(r);
 	if (!l)
 		return;
@@ -125,6 +126,50 @@ void st_conn_gone(struct st *st, struct rpc_conn *c)
 
 /* ---- callbacks: one slot, one operation after CB_SEQUENCE ---- */
 
+struct st_recall *st_cb_new(struct st_client *c, const uint8_t *fh, uint32_t fhlen, struct st_session **out)
+{
+	struct st_session *s = c->cl_sessions;
+	struct st_recall *r;
+
+	while (s && !s->se_cb_conn && s->se_next)
+		s = s->se_next;
+	r = s ? calloc(1, sizeof(*r)) : NULL;
+	if (!r)
+		return NULL;
+	memcpy(r->rc_fh, fh, fhlen);
+	r->rc_fhlen = fhlen;
+	memcpy(r->rc_session, s->se_id, 16);
+	*out = s;
+	return r;
+}
+
+void st_cb_queue(struct st *st, struct st_session *s, struct st_recall *r)
+{
+	*s->se_cb_tail = r;
+	s->se_cb_tail = &r->rc_next;
+	st_cb_pump(st, s);
+}
+
+static void cb_free(struct st_recall *r)
+{
+	free(r->rc_waiter);
+	free(r);
+}
+
+/* Nothing hangs on it: a client that is not told asks again after a while. */
+void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w, const uint8_t *fh, uint32_t fhlen)
+{
+	struct st_session *s;
+	struct st_recall *r = st_cb_new(c, fh, fhlen, &s);
+
+	if (!r) {
+		free(w);
+		return;
+	}
+	r->rc_waiter = w;
+	st_cb_queue(st, s, r);
+}
+
 static void cb_encode(struct st_recall *r, struct st_session *s)
 {
 	struct xdr_out *x = &r->rc_req.q_args;
@@ -140,6 +185,13 @@ static void cb_encode(struct st_recall *r, struct st_session *s)
 	xdr_put_u32(x, 0);
 	xdr_put_bool(x, false);
 	xdr_put_u32(x, 0); /* referring calls */
+	if (r->rc_waiter) {
+		xdr_put_u32(x, OP_CB_NOTIFY_LOCK);
+		xdr_put_opaque(x, r->rc_fh, r->rc_fhlen);
+		xdr_put_u64(x, r->rc_waiter->wt_client);
+		xdr_put_opaque(x, r->rc_waiter->wt_owner, r->rc_waiter->wt_owner_len);
+		return;
+	}
 	xdr_put_u32(x, OP_CB_LAYOUTRECALL);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 	xdr_put_u32(x, LAYOUTIOMODE4_ANY);
@@ -178,7 +230,7 @@ int64_t st_cb_decode(struct xdr_in *res, bool *sequenced)
 		uint32_t op = xdr_get_u32(res);
 
 		status = xdr_get_u32(res);
-		if (res->bad || op != OP_CB_LAYOUTRECALL)
+		if (res->bad || (op != OP_CB_LAYOUTRECALL && op != OP_CB_NOTIFY_LOCK))
 			return -1;
 	}
 	/* A recall that is not answered for is not done. */
@@ -227,7 +279,7 @@ static void recall_done(struct rpc_req *q, int err, struct xdr_in *res)
 		if (err)
 			s->se_cb_fault = true;
 	}
-	l = st_layout_find(st, &r->rc_sid);
+	l = r->rc_waiter ? NULL : st_layout_find(st, &r->rc_sid);
 	if (l && status == NFS4ERR_NOMATCHING_LAYOUT)
 		st_layout_free(st, l);
 	else if (l && status != NFS4_OK && !s)
@@ -246,7 +298,7 @@ static void recall_done(struct rpc_req *q, int err, struct xdr_in *res)
 		r->rc_timer.t_fire = recall_again;
 		loop_timer_start(loop_self(), &r->rc_timer, 50);
 	} else {
-		free(r);
+		cb_free(r);
 	}
 }
 
@@ -278,7 +330,7 @@ static void recall_send(struct loop_msg *m)
 	}
 	pthread_mutex_unlock(&st->st_lock);
 	if (conn) {
-		metric_add(st->st_recalls, 1);
+		metric_add(r->rc_waiter ? st->st_notifies : st->st_recalls, 1);
 		rpc_req_send(conn, &r->rc_req, CB_TIMEOUT_MS);
 	}
 }

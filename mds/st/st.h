@@ -84,6 +84,8 @@ struct st_file {
 	uint64_t f_ino;
 	struct st_open *f_opens;
 	struct st_lock *f_locks; /* each belongs to one of f_opens */
+	struct st_waiter *f_waiters;
+	uint32_t f_nwaiters;
 	struct st_layout *f_layouts;
 	uint32_t f_removing;  /* a mutation that frees it is queued: no new opens (DELAY) */
 	uint32_t f_excl;      /* a shrink or a recall is under way: no new layouts (RECALLCONFLICT) */
@@ -143,9 +145,20 @@ struct st_layout {
 	uint32_t l_fhlen;
 };
 
-/* One CB_LAYOUTRECALL under way. */
+/* A lock-owner that was denied a lock it waits for: told once, by CB_NOTIFY_LOCK, when it may try again (RFC 8881 section 20.11). */
+struct st_waiter {
+	struct st_waiter *wt_next;
+	uint64_t wt_client;
+	uint64_t wt_first, wt_last;
+	bool wt_write;
+	uint32_t wt_owner_len;
+	uint8_t wt_owner[];
+};
+
+/* One callback under way: CB_LAYOUTRECALL, or CB_NOTIFY_LOCK. */
 struct st_recall {
 	struct st_recall *rc_next;
+	struct st_waiter *rc_waiter;  /* CB_NOTIFY_LOCK: whom it is for, freed with it */
 	struct st_stateid rc_sid;     /* as sent: the seqid after the recall */
 	uint64_t rc_layout;           /* stateid key: the layout may be gone by the time of the answer */
 	uint8_t rc_fh[NFS4_FHSIZE];
@@ -178,7 +191,7 @@ struct st {
 	void (*st_expired)(void *arg, uint64_t clientid); /* its lease, and the courtesy after it, have run out */
 	bool st_orphaned;
 	void *st_arg;
-	struct metric *st_recalls, *st_revoked;
+	struct metric *st_recalls, *st_revoked, *st_notifies;
 };
 
 int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms, uint32_t courtesy_ms);
@@ -227,6 +240,11 @@ void st_session_put(struct st *st, struct st_session *s);                /* lock
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c);
 /* locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
 void st_recall_queue(struct st *st, struct st_layout *l);
+/* locked: a callback about a file for one of the client's sessions, one with a backchannel where there is one; NULL: it has none, or no memory. */
+struct st_recall *st_cb_new(struct st_client *c, const uint8_t *fh, uint32_t fhlen, struct st_session **s);
+void st_cb_queue(struct st *st, struct st_session *s, struct st_recall *r); /* locked */
+/* locked: queues CB_NOTIFY_LOCK. w is the callback's now. */
+void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w, const uint8_t *fh, uint32_t fhlen);
 /* locked: sends the next waiting callback when the slot is free. */
 void st_cb_pump(struct st *st, struct st_session *s);
 /* A client's answer to CB_LAYOUTRECALL: the status of the recall itself, or of what stood before it; -1: not a CB_COMPOUND reply.
@@ -262,6 +280,10 @@ const struct st_range *st_lock_conflict(struct st *st, struct st_file *f, const 
 int st_lock_set(struct st_lock *k, uint64_t first, uint64_t last, bool write);
 int st_lock_clear(struct st_lock *k, uint64_t first, uint64_t last);
 bool st_open_has_locks(const struct st_open *o);
+/* Remembers who was denied and waits. A file keeps so many; others ask again by themselves, as all do in the end. */
+void st_wait_for_lock(struct st *st, struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write);
+/* Locks have gone: those who wait, and whom nothing stands against any more, are told. fh: the file's, as GETFH gives it. */
+void st_locks_gone(struct st *st, struct st_file *f, const uint8_t *fh, uint32_t fhlen);
 /* The open that an open's or a lock's stateid stands for, and the stateid's own seqid. */
 struct st_open *st_open_or_lock(struct st *st, const struct st_stateid *sid, uint32_t *seqid);
 

@@ -37,6 +37,15 @@ if me == "a":
     os.close(fd)
     flag("l7")
     wait("l8")
+    fd = os.open(path, os.O_RDWR)
+    fcntl.lockf(fd, fcntl.LOCK_EX, 10, 500)
+    flag("l9")
+    time.sleep(6)
+    began = time.time()
+    fcntl.lockf(fd, fcntl.LOCK_UN, 10, 500)
+    open(f"{shared}/unlocked.new", "w").write(str(began))
+    os.rename(f"{shared}/unlocked.new", f"{shared}/unlocked")
+    wait("l10")
 else:
     wait("l1")
     assert refused(fd, fcntl.LOCK_SH, 1, 0) and refused(fd, fcntl.LOCK_EX, 1000, 50)
@@ -55,8 +64,17 @@ else:
     wait("l7")
     fcntl.lockf(fd, fcntl.LOCK_EX, 0, 0)
     # A lock of the whole file, waited for by nobody; flock() is one of these on NFS.
-    flag("l8")
     os.close(fd)
+    flag("l8")
+    # One that is waited for comes when it can, not at the client's next try (that is seconds away by then).
+    fd = os.open(path, os.O_RDWR)
+    wait("l9")
+    fcntl.lockf(fd, fcntl.LOCK_EX, 10, 500)
+    got = time.time()
+    wait("unlocked")
+    late = got - float(open(f"{shared}/unlocked").read())
+    assert -0.1 < late < 0.7, f"{late:.2f} s after it was free"
+    flag("l10")
 PY
 check "$1: locks" timeout 200 python3 /run/locks.py "$1" $M/f "$WEFT_SHARED"
 check "$1: flock" flock -w 20 $M/g$1 true
