@@ -94,7 +94,7 @@ nfsstat4 op_lookupp(struct compound *c)
 	nfsstat4 st = dir_searchable(c, &d);
 
 	if (st)
-		return st == NFS4ERR_SYMLINK ? NFS4ERR_NOTDIR : st;
+		return st;
 	if (c->cur == NS_ROOT_INO)
 		return NFS4ERR_NOENT;
 	c->cur = d.i_parent;
