@@ -113,17 +113,21 @@ static bool stands_in_way(const struct st_open *o, uint32_t access, uint32_t den
 void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access, uint32_t deny)
 {
 	struct st *st = m->m_st;
-	uint64_t ids[64];
-	unsigned n = 0;
+	uint64_t *ids = NULL;
+	size_t n = 0, max = 0;
 	struct st_file *f;
 
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, ino, false);
-	for (const struct st_open *o = f ? f->f_opens : NULL; o && n < sizeof(ids) / sizeof(ids[0]); o = o->o_fnext) {
+	for (const struct st_open *o = f ? f->f_opens : NULL; o; o = o->o_fnext)
+		max++;
+	ids = max ? malloc(max * sizeof(*ids)) : NULL; /* none: the next try evicts them */
+	for (const struct st_open *o = ids ? f->f_opens : NULL; o; o = o->o_fnext) {
 		if (stands_in_way(o, access, deny) && st_lease_expired(st, o->o_client) && !o->o_client->cl_evicting)
 			ids[n++] = o->o_client->cl_id;
 	}
 	pthread_mutex_unlock(&st->st_lock);
-	for (unsigned i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		op_evict(m, loop, ids[i]);
+	free(ids);
 }

@@ -521,9 +521,10 @@ static nfsstat4 fatal_status(const struct report *r)
 		if (!report_means_write_failed(&r->e[e]))
 			continue;
 		switch (r->e[e].status) {
-		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: /* LAYOUTGET has no more such errors (section 15.2) */
+		/* FBIG and ROFS are not in LAYOUTGET's list (section 15.2), but clients hand them on, and IO would hide the cause. */
+		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: case NFS4ERR_FBIG: case NFS4ERR_ROFS:
 			return r->e[e].status;
-		case NFS4ERR_FBIG: case NFS4ERR_ROFS: case NFS4ERR_IO: case NFS4ERR_ACCESS:
+		case NFS4ERR_IO: case NFS4ERR_ACCESS:
 			st = NFS4ERR_IO;
 		}
 	}

@@ -189,7 +189,7 @@ bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void
 void op_locks_gone(struct mds *m, struct st_file *f);
 /* evict.c: starts to take everything away from a client whose lease has run out; nothing happens to one that is alive. */
 void op_evict(struct mds *m, struct loop *loop, uint64_t clientid);
-/* The same for all dead clients, up to 64, whose opens of the file deny this access or are denied by this deny; with neither, for those that hold locks. */
+/* The same for all dead clients whose opens of the file deny this access or are denied by this deny; with neither, for those that hold locks. */
 void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access, uint32_t deny);
 
 /* size.c: change attributes of c->cur, with recall, fence and orders when the size shrinks; then(c, err). */
