@@ -179,22 +179,6 @@ static void orphans(void *arg)
 	op_orphan_sweep(&mds, loops[0]);
 }
 
-static void metrics_init(void)
-{
-	char label[64];
-
-	for (unsigned n = 0; n < NFS4_OP_MAX; n++) {
-		if (!op_name(n))
-			continue;
-		snprintf(label, sizeof(label), "op=\"%s\"", op_name(n));
-		mds.m_op_count[n] = metric_counter("weft_mds_op_total", "NFSv4 operations", label);
-	}
-	mds.m_op_illegal = metric_counter("weft_mds_op_total", "NFSv4 operations", "op=\"ILLEGAL\"");
-	mds.m_garbage = metric_counter("weft_mds_garbage_total", "Calls that could not be decoded", "");
-	mds.m_creates = metric_counter("weft_mds_creates_total", "Objects created in the name space", "");
-	mds.m_op_time = metric_histogram("weft_mds_compound_seconds", "Time from a COMPOUND's receipt to its reply", "");
-}
-
 static double gauge_commits(void *arg)
 {
 	struct kv_stats s;
@@ -381,7 +365,7 @@ int main(int argc, char **argv)
 	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
-	metrics_init();
+	op_metrics_init(&mds);
 	make_loops((unsigned)conf_int(conf, "mds.threads"));
 	open_store(conf);
 	open_data(conf);

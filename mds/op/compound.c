@@ -2,6 +2,7 @@
 #include "mds/op/op.h"
 #include "base/log.h"
 #include <errno.h>
+#include <stdio.h>
 #include <time.h>
 
 struct op_desc {
@@ -93,6 +94,22 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 const char *op_name(unsigned n)
 {
 	return n < NFS4_OP_MAX ? ops[n].name : NULL;
+}
+
+void op_metrics_init(struct mds *m)
+{
+	char label[64];
+
+	for (unsigned n = 0; n < NFS4_OP_MAX; n++) {
+		if (!op_name(n))
+			continue;
+		snprintf(label, sizeof(label), "op=\"%s\"", op_name(n));
+		m->m_op_count[n] = metric_counter("weft_mds_op_total", "NFSv4 operations", label);
+	}
+	m->m_op_illegal = metric_counter("weft_mds_op_total", "NFSv4 operations", "op=\"ILLEGAL\"");
+	m->m_garbage = metric_counter("weft_mds_garbage_total", "Calls that could not be decoded", "");
+	m->m_creates = metric_counter("weft_mds_creates_total", "Objects created in the name space", "");
+	m->m_op_time = metric_histogram("weft_mds_compound_seconds", "Time from a COMPOUND's receipt to its reply", "");
 }
 
 struct ns_time op_now(void)

@@ -17,10 +17,44 @@ struct io {
 
 #define IO_TRIES 3
 
-/* RFC 8881 sections 18.22.3, 18.32.3, 18.3.3 */
-static nfsstat4 io_type(const struct ns_inode *i)
+nfsstat4 op_regular(const struct ns_inode *i)
 {
-	return i->i_type == NS_DIR ? NFS4ERR_ISDIR : i->i_type == NS_LNK ? NFS4ERR_SYMLINK : NFS4ERR_WRONG_TYPE;
+	switch (i->i_type) {
+	case NS_REG: return NFS4_OK;
+	case NS_DIR: return NFS4ERR_ISDIR;
+	case NS_LNK: return NFS4ERR_SYMLINK;
+	default: return NFS4ERR_WRONG_TYPE;
+	}
+}
+
+nfsstat4 op_open_by_sid(struct compound *c, const struct st_stateid *s, uint64_t ino, struct st_open **out)
+{
+	uint32_t seqid;
+
+	*out = st_open_or_lock(c->m->m_st, s, &seqid);
+	if (!*out || (*out)->o_client != c->client || (*out)->o_file->f_ino != ino)
+		return NFS4ERR_BAD_STATEID;
+	return op_seqid_status(s, seqid);
+}
+
+nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need)
+{
+	struct st *st = c->m->m_st;
+	struct st_open *holder;
+	struct st_file *f;
+	nfsstat4 status = NFS4_OK;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false);
+	holder = f ? st_share_conflict(st, f, need, 0) : NULL;
+	if (st_in_grace(st))
+		status = NFS4ERR_GRACE;
+	else if (holder)
+		status = st_lease_expired(st, holder->o_client) ? NFS4ERR_DELAY : NFS4ERR_LOCKED;
+	pthread_mutex_unlock(&st->st_lock);
+	if (status == NFS4ERR_DELAY)
+		op_evict_in_way(c->m, c->th->mt_loop, ino, need, 0);
+	return status;
 }
 
 /* The stateid of an I/O: special ones are checked by permission, others by their open. */
@@ -29,40 +63,19 @@ static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const stru
 	struct st *st = c->m->m_st;
 	uint32_t need = write ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ;
 	struct st_open *o;
-	uint32_t seqid;
 	nfsstat4 status = op_resolve_sid(c, sid);
-	bool grace;
 
+	if (!status)
+		status = op_regular(i);
 	if (status)
 		return status;
-	if (i->i_type != NS_REG)
-		return io_type(i);
-	pthread_mutex_lock(&st->st_lock);
-	grace = st_in_grace(st);
 	if (st_sid_special(sid)) {
-		struct st_file *f = st_file_get(st, i->i_ino, false);
-		struct st_open *holder = f ? st_share_conflict(st, f, need, 0) : NULL;
-		bool dead = false;
-
-		if (grace) {
-			status = NFS4ERR_GRACE;
-		} else if (holder && st_lease_expired(st, holder->o_client)) {
-			dead = true;
-			status = NFS4ERR_DELAY;
-		} else if (holder) {
-			status = NFS4ERR_LOCKED;
-		}
-		pthread_mutex_unlock(&st->st_lock);
-		if (dead)
-			op_evict_in_way(c->m, c->th->mt_loop, i->i_ino, need, 0);
+		status = op_special_io(c, i->i_ino, need);
 		return status ? status : op_status(ns_permission(i, &c->cred, write ? 2 : 4));
 	}
-	o = st_open_or_lock(st, sid, &seqid);
-	if (!o || o->o_client != c->client || o->o_file->f_ino != i->i_ino)
-		status = NFS4ERR_BAD_STATEID;
-	else if (sid->seqid && sid->seqid != seqid)
-		status = sid->seqid < seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
-	else if (!(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_permission(i, &c->cred, 4)))
+	pthread_mutex_lock(&st->st_lock);
+	status = op_open_by_sid(c, sid, i->i_ino, &o);
+	if (!status && !(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_permission(i, &c->cred, 4)))
 		status = NFS4ERR_OPENMODE;
 	pthread_mutex_unlock(&st->st_lock);
 	return status;
@@ -340,8 +353,9 @@ nfsstat4 op_commit(struct compound *c)
 	st = op_cur_inode(c, &i);
 	if (st)
 		return st;
-	if (i.i_type != NS_REG)
-		return io_type(&i);
+	st = op_regular(&i);
+	if (st)
+		return st;
 	st = io_prepare(c, k);
 	if (st)
 		return st;

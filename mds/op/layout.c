@@ -68,7 +68,7 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 	struct st_layout *l = st_layout_find(st, &g->sid);
 	struct st_open *o;
 	struct st_file *f;
-	uint32_t seqid;
+	nfsstat4 status;
 
 	if (l) {
 		if (l->l_client != c->client || l->l_file->f_ino != g->ino)
@@ -83,11 +83,9 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 		}
 		return f->f_opens ? NFS4ERR_OPENMODE : NFS4ERR_BAD_STATEID;
 	}
-	o = st_open_or_lock(st, &g->sid, &seqid);
-	if (!o || o->o_client != c->client || o->o_file->f_ino != g->ino)
-		return NFS4ERR_BAD_STATEID;
-	if (g->sid.seqid && g->sid.seqid != seqid)
-		return g->sid.seqid < seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+	status = op_open_by_sid(c, &g->sid, g->ino, &o);
+	if (status)
+		return status;
 	if (g->iomode == LAYOUTIOMODE4_RW && !(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
 		return NFS4ERR_OPENMODE;
 	return NFS4_OK;
@@ -125,22 +123,21 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	g->before = l->l_iomode;
 	l->l_iomode |= g->iomode;
 	c->client->cl_laid = true;
-	if (++l->l_sid.seqid == 0)
-		l->l_sid.seqid = 1;
+	st_sid_bump(&l->l_sid);
 	op_fh_make(c->m, g->ino, l->l_fh);
 	l->l_fhlen = OP_FH_LEN;
 	*sid = l->l_sid;
 	return NFS4_OK;
 }
 
-static void layout_note_epoch(struct compound *c, const struct st_stateid *sid, uint32_t epoch, bool first)
+static void layout_note_epoch(struct compound *c, const struct st_stateid *sid, uint32_t epoch)
 {
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
 
 	pthread_mutex_lock(&st->st_lock);
 	l = st_layout_find(st, sid);
-	if (l && first)
+	if (l)
 		l->l_epoch = epoch;
 	pthread_mutex_unlock(&st->st_lock);
 }
@@ -184,7 +181,8 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	/* Cut, and a server that holds the only copy does not know yet (DESIGN.md, "Size, change and times"). */
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
-	layout_note_epoch(c, sid, map.lm_epoch, !g->before);
+	if (!g->before)
+		layout_note_epoch(c, sid, map.lm_epoch);
 	xdr_put_bool(x, c->m->m_return_on_close);
 	op_put_stateid(x, sid);
 	xdr_put_u32(x, 1);

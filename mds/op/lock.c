@@ -33,14 +33,17 @@ static bool get_lock_type(struct xdr_in *x, struct lock *g)
 	return g->type >= READ_LT && g->type <= WRITEW_LT;
 }
 
-static nfsstat4 lock_file_type(struct compound *c)
+/* What all three check before they look at locks. */
+static nfsstat4 lock_begin(struct compound *c, struct lock *g)
 {
 	struct ns_inode i;
-	nfsstat4 st = op_cur_inode(c, &i);
+	nfsstat4 st = lock_range(g);
 
-	if (st || i.i_type == NS_REG)
-		return st;
-	return i.i_type == NS_DIR ? NFS4ERR_ISDIR : i.i_type == NS_LNK ? NFS4ERR_SYMLINK : NFS4ERR_WRONG_TYPE;
+	if (!st)
+		st = op_resolve_sid(c, &g->sid);
+	if (!st)
+		st = op_cur_inode(c, &i);
+	return st ? st : op_regular(&i);
 }
 
 static nfsstat4 put_denied(struct compound *c, const struct st_range *r, const struct st_lock *k)
@@ -67,18 +70,28 @@ static nfsstat4 lock_conflict(struct compound *c, struct lock *g, struct st_file
 		return NFS4_OK;
 	if (!st_lease_expired(st, k->k_open->o_client)) {
 		if (g->waits)
-			st_wait_for_lock(st, f, c->client, g->owner, g->owner_len, g->first, g->last, lock_writes(g));
+			st_wait_for_lock(f, c->client, g->owner, g->owner_len, g->first, g->last, lock_writes(g));
 		return g->reclaim ? NFS4ERR_RECLAIM_CONFLICT : put_denied(c, r, k);
 	}
 	g->dead = true;
 	return NFS4ERR_DELAY;
 }
 
-static nfsstat4 seqid_status(const struct st_stateid *sid, uint32_t seqid)
+/* The lock stateid's next seqid is the result. */
+static void put_lock_sid(struct compound *c, struct st_lock *k)
 {
-	if (!sid->seqid || sid->seqid == seqid)
-		return NFS4_OK;
-	return sid->seqid < seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+	st_sid_bump(&k->k_sid);
+	op_put_stateid(c->out, &k->k_sid);
+	op_set_current_sid(c, &k->k_sid);
+}
+
+/* locked: this client's lock state on the current file. */
+static nfsstat4 lock_by_sid(struct compound *c, const struct st_stateid *sid, struct st_lock **out)
+{
+	*out = st_lock_find(c->m->m_st, sid);
+	if (!*out || (*out)->k_open->o_client != c->client || (*out)->k_open->o_file->f_ino != c->cur)
+		return NFS4ERR_BAD_STATEID;
+	return op_seqid_status(sid, (*out)->k_sid.seqid);
 }
 
 /* locked: the lock-owner's state on the file; made with its first lock. */
@@ -88,22 +101,19 @@ static nfsstat4 lock_state(struct compound *c, struct lock *g, struct st_lock **
 	nfsstat4 status;
 
 	if (!g->is_new) {
-		struct st_lock *k = st_lock_find(st, &g->sid);
-
-		if (!k || k->k_open->o_client != c->client || k->k_open->o_file->f_ino != c->cur)
-			return NFS4ERR_BAD_STATEID;
-		status = seqid_status(&g->sid, k->k_sid.seqid);
-		g->owner = k->k_owner;
-		g->owner_len = k->k_owner_len;
-		*out = k;
-		*open = k->k_open;
-		return status;
+		status = lock_by_sid(c, &g->sid, out);
+		if (status)
+			return status;
+		g->owner = (*out)->k_owner;
+		g->owner_len = (*out)->k_owner_len;
+		*open = (*out)->k_open;
+		return NFS4_OK;
 	}
 	*open = st_open_find(st, &g->sid);
 	if (!*open || (*open)->o_client != c->client || (*open)->o_file->f_ino != c->cur)
 		return NFS4ERR_BAD_STATEID;
 	*out = st_lock_by_owner((*open)->o_file, c->client, g->owner, g->owner_len);
-	return seqid_status(&g->sid, (*open)->o_sid.seqid);
+	return op_seqid_status(&g->sid, (*open)->o_sid.seqid);
 }
 
 /* locked */
@@ -132,10 +142,7 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 		return NFS4ERR_DELAY;
 	if (!lock_writes(g)) /* it may have been one for writing */
 		op_locks_gone(c->m, o->o_file);
-	if (++k->k_sid.seqid == 0)
-		k->k_sid.seqid = 1;
-	op_put_stateid(c->out, &k->k_sid);
-	op_set_current_sid(c, &k->k_sid);
+	put_lock_sid(c, k);
 	return NFS4_OK;
 }
 
@@ -164,11 +171,7 @@ nfsstat4 op_lock(struct compound *c)
 	}
 	if (x->bad || !type_ok)
 		return NFS4ERR_BADXDR;
-	status = lock_range(&g);
-	if (!status)
-		status = op_resolve_sid(c, &g.sid);
-	if (!status)
-		status = lock_file_type(c);
+	status = lock_begin(c, &g);
 	if (status)
 		return status;
 	pthread_mutex_lock(&st->st_lock);
@@ -193,9 +196,7 @@ nfsstat4 op_lockt(struct compound *c)
 	g.owner = xdr_get_opaque(c->in, NFS4_OPAQUE_LIMIT, &g.owner_len);
 	if (c->in->bad || !type_ok)
 		return NFS4ERR_BADXDR;
-	status = lock_range(&g);
-	if (!status)
-		status = lock_file_type(c);
+	status = lock_begin(c, &g);
 	if (status)
 		return status;
 	pthread_mutex_lock(&st->st_lock);
@@ -231,27 +232,16 @@ nfsstat4 op_locku(struct compound *c)
 	g.len = xdr_get_u64(c->in);
 	if (c->in->bad || !type_ok)
 		return NFS4ERR_BADXDR;
-	status = lock_range(&g);
-	if (!status)
-		status = op_resolve_sid(c, &g.sid);
-	if (!status)
-		status = lock_file_type(c);
+	status = lock_begin(c, &g);
 	if (status)
 		return status;
 	pthread_mutex_lock(&st->st_lock);
-	k = st_lock_find(st, &g.sid);
-	if (!k || k->k_open->o_client != c->client || k->k_open->o_file->f_ino != c->cur)
-		status = NFS4ERR_BAD_STATEID;
-	else
-		status = seqid_status(&g.sid, k->k_sid.seqid);
+	status = lock_by_sid(c, &g.sid, &k);
 	if (!status && st_lock_clear(k, g.first, g.last))
 		status = NFS4ERR_DELAY;
 	if (!status) {
 		op_locks_gone(c->m, k->k_open->o_file);
-		if (++k->k_sid.seqid == 0)
-			k->k_sid.seqid = 1;
-		op_put_stateid(c->out, &k->k_sid);
-		op_set_current_sid(c, &k->k_sid);
+		put_lock_sid(c, k);
 	}
 	pthread_mutex_unlock(&st->st_lock);
 	return status;

@@ -90,13 +90,14 @@ struct compound {
 	void (*scratch_fini)(void *scratch);
 	nfsstat4 (*then)(struct compound *c, int err);
 	void *sub; /* a job inside the operation (setattr.c): malloc'd, freed with scratch */
-	nfsstat4 (*sub_then)(struct compound *c, int err);
 };
 
 typedef nfsstat4 (*op_fn)(struct compound *c);
 
 /* The NFS4 program's dispatch. */
 void op_dispatch(struct rpc_call *call, void *mds);
+/* Registers the MDS's operation metrics: once, before the first call. */
+void op_metrics_init(struct mds *m);
 /* The RFC name of an operation number, or NULL where none is defined. */
 const char *op_name(unsigned opnum);
 /* On the compound's loop. */
@@ -163,6 +164,19 @@ void op_get_stateid(struct xdr_in *x, struct st_stateid *s);
 /* The current stateid (seqid 1, other zero) replaced by what is current; BAD_STATEID when there is none. */
 nfsstat4 op_resolve_sid(struct compound *c, struct st_stateid *s);
 void op_set_current_sid(struct compound *c, const struct st_stateid *s);
+/* A stateid's seqid beside the current one (RFC 8881 section 8.2.2); 0 is whatever is current. */
+static inline nfsstat4 op_seqid_status(const struct st_stateid *s, uint32_t current)
+{
+	if (!s->seqid || s->seqid == current)
+		return NFS4_OK;
+	return s->seqid < current ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
+}
+/* io.c; locked: the open of this client and file that an open's or a lock's stateid stands for, its seqid checked. */
+nfsstat4 op_open_by_sid(struct compound *c, const struct st_stateid *s, uint64_t ino, struct st_open **out);
+/* io.c: may I/O of this share access go on under a special stateid: GRACE, LOCKED where an open denies it, DELAY while a dead one is taken away. */
+nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need);
+/* io.c: OK for a regular file, else what I/O and locks answer (sections 18.10.3, 18.22.3, 18.32.3, 18.3.3). */
+nfsstat4 op_regular(const struct ns_inode *i);
 
 /* names: a component4 from the arguments. */
 nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len);

@@ -155,8 +155,7 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 	o->had_deny = op->o_deny;
 	op->o_access |= o->access;
 	op->o_deny |= o->deny;
-	if (++op->o_sid.seqid == 0)
-		op->o_sid.seqid = 1;
+	st_sid_bump(&op->o_sid);
 	o->sid = op->o_sid;
 	return NFS4_OK;
 }
@@ -469,14 +468,10 @@ static nfsstat4 open_of(struct compound *c, const struct st_stateid *sid, struct
 	struct st *st = c->m->m_st;
 	struct st_open *o = st_open_find(st, sid);
 
-	if (!o)
+	if (!o || o->o_client != c->client || o->o_file->f_ino != c->cur)
 		return NFS4ERR_BAD_STATEID;
-	if (o->o_client != c->client || o->o_file->f_ino != c->cur)
-		return NFS4ERR_BAD_STATEID;
-	if (sid->seqid && sid->seqid != o->o_sid.seqid)
-		return sid->seqid < o->o_sid.seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
 	*out = o;
-	return NFS4_OK;
+	return op_seqid_status(sid, o->o_sid.seqid);
 }
 
 struct close {

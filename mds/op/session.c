@@ -265,7 +265,6 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	if (back)
 		st_session_bind(c->m->m_st, s, c->call->c_conn);
 	cl->cl_cs_seq = a->seq + 1;
-	cl->cl_cs_status = NFS4_OK;
 	cl->cl_cs_len = 0;
 	if (!c->out->bad && c->out->x_len - at <= sizeof(cl->cl_cs_reply)) {
 		cl->cl_cs_len = (uint32_t)(c->out->x_len - at);
@@ -719,9 +718,7 @@ static nfsstat4 stateid_status(struct compound *c, const struct st_stateid *sid)
 		return NFS4ERR_BAD_STATEID;
 	if (l)
 		seq = l->l_sid.seqid;
-	if (sid->seqid && sid->seqid < seq)
-		return NFS4ERR_OLD_STATEID;
-	return sid->seqid > seq ? NFS4ERR_BAD_STATEID : NFS4_OK;
+	return op_seqid_status(sid, seq);
 }
 
 nfsstat4 op_test_stateid(struct compound *c)

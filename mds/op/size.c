@@ -632,9 +632,7 @@ nfsstat4 op_setattr(struct compound *c)
 	struct st *st = c->m->m_st;
 	struct st_stateid sid;
 	struct st_open *o;
-	struct st_file *f;
-	uint32_t seqid;
-	bool have_write = false, grace, dead = false;
+	bool have_write = false;
 	nfsstat4 status;
 
 	if (!k)
@@ -645,32 +643,15 @@ nfsstat4 op_setattr(struct compound *c)
 		status = NFS4ERR_NOFILEHANDLE;
 	if (!status)
 		status = op_resolve_sid(c, &sid);
-	if (!status && k->a.has_size) {
+	if (!status && k->a.has_size && st_sid_special(&sid)) {
+		status = op_special_io(c, c->cur, OPEN4_SHARE_ACCESS_WRITE);
+	} else if (!status && k->a.has_size) {
 		pthread_mutex_lock(&st->st_lock);
-		grace = st_in_grace(st);
-		f = st_file_get(st, c->cur, false);
-		o = f ? st_share_conflict(st, f, OPEN4_SHARE_ACCESS_WRITE, 0) : NULL;
-		if (grace)
-			status = NFS4ERR_GRACE;
-		else if (st_sid_special(&sid) && o && st_lease_expired(st, o->o_client)) {
-			dead = true;
-			status = NFS4ERR_DELAY;
-		} else if (st_sid_special(&sid)) {
-			status = o ? NFS4ERR_LOCKED : NFS4_OK;
-		} else {
-			o = st_open_or_lock(st, &sid, &seqid);
-			if (!o || o->o_client != c->client || o->o_file->f_ino != c->cur)
-				status = NFS4ERR_BAD_STATEID;
-			else if (sid.seqid && sid.seqid != seqid)
-				status = sid.seqid < seqid ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
-			else if (!(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
-				status = NFS4ERR_OPENMODE;
-			else
-				have_write = true;
-		}
+		status = st_in_grace(st) ? NFS4ERR_GRACE : op_open_by_sid(c, &sid, c->cur, &o);
+		if (!status && !(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
+			status = NFS4ERR_OPENMODE;
 		pthread_mutex_unlock(&st->st_lock);
-		if (dead)
-			op_evict_in_way(c->m, c->th->mt_loop, c->cur, OPEN4_SHARE_ACCESS_WRITE, 0);
+		have_write = true; /* where the status is good */
 	}
 	if (!status)
 		return op_do_setattr(c, c->cur, &k->a, have_write, setattr_done);

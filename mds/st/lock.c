@@ -202,11 +202,10 @@ static void waiter_unlink(struct st_file *f, struct st_waiter **p)
 	f->f_nwaiters--;
 }
 
-void st_wait_for_lock(struct st *st, struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write)
+void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write)
 {
 	struct st_waiter **p = &f->f_waiters, *w;
 
-	(void)st;
 	for (; (w = *p); p = &w->wt_next) {
 		if (w->wt_client == c->cl_id && w->wt_owner_len == len && memcmp(w->wt_owner, owner, len) == 0)
 			break;

@@ -101,7 +101,6 @@ void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
 	if (rpc_conn_dead(c))
 		return;
 	s->se_cb_conn = c;
-	s->se_cb_fault = false;
 	if (s->se_client->cl_recalls_wait) {
 		s->se_client->cl_recalls_wait = false;
 		for (struct st_layout *l = s->se_client->cl_layouts; l; l = l->l_cnext) {
@@ -276,8 +275,6 @@ static void recall_done(struct rpc_req *q, int err, struct xdr_in *res)
 		s->se_cb_busy = false;
 		if (sequenced)
 			s->se_cb_seq++;
-		if (err)
-			s->se_cb_fault = true;
 	}
 	l = r->rc_waiter ? NULL : st_layout_find(st, &r->rc_sid);
 	if (l && status == NFS4ERR_NOMATCHING_LAYOUT)

@@ -24,6 +24,12 @@ struct st_stateid {
 	uint8_t other[NFS4_OTHER_SIZE];
 };
 
+static inline void st_sid_bump(struct st_stateid *s)
+{
+	if (++s->seqid == 0)
+		s->seqid = 1;
+}
+
 struct st_slot {
 	uint32_t sl_seq;
 	bool sl_busy, sl_cached, sl_used;
@@ -47,7 +53,6 @@ struct st_session {
 	struct rpc_conn *se_cb_conn; /* or NULL: path down */
 	uint32_t se_cb_seq;
 	bool se_cb_busy;
-	bool se_cb_fault;
 	struct st_recall *se_cb_head, **se_cb_tail; /* recalls waiting for the slot */
 	struct st_slot se_slot[ST_SLOTS];
 };
@@ -69,7 +74,6 @@ struct st_client {
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
-	uint32_t cl_cs_status;
 	uint64_t cl_renewed_ns;
 	uint32_t cl_refs;
 	uint32_t cl_revoked;        /* SEQ4_STATUS_* to report */
@@ -160,7 +164,6 @@ struct st_recall {
 	struct st_recall *rc_next;
 	struct st_waiter *rc_waiter;  /* CB_NOTIFY_LOCK: whom it is for, freed with it */
 	struct st_stateid rc_sid;     /* as sent: the seqid after the recall */
-	uint64_t rc_layout;           /* stateid key: the layout may be gone by the time of the answer */
 	uint8_t rc_fh[NFS4_FHSIZE];
 	uint32_t rc_fhlen;
 	uint8_t rc_session[NFS4_SESSIONID_SIZE];
@@ -281,7 +284,7 @@ int st_lock_set(struct st_lock *k, uint64_t first, uint64_t last, bool write);
 int st_lock_clear(struct st_lock *k, uint64_t first, uint64_t last);
 bool st_open_has_locks(const struct st_open *o);
 /* Remembers who was denied and waits. A file keeps so many; others ask again by themselves, as all do in the end. */
-void st_wait_for_lock(struct st *st, struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write);
+void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write);
 /* Locks have gone: those who wait, and whom nothing stands against any more, are told. fh: the file's, as GETFH gives it. */
 void st_locks_gone(struct st *st, struct st_file *f, const uint8_t *fh, uint32_t fhlen);
 /* The open that an open's or a lock's stateid stands for, and the stateid's own seqid. */

@@ -306,22 +306,6 @@ static void fz_cleanup(void)
 	nftw(fz_dir, fz_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-static void fz_metrics(void)
-{
-	char label[64];
-
-	for (unsigned n = 0; n < NFS4_OP_MAX; n++) {
-		if (!op_name(n))
-			continue;
-		snprintf(label, sizeof(label), "op=\"%s\"", op_name(n));
-		mds.m_op_count[n] = metric_counter("weft_mds_op_total", "NFSv4 operations", label);
-	}
-	mds.m_op_illegal = metric_counter("weft_mds_op_total", "NFSv4 operations", "op=\"ILLEGAL\"");
-	mds.m_garbage = metric_counter("weft_mds_garbage_total", "Calls that could not be decoded", "");
-	mds.m_creates = metric_counter("weft_mds_creates_total", "Objects created in the name space", "");
-	mds.m_op_time = metric_histogram("weft_mds_compound_seconds", "Time from a COMPOUND's receipt to its reply", "");
-}
-
 static void fz_orphans(void *arg)
 {
 	(void)arg;
@@ -376,7 +360,7 @@ static void fz_start(const char *name, bool joins)
 	signal(SIGPIPE, SIG_IGN);
 	sem_init(&fz_call.done, 0, 0);
 	fz_make_dir(name);
-	fz_metrics();
+	op_metrics_init(&mds);
 	mds.m_lease_ms = 90000;
 	mds.m_recall_ms = FZ_RECALL_MS;
 	mds.m_ds_lease_ms = 1000;
