@@ -28,10 +28,14 @@ enum rpc_auth_stat { RPC_AUTH_OK, RPC_AUTH_BADCRED, RPC_AUTH_REJECTEDCRED, RPC_A
 #define RPC_MAX_GIDS 16
 struct rpc_cred {
 	uint32_t rc_flavor;
+	uint32_t rc_service;      /* RPC_AUTH_GSS: the protection of this call (RFC 2203 section 5.3.1): 1 none, 2 integrity, 3 privacy; else 0 */
 	uint32_t rc_uid, rc_gid; /* AUTH_NONE: 65534, never root */
 	uint32_t rc_ngids;
 	uint32_t rc_gids[RPC_MAX_GIDS];
 };
+
+/* What protects a connection: RFC 9289. MUTUAL: the peer showed a certificate that we trust. */
+enum rpc_tls { RPC_TLS_NONE, RPC_TLS_ON, RPC_TLS_MUTUAL };
 
 struct rpc_conn;
 struct rpc_buf; /* a received record, reference counted, single-threaded */
@@ -90,6 +94,7 @@ void rpc_listener_close(struct rpc_listener *ls);
 /* Connections */
 uint64_t rpc_conn_id(const struct rpc_conn *c); /* unique in the process, never reused */
 const struct sockaddr_storage *rpc_conn_peer(const struct rpc_conn *c);
+enum rpc_tls rpc_conn_tls(const struct rpc_conn *c);
 struct loop *rpc_conn_loop(const struct rpc_conn *c);
 /* It has ended, or is about to: nothing is sent on it any more. On its loop. */
 bool rpc_conn_dead(const struct rpc_conn *c);

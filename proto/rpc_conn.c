@@ -466,6 +466,11 @@ const struct sockaddr_storage *rpc_conn_peer(const struct rpc_conn *c)
 	return &c->c_peer;
 }
 
+enum rpc_tls rpc_conn_tls(const struct rpc_conn *c)
+{
+	return c->c_tls;
+}
+
 struct loop *rpc_conn_loop(const struct rpc_conn *c)
 {
 	return c->c_loop;

@@ -146,6 +146,7 @@ struct rpc_conn {
 			    freed */
 	bool c_opened, c_dead, c_ended, c_paused, c_receiving, c_sending, c_on_flush, c_resuming;
 	struct sockaddr_storage c_peer;
+	enum rpc_tls c_tls;
 	struct rpc_service c_svc; /* without programs when the peer may not call us */
 	void *c_priv;
 	struct rpc_client *c_client;
