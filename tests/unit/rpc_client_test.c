@@ -88,7 +88,7 @@ static struct rpc_req *req(uint32_t proc)
 	return q;
 }
 
-static struct rpc_cred cred = {RPC_AUTH_SYS, 7, 8, 2, {9, 10}};
+static struct rpc_cred cred = {.rc_flavor = RPC_AUTH_SYS, .rc_uid = 7, .rc_gid = 8, .rc_ngids = 2, .rc_gids = {9, 10}};
 
 START_TEST(a_client_connects_on_its_first_call)
 {
