@@ -109,8 +109,8 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_started_ns = st_now_ns();
 	st->st_next = 1;
 	st->st_verifier = st->st_boot << 20 | 0x77656;
-	st->st_recalls = metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
-	st->st_notifies = metric_counter("weft_mds_lock_notifies_total", "CB_NOTIFY_LOCK sent: a lock that was waited for may be had", "");
+	st->st_callbacks[ST_CB_LAYOUTRECALL] = metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
+	st->st_callbacks[ST_CB_NOTIFY_LOCK] = metric_counter("weft_mds_lock_notifies_total", "CB_NOTIFY_LOCK sent: a lock that was waited for may be had", "");
 	st->st_revoked = metric_counter("weft_mds_layout_revoked_total", "Layouts taken away at the recall deadline", "");
 	err = kv_read_begin(ns_kv(ns), &t);
 	if (err)

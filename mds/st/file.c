@@ -301,27 +301,6 @@ void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode)
 		waits_check(st, l->l_file->f_ino);
 }
 
-/* The stateid's seqid goes up by one with the first (RFC 8881 section 12.5.5.2.1). */
-void st_recall_queue(struct st *st, struct st_layout *l)
-{
-	struct st_session *s;
-	struct st_recall *r;
-
-	if (l->l_queued)
-		return;
-	if (!l->l_recalled)
-		l->l_sid.seqid++;
-	l->l_recalled = true;
-	r = st_cb_new(l->l_client, l->l_fh, l->l_fhlen, &s);
-	if (!r) {
-		l->l_client->cl_recalls_wait = true; /* its next session carries it, or the deadline ends the wait */
-		return;
-	}
-	l->l_queued = true;
-	r->rc_sid = l->l_sid;
-	st_cb_queue(st, s, r);
-}
-
 unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
 {
 	struct st_file *f;

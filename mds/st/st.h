@@ -53,7 +53,7 @@ struct st_session {
 	struct rpc_conn *se_cb_conn; /* or NULL: path down */
 	uint32_t se_cb_seq;
 	bool se_cb_busy;
-	struct st_recall *se_cb_head, **se_cb_tail; /* recalls waiting for the slot */
+	struct st_cb *se_cb_head, **se_cb_tail; /* callbacks waiting for the slot */
 	struct st_slot se_slot[ST_SLOTS];
 };
 
@@ -159,20 +159,34 @@ struct st_waiter {
 	uint8_t wt_owner[];
 };
 
-/* One callback under way: CB_LAYOUTRECALL, or CB_NOTIFY_LOCK. */
-struct st_recall {
-	struct st_recall *rc_next;
-	struct st_waiter *rc_waiter;  /* CB_NOTIFY_LOCK: whom it is for, freed with it */
-	struct st_stateid rc_sid;     /* as sent: the seqid after the recall */
-	uint8_t rc_fh[NFS4_FHSIZE];
-	uint32_t rc_fhlen;
-	uint8_t rc_session[NFS4_SESSIONID_SIZE];
-	struct rpc_req rc_req;
-	struct loop_msg rc_msg;
-	struct st *rc_st;
-	struct loop_timer rc_timer;
-	struct loop *rc_loop;
-	unsigned rc_tries;
+/* One callback under way, and what kind it is. */
+struct st;
+struct st_cb;
+enum st_cb_metric { ST_CB_LAYOUTRECALL, ST_CB_NOTIFY_LOCK, ST_CB_METRICS };
+struct st_cb_kind {
+	uint32_t k_op;                /* OP_CB_* */
+	enum st_cb_metric k_metric;   /* counts those that are sent */
+	/* locked: the operation's arguments */
+	void (*k_encode)(const struct st_cb *cb, struct xdr_out *x);
+	/* locked: the client's answer: the operation's status, or that of what stood before it, or -1 for none; res stands at the operation's result. True: send
+	 * it again after a while. */
+	bool (*k_done)(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res);
+	/* locked, or NULL: its session is gone, and it with it */
+	void (*k_lost)(struct st *st, struct st_cb *cb);
+};
+struct st_cb {
+	struct st_cb *cb_next;
+	const struct st_cb_kind *cb_kind;
+	void *cb_arg;                 /* the kind's own, malloc'd, freed with the callback */
+	struct st_stateid cb_sid;     /* as sent */
+	uint8_t cb_fh[NFS4_FHSIZE];
+	uint32_t cb_fhlen;
+	uint8_t cb_session[NFS4_SESSIONID_SIZE];
+	struct rpc_req cb_req;
+	struct loop_msg cb_msg;
+	struct st *cb_st;
+	struct loop_timer cb_timer;
+	unsigned cb_tries;
 };
 
 struct st {
@@ -194,7 +208,7 @@ struct st {
 	void (*st_expired)(void *arg, uint64_t clientid); /* its lease, and the courtesy after it, have run out */
 	bool st_orphaned;
 	void *st_arg;
-	struct metric *st_recalls, *st_revoked, *st_notifies;
+	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked;
 };
 
 int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms, uint32_t courtesy_ms);
@@ -243,16 +257,17 @@ void st_session_put(struct st *st, struct st_session *s);                /* lock
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c);
 /* locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
 void st_recall_queue(struct st *st, struct st_layout *l);
-/* locked: a callback about a file for one of the client's sessions, one with a backchannel where there is one; NULL: it has none, or no memory. */
-struct st_recall *st_cb_new(struct st_client *c, const uint8_t *fh, uint32_t fhlen, struct st_session **s);
-void st_cb_queue(struct st *st, struct st_session *s, struct st_recall *r); /* locked */
+/* locked: a callback for one of the client's sessions, one with a backchannel where there is one; about a file, or fhlen 0. NULL: it has none, or no memory. */
+struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, const uint8_t *fh, uint32_t fhlen, struct st_session **s);
+void st_cb_queue(struct st *st, struct st_session *s, struct st_cb *cb); /* locked */
+void st_cb_lost(struct st *st, struct st_cb *cb);                        /* locked: tells its kind, and frees it */
 /* locked: queues CB_NOTIFY_LOCK. w is the callback's now. */
 void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w, const uint8_t *fh, uint32_t fhlen);
 /* locked: sends the next waiting callback when the slot is free. */
 void st_cb_pump(struct st *st, struct st_session *s);
-/* A client's answer to CB_LAYOUTRECALL: the status of the recall itself, or of what stood before it; -1: not a CB_COMPOUND reply.
- * *sequenced: CB_SEQUENCE was done, so the slot moves on. Here for the fuzzer. */
-int64_t st_cb_decode(struct xdr_in *res, bool *sequenced);
+/* A client's answer to a callback of this operation: its status, or that of what stood before it; -1: not a CB_COMPOUND reply.
+ * *sequenced: CB_SEQUENCE was done, so the slot moves on. res stands at the operation's result. Here for the fuzzer. */
+int64_t st_cb_decode(struct xdr_in *res, uint32_t op, bool *sequenced);
 void st_conn_gone(struct st *st, struct rpc_conn *c);                    /* takes the lock */
 
 /* Files, opens */

@@ -1,0 +1,299 @@
+/* Backchannels (RFC 8881 section 20): one slot each, one operation after CB_SEQUENCE. */
+#include "mds/st/st.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include <errno.h>
+
+#define CB_TIMEOUT_MS 10000
+#define CB_TRIES 200
+#define CB_AGAIN_MS 50
+
+struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, const uint8_t *fh, uint32_t fhlen, struct st_session **out)
+{
+	struct st_session *s = c->cl_sessions;
+	struct st_cb *cb;
+
+	while (s && !s->se_cb_conn && s->se_next)
+		s = s->se_next;
+	cb = s ? calloc(1, sizeof(*cb)) : NULL;
+	if (!cb)
+		return NULL;
+	cb->cb_kind = kind;
+	if (fhlen)
+		memcpy(cb->cb_fh, fh, fhlen);
+	cb->cb_fhlen = fhlen;
+	memcpy(cb->cb_session, s->se_id, NFS4_SESSIONID_SIZE);
+	*out = s;
+	return cb;
+}
+
+void st_cb_queue(struct st *st, struct st_session *s, struct st_cb *cb)
+{
+	*s->se_cb_tail = cb;
+	s->se_cb_tail = &cb->cb_next;
+	st_cb_pump(st, s);
+}
+
+void st_cb_lost(struct st *st, struct st_cb *cb)
+{
+	if (cb->cb_kind->k_lost)
+		cb->cb_kind->k_lost(st, cb);
+	free(cb->cb_arg);
+	free(cb);
+}
+
+static void cb_encode(const struct st_cb *cb, struct st_session *s, struct xdr_out *x)
+{
+	xdr_put_u32(x, 0); /* tag */
+	xdr_put_u32(x, s->se_minor);
+	xdr_put_u32(x, 0); /* callback_ident: unused in 4.1 */
+	xdr_put_u32(x, 2);
+	xdr_put_u32(x, OP_CB_SEQUENCE);
+	xdr_put_fixed(x, s->se_id, NFS4_SESSIONID_SIZE);
+	xdr_put_u32(x, s->se_cb_seq);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, 0);
+	xdr_put_bool(x, false);
+	xdr_put_u32(x, 0); /* referring calls */
+	xdr_put_u32(x, cb->cb_kind->k_op);
+	cb->cb_kind->k_encode(cb, x);
+}
+
+int64_t st_cb_decode(struct xdr_in *res, uint32_t want, bool *sequenced)
+{
+	uint32_t status, n, len;
+
+	*sequenced = false;
+	status = xdr_get_u32(res);
+	xdr_get_opaque(res, NFS4_OPAQUE_LIMIT, &len);
+	n = xdr_get_u32(res);
+	if (res->bad)
+		return -1;
+	if (n >= 1) {
+		uint32_t op = xdr_get_u32(res), st = xdr_get_u32(res);
+
+		if (res->bad || op != OP_CB_SEQUENCE)
+			return -1;
+		if (st)
+			return st;
+		*sequenced = true;
+		xdr_get_fixed(res, NFS4_SESSIONID_SIZE);
+		for (int i = 0; i < 4; i++)
+			xdr_get_u32(res);
+	}
+	if (n >= 2) {
+		uint32_t op = xdr_get_u32(res);
+
+		status = xdr_get_u32(res);
+		if (res->bad || op != want)
+			return -1;
+	}
+	/* A recall that is not answered for is not done. */
+	return res->bad || (n < 2 && status == NFS4_OK) ? -1 : (int64_t)status;
+}
+
+static void cb_requeue(struct st *st, struct st_session *s, struct st_cb *cb)
+{
+	cb->cb_next = s->se_cb_head;
+	s->se_cb_head = cb;
+	if (!cb->cb_next)
+		s->se_cb_tail = &cb->cb_next;
+	st_cb_pump(st, s);
+}
+
+static void cb_again(struct loop_timer *t)
+{
+	struct st_cb *cb = hash_entry(t, struct st_cb, cb_timer);
+	struct st *st = cb->cb_st;
+	struct st_session *s;
+
+	pthread_mutex_lock(&st->st_lock);
+	s = st_session_get(st, cb->cb_session);
+	if (s)
+		cb_requeue(st, s, cb);
+	else
+		st_cb_lost(st, cb);
+	pthread_mutex_unlock(&st->st_lock);
+}
+
+static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
+{
+	struct st_cb *cb = hash_entry(q, struct st_cb, cb_req);
+	struct st *st = cb->cb_st;
+	struct st_session *s;
+	bool sequenced = false, again;
+	int64_t status = err ? -1 : st_cb_decode(res, cb->cb_kind->k_op, &sequenced);
+
+	pthread_mutex_lock(&st->st_lock);
+	s = st_session_get(st, cb->cb_session);
+	if (s) {
+		s->se_cb_busy = false;
+		if (sequenced)
+			s->se_cb_seq++;
+	}
+	again = cb->cb_kind->k_done(st, cb, status, res);
+	if (s)
+		st_cb_pump(st, s);
+	if (!s && again) {
+		st_cb_lost(st, cb);
+		cb = NULL;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (!cb)
+		return;
+	if (again && ++cb->cb_tries < CB_TRIES) {
+		/* DELAY: the reply with the state is still on its way to the client; a lost connection: the next one carries it */
+		cb->cb_timer.t_fire = cb_again;
+		loop_timer_start(loop_self(), &cb->cb_timer, CB_AGAIN_MS);
+	} else {
+		free(cb->cb_arg);
+		free(cb);
+	}
+}
+
+/* On the loop of the connection. */
+static void cb_send(struct loop_msg *m)
+{
+	struct st_cb *cb = hash_entry(m, struct st_cb, cb_msg);
+	struct st *st = cb->cb_st;
+	struct rpc_conn *conn = NULL;
+	struct st_session *s;
+	struct rpc_cred cred = {.rc_flavor = RPC_AUTH_NONE};
+
+	pthread_mutex_lock(&st->st_lock);
+	s = st_session_get(st, cb->cb_session);
+	if (s && s->se_cb_conn && rpc_conn_loop(s->se_cb_conn) == loop_self()) {
+		conn = s->se_cb_conn;
+		if (s->se_cb_flavor == RPC_AUTH_SYS) {
+			cred.rc_flavor = RPC_AUTH_SYS;
+			cred.rc_uid = s->se_cb_uid;
+			cred.rc_gid = s->se_cb_gid;
+		}
+		rpc_req_init(&cb->cb_req, s->se_cb_prog, 1, 1, &cred, 4096, cb_done);
+		cb_encode(cb, s, &cb->cb_req.q_args);
+	} else if (s) {
+		s->se_cb_busy = false;
+		cb_requeue(st, s, cb);
+	} else {
+		st_cb_lost(st, cb);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (conn) {
+		metric_add(st->st_callbacks[cb->cb_kind->k_metric], 1);
+		rpc_req_send(conn, &cb->cb_req, CB_TIMEOUT_MS);
+	}
+}
+
+void st_cb_pump(struct st *st, struct st_session *s)
+{
+	struct st_cb *cb = s->se_cb_head;
+
+	if (!cb || s->se_cb_busy || !s->se_cb_conn)
+		return;
+	s->se_cb_head = cb->cb_next;
+	if (!s->se_cb_head)
+		s->se_cb_tail = &s->se_cb_head;
+	s->se_cb_busy = true;
+	cb->cb_st = st;
+	cb->cb_msg.m_run = cb_send;
+	loop_post(rpc_conn_loop(s->se_cb_conn), &cb->cb_msg);
+}
+
+/* ---- CB_NOTIFY_LOCK (section 20.11) ---- */
+
+static void notify_encode(const struct st_cb *cb, struct xdr_out *x)
+{
+	const struct st_waiter *w = cb->cb_arg;
+
+	xdr_put_opaque(x, cb->cb_fh, cb->cb_fhlen);
+	xdr_put_u64(x, w->wt_client);
+	xdr_put_opaque(x, w->wt_owner, w->wt_owner_len);
+}
+
+/* Nothing hangs on it: a client that is not told asks again after a while. */
+static bool notify_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
+{
+	(void)st;
+	(void)cb;
+	(void)status;
+	(void)res;
+	return false;
+}
+
+static const struct st_cb_kind notify_kind = {.k_op = OP_CB_NOTIFY_LOCK, .k_metric = ST_CB_NOTIFY_LOCK, .k_encode = notify_encode, .k_done = notify_done};
+
+void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w, const uint8_t *fh, uint32_t fhlen)
+{
+	struct st_session *s;
+	struct st_cb *cb = st_cb_new(c, &notify_kind, fh, fhlen, &s);
+
+	if (!cb) {
+		free(w);
+		return;
+	}
+	cb->cb_arg = w;
+	st_cb_queue(st, s, cb);
+}
+
+/* ---- CB_LAYOUTRECALL (section 20.3) ---- */
+
+static void recall_encode(const struct st_cb *cb, struct xdr_out *x)
+{
+	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+	xdr_put_u32(x, LAYOUTIOMODE4_ANY);
+	xdr_put_bool(x, false);
+	xdr_put_u32(x, LAYOUTRETURN4_FILE);
+	xdr_put_opaque(x, cb->cb_fh, cb->cb_fhlen);
+	xdr_put_u64(x, 0);
+	xdr_put_u64(x, NFS4_UINT64_MAX);
+	xdr_put_u32(x, cb->cb_sid.seqid);
+	xdr_put_fixed(x, cb->cb_sid.other, NFS4_OTHER_SIZE);
+}
+
+static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
+{
+	struct st_layout *l = st_layout_find(st, &cb->cb_sid);
+
+	(void)res;
+	if (!l || status == NFS4_OK)
+		return false;
+	if (status != NFS4ERR_NOMATCHING_LAYOUT)
+		return true;
+	st_layout_free(st, l);
+	return false;
+}
+
+/* Its session is gone: another carries it, or the client's next. */
+static void recall_lost(struct st *st, struct st_cb *cb)
+{
+	struct st_layout *l = st_layout_find(st, &cb->cb_sid);
+
+	if (!l)
+		return;
+	l->l_queued = false;
+	st_recall_queue(st, l);
+}
+
+static const struct st_cb_kind recall_kind = {
+	.k_op = OP_CB_LAYOUTRECALL, .k_metric = ST_CB_LAYOUTRECALL, .k_encode = recall_encode, .k_done = recall_done, .k_lost = recall_lost};
+
+/* The stateid's seqid goes up by one with the first (RFC 8881 section 12.5.5.2.1). */
+void st_recall_queue(struct st *st, struct st_layout *l)
+{
+	struct st_session *s;
+	struct st_cb *cb;
+
+	if (l->l_queued)
+		return;
+	if (!l->l_recalled)
+		l->l_sid.seqid++;
+	l->l_recalled = true;
+	cb = st_cb_new(l->l_client, &recall_kind, l->l_fh, l->l_fhlen, &s);
+	if (!cb) {
+		l->l_client->cl_recalls_wait = true; /* its next session carries it, or the deadline ends the wait */
+		return;
+	}
+	l->l_queued = true;
+	cb->cb_sid = l->l_sid;
+	st_cb_queue(st, s, cb);
+}
