@@ -10,6 +10,7 @@ const struct conf_key conf_keys[] = {
 	{ "mds.lease", CONF_SECONDS, "30s", "1s..3600s", "Lease of clients." },
 	{ "mds.grace", CONF_SECONDS, "45s", "0s..3600s", "Longest time for clients to reclaim after a restart." },
 	{ "mds.courtesy", CONF_SECONDS, "3600s", "0s..86400s", "How long a client whose lease has run out keeps its state while nobody is in conflict with it." },
+	{ "mds.reply_cache", CONF_SIZE, "256M", "1M..1T", "Memory for replies that are kept for retries; when it is short, sessions get fewer slots." },
 	{ "mds.recall_deadline", CONF_SECONDS, "15s", "100ms..3600s", "Time a client has to return what is recalled before it is fenced." },
 	{ "mds.return_on_close", CONF_BOOL, "false", NULL, "Ask clients to return layouts when they close a file." },
 	{ "mds.size_from_ds", CONF_ENUM, "layout", "always|layout|never", "When GETATTR asks the data servers: always, while a write layout is out, or never." },

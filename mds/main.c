@@ -5,14 +5,17 @@
 #include "mds/op/op.h"
 #include <errno.h>
 #include <getopt.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define RING_ENTRIES 1024
 #define TICK_MS 250
+#define TRIM_CLIENTS 1000
 
 static struct mds mds;
 static struct dsc_opts dsc_opts;
@@ -117,9 +120,26 @@ static void listen_all(const char *list)
 
 static struct loop_timer tick;
 
+/* Thousands of clients have gone: their memory goes back to the system, which the allocator does not do by itself. */
+static void trim(size_t clients)
+{
+	static size_t most;
+
+	if (clients > most)
+		most = clients;
+	if (most < TRIM_CLIENTS || clients > most / 4)
+		return;
+	most = clients;
+	malloc_trim(0);
+}
+
 static void on_tick(struct loop_timer *t)
 {
 	st_tick(mds.m_st);
+	pthread_mutex_lock(&mds.m_st->st_lock);
+	size_t clients = mds.m_st->st_clients.h_count;
+	pthread_mutex_unlock(&mds.m_st->st_lock);
+	trim(clients);
 	loop_timer_start(loops[0], t, TICK_MS);
 }
 
@@ -195,6 +215,28 @@ static double gauge_kv_ops(void *arg)
 	return (double)s.ks_ops;
 }
 
+static double gauge_locked(uint64_t *count)
+{
+	double n;
+
+	pthread_mutex_lock(&mds.m_st->st_lock);
+	n = (double)*count;
+	pthread_mutex_unlock(&mds.m_st->st_lock);
+	return n;
+}
+
+static double gauge_slots(void *arg)
+{
+	(void)arg;
+	return gauge_locked(&mds.m_st->st_nslots);
+}
+
+static double gauge_kept(void *arg)
+{
+	(void)arg;
+	return gauge_locked(&mds.m_st->st_kept);
+}
+
 /* On the HTTP thread. */
 static void counts(void *arg, struct admin_counts *out)
 {
@@ -227,6 +269,20 @@ static void *wait_signals(void *arg)
 	return NULL;
 }
 
+/* Every client is a connection or more: all that the system lets us have. */
+static void raise_files(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		rlim_t had = r.rlim_cur;
+
+		r.rlim_cur = r.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &r))
+			log_warn("the limit of open files stays at %lu: %s", (unsigned long)had, strerror(errno));
+	}
+}
+
 static void set_size_mode(const char *text)
 {
 	mds.m_size_mode = strcmp(text, "always") == 0 ? OP_SIZE_ALWAYS : strcmp(text, "never") == 0 ? OP_SIZE_NEVER : OP_SIZE_LAYOUT;
@@ -243,6 +299,7 @@ static void open_store(const struct conf *conf)
 		die(err, NULL);
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"), (uint32_t)conf_msec(conf, "mds.courtesy")))
 		die("client records cannot be read", NULL);
+	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
 	mds.m_st->st_grace_over = grace_over;
 	mds.m_st->st_orphans = orphans;
 	mds.m_st->st_expired = expired;
@@ -366,10 +423,13 @@ int main(int argc, char **argv)
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
 	op_metrics_init(&mds);
+	raise_files();
 	make_loops((unsigned)conf_int(conf, "mds.threads"));
 	open_store(conf);
 	open_data(conf);
 	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits, mds.m_kv);
+	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
+	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "", gauge_kept, NULL);
 	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops, mds.m_kv);
 	serve(conf);
 	conf_free(conf);

@@ -34,6 +34,7 @@ struct rpc_buf *rpc_buf_new(struct rpc_pool *pool, size_t need)
 	b = pool->p_free[class];
 	if (b) {
 		pool->p_free[class] = b->b_next;
+		pool->p_nsmall -= class == 0;
 		pool->p_bytes -= class_cap(class);
 	} else {
 		b = malloc(sizeof *b);
@@ -60,13 +61,14 @@ void rpc_buf_put(struct rpc_buf *b)
 	if (--b->b_refs)
 		return;
 	pool = b->b_pool;
-	if (pool->p_bytes + rpc_buf_cap(b) > RPC_BUF_KEEP) {
+	if (pool->p_bytes + rpc_buf_cap(b) > RPC_BUF_KEEP || (b->b_class == 0 && pool->p_nsmall >= RPC_BUF_SMALL)) {
 		free(b->b_data);
 		free(b);
 		return;
 	}
 	b->b_next = pool->p_free[b->b_class];
 	pool->p_free[b->b_class] = b;
+	pool->p_nsmall += b->b_class == 0;
 	pool->p_bytes += rpc_buf_cap(b);
 }
 
@@ -80,7 +82,7 @@ void rpc_pool_drain(struct rpc_pool *pool)
 			free(b->b_data);
 			free(b);
 		}
-	pool->p_bytes = 0;
+	pool->p_bytes = pool->p_nsmall = 0;
 }
 
 /* ---- records ---- */

@@ -35,10 +35,12 @@
 #define RPC_BUF_CLASSES 16u
 /* Bytes on a loop's free lists. */
 #define RPC_BUF_KEEP (64u << 20)
+/* Of the smallest class: every connection has one, and thousands of them may end together. */
+#define RPC_BUF_SMALL 256u
 
 struct rpc_pool {
 	struct rpc_buf *p_free[RPC_BUF_CLASSES];
-	size_t p_bytes;
+	size_t p_bytes, p_nsmall;
 };
 
 struct rpc_buf {

@@ -243,12 +243,11 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	f.maxresp = min_u32(f.maxresp, OP_MAX_IO + 65536);
 	f.maxcached = min_u32(f.maxcached, 16384);
 	f.maxops = min_u32(f.maxops, OP_MAX_OPS);
-	f.maxreqs = min_u32(f.maxreqs, ST_SLOTS);
+	f.maxreqs = st_slots_grant(c->m->m_st, s, f.maxreqs);
 	b.maxreq = min_u32(b.maxreq, CB_MAX);
 	b.maxresp = min_u32(b.maxresp, CB_MAX);
 	b.maxcached = 0;
 	s->se_minor = c->minor;
-	s->se_nslots = f.maxreqs;
 	s->se_maxreq = f.maxreq;
 	s->se_maxresp = f.maxresp;
 	s->se_maxcached = f.maxcached;
@@ -479,7 +478,7 @@ static void put_sequence(struct compound *c, struct st_session *s, uint32_t seq,
 	xdr_put_u32(c->out, seq);
 	xdr_put_u32(c->out, slot);
 	xdr_put_u32(c->out, s->se_nslots - 1);
-	xdr_put_u32(c->out, s->se_nslots - 1);
+	xdr_put_u32(c->out, s->se_target - 1);
 	xdr_put_u32(c->out, flags);
 	/* told once: the client then drops all its layouts */
 	cl->cl_revoked &= ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
@@ -531,13 +530,12 @@ static void limit_reply(struct compound *c, const struct st_session *s)
 nfsstat4 op_sequence(struct compound *c)
 {
 	const uint8_t *id = xdr_get_fixed(c->in, 16);
-	uint32_t seq = xdr_get_u32(c->in), slot = xdr_get_u32(c->in);
+	uint32_t seq = xdr_get_u32(c->in), slot = xdr_get_u32(c->in), highest = xdr_get_u32(c->in);
 	struct st *st = c->m->m_st;
 	struct st_session *s;
 	struct st_slot *sl = NULL;
 	nfsstat4 status = NFS4_OK;
 
-	xdr_get_u32(c->in);
 	c->cachethis = xdr_get_bool(c->in);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
@@ -552,19 +550,18 @@ nfsstat4 op_sequence(struct compound *c)
 	else if (c->nops > s->se_maxops)
 		status = NFS4ERR_TOO_MANY_OPS;
 	else
-		sl = &s->se_slot[slot];
-	if (sl && sl->sl_busy)
+		sl = st_slot_get(s, slot);
+	if (status)
+		;
+	else if (sl && sl->sl_busy)
 		status = seq == sl->sl_seq ? NFS4ERR_DELAY : NFS4ERR_SEQ_MISORDERED;
-	else if (sl && sl->sl_used && seq == sl->sl_seq) {
+	else if (sl && seq == sl->sl_seq)
 		status = sequence_replay(c, s, sl, slot);
-	} else if (sl && seq != sl->sl_seq + 1)
+	else if (seq != (sl ? sl->sl_seq : 0) + 1)
 		status = NFS4ERR_SEQ_MISORDERED;
-	else if (sl && c->cachethis && s->se_maxcached && c->out->x_len + SEQUENCE_LEN > s->se_maxcached)
+	else if (c->cachethis && s->se_maxcached && c->out->x_len + SEQUENCE_LEN > s->se_maxcached)
 		status = NFS4ERR_REP_TOO_BIG_TO_CACHE;
-	else if (sl) {
-		sl->sl_seq = seq;
-		sl->sl_busy = sl->sl_used = true;
-		sl->sl_cached = false;
+	else if (!(status = st_slot_begin(st, s, slot, seq, highest, c->cachethis, &sl))) {
 		sl->sl_check = sequence_check(c);
 		s->se_refs++;
 		c->session = s;
@@ -605,26 +602,20 @@ static void reply_copy(const struct xdr_out *x, size_t from, uint8_t *to)
 /* The reply is complete: keep it for a retry. */
 void op_slot_done(struct compound *c)
 {
-	struct st_slot *sl = c->slot;
 	struct xdr_out *x = c->out;
 	size_t len = x->x_len + x->x_payload - c->call->c_body;
 	uint8_t *copy = NULL;
 
 	/* Every reply that asked for it is kept, and small ones in any case: they cost little and answer a retry rightly. */
 	if (!x->bad && (c->cachethis || (len <= 512 && x->x_nsplice == 0))) {
-		copy = realloc(sl->sl_reply, len);
+		copy = malloc(len);
 		if (copy)
 			reply_copy(x, c->call->c_body, copy);
 		else if (c->cachethis)
 			log_warn("no memory to keep a reply of %zu bytes for a retry", len);
 	}
 	pthread_mutex_lock(&c->m->m_st->st_lock);
-	if (copy) {
-		sl->sl_reply = copy;
-		sl->sl_len = (uint32_t)len;
-	}
-	sl->sl_cached = copy != NULL;
-	sl->sl_busy = false;
+	st_slot_done(c->m->m_st, c->session, c->slot, copy, copy ? (uint32_t)len : 0);
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
 }
 
@@ -648,10 +639,8 @@ static nfsstat4 forget_done(struct compound *c, int err)
 static bool sessions_used(const struct st_client *cl)
 {
 	for (const struct st_session *s = cl->cl_sessions; s; s = s->se_next) {
-		for (uint32_t i = 0; i < s->se_nslots; i++) {
-			if (s->se_slot[i].sl_used)
-				return true;
-		}
+		if (s->se_used)
+			return true;
 	}
 	return false;
 }

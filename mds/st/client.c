@@ -7,7 +7,8 @@
 #include <time.h>
 
 #define RECORD_VERSION 1
-#define EXPIRE_BATCH 64 /* clients evicted in one tick */
+#define EXPIRE_BATCH 1024 /* clients evicted in one tick */
+#define FORGET_BATCH 64   /* records deleted in one mutation */
 
 struct record {
 	uint8_t version;
@@ -108,6 +109,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_courtesy_ms = courtesy_ms;
 	st->st_started_ns = st_now_ns();
 	st->st_next = 1;
+	st->st_kept_max = ST_KEPT_MAX;
 	st->st_verifier = st->st_boot << 20 | 0x77656;
 	st->st_callbacks[ST_CB_LAYOUTRECALL] = metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
 	st->st_callbacks[ST_CB_NOTIFY_LOCK] = metric_counter("weft_mds_lock_notifies_total", "CB_NOTIFY_LOCK sent: a lock that was waited for may be had", "");
@@ -286,14 +288,14 @@ void st_record_done(struct st *st, const void *owner, uint32_t len)
 
 int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg)
 {
-	uint8_t hash[EXPIRE_BATCH][32];
+	uint8_t hash[FORGET_BATCH][32];
 	int n = 0, err = 0;
 
 	pthread_mutex_lock(&st->st_lock);
 	hash_each(&st->st_records, i, l, next) {
 		struct st_record *r = hash_entry(l, struct st_record, r_link);
 
-		if (r->r_done || r->r_back || n == EXPIRE_BATCH)
+		if (r->r_done || r->r_back || n == FORGET_BATCH)
 			continue;
 		r->r_done = true;
 		memcpy(hash[n++], r->r_hash, 32);

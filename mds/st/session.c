@@ -43,16 +43,27 @@ void st_session_put(struct st *st, struct st_session *s)
 {
 	struct st_client *c = s->se_client;
 
-	(void)st;
 	if (--s->se_refs)
 		return;
-	for (unsigned i = 0; i < ST_SLOTS; i++)
-		free(s->se_slot[i].sl_reply);
+	st_slots_free(st, s);
 	free(s);
 	if (--c->cl_refs == 0) {
 		free(c->cl_owner);
 		free(c);
 	}
+}
+
+/* NULL: the path is down. Of thousands of sessions, few are of the connection that ends. */
+static bool cb_conn_set(struct st *st, struct st_session *s, struct rpc_conn *c)
+{
+	if (s->se_cb_conn == c)
+		return true;
+	if (s->se_cb_conn)
+		hash_del(&st->st_cb_conns, &s->se_conn_link);
+	s->se_cb_conn = NULL;
+	if (c && hash_add(&st->st_cb_conns, &s->se_conn_link, hash_u64((uintptr_t)c)) == 0)
+		s->se_cb_conn = c;
+	return s->se_cb_conn == c;
 }
 
 void st_session_destroy(struct st *st, struct st_session *s)
@@ -67,7 +78,7 @@ void st_session_destroy(struct st *st, struct st_session *s)
 		p = &(*p)->se_next;
 	*p = s->se_next;
 	s->se_client->cl_nsessions--;
-	s->se_cb_conn = NULL;
+	cb_conn_set(st, s, NULL);
 	while (s->se_cb_head) {
 		struct st_cb *cb = s->se_cb_head;
 
@@ -81,9 +92,8 @@ void st_session_destroy(struct st *st, struct st_session *s)
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
 {
 	/* Ended while the caller was parked: its end was told already, and nobody would take it away again. */
-	if (rpc_conn_dead(c))
+	if (rpc_conn_dead(c) || !cb_conn_set(st, s, c))
 		return;
-	s->se_cb_conn = c;
 	if (s->se_client->cl_recalls_wait) {
 		s->se_client->cl_recalls_wait = false;
 		for (struct st_layout *l = s->se_client->cl_layouts; l; l = l->l_cnext) {
@@ -96,12 +106,15 @@ void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
 
 void st_conn_gone(struct st *st, struct rpc_conn *c)
 {
-	pthread_mutex_lock(&st->st_lock);
-	hash_each(&st->st_sessions, i, l, next) {
-		struct st_session *s = hash_entry(l, struct st_session, se_link);
+	struct hash_link *next;
 
+	pthread_mutex_lock(&st->st_lock);
+	for (struct hash_link *l = hash_first(&st->st_cb_conns, hash_u64((uintptr_t)c)); l; l = next) {
+		struct st_session *s = hash_entry(l, struct st_session, se_conn_link);
+
+		next = hash_next(l);
 		if (s->se_cb_conn == c)
-			s->se_cb_conn = NULL;
+			cb_conn_set(st, s, NULL);
 	}
 	pthread_mutex_unlock(&st->st_lock);
 }

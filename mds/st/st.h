@@ -16,7 +16,8 @@
 #include "proto/rpc.h"
 #include <pthread.h>
 
-#define ST_SLOTS 64
+#define ST_SLOTS 1024      /* the most of a session */
+#define ST_SLOTS_LEAST 2u  /* that no session is denied */
 #define ST_OWNER_MAX NFS4_OPAQUE_LIMIT
 
 struct st_stateid {
@@ -32,10 +33,11 @@ static inline void st_sid_bump(struct st_stateid *s)
 
 struct st_slot {
 	uint32_t sl_seq;
-	bool sl_busy, sl_cached, sl_used;
+	bool sl_busy, sl_cached;
 	uint8_t *sl_reply; /* the COMPOUND results as sent, malloc'd */
 	uint32_t sl_len;
 	uint32_t sl_check; /* of the request: a retry with other bytes is false (RFC 8881 section 2.10.6.1.3.1) */
+	uint32_t sl_gen;   /* of the target (se_gen) that its last reply told */
 };
 
 struct st_client;
@@ -47,14 +49,23 @@ struct st_session {
 	uint32_t se_refs;           /* compounds in it */
 	bool se_dead;
 	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
-	uint32_t se_nslots, se_maxreq, se_maxresp, se_maxcached, se_maxops;
+	uint32_t se_nslots; /* enforced: the client may use slots below it */
+	uint32_t se_target; /* what it is asked to keep to; se_nslots follows when it does */
+	uint32_t se_gen;    /* changes with the target */
+	uint32_t se_most;   /* what it asked for, within bounds */
+	uint32_t se_peak;   /* slots in use at a time since se_reviewed_ns */
+	uint64_t se_reviewed_ns, se_kept;
+	uint32_t se_nslot_ptrs;
+	struct st_slot **se_slot; /* NULL: not used yet. A busy slot stays where it is */
+	bool se_used;
+	uint32_t se_maxreq, se_maxresp, se_maxcached, se_maxops;
 	/* backchannel */
 	uint32_t se_cb_prog, se_cb_flavor, se_cb_uid, se_cb_gid;
 	struct rpc_conn *se_cb_conn; /* or NULL: path down */
+	struct hash_link se_conn_link; /* while there is one: by connection */
 	uint32_t se_cb_seq;
 	bool se_cb_busy;
 	struct st_cb *se_cb_head, **se_cb_tail; /* callbacks waiting for the slot */
-	struct st_slot se_slot[ST_SLOTS];
 };
 
 struct st_client {
@@ -197,9 +208,11 @@ struct st {
 	uint64_t st_started_ns;
 	bool st_in_grace;
 	uint32_t st_reclaimers;   /* recorded clients that have not finished */
-	struct hash st_clients, st_owners, st_sessions, st_opens, st_locks, st_files, st_layouts, st_records;
+	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_opens, st_locks, st_files, st_layouts, st_records;
 	uint64_t st_next;         /* clientid, session and stateid counter of this boot */
 	uint64_t st_verifier;     /* of this boot */
+	uint64_t st_nslots;       /* in all sessions, and the bytes of them and of kept replies */
+	uint64_t st_kept, st_kept_max;
 	/* waiters for layouts to come back, see st_layout.c */
 	struct st_wait *st_waits;
 	/* called on the tick's loop, without the lock: grace has ended; clients that held removed files open are gone */
@@ -212,6 +225,7 @@ struct st {
 };
 
 int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms, uint32_t courtesy_ms);
+#define ST_KEPT_MAX (256ull << 20) /* st_kept_max of a new one */
 
 /* Clients */
 uint64_t st_now_ns(void);
@@ -253,6 +267,14 @@ struct st_session *st_session_get(struct st *st, const uint8_t id[16]); /* locke
 struct st_session *st_session_new(struct st *st, struct st_client *c);   /* locked */
 void st_session_destroy(struct st *st, struct st_session *s);            /* locked; memory goes with the last reference */
 void st_session_put(struct st *st, struct st_session *s);                /* locked */
+/* Slots (slot.c); all locked. How many a new session has, of those it asks for. */
+uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked);
+struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot); /* NULL: not used yet */
+/* A new request, the next of this slot (which may be new); keep: its reply must be. The reply tells se_nslots and se_target as they are after this. */
+nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq, uint32_t highest, bool keep, struct st_slot **out);
+/* reply: malloc'd, the slot's from now on; NULL: it is not kept */
+void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len);
+void st_slots_free(struct st *st, struct st_session *s);
 /* locked: c may carry callbacks of the session from now on; what waits is sent. */
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c);
 /* locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */

@@ -687,9 +687,9 @@ static void put_sequence(struct frame *f, uint8_t control)
 		struct st_session *s = cl->cl_sessions;
 
 		memcpy(id, s->se_id, 16);
-		while (!(control & F_AGAIN) && slot + 1 < s->se_nslots && s->se_slot[slot].sl_busy)
+		while (!(control & F_AGAIN) && slot + 1 < s->se_nslots && st_slot_get(s, slot) && st_slot_get(s, slot)->sl_busy)
 			slot++;
-		seq = s->se_slot[slot].sl_seq + !(control & F_AGAIN);
+		seq = (st_slot_get(s, slot) ? st_slot_get(s, slot)->sl_seq : 0) + !(control & F_AGAIN);
 	}
 	pthread_mutex_unlock(&mds.m_st->st_lock);
 	f->f_nops++;

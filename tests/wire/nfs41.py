@@ -825,6 +825,7 @@ class Client:
         session = c.results[0]
         self.slots = [0] * session.fore.reqs
         self.free = list(range(session.fore.reqs))
+        self.target = session.fore.reqs - 1
         with self.cb_cond:
             self.session, self.cb_seqs = session, {}
             self.cb_cond.notify_all()
@@ -834,7 +835,10 @@ class Client:
 
     def begin(self, *ops, cache=False, conn=None, cred=None, tag=b""):
         """Sends a COMPOUND on a free slot; finish() takes what this returns."""
-        slot = self.free.pop(0)
+        slot = min(self.free)
+        if slot > self.target:
+            raise Failed(f"no slot is free: the server wants no more than {self.target + 1} in use")
+        self.free.remove(slot)
         self.slots[slot] += 1
         seq = sequence(self.session.sessionid, self.slots[slot], slot, max(set(range(len(self.slots))) - set(self.free)), cache)
         conn = conn or self.conn
@@ -844,7 +848,7 @@ class Client:
     def finish(self, started, timeout=20):
         conn, xid, slot = started
         c = read_compound(conn.finish(xid, timeout))
-        self.free.insert(0, slot)
+        self.free.append(slot)
         seq = c.results[0]
         if seq.num != NUM["SEQUENCE"]:
             raise Malformed(f"the first result is {seq.op}")
@@ -854,7 +858,17 @@ class Client:
             raise Malformed("SEQUENCE does not echo its arguments")
         else:
             self.status_flags = seq.flags
+            self._heed(seq)
         return c
+
+    def _heed(self, seq):
+        """The table follows what SEQUENCE says (RFC 8881 section 2.10.6.1): a slot that comes again begins at 1."""
+        self.target = seq.target
+        last, busy = seq.highest + 1, set(range(len(self.slots))) - set(self.free)
+        if last < len(self.slots) and (not busy or max(busy) < last):
+            del self.slots[last:]
+        self.slots += [0] * (last - len(self.slots))
+        self.free = [i for i in range(len(self.slots)) if i not in busy]
 
     def call(self, *ops, timeout=20, **how):
         return self.finish(self.begin(*ops, **how), timeout)

@@ -1,0 +1,318 @@
+#!/usr/bin/python3
+"""Many clients: what each costs, that none slows another, and that all of it comes back. Slot tables that grow and shrink. Prints TAP.
+
+2,000 clients on as many connections; 10,000 with WEFT_SOAK=1 or MANY_CLIENTS=10000.
+"""
+import os
+import re
+import resource
+import select
+import socket
+import statistics
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from nfs41 import err, op  # noqa: E402
+
+CLIENTS_N = int(os.environ.get("MANY_CLIENTS") or (10000 if os.environ.get("WEFT_SOAK") else 2000))
+SANITIZED = b"__asan_init" in open(os.path.join(BUILD, "weft-mds"), "rb").read()
+# Bytes of memory of the daemon for a client with its session, an open and a layout; for its connection; of the kernel's nothing is counted.
+STATE_MAX, CONN_MAX = 3500, 12000
+WINDOW = 400
+
+
+class Swarm:
+    """Clients with a session each, in one thread, at first on a few connections. each() has all do one COMPOUND, WINDOW of them at a time."""
+
+    def __init__(self, n, tag):
+        self.n, self.tag = n, tag
+        self.ids, self.sessions, self.seqs, self.fhs, self.sids = [0] * n, [b""] * n, [0] * n, [b""] * n, [None] * n
+        self.poll = select.epoll()
+        self.socks, self.rest, self.by_fd = [], [b""] * n, {}
+        self.connect(min(n, 50))
+
+    def connect(self, n):
+        while len(self.socks) < n:
+            s = socket.create_connection(ADDR, 20)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.by_fd[s.fileno()] = len(self.socks)
+            self.socks.append(s)
+            self.poll.register(s.fileno(), select.EPOLLIN)
+
+    def close(self):
+        self.poll.close()
+        for s in self.socks:
+            s.close()
+
+    def each(self, make, take, who=None):
+        """make(i): operations; take(i, compound). Returns how many were answered."""
+        todo, out, done = list(range(self.n) if who is None else who)[::-1], 0, 0
+        while todo or out:
+            while todo and out < WINDOW:
+                i = todo.pop()
+                record = rpc_call(0x1000000 + i, 1, compound_args(make(i)), auth_sys())
+                self.socks[i % len(self.socks)].sendall(u32(0x80000000 | len(record)) + record)
+                out += 1
+            events = self.poll.poll(20)
+            if not events:
+                raise Failed(f"{out} calls are not answered")
+            for fd, _ in events:
+                for xid, body in self.records(self.by_fd[fd]):
+                    take(xid - 0x1000000, read_compound(body))
+                    out -= 1
+                    done += 1
+        return done
+
+    def records(self, k):
+        got = self.socks[k].recv(262144)
+        if not got:
+            raise Failed(f"connection {k} was closed")
+        data = self.rest[k] + got
+        while len(data) >= 4 and len(data) >= 4 + (size := struct.unpack_from(">I", data)[0] & 0x7fffffff):
+            yield struct.unpack_from(">I", data, 4)[0], data[28:4 + size]
+            data = data[4 + size:]
+        self.rest[k] = data
+
+    def ok(self, i, c):
+        if c.status:
+            raise Failed(f"client {i}: {c.results[-1].op}: {err(c.status)}")
+        return c.results
+
+    def in_session(self, ops, take=None, who=None):
+        def make(i):
+            self.seqs[i] += 1
+            return [sequence(self.sessions[i], self.seqs[i], 0, 0, True), *ops(i)]
+        return self.each(make, lambda i, c: take(i, self.ok(i, c)) if take else self.ok(i, c), who)
+
+    def begin(self):
+        def born(i, c):
+            r = self.ok(i, c)[0]
+            self.ids[i] = r.clientid, r.seq
+        self.each(lambda i: [exchange_id(b"%s %d of a swarm" % (self.tag, i), b"verifier")], born)
+
+        def joined(i, c):
+            self.sessions[i] = self.ok(i, c)[0].sessionid
+        self.each(lambda i: [create_session(*self.ids[i])], joined)
+        return self.in_session(lambda i: [reclaim_complete()])
+
+    def open(self, d):
+        def opened(i, r):
+            self.sids[i], self.fhs[i] = r[2].stateid, r[3].fh
+        n = self.in_session(lambda i: [putfh(d), open_(f"{self.tag.decode()}{i}", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}),
+                                       getfh()], opened)
+
+        def laid(i, r):
+            check(len(r[2].layouts), 1)
+        self.in_session(lambda i: [putfh(self.fhs[i]), layoutget(self.sids[i])], laid)
+        return n
+
+    def renew(self):
+        return self.in_session(lambda i: [])
+
+
+def anon(pid):
+    """Bytes of memory of its own that the process has."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return int(re.search(r"RssAnon:\s+(\d+)", f.read())[1]) * 1024
+
+
+def mds_pid(w):
+    return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if r["name"] == "mds")
+
+
+def clients_known(w):
+    return json.loads(w.dev("status", w.dir, "--json")), w.metric("weft_mds_slots")
+
+
+def pace(c, d, name, n=150):
+    """Seconds of a lone SEQUENCE, and of a create, in the median."""
+    def one(*ops):
+        began = time.perf_counter()
+        c.ok(*ops)
+        return time.perf_counter() - began
+    return (statistics.median(one(putrootfh()) for _ in range(n)),
+            statistics.median(one(putfh(d), create(FIFO, b"%s%d" % (name, i), mode=0o600)) for i in range(n)))
+
+
+def test_each_client_costs_little_and_slows_nobody(w):
+    lease = 20 if CLIENTS_N > 2000 or SANITIZED else 5
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", f"mds.lease={lease}s", "--set", "mds.courtesy=0s", "--set", "mds.sync=false")
+    c = client()
+    d = c.mkdir(c.root(), "many")
+    pid = mds_pid(w)
+    few = Swarm(10, b"few")
+    few.begin()
+    few.open(d)
+    alone = pace(c, d, b"alone")
+    at0, kept0, slots0 = anon(pid), w.metric("weft_mds_kept_bytes"), w.metric("weft_mds_slots")
+    many = Swarm(CLIENTS_N, b"n")
+    check(many.begin(), CLIENTS_N)
+    check(many.open(d), CLIENTS_N)
+    at1 = anon(pid)
+    many.connect(CLIENTS_N)
+    check((many.renew(), few.renew()), (CLIENTS_N, 10))
+    at2, kept, slots = anon(pid), w.metric("weft_mds_kept_bytes"), w.metric("weft_mds_slots")
+    check(w.metric("weft_rpc_connections") >= CLIENTS_N, True)
+    crowd = pace(c, d, b"crowd")
+    check((many.renew(), few.renew()), (CLIENTS_N, 10))
+    per_client, per_conn = (at1 - at0) / CLIENTS_N, (at2 - at1) / (CLIENTS_N - 50)
+    tap.say(f"{CLIENTS_N} clients on as many connections: {per_conn:.0f} bytes of memory a connection, {per_client:.0f} bytes a client with a "
+            f"session, an open and a layout; {(kept - kept0) / CLIENTS_N:.0f} of them for slots and kept replies")
+    for what, a, b in zip(("SEQUENCE and PUTROOTFH", "CREATE"), alone, crowd):
+        tap.say(f"{what}: {a * 1e6:.0f} us with 10 clients, {b * 1e6:.0f} us with {CLIENTS_N}")
+        if b > 4 * a + 0.001:
+            raise Failed(f"{what} takes {b * 1e6:.0f} us with {CLIENTS_N} clients, {a * 1e6:.0f} us with 10")
+    check(slots - slots0, CLIENTS_N, "slots in use")
+    if not SANITIZED and (per_conn > CONN_MAX or per_client > STATE_MAX):
+        raise Failed(f"a connection costs {per_conn:.0f} bytes (bound {CONN_MAX}), a client {per_client:.0f} (bound {STATE_MAX})")
+    # They fall silent, their leases end: all of it comes back, while others go on.
+    many.close()
+    few.close()
+    ended = time.monotonic()
+    while w.metric("weft_mds_slots") > slots0:
+        c.ok(putrootfh())
+        if time.monotonic() - ended > 3 * lease + 20:
+            raise Failed(f"{w.metric('weft_mds_slots')} slots are still there")
+        time.sleep(0.1)
+    tap.say(f"all were gone {time.monotonic() - ended:.1f} s after they fell silent, the lease is {lease} s")
+    eventually(lambda: w.metric("weft_rpc_connections") < 20, what="the end of their connections")
+    most, until = at0 + (at2 - at0) // 4 + (8 << 20), time.monotonic() + 5
+    while anon(pid) > most and time.monotonic() < until and not SANITIZED:
+        time.sleep(0.1)
+    tap.say(f"memory: {at0 >> 10} KiB before, {at2 >> 10} KiB with them, {anon(pid) >> 10} KiB after")
+    if anon(pid) > most and not SANITIZED:
+        raise Failed("it did not come back")
+
+
+
+class Slots:
+    """A session, slot by slot."""
+
+    def __init__(self, asked=64, **how):
+        self.c = client(session=False, **how)
+        self.c.exchange_id()
+        self.c.create_session(fore=dict(reqs=asked, cached=16384))
+        self.granted = self.c.session.fore.reqs
+        self.seqs = {}
+
+    def send(self, slot, *ops, highest=None, again=False, want="OK", cache=False):
+        """Sends the slot's next request, or its last one again. The result of SEQUENCE."""
+        seq = self.seqs.get(slot, 0) + (not again)
+        got = self.c.conn.compound(sequence(self.c.session.sessionid, seq, slot, slot if highest is None else highest, cache), *ops)
+        check(err(got.status), want, f"slot {slot}")
+        if got.results[0].status == 0:
+            self.seqs[slot] = seq
+        return got.results[0]
+
+    def told(self, *args, **how):
+        r = self.send(*args, **how)
+        return r.highest + 1, r.target + 1
+
+
+def test_a_session_that_uses_its_last_slots_gets_more(w):
+    before = w.metric("weft_mds_slots")
+    s = Slots(64)
+    check(s.granted, 16)
+    check(s.told(0), (16, 16))
+    s.send(16, want="BADSLOT")
+    check(s.told(14), (16, 16))
+    check(s.told(15), (32, 32))
+    s.send(32, want="BADSLOT")
+    check(s.told(31), (64, 64))
+    check(s.told(63), (64, 64), "more than was asked for")
+    s.send(64, want="BADSLOT")
+    check(w.metric("weft_mds_slots") - before, 5, "slots that were used")
+    small = Slots(3)
+    check((small.granted, small.told(2)), (3, (3, 3)))
+    most = Slots(5000)
+    n = most.granted
+    while (told := most.told(n - 1)[0]) != n:
+        n = told
+    check(n, 1024)
+
+
+def test_slots_not_needed_go_when_the_client_knows(w):
+    before = w.metric("weft_mds_slots")
+    s = Slots(64)
+    for slot in range(16):
+        s.send(slot, putrootfh(), cache=True)
+    check(s.told(0), (32, 32))
+    time.sleep(2.2)  # a lease
+    s.send(1)        # ends the time in which all were needed
+    time.sleep(2.2)
+    # Told, and not yet known: all must still be there.
+    check(s.told(0), (32, 4))
+    s.send(15, putrootfh(), again=True, cache=True)
+    check(s.told(1), (32, 4), "by a slot that did not tell it")
+    check(s.told(0, highest=9), (32, 4), "with a request outstanding above")
+    check(w.metric("weft_mds_slots") - before, 16)
+    check(s.told(0), (4, 4))
+    check(w.metric("weft_mds_slots") - before, 4)
+    s.send(4, want="BADSLOT")
+    s.send(15, want="BADSLOT", again=True)
+    # Used again, it grows again; a slot that was gone begins at 1.
+    check(s.told(3), (8, 8))
+    s.send(7, want="SEQ_MISORDERED")
+    s.seqs[7] = 0
+    check(s.told(7), (16, 16))
+    s.seqs[7] = 0
+    s.send(7, again=True, want="SEQ_MISORDERED")
+
+
+def test_kept_replies_have_a_limit(w):
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.reply_cache=1M", "--set", "mds.lease=8s")
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    c.ok(putfh(d), setxattr("big", bytes(14000)))
+    ask = putfh(d), getxattr("big")
+    one, others = Slots(1024), [Slots(1024) for _ in range(10)]
+    slot, n = 1, 0
+    while err(one.c.conn.compound(sequence(one.c.session.sessionid, 1, slot, slot, True), *ask).status) == "OK":
+        one.seqs[slot] = 1
+        slot, n = slot + 1, one.told(0)[0]
+        if slot > 500:
+            raise Failed("one session keeps without limit")
+    check(20 < slot < 80, True, f"{slot} replies were kept")
+    tap.say(f"{slot} replies of 14 KB were kept, {w.metric('weft_mds_kept_bytes') / 1024:.0f} KiB, and {n} slots granted")
+    for s in [one, *others]:
+        for k in range(3):
+            for slot in (0, 1):
+                s.send(slot, *ask, cache=True)
+    full = w.metric("weft_mds_kept_bytes")
+    check((1 << 20) < full < (1 << 20) + 12 * 2 * 16384, True, f"{full} bytes are kept, the limit is 1 MiB")
+    one.send(9, *ask, cache=True, want="DELAY")
+    one.send(9, *ask)
+    others[0].send(9, *ask, cache=True)
+    # It is asked for half of its slots every lease / 8, until what is kept is under half of the limit.
+    until = time.monotonic() + 6
+    while w.metric("weft_mds_kept_bytes") > 1 << 19:
+        if time.monotonic() > until:
+            raise Failed(f"{w.metric('weft_mds_kept_bytes')} bytes are kept, {one.told(0)}")
+        time.sleep(0.2)
+        one.told(0)
+    check(2 <= one.told(0)[1] <= 32, True)
+
+
+def main():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    global CLIENTS_N
+    CLIENTS_N = min(CLIENTS_N, hard - 200)
+
+    def after(w):
+        for one in mds_test.CLIENTS:
+            one.drop()
+        mds_test.CLIENTS.clear()
+        w.down()
+    tap.main(globals(), Cluster, after)
+
+
+if __name__ == "__main__":
+    main()
