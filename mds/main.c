@@ -140,6 +140,7 @@ static void on_tick(struct loop_timer *t)
 	size_t clients = mds.m_st->st_clients.h_count;
 	pthread_mutex_unlock(&mds.m_st->st_lock);
 	trim(clients);
+	op_once_tick(&mds, loops[0]);
 	loop_timer_start(loops[0], t, TICK_MS);
 }
 

@@ -314,6 +314,16 @@ static int on_row(struct check *c, struct kv_slice key, struct kv_slice val)
 	return 0;
 }
 
+static int on_once(struct check *c, struct kv_slice key, struct kv_slice val)
+{
+	struct ns_once o;
+
+	c->c_st->cs_rows++;
+	if (key.s_len != 1 + NS_ONCE_KEY || ns_once_decode(val, &o))
+		bad(c, "what is kept of a request: record damaged");
+	return 0;
+}
+
 static int on_unknown(struct check *c, struct kv_slice key, struct kv_slice val)
 {
 	(void)val;
@@ -325,9 +335,9 @@ static int on_unknown(struct check *c, struct kv_slice key, struct kv_slice val)
 static int scan_rest(struct check *c)
 {
 	static const uint8_t known[] = {NS_K_SUPER, NS_K_INODE, NS_K_DIRENT, NS_K_XATTR,
-					NS_K_ORPHAN};
+					NS_K_ORPHAN, NS_T_ONCE};
 	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS, NS_T_ORDER, NS_T_MARK};
-	int rc = 0;
+	int rc = scan(c, NS_T_ONCE, on_once);
 
 	for (unsigned b = 1; b < 256 && rc >= 0; b++) {
 		if (memchr(known, (int)b, sizeof(known)))

@@ -162,7 +162,7 @@ int ns_xattr_remove(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *n
 int ns_xattr_list(struct ns *ns, struct kv_txn *t, uint64_t ino, int (*fn)(void *arg, const char *name, size_t len), void *arg);
 
 /* Small durable tables: rows with a fixed-size id, an opaque value. The prefix byte is theirs. */
-enum ns_table { NS_T_CLIENT = 'C', NS_T_DS = 'D', NS_T_ORDER = 'o', NS_T_MARK = 'm' };
+enum ns_table { NS_T_CLIENT = 'C', NS_T_DS = 'D', NS_T_ORDER = 'o', NS_T_MARK = 'm', NS_T_ONCE = 'q' };
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val, size_t len); /* W */
 int ns_row_del(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen);                             /* W; absent: 0 */
 int ns_row_get(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, struct kv_slice *val);
@@ -171,6 +171,34 @@ int ns_rows(struct kv_txn *t, enum ns_table tab, const void *from, size_t fromle
 int ns_next_ds(struct ns *ns, struct kv_txn *t, uint32_t *id);
 int ns_next_client(struct ns *ns, struct kv_txn *t, uint32_t *id);
 int ns_next_order(struct ns *ns, struct kv_txn *t, uint64_t *number);
+
+/* once.c: a row NS_T_ONCE, the request of a session's slot whose mutation was the slot's last. Its key is the session's id and the slot; the ids of a boot have its
+ * epoch in their first bytes, so those of earlier boots come first. */
+#define NS_ONCE_KEY 20
+#define NS_ONCE_HEAD 100
+#define NS_ONCE_RESULTS_MAX 16384
+#define NS_ONCE_DEL_MAX 512
+enum { NS_ONCE_HAVE_SID = 1, NS_ONCE_SAVED_HAVE_SID = 2, NS_ONCE_CACHED_ONLY = 4, NS_ONCE_FLAGS = 7 };
+struct ns_once {
+	uint32_t on_seq;
+	uint8_t on_check[16];        /* of who asks, and of the request's bytes */
+	uint32_t on_slots, on_target; /* what SEQUENCE told of the session */
+	uint32_t on_limit;           /* bytes the reply may have */
+	uint8_t on_at, on_flags;     /* operations done, the mutation with them */
+	uint32_t on_in;              /* bytes of the request that are read: from the first operation after SEQUENCE on */
+	uint32_t on_last;            /* where in the results the last one begins */
+	uint64_t on_cur, on_saved;   /* file handles' inodes, and their stateids, after it */
+	uint64_t on_orders;          /* inode whose orders are confirmed before the reply; 0: none */
+	uint8_t on_cur_sid[16], on_saved_sid[16];
+	struct kv_slice on_results;  /* of the operations after SEQUENCE, up to the mutation's */
+};
+/* buf: NS_ONCE_HEAD bytes; the results are behind it already. The whole's length. */
+size_t ns_once_encode(const struct ns_once *o, uint8_t *buf);
+int ns_once_decode(struct kv_slice val, struct ns_once *o); /* -EIO; points into val */
+void ns_once_key(uint8_t key[NS_ONCE_KEY], const uint8_t session[16], uint32_t slot);
+int ns_once_get(struct kv_txn *t, const uint8_t session[16], uint32_t slot, struct ns_once *o); /* -ENOENT; points into the transaction */
+/* W: deletes at most max (and NS_ONCE_DEL_MAX) rows, from a key's first bytes to another's, both in it. Returns how many. */
+int ns_once_del(struct kv_txn *t, const uint8_t *from, size_t fromlen, const uint8_t *to, size_t tolen, unsigned max);
 
 /* Path from the root ("/a/b") to an inode, no symlinks followed. */
 int ns_path(struct ns *ns, struct kv_txn *t, const char *path, uint64_t *ino);

@@ -10,45 +10,46 @@ struct op_desc {
 	op_fn fn;       /* NULL: defined, and answered NFS4ERR_NOTSUPP */
 	uint8_t minor;  /* first minor version that has it */
 	bool sessionless;
+	bool reads;     /* and needs no client: may be run behind what is answered from the row of an earlier boot (once.c) */
 	unsigned room; /* the longest result, bytes, of one that changes something */
 };
 
 static const struct op_desc ops[NFS4_OP_MAX] = {
-	[OP_ACCESS] = {"ACCESS", op_access, 1},
+	[OP_ACCESS] = {"ACCESS", op_access, 1, .reads = true},
 	[OP_CLOSE] = {"CLOSE", op_close, 1, .room = 24},
 	[OP_COMMIT] = {"COMMIT", op_commit, 1, .room = 16},
 	[OP_CREATE] = {"CREATE", op_create, 1, .room = 64},
 	[OP_DELEGPURGE] = {"DELEGPURGE", NULL, 1},
 	[OP_DELEGRETURN] = {"DELEGRETURN", NULL, 1},
-	[OP_GETATTR] = {"GETATTR", op_getattr, 1},
-	[OP_GETFH] = {"GETFH", op_getfh, 1},
+	[OP_GETATTR] = {"GETATTR", op_getattr, 1, .reads = true},
+	[OP_GETFH] = {"GETFH", op_getfh, 1, .reads = true},
 	[OP_LINK] = {"LINK", op_link, 1, .room = 28},
 	[OP_LOCK] = {"LOCK", op_lock, 1, .room = 1100},
 	[OP_LOCKT] = {"LOCKT", op_lockt, 1},
 	[OP_LOCKU] = {"LOCKU", op_locku, 1, .room = 24},
-	[OP_LOOKUP] = {"LOOKUP", op_lookup, 1},
-	[OP_LOOKUPP] = {"LOOKUPP", op_lookupp, 1},
-	[OP_NVERIFY] = {"NVERIFY", op_nverify, 1},
+	[OP_LOOKUP] = {"LOOKUP", op_lookup, 1, .reads = true},
+	[OP_LOOKUPP] = {"LOOKUPP", op_lookupp, 1, .reads = true},
+	[OP_NVERIFY] = {"NVERIFY", op_nverify, 1, .reads = true},
 	[OP_OPEN] = {"OPEN", op_open, 1, .room = 160},
 	[OP_OPENATTR] = {"OPENATTR", NULL, 1},
 	[OP_OPEN_CONFIRM] = {"OPEN_CONFIRM", NULL, 1},
 	[OP_OPEN_DOWNGRADE] = {"OPEN_DOWNGRADE", op_open_downgrade, 1, .room = 24},
-	[OP_PUTFH] = {"PUTFH", op_putfh, 1},
-	[OP_PUTPUBFH] = {"PUTPUBFH", op_putrootfh, 1},
-	[OP_PUTROOTFH] = {"PUTROOTFH", op_putrootfh, 1},
+	[OP_PUTFH] = {"PUTFH", op_putfh, 1, .reads = true},
+	[OP_PUTPUBFH] = {"PUTPUBFH", op_putrootfh, 1, .reads = true},
+	[OP_PUTROOTFH] = {"PUTROOTFH", op_putrootfh, 1, .reads = true},
 	[OP_READ] = {"READ", op_read, 1},
-	[OP_READDIR] = {"READDIR", op_readdir, 1},
-	[OP_READLINK] = {"READLINK", op_readlink, 1},
+	[OP_READDIR] = {"READDIR", op_readdir, 1, .reads = true},
+	[OP_READLINK] = {"READLINK", op_readlink, 1, .reads = true},
 	[OP_REMOVE] = {"REMOVE", op_remove, 1, .room = 28},
 	[OP_RENAME] = {"RENAME", op_rename, 1, .room = 48},
 	[OP_RENEW] = {"RENEW", NULL, 1},
-	[OP_RESTOREFH] = {"RESTOREFH", op_restorefh, 1},
-	[OP_SAVEFH] = {"SAVEFH", op_savefh, 1},
-	[OP_SECINFO] = {"SECINFO", op_secinfo, 1},
+	[OP_RESTOREFH] = {"RESTOREFH", op_restorefh, 1, .reads = true},
+	[OP_SAVEFH] = {"SAVEFH", op_savefh, 1, .reads = true},
+	[OP_SECINFO] = {"SECINFO", op_secinfo, 1, .reads = true},
 	[OP_SETATTR] = {"SETATTR", op_setattr, 1, .room = 24},
 	[OP_SETCLIENTID] = {"SETCLIENTID", NULL, 1},
 	[OP_SETCLIENTID_CONFIRM] = {"SETCLIENTID_CONFIRM", NULL, 1},
-	[OP_VERIFY] = {"VERIFY", op_verify, 1},
+	[OP_VERIFY] = {"VERIFY", op_verify, 1, .reads = true},
 	[OP_WRITE] = {"WRITE", op_write, 1, .room = 24},
 	[OP_RELEASE_LOCKOWNER] = {"RELEASE_LOCKOWNER", NULL, 1},
 	[OP_BACKCHANNEL_CTL] = {"BACKCHANNEL_CTL", op_backchannel_ctl, 1},
@@ -63,7 +64,7 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_LAYOUTCOMMIT] = {"LAYOUTCOMMIT", op_layoutcommit, 1, .room = 20},
 	[OP_LAYOUTGET] = {"LAYOUTGET", op_layoutget, 1},
 	[OP_LAYOUTRETURN] = {"LAYOUTRETURN", op_layoutreturn, 1, .room = 28},
-	[OP_SECINFO_NO_NAME] = {"SECINFO_NO_NAME", op_secinfo_no_name, 1},
+	[OP_SECINFO_NO_NAME] = {"SECINFO_NO_NAME", op_secinfo_no_name, 1, .reads = true},
 	[OP_SEQUENCE] = {"SEQUENCE", op_sequence, 1, true},
 	[OP_SET_SSV] = {"SET_SSV", NULL, 1},
 	[OP_TEST_STATEID] = {"TEST_STATEID", op_test_stateid, 1},
@@ -84,9 +85,9 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_SEEK] = {"SEEK", NULL, 2},
 	[OP_WRITE_SAME] = {"WRITE_SAME", NULL, 2},
 	[OP_CLONE] = {"CLONE", NULL, 2},
-	[OP_GETXATTR] = {"GETXATTR", op_getxattr, 2},
+	[OP_GETXATTR] = {"GETXATTR", op_getxattr, 2, .reads = true},
 	[OP_SETXATTR] = {"SETXATTR", op_setxattr, 2, .room = 28},
-	[OP_LISTXATTRS] = {"LISTXATTRS", op_listxattrs, 2},
+	[OP_LISTXATTRS] = {"LISTXATTRS", op_listxattrs, 2, .reads = true},
 	[OP_REMOVEXATTR] = {"REMOVEXATTR", op_removexattr, 2, .room = 28},
 	[OP_LAYOUT_WCC] = {"LAYOUT_WCC", NULL, 2},
 };
@@ -108,6 +109,7 @@ void op_metrics_init(struct mds *m)
 	}
 	m->m_op_illegal = metric_counter("weft_mds_op_total", "NFSv4 operations", "op=\"ILLEGAL\"");
 	m->m_garbage = metric_counter("weft_mds_garbage_total", "Calls that could not be decoded", "");
+	m->m_once = metric_counter("weft_mds_once_total", "Requests of before a restart that were answered with what was kept of them", "");
 	m->m_creates = metric_counter("weft_mds_creates_total", "Objects created in the name space", "");
 	m->m_op_time = metric_histogram("weft_mds_compound_seconds", "Time from a COMPOUND's receipt to its reply", "");
 }
@@ -210,14 +212,47 @@ static void mutate_done(struct kv_op *op, int err)
 		op_resume(c, st);
 }
 
-nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), nfsstat4 (*then)(struct compound *, int))
+static int mutate_run(struct kv_op *op, struct kv_txn *t)
 {
-	c->kop.o_run = run;
+	struct compound *c = op_of(op);
+	int err = c->run(op, t);
+
+	return err || !c->put ? err : op_once_put(c, t);
+}
+
+static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put, nfsstat4 (*then)(struct compound *, int))
+{
+	c->run = run;
+	c->put = put;
+	c->once_orders = 0;
+	c->kop.o_run = mutate_run;
 	c->kop.o_done = mutate_done;
 	c->kop.o_loop = c->th->mt_loop;
 	c->then = then;
 	kv_submit(c->m->m_kv, &c->kop);
 	return OP_PARKED;
+}
+
+nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put, nfsstat4 (*then)(struct compound *, int))
+{
+	atomic_store_explicit(&c->session->se_rows, true, memory_order_relaxed);
+	return mutate(c, run, put, then);
+}
+
+nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), nfsstat4 (*then)(struct compound *, int))
+{
+	return mutate(c, run, NULL, then);
+}
+
+nfsstat4 op_result(struct compound *c, op_put_fn put)
+{
+	struct op_after after = {.cur = c->cur, .have_sid = c->have_sid, .sid = c->cur_sid};
+
+	put(c, c->out, &after);
+	c->cur = after.cur;
+	c->have_sid = after.have_sid;
+	c->cur_sid = after.sid;
+	return NFS4_OK;
 }
 
 /* ---- small helpers ---- */
@@ -358,13 +393,13 @@ static nfsstat4 op_position(struct compound *c, const struct op_desc *d)
 {
 	if (c->opnum == OP_SEQUENCE)
 		return c->at == 0 ? NFS4_OK : NFS4ERR_SEQUENCE_POS;
-	if (d && d->sessionless) {
+	if (d && d->sessionless && !c->again) {
 		if (!c->session)
 			return c->at == 0 && c->nops == 1 ? NFS4_OK : c->at ? NFS4ERR_OP_NOT_IN_SESSION : NFS4ERR_NOT_ONLY_OP;
 		/* EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID may follow SEQUENCE; BIND_CONN never */
 		return c->opnum == OP_BIND_CONN_TO_SESSION ? NFS4ERR_NOT_ONLY_OP : NFS4_OK;
 	}
-	return c->session ? NFS4_OK : NFS4ERR_OP_NOT_IN_SESSION;
+	return c->session || c->again ? NFS4_OK : NFS4ERR_OP_NOT_IN_SESSION;
 }
 
 static nfsstat4 op_start(struct compound *c)
@@ -386,6 +421,8 @@ static nfsstat4 op_start(struct compound *c)
 		return st;
 	if (!d->fn)
 		return NFS4ERR_NOTSUPP;
+	if (c->again && !d->reads)
+		return NFS4ERR_DELAY;
 	/* What changes something is not begun when its result may have no room. */
 	if (d->room && op_room(c->out) < d->room + OP_ERROR_ROOM)
 		return op_too_big(c);

@@ -245,18 +245,22 @@ static int create_run(struct kv_op *op, struct kv_txn *t)
 	return ns_create(c->m->m_ns, t, &k->a, &k->out, k->blob, &k->ci);
 }
 
-static nfsstat4 create_done(struct compound *c, int err)
+static void create_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	struct create *k = c->scratch;
 
+	op_put_cinfo(x, &k->ci);
+	op_put_bitmap(x, &k->set);
+	after->cur = k->out.i_ino;
+	after->have_sid = false;
+}
+
+static nfsstat4 create_done(struct compound *c, int err)
+{
 	if (err)
 		return op_status(err);
 	metric_add(c->m->m_creates, 1);
-	op_put_cinfo(c->out, &k->ci);
-	op_put_bitmap(c->out, &k->set);
-	c->cur = k->out.i_ino;
-	c->have_sid = false;
-	return NFS4_OK;
+	return op_result(c, create_put);
 }
 
 static nfsstat4 create_decode(struct compound *c, struct create *k)
@@ -330,7 +334,7 @@ nfsstat4 op_create(struct compound *c)
 	k->a.a_dir = c->cur;
 	k->a.a_cred = &c->cred;
 	k->a.a_now = op_now();
-	return op_mutate(c, create_run, create_done);
+	return op_mutate(c, create_run, create_put, create_done);
 }
 
 /* ---- LINK, REMOVE, RENAME ---- */
@@ -353,14 +357,17 @@ static int link_run(struct kv_op *op, struct kv_txn *t)
 	return ns_link(c->m->m_ns, t, c->saved, c->cur, k->name, k->len, &c->cred, k->now, &k->ci);
 }
 
-static nfsstat4 link_done(struct compound *c, int err)
+static void cinfo_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	struct names *k = c->scratch;
 
-	if (err)
-		return op_status(err);
-	op_put_cinfo(c->out, &k->ci);
-	return NFS4_OK;
+	(void)after;
+	op_put_cinfo(x, &k->ci);
+}
+
+static nfsstat4 link_done(struct compound *c, int err)
+{
+	return err ? op_status(err) : op_result(c, cinfo_put);
 }
 
 nfsstat4 op_link(struct compound *c)
@@ -376,7 +383,7 @@ nfsstat4 op_link(struct compound *c)
 	if (!c->cur || !c->saved)
 		return NFS4ERR_NOFILEHANDLE;
 	k->now = op_now();
-	return op_mutate(c, link_run, link_done);
+	return op_mutate(c, link_run, cinfo_put, link_done);
 }
 
 static int remove_run(struct kv_op *op, struct kv_txn *t)
@@ -392,10 +399,7 @@ static nfsstat4 remove_done(struct compound *c, int err)
 	struct names *k = c->scratch;
 
 	op_free_done(&k->ctx, err);
-	if (err)
-		return op_status(err);
-	op_put_cinfo(c->out, &k->ci);
-	return NFS4_OK;
+	return err ? op_status(err) : op_result(c, cinfo_put);
 }
 
 static nfsstat4 check_not_grace(struct compound *c)
@@ -409,8 +413,12 @@ static nfsstat4 check_not_grace(struct compound *c)
 	return grace ? NFS4ERR_GRACE : NFS4_OK;
 }
 
-static int rename_run(struct kv_op *op, struct kv_txn *t);
-static nfsstat4 rename_done(struct compound *c, int err);
+static nfsstat4 remove_go(struct compound *c)
+{
+	return op_mutate(c, remove_run, cinfo_put, remove_done);
+}
+
+static nfsstat4 rename_go(struct compound *c);
 
 /*
  * The last unlink takes the others' layouts back first (DESIGN.md, "Recall"). A layout that is granted after that, or a name that is another file's by the
@@ -423,7 +431,7 @@ static void unlink_taken_back(void *arg, int err)
 
 	(void)err; /* a server that does not confirm deletes the object later: it has no more use for a fence */
 	op_txn_stale(c->th);
-	st = c->opnum == OP_REMOVE ? op_mutate(c, remove_run, remove_done) : op_mutate(c, rename_run, rename_done);
+	st = c->opnum == OP_REMOVE ? remove_go(c) : rename_go(c);
 	if (st != OP_PARKED)
 		op_resume(c, st);
 }
@@ -462,7 +470,7 @@ nfsstat4 op_remove(struct compound *c)
 		return st;
 	k->now = op_now();
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	return unlink_takes_back(c, k->name, k->len) ? OP_PARKED : op_mutate(c, remove_run, remove_done);
+	return unlink_takes_back(c, k->name, k->len) ? OP_PARKED : remove_go(c);
 }
 
 static int rename_run(struct kv_op *op, struct kv_txn *t)
@@ -471,6 +479,15 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 	struct names *k = c->scratch;
 
 	return ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen, &c->cred, k->now, &k->fo, &k->gone, &k->ci, &k->dci);
+}
+
+static void rename_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	struct names *k = c->scratch;
+
+	(void)after;
+	op_put_cinfo(x, &k->ci);
+	op_put_cinfo(x, &k->dci);
 }
 
 static nfsstat4 rename_done(struct compound *c, int err)
@@ -487,11 +504,12 @@ static nfsstat4 rename_done(struct compound *c, int err)
 			return NFS4ERR_NOTDIR;
 		return NFS4ERR_EXIST;
 	}
-	if (err)
-		return op_status(err);
-	op_put_cinfo(c->out, &k->ci);
-	op_put_cinfo(c->out, &k->dci);
-	return NFS4_OK;
+	return err ? op_status(err) : op_result(c, rename_put);
+}
+
+static nfsstat4 rename_go(struct compound *c)
+{
+	return op_mutate(c, rename_run, rename_put, rename_done);
 }
 
 nfsstat4 op_rename(struct compound *c)
@@ -512,7 +530,7 @@ nfsstat4 op_rename(struct compound *c)
 		return st;
 	k->now = op_now();
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	return unlink_takes_back(c, k->to, k->tolen) ? OP_PARKED : op_mutate(c, rename_run, rename_done);
+	return unlink_takes_back(c, k->to, k->tolen) ? OP_PARKED : rename_go(c);
 }
 
 /* ---- freeing ---- */

@@ -400,10 +400,10 @@ static void io_done(struct lo_io *lio, int err)
 		read_reply(c, k, lio->io_count);
 		st = NFS4_OK;
 	} else if (c->opnum == OP_WRITE) {
-		st = op_mutate(c, write_run, write_committed);
+		st = op_mutate_again(c, write_run, write_committed); /* the same bytes in the same place */
 	} else if (lio->io_failed_map) {
 		k->off = k->count = 0; /* grows nothing; records the stale copies */
-		st = op_mutate(c, write_run, write_committed);
+		st = op_mutate_again(c, write_run, write_committed);
 	} else {
 		st = write_reply(c, 0);
 	}

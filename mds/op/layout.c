@@ -266,7 +266,7 @@ static nfsstat4 layoutget_go(struct compound *c)
 	status = c->client->cl_dead ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
 	pthread_mutex_unlock(&st->st_lock);
 	if (status == OP_PARKED)
-		return op_mutate(c, mark_run, mark_done);
+		return op_mutate_again(c, mark_run, mark_done); /* a mark is a mark */
 	return status ? status : layoutget_reply(c, &sid);
 }
 
@@ -351,7 +351,7 @@ nfsstat4 op_layoutget(struct compound *c)
 		return OP_PARKED;
 	/* The writes that this allows are not seen here: the set-id bits that they take go now. */
 	if (g->iomode == LAYOUTIOMODE4_RW && ns_mode_written(&i, &c->cred) != i.i_mode)
-		return op_mutate(c, sugid_run, sugid_done);
+		return op_mutate_again(c, sugid_run, sugid_done); /* bits that are gone stay so */
 	return layoutget_go(c);
 }
 
@@ -405,7 +405,7 @@ static nfsstat4 layoutcommit_asked(struct compound *c, int err)
 	struct layoutcommit *k = c->scratch;
 
 	if (err && k->have_last)
-		return op_mutate(c, layoutcommit_run, layoutcommit_done);
+		return op_mutate_again(c, layoutcommit_run, layoutcommit_done); /* the size only grows */
 	return layoutcommit_done(c, 0);
 }
 
@@ -666,7 +666,7 @@ nfsstat4 op_layouterror(struct compound *c)
 	if (known)
 		r->epoch = l->l_epoch;
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
-	return known && report_counts(r) ? op_mutate(c, report_run, layouterror_done) : NFS4_OK;
+	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done) : NFS4_OK; /* a stale copy stays stale */
 }
 
 nfsstat4 op_layoutstats(struct compound *c)
@@ -882,5 +882,5 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	pthread_mutex_unlock(&st->st_lock);
 	if (status)
 		return status;
-	return report_counts(r) ? op_mutate(c, report_run, return_reported) : return_refresh(c, 0);
+	return report_counts(r) ? op_mutate_again(c, report_run, return_reported) : return_refresh(c, 0);
 }

@@ -51,8 +51,22 @@ struct mds {
 	bool m_return_on_close;
 	enum op_size_mode m_size_mode;
 	char m_scope[64];
+	struct st_client m_gone; /* stands for the client of a session of an earlier boot (once.c): nothing is anybody's less */
+	bool m_once_swept;
+	struct metric *m_once;
 	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_op_time, *m_garbage, *m_creates;
 };
+
+/* The current file handle and stateid that an operation leaves. */
+struct op_after {
+	uint64_t cur;
+	bool have_sid;
+	struct st_stateid sid;
+};
+struct compound;
+/* The result body of an operation whose mutation has been done, and what it leaves. It is called twice: in the transaction, for the row that answers a retry after
+ * a restart (once.c), on the committer thread, with what the operation changes still as it was; and for the reply. */
+typedef void (*op_put_fn)(struct compound *c, struct xdr_out *x, struct op_after *after);
 
 struct compound {
 	struct mds *m;
@@ -76,6 +90,10 @@ struct compound {
 	bool replayed;                 /* the reply is a kept one */
 	bool cached_only;              /* the reply is limited by what is cached, not by what is sent */
 	size_t seq_end;                /* out length after SEQUENCE's result */
+	uint32_t once_slot, once_seq, once_slots, once_target;
+	const uint8_t *once_args;      /* the first operation after SEQUENCE */
+	uint64_t once_orders;          /* the mutation in hand: whose orders are waited for after it */
+	bool again;                    /* answered from the row of an earlier boot: only what reads is run */
 
 	/* file handles: inode numbers, 0 is none */
 	uint64_t cur, saved;
@@ -89,6 +107,8 @@ struct compound {
 	void *scratch;
 	void (*scratch_fini)(void *scratch);
 	nfsstat4 (*then)(struct compound *c, int err);
+	int (*run)(struct kv_op *op, struct kv_txn *t);
+	op_put_fn put;
 	void *sub; /* a job inside the operation (setattr.c): malloc'd, freed with scratch */
 };
 
@@ -109,8 +129,13 @@ struct kv_txn *op_txn(struct compound *c);
 struct kv_txn *op_thread_txn(struct mds_thread *th);
 /* Drops it, so that the next op_txn sees all that is committed now. */
 void op_txn_stale(struct mds_thread *th);
-/* Runs a mutation, parks; then(c, err) is called on the loop after the commit and gives the operation's status (or OP_PARKED). */
-nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t), nfsstat4 (*then)(struct compound *c, int err));
+/* Runs a mutation, parks; then(c, err) is called on the loop after the commit and gives the operation's status (or OP_PARKED). The same transaction keeps the
+ * result, so that a retry is answered alike after a restart: what the operation answers if nothing more of it is done. */
+nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t), op_put_fn put, nfsstat4 (*then)(struct compound *c, int err));
+/* The same, and no result is kept: for what may be done again after a restart. The caller says why it may. */
+nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t), nfsstat4 (*then)(struct compound *c, int err));
+/* The result of the mutation in hand goes into the reply, or another's that is put the same way. NFS4_OK. */
+nfsstat4 op_result(struct compound *c, op_put_fn put);
 static inline struct compound *op_of(struct kv_op *op)
 {
 	return (struct compound *)((char *)op - offsetof(struct compound, kop));
@@ -207,7 +232,14 @@ void op_evict(struct mds *m, struct loop *loop, uint64_t clientid);
 void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access, uint32_t deny);
 
 /* size.c: change attributes of c->cur, with recall, fence and orders when the size shrinks; then(c, err). */
-nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, nfsstat4 (*then)(struct compound *c, int err));
+nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, op_put_fn put, nfsstat4 (*then)(struct compound *c, int err));
+
+/* once.c. W: the row of the mutation in hand. */
+int op_once_put(struct compound *c, struct kv_txn *t);
+/* SEQUENCE of a session that is not known, its arguments read: goes on from the row of an earlier boot, or BADSESSION. */
+nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot);
+/* Every tick: rows of sessions that have ended are deleted, and those of earlier boots when grace is over. */
+void op_once_tick(struct mds *m, struct loop *loop);
 
 /* the operations */
 nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(struct compound *c), op_create(struct compound *c), op_getattr(struct compound *c),
@@ -250,4 +282,6 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 bool op_xattr_virtual(const char *name, size_t len);
 /* slot end: store the reply */
 void op_slot_done(struct compound *c);
+/* All of what is put, from a place in the head on. */
+void op_reply_copy(const struct xdr_out *x, size_t from, uint8_t *to);
 #endif

@@ -146,7 +146,7 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 		return NFS4ERR_DELAY;
 	}
 	if (!op)
-		op = st_open_new(st, f, c->client, o->owner, o->owner_len);
+		op = st_open_new(st, f, c->client, o->owner, o->owner_len, o->created ? &o->sid : NULL);
 	if (!op) {
 		st_file_put(st, f);
 		return NFS4ERR_DELAY;
@@ -160,9 +160,9 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 	return NFS4_OK;
 }
 
-static nfsstat4 open_reply(struct compound *c, struct open *o)
+static void open_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
-	struct xdr_out *x = c->out;
+	struct open *o = c->scratch;
 
 	op_put_stateid(x, &o->sid);
 	op_put_cinfo(x, &o->ci);
@@ -174,9 +174,21 @@ static nfsstat4 open_reply(struct compound *c, struct open *o)
 	} else {
 		xdr_put_u32(x, OPEN_DELEGATE_NONE);
 	}
-	c->cur = o->ino;
-	op_set_current_sid(c, &o->sid);
-	return NFS4_OK;
+	after->cur = o->ino;
+	after->have_sid = true;
+	after->sid = o->sid;
+}
+
+/* What the create's own transaction keeps: a size that is more than 0 is set by one more. */
+static void created_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	struct open *o = c->scratch;
+	struct op_bitmap all = o->set;
+
+	if (o->sa.has_size && o->sa.s.s_size)
+		o->set.w[0] &= ~(1u << FATTR4_SIZE);
+	open_put(c, x, after);
+	o->set = all;
 }
 
 /* Registers the open: from here on others' opens and removals respect it. */
@@ -217,7 +229,7 @@ static nfsstat4 open_confirm(struct compound *c, struct open *o)
 
 	op_txn_stale(c->th);
 	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0)
-		return open_reply(c, o);
+		return op_result(c, open_put);
 	open_undo(c, o);
 	return o->claim == CLAIM_NULL ? NFS4ERR_NOENT : NFS4ERR_STALE;
 }
@@ -247,7 +259,7 @@ static nfsstat4 open_sized(struct compound *c, struct open *o, uint64_t size)
 
 	if (status)
 		return status;
-	status = op_do_setattr(c, o->ino, &a, true, sized);
+	status = op_do_setattr(c, o->ino, &a, true, open_put, sized);
 	if (status != OP_PARKED)
 		open_undo(c, o);
 	return status;
@@ -308,6 +320,8 @@ static int create_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err && o->mark)
 		err = op_mark_put(t, o->out.i_ino);
+	if (!err)
+		o->ino = o->out.i_ino;
 	return err;
 }
 
@@ -345,7 +359,6 @@ static nfsstat4 created(struct compound *c, int err)
 	if (err)
 		return op_status(err);
 	metric_add(c->m->m_creates, 1);
-	o->ino = o->out.i_ino;
 	o->created = true;
 	if (o->mark) {
 		pthread_mutex_lock(&st->st_lock);
@@ -387,7 +400,11 @@ static nfsstat4 open_create(struct compound *c, struct open *o)
 	o->a.a_map_arg = &o->place;
 	o->set = o->sa.set;
 	o->mark = layoutget_follows(c);
-	return op_mutate(c, create_run, created);
+	/* The stateid is kept with the create, so it is made before it. */
+	pthread_mutex_lock(&c->m->m_st->st_lock);
+	st_sid_make(c->m->m_st, ST_SID_OPEN, &o->sid);
+	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	return op_mutate(c, create_run, created_put, created);
 }
 
 static nfsstat4 open_by_name(struct compound *c, struct open *o)
@@ -547,7 +564,7 @@ nfsstat4 op_close(struct compound *c)
 		return NFS4ERR_DELAY;
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
 	k->ctx.removing = k->ino = c->cur;
-	return op_mutate(c, orphan_run, orphan_done);
+	return op_mutate_again(c, orphan_run, orphan_done); /* the open has gone with the boot, and the sweep frees the file */
 }
 
 nfsstat4 op_open_downgrade(struct compound *c)

@@ -398,7 +398,8 @@ nfsstat4 op_create_session(struct compound *c)
 		cl->cl_confirming = record = true;
 	}
 	pthread_mutex_unlock(&st->st_lock);
-	return record ? op_mutate(c, record_run, record_done) : status;
+	/* After a restart the clientid is stale, and the client comes with EXCHANGE_ID; the record is put again. */
+	return record ? op_mutate_again(c, record_run, record_done) : status;
 }
 
 nfsstat4 op_destroy_session(struct compound *c)
@@ -539,6 +540,7 @@ nfsstat4 op_sequence(struct compound *c)
 	c->cachethis = xdr_get_bool(c->in);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
+	c->once_args = c->in->p;
 	pthread_mutex_lock(&st->st_lock);
 	s = st_session_get(st, id);
 	if (!s)
@@ -570,9 +572,15 @@ nfsstat4 op_sequence(struct compound *c)
 		c->client->cl_renewed_ns = st_now_ns();
 		put_sequence(c, s, seq, slot);
 		c->seq_end = c->out->x_len;
+		c->once_slot = slot;
+		c->once_seq = seq;
+		c->once_slots = s->se_nslots;
+		c->once_target = s->se_target;
 		limit_reply(c, s);
 	}
 	pthread_mutex_unlock(&st->st_lock);
+	if (!s)
+		return op_once_retry(c, id, seq, slot);
 	if (c->replayed) {
 		struct rpc_call *call = c->call;
 
@@ -584,8 +592,7 @@ nfsstat4 op_sequence(struct compound *c)
 	return status;
 }
 
-/* All of it from a place in the head on. */
-static void reply_copy(const struct xdr_out *x, size_t from, uint8_t *to)
+void op_reply_copy(const struct xdr_out *x, size_t from, uint8_t *to)
 {
 	struct iovec iov[XDR_SPLICES * 2 + 1];
 	unsigned n = xdr_out_iov(x, iov);
@@ -610,7 +617,7 @@ void op_slot_done(struct compound *c)
 	if (!x->bad && (c->cachethis || (len <= 512 && x->x_nsplice == 0))) {
 		copy = malloc(len);
 		if (copy)
-			reply_copy(x, c->call->c_body, copy);
+			op_reply_copy(x, c->call->c_body, copy);
 		else if (c->cachethis)
 			log_warn("no memory to keep a reply of %zu bytes for a retry", len);
 	}
@@ -672,7 +679,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		st_client_destroy(st, cl);
 	}
 	pthread_mutex_unlock(&st->st_lock);
-	return recorded ? op_mutate(c, forget_run, forget_done) : status;
+	return recorded ? op_mutate_again(c, forget_run, forget_done) : status; /* of a clientid that is stale then */
 }
 
 nfsstat4 op_reclaim_complete(struct compound *c)

@@ -357,6 +357,7 @@ struct setattr {
 	bool have_write, excl, rw_only, fence, orders;
 	uint64_t silent; /* objects that are not cut: their servers do not answer */
 	unsigned left;
+	op_put_fn put;
 	nfsstat4 (*then)(struct compound *c, int err);
 };
 
@@ -492,30 +493,28 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	if (!err && j->a.has_size)
 		err = lo_order_truncate(c->m->m_lo, t, &i, &map, s.s_size);
 	j->orders = true;
+	c->once_orders = j->ino;
 	return err;
 }
 
-static void setattr_committed(struct kv_op *op, int err)
+static nfsstat4 setattr_committed(struct compound *c, int err)
 {
-	struct compound *c = op_of(op);
 	struct setattr *j = c->sub;
 
 	if (err || !j->orders) {
 		setattr_end(j, err);
-		return;
+		return OP_PARKED;
 	}
 	lo_orders_kick(c->m->m_lo);
 	lo_orders_wait(c->m->m_lo, j->ino, c->th->mt_loop, op_confirm_ms(c->m), setattr_ordered, j);
+	return OP_PARKED;
 }
 
 static void setattr_commit(struct setattr *j)
 {
 	struct compound *c = j->c;
 
-	c->kop.o_run = setattr_run;
-	c->kop.o_done = setattr_committed;
-	c->kop.o_loop = c->th->mt_loop;
-	kv_submit(c->m->m_kv, &c->kop);
+	op_mutate(c, setattr_run, j->put, setattr_committed);
 }
 
 static nfsstat4 setattr_counted(struct compound *c, int err)
@@ -580,7 +579,7 @@ static void setattr_settled(void *arg, int err)
 		op_resume(c, st);
 }
 
-nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, nfsstat4 (*then)(struct compound *c, int err))
+nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, op_put_fn put, nfsstat4 (*then)(struct compound *c, int err))
 {
 	struct setattr *j;
 	struct ns_setattr s = a->s;
@@ -606,6 +605,7 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	j->a = *a;
 	j->ino = ino;
 	j->have_write = have_write;
+	j->put = put;
 	j->then = then;
 	return op_settle(c->m, c->th->mt_loop, ino, setattr_settled, j) ? OP_PARKED : setattr_start(j);
 }
@@ -614,14 +614,19 @@ struct op_setattr_args {
 	struct op_sattr a;
 };
 
-static nfsstat4 setattr_done(struct compound *c, int err)
+static void setattr_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	struct op_setattr_args *k = c->scratch;
 
+	(void)after;
+	op_put_bitmap(x, &k->a.set);
+}
+
+static nfsstat4 setattr_done(struct compound *c, int err)
+{
 	if (!err)
-		op_put_bitmap(c->out, &k->a.set);
-	else
-		xdr_put_u32(c->out, 0);
+		return op_result(c, setattr_put);
+	xdr_put_u32(c->out, 0);
 	c->keep_body = true; /* attrsset is there in either case */
 	return op_status(err);
 }
@@ -654,7 +659,7 @@ nfsstat4 op_setattr(struct compound *c)
 		have_write = true; /* where the status is good */
 	}
 	if (!status)
-		return op_do_setattr(c, c->cur, &k->a, have_write, setattr_done);
+		return op_do_setattr(c, c->cur, &k->a, have_write, setattr_put, setattr_done);
 	xdr_put_u32(c->out, 0);
 	c->keep_body = true;
 	return status;

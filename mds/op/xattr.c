@@ -159,14 +159,17 @@ static int removexattr_run(struct kv_op *op, struct kv_txn *t)
 	return ns_xattr_remove(c->m->m_ns, t, c->cur, k->name, k->len, &c->cred, op_now(), &k->ci);
 }
 
-static nfsstat4 xattr_done(struct compound *c, int err)
+static void xattr_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	struct xattr *k = c->scratch;
 
-	if (err)
-		return op_status(err);
-	op_put_cinfo(c->out, &k->ci);
-	return NFS4_OK;
+	(void)after;
+	op_put_cinfo(x, &k->ci);
+}
+
+static nfsstat4 xattr_done(struct compound *c, int err)
+{
+	return err ? op_status(err) : op_result(c, xattr_put);
 }
 
 nfsstat4 op_setxattr(struct compound *c)
@@ -195,9 +198,9 @@ nfsstat4 op_setxattr(struct compound *c)
 	if (name_is(k->name, k->len, "weft.policy")) {
 		if (lo_policy_parse(k->val.s_data, len, &k->policy, err, sizeof(err)) || lo_policy_check(c->m->m_lo, &k->policy, err, sizeof(err)))
 			return NFS4ERR_INVAL;
-		return op_mutate(c, policy_run, xattr_done);
+		return op_mutate(c, policy_run, xattr_put, xattr_done);
 	}
-	return op_mutate(c, setxattr_run, xattr_done);
+	return op_mutate(c, setxattr_run, xattr_put, xattr_done);
 }
 
 nfsstat4 op_removexattr(struct compound *c)
@@ -214,7 +217,7 @@ nfsstat4 op_removexattr(struct compound *c)
 		return st;
 	if (name_is(k->name, k->len, "weft.layout"))
 		return NFS4ERR_PERM;
-	return op_mutate(c, name_is(k->name, k->len, "weft.policy") ? policy_run : removexattr_run, xattr_done);
+	return op_mutate(c, name_is(k->name, k->len, "weft.policy") ? policy_run : removexattr_run, xattr_put, xattr_done);
 }
 
 /* ---- LISTXATTRS ---- */

@@ -89,13 +89,17 @@ struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const v
 	return NULL;
 }
 
-struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len)
+struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len,
+			    const struct st_stateid *sid)
 {
 	struct st_open *o = calloc(1, sizeof(*o) + len);
 
 	if (!o)
 		return NULL;
-	st_sid_make(st, ST_SID_OPEN, &o->o_sid);
+	if (sid)
+		o->o_sid = *sid;
+	else
+		st_sid_make(st, ST_SID_OPEN, &o->o_sid);
 	o->o_sid.seqid = 0; /* the first use makes it 1 */
 	if (hash_add(&st->st_opens, &o->o_link, hash_bytes(o->o_sid.other, NFS4_OTHER_SIZE))) {
 		free(o);

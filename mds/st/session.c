@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include <errno.h>
 
+#define ENDED_BATCH 32 /* sessions whose rows go in one mutation */
+
 struct st_session *st_session_get(struct st *st, const uint8_t id[16])
 {
 	for (struct hash_link *l = hash_first(&st->st_sessions, hash_bytes(id, 16)); l; l = hash_next(l)) {
@@ -46,11 +48,29 @@ void st_session_put(struct st *st, struct st_session *s)
 	if (--s->se_refs)
 		return;
 	st_slots_free(st, s);
-	free(s);
+	if (atomic_load(&s->se_rows)) {
+		s->se_next = st->st_ended;
+		st->st_ended = s;
+	} else {
+		free(s);
+	}
 	if (--c->cl_refs == 0) {
 		free(c->cl_owner);
 		free(c);
 	}
+}
+
+struct st_session *st_sessions_ended(struct st *st)
+{
+	struct st_session *first = st->st_ended, *last = first;
+
+	for (unsigned n = 1; last && n < ENDED_BATCH; n++)
+		last = last->se_next ? last->se_next : last;
+	if (last) {
+		st->st_ended = last->se_next;
+		last->se_next = NULL;
+	}
+	return first;
 }
 
 /* NULL: the path is down. Of thousands of sessions, few are of the connection that ends. */

@@ -48,6 +48,7 @@ struct st_session {
 	struct st_session *se_next; /* of the client */
 	uint32_t se_refs;           /* compounds in it */
 	bool se_dead;
+	_Atomic bool se_rows;       /* the store has rows of its requests (mds/op/once.c) */
 	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
 	uint32_t se_nslots; /* enforced: the client may use slots below it */
 	uint32_t se_target; /* what it is asked to keep to; se_nslots follows when it does */
@@ -215,6 +216,7 @@ struct st {
 	uint64_t st_kept, st_kept_max;
 	/* waiters for layouts to come back, see st_layout.c */
 	struct st_wait *st_waits;
+	struct st_session *st_ended; /* sessions without references whose rows are to be deleted */
 	/* called on the tick's loop, without the lock: grace has ended; clients that held removed files open are gone */
 	void (*st_grace_over)(void *arg);
 	void (*st_orphans)(void *arg);
@@ -275,6 +277,8 @@ nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint3
 /* reply: malloc'd, the slot's from now on; NULL: it is not kept */
 void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len);
 void st_slots_free(struct st *st, struct st_session *s);
+/* locked: some of those that have ended with rows in the store, by se_next, or NULL: nobody else knows them any more, and they are the caller's to free. */
+struct st_session *st_sessions_ended(struct st *st);
 /* locked: c may carry callbacks of the session from now on; what waits is sent. */
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c);
 /* locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
@@ -297,7 +301,8 @@ struct st_file *st_file_get(struct st *st, uint64_t ino, bool make); /* locked *
 void st_file_put(struct st *st, struct st_file *f);                  /* locked: frees it when nothing is left */
 struct st_open *st_open_find(struct st *st, const struct st_stateid *sid); /* locked, by other */
 struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const void *owner, uint32_t len); /* locked */
-struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len); /* locked */
+/* locked; sid: made for it before, or NULL */
+struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len, const struct st_stateid *sid);
 void st_open_free(struct st *st, struct st_open *o); /* locked */
 /* locked: an open that conflicts, of a client that is alive where there is one; NULL: none */
 struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);

@@ -53,16 +53,33 @@ static void super(struct kv_slice val)
 		abort();
 }
 
+static void once(struct kv_slice val)
+{
+	static uint8_t buf[NS_ONCE_HEAD + NS_ONCE_RESULTS_MAX];
+	struct ns_once o;
+
+	if (ns_once_decode(val, &o))
+		return;
+	if (o.on_results.s_len > NS_ONCE_RESULTS_MAX || o.on_last + 8 > o.on_results.s_len || o.on_slots == 0 || o.on_target == 0 || o.on_at < 2)
+		abort();
+	memcpy(buf + NS_ONCE_HEAD, o.on_results.s_data, o.on_results.s_len);
+	if (ns_once_encode(&o, buf) != val.s_len || memcmp(buf, val.s_data, val.s_len))
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 1)
 		return 0;
-	switch (data[0] % 3) {
+	switch (data[0] % 4) {
 	case 0:
 		inode(ns_slice(data + 1, size - 1));
 		break;
 	case 1:
 		dirent(data + 1, size - 1);
+		break;
+	case 2:
+		once(ns_slice(data + 1, size - 1));
 		break;
 	default:
 		super(ns_slice(data + 1, size - 1));

@@ -323,6 +323,7 @@ static __attribute__((unused)) void fz_tick(void)
 {
 	mds.m_st->st_reclaimers = 0;
 	st_tick(mds.m_st);
+	op_once_tick(&mds, fz_loop);
 }
 
 /* And all leases have run out. */

@@ -1,0 +1,234 @@
+/*
+ * once.c - exactly once, also across a restart (docs/recovery.md).
+ *
+ * Every mutation's transaction puts a row for its session's slot: sequence, a hash of who asks and of the request's bytes, and the results of the COMPOUND up to the
+ * mutation's own. A session ends with its boot; but a request on one of an earlier boot that is the slot's last is answered from its row: the results that are kept,
+ * byte for byte, then those of the operations behind them. Of these only what reads is run: there is no client, and nothing keeps two retries apart. The rest is told DELAY:
+ * it was not done, and is asked again in a session of this boot. Without a row nothing was done, and the answer is BADSESSION, as for every new request.
+ */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+#include <sodium.h>
+
+/* Who asks, and what comes after SEQUENCE (whose own arguments may differ in a retry). */
+static void once_check(const struct compound *c, uint8_t out[16])
+{
+	const struct rpc_cred *cr = &c->call->c_cred;
+	uint32_t who[] = {htole32(cr->rc_flavor), htole32(cr->rc_uid), htole32(c->minor), htole32(c->nops)};
+	crypto_generichash_state h;
+
+	crypto_generichash_init(&h, NULL, 0, 16);
+	crypto_generichash_update(&h, (const uint8_t *)who, sizeof(who));
+	crypto_generichash_update(&h, c->once_args, (size_t)(c->in->end - c->once_args));
+	crypto_generichash_final(&h, out, 16);
+}
+
+static void sid_keep(uint8_t out[16], const struct st_stateid *s)
+{
+	uint32_t seqid = htole32(s->seqid);
+
+	memcpy(out, &seqid, 4);
+	memcpy(out + 4, s->other, NFS4_OTHER_SIZE);
+}
+
+static void sid_load(const uint8_t in[16], struct st_stateid *s)
+{
+	memcpy(&s->seqid, in, 4);
+	s->seqid = le32toh(s->seqid);
+	memcpy(s->other, in + 4, NFS4_OTHER_SIZE);
+}
+
+int op_once_put(struct compound *c, struct kv_txn *t)
+{
+	uint8_t buf[NS_ONCE_HEAD + NS_ONCE_RESULTS_MAX], key[NS_ONCE_KEY];
+	size_t from = c->seq_end, before = c->out->x_len - from + c->out->x_payload;
+	struct op_after after = {.cur = c->cur, .have_sid = c->have_sid, .sid = c->cur_sid};
+	struct xdr_out x = {.x_head = buf + NS_ONCE_HEAD, .x_cap = NS_ONCE_RESULTS_MAX, .x_limit = NS_ONCE_RESULTS_MAX};
+	struct ns_once o = {
+		.on_seq = c->once_seq,
+		.on_slots = c->once_slots,
+		.on_target = c->once_target,
+		.on_limit = (uint32_t)(c->out->x_limit - c->call->c_body),
+		.on_at = (uint8_t)(c->at + 1),
+		.on_in = (uint32_t)(c->in->p - c->once_args),
+		.on_last = (uint32_t)(c->status_at - 4 - from + c->out->x_payload), /* nothing is spliced behind its beginning */
+		.on_saved = c->saved,
+		.on_orders = c->once_orders,
+	};
+
+	/* More than any reply that a slot keeps: it is answered once, and asked again it is a new request. */
+	if (before > NS_ONCE_RESULTS_MAX)
+		return 0;
+	op_reply_copy(c->out, from, xdr_reserve(&x, before));
+	c->put(c, &x, &after);
+	if (x.bad)
+		return 0;
+	once_check(c, o.on_check);
+	o.on_flags = (after.have_sid ? NS_ONCE_HAVE_SID : 0) | (c->saved_have_sid ? NS_ONCE_SAVED_HAVE_SID : 0) | (c->cached_only ? NS_ONCE_CACHED_ONLY : 0);
+	o.on_cur = after.cur;
+	sid_keep(o.on_cur_sid, &after.sid);
+	sid_keep(o.on_saved_sid, &c->saved_sid);
+	o.on_results.s_len = x.x_len;
+	ns_once_key(key, c->session->se_id, c->once_slot);
+	return ns_row_put(t, NS_T_ONCE, key, sizeof(key), buf, ns_once_encode(&o, buf));
+}
+
+/* ---- a retry ---- */
+
+static void orders_confirmed(void *arg, int err)
+{
+	struct compound *c = arg;
+
+	(void)err; /* who does not answer has lost its lease by now: as the first time */
+	op_txn_stale(c->th);
+	op_resume(c, NFS4_OK);
+}
+
+static void put_sequence(struct compound *c, const uint8_t *id, uint32_t slot, const struct ns_once *o)
+{
+	xdr_patch_u32(c->out, c->status_at, NFS4_OK);
+	xdr_put_fixed(c->out, id, NFS4_SESSIONID_SIZE);
+	xdr_put_u32(c->out, o->on_seq);
+	xdr_put_u32(c->out, slot);
+	xdr_put_u32(c->out, o->on_slots - 1);
+	xdr_put_u32(c->out, o->on_target - 1);
+	xdr_put_u32(c->out, SEQ4_STATUS_RESTART_RECLAIM_NEEDED);
+}
+
+/* As if the mutation had just been done: op_end closes its result, and what is behind it runs. */
+static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
+{
+	const uint8_t *results = o->on_results.s_data;
+	uint8_t *p = xdr_reserve(c->out, o->on_results.s_len);
+	uint32_t opnum;
+
+	if (!p)
+		return NFS4ERR_SERVERFAULT;
+	memcpy(p, results, o->on_results.s_len);
+	memcpy(&opnum, results + o->on_last, 4);
+	c->opnum = be32toh(opnum);
+	c->status_at = (size_t)(p - c->out->x_head) + o->on_last + 4;
+	c->at = o->on_at - 1u;
+	c->in->p = c->once_args + o->on_in;
+	c->cur = o->on_cur;
+	c->saved = o->on_saved;
+	c->have_sid = o->on_flags & NS_ONCE_HAVE_SID;
+	c->saved_have_sid = o->on_flags & NS_ONCE_SAVED_HAVE_SID;
+	c->cached_only = o->on_flags & NS_ONCE_CACHED_ONLY;
+	sid_load(o->on_cur_sid, &c->cur_sid);
+	sid_load(o->on_saved_sid, &c->saved_sid);
+	c->again = true;
+	c->client = &c->m->m_gone;
+	metric_add(c->m->m_once, 1);
+	if (!o->on_orders)
+		return NFS4_OK;
+	lo_orders_kick(c->m->m_lo);
+	lo_orders_wait(c->m->m_lo, o->on_orders, c->th->mt_loop, op_confirm_ms(c->m), orders_confirmed, c);
+	return OP_PARKED;
+}
+
+nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot)
+{
+	struct ns_once o;
+	uint8_t check[16];
+	uint32_t boot;
+	size_t limit;
+
+	memcpy(&boot, id, 4);
+	if (be32toh(boot) >= (uint32_t)c->m->m_st->st_boot)
+		return NFS4ERR_BADSESSION;
+	if (ns_once_get(op_txn(c), id, slot, &o) || o.on_seq != seq || o.on_at > c->nops || o.on_in > xdr_left(c->in))
+		return NFS4ERR_BADSESSION;
+	once_check(c, check);
+	if (memcmp(check, o.on_check, sizeof(check)) != 0)
+		return NFS4ERR_BADSESSION;
+	limit = c->call->c_body + o.on_limit;
+	if (limit < c->out->x_limit)
+		c->out->x_limit = limit;
+	put_sequence(c, id, slot, &o);
+	return once_again(c, &o);
+}
+
+/* ---- rows that nobody will ask for ---- */
+
+struct once_sweep {
+	struct kv_op op;
+	struct mds *m;
+	struct st_session *ended; /* their rows; NULL: those of earlier boots */
+	int n;
+};
+
+static int sweep_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct once_sweep *s = (struct once_sweep *)op;
+	static const uint8_t first[1];
+	uint32_t boot = htobe32((uint32_t)s->m->m_st->st_boot - 1);
+
+	if (!s->ended) {
+		s->n = ns_once_del(t, first, 0, (const uint8_t *)&boot, sizeof(boot), NS_ONCE_DEL_MAX);
+		return s->n < 0 ? s->n : 0;
+	}
+	for (struct st_session *e = s->ended; e; e = e->se_next) {
+		s->n = ns_once_del(t, e->se_id, sizeof(e->se_id), e->se_id, sizeof(e->se_id), NS_ONCE_DEL_MAX);
+		if (s->n < 0)
+			return s->n;
+	}
+	return 0;
+}
+
+static void ended_free(struct st_session *e)
+{
+	while (e) {
+		struct st_session *next = e->se_next;
+
+		free(e);
+		e = next;
+	}
+}
+
+static void sweep_done(struct kv_op *op, int err)
+{
+	struct once_sweep *s = (struct once_sweep *)op;
+	bool more = !s->ended && !err && s->n == NS_ONCE_DEL_MAX;
+
+	if (err)
+		log_warn("rows of requests in sessions that have ended stay until the next start: %s", strerror(-err));
+	ended_free(s->ended);
+	if (more)
+		kv_submit(s->m->m_kv, op);
+	else
+		free(s);
+}
+
+static void sweep(struct mds *m, struct loop *loop, struct st_session *ended)
+{
+	struct once_sweep *s = calloc(1, sizeof(*s));
+
+	if (!s) { /* the rows stay until the next start */
+		ended_free(ended);
+		return;
+	}
+	s->op = (struct kv_op){.o_run = sweep_run, .o_done = sweep_done, .o_loop = loop};
+	s->m = m;
+	s->ended = ended;
+	kv_submit(m->m_kv, &s->op);
+}
+
+void op_once_tick(struct mds *m, struct loop *loop)
+{
+	struct st *st = m->m_st;
+	struct st_session *ended;
+	bool earlier;
+
+	pthread_mutex_lock(&st->st_lock);
+	ended = st_sessions_ended(st);
+	/* Who may reclaim has come with a session of this boot, or never will. */
+	earlier = !m->m_once_swept && !st_in_grace(st);
+	m->m_once_swept |= earlier;
+	pthread_mutex_unlock(&st->st_lock);
+	if (ended)
+		sweep(m, loop, ended);
+	if (earlier)
+		sweep(m, loop, NULL);
+}

@@ -1,0 +1,344 @@
+#!/usr/bin/python3
+"""Exactly once: retries in a boot, over connections, and of what an earlier boot did. Prints TAP.
+
+A test called restart_... kills the metadata server; its requests are sent as bytes, and sent again as the same bytes.
+"""
+import os
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test as base  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from mds_test import ADDR, Cluster, check, client, eventually  # noqa: E402
+from nfs41 import *  # noqa: E402,F403
+from nfs41 import err  # noqa: E402
+
+RECLAIM_NEEDED = 0x100
+
+
+class Once:
+    """Requests on a session, each kept as it was sent."""
+
+    def __init__(self, c, cache=True):
+        self.c, self.cache, self.sent, self.slot = c, cache, [], 1  # 0 had RECLAIM_COMPLETE
+
+    def send(self, *ops, cred=None, want="OK"):
+        """Each on a slot of its own, so that every one is the last of its slot."""
+        slot, self.slot = self.slot, self.slot + 1
+        self.c.free.remove(slot)
+        args = compound_args((sequence(self.c.session.sessionid, 1, slot, slot, self.cache), *ops))
+        reply = self.c.conn.rpc(1, args, cred or self.c.cred)
+        check(err(read_compound(reply).status), want)
+        self.sent.append((args, cred or self.c.cred, reply))
+        return read_compound(reply).results[-1]
+
+
+def seq_flags(reply):
+    """(the reply with SEQUENCE's flags set to 0, the flags); the tag is empty."""
+    at = 4 + 4 + 4 + 8 + 16 + 16
+    return reply[:at] + bytes(4) + reply[at + 4:], int.from_bytes(reply[at:at + 4], "big")
+
+
+def same_again(conn, sent, flags=RECLAIM_NEEDED):
+    for n, (args, cred, reply) in enumerate(sent):
+        again, said = seq_flags(conn.rpc(1, args, cred))
+        if again != seq_flags(reply)[0]:
+            raise Failed(f"request {n}: {read_compound(again)}, at first {read_compound(reply)}")
+        if flags is not None:
+            check(said, flags)
+
+
+def bad_session(conn, args, cred=auth_sys()):
+    check(err(read_compound(conn.rpc(1, args, cred)).status), "BADSESSION")
+
+
+MODE = "mode", "numlinks", "size", "change", "fileid"
+
+
+def things(c, d):
+    """What every non-idempotent operation works on."""
+    fhs = {}
+    for name in ("gone", "from", "over", "linked", "cut", "attrs", "short", "xattr"):
+        sid, fhs[name] = c.open(d, name)
+        if name == "cut":
+            c.ok(putfh(fhs[name]), write(sid, 0, b"0123456789", FILE_SYNC))
+        c.ok(putfh(fhs[name]), close(sid))
+    c.mkdir(d, "empty")
+    return Obj(**fhs, sub=c.mkdir(d, "sub"), policy=c.mkdir(d, "policy"))
+
+
+def every_operation(o, d, t):
+    """One request for each operation that may not be done twice. What is read behind it is nothing that another changes."""
+    after = getfh(), getattr_(*MODE)
+    o.send(putfh(d), savefh(), create(DIR, "made", mode=0o750), *after, restorefh(), getattr_("fileid"))
+    o.send(putfh(d), create(LNK, "symlink", link=b"to"), *after, readlink())
+    o.send(putfh(d), create(FIFO, "pipe", mode=0o600), *after)
+    o.send(putfh(d), create(CHR, "device", dev=(1, 3)), *after)
+    o.send(putfh(t.linked), savefh(), putfh(d), link("link"), restorefh(), getattr_(*MODE))
+    o.send(putfh(d), remove("gone"))
+    o.send(putfh(d), remove("empty"), getattr_("fileid"))
+    o.send(putfh(d), savefh(), rename("from", "moved"), lookup("moved"), *after)
+    o.send(putfh(d), savefh(), putfh(t.sub), rename("over", "over"), getattr_(*MODE), restorefh(), getfh())
+    how = BOTH | NO_DELEG
+    o.send(putfh(d), savefh(), open_("guarded", how, how=GUARDED, attrs={"mode": 0o640}), access(0x1f), *after)
+    o.send(putfh(d), open_("unchecked", how, how=UNCHECKED, attrs={"mode": 0o640, "size": 0}), *after)
+    o.send(putfh(d), open_("exclusive", how, how=EXCLUSIVE4_1, verf=b"verifier", attrs={"mode": 0o600}), *after)
+    o.send(putfh(d), open_("sized", how, how=GUARDED, attrs={"size": 5}), *after)
+    o.send(putfh(d), open_("cut", how, how=UNCHECKED, attrs={"size": 0}), *after)
+    o.send(putfh(t.attrs), setattr_(mode=0o604, owner_group="7", time_modify_set=(1, 2)), getattr_(*MODE, "time_modify"))
+    o.send(putfh(t.short), setattr_(size=3), getattr_(*MODE))
+    o.send(putfh(t.xattr), setxattr("x", b"value", 1), getxattr("x"), getattr_(*MODE))
+    o.send(putfh(t.policy), setxattr("weft.policy", b"mirrors=2", 1), getxattr("weft.policy"), getattr_(*MODE))
+    o.send(putfh(d), create(DIR, "one"), getfh(), putfh(d), create(DIR, "two"), getfh())
+
+
+def more_operations(o, d, t):
+    """What undoes some of these."""
+    o.send(putfh(t.xattr), removexattr("x"), listxattrs(), getattr_(*MODE))
+    o.send(putfh(t.policy), removexattr("weft.policy"), getattr_(*MODE))
+    o.send(putfh(d), remove("one"), remove("two"), lookup("two"), want="NOENT")
+
+
+def state(c, d, t):
+    return [c.attrs(fh, *MODE, "time_modify", "time_metadata") for fh in (d, *(getattr(t, n) for n in ("attrs", "short", "xattr", "linked", "sub", "policy", "cut")))]
+
+
+def names(c, d):
+    return sorted(e.name.decode() for e in c.ok(putfh(d), readdir(attrs=["fileid"])).entries)
+
+
+ALL = sorted("""attrs cut device exclusive guarded link linked made moved one pipe policy short sized sub symlink two unchecked xattr""".split())
+
+
+def test_every_operation_over_a_new_connection(c, d):
+    t, o = things(c, d), Once(client(fore={"reqs": 40}))
+    for work in every_operation, more_operations:
+        work(o, d, t)
+        before = names(c, d), state(c, d, t)
+        o.c.drop()
+        o.c.conns = [o.c.connection()]
+        same_again(o.c.conn, o.sent, flags=None)
+        check((names(c, d), state(c, d, t)), before)
+    check(names(c, d), [n for n in ALL if n not in ("one", "two")])
+
+
+def back_again(was):
+    """The client with a session of this boot."""
+    c = client(session=False)
+    c.owner, c.verifier = was.owner, was.verifier
+    c.exchange_id()
+    c.create_session()
+    return c
+
+
+def restart_every_operation_gets_its_first_answer(w):
+    c = client(fore={"reqs": 60})
+    d = c.mkdir(c.root(), "d")
+    t, o = things(c, d), Once(client(fore={"reqs": 60}))
+    every_operation(o, d, t)
+    before = names(c, d), state(c, d, t)
+    check(before[0], ALL)
+    for _ in range(2):  # the rows outlive a second restart
+        w.restart()
+        conn = Conn(ADDR)
+        same_again(conn, o.sent)
+        same_again(conn, o.sent)
+        check(w.metric("weft_mds_once_total"), 2 * len(o.sent))
+        conn.close()
+    look = back_again(o.c)
+    check((names(look, d), state(look, d, t)), before)
+    check(look.attrs(t.cut, "size").size, 0)
+
+
+def restart_what_was_undone_gets_its_first_answer(w):
+    c = client(fore={"reqs": 60})
+    d = c.mkdir(c.root(), "d")
+    t, o = things(c, d), Once(client(fore={"reqs": 60}))
+    every_operation(o, d, t)
+    o.sent = []
+    more_operations(o, d, t)
+    before = names(c, d), state(c, d, t)
+    w.restart()
+    same_again(Conn(ADDR), o.sent)
+    look = back_again(o.c)
+    check((names(look, d), state(look, d, t)), before)
+
+
+def restart_without_cachethis_too(w):
+    c = client(fore={"reqs": 60})
+    d = c.mkdir(c.root(), "d")
+    o = Once(c, cache=False)
+    o.send(putfh(d), create(DIR, "x"), getfh())
+    o.send(putfh(d), remove("x"))
+    w.restart()
+    same_again(Conn(ADDR), o.sent)
+
+
+def restart_an_open_is_reclaimed_with_the_stateid_it_got(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    o = Once(client())
+    o.send(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), getfh(), layoutget(CURRENT))
+    w.restart()
+    conn = Conn(ADDR)
+    args, cred, reply = o.sent[0]
+    got = read_compound(conn.rpc(1, args, cred))
+    was = read_compound(reply).results
+    check(err(got.status), "DELAY", "a layout from an earlier boot's session")
+    check([vars(r.cinfo) for r in (got.results[2], was[2])], [vars(was[2].cinfo)] * 2)
+    check((got.results[2].stateid, got.results[3].fh), (was[2].stateid, was[3].fh))
+    bad_session(conn, compound_args((sequence(o.c.session.sessionid, 2, 0, 0), putfh(was[3].fh), close(was[2].stateid))), cred)
+    again = back_again(o.c)
+    sid = again.ok(putfh(was[3].fh), open_(claim_previous(), BOTH)).stateid
+    again.ok(putfh(was[3].fh), layoutreturn(ANON))
+    again.ok(reclaim_complete())
+    again.ok(putfh(was[3].fh), close(sid))
+
+
+def restart_new_and_false_requests_learn_that_the_session_is_gone(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    o = Once(c)
+    o.slot = 5
+    o.send(putfh(d), create(DIR, "x"))
+    args, cred, _ = o.sent[0]
+    sid = c.session.sessionid
+    w.restart()
+    conn = Conn(ADDR)
+    request = putfh(d), create(DIR, "x")
+    for seq, slot in ((2, 5), (0, 5), (1, 6), (1, 2**32 - 1)):
+        bad_session(conn, compound_args((sequence(sid, seq, slot, slot, True), *request)))
+    # The same place in the session, another request: other bytes, fewer of them, more of them, another minor version, another user.
+    for ops in ((putfh(d), create(DIR, "y")), (putfh(d),), (*request, getfh())):
+        bad_session(conn, compound_args((sequence(sid, 1, 5, 5, True), *ops)))
+    bad_session(conn, compound_args((sequence(sid, 1, 5, 5, True), *request), minor=1))
+    for other in (auth_sys(1000), NOBODY):
+        bad_session(conn, args, other)
+    for wrong in (bytes(16), sid[:15] + bytes([sid[15] ^ 1]), b"\xff" * 16):
+        bad_session(conn, compound_args((sequence(wrong, 1, 5, 5, True), *request)))
+    check(err(conn.compound(bind_conn(sid, 3)).status), "BADSESSION")
+    check(err(conn.compound(destroy_session(sid)).status), "BADSESSION")
+    # highest_slotid and cachethis may differ in a retry
+    check(read_compound(conn.rpc(1, compound_args((sequence(sid, 1, 5, 7, False), *request)), cred)).status, 0)
+    same_again(conn, o.sent)
+
+
+def restart_a_slots_last_request_counts(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    sid = c.session.sessionid
+    kept = []
+    for seq, ops in ((1, (create(DIR, "a"),)), (2, (create(DIR, "b"),)), (3, (getattr_("size"),))):
+        kept.append(compound_args((sequence(sid, seq, 7, 7, True), putfh(d), *ops)))
+        check(read_compound(c.conn.rpc(1, kept[-1], c.cred)).status, 0)
+    w.restart()
+    conn = Conn(ADDR)
+    bad_session(conn, kept[0])
+    bad_session(conn, kept[2])  # it changed nothing, so nothing is kept of it
+    check(read_compound(conn.rpc(1, kept[1], c.cred)).status, 0)
+
+
+def restart_what_failed_was_not_done(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    o = Once(c)
+    o.slot = 5
+    o.send(putfh(d), remove("x"), want="NOENT")
+    o.send(putfh(d), create(DIR, "y"), remove("x"), want="NOENT")
+    w.restart()
+    conn = Conn(ADDR)
+    bad_session(conn, o.sent[0][0])
+    got = read_compound(conn.rpc(1, o.sent[1][0], c.cred))
+    check([(r.op, err(r.status)) for r in got.results], [("SEQUENCE", "OK"), ("PUTFH", "OK"), ("CREATE", "OK"), ("REMOVE", "DELAY")])
+
+
+def rows(w):
+    """What the store keeps of requests: fsck counts them among the rows, and is clean."""
+    done = subprocess.run([os.path.join(base.BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["rows"]
+
+
+def restart_rows_go_with_their_session_and_after_grace(w):
+    start = rows(w)
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    check(rows(w), start + 2)  # the client's record, and mkdir's
+    for n in range(5):
+        c.ok(putfh(d), create(DIR, f"d{n}"))
+    check(rows(w), start + 2)  # the slot's last only
+    o = Once(c)
+    o.slot = 3
+    for n in range(6):
+        o.send(putfh(d), create(DIR, f"e{n}"))
+    check(rows(w), start + 8)
+    old = c.session.sessionid
+    c.create_session()
+    c.ok(destroy_session(old))
+    eventually(lambda: rows(w) == start + 1, 3, "deletion of an ended session's rows")
+    c.ok(putfh(d), remove("e0"))
+    check(rows(w), start + 2)
+    c.no("BADSESSION", destroy_session(old))
+    o = Once(c)
+    o.slot = 2
+    o.send(putfh(d), remove("e1"))
+    w.restart()
+    check(rows(w) >= start + 3, True)
+    same_again(Conn(ADDR), o.sent)
+    c.drop()
+    c.conns = [c.connection()]
+    c.exchange_id()
+    c.create_session()
+    c.ok(reclaim_complete())
+    eventually(lambda: rows(w) == start + 1, 3, "deletion of an earlier boot's rows")
+    bad_session(c.conn, o.sent[0][0])
+
+
+def restart_a_client_that_expires_takes_its_rows_along(w):
+    start = rows(w)
+    c = client()
+    c.mkdir(c.root(), "d")
+    check(rows(w), start + 2)
+    eventually(lambda: rows(w) == start, 8, "deletion of the rows of a client that is forgotten")
+
+
+def restart_a_truncation_is_confirmed_before_it_is_answered_again(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    sid, f = c.open(d, "f")
+    c.ok(putfh(f), write(sid, 0, b"0123456789", FILE_SYNC))
+    o = Once(c)
+    o.slot = 3
+    o.send(putfh(f), setattr_(sid, size=4))
+    w.restart()
+    same_again(Conn(ADDR), o.sent)
+    again = back_again(c)
+    again.ok(reclaim_complete())
+    got = again.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f), read(ANON, 0, 100))
+    check(got.results[-1].data, b"0123")
+
+
+def restart_a_long_compound_is_kept_too(w):
+    c = client(fore={"cached": 16384, "ops": 40})
+    d = c.mkdir(c.root(), "d")
+    for n in range(40):
+        c.mkdir(d, f"a-name-that-takes-some-room-{n}")
+    o = Once(c)
+    o.slot = 3
+    sid, f = c.open(d, "data")
+    c.ok(putfh(f), write(sid, 0, b"x" * 3001, FILE_SYNC))
+    listing = readdir(maxcount=8000, attrs=["fileid", "change", "size"])
+    o.send(putfh(d), listing, create(DIR, "new"), getfh(), putfh(d), getattr_("change"))
+    o.send(putfh(f), read(sid, 0, 3001), putfh(d), create(DIR, "newer"), getfh(), putfh(d), getattr_("change"))
+    w.restart()
+    conn = Conn(ADDR)
+    at = len(o.sent[0][2]) - 8
+    for n, (args, cred, reply) in enumerate(o.sent):
+        again = seq_flags(conn.rpc(1, args, cred))[0]
+        # The directory has changed since the first of them, whose last result tells so.
+        check(again == seq_flags(reply)[0] if n else again[:at] == seq_flags(reply)[0][:at], True, f"request {n}")
+
+
+if __name__ == "__main__":
+    base.main(globals())
