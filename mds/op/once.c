@@ -155,8 +155,9 @@ nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint
 struct once_sweep {
 	struct kv_op op;
 	struct mds *m;
-	struct st_session *ended; /* their rows; NULL: those of earlier boots */
-	int n;
+	bool earlier;                   /* those of earlier boots; else of sessions that have ended */
+	struct st_session *ended, *at;  /* at: whose are not all deleted yet */
+	bool more;
 };
 
 static int sweep_run(struct kv_op *op, struct kv_txn *t)
@@ -164,17 +165,18 @@ static int sweep_run(struct kv_op *op, struct kv_txn *t)
 	struct once_sweep *s = (struct once_sweep *)op;
 	static const uint8_t first[1];
 	uint32_t boot = htobe32((uint32_t)s->m->m_st->st_boot - 1);
+	int n = 0, room = NS_ONCE_DEL_MAX;
 
-	if (!s->ended) {
-		s->n = ns_once_del(t, first, 0, (const uint8_t *)&boot, sizeof(boot), NS_ONCE_DEL_MAX);
-		return s->n < 0 ? s->n : 0;
+	if (s->earlier)
+		n = ns_once_del(t, first, 0, (const uint8_t *)&boot, sizeof(boot), NS_ONCE_DEL_MAX);
+	while (s->at && room && n >= 0) {
+		n = ns_once_del(t, s->at->se_id, sizeof(s->at->se_id), s->at->se_id, sizeof(s->at->se_id), (unsigned)room);
+		room -= n;
+		if (n >= 0 && room)
+			s->at = s->at->se_next;
 	}
-	for (struct st_session *e = s->ended; e; e = e->se_next) {
-		s->n = ns_once_del(t, e->se_id, sizeof(e->se_id), e->se_id, sizeof(e->se_id), NS_ONCE_DEL_MAX);
-		if (s->n < 0)
-			return s->n;
-	}
-	return 0;
+	s->more = s->earlier ? n == NS_ONCE_DEL_MAX : s->at != NULL;
+	return n < 0 ? n : 0;
 }
 
 static void ended_free(struct st_session *e)
@@ -190,15 +192,15 @@ static void ended_free(struct st_session *e)
 static void sweep_done(struct kv_op *op, int err)
 {
 	struct once_sweep *s = (struct once_sweep *)op;
-	bool more = !s->ended && !err && s->n == NS_ONCE_DEL_MAX;
 
 	if (err)
 		log_warn("rows of requests in sessions that have ended stay until the next start: %s", strerror(-err));
-	ended_free(s->ended);
-	if (more)
+	if (!err && s->more) {
 		kv_submit(s->m->m_kv, op);
-	else
-		free(s);
+		return;
+	}
+	ended_free(s->ended);
+	free(s);
 }
 
 static void sweep(struct mds *m, struct loop *loop, struct st_session *ended)
@@ -211,7 +213,8 @@ static void sweep(struct mds *m, struct loop *loop, struct st_session *ended)
 	}
 	s->op = (struct kv_op){.o_run = sweep_run, .o_done = sweep_done, .o_loop = loop};
 	s->m = m;
-	s->ended = ended;
+	s->earlier = !ended;
+	s->ended = s->at = ended;
 	kv_submit(m->m_kv, &s->op);
 }
 

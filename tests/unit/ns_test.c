@@ -1350,6 +1350,63 @@ START_TEST(rows_of_other_rooms)
 }
 END_TEST
 
+/* What is kept of a request, in the slot of a session of this boot. */
+static int put_once(uint8_t boot, uint32_t slot, const char *results)
+{
+	uint8_t buf[NS_ONCE_HEAD + 16], session[16] = {0, 0, 0, boot}, key[NS_ONCE_KEY];
+	struct ns_once o = {
+		.on_seq = slot + 1, .on_slots = 4, .on_target = 5, .on_limit = 1000, .on_at = 2, .on_flags = NS_ONCE_HAVE_SID, .on_in = 8, .on_last = 4,
+		.on_cur = 7, .on_saved = 8, .on_orders = 9, .on_check = "fifteen letters", .on_cur_sid = "sid", .on_saved_sid = "other",
+		.on_results = {.s_len = strlen(results)},
+	};
+
+	memcpy(buf + NS_ONCE_HEAD, results, strlen(results));
+	ns_once_key(key, session, slot);
+	return ns_row_put(wt, NS_T_ONCE, key, sizeof(key), buf, ns_once_encode(&o, buf));
+}
+
+static int get_once(uint8_t boot, uint32_t slot, struct ns_once *o)
+{
+	uint8_t session[16] = {0, 0, 0, boot};
+
+	return ns_once_get(snapshot(), session, slot, o);
+}
+
+START_TEST(requests_are_kept_and_deleted_by_boot_and_session)
+{
+	uint8_t old[4] = {0, 0, 0, 2}, session[16] = {0, 0, 0, 3};
+	struct ns_once o;
+
+	for (uint8_t boot = 1; boot <= 4; boot++) {
+		for (uint32_t slot = 0; slot < 3; slot++)
+			ck_assert_int_eq(W(put_once(boot, slot, "0123456789ab")), 0);
+	}
+	ck_assert_int_eq(W(put_once(4, 2, "other results")), 0); /* not of whole words */
+	ck_assert_int_eq(get_once(4, 2, &o), -EIO);
+	ck_assert_uint_eq(violation_count(), 1);
+	ck_assert_int_eq(W(put_once(4, 2, "short")), 0);
+	ck_assert_int_eq(get_once(4, 2, &o), -EIO);
+	ck_assert_int_eq(W(put_once(4, 2, "the other result")), 0);
+	ck_assert_uint_eq(violation_count(), 0);
+	ck_assert_int_eq(get_once(4, 2, &o), 0);
+	ck_assert_uint_eq(o.on_seq, 3);
+	ck_assert_uint_eq(o.on_orders, 9);
+	ck_assert_int_eq(memcmp(o.on_check, "fifteen letters", 16), 0);
+	ck_assert_int_eq(memcmp(o.on_saved_sid, "other", 6), 0);
+	ck_assert_uint_eq(o.on_results.s_len, 16);
+	ck_assert_int_eq(memcmp(o.on_results.s_data, "the other result", 16), 0);
+	ck_assert_int_eq(get_once(4, 3, &o), -ENOENT);
+	ck_assert_int_eq(W(ns_once_del(wt, old, 0, old, 4, 4) - 4), 0);
+	ck_assert_int_eq(get_once(2, 0, &o), -ENOENT);
+	ck_assert_int_eq(get_once(2, 1, &o), 0);
+	ck_assert_int_eq(W(ns_once_del(wt, old, 0, old, 4, NS_ONCE_DEL_MAX) - 2), 0);
+	ck_assert_int_eq(W(ns_once_del(wt, old, 0, old, 4, NS_ONCE_DEL_MAX) - 0), 0);
+	ck_assert_int_eq(W(ns_once_del(wt, session, 16, session, 16, NS_ONCE_DEL_MAX) - 3), 0);
+	ck_assert_int_eq(get_once(4, 0, &o), 0);
+	ck_assert_uint_eq(violation_count(), 0);
+}
+END_TEST
+
 /* Records and the checker */
 
 START_TEST(records_refuse_damage)
@@ -1534,6 +1591,7 @@ static Suite *suite(void)
 	tcase_add_test(o, inode_numbers_are_never_reused);
 	tcase_add_test(o, count_is_exact_over_a_clean_stop);
 	tcase_add_test(o, rows_of_other_rooms);
+	tcase_add_test(o, requests_are_kept_and_deleted_by_boot_and_session);
 	suite_add_tcase(s, o);
 
 	tcase_add_checked_fixture(d, setup, teardown);
