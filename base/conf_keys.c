@@ -16,6 +16,10 @@ const struct conf_key conf_keys[] = {
 	{ "mds.size_from_ds", CONF_ENUM, "layout", "always|layout|never", "When GETATTR asks the data servers: always, while a write layout is out, or never." },
 	{ "mds.sync", CONF_BOOL, "true", NULL, "Make every commit durable before it is answered; false loses acknowledged changes in a crash." },
 	{ "mds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },
+	{ "mds.tls", CONF_ENUM, "off", "off|optional|required|mutual", "RPC-with-TLS: not offered, offered, demanded, or demanded with a client certificate." },
+	{ "mds.tls_cert", CONF_STR, "", NULL, "PEM file of the server's certificate and those between it and its authority." },
+	{ "mds.tls_key", CONF_STR, "", NULL, "PEM file of the certificate's private key." },
+	{ "mds.tls_ca", CONF_STR, "", NULL, "PEM file of the authorities that vouch for clients; empty: clients are not asked for certificates." },
 	{ "ds.listen", CONF_STR, "127.0.0.1:12050", NULL, "Addresses to serve NFSv3 on, comma separated." },
 	{ "ds.advertise", CONF_STR, "", NULL, "Addresses told to clients, comma separated; empty: those of ds.listen." },
 	{ "ds.store", CONF_STR, "", NULL, "Directory of the data store." },
@@ -26,6 +30,10 @@ const struct conf_key conf_keys[] = {
 	{ "ds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },
 	{ "ds.lease", CONF_SECONDS, "30s", "1s..3600s", "How long grants are honoured without word from the metadata server." },
 	{ "ds.heartbeat", CONF_SECONDS, "1s", "100ms..60s", "Time between two reports to the metadata server." },
+	{ "ds.tls", CONF_ENUM, "off", "off|optional|required|mutual", "RPC-with-TLS: not offered, offered, demanded, or demanded with a client certificate." },
+	{ "ds.tls_cert", CONF_STR, "", NULL, "PEM file of the server's certificate and those between it and its authority." },
+	{ "ds.tls_key", CONF_STR, "", NULL, "PEM file of the certificate's private key." },
+	{ "ds.tls_ca", CONF_STR, "", NULL, "PEM file of the authorities that vouch for clients; empty: clients are not asked for certificates." },
 	{ "log.level", CONF_ENUM, "info", "error|warn|info|debug", "The least important messages that are written." },
 };
 /* clang-format on */

@@ -8,6 +8,7 @@
 #include "base/http.h"
 #include "base/log.h"
 #include "ds/ds.h"
+#include "proto/rpc_tls.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
@@ -28,6 +29,7 @@
 #define MAX_RECORD	   (DS_MAX_IO + 4096)
 
 static struct ds ds;
+static struct rpc_tls_ctx *tls;
 static struct rpc_program nfs_program = {
 	.pr_prog = NFS3_PROGRAM,
 	.pr_vers_lo = NFS3_VERSION,
@@ -154,6 +156,7 @@ static int start_services(struct start *st)
 		.rs_nprogs = 1,
 		.rs_max_record = MAX_RECORD,
 		.rs_max_reply = MAX_RECORD,
+		.rs_tls = tls,
 	};
 	char netid[16], uaddr[80];
 	int err;
@@ -379,7 +382,9 @@ static int serve(struct settings *se, const sigset_t *signals)
 
 	if (n > 64)
 		n = 64;
-	e = store_start(se->se_conf, err, sizeof(err));
+	e = rpc_tls_configure(&tls, se->se_conf, "ds", NULL, err, sizeof(err));
+	if (!e)
+		e = store_start(se->se_conf, err, sizeof(err));
 	if (!e && *admin) {
 		e = http_start(&http, admin, routes, sizeof(routes) / sizeof(routes[0]), NULL);
 		if (e)
@@ -400,7 +405,8 @@ static int serve(struct settings *se, const sigset_t *signals)
 		log_error("%s", se->se_start.st_errtext);
 		return 1;
 	}
-	sigwait(signals, &sig);
+	while (!sigwait(signals, &sig) && sig == SIGHUP)
+		rpc_tls_reload(tls);
 	log_info("ending: %s", strsignal(sig));
 	if (http)
 		http_stop(http);
@@ -424,6 +430,7 @@ int main(int argc, char **argv)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	umask(077);
 	if (sodium_init() < 0) {

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "mds/admin/admin.h"
 #include "mds/op/op.h"
+#include "proto/rpc_tls.h"
 #include <errno.h>
 #include <getopt.h>
 #include <malloc.h>
@@ -263,7 +264,8 @@ static void *wait_signals(void *arg)
 {
 	int sig;
 
-	sigwait(arg, &sig);
+	while (!sigwait(arg, &sig) && sig == SIGHUP)
+		rpc_tls_reload(service.rs_tls);
 	log_info("signal %d: stopping", sig);
 	for (unsigned i = 0; i < nloops; i++)
 		loop_stop(loops[i]);
@@ -350,12 +352,14 @@ static void serve(const struct conf *conf)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	snprintf(mds.m_scope, sizeof(mds.m_scope), "weft-%02x%02x%02x%02x%02x%02x%02x%02x", su->su_uuid[0], su->su_uuid[1], su->su_uuid[2],
 		 su->su_uuid[3], su->su_uuid[4], su->su_uuid[5], su->su_uuid[6], su->su_uuid[7]);
 	programs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
 	programs[1] = *dsc_program(mds.m_dsc);
+	service.rs_clear_prog = programs[1].pr_prog;
 	listen_all(conf_str(conf, "mds.listen"));
 	tick.t_fire = on_tick;
 	loop_timer_start(loops[0], &tick, TICK_MS);
@@ -423,6 +427,8 @@ int main(int argc, char **argv)
 	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
+	if (rpc_tls_configure(&service.rs_tls, conf, "mds", NULL, err, sizeof(err)))
+		die(err, NULL);
 	op_metrics_init(&mds);
 	raise_files();
 	make_loops((unsigned)conf_int(conf, "mds.threads"));

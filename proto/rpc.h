@@ -10,6 +10,8 @@
  *
  * Rejections are the RFC's: RPC_MISMATCH for rpcvers != 2, PROG_UNAVAIL, PROG_MISMATCH with the true range,
  * PROC_UNAVAIL, AUTH_ERROR (AUTH_BADCRED for a malformed AUTH_SYS body, AUTH_REJECTEDCRED/AUTH_TOOWEAK for unsupported flavours).
+ * Where rs_tls is set, the AUTH_TLS probe (RFC 9289) turns the connection to TLS, in both directions; where that is required, calls in the clear
+ * are answered AUTH_TOOWEAK.
  * Garbage that is not a record at all (size over the cap) ends the connection, and is counted (weft_rpc_garbage_total).
  * Connections are not closed for idleness. A connection whose sends pile up stops reading (back-pressure): no request is dropped.
  */
@@ -69,6 +71,8 @@ struct rpc_service {
 	void (*rs_opened)(struct rpc_conn *conn, void *arg);
 	void (*rs_closed)(struct rpc_conn *conn, void *arg);
 	void *rs_arg;
+	struct rpc_tls_ctx *rs_tls; /* offers TLS (rpc_tls.h), must outlive the connections; NULL: does not */
+	uint32_t rs_clear_prog;     /* the program that is served in the clear though TLS is required, because it protects itself; 0: none */
 };
 
 /* Sends the reply as it stands in c_reply and frees the call. */

@@ -271,6 +271,21 @@ int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r)
 	}
 }
 
+size_t rpc_rx_rest(const struct rpc_rx *x, const uint8_t **p)
+{
+	*p = x->x_rx ? x->x_rx->b_data + x->x_r : NULL;
+	return x->x_w - x->x_r;
+}
+
+void rpc_rx_idle(struct rpc_rx *x)
+{
+	if (!x->x_rx || x->x_w != x->x_r || x->x_rx->b_refs > 1)
+		return;
+	rpc_buf_put(x->x_rx);
+	x->x_rx = NULL;
+	x->x_r = x->x_w = 0;
+}
+
 void rpc_rx_hint(struct rpc_rx *x, size_t off)
 {
 	x->x_hint = off <= HINT_MAX ? (uint32_t)off : 0;

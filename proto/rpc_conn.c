@@ -21,6 +21,7 @@ static _Atomic uint64_t conn_ids;
 static _Atomic int64_t conns_open;
 
 static void recv_done(struct loop_io *io, int res, uint32_t flags);
+static void send_arm(struct rpc_conn *c);
 static void send_done(struct loop_io *io, int res, uint32_t flags);
 static void conn_start_msg(struct loop_msg *m);
 static void conn_end_msg(struct loop_msg *m);
@@ -62,6 +63,7 @@ static void rpc_loop_drop(void *p)
 	struct rpc_loop *rl = p;
 
 	rpc_calls_drain(rl);
+	free(rl->rl_stage);
 	rpc_pool_drain(&rl->rl_pool);
 	free(rl);
 }
@@ -151,6 +153,7 @@ static void conn_close_fd(struct rpc_conn *c)
 	close(c->c_fd);
 	c->c_fd = -1;
 	c->c_refs++; /* the calls freed here hold references as well */
+	rpc_tls_free(c);
 	rpc_rx_free(&c->c_rx);
 	outs_free(c);
 	rpc_conn_put(c);
@@ -172,6 +175,8 @@ void rpc_conn_fail(struct rpc_conn *c, int err)
 		return;
 	c->c_dead = true;
 	c->c_err = err;
+	if (c->c_t)
+		rpc_tls_bye(c);
 	shutdown(c->c_fd, SHUT_RDWR); /* ends the I/O under way */
 	c->c_refs++;
 	loop_post(c->c_loop, &c->c_end_msg);
@@ -215,14 +220,14 @@ static bool conn_full(const struct rpc_conn *c)
 static void recv_arm(struct rpc_conn *c)
 {
 	struct io_uring_sqe *sqe;
+	bool all = false;
 	size_t n;
 	void *p;
-	bool all;
 	int err;
 
-	if (c->c_dead || c->c_receiving || c->c_paused)
+	if (c->c_dead || c->c_receiving || c->c_paused || (c->c_t && !rpc_tls_takes(c)))
 		return;
-	err = rpc_rx_space(&c->c_rx, &p, &n, &all);
+	err = c->c_t ? rpc_tls_space(c, &p, &n) : rpc_rx_space(&c->c_rx, &p, &n, &all);
 	if (err) {
 		rpc_conn_fail(c, err);
 		return;
@@ -261,12 +266,16 @@ static void conn_input(struct rpc_conn *c)
 	struct rpc_record r;
 	int got = 0;
 
-	while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = rpc_rx_next(&c->c_rx, &r)) > 0)
-		record(c, &r);
+	do
+		while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = rpc_rx_next(&c->c_rx, &r)) > 0)
+			record(c, &r);
+	while (c->c_t && !c->c_dead && !c->c_paused && !got && (got = rpc_tls_pull(c)) > 0);
 	if (got == -EMSGSIZE)
 		metric_add(rpc_m_garbage, 1);
 	if (got < 0)
 		rpc_conn_fail(c, got);
+	if (c->c_t && rpc_tls_pending(c))
+		send_arm(c); /* the handshake's answers */
 	recv_arm(c);
 }
 
@@ -280,7 +289,10 @@ static void recv_done(struct loop_io *io, int res, uint32_t flags)
 		conn_close_fd(c);
 	} else if (res > 0) {
 		metric_add(rpc_m_rx, (uint64_t)res);
-		rpc_rx_got(&c->c_rx, (size_t)res);
+		if (c->c_t)
+			rpc_tls_got(c, (size_t)res);
+		else
+			rpc_rx_got(&c->c_rx, (size_t)res);
 		conn_input(c);
 	} else if (res == -EINTR || res == -EAGAIN) {
 		recv_arm(c);
@@ -335,8 +347,7 @@ void rpc_conn_start(struct rpc_conn *c)
 
 /* ---- sending ---- */
 
-/* Skips the skip bytes that are sent already; returns the entries filled. */
-static unsigned out_iov(const struct rpc_out *o, size_t skip, struct iovec *iov)
+unsigned rpc_out_iov(const struct rpc_out *o, size_t skip, struct iovec *iov)
 {
 	unsigned n = xdr_out_iov(o->o_x, iov), gone = 0;
 
@@ -352,22 +363,66 @@ static unsigned out_iov(const struct rpc_out *o, size_t skip, struct iovec *iov)
 	return n;
 }
 
-static void send_arm(struct rpc_conn *c)
+void rpc_conn_outs_advance(struct rpc_conn *c, size_t n)
 {
-	struct io_uring_sqe *sqe;
+	c->c_sent += n;
+	while (c->c_outs && c->c_sent >= rpc_out_len(c->c_outs)) {
+		struct rpc_out *o = c->c_outs;
+
+		c->c_sent -= rpc_out_len(o);
+		if (o->o_reply)
+			c->c_queued -= rpc_out_len(o);
+		c->c_outs = o->o_next;
+		if (!c->c_outs)
+			c->c_outs_end = &c->c_outs;
+		if (o->o_last_clear)
+			rpc_tls_clear_sent(c);
+		o->o_free(o);
+	}
+}
+
+static bool send_tls(struct rpc_conn *c, struct io_uring_sqe **sqe)
+{
+	const void *p;
+	size_t n;
+	int err = rpc_tls_out(c, &p, &n);
+
+	if (err)
+		rpc_conn_fail(c, err);
+	if (c->c_dead || !n)
+		return false;
+	*sqe = loop_sqe(c->c_loop);
+	io_uring_prep_send(*sqe, c->c_fd, p, n, MSG_NOSIGNAL | MSG_WAITALL);
+	return true;
+}
+
+static bool send_clear(struct rpc_conn *c, struct io_uring_sqe **sqe)
+{
 	size_t skip = c->c_sent;
 	unsigned n = 0;
 
-	if (c->c_dead || c->c_sending || !c->c_outs)
-		return;
+	if (!c->c_outs)
+		return false;
 	for (struct rpc_out *o = c->c_outs; o && n + 2 * XDR_SPLICES + 1 <= RPC_IOV;
-	     o = o->o_next) {
-		n += out_iov(o, skip, c->c_iov + n);
+	     o = o->o_last_clear ? NULL : o->o_next) {
+		n += rpc_out_iov(o, skip, c->c_iov + n);
 		skip = 0;
 	}
 	c->c_mh = (struct msghdr){.msg_iov = c->c_iov, .msg_iovlen = n};
-	sqe = loop_sqe(c->c_loop);
-	io_uring_prep_sendmsg(sqe, c->c_fd, &c->c_mh, MSG_NOSIGNAL | MSG_WAITALL);
+	*sqe = loop_sqe(c->c_loop);
+	io_uring_prep_sendmsg(*sqe, c->c_fd, &c->c_mh, MSG_NOSIGNAL | MSG_WAITALL);
+	return true;
+}
+
+static void send_arm(struct rpc_conn *c)
+{
+	struct io_uring_sqe *sqe;
+
+	if (c->c_dead || c->c_sending)
+		return;
+	c->c_send_tls = c->c_t && rpc_tls_sends(c);
+	if (!(c->c_send_tls ? send_tls(c, &sqe) : send_clear(c, &sqe)))
+		return;
 	loop_arm(sqe, &c->c_send_io);
 	c->c_sending = true;
 	c->c_refs++;
@@ -383,18 +438,10 @@ static void send_done(struct loop_io *io, int res, uint32_t flags)
 		conn_close_fd(c);
 	} else if (res > 0) {
 		metric_add(rpc_m_tx, (uint64_t)res);
-		c->c_sent += (size_t)res;
-		while (c->c_outs && c->c_sent >= rpc_out_len(c->c_outs)) {
-			struct rpc_out *o = c->c_outs;
-
-			c->c_sent -= rpc_out_len(o);
-			if (o->o_reply)
-				c->c_queued -= rpc_out_len(o);
-			c->c_outs = o->o_next;
-			if (!c->c_outs)
-				c->c_outs_end = &c->c_outs;
-			o->o_free(o);
-		}
+		if (!c->c_send_tls)
+			rpc_conn_outs_advance(c, (size_t)res);
+		else if (rpc_tls_sent(c, (size_t)res))
+			conn_input(c);
 		send_arm(c);
 		rpc_conn_unpause(c);
 	} else if (res == -EINTR || res == -EAGAIN) {

@@ -4,6 +4,7 @@
  *   rpc_buf.c     received memory: buffers, free lists, cutting a byte stream into records
  *   rpc_msg.c     call and reply headers, on plain bytes
  *   rpc_conn.c    a connection's life, receiving, sending
+ *   rpc_tls.c     TLS on a connection; rpc_tls_ctx.c: what TLS connections share
  *   rpc_server.c  calls of the peer: checks, dispatch, replies
  *   rpc_req.c     calls of ours
  *   rpc_listen.c  rpc_client.c  rpc_addr.c
@@ -11,7 +12,8 @@
 #ifndef PROTO_RPC_INT_H
 #define PROTO_RPC_INT_H
 #include "base/metrics.h"
-#include "proto/rpc.h"
+#include "proto/rpc_tls.h"
+#include <openssl/ssl.h>
 
 #define RPC_PAGE 4096u
 /* Record mark in front of a fragment, RFC 5531 section 11. */
@@ -89,6 +91,10 @@ int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all);
 void rpc_rx_got(struct rpc_rx *x, size_t n);
 /* 1 and a record; 0: more bytes are needed; -EMSGSIZE, -ENOMEM: the stream cannot go on. */
 int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r);
+/* What is received and not consumed, between two records. */
+size_t rpc_rx_rest(const struct rpc_rx *x, const uint8_t **p);
+/* No more bytes are there: memory that holds none goes back. */
+void rpc_rx_idle(struct rpc_rx *x);
 /* off: the payload's place in the record just handled. */
 void rpc_rx_hint(struct rpc_rx *x, size_t off);
 
@@ -99,6 +105,7 @@ enum rpc_verdict {
 	RPC_HDR_GARBAGE,  /* not even enough to answer */
 	RPC_HDR_MISMATCH, /* rpcvers is not 2 */
 	RPC_HDR_AUTH,	  /* h_auth says why */
+	RPC_HDR_TLS,	  /* AUTH_TLS; h_auth says whether it is well-formed */
 	RPC_HDR_ARGS,	  /* the header is cut off: GARBAGE_ARGS */
 };
 struct rpc_head {
@@ -122,6 +129,7 @@ struct rpc_out {
 	void (*o_free)(struct rpc_out *o);
 	bool o_reply; /* counts as back-pressure; our own calls must not keep us from reading their
 			 replies */
+	bool o_last_clear; /* what follows goes over TLS */
 };
 
 /* What the RPC layer keeps per loop. */
@@ -135,6 +143,7 @@ struct rpc_loop {
 	struct loop_msg rl_kick;
 	struct rpc_call_int *rl_calls; /* free list */
 	unsigned rl_ncalls;
+	uint8_t *rl_stage; /* a TLS record being put together */
 };
 
 #define RPC_XIDS 64u
@@ -149,6 +158,9 @@ struct rpc_conn {
 	bool c_opened, c_dead, c_ended, c_paused, c_receiving, c_sending, c_on_flush, c_resuming;
 	struct sockaddr_storage c_peer;
 	enum rpc_tls c_tls;
+	bool c_spoke;	 /* called something but NULL in the clear */
+	bool c_send_tls; /* what is being sent */
+	struct rpc_tls_conn *c_t; /* since the probe */
 	struct rpc_service c_svc; /* without programs when the peer may not call us */
 	void *c_priv;
 	struct rpc_client *c_client;
@@ -176,6 +188,10 @@ struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_servic
 void rpc_conn_start(struct rpc_conn *c);
 void rpc_conn_fail(struct rpc_conn *c, int err);
 void rpc_conn_put(struct rpc_conn *c);
+/* Entries for the iovec, without the first skip bytes. */
+unsigned rpc_out_iov(const struct rpc_out *o, size_t skip, struct iovec *iov);
+/* n more bytes of what is queued have left it. */
+void rpc_conn_outs_advance(struct rpc_conn *c, size_t n);
 /* Queues o; it leaves at the end of the turn. */
 void rpc_conn_out(struct rpc_conn *c, struct rpc_out *o);
 /* To be called when an answer has made room. */
@@ -190,6 +206,37 @@ static inline void rpc_out_mark(struct xdr_out *x)
 }
 /* Options of every connected socket. */
 void rpc_socket_tune(int fd);
+
+/* ---- rpc_tls.c: for rpc_conn.c and rpc_server.c; all but begin only with c_t ---- */
+
+/* The probe is being answered: what comes next is the handshake. */
+int rpc_tls_begin(struct rpc_conn *c);
+/* Nothing of the kernel's refers to its buffers. */
+void rpc_tls_free(struct rpc_conn *c);
+/* The connection ends: says so, as far as that goes at once. */
+void rpc_tls_bye(struct rpc_conn *c);
+/* Whether more may be received, where it goes, and that it is there. */
+bool rpc_tls_takes(const struct rpc_conn *c);
+int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n);
+void rpc_tls_got(struct rpc_conn *c, size_t n);
+/* 1: something was decrypted into c_rx; 0: it needs more, or wants to send first; else the connection cannot go on. */
+int rpc_tls_pull(struct rpc_conn *c);
+/* Sending has turned to TLS; it turns when the last reply in the clear is sent. */
+bool rpc_tls_sends(const struct rpc_conn *c);
+void rpc_tls_clear_sent(struct rpc_conn *c);
+/* What to send next: encrypts what is queued. */
+int rpc_tls_out(struct rpc_conn *c, const void **p, size_t *n);
+bool rpc_tls_pending(const struct rpc_conn *c);
+/* n bytes of it are sent. True: input waited for this. */
+bool rpc_tls_sent(struct rpc_conn *c, size_t n);
+void rpc_tls_log_clear(struct rpc_conn *c);
+
+/* ---- rpc_tls_ctx.c: for rpc_tls.c ---- */
+
+SSL *rpc_tls_accept_new(struct rpc_tls_ctx *x, unsigned *gen);
+/* After a reload: whether the peer's certificate, if it showed one, still is good. */
+bool rpc_tls_still_trusted(struct rpc_tls_ctx *x, SSL *ssl, unsigned *gen);
+bool rpc_tls_may_log(struct rpc_tls_ctx *x);
 
 /* ---- rpc_server.c ---- */
 

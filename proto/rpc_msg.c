@@ -36,15 +36,26 @@ static enum rpc_auth_stat cred_parse(struct xdr_in *x, struct rpc_cred *cred)
 	if (x->bad)
 		return RPC_AUTH_BADCRED;
 	switch (cred->rc_flavor) {
+	case RPC_AUTH_TLS:
+		return len ? RPC_AUTH_BADCRED : RPC_AUTH_OK;
 	case RPC_AUTH_NONE:
 		cred->rc_uid = cred->rc_gid = 65534;
 		return RPC_AUTH_OK;
 	case RPC_AUTH_SYS:
 		return authsys_parse(body, len, cred);
 	default:
-		/* RFC 9289 section 4.1: so does a server without TLS answer the AUTH_TLS probe. */
 		return RPC_AUTH_REJECTEDCRED;
 	}
+}
+
+/* RFC 9289 section 4.1: the verifier is an empty AUTH_NONE. */
+static enum rpc_verdict tls_parse(struct xdr_in *x, struct rpc_head *h)
+{
+	uint64_t verf = xdr_get_u64(x);
+
+	if (!h->h_auth && (x->bad || verf))
+		h->h_auth = RPC_AUTH_BADVERF;
+	return RPC_HDR_TLS;
 }
 
 enum rpc_verdict rpc_call_parse(struct xdr_in *x, struct rpc_head *h)
@@ -65,6 +76,8 @@ enum rpc_verdict rpc_call_parse(struct xdr_in *x, struct rpc_head *h)
 	if (x->bad)
 		return RPC_HDR_ARGS;
 	h->h_auth = cred_parse(x, &h->h_cred);
+	if (h->h_cred.rc_flavor == RPC_AUTH_TLS)
+		return tls_parse(x, h);
 	if (h->h_auth)
 		return RPC_HDR_AUTH;
 	/* AUTH_NONE and AUTH_SYS are sent with an AUTH_NONE verifier; what another one holds proves

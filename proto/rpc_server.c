@@ -205,6 +205,19 @@ static const struct rpc_program *program_find(struct rpc_conn *c, const struct r
 	return NULL;
 }
 
+/* Whether TLS must come first. NULL goes in the clear: it pings and probes. */
+static bool clear_refused(struct rpc_conn *c, const struct rpc_call *call)
+{
+	if (!call->c_proc || call->c_prog == c->c_svc.rs_clear_prog)
+		return false;
+	if (rpc_tls_mode(c->c_svc.rs_tls) >= RPC_TLS_REQUIRED)
+		return true;
+	if (!c->c_spoke && c->c_svc.rs_tls)
+		rpc_tls_log_clear(c);
+	c->c_spoke = true;
+	return false;
+}
+
 static void dispatch(struct rpc_conn *c, struct rpc_call *call)
 {
 	enum rpc_accept_stat why;
@@ -215,8 +228,54 @@ static void dispatch(struct rpc_conn *c, struct rpc_call *call)
 		rpc_reply_error(call, why);
 		return;
 	}
+	if (!c->c_tls && clear_refused(c, call)) {
+		metric_add(rpc_m_rejected, 1);
+		rpc_reply_auth_error(call, RPC_AUTH_TOOWEAK);
+		return;
+	}
 	reply_head(call, RPC_A_SUCCESS);
 	p->pr_dispatch(call, p->pr_arg);
+}
+
+/*
+ * The AUTH_TLS probe, RFC 9289 section 4.1. It is refused on other procedures, inside TLS, and behind other calls than NULL: those were
+ * anybody's on the path, and what they set up would be taken for the client's (see rpc_tls.c).
+ */
+static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_stat bad)
+{
+	struct xdr_out *x = &call->c_reply;
+	enum rpc_accept_stat why;
+	uint32_t lo, hi;
+
+	if (!c->c_svc.rs_tls)
+		bad = RPC_AUTH_REJECTEDCRED; /* as every flavour that is not served */
+	else if (call->c_proc || c->c_t || c->c_spoke || c->c_client)
+		bad = RPC_AUTH_BADCRED;
+	if (bad) {
+		metric_add(rpc_m_rejected, 1);
+		rpc_reply_auth_error(call, bad);
+		return;
+	}
+	if (rpc_tls_begin(c)) {
+		rpc_conn_fail(c, -ENOMEM);
+		rpc_reply_error(call, RPC_A_SYSTEM_ERR); /* only frees */
+		return;
+	}
+	program_find(c, call, &why);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, call->c_xid);
+	xdr_put_u32(x, 1);
+	xdr_put_u32(x, REPLY_ACCEPTED);
+	xdr_put_u32(x, RPC_AUTH_NONE);
+	xdr_put_opaque(x, "STARTTLS", 8);
+	xdr_put_u32(x, why);
+	if (why == RPC_A_PROG_MISMATCH) {
+		version_range(&c->c_svc, call->c_prog, &lo, &hi);
+		xdr_put_u32(x, lo);
+		xdr_put_u32(x, hi);
+	}
+	call_int(call)->ci_out.o_last_clear = true;
+	call_finish(call);
 }
 
 void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
@@ -241,6 +300,10 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 	call->c_cred = h.h_cred;
 	if (verdict == RPC_HDR_OK) {
 		dispatch(c, call);
+		return;
+	}
+	if (verdict == RPC_HDR_TLS) {
+		tls_probe(c, call, h.h_auth);
 		return;
 	}
 	metric_add(rpc_m_rejected, 1);

@@ -1,0 +1,480 @@
+/*
+ * rpc_tls.c - TLS on one connection (RFC 9289): handshake, decrypting, encrypting, closing. See rpc_tls.h.
+ *
+ * Bytes of the wire wait in t_in for the library to take them and in t_out for the socket, both bounded; the library is run from the
+ * connection's own input and output, and never waits. What it decrypts goes straight to where the record cutter (rpc_buf.c) wants the next
+ * bytes, so that a bulk payload still lands on its page.
+ *
+ * c_tls turns from NONE when the handshake is complete, and no call is ever under way across that moment: the probe is only taken from a
+ * peer that has called nothing but NULL. A call therefore was received under the protection that rpc_conn_tls() tells while it is served;
+ * what somebody on the path put in front of the handshake is not mistaken for the client's.
+ */
+#include "base/log.h"
+#include "proto/rpc_int.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#define TLS_PLAIN    16384u /* RFC 8446 section 5.1: most bytes in a TLS record */
+#define TLS_ROOM     (TLS_PLAIN + 2048u) /* a full record, and an answer to a key update in front of it */
+#define TLS_IN_SMALL 16384u
+#define TLS_IN_BIG   131072u
+#define TLS_OUT	     131072u
+#define TLS_HEAD     3u /* type and version: enough to tell a handshake from something else */
+#define HANDSHAKE_MS 10000u
+
+struct rpc_tls_conn {
+	SSL *t_ssl;
+	struct rpc_tls_ctx *t_ctx;
+	unsigned t_gen;
+	bool t_clear;	  /* replies in the clear are still to be sent */
+	bool t_begun;	  /* the peer's first bytes are a handshake's */
+	bool t_up;
+	bool t_want_write; /* the library cannot go on before t_out has room */
+	bool t_broken;	  /* it must not be called any more */
+	bool t_big;	  /* the last receive was a full one */
+	struct rpc_buf *t_in, *t_out;
+	uint32_t t_in_r, t_in_w, t_out_r, t_out_w;
+	struct rpc_conn *t_conn;
+	struct loop_timer t_timer;
+};
+
+static struct metric *m_up, *m_failed;
+static _Atomic int64_t open_now;
+static BIO_METHOD *bio_method;
+
+static double open_tls(void *arg)
+{
+	(void)arg;
+	return (double)atomic_load(&open_now);
+}
+
+/* ---- between the library and the buffers ---- */
+
+static int bio_read(BIO *b, char *to, size_t n, size_t *got)
+{
+	struct rpc_tls_conn *t = BIO_get_data(b);
+	size_t have = t->t_in_w - t->t_in_r;
+
+	BIO_clear_retry_flags(b);
+	if (!have) {
+		BIO_set_retry_read(b);
+		return 0;
+	}
+	*got = have < n ? have : n;
+	memcpy(to, t->t_in->b_data + t->t_in_r, *got);
+	t->t_in_r += (uint32_t)*got;
+	return 1;
+}
+
+static int bio_write(BIO *b, const char *from, size_t n, size_t *put)
+{
+	struct rpc_tls_conn *t = BIO_get_data(b);
+	size_t room;
+
+	BIO_clear_retry_flags(b);
+	if (!t->t_out)
+		t->t_out = rpc_buf_new(&t->t_conn->c_rl->rl_pool, TLS_OUT);
+	room = t->t_out ? rpc_buf_cap(t->t_out) - t->t_out_w : 0;
+	if (!room) {
+		BIO_set_retry_write(b);
+		return 0;
+	}
+	*put = room < n ? room : n;
+	memcpy(t->t_out->b_data + t->t_out_w, from, *put);
+	t->t_out_w += (uint32_t)*put;
+	return 1;
+}
+
+static long bio_ctrl(BIO *b, int cmd, long num, void *p)
+{
+	(void)b;
+	(void)num;
+	(void)p;
+	return cmd == BIO_CTRL_FLUSH;
+}
+
+/* Before main: metrics are made before any thread runs. */
+__attribute__((constructor)) static void tls_init(void)
+{
+	m_up = metric_counter("weft_rpc_tls_handshakes_total", "TLS handshakes completed.", "");
+	m_failed = metric_counter("weft_rpc_tls_failed_total", "TLS connections ended by a failed handshake or broken records.", "");
+	metric_gauge("weft_rpc_tls_connections", "TCP connections open over TLS.", "", open_tls, NULL);
+	bio_method = BIO_meth_new(BIO_TYPE_SOURCE_SINK | BIO_get_new_index(), "weft");
+	if (!bio_method || !BIO_meth_set_read_ex(bio_method, bio_read) || !BIO_meth_set_write_ex(bio_method, bio_write) ||
+	    !BIO_meth_set_ctrl(bio_method, bio_ctrl))
+		log_fatal("rpc: no memory");
+}
+
+/* ---- what is told ---- */
+
+static const char *peer_text(const struct rpc_conn *c, char out[64])
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&c->c_peer;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&c->c_peer;
+	bool v6 = c->c_peer.ss_family == AF_INET6;
+	char host[INET6_ADDRSTRLEN] = "?";
+
+	inet_ntop(c->c_peer.ss_family, v6 ? (const void *)&in6->sin6_addr : &in->sin_addr, host, sizeof(host));
+	snprintf(out, 64, v6 ? "[%s]:%u" : "%s:%u", host, ntohs(v6 ? in6->sin6_port : in->sin_port));
+	return out;
+}
+
+/* RFC 9289 section 6.1: the audit log of security modes. */
+void rpc_tls_log_clear(struct rpc_conn *c)
+{
+	char peer[64];
+
+	log_info("rpc: %s calls in the clear", peer_text(c, peer));
+}
+
+static void log_up(struct rpc_conn *c, const char *how)
+{
+	struct rpc_tls_conn *t = c->c_t;
+	X509 *cert = SSL_get0_peer_certificate(t->t_ssl);
+	char peer[64], issuer[256] = "";
+	char *serial = NULL;
+	BIGNUM *bn;
+
+	if (!cert) {
+		log_info("rpc: %s calls over TLS (%s), %s", peer_text(c, peer), SSL_get_cipher_name(t->t_ssl), how);
+		return;
+	}
+	/* Section 5.2.1: serial number and issuer are who the client is. */
+	bn = ASN1_INTEGER_to_BN(X509_get0_serialNumber(cert), NULL);
+	serial = bn ? BN_bn2hex(bn) : NULL;
+	X509_NAME_oneline(X509_get_issuer_name(cert), issuer, sizeof(issuer));
+	log_info("rpc: %s calls over TLS (%s), certificate %s of \"%s\"", peer_text(c, peer), SSL_get_cipher_name(t->t_ssl),
+		 serial ? serial : "?", issuer);
+	OPENSSL_free(serial);
+	BN_free(bn);
+}
+
+static int broken(struct rpc_conn *c, const char *what)
+{
+	struct rpc_tls_conn *t = c->c_t;
+	unsigned long e = ERR_peek_error();
+	const char *why = ERR_reason_error_string(e);
+	long verify = SSL_get_verify_result(t->t_ssl);
+	char peer[64];
+
+	metric_add(m_failed, 1);
+	if (rpc_tls_may_log(t->t_ctx))
+		log_info("rpc: %s: %s%s%s%s%s", peer_text(c, peer), what, why ? ": " : "", why ? why : "",
+			 verify != X509_V_OK ? ": " : "", verify != X509_V_OK ? X509_verify_cert_error_string(verify) : "");
+	ERR_clear_error();
+	t->t_broken = true;
+	return -EPROTO;
+}
+
+/* ---- life ---- */
+
+static void handshake_late(struct loop_timer *timer)
+{
+	struct rpc_conn *c = caa_container_of(timer, struct rpc_tls_conn, t_timer)->t_conn;
+
+	ERR_clear_error();
+	rpc_conn_fail(c, broken(c, "the TLS handshake took too long"));
+}
+
+/* Takes over what was received behind the probe: it is the handshake's, or nobody's. */
+static int take_rest(struct rpc_conn *c)
+{
+	struct rpc_tls_conn *t = c->c_t;
+	const uint8_t *p;
+	size_t n = rpc_rx_rest(&c->c_rx, &p);
+
+	if (n) {
+		t->t_in = rpc_buf_new(&c->c_rl->rl_pool, n);
+		if (!t->t_in)
+			return -ENOMEM;
+		memcpy(t->t_in->b_data, p, n);
+		t->t_in_w = (uint32_t)n;
+	}
+	rpc_rx_free(&c->c_rx);
+	return 0;
+}
+
+int rpc_tls_begin(struct rpc_conn *c)
+{
+	struct rpc_tls_conn *t = calloc(1, sizeof(*t));
+	BIO *bio = BIO_new(bio_method);
+
+	if (!t || !bio) {
+		BIO_free(bio);
+		free(t);
+		return -ENOMEM;
+	}
+	t->t_conn = c;
+	t->t_ctx = c->c_svc.rs_tls;
+	t->t_ssl = rpc_tls_accept_new(t->t_ctx, &t->t_gen);
+	if (!t->t_ssl) {
+		BIO_free(bio);
+		free(t);
+		return -ENOMEM;
+	}
+	BIO_set_data(bio, t);
+	BIO_set_init(bio, 1);
+	SSL_set_bio(t->t_ssl, bio, bio);
+	t->t_clear = true;
+	c->c_t = t;
+	t->t_timer.t_fire = handshake_late;
+	loop_timer_start(c->c_loop, &t->t_timer, HANDSHAKE_MS);
+	return take_rest(c);
+}
+
+void rpc_tls_free(struct rpc_conn *c)
+{
+	struct rpc_tls_conn *t = c->c_t;
+
+	if (!t)
+		return;
+	c->c_t = NULL;
+	loop_timer_stop(c->c_loop, &t->t_timer);
+	if (t->t_up)
+		atomic_fetch_sub(&open_now, 1);
+	SSL_free(t->t_ssl);
+	if (t->t_in)
+		rpc_buf_put(t->t_in);
+	if (t->t_out)
+		rpc_buf_put(t->t_out);
+	free(t);
+}
+
+/* What can leave at once leaves: an alert, or close_notify (RFC 8446 section 6.1). Behind a send that is under way it would be
+ * in the middle of a record. */
+void rpc_tls_bye(struct rpc_conn *c)
+{
+	struct rpc_tls_conn *t = c->c_t;
+
+	if (c->c_sending || t->t_clear)
+		return;
+	if (t->t_up && !t->t_broken)
+		SSL_shutdown(t->t_ssl);
+	ERR_clear_error();
+	t->t_broken = true;
+	if (t->t_out_w > t->t_out_r)
+		(void)!send(c->c_fd, t->t_out->b_data + t->t_out_r, t->t_out_w - t->t_out_r, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* ---- receiving ---- */
+
+bool rpc_tls_takes(const struct rpc_conn *c)
+{
+	return !c->c_t->t_want_write;
+}
+
+int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n)
+{
+	struct rpc_tls_conn *t = c->c_t;
+
+	/* The library keeps the part of a record that it has seen: what is left here is the head of a stream that has not begun. */
+	if (t->t_in && t->t_in_r == t->t_in_w && (rpc_buf_cap(t->t_in) >= TLS_IN_BIG) != t->t_big) {
+		rpc_buf_put(t->t_in);
+		t->t_in = NULL;
+	}
+	if (!t->t_in || t->t_in_r == t->t_in_w)
+		t->t_in_r = t->t_in_w = 0;
+	if (!t->t_in)
+		t->t_in = rpc_buf_new(&c->c_rl->rl_pool, t->t_big ? TLS_IN_BIG : TLS_IN_SMALL);
+	if (!t->t_in)
+		return -ENOMEM;
+	*p = t->t_in->b_data + t->t_in_w;
+	*n = rpc_buf_cap(t->t_in) - t->t_in_w;
+	return 0;
+}
+
+void rpc_tls_got(struct rpc_conn *c, size_t n)
+{
+	struct rpc_tls_conn *t = c->c_t;
+
+	t->t_in_w += (uint32_t)n;
+	t->t_big = t->t_in_w >= TLS_IN_SMALL;
+}
+
+/* 1: it is complete. */
+static int handshake(struct rpc_conn *c)
+{
+	struct rpc_tls_conn *t = c->c_t;
+	const uint8_t *p = t->t_in ? t->t_in->b_data + t->t_in_r : NULL;
+	size_t have = t->t_in_w - t->t_in_r;
+	int rc;
+
+	if (!t->t_begun) {
+		/* RFC 9289 section 5.1.1: what comes between probe and handshake is dropped without an answer. */
+		if ((have > 0 && p[0] != SSL3_RT_HANDSHAKE) || (have > 1 && p[1] != SSL3_VERSION_MAJOR)) {
+			ERR_clear_error();
+			return broken(c, "bytes that are no TLS handshake behind the probe");
+		}
+		if (have < TLS_HEAD)
+			return 0;
+		t->t_begun = true;
+	}
+	ERR_clear_error();
+	rc = SSL_do_handshake(t->t_ssl);
+	if (rc == 1) {
+		bool cert = SSL_get0_peer_certificate(t->t_ssl) && SSL_get_verify_result(t->t_ssl) == X509_V_OK;
+		bool peer = SSL_session_reused(t->t_ssl);
+
+		loop_timer_stop(c->c_loop, &t->t_timer);
+		t->t_up = true;
+		atomic_fetch_add(&open_now, 1);
+		c->c_tls = cert || peer ? RPC_TLS_MUTUAL : RPC_TLS_ON;
+		metric_add(m_up, 1);
+		log_up(c, peer ? "with the cluster's key" : "without a certificate");
+		return 1;
+	}
+	switch (SSL_get_error(t->t_ssl, rc)) {
+	case SSL_ERROR_WANT_WRITE:
+		t->t_want_write = true;
+		return 0;
+	case SSL_ERROR_WANT_READ:
+		return 0;
+	default:
+		return broken(c, "the TLS handshake failed");
+	}
+}
+
+int rpc_tls_pull(struct rpc_conn *c)
+{
+	struct rpc_tls_conn *t = c->c_t;
+	char peer[64];
+	size_t n, got;
+	bool all;
+	void *p;
+	int rc;
+
+	if (!t->t_up) {
+		rc = handshake(c);
+		if (rc <= 0)
+			return rc;
+	}
+	if (!rpc_tls_still_trusted(t->t_ctx, t->t_ssl, &t->t_gen)) {
+		ERR_clear_error();
+		log_warn("rpc: %s: its certificate is not trusted any more: the connection ends", peer_text(c, peer));
+		return -EACCES;
+	}
+	rc = rpc_rx_space(&c->c_rx, &p, &n, &all);
+	if (rc)
+		return rc;
+	ERR_clear_error();
+	rc = SSL_read_ex(t->t_ssl, p, n, &got);
+	if (rc == 1) {
+		rpc_rx_got(&c->c_rx, got);
+		return 1;
+	}
+	switch (SSL_get_error(t->t_ssl, rc)) {
+	case SSL_ERROR_WANT_WRITE:
+		t->t_want_write = true;
+		return 0;
+	case SSL_ERROR_WANT_READ:
+		rpc_rx_idle(&c->c_rx);
+		return 0;
+	case SSL_ERROR_ZERO_RETURN: /* close_notify */
+		return -ECONNRESET;
+	default:
+		return broken(c, "the TLS connection broke");
+	}
+}
+
+/* ---- sending ---- */
+
+bool rpc_tls_sends(const struct rpc_conn *c)
+{
+	return !c->c_t->t_clear;
+}
+
+void rpc_tls_clear_sent(struct rpc_conn *c)
+{
+	c->c_t->t_clear = false;
+}
+
+/* Up to a record's worth of what is queued, in one piece: where it lies, or put together. */
+static size_t gather(struct rpc_conn *c, const void **p)
+{
+	struct rpc_loop *rl = c->c_rl;
+	size_t n = 0, skip = c->c_sent;
+	struct iovec iov[2 * XDR_SPLICES + 1];
+
+	for (struct rpc_out *o = c->c_outs; o && n < TLS_PLAIN; o = o->o_next) {
+		unsigned cnt = rpc_out_iov(o, skip, iov);
+
+		skip = 0;
+		for (unsigned i = 0; i < cnt && n < TLS_PLAIN; i++) {
+			size_t len = iov[i].iov_len < TLS_PLAIN - n ? iov[i].iov_len : TLS_PLAIN - n;
+
+			if (len == TLS_PLAIN) {
+				*p = iov[i].iov_base;
+				return len;
+			}
+			memcpy(rl->rl_stage + n, iov[i].iov_base, len);
+			n += len;
+		}
+	}
+	*p = rl->rl_stage;
+	return n;
+}
+
+static bool stage_get(struct rpc_loop *rl)
+{
+	if (!rl->rl_stage)
+		rl->rl_stage = malloc(TLS_PLAIN);
+	return rl->rl_stage;
+}
+
+/* Encrypts what is queued as far as there is room. */
+static int fill(struct rpc_conn *c)
+{
+	struct rpc_tls_conn *t = c->c_t;
+
+	while (t->t_up && !t->t_broken && c->c_outs && !c->c_dead) {
+		size_t n, put;
+		const void *p;
+
+		if (!t->t_out)
+			t->t_out = rpc_buf_new(&c->c_rl->rl_pool, TLS_OUT);
+		if (!t->t_out || !stage_get(c->c_rl))
+			return -ENOMEM;
+		if (rpc_buf_cap(t->t_out) - t->t_out_w < TLS_ROOM)
+			break;
+		n = gather(c, &p);
+		ERR_clear_error();
+		if (SSL_write_ex(t->t_ssl, p, n, &put) != 1 || put != n)
+			return broken(c, "TLS cannot send");
+		rpc_conn_outs_advance(c, n);
+	}
+	return 0;
+}
+
+int rpc_tls_out(struct rpc_conn *c, const void **p, size_t *n)
+{
+	struct rpc_tls_conn *t = c->c_t;
+	int rc = fill(c);
+
+	*n = t->t_out_w - t->t_out_r;
+	*p = *n ? t->t_out->b_data + t->t_out_r : NULL;
+	return rc;
+}
+
+bool rpc_tls_pending(const struct rpc_conn *c)
+{
+	return c->c_t->t_out_w > c->c_t->t_out_r;
+}
+
+bool rpc_tls_sent(struct rpc_conn *c, size_t n)
+{
+	struct rpc_tls_conn *t = c->c_t;
+	bool again;
+
+	t->t_out_r += (uint32_t)n;
+	if (t->t_out_r < t->t_out_w)
+		return false;
+	t->t_out_r = t->t_out_w = 0;
+	rpc_buf_put(t->t_out);
+	t->t_out = NULL;
+	again = t->t_want_write;
+	t->t_want_write = false;
+	return again;
+}

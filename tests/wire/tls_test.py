@@ -1,0 +1,766 @@
+#!/usr/bin/python3
+"""RPC-with-TLS (RFC 9289) on both daemons, by Python's ssl module. Prints TAP. Certificates are made here, with openssl.
+
+A test gets the cluster whose daemons offer TLS; one called required_... that whose daemons demand it; one called start_... none.
+"""
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("top_builddir") or os.getcwd()
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(SRC, "tests/wire"))
+from nfs41 import *  # noqa: E402,F403
+from nfs41 import err  # noqa: E402
+from mds_test import ADDR, Cluster, check, device, eventually, lay, returns_when_recalled, uaddr  # noqa: E402
+
+AUTH_TLS = 7
+PROBE = AUTH_TLS, b""
+TOOWEAK, BADCRED, BADVERF = ("denied", 1, 5), ("denied", 1, 1), ("denied", 1, 3)
+HANDSHAKE_SECONDS = 10
+CERTS = None
+THE = None
+
+
+# ---- certificates
+
+
+class Certs:
+    """Two authorities that do not know each other; "ca" vouches for the servers and for good clients."""
+
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="weft-tls-test.")
+        for ca in ("ca", "other"):
+            self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
+                         "-keyout", self[ca + ".key"], "-out", self[ca], "-subj", f"/CN=weft test {ca}")
+        self.serial = {}
+        self.make("server", "ca", "subjectAltName=DNS:server.test,IP:127.0.0.1")
+        self.make("server2", "ca", "subjectAltName=DNS:server2.test,IP:127.0.0.1")
+        self.make("client", "ca", "extendedKeyUsage=clientAuth")
+        self.make("rpcclient", "ca", "extendedKeyUsage=1.3.6.1.5.5.7.3.33")
+        self.make("serveronly", "ca", "extendedKeyUsage=serverAuth")
+        self.make("stranger", "other", "extendedKeyUsage=clientAuth")
+        self.make("old", "ca", "extendedKeyUsage=clientAuth", days="-1")
+
+    def __getitem__(self, name):
+        return os.path.join(self.dir, name + ("" if name.endswith(".key") else ".pem"))
+
+    @staticmethod
+    def openssl(*args):
+        done = subprocess.run(["openssl", *args], capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 0, f"openssl {args[0]}: {done.stderr}"
+        return done.stdout
+
+    def make(self, name, ca, extension, days="30"):
+        request, ext = self[name] + ".csr", self[name] + ".ext"
+        with open(ext, "w", encoding="ascii") as f:
+            f.write(extension + "\nkeyUsage=digitalSignature\n")
+        self.openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self[name + ".key"],
+                     "-out", request, "-subj", f"/CN={name}")
+        self.serial[name] = f"{0x5EED0000 + len(self.serial):X}"
+        self.openssl("x509", "-req", "-in", request, "-CA", self[ca], "-CAkey", self[ca + ".key"], "-days", days, "-extfile", ext,
+                     "-set_serial", "0x" + self.serial[name], "-out", self[name])
+
+
+# ---- TLS over a socket
+
+
+def context(cert=None, alpn=("sunrpc",), ca="ca"):
+    ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ctx.load_verify_locations(CERTS[ca])
+    if alpn:
+        ctx.set_alpn_protocols(list(alpn))
+    if cert:
+        ctx.load_cert_chain(CERTS[cert], CERTS[cert + ".key"])
+    return ctx
+
+
+class TlsSocket:
+    """As much of a socket as Conn wants. What goes out can be cut into pieces of chop bytes."""
+
+    def __init__(self, sock, ctx, name="server.test", chop=1 << 20):
+        self.sock, self.chop, self.lock = sock, chop, threading.Lock()
+        self.inside, self.outside = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = ctx.wrap_bio(self.inside, self.outside, server_hostname=name)
+        while True:
+            try:
+                self.tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.flush()
+                self.feed()
+            except ssl.SSLError:
+                with contextlib.suppress(OSError):
+                    self.flush()
+                raise
+        self.flush()
+
+    def flush(self):
+        data = self.outside.read()
+        for at in range(0, len(data), self.chop):
+            self.sock.sendall(data[at:at + self.chop])
+
+    def feed(self):
+        data = self.sock.recv(1 << 18)
+        if not data:
+            raise Closed("the connection ended")
+        with self.lock:
+            self.inside.write(data)
+
+    def recv(self, n):
+        while True:
+            with self.lock:
+                try:
+                    return self.tls.read(n)
+                except ssl.SSLWantReadError:
+                    pass
+                except ssl.SSLError as e:
+                    raise OSError(str(e)) from e
+            self.feed()
+
+    def sendall(self, data):
+        with self.lock:
+            self.tls.write(data)
+            data = self.outside.read()
+        for at in range(0, len(data), self.chop):
+            self.sock.sendall(data[at:at + self.chop])
+
+    def notify(self):
+        with self.lock, contextlib.suppress(ssl.SSLError):
+            self.tls.unwrap()
+        self.flush()
+
+    def shutdown(self, how):
+        self.sock.shutdown(how)
+
+    def close(self):
+        self.sock.close()
+
+
+def record(data):
+    return u32(0x80000000 | len(data)) + data
+
+
+def exactly(sock, n):
+    out = b""
+    while len(out) < n:
+        got = sock.recv(n - len(out))
+        if not got:
+            raise Closed(f"the connection ended after {out!r}")
+        out += got
+    return out
+
+
+def ask(sock, call):
+    """One record there, one back, in the clear."""
+    sock.sendall(record(call))
+    head = struct.unpack(">I", exactly(sock, 4))[0]
+    return exactly(sock, head & 0x7fffffff)
+
+
+def connect(addr=ADDR):
+    sock = socket.create_connection(addr, 10)
+    sock.settimeout(20)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def probed(addr=ADDR, vers=4):
+    sock = connect(addr)
+    reply = ask(sock, rpc_call(77, 0, b"", PROBE, vers=vers))
+    check(reply, u32(77) + u32(1) + u32(0) + u32(0) + opaque(b"STARTTLS") + u32(0))
+    return sock
+
+
+def to_end(sock):
+    """What still comes until the connection ends."""
+    out = b""
+    with contextlib.suppress(ConnectionResetError):
+        while got := sock.recv(65536):
+            out += got
+    return out
+
+
+class TlsConn(Conn):
+    def __init__(self, addr=ADDR, on_call=None, vers=4, ctx=None, chop=1 << 20):
+        sock = TlsSocket(probed(addr, vers), ctx or context(), chop=chop)
+        sock.sock.settimeout(None)
+        self.sock = sock
+        self.on_call, self.cond, self.replies, self.wanted, self.closed = on_call, threading.Condition(), {}, set(), False
+        self.stray = []
+        self.sending = threading.Lock()
+        threading.Thread(target=self._read, daemon=True).start()
+
+
+class TlsClient(Client):
+    ctx = chop = None
+
+    def __init__(self, addr=ADDR, ctx=None, chop=1 << 20, **how):
+        self.ctx, self.chop = ctx, chop
+        super().__init__(addr, **how)
+
+    def connection(self):
+        return TlsConn(self.addr, self._on_call, ctx=self.ctx, chop=self.chop)
+
+
+def refused(ctx, addr=ADDR):
+    """The handshake must fail on both sides; what the client was told. TLS 1.3 tells a client about its certificate afterwards."""
+    before = THE.metric("weft_rpc_tls_failed_total")
+    sock = probed(addr)
+    try:
+        tls = TlsSocket(sock, ctx)
+        tls.sendall(record(rpc_call(1, 0, b"", NOBODY)))
+        tls.recv(1)
+        raise Failed("the handshake was accepted")
+    except (ssl.SSLError, OSError, Closed) as e:
+        why = str(e)
+    eventually(lambda: THE.metric("weft_rpc_tls_failed_total") == before + 1, 5, "the count of failures")
+    sock.close()
+    return why
+
+
+def rejected(conn, *args, **how):
+    try:
+        conn.rpc(*args, **how)
+    except Rejected as e:
+        return e.why
+    raise Failed("the call was accepted")
+
+
+def log(daemon="mds"):
+    with open(os.path.join(THE.dir, "log", daemon + ".log"), encoding="utf-8") as f:
+        return f.read()
+
+
+def pid(daemon="mds"):
+    with open(os.path.join(THE.dir, "run", daemon + ".pid"), encoding="ascii") as f:
+        return int(f.read())
+
+
+def clear_probe(call):
+    sock = connect()
+    got = ask(sock, call)
+    sock.close()
+    return struct.unpack(f">{len(got) // 4}I", got)[2:]
+
+
+# ---- the probe
+
+
+def test_a_stalled_handshake_is_ended_in_time():
+    def stall(bytes_of_it):
+        sock = probed()
+        sock.settimeout(HANDSHAKE_SECONDS + 10)
+        sock.sendall(bytes_of_it)
+        began = time.monotonic()
+        check(to_end(sock), b"", "an answer")
+        took = time.monotonic() - began
+        if not HANDSHAKE_SECONDS - 1 < took < HANDSHAKE_SECONDS + 3:
+            faults.append(f"{len(bytes_of_it)} bytes: ended after {took:.1f} s")
+
+    faults = []
+    threads = [threading.Thread(target=stall, args=(b,)) for b in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01")]
+    for t in threads:
+        t.start()
+
+    def judge():
+        for t in threads:
+            t.join()
+        check(faults, [])
+    return judge
+
+
+def test_the_probe_is_answered_with_starttls():
+    probed().close()
+
+
+def test_a_malformed_probe_is_denied():
+    call = rpc_call(1, 0, b"", (AUTH_TLS, b"abcd"))
+    check(clear_probe(call), (1, 1, BADCRED[2]), "a credential that is not empty")
+    for verf in (u32(AUTH_TLS) + u32(0), u32(0) + opaque(b"abcd")):
+        call = rpc_call(1, 0, b"", PROBE)[:-8] + verf
+        check(clear_probe(call), (1, 1, BADVERF[2]), "a verifier that is not an empty AUTH_NONE")
+
+
+def test_auth_tls_on_other_procedures_is_denied():
+    sock = connect()
+    for proc in (1, 2, 77):
+        got = ask(sock, rpc_call(proc, proc, compound_args([]), PROBE))
+        check(got, u32(proc) + u32(1) + u32(1) + u32(1) + u32(BADCRED[2]))
+    check(ask(sock, rpc_call(9, 0, b"", NOBODY))[:16], u32(9) + u32(1) + u32(0) + u32(0))
+
+
+def test_the_probe_of_a_program_that_is_not_here_starts_tls_all_the_same():
+    for how, status in ((dict(prog=100005), u32(1)), (dict(vers=3), u32(2) + u32(4) + u32(4))):
+        sock = connect()
+        got = ask(sock, rpc_call(5, 0, b"", PROBE, **how))
+        check(got, u32(5) + u32(1) + u32(0) + u32(0) + opaque(b"STARTTLS") + status)
+        TlsSocket(sock, context()).close()
+
+
+def test_the_probe_behind_a_call_in_the_clear_is_denied():
+    sock = connect()
+    for xid in (1, 2):
+        check(ask(sock, rpc_call(xid, 0, b"", NOBODY))[8:12], u32(0))
+    ask(sock, rpc_call(3, 1, compound_args([]), auth_sys()))
+    check(ask(sock, rpc_call(4, 0, b"", PROBE)), u32(4) + u32(1) + u32(1) + u32(1) + u32(BADCRED[2]))
+
+
+def test_the_probe_behind_null_is_taken():
+    sock = connect()
+    ask(sock, rpc_call(1, 0, b"", auth_sys()))
+    check(ask(sock, rpc_call(2, 0, b"", PROBE))[16:], opaque(b"STARTTLS") + u32(0))
+    TlsSocket(sock, context()).close()
+
+
+def test_the_probe_inside_tls_is_denied():
+    conn = TlsConn()
+    check(rejected(conn, 0, cred=PROBE), BADCRED)
+    check(conn.rpc(0), b"")
+
+
+def test_a_call_behind_the_probe_is_dropped_without_an_answer():
+    """RFC 9289 section 5.1.1."""
+    sock = connect()
+    sock.sendall(record(rpc_call(1, 0, b"", PROBE)) + record(rpc_call(2, 0, b"", NOBODY)))
+    check(to_end(sock), b"")
+    sock = probed()
+    sock.sendall(record(rpc_call(2, 0, b"", NOBODY)))
+    check(to_end(sock), b"")
+
+
+def test_bytes_that_are_no_handshake_are_dropped_without_an_answer():
+    for data in (b"GET / HTTP/1.0\r\n\r\n", b"\x16\x02\x00\x01\x01", bytes(100), b"\x17\x03\x03\x00\x01\x00"):
+        sock = probed()
+        sock.sendall(data)
+        check(to_end(sock), b"", repr(data))
+
+
+def test_a_broken_handshake_gets_an_alert():
+    before = THE.metric("weft_rpc_tls_failed_total")
+    for data in (b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x16\x03\x01\xff\xff" + bytes(100), b"\x16\x03\x03\x00\x04\x02\x00\x00\x00"):
+        sock = probed()
+        sock.sendall(data)
+        got = to_end(sock)
+        check(got[:1] in (b"\x15", b""), True, repr(got))
+    check(THE.metric("weft_rpc_tls_failed_total"), before + 3)
+
+
+# ---- the handshake
+
+
+def test_tls_1_3_with_alpn_and_without_tickets():
+    conn = TlsConn()
+    check(conn.rpc(0), b"")
+    tls = conn.sock.tls
+    check((tls.version(), tls.selected_alpn_protocol()), ("TLSv1.3", "sunrpc"))
+    check(tls.session.has_ticket if tls.session else False, False, "a ticket was sent")
+    check(tls.getpeercert()["subject"], ((("commonName", "server"),),))
+
+
+def test_tls_1_2_is_refused():
+    ctx = context()
+    ctx.maximum_version = ssl.TLSVersion.TLSv1_2
+    check("alert" in refused(ctx).lower(), True)
+
+
+def test_alpn_is_demanded():
+    for alpn in (None, ("http/1.1", "sunrp", "sunrpcs")):
+        got = refused(context(alpn=alpn))
+        check("no application protocol" in got.lower().replace("_", " "), True, got)
+    TlsSocket(probed(), context(alpn=("http/1.1", "sunrpc"))).close()
+
+
+def test_a_client_without_a_certificate_is_anonymous():
+    before = log().count("without a certificate")
+    check(TlsConn().rpc(0), b"")
+    check(log().count("without a certificate"), before + 1)
+
+
+def test_a_client_with_a_good_certificate_is_known_by_serial_and_issuer():
+    for name in ("client", "rpcclient"):
+        check(TlsConn(ctx=context(name)).rpc(0), b"")
+        check(re.search(rf'over TLS .*certificate {CERTS.serial[name]} of "/CN=weft test ca"', log()) is not None, True, name)
+
+
+def test_a_client_with_a_wrong_certificate_is_refused():
+    for name, why in (("stranger", "unknown ca"), ("serveronly", "certificate"), ("old", "certificate expired")):
+        got = refused(context(name))
+        check(why in got.lower().replace("_", " "), True, f"{name}: {got}")
+
+
+def test_close_notify_is_answered():
+    tls = TlsSocket(probed(), context())
+    tls.notify()
+    rest = to_end(tls.sock)
+    tls.inside.write(rest)
+    try:
+        tls.tls.unwrap()
+    except ssl.SSLError as e:
+        raise Failed(f"no close_notify came back: {e}, {len(rest)} bytes") from e
+
+
+# ---- calls
+
+
+def test_records_in_single_bytes():
+    c = TlsClient(chop=1)
+    d = c.mkdir(c.root(), "bytes")
+    s, f = c.open(d, "f")
+    c.ok(putfh(f), write(s, 0, b"0123456789", FILE_SYNC))
+    check(c.ok(putfh(f), read(s, 0, 100)).data, b"0123456789")
+    c.close()
+
+
+def test_records_split_and_put_together():
+    """RPC records cut into TLS records of every size, and many of them in one."""
+    conn = TlsConn()
+    call = rpc_call(1, 0, b"", auth_sys())
+    xids = range(5000, 5040)
+    stream = b""
+    for xid in xids:
+        conn.wanted.add(xid)
+        call = rpc_call(xid, 0, b"", auth_sys())
+        stream += u32(20) + call[:20] + record(call[20:])
+    for size in (1, 3, 37, 1000, len(stream)):
+        conn.send_raw(stream[:size])
+        stream = stream[size:]
+    conn.send_raw(stream)
+    for xid in xids:
+        check(conn.finish(xid), b"")
+
+
+def test_large_reads_and_writes():
+    data = os.urandom(1 << 20)
+    for chop in (1 << 20, 1447, 16401):
+        c = TlsClient(chop=chop)
+        d = c.mkdir(c.root(), f"large{chop}")
+        s, f = c.open(d, "f")
+        for at in (0, 1 << 20):
+            c.ok(putfh(f), write(s, at, data, UNSTABLE))
+        c.ok(putfh(f), commit())
+        begun = [c.begin(putfh(f), read(s, at, 1 << 20)) for at in (0, 1 << 20, 0)]
+        for one in begun:
+            check(c.finish(one).results[-1].data == data, True)
+        check(c.ok(putfh(f), read(s, 12345, 70001)).data == (data + data)[12345:82346], True)
+        c.close()
+
+
+def test_a_client_that_does_not_read_is_not_read_either():
+    c = TlsClient()
+    d = c.mkdir(c.root(), "slow")
+    s, f = c.open(d, "f")
+    c.ok(putfh(f), write(s, 0, os.urandom(1 << 20), FILE_SYNC))
+    sock = TlsSocket(probed(), context())
+    size = lambda: int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{pid()}/status", encoding="ascii").read())[1])
+    before = size()
+    args = compound_args([putfh(f), read(ANON, 0, 1 << 20)], minor=1)
+    sent, calls = 0, 2000
+    sock.sock.settimeout(1)
+    # One COMPOUND without a session is refused with a small answer: so many that they fill every buffer.
+    call = rpc_call(1, 1, compound_args([putrootfh()] * 1, tag=b"x" * 900), auth_sys())
+    try:
+        for _ in range(calls * 20):
+            sock.sendall(record(call))
+            sent += 1
+    except TimeoutError:
+        pass
+    check(sent < calls * 20, True, "the server reads on though nobody takes its answers")
+    check(size() - before < 64 << 10, True, f"the server grew by {size() - before} KiB")
+    check(len(args) > 0 and c.ok(putrootfh()).status, 0)
+    c.close()
+
+
+def test_cleartext_after_the_handshake_ends_the_connection():
+    before = THE.metric("weft_rpc_tls_failed_total"), THE.metric("weft_rpc_calls_total")
+    tls = TlsSocket(probed(), context())
+    tls.sock.sendall(record(rpc_call(1, 0, b"", NOBODY)))
+    check(rpc_call(1, 0, b"", NOBODY)[:4] in to_end(tls.sock), False)
+    check(THE.metric("weft_rpc_tls_failed_total"), before[0] + 1)
+    check(THE.metric("weft_rpc_calls_total") - before[1], 1, "calls (the probe is one)")
+
+
+def test_a_record_that_was_changed_ends_the_connection():
+    tls = TlsSocket(probed(), context())
+    tls.tls.write(record(rpc_call(1, 0, b"", NOBODY)))
+    data = bytearray(tls.outside.read())
+    data[-1] ^= 1
+    tls.sock.sendall(data)
+    check(b"\0\0\0\x01" in to_end(tls.sock)[5:], False)
+
+
+def test_callbacks_go_over_tls():
+    c, two = TlsClient(), TlsClient()
+    d = c.mkdir(c.root(), "recall")
+    s, f = c.open(d, "f")
+    lay(c, f, s)
+    returns_when_recalled(c, f)
+    began = time.monotonic()
+    two.ok(putfh(f), setattr_(ANON, size=7))
+    check(c.wait_callback("LAYOUTRECALL").fh, f)
+    check(time.monotonic() - began < 0.9, True, "the recall did not arrive in time")
+    for one in (c, two):
+        one.close()
+
+
+def test_the_data_server_serves_over_tls():
+    c = TlsClient()
+    d = c.mkdir(c.root(), "data")
+    s, f = c.open(d, "f")
+    server = lay(c, f, s).mirrors[0][0]
+    ds = DataServer.__new__(DataServer)
+    addr = uaddr(device(c, server.deviceid).addrs[0][1])
+    ds.conn, ds.cred = TlsConn(addr, vers=3), auth_sys(int(server.user), int(server.group))
+    data = os.urandom(1 << 20)
+    check(ds.write(server.fhs[0], 0, data).status, 0)
+    check(ds.read(server.fhs[0], 0, 1 << 20).data == data, True)
+    check(c.ok(putfh(f), read(s, 0, 1 << 20)).data == data, True)
+    c.close()
+
+
+def test_many_connections():
+    """200 at once, each with calls of several sizes."""
+    faults, before = [], THE.metric("weft_rpc_tls_connections")
+
+    def one(n):
+        try:
+            conn = TlsConn()
+            for size in (0, 100, 900):
+                got = conn.compound(putrootfh(), tag=b"%d" % n + b"x" * size)
+                check(err(got.status), "OP_NOT_IN_SESSION")
+            conn.sock.notify()
+            conn.close()
+        except Exception as e:
+            faults.append(f"{n}: {type(e).__name__} {e}")
+    for _ in range(4):
+        threads = [threading.Thread(target=one, args=(n,)) for n in range(50)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    check(faults, [])
+    eventually(lambda: THE.metric("weft_rpc_tls_connections") <= before, 5, "the end of all connections")
+
+
+# ---- loading certificates anew
+
+
+def hup(want):
+    before = log().count(want)
+    os.kill(pid(), signal.SIGHUP)
+    eventually(lambda: log().count(want) > before, 5, f"a line with {want!r}")
+
+
+def test_certificates_are_loaded_anew_and_nobody_is_dropped():
+    c = TlsClient()
+    try:
+        for name in ("server2", "server2.key"):
+            shutil.copy(CERTS[name], CERTS[name.replace("server2", "live")])
+        hup('certificate "/CN=server2"')
+        check(TlsSocket(probed(), context(), "server2.test").tls.getpeercert()["subject"], ((("commonName", "server2"),),))
+        with open(CERTS["live"], "w", encoding="ascii") as f:
+            f.write("no certificate\n")
+        hup("stay in use")
+        TlsSocket(probed(), context(), "server2.test").close()
+        shutil.copy(CERTS["server"], CERTS["live"])
+        hup("is not the key of the certificate")
+        TlsSocket(probed(), context(), "server2.test").close()
+    finally:
+        live()
+        hup('certificate "/CN=server"')
+    c.ok(putrootfh())
+    c.close()
+
+
+def test_a_client_whose_authority_is_taken_away_is_judged_again():
+    """RFC 9289 section 5.2.1; those without a certificate stay."""
+    known, anonymous = TlsConn(ctx=context("client")), TlsConn()
+    try:
+        hup('certificate "/CN=server"')
+        check(known.rpc(0), b"", "after loading the same again")
+        shutil.copy(CERTS["other"], CERTS["trusted"])
+        hup('certificate "/CN=server"')
+        with contextlib.suppress(Closed):
+            known.rpc(0)
+            raise Failed("the connection goes on")
+        check(anonymous.rpc(0), b"")
+    finally:
+        live()
+        hup('certificate "/CN=server"')
+
+
+def test_a_revoked_certificate_is_refused():
+    top = CERTS.dir
+    with open(os.path.join(top, "index.txt"), "w", encoding="ascii") as f:
+        f.write(f"R\t351231235959Z\t250101000000Z\t{CERTS.serial['rpcclient']}\tunknown\t/CN=rpcclient\n")
+    conf = os.path.join(top, "ca.cnf")
+    with open(conf, "w", encoding="ascii") as f:
+        f.write(f"[ca]\ndefault_ca=x\n[x]\ndatabase={top}/index.txt\ndefault_md=sha256\ndefault_crl_days=30\n")
+    crl = CERTS.openssl("ca", "-config", conf, "-gencrl", "-cert", CERTS["ca"], "-keyfile", CERTS["ca.key"])
+    known = TlsConn(ctx=context("rpcclient"))
+    try:
+        with open(CERTS["trusted"], "a", encoding="ascii") as f:
+            f.write(crl)
+        hup('certificate "/CN=server"')
+        check("revoked" in refused(context("rpcclient")).lower(), True)
+        with contextlib.suppress(Closed):
+            known.rpc(0)
+            raise Failed("the connection goes on")
+        check(TlsConn(ctx=context("client")).rpc(0), b"")
+    finally:
+        live()
+        hup('certificate "/CN=server"')
+
+
+# ---- where TLS is demanded
+
+
+def required_calls_in_the_clear_are_too_weak():
+    conn = Conn(ADDR)
+    check(conn.rpc(0), b"")
+    check(conn.rpc(0, cred=auth_sys()), b"")
+    for cred in (NOBODY, auth_sys()):
+        check(rejected(conn, 1, compound_args([]), cred=cred), TOOWEAK)
+    check(conn.rpc(0), b"")
+    sock = connect()
+    check(ask(sock, rpc_call(1, 1, compound_args([]), auth_sys()))[8:], u32(1) + u32(1) + u32(TOOWEAK[2]))
+    check(ask(sock, rpc_call(2, 0, b"", PROBE))[16:], opaque(b"STARTTLS") + u32(0))
+    TlsSocket(sock, context()).close()
+
+
+def required_data_servers_demand_it_too():
+    conn = Conn(("127.0.0.1", ADDR[1] + 1))
+    check(conn.rpc(0, vers=3), b"")
+    check(rejected(conn, 1, opaque(bytes(32)), cred=auth_sys(), vers=3), TOOWEAK)
+
+
+def required_the_control_protocol_goes_on():
+    check(THE.metric("weft_mds_ds_alive"), 2)
+    check(" calls in the clear" in log(), False)
+
+
+def required_files_are_read_and_written():
+    c = TlsClient()
+    d = c.mkdir(c.root(), "files")
+    s, f = c.open(d, "f")
+    check(err(c.ok(putfh(f), write(s, 0, b"through the MDS", FILE_SYNC)).status), "OK")
+    check(c.ok(putfh(f), read(s, 0, 100)).data, b"through the MDS")
+    c.close()
+
+
+# ---- starting
+
+
+def start_errors_name_the_file_and_what_is_wrong():
+    with tempfile.TemporaryDirectory() as top:
+        key = os.path.join(top, "key")
+        with open(key, "w", encoding="ascii") as f:
+            f.write("ab" * 32 + "\n")
+        locked = os.path.join(top, "locked")
+        CERTS.openssl("ec", "-in", CERTS["server.key"], "-aes128", "-passout", "pass:secret", "-out", locked)
+        empty = os.path.join(top, "empty")
+        open(empty, "w", encoding="ascii").close()
+        good = dict(tls="optional", tls_cert=CERTS["server"], tls_key=CERTS["server.key"])
+        cases = [
+            (dict(tls="maybe"), "tls"), (dict(tls_cert=""), "tls_cert: names no file"), (dict(tls_key=""), "tls_key: names no file"),
+            (dict(tls_cert="/nowhere/c.pem"), "tls_cert: /nowhere/c.pem: No such file or directory"),
+            (dict(tls_key="/nowhere/k.pem"), "tls_key: /nowhere/k.pem: No such file or directory"),
+            (dict(tls_ca="/nowhere/a.pem"), "tls_ca: /nowhere/a.pem: No such file or directory"),
+            (dict(tls_cert=empty), f"tls_cert: {empty}: "), (dict(tls_key=empty), f"tls_key: {empty}: "),
+            (dict(tls_ca=empty), f"tls_ca: {empty}: "), (dict(tls_key=locked), f"tls_key: {locked}: "),
+            (dict(tls_key=CERTS["client.key"]), "is not the key of the certificate in"),
+            (dict(tls="mutual"), "tls_ca: names no file"),
+        ]
+        for program, section in (("weft-mds", "mds"), ("weft-ds", "ds")):
+            for change, want in cases:
+                args = {**good, **change, "store": os.path.join(top, "store"), "cluster_key": key, "listen": "127.0.0.1:13000"}
+                done = subprocess.run([os.path.join(BUILD, program), *(a for k, v in args.items() for a in ("-o", f"{section}.{k}={v}"))],
+                                      capture_output=True, text=True, timeout=10, check=False)
+                check(done.returncode != 0 and want in done.stderr, True, f"{program} {change}: {done.stderr}")
+
+
+# ---- harness
+
+
+def live():
+    """The files that the daemons are given: tests exchange them."""
+    for name, source in (("live", "server"), ("live.key", "server.key"), ("trusted", "ca")):
+        shutil.copy(CERTS[source], CERTS[name])
+
+
+def cluster(mode):
+    live()
+    return Cluster(2, [s for d in ("mds", "ds") for s in (f"{d}.tls={mode}", f"{d}.tls_cert={CERTS['live']}", f"{d}.tls_key={CERTS['live.key']}",
+                                                         f"{d}.tls_ca={CERTS['trusted']}")])
+
+
+def main():
+    global THE, CERTS
+    if not all(os.access(os.path.join(BUILD, p), os.X_OK) for p in ("weft-mds", "weft-ds")) or not shutil.which("openssl"):
+        print("1..0 # SKIP the daemons are not built, or openssl is missing")
+        return
+    kinds = "test", "required", "start"
+    tests = [(n, f) for kind in kinds for n, f in globals().items() if n.startswith(kind + "_") and f.__module__ == "__main__"]
+    if sys.argv[1:]:
+        tests = [t for t in tests if any(re.search(a, t[0]) for a in sys.argv[1:])]
+    print(f"1..{len(tests)}", flush=True)
+    CERTS = Certs()
+    later, n, running = [], 0, None
+
+    def run(name, test):
+        nonlocal n
+        began = time.monotonic()
+        title = name.replace("test_", "").replace("_", " ")
+        try:
+            rest = test()
+            if rest:
+                later.append((name, rest))
+                return
+            n += 1
+            print(f"ok {n} - {title}", flush=True)
+        except Exception as e:
+            n += 1
+            print(f"not ok {n} - {title}", flush=True)
+            for line in f"{type(e).__name__}: {e}".splitlines():
+                print(f"# {line}", flush=True)
+            if os.environ.get("WEFT_TRACE"):
+                traceback.print_exc()
+        if time.monotonic() - began > 1:
+            print(f"# {time.monotonic() - began:.1f} s", flush=True)
+
+    def down():
+        nonlocal running
+        while later:
+            run(*later.pop())
+        if THE:
+            THE.down()
+        running = None
+    try:
+        for name, test in tests:
+            kind = name.partition("_")[0]
+            if kind != running:
+                down()
+                THE = None
+                if kind != "start":
+                    THE = cluster("optional" if kind == "test" else kind)
+                running = kind
+            run(name, test)
+    finally:
+        down()
+        shutil.rmtree(CERTS.dir)
+
+
+if __name__ == "__main__":
+    main()
