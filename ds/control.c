@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "ds/ds.h"
 #include "proto/ctl_chan.h"
+#include "proto/rpc_tls.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <sodium.h>
@@ -223,6 +224,7 @@ static void join(struct ds_control *c)
 	ds_store_space(d->d_store, &capacity, &available);
 	j->capacity = capacity;
 	j->available = available;
+	j->tls = rpc_tls_mode(d->d_tls);
 	j->order_high = ds_store_order_high(d->d_store);
 	c->dc_sent_ns = ds_now_ns();
 	if (ctl_chan_call(c->dc_chan, &req, JOIN_TIMEOUT_MS, join_done, c))

@@ -23,6 +23,7 @@ struct ds_control;
 struct ds {
 	struct ds_store *d_store;
 	uint8_t d_cluster_key[CAP_CLUSTER_KEY_LEN];
+	struct rpc_tls_ctx *d_tls; /* NULL: no TLS */
 	uint8_t d_cap_keys[256][CAP_KEY_LEN]; /* by key number */
 	struct loop **d_loops;
 	unsigned d_nloops;

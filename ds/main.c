@@ -29,7 +29,6 @@
 #define MAX_RECORD	   (DS_MAX_IO + 4096)
 
 static struct ds ds;
-static struct rpc_tls_ctx *tls;
 static struct rpc_program nfs_program = {
 	.pr_prog = NFS3_PROGRAM,
 	.pr_vers_lo = NFS3_VERSION,
@@ -156,7 +155,7 @@ static int start_services(struct start *st)
 		.rs_nprogs = 1,
 		.rs_max_record = MAX_RECORD,
 		.rs_max_reply = MAX_RECORD,
-		.rs_tls = tls,
+		.rs_tls = ds.d_tls,
 	};
 	char netid[16], uaddr[80];
 	int err;
@@ -371,6 +370,18 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 	return 0;
 }
 
+/* The MDS comes here with a key of the cluster instead of a certificate. */
+static int tls_start(const struct conf *c, char *err, size_t errlen)
+{
+	uint8_t key[CAP_TLS_KEY_LEN];
+	int e;
+
+	cap_derive_tls_key(ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, key);
+	e = rpc_tls_configure(&ds.d_tls, c, "ds", key, err, errlen);
+	sodium_memzero(key, sizeof(key));
+	return e;
+}
+
 static int serve(struct settings *se, const sigset_t *signals)
 {
 	const char *admin = conf_str(se->se_conf, "ds.admin");
@@ -382,9 +393,9 @@ static int serve(struct settings *se, const sigset_t *signals)
 
 	if (n > 64)
 		n = 64;
-	e = rpc_tls_configure(&tls, se->se_conf, "ds", NULL, err, sizeof(err));
+	e = store_start(se->se_conf, err, sizeof(err));
 	if (!e)
-		e = store_start(se->se_conf, err, sizeof(err));
+		e = tls_start(se->se_conf, err, sizeof(err));
 	if (!e && *admin) {
 		e = http_start(&http, admin, routes, sizeof(routes) / sizeof(routes[0]), NULL);
 		if (e)
@@ -406,7 +417,7 @@ static int serve(struct settings *se, const sigset_t *signals)
 		return 1;
 	}
 	while (!sigwait(signals, &sig) && sig == SIGHUP)
-		rpc_tls_reload(tls);
+		rpc_tls_reload(ds.d_tls);
 	log_info("ending: %s", strsignal(sig));
 	if (http)
 		http_stop(http);

@@ -84,3 +84,11 @@ void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds
 	msg[32] = key_number;
 	crypto_generichash(out, CAP_KEY_LEN, msg, sizeof(msg), cluster, CAP_CLUSTER_KEY_LEN);
 }
+
+void cap_derive_tls_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], uint8_t out[CAP_TLS_KEY_LEN])
+{
+	uint8_t msg[32] = "weft data tls v1";
+
+	memcpy(msg + 16, ds_uuid, 16);
+	crypto_generichash(out, CAP_TLS_KEY_LEN, msg, sizeof(msg), cluster, CAP_CLUSTER_KEY_LEN);
+}

@@ -32,5 +32,8 @@ void cap_mint(const struct cap *c, const uint8_t key[CAP_KEY_LEN], uint8_t out[C
 bool cap_open(const uint8_t in[CAP_LEN], const uint8_t key[CAP_KEY_LEN], struct cap *c);
 /* Peeks at the key number before the MAC can be checked. */
 uint8_t cap_key_number(const uint8_t in[CAP_LEN]);
+/* What the MDS and this data server prove to each other over TLS with (rpc_tls.h). */
+#define CAP_TLS_KEY_LEN 32
+void cap_derive_tls_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], uint8_t out[CAP_TLS_KEY_LEN]);
 void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], uint8_t key_number, uint8_t out[CAP_KEY_LEN]);
 #endif

@@ -140,6 +140,9 @@ struct rpc_client_ops {
 };
 int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sockaddr *addr, socklen_t len,
 		      const struct rpc_service *svc, const struct rpc_client_ops *ops, void *arg);
+/* Before the first call: each connection turns to TLS, probing with this program, and both sides prove psk (RPC_TLS_PSK_LEN bytes, copied) to each other
+ * (rpc_tls.h). A peer that cannot is no peer: nothing goes in the clear. */
+void rpc_client_use_tls(struct rpc_client *cl, uint32_t prog, uint32_t vers, const uint8_t *psk);
 /* Connects now and stays connected. */
 void rpc_client_start(struct rpc_client *cl);
 void rpc_client_send(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_ms);

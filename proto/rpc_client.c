@@ -3,6 +3,7 @@
  *
  * Calls wait (cl_wait) while there is no connection. An attempt that fails ends those that wait
  * with its error; they wait through a back-off, so that a peer that comes back soon is not missed.
+ * With TLS a connection takes calls when its handshake is done; the time for that is bounded as that for connecting.
  * Attempts go on while calls wait, and for ever once rpc_client_start was called.
  */
 #include "base/log.h"
@@ -27,10 +28,13 @@ struct rpc_client {
 	unsigned cl_inflight; /* I/O under way */
 	bool cl_timed_out;
 	struct loop_io cl_io, cl_cancel_io;
-	struct loop_timer cl_timer; /* connecting: the deadline; else: the next attempt */
+	struct loop_timer cl_timer; /* connecting and handshake: the deadline; else: the next attempt */
 	uint32_t cl_backoff;
 	uint64_t cl_up_ns;
 	struct rpc_conn *cl_conn;
+	bool cl_ready; /* cl_conn takes calls */
+	uint32_t cl_tls_prog, cl_tls_vers; /* 0: no TLS */
+	uint8_t cl_psk[RPC_TLS_PSK_LEN];
 	struct rpc_req *cl_wait, *cl_wait_last;
 };
 
@@ -123,6 +127,29 @@ static void connect_failed(struct rpc_client *cl, int err)
 		cl->cl_ops.cl_down(cl, err, cl->cl_arg);
 }
 
+/* c_client is gone when the service closes the connection inside of cl_up. */
+static void client_ready(struct rpc_client *cl)
+{
+	struct rpc_conn *c = cl->cl_conn;
+
+	cl->cl_ready = true;
+	if (!c->c_dead && cl->cl_ops.cl_up)
+		cl->cl_ops.cl_up(cl, c, cl->cl_arg);
+	if (c->c_client)
+		wait_send(cl);
+}
+
+void rpc_client_secured(struct rpc_client *cl)
+{
+	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
+	client_ready(cl);
+}
+
+const uint8_t *rpc_client_psk(const struct rpc_client *cl)
+{
+	return cl->cl_psk;
+}
+
 static void connect_up(struct rpc_client *cl, int fd)
 {
 	struct rpc_conn *c = rpc_conn_new(fd, cl->cl_loop, &cl->cl_svc, &cl->cl_addr);
@@ -137,10 +164,14 @@ static void connect_up(struct rpc_client *cl, int fd)
 	cl->cl_up_ns = loop_now_ns(cl->cl_loop);
 	c->c_refs++; /* the service may close it when it opens */
 	rpc_conn_start(c);
-	if (c->c_client && !c->c_dead && cl->cl_ops.cl_up)
-		cl->cl_ops.cl_up(cl, c, cl->cl_arg);
-	if (c->c_client)
-		wait_send(cl);
+	if (!cl->cl_tls_prog) {
+		if (c->c_client)
+			client_ready(cl);
+	} else if (!c->c_dead) {
+		loop_timer_start(cl->cl_loop, &cl->cl_timer, CONNECT_MS);
+		if (rpc_tls_probe(c, cl->cl_tls_prog, cl->cl_tls_vers))
+			rpc_conn_fail(c, -ENOMEM);
+	}
 	rpc_conn_put(c);
 }
 
@@ -190,6 +221,10 @@ static void client_timer(struct loop_timer *t)
 {
 	struct rpc_client *cl = caa_container_of(t, struct rpc_client, cl_timer);
 
+	if (cl->cl_conn) {
+		rpc_conn_fail(cl->cl_conn, -ETIMEDOUT);
+		return;
+	}
 	if (cl->cl_fd < 0) {
 		client_connect(cl);
 		return;
@@ -224,8 +259,14 @@ static void client_kick(struct rpc_client *cl)
 
 void rpc_client_lost(struct rpc_client *cl, int err)
 {
+	bool was_ready = cl->cl_ready;
+
 	cl->cl_conn = NULL;
-	if (loop_now_ns(cl->cl_loop) - cl->cl_up_ns >= STEADY_NS)
+	cl->cl_ready = false;
+	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
+	if (!was_ready)
+		wait_fail(cl, err);
+	if (was_ready && loop_now_ns(cl->cl_loop) - cl->cl_up_ns >= STEADY_NS)
 		cl->cl_backoff = BACKOFF_MIN_MS;
 	retry_later(cl);
 	if (cl->cl_ops.cl_down)
@@ -262,6 +303,13 @@ int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sock
 	return 0;
 }
 
+void rpc_client_use_tls(struct rpc_client *cl, uint32_t prog, uint32_t vers, const uint8_t *psk)
+{
+	cl->cl_tls_prog = prog;
+	cl->cl_tls_vers = vers;
+	memcpy(cl->cl_psk, psk, sizeof(cl->cl_psk));
+}
+
 void rpc_client_start(struct rpc_client *cl)
 {
 	cl->cl_started = true;
@@ -270,7 +318,7 @@ void rpc_client_start(struct rpc_client *cl)
 
 void rpc_client_send(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_ms)
 {
-	if (cl->cl_conn && !cl->cl_conn->c_dead) {
+	if (cl->cl_ready && cl->cl_conn && !cl->cl_conn->c_dead) {
 		rpc_req_send(cl->cl_conn, q, timeout_ms);
 		return;
 	}

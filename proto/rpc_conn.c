@@ -242,7 +242,15 @@ static void recv_arm(struct rpc_conn *c)
 static void record(struct rpc_conn *c, struct rpc_record *r)
 {
 	uint32_t dir;
+	int err;
 
+	if (c->c_probing) {
+		err = rpc_tls_probed(c, r, c->c_client ? rpc_client_psk(c->c_client) : NULL);
+		rpc_buf_put(r->r_buf);
+		if (err)
+			rpc_conn_fail(c, err);
+		return;
+	}
 	if (r->r_len >= 8) {
 		memcpy(&dir, r->r_data + 4, 4);
 		dir = be32toh(dir);

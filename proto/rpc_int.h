@@ -158,6 +158,7 @@ struct rpc_conn {
 	bool c_opened, c_dead, c_ended, c_paused, c_receiving, c_sending, c_on_flush, c_resuming;
 	struct sockaddr_storage c_peer;
 	enum rpc_tls c_tls;
+	bool c_probing;	 /* we wait for the answer to our probe */
 	bool c_spoke;	 /* called something but NULL in the clear */
 	bool c_send_tls; /* what is being sent */
 	struct rpc_tls_conn *c_t; /* since the probe */
@@ -211,6 +212,9 @@ void rpc_socket_tune(int fd);
 
 /* The probe is being answered: what comes next is the handshake. */
 int rpc_tls_begin(struct rpc_conn *c);
+/* We probe; then with the peer's answer, which ends the probing. */
+int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers);
+int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const uint8_t psk[RPC_TLS_PSK_LEN]);
 /* Nothing of the kernel's refers to its buffers. */
 void rpc_tls_free(struct rpc_conn *c);
 /* The connection ends: says so, as far as that goes at once. */
@@ -233,6 +237,8 @@ void rpc_tls_log_clear(struct rpc_conn *c);
 
 /* ---- rpc_tls_ctx.c: for rpc_tls.c ---- */
 
+/* psk must outlive it. */
+SSL *rpc_tls_connect_new(const uint8_t *psk);
 SSL *rpc_tls_accept_new(struct rpc_tls_ctx *x, unsigned *gen);
 /* After a reload: whether the peer's certificate, if it showed one, still is good. */
 bool rpc_tls_still_trusted(struct rpc_tls_ctx *x, SSL *ssl, unsigned *gen);
@@ -260,6 +266,9 @@ void rpc_req_finish(struct rpc_req *q, int err, struct xdr_in *res, struct rpc_b
 /* ---- rpc_client.c ---- */
 
 void rpc_client_lost(struct rpc_client *cl, int err);
+/* TLS is up: calls may go. */
+void rpc_client_secured(struct rpc_client *cl);
+const uint8_t *rpc_client_psk(const struct rpc_client *cl);
 void rpc_client_forget(struct rpc_client *cl, struct rpc_req *q);
 
 extern struct metric *rpc_m_garbage, *rpc_m_bad_replies, *rpc_m_rejected, *rpc_m_calls,

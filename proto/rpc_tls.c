@@ -29,7 +29,9 @@ struct rpc_tls_conn {
 	SSL *t_ssl;
 	struct rpc_tls_ctx *t_ctx;
 	unsigned t_gen;
-	bool t_clear;	  /* replies in the clear are still to be sent */
+	bool t_client;	  /* we connected; both sides prove t_psk */
+	uint8_t t_psk[RPC_TLS_PSK_LEN];
+	bool t_clear;	  /* what goes in the clear is still to be sent */
 	bool t_begun;	  /* the peer's first bytes are a handshake's */
 	bool t_up;
 	bool t_want_write; /* the library cannot go on before t_out has room */
@@ -161,7 +163,7 @@ static int broken(struct rpc_conn *c, const char *what)
 	char peer[64];
 
 	metric_add(m_failed, 1);
-	if (rpc_tls_may_log(t->t_ctx))
+	if (t->t_client || rpc_tls_may_log(t->t_ctx))
 		log_info("rpc: %s: %s%s%s%s%s", peer_text(c, peer), what, why ? ": " : "", why ? why : "",
 			 verify != X509_V_OK ? ": " : "", verify != X509_V_OK ? X509_verify_cert_error_string(verify) : "");
 	ERR_clear_error();
@@ -197,32 +199,105 @@ static int take_rest(struct rpc_conn *c)
 	return 0;
 }
 
-int rpc_tls_begin(struct rpc_conn *c)
+/* psk: we are the client. */
+static int begin(struct rpc_conn *c, const uint8_t *psk)
 {
 	struct rpc_tls_conn *t = calloc(1, sizeof(*t));
 	BIO *bio = BIO_new(bio_method);
 
-	if (!t || !bio) {
-		BIO_free(bio);
-		free(t);
-		return -ENOMEM;
-	}
+	if (!t || !bio)
+		goto no_memory;
 	t->t_conn = c;
-	t->t_ctx = c->c_svc.rs_tls;
-	t->t_ssl = rpc_tls_accept_new(t->t_ctx, &t->t_gen);
-	if (!t->t_ssl) {
-		BIO_free(bio);
-		free(t);
-		return -ENOMEM;
+	if (psk) {
+		t->t_client = t->t_begun = true;
+		memcpy(t->t_psk, psk, sizeof(t->t_psk));
+		t->t_ssl = rpc_tls_connect_new(t->t_psk);
+	} else {
+		t->t_ctx = c->c_svc.rs_tls;
+		t->t_ssl = rpc_tls_accept_new(t->t_ctx, &t->t_gen);
 	}
+	if (!t->t_ssl)
+		goto no_memory;
 	BIO_set_data(bio, t);
 	BIO_set_init(bio, 1);
 	SSL_set_bio(t->t_ssl, bio, bio);
-	t->t_clear = true;
 	c->c_t = t;
 	t->t_timer.t_fire = handshake_late;
 	loop_timer_start(c->c_loop, &t->t_timer, HANDSHAKE_MS);
 	return take_rest(c);
+no_memory:
+	BIO_free(bio);
+	free(t);
+	return -ENOMEM;
+}
+
+int rpc_tls_begin(struct rpc_conn *c)
+{
+	int rc = begin(c, NULL);
+
+	if (!rc)
+		c->c_t->t_clear = true;
+	return rc;
+}
+
+/* ---- our own probe ---- */
+
+struct probe {
+	struct rpc_out p_out;
+	struct xdr_out p_x;
+};
+
+static void probe_free(struct rpc_out *o)
+{
+	struct probe *p = caa_container_of(o, struct probe, p_out);
+
+	xdr_out_free(&p->p_x);
+	free(p);
+}
+
+int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers)
+{
+	struct probe *p = calloc(1, sizeof(*p));
+	const uint32_t words[] = {0, c->c_xid, 0, 2, prog, vers, 0, RPC_AUTH_TLS, 0, RPC_AUTH_NONE, 0};
+
+	if (!p)
+		return -ENOMEM;
+	p->p_out = (struct rpc_out){.o_x = &p->p_x, .o_free = probe_free, .o_last_clear = true};
+	xdr_out_init(&p->p_x, sizeof(words));
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		xdr_put_u32(&p->p_x, words[i]);
+	if (p->p_x.bad) {
+		probe_free(&p->p_out);
+		return -ENOMEM;
+	}
+	rpc_out_mark(&p->p_x);
+	c->c_probing = true;
+	rpc_conn_out(c, &p->p_out);
+	return 0;
+}
+
+/* RFC 9289 section 4.1: an accepted reply whose verifier says STARTTLS, whatever its status. */
+int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const uint8_t psk[RPC_TLS_PSK_LEN])
+{
+	struct xdr_in x;
+	const uint8_t *token;
+	uint32_t len;
+	int rc;
+
+	xdr_in_init(&x, r->r_data, r->r_len);
+	if (xdr_get_u32(&x) != c->c_xid || xdr_get_u32(&x) != 1 || xdr_get_u32(&x) || xdr_get_u32(&x) != RPC_AUTH_NONE)
+		return -EPROTO;
+	token = xdr_get_opaque(&x, RPC_MAX_AUTH, &len);
+	if (!token || len != 8 || memcmp(token, "STARTTLS", 8) || !psk)
+		return -EPROTO;
+	c->c_xid++;
+	c->c_probing = false;
+	rc = begin(c, psk);
+	if (!rc && c->c_t->t_in)
+		rc = -EPROTO; /* a server that speaks before the handshake */
+	if (!rc)
+		c->c_t->t_clear = c->c_outs != NULL;
+	return rc;
 }
 
 void rpc_tls_free(struct rpc_conn *c)
@@ -236,6 +311,7 @@ void rpc_tls_free(struct rpc_conn *c)
 	if (t->t_up)
 		atomic_fetch_sub(&open_now, 1);
 	SSL_free(t->t_ssl);
+	OPENSSL_cleanse(t->t_psk, sizeof(t->t_psk));
 	if (t->t_in)
 		rpc_buf_put(t->t_in);
 	if (t->t_out)
@@ -294,6 +370,26 @@ void rpc_tls_got(struct rpc_conn *c, size_t n)
 	t->t_big = t->t_in_w >= TLS_IN_SMALL;
 }
 
+static int come_up(struct rpc_conn *c)
+{
+	struct rpc_tls_conn *t = c->c_t;
+	bool cert = SSL_get0_peer_certificate(t->t_ssl) && SSL_get_verify_result(t->t_ssl) == X509_V_OK;
+	bool peer = SSL_session_reused(t->t_ssl); /* no sessions are kept: the cluster's key */
+
+	if (t->t_client && !peer)
+		return broken(c, "the data server does not prove the cluster's key");
+	loop_timer_stop(c->c_loop, &t->t_timer);
+	t->t_up = true;
+	atomic_fetch_add(&open_now, 1);
+	c->c_tls = cert || peer ? RPC_TLS_MUTUAL : RPC_TLS_ON;
+	metric_add(m_up, 1);
+	if (!t->t_client)
+		log_up(c, peer ? "with the cluster's key" : "without a certificate");
+	else if (c->c_client)
+		rpc_client_secured(c->c_client);
+	return 1;
+}
+
 /* 1: it is complete. */
 static int handshake(struct rpc_conn *c)
 {
@@ -314,18 +410,8 @@ static int handshake(struct rpc_conn *c)
 	}
 	ERR_clear_error();
 	rc = SSL_do_handshake(t->t_ssl);
-	if (rc == 1) {
-		bool cert = SSL_get0_peer_certificate(t->t_ssl) && SSL_get_verify_result(t->t_ssl) == X509_V_OK;
-		bool peer = SSL_session_reused(t->t_ssl);
-
-		loop_timer_stop(c->c_loop, &t->t_timer);
-		t->t_up = true;
-		atomic_fetch_add(&open_now, 1);
-		c->c_tls = cert || peer ? RPC_TLS_MUTUAL : RPC_TLS_ON;
-		metric_add(m_up, 1);
-		log_up(c, peer ? "with the cluster's key" : "without a certificate");
-		return 1;
-	}
+	if (rc == 1)
+		return come_up(c);
 	switch (SSL_get_error(t->t_ssl, rc)) {
 	case SSL_ERROR_WANT_WRITE:
 		t->t_want_write = true;
@@ -351,7 +437,9 @@ int rpc_tls_pull(struct rpc_conn *c)
 		if (rc <= 0)
 			return rc;
 	}
-	if (!rpc_tls_still_trusted(t->t_ctx, t->t_ssl, &t->t_gen)) {
+	if (c->c_dead)
+		return 0;
+	if (!t->t_client && !rpc_tls_still_trusted(t->t_ctx, t->t_ssl, &t->t_gen)) {
 		ERR_clear_error();
 		log_warn("rpc: %s: its certificate is not trusted any more: the connection ends", peer_text(c, peer));
 		return -EACCES;
@@ -388,7 +476,9 @@ bool rpc_tls_sends(const struct rpc_conn *c)
 
 void rpc_tls_clear_sent(struct rpc_conn *c)
 {
-	c->c_t->t_clear = false;
+	/* NULL: our probe, not answered yet. */
+	if (c->c_t)
+		c->c_t->t_clear = false;
 }
 
 /* Up to a record's worth of what is queued, in one piece: where it lies, or put together. */

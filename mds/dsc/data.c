@@ -3,7 +3,7 @@
  *
  * Each loop has its own connection to each data server, made at its first call. Payload of a WRITE
  * goes out by reference: the call ends only when the reply is here (or its time is up) and the
- * transport has let go of the payload.
+ * transport has let go of the payload. To a server that speaks TLS it goes over TLS, each side proving the cluster's key.
  */
 #include "mds/dsc/dsc_int.h"
 #include "proto/nfs3.h"
@@ -15,6 +15,7 @@ struct data_conn {
 	struct rpc_client *dn_client;
 	struct sockaddr_storage dn_addr;
 	socklen_t dn_len;
+	bool dn_tls;
 };
 struct dsc_data {
 	struct data_conn da_conn[DSC_MAX + 1];
@@ -74,11 +75,13 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id)
 	struct dsc_server sv;
 	struct data_conn *dn;
 	socklen_t len;
+	bool tls;
 
 	if (at == d->d_opts.do_nloops || !dsc_get(d, id, &sv) || !data_addr(&sv, &ss, &len))
 		return NULL;
 	dn = &d->d_data[at]->da_conn[id];
-	if (dn->dn_client && (dn->dn_len != len || memcmp(&dn->dn_addr, &ss, len))) {
+	tls = sv.sv_tls != RPC_TLS_OFF;
+	if (dn->dn_client && (dn->dn_len != len || dn->dn_tls != tls || memcmp(&dn->dn_addr, &ss, len))) {
 		rpc_client_destroy(dn->dn_client);
 		dn->dn_client = NULL;
 	}
@@ -90,6 +93,13 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id)
 		}
 		dn->dn_addr = ss;
 		dn->dn_len = len;
+		dn->dn_tls = tls;
+		if (tls) {
+			uint8_t key[CAP_TLS_KEY_LEN];
+
+			cap_derive_tls_key(d->d_opts.do_cluster_key, sv.sv_uuid, key);
+			rpc_client_use_tls(dn->dn_client, NFS3_PROGRAM, NFS3_VERSION, key);
+		}
 	}
 	return dn->dn_client;
 }

@@ -29,6 +29,7 @@ struct dsc_server {
 	uint32_t sv_max_read, sv_max_write;
 	uint8_t sv_key[CAP_KEY_LEN]; /* to mint capabilities */
 	uint8_t sv_key_number;
+	uint8_t sv_tls; /* enum rpc_tls_mode: what its addresses offer clients */
 };
 
 struct dsc;

@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "mds/dsc/dsc.h"
 #include "proto/ctl_chan.h"
+#include "proto/rpc_tls.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

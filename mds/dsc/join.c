@@ -137,6 +137,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
 	sv->sv_max_write = a->max_write;
 	sv->sv_capacity = a->capacity;
 	sv->sv_available = a->available;
+	sv->sv_tls = a->tls <= RPC_TLS_CERT ? (uint8_t)a->tls : RPC_TLS_OFF;
 	for (unsigned i = 0; i < a->addrs.addrs_len && sv->sv_naddrs < DSC_ADDRS; i++) {
 		const ctl_addr *ad = &a->addrs.addrs_val[i];
 		struct sockaddr_storage ss;
@@ -158,7 +159,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
 static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 {
 	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
-	       a->sv_max_write == b->sv_max_write && a->sv_naddrs == b->sv_naddrs &&
+	       a->sv_max_write == b->sv_max_write && a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs &&
 	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
 }
 

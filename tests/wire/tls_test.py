@@ -657,6 +657,7 @@ def required_files_are_read_and_written():
     s, f = c.open(d, "f")
     check(err(c.ok(putfh(f), write(s, 0, b"through the MDS", FILE_SYNC)).status), "OK")
     check(c.ok(putfh(f), read(s, 0, 100)).data, b"through the MDS")
+    check(any("with the cluster's key" in log(ds) for ds in ("ds1", "ds2")), True)
     c.close()
 
 
