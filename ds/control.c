@@ -350,6 +350,13 @@ static void serve_list(struct serve_work *sw)
 	sw->sw_status = !err ? CTL_OK : err == -EINVAL ? CTL_INVAL : CTL_IO;
 }
 
+static void serve_change(struct serve_work *sw)
+{
+	/* Without a lease its orders may be waiting: nothing is changed before them. */
+	sw->sw_status = !ds_lease_live(sw->sw_ds) ? CTL_NOT_JOINED :
+		ds_store_change(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.change, &sw->sw_res.ctl_result_u.change);
+}
+
 static void serve_job(struct ds_job *j)
 {
 	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
@@ -361,19 +368,46 @@ static void serve_job(struct ds_job *j)
 	case CTL_OP_STAT:
 		serve_stat(sw);
 		break;
+	case CTL_OP_SEEK:
+		sw->sw_status = ds_store_seek(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.seek,
+					      &sw->sw_res.ctl_result_u.seek);
+		break;
+	case CTL_OP_CHANGE:
+		serve_change(sw);
+		break;
 	default:
 		serve_list(sw);
 	}
 	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
 }
 
+static bool serve_worker(ctl_op op, enum ds_worker_id *w)
+{
+	switch (op) {
+	case CTL_OP_ORDERS:
+		*w = DS_WORKER_ORDERS;
+		return true;
+	case CTL_OP_STAT:
+	case CTL_OP_LIST:
+		*w = DS_WORKER_QUERIES;
+		return true;
+	case CTL_OP_SEEK:
+	case CTL_OP_CHANGE:
+		*w = DS_WORKER_DATA;
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void serve(struct ctl_incoming *in, void *arg)
 {
 	struct ds_control *c = arg;
 	ctl_op op = in->in_req.op;
+	enum ds_worker_id worker;
 	struct serve_work *sw;
 
-	if (op != CTL_OP_ORDERS && op != CTL_OP_STAT && op != CTL_OP_LIST) {
+	if (!serve_worker(op, &worker)) {
 		ctl_chan_reply(in, CTL_INVAL, NULL);
 		return;
 	}
@@ -387,7 +421,7 @@ static void serve(struct ctl_incoming *in, void *arg)
 	sw->sw_ds = c->dc_ds;
 	sw->sw_in = in;
 	sw->sw_res.op = op;
-	ds_store_submit(c->dc_ds->d_store, op == CTL_OP_ORDERS ? DS_WORKER_ORDERS : DS_WORKER_QUERIES, &sw->sw_job);
+	ds_store_submit(c->dc_ds->d_store, worker, &sw->sw_job);
 }
 
 static void dispatch(struct rpc_call *call, void *arg)

@@ -33,7 +33,7 @@ struct order_item {
 	bool it_skip;		   /* its result is known */
 };
 
-static ctl_status status_of(int err)
+ctl_status ds_ctl_status(int err)
 {
 	switch (-err) {
 	case 0:
@@ -49,7 +49,7 @@ static ctl_status status_of(int err)
 	}
 }
 
-static bool key_of(const ctl_object *o, struct cap_object *key)
+bool ds_key_of(const ctl_object *o, struct cap_object *key)
 {
 	if (o->fs > UINT16_MAX || o->incarnation > UINT16_MAX || o->stripe > UINT8_MAX || o->mirror > UINT8_MAX)
 		return false;
@@ -216,7 +216,7 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
  * is repeated. */
 static void fail(const ctl_order *orders, struct order_item *it, unsigned n, unsigned i, ctl_status *res, int err)
 {
-	res[i] = status_of(err);
+	res[i] = ds_ctl_status(err);
 	it[i].it_skip = true;
 	for (unsigned j = i + 1; j < n && orders[i].type != CTL_BAR_CLIENT; j++) {
 		if (it[j].it_skip || orders[j].type == CTL_BAR_CLIENT || !ds_key_equal(&it[i].it_key, &it[j].it_key))
@@ -234,7 +234,7 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 	for (unsigned i = 0; i < n; i++) {
 		it[i].it_fd = -1;
 		res[i] = CTL_OK;
-		if (orders[i].type != CTL_BAR_CLIENT && !key_of(&orders[i].object, &it[i].it_key)) {
+		if (orders[i].type != CTL_BAR_CLIENT && !ds_key_of(&orders[i].object, &it[i].it_key)) {
 			res[i] = CTL_INVAL;
 			it[i].it_skip = true;
 		}
@@ -334,11 +334,11 @@ void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 
 	memset(out, 0, sizeof(*out));
 	out->status = CTL_INVAL;
-	if (!key_of(obj, &key))
+	if (!ds_key_of(obj, &key))
 		return;
 	err = ds_obj_get(s, &key, false, &o);
 	if (err) {
-		out->status = err == -ENOENT || err == -ESTALE ? CTL_NOENT : status_of(err);
+		out->status = err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
 		return;
 	}
 	err = ds_obj_count(o, &st, &out->writes);
@@ -347,7 +347,7 @@ void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 		out->used = (uint64_t)st.st_blocks * 512;
 		out->epoch = ds_obj_epoch(o);
 	}
-	out->status = status_of(err);
+	out->status = ds_ctl_status(err);
 	ds_obj_put(o);
 }
 

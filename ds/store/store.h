@@ -166,8 +166,8 @@ struct ds_job {
 	void (*jb_run)(struct ds_job *j); /* on a worker; it frees or hands on the job */
 	struct ds_job *jb_next;
 };
-/* ORDERS: one at a time, in order. QUERIES: stat, list and closing; do not wait behind orders. */
-enum ds_worker_id { DS_WORKER_ORDERS, DS_WORKER_QUERIES, DS_WORKERS };
+/* ORDERS: one at a time, in order. QUERIES: stat, list and closing; do not wait behind orders. DATA: what takes long, seeks and changes of data. */
+enum ds_worker_id { DS_WORKER_ORDERS, DS_WORKER_QUERIES, DS_WORKER_DATA, DS_WORKERS };
 void ds_store_submit(struct ds_store *s, enum ds_worker_id w, struct ds_job *j);
 
 /* On the orders worker. Durable when it returns. CTL_STALE_INSTANCE: nothing was done. */
@@ -176,4 +176,8 @@ void ds_store_stat(struct ds_store *s, const ctl_object *o, ctl_stat *out);
 /* Fills entries (room for max); cookie_in empty starts, *cookie_out empty ends. -EINVAL for a cookie that is none. */
 int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max, ctl_list_entry *entries,
 				  unsigned *n, uint8_t cookie_out[64], unsigned *outlen);
+
+/* On the data worker (data.c). CTL_NOENT: the object is not there, and reads as empty. */
+ctl_status ds_store_seek(struct ds_store *s, const ctl_seek_args *a, ctl_seek_res *res);
+ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_change_res *res);
 #endif

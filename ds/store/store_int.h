@@ -173,6 +173,10 @@ void ds_dir_set_durable(struct ds_store *s, uint16_t folder);
 /* Opens "XX/YY" or "XX" for an fsync. */
 int ds_dir_open(struct ds_store *s, uint16_t folder, bool parent);
 
+/* orders.c. False: no object has these numbers. */
+bool ds_key_of(const ctl_object *o, struct cap_object *key);
+ctl_status ds_ctl_status(int err);
+
 /* range.c */
 bool ds_range_lock(struct ds_obj *o, struct ds_range *r);
 void ds_range_unlock(struct ds_obj *o, struct ds_range *r);

@@ -16,8 +16,6 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define IO_SHORT_MS 3000 /* to a server that does not seem to live, but may */
-
 enum io_kind { IO_READ, IO_WRITE, IO_COMMIT };
 
 struct io_piece {
@@ -66,7 +64,7 @@ static uint64_t verifier_of(struct lo *lo, uint64_t generation)
 /* ---- ending ---- */
 
 /* All that means "not reached": the caller may try again later. */
-static int plain_err(int err)
+int lo_plain_err(int err)
 {
 	switch (err) {
 	case -ENOTCONN:
@@ -84,6 +82,7 @@ static int plain_err(int err)
 	case -ENOSPC:
 	case -EFBIG:
 	case -EROFS:
+	case -EOPNOTSUPP:
 	case -ENOMEM:
 		return err;
 	default:
@@ -93,30 +92,29 @@ static int plain_err(int err)
 
 /* A stripe that was touched and that no copy took makes it fail; otherwise the copies that failed
  * are told. */
-static int write_err(const struct io_run *ir)
+int lo_copies_err(const struct lo_map *m, uint64_t hit, uint64_t bad, const int *errs)
 {
-	const struct lo_map *m = &ir->ir_io->io_map;
 	unsigned objects = (unsigned)m->lm_stripes * m->lm_mirrors;
 
 	/* The file was fenced meanwhile: all of it is done again, no copy is to blame. */
 	for (unsigned i = 0; i < objects; i++)
-		if ((ir->ir_bad >> i & 1) && ir->ir_obj_err[i] == -EACCES)
+		if ((bad >> i & 1) && errs[i] == -EACCES)
 			return -EACCES;
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
 		bool touched = false, taken = false;
 		int err = 0;
 
 		for (unsigned i = s; i < objects; i += m->lm_stripes) {
-			if (!(ir->ir_touched >> i & 1))
+			if (!(hit >> i & 1))
 				continue;
 			touched = true;
-			if (!(ir->ir_bad >> i & 1))
+			if (!(bad >> i & 1))
 				taken = true;
-			else if (!err || ir->ir_obj_err[i] == -ENOSPC)
-				err = ir->ir_obj_err[i];
+			else if (!err || errs[i] == -ENOSPC)
+				err = errs[i];
 		}
 		if (touched && !taken)
-			return plain_err(err);
+			return lo_plain_err(err);
 	}
 	return 0;
 }
@@ -134,7 +132,7 @@ static void run_end(struct loop_msg *msg)
 			io->io_count = 0;
 		}
 	} else if (!err) {
-		err = write_err(ir);
+		err = lo_copies_err(&io->io_map, ir->ir_touched, ir->ir_bad, ir->ir_obj_err);
 		io->io_failed_map = err ? 0 : ir->ir_bad;
 		io->io_committed = ir->ir_committed;
 		io->io_verifier = verifier_of(
@@ -194,7 +192,7 @@ static void piece_failed(struct io_piece *ip, int err)
 	next = next_copy(ip);
 	if (next < 0) {
 		if (!ir->ir_err)
-			ir->ir_err = plain_err(err);
+			ir->ir_err = lo_plain_err(err);
 		run_put(ir);
 		return;
 	}
@@ -252,7 +250,7 @@ static void piece_start(struct io_piece *ip)
 		piece_failed(ip, -ENOTCONN);
 		return;
 	}
-	ms = sv.sv_alive ? LO_IO_MS : IO_SHORT_MS;
+	ms = sv.sv_alive ? LO_IO_MS : LO_IO_SHORT_MS;
 	lo_mint(lo, &sv, io->io_inode.i_ino, io->io_inode.i_incarnation, &io->io_map, ip->ip_obj,
 		ir->ir_kind == IO_READ ? CAP_READ : CAP_READ | CAP_WRITE, 0, ip->ip_fh);
 	memset(di, 0, sizeof(*di));

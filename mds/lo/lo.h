@@ -56,6 +56,8 @@ static inline unsigned lo_stripe_of(const struct lo_map *m, uint64_t off)
 	return (unsigned)(off / m->lm_unit % m->lm_stripes);
 }
 
+/* The r-th copy of a stripe that is in sync: its index in lm_obj, or -1. */
+int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r);
 /* Makes the objects of hit (a bit each) stale where their stripe keeps a copy in sync. Returns those
  * that became so. *last (may be NULL): those of hit that stay because they are the last. */
 uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last);
@@ -134,6 +136,42 @@ struct lo_stat {
 	void *ls_priv;
 };
 void lo_stat(struct lo *lo, struct lo_stat *ls);
+
+/* Where the next data or hole at or after lk_off is, by one copy of each stripe. */
+struct lo_seek {
+	struct loop *lk_loop;
+	uint64_t lk_ino;
+	uint16_t lk_incarnation;
+	struct lo_map lk_map;
+	uint64_t lk_off;
+	bool lk_hole;
+	/* Results: not found means that all from lk_off on is a hole (or, asked for holes, that every
+	 * offset there can be has data). */
+	bool lk_found;
+	uint64_t lk_at;
+	void (*lk_done)(struct lo_seek *lk, int err); /* -ETIMEDOUT, -EIO: a stripe has no copy that tells */
+	void *lk_priv;				      /* lo's own */
+};
+void lo_seek(struct lo *lo, struct lo_seek *lk);
+
+/* A change of a range that data servers do by themselves, in every copy that is in sync; durable
+ * when it is done. Errors as of a write; -ENOSPC of an allocation where one copy has no room;
+ * -EOPNOTSUPP: a server's file system cannot. EXTEND: the objects of an unstriped file end at the
+ * range's end at least. */
+enum lo_change_kind { LO_ALLOCATE, LO_EXTEND, LO_DEALLOCATE };
+struct lo_change {
+	struct loop *lc_loop;
+	uint64_t lc_ino;
+	uint16_t lc_incarnation;
+	struct lo_map lc_map;
+	enum lo_change_kind lc_kind;
+	uint64_t lc_off, lc_len; /* lc_len is not 0 */
+	/* Results: */
+	uint64_t lc_failed_map; /* bit per object that failed while another copy of its stripe did it */
+	void (*lc_done)(struct lo_change *lc, int err);
+	void *lc_priv; /* lo's own */
+};
+void lo_change(struct lo *lo, struct lo_change *lc);
 
 /* Orders (durable work for data servers), queued in a mutation (W): */
 int lo_order_free(struct lo *lo, struct kv_txn *t,

@@ -13,6 +13,7 @@
 
 #define LO_STAT_MS 2000
 #define LO_IO_MS   30000
+#define LO_IO_SHORT_MS 3000 /* to a server that does not seem to live, but may */
 
 _Static_assert(LO_HEAD_LEN + LO_MIRROR_LEN + LO_MAX_OBJECTS * LO_ENTRY_LEN <= LO_LAYOUT_MAX,
 	       "one mirror of most objects fits");
@@ -36,13 +37,16 @@ struct lo {
 };
 
 bool lo_shape_ok(unsigned stripes, unsigned mirrors);
-/* The r-th copy of a stripe that is in sync: its index in lm_obj, or -1. */
-int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r);
 void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN]);
 void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
 		   unsigned obj, ctl_object *out);
+
+/* io.c: what a failure of each object means for the whole: objects that were touched, those that
+ * failed, and with what. */
+int lo_copies_err(const struct lo_map *m, uint64_t touched, uint64_t bad, const int *errs);
+int lo_plain_err(int err);
 
 int lo_orders_create(struct lo *lo);
 void lo_orders_destroy(struct lo *lo);

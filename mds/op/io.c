@@ -9,9 +9,7 @@ struct io {
 	uint32_t count;
 	struct ns_inode inode;
 	unsigned tries;
-	/* WRITE: sizes that are set meanwhile are seen by f_sizegen; the pin keeps it */
-	struct mds *m;
-	uint64_t pinned, sizegen;
+	struct op_pin pin; /* WRITE */
 	bool again;
 };
 
@@ -57,8 +55,7 @@ nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need)
 	return status;
 }
 
-/* The stateid of an I/O: special ones are checked by permission, others by their open. */
-static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
+nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
 {
 	struct st *st = c->m->m_st;
 	uint32_t need = write ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ;
@@ -83,42 +80,54 @@ static nfsstat4 io_access(struct compound *c, struct st_stateid *sid, const stru
 
 static void io_done(struct lo_io *lio, int err);
 
-/* False: a size is being set. A write that a size is set beside is done again whole: under the old epoch it may be cut, or not. */
-static bool write_pin(struct compound *c, struct io *k)
+bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino)
 {
-	struct st *st = c->m->m_st;
+	struct st *st = m->m_st;
 	struct st_file *f;
 	bool ok;
 
 	pthread_mutex_lock(&st->st_lock);
-	f = st_file_get(st, c->cur, true);
-	ok = f && !f->f_sizing;
-	if (ok && !k->pinned) {
-		k->m = c->m;
-		k->pinned = c->cur;
+	f = st_file_get(st, ino, true);
+	ok = f && !f->f_sizing && !f->f_frozen;
+	if (ok && !p->p_m) {
+		p->p_m = m;
+		p->p_ino = ino;
 		f->f_pins++;
 	}
 	if (ok)
-		k->sizegen = f->f_sizegen;
+		p->p_sizegen = f->f_sizegen;
 	if (f)
 		st_file_put(st, f);
 	pthread_mutex_unlock(&st->st_lock);
 	return ok;
 }
 
-/* On the committer. */
-static bool write_is_outdated(struct compound *c, struct io *k)
+bool op_pin_outdated(const struct op_pin *p)
 {
-	struct st *st = c->m->m_st;
+	struct st_file *f;
+	bool old;
+
+	if (!p->p_m)
+		return false;
+	pthread_mutex_lock(&p->p_m->m_st->st_lock);
+	f = st_file_get(p->p_m->m_st, p->p_ino, false);
+	old = f->f_sizing || f->f_sizegen != p->p_sizegen;
+	pthread_mutex_unlock(&p->p_m->m_st->st_lock);
+	return old;
+}
+
+void op_unpin(struct op_pin *p)
+{
 	struct st_file *f;
 
-	if (!k->pinned)
-		return false;
-	pthread_mutex_lock(&st->st_lock);
-	f = st_file_get(st, k->pinned, false);
-	k->again = f->f_sizing || f->f_sizegen != k->sizegen;
-	pthread_mutex_unlock(&st->st_lock);
-	return k->again;
+	if (!p->p_m)
+		return;
+	pthread_mutex_lock(&p->p_m->m_st->st_lock);
+	f = st_file_get(p->p_m->m_st, p->p_ino, false);
+	f->f_pins--;
+	st_file_put(p->p_m->m_st, f);
+	pthread_mutex_unlock(&p->p_m->m_st->st_lock);
+	p->p_m = NULL;
 }
 
 static nfsstat4 io_prepare(struct compound *c, struct io *k)
@@ -132,7 +141,9 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	/* Cut, and a server does not know yet: no old byte is read below a new end, and nothing written that its order would cut. */
 	if (k->inode.i_type == NS_REG && lo_held_objects(c->m->m_lo, k->inode.i_ino, &k->io.io_map))
 		return NFS4ERR_DELAY;
-	if (c->opnum == OP_WRITE && !write_pin(c, k))
+	if (c->opnum == OP_WRITE && !op_pin(&k->pin, c->m, c->cur))
+		return NFS4ERR_DELAY;
+	if (c->opnum == OP_READ && op_hidden(c->m, k->inode.i_ino))
 		return NFS4ERR_DELAY;
 	k->c = c;
 	k->io.io_loop = c->th->mt_loop;
@@ -162,14 +173,7 @@ static void io_fini(void *scratch)
 	struct io *k = scratch;
 
 	free(k->io.io_buf);
-	if (k->pinned) {
-		pthread_mutex_lock(&k->m->m_st->st_lock);
-		struct st_file *f = st_file_get(k->m->m_st, k->pinned, false);
-
-		f->f_pins--;
-		st_file_put(k->m->m_st, f);
-		pthread_mutex_unlock(&k->m->m_st->st_lock);
-	}
+	op_unpin(&k->pin);
 }
 
 /* ---- READ ---- */
@@ -219,7 +223,7 @@ nfsstat4 op_read(struct compound *c)
 		return NFS4ERR_BADXDR;
 	st = op_cur_inode(c, &i);
 	if (!st)
-		st = io_access(c, &sid, &i, false);
+		st = op_io_access(c, &sid, &i, false);
 	if (st)
 		return st;
 	if (k->count > OP_MAX_IO)
@@ -231,36 +235,43 @@ nfsstat4 op_read(struct compound *c)
 
 /* ---- WRITE ---- */
 
-static int write_run(struct kv_op *op, struct kv_txn *t)
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed)
 {
-	struct compound *c = op_of(op);
-	struct io *k = c->scratch;
-	struct ns_setattr s = {.s_mask = NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE, .s_size = k->off + k->count};
-	struct ns *ns = c->m->m_ns;
+	struct ns_setattr s = {.s_mask = NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE, .s_size = end};
+	struct ns *ns = m->m_ns;
 	struct ns_inode i;
 	struct lo_map map;
 	uint8_t blob[NS_BLOB_MAX];
 	uint64_t last;
 	struct ns_time now = op_now();
-	int err = ns_get(ns, t, c->cur, &i);
+	int err = ns_get(ns, t, ino, &i);
 
-	if (err || write_is_outdated(c, k))
+	if (err)
 		return err;
-	if (ns_mode_written(&i, &c->cred) != i.i_mode) {
+	if (ns_mode_written(&i, cred) != i.i_mode) {
 		s.s_mask |= NS_S_MODE;
-		s.s_mode = ns_mode_written(&i, &c->cred);
+		s.s_mode = ns_mode_written(&i, cred);
 	}
-	if (!k->io.io_failed_map)
-		return ns_setattr(ns, t, c->cur, &s, NULL, now, &i);
+	if (!failed)
+		return ns_setattr(ns, t, ino, &s, NULL, now, &i);
 	err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	/* A copy that did not take the write is stale from now on, before anybody hears that the write succeeded. */
-	lo_map_make_stale(&map, k->io.io_failed_map, &last);
-	if (last) /* what took the write has become stale meanwhile */
+	/* A copy that did not take the change is stale from now on, before anybody hears that it succeeded. */
+	lo_map_make_stale(&map, failed, &last);
+	if (last) /* what took it has become stale meanwhile */
 		return -EIO;
-	err = ns_setattr(ns, t, c->cur, &s, NULL, now, &i);
-	return err ? err : ns_set_blob(ns, t, c->cur, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
+	err = ns_setattr(ns, t, ino, &s, NULL, now, &i);
+	return err ? err : ns_set_blob(ns, t, ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
+}
+
+static int write_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct io *k = c->scratch;
+
+	k->again = op_pin_outdated(&k->pin);
+	return k->again ? 0 : op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count, k->io.io_failed_map);
 }
 
 static nfsstat4 io_again(struct compound *c, struct io *k);
@@ -315,7 +326,7 @@ nfsstat4 op_write(struct compound *c)
 		return NFS4ERR_BADXDR;
 	st = op_cur_inode(c, &i);
 	if (!st)
-		st = io_access(c, &sid, &i, true);
+		st = op_io_access(c, &sid, &i, true);
 	if (st)
 		return st;
 	if (k->off > OP_MAX_FILE || len > OP_MAX_FILE - k->off)

@@ -203,6 +203,42 @@ nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need);
 /* io.c: OK for a regular file, else what I/O and locks answer (sections 18.10.3, 18.22.3, 18.32.3, 18.3.3). */
 nfsstat4 op_regular(const struct ns_inode *i);
 
+/* io.c: the stateid of an I/O: special ones are checked by permission, others by their open. */
+nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write);
+/* A change of data through the MDS under way. A size that is set beside it is seen by f_sizegen: the change is then done again whole, because under the old epoch it may be
+ * cut, or not. Zeroed before its first use. False: a size is being set, or the file is frozen; what was pinned stays so. */
+struct op_pin {
+	struct mds *p_m;
+	uint64_t p_ino, p_sizegen;
+};
+bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino);
+bool op_pin_outdated(const struct op_pin *p);
+void op_unpin(struct op_pin *p);
+/* W: the file's data changed, it goes up to end at least, and the objects of failed did not take it. */
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed);
+
+/* freeze.c: between then(arg, 0) and op_thaw nobody changes the file's data: others' write layouts are back or fenced, what they had under way is over, and what comes through
+ * the MDS is told DELAY. except keeps its layouts, but what it wrote under them is over, too. hide: nobody reads it either, all layouts are back. Memory is the caller's until op_thaw. then
+ * is called on loop, once, later; thaw in either case. */
+struct op_freeze {
+	struct st_wait fz_wait;
+	struct kv_op fz_op;
+	struct mds *fz_m;
+	struct loop *fz_loop;
+	uint64_t fz_ino;
+	struct st_client *fz_except;
+	bool fz_hide, fz_held;
+	unsigned fz_left;
+	struct loop_msg fz_msg;
+	void (*fz_then)(void *arg, int err);
+	void *fz_arg;
+	int fz_err;
+};
+void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, bool hide, void (*then)(void *arg, int err), void *arg);
+void op_thaw(struct op_freeze *z);
+/* Frozen with hide: reads wait. */
+bool op_hidden(struct mds *m, uint64_t ino);
+
 /* names: a component4 from the arguments. */
 nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len);
 
@@ -251,7 +287,8 @@ nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(
 	op_getdeviceinfo(struct compound *c), op_layoutcommit(struct compound *c), op_layoutget(struct compound *c), op_layoutreturn(struct compound *c), op_lock(struct compound *c), op_lockt(struct compound *c), op_locku(struct compound *c),
 	op_secinfo_no_name(struct compound *c), op_sequence(struct compound *c), op_test_stateid(struct compound *c), op_destroy_clientid(struct compound *c),
 	op_reclaim_complete(struct compound *c), op_layouterror(struct compound *c), op_layoutstats(struct compound *c), op_getxattr(struct compound *c),
-	op_setxattr(struct compound *c), op_listxattrs(struct compound *c), op_removexattr(struct compound *c), op_backchannel_ctl(struct compound *c);
+	op_setxattr(struct compound *c), op_listxattrs(struct compound *c), op_removexattr(struct compound *c), op_backchannel_ctl(struct compound *c),
+	op_allocate(struct compound *c), op_deallocate(struct compound *c), op_seek(struct compound *c), op_read_plus(struct compound *c), op_io_advise(struct compound *c);
 
 /* the inode of c->cur, or an error (NOFILEHANDLE, STALE) */
 nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i);

@@ -110,6 +110,8 @@ struct st_file {
 	bool f_mark_old;      /* the mark is an earlier boot's: the epoch goes up before its size is asked or a layout given (op_settle) */
 	uint32_t f_old_epoch; /* what it was raised to for that */
 	bool f_orphan;        /* last link gone while open */
+	uint32_t f_frozen;    /* of f_excl: those in whose way changes of data through the MDS are */
+	uint32_t f_hidden;    /* of f_frozen: and reads */
 	uint32_t f_sizing;    /* of f_excl: those that set the size */
 	uint32_t f_pins;      /* questions to the data servers under way */
 	nfsstat4 f_error;     /* the last copy failed with it: write layouts are refused until f_error_until_ns, so that the application hears it */

@@ -22,6 +22,7 @@ UNSTABLE, DATA_SYNC, FILE_SYNC = range(3)
 IO_READ, IO_RW, IO_ANY = 1, 2, 3
 FLEX = 4
 RET_FILE, RET_FSID, RET_ALL = 1, 2, 3
+DATA, HOLE = 0, 1
 MAX64 = 2**64 - 1
 ANON = (0, bytes(12))
 BYPASS = (2**32 - 1, b"\xff" * 12)
@@ -50,7 +51,7 @@ OPS = dict(enumerate("""ACCESS CLOSE COMMIT CREATE DELEGPURGE DELEGRETURN GETATT
     GETDEVICELIST LAYOUTCOMMIT LAYOUTGET LAYOUTRETURN SECINFO_NO_NAME SEQUENCE SET_SSV TEST_STATEID WANT_DELEGATION
     DESTROY_CLIENTID RECLAIM_COMPLETE ALLOCATE COPY COPY_NOTIFY DEALLOCATE IO_ADVISE LAYOUTERROR LAYOUTSTATS OFFLOAD_CANCEL
     OFFLOAD_STATUS READ_PLUS SEEK WRITE_SAME CLONE GETXATTR SETXATTR LISTXATTRS REMOVEXATTR""".split(), 3))
-OPS[10044] = "ILLEGAL"
+OPS.update({77: "LAYOUT_WCC", 10044: "ILLEGAL"})
 NUM = {name: num for num, name in OPS.items()}
 
 
@@ -494,6 +495,48 @@ def removexattr(name):
     return op("REMOVEXATTR", opaque(name))
 
 
+def allocate(sid, offset, length):
+    return op("ALLOCATE", stateid(sid), u64(offset), u64(length))
+
+
+def deallocate(sid, offset, length):
+    return op("DEALLOCATE", stateid(sid), u64(offset), u64(length))
+
+
+def seek(sid, offset, what):
+    return op("SEEK", stateid(sid), u64(offset), u32(what))
+
+
+def read_plus(sid, offset, count):
+    return op("READ_PLUS", stateid(sid), u64(offset), u32(count))
+
+
+def io_advise(sid, offset=0, count=0, hints=()):
+    return op("IO_ADVISE", stateid(sid), u64(offset), u64(count), bitmap(hints))
+
+
+def clone(src, dst, src_offset=0, dst_offset=0, count=0):
+    """SAVED_FH to CURRENT_FH, as copy."""
+    return op("CLONE", stateid(src), stateid(dst), u64(src_offset), u64(dst_offset), u64(count))
+
+
+def copy(src, dst, src_offset=0, dst_offset=0, count=0, consecutive=True, synchronous=True, servers=()):
+    return op("COPY", stateid(src), stateid(dst), u64(src_offset), u64(dst_offset), u64(count), boolean(consecutive),
+              boolean(synchronous), array(servers))
+
+
+def offload_status(sid):
+    return op("OFFLOAD_STATUS", stateid(sid))
+
+
+def offload_cancel(sid):
+    return op("OFFLOAD_CANCEL", stateid(sid))
+
+
+def layout_wcc(sid, body=b"", kind=FLEX):
+    return op("LAYOUT_WCC", stateid(sid), u32(kind), opaque(body))
+
+
 def secinfo_no_name(style=0):
     return op("SECINFO_NO_NAME", u32(style))
 
@@ -588,6 +631,26 @@ def _set(**fields):
     return decode
 
 
+def _segment(r):
+    what, offset = r.u32(), r.u64()
+    if what > HOLE:
+        raise Malformed(f"READ_PLUS content {what}")
+    return Obj(what=what, offset=offset, data=r.opaque()) if what == DATA else Obj(what=what, offset=offset, length=r.u64())
+
+
+def write_response(r):
+    """write_response4: .callback is the copy stateid, or None."""
+    ids = r.array(r.stateid)
+    if len(ids) > 1:
+        raise Malformed("more than one wr_callback_id")
+    return Obj(callback=ids[0] if ids else None, count=r.u64(), how=r.u32(), verf=r.fixed(8))
+
+
+def _copy(r, o):
+    o.__dict__.update(write_response(r).__dict__)
+    o.consecutive, o.synchronous = r.boolean(), r.boolean()
+
+
 _CINFO = _set(cinfo=Reader.cinfo)
 _STATEID = _set(stateid=Reader.stateid)
 _NOTHING = _set()
@@ -607,6 +670,10 @@ DECODERS = {
     "SECINFO_NO_NAME": _secinfo, "SEQUENCE": _sequence, "TEST_STATEID": _set(statuses=lambda r: r.array(r.u32)),
     "DESTROY_CLIENTID": _NOTHING, "RECLAIM_COMPLETE": _NOTHING, "LAYOUTERROR": _NOTHING, "LAYOUTSTATS": _NOTHING,
     "GETXATTR": _set(value=Reader.opaque), "SETXATTR": _CINFO, "REMOVEXATTR": _CINFO,
+    "ALLOCATE": _NOTHING, "DEALLOCATE": _NOTHING, "SEEK": _set(eof=Reader.boolean, offset=Reader.u64),
+    "READ_PLUS": _set(eof=Reader.boolean, segments=lambda r: r.array(lambda: _segment(r))),
+    "IO_ADVISE": _set(hints=Reader.bitmap), "CLONE": _NOTHING, "COPY": _copy, "LAYOUT_WCC": _NOTHING,
+    "OFFLOAD_STATUS": _set(count=Reader.u64, complete=lambda r: r.array(r.u32)), "OFFLOAD_CANCEL": _NOTHING,
     "LISTXATTRS": _set(cookie=Reader.u64, names=lambda r: r.array(r.opaque), eof=Reader.boolean),
 }
 
@@ -624,6 +691,8 @@ def read_result(r):
         o.first, o.length, o.kind, o.clientid, o.owner = r.u64(), r.u64(), r.u32(), r.u64(), r.opaque(1024)
     elif o.op == "GETDEVICEINFO" and err(o.status) == "TOOSMALL":
         o.mincount = r.u32()
+    elif o.op == "COPY" and err(o.status) == "OFFLOAD_NO_REQS":
+        o.consecutive, o.synchronous = r.boolean(), r.boolean()
     elif o.op == "LAYOUTGET" and err(o.status) == "LAYOUTTRYLATER":
         o.will = r.boolean()
     return o
@@ -1063,11 +1132,21 @@ def _cb_layoutrecall(r):
     return o
 
 
+def _cb_offload(r):
+    o = Obj(name="OFFLOAD", fh=r.opaque(128), stateid=r.stateid(), status=r.u32())
+    if o.status:
+        o.count = r.u64()
+    else:
+        o.__dict__.update(write_response(r).__dict__)
+    return o
+
+
 CB_OPS = {
     4: lambda r: Obj(name="RECALL", stateid=r.stateid(), truncate=r.boolean(), fh=r.opaque(128)),
     5: _cb_layoutrecall,
     8: lambda r: Obj(name="RECALL_ANY", keep=r.u32(), mask=r.bitmap()),
     10: lambda r: Obj(name="RECALL_SLOT", target=r.u32()),
+    15: _cb_offload,
     14: lambda r: Obj(name="NOTIFY_DEVICEID", changes=r.array(lambda: (r.bitmap(), r.opaque()))),
 }
 

@@ -1,0 +1,271 @@
+/*
+ * data.c - what the MDS asks of objects' data: where data and holes are, reserving, punching, copying. On the data worker; all
+ * of it blocks.
+ *
+ * A change is bracketed as a client's write is (store.h): an order that fences waits for it, or it sees the fence. It is
+ * synced on a descriptor of its own, as orders are.
+ */
+#include "ds/store/store_int.h"
+#include "base/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* Of one question: the MDS asks again, so that a file of many units holds nobody up. */
+#define SEEK_STEPS 65536
+
+/* ---- seek ---- */
+
+/* A striped file's object: which part of it is the file's. */
+struct units {
+	uint64_t u_unit;
+	uint32_t u_stripes, u_stripe;
+};
+
+/* The first offset at or after off in a unit of one's own, and the end of that unit. UINT64_MAX: past all offsets. */
+static uint64_t units_first(const struct units *u, uint64_t off, uint64_t *end)
+{
+	uint64_t k = off / u->u_unit, own = k - k % u->u_stripes + u->u_stripe;
+
+	*end = UINT64_MAX;
+	if (u->u_stripes == 1)
+		return off;
+	if (own < k)
+		own += u->u_stripes;
+	if (own > (uint64_t)INT64_MAX / u->u_unit - 1)
+		return UINT64_MAX;
+	*end = (own + 1) * u->u_unit;
+	return own == k ? off : own * u->u_unit;
+}
+
+static int seek(int fd, const struct units *u, uint64_t off, int whence, ctl_seek_res *res)
+{
+	uint64_t end = 0;
+
+	for (unsigned i = 0; i < SEEK_STEPS; i++) {
+		off_t at;
+
+		off = units_first(u, off, &end);
+		res->found = CTL_SEEK_NONE;
+		if (off > INT64_MAX)
+			return 0;
+		at = lseek(fd, (off_t)off, whence);
+		if (at < 0 && errno != ENXIO)
+			return -errno;
+		/* Past the end of the object there is nothing but a hole. */
+		if (at < 0 && whence == SEEK_DATA)
+			return 0;
+		if (at < 0)
+			at = (off_t)off;
+		if ((uint64_t)at < end) {
+			res->found = CTL_SEEK_FOUND;
+			res->offset = (uint64_t)at;
+			return 0;
+		}
+		off = whence == SEEK_DATA ? (uint64_t)at : end;
+	}
+	res->found = CTL_SEEK_AGAIN;
+	res->offset = off;
+	return 0;
+}
+
+ctl_status ds_store_seek(struct ds_store *s, const ctl_seek_args *a, ctl_seek_res *res)
+{
+	struct units u = { .u_unit = a->unit, .u_stripes = a->stripes, .u_stripe = a->object.stripe };
+	struct cap_object key;
+	struct ds_obj *o;
+	int fd, err;
+
+	if (!ds_key_of(&a->object, &key) || !a->unit || !a->stripes || a->object.stripe >= a->stripes)
+		return CTL_INVAL;
+	err = ds_obj_get(s, &key, false, &o);
+	if (err)
+		return err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
+	/* Its own: lseek moves the descriptor's place. */
+	fd = ds_obj_reopen(o);
+	err = fd < 0 ? fd : seek(fd, &u, a->offset, a->hole ? SEEK_HOLE : SEEK_DATA, res);
+	if (fd >= 0)
+		close(fd);
+	ds_obj_put(o);
+	return ds_ctl_status(err);
+}
+
+/* ---- changes ---- */
+
+static bool spans_ok(const ctl_change_args *a)
+{
+	for (unsigned i = 0; i < a->spans.spans_len; i++) {
+		const ctl_span *sp = &a->spans.spans_val[i];
+
+		if (!sp->length || sp->offset > INT64_MAX || sp->length > INT64_MAX - sp->offset || sp->from > INT64_MAX ||
+		    sp->length > INT64_MAX - sp->from)
+			return false;
+	}
+	return a->type >= CTL_CHANGE_ALLOCATE && a->type <= CTL_CHANGE_COPY;
+}
+
+/* A file system that runs full while it reserves keeps what it had got so far: what cannot fit is not begun. */
+static int room_for(int fd, const ctl_change_args *a)
+{
+	uint64_t want = 0;
+	struct statvfs v;
+	struct stat st;
+
+	for (unsigned i = 0; i < a->spans.spans_len; i++)
+		want += a->spans.spans_val[i].length;
+	if (fstatvfs(fd, &v) < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	return want / v.f_frsize > v.f_bavail + (uint64_t)st.st_blocks * 512 / v.f_frsize ? -ENOSPC : 0;
+}
+
+static int extend(int fd, uint64_t size)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return (uint64_t)st.st_size >= size ? 0 : ftruncate(fd, (off_t)size) < 0 ? -errno : 0;
+}
+
+static int punch(int fd, uint64_t off, uint64_t len)
+{
+	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len) < 0 ? -errno : 0;
+}
+
+/* By reflink where the file system has it. */
+static int copy_data(int from, int to, off_t at, off_t off, uint64_t len)
+{
+	while (len) {
+		ssize_t n = copy_file_range(from, &at, to, &off, len, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		len -= (uint64_t)n;
+	}
+	return 0;
+}
+
+/* Holes stay holes. from < 0: an object that is not there. */
+static int copy(int from, int to, const ctl_span *sp)
+{
+	uint64_t done = 0;
+	int err = 0;
+
+	while (!err && done < sp->length) {
+		off_t data = from < 0 ? -1 : lseek(from, (off_t)(sp->from + done), SEEK_DATA), hole;
+		uint64_t n = sp->length - done;
+
+		if (data < 0 && from >= 0 && errno != ENXIO)
+			return -errno;
+		if (data < 0 || (uint64_t)data - sp->from >= sp->length) {
+			err = punch(to, sp->offset + done, n);
+		} else if ((uint64_t)data > sp->from + done) {
+			n = (uint64_t)data - sp->from - done;
+			err = punch(to, sp->offset + done, n);
+		} else {
+			hole = lseek(from, data, SEEK_HOLE);
+			if (hole < 0)
+				return -errno;
+			if ((uint64_t)(hole - data) < n)
+				n = (uint64_t)(hole - data);
+			err = copy_data(from, to, data, (off_t)(sp->offset + done), n);
+		}
+		done += n;
+	}
+	return err ? err : extend(to, sp->offset + sp->length);
+}
+
+static int change_span(int fd, int from, ctl_change_type type, const ctl_span *sp)
+{
+	switch (type) {
+	case CTL_CHANGE_ALLOCATE:
+		return fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)sp->offset, (off_t)sp->length) < 0 ? -errno : 0;
+	case CTL_CHANGE_EXTEND:
+		return extend(fd, sp->offset + sp->length);
+	case CTL_CHANGE_DEALLOCATE:
+		return punch(fd, sp->offset, sp->length);
+	case CTL_CHANGE_COPY:
+		return copy(from, fd, sp);
+	}
+	return -EINVAL;
+}
+
+static int change_sync(struct ds_obj *o, int fd)
+{
+	int err = fsync(fd) < 0 ? -errno : 0;
+
+	if (err) {
+		log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
+		metric_add(ds_m_sync_failures, 1);
+		ds_verifier_change(o->ob_store);
+	}
+	return err ? err : ds_obj_sync_dirs(o);
+}
+
+static int change(struct ds_obj *o, struct ds_obj *source, const ctl_change_args *a)
+{
+	int fd = ds_obj_reopen(o), from = source ? ds_obj_reopen(source) : -1, err = 0;
+
+	if (fd < 0 || (source && from < 0))
+		err = fd < 0 ? fd : from;
+	if (!err && a->type == CTL_CHANGE_ALLOCATE)
+		err = room_for(fd, a);
+	for (unsigned i = 0; !err && i < a->spans.spans_len; i++)
+		err = change_span(fd, from, a->type, &a->spans.spans_val[i]);
+	/* Also after an error: some of it may be done. */
+	if (fd >= 0)
+		ds_obj_wrote(o);
+	if (!err && a->type != CTL_CHANGE_COPY)
+		err = change_sync(o, fd);
+	if (fd >= 0)
+		close(fd);
+	if (from >= 0)
+		close(from);
+	return err;
+}
+
+static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a, const struct cap_object *key, struct ds_obj *source)
+{
+	struct ds_obj *o;
+	int err = ds_obj_get(s, key, a->type != CTL_CHANGE_DEALLOCATE, &o);
+
+	if (err)
+		return err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
+	if (ds_obj_deleted(o))
+		err = -ESTALE;
+	else if (a->epoch >= ds_obj_epoch(o))
+		err = change(o, source, a);
+	else
+		err = -EACCES;
+	ds_obj_put(o);
+	return err == -ESTALE ? CTL_NOENT : err == -EACCES ? CTL_FENCED : err == -EOPNOTSUPP ? CTL_NOTSUPP : ds_ctl_status(err);
+}
+
+ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_change_res *res)
+{
+	struct cap_object key, from;
+	struct ds_obj *source = NULL;
+	ctl_status st;
+	unsigned token;
+	int err = 0;
+
+	if (!ds_store_instance_ok(s, a->instance_epoch))
+		return CTL_STALE_INSTANCE;
+	if (!ds_key_of(&a->object, &key) || !spans_ok(a) || (a->type == CTL_CHANGE_COPY && !ds_key_of(&a->source, &from)))
+		return CTL_INVAL;
+	if (a->type == CTL_CHANGE_COPY)
+		err = ds_obj_get(s, &from, false, &source);
+	if (err && err != -ENOENT)
+		return err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
+	res->verifier = ds_store_verifier(s);
+	token = ds_write_begin(s);
+	st = change_bracketed(s, a, &key, source);
+	ds_write_end(s, token);
+	if (source)
+		ds_obj_put(source);
+	return st;
+}

@@ -1,0 +1,163 @@
+/*
+ * freeze.c - nobody changes a file's data for a while (docs/copy.md): for changes that must find every copy alike, or leave every copy alike.
+ *
+ * What may be under way elsewhere is over when the epoch has been raised and every data server said so: its writes are done or refused. Where nobody can have any
+ * (no write layout since the last one was counted, nothing through the MDS), the epoch stays.
+ */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+
+static void freeze_tell(struct loop_msg *m)
+{
+	struct op_freeze *z = hash_entry(m, struct op_freeze, fz_msg);
+
+	z->fz_then(z->fz_arg, z->fz_err);
+}
+
+static void freeze_end(struct op_freeze *z, int err)
+{
+	z->fz_err = err;
+	z->fz_msg.m_run = freeze_tell;
+	loop_post(z->fz_loop, &z->fz_msg);
+}
+
+static void freeze_confirmed(void *arg, int err)
+{
+	struct op_freeze *z = arg;
+
+	if (err)
+		log_error("inode %lu: the fence is not confirmed: %s", (unsigned long)z->fz_ino, strerror(-err));
+	else if (z->fz_left)
+		st_revoke_file(z->fz_m->m_st, z->fz_ino, z->fz_except, !z->fz_hide);
+	freeze_end(z, err ? -ETIMEDOUT : 0);
+}
+
+static void freeze_committed(struct kv_op *op, int err)
+{
+	struct op_freeze *z = hash_entry(op, struct op_freeze, fz_op);
+
+	if (err) {
+		freeze_end(z, err);
+		return;
+	}
+	lo_orders_kick(z->fz_m->m_lo);
+	lo_orders_wait(z->fz_m->m_lo, z->fz_ino, z->fz_loop, op_confirm_ms(z->fz_m), freeze_confirmed, z);
+}
+
+static int freeze_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_freeze *z = hash_entry(op, struct op_freeze, fz_op);
+	struct ns_inode i;
+	struct lo_map map;
+	int err = ns_get(z->fz_m->m_ns, t, z->fz_ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	return err ? err : op_raise_epoch(z->fz_m, t, &i, &map, op_now());
+}
+
+static bool freeze_may_be_written(struct op_freeze *z)
+{
+	struct st *st = z->fz_m->m_st;
+	struct st_file *f;
+	bool may;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, z->fz_ino, false); /* f_excl keeps it */
+	may = f->f_marked || f->f_layouts || f->f_pins;
+	pthread_mutex_unlock(&st->st_lock);
+	return may;
+}
+
+static void freeze_fence(struct op_freeze *z)
+{
+	if (!z->fz_left && !freeze_may_be_written(z)) {
+		freeze_end(z, 0);
+		return;
+	}
+	z->fz_op.o_run = freeze_run;
+	z->fz_op.o_done = freeze_committed;
+	z->fz_op.o_loop = z->fz_loop;
+	kv_submit(z->fz_m->m_kv, &z->fz_op);
+}
+
+static void freeze_recalled(struct st_wait *w, unsigned left)
+{
+	struct op_freeze *z = hash_entry(w, struct op_freeze, fz_wait);
+
+	z->fz_left = left;
+	freeze_fence(z);
+}
+
+static void freeze_settled(void *arg, int err)
+{
+	struct op_freeze *z = arg;
+
+	if (err) {
+		freeze_end(z, err);
+		return;
+	}
+	z->fz_wait.w_then = freeze_recalled;
+	if (!st_recall_file(z->fz_m->m_st, z->fz_ino, z->fz_except, !z->fz_hide, z->fz_loop, z->fz_m->m_recall_ms, &z->fz_wait))
+		freeze_fence(z);
+}
+
+void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, bool hide, void (*then)(void *arg, int err), void *arg)
+{
+	struct st *st = m->m_st;
+	struct st_file *f;
+
+	memset(z, 0, sizeof(*z));
+	z->fz_m = m;
+	z->fz_loop = loop;
+	z->fz_ino = ino;
+	z->fz_except = except;
+	z->fz_hide = hide;
+	z->fz_then = then;
+	z->fz_arg = arg;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, true);
+	z->fz_held = f && !f->f_frozen && !f->f_sizing;
+	if (z->fz_held) {
+		f->f_excl++;
+		f->f_frozen++;
+		f->f_hidden += hide;
+	} else if (f) {
+		st_file_put(st, f);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (!z->fz_held)
+		freeze_end(z, -EAGAIN);
+	else if (!op_settle(m, loop, ino, freeze_settled, z))
+		freeze_settled(z, 0);
+}
+
+void op_thaw(struct op_freeze *z)
+{
+	struct st *st = z->fz_m ? z->fz_m->m_st : NULL;
+	struct st_file *f;
+
+	if (!st || !z->fz_held)
+		return;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, z->fz_ino, false);
+	f->f_excl--;
+	f->f_frozen--;
+	f->f_hidden -= z->fz_hide;
+	st_file_put(st, f);
+	pthread_mutex_unlock(&st->st_lock);
+	z->fz_held = false;
+}
+
+bool op_hidden(struct mds *m, uint64_t ino)
+{
+	struct st_file *f;
+	bool hidden;
+
+	pthread_mutex_lock(&m->m_st->st_lock);
+	f = st_file_get(m->m_st, ino, false);
+	hidden = f && f->f_hidden;
+	pthread_mutex_unlock(&m->m_st->st_lock);
+	return hidden;
+}

@@ -1,0 +1,374 @@
+#!/usr/bin/python3
+"""The data operations of RFC 7862 by the wire, on files that are striped and mirrored over data servers. Prints TAP."""
+import contextlib
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from nfs41 import err, op  # noqa: E402
+
+MB = 1 << 20
+SHAPES = ("stripes=1", "stripes=2,mirrors=2,unit=1M", "stripes=4,unit=1M", "mirrors=2")
+DS_NAMES = ("ds1", "ds2", "ds3", "ds4")
+
+
+def noise(n, seed=1):
+    return random.Random(seed).randbytes(n)
+
+
+class Place:
+    """A client, and a folder of its own."""
+
+    count = 0
+
+    def __init__(self):
+        Place.count += 1
+        self.c = client()
+        self.d = self.c.mkdir(self.c.root(), f"data{Place.count}")
+
+    def file(self, name="f", shape=None, data=b"", at=0, c=None):
+        """(open stateid, filehandle) of a new file that holds this, written through the metadata server."""
+        c = c or self.c
+        if shape:
+            c.ok(putfh(self.d), setxattr("weft.policy", shape))
+        s, f = c.open(self.d, name)
+        for off in range(0, len(data), MB):
+            c.ok(putfh(f), write(s, at + off, data[off:off + MB], UNSTABLE))
+        c.ok(putfh(f), commit())
+        return s, f
+
+
+def content(c, f, sid=ANON, offset=0, length=MAX64):
+    """The file's bytes through the metadata server."""
+    out = b""
+    while length:
+        r = c.ok(putfh(f), read(sid, offset + len(out), min(MB, length)))
+        out += r.data
+        length -= len(r.data)
+        if r.eof:
+            break
+    return out
+
+
+def layout_of(c, f):
+    return json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)
+
+
+def on_every_mirror(c, f, sid, size):
+    """The file as each mirror has it, straight from the data servers."""
+    o = lay(c, f, sid, IO_READ)
+    out = []
+    for mirror in o.mirrors:
+        data = b""
+        while len(data) < size:
+            unit = o.unit or size
+            x = mirror[len(data) // unit % len(mirror)]
+            n = min(MB, size - len(data), unit - len(data) % unit)
+            got = data_server(c, x).read(x.fhs[0], len(data), n)
+            check((got.status, len(got.data)), (0, n), f"READ of {n} at {len(data)}")
+            data += got.data
+        out.append(data)
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    return out
+
+
+def same_everywhere(c, f, sid, want):
+    check(content(c, f, sid) == want, True, "what the metadata server reads")
+    for i, got in enumerate(on_every_mirror(c, f, sid, len(want))):
+        check(got == want, True, f"what mirror {i} holds")
+
+
+def segments(c, f, sid, offset, count):
+    """READ_PLUS, checked: contiguous; the bytes."""
+    r = c.ok(putfh(f), read_plus(sid, offset, count))
+    at, data = offset, b""
+    for s in r.segments:
+        check(s.offset, at, "a segment's offset")
+        piece = s.data if s.what == DATA else bytes(s.length)
+        at += len(piece)
+        data += piece
+    return r, data
+
+
+@contextlib.contextmanager
+def server_down(name):
+    w = mds_test.THE
+    w.dev("kill", w.dir, name, "-9")
+    try:
+        yield
+    finally:
+        w.dev("start", w.dir, name)
+        eventually(lambda: w.metric("weft_mds_ds_alive") == 4, 10, "the return of the server")
+
+
+# ---- SEEK (15.11)
+
+
+def test_seek_finds_data_and_holes(p):
+    c = p.c
+    for shape in SHAPES:
+        s, f = p.file(shape, shape)
+        for off in (0, 3 * MB, 4 * MB, 9 * MB + 8192):
+            c.ok(putfh(f), write(s, off, noise(65536), FILE_SYNC))
+        c.ok(putfh(f), setattr_(s, size=20 * MB))
+        starts = [0, 3 * MB, 4 * MB, 9 * MB + 8192]
+        for at in (0, 1, 65535, 65536, 2 * MB, 3 * MB, 3 * MB + 65536, 4 * MB + 1, 5 * MB, 9 * MB, 10 * MB, 20 * MB - 1):
+            inside = [b for b in starts if b <= at < b + 65536]
+            later = [b for b in starts if b > at]
+            r = c.ok(putfh(f), seek(s, at, DATA))
+            want = (False, at) if inside else (False, later[0]) if later else (True, 20 * MB)
+            check((r.eof, r.offset), want, f"{shape}: data from {at}")
+            r = c.ok(putfh(f), seek(s, at, HOLE))
+            check((r.eof, r.offset), (False, inside[0] + 65536 if inside else at), f"{shape}: a hole from {at}")
+
+
+def test_seek_knows_the_hole_at_the_end(p):
+    c = p.c
+    for shape in SHAPES:
+        s, f = p.file(shape, shape, noise(3 * MB))
+        r = c.ok(putfh(f), seek(s, 0, HOLE))
+        check((r.eof, r.offset), (True, 3 * MB), shape)
+        r = c.ok(putfh(f), seek(s, MB, DATA))
+        check((r.eof, r.offset), (False, MB), shape)
+
+
+def test_seek_errors(p):
+    c = p.c
+    s, f = p.file(data=bytes(5000))
+    c.no("NXIO", putfh(f), seek(s, 5001, DATA))
+    c.no("NXIO", putfh(f), seek(s, 5000, HOLE))
+    c.no("NXIO", putfh(f), seek(s, MAX64, DATA))
+    c.no("UNION_NOTSUPP", putfh(f), seek(s, 0, 2))
+    c.no("NOFILEHANDLE", seek(s, 0, DATA))
+    c.no("ISDIR", putfh(p.d), seek(ANON, 0, DATA))
+    for bad in ((1, b"\x01" * 12), INVALID):
+        c.no("BAD_STATEID", putfh(f), seek(bad, 0, DATA))
+    client().no("BAD_STATEID", putfh(f), seek(s, 0, DATA))
+    w, _ = c.open(p.d, "f", WRITE, owner=b"writer", how=None)
+    c.ok(putfh(f), seek(w, 0, DATA))  # as READ: who may read by permission is not kept from it
+    c.no("BADXDR", putfh(f), op("SEEK", stateid(s), u64(0)))
+
+
+def test_seek_sees_what_a_layout_wrote(p):
+    c = p.c
+    s, f, o = striped(c, p.d, "stripes=2,unit=1M")
+    x = o.mirrors[0][1]
+    check(data_server(c, x).write(x.fhs[0], 3 * MB, noise(4096)).status, 0)
+    r = c.ok(putfh(f), seek(s, 0, DATA))
+    check((r.eof, r.offset), (False, 3 * MB))
+
+
+# ---- ALLOCATE and DEALLOCATE (15.1, 15.4)
+
+
+def test_allocate_reserves_and_grows(p):
+    c = p.c
+    for shape in SHAPES:
+        s, f = p.file(shape, shape, b"head")
+        before = c.attrs(f, "space_used", "change")
+        c.ok(putfh(f), allocate(s, MB // 2, 5 * MB))
+        after = c.attrs(f, "size", "space_used", "change")
+        check(after.size, MB // 2 + 5 * MB, shape)
+        check(after.space_used - before.space_used >= 5 * MB, True, f"{shape}: space {before.space_used} to {after.space_used}")
+        check(after.change > before.change, True)
+        want = b"head" + bytes(MB // 2 + 5 * MB - 4)
+        same_everywhere(c, f, s, want)
+        c.ok(putfh(f), allocate(s, 0, 100))
+        check(c.attrs(f, "size").size, len(want), "an allocation inside")
+
+
+def test_allocate_keeps_what_is_there(p):
+    c = p.c
+    data = noise(3 * MB)
+    s, f = p.file(shape="stripes=2,mirrors=2,unit=1M", data=data)
+    c.ok(putfh(f), allocate(s, 0, 4 * MB))
+    same_everywhere(c, f, s, data + bytes(MB))
+
+
+def test_allocate_without_room_is_nospc_and_grows_nothing(p):
+    c = p.c
+    for shape in ("stripes=1", "stripes=2,mirrors=2,unit=1M"):
+        s, f = p.file(shape, shape, b"x")
+        c.no("NOSPC", putfh(f), allocate(s, 0, 1 << 43))
+        got = c.attrs(f, "size", "space_used")
+        check((got.size, got.space_used < MB), (1, True))
+    s, f = p.file()
+    c.no("FBIG", putfh(f), allocate(s, 1 << 62, 1 << 40))
+
+
+def test_deallocate_makes_zeros(p):
+    c = p.c
+    for shape in SHAPES:
+        data = noise(6 * MB)
+        s, f = p.file(shape, shape, data)
+        used = c.attrs(f, "space_used").space_used
+        change = c.attrs(f, "change").change
+        c.ok(putfh(f), deallocate(s, MB + 1000, 3 * MB))
+        want = data[:MB + 1000] + bytes(3 * MB) + data[4 * MB + 1000:]
+        got = c.attrs(f, "size", "space_used", "change")
+        check((got.size, got.change > change), (6 * MB, True), shape)
+        check(used - got.space_used >= 2 * MB, True, f"{shape}: space {used} to {got.space_used}")
+        same_everywhere(c, f, s, want)
+        r = c.ok(putfh(f), seek(s, 2 * MB, HOLE))
+        check((r.eof, r.offset), (False, 2 * MB), shape)
+        c.ok(putfh(f), deallocate(s, 5 * MB, 100 * MB), getattr_("size"))
+        same_everywhere(c, f, s, want[:5 * MB] + bytes(MB))
+        c.ok(putfh(f), deallocate(s, 1 << 62, 1 << 61))
+
+
+def test_allocate_and_deallocate_errors(p):
+    c = p.c
+    s, f = p.file(data=bytes(5000))
+    r, _ = c.open(p.d, "f", READ, owner=b"reader", how=None)
+    link = c.ok(putfh(p.d), create(LNK, "l", link=b"f"), getfh()).fh
+    for one in (allocate, deallocate):
+        c.no("INVAL", putfh(f), one(s, 0, 0))
+        c.no("INVAL", putfh(f), one(s, MAX64 - 10, 20))
+        c.no("OPENMODE", putfh(f), one(r, 0, 10))
+        c.no("WRONG_TYPE", putfh(p.d), one(ANON, 0, 10))
+        c.no("WRONG_TYPE", putfh(link), one(ANON, 0, 10))
+        c.no("NOFILEHANDLE", one(s, 0, 10))
+        for bad in ((1, b"\x01" * 12), INVALID):
+            c.no("BAD_STATEID", putfh(f), one(bad, 0, 10))
+        client(cred=OTHER).no("ACCESS", putfh(f), one(ANON, 0, 10))
+    c.no("BADXDR", putfh(f), op("ALLOCATE", stateid(s), u64(0)))
+    c.ok(putfh(f), setattr_(mode=0o6777))
+    other = client(cred=OTHER)
+    o, _ = other.open(p.d, "f", BOTH, how=None)
+    other.ok(putfh(f), allocate(o, 0, 10))
+    check(c.attrs(f, "mode").mode, 0o777, "set-id bits after another's ALLOCATE")
+    deny, _ = c.open(p.d, "f", READ, deny=WRITE, owner=b"denier", how=None) if False else (None, None)
+    check(deny, None)
+
+
+def test_deallocate_takes_back_write_layouts_of_mirrored_files(p):
+    c, two = p.c, client()
+    s, f, o = striped(c, p.d, "mirrors=2")
+    for m in o.mirrors:
+        check(data_server(c, m[0]).write(m[0].fhs[0], 0, b"\xff" * 8192).status, 0)
+
+    def late(args):  # what is under way when the recall comes counts
+        for m in o.mirrors:
+            data_server(c, m[0]).write(m[0].fhs[0], 8192, b"late")
+    returns_when_recalled(c, f, late)
+    s2, _ = two.open(p.d, "f")
+    two.ok(putfh(f), deallocate(s2, 0, 4096), timeout=30)
+    c.wait_callback("LAYOUTRECALL")
+    for m in o.mirrors:
+        check(data_server(c, m[0]).write(m[0].fhs[0], 0, b"fenced").status, 13, "a handle from before")
+    same_everywhere(two, f, s2, bytes(4096) + b"\xff" * 4096 + b"late")
+
+
+def test_deallocate_of_one_copy_leaves_layouts_alone(p):
+    c, two = p.c, client()
+    s, f, o, ds, fh = one_server(c, p.d)
+    ds.write(fh, 0, b"\xff" * 8192)
+    s2, _ = two.open(p.d, "f")
+    two.ok(putfh(f), deallocate(s2, 0, 4096))
+    check((ds.write(fh, 8192, b"more").status, c.callbacks), (0, []))
+    check(content(two, f, s2), bytes(4096) + b"\xff" * 4096 + b"more")
+
+
+def test_a_mirror_that_misses_a_change_is_stale(p):
+    c, data = p.c, noise(4 * MB)
+    files = [p.file(f"f{i}", "mirrors=2", data) for i in range(2)]
+    hole = data[:MB] + bytes(MB) + data[2 * MB:]
+    s0, f0 = files[0]
+    name = layout_of(c, f0)["mirrors"][0]["objects"][0]["ds"]
+    with server_down(name):
+        done = lambda got: err(got.status) != "DELAY"
+        check(err(c.until(done, putfh(f0), deallocate(s0, MB, MB), pause=0.3).status), "OK")
+        check(content(c, f0, s0) == hole, True, "what is left is read")
+        check(c.attrs(f0, "size").size, 4 * MB)
+        s1, f1 = files[1]
+        check(err(c.until(done, putfh(f1), allocate(s1, 0, 5 * MB), pause=0.3).status), "OK")
+        check(content(c, f1, s1) == data + bytes(MB), True)
+    states = {m["objects"][0]["ds"]: m["state"] for m in layout_of(c, f0)["mirrors"]}
+    check(states.pop(name), "stale")
+    check(set(states.values()), {"in-sync"})
+    same_everywhere(c, f0, s0, hole)
+
+
+# ---- READ_PLUS (15.10)
+
+
+def test_read_plus_tells_data_and_holes(p):
+    c = p.c
+    for shape in SHAPES:
+        s, f = p.file(shape, shape)
+        want = bytearray(6 * MB)
+        for off, n in ((0, 100000), (MB - 5, 10), (2 * MB + 4096, 300000), (5 * MB, MB)):
+            piece = noise(n, off + 1)
+            want[off:off + n] = piece
+            c.ok(putfh(f), write(s, off, piece, FILE_SYNC))
+        at = 0
+        while at < len(want):
+            r, got = segments(c, f, s, at, 777777)
+            check(got[:777777] == bytes(want[at:at + len(got)])[:777777], True, f"{shape}: {len(got)} bytes at {at}")
+            check(len(got) > 0, True)
+            check(r.eof, at + 777777 >= len(want), f"{shape}: eof at {at}")
+            at += len(got)
+        r, got = segments(c, f, s, 3 * MB, 65536)
+        check([(x.what, x.offset, getattr(x, "length", None)) for x in r.segments], [(HOLE, 3 * MB, 2 * MB)], "a hole in its entirety")
+        r, got = segments(c, f, s, 2 * MB + 4096 + 300000 - 1000, 200000)
+        check([x.what for x in r.segments], [DATA, HOLE])
+
+
+def test_read_plus_at_the_edges(p):
+    c = p.c
+    s, f = p.file(data=b"abc")
+    r, got = segments(c, f, s, 1, 100)
+    check((got, r.eof), (b"bc", True))
+    for off, n, eof in ((3, 10, True), (1 << 50, 10, True), (0, 0, False)):
+        r, got = segments(c, f, s, off, n)
+        check((got, r.eof), (b"", eof))
+    s, f = p.file("empty")
+    check(segments(c, f, s, 0, 10)[0].eof, True)
+    lk = c.ok(putfh(f), setattr_(s, size=10 * MB), op("LOCK", lock(s, READ_LT, 0, MB, owner=b"lo").args)).stateid
+    r, got = segments(c, f, lk, 0, 65536)
+    check(len(got), 65536, "a hole reaches no further than what is asked for by a lock's holder")
+    c.no("ISDIR", putfh(p.d), read_plus(ANON, 0, 10))
+    c.no("BAD_STATEID", putfh(f), read_plus((1, b"\x01" * 12), 0, 10))
+    c.no("NOFILEHANDLE", read_plus(s, 0, 10))
+    link = c.ok(putfh(p.d), create(LNK, "l", link=b"f"), getfh()).fh
+    c.no("SYMLINK", putfh(link), read_plus(ANON, 0, 10))
+
+
+# ---- IO_ADVISE (15.5)
+
+
+def test_io_advise_promises_nothing(p):
+    c = p.c
+    s, f = p.file(data=b"abc")
+    for hints in ((), (0,), (1, 4, 8), tuple(range(11)), (40,)):
+        check(c.ok(putfh(f), io_advise(s, 0, 0, hints)).hints, set())
+    c.no("BAD_STATEID", putfh(f), io_advise((1, b"\x01" * 12), 0, 0, (1,)))
+    c.no("NOFILEHANDLE", io_advise(s))
+    c.no("ISDIR", putfh(p.d), io_advise(ANON))
+    c.no("INVAL", putfh(f), io_advise(s, MAX64 - 1, 10))
+
+
+def before():
+    if not mds_test.THE:
+        mds_test.THE = Cluster()
+    return Place()
+
+
+def after(place):
+    with contextlib.suppress(Closed, OSError):
+        for one in CLIENTS:
+            one.drop()
+    CLIENTS.clear()
+
+
+if __name__ == "__main__":
+    try:
+        tap.main(globals(), before, after)
+    finally:
+        if mds_test.THE:
+            mds_test.THE.down()
