@@ -109,15 +109,12 @@ static bool spans_ok(const ctl_change_args *a)
 /* A file system that runs full while it reserves keeps what it had got so far: what cannot fit is not begun. */
 static int room_for(int fd, const ctl_change_args *a)
 {
-	uint64_t want = 0;
 	struct statvfs v;
 	struct stat st;
 
-	for (unsigned i = 0; i < a->spans.spans_len; i++)
-		want += a->spans.spans_val[i].length;
 	if (fstatvfs(fd, &v) < 0 || fstat(fd, &st) < 0)
 		return -errno;
-	return want / v.f_frsize > v.f_bavail + (uint64_t)st.st_blocks * 512 / v.f_frsize ? -ENOSPC : 0;
+	return a->total / v.f_frsize > v.f_bavail + (uint64_t)st.st_blocks * 512 / v.f_frsize ? -ENOSPC : 0;
 }
 
 static int extend(int fd, uint64_t size)

@@ -286,6 +286,21 @@ static bool change_spans(struct change_part *cp)
 	return cp->cp_nspans;
 }
 
+/* How much of the file from an offset to the end of the change is in the object. */
+static uint64_t change_left(const struct change_part *cp, uint64_t from)
+{
+	const struct lo_change *lc = cp->cp_run->cr_change;
+	const struct lo_map *m = &lc->lc_map;
+	uint64_t row = (uint64_t)m->lm_unit * m->lm_stripes, rows = (lc->lc_off + lc->lc_len - from) / row, left = rows * m->lm_unit;
+
+	for (uint64_t at = from + rows * row, end = lc->lc_off + lc->lc_len, next; at < end; at = next) {
+		next = (at / m->lm_unit + 1) * m->lm_unit;
+		next = next < end ? next : end;
+		left += lo_stripe_of(m, at) == cp->cp_obj % m->lm_stripes ? next - at : 0;
+	}
+	return left;
+}
+
 static void change_take(struct dsc_ctl *c, const ctl_response *res)
 {
 	caa_container_of(c, struct change_part, cp_ctl)->cp_status = res->status;
@@ -297,6 +312,7 @@ static void change_go(struct change_part *cp)
 	struct lo_change *lc = cr->cr_change;
 	ctl_change_args *a = &cp->cp_ctl.dc_req.ctl_request_u.change;
 
+	a->total = change_left(cp, cp->cp_at);
 	if (!change_spans(cp)) {
 		change_put(cr);
 		return;

@@ -216,6 +216,8 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 		i.i_size = i.i_used = s->s_size;
 		i.i_mtime = now;
 	}
+	if (what & NS_S_USED)
+		i.i_used = s->s_used;
 	if (what & NS_S_UID)
 		i.i_uid = s->s_uid;
 	if (what & NS_S_GID)

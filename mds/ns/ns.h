@@ -136,12 +136,13 @@ int ns_orphans(struct ns *ns, struct kv_txn *t, int (*fn)(void *arg, uint64_t in
 /* W: attributes. Permission rules of POSIX are applied for cr (owner for mode, root for owner, group membership for group, owner or write for times "now", suid and sgid clearing on chown by non-root and on write/truncate).
  * cr NULL: the server itself. size is only recorded here: orders for the data objects are the caller's (lo). */
 enum { NS_S_MODE = 1, NS_S_UID = 2, NS_S_GID = 4, NS_S_SIZE = 8, NS_S_ATIME = 16, NS_S_MTIME = 32, NS_S_ATIME_NOW = 64, NS_S_MTIME_NOW = 128, NS_S_CTIME = 256 /* touch only */,
-       NS_S_VERIFIER = 512, NS_S_HAS_WRITE = 1024 /* size may be set without write permission: an open for write stands for it */, NS_S_GROW_ONLY = 2048 /* size never shrinks (LAYOUTCOMMIT) */ };
+       NS_S_VERIFIER = 512, NS_S_HAS_WRITE = 1024 /* size may be set without write permission: an open for write stands for it */, NS_S_GROW_ONLY = 2048 /* size never shrinks (LAYOUTCOMMIT) */,
+       NS_S_USED = 4096 /* s_used: what the data servers tell; else a size that is set counts as used */ };
 struct ns_setattr {
 	unsigned s_mask;
 	uint16_t s_mode;
 	uint32_t s_uid, s_gid;
-	uint64_t s_size, s_verifier;
+	uint64_t s_size, s_used, s_verifier;
 	struct ns_time s_atime, s_mtime;
 };
 /* Whether ns_setattr would do it: 0, -EPERM, -EACCES, -EINVAL, -EISDIR. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #define RETURNED_MS 50
+#define USED_MIN 512 /* 0 is a file that nobody asked about: its size counts */
 #define RETURNED_ASKING 256 /* files asked about together */
 
 struct refresh {
@@ -125,6 +126,10 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 		return 0;
 	}
 	if (refresh_news(r, &i, &map)) {
+		if (!r->ls.ls_missing) {
+			s.s_mask |= NS_S_USED;
+			s.s_used = r->ls.ls_used > USED_MIN ? r->ls.ls_used : USED_MIN;
+		}
 		if (r->ls.ls_size > i.i_size) {
 			s.s_mask |= NS_S_SIZE | NS_S_GROW_ONLY;
 			s.s_size = r->ls.ls_size;

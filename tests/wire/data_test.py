@@ -242,8 +242,6 @@ def test_allocate_and_deallocate_errors(p):
     o, _ = other.open(p.d, "f", BOTH, how=None)
     other.ok(putfh(f), allocate(o, 0, 10))
     check(c.attrs(f, "mode").mode, 0o777, "set-id bits after another's ALLOCATE")
-    deny, _ = c.open(p.d, "f", READ, deny=WRITE, owner=b"denier", how=None) if False else (None, None)
-    check(deny, None)
 
 
 def test_deallocate_takes_back_write_layouts_of_mirrored_files(p):
@@ -329,7 +327,7 @@ def test_read_plus_at_the_edges(p):
         check((got, r.eof), (b"", eof))
     s, f = p.file("empty")
     check(segments(c, f, s, 0, 10)[0].eof, True)
-    lk = c.ok(putfh(f), setattr_(s, size=10 * MB), op("LOCK", lock(s, READ_LT, 0, MB, owner=b"lo").args)).stateid
+    lk = c.ok(putfh(f), setattr_(s, size=10 * MB), lock(s, READ_LT, 0, MB, owner=b"lo")).stateid
     r, got = segments(c, f, lk, 0, 65536)
     check(len(got), 65536, "a hole reaches no further than what is asked for by a lock's holder")
     c.no("ISDIR", putfh(p.d), read_plus(ANON, 0, 10))
