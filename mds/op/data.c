@@ -195,7 +195,7 @@ static void change_done(struct lo_change *lc, int err)
 		return;
 	} else {
 		k->failed |= lc->lc_failed_map;
-		st = op_mutate(c, change_run, change_committed);
+		st = op_mutate_again(c, change_run, change_committed); /* asked twice it does the same */
 	}
 	if (st != OP_PARKED)
 		op_resume(c, st);
