@@ -29,7 +29,7 @@ enum nfs_opnum4 {
 };
 #define NFS4_OP_MAX 78
 
-enum nfs_cb_opnum4 { OP_CB_GETATTR = 3, OP_CB_RECALL = 4, OP_CB_LAYOUTRECALL = 5, OP_CB_SEQUENCE = 11, OP_CB_NOTIFY_LOCK = 13, OP_CB_NOTIFY_DEVICEID = 14 };
+enum nfs_cb_opnum4 { OP_CB_GETATTR = 3, OP_CB_RECALL = 4, OP_CB_LAYOUTRECALL = 5, OP_CB_SEQUENCE = 11, OP_CB_NOTIFY_LOCK = 13, OP_CB_NOTIFY_DEVICEID = 14, OP_CB_OFFLOAD = 15 };
 
 typedef uint32_t nfsstat4;
 enum {

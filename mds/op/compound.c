@@ -72,15 +72,15 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_DESTROY_CLIENTID] = {"DESTROY_CLIENTID", op_destroy_clientid, 1, true},
 	[OP_RECLAIM_COMPLETE] = {"RECLAIM_COMPLETE", op_reclaim_complete, 1},
 	[OP_ALLOCATE] = {"ALLOCATE", op_allocate, 2, .room = 8},
-	[OP_COPY] = {"COPY", NULL, 2},
+	[OP_COPY] = {"COPY", op_copy, 2, .room = 64},
 	[OP_COPY_NOTIFY] = {"COPY_NOTIFY", NULL, 2},
 	[OP_DEALLOCATE] = {"DEALLOCATE", op_deallocate, 2, .room = 8},
 	[OP_IO_ADVISE] = {"IO_ADVISE", op_io_advise, 2},
 	/* The client sends these two on 4.1 mounts as well (facts/linux-client.md section 2). */
 	[OP_LAYOUTERROR] = {"LAYOUTERROR", op_layouterror, 1},
 	[OP_LAYOUTSTATS] = {"LAYOUTSTATS", op_layoutstats, 1},
-	[OP_OFFLOAD_CANCEL] = {"OFFLOAD_CANCEL", NULL, 2},
-	[OP_OFFLOAD_STATUS] = {"OFFLOAD_STATUS", NULL, 2},
+	[OP_OFFLOAD_CANCEL] = {"OFFLOAD_CANCEL", op_offload_cancel, 2},
+	[OP_OFFLOAD_STATUS] = {"OFFLOAD_STATUS", op_offload_status, 2},
 	[OP_READ_PLUS] = {"READ_PLUS", op_read_plus, 2},
 	[OP_SEEK] = {"SEEK", op_seek, 2},
 	[OP_WRITE_SAME] = {"WRITE_SAME", NULL, 2},
@@ -111,6 +111,7 @@ void op_metrics_init(struct mds *m)
 	m->m_garbage = metric_counter("weft_mds_garbage_total", "Calls that could not be decoded", "");
 	m->m_once = metric_counter("weft_mds_once_total", "Requests of before a restart that were answered with what was kept of them", "");
 	m->m_creates = metric_counter("weft_mds_creates_total", "Objects created in the name space", "");
+	m->m_copied = metric_counter("weft_mds_copied_bytes_total", "Bytes copied by COPY", "");
 	m->m_op_time = metric_histogram("weft_mds_compound_seconds", "Time from a COMPOUND's receipt to its reply", "");
 }
 

@@ -37,6 +37,10 @@ struct mds_thread {
 	size_t mt_nreturned, mt_returned_cap;
 	unsigned mt_asking;
 	struct loop_timer mt_returned_timer;
+	/* copy.c: those that wait for their turn */
+	struct op_copy *mt_copies, **mt_copies_end;
+	unsigned mt_copying;
+	bool mt_copies_next;
 };
 
 struct mds {
@@ -54,7 +58,7 @@ struct mds {
 	struct st_client m_gone; /* stands for the client of a session of an earlier boot (once.c): nothing is anybody's less */
 	bool m_once_swept;
 	struct metric *m_once;
-	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_op_time, *m_garbage, *m_creates;
+	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_op_time, *m_garbage, *m_creates, *m_copied;
 };
 
 /* The current file handle and stateid that an operation leaves. */
@@ -217,6 +221,9 @@ void op_unpin(struct op_pin *p);
 /* W: the file's data changed, it goes up to end at least, and the objects of failed did not take it. */
 int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed);
 
+/* copy.c: may the saved file be read and the current one written? Two regular files. */
+nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid, struct ns_inode *src);
+
 /* freeze.c: between then(arg, 0) and op_thaw nobody changes the file's data: others' write layouts are back or fenced, what they had under way is over, and what comes through
  * the MDS is told DELAY. except keeps its layouts, but what it wrote under them is over, too. hide: nobody reads it either, all layouts are back. Memory is the caller's until op_thaw. then
  * is called on loop, once, later; thaw in either case. */
@@ -288,7 +295,8 @@ nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(
 	op_secinfo_no_name(struct compound *c), op_sequence(struct compound *c), op_test_stateid(struct compound *c), op_destroy_clientid(struct compound *c),
 	op_reclaim_complete(struct compound *c), op_layouterror(struct compound *c), op_layoutstats(struct compound *c), op_getxattr(struct compound *c),
 	op_setxattr(struct compound *c), op_listxattrs(struct compound *c), op_removexattr(struct compound *c), op_backchannel_ctl(struct compound *c),
-	op_allocate(struct compound *c), op_deallocate(struct compound *c), op_seek(struct compound *c), op_read_plus(struct compound *c), op_io_advise(struct compound *c);
+	op_allocate(struct compound *c), op_deallocate(struct compound *c), op_seek(struct compound *c), op_read_plus(struct compound *c), op_io_advise(struct compound *c), op_copy(struct compound *c),
+	op_offload_status(struct compound *c), op_offload_cancel(struct compound *c);
 
 /* the inode of c->cur, or an error (NOFILEHANDLE, STALE) */
 nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i);

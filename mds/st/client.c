@@ -113,6 +113,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_verifier = st->st_boot << 20 | 0x77656;
 	st->st_callbacks[ST_CB_LAYOUTRECALL] = metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
 	st->st_callbacks[ST_CB_NOTIFY_LOCK] = metric_counter("weft_mds_lock_notifies_total", "CB_NOTIFY_LOCK sent: a lock that was waited for may be had", "");
+	st->st_callbacks[ST_CB_OFFLOAD] = metric_counter("weft_mds_offload_callbacks_total", "CB_OFFLOAD sent: an asynchronous copy has ended", "");
 	st->st_revoked = metric_counter("weft_mds_layout_revoked_total", "Layouts taken away at the recall deadline", "");
 	err = kv_read_begin(ns_kv(ns), &t);
 	if (err)
@@ -210,6 +211,7 @@ void st_client_destroy(struct st *st, struct st_client *c)
 		st->st_orphaned |= c->cl_opens->o_file->f_orphan;
 		st_open_free(st, c->cl_opens);
 	}
+	st_offloads_drop(c);
 	client_put(c);
 }
 

@@ -92,6 +92,8 @@ struct st_client {
 	struct st_session *cl_sessions;
 	struct st_open *cl_opens;
 	struct st_layout *cl_layouts;
+	struct st_offload *cl_offloads; /* the newest first */
+	uint32_t cl_noffloads;
 };
 
 /* State of one file while anybody has some. */
@@ -176,7 +178,7 @@ struct st_waiter {
 /* One callback under way, and what kind it is. */
 struct st;
 struct st_cb;
-enum st_cb_metric { ST_CB_LAYOUTRECALL, ST_CB_NOTIFY_LOCK, ST_CB_METRICS };
+enum st_cb_metric { ST_CB_LAYOUTRECALL, ST_CB_NOTIFY_LOCK, ST_CB_OFFLOAD, ST_CB_METRICS };
 struct st_cb_kind {
 	uint32_t k_op;                /* OP_CB_* */
 	enum st_cb_metric k_metric;   /* counts those that are sent */
@@ -308,7 +310,7 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 void st_open_free(struct st *st, struct st_open *o); /* locked */
 /* locked: an open that conflicts, of a client that is alive where there is one; NULL: none */
 struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);
-enum { ST_SID_OPEN = 1, ST_SID_LOCK = 2, ST_SID_LAYOUT = 3 };
+enum { ST_SID_OPEN = 1, ST_SID_LOCK = 2, ST_SID_LAYOUT = 3, ST_SID_COPY = 5 };
 /* locked: a new one, seqid 1 */
 void st_sid_make(struct st *st, unsigned type, struct st_stateid *sid);
 /* A stateid of this boot, of that type? */
@@ -358,4 +360,43 @@ struct st_wait {
 unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w);
 /* Takes away what is still out after a fence. Takes the lock. */
 void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only);
+
+/* Asynchronous copies (RFC 7862 section 4.8). A state ends with its client, when the client answered CB_OFFLOAD, or is cancelled; the job that copies finds out by st_offload_is_over, and
+ * ends it in any case by st_offload_end. */
+struct st_offload_end {
+	nfsstat4 oe_status;
+	uint64_t oe_count;
+	uint32_t oe_how; /* stable_how4 */
+	uint64_t oe_verifier;
+};
+/* Who waits for the end of a job that was cancelled. */
+struct st_offload_wait {
+	struct loop_msg ow_msg;
+	struct loop *ow_loop;
+	void *ow_arg;
+};
+struct st_offload {
+	struct st_client *of_client; /* NULL: over */
+	struct st_offload *of_next, **of_prev;
+	struct st_stateid of_sid;
+	uint64_t of_ino; /* the destination */
+	uint32_t of_uid; /* whose it is: nobody else cancels it (section 4.2) */
+	uint8_t of_fh[NFS4_FHSIZE];
+	uint32_t of_fhlen;
+	uint64_t of_count;
+	bool of_done;
+	struct st_offload_end of_end;
+	struct st_offload_wait *of_wait;
+};
+/* These take the lock. NULL: the client has no backchannel, or too many. */
+struct st_offload *st_offload_new(struct st *st, struct st_client *c, uint64_t ino, uint32_t uid, const uint8_t *fh, uint32_t fhlen, struct st_stateid *sid);
+void st_offload_progress(struct st *st, struct st_offload *of, uint64_t count);
+bool st_offload_is_over(struct st *st, struct st_offload *of);
+/* Queues CB_OFFLOAD; of is not the job's any more. */
+void st_offload_end(struct st *st, struct st_offload *of, const struct st_offload_end *end);
+/* These are locked. BAD_STATEID: none of that file and user. */
+nfsstat4 st_offload_find(struct st_client *c, const struct st_stateid *sid, uint64_t ino, uint32_t uid, struct st_offload **of);
+/* False: it is done already. Else w's message comes when the job has ended. */
+bool st_offload_cancel(struct st_offload *of, struct st_offload_wait *w);
+void st_offloads_drop(struct st_client *c);
 #endif

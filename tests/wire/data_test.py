@@ -351,6 +351,193 @@ def test_io_advise_promises_nothing(p):
     c.no("INVAL", putfh(f), io_advise(s, MAX64 - 1, 10))
 
 
+# ---- COPY, OFFLOAD_STATUS, OFFLOAD_CANCEL (15.2, 15.8, 15.9)
+
+
+def do_copy(c, src, dst, *args, **how):
+    (s1, f1), (s2, f2) = src, dst
+    return c.ok(putfh(f1), savefh(), putfh(f2), copy(s1, s2, *args, **how), timeout=60)
+
+
+def test_copy_copies(p):
+    c, data = p.c, noise(9 * MB + 777)
+    sources = [p.file(f"s{i}", shape, data) for i, shape in enumerate(SHAPES)]
+    for i, shape in enumerate(SHAPES):
+        s, f = p.file(f"d{i}", shape)
+        change = c.attrs(f, "change").change
+        r = do_copy(c, sources[(i + 1) % len(SHAPES)], (s, f))
+        check((r.callback, r.count, r.how, r.consecutive, r.synchronous), (None, len(data), FILE_SYNC, True, True), shape)
+        got = c.attrs(f, "size", "change")
+        check((got.size, got.change > change), (len(data), True))
+        check(c.ok(putfh(f), commit()).verf, r.verf, "COMMIT's verifier")
+        same_everywhere(c, f, s, data)
+
+
+def test_copy_of_ranges(p):
+    c, data, old = p.c, noise(6 * MB), noise(5 * MB, 2)
+    src = p.file("src", "stripes=2,mirrors=2,unit=1M", data)
+    s, f = p.file("dst", "stripes=4,unit=1M", old)
+    want = bytearray(old)
+    for a, b, n in ((100, 3 * MB + 5, MB), (2 * MB, 0, 4096), (5 * MB + 1, 6 * MB, 0), (0, 9 * MB, 10)):
+        r = do_copy(c, src, (s, f), a, b, n)
+        n = n or len(data) - a
+        check(r.count, n)
+        want.extend(bytes(max(0, b + n - len(want))))
+        want[b:b + n] = data[a:a + n]
+        check(c.attrs(f, "size").size, len(want))
+    check(content(c, f, s) == bytes(want), True)
+    check(do_copy(c, src, (s, f), len(data), 0, 0).count, 0, "from the end of the source")
+
+
+def test_copy_errors(p):
+    c = p.c
+    s1, f1 = p.file("src", data=noise(5000))
+    s2, f2 = p.file("dst")
+    r1, _ = c.open(p.d, "src", READ, owner=b"reader", how=None)
+    r2, _ = c.open(p.d, "dst", READ, owner=b"reader", how=None)
+    go = lambda want, *args, a=f1, b=f2, **how: c.no(want, putfh(a), savefh(), putfh(b), copy(*args, **how))
+    go("INVAL", s1, s2, 5001)
+    go("INVAL", s1, s2, 4000, 0, 1001)
+    go("INVAL", s1, s2, MAX64 - 5, 0, 10)
+    go("INVAL", s1, s1, 0, 5000, 100, b=f1)
+    go("FBIG", s1, s2, 0, MAX64 - 100, 50)
+    go("OPENMODE", s1, r2)
+    go("BAD_STATEID", (1, b"\x01" * 12), s2)
+    go("BAD_STATEID", s1, (1, b"\x01" * 12))
+    go("BAD_STATEID", s2, s2)
+    go("WRONG_TYPE", ANON, s2, a=p.d)
+    go("WRONG_TYPE", s1, ANON, b=p.d)
+    go("PARTNER_NOTSUPP", s1, s2, servers=[u32(1) + opaque("other")])
+    go("PARTNER_NOTSUPP", s1, s2, servers=[u32(3) + opaque("tcp") + opaque("127.0.0.1.8.1"), u32(2) + opaque("nfs://x/y")])
+    go("BADXDR", s1, s2, servers=[u32(9) + opaque("other")])
+    c.no("NOFILEHANDLE", putfh(f2), copy(s1, s2))
+    c.no("NOFILEHANDLE", copy(s1, s2))
+    c.ok(putfh(f1), savefh(), putfh(f2), copy(r1, s2))
+    check(c.attrs(f2, "size").size, 5000)
+    other = client(cred=OTHER)
+    c.ok(putfh(f1), setattr_(mode=0o600))
+    other.no("ACCESS", putfh(f1), savefh(), putfh(f2), copy(ANON, ANON))
+
+
+def test_copy_clears_set_id_bits(p):
+    c = p.c
+    p.file("src", data=b"abc")
+    s, f = p.file("dst")
+    c.ok(putfh(f), setattr_(mode=0o6777))
+    o = client(cred=OTHER)
+    r, a = o.open(p.d, "src", READ, how=None)
+    w, b = o.open(p.d, "dst", BOTH, how=None)
+    do_copy(o, (r, a), (w, b))
+    check(c.attrs(f, "mode").mode, 0o777)
+
+
+def test_a_large_copy_is_asynchronous(p):
+    c, data = p.c, noise(24 * MB)
+    src, dst = p.file("src", "stripes=2,unit=1M", data), p.file("dst", "mirrors=2,stripes=2,unit=1M")
+    answered = threading.Event()
+    c.on_callback = lambda name, args: 0 if answered.wait(10) else 1
+    r = do_copy(c, src, dst, synchronous=False)
+    check((r.callback is not None, r.synchronous), (True, False))
+    check(r.callback[0] != 0, True, "a copy stateid's seqid")
+    (s, f), ended = dst, lambda: c.ok(putfh(dst[1]), offload_status(r.callback))
+    c.no("BAD_STATEID", putfh(src[1]), offload_status(r.callback))
+    c.no("BAD_STATEID", putfh(f), offload_status((0, r.callback[1])))
+    c.no("BAD_STATEID", putfh(f), offload_status(s))
+    client().no("BAD_STATEID", putfh(f), offload_status(r.callback))
+    c.no("BAD_STATEID", putfh(f), offload_status(r.callback), cred=USER)
+    eventually(lambda: ended().complete, 20, "the end of the copy")
+    got = ended()
+    check((got.count, got.complete), (len(data), [0]))
+    answered.set()
+    cb = c.wait_callback("OFFLOAD")
+    check((cb.fh, cb.stateid, cb.status, cb.count, cb.how, cb.callback), (f, r.callback, 0, len(data), FILE_SYNC, None))
+    check(c.ok(putfh(f), commit()).verf, cb.verf, "COMMIT's verifier")
+    eventually(lambda: err(c.call(putfh(f), offload_status(r.callback)).status) == "BAD_STATEID", 5, "the end of the stateid")
+    same_everywhere(c, f, s, data)
+
+
+def test_a_client_without_backchannel_copies_synchronously(p):
+    data = noise(20 * MB)
+    p.file("src", data=data)
+    c = client(flags=0)
+    src, dst = c.open(p.d, "src"), c.open(p.d, "dst")
+    r = do_copy(c, src, dst, synchronous=False)
+    check((r.callback, r.count, r.synchronous), (None, len(data), True))
+
+
+def test_offload_cancel_stops_a_copy(p):
+    c = p.c
+    src, dst = p.file("src", data=b"x"), p.file("dst")
+    c.ok(putfh(src[1]), setattr_(src[0], size=4 << 30))
+    r = do_copy(c, src, dst, synchronous=False)
+    eventually(lambda: c.ok(putfh(dst[1]), offload_status(r.callback)).count, 10, "progress")
+    check(c.ok(putfh(dst[1]), offload_status(r.callback)).complete, [])
+    c.no("BAD_STATEID", putfh(src[1]), offload_cancel(r.callback))
+    c.no("BAD_STATEID", putfh(dst[1]), offload_cancel(r.callback), cred=USER)
+    c.ok(putfh(dst[1]), offload_cancel(r.callback))
+    change = c.attrs(dst[1], "change", "size")
+    c.no("BAD_STATEID", putfh(dst[1]), offload_status(r.callback))
+    c.no("BAD_STATEID", putfh(dst[1]), offload_cancel(r.callback))
+    time.sleep(0.3)
+    check(c.attrs(dst[1], "change", "size"), change, "nothing is copied any more")
+    check(change.size < 4 << 30, True)
+    check(c.callbacks, [])
+
+
+def test_copies_end_with_their_client(p):
+    two = client()
+    src, dst = p.file("src", data=b"x"), two.open(p.d, "dst")
+    p.c.ok(putfh(src[1]), setattr_(src[0], size=4 << 30))
+    do_copy(two, (two.open(p.d, "src")[0], src[1]), dst, synchronous=False)
+    Client(ADDR, owner=two.owner).drop()  # its restart
+    time.sleep(0.2)
+    size = p.c.attrs(dst[1], "size").size
+    time.sleep(0.3)
+    check((p.c.attrs(dst[1], "size").size, size < 4 << 30), (size, True))
+
+
+def test_many_copies_take_turns(p):
+    """Twelve large ones, and small ones that do not wait for their ends."""
+    c = p.c
+    big, small = p.file("big", data=b"x"), p.file("small", data=noise(100000))
+    c.ok(putfh(big[1]), setattr_(big[0], size=2 << 30))
+    jobs = []
+    for i in range(12):
+        dst = p.file(f"d{i}")
+        jobs.append((dst[1], do_copy(c, big, dst, synchronous=False).callback))
+    for i in range(3):
+        began = time.monotonic()
+        check(do_copy(c, small, p.file(f"s{i}")).count, 100000)
+        check(time.monotonic() - began < 5, True, "a small copy waited for the large ones")
+    for f, sid in jobs:
+        c.ok(putfh(f), offload_cancel(sid))
+
+
+def test_a_mirror_that_misses_a_copy_is_stale(p):
+    c, data = p.c, noise(6 * MB)
+    src, (s, f) = p.file("src", "mirrors=2", data), p.file("dst", "mirrors=2", noise(MB, 2))
+    name = layout_of(c, f)["mirrors"][0]["objects"][0]["ds"]
+    with server_down(name):
+        ops = putfh(src[1]), savefh(), putfh(f), copy(src[0], s)
+        got = c.until(lambda got: err(got.status) != "DELAY", *ops, pause=0.3, timeout=60)
+        check((err(got.status), got.results[-1].count), ("OK", len(data)))
+        check(content(c, f, s) == data, True)
+    states = {m["objects"][0]["ds"]: m["state"] for m in layout_of(c, f)["mirrors"]}
+    check((states.pop(name), set(states.values())), ("stale", {"in-sync"}))
+    same_everywhere(c, f, s, data)
+
+
+def test_after_a_restart_the_copy_is_gone(p):
+    c, w = p.c, mds_test.THE
+    src, dst = p.file("src", data=b"x"), p.file("dst")
+    c.ok(putfh(src[1]), setattr_(src[0], size=8 << 30))
+    r = do_copy(c, src, dst, synchronous=False)
+    w.restart()
+    again = client()
+    again.no("BAD_STATEID", putfh(dst[1]), offload_status(r.callback))
+    again.no("BAD_STATEID", putfh(dst[1]), offload_cancel(r.callback))
+
+
 def before():
     if not mds_test.THE:
         mds_test.THE = Cluster()

@@ -305,8 +305,7 @@ def test_operations_defined_and_not_served_are_not_supported(c, d):
     args = {"OPENATTR": boolean(False), "DELEGPURGE": u64(0),
             "GET_DIR_DELEGATION": boolean(False) + bitmap([]) + bytes(24) + bitmap([]) + bitmap([]),
             "WANT_DELEGATION": u32(0) + u32(0), "COPY_NOTIFY": stateid(sid) + u32(1) + opaque("n"),
-            "COPY": both + u64(0) * 3 + boolean(True) + boolean(True) + u32(0), "CLONE": both + u64(0) * 3,
-            "OFFLOAD_CANCEL": stateid(sid), "OFFLOAD_STATUS": stateid(sid),
+            "CLONE": both + u64(0) * 3,
             "WRITE_SAME": stateid(sid) + u32(2) + u64(0) * 3 + u32(0) + u32(0) + u32(0) + opaque("")}
     for name, body in args.items():
         got = c.no("NOTSUPP", putfh(fh), savefh(), op(name, body))

@@ -1,0 +1,560 @@
+/*
+ * copy.c - COPY inside this server, OFFLOAD_STATUS, OFFLOAD_CANCEL (RFC 7862 sections 4, 15.2, 15.8, 15.9). docs/copy.md tells what is promised.
+ *
+ * A copy is a job on one loop: piece by piece it reads from a copy in sync, writes to all copies in sync, and commits size, change and stale copies as a WRITE does. A piece is bounded; so are the
+ * jobs of a loop that hold one, and the others wait their turn, which goes round. At the end the data servers commit.
+ */
+#include "mds/op/op.h"
+#include "base/log.h"
+#include <errno.h>
+
+#define COPY_PIECE (4u << 20)
+#define COPY_RUNNING 4          /* jobs of a loop with a piece in hand */
+#define COPY_TURN 8             /* pieces, while others wait */
+#define COPY_ASYNC (16ull << 20) /* more than this, where the client leaves it to us */
+#define COPY_WAIT_MS 100
+#define COPY_WAITS 300          /* in a row; then the client hears of it */
+
+struct op_copy {
+	struct op_copy *cp_next; /* waiting for its turn */
+	struct mds *m;
+	struct mds_thread *th;
+	struct compound *c;        /* synchronous: parked */
+	struct st_offload *of;     /* asynchronous */
+	struct ns_cred cred;
+	uint64_t src, dst, src_off, dst_off, count, done;
+	struct lo_io io;
+	uint8_t *buf;
+	uint32_t len;
+	struct op_pin pin;
+	struct kv_op op;
+	struct loop_timer timer;
+	unsigned waits, turn;
+	bool outdated, wrote;
+	uint64_t verifier;
+	uint32_t committed;
+	int err;
+};
+
+static void copy_step(struct op_copy *j);
+static void copy_next(struct mds_thread *th);
+static void copy_queue(struct op_copy *j);
+static void copy_wake(struct loop_timer *t);
+
+/* ---- the end ---- */
+
+static void copy_free(struct op_copy *j)
+{
+	struct mds_thread *th = j->th;
+
+	op_unpin(&j->pin);
+	free(j->buf);
+	free(j);
+	th->mt_copying--;
+	copy_next(th);
+}
+
+static nfsstat4 copy_status(int err)
+{
+	return err == -ETIMEDOUT ? NFS4ERR_DELAY : op_status(err);
+}
+
+static void copy_put_response(struct xdr_out *x, const struct st_stateid *sid, uint64_t count, uint32_t how, uint64_t verifier)
+{
+	xdr_put_u32(x, sid ? 1 : 0);
+	if (sid)
+		op_put_stateid(x, sid);
+	xdr_put_u64(x, count);
+	xdr_put_u32(x, how);
+	xdr_put_u64(x, verifier);
+}
+
+static void copy_end(struct op_copy *j)
+{
+	struct compound *c = j->c;
+	/* What was copied before a failure is told as a short copy: the client meets the failure when it goes on (section 15.2.3). */
+	nfsstat4 st = j->done ? NFS4_OK : copy_status(j->err);
+
+	metric_add(j->m->m_copied, j->done);
+	if (!c) {
+		/* Nobody asks again for a job that has ended. */
+		nfsstat4 over = j->err == -ETIMEDOUT ? NFS4ERR_IO : op_status(j->err);
+		struct st_offload_end end = {.oe_status = over, .oe_count = j->done, .oe_how = j->committed, .oe_verifier = j->verifier};
+
+		st_offload_end(j->m->m_st, j->of, &end);
+		copy_free(j);
+		return;
+	}
+	if (!st) {
+		copy_put_response(c->out, NULL, j->done, j->committed, j->verifier);
+		xdr_put_bool(c->out, true); /* consecutive */
+		xdr_put_bool(c->out, true); /* synchronous */
+	}
+	copy_free(j);
+	op_txn_stale(c->th);
+	op_resume(c, st);
+}
+
+/* ---- the data servers' commit ---- */
+
+static int copy_stale_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_copy *j = hash_entry(op, struct op_copy, op);
+
+	return op_data_changed(j->m, t, j->dst, &j->cred, 0, j->io.io_failed_map);
+}
+
+static void copy_taken_back(void *arg, int err)
+{
+	(void)err;
+	copy_end(arg);
+}
+
+static void copy_stale_done(struct kv_op *op, int err)
+{
+	struct op_copy *j = hash_entry(op, struct op_copy, op);
+
+	if (err) {
+		j->err = err;
+		j->done = 0;
+	}
+	if (err || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_taken_back, j))
+		copy_end(j);
+}
+
+/* FILE_SYNC where no server lost anything since the first piece. Else the client's COMMIT gets another verifier than this one, and it copies again (pitfall 17). */
+static void copy_committed(struct lo_io *io, int err)
+{
+	struct op_copy *j = hash_entry(io, struct op_copy, io);
+
+	j->committed = !err && io->io_verifier == j->verifier ? FILE_SYNC4 : UNSTABLE4;
+	if (err || !io->io_failed_map) {
+		copy_end(j);
+		return;
+	}
+	j->op.o_run = copy_stale_run;
+	j->op.o_done = copy_stale_done;
+	j->op.o_loop = j->th->mt_loop;
+	kv_submit(j->m->m_kv, &j->op);
+}
+
+static int copy_inode(struct op_copy *j, uint64_t ino, struct lo_io *io)
+{
+	struct ns_inode i;
+	int err;
+
+	op_txn_stale(j->th);
+	err = ns_get(j->m->m_ns, op_thread_txn(j->th), ino, &i);
+	if (err)
+		return err == -ENOENT ? -ESTALE : err;
+	memset(io, 0, sizeof(*io));
+	err = lo_map_decode(i.i_blob, &io->io_map);
+	if (err)
+		return err;
+	io->io_loop = j->th->mt_loop;
+	io->io_inode = i;
+	io->io_inode.i_blob = (struct kv_slice){0};
+	return lo_held_objects(j->m->m_lo, ino, &io->io_map) ? -EAGAIN : 0;
+}
+
+static void copy_commit(struct op_copy *j)
+{
+	int err = j->wrote ? copy_inode(j, j->dst, &j->io) : -ENOENT;
+
+	if (!j->wrote) {
+		j->verifier = j->m->m_st->st_verifier;
+		j->committed = FILE_SYNC4;
+	}
+	if (err) {
+		copy_end(j);
+		return;
+	}
+	j->io.io_done = copy_committed;
+	lo_commit(j->m->m_lo, &j->io);
+}
+
+static void copy_fail(struct op_copy *j, int err)
+{
+	j->err = err;
+	copy_commit(j);
+}
+
+/* ---- a piece ---- */
+
+/* In somebody's way, or a server's: again in a moment, and others meanwhile. */
+static void copy_wait(struct op_copy *j)
+{
+	if (++j->waits > COPY_WAITS) {
+		copy_fail(j, -ETIMEDOUT);
+		return;
+	}
+	free(j->buf);
+	j->buf = NULL;
+	loop_timer_start(j->th->mt_loop, &j->timer, COPY_WAIT_MS);
+	j->th->mt_copying--;
+	copy_next(j->th);
+}
+
+static bool copy_may_wait(int err)
+{
+	return err == -EAGAIN || err == -EACCES || err == -ETIMEDOUT || err == -ENOMEM;
+}
+
+static void copy_failed(struct op_copy *j, int err)
+{
+	if (copy_may_wait(err))
+		copy_wait(j);
+	else
+		copy_fail(j, err);
+}
+
+/* Those that wait come before one that had its turn. */
+static void copy_turn(struct op_copy *j)
+{
+	struct mds_thread *th = j->th;
+
+	if (++j->turn < COPY_TURN || !th->mt_copies) {
+		copy_step(j);
+		return;
+	}
+	th->mt_copying--;
+	copy_queue(j);
+}
+
+static void copy_piece_done(struct op_copy *j)
+{
+	free(j->buf);
+	j->buf = NULL;
+	j->done += j->len;
+	j->waits = 0;
+	if (j->of)
+		st_offload_progress(j->m->m_st, j->of, j->done);
+	copy_turn(j);
+}
+
+static void copy_piece_taken_back(void *arg, int err)
+{
+	(void)err;
+	copy_piece_done(arg);
+}
+
+static int copy_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_copy *j = hash_entry(op, struct op_copy, op);
+
+	j->outdated = op_pin_outdated(&j->pin);
+	return j->outdated ? 0 : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len, j->io.io_failed_map);
+}
+
+static void copy_recorded(struct kv_op *op, int err)
+{
+	struct op_copy *j = hash_entry(op, struct op_copy, op);
+
+	if (err)
+		copy_fail(j, err == -ENOENT ? -ESTALE : err);
+	else if (j->outdated)
+		copy_wait(j);
+	else if (!j->io.io_failed_map || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j))
+		copy_piece_done(j);
+}
+
+static void copy_written(struct lo_io *io, int err)
+{
+	struct op_copy *j = hash_entry(io, struct op_copy, io);
+
+	if (err) {
+		copy_failed(j, err);
+		return;
+	}
+	if (!j->wrote)
+		j->verifier = io->io_verifier;
+	j->wrote = true;
+	j->op.o_run = copy_run;
+	j->op.o_done = copy_recorded;
+	j->op.o_loop = j->th->mt_loop;
+	kv_submit(j->m->m_kv, &j->op);
+}
+
+static void copy_read(struct lo_io *io, int err)
+{
+	struct op_copy *j = hash_entry(io, struct op_copy, io);
+
+	if (!err) {
+		j->buf = io->io_buf;
+		j->len = io->io_count;
+		err = copy_inode(j, j->dst, &j->io);
+	}
+	if (!err && !op_pin(&j->pin, j->m, j->dst))
+		err = -EAGAIN;
+	if (err) {
+		copy_failed(j, err);
+		return;
+	}
+	j->io.io_off = j->dst_off + j->done;
+	j->io.io_count = j->len;
+	j->io.io_data = j->buf;
+	j->io.io_stable = UNSTABLE4;
+	j->io.io_done = copy_written;
+	lo_write(j->m->m_lo, &j->io);
+}
+
+static void copy_step(struct op_copy *j)
+{
+	uint64_t from = j->src_off + j->done, left = j->count - j->done;
+	/* Up to a boundary of the source, so that pieces are whole units of its stripes. */
+	uint64_t len = COPY_PIECE - from % COPY_PIECE;
+	int err;
+
+	if (j->of && st_offload_is_over(j->m->m_st, j->of)) {
+		copy_fail(j, -ECANCELED);
+		return;
+	}
+	if (!left) {
+		copy_commit(j);
+		return;
+	}
+	err = copy_inode(j, j->src, &j->io);
+	if (!err && op_hidden(j->m, j->src))
+		err = -EAGAIN;
+	if (err) {
+		copy_failed(j, err);
+		return;
+	}
+	/* Cut meanwhile: what is left of it was copied. */
+	if (from >= j->io.io_inode.i_size) {
+		copy_commit(j);
+		return;
+	}
+	j->io.io_off = from;
+	j->io.io_count = (uint32_t)(len < left ? len : left);
+	j->io.io_done = copy_read;
+	lo_read(j->m->m_lo, &j->io);
+}
+
+/* Not from inside itself: a job may end in its first step. */
+static void copy_next(struct mds_thread *th)
+{
+	if (th->mt_copies_next)
+		return;
+	th->mt_copies_next = true;
+	while (th->mt_copying < COPY_RUNNING && th->mt_copies) {
+		struct op_copy *j = th->mt_copies;
+
+		th->mt_copies = j->cp_next;
+		th->mt_copying++;
+		j->turn = 0;
+		copy_step(j);
+	}
+	th->mt_copies_next = false;
+}
+
+static void copy_queue(struct op_copy *j)
+{
+	struct mds_thread *th = j->th;
+
+	if (!th->mt_copies)
+		th->mt_copies_end = &th->mt_copies;
+	j->cp_next = NULL;
+	*th->mt_copies_end = j;
+	th->mt_copies_end = &j->cp_next;
+	copy_next(th);
+}
+
+static void copy_wake(struct loop_timer *t)
+{
+	copy_queue(hash_entry(t, struct op_copy, timer));
+}
+
+/* Begins in a later turn: a job that ends at once must not resume a compound that has not parked. */
+static void copy_start(struct op_copy *j)
+{
+	loop_timer_start(j->th->mt_loop, &j->timer, 0);
+}
+
+/* ---- COPY ---- */
+
+struct copy_args {
+	struct st_stateid src_sid, dst_sid;
+	uint64_t src, src_off, dst_off, count;
+	bool synchronous;
+	uint32_t nservers;
+};
+
+/* netloc4: a name, a URL, or an address of two strings. */
+static void get_netloc(struct xdr_in *x)
+{
+	uint32_t type = xdr_get_u32(x), len;
+
+	xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len);
+	if (type == 3)
+		xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len);
+	else if (type != 1 && type != 2)
+		x->bad = true;
+}
+
+static nfsstat4 copy_decode(struct compound *c, struct copy_args *a)
+{
+	op_get_stateid(c->in, &a->src_sid);
+	op_get_stateid(c->in, &a->dst_sid);
+	a->src_off = xdr_get_u64(c->in);
+	a->dst_off = xdr_get_u64(c->in);
+	a->count = xdr_get_u64(c->in);
+	xdr_get_bool(c->in); /* consecutive: it always is */
+	a->synchronous = xdr_get_bool(c->in);
+	a->nservers = xdr_get_u32(c->in);
+	for (uint32_t n = a->nservers; n && !c->in->bad; n--)
+		get_netloc(c->in);
+	return c->in->bad ? NFS4ERR_BADXDR : NFS4_OK;
+}
+
+nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid, struct ns_inode *src)
+{
+	struct ns_inode dst;
+	nfsstat4 st = op_cur_inode(c, &dst);
+
+	if (!st)
+		st = c->saved ? op_status(ns_get(c->m->m_ns, op_txn(c), c->saved, src)) : NFS4ERR_NOFILEHANDLE;
+	if (st)
+		return st == NFS4ERR_NOENT ? NFS4ERR_STALE : st;
+	if (src->i_type != NS_REG || dst.i_type != NS_REG)
+		return NFS4ERR_WRONG_TYPE;
+	st = op_io_access(c, src_sid, src, false);
+	return st ? st : op_io_access(c, dst_sid, &dst, true);
+}
+
+static nfsstat4 copy_range(struct compound *c, struct copy_args *a, uint64_t size)
+{
+	if (c->cur == c->saved || a->src_off > size || a->count > size - a->src_off)
+		return NFS4ERR_INVAL;
+	if (!a->count)
+		a->count = size - a->src_off;
+	return a->dst_off > OP_MAX_FILE || a->count > OP_MAX_FILE - a->dst_off ? NFS4ERR_FBIG : NFS4_OK;
+}
+
+static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
+{
+	struct op_copy *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->m = c->m;
+	j->th = c->th;
+	j->cred = c->cred;
+	j->src = a->src;
+	j->dst = c->cur;
+	j->src_off = a->src_off;
+	j->dst_off = a->dst_off;
+	j->count = a->count;
+	j->timer.t_fire = copy_wake;
+	return j;
+}
+
+static nfsstat4 copy_go(struct compound *c, int err)
+{
+	struct copy_args *a = c->scratch;
+	uint8_t fh[OP_FH_LEN];
+	struct st_stateid sid;
+	struct ns_inode i;
+	struct op_copy *j;
+	nfsstat4 st;
+
+	(void)err;
+	op_txn_stale(c->th);
+	st = op_status(ns_get(c->m->m_ns, op_txn(c), a->src, &i));
+	if (!st)
+		st = copy_range(c, a, i.i_size);
+	if (st)
+		return st == NFS4ERR_NOENT ? NFS4ERR_STALE : st;
+	j = copy_new(c, a);
+	if (!j)
+		return NFS4ERR_DELAY;
+	if (!a->synchronous && a->count > COPY_ASYNC) {
+		op_fh_make(c->m, c->cur, fh);
+		j->of = st_offload_new(c->m->m_st, c->client, c->cur, c->cred.cr_uid, fh, OP_FH_LEN, &sid);
+	}
+	if (!j->of) {
+		j->c = c;
+		copy_start(j);
+		return OP_PARKED;
+	}
+	copy_put_response(c->out, &sid, 0, UNSTABLE4, c->m->m_st->st_verifier);
+	xdr_put_bool(c->out, true);
+	xdr_put_bool(c->out, false);
+	copy_start(j);
+	return NFS4_OK;
+}
+
+nfsstat4 op_copy(struct compound *c)
+{
+	struct copy_args *a = op_scratch(c, sizeof(*a), NULL);
+	struct ns_inode src;
+	nfsstat4 st;
+
+	if (!a)
+		return NFS4ERR_DELAY;
+	st = copy_decode(c, a);
+	if (!st && a->nservers)
+		st = NFS4ERR_PARTNER_NOTSUPP; /* another server's files: not here (docs/copy.md) */
+	if (!st)
+		st = op_two_files(c, &a->src_sid, &a->dst_sid, &src);
+	if (st)
+		return st;
+	a->src = c->saved;
+	return op_refresh(c, a->src, false, false, copy_go) ? OP_PARKED : copy_go(c, 0);
+}
+
+/* ---- OFFLOAD_STATUS, OFFLOAD_CANCEL ---- */
+
+nfsstat4 op_offload_status(struct compound *c)
+{
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	struct st_offload *of;
+	nfsstat4 status;
+
+	op_get_stateid(c->in, &sid);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	pthread_mutex_lock(&st->st_lock);
+	status = st_offload_find(c->client, &sid, c->cur, c->cred.cr_uid, &of);
+	if (!status) {
+		xdr_put_u64(c->out, of->of_count);
+		xdr_put_u32(c->out, of->of_done);
+		if (of->of_done)
+			xdr_put_u32(c->out, of->of_end.oe_status);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return status;
+}
+
+static void cancel_ended(struct loop_msg *m)
+{
+	struct st_offload_wait *w = hash_entry(m, struct st_offload_wait, ow_msg);
+
+	op_resume(w->ow_arg, NFS4_OK);
+}
+
+/* Answered when nothing of it is under way any more. */
+nfsstat4 op_offload_cancel(struct compound *c)
+{
+	struct st_offload_wait *w = op_scratch(c, sizeof(*w), NULL);
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	struct st_offload *of;
+	nfsstat4 status;
+
+	if (!w)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &sid);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	w->ow_arg = c;
+	w->ow_loop = c->th->mt_loop;
+	w->ow_msg.m_run = cancel_ended;
+	pthread_mutex_lock(&st->st_lock);
+	status = st_offload_find(c->client, &sid, c->cur, c->cred.cr_uid, &of);
+	if (!status)
+		status = st_offload_cancel(of, w) ? OP_PARKED : NFS4ERR_COMPLETE_ALREADY;
+	pthread_mutex_unlock(&st->st_lock);
+	return status;
+}
