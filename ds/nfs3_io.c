@@ -155,6 +155,7 @@ void ds_nfs3_read(struct ds_op *op)
 		read_reply(op, NFS3_OK, op->op_count != 0);
 		return;
 	}
+	rpc_call_expect(op->op_call, op->op_count);
 	op->op_wait.bw_ready = read_buf_ready;
 	ds_buf_get(&op->op_wait, op->op_count);
 }

@@ -51,6 +51,7 @@ struct rpc_call {
 	struct xdr_out c_reply; /* positioned after the accepted-reply header: put results here */
 	struct rpc_buf *c_buf;
 	size_t c_size;          /* of the whole record as received */
+	size_t c_expect;        /* see rpc_call_expect */
 	size_t c_body;          /* c_reply.x_len at which the results start */
 	void *c_priv;           /* the service's own */
 };
@@ -81,6 +82,9 @@ void rpc_reply(struct rpc_call *call);
 void rpc_reply_error(struct rpc_call *call, enum rpc_accept_stat stat);
 /* A denied reply, AUTH_ERROR. */
 void rpc_reply_auth_error(struct rpc_call *call, enum rpc_auth_stat stat);
+/* The reply will take this much memory, from now on until it is sent: a connection that has so much under way stops reading, so that a client that does not
+ * read its replies holds no more than its share. */
+void rpc_call_expect(struct rpc_call *call, size_t bytes);
 /* Keeps the record's memory beyond the call (payload under way to a disk); pair with rpc_buf_put on the same loop. */
 struct rpc_buf *rpc_buf_get(struct rpc_call *call);
 void rpc_buf_put(struct rpc_buf *buf);

@@ -96,6 +96,8 @@ void rpc_socket_tune(int fd)
 		{IPPROTO_TCP, TCP_KEEPIDLE, 60},
 		{IPPROTO_TCP, TCP_KEEPINTVL, 10},
 		{IPPROTO_TCP, TCP_KEEPCNT, 6},
+		/* One that takes nothing any more does not keep for ever what it has asked for. */
+		{IPPROTO_TCP, TCP_USER_TIMEOUT, 60000},
 	};
 
 	for (size_t i = 0; i < sizeof opts / sizeof opts[0]; i++)
@@ -212,9 +214,15 @@ static unsigned most_calls(const struct rpc_conn *c)
 	return c->c_nreqs ? 4 * RPC_MAX_CALLS : RPC_MAX_CALLS;
 }
 
+static size_t most_expected(const struct rpc_conn *c)
+{
+	return c->c_nreqs ? 4 * (size_t)RPC_MAX_EXPECTED : RPC_MAX_EXPECTED;
+}
+
 static bool conn_full(const struct rpc_conn *c)
 {
-	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED;
+	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED ||
+	       c->c_queued + c->c_expected >= most_expected(c);
 }
 
 static void recv_arm(struct rpc_conn *c)
@@ -325,7 +333,8 @@ static void conn_resume_msg(struct loop_msg *m)
 void rpc_conn_unpause(struct rpc_conn *c)
 {
 	if (!c->c_paused || c->c_resuming || c->c_dead || c->c_ncalls > most_calls(c) / 2 ||
-	    c->c_queued > RPC_MAX_QUEUED / 2)
+	    c->c_queued > RPC_MAX_QUEUED / 2 ||
+	    c->c_queued + c->c_expected > most_expected(c) / 2)
 		return;
 	c->c_resuming = true;
 	c->c_refs++;

@@ -27,6 +27,8 @@
  */
 #define RPC_MAX_QUEUED (4u << 20)
 #define RPC_MAX_CALLS  256u
+/* The same for bytes of replies that wait and of those to come (rpc_call_expect). */
+#define RPC_MAX_EXPECTED (32u << 20)
 #define RPC_IOV	       64u
 /* Mark and accepted-reply header. */
 #define RPC_REPLY_HEAD 28u
@@ -171,6 +173,7 @@ struct rpc_conn {
 	struct loop_msg c_start_msg, c_end_msg, c_resume_msg;
 	struct rpc_out *c_outs, **c_outs_end;
 	size_t c_queued; /* bytes of replies in c_outs */
+	size_t c_expected; /* of those to come */
 	size_t c_sent;	 /* bytes of c_outs that are sent */
 	struct rpc_conn *c_flush_next;
 	unsigned c_ncalls; /* not yet answered */

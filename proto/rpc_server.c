@@ -63,6 +63,7 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 	ci->ci_call.c_loop = c->c_loop;
 	ci->ci_call.c_buf = r->r_buf;
 	ci->ci_call.c_size = r->r_len;
+	ci->ci_call.c_expect = 0;
 	ci->ci_call.c_priv = NULL;
 	ci->ci_call.c_body = RPC_REPLY_HEAD;
 	xdr_in_init(&ci->ci_call.c_args, r->r_data, r->r_len);
@@ -95,6 +96,7 @@ static void call_finish(struct rpc_call *call)
 	rpc_buf_put(call->c_buf);
 	call->c_buf = NULL;
 	c->c_ncalls--;
+	c->c_expected -= call->c_expect;
 	c->c_refs++;
 	if (x->bad) {
 		/* Not even the status fits in memory. A client that hears nothing waits for ever;
@@ -325,6 +327,12 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 }
 
 /* ---- the record's memory ---- */
+
+void rpc_call_expect(struct rpc_call *call, size_t bytes)
+{
+	call->c_expect += bytes;
+	call->c_conn->c_expected += bytes;
+}
 
 struct rpc_buf *rpc_buf_get(struct rpc_call *call)
 {

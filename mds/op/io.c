@@ -228,6 +228,7 @@ nfsstat4 op_read(struct compound *c)
 		return st;
 	if (k->count > OP_MAX_IO)
 		k->count = OP_MAX_IO;
+	rpc_call_expect(c->call, k->count);
 	if (op_refresh(c, i.i_ino, false, false, read_go))
 		return OP_PARKED;
 	return read_go(c, 0);

@@ -1,0 +1,263 @@
+#!/usr/bin/python3
+"""A slow or dead client or data server delays nobody else, and takes no more memory than its share. Prints TAP."""
+import os
+import select
+import signal
+import socket
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from many_test import SANITIZED, Slots, anon  # noqa: E402
+from nfs41 import err, op  # noqa: E402
+
+MIB = 1 << 20
+
+
+def pid_of(w, name):
+    return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if r["name"] == name)
+
+
+def done(w, name):
+    return int(w.metric(r'weft_mds_op_total{op="%s"}' % name))
+
+
+class Pace:
+    """The operations of a client in a directory of its own, one after the other; how long each takes, and how many were done."""
+
+    def __init__(self):
+        self.c = client()
+        self.d = self.c.mkdir(self.c.root(), f"pace{time.monotonic_ns()}")
+        self.s, self.f = self.c.open(self.d, "f")
+        self.n = 0
+
+    def turn(self):
+        c, name = self.c, f"n{self.n}"
+        c.ok(putfh(self.d), create(FIFO, name, mode=0o600))
+        c.ok(putfh(self.d), lookup(name), getattr_("type", "change"))
+        c.ok(putfh(self.d), readdir(maxcount=2000))
+        c.ok(putfh(self.f), setxattr("x", name.encode()))
+        c.ok(putfh(self.d), remove(name))
+        self.n += 1
+
+    def run(self, seconds=0.6, least=15):
+        """The median and the longest of its turns."""
+        took, until = [], time.monotonic() + seconds
+        while time.monotonic() < until or len(took) < least:
+            began = time.monotonic()
+            self.turn()
+            took.append(time.monotonic() - began)
+        return statistics.median(took), max(took)
+
+    def beside(self, what, before):
+        now = self.run()
+        tap.say(f"{what}: five operations in {now[0] * 1000:.1f} ms (longest {now[1] * 1000:.0f}), before in {before[0] * 1000:.1f}")
+        if now[0] > 5 * before[0] + 0.005 or now[1] > before[1] + 0.7:
+            raise Failed(f"{what}: {now[0] * 1000:.1f} ms, longest {now[1] * 1000:.0f} ms; before {before[0] * 1000:.1f} ms")
+
+
+def raw_call(xid, *ops):
+    record = rpc_call(xid, 1, compound_args(ops), auth_sys())
+    return u32(0x80000000 | len(record)) + record
+
+
+def deaf(addr=ADDR):
+    """A connection that nobody reads from."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    s.connect(addr)
+    s.setblocking(False)
+    return s
+
+
+def pour(s, data, most, patience=0.4):
+    """Sends data(i) until most are sent, or the peer takes no more for a while. How many went out whole."""
+    for i in range(most):
+        left = data(i)
+        while left:
+            if not select.select([], [s], [], patience)[1]:
+                return i
+            left = left[s.send(left):]
+    return most
+
+
+def test_a_client_that_does_not_read_its_replies(w):
+    pace = Pace()
+    c = client()
+    d = c.mkdir(c.root(), "wide")
+    for i in range(120):
+        c.ok(putfh(d), create(FIFO, f"an entry with a longer name {i:4}", mode=0o600))
+    s, f = c.open(d, "data")
+    c.ok(putfh(f), write(s, 0, bytes(MIB)), commit())
+    before, pid = pace.run(), pid_of(w, "mds")
+    memory = anon(pid)
+    lists = deaf()
+    seq = c.slots[5]
+    taken = done(w, "READDIR")
+    sent = pour(lists, lambda i: raw_call(i, sequence(c.session.sessionid, seq + 1 + i, 5, 5), putfh(d),
+                                          readdir(attrs=("type", "size", "change"), maxcount=30000)), 5000)
+    taken, grown = done(w, "READDIR") - taken, anon(pid) - memory
+    tap.say(f"READDIR: {taken} of {sent} calls were taken of a client that reads nothing, {grown / MIB:.1f} MiB")
+    check(100 < taken < 2500, True, f"{taken} calls were taken")
+    pace.beside("one reads no READDIR", before)
+    check(SANITIZED or grown < 8 * MIB, True, f"{grown / MIB:.1f} MiB")
+    # READ: a megabyte each, and as many at a time as the slots allow.
+    many = Slots(1024, owner=c.owner, verifier=c.verifier)
+    n = many.granted
+    while n < 256:
+        n = many.told(n - 1)[0]
+    memory, taken = anon(pid), done(w, "READ")
+    reads = deaf()
+    sent = pour(reads, lambda i: raw_call(i, sequence(many.c.session.sessionid, many.seqs.get(i, 0) + 1, i, 255), putfh(f), read(s, 0, MIB)), 256)
+    most, until = 0, time.monotonic() + 1.5
+    while time.monotonic() < until:
+        pace.turn()
+        most = max(most, anon(pid) - memory)
+    tap.say(f"READ: {done(w, 'READ') - taken} of {sent} calls of 1 MiB were taken, {most / MIB:.1f} MiB of memory")
+    pace.beside("one reads no READ", before)
+    check((sent, 20 < done(w, "READ") - taken < 60), (256, True))
+    check(SANITIZED or most < 48 * MIB, True, f"{most / MIB:.1f} MiB")
+    lists.close()
+    reads.close()
+
+
+def test_readers_of_a_data_server_that_do_not_read_their_replies(w):
+    c = client()
+    d = c.mkdir(c.root(), "data")
+    s, f = c.open(d, "f")
+    c.ok(putfh(f), write(s, 0, bytes(MIB)), commit())
+    x = lay(c, f, s).mirrors[0][0]
+    ds, pid = data_server(c, x), pid_of(w, holder(c, f))
+    memory = anon(pid)
+    call = rpc_call(1, 6, opaque(x.fhs[0]) + u64(0) + u32(MIB), auth_sys(), vers=3)
+    silent = [deaf(ds.conn.sock.getpeername()) for _ in range(6)]
+    for one in silent:
+        check(pour(one, lambda i: u32(0x80000000 | len(call)) + call, 150), 150)
+    took = []
+    for _ in range(30):
+        began = time.monotonic()
+        check(ds.read(x.fhs[0], 0, 4096).count, 4096)
+        took.append(time.monotonic() - began)
+    tap.say(f"READ beside 900 whose replies are not read: {statistics.median(took) * 1000:.1f} ms, {(anon(pid) - memory) / MIB:.0f} MiB")
+    check(max(took) < 2, True, f"{max(took):.1f} s")
+    for one in silent:
+        one.close()
+
+
+def test_a_client_that_sends_half_of_a_record(w):
+    pace = Pace()
+    before, memory = pace.run(), anon(pid_of(w, "mds"))
+    call = raw_call(1, sequence(pace.c.session.sessionid, 1))
+    halves = [deaf() for _ in range(90)]
+    for i, s in enumerate(halves):
+        s.send((call[:len(call) // 2], call[:3], u32(0x80000000 | MIB) + call[4:])[i % 3])
+    pace.beside("90 halves of records", before)
+    grown = anon(pid_of(w, "mds")) - memory
+    check(SANITIZED or grown < 4 * MIB, True, f"{grown / MIB:.1f} MiB")
+    for s in halves:
+        s.close()
+
+
+def test_a_client_that_does_not_answer_recalls(w):
+    pace, c, two = Pace(), client(), client()
+    d = c.mkdir(c.root(), "recalled")
+    files = []
+    for i in range(30):
+        s, f = c.open(d, f"f{i}")
+        lay(c, f, s)
+        files.append(f)
+    before = pace.run()
+    # The kernel takes the recalls; nobody ever answers.
+    c.on_callback = lambda name, args: time.sleep(60)
+    began = time.monotonic()
+    started = [two.begin(putfh(f), setattr_(ANON, size=1)) for f in files[:12]]
+    pace.beside("recalls are not answered", before)
+    for one in started:
+        got = two.finish(one)
+        check(err(got.status) in ("OK", "DELAY"), True, err(got.status))
+    took = time.monotonic() - began
+    tap.say(f"12 truncations past a client that is silent took {took:.1f} s; the deadline is 1 s")
+    check(took < 4, True, f"{took:.1f} s")
+    for f in files[:12]:
+        two.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(ANON, size=1))
+    # The others' layouts are as they were.
+    pace.beside("after the recalls", before)
+    c.drop()
+
+
+def holder(c, f):
+    return json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"][0]["objects"][0]["ds"]
+
+
+def test_a_data_server_that_stands_still(w):
+    pace, c, two = Pace(), client(), client()
+    d = c.mkdir(c.root(), "striking")
+    files = {}
+    for i in range(24):
+        s, f = c.open(d, f"f{i}")
+        c.ok(putfh(f), write(s, 0, b"x" * 1000, FILE_SYNC))
+        files.setdefault(holder(c, f), []).append((s, f, f"f{i}"))
+    check(len(files), 4, "servers that hold the files")
+    name, stopped = min(files.items())
+    live = [f for n, fs in files.items() if n != name for f in fs]
+    before, pid = pace.run(), pid_of(w, name)
+
+    def rounds(n):
+        for k in range(n):
+            s, f, _ = live[k % len(live)]
+            began = time.monotonic()
+            c.ok(putfh(f), write(s, 0, b"y" * 1000, FILE_SYNC))
+            check(c.ok(putfh(f), read(s, 0, 2)).data, b"yy")
+            yield time.monotonic() - began
+    io = statistics.median(rounds(40))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        # Asked of the server that stands still: they wait, each for itself.
+        waiting = [two.begin(putfh(f), read(ANON, 0, 10)) for s, f, n in stopped[:3]]
+        waiting += [two.begin(putfh(stopped[0][1]), write(ANON, 0, b"z", FILE_SYNC)) for _ in range(2)]
+        pace.beside("a data server stands still", before)
+        now = list(rounds(40))
+        tap.say(f"WRITE and READ at the others: {statistics.median(now) * 1000:.1f} ms, before {io * 1000:.1f}, longest {max(now) * 1000:.0f}")
+        check(statistics.median(now) < 5 * io + 0.01 and max(now) < 1.5, True, f"{now}")
+        # Names need no data server: what it holds is removed, and new files are made and opened.
+        for s, f, n in stopped[3:]:
+            began = time.monotonic()
+            c.ok(putfh(f), close(s), putfh(d), remove(n))
+            check(time.monotonic() - began < 1, True, "REMOVE waited")
+        began = time.monotonic()
+        for i in range(20):
+            c.open(d, f"new{i}")
+        check(time.monotonic() - began < 2, True, "OPEN waited")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    for one in waiting:
+        check(err(two.finish(one, 30).status) in ("OK", "DELAY", "IO"), True)
+    for s, f, n in stopped[:3]:
+        got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 4), tries=200)
+        check(err(got.status), "OK")
+
+
+def main():
+    def after(w):
+        for one in mds_test.CLIENTS:
+            one.drop()
+        mds_test.CLIENTS.clear()
+    w = []
+
+    def before():
+        if not w:
+            w.append(Cluster())
+        return w[0]
+    try:
+        tap.main(globals(), before, after)
+    finally:
+        for one in w:
+            one.down()
+
+
+if __name__ == "__main__":
+    main()
