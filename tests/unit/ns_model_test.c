@@ -2,466 +2,16 @@
  * ns_model_test.c - random operations against the name space and against a simple model in memory.
  *
  * The model is written from POSIX' and Linux' rules, not from mds/ns: arrays and pointers, no keys.
- * Results and attributes must agree after every step; the checker must find nothing. Some commits
- * are refused (the store must be as before), some steps run several operations in one mutation, and
- * the store is closed, or left as by a crash, in between.
+ * Results and attributes must agree after every step; the checker must find nothing, also in the
+ * snapshots that a thread takes all the time. Some commits are refused (the store must be as
+ * before), some steps run several operations in one mutation, some are many mutations that threads
+ * submit at once and that share commits, and the store is closed, or left as by a crash, in
+ * between. Directories are listed page by page while all this goes on.
  *
- * NS_MODEL_OPS (20000) operations; NS_MODEL_SEED repeats a run.
+ * NS_MODEL_OPS (20000; a million with WEFT_SOAK) operations; NS_MODEL_SEED repeats a run: all
+ * chance is drawn on the committer's thread or between steps, so threads do not change it.
  */
-#include "base/log.h"
-#include "mds/ns/keys.h"
-#include <check.h>
-#include <errno.h>
-#include <ftw.h>
-#include <stdlib.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-enum { NAMES = 24, XATTRS = 5, NODES = 1500, CROWDED = 400 };
-
-struct node {
-	uint64_t n_ino, n_size, n_change, n_verifier;
-	uint8_t n_type;
-	uint16_t n_mode;
-	uint32_t n_uid, n_gid, n_nlink;
-	int64_t n_atime, n_mtime, n_ctime, n_btime;
-	struct node *n_parent;
-	struct node *n_ent[NAMES]; /* directories */
-	unsigned n_xattr[XATTRS];  /* the value's length + 1; 0: none */
-	bool n_dead, n_orphan;
-};
-
-static struct node *nodes[NODES];
-static unsigned node_n;
-static uint64_t seed, state;
-static char dir[256], err[512];
-static struct kv *kv;
-static struct ns *ns;
-static char names[NAMES][NS_NAME_MAX + 1];
-static uint64_t op_n;
-static int64_t tick = 1000;
-static int commit_error;
-static size_t written;
-static uint64_t highest_ino;
-
-static const struct ns_cred creds[] = {
-	{.cr_uid = 0},
-	{.cr_uid = 100, .cr_gid = 100, .cr_ngids = 1, .cr_gids = {500}},
-	{.cr_uid = 200, .cr_gid = 200, .cr_ngids = 2, .cr_gids = {500, 600}},
-	{.cr_uid = 300, .cr_gid = 300},
-};
-
-#define must(cond, ...)                                                                            \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			fprintf(stderr, "seed %lu, operation %lu: ", (unsigned long)seed,          \
-				(unsigned long)op_n);                                              \
-			fprintf(stderr, __VA_ARGS__);                                              \
-			fprintf(stderr, " (%s)\n", #cond);                                         \
-			abort();                                                                   \
-		}                                                                                  \
-	} while (0)
-
-static unsigned rnd(unsigned below)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (unsigned)((state >> 20) % below);
-}
-
-/* The model's rules */
-
-static bool in_group(const struct ns_cred *cr, uint32_t gid)
-{
-	bool in = cr->cr_gid == gid;
-
-	for (unsigned n = 0; n < cr->cr_ngids; n++)
-		in |= cr->cr_gids[n] == gid;
-	return in;
-}
-
-static bool may(const struct node *n, const struct ns_cred *cr, unsigned want)
-{
-	unsigned shift = n->n_uid == cr->cr_uid ? 6 : in_group(cr, n->n_gid) ? 3 : 0;
-
-	if (cr->cr_uid == 0)
-		return !(want & 1) || n->n_type == NS_DIR || (n->n_mode & 0111);
-	return (((unsigned)n->n_mode >> shift) & want) == want;
-}
-
-static bool owns(const struct node *n, const struct ns_cred *cr)
-{
-	return cr->cr_uid == 0 || cr->cr_uid == n->n_uid;
-}
-
-static bool sticky(const struct node *d, const struct node *n, const struct ns_cred *cr)
-{
-	return (d->n_mode & 01000) && !owns(d, cr) && !owns(n, cr);
-}
-
-static unsigned entries(const struct node *d)
-{
-	unsigned n = 0;
-
-	for (unsigned e = 0; e < NAMES; e++)
-		n += d->n_ent[e] != NULL;
-	return n;
-}
-
-static void touched(struct node *n, bool mtime)
-{
-	n->n_ctime = tick;
-	if (mtime)
-		n->n_mtime = tick;
-	n->n_change++;
-}
-
-/* 0 when d is a directory that cr may search */
-static int searchable(const struct node *d, const struct ns_cred *cr)
-{
-	if (d->n_dead)
-		return -ESTALE;
-	if (d->n_type != NS_DIR)
-		return -ENOTDIR;
-	return may(d, cr, 1) ? 0 : -EACCES;
-}
-
-struct op {
-	unsigned o_kind, o_name, o_name2, o_want, o_how, o_len;
-	struct node *o_a, *o_b;
-	const struct ns_cred *o_cr;
-	uint8_t o_type;
-	bool o_keep;
-	struct ns_setattr o_set;
-	/* Results */
-	struct ns_inode o_out;
-	uint64_t o_freed;
-};
-
-static struct node *node_new(void)
-{
-	struct node *n = calloc(1, sizeof(*n));
-	unsigned at = node_n;
-
-	must(n, "out of memory");
-	if (node_n < NODES) {
-		node_n++;
-	} else {
-		/* A dead one's place. */
-		do
-			at = 1 + rnd(NODES - 1);
-		while (!nodes[at]->n_dead);
-		free(nodes[at]);
-	}
-	nodes[at] = n;
-	return n;
-}
-
-static int m_create(struct op *o)
-{
-	struct node *d = o->o_a, *n;
-	int rc = searchable(d, o->o_cr);
-
-	if (rc)
-		return rc;
-	if (d->n_ent[o->o_name])
-		return -EEXIST;
-	if (!may(d, o->o_cr, 2))
-		return -EACCES;
-	n = node_new();
-	n->n_type = o->o_type;
-	n->n_mode = o->o_type == NS_LNK ? 0777 : o->o_set.s_mode;
-	n->n_uid = o->o_cr->cr_uid;
-	n->n_gid = o->o_cr->cr_gid;
-	n->n_nlink = 1 + (n->n_type == NS_DIR);
-	n->n_size = n->n_type == NS_LNK ? 1 + o->o_len : 0;
-	n->n_change = 1;
-	n->n_parent = d;
-	n->n_atime = n->n_mtime = n->n_ctime = n->n_btime = tick;
-	if (d->n_mode & 02000) {
-		n->n_gid = d->n_gid;
-		if (n->n_type == NS_DIR)
-			n->n_mode |= 02000;
-		else if ((n->n_mode & 02010) == 02010 && o->o_cr->cr_uid &&
-			 !in_group(o->o_cr, n->n_gid))
-			n->n_mode &= 05777;
-	}
-	d->n_ent[o->o_name] = n;
-	d->n_nlink += n->n_type == NS_DIR;
-	touched(d, true);
-	n->n_ino = o->o_out.i_ino;
-	must(n->n_ino > highest_ino, "inode number %lu was used before", (unsigned long)n->n_ino);
-	highest_ino = n->n_ino;
-	return 0;
-}
-
-/* A name of n is gone. */
-static void m_drop(struct op *o, struct node *n)
-{
-	uint64_t expect_freed = 0;
-
-	touched(n, false);
-	n->n_nlink = n->n_type == NS_DIR ? 0 : n->n_nlink - 1;
-	if (n->n_nlink == 0) {
-		n->n_orphan = n->n_type == NS_REG && o->o_keep;
-		n->n_dead = !n->n_orphan;
-		if (n->n_dead && n->n_type == NS_REG)
-			expect_freed = n->n_ino;
-	}
-	must(o->o_freed == expect_freed, "freed the map of %lu, not %lu", (unsigned long)o->o_freed,
-	     (unsigned long)expect_freed);
-}
-
-static int m_remove(struct op *o)
-{
-	struct node *d = o->o_a, *n;
-	int rc = searchable(d, o->o_cr);
-
-	if (rc)
-		return rc;
-	n = d->n_ent[o->o_name];
-	if (!n)
-		return -ENOENT;
-	if (!may(d, o->o_cr, 2))
-		return -EACCES;
-	if (sticky(d, n, o->o_cr))
-		return -EPERM;
-	if (o->o_want == NS_DIR && n->n_type != NS_DIR)
-		return -ENOTDIR;
-	if (o->o_want == NS_REG && n->n_type == NS_DIR)
-		return -EISDIR;
-	if (n->n_type == NS_DIR && entries(n))
-		return -ENOTEMPTY;
-	d->n_ent[o->o_name] = NULL;
-	d->n_nlink -= n->n_type == NS_DIR;
-	touched(d, true);
-	m_drop(o, n);
-	must(o->o_out.i_ino == n->n_ino && o->o_out.i_nlink == n->n_nlink, "removed %lu",
-	     (unsigned long)n->n_ino);
-	return 0;
-}
-
-static int m_link(struct op *o)
-{
-	struct node *n = o->o_a, *d = o->o_b;
-	int rc;
-
-	if (n->n_dead)
-		return -ESTALE;
-	rc = searchable(d, o->o_cr);
-	if (rc)
-		return rc;
-	if (d->n_ent[o->o_name])
-		return -EEXIST;
-	if (!may(d, o->o_cr, 2))
-		return -EACCES;
-	if (n->n_type == NS_DIR)
-		return -EISDIR;
-	if (n->n_orphan)
-		return -ENOENT;
-	d->n_ent[o->o_name] = n;
-	n->n_nlink++;
-	touched(n, false);
-	touched(d, true);
-	return 0;
-}
-
-static int m_rename_check(struct op *o, struct node *s, struct node *d, struct node *n,
-			  struct node *old)
-{
-	if (n->n_type == NS_DIR && s != d)
-		for (struct node *up = d;; up = up->n_parent) {
-			if (up == n)
-				return -EINVAL;
-			if (up == nodes[0])
-				break;
-		}
-	if (!may(s, o->o_cr, 2) || !may(d, o->o_cr, 2))
-		return -EACCES;
-	if (sticky(s, n, o->o_cr) || (old && sticky(d, old, o->o_cr)))
-		return -EPERM;
-	if (n->n_type == NS_DIR && s != d && !may(n, o->o_cr, 2))
-		return -EACCES;
-	if (!old)
-		return 0;
-	if (n->n_type == NS_DIR && old->n_type != NS_DIR)
-		return -ENOTDIR;
-	if (n->n_type != NS_DIR && old->n_type == NS_DIR)
-		return -EISDIR;
-	return old->n_type == NS_DIR && entries(old) ? -ENOTEMPTY : 0;
-}
-
-static int m_rename(struct op *o)
-{
-	struct node *s = o->o_a, *d = o->o_b, *n, *old;
-	int rc;
-
-	if (s->n_dead || s->n_type != NS_DIR)
-		return s->n_dead ? -ESTALE : -ENOTDIR;
-	rc = searchable(d, o->o_cr);
-	if (rc == -EACCES || rc == 0)
-		rc = rc ? rc : searchable(s, o->o_cr);
-	if (rc)
-		return rc;
-	n = s->n_ent[o->o_name];
-	old = d->n_ent[o->o_name2];
-	if (!n)
-		return -ENOENT;
-	if (n == old)
-		return 0;
-	rc = m_rename_check(o, s, d, n, old);
-	if (rc)
-		return rc;
-	s->n_ent[o->o_name] = NULL;
-	d->n_ent[o->o_name2] = n;
-	if (n->n_type == NS_DIR) {
-		s->n_nlink--;
-		d->n_nlink++;
-		n->n_parent = d;
-		if (old)
-			d->n_nlink--;
-	}
-	touched(n, false);
-	touched(s, true);
-	if (s != d)
-		touched(d, true);
-	if (old)
-		m_drop(o, old);
-	must(o->o_out.i_ino == (old ? old->n_ino : 0), "replaced %lu",
-	     (unsigned long)o->o_out.i_ino);
-	return 0;
-}
-
-static uint16_t without_setid(const struct node *n, const struct ns_cred *cr, uint16_t mode)
-{
-	if (cr->cr_uid == 0)
-		return mode;
-	if ((mode & 010) || !in_group(cr, n->n_gid))
-		mode &= 05777;
-	return mode & 03777;
-}
-
-static int m_setattr_check(struct op *o)
-{
-	const struct ns_setattr *s = &o->o_set;
-	struct node *n = o->o_a;
-
-	if (s->s_mask & NS_S_SIZE) {
-		if (n->n_type == NS_DIR)
-			return -EISDIR;
-		if (n->n_type != NS_REG)
-			return -EINVAL;
-	}
-	if (o->o_cr->cr_uid == 0)
-		return 0;
-	if ((s->s_mask & NS_S_UID) && (!owns(n, o->o_cr) || s->s_uid != n->n_uid))
-		return -EPERM;
-	if ((s->s_mask & NS_S_GID) &&
-	    (!owns(n, o->o_cr) || (s->s_gid != n->n_gid && !in_group(o->o_cr, s->s_gid))))
-		return -EPERM;
-	if ((s->s_mask & (NS_S_MODE | NS_S_ATIME | NS_S_MTIME)) && !owns(n, o->o_cr))
-		return -EPERM;
-	if ((s->s_mask & NS_S_SIZE) && !(s->s_mask & NS_S_HAS_WRITE) && !may(n, o->o_cr, 2))
-		return -EACCES;
-	if ((s->s_mask & (NS_S_ATIME_NOW | NS_S_MTIME_NOW)) && !owns(n, o->o_cr) &&
-	    !may(n, o->o_cr, 2))
-		return -EACCES;
-	return 0;
-}
-
-static int m_setattr(struct op *o)
-{
-	const struct ns_setattr *s = &o->o_set;
-	unsigned what = s->s_mask & ~(unsigned)(NS_S_HAS_WRITE | NS_S_GROW_ONLY);
-	struct node *n = o->o_a;
-	uint32_t gid;
-	int rc;
-
-	if (n->n_dead)
-		return -ESTALE;
-	rc = m_setattr_check(o);
-	if (rc)
-		return rc;
-	if ((s->s_mask & NS_S_GROW_ONLY) && s->s_size <= n->n_size)
-		what &= ~(unsigned)NS_S_SIZE;
-	if (!what)
-		return 0;
-	gid = what & NS_S_GID ? s->s_gid : n->n_gid;
-	if (what & NS_S_MODE) {
-		n->n_mode = s->s_mode;
-		if (o->o_cr->cr_uid && !in_group(o->o_cr, gid))
-			n->n_mode &= 05777;
-	}
-	if (((what & (NS_S_UID | NS_S_GID)) && n->n_type != NS_DIR) || (what & NS_S_SIZE))
-		n->n_mode = without_setid(n, o->o_cr, n->n_mode);
-	if ((what & (NS_S_UID | NS_S_GID)) && n->n_type != NS_DIR)
-		n->n_mode &= n->n_mode & 010 ? 01777 : 03777;
-	n->n_gid = gid;
-	if (what & NS_S_UID)
-		n->n_uid = s->s_uid;
-	if (what & NS_S_SIZE)
-		n->n_size = s->s_size;
-	touched(n, what & (NS_S_SIZE | NS_S_MTIME_NOW));
-	if (what & NS_S_ATIME_NOW)
-		n->n_atime = tick;
-	if (what & NS_S_ATIME)
-		n->n_atime = s->s_atime.t_sec;
-	if (what & NS_S_MTIME)
-		n->n_mtime = s->s_mtime.t_sec;
-	return 0;
-}
-
-static int m_xattr(struct op *o, bool set)
-{
-	struct node *n = o->o_a;
-	unsigned *x = &n->n_xattr[o->o_name % XATTRS];
-
-	if (n->n_dead)
-		return -ESTALE;
-	if (n->n_type != NS_REG && n->n_type != NS_DIR)
-		return -EPERM;
-	if (n->n_type == NS_DIR && (n->n_mode & 01000) && !owns(n, o->o_cr))
-		return -EPERM;
-	if (!may(n, o->o_cr, 2))
-		return -EACCES;
-	if (set && o->o_how == NS_X_CREATE && *x)
-		return -EEXIST;
-	if (!*x && (!set || o->o_how == NS_X_REPLACE))
-		return -ENODATA;
-	*x = set ? o->o_len + 1 : 0;
-	touched(n, false);
-	return 0;
-}
-
-static int m_orphan_free(struct op *o)
-{
-	struct node *n = o->o_a;
-	uint64_t expect_freed = n->n_orphan && !n->n_dead ? n->n_ino : 0;
-
-	must(o->o_freed == expect_freed, "freed the map of %lu, not %lu", (unsigned long)o->o_freed,
-	     (unsigned long)expect_freed);
-	if (expect_freed)
-		n->n_dead = true;
-	return 0;
-}
-
-static int m_lookup(struct op *o)
-{
-	struct node *d = o->o_a;
-
-	if (d->n_dead)
-		return -ESTALE;
-	if (d->n_type != NS_DIR)
-		return -ENOTDIR;
-	if (!d->n_ent[o->o_name])
-		return -ENOENT;
-	must(o->o_out.i_ino == d->n_ent[o->o_name]->n_ino &&
-		     o->o_out.i_type == d->n_ent[o->o_name]->n_type,
-	     "lookup");
-	return 0;
-}
+#include "tests/unit/ns_model.h"
 
 /* The same on the real one */
 
@@ -690,6 +240,155 @@ static int run_step(void *arg, struct kv_txn *t)
 	return 0;
 }
 
+/* Many mutations at once. Each is refused or not by itself, whatever its batch holds. */
+
+struct member {
+	struct kv_op m_op;
+	struct step m_step;
+	int m_want;
+	_Atomic bool m_done;
+};
+struct crowd {
+	pthread_t c_thread;
+	struct member c_v[GROUP];
+	unsigned c_n;
+};
+
+static int member_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct member *m = (struct member *)op;
+	struct op o;
+	int got;
+
+	op_n++;
+	tick++;
+	make(&o);
+	got = real(&o, t);
+	if (m->m_step.s_abort)
+		return got;
+	m->m_want = model(&o);
+	must(got == m->m_want, "kind %u in a group: %d, the model says %d", o.o_kind, got, m->m_want);
+	return got;
+}
+
+static void member_done(struct kv_op *op, int err)
+{
+	struct member *m = (struct member *)op;
+
+	must(m->m_step.s_abort || err == m->m_want, "a member of a group: %d, the model says %d", err, m->m_want);
+	m->m_done = true;
+}
+
+static void *crowd_run(void *arg)
+{
+	struct crowd *c = arg;
+
+	for (unsigned i = 0; i < c->c_n; i++)
+		kv_submit(kv, &c->c_v[i].m_op);
+	for (unsigned i = 0; i < c->c_n; i++)
+		while (!c->c_v[i].m_done)
+			usleep(50);
+	return NULL;
+}
+
+static void group(bool refused)
+{
+	static struct crowd crowd[THREADS];
+
+	for (unsigned k = 0; k < THREADS; k++) {
+		crowd[k].c_n = 1 + rnd(GROUP - 1);
+		for (unsigned i = 0; i < crowd[k].c_n; i++)
+			crowd[k].c_v[i] = (struct member){.m_op = {.o_run = member_run, .o_done = member_done}, .m_step = {.s_abort = refused}};
+	}
+	commit_error = refused ? -EIO : 0;
+	for (unsigned k = 0; k < THREADS; k++)
+		must(pthread_create(&crowd[k].c_thread, NULL, crowd_run, &crowd[k]) == 0, "thread");
+	for (unsigned k = 0; k < THREADS; k++)
+		pthread_join(crowd[k].c_thread, NULL);
+	commit_error = 0;
+}
+
+/* Listing while others change. What is there from the first page to the last comes once; nothing comes that is not there when its page is read; cookies rise,
+ * and an entry keeps its own as long as it lives. */
+
+struct walk {
+	struct node *w_dir;
+	uint64_t w_cookie, w_made[NAMES], w_seen[NAMES];
+	unsigned w_page;
+};
+static struct walk walks[WALKS];
+static uint64_t walked, walks_across;
+
+static unsigned name_index(const struct ns_dirent *d)
+{
+	unsigned e = 0;
+
+	while (e < NAMES && (strlen(names[e]) != d->d_len || memcmp(names[e], d->d_name, d->d_len)))
+		e++;
+	must(e < NAMES, "listed: \"%.*s\"", (int)d->d_len, d->d_name);
+	return e;
+}
+
+static int on_walk(void *arg, const struct ns_dirent *d)
+{
+	struct walk *w = arg;
+	struct node *dir = w->w_dir;
+	unsigned e = name_index(d);
+
+	if (w->w_page-- == 0)
+		return 1;
+	must(dir->n_ent[e] && dir->n_ent[e]->n_ino == d->d_ino, "directory %lu lists \"%s\"", (unsigned long)dir->n_ino, names[e]);
+	must(d->d_cookie > w->w_cookie && d->d_cookie > 2, "cookie %lu after %lu", (unsigned long)d->d_cookie, (unsigned long)w->w_cookie);
+	must(!dir->n_cookie[e] || dir->n_cookie[e] == d->d_cookie, "the cookie of \"%s\" has changed", names[e]);
+	must(w->w_seen[e] != dir->n_made[e], "directory %lu: \"%s\" twice", (unsigned long)dir->n_ino, names[e]);
+	dir->n_cookie[e] = w->w_cookie = d->d_cookie;
+	w->w_seen[e] = dir->n_made[e];
+	return 0;
+}
+
+static void walk_end(struct walk *w)
+{
+	for (unsigned e = 0; e < NAMES; e++) {
+		bool stayed = w->w_made[e] && w->w_made[e] == w->w_dir->n_made[e];
+
+		must(!stayed || w->w_seen[e] == w->w_made[e], "directory %lu: \"%s\" was always there and was not listed",
+		     (unsigned long)w->w_dir->n_ino, names[e]);
+	}
+	w->w_dir->n_walks--;
+	w->w_dir = NULL;
+	walked++;
+}
+
+/* A page of some walk; or a new one begins. */
+static void walk(void)
+{
+	struct walk *w = &walks[rnd(WALKS)];
+	struct kv_txn *t;
+	bool eof;
+	int rc;
+
+	if (!w->w_dir) {
+		*w = (struct walk){.w_dir = any_dir()};
+		w->w_dir->n_walks++;
+		if (!w->w_dir->n_dead && w->w_dir->n_type == NS_DIR)
+			memcpy(w->w_made, w->w_dir->n_made, sizeof(w->w_made));
+	}
+	w->w_page = 1 + rnd(4);
+	walks_across += w->w_cookie != 0;
+	must(kv_read_begin(kv, &t) == 0, "snapshot");
+	rc = ns_readdir(ns, t, w->w_dir->n_ino, w->w_cookie, on_walk, w, &eof);
+	kv_read_end(t);
+	if (w->w_dir->n_dead || w->w_dir->n_type != NS_DIR) {
+		must(rc == (w->w_dir->n_dead ? -ESTALE : -ENOTDIR), "listing of %lu: %d", (unsigned long)w->w_dir->n_ino, rc);
+		w->w_dir->n_walks--;
+		w->w_dir = NULL;
+		return;
+	}
+	must(rc == 0, "listing of %lu: %d", (unsigned long)w->w_dir->n_ino, rc);
+	if (eof)
+		walk_end(w);
+}
+
 /* Comparing the whole */
 
 struct listing {
@@ -701,13 +400,8 @@ static int on_entry(void *arg, const struct ns_dirent *d)
 {
 	struct listing *l = arg;
 	struct node *n;
-	unsigned e;
+	unsigned e = name_index(d);
 
-	for (e = 0; e < NAMES; e++)
-		if (strlen(names[e]) == d->d_len && !memcmp(names[e], d->d_name, d->d_len))
-			break;
-	must(e < NAMES, "directory %lu lists \"%.*s\"", (unsigned long)l->l_dir->n_ino,
-	     (int)d->d_len, d->d_name);
 	n = l->l_dir->n_ent[e];
 	must(n && n->n_ino == d->d_ino && n->n_type == d->d_type, "directory %lu, entry \"%s\"",
 	     (unsigned long)l->l_dir->n_ino, names[e]);
@@ -794,6 +488,28 @@ static void compare(void)
 	kv_read_end(t);
 }
 
+/* Every snapshot is whole, whenever it is taken. */
+static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool watching;
+static uint64_t watched;
+
+static void *watch(void *arg)
+{
+	(void)arg;
+	while (watching) {
+		struct ns_check_stats st;
+		struct kv_txn *t;
+
+		pthread_mutex_lock(&store_lock);
+		must(kv_read_begin(kv, &t) == 0 && ns_check(t, on_violation, NULL, &st) == 0 && st.cs_violations == 0, "a snapshot");
+		kv_read_end(t);
+		pthread_mutex_unlock(&store_lock);
+		watched++;
+		usleep(2000);
+	}
+	return NULL;
+}
+
 static int on_batch(void *arg, const struct kv_writeset *ws)
 {
 	(void)arg;
@@ -816,12 +532,14 @@ static void reopen(void)
 {
 	bool crash = rnd(2);
 
+	pthread_mutex_lock(&store_lock);
 	if (!crash)
 		ns_close(ns);
 	kv_close(kv);
 	if (crash)
 		free(ns);
 	open_store();
+	pthread_mutex_unlock(&store_lock);
 }
 
 static int remove_one(const char *path, const struct stat *st, int what, struct FTW *ftw)
@@ -848,7 +566,7 @@ static void begin(void)
 		snprintf(names[n], sizeof(names[n]), "%s%u", n % 2 ? "n" : "a name with \xc3\xbc ",
 			 n);
 	memset(names[NAMES - 1], 'N', NS_NAME_MAX);
-	snprintf(dir, sizeof(dir), "%s/ns_model.XXXXXX", tmp ? tmp : "/tmp");
+	snprintf(dir, sizeof(dir), "%s/ns_model.XXXXXX", tmp ? tmp : access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 	must(mkdtemp(dir), "%s", dir);
 	open_store();
 	must(kv_read_begin(kv, &t) == 0 && ns_get(ns, t, NS_ROOT_INO, &i) == 0, "root");
@@ -869,14 +587,24 @@ static void begin(void)
 
 START_TEST(name_space_agrees_with_the_model)
 {
-	uint64_t ops = getenv("NS_MODEL_OPS") ? strtoull(getenv("NS_MODEL_OPS"), NULL, 0) : 20000,
-		 aborted = 0, next = 1000;
+	uint64_t ops = getenv("WEFT_SOAK") ? 1000000 : 20000, aborted = 0, next = 1000;
+	pthread_t watcher;
+	struct kv_stats stats;
 
-	log_set_level(LOG_L_ERROR);
+	log_set_level((enum log_level)-1); /* refused commits are logged as errors */
+	if (getenv("NS_MODEL_OPS"))
+		ops = strtoull(getenv("NS_MODEL_OPS"), NULL, 0);
 	begin();
+	watching = true;
+	must(pthread_create(&watcher, NULL, watch, NULL) == 0, "thread");
 	while (op_n < ops) {
 		struct step s = {.s_ops = rnd(8) ? 1 : 1 + rnd(6), .s_abort = rnd(100) == 0};
 		int rc;
+
+		if (rnd(3) == 0)
+			walk();
+		if (rnd(60) == 0)
+			group(rnd(10) == 0);
 
 		if (s.s_abort)
 			s.s_ops = 1;
@@ -895,7 +623,13 @@ START_TEST(name_space_agrees_with_the_model)
 		}
 	}
 	compare();
-	must(ops < 1000 || aborted > 0, "no commit was refused");
+	watching = false;
+	pthread_join(watcher, NULL);
+	kv_stats(kv, &stats);
+	fprintf(stderr, "# %lu operations, %lu listings in %lu pages behind a first, %lu snapshots checked; mutations per commit since the store was opened: %.1f\n",
+	       (unsigned long)op_n, (unsigned long)walked, (unsigned long)walks_across, (unsigned long)watched,
+	       (double)stats.ks_ops / (double)(stats.ks_commits ? stats.ks_commits : 1));
+	must(ops < 1000 || (aborted > 0 && walked > 50 && walks_across > walked / 4 && watched > 5), "nothing was proved");
 	ns_close(ns);
 	kv_close(kv);
 	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
