@@ -291,6 +291,11 @@ static void set_size_mode(const char *text)
 	mds.m_size_mode = strcmp(text, "always") == 0 ? OP_SIZE_ALWAYS : strcmp(text, "never") == 0 ? OP_SIZE_NEVER : OP_SIZE_LAYOUT;
 }
 
+static void set_deleg_mode(const char *text)
+{
+	mds.m_delegations = strcmp(text, "none") == 0 ? OP_DELEG_NONE : strcmp(text, "read") == 0 ? OP_DELEG_READ : OP_DELEG_WRITE;
+}
+
 static void open_store(const struct conf *conf)
 {
 	struct kv_opts opts = {.ko_create = true, .ko_nosync = !conf_bool(conf, "mds.sync")};
@@ -303,6 +308,7 @@ static void open_store(const struct conf *conf)
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"), (uint32_t)conf_msec(conf, "mds.courtesy")))
 		die("client records cannot be read", NULL);
 	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
+	mds.m_st->st_max_delegs = (uint32_t)conf_int(conf, "mds.delegations_max");
 	mds.m_st->st_grace_over = grace_over;
 	mds.m_st->st_orphans = orphans;
 	mds.m_st->st_expired = expired;
@@ -429,6 +435,8 @@ int main(int argc, char **argv)
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
 	if (rpc_tls_configure(&service.rs_tls, conf, "mds", NULL, err, sizeof(err)))
 		die(err, NULL);
+	set_deleg_mode(conf_str(conf, "mds.delegations"));
+	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);
 	raise_files();
 	make_loops((unsigned)conf_int(conf, "mds.threads"));

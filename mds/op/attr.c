@@ -21,16 +21,18 @@ static const struct op_bitmap supported = {{
 		BIT1(FATTR4_TIME_METADATA) | BIT1(FATTR4_TIME_MODIFY) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_MOUNTED_ON_FILEID) |
 		BIT1(FATTR4_FS_LAYOUT_TYPES),
 	BIT2(FATTR4_LAYOUT_BLKSIZE) | BIT2(FATTR4_SUPPATTR_EXCLCREAT) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |
-		BIT2(FATTR4_XATTR_SUPPORT),
+		BIT2(FATTR4_XATTR_SUPPORT) | BIT2(FATTR4_TIME_DELEG_ACCESS) | BIT2(FATTR4_TIME_DELEG_MODIFY) | BIT2(FATTR4_OPEN_ARGUMENTS),
 }};
 
+#define DELEG_TIMES (BIT2(FATTR4_TIME_DELEG_ACCESS) | BIT2(FATTR4_TIME_DELEG_MODIFY))
+
 /* 4.2 added these (RFC 7862, RFC 8275, RFC 8276). */
-#define MINOR2_WORD2 (BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) | BIT2(FATTR4_XATTR_SUPPORT))
+#define MINOR2_WORD2 (BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) | BIT2(FATTR4_XATTR_SUPPORT) | DELEG_TIMES | BIT2(FATTR4_OPEN_ARGUMENTS))
 
 static const struct op_bitmap settable = {{
 	BIT0(FATTR4_SIZE),
 	BIT1(FATTR4_MODE) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET),
-	BIT2(FATTR4_MODE_UMASK),
+	BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES,
 }};
 
 /* The verifier has a place of its own in the inode, so nothing is taken from the attributes. */
@@ -46,6 +48,8 @@ static struct op_bitmap supported_for(const struct compound *c)
 
 	if (c->minor < 2)
 		b.w[2] &= ~MINOR2_WORD2;
+	if (!c->m->m_deleg_times)
+		b.w[2] &= ~DELEG_TIMES;
 	return b;
 }
 
@@ -116,6 +120,26 @@ void op_space(struct mds *m, uint64_t *total, uint64_t *avail)
 	free(sv);
 }
 
+static void put_word(struct xdr_out *x, uint32_t w)
+{
+	xdr_put_u32(x, 1);
+	xdr_put_u32(x, w);
+}
+
+/* What OPEN takes (RFC 9754 section 3): values are bit numbers. */
+static void put_open_arguments(const struct compound *c, struct xdr_out *x)
+{
+	uint32_t want = 1u << 3 | 1u << 4 | 1u << 5 | OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION; /* any, no, cancel: their RFC 8881 values, shifted by eight */
+
+	if (c->m->m_deleg_times)
+		want |= OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS;
+	put_word(x, 1u << OPEN4_SHARE_ACCESS_READ | 1u << OPEN4_SHARE_ACCESS_WRITE | 1u << OPEN4_SHARE_ACCESS_BOTH);
+	put_word(x, 0xf); /* none, read, write, both */
+	put_word(x, want);
+	put_word(x, 1u << CLAIM_NULL | 1u << CLAIM_PREVIOUS | 1u << CLAIM_DELEGATE_CUR | 1u << CLAIM_FH | 1u << CLAIM_DELEG_CUR_FH);
+	put_word(x, 1u << UNCHECKED4 | 1u << GUARDED4 | 1u << EXCLUSIVE4_1);
+}
+
 /* What is not of the inode but of the file system. */
 struct fs_facts {
 	uint64_t total, avail, inodes;
@@ -151,7 +175,7 @@ static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const s
 	case FATTR4_TYPE: xdr_put_u32(x, i->i_type); break;
 	case FATTR4_FH_EXPIRE_TYPE: xdr_put_u32(x, 0); break; /* FH4_PERSISTENT */
 	case FATTR4_CHANGE: xdr_put_u64(x, i->i_change); break;
-	case FATTR4_SIZE: xdr_put_u64(x, i->i_size); break;
+	case FATTR4_SIZE: xdr_put_u64(x, c->told_ino == i->i_ino && c->told_size > i->i_size ? c->told_size : i->i_size); break;
 	case FATTR4_LINK_SUPPORT: case FATTR4_SYMLINK_SUPPORT: case FATTR4_UNIQUE_HANDLES: case FATTR4_CANSETTIME:
 	case FATTR4_CASE_PRESERVING: case FATTR4_CHOWN_RESTRICTED: case FATTR4_HOMOGENEOUS:
 		xdr_put_bool(x, true);
@@ -218,6 +242,7 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 	}
 	case FATTR4_CHANGE_ATTR_TYPE: xdr_put_u32(x, NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR); break;
 	case FATTR4_XATTR_SUPPORT: xdr_put_bool(x, true); break;
+	case FATTR4_OPEN_ARGUMENTS: put_open_arguments(c, x); break;
 	}
 }
 
@@ -229,7 +254,7 @@ void op_put_attrs(struct compound *c, struct xdr_out *x, const struct op_bitmap 
 	size_t at;
 
 	sup.w[1] &= ~(BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET));
-	sup.w[2] &= ~BIT2(FATTR4_MODE_UMASK);
+	sup.w[2] &= ~(BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES);
 	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++)
 		b.w[w] = want->w[w] & sup.w[w];
 	fs_facts(c, &b, &f);
@@ -290,6 +315,14 @@ static nfsstat4 get_settime(struct xdr_in *x, struct ns_time *t, bool *now)
 	return x->bad ? NFS4ERR_BADXDR : NFS4_OK;
 }
 
+/* RFC 9754 section 5. */
+static nfsstat4 get_deleg_time(struct xdr_in *x, struct ns_time *t)
+{
+	t->t_sec = (int64_t)xdr_get_u64(x);
+	t->t_nsec = xdr_get_u32(x);
+	return x->bad ? NFS4ERR_BADXDR : t->t_nsec >= 1000000000 ? NFS4ERR_INVAL : NFS4_OK;
+}
+
 static nfsstat4 get_one(struct xdr_in *x, unsigned n, struct ns_setattr *s, bool *has_size)
 {
 	nfsstat4 st = NFS4_OK;
@@ -327,6 +360,12 @@ static nfsstat4 get_one(struct xdr_in *x, unsigned n, struct ns_setattr *s, bool
 		st = get_settime(x, &s->s_mtime, &now);
 		s->s_mask |= now ? NS_S_MTIME_NOW : NS_S_MTIME;
 		break;
+	case FATTR4_TIME_DELEG_ACCESS:
+		s->s_mask |= NS_S_ATIME;
+		return get_deleg_time(x, &s->s_atime);
+	case FATTR4_TIME_DELEG_MODIFY:
+		s->s_mask |= NS_S_MTIME;
+		return get_deleg_time(x, &s->s_mtime);
 	case FATTR4_MODE_UMASK: /* RFC 8275: only at create; there is no default ACL, so the umask applies */
 		mode = xdr_get_u32(x);
 		mask = xdr_get_u32(x);
@@ -362,6 +401,9 @@ nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, 
 	}
 	if (op_bit(&b, FATTR4_MODE_UMASK) && (!create || op_bit(&b, FATTR4_MODE)))
 		return NFS4ERR_INVAL;
+	a->deleg_times = b.w[2] & DELEG_TIMES;
+	if (a->deleg_times && (create || b.w[0] || b.w[1] || (b.w[2] & ~DELEG_TIMES)))
+		return NFS4ERR_INVAL;
 	xdr_in_init(&body, p, len);
 	for (unsigned n = 0; n < NFS4_ATTRS_WORDS * 32; n++) {
 		nfsstat4 st = op_bit(&b, n) ? get_one(&body, n, &a->s, &a->has_size) : NFS4_OK;
@@ -396,6 +438,28 @@ static nfsstat4 getattr_reply(struct compound *c, int err)
 	return NFS4_OK;
 }
 
+/* What can be set and not read; what is not supported is just not there. */
+static bool asks_write_only(const struct compound *c, const struct op_bitmap *b)
+{
+	struct op_bitmap sup = supported_for(c);
+
+	return op_bit(b, FATTR4_TIME_ACCESS_SET) || op_bit(b, FATTR4_TIME_MODIFY_SET) || (b->w[2] & sup.w[2] & DELEG_TIMES);
+}
+
+/* The holder of a write delegation was asked, or there is none. */
+static nfsstat4 getattr_asked(struct compound *c, int err)
+{
+	struct getattr *g = c->scratch;
+
+	(void)err;
+	return op_refresh(c, g->ino, false, false, getattr_reply) ? OP_PARKED : getattr_reply(c, 0);
+}
+
+static bool needs_holder(const struct op_bitmap *b)
+{
+	return op_attrs_need_ds(b) || op_bit(b, FATTR4_TIME_ACCESS);
+}
+
 nfsstat4 op_getattr(struct compound *c)
 {
 	struct op_bitmap want;
@@ -407,18 +471,18 @@ nfsstat4 op_getattr(struct compound *c)
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	/* RFC 8881 section 18.7.3: set-only attributes cannot be read */
-	if (op_bit(&want, FATTR4_TIME_ACCESS_SET) || op_bit(&want, FATTR4_TIME_MODIFY_SET))
+	if (asks_write_only(c, &want))
 		return NFS4ERR_INVAL;
 	st = op_cur_inode(c, &i);
 	if (st)
 		return st;
-	if (i.i_type == NS_REG && op_attrs_need_ds(&want)) {
+	if (i.i_type == NS_REG && needs_holder(&want)) {
 		g = op_scratch(c, sizeof(*g), NULL);
 		if (!g)
 			return NFS4ERR_DELAY;
 		g->want = want;
 		g->ino = i.i_ino;
-		if (op_refresh(c, i.i_ino, false, false, getattr_reply))
+		if (op_deleg_ask(c, i.i_ino, getattr_asked) || (op_attrs_need_ds(&want) && op_refresh(c, i.i_ino, false, false, getattr_reply)))
 			return OP_PARKED;
 	}
 	op_put_attrs(c, c->out, &want, &i);
@@ -443,7 +507,7 @@ static nfsstat4 verify_compare(struct compound *c)
 	st = op_cur_inode(c, &i);
 	if (st)
 		return st;
-	if (op_bit(&b, FATTR4_RDATTR_ERROR) || op_bit(&b, FATTR4_TIME_ACCESS_SET) || op_bit(&b, FATTR4_TIME_MODIFY_SET))
+	if (op_bit(&b, FATTR4_RDATTR_ERROR) || asks_write_only(c, &b))
 		return NFS4ERR_INVAL;
 	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++)
 		extra |= (b.w[w] & ~sup.w[w]) != 0;
@@ -475,7 +539,13 @@ static nfsstat4 verify_fresh(struct compound *c, int err)
 	return verify_compare(c);
 }
 
-/* As GETATTR: while a write layout is out, the data servers know. */
+static nfsstat4 verify_asked(struct compound *c, int err)
+{
+	(void)err;
+	return op_refresh(c, c->cur, false, false, verify_fresh) ? OP_PARKED : verify_fresh(c, 0);
+}
+
+/* As GETATTR: while a write layout is out, the data servers know; while a write delegation is, its holder. */
 nfsstat4 op_verify(struct compound *c)
 {
 	struct verify *v = op_scratch(c, sizeof(*v), NULL);
@@ -490,7 +560,8 @@ nfsstat4 op_verify(struct compound *c)
 	xdr_get_opaque(c->in, UINT32_MAX - 3, &len);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	if (op_attrs_need_ds(&b) && op_cur_inode(c, &i) == NFS4_OK && i.i_type == NS_REG && op_refresh(c, i.i_ino, false, false, verify_fresh))
+	if (needs_holder(&b) && op_cur_inode(c, &i) == NFS4_OK && i.i_type == NS_REG &&
+	    (op_deleg_ask(c, i.i_ino, verify_asked) || op_refresh(c, i.i_ino, false, false, verify_fresh)))
 		return OP_PARKED;
 	return verify_fresh(c, 0);
 }

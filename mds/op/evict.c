@@ -107,6 +107,8 @@ void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
 /* An open that denies it, or is denied by it; or, where nothing is asked for, one with locks. */
 static bool stands_in_way(const struct st_open *o, uint32_t access, uint32_t deny)
 {
+	if (o->o_deleg)
+		return false;
 	return access || deny ? (o->o_access & deny) || (o->o_deny & access) : st_open_has_locks(o);
 }
 

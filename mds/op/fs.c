@@ -367,7 +367,16 @@ static void cinfo_put(struct compound *c, struct xdr_out *x, struct op_after *af
 
 static nfsstat4 link_done(struct compound *c, int err)
 {
-	return err ? op_status(err) : op_result(c, cinfo_put);
+	if (err)
+		return op_status(err);
+	op_deleg_late(c, c->saved);
+	return op_result(c, cinfo_put);
+}
+
+static nfsstat4 link_go(struct compound *c, int err)
+{
+	(void)err;
+	return op_mutate(c, link_run, cinfo_put, link_done);
 }
 
 nfsstat4 op_link(struct compound *c)
@@ -383,7 +392,8 @@ nfsstat4 op_link(struct compound *c)
 	if (!c->cur || !c->saved)
 		return NFS4ERR_NOFILEHANDLE;
 	k->now = op_now();
-	return op_mutate(c, link_run, cinfo_put, link_done);
+	/* Another name is another change attribute and time: delegations on the file come back (section 10.4.4). */
+	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go) ? OP_PARKED : link_go(c, 0);
 }
 
 static int remove_run(struct kv_op *op, struct kv_txn *t)
@@ -399,7 +409,10 @@ static nfsstat4 remove_done(struct compound *c, int err)
 	struct names *k = c->scratch;
 
 	op_free_done(&k->ctx, err);
-	return err ? op_status(err) : op_result(c, cinfo_put);
+	if (err)
+		return op_status(err);
+	op_deleg_late(c, k->gone.i_ino);
+	return op_result(c, cinfo_put);
 }
 
 static nfsstat4 check_not_grace(struct compound *c)
@@ -456,6 +469,41 @@ static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 	return op_take_back(c->m, c->th->mt_loop, ino, c->client, unlink_taken_back, c);
 }
 
+/* The regular file that a name stands for; 0: none, or the client may not change the directory. */
+static uint64_t name_file(struct compound *c, uint64_t dir, const char *name, size_t len)
+{
+	struct ns_inode d;
+	uint64_t ino;
+	uint8_t type;
+
+	if (ns_get(c->m->m_ns, op_txn(c), dir, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 3))
+		return 0;
+	return ns_lookup(c->m->m_ns, op_txn(c), dir, name, len, &ino, &type) || type != NS_REG ? 0 : ino;
+}
+
+static nfsstat4 unlink_go(struct compound *c, int err)
+{
+	struct names *k = c->scratch;
+
+	(void)err;
+	if (c->opnum == OP_REMOVE)
+		return unlink_takes_back(c, k->name, k->len) ? OP_PARKED : remove_go(c);
+	return unlink_takes_back(c, k->to, k->tolen) ? OP_PARKED : rename_go(c);
+}
+
+/* Others' delegations on the files come back first (sections 18.25.4 and 18.26.4). */
+static nfsstat4 unlink_start(struct compound *c)
+{
+	struct names *k = c->scratch;
+	uint64_t file[2];
+
+	if (!op_delegs_out(c))
+		return unlink_go(c, 0);
+	file[0] = name_file(c, c->opnum == OP_REMOVE ? c->cur : c->saved, k->name, k->len);
+	file[1] = c->opnum == OP_REMOVE ? 0 : name_file(c, c->cur, k->to, k->tolen);
+	return op_deleg_clear(c, file, 2, OPEN4_SHARE_ACCESS_WRITE, 0, unlink_go) ? OP_PARKED : unlink_go(c, 0);
+}
+
 nfsstat4 op_remove(struct compound *c)
 {
 	struct names *k = op_scratch(c, sizeof(*k), NULL);
@@ -470,7 +518,7 @@ nfsstat4 op_remove(struct compound *c)
 		return st;
 	k->now = op_now();
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	return unlink_takes_back(c, k->name, k->len) ? OP_PARKED : remove_go(c);
+	return unlink_start(c);
 }
 
 static int rename_run(struct kv_op *op, struct kv_txn *t)
@@ -504,7 +552,14 @@ static nfsstat4 rename_done(struct compound *c, int err)
 			return NFS4ERR_NOTDIR;
 		return NFS4ERR_EXIST;
 	}
-	return err ? op_status(err) : op_result(c, rename_put);
+	if (err)
+		return op_status(err);
+	if (op_delegs_out(c)) {
+		op_txn_stale(c->th);
+		op_deleg_late(c, k->gone.i_ino);
+		op_deleg_late(c, name_file(c, c->cur, k->to, k->tolen));
+	}
+	return op_result(c, rename_put);
 }
 
 static nfsstat4 rename_go(struct compound *c)
@@ -530,7 +585,7 @@ nfsstat4 op_rename(struct compound *c)
 		return st;
 	k->now = op_now();
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	return unlink_takes_back(c, k->to, k->tolen) ? OP_PARKED : rename_go(c);
+	return unlink_start(c);
 }
 
 /* ---- freeing ---- */

@@ -30,6 +30,8 @@ nfsstat4 op_open_by_sid(struct compound *c, const struct st_stateid *s, uint64_t
 	uint32_t seqid;
 
 	*out = st_open_or_lock(c->m->m_st, s, &seqid);
+	if (!*out && st_revoked_find(c->client, s))
+		return NFS4ERR_DELEG_REVOKED;
 	if (!*out || (*out)->o_client != c->client || (*out)->o_file->f_ino != ino)
 		return NFS4ERR_BAD_STATEID;
 	return op_seqid_status(s, seqid);
@@ -52,7 +54,7 @@ nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need)
 	pthread_mutex_unlock(&st->st_lock);
 	if (status == NFS4ERR_DELAY)
 		op_evict_in_way(c->m, c->th->mt_loop, ino, need, 0);
-	return status;
+	return !status && op_deleg_stands(c, ino, need) ? NFS4ERR_DELAY : status;
 }
 
 nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)

@@ -203,6 +203,9 @@ nfsstat4 op_lockt(struct compound *c)
 	f = st_file_get(st, c->cur, false);
 	status = st_in_grace(st) ? NFS4ERR_GRACE : f ? lock_conflict(c, &g, f) : NFS4_OK;
 	pthread_mutex_unlock(&st->st_lock);
+	/* Under a delegation locks are kept by its holder (section 10.4.2). */
+	if (!status && op_deleg_stands(c, c->cur, lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
+		status = NFS4ERR_DELAY;
 	if (g.dead)
 		op_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);
 	return status;

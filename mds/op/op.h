@@ -23,6 +23,7 @@
 #define OP_MAX_FILE ((1ull << 44) - 4096)
 #define OP_FH_LEN 28
 
+enum op_deleg_mode { OP_DELEG_NONE, OP_DELEG_READ, OP_DELEG_WRITE };
 enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };
 
 struct mds;
@@ -54,6 +55,8 @@ struct mds {
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
 	bool m_return_on_close;
 	enum op_size_mode m_size_mode;
+	enum op_deleg_mode m_delegations; /* the most that is given */
+	bool m_deleg_times;               /* holders may keep the times (RFC 9754) */
 	char m_scope[64];
 	struct st_client m_gone; /* stands for the client of a session of an earlier boot (once.c): nothing is anybody's less */
 	bool m_once_swept;
@@ -113,6 +116,8 @@ struct compound {
 	nfsstat4 (*then)(struct compound *c, int err);
 	int (*run)(struct kv_op *op, struct kv_txn *t);
 	op_put_fn put;
+	/* of a file whose holder of a write delegation was asked: its size (deleg.c) */
+	uint64_t told_ino, told_size;
 	void *sub; /* a job inside the operation (setattr.c): malloc'd, freed with scratch */
 };
 
@@ -178,6 +183,7 @@ struct op_sattr {
 	struct ns_setattr s;
 	struct op_bitmap set;
 	bool has_size;
+	bool deleg_times; /* what a delegation's holder kept, and nothing else: s_atime and s_mtime where s_mask says so */
 };
 nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, bool create);
 /* Does a GETATTR of these need the data servers while a write layout is out? */
@@ -267,6 +273,33 @@ bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_clie
 /* A file for which a write layout was out when an earlier boot ended: those capabilities are fenced, then then(arg, err) on loop. False: it is not one. */
 bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
 
+/* deleg.c: an answer about a delegation */
+struct op_deleg {
+	uint32_t d_type; /* OPEN_DELEGATE_NONE: there is none, d_why says why */
+	uint32_t d_why;
+	bool d_times;
+	struct st_stateid d_sid;
+	uint64_t d_limit; /* bytes the file may grow to, under one for writing */
+};
+/* Gives the client a delegation on a file it may access so, if it wants one and nothing stands against it. What it is told after this is of a new snapshot. */
+void op_deleg_give(struct compound *c, uint64_t ino, uint32_t access, uint32_t want, struct op_deleg *d);
+void op_deleg_reclaim(struct compound *c, uint64_t ino, uint32_t type, struct op_deleg *d);
+void op_put_deleg(struct xdr_out *x, const struct op_deleg *d, bool told);
+/* locked: the client's delegation on the current file */
+nfsstat4 op_deleg_by_sid(struct compound *c, const struct st_stateid *sid, struct st_open **out);
+/* Another client has any at all: else there is nothing to look for. */
+bool op_delegs_out(struct compound *c);
+/* Others' delegations on up to two files (0: none) that stand against such an access are recalled, revoked at the deadline; then(c, err) after that. False: there
+ * are none, and then is not called. */
+bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access, uint32_t deny, nfsstat4 (*then)(struct compound *c, int err));
+/* Recalls what stands against it without waiting. True: something does. */
+bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access);
+/* After the commit of a change: what was given to others meanwhile is recalled. ino 0: nothing. */
+void op_deleg_late(struct compound *c, uint64_t ino);
+/* Asks another client that holds the file for writing for its size and times, commits what is new, then calls then(c, err). False: nobody does, and then is not
+ * called. */
+bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct compound *c, int err));
+
 /* lock.c; locked: locks of the file have gone or become weaker; those who wait for it are told. */
 void op_locks_gone(struct mds *m, struct st_file *f);
 /* evict.c: starts to take everything away from a client whose lease has run out; nothing happens to one that is alive. */
@@ -296,7 +329,7 @@ nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(
 	op_reclaim_complete(struct compound *c), op_layouterror(struct compound *c), op_layoutstats(struct compound *c), op_getxattr(struct compound *c),
 	op_setxattr(struct compound *c), op_listxattrs(struct compound *c), op_removexattr(struct compound *c), op_backchannel_ctl(struct compound *c),
 	op_allocate(struct compound *c), op_deallocate(struct compound *c), op_seek(struct compound *c), op_read_plus(struct compound *c), op_io_advise(struct compound *c), op_copy(struct compound *c),
-	op_offload_status(struct compound *c), op_offload_cancel(struct compound *c);
+	op_offload_status(struct compound *c), op_offload_cancel(struct compound *c), op_delegreturn(struct compound *c), op_want_delegation(struct compound *c);
 
 /* the inode of c->cur, or an error (NOFILEHANDLE, STALE) */
 nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i);

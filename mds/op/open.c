@@ -24,8 +24,19 @@ struct open {
 	struct op_bitmap set;
 	struct st_stateid sid;
 	uint32_t had_access, had_deny; /* of the open-owner's open before this; 0: none */
-	bool dead; /* whose opens are in the way */
+	bool dead;      /* whose opens are in the way */
+	bool delegs;    /* others' delegations are in the way */
+	bool sizes;     /* the size is set under the open */
+	struct st_stateid deleg_sid; /* CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH */
+	uint32_t reclaims; /* CLAIM_PREVIOUS: the delegation that is reclaimed with it */
+	struct op_deleg deleg;
+	bool instead; /* of an open */
 };
+
+static bool claims_deleg(const struct open *o)
+{
+	return o->claim == CLAIM_DELEGATE_CUR || o->claim == CLAIM_DELEG_CUR_FH;
+}
 
 static nfsstat4 decode_how(struct compound *c, struct open *o)
 {
@@ -73,18 +84,27 @@ static nfsstat4 decode(struct compound *c, struct open *o)
 		st2 = op_get_name(x, &o->name, &o->len);
 		break;
 	case CLAIM_PREVIOUS:
-		xdr_get_u32(x);
+		o->reclaims = xdr_get_u32(x);
+		if (o->reclaims > OPEN_DELEGATE_WRITE_ATTRS_DELEG || o->reclaims == OPEN_DELEGATE_NONE_EXT)
+			return NFS4ERR_BADXDR;
 		break;
 	case CLAIM_FH:
 		break;
-	case CLAIM_DELEGATE_CUR: case CLAIM_DELEG_CUR_FH: case CLAIM_DELEGATE_PREV: case CLAIM_DELEG_PREV_FH:
-		return NFS4ERR_NOTSUPP; /* no delegation was ever given */
+	case CLAIM_DELEGATE_CUR:
+		op_get_stateid(x, &o->deleg_sid);
+		st2 = op_get_name(x, &o->name, &o->len);
+		break;
+	case CLAIM_DELEG_CUR_FH:
+		op_get_stateid(x, &o->deleg_sid);
+		break;
+	case CLAIM_DELEGATE_PREV: case CLAIM_DELEG_PREV_FH:
+		return NFS4ERR_NOTSUPP; /* a client's delegations do not outlive its restart (section 10.2.1) */
 	default:
 		return NFS4ERR_BADXDR;
 	}
 	if (x->bad)
 		return NFS4ERR_BADXDR;
-	if (o->access < 1 || o->access > 3 || o->deny > 3)
+	if (o->access < 1 || o->access > 3 || o->deny > 3 || (o->create && claims_deleg(o)))
 		return NFS4ERR_INVAL;
 	return st ? st : st2;
 }
@@ -125,17 +145,34 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 
 /* ---- the state ---- */
 
+/* locked: the client has the delegation that it opens the file under. */
+static nfsstat4 deleg_claimed(struct compound *c, const struct open *o)
+{
+	const struct st_open *d = st_open_find(c->m->m_st, &o->deleg_sid);
+
+	if (st_revoked_find(c->client, &o->deleg_sid))
+		return NFS4ERR_DELEG_REVOKED;
+	if (!d || !d->o_deleg || d->o_client != c->client || d->o_file->f_ino != o->ino)
+		return NFS4ERR_BAD_STATEID;
+	return op_seqid_status(&o->deleg_sid, d->o_sid.seqid);
+}
+
 static nfsstat4 share_register(struct compound *c, struct open *o)
 {
 	struct st *st = c->m->m_st;
 	struct st_file *f = st_file_get(st, o->ino, true);
 	struct st_open *op, *holder;
+	nfsstat4 status = NFS4_OK;
 
 	if (!f)
 		return NFS4ERR_DELAY;
-	if (f->f_removing) {
+	if (claims_deleg(o))
+		status = deleg_claimed(c, o);
+	if (f->f_removing && !status)
+		status = NFS4ERR_DELAY;
+	if (status) {
 		st_file_put(st, f);
-		return NFS4ERR_DELAY;
+		return status;
 	}
 	op = st_open_by_owner(f, c->client, o->owner, o->owner_len);
 	holder = st_share_conflict(st, f, o->access, o->deny); /* also the open-owner's own (section 18.16.3) */
@@ -144,6 +181,10 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 			return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT : NFS4ERR_SHARE_DENIED;
 		o->dead = true;
 		return NFS4ERR_DELAY;
+	}
+	o->delegs = st_file_deleg_conflict(f, c->client, o->access, o->deny);
+	if (o->delegs) { /* a reclaim does not conflict with what was reclaimed: one of the two clients is wrong */
+		return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT : NFS4ERR_DELAY;
 	}
 	if (!op)
 		op = st_open_new(st, f, c->client, o->owner, o->owner_len, o->created ? &o->sid : NULL);
@@ -160,23 +201,48 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 	return NFS4_OK;
 }
 
+/* The delegation stands for the open (RFC 9754 section 4): unless the open-owner has one already, which this OPEN has upgraded, or it denies something. */
+static bool deleg_instead(struct compound *c, const struct open *o)
+{
+	struct st *st = c->m->m_st;
+	struct st_open *op;
+	bool gone;
+
+	if (c->minor < 2 || !(o->want & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION) || !o->deleg.d_type || o->had_access || o->deny)
+		return false;
+	pthread_mutex_lock(&st->st_lock);
+	op = st_open_find(st, &o->sid);
+	gone = op && op->o_sid.seqid == o->sid.seqid;
+	if (gone)
+		st_open_free(st, op);
+	pthread_mutex_unlock(&st->st_lock);
+	return gone;
+}
+
+static void open_deleg(struct compound *c, struct open *o)
+{
+	if (o->claim == CLAIM_PREVIOUS)
+		op_deleg_reclaim(c, o->ino, o->reclaims, &o->deleg);
+	else if (!claims_deleg(o))
+		op_deleg_give(c, o->ino, o->access, o->want, &o->deleg);
+	o->instead = deleg_instead(c, o);
+}
+
+/* A delegation is not kept with the request: it goes with the boot, and a retry after it gets the open's stateid. */
 static void open_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
+	static const struct st_stateid zero;
+	uint32_t flags = OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED | OPEN4_RESULT_MAY_NOTIFY_LOCK;
 	struct open *o = c->scratch;
 
-	op_put_stateid(x, &o->sid);
+	op_put_stateid(x, o->instead ? &zero : &o->sid);
 	op_put_cinfo(x, &o->ci);
-	xdr_put_u32(x, OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED | OPEN4_RESULT_MAY_NOTIFY_LOCK);
+	xdr_put_u32(x, o->instead ? flags | OPEN4_RESULT_NO_OPEN_STATEID : flags);
 	op_put_bitmap(x, &o->set);
-	if (o->want & 0xff00) { /* the client said what it wants: tell why there is none */
-		xdr_put_u32(x, OPEN_DELEGATE_NONE_EXT);
-		xdr_put_u32(x, o->want & 0x400 ? WND4_NOT_WANTED : WND4_NOT_SUPP_FTYPE);
-	} else {
-		xdr_put_u32(x, OPEN_DELEGATE_NONE);
-	}
+	op_put_deleg(x, &o->deleg, o->want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK);
 	after->cur = o->ino;
 	after->have_sid = true;
-	after->sid = o->sid;
+	after->sid = o->instead ? o->deleg.d_sid : o->sid;
 }
 
 /* What the create's own transaction keeps: a size that is more than 0 is set by one more. */
@@ -191,6 +257,8 @@ static void created_put(struct compound *c, struct xdr_out *x, struct op_after *
 	o->set = all;
 }
 
+static nfsstat4 open_again(struct compound *c, int err);
+
 /* Registers the open: from here on others' opens and removals respect it. */
 static nfsstat4 open_register(struct compound *c, struct open *o)
 {
@@ -202,6 +270,8 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 	pthread_mutex_unlock(&st->st_lock);
 	if (o->dead)
 		op_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
+	if (status == NFS4ERR_DELAY && o->delegs && op_deleg_clear(c, &o->ino, 1, o->access, o->deny, open_again))
+		return OP_PARKED;
 	return status;
 }
 
@@ -228,10 +298,12 @@ static nfsstat4 open_confirm(struct compound *c, struct open *o)
 	struct ns_inode i;
 
 	op_txn_stale(c->th);
-	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0)
+	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0) {
+		open_deleg(c, o);
 		return op_result(c, open_put);
+	}
 	open_undo(c, o);
-	return o->claim == CLAIM_NULL ? NFS4ERR_NOENT : NFS4ERR_STALE;
+	return o->name ? NFS4ERR_NOENT : NFS4ERR_STALE;
 }
 
 static nfsstat4 open_finish(struct compound *c, struct open *o)
@@ -252,17 +324,28 @@ static nfsstat4 sized(struct compound *c, int err)
 }
 
 /* The size is set under the open, not before it: one that is refused changes nothing. */
-static nfsstat4 open_sized(struct compound *c, struct open *o, uint64_t size)
+static nfsstat4 open_sized(struct compound *c, struct open *o)
 {
-	struct op_sattr a = {.s = {.s_mask = NS_S_SIZE, .s_size = size}, .has_size = true};
-	nfsstat4 status = open_register(c, o);
+	struct op_sattr a = {.s = {.s_mask = NS_S_SIZE, .s_size = o->sa.s.s_size}, .has_size = true};
+	nfsstat4 status;
 
+	o->sizes = true;
+	status = open_register(c, o);
 	if (status)
 		return status;
 	status = op_do_setattr(c, o->ino, &a, true, open_put, sized);
 	if (status != OP_PARKED)
 		open_undo(c, o);
 	return status;
+}
+
+/* Others' delegations are back. */
+static nfsstat4 open_again(struct compound *c, int err)
+{
+	struct open *o = c->scratch;
+
+	(void)err;
+	return o->sizes ? open_sized(c, o) : open_finish(c, o);
 }
 
 /* ---- existing files ---- */
@@ -305,7 +388,7 @@ static nfsstat4 open_existing(struct compound *c, struct open *o, const struct n
 		if (st)
 			return st;
 		op_bit_set(&o->set, FATTR4_SIZE);
-		return open_sized(c, o, 0);
+		return open_sized(c, o);
 	}
 	return open_finish(c, o);
 }
@@ -371,7 +454,7 @@ static nfsstat4 created(struct compound *c, int err)
 		pthread_mutex_unlock(&st->st_lock);
 	}
 	/* The data servers' objects get it, too. */
-	return o->sa.has_size && o->sa.s.s_size ? open_sized(c, o, o->sa.s.s_size) : open_finish(c, o);
+	return o->sa.has_size && o->sa.s.s_size ? open_sized(c, o) : open_finish(c, o);
 }
 
 static nfsstat4 open_create(struct compound *c, struct open *o)
@@ -474,7 +557,7 @@ nfsstat4 op_open(struct compound *c)
 		return grace && !done ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
 	if (o->claim != CLAIM_PREVIOUS && grace)
 		return NFS4ERR_GRACE;
-	return o->claim == CLAIM_NULL ? open_by_name(c, o) : open_by_fh(c, o);
+	return o->claim == CLAIM_NULL || o->claim == CLAIM_DELEGATE_CUR ? open_by_name(c, o) : open_by_fh(c, o);
 }
 
 /* ---- CLOSE, OPEN_DOWNGRADE ---- */
@@ -485,7 +568,7 @@ static nfsstat4 open_of(struct compound *c, const struct st_stateid *sid, struct
 	struct st *st = c->m->m_st;
 	struct st_open *o = st_open_find(st, sid);
 
-	if (!o || o->o_client != c->client || o->o_file->f_ino != c->cur)
+	if (!o || o->o_deleg || o->o_client != c->client || o->o_file->f_ino != c->cur)
 		return NFS4ERR_BAD_STATEID;
 	*out = o;
 	return op_seqid_status(sid, o->o_sid.seqid);

@@ -473,6 +473,8 @@ static void put_sequence(struct compound *c, struct st_session *s, uint32_t seq,
 	struct st_client *cl = s->se_client;
 	uint32_t flags = cl->cl_revoked;
 
+	if (cl->cl_dead_sids) /* until it has freed them */
+		flags |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
 	if (!s->se_cb_conn)
 		flags |= SEQ4_STATUS_CB_PATH_DOWN | SEQ4_STATUS_CB_PATH_DOWN_SESSION;
 	xdr_put_fixed(c->out, s->se_id, 16);
@@ -710,6 +712,8 @@ static nfsstat4 stateid_status(struct compound *c, const struct st_stateid *sid)
 	const struct st_open *o = st_open_or_lock(st, sid, &seq);
 	const struct st_layout *l = o ? NULL : st_layout_find(st, sid);
 
+	if (!o && !l && st_revoked_find(c->client, sid))
+		return NFS4ERR_DELEG_REVOKED;
 	if ((!o || o->o_client != c->client) && (!l || l->l_client != c->client))
 		return NFS4ERR_BAD_STATEID;
 	if (l)
@@ -751,7 +755,10 @@ nfsstat4 op_free_stateid(struct compound *c)
 	pthread_mutex_lock(&c->m->m_st->st_lock);
 	status = stateid_status(c, &sid);
 	k = status ? NULL : st_lock_find(st, &sid);
-	if (k && !k->k_ranges)
+	if (status == NFS4ERR_DELEG_REVOKED) {
+		st_revoked_free(c->client, &sid);
+		status = NFS4_OK;
+	} else if (k && !k->k_ranges)
 		st_lock_free(st, k);
 	else if (!status) /* opens are closed and layouts returned, not freed */
 		status = NFS4ERR_LOCKS_HELD;

@@ -390,6 +390,8 @@ static void setattr_end(struct setattr *j, int err)
 		if (unmark) /* a return meanwhile could not */
 			op_unmark_later(c, j->ino);
 	}
+	if (!err)
+		op_deleg_late(c, j->ino);
 	op_txn_stale(c->th);
 	status = j->then(c, err);
 	if (status != OP_PARKED)
@@ -584,6 +586,15 @@ static void setattr_settled(void *arg, int err)
 		op_resume(c, st);
 }
 
+/* Others' delegations are back. */
+static nfsstat4 setattr_cleared(struct compound *c, int err)
+{
+	struct setattr *j = c->sub;
+
+	(void)err;
+	return op_settle(c->m, c->th->mt_loop, j->ino, setattr_settled, j) ? OP_PARKED : setattr_start(j);
+}
+
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, op_put_fn put, nfsstat4 (*then)(struct compound *c, int err))
 {
 	struct setattr *j;
@@ -612,7 +623,9 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	j->have_write = have_write;
 	j->put = put;
 	j->then = then;
-	return op_settle(c->m, c->th->mt_loop, ino, setattr_settled, j) ? OP_PARKED : setattr_start(j);
+	if (op_deleg_clear(c, &ino, 1, OPEN4_SHARE_ACCESS_WRITE, 0, setattr_cleared))
+		return OP_PARKED;
+	return setattr_cleared(c, 0);
 }
 
 struct op_setattr_args {
@@ -636,6 +649,29 @@ static nfsstat4 setattr_done(struct compound *c, int err)
 	return op_status(err);
 }
 
+static int deleg_times_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	const struct ns_setattr *s = &((struct op_setattr_args *)c->scratch)->a.s;
+
+	return ns_deleg_times(c->m->m_ns, t, c->cur, s->s_mask & NS_S_ATIME ? &s->s_atime : NULL, s->s_mask & NS_S_MTIME ? &s->s_mtime : NULL, op_now());
+}
+
+/* What the holder of a delegation kept while it had it (RFC 9754 section 5): nobody else may say so. */
+static nfsstat4 setattr_deleg_times(struct compound *c, const struct st_stateid *sid)
+{
+	struct st *st = c->m->m_st;
+	struct st_open *o;
+	nfsstat4 status;
+
+	pthread_mutex_lock(&st->st_lock);
+	status = op_deleg_by_sid(c, sid, &o);
+	if (!status && !o->o_deleg->dg_times)
+		status = NFS4ERR_BAD_STATEID;
+	pthread_mutex_unlock(&st->st_lock);
+	return status ? status : op_mutate(c, deleg_times_run, setattr_put, setattr_done);
+}
+
 nfsstat4 op_setattr(struct compound *c)
 {
 	struct op_setattr_args *k = op_scratch(c, sizeof(*k), NULL);
@@ -653,7 +689,11 @@ nfsstat4 op_setattr(struct compound *c)
 		status = NFS4ERR_NOFILEHANDLE;
 	if (!status)
 		status = op_resolve_sid(c, &sid);
-	if (!status && k->a.has_size && st_sid_special(&sid)) {
+	if (!status && k->a.deleg_times) {
+		status = setattr_deleg_times(c, &sid);
+		if (status == OP_PARKED)
+			return status;
+	} else if (!status && k->a.has_size && st_sid_special(&sid)) {
 		status = op_special_io(c, c->cur, OPEN4_SHARE_ACCESS_WRITE);
 	} else if (!status && k->a.has_size) {
 		pthread_mutex_lock(&st->st_lock);
@@ -663,7 +703,7 @@ nfsstat4 op_setattr(struct compound *c)
 		pthread_mutex_unlock(&st->st_lock);
 		have_write = true; /* where the status is good */
 	}
-	if (!status)
+	if (!status && !k->a.deleg_times)
 		return op_do_setattr(c, c->cur, &k->a, have_write, setattr_put, setattr_done);
 	xdr_put_u32(c->out, 0);
 	c->keep_body = true;

@@ -169,7 +169,33 @@ static void xattr_put(struct compound *c, struct xdr_out *x, struct op_after *af
 
 static nfsstat4 xattr_done(struct compound *c, int err)
 {
-	return err ? op_status(err) : op_result(c, xattr_put);
+	if (err)
+		return op_status(err);
+	op_deleg_late(c, c->cur);
+	return op_result(c, xattr_put);
+}
+
+static nfsstat4 xattr_change(struct compound *c, int err)
+{
+	struct xattr *k = c->scratch;
+
+	(void)err;
+	if (name_is(k->name, k->len, "weft.policy"))
+		return op_mutate(c, policy_run, xattr_put, xattr_done);
+	return op_mutate(c, c->opnum == OP_SETXATTR ? setxattr_run : removexattr_run, xattr_put, xattr_done);
+}
+
+/* Extended attributes are cached under a delegation as others are: those of other clients come back before one changes. Who may not change it takes none back. */
+static nfsstat4 xattr_recall(struct compound *c)
+{
+	struct ns_inode i;
+	nfsstat4 st = op_cur_inode(c, &i);
+
+	if (st)
+		return st;
+	if (ns_permission(&i, &c->cred, 2) == 0 && op_deleg_clear(c, &c->cur, 1, OPEN4_SHARE_ACCESS_WRITE, 0, xattr_change))
+		return OP_PARKED;
+	return xattr_change(c, 0);
 }
 
 nfsstat4 op_setxattr(struct compound *c)
@@ -198,9 +224,8 @@ nfsstat4 op_setxattr(struct compound *c)
 	if (name_is(k->name, k->len, "weft.policy")) {
 		if (lo_policy_parse(k->val.s_data, len, &k->policy, err, sizeof(err)) || lo_policy_check(c->m->m_lo, &k->policy, err, sizeof(err)))
 			return NFS4ERR_INVAL;
-		return op_mutate(c, policy_run, xattr_put, xattr_done);
 	}
-	return op_mutate(c, setxattr_run, xattr_put, xattr_done);
+	return xattr_recall(c);
 }
 
 nfsstat4 op_removexattr(struct compound *c)
@@ -217,7 +242,7 @@ nfsstat4 op_removexattr(struct compound *c)
 		return st;
 	if (name_is(k->name, k->len, "weft.layout"))
 		return NFS4ERR_PERM;
-	return op_mutate(c, name_is(k->name, k->len, "weft.policy") ? policy_run : removexattr_run, xattr_put, xattr_done);
+	return xattr_recall(c);
 }
 
 /* ---- LISTXATTRS ---- */

@@ -114,6 +114,13 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_callbacks[ST_CB_LAYOUTRECALL] = metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
 	st->st_callbacks[ST_CB_NOTIFY_LOCK] = metric_counter("weft_mds_lock_notifies_total", "CB_NOTIFY_LOCK sent: a lock that was waited for may be had", "");
 	st->st_callbacks[ST_CB_OFFLOAD] = metric_counter("weft_mds_offload_callbacks_total", "CB_OFFLOAD sent: an asynchronous copy has ended", "");
+	st->st_callbacks[ST_CB_RECALL] = metric_counter("weft_mds_delegation_recalls_total", "Delegation recalls sent", "");
+	st->st_callbacks[ST_CB_GETATTR] = metric_counter("weft_mds_delegation_getattrs_total", "CB_GETATTR sent to holders of write delegations", "");
+	st->st_callbacks[ST_CB_RECALL_ANY] = metric_counter("weft_mds_recall_any_total", "CB_RECALL_ANY sent: too many delegations are out", "");
+	st->st_deleg_given[0] = metric_counter("weft_mds_delegations_given_total", "Delegations given", "type=\"read\"");
+	st->st_deleg_given[1] = metric_counter("weft_mds_delegations_given_total", "Delegations given", "type=\"write\"");
+	st->st_deleg_wasted = metric_counter("weft_mds_delegations_wasted_total", "Delegations that were recalled or came back within a second", "");
+	st->st_deleg_revoked = metric_counter("weft_mds_delegations_revoked_total", "Delegations taken away at the recall deadline", "");
 	st->st_revoked = metric_counter("weft_mds_layout_revoked_total", "Layouts taken away at the recall deadline", "");
 	err = kv_read_begin(ns_kv(ns), &t);
 	if (err)
@@ -212,6 +219,8 @@ void st_client_destroy(struct st *st, struct st_client *c)
 		st_open_free(st, c->cl_opens);
 	}
 	st_offloads_drop(c);
+	while (c->cl_dead_sids)
+		st_revoked_free(c, &c->cl_dead_sids->v_sid);
 	client_put(c);
 }
 
@@ -353,6 +362,7 @@ void st_tick(struct st *st)
 		else if (n < EXPIRE_BATCH && !c->cl_evicting)
 			expired[n++] = c->cl_id;
 	}
+	st_deleg_thin(st);
 	orphaned = st->st_orphaned && !st->st_in_grace;
 	if (orphaned)
 		st->st_orphaned = false;

@@ -83,14 +83,14 @@ struct st_open *st_open_find(struct st *st, const struct st_stateid *sid)
 struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const void *owner, uint32_t len)
 {
 	for (struct st_open *o = f->f_opens; o; o = o->o_fnext) {
-		if (o->o_client == c && o->o_owner_len == len && memcmp(o->o_owner, owner, len) == 0)
+		if (o->o_client == c && !o->o_deleg && o->o_owner_len == len && memcmp(o->o_owner, owner, len) == 0)
 			return o;
 	}
 	return NULL;
 }
 
-struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len,
-			    const struct st_stateid *sid)
+static struct st_open *open_make(struct st *st, struct st_file *f, struct st_client *c, unsigned type, const void *owner, uint32_t len,
+				 const struct st_stateid *sid)
 {
 	struct st_open *o = calloc(1, sizeof(*o) + len);
 
@@ -99,7 +99,7 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 	if (sid)
 		o->o_sid = *sid;
 	else
-		st_sid_make(st, ST_SID_OPEN, &o->o_sid);
+		st_sid_make(st, type, &o->o_sid);
 	o->o_sid.seqid = 0; /* the first use makes it 1 */
 	if (hash_add(&st->st_opens, &o->o_link, hash_bytes(o->o_sid.other, NFS4_OTHER_SIZE))) {
 		free(o);
@@ -108,7 +108,8 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 	o->o_client = c;
 	o->o_file = f;
 	o->o_owner_len = len;
-	memcpy(o->o_owner, owner, len);
+	if (len)
+		memcpy(o->o_owner, owner, len);
 	o->o_cnext = c->cl_opens;
 	o->o_cprev = &c->cl_opens;
 	if (o->o_cnext)
@@ -122,9 +123,41 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 	return o;
 }
 
+struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len,
+			    const struct st_stateid *sid)
+{
+	return open_make(st, f, c, ST_SID_OPEN, owner, len, sid);
+}
+
+struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client *c, uint32_t type, bool times, const uint8_t *fh, uint32_t fhlen)
+{
+	struct st_deleg *dg = calloc(1, sizeof(*dg));
+	struct st_open *o = dg ? open_make(st, f, c, ST_SID_DELEG, NULL, 0, NULL) : NULL;
+
+	if (!o) {
+		free(dg);
+		return NULL;
+	}
+	o->o_deleg = dg;
+	o->o_sid.seqid = 1;
+	o->o_access = type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ;
+	dg->dg_type = type;
+	dg->dg_times = times;
+	dg->dg_given_ns = st_now_ns();
+	memcpy(dg->dg_fh, fh, fhlen);
+	dg->dg_fhlen = fhlen;
+	c->cl_ndelegs++;
+	st->st_ndelegs++;
+	metric_add(st->st_deleg_given[type == OPEN_DELEGATE_WRITE], 1);
+	return o;
+}
+
+static void waits_check(struct st *st, uint64_t ino);
+
 void st_open_free(struct st *st, struct st_open *o)
 {
 	struct st_file *f = o->o_file;
+	struct st_deleg *dg = o->o_deleg;
 
 	while (o->o_locks)
 		st_lock_free(st, o->o_locks);
@@ -135,7 +168,15 @@ void st_open_free(struct st *st, struct st_open *o)
 	*o->o_fprev = o->o_fnext;
 	if (o->o_fnext)
 		o->o_fnext->o_fprev = o->o_fprev;
+	if (dg) {
+		o->o_client->cl_ndelegs--;
+		st->st_ndelegs--;
+		st_asks_fail(dg);
+		free(dg);
+	}
 	free(o);
+	if (dg && st->st_waits)
+		waits_check(st, f->f_ino);
 	st_file_put(st, f);
 }
 
@@ -144,7 +185,7 @@ struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t acc
 	struct st_open *dead = NULL;
 
 	for (struct st_open *o = f->f_opens; o; o = o->o_fnext) {
-		if (!((o->o_access & deny) || (o->o_deny & access)))
+		if (o->o_deleg || !((o->o_access & deny) || (o->o_deny & access)))
 			continue;
 		if (!st_lease_expired(st, o->o_client))
 			return o;
@@ -222,7 +263,9 @@ static unsigned wait_count(struct st *st, const struct st_wait *w)
 	struct st_file *f = st_file_get(st, w->w_ino, false);
 	unsigned n = 0;
 
-	for (struct st_layout *l = f ? f->f_layouts : NULL; l; l = l->l_fnext)
+	for (struct st_open *o = f && w->w_delegs ? f->f_opens : NULL; o; o = o->o_fnext)
+		n += st_deleg_conflicts(o, w->w_except, w->w_access, w->w_deny);
+	for (struct st_layout *l = f && !w->w_delegs ? f->f_layouts : NULL; l; l = l->l_fnext)
 		n += wait_matches(w, l);
 	return n;
 }
@@ -305,32 +348,68 @@ void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode)
 		waits_check(st, l->l_file->f_ino);
 }
 
-unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
+/* locked: nothing: 0; else waits, until the deadline at most. */
+static unsigned wait_begin(struct st *st, struct st_wait *w)
 {
-	struct st_file *f;
-	bool live = false;
 	unsigned n;
 
-	pthread_mutex_lock(&st->st_lock);
 	w->w_st = st;
-	w->w_ino = ino;
-	w->w_except = except;
-	w->w_rw_only = rw_only;
-	w->w_loop = loop;
 	w->w_done = false;
 	n = wait_count(st, w);
 	if (n) {
 		w->w_next = st->st_waits;
 		st->st_waits = w;
-		f = st_file_get(st, ino, false);
-		for (struct st_layout *l = f->f_layouts; l; l = l->l_fnext) {
-			if (!wait_matches(w, l))
-				continue;
-			live |= !st_lease_expired(st, l->l_client);
-			st_recall_queue(st, l);
-		}
-		w->w_timer.t_fire = wait_deadline;
-		/* Nobody waits for the dead. */
+	}
+	return n;
+}
+
+unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
+{
+	bool live = false;
+	unsigned n;
+
+	w->w_ino = ino;
+	w->w_except = except;
+	w->w_rw_only = rw_only;
+	w->w_delegs = false;
+	w->w_loop = loop;
+	w->w_timer.t_fire = wait_deadline;
+	pthread_mutex_lock(&st->st_lock);
+	n = wait_begin(st, w);
+	for (struct st_layout *l = n ? st_file_get(st, ino, false)->f_layouts : NULL; l; l = l->l_fnext) {
+		if (!wait_matches(w, l))
+			continue;
+		live |= !st_lease_expired(st, l->l_client);
+		st_recall_queue(st, l);
+	}
+	if (n) /* Nobody waits for the dead. */
+		loop_timer_start(loop, &w->w_timer, live ? deadline_ms : 1);
+	pthread_mutex_unlock(&st->st_lock);
+	return n;
+}
+
+unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except, uint32_t access, uint32_t deny, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
+{
+	bool live = false;
+	unsigned n;
+
+	w->w_ino = ino;
+	w->w_except = except;
+	w->w_delegs = true;
+	w->w_access = access;
+	w->w_deny = deny;
+	w->w_loop = loop;
+	w->w_timer.t_fire = wait_deadline;
+	pthread_mutex_lock(&st->st_lock);
+	n = wait_begin(st, w);
+	for (struct st_open *o = n ? st_file_get(st, ino, false)->f_opens : NULL; o; o = o->o_fnext) {
+		if (!st_deleg_conflicts(o, except, access, deny))
+			continue;
+		live |= !st_lease_expired(st, o->o_client);
+		st_deleg_recall(st, o);
+	}
+	if (n) {
+		st_heat_conflict(st, ino);
 		loop_timer_start(loop, &w->w_timer, live ? deadline_ms : 1);
 	}
 	pthread_mutex_unlock(&st->st_lock);

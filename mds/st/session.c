@@ -120,6 +120,10 @@ void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
 			if (l->l_recalled)
 				st_recall_queue(st, l);
 		}
+		for (struct st_open *o = s->se_client->cl_opens; o; o = o->o_cnext) {
+			if (o->o_deleg && o->o_deleg->dg_recalled)
+				st_deleg_recall(st, o);
+		}
 	}
 	st_cb_pump(st, s);
 }

@@ -94,6 +94,9 @@ struct st_client {
 	struct st_layout *cl_layouts;
 	struct st_offload *cl_offloads; /* the newest first */
 	uint32_t cl_noffloads;
+	uint32_t cl_ndelegs, cl_nrevoked;
+	struct st_revoked *cl_dead_sids;
+	bool cl_thinned;            /* CB_RECALL_ANY is under way */
 };
 
 /* State of one file while anybody has some. */
@@ -123,8 +126,43 @@ struct st_file {
 	uint64_t f_sizegen;   /* rises with every size that is set: an answer asked for before it is worth nothing */
 };
 
+/*
+ * A delegation (RFC 8881 chapter 10) is an open without an owner, whose stateid is a delegation's: it admits I/O and layouts as opens do, and keeps an unlinked
+ * file. Share reservations and CLOSE do not see it.
+ */
+struct st_deleg {
+	uint32_t dg_type;       /* OPEN_DELEGATE_READ, OPEN_DELEGATE_WRITE */
+	bool dg_times;          /* the holder keeps the times (RFC 9754) */
+	bool dg_recalled, dg_queued, dg_asking;
+	uint64_t dg_given_ns;
+	uint64_t dg_change;     /* change attribute that the holder knew when it was given: another in CB_GETATTR says that it has written */
+	struct st_ask *dg_asks; /* who waits for the holder's CB_GETATTR */
+	uint8_t dg_fh[NFS4_FHSIZE]; /* as GETFH gave it */
+	uint32_t dg_fhlen;
+};
+
+/* What a holder of a write delegation told (RFC 8881 section 20.1). a_then runs on a_loop. */
+struct st_ask {
+	struct st_ask *a_next;
+	struct loop_msg a_msg;
+	struct loop *a_loop;
+	void (*a_then)(struct st_ask *a);
+	int a_err;              /* not 0: there is no answer */
+	bool a_modified;        /* it has written since it got the delegation */
+	bool a_times;           /* a_atime, a_mtime are there */
+	uint64_t a_size;
+	struct ns_time a_atime, a_mtime;
+};
+
+/* A delegation that was revoked: its stateid answers DELEG_REVOKED until the client frees it (RFC 8881 section 18.38). */
+struct st_revoked {
+	struct st_revoked *v_next;
+	struct st_stateid v_sid;
+};
+
 struct st_open {
 	struct hash_link o_link;      /* by stateid */
+	struct st_deleg *o_deleg;     /* NULL: an open */
 	struct st_stateid o_sid;
 	struct st_client *o_client;
 	struct st_file *o_file;
@@ -178,7 +216,7 @@ struct st_waiter {
 /* One callback under way, and what kind it is. */
 struct st;
 struct st_cb;
-enum st_cb_metric { ST_CB_LAYOUTRECALL, ST_CB_NOTIFY_LOCK, ST_CB_OFFLOAD, ST_CB_METRICS };
+enum st_cb_metric { ST_CB_LAYOUTRECALL, ST_CB_NOTIFY_LOCK, ST_CB_OFFLOAD, ST_CB_RECALL, ST_CB_GETATTR, ST_CB_RECALL_ANY, ST_CB_METRICS };
 struct st_cb_kind {
 	uint32_t k_op;                /* OP_CB_* */
 	enum st_cb_metric k_metric;   /* counts those that are sent */
@@ -194,6 +232,7 @@ struct st_cb {
 	struct st_cb *cb_next;
 	const struct st_cb_kind *cb_kind;
 	void *cb_arg;                 /* the kind's own, malloc'd, freed with the callback */
+	bool cb_flag;                 /* the kind's own */
 	struct st_stateid cb_sid;     /* as sent */
 	uint8_t cb_fh[NFS4_FHSIZE];
 	uint32_t cb_fhlen;
@@ -227,7 +266,9 @@ struct st {
 	void (*st_expired)(void *arg, uint64_t clientid); /* its lease, and the courtesy after it, have run out */
 	bool st_orphaned;
 	void *st_arg;
-	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked;
+	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked, *st_deleg_given[2], *st_deleg_wasted, *st_deleg_revoked;
+	uint32_t st_ndelegs, st_max_delegs;
+	struct st_heat *st_heat;
 };
 
 int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms, uint32_t courtesy_ms);
@@ -310,12 +351,39 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 void st_open_free(struct st *st, struct st_open *o); /* locked */
 /* locked: an open that conflicts, of a client that is alive where there is one; NULL: none */
 struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);
-enum { ST_SID_OPEN = 1, ST_SID_LOCK = 2, ST_SID_LAYOUT = 3, ST_SID_COPY = 5 };
+enum { ST_SID_OPEN = 1, ST_SID_LOCK = 2, ST_SID_LAYOUT = 3, ST_SID_DELEG = 4, ST_SID_COPY = 5 };
 /* locked: a new one, seqid 1 */
 void st_sid_make(struct st *st, unsigned type, struct st_stateid *sid);
 /* A stateid of this boot, of that type? */
 bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type);
 bool st_sid_special(const struct st_stateid *sid); /* all zeros or all ones other with seqid 0 / max */
+
+/* Delegations; all locked */
+/* Gives one; opens and other delegations were looked at. NULL: no memory. */
+struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client *c, uint32_t type, bool times, const uint8_t *fh, uint32_t fhlen);
+struct st_open *st_deleg_of(struct st_file *f, const struct st_client *c);
+/* Does this delegation of another than client stand against such an open? Changes count as opens for writing, reads and attributes as opens for reading. */
+bool st_deleg_conflicts(const struct st_open *o, const struct st_client *client, uint32_t access, uint32_t deny);
+/* Anybody's but client's. */
+bool st_file_deleg_conflict(const struct st_file *f, const struct st_client *client, uint32_t access, uint32_t deny);
+void st_deleg_recall(struct st *st, struct st_open *d);
+/* Recalls what stands against it, and does not wait. */
+void st_deleg_recall_file(struct st *st, struct st_file *f, const struct st_client *client, uint32_t access, uint32_t deny);
+/* Takes away what still stands against it. True: one of them was for writing. */
+bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client, uint32_t access, uint32_t deny);
+/* A stateid of this client's that was revoked. */
+bool st_revoked_find(const struct st_client *c, const struct st_stateid *sid);
+void st_revoked_free(struct st_client *c, const struct st_stateid *sid);
+/* Asks the holder of a write delegation; a->a_then comes later in any case. */
+void st_deleg_ask(struct st *st, struct st_open *d, struct st_ask *a);
+void st_asks_fail(struct st_deleg *dg);
+/* What is remembered of files that were opened lately: a table of fixed size that forgets by being overwritten. */
+bool st_heat_contended(const struct st *st, uint64_t ino);
+void st_heat_conflict(struct st *st, uint64_t ino);
+/* The client opens it: how many times in a row it did so while nobody else did, within a lease. */
+unsigned st_heat_opened(struct st *st, uint64_t ino, const struct st_client *c, bool write);
+/* Asks clients that hold many to give some back. */
+void st_deleg_thin(struct st *st);
 
 /* Byte-range locks; all locked */
 struct st_lock *st_lock_find(struct st *st, const struct st_stateid *sid);
@@ -351,6 +419,8 @@ struct st_wait {
 	uint64_t w_ino;
 	struct st_client *w_except;
 	bool w_rw_only, w_done;
+	bool w_delegs;               /* it waits for delegations */
+	uint32_t w_access, w_deny;   /* that stand against this */
 	struct loop *w_loop;
 	struct loop_timer w_timer;
 	struct loop_msg w_msg;
@@ -358,6 +428,8 @@ struct st_wait {
 	unsigned w_left;
 };
 unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w);
+/* The same for delegations that stand against such an open. */
+unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except, uint32_t access, uint32_t deny, struct loop *loop, uint32_t deadline_ms, struct st_wait *w);
 /* Takes away what is still out after a fence. Takes the lock. */
 void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only);
 

@@ -304,8 +304,7 @@ def test_operations_defined_and_not_served_are_not_supported(c, d):
     both = stateid(sid) + stateid(sid)
     args = {"OPENATTR": boolean(False), "DELEGPURGE": u64(0),
             "GET_DIR_DELEGATION": boolean(False) + bitmap([]) + bytes(24) + bitmap([]) + bitmap([]),
-            "WANT_DELEGATION": u32(0) + u32(0), "COPY_NOTIFY": stateid(sid) + u32(1) + opaque("n"),
-            "CLONE": both + u64(0) * 3,
+            "COPY_NOTIFY": stateid(sid) + u32(1) + opaque("n"), "CLONE": both + u64(0) * 3,
             "WRITE_SAME": stateid(sid) + u32(2) + u64(0) * 3 + u32(0) + u32(0) + u32(0) + opaque("")}
     for name, body in args.items():
         got = c.no("NOTSUPP", putfh(fh), savefh(), op(name, body))
@@ -2630,11 +2629,12 @@ def test_a_new_owner_gets_no_set_id_bits(c, d):
 
 
 def test_delegation_wants_are_answered(c, d):
-    c.open(d, "f")
-    for want in (0x100, 0x200, 0x300, 0x400):
+    other = client()
+    other.open(d, "f", BOTH | NO_DELEG)
+    for want in (0x100, 0x200, 0x300, 0x400, 0x500):
         got = c.ok(putfh(d), open_("f", READ | want, owner=b"w%d" % want))
         check(got.deleg, 3, "OPEN_DELEGATE_NONE_EXT")
-        check(got.why == 0, want == 0x400, "WND4_NOT_WANTED")
+        check(got.why, {0x400: 0, 0x500: 7}.get(want, 1), "NOT_WANTED, CANCELLED, CONTENTION")
     check(c.ok(putfh(d), open_("f", READ, owner=b"none")).deleg, 0)
 
 

@@ -1,0 +1,535 @@
+/*
+ * deleg.c - delegations (RFC 8881 chapter 10, sections 18.6, 18.16 and 18.49; RFC 9754): who gets one, what others do to those that are out.
+ *
+ * The order is that of all state (DESIGN.md, "One request's way"): a delegation is registered, and what its holder is told after that comes from a fresh
+ * snapshot; a change recalls what stands against it, waits, commits, and looks again for what was given meanwhile (op_deleg_late).
+ */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+
+/* ---- giving ---- */
+
+static uint32_t why_not(struct op_deleg *d, uint32_t why)
+{
+	d->d_why = why;
+	return OPEN_DELEGATE_NONE;
+}
+
+/* Another client's open that a delegation of this type cannot stand beside. */
+static bool opens_conflict(const struct st_file *f, const struct st_client *c, uint32_t type)
+{
+	for (const struct st_open *o = f->f_opens; o; o = o->o_fnext) {
+		if (o->o_client == c || o->o_deleg)
+			continue;
+		if (type == OPEN_DELEGATE_WRITE || (o->o_access & OPEN4_SHARE_ACCESS_WRITE) || (o->o_deny & OPEN4_SHARE_ACCESS_READ))
+			return true;
+	}
+	return st_file_deleg_conflict(f, c, type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ, 0);
+}
+
+static bool has_backchannel(const struct st_client *c)
+{
+	for (const struct st_session *s = c->cl_sessions; s; s = s->se_next) {
+		if (s->se_cb_conn)
+			return true;
+	}
+	return false;
+}
+
+/* What the client asks for; where it leaves it to us, a delegation for writing only to who opens the file for that again and again. */
+static uint32_t type_wanted(struct compound *c, const struct st_file *f, uint32_t access, uint32_t want, struct op_deleg *d)
+{
+	bool write = access & OPEN4_SHARE_ACCESS_WRITE;
+	unsigned times = st_heat_opened(c->m->m_st, f->f_ino, c->client, write);
+
+	switch (want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK) {
+	case OPEN4_SHARE_ACCESS_WANT_READ_DELEG: return OPEN_DELEGATE_READ;
+	case OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG: return OPEN_DELEGATE_WRITE;
+	case OPEN4_SHARE_ACCESS_WANT_ANY_DELEG: return write ? OPEN_DELEGATE_WRITE : OPEN_DELEGATE_READ;
+	case OPEN4_SHARE_ACCESS_WANT_NO_DELEG: return why_not(d, WND4_NOT_WANTED);
+	case OPEN4_SHARE_ACCESS_WANT_CANCEL: return why_not(d, WND4_CANCELED);
+	}
+	if (write)
+		return times >= 2 ? OPEN_DELEGATE_WRITE : why_not(d, WND4_RESOURCE);
+	return OPEN_DELEGATE_READ;
+}
+
+/* locked */
+static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t access, uint32_t want, struct op_deleg *d)
+{
+	struct st *st = c->m->m_st;
+	uint32_t type = type_wanted(c, f, access, want, d);
+	const struct st_open *mine = st_deleg_of(f, c->client);
+
+	if (!type)
+		return type;
+	if (c->m->m_delegations == OP_DELEG_NONE || (c->m->m_delegations == OP_DELEG_READ && type == OPEN_DELEGATE_WRITE))
+		return why_not(d, type == OPEN_DELEGATE_WRITE ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE : WND4_NOT_SUPP_FTYPE);
+	if (st_in_grace(st) || !has_backchannel(c->client) || st->st_ndelegs >= st->st_max_delegs)
+		return why_not(d, WND4_RESOURCE);
+	if (mine)
+		return why_not(d, mine->o_deleg->dg_type < type ? WND4_NOT_SUPP_UPGRADE : mine->o_deleg->dg_type > type ? WND4_NOT_SUPP_DOWNGRADE : WND4_RESOURCE);
+	if (f->f_removing || f->f_orphan || f->f_excl || opens_conflict(f, c->client, type) || st_heat_contended(st, f->f_ino))
+		return why_not(d, WND4_CONTENTION);
+	return type;
+}
+
+/* locked */
+static void deleg_register(struct compound *c, struct st_file *f, uint32_t type, uint32_t want, struct op_deleg *d)
+{
+	bool times = c->minor >= 2 && c->m->m_deleg_times && (want & OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS);
+	uint8_t fh[OP_FH_LEN];
+	struct st_open *o;
+
+	op_fh_make(c->m, f->f_ino, fh);
+	o = st_deleg_new(c->m->m_st, f, c->client, type, times, fh, OP_FH_LEN);
+	if (!o) {
+		why_not(d, WND4_RESOURCE);
+		return;
+	}
+	d->d_type = type;
+	d->d_times = times;
+	d->d_sid = o->o_sid;
+}
+
+/* What the holder knows from here on is of a snapshot after its registration. */
+static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
+{
+	struct st *st = c->m->m_st;
+	uint64_t total, avail;
+	struct ns_inode i;
+	struct st_open *o;
+	int err;
+
+	op_txn_stale(c->th);
+	err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
+	pthread_mutex_lock(&st->st_lock);
+	o = st_open_find(st, &d->d_sid);
+	if (o && err) {
+		st_open_free(st, o);
+		d->d_type = why_not(d, WND4_CONTENTION);
+	} else if (o) {
+		o->o_deleg->dg_change = i.i_change;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (d->d_type == OPEN_DELEGATE_WRITE) {
+		op_space(c->m, &total, &avail);
+		d->d_limit = i.i_size + avail < OP_MAX_FILE ? i.i_size + avail : OP_MAX_FILE;
+	}
+}
+
+void op_deleg_give(struct compound *c, uint64_t ino, uint32_t access, uint32_t want, struct op_deleg *d)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+	uint32_t type;
+
+	*d = (struct op_deleg){.d_why = WND4_RESOURCE};
+	pthread_mutex_lock(&st->st_lock);
+	f = c->client->cl_dead ? NULL : st_file_get(st, ino, true);
+	if (f) {
+		type = deleg_decide(c, f, access, want, d);
+		if (type)
+			deleg_register(c, f, type, want, d);
+		st_file_put(st, f);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (d->d_type)
+		deleg_baseline(c, ino, d);
+}
+
+/* CLAIM_PREVIOUS: what the client had before our restart, unless another has reclaimed what stands against it. */
+void op_deleg_reclaim(struct compound *c, uint64_t ino, uint32_t type, struct op_deleg *d)
+{
+	struct st *st = c->m->m_st;
+	uint32_t plain = type == OPEN_DELEGATE_READ_ATTRS_DELEG ? OPEN_DELEGATE_READ : type == OPEN_DELEGATE_WRITE_ATTRS_DELEG ? OPEN_DELEGATE_WRITE : type;
+	uint32_t want = plain != type ? OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS : 0;
+	struct st_file *f;
+
+	*d = (struct op_deleg){.d_why = WND4_CONTENTION};
+	if (plain != OPEN_DELEGATE_READ && plain != OPEN_DELEGATE_WRITE)
+		return;
+	pthread_mutex_lock(&st->st_lock);
+	f = c->client->cl_dead ? NULL : st_file_get(st, ino, true);
+	if (f && !st_deleg_of(f, c->client) && !opens_conflict(f, c->client, plain))
+		deleg_register(c, f, plain, want, d);
+	if (f)
+		st_file_put(st, f);
+	pthread_mutex_unlock(&st->st_lock);
+	if (d->d_type)
+		deleg_baseline(c, ino, d);
+}
+
+/* An open_delegation4. told: the client said what it wants, so it is told why it has none. */
+void op_put_deleg(struct xdr_out *x, const struct op_deleg *d, bool told)
+{
+	if (!d->d_type) {
+		xdr_put_u32(x, told ? OPEN_DELEGATE_NONE_EXT : OPEN_DELEGATE_NONE);
+		if (told) {
+			xdr_put_u32(x, d->d_why);
+			if (d->d_why == WND4_CONTENTION || d->d_why == WND4_RESOURCE)
+				xdr_put_bool(x, false); /* it is not signalled when it can be had */
+		}
+		return;
+	}
+	xdr_put_u32(x, !d->d_times ? d->d_type : d->d_type == OPEN_DELEGATE_READ ? OPEN_DELEGATE_READ_ATTRS_DELEG : OPEN_DELEGATE_WRITE_ATTRS_DELEG);
+	op_put_stateid(x, &d->d_sid);
+	xdr_put_bool(x, false);
+	if (d->d_type == OPEN_DELEGATE_WRITE) {
+		xdr_put_u32(x, NFS_LIMIT_SIZE);
+		xdr_put_u64(x, d->d_limit);
+	}
+	/* An ACE that allows nobody anything: for other users the client asks by ACCESS (section 18.16.3). */
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, 0);
+	xdr_put_opaque(x, "EVERYONE@", 9);
+}
+
+/* ---- what stands in the way ---- */
+
+struct clear {
+	struct st_wait wait;
+	struct compound *c;
+	uint64_t ino[2];
+	unsigned n, at;
+	uint32_t access, deny;
+	nfsstat4 (*then)(struct compound *c, int err);
+};
+
+static void clear_end(struct clear *j)
+{
+	struct compound *c = j->c;
+	nfsstat4 st;
+
+	op_txn_stale(c->th);
+	st = j->then(c, 0);
+	free(j);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+/* Waits for the next file that has some. False: there is none. */
+static bool clear_next(struct clear *j)
+{
+	struct compound *c = j->c;
+
+	while (j->at < j->n) {
+		if (j->ino[j->at] && st_recall_delegs(c->m->m_st, j->ino[j->at], c->client, j->access, j->deny, c->th->mt_loop, c->m->m_recall_ms, &j->wait))
+			return true;
+		j->at++;
+	}
+	return false;
+}
+
+static void clear_fenced(void *arg, int err)
+{
+	struct clear *j = arg;
+
+	(void)err; /* logged */
+	if (!clear_next(j))
+		clear_end(j);
+}
+
+static void clear_recalled(struct st_wait *w, unsigned left)
+{
+	struct clear *j = hash_entry(w, struct clear, wait);
+	struct compound *c = j->c;
+	uint64_t ino = j->ino[j->at];
+	bool wrote = false;
+
+	if (left) {
+		log_warn("inode %lu: %u delegations did not come back: they are revoked", (unsigned long)ino, left);
+		pthread_mutex_lock(&c->m->m_st->st_lock);
+		wrote = st_deleg_revoke_file(c->m->m_st, ino, c->client, j->access, j->deny);
+		pthread_mutex_unlock(&c->m->m_st->st_lock);
+	}
+	/* Who kept one for writing may have opened the file without our knowing, and write by its layout. */
+	if (wrote && op_take_back(c->m, c->th->mt_loop, ino, c->client, clear_fenced, j))
+		return;
+	if (!clear_next(j))
+		clear_end(j);
+}
+
+bool op_delegs_out(struct compound *c)
+{
+	struct st *st = c->m->m_st;
+	bool out;
+
+	pthread_mutex_lock(&st->st_lock);
+	out = st->st_ndelegs != c->client->cl_ndelegs;
+	pthread_mutex_unlock(&st->st_lock);
+	return out;
+}
+
+bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access, uint32_t deny, nfsstat4 (*then)(struct compound *c, int err))
+{
+	struct clear *j;
+
+	if (!op_delegs_out(c))
+		return false;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		log_fatal("no memory to recall delegations");
+	j->c = c;
+	memcpy(j->ino, ino, n * sizeof(*ino));
+	j->n = n;
+	j->access = access;
+	j->deny = deny;
+	j->then = then;
+	j->wait.w_then = clear_recalled;
+	if (clear_next(j))
+		return true;
+	free(j);
+	return false;
+}
+
+bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+	bool stands;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st->st_ndelegs == c->client->cl_ndelegs ? NULL : st_file_get(st, ino, false);
+	stands = f && st_file_deleg_conflict(f, c->client, access, 0);
+	if (stands)
+		st_deleg_recall_file(st, f, c->client, access, 0);
+	pthread_mutex_unlock(&st->st_lock);
+	return stands;
+}
+
+void op_deleg_late(struct compound *c, uint64_t ino)
+{
+	if (ino)
+		op_deleg_stands(c, ino, OPEN4_SHARE_ACCESS_WRITE);
+}
+
+/* ---- attributes that a holder knows better (section 10.4.3) ---- */
+
+struct ask {
+	struct st_ask a;
+	struct kv_op op;
+	struct compound *c;
+	uint64_t ino;
+	nfsstat4 (*then)(struct compound *c, int err);
+};
+
+static void ask_end(struct ask *k, int err)
+{
+	struct compound *c = k->c;
+	nfsstat4 st;
+
+	op_txn_stale(c->th);
+	st = k->then(c, err);
+	free(k);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+/* The holder has written: change and times move, as they would have with its writes. */
+static int ask_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct ask *k = hash_entry(op, struct ask, op);
+	const struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW};
+	struct ns *ns = k->c->m->m_ns;
+	struct ns_inode i;
+
+	if (k->a.a_times)
+		return ns_deleg_times(ns, t, k->ino, &k->a.a_atime, &k->a.a_mtime, op_now());
+	return ns_setattr(ns, t, k->ino, &s, NULL, op_now(), &i);
+}
+
+static void ask_committed(struct kv_op *op, int err)
+{
+	ask_end(hash_entry(op, struct ask, op), err);
+}
+
+static void ask_answered(struct st_ask *a)
+{
+	struct ask *k = hash_entry(a, struct ask, a);
+	struct compound *c = k->c;
+
+	if (a->a_err) { /* it does not answer: what it holds comes back, or is revoked */
+		if (!op_deleg_clear(c, &k->ino, 1, OPEN4_SHARE_ACCESS_READ, 0, k->then)) {
+			ask_end(k, 0);
+			return;
+		}
+		free(k);
+		return;
+	}
+	c->told_ino = k->ino;
+	c->told_size = a->a_size;
+	if (!a->a_modified) {
+		ask_end(k, 0);
+		return;
+	}
+	k->op = (struct kv_op){.o_run = ask_run, .o_done = ask_committed, .o_loop = c->th->mt_loop};
+	kv_submit(c->m->m_kv, &k->op);
+}
+
+bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct compound *c, int err))
+{
+	struct st *st = c->m->m_st;
+	struct st_open *o = NULL;
+	struct st_file *f;
+	struct ask *k;
+
+	if (!op_delegs_out(c))
+		return false;
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		return false; /* what is committed is told */
+	k->c = c;
+	k->ino = ino;
+	k->then = then;
+	k->a.a_loop = c->th->mt_loop;
+	k->a.a_then = ask_answered;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false);
+	for (o = f ? f->f_opens : NULL; o; o = o->o_fnext) {
+		if (o->o_deleg && o->o_client != c->client && o->o_deleg->dg_type == OPEN_DELEGATE_WRITE)
+			break;
+	}
+	if (o)
+		st_deleg_ask(st, o, &k->a);
+	pthread_mutex_unlock(&st->st_lock);
+	if (!o)
+		free(k);
+	return o;
+}
+
+/* ---- DELEGRETURN ---- */
+
+struct delegreturn {
+	struct op_free_ctx ctx;
+	struct ns_free_ops fo;
+	uint64_t ino;
+};
+
+static int orphan_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct delegreturn *k = c->scratch;
+
+	return ns_orphan_free(c->m->m_ns, t, k->ino, &k->fo);
+}
+
+static nfsstat4 orphan_done(struct compound *c, int err)
+{
+	struct delegreturn *k = c->scratch;
+
+	op_free_done(&k->ctx, err);
+	return NFS4_OK; /* the delegation is back in any case; the sweep frees what is left */
+}
+
+/* locked: the client's delegation on the current file. */
+nfsstat4 op_deleg_by_sid(struct compound *c, const struct st_stateid *sid, struct st_open **out)
+{
+	struct st_open *o = st_open_find(c->m->m_st, sid);
+
+	if (st_revoked_find(c->client, sid))
+		return NFS4ERR_DELEG_REVOKED;
+	if (!o || !o->o_deleg || o->o_client != c->client || o->o_file->f_ino != c->cur)
+		return NFS4ERR_BAD_STATEID;
+	*out = o;
+	return op_seqid_status(sid, o->o_sid.seqid);
+}
+
+nfsstat4 op_delegreturn(struct compound *c)
+{
+	struct delegreturn *k = op_scratch(c, sizeof(*k), NULL);
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	struct st_open *o;
+	nfsstat4 status;
+	bool orphan = false;
+
+	op_get_stateid(c->in, &sid);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (!k)
+		return NFS4ERR_DELAY;
+	status = c->cur ? op_resolve_sid(c, &sid) : NFS4ERR_NOFILEHANDLE;
+	if (status)
+		return status;
+	pthread_mutex_lock(&st->st_lock);
+	status = op_deleg_by_sid(c, &sid, &o);
+	if (!status) {
+		struct st_file *f = o->o_file;
+
+		orphan = f->f_orphan && f->f_opens == o && !o->o_fnext;
+		if (orphan) {
+			f->f_orphan = false;
+			f->f_removing++;
+		}
+		if (!o->o_deleg->dg_recalled && st_now_ns() - o->o_deleg->dg_given_ns < 1000000000ull)
+			metric_add(st->st_deleg_wasted, 1);
+		st_open_free(st, o);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (status || !orphan)
+		return status;
+	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
+	k->ctx.removing = k->ino = c->cur;
+	return op_mutate_again(c, orphan_run, orphan_done); /* done once, or the sweep's */
+}
+
+/* ---- WANT_DELEGATION (section 18.49) ---- */
+
+#define WANT_BITS (OPEN4_SHARE_ACCESS_WANT_DELEG_MASK | OPEN4_SHARE_ACCESS_WANT_SIGNAL_DELEG_WHEN_RESRC_AVAIL | \
+		   OPEN4_SHARE_ACCESS_WANT_PUSH_DELEG_WHEN_UNCONTENDED | OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS)
+
+static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim)
+{
+	uint32_t type = want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK;
+	struct ns_inode i;
+	nfsstat4 status = op_cur_inode(c, &i);
+	bool grace, may;
+
+	if (status)
+		return status;
+	if (i.i_type == NS_DIR)
+		return NFS4ERR_ISDIR;
+	if (i.i_type != NS_REG)
+		return NFS4ERR_WRONG_TYPE;
+	if (want & ~(uint32_t)WANT_BITS || type > OPEN4_SHARE_ACCESS_WANT_CANCEL)
+		return NFS4ERR_INVAL;
+	pthread_mutex_lock(&c->m->m_st->st_lock);
+	grace = st_in_grace(c->m->m_st);
+	may = grace && c->client->cl_may_reclaim;
+	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	if (claim == CLAIM_PREVIOUS)
+		return may ? NFS4_OK : NFS4ERR_NO_GRACE;
+	if (grace)
+		return NFS4ERR_GRACE;
+	if (type == OPEN4_SHARE_ACCESS_WANT_NO_DELEG || type == OPEN4_SHARE_ACCESS_WANT_CANCEL)
+		return NFS4_OK;
+	return op_status(ns_permission(&i, &c->cred, type == OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG ? 6 : 4));
+}
+
+nfsstat4 op_want_delegation(struct compound *c)
+{
+	uint32_t want = xdr_get_u32(c->in), claim = xdr_get_u32(c->in), type = 0;
+	struct op_deleg d;
+	nfsstat4 status;
+
+	if (claim == CLAIM_PREVIOUS)
+		type = xdr_get_u32(c->in);
+	if (c->in->bad || (claim != CLAIM_PREVIOUS && claim != CLAIM_FH && claim != CLAIM_DELEG_PREV_FH) || type > OPEN_DELEGATE_WRITE_ATTRS_DELEG)
+		return NFS4ERR_BADXDR;
+	if (claim == CLAIM_DELEG_PREV_FH)
+		return NFS4ERR_NOTSUPP; /* a client's delegations do not outlive its restart (section 10.2.1) */
+	status = want_check(c, want, claim);
+	if (status)
+		return status;
+	if (claim == CLAIM_PREVIOUS)
+		op_deleg_reclaim(c, c->cur, type, &d);
+	else
+		op_deleg_give(c, c->cur, OPEN4_SHARE_ACCESS_READ, want, &d);
+	op_put_deleg(c->out, &d, true);
+	if (d.d_type)
+		op_set_current_sid(c, &d.d_sid);
+	return NFS4_OK;
+}
