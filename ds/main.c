@@ -7,6 +7,7 @@
 #include "base/conf.h"
 #include "base/http.h"
 #include "base/log.h"
+#include "base/priv.h"
 #include "ds/ds.h"
 #include "proto/rpc_tls.h"
 #include <arpa/inet.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #define EXIT_USAGE	   2
@@ -148,7 +150,8 @@ static int advertise(struct start *st)
 	return st->st_nadvertise < 0 ? -EINVAL : 0;
 }
 
-static int start_services(struct start *st)
+/* Before the loops run: the kernel keeps those who come until then. */
+static int listen_all(struct start *st)
 {
 	const struct rpc_service svc = {
 		.rs_progs = &nfs_program,
@@ -157,19 +160,23 @@ static int start_services(struct start *st)
 		.rs_max_reply = MAX_RECORD,
 		.rs_tls = ds.d_tls,
 	};
-	char netid[16], uaddr[80];
-	int err;
+	int err = 0;
 
-	for (int i = 0; i < st->st_nlisten; i++) {
+	for (int i = 0; i < st->st_nlisten && !err; i++) {
 		err = rpc_listen(&st->st_listener[i], ds.d_loops[0], (struct sockaddr *)&st->st_listen[i].a_ss,
 				 st->st_listen[i].a_len, &svc, ds.d_loops, ds.d_nloops);
-		if (err) {
+		if (err)
 			snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.listen: address %d of the list: %s", i + 1,
 				 strerror(-err));
-			return err;
-		}
 	}
-	err = advertise(st);
+	return err;
+}
+
+static int start_services(struct start *st)
+{
+	char netid[16], uaddr[80];
+	int err = advertise(st);
+
 	if (err)
 		return err;
 	for (unsigned i = 0; i < ds.d_naddrs; i++)
@@ -196,7 +203,7 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-static int start_threads(pthread_t *threads, unsigned n, char *err, size_t errlen)
+static int make_loops(unsigned n, char *err, size_t errlen)
 {
 	int e = 0;
 
@@ -206,6 +213,15 @@ static int start_threads(pthread_t *threads, unsigned n, char *err, size_t errle
 	if (!ds.d_loops)
 		e = -ENOMEM;
 	ds.d_nloops = n;
+	if (e)
+		snprintf(err, errlen, "ds.threads: %s", strerror(-e));
+	return e;
+}
+
+static int start_threads(pthread_t *threads, unsigned n, char *err, size_t errlen)
+{
+	int e = 0;
+
 	for (unsigned i = 0; i < n && !e; i++)
 		e = -pthread_create(&threads[i], NULL, thread_run, ds.d_loops[i]);
 	if (e)
@@ -371,15 +387,30 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 }
 
 /* The MDS comes here with a key of the cluster instead of a certificate. */
-static int tls_start(const struct conf *c, char *err, size_t errlen)
+static void tls_peer_key(void)
 {
 	uint8_t key[CAP_TLS_KEY_LEN];
-	int e;
 
 	cap_derive_tls_key(ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, key);
-	e = rpc_tls_configure(&ds.d_tls, c, "ds", key, err, errlen);
+	rpc_tls_set_peer_key(ds.d_tls, key);
 	sodium_memzero(key, sizeof(key));
-	return e;
+}
+
+/* What wants root: certificates, rings, ports. What is made after it is the user's. */
+static int become_user(struct settings *se, unsigned n, char *err, size_t errlen)
+{
+	const struct conf *c = se->se_conf;
+	int e = priv_prepare("ds.user", conf_str(c, "ds.user"), err, errlen);
+
+	if (!e)
+		e = rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
+	if (!e)
+		e = make_loops(n, err, errlen);
+	if (!e && (e = listen_all(&se->se_start)))
+		snprintf(err, errlen, "%s", se->se_start.st_errtext);
+	if (!e)
+		e = priv_own_folder(conf_str(c, "ds.store"), err, errlen);
+	return e ? e : priv_drop(err, errlen);
 }
 
 static int serve(struct settings *se, const sigset_t *signals)
@@ -393,9 +424,11 @@ static int serve(struct settings *se, const sigset_t *signals)
 
 	if (n > 64)
 		n = 64;
-	e = store_start(se->se_conf, err, sizeof(err));
+	e = become_user(se, n, err, sizeof(err));
 	if (!e)
-		e = tls_start(se->se_conf, err, sizeof(err));
+		e = store_start(se->se_conf, err, sizeof(err));
+	if (!e)
+		tls_peer_key();
 	if (!e && *admin) {
 		e = http_start(&http, admin, routes, sizeof(routes) / sizeof(routes[0]), NULL);
 		if (e)
@@ -416,9 +449,11 @@ static int serve(struct settings *se, const sigset_t *signals)
 		log_error("%s", se->se_start.st_errtext);
 		return 1;
 	}
+	sd_notify(0, "READY=1");
 	while (!sigwait(signals, &sig) && sig == SIGHUP)
 		rpc_tls_reload(ds.d_tls);
 	log_info("ending: %s", strsignal(sig));
+	sd_notify(0, "STOPPING=1");
 	if (http)
 		http_stop(http);
 	for (unsigned i = 0; i < n; i++) {

@@ -1,6 +1,7 @@
 /* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its loops. */
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/priv.h"
 #include "mds/admin/admin.h"
 #include "mds/op/op.h"
 #include "proto/rpc_tls.h"
@@ -12,6 +13,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #define RING_ENTRIES 1024
@@ -75,6 +77,7 @@ static struct rpc_service service = {
 	.rs_max_reply = OP_MAX_IO + 128 * 1024,
 	.rs_opened = conn_opened,
 	.rs_closed = conn_closed,
+	.rs_clear_prog = CTL_PROGRAM,
 };
 
 /* Before anything is opened: every address is one. */
@@ -260,6 +263,19 @@ static void *run_loop(void *arg)
 	return NULL;
 }
 
+static sigset_t signals;
+
+/* Before any thread: all inherit it, and only one takes signals. */
+static void block_signals(void)
+{
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
 static void *wait_signals(void *arg)
 {
 	int sig;
@@ -267,6 +283,7 @@ static void *wait_signals(void *arg)
 	while (!sigwait(arg, &sig) && sig == SIGHUP)
 		rpc_tls_reload(service.rs_tls);
 	log_info("signal %d: stopping", sig);
+	sd_notify(0, "STOPPING=1");
 	for (unsigned i = 0; i < nloops; i++)
 		loop_stop(loops[i]);
 	return NULL;
@@ -349,33 +366,25 @@ static void serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
 	pthread_t tid;
-	static sigset_t set;
 	const struct admin_ops ops = {.ao_ns = mds.m_ns, .ao_dsc = mds.m_dsc, .ao_lo = mds.m_lo, .ao_counts = counts};
 	const char *addr = conf_str(conf, "mds.admin");
 	struct admin *admin = NULL;
 	char err[512];
 
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGHUP);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	signal(SIGPIPE, SIG_IGN);
 	snprintf(mds.m_scope, sizeof(mds.m_scope), "weft-%02x%02x%02x%02x%02x%02x%02x%02x", su->su_uuid[0], su->su_uuid[1], su->su_uuid[2],
 		 su->su_uuid[3], su->su_uuid[4], su->su_uuid[5], su->su_uuid[6], su->su_uuid[7]);
 	programs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
 	programs[1] = *dsc_program(mds.m_dsc);
-	service.rs_clear_prog = programs[1].pr_prog;
-	listen_all(conf_str(conf, "mds.listen"));
 	tick.t_fire = on_tick;
 	loop_timer_start(loops[0], &tick, TICK_MS);
 	if (*addr && admin_start(&admin, addr, &ops, err, sizeof(err)))
 		die(err, NULL);
 	log_info("serving: boot %lu, engine LMDB, threads %u, sync %s, recorded clients %u", (unsigned long)su->su_boot, nloops,
 		 conf_bool(conf, "mds.sync") ? "on" : "OFF", mds.m_st->st_reclaimers);
-	pthread_create(&tid, NULL, wait_signals, &set);
+	pthread_create(&tid, NULL, wait_signals, &signals);
 	for (unsigned i = 1; i < nloops; i++)
 		pthread_create(&tid, NULL, run_loop, loops[i]);
+	sd_notify(0, "READY=1");
 	loop_run(loops[0]);
 	if (admin)
 		admin_stop(admin);
@@ -433,13 +442,19 @@ int main(int argc, char **argv)
 	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
-	if (rpc_tls_configure(&service.rs_tls, conf, "mds", NULL, err, sizeof(err)))
+	block_signals();
+	if (priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)) ||
+	    rpc_tls_configure(&service.rs_tls, conf, "mds", err, sizeof(err)))
 		die(err, NULL);
 	set_deleg_mode(conf_str(conf, "mds.delegations"));
 	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);
 	raise_files();
 	make_loops((unsigned)conf_int(conf, "mds.threads"));
+	listen_all(conf_str(conf, "mds.listen"));
+	/* Everything that wants root is there: keys, certificates, rings, ports. What is made from here on is the user's. */
+	if (priv_own_folder(conf_str(conf, "mds.store"), err, sizeof(err)) || priv_drop(err, sizeof(err)))
+		die(err, NULL);
 	open_store(conf);
 	open_data(conf);
 	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits, mds.m_kv);

@@ -28,15 +28,16 @@ struct rpc_tls_opts {
 	const char *to_key_name; /* of the configuration keys, for messages: "mds.tls" */
 	const char *to_mode;     /* off, optional, required or mutual */
 	const char *to_cert, *to_key, *to_ca; /* PEM files; "" is none */
-	const uint8_t *to_psk;   /* RPC_TLS_PSK_LEN bytes that peers of the cluster know; NULL: none */
 };
 struct rpc_tls_ctx;
 
-/* *out is NULL for mode off. Returns 0, or a negative errno with one line in err. Strings and key are copied. */
+/* *out is NULL for mode off. Returns 0, or a negative errno with one line in err. Strings are copied. */
 int rpc_tls_open(struct rpc_tls_ctx **out, const struct rpc_tls_opts *o, char *err, size_t errlen);
 /* The same with the keys SECTION.tls, .tls_cert, .tls_key and .tls_ca; logs what it is. */
 struct conf;
-int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char *section, const uint8_t *psk, char *err, size_t errlen);
+int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char *section, char *err, size_t errlen);
+/* Before connections come: peers of the cluster know these RPC_TLS_PSK_LEN bytes, which are copied. x may be NULL. */
+void rpc_tls_set_peer_key(struct rpc_tls_ctx *x, const uint8_t *psk);
 /* Reads the files again and logs what came of it; on an error everything stays as it was. Any thread, one at a time. x may be NULL. */
 void rpc_tls_reload(struct rpc_tls_ctx *x);
 enum rpc_tls_mode rpc_tls_mode(const struct rpc_tls_ctx *x /* may be NULL */);

@@ -1,6 +1,7 @@
 /* rpc_tls_ctx.c - what TLS connections share: certificate, key, authorities, and loading them anew. See rpc_tls.h. */
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/priv.h"
 #include "proto/rpc_int.h"
 #include <errno.h>
 #include <openssl/err.h>
@@ -62,19 +63,10 @@ static SSL_CTX *ctx_new(const SSL_METHOD *method)
 
 /* ---- the server's callbacks ---- */
 
-/* RFC 9289 section 5: the client must offer ALPN, and "sunrpc" in it. */
-static int hello_cb(SSL *ssl, int *alert, void *arg)
-{
-	const unsigned char *p;
-	size_t len;
-
-	(void)arg;
-	if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_application_layer_protocol_negotiation, &p, &len))
-		return SSL_CLIENT_HELLO_SUCCESS;
-	*alert = SSL_AD_NO_APPLICATION_PROTOCOL;
-	return SSL_CLIENT_HELLO_ERROR;
-}
-
+/*
+ * RFC 9289 section 5: a client must offer ALPN with "sunrpc" in it, and is answered with that. The stock Linux client's handshake daemon (ktls-utils 1.0) offers none at all,
+ * and then nothing comes here: it is let in, because the probe already said what is spoken. One that offers something else is refused.
+ */
 static int alpn_cb(SSL *ssl, const unsigned char **out, unsigned char *outlen, const unsigned char *in, unsigned inlen, void *arg)
 {
 	(void)ssl;
@@ -118,7 +110,7 @@ static int psk_find_cb(SSL *ssl, const unsigned char *identity, size_t len, SSL_
 
 	/* Another identity is no error: the handshake goes on with certificates. */
 	*out = NULL;
-	if (len != sizeof(peer_identity) - 1 || memcmp(identity, peer_identity, len))
+	if (!x->tc_peers || len != sizeof(peer_identity) - 1 || memcmp(identity, peer_identity, len))
 		return 1;
 	*out = peer_session(ssl, x->tc_psk);
 	return *out != NULL;
@@ -210,10 +202,8 @@ static int load(struct rpc_tls_ctx *x, char *err, size_t errlen)
 	}
 	SSL_CTX_set_app_data(s, x);
 	SSL_CTX_set_session_id_context(s, alpn + 1, sizeof(alpn) - 1);
-	SSL_CTX_set_client_hello_cb(s, hello_cb, NULL);
 	SSL_CTX_set_alpn_select_cb(s, alpn_cb, NULL);
-	if (x->tc_peers)
-		SSL_CTX_set_psk_find_session_callback(s, psk_find_cb);
+	SSL_CTX_set_psk_find_session_callback(s, psk_find_cb);
 	rc = load_own(x, s, err, errlen);
 	if (!rc && *x->tc_ca)
 		rc = load_ca(x, s, err, errlen);
@@ -270,9 +260,6 @@ int rpc_tls_open(struct rpc_tls_ctx **out, const struct rpc_tls_opts *o, char *e
 		rc = -EINVAL;
 		goto bad;
 	}
-	x->tc_peers = o->to_psk != NULL;
-	if (x->tc_peers)
-		memcpy(x->tc_psk, o->to_psk, sizeof(x->tc_psk));
 	rc = load(x, err, errlen);
 	if (rc)
 		goto bad;
@@ -283,7 +270,6 @@ bad:
 	free(x->tc_cert);
 	free(x->tc_key);
 	free(x->tc_ca);
-	OPENSSL_cleanse(x->tc_psk, sizeof(x->tc_psk));
 	free(x);
 	return rc;
 }
@@ -313,9 +299,17 @@ void rpc_tls_reload(struct rpc_tls_ctx *x)
 	if (!x)
 		return;
 	if (load(x, err, sizeof(err)))
-		log_error("%s; the certificates loaded before stay in use", err);
+		log_error("%s%s%s; the certificates loaded before stay in use", err, *priv_user() ? ", as user " : "", priv_user());
 	else
 		log_loaded(x);
+}
+
+void rpc_tls_set_peer_key(struct rpc_tls_ctx *x, const uint8_t *psk)
+{
+	if (!x)
+		return;
+	memcpy(x->tc_psk, psk, sizeof(x->tc_psk));
+	x->tc_peers = true;
 }
 
 enum rpc_tls_mode rpc_tls_mode(const struct rpc_tls_ctx *x)
@@ -323,7 +317,7 @@ enum rpc_tls_mode rpc_tls_mode(const struct rpc_tls_ctx *x)
 	return x ? x->tc_mode : RPC_TLS_OFF;
 }
 
-int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char *section, const uint8_t *psk, char *err, size_t errlen)
+int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char *section, char *err, size_t errlen)
 {
 	static const char *const names[] = {"", "_cert", "_key", "_ca"};
 	const char *value[4];
@@ -334,7 +328,7 @@ int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char
 		snprintf(name[i], sizeof(name[i]), "%s.tls%s", section, names[i]);
 		value[i] = conf_str(c, name[i]);
 	}
-	rc = rpc_tls_open(out, &(struct rpc_tls_opts){name[0], value[0], value[1], value[2], value[3], psk}, err, errlen);
+	rc = rpc_tls_open(out, &(struct rpc_tls_opts){name[0], value[0], value[1], value[2], value[3]}, err, errlen);
 	if (*out)
 		log_loaded(*out);
 	return rc;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""sniff.py INTERFACE OUT - until it is ended: counts the packets on INTERFACE that hold each of the marks below, into OUT."""
+"""sniff.py INTERFACE OUT - until it is ended: packets on INTERFACE, and how often each of the marks below was in them, into OUT."""
 import os
 import socket
 import sys
@@ -14,7 +14,7 @@ while True:
     data = sock.recv(65536)
     packets += 1
     for mark, name in MARKS.items():
-        counts[name] += mark in data
+        counts[name] += data.count(mark)
     if packets % 64 == 0 or any(m in data for m in MARKS):
         with open(sys.argv[2] + ".new", "w", encoding="ascii") as f:
             f.write(f"{packets} {counts['clear']} {counts['secret']}\n")
