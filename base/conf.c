@@ -450,6 +450,28 @@ out:
 
 /* ---- the interface ---- */
 
+int conf_text(char *text, const char *name, char *err, size_t errlen)
+{
+	if (blank_comments(text))
+		return 0;
+	snprintf(err, errlen, "%s: a section, text or comment is not closed", name);
+	return -EINVAL;
+}
+
+int conf_read(const char *path, char **out, char *err, size_t errlen)
+{
+	int rc = file_read(path, out, err, errlen);
+
+	if (rc)
+		return rc;
+	rc = conf_text(*out, path, err, errlen);
+	if (rc) {
+		free(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
 int conf_load(struct conf **out, const char *path, char *err, size_t errlen)
 {
 	struct conf *c = calloc(1, sizeof *c);
@@ -466,11 +488,7 @@ int conf_load(struct conf **out, const char *path, char *err, size_t errlen)
 	for (size_t i = 0; i < conf_nkeys && !rc; i++)
 		rc = value_set(c, i, conf_keys[i].ck_default, err, errlen);
 	if (!rc && path)
-		rc = file_read(path, &text, err, errlen);
-	if (!rc && text && !blank_comments(text)) {
-		snprintf(err, errlen, "%s: a section, text or comment is not closed", path);
-		rc = -EINVAL;
-	}
+		rc = conf_read(path, &text, err, errlen);
 	if (!rc && text)
 		rc = file_parse(c, path, text, err, errlen);
 	free(text);

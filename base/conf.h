@@ -25,6 +25,9 @@ struct conf;
 int conf_load(struct conf **out, const char *path, char *err, size_t errlen);
 /* "KEY=VALUE" */
 int conf_set(struct conf *c, const char *assignment, char *err, size_t errlen);
+/* A whole file of libconfuse's grammar, at most 1 MiB, its comments blanked; malloc'd. text: the same for a text in memory, changed in place. */
+int conf_read(const char *path, char **out, char *err, size_t errlen);
+int conf_text(char *text, const char *name, char *err, size_t errlen);
 void conf_free(struct conf *c);
 /* The key must be in the table with that type (asserted: a programming error). SECONDS are returned in milliseconds. */
 const char *conf_str(const struct conf *c, const char *key);

@@ -65,6 +65,7 @@ static void conn_opened(struct rpc_conn *c, void *arg)
 static void conn_closed(struct rpc_conn *c, void *arg)
 {
 	(void)arg;
+	op_conn_closed(c);
 	st_conn_gone(mds.m_st, c);
 	dsc_conn_closed(mds.m_dsc, c);
 }
@@ -276,12 +277,25 @@ static void block_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
+/* What the administrator may change while clients are served. On its own thread, or the HTTP server's: it may block. */
+static int reload(void *arg, char *err, size_t errlen)
+{
+	(void)arg;
+	ask_forget(mds.m_ask_names);
+	if (mds.m_ask_groups)
+		ask_forget(mds.m_ask_groups);
+	return exp_set_reload(mds.m_exports, err, errlen);
+}
+
 static void *wait_signals(void *arg)
 {
+	char err[512];
 	int sig;
 
-	while (!sigwait(arg, &sig) && sig == SIGHUP)
+	while (!sigwait(arg, &sig) && sig == SIGHUP) {
 		rpc_tls_reload(service.rs_tls);
+		reload(NULL, err, sizeof(err));
+	}
 	log_info("signal %d: stopping", sig);
 	sd_notify(0, "STOPPING=1");
 	for (unsigned i = 0; i < nloops; i++)
@@ -348,6 +362,16 @@ static void open_data(const struct conf *conf)
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
 }
 
+static void open_exports(const struct conf *conf)
+{
+	char err[512];
+
+	if (exp_set_open(&mds.m_exports, mds.m_ns, conf_str(conf, "mds.exports"), err, sizeof(err)))
+		die(err, NULL);
+	if (op_peer_open(&mds, strcmp(conf_str(conf, "mds.groups"), "server") == 0, (uint32_t)conf_msec(conf, "mds.names_keep")))
+		die("look-ups of names: no threads", NULL);
+}
+
 static void make_loops(unsigned n)
 {
 	mds.m_thread = calloc(n, sizeof(*mds.m_thread));
@@ -366,7 +390,7 @@ static void serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
 	pthread_t tid;
-	const struct admin_ops ops = {.ao_ns = mds.m_ns, .ao_dsc = mds.m_dsc, .ao_lo = mds.m_lo, .ao_counts = counts};
+	const struct admin_ops ops = {.ao_ns = mds.m_ns, .ao_dsc = mds.m_dsc, .ao_lo = mds.m_lo, .ao_counts = counts, .ao_exports = mds.m_exports, .ao_reload = reload};
 	const char *addr = conf_str(conf, "mds.admin");
 	struct admin *admin = NULL;
 	char err[512];
@@ -379,6 +403,8 @@ static void serve(const struct conf *conf)
 	loop_timer_start(loops[0], &tick, TICK_MS);
 	if (*addr && admin_start(&admin, addr, &ops, err, sizeof(err)))
 		die(err, NULL);
+	if (!*conf_str(conf, "mds.exports"))
+		log_warn("mds.exports is not set: only this machine may use this server, and its root is nobody");
 	log_info("serving: boot %lu, engine LMDB, threads %u, sync %s, recorded clients %u", (unsigned long)su->su_boot, nloops,
 		 conf_bool(conf, "mds.sync") ? "on" : "OFF", mds.m_st->st_reclaimers);
 	pthread_create(&tid, NULL, wait_signals, &signals);
@@ -388,9 +414,26 @@ static void serve(const struct conf *conf)
 	loop_run(loops[0]);
 	if (admin)
 		admin_stop(admin);
+	for (unsigned i = 0; i < nloops; i++)
+		op_thread_forget(&mds.m_thread[i]);
 	ns_close(mds.m_ns);
 	kv_close(mds.m_kv);
 	log_info("stopped");
+}
+
+static int check_exports(const char *path)
+{
+	struct exp_table *t;
+	char err[512];
+
+	if (*path && access(path, F_OK))
+		return 0;
+	if (exp_read(path, &t, err, sizeof(err))) {
+		fprintf(stderr, "weft-mds: %s\n", err);
+		return 2;
+	}
+	exp_put(t);
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -435,7 +478,7 @@ int main(int argc, char **argv)
 	if (!*conf_str(conf, "mds.cluster_key"))
 		die("mds.cluster_key: not set; expected the path of the cluster key file", NULL);
 	if (check) /* of the values: the files they name may come later */
-		return 0;
+		return check_exports(conf_str(conf, "mds.exports"));
 	read_key(conf_str(conf, "mds.cluster_key"));
 	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
 	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
@@ -457,6 +500,7 @@ int main(int argc, char **argv)
 		die(err, NULL);
 	open_store(conf);
 	open_data(conf);
+	open_exports(conf);
 	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits, mds.m_kv);
 	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
 	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "", gauge_kept, NULL);

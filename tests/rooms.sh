@@ -22,12 +22,13 @@ bad_includes() {
 		may["client"] = "client proto base"
 		may["tools"] = "tools client proto base"
 		may["mds/ns"] = "mds/ns kv base"
+		may["mds/exp"] = "mds/exp mds/ns kv base"
 		may["mds/st"] = "mds/st mds/lo mds/ns mds/dsc kv proto base"
 		may["mds/lo"] = "mds/st mds/lo mds/ns mds/dsc kv proto base"
 		may["mds/dsc"] = "mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/op"] = "mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/admin"] = "mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds"] = "mds mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/op"] = "mds/exp mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/admin"] = "mds/exp mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds"] = "mds mds/exp mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
 	}
 	{
 		from = room($1)
@@ -92,6 +93,9 @@ try mds/st/a.c mds/op/op.h bad
 try mds/ns/a.c proto/nfs4.h bad
 try mds/ns/a.c mds/st/st.h bad
 try mds/ns/a.c keys.h good
+try mds/exp/a.c mds/ns/ns.h good
+try mds/exp/a.c proto/rpc.h bad
+try mds/st/a.c mds/exp/exp.h bad
 try mds/ns/a.c ../op/op.h bad
 try mds/main.c mds/admin/admin.h good
 try tools/a.c kv/kv.h bad

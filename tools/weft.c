@@ -30,6 +30,8 @@ static void usage(FILE *f)
 	      "  policy get PATH           how files made in a directory are laid out\n"
 	      "  policy set PATH POLICY    POLICY: stripes=N,unit=SIZE,mirrors=N in any order\n"
 	      "  policy remove PATH        inherit from the parent again\n"
+	      "  exports                   who may use what\n"
+	      "  exports reload            the exports' file again; a bad one changes nothing\n"
 	      "  file show PATH            where a file's data lies\n"
 	      "  fsck STORE [OPTION]...    check the metadata store of a stopped server\n"
 	      "PATHs are absolute from the export's root. ADDR is unix:/path or 127.0.0.1:port; "
@@ -215,7 +217,58 @@ static void file_table(const json_t *j)
 	}
 }
 
+static void words(const json_t *list)
+{
+	size_t i;
+	json_t *w;
+
+	json_array_foreach(list, i, w)
+		printf("%s%s", i ? "," : "", json_is_string(w) ? json_string_value(w) : "?");
+}
+
+static void exports_table(const json_t *j)
+{
+	const json_t *e, *r;
+	size_t i, k;
+
+	json_array_foreach(json_object_get(j, "exports"), i, e)
+	{
+		printf("%s  id %lld%s\n", str(e, "path"), num(e, "id"),
+		       json_is_true(json_object_get(e, "served")) ? "" : "  NOT SERVED: no such directory");
+		json_array_foreach(json_object_get(e, "rules"), k, r)
+		{
+			printf("    ");
+			words(json_object_get(r, "clients"));
+			printf("  %s  squash=%s  anon=%lld:%lld  sec=", str(r, "access"),
+			       str(r, "squash"), num(r, "anon_uid"), num(r, "anon_gid"));
+			words(json_object_get(r, "sec"));
+			printf("  tls=%s  privileged_port=%s  layouts=%s\n", str(r, "tls"),
+			       json_is_true(json_object_get(r, "privileged_port")) ? "true"
+										   : "false",
+			       str(r, "layouts"));
+		}
+	}
+}
+
 /* ---- commands ---- */
+
+static int cmd_exports(char **args)
+{
+	json_t *j;
+	int rc = ask("GET", "/v1/exports", NULL, &j);
+
+	(void)args;
+	return show(rc, j, exports_table);
+}
+
+static int cmd_exports_reload(char **args)
+{
+	json_t *j;
+	int rc = ask("PUT", "/v1/exports", "", &j);
+
+	(void)args;
+	return show(rc, j, exports_table);
+}
 
 static int cmd_status(char **args)
 {
@@ -323,6 +376,8 @@ static const struct command commands[] = {
 	{"policy", "set", 2, cmd_policy_set},
 	{"policy", "remove", 1, cmd_policy_remove},
 	{"file", "show", 1, cmd_file_show},
+	{"exports", "reload", 0, cmd_exports_reload},
+	{"exports", NULL, 0, cmd_exports},
 };
 
 static int dispatch(int argc, char **argv)

@@ -328,6 +328,31 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 		policy_reply(a, path, rp);
 }
 
+/* ---- exports ---- */
+
+static void get_exports(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct admin *a = arg;
+	struct exp_table *t = exp_set_get(a->a_ops.ao_exports);
+
+	(void)rq;
+	rp->rp_body = exp_json(t, exp_set_path(a->a_ops.ao_exports));
+	exp_put(t);
+	if (!rp->rp_body)
+		reply_error(rp, 500, "no memory");
+}
+
+static void put_exports(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct admin *a = arg;
+	char err[512];
+
+	if (a->a_ops.ao_reload(a->a_ops.ao_arg, err, sizeof(err)))
+		reply_error(rp, 409, "%s", err);
+	else
+		get_exports(arg, rq, rp);
+}
+
 /* ---- files ---- */
 
 static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -371,6 +396,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/health", get_health}, {"GET", "/v1/status", get_status},
 	{"GET", "/v1/ds", get_ds},	   {"GET", "/v1/policy", get_policy},
 	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},
+	{"GET", "/v1/exports", get_exports}, {"PUT", "/v1/exports", put_exports},
 };
 
 int admin_start(struct admin **out, const char *addr, const struct admin_ops *ops, char *err,

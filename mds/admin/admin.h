@@ -9,6 +9,9 @@
  *   PUT    /v1/policy?path=/dir     body: the policy; empty or "inherit": removes it. Answers as
  * GET does GET    /v1/file?path=/file      the placement (lo_layout_json)
  *
+ *   GET    /v1/exports              the exports in force
+ *   PUT    /v1/exports              reads their file again; answers as GET does, 409 where it is bad: then the old ones stay
+ *
  * Errors: {"error":"one line"} with 400 (what was asked makes no sense), 404 (no such path), 409
  * (understood, and cannot be served), 500.
  *
@@ -18,6 +21,7 @@
 #ifndef MDS_ADMIN_H
 #define MDS_ADMIN_H
 #include "mds/dsc/dsc.h"
+#include "mds/exp/exp.h"
 #include "mds/lo/lo.h"
 #include "mds/ns/ns.h"
 
@@ -32,6 +36,9 @@ struct admin_ops {
 	struct dsc *ao_dsc;
 	struct lo *ao_lo;
 	void (*ao_counts)(void *arg, struct admin_counts *out);
+	struct exp_set *ao_exports;
+	/* The exports' file again; 0, or a negative errno and one line in err. */
+	int (*ao_reload)(void *arg, char *err, size_t errlen);
 	void *ao_arg;
 };
 

@@ -4,10 +4,27 @@
 #include <errno.h>
 #include <sys/stat.h>
 
+static bool in_groups(const struct ns_groups *g, uint32_t gid)
+{
+	uint32_t lo = 0, hi = g->g_n;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (g->g_gid[mid] < gid)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < g->g_n && g->g_gid[lo] == gid;
+}
+
 bool ns_in_group(const struct ns_cred *cr, uint32_t gid)
 {
 	if (cr->cr_gid == gid)
 		return true;
+	if (cr->cr_groups)
+		return !(gid == 0 && cr->cr_not_root_group) && in_groups(cr->cr_groups, gid);
 	for (uint32_t n = 0; n < cr->cr_ngids && n < NS_MAX_GIDS; n++)
 		if (cr->cr_gids[n] == gid)
 			return true;

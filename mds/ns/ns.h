@@ -31,9 +31,15 @@ struct ns_time {
 };
 
 #define NS_MAX_GIDS 16
+/* Sorted. */
+struct ns_groups {
+	uint32_t g_n, g_gid[];
+};
 struct ns_cred {
 	uint32_t cr_uid, cr_gid, cr_ngids;
 	uint32_t cr_gids[NS_MAX_GIDS];
+	const struct ns_groups *cr_groups; /* instead of cr_gids, however many; its owner keeps it as long as the credential is used */
+	bool cr_not_root_group;            /* group 0 in cr_groups does not count */
 };
 bool ns_in_group(const struct ns_cred *cr, uint32_t gid);
 
@@ -179,7 +185,7 @@ int ns_next_order(struct ns *ns, struct kv_txn *t, uint64_t *number);
 /* once.c: a row NS_T_ONCE, the request of a session's slot whose mutation was the slot's last. Its key is the session's id and the slot; the ids of a boot have its
  * epoch in their first bytes, so those of earlier boots come first. */
 #define NS_ONCE_KEY 20
-#define NS_ONCE_HEAD 100
+#define NS_ONCE_HEAD 104
 #define NS_ONCE_RESULTS_MAX 16384
 #define NS_ONCE_DEL_MAX 512
 enum { NS_ONCE_HAVE_SID = 1, NS_ONCE_SAVED_HAVE_SID = 2, NS_ONCE_CACHED_ONLY = 4, NS_ONCE_FLAGS = 7 };
@@ -194,6 +200,7 @@ struct ns_once {
 	uint64_t on_cur, on_saved;   /* file handles' inodes, and their stateids, after it */
 	uint64_t on_orders;          /* inode whose orders are confirmed before the reply; 0: none */
 	uint8_t on_cur_sid[16], on_saved_sid[16];
+	uint16_t on_cur_exp, on_saved_exp; /* and the numbers of the exports that they are in */
 	struct kv_slice on_results;  /* of the operations after SEQUENCE, up to the mutation's */
 };
 /* buf: NS_ONCE_HEAD bytes; the results are behind it already. The whole's length. */

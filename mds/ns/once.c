@@ -12,8 +12,9 @@ struct once_rec {
 	uint32_t o_slots, o_target, o_limit, o_in, o_last;
 	uint64_t o_cur, o_saved, o_orders;
 	uint8_t o_cur_sid[16], o_saved_sid[16];
+	uint16_t o_cur_exp, o_saved_exp;
 } __attribute__((packed)); /* the results follow */
-_Static_assert(sizeof(struct once_rec) == 100, "what is kept of a request, version 1");
+_Static_assert(sizeof(struct once_rec) == 104, "what is kept of a request, version 1");
 _Static_assert(sizeof(struct once_rec) == NS_ONCE_HEAD, "its size is known to those who make room");
 
 size_t ns_once_encode(const struct ns_once *o, uint8_t *buf)
@@ -31,6 +32,8 @@ size_t ns_once_encode(const struct ns_once *o, uint8_t *buf)
 		.o_cur = htole64(o->on_cur),
 		.o_saved = htole64(o->on_saved),
 		.o_orders = htole64(o->on_orders),
+		.o_cur_exp = htole16(o->on_cur_exp),
+		.o_saved_exp = htole16(o->on_saved_exp),
 	};
 
 	memcpy(r.o_check, o->on_check, sizeof(r.o_check));
@@ -59,6 +62,8 @@ int ns_once_decode(struct kv_slice val, struct ns_once *o)
 		.on_cur = le64toh(r.o_cur),
 		.on_saved = le64toh(r.o_saved),
 		.on_orders = le64toh(r.o_orders),
+		.on_cur_exp = le16toh(r.o_cur_exp),
+		.on_saved_exp = le16toh(r.o_saved_exp),
 		.on_results = ns_slice((const uint8_t *)val.s_data + sizeof(r), val.s_len - sizeof(r)),
 	};
 	memcpy(o->on_check, r.o_check, sizeof(r.o_check));

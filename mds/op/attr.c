@@ -184,13 +184,13 @@ static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const s
 	case FATTR4_FSID:
 		memcpy(&id, su->su_uuid, 8);
 		xdr_put_u64(x, id & INT64_MAX);
-		xdr_put_u64(x, su->su_fs);
+		xdr_put_u64(x, (uint64_t)op_export(c) << 16 | su->su_fs); /* an export is a file system of its own: docs/security.md */
 		break;
 	case FATTR4_LEASE_TIME: xdr_put_u32(x, (c->m->m_lease_ms + 999) / 1000); break;
 	case FATTR4_RDATTR_ERROR: xdr_put_u32(x, NFS4_OK); break;
 	case FATTR4_ACLSUPPORT: xdr_put_u32(x, 0); break;
 	case FATTR4_FILEHANDLE:
-		op_fh_make(c->m, i->i_ino, fh);
+		op_fh_make(c->m, op_export(c), i->i_ino, fh);
 		xdr_put_opaque(x, fh, sizeof(fh));
 		break;
 	case FATTR4_FILEID: xdr_put_u64(x, i->i_ino); break;
@@ -228,8 +228,9 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 	case FATTR4_TIME_MODIFY: put_time(x, &i->i_mtime); break;
 	case FATTR4_MOUNTED_ON_FILEID: xdr_put_u64(x, i->i_ino); break;
 	case FATTR4_FS_LAYOUT_TYPES:
-		xdr_put_u32(x, 1);
-		xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+		xdr_put_u32(x, op_layouts_ok(c));
+		if (op_layouts_ok(c))
+			xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 		break;
 	case FATTR4_LAYOUT_BLKSIZE: xdr_put_u32(x, LO_UNIT_MIN); break;
 	case FATTR4_SUPPATTR_EXCLCREAT: {

@@ -319,9 +319,14 @@ nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len)
 
 nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i)
 {
+	int err;
+
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	return op_status(ns_get(c->m->m_ns, op_txn(c), c->cur, i));
+	err = ns_get(c->m->m_ns, op_txn(c), c->cur, i);
+	if (!err && exp_is_pseudo(c->exp))
+		op_pseudo_inode(c, i);
+	return op_status(err);
 }
 
 void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci)
@@ -340,6 +345,7 @@ static void compound_free(struct compound *c)
 		st_session_put(c->m->m_st, c->session);
 		pthread_mutex_unlock(&c->m->m_st->st_lock);
 	}
+	op_peer_done(c);
 	free(c);
 }
 
@@ -403,6 +409,23 @@ static nfsstat4 op_position(struct compound *c, const struct op_desc *d)
 	return c->session || c->again ? NFS4_OK : NFS4ERR_OP_NOT_IN_SESSION;
 }
 
+/* Changes the file system of the current file handle: not on a read-only export (OPEN looks by itself). */
+static bool op_changes(uint32_t opnum)
+{
+	switch (opnum) {
+	case OP_CREATE: case OP_LINK: case OP_REMOVE: case OP_RENAME: case OP_SETATTR: case OP_WRITE: case OP_ALLOCATE: case OP_CLONE: case OP_COPY:
+	case OP_DEALLOCATE: case OP_WRITE_SAME: case OP_SETXATTR: case OP_REMOVEXATTR:
+		return true;
+	}
+	return false;
+}
+
+/* Both file handles count: not across exports, which are file systems of their own. */
+static bool op_two(uint32_t opnum)
+{
+	return opnum == OP_LINK || opnum == OP_RENAME || opnum == OP_COPY || opnum == OP_CLONE;
+}
+
 static nfsstat4 op_start(struct compound *c)
 {
 	const struct op_desc *d;
@@ -424,6 +447,10 @@ static nfsstat4 op_start(struct compound *c)
 		return NFS4ERR_NOTSUPP;
 	if (c->again && !d->reads)
 		return NFS4ERR_DELAY;
+	if (op_two(c->opnum) && c->cur && c->saved && c->exp != c->saved_exp)
+		return NFS4ERR_XDEV;
+	if (op_changes(c->opnum) && c->cur && c->exp->g_ro)
+		return NFS4ERR_ROFS;
 	/* What changes something is not begun when its result may have no room. */
 	if (d->room && op_room(c->out) < d->room + OP_ERROR_ROOM)
 		return op_too_big(c);
@@ -449,14 +476,6 @@ void op_resume(struct compound *c, nfsstat4 st)
 		compound_run(c);
 	else
 		compound_finish(c);
-}
-
-static void cred_from(struct ns_cred *to, const struct rpc_cred *from)
-{
-	to->cr_uid = from->rc_uid;
-	to->cr_gid = from->rc_gid;
-	to->cr_ngids = from->rc_ngids;
-	memcpy(to->cr_gids, from->rc_gids, sizeof(to->cr_gids));
 }
 
 static struct mds_thread *thread_of(struct mds *m, struct loop *l)
@@ -490,7 +509,7 @@ void op_dispatch(struct rpc_call *call, void *arg)
 	c->in = &call->c_args;
 	c->out = &call->c_reply;
 	c->started_ns = loop_now_ns(call->c_loop);
-	cred_from(&c->cred, &call->c_cred);
+	c->cred.cr_uid = c->cred.cr_gid = EXP_NOBODY; /* until it enters an export */
 	tag = xdr_get_opaque(c->in, NFS4_OPAQUE_LIMIT, &taglen);
 	c->minor = xdr_get_u32(c->in);
 	c->nops = xdr_get_u32(c->in);
@@ -509,5 +528,6 @@ void op_dispatch(struct rpc_call *call, void *arg)
 		compound_finish(c);
 		return;
 	}
-	compound_run(c);
+	if (op_peer(c, compound_run))
+		compound_run(c);
 }

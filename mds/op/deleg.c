@@ -66,6 +66,8 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 		return type;
 	if (c->m->m_delegations == OP_DELEG_NONE || (c->m->m_delegations == OP_DELEG_READ && type == OPEN_DELEGATE_WRITE))
 		return why_not(d, type == OPEN_DELEGATE_WRITE ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE : WND4_NOT_SUPP_FTYPE);
+	if (type == OPEN_DELEGATE_WRITE && c->exp->g_ro)
+		return why_not(d, WND4_WRITE_DELEG_NOT_SUPP_FTYPE);
 	if (st_in_grace(st) || !has_backchannel(c->client) || st->st_ndelegs >= st->st_max_delegs)
 		return why_not(d, WND4_RESOURCE);
 	if (mine)
@@ -82,7 +84,7 @@ static void deleg_register(struct compound *c, struct st_file *f, uint32_t type,
 	uint8_t fh[OP_FH_LEN];
 	struct st_open *o;
 
-	op_fh_make(c->m, f->f_ino, fh);
+	op_fh_make(c->m, op_export(c), f->f_ino, fh);
 	o = st_deleg_new(c->m->m_st, f, c->client, type, times, fh, OP_FH_LEN);
 	if (!o) {
 		why_not(d, WND4_RESOURCE);

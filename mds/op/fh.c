@@ -1,4 +1,4 @@
-/* The MDS's file handles: version, cluster, inode, incarnation, MAC (SipHash under the store's own key). */
+/* The MDS's file handles: version, cluster, export, inode, incarnation, MAC (SipHash under the store's own key). */
 #include "mds/op/op.h"
 #include <assert.h>
 #include <sodium.h>
@@ -8,7 +8,8 @@
 struct fh_wire {
 	uint8_t w_version, w_zero;
 	uint16_t w_fs;
-	uint16_t w_incarnation, w_zero2;
+	uint16_t w_incarnation;
+	uint16_t w_export; /* exp.h: it was given out under; 0 is also that of handles from before there were exports */
 	uint32_t w_uuid;
 	uint64_t w_ino;
 	uint8_t w_mac[8];
@@ -16,7 +17,12 @@ struct fh_wire {
 
 static_assert(sizeof(struct fh_wire) == OP_FH_LEN, "a file handle is 28 bytes");
 
-static void fh_fill(struct mds *m, uint64_t ino, struct fh_wire *w)
+static void fh_mac(struct mds *m, const struct fh_wire *w, uint8_t mac[8])
+{
+	crypto_shorthash(mac, (const uint8_t *)w, offsetof(struct fh_wire, w_mac), ns_super(m->m_ns)->su_fh_key);
+}
+
+static void fh_fill(struct mds *m, uint16_t export, uint64_t ino, struct fh_wire *w)
 {
 	const struct ns_super *su = ns_super(m->m_ns);
 
@@ -24,28 +30,35 @@ static void fh_fill(struct mds *m, uint64_t ino, struct fh_wire *w)
 		.w_version = FH_VERSION,
 		.w_fs = htobe16(su->su_fs),
 		.w_incarnation = htobe16(su->su_incarnation),
+		.w_export = htobe16(export),
 		.w_ino = htobe64(ino),
 	};
 	memcpy(&w->w_uuid, su->su_uuid, 4);
-	crypto_shorthash(w->w_mac, (const uint8_t *)w, offsetof(struct fh_wire, w_mac), su->su_fh_key);
 }
 
-void op_fh_make(struct mds *m, uint64_t ino, uint8_t out[OP_FH_LEN])
+void op_fh_make(struct mds *m, uint16_t export, uint64_t ino, uint8_t out[OP_FH_LEN])
 {
 	struct fh_wire w;
 
-	fh_fill(m, ino, &w);
+	fh_fill(m, export, ino, &w);
+	fh_mac(m, &w, w.w_mac);
 	memcpy(out, &w, OP_FH_LEN);
 }
 
-bool op_fh_open(struct mds *m, const uint8_t *fh, uint32_t len, uint64_t *ino)
+nfsstat4 op_fh_open(struct mds *m, const uint8_t *fh, uint32_t len, uint16_t *export, uint64_t *ino)
 {
 	struct fh_wire w, good;
+	uint8_t mac[8];
 
 	if (len != OP_FH_LEN)
-		return false;
+		return NFS4ERR_BADHANDLE;
 	memcpy(&w, fh, OP_FH_LEN);
+	fh_mac(m, &w, mac);
+	if (sodium_memcmp(w.w_mac, mac, sizeof(mac)) != 0)
+		return NFS4ERR_BADHANDLE;
 	*ino = be64toh(w.w_ino);
-	fh_fill(m, *ino, &good);
-	return sodium_memcmp(&w, &good, OP_FH_LEN) == 0;
+	*export = be16toh(w.w_export);
+	/* We made it, but of a file system that is no more: the store was restored since. */
+	fh_fill(m, *export, *ino, &good);
+	return memcmp(&w, &good, offsetof(struct fh_wire, w_mac)) == 0 ? NFS4_OK : NFS4ERR_STALE;
 }

@@ -3,26 +3,60 @@
 #include "mds/op/op.h"
 #include <errno.h>
 
+/* May a put operation name a place that this request's flavour may not use (RFC 8881 section 2.6.3.1.1)? What follows it decides. */
+static bool put_excused(const struct compound *c)
+{
+	struct xdr_in x = *c->in;
+
+	for (uint32_t n = c->at + 1; n < c->nops; n++) {
+		switch (xdr_get_u32(&x)) {
+		case OP_SAVEFH: /* as if it were not there */
+			continue;
+		case OP_PUTFH: case OP_PUTROOTFH: case OP_PUTPUBFH: case OP_RESTOREFH: case OP_LOOKUP: case OP_LOOKUPP: case OP_SECINFO: case OP_SECINFO_NO_NAME:
+			return true;
+		case OP_OPEN:
+			return op_open_has_name(&x);
+		default:
+			return false;
+		}
+	}
+	return true;
+}
+
+static nfsstat4 put_fh(struct compound *c, uint64_t ino, const struct exp_grant *g)
+{
+	c->wrongsec = !op_sec_ok(c, g);
+	if (c->wrongsec && !put_excused(c))
+		return NFS4ERR_WRONGSEC;
+	c->cur = ino;
+	c->have_sid = false;
+	op_enter(c, g);
+	return NFS4_OK;
+}
+
 nfsstat4 op_putrootfh(struct compound *c)
 {
-	c->cur = NS_ROOT_INO;
-	c->have_sid = false;
-	return NFS4_OK;
+	return c->view ? put_fh(c, NS_ROOT_INO, exp_root(c->view)) : NFS4ERR_DELAY;
 }
 
 nfsstat4 op_putfh(struct compound *c)
 {
+	const struct exp_grant *g;
+	uint16_t export;
+	uint64_t ino;
 	uint32_t len;
 	const uint8_t *fh = xdr_get_opaque(c->in, NFS4_FHSIZE, &len);
+	nfsstat4 st;
 
 	if (!fh)
 		return NFS4ERR_BADXDR;
-	if (!op_fh_open(c->m, fh, len, &c->cur)) {
-		c->cur = 0;
-		return NFS4ERR_BADHANDLE;
-	}
-	c->have_sid = false;
-	return NFS4_OK;
+	if (!c->view)
+		return NFS4ERR_DELAY;
+	st = op_fh_open(c->m, fh, len, &export, &ino);
+	if (st)
+		return st;
+	g = exp_of_handle(c->view, export, ino);
+	return g ? put_fh(c, ino, g) : NFS4ERR_STALE;
 }
 
 nfsstat4 op_getfh(struct compound *c)
@@ -31,7 +65,7 @@ nfsstat4 op_getfh(struct compound *c)
 
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	op_fh_make(c->m, c->cur, fh);
+	op_fh_make(c->m, op_export(c), c->cur, fh);
 	xdr_put_opaque(c->out, fh, sizeof(fh));
 	return NFS4_OK;
 }
@@ -41,6 +75,7 @@ nfsstat4 op_savefh(struct compound *c)
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
 	c->saved = c->cur;
+	c->saved_exp = c->exp;
 	c->saved_sid = c->cur_sid;
 	c->saved_have_sid = c->have_sid;
 	return NFS4_OK;
@@ -48,9 +83,13 @@ nfsstat4 op_savefh(struct compound *c)
 
 nfsstat4 op_restorefh(struct compound *c)
 {
+	nfsstat4 st;
+
 	if (!c->saved)
 		return NFS4ERR_NOFILEHANDLE;
-	c->cur = c->saved;
+	st = put_fh(c, c->saved, c->saved_exp);
+	if (st)
+		return st;
 	c->cur_sid = c->saved_sid;
 	c->have_sid = c->saved_have_sid;
 	return NFS4_OK;
@@ -67,39 +106,63 @@ static nfsstat4 dir_searchable(struct compound *c, struct ns_inode *d)
 	return op_status(ns_permission(d, &c->cred, 1));
 }
 
+/*
+ * A name in the current directory: its inode and where that is. With a flavour that is not the directory's, all that is told is what another export has; and
+ * the name of everything else is answered WRONGSEC, whether it is there or not.
+ */
+static nfsstat4 lookup_in(struct compound *c, const char *name, size_t len, uint64_t *ino, const struct exp_grant **g)
+{
+	struct ns_inode d;
+	uint8_t type;
+	nfsstat4 st = c->wrongsec ? op_cur_inode(c, &d) : dir_searchable(c, &d);
+
+	if (!st)
+		st = op_status(ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, ino, &type));
+	*g = st ? NULL : exp_down(c->view, c->exp, *ino);
+	if (c->wrongsec && (!*g || *g == c->exp)) {
+		*g = c->exp;
+		return NFS4ERR_WRONGSEC;
+	}
+	return st ? st : *g ? NFS4_OK : NFS4ERR_NOENT;
+}
+
+static nfsstat4 move_to(struct compound *c, uint64_t ino, const struct exp_grant *g)
+{
+	if (!op_sec_ok(c, g))
+		return NFS4ERR_WRONGSEC;
+	c->cur = ino;
+	c->have_sid = c->wrongsec = false;
+	op_enter(c, g);
+	return NFS4_OK;
+}
+
 nfsstat4 op_lookup(struct compound *c)
 {
+	const struct exp_grant *g;
 	const char *name;
 	size_t len;
 	uint64_t ino;
-	uint8_t type;
-	struct ns_inode d;
 	nfsstat4 st = op_get_name(c->in, &name, &len);
 
-	if (st)
-		return st;
-	st = dir_searchable(c, &d);
 	if (!st)
-		st = op_status(ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type));
-	if (st)
-		return st;
-	c->cur = ino;
-	c->have_sid = false;
-	return NFS4_OK;
+		st = lookup_in(c, name, len, &ino, &g);
+	return st ? st : move_to(c, ino, g);
 }
 
 nfsstat4 op_lookupp(struct compound *c)
 {
+	const struct exp_grant *g;
 	struct ns_inode d;
-	nfsstat4 st = dir_searchable(c, &d);
+	nfsstat4 st = c->wrongsec ? op_cur_inode(c, &d) : dir_searchable(c, &d);
 
 	if (st)
 		return st;
+	if (d.i_type != NS_DIR)
+		return NFS4ERR_NOTDIR;
 	if (c->cur == NS_ROOT_INO)
 		return NFS4ERR_NOENT;
-	c->cur = d.i_parent;
-	c->have_sid = false;
-	return NFS4_OK;
+	g = exp_up(c->view, c->exp, c->cur, d.i_parent, c->m->m_ns, op_txn(c));
+	return g ? move_to(c, d.i_parent, g) : NFS4ERR_STALE;
 }
 
 nfsstat4 op_access(struct compound *c)
@@ -124,6 +187,8 @@ nfsstat4 op_access(struct compound *c)
 		have |= NS_A_MODIFY | NS_A_EXTEND | 0x80 | (dir ? NS_A_DELETE : 0);
 	if (ns_permission(&i, &c->cred, 1) == 0)
 		have |= dir ? NS_A_LOOKUP : NS_A_EXECUTE;
+	if (c->exp->g_ro)
+		have &= ~(uint32_t)(NS_A_MODIFY | NS_A_EXTEND | NS_A_DELETE | 0x80);
 	if (c->minor < 2) /* those of RFC 8276 are 4.2's */
 		want &= 0x3f;
 	xdr_put_u32(c->out, want & ~(dir ? (uint32_t)NS_A_EXECUTE : (uint32_t)(NS_A_LOOKUP | NS_A_DELETE)));
@@ -155,28 +220,53 @@ struct readdir {
 	bool failed;
 };
 
+static void readdir_error(struct xdr_out *x, nfsstat4 st)
+{
+	static const struct op_bitmap only = {{1u << FATTR4_RDATTR_ERROR}};
+
+	op_put_bitmap(x, &only);
+	xdr_put_u32(x, 4);
+	xdr_put_u32(x, st);
+}
+
+/* The attributes of an entry: of another export's root where it is one (RFC 8881 section 18.23.3). */
+static void readdir_attrs(struct readdir *r, const struct ns_dirent *d, const struct exp_grant *g)
+{
+	struct compound *c = r->c;
+	const struct exp_grant *here = c->exp;
+	struct ns_inode i;
+
+	if (ns_get(c->m->m_ns, op_txn(c), d->d_ino, &i)) {
+		readdir_error(c->out, NFS4ERR_IO);
+		return;
+	}
+	if (!op_sec_ok(c, g) && op_bit(&r->want, FATTR4_RDATTR_ERROR)) {
+		readdir_error(c->out, NFS4ERR_WRONGSEC);
+		return;
+	}
+	if (exp_is_pseudo(g) || !op_sec_ok(c, g))
+		op_pseudo_inode(c, &i);
+	c->exp = g; /* for fsid and handle only: what is read is what the directory shows */
+	op_put_attrs(c, c->out, &r->want, &i);
+	c->exp = here;
+}
+
 static int readdir_entry(void *arg, const struct ns_dirent *d)
 {
 	struct readdir *r = arg;
 	struct xdr_out *x = r->c->out;
 	size_t at = x->x_len, name = 4 + ((d->d_len + 3) & ~(size_t)3);
-	struct ns_inode i;
+	const struct exp_grant *g = exp_down(r->c->view, r->c->exp, d->d_ino);
 
+	if (!g)
+		return 0;
 	/* dircount is a hint about names and cookies (RFC 8881 section 18.23.3) */
 	if (r->dircount && r->n && r->dirbytes + name + 8 > r->dircount)
 		return 1;
 	xdr_put_bool(x, true);
 	xdr_put_u64(x, d->d_cookie);
 	xdr_put_opaque(x, d->d_name, (uint32_t)d->d_len);
-	if (ns_get(r->c->m->m_ns, op_txn(r->c), d->d_ino, &i) == 0) {
-		op_put_attrs(r->c, x, &r->want, &i);
-	} else {
-		struct op_bitmap only = {{1u << FATTR4_RDATTR_ERROR}};
-
-		op_put_bitmap(x, &only);
-		xdr_put_u32(x, 4);
-		xdr_put_u32(x, NFS4ERR_IO);
-	}
+	readdir_attrs(r, d, g);
 	/* room for this entry, "no more" and eof */
 	if (x->bad || x->x_len - r->start + 8 > r->maxcount || x->x_len + x->x_payload + 8 > x->x_limit) {
 		xdr_truncate(x, at);
@@ -347,6 +437,7 @@ struct names {
 	struct ns_free_ops fo;
 	struct ns_inode gone;
 	struct ns_cinfo ci, dci;
+	bool pinned; /* the name is an export's */
 };
 
 static int link_run(struct kv_op *op, struct kv_txn *t)
@@ -396,11 +487,24 @@ nfsstat4 op_link(struct compound *c)
 	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go) ? OP_PARKED : link_go(c, 0);
 }
 
+/* On the committer: an export's root, or above one. */
+static bool name_pinned(struct compound *c, struct kv_txn *t, uint64_t dir, const char *name, size_t len)
+{
+	uint64_t ino;
+	uint8_t type;
+
+	return exp_set_has_pins(c->m->m_exports) && ns_lookup(c->m->m_ns, t, dir, name, len, &ino, &type) == 0 && type == NS_DIR && exp_set_pinned(c->m->m_exports, ino);
+}
+
 static int remove_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct names *k = c->scratch;
 
+	if (name_pinned(c, t, c->cur, k->name, k->len)) {
+		k->pinned = true;
+		return -EBUSY;
+	}
 	return ns_remove(c->m->m_ns, t, c->cur, k->name, k->len, 0, &c->cred, k->now, &k->fo, &k->gone, &k->ci);
 }
 
@@ -410,7 +514,7 @@ static nfsstat4 remove_done(struct compound *c, int err)
 
 	op_free_done(&k->ctx, err);
 	if (err)
-		return op_status(err);
+		return k->pinned ? NFS4ERR_FILE_OPEN : op_status(err);
 	op_deleg_late(c, k->gone.i_ino);
 	return op_result(c, cinfo_put);
 }
@@ -526,6 +630,8 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	struct names *k = c->scratch;
 
+	if (name_pinned(c, t, c->saved, k->name, k->len) || name_pinned(c, t, c->cur, k->to, k->tolen))
+		return -EXDEV;
 	return ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen, &c->cred, k->now, &k->fo, &k->gone, &k->ci, &k->dci);
 }
 
@@ -683,10 +789,24 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 
 /* ---- security information ---- */
 
-static nfsstat4 secinfo_reply(struct compound *c)
+/* What the export offers, over this connection. */
+static nfsstat4 secinfo_reply(struct compound *c, const struct exp_grant *g)
 {
-	xdr_put_u32(c->out, 1);
-	xdr_put_u32(c->out, RPC_AUTH_SYS);
+	static const uint8_t krb5[] = {0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02}; /* RFC 7861: without tag and length */
+	uint8_t secs[EXP_SECS];
+	unsigned n = exp_secs(c->view, g, secs);
+
+	xdr_put_u32(c->out, n);
+	for (unsigned i = 0; i < n; i++) {
+		if (secs[i] <= EXP_SYS) {
+			xdr_put_u32(c->out, secs[i] == EXP_SYS ? RPC_AUTH_SYS : RPC_AUTH_NONE);
+			continue;
+		}
+		xdr_put_u32(c->out, RPC_AUTH_GSS);
+		xdr_put_opaque(c->out, krb5, sizeof(krb5));
+		xdr_put_u32(c->out, 0); /* the default quality of protection */
+		xdr_put_u32(c->out, secs[i] - EXP_KRB5 + 1u);
+	}
 	c->cur = 0; /* RFC 8881 section 2.6.3.1.1.8: consumed */
 	c->have_sid = false;
 	return NFS4_OK;
@@ -694,30 +814,36 @@ static nfsstat4 secinfo_reply(struct compound *c)
 
 nfsstat4 op_secinfo(struct compound *c)
 {
+	const struct exp_grant *g;
 	const char *name;
 	size_t len;
 	uint64_t ino;
-	uint8_t type;
-	struct ns_inode d;
 	nfsstat4 st = op_get_name(c->in, &name, &len);
 
 	if (!st)
-		st = dir_searchable(c, &d);
-	if (!st)
-		st = op_status(ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type));
-	return st ? st : secinfo_reply(c);
+		st = lookup_in(c, name, len, &ino, &g);
+	/* Where LOOKUP says WRONGSEC, this says what would be right (RFC 8881 section 2.6.3.1.1.5). */
+	return st && st != NFS4ERR_WRONGSEC ? st : secinfo_reply(c, g);
 }
 
 nfsstat4 op_secinfo_no_name(struct compound *c)
 {
 	uint32_t style = xdr_get_u32(c->in);
+	const struct exp_grant *g;
 	struct ns_inode i;
 	nfsstat4 st;
 
 	if (c->in->bad || style > 1)
 		return NFS4ERR_BADXDR;
 	st = op_cur_inode(c, &i);
-	if (!st && style == 1 && c->cur == NS_ROOT_INO)
-		st = NFS4ERR_NOENT;
-	return st ? st : secinfo_reply(c);
+	if (st)
+		return st;
+	if (style == 0)
+		return secinfo_reply(c, c->exp);
+	if (c->cur == NS_ROOT_INO)
+		return NFS4ERR_NOENT;
+	if (i.i_type != NS_DIR)
+		return NFS4ERR_NOTDIR;
+	g = exp_up(c->view, c->exp, c->cur, i.i_parent, c->m->m_ns, op_txn(c));
+	return g ? secinfo_reply(c, g) : NFS4ERR_STALE;
 }

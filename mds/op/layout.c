@@ -25,6 +25,8 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (type != LAYOUT4_FLEX_FILES)
 		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
+	if (!c->view || !c->view->v_usable) /* where the data servers are is for those who may use them */
+		return NFS4ERR_NOENT;
 	xdr_put_u32(c->out, LAYOUT4_FLEX_FILES);
 	at = c->out->x_len;
 	xdr_put_u32(c->out, 0);
@@ -124,7 +126,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	l->l_iomode |= g->iomode;
 	c->client->cl_laid = true;
 	st_sid_bump(&l->l_sid);
-	op_fh_make(c->m, g->ino, l->l_fh);
+	op_fh_make(c->m, op_export(c), g->ino, l->l_fh);
 	l->l_fhlen = OP_FH_LEN;
 	*sid = l->l_sid;
 	return NFS4_OK;
@@ -337,6 +339,9 @@ nfsstat4 op_layoutget(struct compound *c)
 		return status;
 	if (i.i_type != NS_REG)
 		return NFS4ERR_WRONG_TYPE;
+	/* A write to a read-only export comes to us, and hears ROFS. */
+	if (!op_layouts_ok(c) || (g->iomode == LAYOUTIOMODE4_RW && c->exp->g_ro))
+		return NFS4ERR_LAYOUTUNAVAILABLE;
 	g->ino = i.i_ino;
 	if (lo_map_decode(i.i_blob, &map))
 		return NFS4ERR_IO;

@@ -69,8 +69,12 @@ static nfsstat4 lock_conflict(struct compound *c, struct lock *g, struct st_file
 	if (!r)
 		return NFS4_OK;
 	if (!st_lease_expired(st, k->k_open->o_client)) {
-		if (g->waits)
-			st_wait_for_lock(f, c->client, g->owner, g->owner_len, g->first, g->last, lock_writes(g));
+		if (g->waits) {
+			uint8_t fh[OP_FH_LEN];
+
+			op_fh_make(c->m, op_export(c), c->cur, fh);
+			st_wait_for_lock(f, c->client, g->owner, g->owner_len, g->first, g->last, lock_writes(g), fh, sizeof(fh));
+		}
 		return g->reclaim ? NFS4ERR_RECLAIM_CONFLICT : put_denied(c, r, k);
 	}
 	g->dead = true;
@@ -213,12 +217,7 @@ nfsstat4 op_lockt(struct compound *c)
 
 void op_locks_gone(struct mds *m, struct st_file *f)
 {
-	uint8_t fh[OP_FH_LEN];
-
-	if (!f->f_waiters)
-		return;
-	op_fh_make(m, f->f_ino, fh);
-	st_locks_gone(m->m_st, f, fh, OP_FH_LEN);
+	st_locks_gone(m->m_st, f);
 }
 
 nfsstat4 op_locku(struct compound *c)

@@ -55,6 +55,8 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 		.on_last = (uint32_t)(c->status_at - 4 - from + c->out->x_payload), /* nothing is spliced behind its beginning */
 		.on_saved = c->saved,
 		.on_orders = c->once_orders,
+		.on_cur_exp = c->cur ? op_export(c) : 0,
+		.on_saved_exp = c->saved ? c->saved_exp->g_id : 0,
 	};
 
 	/* More than any reply that a slot keeps: it is answered once, and asked again it is a new request. */
@@ -96,11 +98,22 @@ static void put_sequence(struct compound *c, const uint8_t *id, uint32_t slot, c
 	xdr_put_u32(c->out, SEQ4_STATUS_RESTART_RECLAIM_NEEDED);
 }
 
+/* Where a file handle of then is by the exports of now; one that they do not give is none. */
+static const struct exp_grant *once_exp(struct compound *c, uint16_t export, uint64_t *ino)
+{
+	const struct exp_grant *g = *ino && c->view ? exp_of_handle(c->view, export, *ino) : NULL;
+
+	if (!g || !op_sec_ok(c, g))
+		*ino = 0;
+	return *ino ? g : NULL;
+}
+
 /* As if the mutation had just been done: op_end closes its result, and what is behind it runs. */
 static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 {
 	const uint8_t *results = o->on_results.s_data;
 	uint8_t *p = xdr_reserve(c->out, o->on_results.s_len);
+	const struct exp_grant *g;
 	uint32_t opnum;
 
 	if (!p)
@@ -113,6 +126,10 @@ static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 	c->in->p = c->once_args + o->on_in;
 	c->cur = o->on_cur;
 	c->saved = o->on_saved;
+	c->saved_exp = once_exp(c, o->on_saved_exp, &c->saved);
+	g = once_exp(c, o->on_cur_exp, &c->cur);
+	if (g)
+		op_enter(c, g);
 	c->have_sid = o->on_flags & NS_ONCE_HAVE_SID;
 	c->saved_have_sid = o->on_flags & NS_ONCE_SAVED_HAVE_SID;
 	c->cached_only = o->on_flags & NS_ONCE_CACHED_ONLY;

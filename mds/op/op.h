@@ -7,8 +7,10 @@
  */
 #ifndef MDS_OP_H
 #define MDS_OP_H
+#include "base/ask.h"
 #include "base/metrics.h"
 #include "mds/dsc/dsc.h"
+#include "mds/exp/exp.h"
 #include "mds/lo/lo.h"
 #include "mds/ns/ns.h"
 #include "mds/st/st.h"
@@ -22,6 +24,7 @@
  * file systems that stores are on. */
 #define OP_MAX_FILE ((1ull << 44) - 4096)
 #define OP_FH_LEN 28
+#define OP_GROUPS_NEAR 64
 
 enum op_deleg_mode { OP_DELEG_NONE, OP_DELEG_READ, OP_DELEG_WRITE };
 enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };
@@ -42,6 +45,8 @@ struct mds_thread {
 	struct op_copy *mt_copies, **mt_copies_end;
 	unsigned mt_copying;
 	bool mt_copies_next;
+	struct exp_table *mt_exports; /* in force when this thread looked last */
+	struct ask_val *mt_groups[OP_GROUPS_NEAR]; /* peer.c: of users seen lately */
 };
 
 struct mds {
@@ -50,6 +55,9 @@ struct mds {
 	struct dsc *m_dsc;
 	struct lo *m_lo;
 	struct st *m_st;
+	struct exp_set *m_exports;
+	struct ask *m_ask_names;  /* which hosts and netgroups of the exports an address is */
+	struct ask *m_ask_groups; /* NULL: groups are the client's word (mds.groups) */
 	unsigned m_nthreads;
 	struct mds_thread *m_thread;
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
@@ -104,10 +112,22 @@ struct compound {
 
 	/* file handles: inode numbers, 0 is none */
 	uint64_t cur, saved;
+	/* where they are: set whenever cur and saved are. wrongsec: this request's flavour is not one of cur's export; only what may follow a put
+	 * operation then (RFC 8881 section 2.6.3.1.1) is done. */
+	const struct exp_grant *exp, *saved_exp;
+	bool wrongsec;
 	struct st_stateid cur_sid, saved_sid;
 	bool have_sid, saved_have_sid;
 
-	struct ns_cred cred;
+	struct ns_cred cred; /* squashed as cur's export says */
+
+	/* peer.c */
+	struct exp_view *view;
+	struct ask_val *groups, *answer;
+	struct ask_wait wait;
+	bool no_answer; /* no memory for one */
+	void (*go)(struct compound *c);
+	uint8_t sec; /* enum exp_sec of the request */
 
 	/* the mutation in hand, and whatever the operation needs across its park: malloc'd by op_scratch, freed when the operation is done */
 	struct kv_op kop;
@@ -190,8 +210,34 @@ nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, 
 bool op_attrs_need_ds(const struct op_bitmap *b);
 
 /* fh */
-void op_fh_make(struct mds *m, uint64_t ino, uint8_t out[OP_FH_LEN]);
-bool op_fh_open(struct mds *m, const uint8_t *fh, uint32_t len, uint64_t *ino);
+/* export: exp_grant.g_id of where it is given out. Callbacks carry the bytes that GETFH gave, so they are made with the same. */
+void op_fh_make(struct mds *m, uint16_t export, uint64_t ino, uint8_t out[OP_FH_LEN]);
+/* OK, BADHANDLE, or STALE: of this store, but from before it was restored. */
+nfsstat4 op_fh_open(struct mds *m, const uint8_t *fh, uint32_t len, uint16_t *export, uint64_t *ino);
+/* The current file handle's export. */
+static inline uint16_t op_export(const struct compound *c)
+{
+	return c->exp->g_id;
+}
+
+/* peer.c: who asks, from where. False: parked; go(c) is called when it is known. */
+bool op_peer(struct compound *c, void (*go)(struct compound *c));
+void op_peer_done(struct compound *c);
+/* The connection's view goes. */
+void op_conn_closed(struct rpc_conn *conn);
+int op_peer_open(struct mds *m, bool server_groups, uint32_t keep_ms);
+/* What a thread keeps of exports and groups, at its end. */
+void op_thread_forget(struct mds_thread *th);
+/* cur is in g from now on, and the credential is what g makes of it. */
+void op_enter(struct compound *c, const struct exp_grant *g);
+static inline bool op_sec_ok(const struct compound *c, const struct exp_grant *g)
+{
+	return g->g_ok >> c->sec & 1;
+}
+/* May this client have layouts of cur: its data path is as protected as the export demands, or the administrator said so. */
+bool op_layouts_ok(const struct compound *c);
+/* A directory of the pseudo file system: nothing of the real one but its number. */
+void op_pseudo_inode(const struct compound *c, struct ns_inode *i);
 
 /* stateids */
 void op_put_stateid(struct xdr_out *x, const struct st_stateid *s);
@@ -331,6 +377,8 @@ nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(
 	op_allocate(struct compound *c), op_deallocate(struct compound *c), op_seek(struct compound *c), op_read_plus(struct compound *c), op_io_advise(struct compound *c), op_copy(struct compound *c),
 	op_offload_status(struct compound *c), op_offload_cancel(struct compound *c), op_delegreturn(struct compound *c), op_want_delegation(struct compound *c);
 
+/* open.c: OPEN's arguments from here on claim by a component's name. */
+bool op_open_has_name(struct xdr_in *x);
 /* the inode of c->cur, or an error (NOFILEHANDLE, STALE) */
 nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i);
 /* Freeing inodes in ns_remove and ns_rename: keeps what is open, queues deletions, blocks new opens until op_free_done. */

@@ -109,6 +109,25 @@ static nfsstat4 decode(struct compound *c, struct open *o)
 	return st ? st : st2;
 }
 
+bool op_open_has_name(struct xdr_in *x)
+{
+	uint32_t len, how, claim;
+
+	xdr_take(x, 20); /* seqid, access, deny, clientid */
+	xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len);
+	if (xdr_get_u32(x)) {
+		how = xdr_get_u32(x);
+		if (how >= EXCLUSIVE4)
+			xdr_take(x, 8);
+		if (how != EXCLUSIVE4) {
+			op_get_bitmap(x, &(struct op_bitmap){{0}}, NULL);
+			xdr_get_opaque(x, UINT32_MAX - 3, &len);
+		}
+	}
+	claim = xdr_get_u32(x);
+	return x->bad || claim == CLAIM_NULL || claim == CLAIM_DELEGATE_CUR || claim == CLAIM_DELEGATE_PREV;
+}
+
 /* Whether a LAYOUTGET for writing ends this very compound: then the mark goes into the transaction that creates the file. A wrong guess
  * costs one more transaction later, nothing else. Its arguments are 60 bytes: RFC 8881 section 18.43.1. */
 static bool layoutget_follows(const struct compound *c)
@@ -265,6 +284,8 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 	struct st *st = c->m->m_st;
 	nfsstat4 status;
 
+	if (c->exp->g_ro && (o->access & OPEN4_SHARE_ACCESS_WRITE))
+		return NFS4ERR_ROFS;
 	pthread_mutex_lock(&st->st_lock);
 	status = c->client->cl_dead ? NFS4ERR_BADSESSION : share_register(c, o);
 	pthread_mutex_unlock(&st->st_lock);
@@ -384,7 +405,7 @@ static nfsstat4 open_existing(struct compound *c, struct open *o, const struct n
 	o->ino = i->i_ino;
 	if (o->create && o->sa.has_size && o->sa.s.s_size == 0 && o->how == UNCHECKED4) {
 		/* UNCHECKED4 with size 0 on an existing file: truncate it, nothing else of createattrs (section 18.16.3) */
-		st = op_status(ns_permission(i, &c->cred, 2));
+		st = c->exp->g_ro ? NFS4ERR_ROFS : op_status(ns_permission(i, &c->cred, 2));
 		if (st)
 			return st;
 		op_bit_set(&o->set, FATTR4_SIZE);
@@ -462,6 +483,8 @@ static nfsstat4 open_create(struct compound *c, struct open *o)
 	struct ns_inode *i = &o->a.a_attr;
 	const struct ns_setattr *s = &o->sa.s;
 
+	if (c->exp->g_ro)
+		return NFS4ERR_ROFS;
 	o->a.a_dir = o->dir;
 	o->a.a_name = o->name;
 	o->a.a_len = o->len;
@@ -502,12 +525,14 @@ static nfsstat4 open_by_name(struct compound *c, struct open *o)
 		return st;
 	if (d.i_type != NS_DIR)
 		return d.i_type == NS_LNK ? NFS4ERR_SYMLINK : NFS4ERR_NOTDIR;
-	st = op_status(ns_permission(&d, &c->cred, 1));
+	st = c->wrongsec ? NFS4ERR_WRONGSEC : op_status(ns_permission(&d, &c->cred, 1));
 	if (st)
 		return st;
 	o->dir = c->cur;
 	o->ci.c_before = o->ci.c_after = d.i_change;
 	err = ns_lookup(c->m->m_ns, op_txn(c), c->cur, o->name, o->len, &ino, &type);
+	if (!err && !exp_down(c->view, c->exp, ino)) /* another's: it is not shown, and cannot be made either */
+		return !o->create ? NFS4ERR_NOENT : c->exp->g_ro ? NFS4ERR_ROFS : NFS4ERR_EXIST;
 	if (err == -ENOENT)
 		return o->create ? open_create(c, o) : NFS4ERR_NOENT;
 	if (!err)

@@ -587,6 +587,7 @@ nfsstat4 op_sequence(struct compound *c)
 		struct rpc_call *call = c->call;
 
 		c->call = NULL;
+		op_peer_done(c);
 		free(c);
 		rpc_reply(call);
 		return OP_PARKED;

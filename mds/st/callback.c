@@ -222,10 +222,10 @@ static bool notify_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 
 static const struct st_cb_kind notify_kind = {.k_op = OP_CB_NOTIFY_LOCK, .k_metric = ST_CB_NOTIFY_LOCK, .k_encode = notify_encode, .k_done = notify_done};
 
-void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w, const uint8_t *fh, uint32_t fhlen)
+void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w)
 {
 	struct st_session *s;
-	struct st_cb *cb = st_cb_new(c, &notify_kind, fh, fhlen, &s);
+	struct st_cb *cb = st_cb_new(c, &notify_kind, w->wt_fh, w->wt_fhlen, &s);
 
 	if (!cb) {
 		free(w);

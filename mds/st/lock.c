@@ -202,7 +202,8 @@ static void waiter_unlink(struct st_file *f, struct st_waiter **p)
 	f->f_nwaiters--;
 }
 
-void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write)
+void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write, const uint8_t *fh,
+		      uint32_t fhlen)
 {
 	struct st_waiter **p = &f->f_waiters, *w;
 
@@ -222,9 +223,11 @@ void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *
 	w->wt_first = first;
 	w->wt_last = last;
 	w->wt_write = write;
+	w->wt_fhlen = fhlen;
+	memcpy(w->wt_fh, fh, fhlen);
 }
 
-void st_locks_gone(struct st *st, struct st_file *f, const uint8_t *fh, uint32_t fhlen)
+void st_locks_gone(struct st *st, struct st_file *f)
 {
 	struct st_waiter **p = &f->f_waiters, *w;
 
@@ -238,7 +241,7 @@ void st_locks_gone(struct st *st, struct st_file *f, const uint8_t *fh, uint32_t
 		}
 		waiter_unlink(f, p);
 		if (c)
-			st_notify_queue(st, c, w, fh, fhlen);
+			st_notify_queue(st, c, w);
 		else
 			free(w);
 	}

@@ -209,6 +209,8 @@ struct st_waiter {
 	uint64_t wt_client;
 	uint64_t wt_first, wt_last;
 	bool wt_write;
+	uint8_t wt_fh[NFS4_FHSIZE]; /* as GETFH gave it to this client */
+	uint32_t wt_fhlen;
 	uint32_t wt_owner_len;
 	uint8_t wt_owner[];
 };
@@ -333,7 +335,7 @@ struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, cons
 void st_cb_queue(struct st *st, struct st_session *s, struct st_cb *cb); /* locked */
 void st_cb_lost(struct st *st, struct st_cb *cb);                        /* locked: tells its kind, and frees it */
 /* locked: queues CB_NOTIFY_LOCK. w is the callback's now. */
-void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w, const uint8_t *fh, uint32_t fhlen);
+void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w);
 /* locked: sends the next waiting callback when the slot is free. */
 void st_cb_pump(struct st *st, struct st_session *s);
 /* A client's answer to a callback of this operation: its status, or that of what stood before it; -1: not a CB_COMPOUND reply.
@@ -397,10 +399,11 @@ const struct st_range *st_lock_conflict(struct st *st, struct st_file *f, const 
 int st_lock_set(struct st_lock *k, uint64_t first, uint64_t last, bool write);
 int st_lock_clear(struct st_lock *k, uint64_t first, uint64_t last);
 bool st_open_has_locks(const struct st_open *o);
-/* Remembers who was denied and waits. A file keeps so many; others ask again by themselves, as all do in the end. */
-void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write);
-/* Locks have gone: those who wait, and whom nothing stands against any more, are told. fh: the file's, as GETFH gives it. */
-void st_locks_gone(struct st *st, struct st_file *f, const uint8_t *fh, uint32_t fhlen);
+/* Remembers who was denied and waits; fh: the file's, as GETFH gives it. A file keeps so many; others ask again by themselves, as all do in the end. */
+void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write, const uint8_t *fh,
+		      uint32_t fhlen);
+/* Locks have gone: those who wait, and whom nothing stands against any more, are told. */
+void st_locks_gone(struct st *st, struct st_file *f);
 /* The open that an open's or a lock's stateid stands for, and the stateid's own seqid. */
 struct st_open *st_open_or_lock(struct st *st, const struct st_stateid *sid, uint32_t *seqid);
 

@@ -121,6 +121,7 @@ static void fz_closed(struct rpc_conn *c, void *arg)
 		if (fz_conns[i] == c)
 			fz_conns[i] = NULL;
 	}
+	op_conn_closed(c);
 	if (mds.m_st) {
 		st_conn_gone(mds.m_st, c);
 		dsc_conn_closed(mds.m_dsc, c);
@@ -348,6 +349,25 @@ static void fz_make_dir(const char *name)
 	atexit(fz_cleanup);
 }
 
+/* Two exports, so that borders are crossed; the second has this number. */
+#define fz_export 7
+static void fz_exports(void)
+{
+	static const char text[] = "export \"/\" { privileged_port = no sec = {sys, none} client \"*\" { access = rw squash = none } }\n"
+				   "export \"/exported\" { id = 7 create = yes client \"*\" { sec = {sys} privileged_port = no } }\n";
+	char path[160], err[512];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/exports", fz_dir);
+	f = fopen(path, "w");
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		fz_bug("cannot write the exports");
+	if (exp_set_open(&mds.m_exports, mds.m_ns, path, err, sizeof(err)))
+		fz_bug(err);
+	if (op_peer_open(&mds, false, 60000))
+		fz_bug("no threads");
+}
+
 /* joins: with the made-up data servers. */
 static void fz_start(const char *name, bool joins)
 {
@@ -379,6 +399,7 @@ static void fz_start(const char *name, bool joins)
 		fz_bug(err);
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, 90000, 90000) || lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		fz_bug("no memory");
+	fz_exports();
 	mds.m_st->st_grace_over = mds.m_st->st_orphans = fz_orphans;
 	mds.m_st->st_expired = fz_expired;
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);

@@ -734,8 +734,9 @@ class Conn:
 
     xids = itertools.count(0x5eed0000)
 
-    def __init__(self, addr, on_call=None):
-        self.sock = socket.create_connection(addr, 10)
+    def __init__(self, addr, on_call=None, source=None):
+        """source: the address and port to call from."""
+        self.sock = socket.create_connection(addr, 10, source)
         self.sock.settimeout(None)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.on_call, self.cond, self.replies, self.wanted, self.closed = on_call, threading.Condition(), {}, set(), False
@@ -855,11 +856,11 @@ class Client:
     numbers = itertools.count(1)
 
     def __init__(self, addr, minor=2, cred=None, owner=None, verifier=None, release="7.2.0", session=True, reclaim=True,
-                 **session_args):
+                 source=None, **session_args):
         self.addr, self.minor, self.cred = addr, minor, cred or auth_sys()
         self.owner = owner or b"weft wire test %d.%d" % (os.getpid(), next(self.numbers))
         self.verifier = verifier or os.urandom(8)
-        self.release = release
+        self.release, self.source = release, source
         self.callbacks, self.cb_faults, self.cb_cond = [], [], threading.Condition()
         self.on_callback = lambda name, args: 0
         self.cb_seqs, self.session = {}, None
@@ -875,7 +876,7 @@ class Client:
         return self.conns[0]
 
     def connection(self):
-        return Conn(self.addr, self._on_call)
+        return Conn(self.addr, self._on_call, self.source)
 
     def exchange_id(self, flags=0, cred=None):
         c = self.conn.compound(exchange_id(self.owner, self.verifier, flags, ("kernel.org", f"Linux {self.release} test")),

@@ -1,0 +1,43 @@
+/*
+ * ask.h - questions that block (NSS, DNS): asked by a few worker threads, answers kept for a while. A loop never waits.
+ *
+ * One object is one kind of question. Equal questions at one time are asked once. An answer that has grown old is given once more while it is asked again, so
+ * that only the first who asks waits.
+ */
+#ifndef BASE_ASK_H
+#define BASE_ASK_H
+#include "base/loop.h"
+#include <stdatomic.h>
+#include <stddef.h>
+
+#define ASK_KEY_MAX 32
+
+struct ask_val {
+	atomic_uint av_refs;
+	uint64_t av_until_ns; /* CLOCK_MONOTONIC: fresh until then */
+	size_t av_len;
+	_Alignas(8) uint8_t av_data[];
+};
+/* One reference, len zeroed bytes; NULL: no memory. */
+struct ask_val *ask_val_new(size_t len);
+struct ask_val *ask_val_get(struct ask_val *v);
+void ask_val_put(struct ask_val *v);
+
+struct ask;
+/* fn runs on a worker and may block; NULL: no memory. keep_ms: how long an answer is fresh. */
+int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms, struct ask_val *(*fn)(void *arg, const void *key, size_t len), void *arg);
+/* Waits for the workers: they must be able to end. Who still waits for an answer hears nothing. */
+void ask_close(struct ask *a);
+/* Who waits for an answer: the caller's memory until aw_then. The caller sets aw_loop and aw_then. */
+struct ask_wait {
+	struct loop_msg aw_msg;
+	struct ask_wait *aw_next;
+	struct loop *aw_loop;
+	struct ask_val *aw_val;
+	void (*aw_then)(struct ask_wait *w, struct ask_val *v); /* on aw_loop; v: its reference, NULL: no memory */
+};
+/* Any thread. The answer, the caller's reference; or NULL, and w->aw_then is called later. */
+struct ask_val *ask_get(struct ask *a, const void *key, size_t len, struct ask_wait *w);
+/* All answers are old from now on, and not given any more. */
+void ask_forget(struct ask *a);
+#endif

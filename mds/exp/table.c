@@ -1,0 +1,412 @@
+/* table.c - from paths to directories, and from a peer's address to what it may do. */
+#include "mds/exp/exp.h"
+#include "base/log.h"
+#include <errno.h>
+#include <fnmatch.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PRIVILEGED_END 1024
+#define UP_MAX 4096u /* directories between one and its export's root */
+
+struct exp_table *exp_get(struct exp_table *t)
+{
+	atomic_fetch_add(&t->t_refs, 1);
+	return t;
+}
+
+void exp_put(struct exp_table *t)
+{
+	if (!t || atomic_fetch_sub(&t->t_refs, 1) != 1)
+		return;
+	for (unsigned i = 0; i < t->t_n; i++) {
+		struct exp *e = &t->t_exp[i];
+
+		for (unsigned k = 0; k < e->e_nwho; k++)
+			free(e->e_who[k].w_text);
+		free(e->e_who);
+		free(e->e_rule);
+		free(e->e_path);
+	}
+	free(t->t_name);
+	free(t->t_pin);
+	free(t);
+}
+
+/* ---- directories ---- */
+
+static int make_dir(struct ns *ns, struct kv_txn *txn, uint64_t dir, const char *name, size_t len, struct ns_time now, uint64_t *ino)
+{
+	struct ns_create_args a = {.a_dir = dir, .a_name = name, .a_len = len, .a_now = now};
+	static const struct ns_cred root;
+	uint8_t blob[NS_BLOB_MAX];
+	struct ns_inode made;
+	struct ns_cinfo ci;
+	int err;
+
+	a.a_cred = &root;
+	a.a_attr.i_type = NS_DIR;
+	a.a_attr.i_mode = 0755;
+	err = ns_create(ns, txn, &a, &made, blob, &ci);
+	*ino = made.i_ino;
+	return err;
+}
+
+/* Calls fn with each directory on the way to path, the root first, its own last. -ENOENT, -ENOTDIR: it leads nowhere. */
+static int walk(struct ns *ns, struct kv_txn *txn, const char *path, bool create, struct ns_time now, int (*fn)(void *arg, uint64_t ino, bool last), void *arg)
+{
+	uint64_t at = NS_ROOT_INO;
+	uint8_t type;
+	size_t len;
+	int err;
+
+	for (;;) {
+		path += strspn(path, "/");
+		len = strcspn(path, "/");
+		err = fn ? fn(arg, at, !len) : 0;
+		if (err || !len)
+			return err;
+		err = ns_lookup(ns, txn, at, path, len, &at, &type);
+		if (err == -ENOENT && create) {
+			type = NS_DIR;
+			err = make_dir(ns, txn, at, path, len, now, &at);
+		}
+		if (err)
+			return err;
+		if (type != NS_DIR)
+			return -ENOTDIR;
+		path += len;
+	}
+}
+
+struct pinning {
+	struct exp_table *t;
+	unsigned exp;
+};
+
+static int pin_add(void *arg, uint64_t ino, bool last)
+{
+	struct pinning *k = arg;
+	struct exp_table *t = k->t;
+	unsigned at = 0;
+
+	while (at < t->t_npins && t->t_pin[at].p_ino < ino)
+		at++;
+	if (at == t->t_npins || t->t_pin[at].p_ino != ino) {
+		struct exp_pin *v = reallocarray(t->t_pin, t->t_npins + 1, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		t->t_pin = v;
+		memmove(v + at + 1, v + at, (t->t_npins - at) * sizeof(*v));
+		v[at] = (struct exp_pin){.p_ino = ino, .p_root = -1, .p_owner = -1};
+		t->t_npins++;
+	}
+	t->t_pin[at].p_below |= UINT64_C(1) << k->exp;
+	if (!last)
+		return 0;
+	t->t_pin[at].p_root = (int)k->exp;
+	t->t_exp[k->exp].e_root = ino;
+	return 0;
+}
+
+/* The second walk: the innermost root on the way to each directory. */
+static int pin_own(void *arg, uint64_t ino, bool last)
+{
+	struct pinning *k = arg;
+	struct exp_pin *p = (struct exp_pin *)exp_pin(k->t, ino);
+
+	(void)last;
+	if (p->p_root >= 0)
+		k->exp = (unsigned)p->p_root;
+	if (k->exp < k->t->t_n)
+		p->p_owner = (int)k->exp;
+	return 0;
+}
+
+int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create, struct ns_time now)
+{
+	t->t_time = now;
+	for (unsigned i = 0; i < t->t_n; i++) {
+		struct exp *e = &t->t_exp[i];
+		struct pinning k = {t, i};
+		int err = walk(ns, txn, e->e_path, create && e->e_create, now, NULL, NULL);
+
+		if (!err)
+			err = walk(ns, txn, e->e_path, false, now, pin_add, &k);
+		if (err == -ENOENT || err == -ENOTDIR)
+			log_warn("export \"%s\": no such directory: it is not served until a reload finds it", e->e_path);
+		else if (err)
+			return err;
+	}
+	for (unsigned i = 0; i < t->t_n; i++) {
+		struct pinning k = {t, t->t_n};
+
+		if (t->t_exp[i].e_root)
+			walk(ns, txn, t->t_exp[i].e_path, false, now, pin_own, &k);
+	}
+	t->t_plain = t->t_n == 1 && t->t_exp[0].e_id == 0 && t->t_exp[0].e_root == NS_ROOT_INO;
+	return 0;
+}
+
+const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino)
+{
+	unsigned lo = 0, hi = t->t_npins;
+
+	while (lo < hi) {
+		unsigned mid = (lo + hi) / 2;
+
+		if (t->t_pin[mid].p_ino < ino)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < t->t_npins && t->t_pin[lo].p_ino == ino ? &t->t_pin[lo] : NULL;
+}
+
+/* ---- addresses and names ---- */
+
+bool exp_addr(const struct sockaddr_storage *ss, uint8_t addr[16], uint16_t *port)
+{
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)ss;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)ss;
+
+	memset(addr, 0, 16);
+	if (ss->ss_family == AF_INET) {
+		addr[10] = addr[11] = 0xff;
+		memcpy(addr + 12, &v4->sin_addr, 4);
+		*port = ntohs(v4->sin_port);
+	} else if (ss->ss_family == AF_INET6) {
+		memcpy(addr, &v6->sin6_addr, 16);
+		*port = ntohs(v6->sin6_port);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static bool in_net(const uint8_t addr[16], const struct exp_who *w)
+{
+	unsigned bytes = w->w_bits / 8, rest = w->w_bits % 8;
+
+	return memcmp(addr, w->w_addr, bytes) == 0 && (!rest || ((addr[bytes] ^ w->w_addr[bytes]) & (0xff00 >> rest & 0xff)) == 0);
+}
+
+const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match)
+{
+	for (unsigned i = 0; i < e->e_nwho; i++) {
+		const struct exp_who *w = &e->e_who[i];
+		bool met = w->w_kind == EXP_ANY;
+
+		if (w->w_kind == EXP_NET)
+			met = in_net(addr, w);
+		else if (w->w_kind >= EXP_HOST)
+			met = match && match[w->w_name / 8] >> (w->w_name % 8) & 1;
+		if (met)
+			return &e->e_rule[w->w_rule];
+	}
+	return NULL;
+}
+
+static bool host_is(const char *name, const uint8_t addr[16])
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+	bool found = false;
+
+	if (getaddrinfo(name, NULL, &hints, &list))
+		return false;
+	for (const struct addrinfo *a = list; a && !found; a = a->ai_next) {
+		struct sockaddr_storage ss = {0};
+		uint8_t one[16];
+		uint16_t port;
+
+		memcpy(&ss, a->ai_addr, a->ai_addrlen);
+		found = exp_addr(&ss, one, &port) && memcmp(one, addr, 16) == 0;
+	}
+	freeaddrinfo(list);
+	return found;
+}
+
+/* The peer's own name, which must lead back to its address: whoever rules a reverse zone can claim any. */
+static bool reverse(const uint8_t addr[16], char *name, size_t len)
+{
+	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+	struct sockaddr_in four = {.sin_family = AF_INET};
+	bool is4 = memcmp(addr, v4, 12) == 0;
+
+	memcpy(&six.sin6_addr, addr, 16);
+	memcpy(&four.sin_addr, addr + 12, 4);
+	if (getnameinfo(is4 ? (void *)&four : (void *)&six, is4 ? sizeof(four) : sizeof(six), name, (socklen_t)len, NULL, 0, NI_NAMEREQD))
+		return false;
+	return host_is(name, addr);
+}
+
+void exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t *match)
+{
+	/* innetgr keeps state between calls in some libraries. */
+	static pthread_mutex_t netgroups = PTHREAD_MUTEX_INITIALIZER;
+	char name[NI_MAXHOST] = "";
+	bool asked = false, named = false;
+
+	for (unsigned i = 0; i < t->t_nnames; i++) {
+		const struct exp_who *w = t->t_name[i];
+		bool met = false;
+
+		if (w->w_kind == EXP_HOST) {
+			met = host_is(w->w_text, addr);
+		} else {
+			named = asked ? named : reverse(addr, name, sizeof(name));
+			asked = true;
+		}
+		if (w->w_kind == EXP_WILD && named)
+			met = fnmatch(w->w_text, name, FNM_CASEFOLD) == 0;
+		if (w->w_kind == EXP_GROUP && named) {
+			pthread_mutex_lock(&netgroups);
+			met = innetgr(w->w_text, name, NULL, NULL) == 1;
+			pthread_mutex_unlock(&netgroups);
+		}
+		match[i / 8] = (uint8_t)((match[i / 8] & ~(1u << (i % 8))) | (unsigned)met << (i % 8));
+	}
+}
+
+/* ---- views ---- */
+
+/* What of a rule's flavours this connection may come with: the port proves something only where nothing better does. */
+static uint8_t grant_ok(const struct exp_rule *r, uint16_t port, enum exp_tls tls)
+{
+	uint8_t ok = 0;
+
+	if (tls < r->r_tls)
+		return 0;
+	for (unsigned i = 0; i < r->r_nsec; i++) {
+		if (r->r_privileged && r->r_sec[i] <= EXP_SYS && port >= PRIVILEGED_END)
+			continue;
+		ok |= (uint8_t)(1u << r->r_sec[i]);
+	}
+	return ok;
+}
+
+struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port, enum exp_tls tls, const uint8_t *match)
+{
+	struct exp_view *v = calloc(1, sizeof(*v) + t->t_n * sizeof(v->v_grant[0]));
+
+	if (!v)
+		return NULL;
+	v->v_refs = 1;
+	v->v_table = exp_get(t);
+	v->v_tls = tls;
+	v->v_pseudo = (struct exp_grant){.g_ro = true, .g_ok = 0xff};
+	for (unsigned i = 0; i < t->t_n; i++) {
+		const struct exp *e = &t->t_exp[i];
+		const struct exp_rule *r = e->e_root ? exp_match(e, addr, match) : NULL;
+
+		if (!r)
+			continue;
+		v->v_usable |= UINT64_C(1) << i;
+		v->v_grant[i] = (struct exp_grant){.g_rule = r, .g_root = e->e_root, .g_id = e->e_id, .g_ok = grant_ok(r, port, tls), .g_ro = r->r_ro};
+	}
+	return v;
+}
+
+void exp_view_put(struct exp_view *v)
+{
+	if (!v || --v->v_refs)
+		return;
+	exp_put(v->v_table);
+	free(v);
+}
+
+static const struct exp_grant *usable(const struct exp_view *v, int exp)
+{
+	return exp >= 0 && v->v_usable >> exp & 1 ? &v->v_grant[exp] : NULL;
+}
+
+/* The directory leads to something. */
+static const struct exp_grant *pseudo(const struct exp_view *v, const struct exp_pin *p)
+{
+	return p && p->p_below & v->v_usable ? &v->v_pseudo : NULL;
+}
+
+const struct exp_grant *exp_of_handle(const struct exp_view *v, uint16_t id, uint64_t ino)
+{
+	const struct exp_table *t = v->v_table;
+	const struct exp_grant *g = NULL;
+	const struct exp_pin *p;
+	int at = 0;
+
+	while (at < (int)t->t_n && t->t_exp[at].e_id != id)
+		at++;
+	if (at < (int)t->t_n)
+		g = usable(v, at);
+	if (t->t_plain && g)
+		return g;
+	p = exp_pin(t, ino);
+	/* A root and what leads to one has one place: under an older table it may have had another. */
+	if (g && (!p || p->p_owner == at))
+		return g;
+	if (id)
+		return NULL;
+	return ino == NS_ROOT_INO ? &v->v_pseudo : pseudo(v, p);
+}
+
+const struct exp_grant *exp_root(const struct exp_view *v)
+{
+	const struct exp_pin *p = exp_pin(v->v_table, NS_ROOT_INO);
+	const struct exp_grant *g = p ? usable(v, p->p_root) : NULL;
+
+	return g ? g : &v->v_pseudo;
+}
+
+const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_grant *from, uint64_t ino)
+{
+	const struct exp_table *t = v->v_table;
+	const struct exp_pin *p = t->t_plain ? NULL : exp_pin(t, ino);
+
+	if (!p)
+		return exp_is_pseudo(from) ? NULL : from;
+	if (p->p_root >= 0)
+		return usable(v, p->p_root) ? usable(v, p->p_root) : pseudo(v, p);
+	return exp_is_pseudo(from) ? pseudo(v, p) : from;
+}
+
+const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant *from, uint64_t dir, uint64_t parent, struct ns *ns, struct kv_txn *txn)
+{
+	const struct exp_pin *p = exp_pin(v->v_table, parent);
+	struct ns_inode i;
+
+	if (exp_is_pseudo(from) || from->g_root == dir) {
+		if (p && usable(v, p->p_owner))
+			return usable(v, p->p_owner);
+		return parent == NS_ROOT_INO ? &v->v_pseudo : pseudo(v, p);
+	}
+	/* A handle must not climb out of its export, wherever its directory lies by now. */
+	for (unsigned n = 0; from->g_root != NS_ROOT_INO && parent != from->g_root; n++) {
+		if (parent == NS_ROOT_INO || n == UP_MAX || ns_get(ns, txn, parent, &i))
+			return NULL;
+		parent = i.i_parent;
+	}
+	return from;
+}
+
+/* The pseudo file system takes every flavour, and offers those of what can be reached. */
+unsigned exp_secs(const struct exp_view *v, const struct exp_grant *g, uint8_t out[EXP_SECS])
+{
+	unsigned n = 0, seen = 0;
+
+	for (unsigned i = 0; i < v->v_table->t_n; i++) {
+		const struct exp_grant *one = exp_is_pseudo(g) ? usable(v, (int)i) : &v->v_grant[i] == g ? g : NULL;
+
+		for (unsigned k = 0; one && k < one->g_rule->r_nsec; k++) {
+			unsigned s = one->g_rule->r_sec[k];
+
+			if ((seen >> s & 1) || !(one->g_ok >> s & 1))
+				continue;
+			seen |= 1u << s;
+			out[n++] = (uint8_t)s;
+		}
+	}
+	return n;
+}

@@ -1,0 +1,340 @@
+/*
+ * peer.c - who asks, from where: a connection's view of the exports, a user's groups, and what an export makes of a credential.
+ *
+ * All of it is known without a wait for every request but the first: the view hangs on the connection, groups are kept by thread and by process. What must be
+ * asked of NSS or DNS is asked by a worker (base/ask.h), and the compound waits before its first operation.
+ */
+#include "base/log.h"
+#include "mds/op/op.h"
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#define ASK_THREADS 4
+#define GROUPS_MAX 65536
+
+/* ---- exports ---- */
+
+struct names_key {
+	uint64_t generation;
+	uint8_t addr[16];
+};
+_Static_assert(sizeof(struct names_key) <= ASK_KEY_MAX, "a key fits");
+
+/* Which of the names of the table of that generation an address is. */
+struct names_answer {
+	uint64_t generation;
+	uint8_t match[];
+};
+
+/* On a worker. */
+static struct ask_val *names_ask(void *arg, const void *key, size_t len)
+{
+	struct mds *m = arg;
+	struct exp_table *t = exp_set_get(m->m_exports);
+	struct ask_val *v = ask_val_new(sizeof(struct names_answer) + (t->t_nnames + 7) / 8);
+	struct names_answer *a;
+	struct names_key k;
+
+	memcpy(&k, key, len);
+	if (v) {
+		a = (struct names_answer *)v->av_data;
+		a->generation = t->t_generation;
+		exp_names_match(t, k.addr, a->match);
+	}
+	exp_put(t);
+	return v;
+}
+
+static struct exp_table *thread_table(struct mds_thread *th)
+{
+	struct mds *m = th->mt_mds;
+
+	if (!th->mt_exports || th->mt_exports->t_generation != exp_set_generation(m->m_exports)) {
+		exp_put(th->mt_exports);
+		th->mt_exports = exp_set_get(m->m_exports);
+	}
+	return th->mt_exports;
+}
+
+static bool view_good(const struct compound *c, const struct exp_view *v, const struct exp_table *t)
+{
+	return v && v->v_table == t && v->v_tls == (enum exp_tls)rpc_conn_tls(c->call->c_conn) && (!v->v_until_ns || loop_now_ns(c->th->mt_loop) < v->v_until_ns);
+}
+
+/* The connection's from now on, unless it has ended: then op_conn_closed may have been. */
+static void view_keep(struct compound *c, struct exp_view *v)
+{
+	struct rpc_conn *conn = c->call->c_conn;
+
+	if (rpc_conn_dead(conn))
+		return;
+	exp_view_put(rpc_conn_priv(conn));
+	rpc_conn_set_priv(conn, v);
+	v->v_refs++;
+}
+
+static void peer_answered(struct ask_wait *w, struct ask_val *v);
+
+/* False: parked. On no memory there is a view in which nothing can be used, or none. */
+static bool peer_view(struct compound *c)
+{
+	struct exp_table *t = thread_table(c->th);
+	struct rpc_conn *conn = c->call->c_conn;
+	struct exp_view *v = rpc_conn_dead(conn) ? NULL : rpc_conn_priv(conn);
+	struct names_key key = {.generation = t->t_generation};
+	const struct names_answer *a = c->answer ? (struct names_answer *)c->answer->av_data : NULL;
+	uint16_t port = UINT16_MAX;
+
+	if (view_good(c, v, t)) {
+		c->view = v;
+		v->v_refs++;
+		return true;
+	}
+	exp_addr(rpc_conn_peer(conn), key.addr, &port);
+	if (t->t_nnames && !c->no_answer && (!a || a->generation != t->t_generation)) {
+		ask_val_put(c->answer);
+		c->answer = ask_get(c->m->m_ask_names, &key, sizeof(key), &c->wait);
+		if (!c->answer)
+			return false;
+		a = (struct names_answer *)c->answer->av_data;
+	}
+	c->view = exp_view_new(t, key.addr, port, (enum exp_tls)rpc_conn_tls(conn), a && a->generation == t->t_generation ? a->match : NULL);
+	if (c->view && t->t_nnames)
+		c->view->v_until_ns = c->answer ? c->answer->av_until_ns : 1;
+	if (c->view)
+		view_keep(c, c->view);
+	ask_val_put(c->answer);
+	c->answer = NULL;
+	return true;
+}
+
+/* ---- groups ---- */
+
+struct groups_answer {
+	uint32_t uid;
+	struct ns_groups groups;
+};
+
+static int gid_order(const void *a, const void *b)
+{
+	const gid_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* *n groups of a user, malloc'd; none of one that is not known. NULL: no memory, or NSS fails. */
+static gid_t *user_groups(uid_t uid, int *n)
+{
+	size_t len = 1 << 16;
+	char *buf = malloc(len);
+	struct passwd pw, *found = NULL;
+	gid_t *list = NULL;
+	int max = 64;
+
+	*n = 0;
+	if (buf && getpwuid_r(uid, &pw, buf, len, &found) == 0)
+		list = calloc((size_t)max, sizeof(*list));
+	while (list && found) {
+		*n = max;
+		if (getgrouplist(pw.pw_name, pw.pw_gid, list, n) >= 0)
+			break;
+		max = *n > max ? *n : max * 2;
+		free(list);
+		list = max <= GROUPS_MAX ? calloc((size_t)max, sizeof(*list)) : NULL;
+	}
+	free(buf);
+	return list;
+}
+
+/* On a worker. A user who is not known has no groups but the one the client names, as has one whom NSS cannot tell of. */
+static struct ask_val *groups_ask(void *arg, const void *key, size_t len)
+{
+	struct groups_answer *a;
+	struct ask_val *v;
+	uint32_t uid;
+	gid_t *list;
+	int n;
+
+	(void)arg;
+	memcpy(&uid, key, len);
+	list = user_groups(uid, &n);
+	if (!list)
+		log_warn("groups of user %u cannot be looked up: the user has none", uid);
+	v = ask_val_new(sizeof(*a) + (size_t)n * sizeof(a->groups.g_gid[0]));
+	if (v) {
+		a = (struct groups_answer *)v->av_data;
+		a->uid = uid;
+		qsort(list ? list : (gid_t[]){0}, (size_t)n, sizeof(*list), gid_order);
+		for (int i = 0; i < n; i++)
+			a->groups.g_gid[a->groups.g_n++] = list[i];
+	}
+	free(list);
+	return v;
+}
+
+/* False: parked. */
+static bool peer_groups(struct compound *c)
+{
+	uint32_t uid = c->call->c_cred.rc_uid;
+	struct ask_val **near = &c->th->mt_groups[uid % OP_GROUPS_NEAR];
+
+	if (*near && ((struct groups_answer *)(*near)->av_data)->uid == uid && loop_now_ns(c->th->mt_loop) < (*near)->av_until_ns) {
+		c->groups = ask_val_get(*near);
+		return true;
+	}
+	c->groups = ask_get(c->m->m_ask_groups, &uid, sizeof(uid), &c->wait);
+	if (!c->groups)
+		return false;
+	ask_val_put(*near);
+	*near = ask_val_get(c->groups);
+	return true;
+}
+
+/* ---- both ---- */
+
+static bool peer_known(struct compound *c)
+{
+	if (!c->view && !peer_view(c))
+		return false;
+	/* AUTH_NONE is nobody, and root's groups say nothing that root cannot do; squashed, it has none. */
+	if (c->m->m_ask_groups && c->sec != EXP_NONE && c->call->c_cred.rc_uid && !c->groups && !c->no_answer)
+		return peer_groups(c);
+	return true;
+}
+
+static void peer_answered(struct ask_wait *w, struct ask_val *v)
+{
+	struct compound *c = hash_entry(w, struct compound, wait);
+
+	c->no_answer = !v;
+	if (c->view)
+		c->groups = v;
+	else
+		c->answer = v;
+	if (peer_known(c))
+		c->go(c);
+}
+
+static enum exp_sec sec_of(const struct rpc_cred *cred)
+{
+	if (cred->rc_flavor == RPC_AUTH_GSS)
+		return cred->rc_service == 3 ? EXP_KRB5P : cred->rc_service == 2 ? EXP_KRB5I : EXP_KRB5;
+	return cred->rc_flavor == RPC_AUTH_SYS ? EXP_SYS : EXP_NONE;
+}
+
+bool op_peer(struct compound *c, void (*go)(struct compound *c))
+{
+	c->go = go;
+	c->sec = sec_of(&c->call->c_cred);
+	c->wait.aw_loop = c->th->mt_loop;
+	c->wait.aw_then = peer_answered;
+	return peer_known(c);
+}
+
+void op_peer_done(struct compound *c)
+{
+	exp_view_put(c->view);
+	ask_val_put(c->groups);
+	ask_val_put(c->answer);
+}
+
+void op_conn_closed(struct rpc_conn *conn)
+{
+	exp_view_put(rpc_conn_priv(conn));
+	rpc_conn_set_priv(conn, NULL);
+}
+
+int op_peer_open(struct mds *m, bool server_groups, uint32_t keep_ms)
+{
+	int err = ask_open(&m->m_ask_names, ASK_THREADS, keep_ms, names_ask, m);
+
+	return err || !server_groups ? err : ask_open(&m->m_ask_groups, ASK_THREADS, keep_ms, groups_ask, m);
+}
+
+void op_thread_forget(struct mds_thread *th)
+{
+	exp_put(th->mt_exports);
+	th->mt_exports = NULL;
+	for (unsigned i = 0; i < OP_GROUPS_NEAR; i++) {
+		ask_val_put(th->mt_groups[i]);
+		th->mt_groups[i] = NULL;
+	}
+}
+
+/* ---- credentials ---- */
+
+static void nobody(struct ns_cred *cr, const struct exp_rule *r)
+{
+	*cr = (struct ns_cred){.cr_uid = r->r_anon_uid, .cr_gid = r->r_anon_gid};
+}
+
+static void squash_root(struct ns_cred *cr, const struct exp_rule *r)
+{
+	if (cr->cr_uid == 0) {
+		nobody(cr, r);
+		return;
+	}
+	if (cr->cr_gid == 0)
+		cr->cr_gid = r->r_anon_gid;
+	for (uint32_t i = 0; i < cr->cr_ngids; i++) {
+		if (cr->cr_gids[i] == 0)
+			cr->cr_gids[i] = r->r_anon_gid;
+	}
+	cr->cr_not_root_group = true;
+}
+
+static void cred_make(struct compound *c, const struct exp_rule *r)
+{
+	const struct rpc_cred *from = &c->call->c_cred;
+	struct ns_cred *cr = &c->cred;
+
+	*cr = (struct ns_cred){.cr_uid = from->rc_uid, .cr_gid = from->rc_gid};
+	if (c->m->m_ask_groups && c->groups)
+		cr->cr_groups = &((struct groups_answer *)c->groups->av_data)->groups;
+	if (!c->m->m_ask_groups) {
+		cr->cr_ngids = from->rc_ngids;
+		memcpy(cr->cr_gids, from->rc_gids, sizeof(cr->cr_gids));
+	}
+	if (r && (r->r_squash == EXP_SQUASH_ALL || c->sec == EXP_NONE))
+		nobody(cr, r);
+	else if (r && r->r_squash == EXP_SQUASH_ROOT)
+		squash_root(cr, r);
+}
+
+void op_enter(struct compound *c, const struct exp_grant *g)
+{
+	if (c->exp == g)
+		return;
+	c->exp = g;
+	cred_make(c, g->g_rule);
+}
+
+bool op_layouts_ok(const struct compound *c)
+{
+	const struct exp_rule *r = c->exp->g_rule;
+	bool plain = false;
+
+	if (!r || r->r_layouts == EXP_LAYOUTS_NO)
+		return false;
+	for (unsigned i = 0; i < r->r_nsec; i++)
+		plain |= r->r_sec[i] < EXP_KRB5I;
+	return r->r_layouts == EXP_LAYOUTS_YES || (plain && r->r_tls == EXP_TLS_NONE);
+}
+
+/* What is below is the peer's own view, so its change attribute is the table's: it rises with each reload and each start. */
+void op_pseudo_inode(const struct compound *c, struct ns_inode *i)
+{
+	const struct exp_table *t = c->view->v_table;
+
+	i->i_mode = 0555;
+	i->i_uid = i->i_gid = 0;
+	i->i_nlink = 2;
+	i->i_size = i->i_used = 4096;
+	i->i_change = (c->m->m_st->st_boot << 32) + t->t_generation;
+	i->i_atime = i->i_mtime = i->i_ctime = i->i_btime = t->t_time;
+	i->i_entries = 0;
+	i->i_has_policy = i->i_has_xattrs = false;
+	i->i_blob = (struct kv_slice){0};
+}
