@@ -440,6 +440,7 @@ static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
 	j->m = c->m;
 	j->th = c->th;
 	j->cred = c->cred;
+	j->cred.cr_groups = NULL; /* the compound's: set-id bits only ask for the user */
 	j->src = a->src;
 	j->dst = c->cur;
 	j->src_off = a->src_off;
@@ -469,7 +470,7 @@ static nfsstat4 copy_go(struct compound *c, int err)
 	if (!j)
 		return NFS4ERR_DELAY;
 	if (!a->synchronous && a->count > COPY_ASYNC) {
-		op_fh_make(c->m, c->cur, fh);
+		op_fh_make(c->m, op_export(c), c->cur, fh);
 		j->of = st_offload_new(c->m->m_st, c->client, c->cur, c->cred.cr_uid, fh, OP_FH_LEN, &sid);
 	}
 	if (!j->of) {
