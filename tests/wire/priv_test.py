@@ -68,11 +68,13 @@ def folder():
     with open(os.path.join(top, "key"), "w", encoding="ascii") as f:
         f.write("5a" * 32 + "\n")
     os.chmod(os.path.join(top, "key"), 0o400)
+    with open(os.path.join(top, "exports"), "w", encoding="ascii") as f:
+        f.write('export "/" { client "*" { access = rw squash = none privileged_port = no } }\n')
     daemons = []
 
     def start(section, run_as=None, env=None, **keys):
         """keys: configuration keys of its section."""
-        other = {"ds": {"ds.mds": f"127.0.0.1:{MDS_PORT}", "ds.name": "one"}, "mds": {"mds.grace": "0s"}}[section]
+        other = {"ds": {"ds.mds": f"127.0.0.1:{MDS_PORT}", "ds.name": "one"}, "mds": {"mds.grace": "0s", "mds.exports": os.path.join(top, "exports")}}[section]
         port = MDS_PORT if section == "mds" else DS_PORT
         settings = {f"{section}.store": os.path.join(top, section), f"{section}.cluster_key": os.path.join(top, "key"),
                     f"{section}.listen": f"127.0.0.1:{port}", **other, **{f"{section}.{k}": v for k, v in keys.items()}}
