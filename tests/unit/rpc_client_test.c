@@ -1,19 +1,29 @@
 /*
  * rpc_client_test.c - RPC clients and calls of ours: client and server on one loop, over real
- * sockets on the loopback.
+ * sockets on the loopback; all of it once more over TLS.
  */
 #include "tests/unit/rpc_testsrv.h"
+#include "tests/unit/tls_cert.h"
 
 static struct rpc_client *cl;
 static _Atomic int callbacks;
 static int ups, downs, last_err, left;
 static uint32_t got_words[4];
+static const uint8_t peer_key[RPC_TLS_PSK_LEN] = "a key that both sides know";
+static bool over_tls;
 
 static void one_setup(void)
 {
 	pattern_make();
 	ck_assert_int_eq(loop_create(&S, 256), 0);
 	listen_on(S, "127.0.0.1:0");
+}
+
+static void tls_setup(void)
+{
+	over_tls = true;
+	service.rs_tls = cert_context(peer_key);
+	one_setup();
 }
 
 static void stop_fire(struct loop_timer *t)
@@ -49,6 +59,7 @@ static void cl_up(struct rpc_client *c, struct rpc_conn *conn, void *arg)
 {
 	ck_assert_ptr_eq(c, cl);
 	ck_assert_ptr_nonnull(conn);
+	ck_assert_int_eq(rpc_conn_tls(conn), over_tls ? RPC_TLS_MUTUAL : RPC_TLS_NONE);
 	ck_assert_ptr_eq(arg, &ups);
 	ups++;
 }
@@ -67,6 +78,8 @@ static void client_make(const struct rpc_service *svc)
 {
 	ck_assert_int_eq(
 		rpc_client_create(&cl, S, (struct sockaddr *)&addr, addrlen, svc, &ops, &ups), 0);
+	if (over_tls)
+		rpc_client_use_tls(cl, PROG, 3, peer_key);
 }
 
 static void done(struct rpc_req *q, int e, struct xdr_in *res)
@@ -309,6 +322,80 @@ START_TEST(an_address_that_is_taken_is_an_error_and_one_that_is_not_here_is_none
 }
 END_TEST
 
+/* ---- TLS only ---- */
+
+START_TEST(a_server_that_does_not_know_the_key_gets_no_call)
+{
+	static const uint8_t other[RPC_TLS_PSK_LEN] = "a key of another cluster";
+
+	client_make(NULL);
+	rpc_client_use_tls(cl, PROG, 3, other);
+	rpc_client_send(cl, req(P_NULL), 5000);
+	loop_run(S);
+	ck_assert_int_lt(last_err, 0);
+	ck_assert_int_eq(ups, 0);
+	ck_assert_int_ge(downs, 1);
+	ck_assert_int_eq(atomic_load(&dispatched), 0);
+	rpc_client_use_tls(cl, PROG, 3, peer_key);
+	rpc_client_send(cl, req(P_NULL), 5000);
+	loop_run(S);
+	ck_assert_int_eq(last_err, 0);
+}
+END_TEST
+
+START_TEST(a_server_without_tls_gets_no_call)
+{
+	rpc_listener_close(listener);
+	service.rs_tls = NULL;
+	listen_on(S, "127.0.0.1:0");
+	client_make(NULL);
+	rpc_client_send(cl, req(P_NULL), 5000);
+	loop_run(S);
+	ck_assert_int_eq(last_err, -EPROTO);
+	ck_assert_int_eq(ups, 0);
+	ck_assert_int_eq(atomic_load(&dispatched), 0);
+}
+END_TEST
+
+START_TEST(a_server_that_does_not_answer_the_probe_is_given_up)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof in;
+
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&in, sizeof in) | listen(fd, 1) | getsockname(fd, (struct sockaddr *)&in, &len), 0);
+	memcpy(&addr, &in, sizeof in);
+	client_make(NULL);
+	rpc_client_send(cl, req(P_NULL), 20000);
+	loop_run(S);
+	ck_assert_int_eq(last_err, -ETIMEDOUT);
+	ck_assert_int_eq(downs, 1);
+	close(fd);
+}
+END_TEST
+
+START_TEST(destroying_a_client_in_its_handshake_ends_its_calls)
+{
+	for (uint64_t us = 0; us < 40; us++) {
+		client_make(NULL);
+		rpc_client_send(cl, req(P_NULL), 5000);
+		run_ms(us / 8);
+		if (left) {
+			rpc_client_destroy(cl);
+			cl = NULL;
+			loop_run(S);
+		} else {
+			rpc_client_destroy(cl);
+			cl = NULL;
+		}
+	}
+	client_make(NULL);
+	rpc_client_send(cl, req(P_NULL), 5000);
+	loop_run(S);
+	ck_assert_int_eq(last_err, 0);
+}
+END_TEST
+
 static TCase *cases(Suite *s, const char *name, void (*up)(void), void (*down)(void))
 {
 	TCase *tc = tcase_create(name);
@@ -326,18 +413,25 @@ int main(void)
 	int failed;
 	TCase *tc;
 
-	tc = cases(s, "client", one_setup, one_teardown);
-	tcase_add_test(tc, a_client_connects_on_its_first_call);
-	tcase_add_test(tc, a_call_without_answer_times_out_and_its_late_reply_is_counted);
-	tcase_add_test(tc, rejected_calls_end_with_eproto);
-	tcase_add_test(tc, calls_lost_with_the_connection_end_with_econnreset_and_it_is_made_again);
-	tcase_add_test(tc, a_refused_connection_ends_the_calls_that_wait);
-	tcase_add_test(tc, arguments_over_the_limit_end_with_emsgsize);
-	tcase_add_test(tc, destroying_a_client_ends_its_calls_later);
-	tcase_add_test(tc, the_server_calls_back_on_the_same_connection);
-	tcase_add_test(tc, a_client_without_service_rejects_callbacks);
-	tcase_add_test(tc, large_calls_and_replies_pass_unchanged);
-	tcase_add_test(tc, an_address_that_is_taken_is_an_error_and_one_that_is_not_here_is_none);
+	for (int i = 0; i < 2; i++) {
+		tc = i ? cases(s, "tls", tls_setup, one_teardown) : cases(s, "client", one_setup, one_teardown);
+		tcase_add_test(tc, a_client_connects_on_its_first_call);
+		tcase_add_test(tc, a_call_without_answer_times_out_and_its_late_reply_is_counted);
+		tcase_add_test(tc, rejected_calls_end_with_eproto);
+		tcase_add_test(tc, calls_lost_with_the_connection_end_with_econnreset_and_it_is_made_again);
+		tcase_add_test(tc, a_refused_connection_ends_the_calls_that_wait);
+		tcase_add_test(tc, arguments_over_the_limit_end_with_emsgsize);
+		tcase_add_test(tc, destroying_a_client_ends_its_calls_later);
+		tcase_add_test(tc, the_server_calls_back_on_the_same_connection);
+		tcase_add_test(tc, a_client_without_service_rejects_callbacks);
+		tcase_add_test(tc, large_calls_and_replies_pass_unchanged);
+		tcase_add_test(tc, an_address_that_is_taken_is_an_error_and_one_that_is_not_here_is_none);
+	}
+	tc = cases(s, "tls only", tls_setup, one_teardown);
+	tcase_add_test(tc, a_server_that_does_not_know_the_key_gets_no_call);
+	tcase_add_test(tc, a_server_without_tls_gets_no_call);
+	tcase_add_test(tc, a_server_that_does_not_answer_the_probe_is_given_up);
+	tcase_add_test(tc, destroying_a_client_in_its_handshake_ends_its_calls);
 	srunner_run_all(sr, CK_ENV);
 	failed = srunner_ntests_failed(sr);
 	srunner_free(sr);

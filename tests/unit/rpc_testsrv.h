@@ -197,7 +197,7 @@ static const struct rpc_program progs[] = {
 	{PROG, 3, 3, P_N, dispatch, parked},
 	{PROG, 5, 7, 1, dispatch, parked},
 };
-static const struct rpc_service service = {
+static struct rpc_service service = {
 	.rs_progs = progs,
 	.rs_nprogs = 2,
 	.rs_max_record = (1 << 20) + 4096,
