@@ -120,6 +120,7 @@ static void joined(struct loop_msg *m)
 		atomic_store(&d->d_fs, jw->jw_res.fs);
 		c->dc_instance = jw->jw_res.instance_epoch;
 		c->dc_backoff_ms = BACKOFF_MIN_MS;
+		rpc_client_proven(c->dc_client);
 		c->dc_lost_beats = 0;
 		c->dc_said = false;
 		lease_set(d, jw->jw_sent_ns, jw->jw_res.lease_ms);

@@ -11,6 +11,7 @@
  * either side, one of them sees the other. A submitter makes a system call only when the committer
  * sleeps.
  */
+#include "base/crash.h"
 #include "base/log.h"
 #include "kv/kv_int.h"
 #include <errno.h>
@@ -49,6 +50,7 @@ static void run_done(struct loop_msg *m)
 		struct cds_wfcq_node *next = op->o_node.next;
 
 		op->o_done(op, op->o_err);
+		crash_point("kv-done");
 		op = next ? caa_container_of(next, struct kv_op, o_node) : NULL;
 	}
 }
@@ -96,8 +98,10 @@ static void answer_batch(struct kv *kv, int batch_err)
 			a->a_first = op;
 		a->a_last = op;
 	}
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		post_answer(&kv->k_answers[i]);
+		crash_point("kv-answer");
+	}
 }
 
 /* The queue */
@@ -161,6 +165,7 @@ static int run_one(struct kv *kv, struct kv_op *op)
 
 	t->t_wrote = false;
 	rc = op->o_run(op, t);
+	crash_point("kv-run");
 	if (rc > 0) {
 		log_error("kv: a mutation returned %d, which is no errno", rc);
 		rc = -EINVAL;
@@ -221,8 +226,10 @@ static int run_batch(struct kv *kv)
 		kv_txn_abort(kv);
 		return rc;
 	}
+	crash_point("kv-commit");
 	rc = kv_txn_commit(kv);
 	if (rc == 0 && dirty) {
+		crash_point("kv-committed");
 		count(&kv->k_commits, 1);
 		count(&kv->k_sync_ns, now_ns() - ran);
 	}

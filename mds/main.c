@@ -1,5 +1,6 @@
 /* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its loops. */
 #include "base/conf.h"
+#include "base/crash.h"
 #include "base/log.h"
 #include "base/priv.h"
 #include "mds/admin/admin.h"
@@ -165,6 +166,7 @@ static int expire_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct expire *e = (struct expire *)op;
 
+	crash_point("grace-over");
 	e->n = st_records_expire(mds.m_st, t, evict, mds.m_lo);
 	return e->n < 0 ? e->n : 0;
 }
@@ -499,6 +501,7 @@ int main(int argc, char **argv)
 	if (priv_own_folder(conf_str(conf, "mds.store"), err, sizeof(err)) || priv_drop(err, sizeof(err)))
 		die(err, NULL);
 	open_store(conf);
+	crash_point("boot");
 	open_data(conf);
 	open_exports(conf);
 	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits, mds.m_kv);

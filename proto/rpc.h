@@ -134,7 +134,7 @@ void rpc_req_send(struct rpc_conn *c, struct rpc_req *q, uint32_t timeout_ms);
 /* During q_done: a reference to the reply record. */
 struct rpc_buf *rpc_req_keep(struct rpc_req *q);
 
-/* A client: one address, one connection that is made on the first call and made again after it is lost (back-off 100 ms .. 5 s).
+/* A client: one address, one connection that is made on the first call and made again after it is lost (back-off 100 ms .. 1 s).
  * Calls made while connecting wait (their timeout runs). Calls lost with the connection end with -ECONNRESET: the caller decides
  * whether the call may be repeated. svc (may be NULL) serves calls from the peer on the same connection. */
 struct rpc_client;
@@ -149,6 +149,8 @@ int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sock
 void rpc_client_use_tls(struct rpc_client *cl, uint32_t prog, uint32_t vers, const uint8_t *psk);
 /* Connects now and stays connected. */
 void rpc_client_start(struct rpc_client *cl);
+/* The connection is good for what it is made for: when it is lost, the first pause is short again, however short its life was. */
+void rpc_client_proven(struct rpc_client *cl);
 void rpc_client_send(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_ms);
 void rpc_client_destroy(struct rpc_client *cl);
 

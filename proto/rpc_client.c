@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define BACKOFF_MIN_MS 100u
-#define BACKOFF_MAX_MS 5000u
+#define BACKOFF_MAX_MS 1000u
 #define CONNECT_MS     5000u
 #define STEADY_NS      1000000000ull /* a connection that lived this long ends the back-off */
 
@@ -274,6 +274,11 @@ void rpc_client_lost(struct rpc_client *cl, int err)
 }
 
 /* ---- the owner's calls ---- */
+
+void rpc_client_proven(struct rpc_client *cl)
+{
+	cl->cl_backoff = BACKOFF_MIN_MS;
+}
 
 int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sockaddr *addr,
 		      socklen_t len, const struct rpc_service *svc,

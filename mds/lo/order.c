@@ -1,4 +1,5 @@
 /* order.c - orders: rows, their mirror in memory, and waiting. See order_int.h. */
+#include "base/crash.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "mds/lo/order_int.h"
@@ -516,6 +517,7 @@ static int delete_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct lo_orders *os = caa_container_of(op, struct lo_orders, os_del);
 
+	crash_point("orders-delete");
 	for (size_t i = 0; i < os->os_ndeleting; i++) {
 		int err = ns_row_del(t, NS_T_ORDER, os->os_deleting[i].k, ORDER_KEY_LEN);
 

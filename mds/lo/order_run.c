@@ -1,4 +1,5 @@
 /* order_run.c - orders on their way to a data server. See order_int.h. On the orders' loop. */
+#include "base/crash.h"
 #include "base/log.h"
 #include "mds/lo/order_int.h"
 #include <errno.h>
@@ -97,6 +98,7 @@ static void batch_take(struct dsc_ctl *c, const ctl_response *res)
 
 static void batch_results(struct order_queue *oq)
 {
+	crash_point("orders-done");
 	for (unsigned i = 0; i < oq->oq_n; i++) {
 		struct order *o = oq->oq_batch[i];
 
@@ -172,6 +174,7 @@ void lo_order_run(struct order_queue *oq)
 		return;
 	oq->oq_busy = true;
 	oq->oq_ctl.dc_req.op = CTL_OP_ORDERS;
+	crash_point("orders-send");
 	a->instance_epoch = ns_super(os->os_lo->l_ns)->su_boot;
 	a->orders.orders_len = oq->oq_n;
 	a->orders.orders_val = oq->oq_wire;

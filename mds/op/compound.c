@@ -1,5 +1,6 @@
 /* The COMPOUND engine: decoding the frame, running operations, parking, finishing. */
 #include "mds/op/op.h"
+#include "base/crash.h"
 #include "base/log.h"
 #include <errno.h>
 #include <stdio.h>
@@ -359,7 +360,9 @@ static void compound_finish(struct compound *c)
 		op_slot_done(c);
 	metric_observe_us(c->m->m_op_time, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
 	compound_free(c);
+	crash_point("reply");
 	rpc_reply(call);
+	crash_point("replied");
 }
 
 /* The operation in hand ended with st: closes its result. Returns false when the compound is over. */

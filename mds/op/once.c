@@ -6,6 +6,7 @@
  * byte for byte, then those of the operations behind them. Of these only what reads is run: there is no client, and nothing keeps two retries apart. The rest is told DELAY:
  * it was not done, and is asked again in a session of this boot. Without a row nothing was done, and the answer is BADSESSION, as for every new request.
  */
+#include "base/crash.h"
 #include "base/log.h"
 #include "mds/op/op.h"
 #include <errno.h>
@@ -135,6 +136,7 @@ static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 	c->cached_only = o->on_flags & NS_ONCE_CACHED_ONLY;
 	sid_load(o->on_cur_sid, &c->cur_sid);
 	sid_load(o->on_saved_sid, &c->saved_sid);
+	crash_point("once-again");
 	c->again = true;
 	c->client = &c->m->m_gone;
 	metric_add(c->m->m_once, 1);
@@ -192,6 +194,7 @@ static int sweep_run(struct kv_op *op, struct kv_txn *t)
 		if (n >= 0 && room)
 			s->at = s->at->se_next;
 	}
+	crash_point("once-sweep");
 	s->more = s->earlier ? n == NS_ONCE_DEL_MAX : s->at != NULL;
 	return n < 0 ? n : 0;
 }

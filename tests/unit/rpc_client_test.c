@@ -176,6 +176,33 @@ START_TEST(calls_lost_with_the_connection_end_with_econnreset_and_it_is_made_aga
 }
 END_TEST
 
+/* Milliseconds that it takes to lose five connections one after the other and have a sixth. */
+static uint64_t lose_five(bool proven)
+{
+	uint64_t began = loop_now_ns(S);
+
+	for (int i = 0; i < 5; i++) {
+		rpc_client_send(cl, req(P_CLOSE), 5000);
+		loop_run(S);
+		if (proven)
+			rpc_client_proven(cl);
+	}
+	rpc_client_send(cl, req(P_NULL), 5000);
+	loop_run(S);
+	ck_assert_int_eq(last_err, 0);
+	return (loop_now_ns(S) - began) / 1000000;
+}
+
+START_TEST(pauses_grow_unless_the_connection_was_of_use)
+{
+	client_make(NULL);
+	rpc_client_start(cl);
+	ck_assert_uint_gt(lose_five(false), 100 + 200 + 400 + 800);
+	rpc_client_proven(cl);
+	ck_assert_uint_lt(lose_five(true), 100 + 200 + 400 + 800);
+}
+END_TEST
+
 START_TEST(a_refused_connection_ends_the_calls_that_wait)
 {
 	uint16_t port = rpc_listener_port(listener);
@@ -419,6 +446,7 @@ int main(void)
 		tcase_add_test(tc, a_call_without_answer_times_out_and_its_late_reply_is_counted);
 		tcase_add_test(tc, rejected_calls_end_with_eproto);
 		tcase_add_test(tc, calls_lost_with_the_connection_end_with_econnreset_and_it_is_made_again);
+		tcase_add_test(tc, pauses_grow_unless_the_connection_was_of_use);
 		tcase_add_test(tc, a_refused_connection_ends_the_calls_that_wait);
 		tcase_add_test(tc, arguments_over_the_limit_end_with_emsgsize);
 		tcase_add_test(tc, destroying_a_client_ends_its_calls_later);

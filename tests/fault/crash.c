@@ -1,0 +1,83 @@
+/*
+ * crash.c - what makes tests/fault/weft-mds of weft-mds: it kills itself, as kill -9 would, at the point that the environment names:
+ *
+ *	WEFT_CRASH_AT=POINT[:COUNT]     when it comes there for the COUNT-th time (1)
+ *
+ * POINT is one of base/crash.h's, or one inside a commit of LMDB, which does no more than these calls: write (before a write), half (after the first half of one), sync (before
+ * the sync of the pages) and synced (after it: the page that makes the commit valid is yet to be written).
+ */
+#include "base/crash.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static void die(void)
+{
+	for (;;)
+		kill(getpid(), SIGKILL);
+}
+
+static bool due(const char *point)
+{
+	static _Atomic long passed;
+	const char *at = getenv("WEFT_CRASH_AT");
+	size_t n = strlen(point);
+
+	if (!at || strncmp(at, point, n) != 0 || (at[n] && at[n] != ':'))
+		return false;
+	return atomic_fetch_add(&passed, 1) + 1 == (at[n] ? atol(at + n + 1) : 1);
+}
+
+void crash_hook(const char *point)
+{
+	if (due(point))
+		die();
+}
+
+/* LMDB's calls come here before libc's; everybody else's go through. */
+static bool commits(void)
+{
+	char name[16];
+
+	return getenv("WEFT_CRASH_AT") && prctl(PR_GET_NAME, name) == 0 && strcmp(name, "kv-commit") == 0;
+}
+
+ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
+{
+	if (commits() && due("write"))
+		die();
+	if (commits() && due("half")) {
+		syscall(SYS_pwrite64, fd, buf, n / 2, at);
+		die();
+	}
+	return syscall(SYS_pwrite64, fd, buf, n, at);
+}
+
+ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+	if (commits() && due("write"))
+		die();
+	if (commits() && n > 1 && due("half")) {
+		syscall(SYS_writev, fd, iov, n / 2);
+		die();
+	}
+	return syscall(SYS_writev, fd, iov, n);
+}
+
+int fdatasync(int fd)
+{
+	int rc;
+
+	if (commits() && due("sync"))
+		die();
+	rc = (int)syscall(SYS_fdatasync, fd);
+	if (commits() && due("synced"))
+		die();
+	return rc;
+}
