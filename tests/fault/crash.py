@@ -225,12 +225,12 @@ class Worker(threading.Thread):
 
 
 class Server:
-    def __init__(self):
+    def __init__(self, *settings):
         self.bin = base.tempfile.mkdtemp(prefix="weft-crash-bin.")
         os.symlink(os.path.join(base.BUILD, "tests/fault/weft-mds"), os.path.join(self.bin, "weft-mds"))
         os.symlink(os.path.join(base.BUILD, "weft-ds"), os.path.join(self.bin, "weft-ds"))
         os.environ["WEFT_BUILD"] = self.bin
-        self.w = Cluster(ds=2, settings=["mds.threads=2", "mds.lease=10s", "mds.grace=10s"])
+        self.w = Cluster(ds=2, settings=["mds.threads=2", "mds.lease=10s", "mds.grace=10s", *settings])
 
     def installed(self):
         """The next start is of weft-mds itself."""
@@ -279,8 +279,8 @@ class Server:
 
 
 class Test:
-    def __init__(self, rng):
-        self.rng, self.s, self.kills, self.checked = rng, Server(), 0, 0
+    def __init__(self, rng, server):
+        self.rng, self.s, self.kills, self.checked = rng, server, 0, 0
         self.log = open(os.path.join(self.s.w.top, "acknowledged"), "w", buffering=1, encoding="ascii")
         self.workers = [Worker(n, self.log) for n in range(CLIENTS)]
         for worker in self.workers:
@@ -373,7 +373,7 @@ def main():
     rng.shuffle(tests)
     tests.append(("everything acknowledged is there, once", lambda t: t.end()))
     print(f"1..{len(tests)}\n# seed {SEED}", flush=True)
-    t, failed = Test(rng), False
+    t, failed = Test(rng, Server()), False
     try:
         for i, (name, run) in enumerate(tests, 1):
             if failed:

@@ -342,5 +342,39 @@ def restart_a_long_compound_is_kept_too(w):
         check(again == seq_flags(reply)[0] if n else again[:at] == seq_flags(reply)[0][:at], True, f"request {n}")
 
 
+def restart_a_listening_socket_that_is_held_outlives_the_server(w):
+    w.dev("kill", w.dir, "mds", "-9")
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    time.sleep(0.2)  # the dead server's ring has the port a moment longer
+    held.bind(ADDR)
+    held.listen(100)
+    held.setblocking(False)  # as a service manager's may be
+    script = f'exec 3<&{held.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+
+    def start():
+        return subprocess.Popen(["bash", "-c", script, "bash", os.path.join(base.BUILD, "weft-mds"), "-c", os.path.join(w.dir, "weft.conf")],
+                                pass_fds=[held.fileno()], stderr=subprocess.DEVNULL)
+    server = start()
+    try:
+        c = client()
+        d = c.mkdir(c.root(), "d")
+        server.kill()
+        server.wait()
+        check(c.conn.is_closed(), True)
+        time.sleep(0.2)
+        conn = Conn(ADDR)  # nobody serves, and nobody is refused
+        xid = conn.start(0, b"", NOBODY)
+        time.sleep(0.1)
+        server = start()
+        check(conn.finish(xid), b"")
+        conn.close()
+        back_again(c).ok(putfh(d), create(DIR, "x"))
+    finally:
+        server.kill()
+        server.wait()
+        held.close()
+
+
 if __name__ == "__main__":
     base.main(globals())
