@@ -5,6 +5,7 @@
  * connection are started on loop 0's thread, which owns them.
  */
 #include "base/conf.h"
+#include "base/held.h"
 #include "base/http.h"
 #include "base/log.h"
 #include "base/priv.h"
@@ -163,8 +164,11 @@ static int listen_all(struct start *st)
 	int err = 0;
 
 	for (int i = 0; i < st->st_nlisten && !err; i++) {
-		err = rpc_listen(&st->st_listener[i], ds.d_loops[0], (struct sockaddr *)&st->st_listen[i].a_ss,
-				 st->st_listen[i].a_len, &svc, ds.d_loops, ds.d_nloops);
+		const struct sockaddr *addr = (struct sockaddr *)&st->st_listen[i].a_ss;
+		int fd = held_socket(addr, st->st_listen[i].a_len);
+
+		err = fd >= 0 ? rpc_listen_fd(&st->st_listener[i], ds.d_loops[0], fd, &svc, ds.d_loops, ds.d_nloops)
+			      : rpc_listen(&st->st_listener[i], ds.d_loops[0], addr, st->st_listen[i].a_len, &svc, ds.d_loops, ds.d_nloops);
 		if (err)
 			snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.listen: address %d of the list: %s", i + 1,
 				 strerror(-err));

@@ -1,6 +1,7 @@
 /* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its loops. */
 #include "base/conf.h"
 #include "base/crash.h"
+#include "base/held.h"
 #include "base/log.h"
 #include "base/priv.h"
 #include "mds/admin/admin.h"
@@ -101,6 +102,13 @@ static void listen_check(const char *list)
 	free(copy);
 }
 
+static int listen_one(struct rpc_listener **out, const struct sockaddr *addr, socklen_t len)
+{
+	int fd = held_socket(addr, len);
+
+	return fd >= 0 ? rpc_listen_fd(out, loops[0], fd, &service, loops, nloops) : rpc_listen(out, loops[0], addr, len, &service, loops, nloops);
+}
+
 static void listen_all(const char *list)
 {
 	char *copy = strdup(list), *save = NULL;
@@ -112,7 +120,7 @@ static void listen_all(const char *list)
 		int err = rpc_addr_parse(a, 2049, &ss, &len);
 
 		if (!err)
-			err = rpc_listen(&ls, loops[0], (struct sockaddr *)&ss, len, &service, loops, nloops);
+			err = listen_one(&ls, (struct sockaddr *)&ss, len);
 		if (err) {
 			fprintf(stderr, "weft-mds: mds.listen: %s: %s\n", a, strerror(-err));
 			exit(1);

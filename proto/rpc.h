@@ -95,6 +95,8 @@ void rpc_call_bulk_hint(struct rpc_call *call, const void *p);
 struct rpc_listener;
 int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len,
 	       const struct rpc_service *svc, struct loop *const *loops, unsigned nloops);
+/* The same on a socket that listens already (base/held.h), and is the listener's then. */
+int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops);
 /* The port bound (host order), for port 0. */
 uint16_t rpc_listener_port(const struct rpc_listener *ls);
 void rpc_listener_close(struct rpc_listener *ls);

@@ -120,10 +120,8 @@ void rpc_listener_close(struct rpc_listener *ls)
 	ls->ls_inflight++;
 }
 
-static int listen_socket(const struct sockaddr *addr, socklen_t len, uint16_t *port)
+static int listen_socket(const struct sockaddr *addr, socklen_t len)
 {
-	struct sockaddr_storage ss;
-	socklen_t sslen = sizeof ss;
 	int one = 1, err, fd;
 
 	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
@@ -138,14 +136,11 @@ static int listen_socket(const struct sockaddr *addr, socklen_t len, uint16_t *p
 	    (addr->sa_family == AF_INET6 &&
 	     (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) ||
 	      setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one))) ||
-	    bind(fd, addr, len) || listen(fd, LISTEN_BACKLOG) ||
-	    getsockname(fd, (struct sockaddr *)&ss, &sslen)) {
+	    bind(fd, addr, len) || listen(fd, LISTEN_BACKLOG)) {
 		err = -errno;
 		close(fd);
 		return err;
 	}
-	*port = ntohs(ss.ss_family == AF_INET ? ((struct sockaddr_in *)&ss)->sin_port
-					      : ((struct sockaddr_in6 *)&ss)->sin6_port);
 	return fd;
 }
 
@@ -153,10 +148,29 @@ int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr 
 	       socklen_t len, const struct rpc_service *svc, struct loop *const *loops,
 	       unsigned nloops)
 {
+	int fd, err;
+
+	/* A listener whose process ended a moment ago still has the port: the kernel ends its ring's accept late. */
+	for (int tries = 0; (fd = listen_socket(addr, len)) == -EADDRINUSE && tries < BUSY_TRIES; tries++)
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	if (fd < 0)
+		return fd;
+	err = rpc_listen_fd(out, l, fd, svc, loops, nloops);
+	if (err)
+		close(fd);
+	return err;
+}
+
+int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
+{
+	struct sockaddr_storage ss;
+	socklen_t sslen = sizeof ss;
 	struct rpc_listener *ls;
 
 	if (!nloops)
 		return -EINVAL;
+	if (getsockname(fd, (struct sockaddr *)&ss, &sslen))
+		return -errno;
 	ls = calloc(1, sizeof *ls);
 	if (!ls)
 		return -ENOMEM;
@@ -168,19 +182,13 @@ int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr 
 	memcpy(ls->ls_loops, loops, nloops * sizeof *loops);
 	ls->ls_nloops = nloops;
 	ls->ls_loop = l;
+	ls->ls_fd = fd;
+	ls->ls_port = ntohs(ss.ss_family == AF_INET ? ((struct sockaddr_in *)&ss)->sin_port
+						    : ((struct sockaddr_in6 *)&ss)->sin6_port);
 	ls->ls_svc = *svc;
 	ls->ls_io.io_done = accept_done;
 	ls->ls_cancel_io.io_done = cancel_done;
 	ls->ls_retry.t_fire = accept_retry;
-	/* A listener whose process ended a moment ago still has the port: the kernel ends its ring's accept late. */
-	for (int tries = 0; (ls->ls_fd = listen_socket(addr, len, &ls->ls_port)) == -EADDRINUSE && tries < BUSY_TRIES; tries++)
-		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-	if (ls->ls_fd < 0) {
-		int err = ls->ls_fd;
-
-		listener_free(ls);
-		return err;
-	}
 	accept_arm(ls);
 	*out = ls;
 	return 0;

@@ -376,5 +376,17 @@ def restart_a_listening_socket_that_is_held_outlives_the_server(w):
         held.close()
 
 
+def test_the_socket_units_are_sound(c, d):
+    if not shutil.which("systemd-analyze"):
+        return
+    with tempfile.TemporaryDirectory() as top:
+        for name in ("mds", "ds"):
+            with open(os.path.join(top, f"weft-{name}.service"), "w", encoding="ascii") as f:
+                f.write(f"[Service]\nExecStart={base.BUILD}/weft-{name}\n")
+            shutil.copy(os.path.join(base.SRC, f"dist/systemd/weft-{name}.socket"), top)
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", os.path.join(top, f"weft-{name}.socket")], capture_output=True, text=True, check=False)
+            check((done.returncode, done.stdout + done.stderr), (0, ""))
+
+
 if __name__ == "__main__":
     base.main(globals())
