@@ -238,6 +238,7 @@ static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_
 nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put, nfsstat4 (*then)(struct compound *, int))
 {
 	atomic_store_explicit(&c->session->se_rows, true, memory_order_relaxed);
+	op_once_check(c, c->once_check); /* here, not on the one thread that commits */
 	return mutate(c, run, put, then);
 }
 

@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <sodium.h>
 
-/* Who asks, and what comes after SEQUENCE (whose own arguments may differ in a retry). */
-static void once_check(const struct compound *c, uint8_t out[16])
+/* SEQUENCE's own arguments may differ in a retry. */
+void op_once_check(const struct compound *c, uint8_t out[16])
 {
 	const struct rpc_cred *cr = &c->call->c_cred;
 	uint32_t who[] = {htole32(cr->rc_flavor), htole32(cr->rc_uid), htole32(c->minor), htole32(c->nops)};
@@ -67,7 +67,7 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 	c->put(c, &x, &after);
 	if (x.bad)
 		return 0;
-	once_check(c, o.on_check);
+	memcpy(o.on_check, c->once_check, sizeof(o.on_check));
 	o.on_flags = (after.have_sid ? NS_ONCE_HAVE_SID : 0) | (c->saved_have_sid ? NS_ONCE_SAVED_HAVE_SID : 0) | (c->cached_only ? NS_ONCE_CACHED_ONLY : 0);
 	o.on_cur = after.cur;
 	sid_keep(o.on_cur_sid, &after.sid);
@@ -159,7 +159,7 @@ nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint
 		return NFS4ERR_BADSESSION;
 	if (ns_once_get(op_txn(c), id, slot, &o) || o.on_seq != seq || o.on_at > c->nops || o.on_in > xdr_left(c->in))
 		return NFS4ERR_BADSESSION;
-	once_check(c, check);
+	op_once_check(c, check);
 	if (memcmp(check, o.on_check, sizeof(check)) != 0)
 		return NFS4ERR_BADSESSION;
 	limit = c->call->c_body + o.on_limit;

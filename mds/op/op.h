@@ -107,6 +107,7 @@ struct compound {
 	size_t seq_end;                /* out length after SEQUENCE's result */
 	uint32_t once_slot, once_seq, once_slots, once_target;
 	const uint8_t *once_args;      /* the first operation after SEQUENCE */
+	uint8_t once_check[16];        /* op_once_check, for the mutation in hand */
 	uint64_t once_orders;          /* the mutation in hand: whose orders are waited for after it */
 	bool again;                    /* answered from the row of an earlier boot: only what reads is run */
 
@@ -356,7 +357,9 @@ void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t ac
 /* size.c: change attributes of c->cur, with recall, fence and orders when the size shrinks; then(c, err). */
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, op_put_fn put, nfsstat4 (*then)(struct compound *c, int err));
 
-/* once.c. W: the row of the mutation in hand. */
+/* once.c: a hash of who asks, and of what comes after SEQUENCE */
+void op_once_check(const struct compound *c, uint8_t out[16]);
+/* W: the row of the mutation in hand */
 int op_once_put(struct compound *c, struct kv_txn *t);
 /* SEQUENCE of a session that is not known, its arguments read: goes on from the row of an earlier boot, or BADSESSION. */
 nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot);
