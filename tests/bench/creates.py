@@ -2,7 +2,7 @@
 """creates.py [IN_FLIGHT [COUNT]] - durable creates in flight together at a weft-mds of this build: how many share a commit, and what one costs.
 
 Run in the build tree, as bash tests/netns /usr/bin/python3 .../tests/bench/creates.py: it starts a cluster with weft-dev in a folder under TMPDIR. IN_FLIGHT (1000) OPENs that create a
-file each are on the wire at any time, over as many sessions of 64 slots as that takes; COUNT (8000) are done. The requests are made before the clock starts.
+file each are on the wire at any time, over as many sessions of 16 slots as that takes; COUNT (8000) are done. The requests are made before the clock starts.
 """
 import json
 import os
@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(SRC, "tests/wire"))
 from nfs41 import BOTH, NO_DELEG, UNCHECKED, Client, claim_null, compound_args, getfh, open_, putfh, read_compound, sequence  # noqa: E402 (after the path)
 
 DEV = os.path.join(os.environ.get("top_builddir") or os.getcwd(), "tools/weft-dev")
-SLOTS = 64
+SLOTS = 16  # a new session has so many
 
 
 def cpu_seconds(pid):

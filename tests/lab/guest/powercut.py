@@ -60,7 +60,8 @@ class Machine(crash.Server):
 
 
 def cuts(n, *settings):
-    t = crash.Test(random.Random(crash.SEED), Machine(*settings))
+    machine = Machine(*settings)
+    t = crash.Test(random.Random(crash.SEED), machine)
     try:
         for _ in range(n):
             t.at_random()
@@ -78,6 +79,7 @@ def main():
         print("ok - everything acknowledged is there after each of 8 power cuts", flush=True)
     except (Failed, OSError) as e:
         print(f"not ok - everything acknowledged is there after each power cut\n#   {e}", flush=True)
+        os._exit(1)
     try:  # the test sees what is lost where nothing is synced
         cuts(8, "mds.sync=false")
         print("not ok - without mds.sync a power cut loses what was acknowledged", flush=True)
