@@ -178,6 +178,32 @@ def restart_without_cachethis_too(w):
     same_again(Conn(ADDR), o.sent)
 
 
+def restart_a_reply_that_nobody_got(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    for name in ("gone", "from", "file"):
+        sid, fh = c.open(d, name)
+        c.ok(putfh(fh), close(sid))
+    other = client()
+    requests = [(putfh(d), remove("gone")), (putfh(d), savefh(), rename("from", "to")), (putfh(d), create(DIR, "made")),
+                (putfh(d), open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})), (putfh(fh), savefh(), putfh(d), link("link")),
+                (putfh(fh), setxattr("x", b"1", 1))]
+    sent = [compound_args((sequence(other.session.sessionid, 1, n + 1, 10, True), *ops)) for n, ops in enumerate(requests)]
+    conn = Conn(ADDR)
+    for args in sent:
+        conn.start(1, args, other.cred)
+    eventually(lambda: names(c, d) == ["file", "link", "made", "new", "to"] and err(c.call(putfh(fh), getxattr("x")).status) == "OK", what="the work")
+    conn.close()
+    before = c.attrs(d, *MODE), c.attrs(fh, *MODE)
+    w.restart()
+    conn = Conn(ADDR)
+    for args in sent:
+        check([err(r.status) for r in read_compound(conn.rpc(1, args, other.cred)).results if err(r.status) != "OK"], [])
+    look = back_again(c)
+    check((look.attrs(d, *MODE), look.attrs(fh, *MODE)), before)
+    check(names(look, d), ["file", "link", "made", "new", "to"])
+
+
 def restart_an_open_is_reclaimed_with_the_stateid_it_got(w):
     c = client()
     d = c.mkdir(c.root(), "d")
