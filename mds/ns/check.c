@@ -153,6 +153,14 @@ static void inode_own(struct check *c, const struct ns_inode *i)
 		    (unsigned long)i->i_size, i->i_entries);
 	if (i->i_type != NS_DIR && i->i_entries)
 		bad(c, "inode %lu: not a directory, but has %u entries", ino, i->i_entries);
+	if (i->i_acl.s_len) {
+		struct ns_acl a;
+
+		c->c_st->cs_acls++;
+		ns_acl_decode(i->i_acl, &a);
+		if (ns_acl_mode(&a) != (i->i_mode & 0777))
+			bad(c, "inode %lu: mode %o, and its ACL says %o", ino, i->i_mode & 0777u, ns_acl_mode(&a));
+	}
 	if (i->i_has_xattrs && i->i_type != NS_REG && i->i_type != NS_DIR)
 		bad(c, "inode %lu: type %u has no extended attributes", ino, i->i_type);
 }

@@ -148,11 +148,10 @@ static void dir_change(struct ns_inode *d, int entries, int subdirs, struct ns_t
 	d->i_change++;
 }
 
-/* In a sticky directory only the owner of the file, or of the directory, takes a name away. */
-static bool sticky_forbids(const struct ns_inode *dir, const struct ns_inode *i,
-			   const struct ns_cred *cr)
+/* Whether cr may put a name of a file of this type into the directory. */
+static int may_add(const struct ns_inode *dir, uint8_t type, const struct ns_cred *cr)
 {
-	return (dir->i_mode & S_ISVTX) && !ns_is_owner(dir, cr) && !ns_is_owner(i, cr);
+	return ns_access(dir, cr, type == NS_DIR ? NS_R_APPEND : NS_R_WRITE);
 }
 
 static int inode_free(struct ns *ns, struct kv_txn *t, const struct ns_inode *i)
@@ -202,6 +201,8 @@ static int create_valid(const struct ns_create_args *a)
 
 	if (i->i_type < NS_REG || i->i_type > NS_FIFO || i->i_mode > 07777)
 		return -EINVAL;
+	if (a->a_acl && ns_acl_fits(a->a_acl, i->i_type))
+		return -EPROTONOSUPPORT;
 	switch (i->i_type) {
 	case NS_REG:
 		if (i->i_size > INT64_MAX)
@@ -218,15 +219,52 @@ static int create_valid(const struct ns_create_args *a)
 	}
 }
 
+/* Mode and ACL of a new file or directory (RFC 8881 section 6.4.3). With a umask of its own (RFC 8275) an inherited ACL bounds the mode in the umask's place. buf keeps
+ * the ACL. */
+static void init_acl(const struct ns_create_args *a, const struct ns_inode *dir, struct ns_inode *i, uint8_t buf[NS_ACL_REC_MAX])
+{
+	bool isdir = i->i_type == NS_DIR;
+	uint16_t high = i->i_mode & 07000, inherited, asked;
+	struct ns_acl acl, plain;
+
+	i->i_acl = ns_slice(NULL, 0);
+	if (!a->a_acl && (!dir->i_acl.s_len || !ns_acl_inherit(dir->i_acl, isdir, &acl))) {
+		if (a->a_has_umask)
+			i->i_mode &= (uint16_t)~a->a_umask;
+		return;
+	}
+	if (a->a_acl) {
+		acl = *a->a_acl;
+		i->i_mode = high | ns_acl_mode(&acl);
+	} else {
+		asked = i->i_mode;
+		inherited = ns_acl_mode(&acl);
+		if (!(inherited & 0700)) /* it says nothing of the owner */
+			inherited |= 0700;
+		if (a->a_mode_default)
+			i->i_mode = ns_acl_mode(&acl);
+		else if (a->a_has_umask)
+			i->i_mode &= inherited | 07000;
+		if (!a->a_mode_default)
+			ns_acl_set_mode(&acl, i->i_mode, asked, isdir);
+	}
+	ns_acl_of_mode(i->i_mode, isdir, &plain);
+	plain.a_flags = acl.a_flags & NS_ACL_PROTECTED;
+	if (!ns_acl_same(&acl, &plain))
+		i->i_acl = ns_acl_encode(&acl, buf);
+}
+
 /* The new inode as asked for, under the rules of its directory: Linux's inode_init_owner and
  * mode_strip_sgid. */
 static int inode_init(struct ns *ns, const struct ns_create_args *a, const struct ns_inode *dir,
-		      struct ns_inode *i)
+		      struct ns_inode *i, uint8_t acl[NS_ACL_REC_MAX])
 {
 	const struct ns_cred *cr = a->a_cred;
 	bool root = !cr || cr->cr_uid == 0;
 
 	*i = a->a_attr;
+	if (i->i_type != NS_LNK)
+		init_acl(a, dir, i, acl);
 	i->i_incarnation = ns->n_super.su_incarnation;
 	i->i_nlink = i->i_type == NS_DIR ? 2 : 1;
 	i->i_change = 1;
@@ -238,7 +276,9 @@ static int inode_init(struct ns *ns, const struct ns_create_args *a, const struc
 		i->i_atime = a->a_now;
 	if (!(a->a_times & NS_S_MTIME))
 		i->i_mtime = a->a_now;
-	i->i_ctime = i->i_btime = a->a_now;
+	if (!(a->a_times & NS_S_BTIME))
+		i->i_btime = a->a_now;
+	i->i_ctime = a->a_now;
 	if (i->i_type != NS_REG)
 		i->i_size = i->i_used = 0;
 	if (i->i_type == NS_LNK) {
@@ -283,6 +323,7 @@ static int map_make(struct ns *ns, struct kv_txn *t, const struct ns_create_args
 int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, struct ns_inode *out,
 	      uint8_t *out_blob, struct ns_cinfo *ci)
 {
+	uint8_t acl[NS_ACL_REC_MAX];
 	struct ns_held dir;
 	struct ns_inode i;
 	struct find f;
@@ -301,9 +342,9 @@ int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, s
 		return err;
 	if (f.f_found)
 		return -EEXIST;
-	err = ns_permission(&dir.h_i, a->a_cred, 2);
+	err = may_add(&dir.h_i, a->a_attr.i_type, a->a_cred);
 	if (!err)
-		err = inode_init(ns, a, &dir.h_i, &i);
+		err = inode_init(ns, a, &dir.h_i, &i, acl);
 	if (err)
 		return err;
 	if (!f.f_slot)
@@ -334,6 +375,7 @@ int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, s
 		i.i_blob.s_data = out_blob;
 	}
 	*out = i;
+	out->i_acl = ns_slice(NULL, 0);
 	return 0;
 }
 
@@ -357,7 +399,7 @@ int ns_link(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dirino, cons
 		return err;
 	if (f.f_found)
 		return -EEXIST;
-	err = ns_permission(&dir.h_i, cr, 2);
+	err = may_add(&dir.h_i, h.h_i.i_type, cr);
 	if (err)
 		return err;
 	if (h.h_i.i_type == NS_DIR)
@@ -419,11 +461,9 @@ int ns_remove(struct ns *ns, struct kv_txn *t, uint64_t dirino, const char *name
 		return -ENOENT;
 	err = hold_entry(ns, t, dirino, &f, &h);
 	if (!err)
-		err = ns_permission(&dir.h_i, cr, 2);
+		err = ns_may_unlink(&dir.h_i, &h.h_i, cr);
 	if (err)
 		return err;
-	if (sticky_forbids(&dir.h_i, &h.h_i, cr))
-		return -EPERM;
 	isdir = h.h_i.i_type == NS_DIR;
 	if (want == NS_DIR && !isdir)
 		return -ENOTDIR;
@@ -475,16 +515,18 @@ static int rename_check(struct ns *ns, struct kv_txn *t, struct rename *r, const
 	struct ns_inode *s = &r->rn_s.h_i, *d = r->rn_dp, *moved = &r->rn_moved.h_i,
 			*target = &r->rn_target.h_i;
 	bool cross = s != d, isdir = moved->i_type == NS_DIR;
-	int err;
+	int err, err2;
 
 	if (isdir && cross) {
 		err = not_below(ns, t, d->i_ino, moved->i_ino);
 		if (err)
 			return err;
 	}
-	if (ns_permission(s, cr, 2) || ns_permission(d, cr, 2))
+	err = ns_may_unlink(s, moved, cr);
+	err2 = r->rn_to.f_found ? ns_may_unlink(d, target, cr) : 0;
+	if (err == -EACCES || err2 == -EACCES || may_add(d, moved->i_type, cr))
 		return -EACCES;
-	if (sticky_forbids(s, moved, cr) || (r->rn_to.f_found && sticky_forbids(d, target, cr)))
+	if (err || err2)
 		return -EPERM;
 	if (isdir && cross && ns_permission(moved, cr, 2))
 		return -EACCES; /* its ".." changes */

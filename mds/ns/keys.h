@@ -4,8 +4,8 @@
  *
  * Keys (integers big-endian, so that order is numeric order):
  *	'S'                       the super record
- *	'i' ino                   an inode; the layout map, policy or symlink target follows the
- *fixed part 'd' directory slot        a directory entry; the slot is near the keyed hash of the
+ *	'i' ino                   an inode; the ACL, if it has one, and the layout map, policy or
+ *symlink target follow the fixed part 'd' directory slot        a directory entry; the slot is near the keyed hash of the
  *name, and is the READDIR cookie 'x' ino name              an extended attribute 'O' ino an orphan:
  *an inode without links that somebody has open 'C' 'D' 'o' 'm' 'q' id    rows of other rooms (enum
  *ns_table)
@@ -39,7 +39,7 @@
 #define NS_DEPTH_MAX   1000000u /* a longer way to the root is a loop */
 
 enum { NS_K_SUPER = 'S', NS_K_INODE = 'i', NS_K_DIRENT = 'd', NS_K_XATTR = 'x', NS_K_ORPHAN = 'O' };
-enum { NS_F_POLICY = 1, NS_F_XATTRS = 2 };
+enum { NS_F_POLICY = 1, NS_F_XATTRS = 2, NS_F_ACL = 4 };
 
 struct ns_super_rec {
 	uint8_t s_version;
@@ -66,8 +66,23 @@ struct ns_inode_rec {
 	uint64_t r_size, r_used, r_change, r_parent, r_verifier;
 	uint32_t r_rdev_major, r_rdev_minor;
 	struct ns_time_rec r_atime, r_mtime, r_ctime, r_btime;
-} __attribute__((packed)); /* the blob follows */
+} __attribute__((packed)); /* with NS_F_ACL an ns_acl_rec follows; then the blob */
 _Static_assert(sizeof(struct ns_inode_rec) == 120, "inode record, version 1");
+
+struct ns_ace_rec {
+	uint8_t e_type, e_who;
+	uint16_t e_flags;
+	uint32_t e_mask, e_id;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_ace_rec) == 12, "ACE, version 1");
+
+struct ns_acl_rec {
+	uint8_t a_version, a_flags;
+	uint16_t a_n;
+	struct ns_ace_rec a_ace[];
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_acl_rec) == 4, "ACL, version 1");
+#define NS_ACL_REC_MAX (sizeof(struct ns_acl_rec) + NS_ACL_MAX * sizeof(struct ns_ace_rec))
 
 struct ns_dirent_rec {
 	uint8_t e_version, e_type;
@@ -75,7 +90,7 @@ struct ns_dirent_rec {
 } __attribute__((packed)); /* the name follows */
 _Static_assert(sizeof(struct ns_dirent_rec) == 10, "directory entry, version 1");
 
-#define NS_INODE_VAL_MAX  (sizeof(struct ns_inode_rec) + NS_SYMLINK_MAX)
+#define NS_INODE_VAL_MAX  (sizeof(struct ns_inode_rec) + NS_ACL_REC_MAX + NS_SYMLINK_MAX)
 #define NS_DIRENT_VAL_MAX (sizeof(struct ns_dirent_rec) + NS_NAME_MAX)
 
 #define NS_KEY_INODE	 9 /* also an orphan's */
@@ -142,6 +157,29 @@ void ns_super_encode(const struct ns_super *su, uint64_t inodes, struct ns_super
 /* 0, -EINVAL or -ENAMETOOLONG */
 int ns_xattr_name_check(const char *name, size_t len);
 
+/* acl.c: what is stored to structures and back, and what modes and ACLs make of each other. */
+/* The length of the ACL record that begins p, 0 where it is damaged. */
+size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type);
+void ns_acl_decode(struct kv_slice rec, struct ns_acl *out);
+struct kv_slice ns_acl_encode(const struct ns_acl *a, uint8_t buf[NS_ACL_REC_MAX]);
+/* The rights an ACL allows cr, of those wanted. *denied: those it denies; the others it does not
+ * speak of. */
+uint32_t ns_acl_eval(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want,
+		     uint32_t *denied);
+/* Whether the ACL lets anybody execute. */
+bool ns_acl_executable(const struct ns_inode *i);
+/* RFC 8881 section 6.3.2: the nine bits. */
+uint16_t ns_acl_mode(const struct ns_acl *a);
+/* An ACL that says what the mode says. */
+void ns_acl_of_mode(uint16_t mode, bool dir, struct ns_acl *out);
+/* Section 6.4.1.1. named: the mode whose group bits bound what named users and groups have. */
+void ns_acl_set_mode(struct ns_acl *a, uint16_t mode, uint16_t named, bool dir);
+/* Section 6.4.3.1: what a new file or directory inherits; false: nothing. */
+bool ns_acl_inherit(struct kv_slice parent, bool dir, struct ns_acl *out);
+/* Symbolic links have no ACL, and only directories pass one on: 0 or -EPROTONOSUPPORT. */
+int ns_acl_fits(const struct ns_acl *a, uint8_t type);
+bool ns_acl_same(const struct ns_acl *a, const struct ns_acl *b);
+
 struct ns {
 	struct kv *n_kv;
 	struct ns_super n_super; /* as committed at open: identity, keys and boot never change
@@ -151,13 +189,15 @@ struct ns {
 	uint64_t n_ino_next, n_order_next;
 	uint32_t n_frees;		/* since the count was last written */
 	uint8_t n_blob[NS_SYMLINK_MAX]; /* i_blob of what the last W function returned */
+	uint8_t n_acl[NS_ACL_REC_MAX];	/* and its i_acl */
 	uint8_t n_xattr[NS_XATTR_VALUE_MAX + 1];
 };
 
-/* An inode that outlives the next put: its blob is a copy. */
+/* An inode that outlives the next put: its blob and ACL are copies. */
 struct ns_held {
 	struct ns_inode h_i;
 	uint8_t h_blob[NS_SYMLINK_MAX];
+	uint8_t h_acl[NS_ACL_REC_MAX];
 };
 
 int ns_hold(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_held *h);
@@ -165,7 +205,7 @@ int ns_hold_dir(struct ns *ns, struct kv_txn *t, uint64_t ino,
 		struct ns_held *h);			      /* and -ENOTDIR */
 int ns_inode_put(struct kv_txn *t, const struct ns_inode *i); /* W */
 int ns_xattrs_del(struct kv_txn *t, uint64_t ino);	      /* W: all of an inode */
-/* *out as h_i, with the blob in ns's own memory: good until the next W function. */
+/* *out as h_i, with blob and ACL in ns's own memory: good until the next W function. */
 void ns_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out);
 /* The next inode number, never given before; it may be used only in a transaction where
  * ns_ino_reserve (W) followed. */
@@ -181,7 +221,7 @@ static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *c
 /* check.c: the offline checker. Reads one snapshot; memory is about 48 bytes per inode. fn gets one
  * line per violation, without a newline. */
 struct ns_check_stats {
-	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_orphans, cs_rows, cs_violations;
+	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_rows, cs_violations;
 	uint64_t cs_counted; /* the count in the super record: exact after a clean stop only */
 };
 /* 0 (violations or not), or a negative errno when the store could not be read or memory ran out. */

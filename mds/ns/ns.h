@@ -6,7 +6,9 @@
  * clock reading per mutation), and are CLOCK_REALTIME.
  *
  * Errors: -ENOENT, -EEXIST, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EACCES, -EPERM, -ENAMETOOLONG, -EINVAL, -EXDEV, -EMLINK, -ESTALE (no such inode),
- * -ENODATA (no such xattr), -E2BIG, -ENOSPC, -EIO (damaged record).
+ * -ENODATA (no such xattr), -E2BIG, -ENOSPC, -EIO (damaged record), -EPROTONOSUPPORT (an ACL that this file cannot have).
+ *
+ * An inode read from a transaction carries its ACL, if it has one: who may do what is decided from the inode alone.
  */
 #ifndef MDS_NS_H
 #define MDS_NS_H
@@ -43,6 +45,29 @@ struct ns_cred {
 };
 bool ns_in_group(const struct ns_cred *cr, uint32_t gid);
 
+/* Rights: NFSv4's access mask bits (RFC 8881 section 6.2.1.3). In a directory READ lists, WRITE adds files and APPEND adds directories. */
+enum {
+	NS_R_READ = 1, NS_R_WRITE = 2, NS_R_APPEND = 4, NS_R_READ_XATTRS = 8, NS_R_WRITE_XATTRS = 0x10, NS_R_EXECUTE = 0x20, NS_R_DELETE_CHILD = 0x40,
+	NS_R_READ_ATTRS = 0x80, NS_R_WRITE_ATTRS = 0x100, NS_R_RETENTION = 0x200, NS_R_RETENTION_HOLD = 0x400, NS_R_DELETE = 0x10000,
+	NS_R_READ_ACL = 0x20000, NS_R_WRITE_ACL = 0x40000, NS_R_WRITE_OWNER = 0x80000, NS_R_SYNCHRONIZE = 0x100000, NS_R_ALL = 0x1f07ff
+};
+/* ACEs (section 6.2.1): types and flags have the protocol's numbers. */
+enum { NS_ACE_ALLOW = 0, NS_ACE_DENY = 1 };
+enum { NS_WHO_OWNER = 0, NS_WHO_GROUP = 1, NS_WHO_EVERYONE = 2, NS_WHO_UID = 3, NS_WHO_GID = 4 };
+enum { NS_ACE_FILE = 1, NS_ACE_DIR = 2, NS_ACE_NO_PROPAGATE = 4, NS_ACE_INHERIT_ONLY = 8, NS_ACE_INHERITED = 0x80 };
+enum { NS_ACL_AUTO = 1, NS_ACL_PROTECTED = 2, NS_ACL_DEFAULTED = 4 }; /* of the whole ACL (section 6.4.3.2) */
+#define NS_ACL_SET_MAX 250 /* ACEs that may be set */
+#define NS_ACL_MAX 256     /* that may be stored: setting a mode adds a few */
+struct ns_ace {
+	uint8_t e_type, e_who;
+	uint16_t e_flags;
+	uint32_t e_mask, e_id; /* e_id: of NS_WHO_UID and NS_WHO_GID, else 0 */
+};
+struct ns_acl {
+	uint32_t a_flags, a_n;
+	struct ns_ace a_ace[NS_ACL_MAX];
+};
+
 struct ns_inode {
 	uint64_t i_ino;
 	uint8_t i_type;
@@ -60,6 +85,7 @@ struct ns_inode {
 	bool i_has_xattrs;
 	/* Files: the layout map; directories: the policy (both opaque here); symlinks: the target. Points into the transaction, or to the caller's memory. */
 	struct kv_slice i_blob;
+	struct kv_slice i_acl; /* as stored, and as long good as i_blob; empty: the mode says it all */
 };
 
 /* Format */
@@ -89,6 +115,14 @@ int ns_name_check(const char *name, size_t len); /* 0, -EINVAL (empty, slash, NU
 enum { NS_A_READ = 1, NS_A_LOOKUP = 2, NS_A_MODIFY = 4, NS_A_EXTEND = 8, NS_A_DELETE = 16, NS_A_EXECUTE = 32 };
 /* mode bits: 4 read, 2 write, 1 execute/search. Root passes (execute of a file: any x bit). 0 or -EACCES. */
 int ns_permission(const struct ns_inode *i, const struct ns_cred *cr, unsigned rwx);
+/* All of these NS_R_ rights, by ACL or mode: 0 or -EACCES. What the owner, root and the mode stand for: docs/acl.md. */
+int ns_access(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want);
+/* Reading data: whoever may execute a file may read it (section 6.2.1.3.1). 0 or -EACCES. */
+int ns_may_read(const struct ns_inode *i, const struct ns_cred *cr);
+/* Taking the name of i out of dir (section 6.2.1.3.2, and the sticky bit): 0, -EACCES, -EPERM. */
+int ns_may_unlink(const struct ns_inode *dir, const struct ns_inode *i, const struct ns_cred *cr);
+/* The ACL: the stored one, or what the mode says. */
+void ns_acl_get(const struct ns_inode *i, struct ns_acl *out);
 
 /* Directory listing. Cookies are > 2, unique and stable. fn returns 0 to go on, 1 to stop before this entry. */
 struct ns_dirent {
@@ -115,7 +149,11 @@ struct ns_create_args {
 	size_t a_len;
 	const struct ns_cred *a_cred;
 	struct ns_inode a_attr;
-	unsigned a_times; /* NS_S_ATIME, NS_S_MTIME: those of a_attr count; else a_now */
+	unsigned a_times; /* NS_S_ATIME, NS_S_MTIME, NS_S_BTIME: those of a_attr count; else a_now */
+	const struct ns_acl *a_acl; /* NULL: none given; what the directory's ACL passes on is inherited (section 6.4.3) */
+	bool a_mode_default;        /* i_mode was not asked for: what is inherited decides */
+	bool a_has_umask;           /* RFC 8275: a_umask applies where nothing is inherited */
+	uint16_t a_umask;
 	struct ns_time a_now;
 	int (*a_map)(void *arg, const struct ns_inode *ino, struct kv_slice policy, uint8_t *buf, size_t max, size_t *len);
 	void *a_map_arg;
@@ -143,13 +181,14 @@ int ns_orphans(struct ns *ns, struct kv_txn *t, int (*fn)(void *arg, uint64_t in
  * cr NULL: the server itself. size is only recorded here: orders for the data objects are the caller's (lo). */
 enum { NS_S_MODE = 1, NS_S_UID = 2, NS_S_GID = 4, NS_S_SIZE = 8, NS_S_ATIME = 16, NS_S_MTIME = 32, NS_S_ATIME_NOW = 64, NS_S_MTIME_NOW = 128, NS_S_CTIME = 256 /* touch only */,
        NS_S_VERIFIER = 512, NS_S_HAS_WRITE = 1024 /* size may be set without write permission: an open for write stands for it */, NS_S_GROW_ONLY = 2048 /* size never shrinks (LAYOUTCOMMIT) */,
-       NS_S_USED = 4096 /* s_used: what the data servers tell; else a size that is set counts as used */ };
+       NS_S_USED = 4096 /* s_used: what the data servers tell; else a size that is set counts as used */, NS_S_BTIME = 8192, NS_S_ACL = 16384 };
 struct ns_setattr {
 	unsigned s_mask;
-	uint16_t s_mode;
+	uint16_t s_mode, s_mode_keep; /* s_mode_keep: bits of the old mode that stay; an ACL is changed only by the low nine (section 6.4.1.1) */
 	uint32_t s_uid, s_gid;
 	uint64_t s_size, s_used, s_verifier;
-	struct ns_time s_atime, s_mtime;
+	struct ns_time s_atime, s_mtime, s_btime;
+	const struct ns_acl *s_acl;   /* set after the mode (section 6.4.1.3) */
 };
 /* Whether ns_setattr would do it: 0, -EPERM, -EACCES, -EINVAL, -EISDIR. */
 int ns_setattr_check(const struct ns_inode *i, const struct ns_setattr *s, const struct ns_cred *cr);

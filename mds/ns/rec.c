@@ -66,14 +66,22 @@ static bool blob_sane(const struct ns_inode *i)
 
 int ns_inode_decode(struct kv_slice val, uint64_t ino, struct ns_inode *out)
 {
+	const uint8_t *rest = (const uint8_t *)val.s_data + sizeof(struct ns_inode_rec);
 	struct ns_inode_rec r;
+	size_t left, acl = 0;
 
 	if (val.s_len < sizeof(r) || ino == 0)
 		return -EIO;
 	memcpy(&r, val.s_data, sizeof(r));
+	left = val.s_len - sizeof(r);
 	if (r.r_version != NS_VERSION || r.r_type < NS_REG || r.r_type > NS_FIFO || r.r_zero ||
-	    (r.r_flags & ~(NS_F_POLICY | NS_F_XATTRS)))
+	    (r.r_flags & ~(NS_F_POLICY | NS_F_XATTRS | NS_F_ACL)))
 		return -EIO;
+	if (r.r_flags & NS_F_ACL) {
+		acl = ns_acl_rec_len(rest, left, r.r_type);
+		if (!acl)
+			return -EIO;
+	}
 	*out = (struct ns_inode){
 		.i_ino = ino,
 		.i_type = r.r_type,
@@ -92,7 +100,8 @@ int ns_inode_decode(struct kv_slice val, uint64_t ino, struct ns_inode *out)
 		.i_entries = le32toh(r.r_entries),
 		.i_has_policy = r.r_flags & NS_F_POLICY,
 		.i_has_xattrs = r.r_flags & NS_F_XATTRS,
-		.i_blob = ns_slice((const uint8_t *)val.s_data + sizeof(r), val.s_len - sizeof(r)),
+		.i_acl = ns_slice(rest, acl),
+		.i_blob = ns_slice(rest + acl, left - acl),
 	};
 	if (out->i_mode > 07777 || out->i_size > INT64_MAX || out->i_change == 0 || !blob_sane(out))
 		return -EIO;
@@ -109,8 +118,8 @@ size_t ns_inode_encode(const struct ns_inode *i, uint8_t buf[NS_INODE_VAL_MAX])
 		.r_type = i->i_type,
 		.r_mode = htole16(i->i_mode),
 		.r_incarnation = htole16(i->i_incarnation),
-		.r_flags =
-			(i->i_has_policy ? NS_F_POLICY : 0) | (i->i_has_xattrs ? NS_F_XATTRS : 0),
+		.r_flags = (i->i_has_policy ? NS_F_POLICY : 0) |
+			   (i->i_has_xattrs ? NS_F_XATTRS : 0) | (i->i_acl.s_len ? NS_F_ACL : 0),
 		.r_nlink = htole32(i->i_nlink),
 		.r_uid = htole32(i->i_uid),
 		.r_gid = htole32(i->i_gid),
@@ -129,9 +138,11 @@ size_t ns_inode_encode(const struct ns_inode *i, uint8_t buf[NS_INODE_VAL_MAX])
 	};
 
 	memcpy(buf, &r, sizeof(r));
+	if (i->i_acl.s_len)
+		memcpy(buf + sizeof(r), i->i_acl.s_data, i->i_acl.s_len);
 	if (i->i_blob.s_len)
-		memcpy(buf + sizeof(r), i->i_blob.s_data, i->i_blob.s_len);
-	return sizeof(r) + i->i_blob.s_len;
+		memcpy(buf + sizeof(r) + i->i_acl.s_len, i->i_blob.s_data, i->i_blob.s_len);
+	return sizeof(r) + i->i_acl.s_len + i->i_blob.s_len;
 }
 
 int ns_dirent_decode(struct kv_slice key, struct kv_slice val, uint64_t *dir, struct ns_dirent *out)

@@ -47,7 +47,7 @@ static int may_write(const struct ns_inode *i, const struct ns_cred *cr)
 		return -EPERM;
 	if (i->i_type == NS_DIR && (i->i_mode & S_ISVTX) && !ns_is_owner(i, cr))
 		return -EPERM;
-	return ns_permission(i, cr, 2);
+	return ns_access(i, cr, NS_R_WRITE_XATTRS);
 }
 
 /* What set and remove share: the inode held, the writer allowed, *there whether the attribute

@@ -10,7 +10,7 @@
 static const struct op_bitmap supported = {{
 	BIT0(FATTR4_SUPPORTED_ATTRS) | BIT0(FATTR4_TYPE) | BIT0(FATTR4_FH_EXPIRE_TYPE) | BIT0(FATTR4_CHANGE) | BIT0(FATTR4_SIZE) |
 		BIT0(FATTR4_LINK_SUPPORT) | BIT0(FATTR4_SYMLINK_SUPPORT) | BIT0(FATTR4_NAMED_ATTR) | BIT0(FATTR4_FSID) |
-		BIT0(FATTR4_UNIQUE_HANDLES) | BIT0(FATTR4_LEASE_TIME) | BIT0(FATTR4_RDATTR_ERROR) | BIT0(FATTR4_ACLSUPPORT) |
+		BIT0(FATTR4_UNIQUE_HANDLES) | BIT0(FATTR4_LEASE_TIME) | BIT0(FATTR4_RDATTR_ERROR) | BIT0(FATTR4_ACL) | BIT0(FATTR4_ACLSUPPORT) |
 		BIT0(FATTR4_CANSETTIME) | BIT0(FATTR4_CASE_INSENSITIVE) | BIT0(FATTR4_CASE_PRESERVING) | BIT0(FATTR4_CHOWN_RESTRICTED) |
 		BIT0(FATTR4_FILEHANDLE) | BIT0(FATTR4_FILEID) | BIT0(FATTR4_FILES_AVAIL) | BIT0(FATTR4_FILES_FREE) | BIT0(FATTR4_FILES_TOTAL) |
 		BIT0(FATTR4_HOMOGENEOUS) | BIT0(FATTR4_MAXFILESIZE) | BIT0(FATTR4_MAXLINK) | BIT0(FATTR4_MAXNAME) | BIT0(FATTR4_MAXREAD) |
@@ -19,28 +19,29 @@ static const struct op_bitmap supported = {{
 		BIT1(FATTR4_RAWDEV) | BIT1(FATTR4_SPACE_AVAIL) | BIT1(FATTR4_SPACE_FREE) | BIT1(FATTR4_SPACE_TOTAL) | BIT1(FATTR4_SPACE_USED) |
 		BIT1(FATTR4_TIME_ACCESS) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) | BIT1(FATTR4_TIME_DELTA) |
 		BIT1(FATTR4_TIME_METADATA) | BIT1(FATTR4_TIME_MODIFY) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_MOUNTED_ON_FILEID) |
-		BIT1(FATTR4_FS_LAYOUT_TYPES),
-	BIT2(FATTR4_LAYOUT_BLKSIZE) | BIT2(FATTR4_SUPPATTR_EXCLCREAT) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |
+		BIT1(FATTR4_DACL) | BIT1(FATTR4_FS_LAYOUT_TYPES),
+	BIT2(FATTR4_LAYOUT_TYPES) | BIT2(FATTR4_LAYOUT_BLKSIZE) | BIT2(FATTR4_LAYOUT_ALIGNMENT) | BIT2(FATTR4_MODE_SET_MASKED) |
+		BIT2(FATTR4_SUPPATTR_EXCLCREAT) | BIT2(FATTR4_FS_CHARSET_CAP) | BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |
 		BIT2(FATTR4_XATTR_SUPPORT) | BIT2(FATTR4_TIME_DELEG_ACCESS) | BIT2(FATTR4_TIME_DELEG_MODIFY) | BIT2(FATTR4_OPEN_ARGUMENTS),
 }};
 
 #define DELEG_TIMES (BIT2(FATTR4_TIME_DELEG_ACCESS) | BIT2(FATTR4_TIME_DELEG_MODIFY))
 
-/* 4.2 added these (RFC 7862, RFC 8275, RFC 8276). */
-#define MINOR2_WORD2 (BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) | BIT2(FATTR4_XATTR_SUPPORT) | DELEG_TIMES | BIT2(FATTR4_OPEN_ARGUMENTS))
+/* 4.2 added these (RFC 7862, RFC 8275, RFC 8276, RFC 9754). */
+#define MINOR2_WORD2                                                                                                                                \
+	(BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) | BIT2(FATTR4_XATTR_SUPPORT) | DELEG_TIMES |             \
+	 BIT2(FATTR4_OPEN_ARGUMENTS))
 
-static const struct op_bitmap settable = {{
-	BIT0(FATTR4_SIZE),
-	BIT1(FATTR4_MODE) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET),
-	BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES,
-}};
-
+#define CREATE_WORD0 (BIT0(FATTR4_SIZE) | BIT0(FATTR4_ACL))
+#define CREATE_WORD1                                                                                                                                \
+	(BIT1(FATTR4_MODE) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) |               \
+	 BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_DACL))
+static const struct op_bitmap settable = {{CREATE_WORD0, CREATE_WORD1, BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
+/* Cannot be read (RFC 8881 section 18.7.3). */
+static const struct op_bitmap write_only = {
+	{0, BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET), BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
 /* The verifier has a place of its own in the inode, so nothing is taken from the attributes. */
-const struct op_bitmap op_attrs_exclcreat = {{
-	BIT0(FATTR4_SIZE),
-	BIT1(FATTR4_MODE) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET),
-	BIT2(FATTR4_MODE_UMASK),
-}};
+const struct op_bitmap op_attrs_exclcreat = {{CREATE_WORD0, CREATE_WORD1, BIT2(FATTR4_MODE_UMASK)}};
 
 static struct op_bitmap supported_for(const struct compound *c)
 {
@@ -51,6 +52,17 @@ static struct op_bitmap supported_for(const struct compound *c)
 	if (!c->m->m_deleg_times)
 		b.w[2] &= ~DELEG_TIMES;
 	return b;
+}
+
+nfsstat4 op_want_status(const struct compound *c, const struct op_bitmap *want)
+{
+	struct op_bitmap sup = supported_for(c);
+
+	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++) {
+		if (want->w[w] & write_only.w[w] & sup.w[w])
+			return NFS4ERR_INVAL;
+	}
+	return NFS4_OK;
 }
 
 void op_get_bitmap(struct xdr_in *x, struct op_bitmap *b, bool *extra)
@@ -95,10 +107,12 @@ static void put_time(struct xdr_out *x, const struct ns_time *t)
 	xdr_put_u32(x, t->t_nsec);
 }
 
-static void put_id(struct xdr_out *x, uint32_t id)
+void op_put_who(struct compound *c, struct xdr_out *x, uint32_t id, bool group)
 {
 	char buf[12];
 
+	(void)c;
+	(void)group;
 	xdr_put_opaque(x, buf, (uint32_t)snprintf(buf, sizeof(buf), "%u", id));
 }
 
@@ -188,7 +202,8 @@ static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const s
 		break;
 	case FATTR4_LEASE_TIME: xdr_put_u32(x, (c->m->m_lease_ms + 999) / 1000); break;
 	case FATTR4_RDATTR_ERROR: xdr_put_u32(x, NFS4_OK); break;
-	case FATTR4_ACLSUPPORT: xdr_put_u32(x, 0); break;
+	case FATTR4_ACL: op_put_acl(c, x, i, false); break;
+	case FATTR4_ACLSUPPORT: xdr_put_u32(x, ACL4_SUPPORT_ALLOW_ACL | ACL4_SUPPORT_DENY_ACL); break;
 	case FATTR4_FILEHANDLE:
 		op_fh_make(c->m, op_export(c), i->i_ino, fh);
 		xdr_put_opaque(x, fh, sizeof(fh));
@@ -203,21 +218,35 @@ static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const s
 	}
 }
 
+static uint64_t space_used(const struct ns_inode *i)
+{
+	return i->i_type == NS_REG && i->i_used == 0 ? i->i_size : i->i_used;
+}
+
+static void put_layout_types(struct xdr_out *x, bool any)
+{
+	xdr_put_u32(x, any);
+	if (any)
+		xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+}
+
 static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const struct ns_inode *i, const struct fs_facts *f)
 {
 	switch (n) {
 	case FATTR4_MODE: xdr_put_u32(x, i->i_mode); break;
 	case FATTR4_NO_TRUNC: xdr_put_bool(x, true); break;
 	case FATTR4_NUMLINKS: xdr_put_u32(x, i->i_nlink); break;
-	case FATTR4_OWNER: put_id(x, i->i_uid); break;
-	case FATTR4_OWNER_GROUP: put_id(x, i->i_gid); break;
+	case FATTR4_OWNER: op_put_who(c, x, i->i_uid, false); break;
+	case FATTR4_OWNER_GROUP: op_put_who(c, x, i->i_gid, true); break;
 	case FATTR4_RAWDEV:
 		xdr_put_u32(x, i->i_rdev_major);
 		xdr_put_u32(x, i->i_rdev_minor);
 		break;
 	case FATTR4_SPACE_AVAIL: case FATTR4_SPACE_FREE: xdr_put_u64(x, f->avail); break;
 	case FATTR4_SPACE_TOTAL: xdr_put_u64(x, f->total); break;
-	case FATTR4_SPACE_USED: xdr_put_u64(x, i->i_type == NS_REG && i->i_used == 0 ? i->i_size : i->i_used); break;
+	case FATTR4_SPACE_USED: xdr_put_u64(x, space_used(i)); break;
+	case FATTR4_SPACE_FREED: xdr_put_u64(x, i->i_type == NS_DIR || i->i_nlink <= 1 ? space_used(i) : 0); break;
+	case FATTR4_DACL: op_put_acl(c, x, i, true); break;
 	case FATTR4_TIME_ACCESS: put_time(x, &i->i_atime); break;
 	case FATTR4_TIME_CREATE: put_time(x, &i->i_btime); break;
 	case FATTR4_TIME_DELTA:
@@ -227,12 +256,10 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 	case FATTR4_TIME_METADATA: put_time(x, &i->i_ctime); break;
 	case FATTR4_TIME_MODIFY: put_time(x, &i->i_mtime); break;
 	case FATTR4_MOUNTED_ON_FILEID: xdr_put_u64(x, i->i_ino); break;
-	case FATTR4_FS_LAYOUT_TYPES:
-		xdr_put_u32(x, op_layouts_ok(c));
-		if (op_layouts_ok(c))
-			xdr_put_u32(x, LAYOUT4_FLEX_FILES);
-		break;
-	case FATTR4_LAYOUT_BLKSIZE: xdr_put_u32(x, LO_UNIT_MIN); break;
+	case FATTR4_FS_LAYOUT_TYPES: put_layout_types(x, op_layouts_ok(c)); break;
+	case FATTR4_LAYOUT_TYPES: put_layout_types(x, i->i_type == NS_REG && op_layouts_ok(c)); break;
+	case FATTR4_LAYOUT_BLKSIZE: case FATTR4_LAYOUT_ALIGNMENT: xdr_put_u32(x, LO_UNIT_MIN); break;
+	case FATTR4_FS_CHARSET_CAP: xdr_put_u32(x, FSCHARSET_CAP4_CONTAINS_NON_UTF8); break; /* names are bytes */
 	case FATTR4_SUPPATTR_EXCLCREAT: {
 		struct op_bitmap b = op_attrs_exclcreat;
 
@@ -254,10 +281,8 @@ void op_put_attrs(struct compound *c, struct xdr_out *x, const struct op_bitmap 
 	struct fs_facts f;
 	size_t at;
 
-	sup.w[1] &= ~(BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET));
-	sup.w[2] &= ~(BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES);
 	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++)
-		b.w[w] = want->w[w] & sup.w[w];
+		b.w[w] = want->w[w] & sup.w[w] & ~write_only.w[w];
 	fs_facts(c, &b, &f);
 	op_put_bitmap(x, &b);
 	at = x->x_len;
@@ -279,14 +304,12 @@ void op_put_attrs(struct compound *c, struct xdr_out *x, const struct op_bitmap 
 /* ---- settable ---- */
 
 /* Numeric ids only: "0" .. "4294967294". */
-static nfsstat4 get_id(struct xdr_in *x, uint32_t *id)
+nfsstat4 op_get_who(struct compound *c, const uint8_t *p, uint32_t len, bool group, uint32_t *id)
 {
-	uint32_t len;
-	const uint8_t *p = xdr_get_opaque(x, 1024, &len);
 	uint64_t v = 0;
 
-	if (x->bad)
-		return NFS4ERR_BADXDR;
+	(void)c;
+	(void)group;
 	if (len == 0 || len > 10)
 		return NFS4ERR_BADOWNER;
 	for (uint32_t i = 0; i < len; i++) {
@@ -298,6 +321,14 @@ static nfsstat4 get_id(struct xdr_in *x, uint32_t *id)
 		return NFS4ERR_BADOWNER;
 	*id = (uint32_t)v;
 	return NFS4_OK;
+}
+
+static nfsstat4 get_id(struct compound *c, struct xdr_in *x, bool group, uint32_t *id)
+{
+	uint32_t len;
+	const uint8_t *p = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len);
+
+	return p ? op_get_who(c, p, len, group, id) : NFS4ERR_BADXDR;
 }
 
 static nfsstat4 get_settime(struct xdr_in *x, struct ns_time *t, bool *now)
@@ -316,6 +347,36 @@ static nfsstat4 get_settime(struct xdr_in *x, struct ns_time *t, bool *now)
 	return x->bad ? NFS4ERR_BADXDR : NFS4_OK;
 }
 
+/* mode, mode_set_masked (RFC 8881 section 6.2.5), mode_umask (RFC 8275, at create only). */
+static nfsstat4 get_mode(struct xdr_in *x, unsigned n, struct op_sattr *a)
+{
+	uint32_t mode = xdr_get_u32(x), mask = n == FATTR4_MODE ? 07777 : xdr_get_u32(x);
+
+	if (x->bad)
+		return NFS4ERR_BADXDR;
+	if (mode & ~07777u || mask & ~(n == FATTR4_MODE_UMASK ? 0777u : 07777u))
+		return NFS4ERR_INVAL;
+	a->s.s_mask |= NS_S_MODE;
+	a->s.s_mode = (uint16_t)mode;
+	if (n == FATTR4_MODE_UMASK) {
+		a->has_umask = true;
+		a->umask = (uint16_t)mask;
+	} else {
+		a->s.s_mode_keep = (uint16_t)(~mask & 07777);
+	}
+	return NFS4_OK;
+}
+
+static nfsstat4 get_acl(struct compound *c, struct xdr_in *x, bool dacl, struct ns_setattr *s)
+{
+	struct ns_acl *acl = NULL;
+	nfsstat4 st = op_get_acl(c, x, dacl, &acl);
+
+	s->s_acl = acl;
+	s->s_mask |= NS_S_ACL;
+	return st;
+}
+
 /* RFC 9754 section 5. */
 static nfsstat4 get_deleg_time(struct xdr_in *x, struct ns_time *t)
 {
@@ -324,35 +385,39 @@ static nfsstat4 get_deleg_time(struct xdr_in *x, struct ns_time *t)
 	return x->bad ? NFS4ERR_BADXDR : t->t_nsec >= 1000000000 ? NFS4ERR_INVAL : NFS4_OK;
 }
 
-static nfsstat4 get_one(struct xdr_in *x, unsigned n, struct ns_setattr *s, bool *has_size)
+static nfsstat4 get_btime(struct xdr_in *x, struct ns_setattr *s)
 {
+	s->s_btime.t_sec = (int64_t)xdr_get_u64(x);
+	s->s_btime.t_nsec = xdr_get_u32(x);
+	s->s_mask |= NS_S_BTIME;
+	return !x->bad && s->s_btime.t_nsec >= 1000000000 ? NFS4ERR_INVAL : NFS4_OK;
+}
+
+static nfsstat4 get_one(struct compound *c, struct xdr_in *x, unsigned n, struct op_sattr *a)
+{
+	struct ns_setattr *s = &a->s;
 	nfsstat4 st = NFS4_OK;
-	uint32_t mode, mask;
 	bool now;
 
 	switch (n) {
 	case FATTR4_SIZE:
 		s->s_size = xdr_get_u64(x);
 		s->s_mask |= NS_S_SIZE;
-		*has_size = true;
+		a->has_size = true;
 		if (!x->bad && s->s_size > OP_MAX_FILE)
 			return NFS4ERR_FBIG;
 		break;
-	case FATTR4_MODE:
-		mode = xdr_get_u32(x);
-		s->s_mode = mode & 07777;
-		s->s_mask |= NS_S_MODE;
-		if (!x->bad && mode & ~07777u)
-			return NFS4ERR_INVAL;
-		break;
+	case FATTR4_MODE: case FATTR4_MODE_SET_MASKED: case FATTR4_MODE_UMASK: st = get_mode(x, n, a); break;
+	case FATTR4_ACL: case FATTR4_DACL: st = get_acl(c, x, n == FATTR4_DACL, s); break;
 	case FATTR4_OWNER:
-		st = get_id(x, &s->s_uid);
+		st = get_id(c, x, false, &s->s_uid);
 		s->s_mask |= NS_S_UID;
 		break;
 	case FATTR4_OWNER_GROUP:
-		st = get_id(x, &s->s_gid);
+		st = get_id(c, x, true, &s->s_gid);
 		s->s_mask |= NS_S_GID;
 		break;
+	case FATTR4_TIME_CREATE: st = get_btime(x, s); break;
 	case FATTR4_TIME_ACCESS_SET:
 		st = get_settime(x, &s->s_atime, &now);
 		s->s_mask |= now ? NS_S_ATIME_NOW : NS_S_ATIME;
@@ -367,16 +432,16 @@ static nfsstat4 get_one(struct xdr_in *x, unsigned n, struct ns_setattr *s, bool
 	case FATTR4_TIME_DELEG_MODIFY:
 		s->s_mask |= NS_S_MTIME;
 		return get_deleg_time(x, &s->s_mtime);
-	case FATTR4_MODE_UMASK: /* RFC 8275: only at create; there is no default ACL, so the umask applies */
-		mode = xdr_get_u32(x);
-		mask = xdr_get_u32(x);
-		s->s_mode = mode & 07777 & ~mask;
-		s->s_mask |= NS_S_MODE;
-		if (!x->bad && (mode & ~07777u || mask & ~0777u))
-			return NFS4ERR_INVAL;
-		break;
 	}
 	return st ? st : x->bad ? NFS4ERR_BADXDR : NFS4_OK;
+}
+
+/* Of the attributes that set the mode, one; at create all of it (RFC 8881 section 6.2.5, RFC 8275). */
+static bool modes_clash(const struct op_bitmap *b, bool create)
+{
+	bool mode = op_bit(b, FATTR4_MODE), masked = op_bit(b, FATTR4_MODE_SET_MASKED), umask = op_bit(b, FATTR4_MODE_UMASK);
+
+	return mode + masked + umask > 1 || (create ? masked : umask);
 }
 
 nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, bool create)
@@ -388,6 +453,8 @@ nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, 
 	bool extra;
 
 	memset(a, 0, sizeof(*a));
+	free(c->acl); /* the operation may be run again from its arguments */
+	c->acl = NULL;
 	op_get_bitmap(x, &b, &extra);
 	p = xdr_get_opaque(x, UINT32_MAX - 3, &len);
 	if (x->bad)
@@ -400,14 +467,14 @@ nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, 
 		if (b.w[w] & ~settable.w[w])
 			return NFS4ERR_INVAL;
 	}
-	if (op_bit(&b, FATTR4_MODE_UMASK) && (!create || op_bit(&b, FATTR4_MODE)))
+	if (modes_clash(&b, create))
 		return NFS4ERR_INVAL;
 	a->deleg_times = b.w[2] & DELEG_TIMES;
 	if (a->deleg_times && (create || b.w[0] || b.w[1] || (b.w[2] & ~DELEG_TIMES)))
 		return NFS4ERR_INVAL;
 	xdr_in_init(&body, p, len);
 	for (unsigned n = 0; n < NFS4_ATTRS_WORDS * 32; n++) {
-		nfsstat4 st = op_bit(&b, n) ? get_one(&body, n, &a->s, &a->has_size) : NFS4_OK;
+		nfsstat4 st = op_bit(&b, n) ? get_one(c, &body, n, a) : NFS4_OK;
 
 		if (st)
 			return st;
@@ -418,12 +485,43 @@ nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, 
 	return NFS4_OK;
 }
 
+nfsstat4 op_sattr_create(const struct compound *c, const struct op_sattr *sa, uint16_t fallback, struct ns_create_args *a)
+{
+	const struct ns_setattr *s = &sa->s;
+	struct ns_inode *i = &a->a_attr;
+
+	a->a_mode_default = !(s->s_mask & NS_S_MODE);
+	i->i_mode = a->a_mode_default ? fallback : s->s_mode;
+	i->i_uid = s->s_mask & NS_S_UID ? s->s_uid : c->cred.cr_uid;
+	i->i_gid = s->s_mask & NS_S_GID ? s->s_gid : c->cred.cr_gid;
+	a->a_has_umask = sa->has_umask;
+	a->a_umask = sa->umask;
+	a->a_acl = s->s_mask & NS_S_ACL ? s->s_acl : NULL;
+	a->a_times = s->s_mask & (NS_S_ATIME | NS_S_MTIME | NS_S_BTIME);
+	i->i_atime = s->s_atime;
+	i->i_mtime = s->s_mtime;
+	i->i_btime = s->s_btime;
+	/* only root gives files away at birth */
+	if (c->cred.cr_uid && (i->i_uid != c->cred.cr_uid || !ns_in_group(&c->cred, i->i_gid)))
+		return NFS4ERR_PERM;
+	return NFS4_OK;
+}
+
 /* ---- GETATTR, VERIFY, NVERIFY ---- */
 
 struct getattr {
 	struct op_bitmap want;
 	uint64_t ino;
 };
+
+static nfsstat4 getattr_put(struct compound *c, const struct op_bitmap *want, const struct ns_inode *i)
+{
+	nfsstat4 st = op_acl_readable(c, want, i);
+
+	if (!st)
+		op_put_attrs(c, c->out, want, i);
+	return st;
+}
 
 static nfsstat4 getattr_reply(struct compound *c, int err)
 {
@@ -435,16 +533,7 @@ static nfsstat4 getattr_reply(struct compound *c, int err)
 	err = ns_get(c->m->m_ns, op_txn(c), g->ino, &i);
 	if (err)
 		return op_status(err);
-	op_put_attrs(c, c->out, &g->want, &i);
-	return NFS4_OK;
-}
-
-/* What can be set and not read; what is not supported is just not there. */
-static bool asks_write_only(const struct compound *c, const struct op_bitmap *b)
-{
-	struct op_bitmap sup = supported_for(c);
-
-	return op_bit(b, FATTR4_TIME_ACCESS_SET) || op_bit(b, FATTR4_TIME_MODIFY_SET) || (b->w[2] & sup.w[2] & DELEG_TIMES);
+	return getattr_put(c, &g->want, &i);
 }
 
 /* The holder of a write delegation was asked, or there is none. */
@@ -471,10 +560,9 @@ nfsstat4 op_getattr(struct compound *c)
 	op_get_bitmap(c->in, &want, NULL);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	/* RFC 8881 section 18.7.3: set-only attributes cannot be read */
-	if (asks_write_only(c, &want))
-		return NFS4ERR_INVAL;
-	st = op_cur_inode(c, &i);
+	st = op_want_status(c, &want);
+	if (!st)
+		st = op_cur_inode(c, &i);
 	if (st)
 		return st;
 	if (i.i_type == NS_REG && needs_holder(&want)) {
@@ -486,8 +574,27 @@ nfsstat4 op_getattr(struct compound *c)
 		if (op_deleg_ask(c, i.i_ino, getattr_asked) || (op_attrs_need_ds(&want) && op_refresh(c, i.i_ino, false, false, getattr_reply)))
 			return OP_PARKED;
 	}
-	op_put_attrs(c, c->out, &want, &i);
-	return NFS4_OK;
+	return getattr_put(c, &want, &i);
+}
+
+/* Undefined mode bits are an error here, too (section 6.2.4). mode comes first behind word 0's attributes, whose length is ours or the values differ anyway. */
+static bool verify_mode_bad(struct compound *c, const struct op_bitmap *b, const struct ns_inode *i, const uint8_t *theirs, uint32_t len)
+{
+	struct op_bitmap before = {{b->w[0]}};
+	struct xdr_out mine;
+	struct xdr_in x;
+	size_t at;
+
+	if (!op_bit(b, FATTR4_MODE))
+		return false;
+	xdr_out_init(&mine, 65536);
+	op_put_attrs(c, &mine, &before, i);
+	at = mine.x_len - (before.w[0] ? 12 : 8);
+	xdr_out_free(&mine);
+	if (len < at + 4)
+		return false;
+	xdr_in_init(&x, theirs + at, 4);
+	return xdr_get_u32(&x) & ~07777u;
 }
 
 static nfsstat4 verify_compare(struct compound *c)
@@ -508,12 +615,17 @@ static nfsstat4 verify_compare(struct compound *c)
 	st = op_cur_inode(c, &i);
 	if (st)
 		return st;
-	if (op_bit(&b, FATTR4_RDATTR_ERROR) || asks_write_only(c, &b))
+	if (op_bit(&b, FATTR4_RDATTR_ERROR) || op_want_status(c, &b))
 		return NFS4ERR_INVAL;
 	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++)
 		extra |= (b.w[w] & ~sup.w[w]) != 0;
 	if (extra)
 		return NFS4ERR_ATTRNOTSUPP;
+	st = op_acl_readable(c, &b, &i);
+	if (!st && verify_mode_bad(c, &b, &i, theirs, len))
+		st = NFS4ERR_INVAL;
+	if (st)
+		return st;
 	xdr_out_init(&mine, 65536);
 	op_put_bitmap(&mine, &b);
 	start = mine.x_len;

@@ -148,6 +148,7 @@ nfsstat4 op_status(int err)
 	case E2BIG: return NFS4ERR_XATTR2BIG;
 	case EAGAIN: case EBUSY: case ENOMEM: return NFS4ERR_DELAY;
 	case EOPNOTSUPP: return NFS4ERR_NOTSUPP;
+	case EPROTONOSUPPORT: return NFS4ERR_ATTRNOTSUPP;
 	case ETIMEDOUT: case ECONNRESET: case ECONNREFUSED: case EIO: return NFS4ERR_IO;
 	default: return NFS4ERR_SERVERFAULT;
 	}
@@ -382,6 +383,8 @@ static bool op_end(struct compound *c, nfsstat4 st)
 	}
 	free(c->sub);
 	c->sub = NULL;
+	free(c->acl);
+	c->acl = NULL;
 	if (c->in->bad && st == NFS4_OK)
 		st = NFS4ERR_BADXDR;
 	/* The next one must at least be able to say that there is no room. */

@@ -165,6 +165,32 @@ nfsstat4 op_lookupp(struct compound *c)
 	return g ? move_to(c, d.i_parent, g) : NFS4ERR_STALE;
 }
 
+/* What of ACCESS is granted. A directory's EXTEND adds names, DELETE removes them, MODIFY does both. */
+static uint32_t access_bits(const struct ns_inode *i, const struct ns_cred *cr)
+{
+	bool dir = i->i_type == NS_DIR, adds;
+	uint32_t have = 0;
+
+	if (ns_access(i, cr, NS_R_READ) == 0)
+		have |= NS_A_READ;
+	if (ns_access(i, cr, NS_R_EXECUTE) == 0)
+		have |= dir ? NS_A_LOOKUP : NS_A_EXECUTE;
+	if (dir) {
+		adds = ns_access(i, cr, NS_R_WRITE) == 0;
+		have |= ns_access(i, cr, NS_R_DELETE_CHILD) == 0 ? NS_A_DELETE : 0;
+		have |= adds || ns_access(i, cr, NS_R_APPEND) == 0 ? NS_A_EXTEND : 0;
+		have |= adds && (have & NS_A_DELETE) ? NS_A_MODIFY : 0;
+	} else if (ns_permission(i, cr, 2) == 0) {
+		have |= NS_A_MODIFY | NS_A_EXTEND;
+	}
+	/* RFC 8276 section 8.5: XAREAD, XALIST, XAWRITE */
+	if (ns_access(i, cr, NS_R_READ_XATTRS) == 0)
+		have |= 0x140;
+	if (ns_access(i, cr, NS_R_WRITE_XATTRS) == 0)
+		have |= 0x80;
+	return have;
+}
+
 nfsstat4 op_access(struct compound *c)
 {
 	uint32_t want = xdr_get_u32(c->in), have = 0;
@@ -181,12 +207,7 @@ nfsstat4 op_access(struct compound *c)
 	if (st)
 		return st;
 	dir = i.i_type == NS_DIR;
-	if (ns_permission(&i, &c->cred, 4) == 0)
-		have |= NS_A_READ | 0x40 | 0x100;
-	if (ns_permission(&i, &c->cred, 2) == 0)
-		have |= NS_A_MODIFY | NS_A_EXTEND | 0x80 | (dir ? NS_A_DELETE : 0);
-	if (ns_permission(&i, &c->cred, 1) == 0)
-		have |= dir ? NS_A_LOOKUP : NS_A_EXECUTE;
+	have = access_bits(&i, &c->cred);
 	if (c->exp->g_ro)
 		have &= ~(uint32_t)(NS_A_MODIFY | NS_A_EXTEND | NS_A_DELETE | 0x80);
 	if (c->minor < 2) /* those of RFC 8276 are 4.2's */
@@ -218,6 +239,7 @@ struct readdir {
 	size_t start, dirbytes;
 	unsigned n;
 	bool failed;
+	nfsstat4 status; /* of an entry whose attributes cannot be told */
 };
 
 static void readdir_error(struct xdr_out *x, nfsstat4 st)
@@ -230,25 +252,24 @@ static void readdir_error(struct xdr_out *x, nfsstat4 st)
 }
 
 /* The attributes of an entry: of another export's root where it is one (RFC 8881 section 18.23.3). */
-static void readdir_attrs(struct readdir *r, const struct ns_dirent *d, const struct exp_grant *g)
+static nfsstat4 readdir_attrs(struct readdir *r, const struct ns_dirent *d, const struct exp_grant *g)
 {
 	struct compound *c = r->c;
 	const struct exp_grant *here = c->exp;
 	struct ns_inode i;
 
-	if (ns_get(c->m->m_ns, op_txn(c), d->d_ino, &i)) {
-		readdir_error(c->out, NFS4ERR_IO);
-		return;
-	}
-	if (!op_sec_ok(c, g) && op_bit(&r->want, FATTR4_RDATTR_ERROR)) {
-		readdir_error(c->out, NFS4ERR_WRONGSEC);
-		return;
-	}
+	if (ns_get(c->m->m_ns, op_txn(c), d->d_ino, &i))
+		return NFS4ERR_IO;
+	if (!op_sec_ok(c, g) && op_bit(&r->want, FATTR4_RDATTR_ERROR))
+		return NFS4ERR_WRONGSEC;
 	if (exp_is_pseudo(g) || !op_sec_ok(c, g))
 		op_pseudo_inode(c, &i);
+	if (op_acl_readable(c, &r->want, &i))
+		return NFS4ERR_ACCESS;
 	c->exp = g; /* for fsid and handle only: what is read is what the directory shows */
 	op_put_attrs(c, c->out, &r->want, &i);
 	c->exp = here;
+	return NFS4_OK;
 }
 
 static int readdir_entry(void *arg, const struct ns_dirent *d)
@@ -257,6 +278,7 @@ static int readdir_entry(void *arg, const struct ns_dirent *d)
 	struct xdr_out *x = r->c->out;
 	size_t at = x->x_len, name = 4 + ((d->d_len + 3) & ~(size_t)3);
 	const struct exp_grant *g = exp_down(r->c->view, r->c->exp, d->d_ino);
+	nfsstat4 st;
 
 	if (!g)
 		return 0;
@@ -266,7 +288,13 @@ static int readdir_entry(void *arg, const struct ns_dirent *d)
 	xdr_put_bool(x, true);
 	xdr_put_u64(x, d->d_cookie);
 	xdr_put_opaque(x, d->d_name, (uint32_t)d->d_len);
-	readdir_attrs(r, d, g);
+	st = readdir_attrs(r, d, g);
+	if (st && !op_bit(&r->want, FATTR4_RDATTR_ERROR)) { /* section 18.23.3: then the whole of READDIR fails */
+		r->status = st;
+		return 1;
+	}
+	if (st)
+		readdir_error(x, st);
 	/* room for this entry, "no more" and eof */
 	if (x->bad || x->x_len - r->start + 8 > r->maxcount || x->x_len + x->x_payload + 8 > x->x_limit) {
 		xdr_truncate(x, at);
@@ -293,8 +321,9 @@ nfsstat4 op_readdir(struct compound *c)
 	op_get_bitmap(c->in, &r.want, NULL);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	if (op_bit(&r.want, FATTR4_TIME_ACCESS_SET) || op_bit(&r.want, FATTR4_TIME_MODIFY_SET))
-		return NFS4ERR_INVAL;
+	st = op_want_status(c, &r.want);
+	if (st)
+		return st;
 	if (cookie == 1 || cookie == 2)
 		return NFS4ERR_BAD_COOKIE;
 	st = op_cur_inode(c, &d);
@@ -310,6 +339,8 @@ nfsstat4 op_readdir(struct compound *c)
 	err = ns_readdir(c->m->m_ns, op_txn(c), c->cur, cookie, readdir_entry, &r, &eof);
 	if (err < 0)
 		return op_status(err);
+	if (r.status)
+		return r.status;
 	if (r.failed && r.n == 0)
 		return NFS4ERR_TOOSMALL;
 	xdr_put_bool(c->out, false);
@@ -391,22 +422,13 @@ static nfsstat4 create_decode(struct compound *c, struct create *k)
 		return NFS4ERR_INVAL;
 	if (sa.has_size)
 		return NFS4ERR_INVAL;
-	k->a.a_times = sa.s.s_mask & (NS_S_ATIME | NS_S_MTIME);
-	i->i_atime = sa.s.s_atime;
-	i->i_mtime = sa.s.s_mtime;
 	i->i_type = (uint8_t)type;
-	i->i_mode = sa.s.s_mask & NS_S_MODE ? sa.s.s_mode : type == NS_LNK ? 0777 : type == NS_DIR ? 0777 : 0666;
-	i->i_uid = sa.s.s_mask & NS_S_UID ? sa.s.s_uid : c->cred.cr_uid;
-	i->i_gid = sa.s.s_mask & NS_S_GID ? sa.s.s_gid : c->cred.cr_gid;
 	k->set = sa.set;
 	if (type == NS_LNK) /* a symlink has none of its own */
 		k->set.w[1] &= ~(1u << (FATTR4_MODE % 32));
 	if ((type == NS_BLK || type == NS_CHR) && c->cred.cr_uid) /* POSIX mknod: for the privileged */
 		return NFS4ERR_PERM;
-	/* only root gives files away at birth */
-	if (c->cred.cr_uid && (i->i_uid != c->cred.cr_uid || !ns_in_group(&c->cred, i->i_gid)))
-		return NFS4ERR_PERM;
-	return NFS4_OK;
+	return op_sattr_create(c, &sa, type == NS_LNK || type == NS_DIR ? 0777 : 0666, &k->a);
 }
 
 nfsstat4 op_create(struct compound *c)
@@ -566,23 +588,26 @@ static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 	others = st->st_layouts.h_count > c->client->cl_nlayouts;
 	pthread_mutex_unlock(&st->st_lock);
 	/* The usual case looks no name up. Who may not remove it takes nothing back. */
-	if (!others || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 3))
+	if (!others || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
 		return false;
-	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1)
+	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
+	    ns_may_unlink(&d, &i, &c->cred))
 		return false;
 	return op_take_back(c->m, c->th->mt_loop, ino, c->client, unlink_taken_back, c);
 }
 
-/* The regular file that a name stands for; 0: none, or the client may not change the directory. */
+/* The regular file that a name stands for; 0: none, or one that the caller may not take the name of. */
 static uint64_t name_file(struct compound *c, uint64_t dir, const char *name, size_t len)
 {
-	struct ns_inode d;
+	struct ns_inode d, i;
 	uint64_t ino;
 	uint8_t type;
 
-	if (ns_get(c->m->m_ns, op_txn(c), dir, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 3))
+	if (ns_get(c->m->m_ns, op_txn(c), dir, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
 		return 0;
-	return ns_lookup(c->m->m_ns, op_txn(c), dir, name, len, &ino, &type) || type != NS_REG ? 0 : ino;
+	if (ns_lookup(c->m->m_ns, op_txn(c), dir, name, len, &ino, &type) || type != NS_REG || ns_get(c->m->m_ns, op_txn(c), ino, &i))
+		return 0;
+	return ns_may_unlink(&d, &i, &c->cred) ? 0 : ino;
 }
 
 static nfsstat4 unlink_go(struct compound *c, int err)

@@ -70,11 +70,11 @@ nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct n
 		return status;
 	if (st_sid_special(sid)) {
 		status = op_special_io(c, i->i_ino, need);
-		return status ? status : op_status(ns_permission(i, &c->cred, write ? 2 : 4));
+		return status ? status : op_status(write ? ns_permission(i, &c->cred, 2) : ns_may_read(i, &c->cred));
 	}
 	pthread_mutex_lock(&st->st_lock);
 	status = op_open_by_sid(c, sid, i->i_ino, &o);
-	if (!status && !(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_permission(i, &c->cred, 4)))
+	if (!status && !(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_may_read(i, &c->cred)))
 		status = NFS4ERR_OPENMODE;
 	pthread_mutex_unlock(&st->st_lock);
 	return status;
@@ -150,7 +150,7 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	k->c = c;
 	k->io.io_loop = c->th->mt_loop;
 	k->io.io_inode = k->inode;
-	k->io.io_inode.i_blob = (struct kv_slice){0};
+	k->io.io_inode.i_blob = k->io.io_inode.i_acl = (struct kv_slice){0};
 	k->io.io_off = k->off;
 	k->io.io_count = k->count;
 	k->io.io_done = io_done;
@@ -254,6 +254,7 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	if (ns_mode_written(&i, cred) != i.i_mode) {
 		s.s_mask |= NS_S_MODE;
 		s.s_mode = ns_mode_written(&i, cred);
+		s.s_mode_keep = 0777;
 	}
 	if (!failed)
 		return ns_setattr(ns, t, ino, &s, NULL, now, &i);

@@ -276,7 +276,7 @@ static int sugid_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct layoutget *g = c->scratch;
-	struct ns_setattr s = {.s_mask = NS_S_MODE};
+	struct ns_setattr s = {.s_mask = NS_S_MODE, .s_mode_keep = 0777};
 	struct ns_inode i;
 	int err = ns_get(c->m->m_ns, t, g->ino, &i);
 

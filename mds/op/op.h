@@ -139,6 +139,7 @@ struct compound {
 	op_put_fn put;
 	/* of a file whose holder of a write delegation was asked: its size (deleg.c) */
 	uint64_t told_ino, told_size;
+	struct ns_acl *acl; /* of the operation's attributes; freed with scratch */
 	void *sub; /* a job inside the operation (setattr.c): malloc'd, freed with scratch */
 };
 
@@ -203,9 +204,24 @@ extern const struct op_bitmap op_attrs_exclcreat;
 struct op_sattr {
 	struct ns_setattr s;
 	struct op_bitmap set;
-	bool has_size;
 	bool deleg_times; /* what a delegation's holder kept, and nothing else: s_atime and s_mtime where s_mask says so */
+	bool has_size, has_umask;
+	uint16_t umask; /* RFC 8275: of mode_umask */
 };
+/* What ns_create is told of them: mode, or fallback where none was given, owner, group, times, ACL. */
+nfsstat4 op_sattr_create(const struct compound *c, const struct op_sattr *sa, uint16_t fallback, struct ns_create_args *a);
+/* Owners, groups and the "who" of ACEs: their text to numbers (BADOWNER) and back. */
+nfsstat4 op_get_who(struct compound *c, const uint8_t *name, uint32_t len, bool group, uint32_t *id);
+void op_put_who(struct compound *c, struct xdr_out *x, uint32_t id, bool group);
+
+/* acl.c: acl, or dacl, from a settable fattr4 into c->acl, and onto the wire. */
+nfsstat4 op_get_acl(struct compound *c, struct xdr_in *x, bool dacl, struct ns_acl **out);
+void op_put_acl(struct compound *c, struct xdr_out *x, const struct ns_inode *i, bool dacl);
+/* Whether the caller may read the ACL, where it is wanted: OK or ACCESS. */
+nfsstat4 op_acl_readable(const struct compound *c, const struct op_bitmap *want, const struct ns_inode *i);
+/* attr.c: set-only attributes cannot be asked for (section 18.7.3): INVAL. */
+nfsstat4 op_want_status(const struct compound *c, const struct op_bitmap *want);
+
 nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, bool create);
 /* Does a GETATTR of these need the data servers while a write layout is out? */
 bool op_attrs_need_ds(const struct op_bitmap *b);

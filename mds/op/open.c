@@ -389,7 +389,7 @@ static nfsstat4 open_permission(struct compound *c, const struct open *o, const 
 	if (ns_permission(i, &c->cred, rwx) == 0)
 		return NFS4_OK;
 	/* A program may be executed without being readable; the owner may always open what it has opened (mode 0400 just created for writing) */
-	if (rwx == 4 && ns_permission(i, &c->cred, 1) == 0)
+	if (rwx == 4 && ns_may_read(i, &c->cred) == 0)
 		return NFS4_OK;
 	return NFS4ERR_ACCESS;
 }
@@ -481,7 +481,7 @@ static nfsstat4 created(struct compound *c, int err)
 static nfsstat4 open_create(struct compound *c, struct open *o)
 {
 	struct ns_inode *i = &o->a.a_attr;
-	const struct ns_setattr *s = &o->sa.s;
+	nfsstat4 st;
 
 	if (c->exp->g_ro)
 		return NFS4ERR_ROFS;
@@ -491,16 +491,11 @@ static nfsstat4 open_create(struct compound *c, struct open *o)
 	o->a.a_cred = &c->cred;
 	o->a.a_now = op_now();
 	i->i_type = NS_REG;
-	i->i_mode = s->s_mask & NS_S_MODE ? s->s_mode : 0644;
-	i->i_uid = s->s_mask & NS_S_UID ? s->s_uid : c->cred.cr_uid;
-	i->i_gid = s->s_mask & NS_S_GID ? s->s_gid : c->cred.cr_gid;
-	if (c->cred.cr_uid && (i->i_uid != c->cred.cr_uid || !ns_in_group(&c->cred, i->i_gid)))
-		return NFS4ERR_PERM;
+	st = op_sattr_create(c, &o->sa, 0644, &o->a);
+	if (st)
+		return st;
 	if (o->how == EXCLUSIVE4_1)
 		i->i_verifier = o->verifier;
-	o->a.a_times = s->s_mask & (NS_S_ATIME | NS_S_MTIME);
-	i->i_atime = s->s_atime;
-	i->i_mtime = s->s_mtime;
 	o->place.m = c->m;
 	o->a.a_map = op_place_map;
 	o->a.a_map_arg = &o->place;

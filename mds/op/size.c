@@ -546,8 +546,8 @@ static nfsstat4 setattr_start(struct setattr *j)
 {
 	struct compound *c = j->c;
 	struct st *st = c->m->m_st;
-	/* A change of mode or owner takes back what was granted under the old one. */
-	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_UID | NS_S_GID);
+	/* A change of mode, ACL or owner takes back what was granted under the old one. */
+	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_ACL | NS_S_UID | NS_S_GID);
 	struct st_file *f;
 
 	if (j->a.has_size || rights) {

@@ -95,7 +95,7 @@ nfsstat4 op_getxattr(struct compound *c)
 	if (!st)
 		st = op_cur_inode(c, &i);
 	if (!st)
-		st = op_status(ns_permission(&i, &c->cred, 4));
+		st = op_status(ns_access(&i, &c->cred, NS_R_READ_XATTRS));
 	if (st)
 		return st;
 	if (name_is(k.name, k.len, "weft.policy"))
@@ -287,7 +287,7 @@ nfsstat4 op_listxattrs(struct compound *c)
 		return NFS4ERR_BADXDR;
 	st = op_cur_inode(c, &i);
 	if (!st)
-		st = op_status(ns_permission(&i, &c->cred, 4));
+		st = op_status(ns_access(&i, &c->cred, NS_R_READ_XATTRS));
 	if (st)
 		return st;
 	l.start = cookie_at = c->out->x_len;

@@ -206,6 +206,7 @@ ATTRS = {
     50: ("time_create", Reader.nfstime), 51: ("time_delta", Reader.nfstime), 52: ("time_metadata", Reader.nfstime),
     53: ("time_modify", Reader.nfstime), 54: ("time_modify_set", None), 55: ("mounted_on_fileid", Reader.u64),
     56: ("dir_notif_delay", Reader.nfstime), 57: ("dirent_notif_delay", Reader.nfstime),
+    58: ("dacl", lambda r: (r.u32(), r.array(lambda: _ace(r)))),
     60: ("change_policy", lambda r: (r.u64(), r.u64())), 62: ("fs_layout_types", lambda r: r.array(r.u32)),
     63: ("layout_hint", None), 64: ("layout_types", lambda r: r.array(r.u32)), 65: ("layout_blksize", Reader.u32),
     66: ("layout_alignment", Reader.u32), 70: ("retention_set", None), 72: ("retentevt_set", None),
@@ -229,7 +230,7 @@ def read_fattr(r):
         name, reader = ATTRS[b]
         got[name] = reader(body)
     body.end()
-    return Obj(bits=bits, **got)
+    return Obj(bits=bits, body=body.data, **got)
 
 
 def settime(t):
@@ -237,8 +238,13 @@ def settime(t):
     return u32(0) if t is None else u32(1) + nfstime(t)
 
 
+def _aces(aces):
+    return array([u32(kind) + u32(flags) + u32(mask) + opaque(who) for kind, flags, mask, who in aces])
+
+
 _SETTERS = {"size": u64, "mode": u32, "owner": opaque, "owner_group": opaque, "time_access_set": settime,
-            "time_modify_set": settime, "mode_set_masked": lambda m: u32(m[0]) + u32(m[1]), "acl": array, "change": u64,
+            "time_modify_set": settime, "mode_set_masked": lambda m: u32(m[0]) + u32(m[1]), "acl": _aces,
+            "dacl": lambda a: u32(a[0]) + _aces(a[1]), "change": u64,
             "type": u32, "fileid": u64, "hidden": boolean, "mimetype": opaque, "numlinks": u32, "archive": boolean,
             "mode_umask": lambda m: u32(m[0]) + u32(m[1]), "time_create": nfstime}
 
