@@ -71,7 +71,7 @@ enum { CB_OK, CB_NOMATCHING, CB_DELAY, CB_SILENT, CB_CLOSE, CB_BADSESSION, CB_RE
 /* ---- what tokens stand for ---- */
 
 static const char *const names[] = {"f", "g", "d", "s", "new", "user.a", "weft.policy", "weft.layout", "stripes=2,mirrors=1",
-				    "mirrors=2", "..", "a/b", "0", "1000", "", "stripes=2,unit=2M,mirrors=1"};
+				    "mirrors=2", "..", "a/b", "0", "1000", "", "stripes=2,unit=2M,mirrors=1", "EVERYONE@", "GROUP@"};
 
 #define OP(n) T_OP, n
 #define NAME(k) T_NAME, k
@@ -118,8 +118,8 @@ static const struct {
 	TEMPLATE(OP(OP_COMMIT), T_ZERO8, 0),
 	/* 22, 23: READDIR, GETATTR of everything */
 	TEMPLATE(OP(OP_READDIR), T_ZERO8, T_ZERO8, T_SHIFT4, 1, 10, T_SHIFT4, 1, 12, T_BITMAP, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbe, 0xff, 0xff, 0xff,
-		 0xff, 0xff, 0xff),
-	TEMPLATE(OP(OP_GETATTR), T_BITMAP, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+		 0xcd, 0xfb, 0xff),
+	TEMPLATE(OP(OP_GETATTR), T_BITMAP, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbe, 0xff, 0xff, 0xff, 0xcd, 0xfb, 0xff),
 	/* 24 .. 31: the small ones of the name space */
 	TEMPLATE(OP(OP_LOOKUP), NAME(2)),
 	TEMPLATE(OP(OP_CREATE), NS_DIR, NAME(4), T_ATTRS, 1),
@@ -160,6 +160,12 @@ static const struct {
 	TEMPLATE(OP(OP_LOCK), 2, 0, T_U64, 5, T_U64, 10, 1, 0, T_OPEN, 0, 0, T_CLIENTID, T_OPAQUE, 1, 'l'),
 	TEMPLATE(OP(OP_LOCKU), 2, 0, 1, T_ZEROS, 12, T_U64, 7, T_U64, 2),
 	TEMPLATE(OP(OP_LOCKT), 1, T_U64, 5, T_MAX8, T_CLIENTID, T_OPAQUE, 1, 'm'),
+	/* ACLs: set, and passed on; the mode that follows */
+	TEMPLATE(OP(OP_SETATTR), T_SID_ANON, T_BITMAP, 1, 0, 0, 0x10, 0, T_BEGIN, 2, 1, 0, 4, NAME(13), 0, 0x43, 7, NAME(13), T_END_OPAQUE),
+	TEMPLATE(OP(OP_SETATTR), T_SID_ANON, T_BITMAP, 1, 0, 0, 0x10, 0, T_BEGIN, 2, 1, 0, 4, NAME(13), 0, 0, 7, NAME(16), T_END_OPAQUE),
+	TEMPLATE(OP(OP_CREATE), NS_DIR, NAME(4), T_BITMAP, 2, 0, 0, 0, 0, 0x04, 0, 0, 0, T_BEGIN, 1, 2, 0, 3, T_SHIFT4, 0x7f, 0, NAME(16), 0, 11, 1,
+		 NAME(17), T_END_OPAQUE),
+	TEMPLATE(OP(OP_SETATTR), T_SID_ANON, T_BITMAP, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x04, 0, T_BEGIN, 7, 7, T_END_OPAQUE),
 };
 #define NTEMPLATES (sizeof(templates) / sizeof(templates[0]))
 

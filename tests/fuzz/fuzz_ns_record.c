@@ -3,6 +3,29 @@
 #include "mds/ns/keys.h"
 #include <stdlib.h>
 
+/* An ACL that decodes is evaluated, inherited and changed without harm, and makes the same bytes. */
+static void acl(const struct ns_inode *i)
+{
+	struct ns_cred cr = {.cr_uid = i->i_uid ^ 1, .cr_gid = i->i_gid};
+	uint8_t buf[NS_ACL_REC_MAX];
+	struct ns_acl a, child;
+	struct kv_slice rec;
+	uint32_t denied;
+
+	ns_acl_get(i, &a);
+	if (i->i_acl.s_len) {
+		rec = ns_acl_encode(&a, buf);
+		if (rec.s_len != i->i_acl.s_len || memcmp(buf, i->i_acl.s_data, rec.s_len))
+			abort();
+		if (ns_acl_eval(i, &cr, NS_R_ALL, &denied) & denied)
+			abort();
+		ns_acl_inherit(i->i_acl, i->i_size & 1, &child);
+	}
+	ns_acl_set_mode(&a, i->i_mode & 0777, i->i_mode, i->i_type == NS_DIR);
+	if (ns_acl_mode(&a) != (i->i_mode & 0777) || a.a_n > NS_ACL_MAX)
+		abort();
+}
+
 /* Promised: what decodes can be encoded, to the same bytes. */
 static void inode(struct kv_slice val)
 {
@@ -16,6 +39,7 @@ static void inode(struct kv_slice val)
 		abort();
 	if (ns_inode_encode(&i, buf) != val.s_len || memcmp(buf, val.s_data, val.s_len))
 		abort();
+	acl(&i);
 }
 
 static void dirent(const uint8_t *data, size_t size)

@@ -1465,7 +1465,8 @@ START_TEST(checker_finds_planted_damage)
 		 f = mk(d, "f", NS_REG, 0644, &root);
 	struct ns_held hd, he, hf;
 	struct ns_inode i;
-	uint8_t k[NS_KEY_DIRENT], xk[NS_KEY_XATTR_MAX];
+	struct ns_acl acl;
+	uint8_t k[NS_KEY_DIRENT], xk[NS_KEY_XATTR_MAX], rec[NS_ACL_REC_MAX];
 	struct kv_slice key;
 
 	ck_assert_int_eq(ns_hold(ns, snapshot(), d, &hd), 0);
@@ -1502,6 +1503,14 @@ START_TEST(checker_finds_planted_damage)
 	expect("no entry points at it");
 	ck_assert_int_eq(W(kv_del(wt, ns_key_ino(k, NS_K_INODE, i.i_ino))), 0);
 	ck_assert_uint_eq(violation_count(), 0);
+
+	ns_acl_of_mode(0644, false, &acl);
+	i = hf.h_i;
+	i.i_acl = ns_acl_encode(&acl, rec);
+	put_inode(i);
+	ck_assert_uint_eq(violation_count(), 0);
+	i.i_mode = 0640;
+	finds(&i, &hf, "mode 640, and its ACL says 644");
 
 	ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_INODE, f), "\x01junk", 5), 0);
 	expect("record damaged");
