@@ -8,16 +8,17 @@
 #define X_RIGHTS NS_R_EXECUTE
 #define W_DIR	 (W_RIGHTS | NS_R_DELETE_CHILD)
 /* What everybody has, and what the owner has, whatever the mode. */
-#define ALL_HAVE   (NS_R_READ_ATTRS | NS_R_READ_ACL | NS_R_SYNCHRONIZE)
-#define OWNER_HAS  (ALL_HAVE | NS_R_WRITE_ATTRS | NS_R_WRITE_ACL | NS_R_WRITE_OWNER)
-#define INHERITS   (NS_ACE_FILE | NS_ACE_DIR)
+#define ALL_HAVE    (NS_R_READ_ATTRS | NS_R_READ_ACL | NS_R_SYNCHRONIZE)
+#define OWNER_HAS   (ALL_HAVE | NS_R_WRITE_ATTRS | NS_R_WRITE_ACL | NS_R_WRITE_OWNER)
+#define INHERITS    (NS_ACE_FILE | NS_ACE_DIR)
 #define INHERITANCE (INHERITS | NS_ACE_NO_PROPAGATE | NS_ACE_INHERIT_ONLY)
 
 static struct ns_ace ace_at(struct kv_slice rec, unsigned n)
 {
 	struct ns_ace_rec r;
 
-	memcpy(&r, (const uint8_t *)rec.s_data + sizeof(struct ns_acl_rec) + n * sizeof(r), sizeof(r));
+	memcpy(&r, (const uint8_t *)rec.s_data + sizeof(struct ns_acl_rec) + n * sizeof(r),
+	       sizeof(r));
 	return (struct ns_ace){.e_type = r.e_type,
 			       .e_who = r.e_who,
 			       .e_flags = le16toh(r.e_flags),
@@ -27,7 +28,9 @@ static struct ns_ace ace_at(struct kv_slice rec, unsigned n)
 
 static unsigned ace_count(struct kv_slice rec)
 {
-	return rec.s_len ? (unsigned)((rec.s_len - sizeof(struct ns_acl_rec)) / sizeof(struct ns_ace_rec)) : 0;
+	return rec.s_len ? (unsigned)((rec.s_len - sizeof(struct ns_acl_rec)) /
+				      sizeof(struct ns_ace_rec))
+			 : 0;
 }
 
 size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type)
@@ -38,7 +41,8 @@ size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type)
 	if (type == NS_LNK || max < sizeof(h))
 		return 0;
 	memcpy(&h, p, sizeof(h));
-	if (h.a_version != NS_VERSION || (h.a_flags & ~(NS_ACL_AUTO | NS_ACL_PROTECTED | NS_ACL_DEFAULTED)) ||
+	if (h.a_version != NS_VERSION ||
+	    (h.a_flags & ~(NS_ACL_AUTO | NS_ACL_PROTECTED | NS_ACL_DEFAULTED)) ||
 	    le16toh(h.a_n) > NS_ACL_MAX)
 		return 0;
 	len = sizeof(h) + le16toh(h.a_n) * sizeof(struct ns_ace_rec);
@@ -47,7 +51,8 @@ size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type)
 	for (unsigned n = 0; n < le16toh(h.a_n); n++) {
 		struct ns_ace e = ace_at(ns_slice(p, len), n);
 
-		if (e.e_type > NS_ACE_DENY || e.e_who > NS_WHO_GID || (e.e_who < NS_WHO_UID && e.e_id) ||
+		if (e.e_type > NS_ACE_DENY || e.e_who > NS_WHO_GID ||
+		    (e.e_who < NS_WHO_UID && e.e_id) ||
 		    (e.e_flags & ~(INHERITANCE | NS_ACE_INHERITED)) || (e.e_mask & ~NS_R_ALL) ||
 		    (type != NS_DIR && (e.e_flags & INHERITANCE)))
 			return 0;
@@ -65,7 +70,9 @@ void ns_acl_decode(struct kv_slice rec, struct ns_acl *out)
 
 struct kv_slice ns_acl_encode(const struct ns_acl *a, uint8_t buf[NS_ACL_REC_MAX])
 {
-	struct ns_acl_rec h = {.a_version = NS_VERSION, .a_flags = (uint8_t)a->a_flags, .a_n = htole16((uint16_t)a->a_n)};
+	struct ns_acl_rec h = {.a_version = NS_VERSION,
+			       .a_flags = (uint8_t)a->a_flags,
+			       .a_n = htole16((uint16_t)a->a_n)};
 	uint8_t *p = buf + sizeof(h);
 
 	memcpy(buf, &h, sizeof(h));
@@ -85,16 +92,22 @@ struct kv_slice ns_acl_encode(const struct ns_acl *a, uint8_t buf[NS_ACL_REC_MAX
 static bool ace_is_for(const struct ns_ace *e, const struct ns_inode *i, const struct ns_cred *cr)
 {
 	switch (e->e_who) {
-	case NS_WHO_OWNER: return cr->cr_uid == i->i_uid;
-	case NS_WHO_GROUP: return ns_in_group(cr, i->i_gid);
-	case NS_WHO_UID: return cr->cr_uid == e->e_id;
-	case NS_WHO_GID: return ns_in_group(cr, e->e_id);
-	default: return true;
+	case NS_WHO_OWNER:
+		return cr->cr_uid == i->i_uid;
+	case NS_WHO_GROUP:
+		return ns_in_group(cr, i->i_gid);
+	case NS_WHO_UID:
+		return cr->cr_uid == e->e_id;
+	case NS_WHO_GID:
+		return ns_in_group(cr, e->e_id);
+	default:
+		return true;
 	}
 }
 
 /* Section 6.2.1: in order; the first ACE that speaks of a right decides it. */
-uint32_t ns_acl_eval(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want, uint32_t *denied)
+uint32_t ns_acl_eval(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want,
+		     uint32_t *denied)
 {
 	uint32_t allowed = 0, left = want;
 	unsigned count = ace_count(i->i_acl);
@@ -103,7 +116,8 @@ uint32_t ns_acl_eval(const struct ns_inode *i, const struct ns_cred *cr, uint32_
 	for (unsigned n = 0; n < count && left; n++) {
 		struct ns_ace e = ace_at(i->i_acl, n);
 
-		if ((e.e_flags & NS_ACE_INHERIT_ONLY) || !(e.e_mask & left) || !ace_is_for(&e, i, cr))
+		if ((e.e_flags & NS_ACE_INHERIT_ONLY) || !(e.e_mask & left) ||
+		    !ace_is_for(&e, i, cr))
 			continue;
 		if (e.e_type == NS_ACE_ALLOW)
 			allowed |= e.e_mask & left;
@@ -121,7 +135,8 @@ bool ns_acl_executable(const struct ns_inode *i)
 	for (unsigned n = 0; n < count; n++) {
 		struct ns_ace e = ace_at(i->i_acl, n);
 
-		if (e.e_type == NS_ACE_ALLOW && !(e.e_flags & NS_ACE_INHERIT_ONLY) && (e.e_mask & NS_R_EXECUTE))
+		if (e.e_type == NS_ACE_ALLOW && !(e.e_flags & NS_ACE_INHERIT_ONLY) &&
+		    (e.e_mask & NS_R_EXECUTE))
 			return true;
 	}
 	return false;
@@ -135,32 +150,38 @@ static unsigned mode_of(const struct ns_acl *a, unsigned who)
 	for (unsigned n = 0; n < a->a_n; n++) {
 		const struct ns_ace *e = &a->a_ace[n];
 
-		if ((e->e_flags & NS_ACE_INHERIT_ONLY) || (e->e_who != who && e->e_who != NS_WHO_EVERYONE))
+		if ((e->e_flags & NS_ACE_INHERIT_ONLY) ||
+		    (e->e_who != who && e->e_who != NS_WHO_EVERYONE))
 			continue;
 		if (e->e_type == NS_ACE_ALLOW)
 			allowed |= e->e_mask & ~decided;
 		decided |= e->e_mask;
 	}
-	return (allowed & NS_R_READ ? 4u : 0) | (~allowed & (NS_R_WRITE | NS_R_APPEND) ? 0 : 2u) | (allowed & NS_R_EXECUTE ? 1u : 0);
+	return (allowed & NS_R_READ ? 4u : 0) | (~allowed & (NS_R_WRITE | NS_R_APPEND) ? 0 : 2u) |
+	       (allowed & NS_R_EXECUTE ? 1u : 0);
 }
 
 uint16_t ns_acl_mode(const struct ns_acl *a)
 {
-	return (uint16_t)(mode_of(a, NS_WHO_OWNER) << 6 | mode_of(a, NS_WHO_GROUP) << 3 | mode_of(a, NS_WHO_EVERYONE));
+	return (uint16_t)(mode_of(a, NS_WHO_OWNER) << 6 | mode_of(a, NS_WHO_GROUP) << 3 |
+			  mode_of(a, NS_WHO_EVERYONE));
 }
 
 static uint32_t rights_of(unsigned rwx, bool dir)
 {
-	return (rwx & 4 ? R_RIGHTS : 0) | (rwx & 2 ? dir ? W_DIR : W_RIGHTS : 0) | (rwx & 1 ? X_RIGHTS : 0);
+	return (rwx & 4 ? R_RIGHTS : 0) | (rwx & 2 ? dir ? W_DIR : W_RIGHTS : 0) |
+	       (rwx & 1 ? X_RIGHTS : 0);
 }
 
 static void ace_add(struct ns_acl *a, unsigned type, unsigned who, uint32_t mask)
 {
 	if (mask && a->a_n < NS_ACL_MAX)
-		a->a_ace[a->a_n++] = (struct ns_ace){.e_type = (uint8_t)type, .e_who = (uint8_t)who, .e_mask = mask};
+		a->a_ace[a->a_n++] = (struct ns_ace){
+			.e_type = (uint8_t)type, .e_who = (uint8_t)who, .e_mask = mask};
 }
 
-/* The owner's part of a mode comes before all others: what the owner is denied nobody else's ACE gives. */
+/* The owner's part of a mode comes before all others: what the owner is denied nobody else's ACE
+ * gives. */
 static void add_owner(struct ns_acl *a, uint16_t mode, bool dir, uint32_t more)
 {
 	unsigned u = mode >> 6 & 7, g = mode >> 3 & 7, o = mode & 7;
@@ -186,9 +207,11 @@ void ns_acl_of_mode(uint16_t mode, bool dir, struct ns_acl *out)
 }
 
 /*
- * The rights that a mode stands for are taken from the special identifiers' ACEs and given by new ones; named users and groups keep theirs, up to the group's. Other
- * rights, DENY ACEs of named ones, and all that is inherited only, stay. An ACE that both applies and is inherited is split, so that what new files inherit does
- * not change; where there is no room for that, it is no longer inherited as it was.
+ * The rights that a mode stands for are taken from the special identifiers' ACEs and given by new
+ * ones; named users and groups keep theirs, up to the group's. Other rights, DENY ACEs of named
+ * ones, and all that is inherited only, stay. An ACE that both applies and is inherited is split,
+ * so that what new files inherit does not change; where there is no room for that, it is no longer
+ * inherited as it was.
  */
 void ns_acl_set_mode(struct ns_acl *a, uint16_t mode, uint16_t named, bool dir)
 {
@@ -210,14 +233,16 @@ void ns_acl_set_mode(struct ns_acl *a, uint16_t mode, uint16_t named, bool dir)
 		}
 		if (e.e_mask != was.e_mask && (e.e_flags & NS_ACE_INHERITED))
 			out.a_flags |= NS_ACL_PROTECTED; /* section 6.4.3.2 */
-		if (e.e_mask != was.e_mask && (e.e_flags & INHERITS) && out.a_n - own + 2 + left <= NS_ACL_SET_MAX) {
+		if (e.e_mask != was.e_mask && (e.e_flags & INHERITS) &&
+		    out.a_n - own + 2 + left <= NS_ACL_SET_MAX) {
 			was.e_flags |= NS_ACE_INHERIT_ONLY;
 			out.a_ace[out.a_n++] = was;
 			e.e_flags &= (uint16_t)~INHERITANCE;
 		}
 		if (!e.e_mask)
 			continue;
-		if (out.a_n - own >= NS_ACL_SET_MAX) { /* more than can have been set: section 6.4.1.1 allows to discard */
+		if (out.a_n - own >= NS_ACL_SET_MAX) { /* more than can have been set:
+							  section 6.4.1.1 allows to discard */
 			ns_acl_of_mode(mode, dir, a);
 			return;
 		}
@@ -271,7 +296,8 @@ bool ns_acl_same(const struct ns_acl *a, const struct ns_acl *b)
 	for (unsigned n = 0; n < a->a_n; n++) {
 		const struct ns_ace *x = &a->a_ace[n], *y = &b->a_ace[n];
 
-		if (x->e_type != y->e_type || x->e_who != y->e_who || x->e_flags != y->e_flags || x->e_mask != y->e_mask || x->e_id != y->e_id)
+		if (x->e_type != y->e_type || x->e_who != y->e_who || x->e_flags != y->e_flags ||
+		    x->e_mask != y->e_mask || x->e_id != y->e_id)
 			return false;
 	}
 	return true;

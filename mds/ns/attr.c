@@ -106,7 +106,9 @@ static int mode_permission(const struct ns_inode *i, const struct ns_cred *cr, u
 /* Root passes everywhere, but executes only what somebody may execute. */
 static int root_permission(const struct ns_inode *i, bool execute)
 {
-	return execute && i->i_type != NS_DIR && !(i->i_mode & 0111) && !ns_acl_executable(i) ? -EACCES : 0;
+	return execute && i->i_type != NS_DIR && !(i->i_mode & 0111) && !ns_acl_executable(i)
+		       ? -EACCES
+		       : 0;
 }
 
 int ns_permission(const struct ns_inode *i, const struct ns_cred *cr, unsigned rwx)
@@ -119,22 +121,28 @@ int ns_permission(const struct ns_inode *i, const struct ns_cred *cr, unsigned r
 		return mode_permission(i, cr, rwx);
 	/* Appending is not told from overwriting: whoever writes needs both. */
 	return ns_access(i, cr,
-			 (rwx & 4 ? NS_R_READ : 0) | (rwx & 2 ? NS_R_WRITE | NS_R_APPEND : 0) | (rwx & 1 ? NS_R_EXECUTE : 0));
+			 (rwx & 4 ? NS_R_READ : 0) | (rwx & 2 ? NS_R_WRITE | NS_R_APPEND : 0) |
+				 (rwx & 1 ? NS_R_EXECUTE : 0));
 }
 
-/* What the owner may do unless an ACE denies it, and what nothing takes from the owner (RFC 8881 section 6.3.1.1). */
+/* What the owner may do unless an ACE denies it, and what nothing takes from the owner (RFC 8881
+ * section 6.3.1.1). */
 #define OWNER_UNLESS_DENIED (NS_R_WRITE_ATTRS | NS_R_WRITE_OWNER)
 #define OWNER_ALWAYS	    (NS_R_READ_ACL | NS_R_WRITE_ACL)
 #define FREE		    (NS_R_READ_ATTRS | NS_R_SYNCHRONIZE) /* not denied to anybody */
 
 static int mode_access(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want)
 {
-	unsigned rwx = (want & (NS_R_READ | NS_R_READ_XATTRS) ? 4 : 0) |
-		       (want & (NS_R_WRITE | NS_R_APPEND | NS_R_WRITE_XATTRS | NS_R_DELETE_CHILD) ? 2 : 0) | (want & NS_R_EXECUTE ? 1 : 0);
+	unsigned rwx =
+		(want & (NS_R_READ | NS_R_READ_XATTRS) ? 4 : 0) |
+		(want & (NS_R_WRITE | NS_R_APPEND | NS_R_WRITE_XATTRS | NS_R_DELETE_CHILD) ? 2
+											   : 0) |
+		(want & NS_R_EXECUTE ? 1 : 0);
 
 	if ((want & (OWNER_UNLESS_DENIED | NS_R_WRITE_ACL)) && cr->cr_uid != i->i_uid)
 		return -EACCES;
-	if (want & (NS_R_DELETE | NS_R_RETENTION | NS_R_RETENTION_HOLD)) /* a mode says nothing of these */
+	if (want &
+	    (NS_R_DELETE | NS_R_RETENTION | NS_R_RETENTION_HOLD)) /* a mode says nothing of these */
 		return -EACCES;
 	return mode_permission(i, cr, rwx);
 }
@@ -160,18 +168,21 @@ int ns_access(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want)
 
 int ns_may_read(const struct ns_inode *i, const struct ns_cred *cr)
 {
-	return ns_permission(i, cr, 4) && (i->i_type != NS_REG || ns_permission(i, cr, 1)) ? -EACCES : 0;
+	return ns_permission(i, cr, 4) && (i->i_type != NS_REG || ns_permission(i, cr, 1)) ? -EACCES
+											   : 0;
 }
 
 /* In a sticky directory only the owner of the file, or of the directory, takes a name away. */
-static bool sticky_forbids(const struct ns_inode *dir, const struct ns_inode *i, const struct ns_cred *cr)
+static bool sticky_forbids(const struct ns_inode *dir, const struct ns_inode *i,
+			   const struct ns_cred *cr)
 {
 	return (dir->i_mode & S_ISVTX) && !ns_is_owner(dir, cr) && !ns_is_owner(i, cr);
 }
 
 /*
- * Either DELETE on the file or DELETE_CHILD on the directory will do. Where no ACE speaks of either, adding files stands for it; for a directory
- * without an ACL its mode does. The sticky bit binds whom the file's own ACL does not let delete it.
+ * Either DELETE on the file or DELETE_CHILD on the directory will do. Where no ACE speaks of
+ * either, adding files stands for it; for a directory without an ACL its mode does. The sticky bit
+ * binds whom the file's own ACL does not let delete it.
  */
 int ns_may_unlink(const struct ns_inode *dir, const struct ns_inode *i, const struct ns_cred *cr)
 {
@@ -230,18 +241,21 @@ static int setattr_valid(const struct ns_inode *i, const struct ns_setattr *s)
 	return s->s_mask & NS_S_ACL ? ns_acl_fits(s->s_acl, i->i_type) : 0;
 }
 
-/* With WRITE_OWNER an ACL lets others than the owner make the file their own, and give it to a group of theirs. */
-static int chown_allowed(const struct ns_inode *i, const struct ns_setattr *s, const struct ns_cred *cr)
+/* With WRITE_OWNER an ACL lets others than the owner make the file their own, and give it to a
+ * group of theirs. */
+static int chown_allowed(const struct ns_inode *i, const struct ns_setattr *s,
+			 const struct ns_cred *cr)
 {
 	if (ns_access(i, cr, NS_R_WRITE_OWNER))
 		return -EPERM;
 	if ((s->s_mask & NS_S_UID) && s->s_uid != i->i_uid && s->s_uid != cr->cr_uid)
 		return -EPERM;
-	return (s->s_mask & NS_S_GID) && s->s_gid != i->i_gid && !ns_in_group(cr, s->s_gid) ? -EPERM : 0;
+	return (s->s_mask & NS_S_GID) && s->s_gid != i->i_gid && !ns_in_group(cr, s->s_gid) ? -EPERM
+											    : 0;
 }
 
-/* Linux's setattr_prepare and notify_change, permissions only; rights that an ACL may give to others
- * stand where the owner's stand. */
+/* Linux's setattr_prepare and notify_change, permissions only; rights that an ACL may give to
+ * others stand where the owner's stand. */
 static int setattr_allowed(const struct ns_inode *i, const struct ns_setattr *s,
 			   const struct ns_cred *cr)
 {
@@ -251,13 +265,15 @@ static int setattr_allowed(const struct ns_inode *i, const struct ns_setattr *s,
 		return -EPERM;
 	if ((s->s_mask & (NS_S_MODE | NS_S_ACL)) && ns_access(i, cr, NS_R_WRITE_ACL))
 		return -EPERM;
-	if ((s->s_mask & (NS_S_ATIME | NS_S_MTIME | NS_S_BTIME)) && ns_access(i, cr, NS_R_WRITE_ATTRS))
+	if ((s->s_mask & (NS_S_ATIME | NS_S_MTIME | NS_S_BTIME)) &&
+	    ns_access(i, cr, NS_R_WRITE_ATTRS))
 		return -EPERM;
 	if ((s->s_mask & NS_S_VERIFIER) && !ns_is_owner(i, cr))
 		return -EPERM;
 	if ((s->s_mask & NS_S_SIZE) && !(s->s_mask & NS_S_HAS_WRITE) && ns_permission(i, cr, 2))
 		return -EACCES;
-	if ((s->s_mask & (NS_S_ATIME_NOW | NS_S_MTIME_NOW)) && ns_access(i, cr, NS_R_WRITE_ATTRS) && ns_access(i, cr, NS_R_WRITE))
+	if ((s->s_mask & (NS_S_ATIME_NOW | NS_S_MTIME_NOW)) && ns_access(i, cr, NS_R_WRITE_ATTRS) &&
+	    ns_access(i, cr, NS_R_WRITE))
 		return -EACCES;
 	return 0;
 }
@@ -287,8 +303,8 @@ static void set_mode(struct ns_inode *i, const struct ns_setattr *s, const struc
 		i->i_mode &= (uint16_t)~S_ISGID;
 }
 
-/* The ACL follows a mode that is set, and the mode an ACL that is set (RFC 8881 section 6.4.1). An ACL that says what the mode says is not stored. rec keeps what
- * i->i_acl points at. */
+/* The ACL follows a mode that is set, and the mode an ACL that is set (RFC 8881 section 6.4.1). An
+ * ACL that says what the mode says is not stored. rec keeps what i->i_acl points at. */
 static void set_acl(struct ns_inode *i, const struct ns_setattr *s, uint8_t rec[NS_ACL_REC_MAX])
 {
 	bool dir = i->i_type == NS_DIR;
@@ -297,8 +313,10 @@ static void set_acl(struct ns_inode *i, const struct ns_setattr *s, uint8_t rec[
 	if (s->s_mask & NS_S_ACL) {
 		i->i_mode = (uint16_t)((i->i_mode & ~0777) | ns_acl_mode(s->s_acl));
 		ns_acl_of_mode(i->i_mode, dir, &a);
-		a.a_flags = s->s_acl->a_flags & NS_ACL_PROTECTED; /* of no use to an ACL that is the mode's */
-		i->i_acl = ns_acl_same(&a, s->s_acl) ? ns_slice(rec, 0) : ns_acl_encode(s->s_acl, rec);
+		a.a_flags = s->s_acl->a_flags &
+			    NS_ACL_PROTECTED; /* of no use to an ACL that is the mode's */
+		i->i_acl =
+			ns_acl_same(&a, s->s_acl) ? ns_slice(rec, 0) : ns_acl_encode(s->s_acl, rec);
 	} else if ((s->s_mask & NS_S_MODE) && i->i_acl.s_len && (~s->s_mode_keep & 0777)) {
 		ns_acl_decode(i->i_acl, &a);
 		ns_acl_set_mode(&a, i->i_mode, i->i_mode, dir);

@@ -159,7 +159,8 @@ static void inode_own(struct check *c, const struct ns_inode *i)
 		c->c_st->cs_acls++;
 		ns_acl_decode(i->i_acl, &a);
 		if (ns_acl_mode(&a) != (i->i_mode & 0777))
-			bad(c, "inode %lu: mode %o, and its ACL says %o", ino, i->i_mode & 0777u, ns_acl_mode(&a));
+			bad(c, "inode %lu: mode %o, and its ACL says %o", ino, i->i_mode & 0777u,
+			    ns_acl_mode(&a));
 	}
 	if (i->i_has_xattrs && i->i_type != NS_REG && i->i_type != NS_DIR)
 		bad(c, "inode %lu: type %u has no extended attributes", ino, i->i_type);
@@ -342,8 +343,8 @@ static int on_unknown(struct check *c, struct kv_slice key, struct kv_slice val)
 /* Kind 0 is the engine's own. */
 static int scan_rest(struct check *c)
 {
-	static const uint8_t known[] = {NS_K_SUPER, NS_K_INODE, NS_K_DIRENT, NS_K_XATTR,
-					NS_K_ORPHAN, NS_T_ONCE};
+	static const uint8_t known[] = {NS_K_SUPER, NS_K_INODE,	 NS_K_DIRENT,
+					NS_K_XATTR, NS_K_ORPHAN, NS_T_ONCE};
 	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS, NS_T_ORDER, NS_T_MARK};
 	int rc = scan(c, NS_T_ONCE, on_once);
 

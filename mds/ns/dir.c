@@ -219,9 +219,10 @@ static int create_valid(const struct ns_create_args *a)
 	}
 }
 
-/* Mode and ACL of a new file or directory (RFC 8881 section 6.4.3). With a umask of its own (RFC 8275) an inherited ACL bounds the mode in the umask's place. buf keeps
- * the ACL. */
-static void init_acl(const struct ns_create_args *a, const struct ns_inode *dir, struct ns_inode *i, uint8_t buf[NS_ACL_REC_MAX])
+/* Mode and ACL of a new file or directory (RFC 8881 section 6.4.3). With a umask of its own (RFC
+ * 8275) an inherited ACL bounds the mode in the umask's place. buf keeps the ACL. */
+static void init_acl(const struct ns_create_args *a, const struct ns_inode *dir, struct ns_inode *i,
+		     uint8_t buf[NS_ACL_REC_MAX])
 {
 	bool isdir = i->i_type == NS_DIR;
 	uint16_t high = i->i_mode & 07000, inherited, asked;

@@ -291,13 +291,30 @@ static nfsstat4 sugid_done(struct compound *c, int err)
 	return err ? op_status(err) : layoutget_go(c);
 }
 
+/* The writes that a layout allows are not seen here. So the set-id bits that they take go now; and where some are left, because these writes are root's, say, the
+ * next may be somebody else's of this client, and all go through the MDS. */
+static nfsstat4 layoutget_rights(struct compound *c)
+{
+	struct layoutget *g = c->scratch;
+	struct ns_inode i;
+	int err = g->iomode == LAYOUTIOMODE4_RW ? ns_get(c->m->m_ns, op_txn(c), g->ino, &i) : 0;
+
+	if (err)
+		return op_status(err);
+	if (g->iomode != LAYOUTIOMODE4_RW || !(i.i_mode & 06000))
+		return layoutget_go(c);
+	if (ns_mode_written(&i, &c->cred) & 06000)
+		return NFS4ERR_LAYOUTUNAVAILABLE;
+	return op_mutate_again(c, sugid_run, sugid_done); /* bits that are gone stay so */
+}
+
 static void layoutget_settled(void *arg, int err)
 {
 	struct compound *c = arg;
 	nfsstat4 status;
 
 	op_txn_stale(c->th);
-	status = err ? try_later(c) : layoutget_go(c);
+	status = err ? try_later(c) : layoutget_rights(c);
 	if (status != OP_PARKED)
 		op_resume(c, status);
 }
@@ -354,10 +371,7 @@ nfsstat4 op_layoutget(struct compound *c)
 		return status;
 	if (op_settle(c->m, c->th->mt_loop, g->ino, layoutget_settled, c))
 		return OP_PARKED;
-	/* The writes that this allows are not seen here: the set-id bits that they take go now. */
-	if (g->iomode == LAYOUTIOMODE4_RW && ns_mode_written(&i, &c->cred) != i.i_mode)
-		return op_mutate_again(c, sugid_run, sugid_done); /* bits that are gone stay so */
-	return layoutget_go(c);
+	return layoutget_rights(c);
 }
 
 /* ---- LAYOUTCOMMIT ---- */

@@ -358,6 +358,7 @@ struct setattr {
 	struct st_wait wait;
 	struct compound *c;
 	struct op_sattr a;
+	struct st_client *except; /* whose layouts stay */
 	uint64_t ino;
 	bool have_write, excl, rw_only, fence, orders;
 	uint64_t silent; /* objects that are not cut: their servers do not answer */
@@ -377,7 +378,7 @@ static void setattr_end(struct setattr *j, int err)
 		bool unmark = false;
 
 		if (j->left && !err)
-			st_revoke_file(st, j->ino, c->client, j->rw_only);
+			st_revoke_file(st, j->ino, j->except, j->rw_only);
 		pthread_mutex_lock(&st->st_lock);
 		f = st_file_get(st, j->ino, false);
 		if (f) {
@@ -564,7 +565,9 @@ static nfsstat4 setattr_start(struct setattr *j)
 			return NFS4ERR_DELAY;
 		j->wait.w_then = setattr_recalled;
 		j->rw_only = !rights;
-		if (f && st_recall_file(st, j->ino, c->client, j->rw_only, c->th->mt_loop, c->m->m_recall_ms, &j->wait))
+		/* Set-id bits that are set must fall with the next write: the caller's own client has no layout to write it unseen (layoutget_rights). */
+		j->except = (j->a.s.s_mask & NS_S_MODE) && (j->a.s.s_mode & ~j->a.s.s_mode_keep & 06000) ? NULL : c->client;
+		if (f && st_recall_file(st, j->ino, j->except, j->rw_only, c->th->mt_loop, c->m->m_recall_ms, &j->wait))
 			return OP_PARKED;
 	}
 	/* A time that is set stands against the writes before it: they are counted first, so that nobody finds them new later. */

@@ -603,6 +603,15 @@ def test_an_acl_goes_where_its_file_goes(c, d):
     c.no("STALE", putfh(f), getattr_("acl"))
 
 
+def test_an_acl_that_is_set_takes_back_the_layouts_of_others(c, d):
+    for attrs in ({"acl": [ace(OWNER, R)]}, {"mode_set_masked": (0, 0o077)}):
+        s, f, o, ds, fh = base.one_server(c, d)
+        base.returns_when_recalled(c, f)
+        client().ok(putfh(f), setattr_(**attrs))
+        check(c.wait_callback("LAYOUTRECALL").fh, f)
+        c.ok(putfh(f), close(s), putfh(d), remove("f"))
+
+
 def test_an_acl_that_says_what_the_mode_says_is_not_kept(c, d):
     f = make(c, d, "f", mode=0o640)
     acl = get(c, f).acl

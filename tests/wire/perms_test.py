@@ -304,6 +304,21 @@ def test_what_writing_leaves_of_the_set_id_bits(c, d):
             check(c.attrs(f, "mode").mode, want, f"{mode:o} by {how}, case {n}")
 
 
+def test_no_layout_writes_past_set_id_bits(c, d):
+    """Writes to data servers are not seen: nobody has a write layout of a file with set-id bits."""
+    s, f, o, ds, fh = base.one_server(c, d)
+    base.returns_when_recalled(c, f)
+    c.ok(putfh(f), setattr_(mode=0o6777))
+    check(c.wait_callback("LAYOUTRECALL").fh, f)
+    c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s))
+    c.ok(putfh(f), write(s, 0, b"root", FILE_SYNC))
+    check(c.attrs(f, "mode").mode, 0o6777)
+    c.ok(putfh(f), layoutget(s), cred=OTHER)
+    check(c.attrs(f, "mode").mode, 0o777)
+    c.ok(putfh(f), setattr_(mode=0o755), setattr_(mode_set_masked=(0, 0o4000)))
+    check(c.callbacks, [])
+
+
 def test_a_file_is_writable_by_who_made_it_whatever_its_mode(c, d):
     c.ok(putfh(d), setattr_(mode=0o777))
     for mode in (0o444, 0o000):
