@@ -329,6 +329,7 @@ void op_pseudo_inode(const struct compound *c, struct ns_inode *i)
 	const struct exp_table *t = c->view->v_table;
 
 	i->i_mode = 0555;
+	i->i_acl = (struct kv_slice){0};
 	i->i_uid = i->i_gid = 0;
 	i->i_nlink = 2;
 	i->i_size = i->i_used = 4096;
