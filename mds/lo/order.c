@@ -272,7 +272,7 @@ struct scan {
 	int sc_err;
 };
 
-static struct order *order_decode(uint32_t ds, uint64_t number, struct kv_slice val, uint64_t *ino)
+struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val, uint64_t *ino)
 {
 	struct order_rec r;
 	struct order *o;
@@ -320,7 +320,7 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 	if (sc->sc_ds && ds != sc->sc_ds)
 		return 1;
 	oq = ds && ds <= DSC_MAX ? lo_order_queue(os, ds) : NULL;
-	o = oq ? order_decode(ds, number, val, &ino) : NULL;
+	o = oq ? lo_order_decode(ds, number, val, &ino) : NULL;
 	if (!o) {
 		log_error("order %llu of data server %u cannot be read; left alone",
 			  (unsigned long long)number, ds);

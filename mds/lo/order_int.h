@@ -35,6 +35,9 @@ struct order {
 	struct order_file *or_file;
 };
 
+/* A row's value; malloc'd. NULL: it is none, or no memory. */
+struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val, uint64_t *ino);
+
 /* An inode with orders, or with somebody who waits for some. */
 struct order_file {
 	struct hash_link of_link;

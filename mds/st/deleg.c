@@ -226,8 +226,7 @@ static bool get_time(struct xdr_in *x, struct ns_time *t)
 	return t->t_nsec < 1000000000;
 }
 
-/* Size and change must be there; times both or none; anything else is no answer. */
-static bool ask_decode(struct xdr_in *x, const struct st_deleg *dg, struct st_ask *a)
+bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_ask *a)
 {
 	uint32_t n = xdr_get_u32(x), w[3] = {0}, len;
 	uint64_t change;
@@ -247,7 +246,7 @@ static bool ask_decode(struct xdr_in *x, const struct st_deleg *dg, struct st_as
 		return false;
 	change = xdr_get_u64(x);
 	a->a_size = xdr_get_u64(x);
-	a->a_modified = change != dg->dg_change;
+	a->a_modified = change != given;
 	a->a_times = w[2];
 	if (a->a_times && (!get_time(x, &a->a_atime) || !get_time(x, &a->a_mtime)))
 		return false;
@@ -261,7 +260,7 @@ static bool ask_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr
 
 	if (!o)
 		return false;
-	if (status != NFS4_OK || !ask_decode(res, o->o_deleg, &a))
+	if (status != NFS4_OK || !st_ask_decode(res, o->o_deleg->dg_change, &a))
 		a.a_err = -EIO;
 	asks_end(o->o_deleg, &a);
 	return false;

@@ -154,6 +154,9 @@ struct st_ask {
 	struct ns_time a_atime, a_mtime;
 };
 
+/* The attributes of a CB_GETATTR's answer: size and change must be there, times both or none; anything else is no answer (false). given: dg_change. Here for the fuzzer. */
+bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_ask *a);
+
 /* A delegation that was revoked: its stateid answers DELEG_REVOKED until the client frees it (RFC 8881 section 18.38). */
 struct st_revoked {
 	struct st_revoked *v_next;

@@ -158,7 +158,7 @@ static const struct {
 	TEMPLATE(OP(OP_PUTFH), T_FH, 2, OP(OP_READLINK)),
 	/* 55 .. 57: locks; the current stateid is the lock's */
 	TEMPLATE(OP(OP_LOCK), 2, 0, T_U64, 5, T_U64, 10, 1, 0, T_OPEN, 0, 0, T_CLIENTID, T_OPAQUE, 1, 'l'),
-	TEMPLATE(OP(OP_LOCKU), 2, 0, 1, T_ZEROS, 12, T_U64, 7, T_U64, 2),
+	TEMPLATE(OP(OP_LOCKU), 2, 0, 1, T_ZEROS, 3, T_U64, 7, T_U64, 2),
 	TEMPLATE(OP(OP_LOCKT), 1, T_U64, 5, T_MAX8, T_CLIENTID, T_OPAQUE, 1, 'm'),
 	/* ACLs: set, and passed on; the mode that follows */
 	TEMPLATE(OP(OP_SETATTR), T_SID_ANON, T_BITMAP, 1, 0, 0, 0x10, 0, T_BEGIN, 2, 1, 0, 4, NAME(13), 0, 0x43, 7, NAME(13), T_END_OPAQUE),
