@@ -140,7 +140,8 @@ def test_a_failed_sequence_renews_nothing(w):
             check(one.conn.compound(bad).status != 0, True)
         c.ok(putrootfh())
         time.sleep(0.1)
-    c.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("f"), tries=20)
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("f"), tries=20)
+    check(err(got.status), "OK")
 
 
 def test_what_names_the_client_renews_its_lease(w):
@@ -161,7 +162,8 @@ def test_what_names_the_client_renews_its_lease(w):
         time.sleep(0.5)
     for name in ways:
         c.no("SHARE_DENIED", putfh(d), open_(name))
-    c.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("silent"), tries=20)
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("silent"), tries=20)
+    check(err(got.status), "OK")
 
 
 def test_locks_are_set_with_ones_own_stateids_only(w):
