@@ -144,6 +144,8 @@ static void outs_free(struct rpc_conn *c)
 		o->o_free(o);
 	}
 	c->c_outs_end = &c->c_outs;
+	if (c->c_rl)
+		c->c_rl->rl_held -= c->c_queued;
 	c->c_queued = c->c_sent = 0;
 }
 
@@ -214,15 +216,23 @@ static unsigned most_calls(const struct rpc_conn *c)
 	return c->c_nreqs ? 4 * RPC_MAX_CALLS : RPC_MAX_CALLS;
 }
 
-static size_t most_expected(const struct rpc_conn *c)
+/* A quarter of what is left: however many clients do not read their replies, there is something for those that do. A connection that holds less than the least
+ * never stops, so one that has stopped holds something whose end makes it go on. */
+static size_t most_held(const struct rpc_conn *c)
 {
-	return c->c_nreqs ? 4 * (size_t)RPC_MAX_EXPECTED : RPC_MAX_EXPECTED;
+	size_t all = c->c_rl->rl_held, most = all < RPC_MAX_ALL_HELD ? (RPC_MAX_ALL_HELD - all) / 4 : 0;
+
+	if (most > RPC_MAX_HELD)
+		most = RPC_MAX_HELD;
+	if (most < RPC_LEAST_HELD)
+		most = RPC_LEAST_HELD;
+	return c->c_nreqs ? 4 * most : most;
 }
 
 static bool conn_full(const struct rpc_conn *c)
 {
 	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED ||
-	       c->c_queued + c->c_expected >= most_expected(c);
+	       c->c_queued + c->c_expected >= most_held(c);
 }
 
 static void recv_arm(struct rpc_conn *c)
@@ -334,7 +344,7 @@ void rpc_conn_unpause(struct rpc_conn *c)
 {
 	if (!c->c_paused || c->c_resuming || c->c_dead || c->c_ncalls > most_calls(c) / 2 ||
 	    c->c_queued > RPC_MAX_QUEUED / 2 ||
-	    c->c_queued + c->c_expected > most_expected(c) / 2)
+	    c->c_queued + c->c_expected > most_held(c) / 2)
 		return;
 	c->c_resuming = true;
 	c->c_refs++;
@@ -387,8 +397,10 @@ void rpc_conn_outs_advance(struct rpc_conn *c, size_t n)
 		struct rpc_out *o = c->c_outs;
 
 		c->c_sent -= rpc_out_len(o);
-		if (o->o_reply)
+		if (o->o_reply) {
 			c->c_queued -= rpc_out_len(o);
+			c->c_rl->rl_held -= rpc_out_len(o);
+		}
 		c->c_outs = o->o_next;
 		if (!c->c_outs)
 			c->c_outs_end = &c->c_outs;
@@ -496,8 +508,10 @@ void rpc_conn_out(struct rpc_conn *c, struct rpc_out *o)
 	o->o_next = NULL;
 	*c->c_outs_end = o;
 	c->c_outs_end = &o->o_next;
-	if (o->o_reply)
+	if (o->o_reply) {
 		c->c_queued += rpc_out_len(o);
+		rl->rl_held += rpc_out_len(o);
+	}
 	if (c->c_sending || c->c_on_flush)
 		return;
 	if (!rl->rl_hooked) {

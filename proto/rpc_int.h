@@ -27,8 +27,10 @@
  */
 #define RPC_MAX_QUEUED (4u << 20)
 #define RPC_MAX_CALLS  256u
-/* The same for bytes of replies that wait and of those to come (rpc_call_expect). */
-#define RPC_MAX_EXPECTED (32u << 20)
+/* The same for bytes of replies that wait and of those to come (rpc_call_expect): of one connection, and of all of a loop together. */
+#define RPC_MAX_HELD	 (32u << 20)
+#define RPC_MAX_ALL_HELD (192u << 20)
+#define RPC_LEAST_HELD	 (1u << 20)
 #define RPC_IOV	       64u
 /* Mark and accepted-reply header. */
 #define RPC_REPLY_HEAD 28u
@@ -141,6 +143,7 @@ struct rpc_loop {
 	struct rpc_conn *rl_flush; /* connections with something new to send */
 	struct loop_hook rl_hook;
 	bool rl_hooked, rl_kicked;
+	size_t rl_held; /* c_queued and c_expected of all connections */
 	uint64_t rl_flushed_ns; /* the turn in which the hook ran last */
 	struct loop_msg rl_kick;
 	struct rpc_call_int *rl_calls; /* free list */

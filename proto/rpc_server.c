@@ -97,6 +97,7 @@ static void call_finish(struct rpc_call *call)
 	call->c_buf = NULL;
 	c->c_ncalls--;
 	c->c_expected -= call->c_expect;
+	c->c_rl->rl_held -= call->c_expect;
 	c->c_refs++;
 	if (x->bad) {
 		/* Not even the status fits in memory. A client that hears nothing waits for ever;
@@ -332,6 +333,7 @@ void rpc_call_expect(struct rpc_call *call, size_t bytes)
 {
 	call->c_expect += bytes;
 	call->c_conn->c_expected += bytes;
+	call->c_conn->c_rl->rl_held += bytes;
 }
 
 struct rpc_buf *rpc_buf_get(struct rpc_call *call)
