@@ -220,6 +220,7 @@ static void join(struct ds_control *c)
 	j->addrs.addrs_len = n;
 	j->addrs.addrs_val = addrs;
 	j->max_read = j->max_write = DS_MAX_IO;
+	j->clone_block = ds_store_clone_block(d->d_store);
 	uint64_t capacity, available;
 
 	ds_store_space(d->d_store, &capacity, &available);

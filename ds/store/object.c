@@ -234,7 +234,7 @@ static void obj_close(struct ds_obj *o)
  * mtime alone; a file that an order made, never written, has 0. Only a crash of the machine may lose an mtime of data that is on the disk: the number of the
  * boot that followed it (s_counted, store.c) is added, 4 s for each, and all counts are new once.
  */
-static int mtime_set(int fd, uint64_t ns)
+int ds_mtime_set(int fd, uint64_t ns)
 {
 	struct timespec ts[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) } };
 
@@ -247,7 +247,7 @@ static uint64_t count_mtime(struct ds_obj *o, const struct stat *st, bool news)
 	uint64_t ns = ds_mtime_ns(st);
 
 	if (news && ns <= o->ob_told) {
-		int err = mtime_set(o->ob_fd, ns = o->ob_told + 1);
+		int err = ds_mtime_set(o->ob_fd, ns = o->ob_told + 1);
 
 		if (err)
 			log_warn("store: object %016" PRIx64 ": its write count is not kept: %s", o->ob_key.co_ino, strerror(-err));
@@ -282,7 +282,7 @@ static int count_load(struct ds_obj *o, bool made)
 	struct stat st;
 
 	if (made)
-		return mtime_set(o->ob_fd, 0);
+		return ds_mtime_set(o->ob_fd, 0);
 	if (fstat(o->ob_fd, &st) < 0)
 		return -errno;
 	o->ob_told = ds_mtime_ns(&st);
@@ -301,7 +301,7 @@ int ds_obj_cut(int fd, uint64_t size)
 
 	if (fstat(fd, &st) < 0 || ftruncate(fd, (off_t)size) < 0)
 		return -errno;
-	return mtime_set(fd, ds_mtime_ns(&st));
+	return ds_mtime_set(fd, ds_mtime_ns(&st));
 }
 
 static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, bool create, struct ds_obj **out)

@@ -29,6 +29,7 @@
 struct order_item {
 	struct cap_object it_key;
 	struct ds_obj *it_obj; /* of orders that change an object */
+	struct ds_obj *it_source; /* CLONE; NULL: it is not there */
 	int it_fd;
 	bool it_skip;		   /* its result is known */
 };
@@ -83,6 +84,15 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	it->it_fd = ds_obj_reopen(it->it_obj);
 	if (it->it_fd < 0)
 		return it->it_fd;
+	if (o->type == CTL_CLONE) {
+		struct cap_object source;
+
+		if (!ds_key_of(&o->source, &source))
+			return -EINVAL;
+		err = ds_obj_get(s, &source, false, &it->it_source);
+		if (err && err != -ENOENT)
+			return err;
+	}
 	epoch = atomic_load(&it->it_obj->ob_epoch);
 	if (o->epoch > epoch) {
 		atomic_store(&it->it_obj->ob_epoch, o->epoch);
@@ -94,6 +104,11 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 static int prepare(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
 {
 	switch (o->type) {
+	case CTL_CLONE:
+		if (!s->s_clone_block || !o->size || o->offset % s->s_clone_block || o->from % s->s_clone_block || o->offset > INT64_MAX - o->size ||
+		    o->from > INT64_MAX - o->size)
+			return -EINVAL;
+		/* fall through */
 	case CTL_TRUNCATE:
 	case CTL_EXTEND:
 		if (o->size > INT64_MAX)
@@ -128,14 +143,16 @@ static int do_size(const ctl_order *o, struct order_item *it)
 	return ds_obj_cut(it->it_fd, o->size);
 }
 
-static int do_object(const ctl_order *o, struct order_item *it)
+static int do_object(struct ds_store *s, const ctl_order *o, struct order_item *it)
 {
 	int err = 0;
 
 	/* Done by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
 	if (o->number <= it->it_obj->ob_order_new)
 		return 0;
-	if (o->type != CTL_FENCE)
+	if (o->type == CTL_CLONE)
+		err = ds_clone(s, o, it->it_source, it->it_fd);
+	else if (o->type != CTL_FENCE)
 		err = do_size(o, it);
 	if (!err)
 		err = ds_meta_put(it->it_fd, atomic_load(&it->it_obj->ob_epoch), o->number);
@@ -251,7 +268,7 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 		if (it[i].it_skip)
 			continue;
 		if (it[i].it_obj)
-			err = do_object(&orders[i], &it[i]);
+			err = do_object(s, &orders[i], &it[i]);
 		else if (orders[i].type == CTL_DELETE)
 			err = do_delete(s, &orders[i], &it[i].it_key);
 		if (err)
@@ -278,6 +295,8 @@ static void finish(const ctl_order *orders, struct order_item *it, unsigned n)
 			close(it[i].it_fd);
 		if (it[i].it_obj)
 			ds_obj_put(it[i].it_obj);
+		if (it[i].it_source)
+			ds_obj_put(it[i].it_source);
 	}
 }
 

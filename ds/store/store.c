@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/statvfs.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -440,6 +442,27 @@ static void probe_direct(struct ds_store *s, bool never)
 	close(fd);
 }
 
+/* Tried on two files without a name. */
+static void probe_clone(struct ds_store *s)
+{
+	int from = openat(s->s_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), to = openat(s->s_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	struct stat st;
+
+	s->s_clone_block = 0;
+	if (from >= 0 && to >= 0 && ftruncate(from, DS_PAGE) == 0 && ioctl(to, FICLONE, from) == 0 && fstat(from, &st) == 0)
+		s->s_clone_block = (uint32_t)st.st_blksize;
+	if (from >= 0)
+		close(from);
+	if (to >= 0)
+		close(to);
+	log_info("store: %s: %s", s->s_dir, s->s_clone_block ? "files are cloned by reflink" : "no reflinks here: nothing is cloned");
+}
+
+uint32_t ds_store_clone_block(struct ds_store *s)
+{
+	return s->s_clone_block;
+}
+
 /*
  * The file "counted" holds the boot since which mtimes are write counts (object.c), and in which run of the machine's kernel, or "clean": the daemon has ended
  * in order and the file system was synced. In another run of the kernel, without that word, the machine may have crashed.
@@ -511,6 +534,7 @@ static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *e
 		return e;
 	}
 	probe_direct(s, o->so_no_direct);
+	probe_clone(s);
 	e = ds_objects_init(s, o->so_max_open ? o->so_max_open : default_max_open());
 	if (!e)
 		e = workers_start(s);

@@ -65,6 +65,8 @@ int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN],
 struct statvfs;
 int ds_store_statvfs(struct ds_store *s, struct statvfs *v);
 void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available);
+/* What reflinks are multiples of; 0: the file system has none. */
+uint32_t ds_store_clone_block(struct ds_store *s);
 uint64_t ds_store_order_high(struct ds_store *s);
 /* True unless a higher epoch is known: the peer is not a deposed instance of the MDS. */
 bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch);

@@ -102,6 +102,7 @@ struct ds_store {
 	bool s_opened;
 	_Atomic uint64_t s_instance, s_order_high, s_verifier;
 	_Atomic bool s_direct;
+	uint32_t s_clone_block;
 	uint32_t s_dio_mem; /* memory alignment that O_DIRECT wants */
 	struct ds_barred *s_barred; /* RCU */
 	struct ds_journal s_journal;
@@ -154,6 +155,7 @@ void ds_objects_drop(struct ds_store *s);
 void ds_obj_wrote(struct ds_obj *o);
 /* fstat, and what STAT tells as the write count. On the queries worker. */
 int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count);
+int ds_mtime_set(int fd, uint64_t ns);
 /* Sets the file's size and leaves its mtime. */
 int ds_obj_cut(int fd, uint64_t size);
 static inline uint64_t ds_mtime_ns(const struct stat *st)
@@ -173,6 +175,8 @@ void ds_dir_set_durable(struct ds_store *s, uint16_t folder);
 /* Opens "XX/YY" or "XX" for an fsync. */
 int ds_dir_open(struct ds_store *s, uint16_t folder, bool parent);
 
+/* data.c: of an order's objects, the target open at fd. Leaves the mtime alone. */
+int ds_clone(struct ds_store *s, const ctl_order *o, const struct ds_obj *source, int fd);
 /* orders.c. False: no object has these numbers. */
 bool ds_key_of(const ctl_object *o, struct cap_object *key);
 ctl_status ds_ctl_status(int err);

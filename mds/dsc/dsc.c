@@ -25,6 +25,17 @@ void dsc_set_key(struct dsc *d, struct dsc_server *sv)
 	cap_derive_key(d->d_opts.do_cluster_key, sv->sv_uuid, KEY_NUMBER, sv->sv_key);
 }
 
+void dsc_note_clone(struct dsc *d, const struct dsc_server *sv)
+{
+	if (sv->sv_clone_block > atomic_load(&d->d_clone_block))
+		atomic_store(&d->d_clone_block, sv->sv_clone_block);
+}
+
+uint32_t dsc_clone_block(struct dsc *d)
+{
+	return atomic_load_explicit(&d->d_clone_block, memory_order_relaxed);
+}
+
 struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
 {
 	for (unsigned id = 1; id <= DSC_MAX; id++)
@@ -261,6 +272,7 @@ static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 		return ld->ld_err;
 	}
 	dsc_set_key(ld->ld_dsc, &nd->nd_sv);
+	dsc_note_clone(ld->ld_dsc, &nd->nd_sv);
 	ld->ld_dsc->d_node[nd->nd_sv.sv_id] = nd;
 	ld->ld_dsc->d_count++;
 	return 0;

@@ -27,6 +27,7 @@ struct dsc_server {
 	bool sv_alive; /* joined and heartbeat within the lease */
 	uint64_t sv_capacity, sv_available;
 	uint32_t sv_max_read, sv_max_write;
+	uint32_t sv_clone_block; /* what clones are multiples of; 0: it cannot */
 	uint8_t sv_key[CAP_KEY_LEN]; /* to mint capabilities */
 	uint8_t sv_key_number;
 	uint8_t sv_tls; /* enum rpc_tls_mode: what its addresses offer clients */
@@ -51,6 +52,8 @@ void dsc_set_eof_handler(struct dsc *d,
 				    void (*reply)(void *rarg, int err, uint64_t size), void *rarg),
 			 void *arg);
 
+/* What clones are multiples of on every server that can; 0: none can. */
+uint32_t dsc_clone_block(struct dsc *d);
 bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out); /* copy; false: unknown */
 bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out);
 unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all known, by id */

@@ -58,6 +58,7 @@ struct dsc {
 	void (*d_join)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg);
 	void *d_join_arg;
 	struct dsc_data **d_data; /* by loop */
+	_Atomic uint32_t d_clone_block; /* the largest of any server */
 };
 
 uint64_t dsc_now_ms(void);
@@ -66,6 +67,8 @@ struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16]);
 /* Locked. */
 bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd, uint64_t now);
 void dsc_set_key(struct dsc *d, struct dsc_server *sv);
+/* Locked, or before the loops run. */
+void dsc_note_clone(struct dsc *d, const struct dsc_server *sv);
 
 /* row.c: the durable record of a server */
 #define DSC_ROW_MAX 2048

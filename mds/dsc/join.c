@@ -124,17 +124,21 @@ static bool name_ok(const char *s)
 	return true;
 }
 
+/* A stripe unit's multiple, whatever the unit. */
+#define CLONE_BLOCK_MAX (1u << 20)
+
 /* What the server says of itself into sv; false when no client could use it. */
 static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
 {
 	memset(sv, 0, sizeof(*sv));
 	if (!name_ok(a->name) || strlen(a->name) >= sizeof(sv->sv_name) || a->max_read < 4096 ||
-	    a->max_write < 4096)
+	    a->max_write < 4096 || (a->clone_block & (a->clone_block - 1)) || a->clone_block > CLONE_BLOCK_MAX)
 		return false;
 	memcpy(sv->sv_uuid, a->ds_uuid, 16);
 	strcpy(sv->sv_name, a->name);
 	sv->sv_max_read = a->max_read;
 	sv->sv_max_write = a->max_write;
+	sv->sv_clone_block = a->clone_block;
 	sv->sv_capacity = a->capacity;
 	sv->sv_available = a->available;
 	sv->sv_tls = a->tls <= RPC_TLS_CERT ? (uint8_t)a->tls : RPC_TLS_OFF;
@@ -159,7 +163,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
 static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 {
 	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
-	       a->sv_max_write == b->sv_max_write && a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs &&
+	       a->sv_max_write == b->sv_max_write && a->sv_clone_block == b->sv_clone_block && a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs &&
 	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
 }
 
@@ -210,6 +214,7 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 	nd->nd_sv = jn->jn_sv;
 	dsc_set_key(d, &nd->nd_sv);
+	dsc_note_clone(d, &nd->nd_sv);
 	nd->nd_link = lk;
 	nd->nd_joined = false;
 	lk->lk_server = jn->jn_sv.sv_id;

@@ -9,7 +9,7 @@ struct row_addr {
 	char r_netid[8], r_uaddr[64];
 } __attribute__((packed));
 struct row {
-	uint8_t r_version, r_naddrs, r_tls, r_zero;
+	uint8_t r_version, r_naddrs, r_tls, r_clone; /* clone: log2 of the block, 0 for none */
 	uint32_t r_id, r_max_read, r_max_write;
 	uint64_t r_capacity, r_available;
 	char r_name[64];
@@ -29,6 +29,7 @@ size_t dsc_row_encode(const struct dsc_server *sv, uint8_t *out)
 	r->r_version = ROW_VERSION;
 	r->r_naddrs = (uint8_t)sv->sv_naddrs;
 	r->r_tls = sv->sv_tls;
+	r->r_clone = sv->sv_clone_block ? (uint8_t)__builtin_ctz(sv->sv_clone_block) : 0;
 	r->r_id = htole32(sv->sv_id);
 	r->r_max_read = htole32(sv->sv_max_read);
 	r->r_max_write = htole32(sv->sv_max_write);
@@ -53,6 +54,7 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 		return -EIO;
 	memcpy(sv->sv_uuid, id.s_data, 16);
 	sv->sv_tls = r->r_tls <= RPC_TLS_CERT ? r->r_tls : RPC_TLS_OFF;
+	sv->sv_clone_block = r->r_clone && r->r_clone <= 20 ? 1u << r->r_clone : 0;
 	sv->sv_id = le32toh(r->r_id);
 	sv->sv_max_read = le32toh(r->r_max_read);
 	sv->sv_max_write = le32toh(r->r_max_write);

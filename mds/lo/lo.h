@@ -180,6 +180,16 @@ int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		      const struct lo_map *m, uint64_t size); /* every object */
 int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		   const struct lo_map *m, uint32_t epoch); /* every object */
+/* CLONE: cl_len bytes of the source, from cl_from on, are at cl_to in the file then, in every copy in sync. -EXDEV (and
+ * nothing is queued where the caller asked lo_clone_source first): a server of the file's has no copy of the source. */
+struct lo_clone {
+	uint64_t cl_ino, cl_from, cl_to, cl_len;
+	uint16_t cl_incarnation;
+	struct lo_map cl_map;
+};
+int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, const struct lo_clone *cl);
+/* The object of src that an object of dst can be cloned from: one of the same stripe, in sync, on the same server. -1: none. */
+int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map *src);
 /* Bars a client's number on every known server. Its inode number, for lo_orders_wait, is 0. */
 int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);
 /* After the commit: run what is queued; done (may be NULL) on loop when every order of this inode

@@ -19,6 +19,14 @@ struct order_rec {
 	uint32_t r_epoch, r_client;
 } __attribute__((packed));
 _Static_assert(sizeof(struct order_rec) == 32, "order record, version 1");
+/* CLONE: behind it, what it takes. The stripe is the same. */
+struct clone_rec {
+	struct order_rec r;
+	uint64_t r_src, r_from, r_offset;
+	uint16_t r_src_incarnation;
+	uint8_t r_src_mirror, r_zero[5];
+} __attribute__((packed));
+_Static_assert(sizeof(struct clone_rec) == 64, "clone record, version 1");
 _Static_assert(sizeof(struct order_key) == ORDER_KEY_LEN, "keys are their bytes");
 
 uint64_t lo_now_ms(void)
@@ -40,7 +48,7 @@ static void key_make(struct order_key *key, uint32_t ds, uint64_t number)
 
 /* ---- rows: in a mutation ---- */
 
-static int row_put(struct lo *lo, struct kv_txn *t, uint32_t ds, const struct order_rec *r)
+static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r, size_t len)
 {
 	struct order_key key;
 	uint64_t number;
@@ -52,10 +60,15 @@ static int row_put(struct lo *lo, struct kv_txn *t, uint32_t ds, const struct or
 	if (err)
 		return err;
 	key_make(&key, ds, number);
-	err = ns_row_put(t, NS_T_ORDER, key.k, sizeof(key.k), r, sizeof(*r));
+	err = ns_row_put(t, NS_T_ORDER, key.k, sizeof(key.k), r, len);
 	if (!err)
 		atomic_store(&lo->l_orders->os_put[ds], number);
 	return err;
+}
+
+static int row_put(struct lo *lo, struct kv_txn *t, uint32_t ds, const struct order_rec *r)
+{
+	return row_put_n(lo, t, ds, r, sizeof(*r));
 }
 
 static int put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i,
@@ -107,6 +120,50 @@ int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		   const struct lo_map *m, uint32_t epoch)
 {
 	return put_all(lo, t, CTL_FENCE, i, m, 0, epoch);
+}
+
+int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map *src)
+{
+	if (dst->lm_stripes != src->lm_stripes || dst->lm_unit != src->lm_unit)
+		return -1;
+	for (unsigned k = obj % dst->lm_stripes; k < (unsigned)src->lm_stripes * src->lm_mirrors; k += src->lm_stripes)
+		if (src->lm_obj[k].ob_ds == dst->lm_obj[obj].ob_ds && src->lm_obj[k].ob_state == LO_IN_SYNC)
+			return (int)k;
+	return -1;
+}
+
+int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, const struct lo_clone *cl)
+{
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
+		int source = lo_clone_source(m, k, &cl->cl_map), err;
+		struct clone_rec r = {
+			.r = {
+				.r_version = ORDER_VERSION,
+				.r_type = CTL_CLONE,
+				.r_stripe = (uint8_t)(k % m->lm_stripes),
+				.r_mirror = (uint8_t)(k / m->lm_stripes),
+				.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
+				.r_incarnation = htole16(i->i_incarnation),
+				.r_ino = htole64(i->i_ino),
+				.r_size = htole64(cl->cl_len),
+				.r_epoch = htole32(m->lm_epoch),
+			},
+			.r_src = htole64(cl->cl_ino),
+			.r_from = htole64(cl->cl_from),
+			.r_offset = htole64(cl->cl_to),
+			.r_src_incarnation = htole16(cl->cl_incarnation),
+		};
+
+		if (m->lm_obj[k].ob_state != LO_IN_SYNC)
+			continue;
+		if (source < 0)
+			return -EXDEV;
+		r.r_src_mirror = (uint8_t)((unsigned)source / m->lm_stripes);
+		err = row_put_n(lo, t, m->lm_obj[k].ob_ds, &r, sizeof(r));
+		if (err)
+			return err;
+	}
+	return 0;
 }
 
 int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client)
@@ -198,7 +255,7 @@ static uint64_t object_held(struct lo *lo, const struct order *o, const struct l
 	unsigned k = (unsigned)o->or_mirror * m->lm_stripes + o->or_stripe;
 
 	/* A server without a lease fences before it serves again. */
-	if (o->or_type == CTL_FENCE ? !dsc_leased(lo->l_dsc, o->or_ds) : o->or_type != CTL_TRUNCATE)
+	if (o->or_type == CTL_FENCE ? !dsc_leased(lo->l_dsc, o->or_ds) : o->or_type != CTL_TRUNCATE && o->or_type != CTL_CLONE)
 		return 0;
 	if (o->or_stripe >= m->lm_stripes ||
 	    o->or_mirror >= m->lm_mirrors || m->lm_obj[k].ob_ds != o->or_ds ||
@@ -245,6 +302,7 @@ static void order_link(struct lo_orders *os, struct order_queue *oq, struct orde
 	of->of_orders = o;
 	pthread_mutex_unlock(&os->os_lock);
 	atomic_fetch_add(&os->os_count, 1);
+	os->os_nclones += o->or_type == CTL_CLONE;
 }
 
 static void order_unlink(struct lo_orders *os, struct order_queue *oq, struct order *o)
@@ -262,6 +320,7 @@ static void order_unlink(struct lo_orders *os, struct order_queue *oq, struct or
 		o->or_file_next->or_file_prevp = o->or_file_prevp;
 	pthread_mutex_unlock(&os->os_lock);
 	atomic_fetch_sub(&os->os_count, 1);
+	os->os_nclones -= o->or_type == CTL_CLONE;
 }
 
 /* ---- reading new rows ---- */
@@ -274,13 +333,17 @@ struct scan {
 
 struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val, uint64_t *ino)
 {
+	struct clone_rec cr = {0};
 	struct order_rec r;
 	struct order *o;
 
-	if (val.s_len != sizeof(r))
+	if (val.s_len < sizeof(r) || val.s_len > sizeof(cr))
 		return NULL;
-	memcpy(&r, val.s_data, sizeof(r));
-	if (r.r_version != ORDER_VERSION || r.r_type < CTL_TRUNCATE || r.r_type > CTL_BAR_CLIENT)
+	memcpy(&cr, val.s_data, val.s_len);
+	r = cr.r;
+	if (r.r_version != ORDER_VERSION || r.r_type < CTL_TRUNCATE || r.r_type > CTL_CLONE)
+		return NULL;
+	if (val.s_len != (r.r_type == CTL_CLONE ? sizeof(cr) : sizeof(r)))
 		return NULL;
 	o = calloc(1, sizeof(*o));
 	if (!o)
@@ -296,6 +359,11 @@ struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val,
 	o->or_size = le64toh(r.r_size);
 	o->or_epoch = le32toh(r.r_epoch);
 	o->or_client = le32toh(r.r_client);
+	o->or_src = le64toh(cr.r_src);
+	o->or_from = le64toh(cr.r_from);
+	o->or_offset = le64toh(cr.r_offset);
+	o->or_src_incarnation = le16toh(cr.r_src_incarnation);
+	o->or_src_mirror = cr.r_src_mirror;
 	return o;
 }
 

@@ -25,6 +25,9 @@
 struct order_file;
 struct order {
 	uint64_t or_number, or_size;
+	uint64_t or_src, or_from, or_offset; /* CLONE */
+	uint16_t or_src_incarnation;
+	uint8_t or_src_mirror;
 	uint32_t or_ds, or_epoch, or_client, or_fs;
 	uint16_t or_incarnation;
 	uint8_t or_type, or_stripe, or_mirror;
@@ -94,6 +97,7 @@ struct lo_orders {
 	pthread_mutex_t os_lock; /* os_files: changed on the loop, asked from any thread */
 	struct hash os_files;
 	_Atomic uint64_t os_count;
+	unsigned os_nclones;
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;
 	struct order_wait *os_waits;

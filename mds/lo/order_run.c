@@ -16,9 +16,23 @@ struct order_joining {
 	void *oj_rarg;
 };
 
-/* An older order of the same object is not done. */
-static bool held_back(const struct order *o)
+/* An older clone that is not done takes from this object what is in it before this order. */
+static bool clone_needs(const struct order_queue *oq, const struct order *o)
 {
+	if (!oq->oq_orders->os_nclones)
+		return false;
+	for (const struct order *p = oq->oq_list[ORDER_URGENT]; p; p = p->or_next)
+		if (p->or_type == CTL_CLONE && p->or_number < o->or_number && p->or_src == o->or_file->of_ino && p->or_src_incarnation == o->or_incarnation &&
+		    p->or_stripe == o->or_stripe && p->or_src_mirror == o->or_mirror)
+			return true;
+	return false;
+}
+
+/* An older order of the same object is not done. */
+static bool held_back(const struct order_queue *oq, const struct order *o)
+{
+	if (clone_needs(oq, o))
+		return true;
 	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
 		if (p->or_number < o->or_number && p->or_ds == o->or_ds &&
 		    p->or_stripe == o->or_stripe && p->or_mirror == o->or_mirror &&
@@ -37,7 +51,7 @@ static unsigned collect(struct order_queue *oq)
 	for (unsigned l = 0; l < ORDER_LISTS; l++) {
 		for (struct order *o = oq->oq_list[l]; o && oq->oq_n < CTL_BATCH_MAX;
 		     o = o->or_next) {
-			if (o->or_after_ms > now || held_back(o))
+			if (o->or_after_ms > now || held_back(oq, o))
 				continue;
 			urgent += l == ORDER_URGENT;
 			oq->oq_batch[oq->oq_n] = o;
@@ -55,6 +69,16 @@ static unsigned collect(struct order_queue *oq)
 				.size = o->or_size,
 				.epoch = o->or_epoch,
 				.client = o->or_client,
+				.source =
+					{
+						.ino = o->or_src,
+						.fs = o->or_fs,
+						.incarnation = o->or_src_incarnation,
+						.stripe = o->or_stripe,
+						.mirror = o->or_src_mirror,
+					},
+				.from = o->or_from,
+				.offset = o->or_offset,
 			};
 		}
 	}

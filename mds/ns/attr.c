@@ -454,6 +454,23 @@ int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob,
 	return ns_inode_put(t, &i);
 }
 
+int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, struct ns_inode *out)
+{
+	struct ns_inode i;
+	int err = ns_get(ns, t, ino, &i);
+
+	if (err)
+		return err;
+	if (i.i_type != NS_REG || len > NS_BLOB_MAX)
+		return -EINVAL;
+	if (i.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
+		return -EMFILE;
+	i.i_incarnation += NS_PLACED_AGAIN;
+	i.i_blob = ns_slice(blob, len);
+	ns_give(ns, &i, out);
+	return ns_inode_put(t, out);
+}
+
 /* One read per level up to the policy: paths are short and their records hot. */
 int ns_policy(struct ns *ns, struct kv_txn *t, uint64_t dir, struct kv_slice *policy)
 {

@@ -145,7 +145,7 @@ static void inode_own(struct check *c, const struct ns_inode *i)
 	if (c->c_has_super && i->i_ino >= c->c_super.su_ino_next)
 		bad(c, "inode %lu: number not reserved (the limit is %lu)", ino,
 		    (unsigned long)c->c_super.su_ino_next);
-	if (c->c_has_super && i->i_incarnation > c->c_super.su_incarnation)
+	if (c->c_has_super && i->i_incarnation % NS_PLACED_AGAIN > c->c_super.su_incarnation)
 		bad(c, "inode %lu: incarnation %u is ahead of the store's %u", ino,
 		    i->i_incarnation, c->c_super.su_incarnation);
 	if (i->i_type == NS_DIR && i->i_size != (uint64_t)i->i_entries * NS_ENTRY_SIZE)

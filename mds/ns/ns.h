@@ -200,6 +200,9 @@ int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob,
 /* W: times that a delegation's holder kept (RFC 9754), each or NULL: an earlier one than ours is nothing, a later one than now is now. ctime follows mtime, not the
  * access time. */
 int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_time *atime, const struct ns_time *mtime, struct ns_time now);
+/* W: a file's data is elsewhere from now on: a new map, and an incarnation of its own, so that the objects of before keep their names. Nothing else changes. -EMFILE: moved too often. */
+#define NS_PLACED_AGAIN 0x100 /* to the incarnation; below it is the store's */
+int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, struct ns_inode *out);
 /* The effective policy of a directory: its own, or the nearest ancestor's; empty slice when none. */
 int ns_policy(struct ns *ns, struct kv_txn *t, uint64_t dir, struct kv_slice *policy);
 

@@ -29,8 +29,8 @@ static const struct op_bitmap supported = {{
 
 /* 4.2 added these (RFC 7862, RFC 8275, RFC 8276, RFC 9754). */
 #define MINOR2_WORD2                                                                                                                                \
-	(BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) | BIT2(FATTR4_XATTR_SUPPORT) | DELEG_TIMES |             \
-	 BIT2(FATTR4_OPEN_ARGUMENTS))
+	(BIT2(FATTR4_CLONE_BLKSIZE) | BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |                           \
+	 BIT2(FATTR4_XATTR_SUPPORT) | DELEG_TIMES | BIT2(FATTR4_OPEN_ARGUMENTS))
 
 #define CREATE_WORD0 (BIT0(FATTR4_SIZE) | BIT0(FATTR4_ACL))
 #define CREATE_WORD1                                                                                                                                \
@@ -47,6 +47,9 @@ static struct op_bitmap supported_for(const struct compound *c)
 {
 	struct op_bitmap b = supported;
 
+	/* Advertised where CLONE works, and only there (RFC 7862 section 4.1.2). */
+	if (dsc_clone_block(c->m->m_dsc))
+		b.w[2] |= BIT2(FATTR4_CLONE_BLKSIZE);
 	if (c->minor < 2)
 		b.w[2] &= ~MINOR2_WORD2;
 	if (!c->m->m_deleg_times)
@@ -258,6 +261,7 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 	case FATTR4_MOUNTED_ON_FILEID: xdr_put_u64(x, i->i_ino); break;
 	case FATTR4_FS_LAYOUT_TYPES: put_layout_types(x, op_layouts_ok(c)); break;
 	case FATTR4_LAYOUT_TYPES: put_layout_types(x, i->i_type == NS_REG && op_layouts_ok(c)); break;
+	case FATTR4_CLONE_BLKSIZE: xdr_put_u32(x, dsc_clone_block(c->m->m_dsc)); break;
 	case FATTR4_LAYOUT_BLKSIZE: case FATTR4_LAYOUT_ALIGNMENT: xdr_put_u32(x, LO_UNIT_MIN); break;
 	case FATTR4_FS_CHARSET_CAP: xdr_put_u32(x, FSCHARSET_CAP4_CONTAINS_NON_UTF8); break; /* names are bytes */
 	case FATTR4_SUPPATTR_EXCLCREAT: {

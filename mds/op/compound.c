@@ -85,7 +85,7 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_READ_PLUS] = {"READ_PLUS", op_read_plus, 2},
 	[OP_SEEK] = {"SEEK", op_seek, 2},
 	[OP_WRITE_SAME] = {"WRITE_SAME", NULL, 2},
-	[OP_CLONE] = {"CLONE", NULL, 2},
+	[OP_CLONE] = {"CLONE", op_clone, 2, .room = 8},
 	[OP_GETXATTR] = {"GETXATTR", op_getxattr, 2, .reads = true},
 	[OP_SETXATTR] = {"SETXATTR", op_setxattr, 2, .room = 28},
 	[OP_LISTXATTRS] = {"LISTXATTRS", op_listxattrs, 2, .reads = true},

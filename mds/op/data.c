@@ -109,7 +109,7 @@ struct change {
 	struct op_freeze freeze;
 	struct op_pin pin;
 	struct compound *c;
-	uint64_t ino, off, len, failed;
+	uint64_t ino, off, len, failed, stale; /* stale: before the change, because their servers are silent */
 	unsigned tries;
 	bool outdated, grows;
 };
@@ -158,7 +158,7 @@ static nfsstat4 change_committed(struct compound *c, int err)
 		return change_begin(c, k);
 	op_thaw(&k->freeze);
 	/* Copies that became stale are in clients' layouts. */
-	if (!err && k->failed && op_take_back(c->m, c->th->mt_loop, k->ino, NULL, change_taken_back, c))
+	if (!err && (k->failed | k->stale) && op_take_back(c->m, c->th->mt_loop, k->ino, NULL, change_taken_back, c))
 		return OP_PARKED;
 	return change_count(c, err);
 }
@@ -209,6 +209,7 @@ static nfsstat4 change_start(struct compound *c, struct change *k)
 	if (st)
 		return st;
 	k->failed = 0;
+	k->stale |= k->freeze.fz_silent;
 	k->lc.lc_loop = c->th->mt_loop;
 	k->lc.lc_ino = i.i_ino;
 	k->lc.lc_incarnation = i.i_incarnation;
@@ -258,7 +259,7 @@ static nfsstat4 change_begin(struct compound *c, struct change *k)
 		return st;
 	op_thaw(&k->freeze);
 	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
-		op_freeze(&k->freeze, c->m, c->th->mt_loop, k->ino, c->client, false, change_frozen, k);
+		op_freeze(&k->freeze, c->m, c->th->mt_loop, k->ino, c->client, FREEZE_WRITES, change_frozen, k);
 		return OP_PARKED;
 	}
 	return op_pin(&k->pin, c->m, k->ino) ? change_start(c, k) : NFS4ERR_DELAY;

@@ -22,15 +22,67 @@ static void freeze_end(struct op_freeze *z, int err)
 	loop_post(z->fz_loop, &z->fz_msg);
 }
 
+uint64_t op_held(struct mds *m, struct kv_txn *t, uint64_t ino)
+{
+	struct ns_inode i;
+	struct lo_map map;
+
+	return ns_get(m->m_ns, t, ino, &i) || lo_map_decode(i.i_blob, &map) ? 0 : lo_held_objects(m->m_lo, ino, &map);
+}
+
+uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held)
+{
+	struct ns_inode i;
+	struct lo_map map;
+	uint8_t blob[NS_BLOB_MAX];
+
+	if (ns_get(m->m_ns, t, ino, &i) || lo_map_decode(i.i_blob, &map))
+		return 0;
+	held = lo_map_make_stale(&map, held, NULL);
+	if (held && ns_set_blob(m->m_ns, t, ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, op_now()))
+		return 0;
+	if (held)
+		log_warn("inode %lu: data servers do not answer: their copies are stale now", (unsigned long)ino);
+	return held;
+}
+
+static void silent_committed(struct kv_op *op, int err)
+{
+	struct op_freeze *z = hash_entry(op, struct op_freeze, fz_op);
+
+	freeze_end(z, err);
+}
+
+static int silent_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_freeze *z = hash_entry(op, struct op_freeze, fz_op);
+
+	z->fz_silent = op_silent_stale(z->fz_m, t, z->fz_ino, z->fz_silent);
+	return 0;
+}
+
+/* Every server has confirmed, or its lease has run out: what is its copy worth, when the change comes that it does not hear of? */
 static void freeze_confirmed(void *arg, int err)
 {
 	struct op_freeze *z = arg;
+	struct kv_txn *t;
 
 	if (err)
 		log_error("inode %lu: the fence is not confirmed: %s", (unsigned long)z->fz_ino, strerror(-err));
 	else if (z->fz_left)
-		st_revoke_file(z->fz_m->m_st, z->fz_ino, z->fz_except, !z->fz_hide);
-	freeze_end(z, err ? -ETIMEDOUT : 0);
+		st_revoke_file(z->fz_m->m_st, z->fz_ino, z->fz_except, z->fz_how == FREEZE_WRITES);
+	if (!err && kv_read_begin(z->fz_m->m_kv, &t) == 0) {
+		z->fz_silent = op_held(z->fz_m, t, z->fz_ino);
+		kv_read_end(t);
+	}
+	if (err || !z->fz_silent) {
+		freeze_end(z, err ? -ETIMEDOUT : 0);
+		return;
+	}
+	z->fz_op.o_run = silent_run;
+	z->fz_op.o_done = silent_committed;
+	z->fz_op.o_loop = z->fz_loop;
+	kv_submit(z->fz_m->m_kv, &z->fz_op);
 }
 
 static void freeze_committed(struct kv_op *op, int err)
@@ -72,7 +124,7 @@ static bool freeze_may_be_written(struct op_freeze *z)
 
 static void freeze_fence(struct op_freeze *z)
 {
-	if (!z->fz_left && !freeze_may_be_written(z)) {
+	if (z->fz_how == FREEZE_GONE || (!z->fz_left && !freeze_may_be_written(z))) {
 		freeze_end(z, 0);
 		return;
 	}
@@ -99,11 +151,11 @@ static void freeze_settled(void *arg, int err)
 		return;
 	}
 	z->fz_wait.w_then = freeze_recalled;
-	if (!st_recall_file(z->fz_m->m_st, z->fz_ino, z->fz_except, !z->fz_hide, z->fz_loop, z->fz_m->m_recall_ms, &z->fz_wait))
+	if (!st_recall_file(z->fz_m->m_st, z->fz_ino, z->fz_except, z->fz_how == FREEZE_WRITES, z->fz_loop, z->fz_m->m_recall_ms, &z->fz_wait))
 		freeze_fence(z);
 }
 
-void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, bool hide, void (*then)(void *arg, int err), void *arg)
+void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, enum op_freeze_how how, void (*then)(void *arg, int err), void *arg)
 {
 	struct st *st = m->m_st;
 	struct st_file *f;
@@ -113,7 +165,7 @@ void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t i
 	z->fz_loop = loop;
 	z->fz_ino = ino;
 	z->fz_except = except;
-	z->fz_hide = hide;
+	z->fz_how = how;
 	z->fz_then = then;
 	z->fz_arg = arg;
 	pthread_mutex_lock(&st->st_lock);
@@ -122,7 +174,7 @@ void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t i
 	if (z->fz_held) {
 		f->f_excl++;
 		f->f_frozen++;
-		f->f_hidden += hide;
+		f->f_hidden += how != FREEZE_WRITES;
 	} else if (f) {
 		st_file_put(st, f);
 	}
@@ -144,7 +196,7 @@ void op_thaw(struct op_freeze *z)
 	f = st_file_get(st, z->fz_ino, false);
 	f->f_excl--;
 	f->f_frozen--;
-	f->f_hidden -= z->fz_hide;
+	f->f_hidden -= z->fz_how != FREEZE_WRITES;
 	st_file_put(st, f);
 	pthread_mutex_unlock(&st->st_lock);
 	z->fz_held = false;

@@ -294,23 +294,29 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid, struct ns_inode *src);
 
 /* freeze.c: between then(arg, 0) and op_thaw nobody changes the file's data: others' write layouts are back or fenced, what they had under way is over, and what comes through
- * the MDS is told DELAY. except keeps its layouts, but what it wrote under them is over, too. hide: nobody reads it either, all layouts are back. Memory is the caller's until op_thaw. then
- * is called on loop, once, later; thaw in either case. */
+ * the MDS is told DELAY. except keeps its layouts, but what it wrote under them is over, too. Copies whose servers are silent are stale then (fz_silent: clients' layouts may name them
+ * still). Memory is the caller's until op_thaw; then is called on loop, once, later; op_thaw comes in either case. */
+enum op_freeze_how {
+	FREEZE_WRITES,
+	FREEZE_ALL, /* nobody reads either: all layouts are back */
+	FREEZE_GONE /* and the objects are about to be deleted, which is fence enough */
+};
 struct op_freeze {
 	struct st_wait fz_wait;
 	struct kv_op fz_op;
 	struct mds *fz_m;
 	struct loop *fz_loop;
-	uint64_t fz_ino;
+	uint64_t fz_ino, fz_silent;
 	struct st_client *fz_except;
-	bool fz_hide, fz_held;
+	enum op_freeze_how fz_how;
+	bool fz_held;
 	unsigned fz_left;
 	struct loop_msg fz_msg;
 	void (*fz_then)(void *arg, int err);
 	void *fz_arg;
 	int fz_err;
 };
-void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, bool hide, void (*then)(void *arg, int err), void *arg);
+void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, enum op_freeze_how how, void (*then)(void *arg, int err), void *arg);
 void op_thaw(struct op_freeze *z);
 /* Frozen with hide: reads wait. */
 bool op_hidden(struct mds *m, uint64_t ino);
@@ -326,6 +332,10 @@ void op_unmark_later(struct compound *c, uint64_t ino);
 /* Answers CTL_OP_EOF. */
 void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
 
+/* freeze.c. W: the copies of held (lo_held_objects) become stale where their stripe keeps one; returns which did. Their servers have orders to do and do not answer. */
+uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held);
+/* What lo_held_objects says of the file as it is stored now. */
+uint64_t op_held(struct mds *m, struct kv_txn *t, uint64_t ino);
 /* fence.c. W: raises the file's epoch in map and store, with the orders that fence all older capabilities. */
 int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now);
 /* How long data servers get to confirm: milliseconds. */
@@ -393,7 +403,7 @@ nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(
 	op_secinfo_no_name(struct compound *c), op_sequence(struct compound *c), op_test_stateid(struct compound *c), op_destroy_clientid(struct compound *c),
 	op_reclaim_complete(struct compound *c), op_layouterror(struct compound *c), op_layoutstats(struct compound *c), op_getxattr(struct compound *c),
 	op_setxattr(struct compound *c), op_listxattrs(struct compound *c), op_removexattr(struct compound *c), op_backchannel_ctl(struct compound *c),
-	op_allocate(struct compound *c), op_deallocate(struct compound *c), op_seek(struct compound *c), op_read_plus(struct compound *c), op_io_advise(struct compound *c), op_copy(struct compound *c),
+	op_allocate(struct compound *c), op_deallocate(struct compound *c), op_seek(struct compound *c), op_read_plus(struct compound *c), op_io_advise(struct compound *c), op_copy(struct compound *c), op_clone(struct compound *c),
 	op_offload_status(struct compound *c), op_offload_cancel(struct compound *c), op_delegreturn(struct compound *c), op_want_delegation(struct compound *c);
 
 /* open.c: OPEN's arguments from here on claim by a component's name. */

@@ -1,0 +1,363 @@
+/*
+ * clone.c - CLONE (RFC 7862 section 15.13): reflinks on the data servers. docs/copy.md says when it can be done.
+ *
+ * Both files are frozen, so that every write of before is over on every server and none of after begins. One transaction then commits the target's size and attributes, and an order for each of its objects
+ * (lo/order_int.h): from there on it is done, whoever crashes, and nobody sees the target before the orders have run. An empty target is placed again, like the source, because reflinks do not leave a server;
+ * its objects of before are deleted, and new ones have another incarnation in their names.
+ */
+#include "mds/op/op.h"
+#include "base/log.h"
+#include <errno.h>
+
+struct clone {
+	struct op_freeze src_freeze, dst_freeze;
+	struct compound *c;
+	struct st_stateid src_sid, dst_sid;
+	uint64_t src, dst, from, to, len;
+	bool to_end, again; /* to_end: to the source's end. again: the target is placed again */
+	uint64_t silent;
+};
+
+static void clone_fini(void *scratch)
+{
+	struct clone *k = scratch;
+
+	op_thaw(&k->dst_freeze);
+	op_thaw(&k->src_freeze);
+}
+
+/* ---- can it be done? ---- */
+
+static bool can_all(struct mds *m, const struct lo_map *map)
+{
+	struct dsc_server sv;
+
+	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
+		if (map->lm_obj[i].ob_state == LO_IN_SYNC && (!dsc_get(m->m_dsc, map->lm_obj[i].ob_ds, &sv) || !sv.sv_clone_block))
+			return false;
+	return true;
+}
+
+/* Every copy in sync of the target has the source's bytes on its own server, at the same place of the same stripe. */
+static bool in_place(const struct clone *k, const struct lo_map *src, const struct lo_map *dst)
+{
+	uint64_t row = (uint64_t)dst->lm_unit * dst->lm_stripes;
+
+	if (dst->lm_stripes > 1 && (k->from > k->to ? k->from - k->to : k->to - k->from) % row)
+		return false;
+	for (unsigned i = 0; i < (unsigned)dst->lm_stripes * dst->lm_mirrors; i++)
+		if (dst->lm_obj[i].ob_state == LO_IN_SYNC && lo_clone_source(dst, i, src) < 0)
+			return false;
+	return true;
+}
+
+/* The source's servers for an empty target. -EXDEV: it is neither there nor empty. */
+static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst, const struct lo_map *src, struct lo_map *map)
+{
+	int err = lo_map_decode(dst->i_blob, map);
+
+	k->again = false;
+	if (err)
+		return err;
+	if (!can_all(m, src))
+		return -EXDEV;
+	if (in_place(k, src, map))
+		return 0;
+	if (dst->i_size || k->src == k->dst)
+		return -EXDEV;
+	uint32_t epoch = map->lm_epoch;
+
+	*map = *src;
+	map->lm_epoch = epoch;
+	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
+		map->lm_obj[i].ob_known = map->lm_obj[i].ob_writes = 0;
+	k->again = true;
+	return in_place(k, src, map) ? 0 : -EXDEV;
+}
+
+static nfsstat4 clone_range(struct compound *c, struct clone *k, uint64_t size)
+{
+	uint32_t block = dsc_clone_block(c->m->m_dsc);
+
+	if (k->from > size || k->len > size - k->from || k->from % block || k->to % block)
+		return NFS4ERR_INVAL;
+	if (k->to_end)
+		k->len = size - k->from;
+	if (k->len % block && k->from + k->len != size)
+		return NFS4ERR_INVAL;
+	if (k->to > OP_MAX_FILE || k->len > OP_MAX_FILE - k->to)
+		return NFS4ERR_FBIG;
+	if (k->src == k->dst && k->from < k->to + k->len && k->to < k->from + k->len)
+		return NFS4ERR_INVAL;
+	return NFS4_OK;
+}
+
+/* Both files as of now. The maps are of one snapshot. */
+static nfsstat4 clone_look(struct compound *c, struct clone *k)
+{
+	struct ns_inode src, dst;
+	struct lo_map from, to, now;
+	nfsstat4 st;
+	int err;
+
+	op_txn_stale(c->th);
+	err = ns_get(c->m->m_ns, op_txn(c), k->src, &src);
+	if (!err)
+		err = lo_map_decode(src.i_blob, &from);
+	st = err ? op_status(err) : clone_range(c, k, src.i_size);
+	if (!st && !k->len)
+		return NFS4_OK;
+	if (st || (err = ns_get(c->m->m_ns, op_txn(c), k->dst, &dst)))
+		return st ? st : op_status(err);
+	err = placement(c->m, k, &dst, &from, &to);
+	if (err)
+		return op_status(err);
+	if (lo_map_decode(dst.i_blob, &now) || lo_held_objects(c->m->m_lo, k->src, &from) || lo_held_objects(c->m->m_lo, k->dst, &now))
+		return NFS4ERR_DELAY;
+	return NFS4_OK;
+}
+
+/* ---- the end ---- */
+
+static nfsstat4 clone_end(struct compound *c)
+{
+	struct clone *k = c->scratch;
+
+	op_thaw(&k->dst_freeze);
+	op_thaw(&k->src_freeze);
+	return NFS4_OK;
+}
+
+static void clone_src_taken_back(void *arg, int err)
+{
+	(void)err;
+	op_resume(arg, clone_end(arg));
+}
+
+/* The source's copies that became stale are in layouts for reading. */
+static nfsstat4 clone_done(struct compound *c)
+{
+	struct clone *k = c->scratch;
+
+	if (k->src_freeze.fz_silent && op_take_back(c->m, c->th->mt_loop, k->src, NULL, clone_src_taken_back, c))
+		return OP_PARKED;
+	return clone_end(c);
+}
+
+static void clone_taken_back(void *arg, int err)
+{
+	nfsstat4 st = clone_done(arg);
+
+	(void)err; /* it is done; who kept a layout is fenced as soon as the servers do it */
+	if (st != OP_PARKED)
+		op_resume(arg, st);
+}
+
+static nfsstat4 silent_committed(struct compound *c, int err)
+{
+	struct clone *k = c->scratch;
+
+	if (err)
+		log_error("inode %lu: copies that are not cloned cannot be made stale: %s", (unsigned long)k->dst, strerror(-err));
+	if (!err && (k->silent | k->dst_freeze.fz_silent) && op_take_back(c->m, c->th->mt_loop, k->dst, NULL, clone_taken_back, c))
+		return OP_PARKED;
+	return clone_done(c);
+}
+
+static int silent_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct clone *k = c->scratch;
+
+	k->silent = op_silent_stale(c->m, t, k->dst, k->silent);
+	return 0;
+}
+
+/* Every server has done it, or its lease has run out: then it does it before it serves again. */
+static void clone_ordered(void *arg, int err)
+{
+	struct compound *c = arg;
+	struct clone *k = c->scratch;
+	nfsstat4 st;
+
+	(void)err;
+	op_txn_stale(c->th);
+	k->silent = op_held(c->m, op_txn(c), k->dst);
+	st = k->silent ? op_mutate_again(c, silent_run, silent_committed) : clone_done(c);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+static nfsstat4 clone_committed(struct compound *c, int err)
+{
+	struct clone *k = c->scratch;
+
+	if (err)
+		return err == -EMFILE ? NFS4ERR_XDEV : op_status(err);
+	if (k->again)
+		st_revoke_file(c->m->m_st, k->dst, NULL, false);
+	lo_orders_kick(c->m->m_lo);
+	lo_orders_wait(c->m->m_lo, k->dst, c->th->mt_loop, op_confirm_ms(c->m), clone_ordered, c);
+	return OP_PARKED;
+}
+
+/* ---- the transaction ---- */
+
+/* The target's map, its objects of before deleted where it is placed again. Fences what was granted before. */
+static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, struct ns_inode *dst, struct lo_map *map)
+{
+	uint8_t blob[NS_BLOB_MAX];
+	struct ns_inode moved;
+	int err;
+
+	if (!k->again)
+		return op_raise_epoch(c->m, t, dst, map, op_now());
+	err = lo_order_free(c->m->m_lo, t, dst);
+	map->lm_epoch++;
+	if (!err)
+		err = ns_place_again(c->m->m_ns, t, k->dst, blob, lo_map_encode(map, blob, sizeof(blob)), &moved);
+	dst->i_incarnation += NS_PLACED_AGAIN;
+	return err;
+}
+
+static void size_outdated(struct st *st, uint64_t ino)
+{
+	pthread_mutex_lock(&st->st_lock);
+	st_file_get(st, ino, false)->f_sizegen++; /* the freeze keeps it */
+	pthread_mutex_unlock(&st->st_lock);
+}
+
+static int clone_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct clone *k = c->scratch;
+	struct ns *ns = c->m->m_ns;
+	struct ns_inode src, dst;
+	struct lo_clone cl = {.cl_ino = k->src, .cl_from = k->from, .cl_to = k->to, .cl_len = k->len};
+	struct lo_map map;
+	bool again = k->again;
+	int err = ns_get(ns, t, k->src, &src);
+
+	if (!err)
+		err = lo_map_decode(src.i_blob, &cl.cl_map);
+	/* Frozen, and yet: it was cut by a SETATTR that had begun before. */
+	if (!err && (k->from > src.i_size || k->len > src.i_size - k->from))
+		err = -EAGAIN;
+	cl.cl_incarnation = src.i_incarnation;
+	if (!err)
+		err = ns_get(ns, t, k->dst, &dst);
+	if (!err)
+		err = placement(c->m, k, &dst, &cl.cl_map, &map);
+	if (!err && k->again != again)
+		err = -EAGAIN;
+	/* What is written to the old objects meanwhile is written again, to the new ones. */
+	if (!err && k->again)
+		size_outdated(c->m->m_st, k->dst);
+	if (!err && k->again && dst.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
+		err = -EMFILE;
+	if (!err)
+		err = clone_place(c, k, t, &dst, &map);
+	if (!err)
+		err = op_data_changed(c->m, t, k->dst, &c->cred, k->to + k->len, 0);
+	if (!err)
+		err = lo_order_clone(c->m->m_lo, t, &dst, &map, &cl);
+	c->once_orders = k->dst;
+	return err;
+}
+
+static void clone_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	(void)c;
+	(void)x;
+	(void)after; /* the status is all there is */
+}
+
+/* ---- freezing ---- */
+
+static nfsstat4 clone_go(struct compound *c, int err)
+{
+	struct clone *k = c->scratch;
+	nfsstat4 st = clone_look(c, k);
+
+	(void)err;
+	/* Not fenced, because it was empty, and it is not any more. */
+	if (!st && k->dst_freeze.fz_how == FREEZE_GONE && !k->again)
+		st = NFS4ERR_DELAY;
+	return st || !k->len ? st : op_mutate(c, clone_run, clone_put, clone_committed);
+}
+
+/* What those wrote who gave their layouts back counts: is the target still empty? */
+static void clone_both_frozen(void *arg, int err)
+{
+	struct clone *k = arg;
+	struct compound *c = k->c;
+	nfsstat4 st;
+
+	op_txn_stale(c->th);
+	if (err)
+		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
+	else
+		st = op_refresh(c, k->dst, false, false, clone_go) ? OP_PARKED : clone_go(c, 0);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+static void clone_src_frozen(void *arg, int err)
+{
+	struct clone *k = arg;
+	struct compound *c = k->c;
+
+	if (err || k->src == k->dst) {
+		clone_both_frozen(k, err);
+		return;
+	}
+	/* Its layouts name objects that are about to go: also the client's own come back. */
+	op_freeze(&k->dst_freeze, c->m, c->th->mt_loop, k->dst, k->again ? NULL : c->client, k->again ? FREEZE_GONE : FREEZE_ALL, clone_both_frozen, k);
+}
+
+static nfsstat4 clone_begin(struct compound *c, int err)
+{
+	struct clone *k = c->scratch;
+	nfsstat4 st = clone_look(c, k);
+
+	(void)err;
+	if (st || !k->len)
+		return st;
+	k->c = c;
+	op_freeze(&k->src_freeze, c->m, c->th->mt_loop, k->src, c->client, k->src == k->dst ? FREEZE_ALL : FREEZE_WRITES, clone_src_frozen, k);
+	return OP_PARKED;
+}
+
+static nfsstat4 clone_src_fresh(struct compound *c, int err)
+{
+	struct clone *k = c->scratch;
+
+	(void)err;
+	return k->src != k->dst && op_refresh(c, k->dst, false, false, clone_begin) ? OP_PARKED : clone_begin(c, 0);
+}
+
+nfsstat4 op_clone(struct compound *c)
+{
+	struct clone *k = op_scratch(c, sizeof(*k), clone_fini);
+	struct ns_inode src;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &k->src_sid);
+	op_get_stateid(c->in, &k->dst_sid);
+	k->from = xdr_get_u64(c->in);
+	k->to = xdr_get_u64(c->in);
+	k->len = xdr_get_u64(c->in);
+	k->to_end = !k->len;
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (!dsc_clone_block(c->m->m_dsc))
+		return NFS4ERR_NOTSUPP;
+	st = op_two_files(c, &k->src_sid, &k->dst_sid, &src);
+	if (st)
+		return st;
+	k->src = c->saved;
+	k->dst = c->cur;
+	return op_refresh(c, k->src, false, false, clone_src_fresh) ? OP_PARKED : clone_src_fresh(c, 0);
+}

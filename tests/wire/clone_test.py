@@ -1,0 +1,208 @@
+#!/usr/bin/python3
+"""CLONE (RFC 7862, 15.13), on data servers whose stores have reflinks: XFS on a loop device. Prints TAP."""
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import data_test  # noqa: E402
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from data_test import *  # noqa: E402,F403
+from mds_test import *  # noqa: E402,F403
+from nfs41 import err, op  # noqa: E402
+
+XFS = None  # a folder on it
+
+
+def mounted():
+    """A folder on an XFS with reflinks, in a mount namespace of this test's own; None: it cannot be had here."""
+    if os.geteuid() or not os.path.exists("/dev/loop-control"):
+        return None
+    if "CLONE_TEST_NS" not in os.environ:
+        os.environ["CLONE_TEST_NS"] = "1"
+        os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
+    top = tempfile.mkdtemp(prefix="weft-clone-test.")
+    image, where = os.path.join(top, "image"), os.path.join(top, "xfs")
+    os.mkdir(where)
+    with open(image, "wb") as f:
+        f.truncate(2 << 30)
+    for command in (["mkfs.xfs", "-q", "-m", "reflink=1", image], ["mount", "-o", "loop", image, where]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            done = None
+        if not done or done.returncode:
+            shutil.rmtree(top)
+            return None
+    return where
+
+
+def do_clone(c, src, dst, *args):
+    (s1, f1), (s2, f2) = src, dst
+    return c.ok(putfh(f1), savefh(), putfh(f2), clone(s1, s2, *args), timeout=30)
+
+
+def test_clone_blksize_is_told(p):
+    got = p.c.attrs(p.c.root(), "clone_blksize", "supported_attrs")
+    check((got.clone_blksize, 77 in got.supported_attrs), (4096, True))
+
+
+def test_a_clone_shares_blocks(p):
+    """Its bytes are there, and the disk is no fuller."""
+    c, data = p.c, noise(12 * MB + 777)
+    for shape in SHAPES:
+        src = p.file(f"s{shape}", shape, data)
+        c.ok(putfh(p.d), setxattr("weft.policy", "stripes=1"))
+        before = os.statvfs(XFS).f_bfree
+        s, f = p.file(f"d{shape}")
+        change = c.attrs(f, "change").change
+        do_clone(c, src, (s, f))
+        subprocess.run(["sync", "-f", XFS], check=True)
+        used = (before - os.statvfs(XFS).f_bfree) * 4096
+        check(used < 2 * MB, True, f"{shape}: {used} bytes more are used")
+        got = c.attrs(f, "size", "change")
+        check((got.size, got.change > change), (len(data), True))
+        same_everywhere(c, f, s, data)
+        c.ok(putfh(f), write(s, MB, b"mine", FILE_SYNC))
+        c.ok(putfh(src[1]), write(src[0], 2 * MB, b"yours", FILE_SYNC))
+        same_everywhere(c, f, s, data[:MB] + b"mine" + data[MB + 4:])
+        same_everywhere(c, src[1], src[0], data[:2 * MB] + b"yours" + data[2 * MB + 5:])
+
+
+def test_clones_of_ranges(p):
+    c, data = p.c, noise(8 * MB + 100)
+    for shape in ("stripes=1", "stripes=2,mirrors=2,unit=1M"):
+        src, dst = p.file(f"s{shape}", shape, data), p.file(f"d{shape}", shape)
+        do_clone(c, src, dst, 0, 0, 8 * MB)
+        want = bytearray(data[:8 * MB])
+        for a, b, n in ((4 * MB, 0, MB), (0, 2 * MB + 8192 if shape == "stripes=1" else 2 * MB, 4096), (8 * MB, 4 * MB, 0), (8 * MB, 8 * MB, 100),
+                        (0, 20 * MB, 2 * MB)):
+            do_clone(c, src, dst, a, b, n)
+            piece = data[a:a + n] if n else data[a:]
+            want.extend(bytes(max(0, b + len(piece) - len(want))))
+            want[b:b + len(piece)] = piece
+            if len(piece) % 4096:  # the block that it ends in is zeroed
+                end = min(b + len(piece) + 4096 - len(piece) % 4096, len(want))
+                want[b + len(piece):end] = bytes(end - b - len(piece))
+            check(c.attrs(dst[1], "size").size, len(want))
+        same_everywhere(c, dst[1], dst[0], bytes(want))
+    do_clone(c, src, src, 0, 4 * MB, 2 * MB)
+    same_everywhere(c, src[1], src[0], data[:4 * MB] + data[:2 * MB] + data[6 * MB:])
+
+
+def test_clones_of_holes(p):
+    c = p.c
+    src = p.file("src", "stripes=2,mirrors=2,unit=1M", b"head")
+    c.ok(putfh(src[1]), write(src[0], 5 * MB, b"tail", FILE_SYNC), setattr_(src[0], size=9 * MB))
+    want = b"head" + bytes(5 * MB - 4) + b"tail" + bytes(4 * MB - 4)
+    dst = p.file("dst")
+    do_clone(c, src, dst)
+    same_everywhere(c, dst[1], dst[0], want)
+    r = c.ok(putfh(dst[1]), seek(dst[0], MB, DATA))
+    check((r.eof, r.offset), (False, 5 * MB))
+    over = p.file("over", "stripes=2,mirrors=2,unit=1M", noise(9 * MB))
+    empty = p.file("empty")
+    do_clone(c, empty, over)
+    check(c.attrs(over[1], "size").size, 9 * MB)
+
+
+def test_clone_errors(p):
+    c = p.c
+    s1, f1 = p.file("src", "stripes=1", noise(10000))
+    s2, f2 = p.file("dst", "stripes=1", noise(20000, 2))
+    r2, _ = c.open(p.d, "dst", READ, owner=b"reader", how=None)
+    go = lambda want, *args, a=f1, b=f2: c.no(want, putfh(a), savefh(), putfh(b), clone(*args))
+    go("INVAL", s1, s2, 100, 0, 4096)
+    go("INVAL", s1, s2, 0, 100, 4096)
+    go("INVAL", s1, s2, 0, 0, 4095)
+    go("INVAL", s1, s2, 12288, 0, 0)
+    go("INVAL", s1, s2, 8192, 0, 4096)
+    go("INVAL", s1, s2, 0, 0, MAX64)
+    go("INVAL", s1, s1, 0, 4096, 8192, b=f1)
+    go("INVAL", s1, s1, b=f1)
+    go("FBIG", s1, s2, 0, (1 << 63) - 4096, 8192)
+    go("OPENMODE", s1, r2)
+    go("BAD_STATEID", (1, b"\x01" * 12), s2)
+    go("BAD_STATEID", s1, (1, b"\x01" * 12))
+    go("WRONG_TYPE", ANON, s2, a=p.d)
+    go("WRONG_TYPE", s1, ANON, b=p.d)
+    c.no("NOFILEHANDLE", putfh(f2), clone(s1, s2))
+    other = p.file("other", "stripes=4,unit=1M", noise(5000))
+    go("XDEV", s1, other[0], b=other[1])
+    check(content(c, other[1], other[0]) == noise(5000), True, "what could not be cloned over is as it was")
+    c.no("BADXDR", putfh(f1), savefh(), putfh(f2), op("CLONE", stateid(s1), stateid(s2), u64(0)))
+
+
+def test_a_clone_has_what_layouts_wrote_and_fences_them(p):
+    c, two = p.c, client()
+    s, f, o = striped(c, p.d, "stripes=2,unit=1M,mirrors=2", "src")
+    for m in o.mirrors:
+        for i in (0, 1):
+            check(data_server(c, m[i]).write(m[i].fhs[0], i * MB, bytes([65 + i]) * 4096).status, 0)
+
+    def late(args):
+        for m in o.mirrors:
+            data_server(c, m[0]).write(m[0].fhs[0], 2 * MB, b"late")
+    returns_when_recalled(c, f, late)
+    dst = two.open(p.d, "dst")
+    do_clone(two, (two.open(p.d, "src")[0], f), dst)
+    for m in o.mirrors:
+        check(data_server(c, m[0]).write(m[0].fhs[0], 0, b"after").status, 13, "a handle from before")
+    want = b"A" * 4096 + bytes(MB - 4096) + b"B" * 4096 + bytes(MB - 4096) + b"late"
+    got = content(two, dst[1], dst[0])
+    check((got == want[:len(got)], len(got) >= MB + 4096), (True, True))
+    same_everywhere(two, dst[1], dst[0], got)
+
+
+def test_a_target_with_a_write_layout_is_placed_again(p):
+    c, data = p.c, noise(4 * MB)
+    src = p.file("src", "stripes=2,unit=1M", data)
+    returns_when_recalled(c, None)
+    s, f, o, ds, fh = one_server(c, c.mkdir(p.d, "plain"), "dst")
+    c.ok(putfh(src[1]), savefh(), putfh(f), clone(src[0], s), timeout=30)
+    c.wait_callback("LAYOUTRECALL")
+    check(ds.write(fh, 0, b"old").status in (70, 13), True, "a handle to the object of before")
+    same_everywhere(c, f, s, data)
+    check(len(layout_of(c, f)["mirrors"][0]["objects"]), 2)
+
+
+def test_a_mirror_that_misses_a_clone_is_stale(p):
+    c, data = p.c, noise(6 * MB)
+    src, (s, f) = p.file("src", "mirrors=2", data), p.file("dst")
+    name = layout_of(c, src[1])["mirrors"][0]["objects"][0]["ds"]
+    with server_down(name):
+        ops = putfh(src[1]), savefh(), putfh(f), clone(src[0], s)
+        got = c.until(lambda got: err(got.status) != "DELAY", *ops, pause=0.3, timeout=60)
+        check(err(got.status), "OK")
+        check(content(c, f, s) == data, True)
+    states = {m["objects"][0]["ds"]: m["state"] for m in layout_of(c, f)["mirrors"]}
+    check((states.pop(name), set(states.values())), ("stale", {"in-sync"}))
+    same_everywhere(c, f, s, data)
+
+
+def test_a_clone_survives_a_restart(p):
+    c, w, data = p.c, mds_test.THE, noise(6 * MB + 5)
+    src, dst = p.file("src", "stripes=2,mirrors=2,unit=1M", data), p.file("dst")
+    do_clone(c, src, dst)
+    w.restart()
+    again = client()
+    got = again.until(lambda got: err(got.status) != "GRACE", putfh(p.d), open_("dst", BOTH | NO_DELEG), getfh())
+    s, f = got.results[2].stateid, got.results[3].fh
+    same_everywhere(again, f, s, data)
+
+
+if __name__ == "__main__":
+    XFS = mounted()
+    if not XFS:
+        print("1..0 # SKIP needs root, loop devices and mkfs.xfs")
+        sys.exit(0)
+    tempfile.tempdir = XFS
+    try:
+        tap.main(globals(), before, after)
+    finally:
+        if mds_test.THE:
+            mds_test.THE.down()
+        subprocess.run(["umount", XFS], check=False)
+        shutil.rmtree(os.path.dirname(XFS))
