@@ -149,6 +149,8 @@ static void seek_answer(struct dsc_ctl *c, int err)
 	}
 	if (!err)
 		err = ctl_errno(sp->sp_status);
+	if (!err && sp->sp_res.found == CTL_SEEK_FOUND && sp->sp_res.offset < lk->lk_off)
+		err = -EIO; /* that was not asked */
 	if (err) {
 		seek_next(sp, err);
 		return;

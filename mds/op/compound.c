@@ -90,7 +90,7 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_SETXATTR] = {"SETXATTR", op_setxattr, 2, .room = 28},
 	[OP_LISTXATTRS] = {"LISTXATTRS", op_listxattrs, 2, .reads = true},
 	[OP_REMOVEXATTR] = {"REMOVEXATTR", op_removexattr, 2, .room = 28},
-	[OP_LAYOUT_WCC] = {"LAYOUT_WCC", NULL, 2},
+	[OP_LAYOUT_WCC] = {"LAYOUT_WCC", op_layout_wcc, 2},
 };
 
 const char *op_name(unsigned n)

@@ -14,6 +14,8 @@
 #define COPY_ASYNC (16ull << 20) /* more than this, where the client leaves it to us */
 #define COPY_WAIT_MS 100
 #define COPY_WAITS 300          /* in a row; then the client hears of it */
+#define COPY_SYNC_WAITS 50      /* sooner, where it waits itself */
+#define COPY_SYNC_MAX (256ull << 20) /* what a client waits for, holding its slot */
 
 struct op_copy {
 	struct op_copy *cp_next; /* waiting for its turn */
@@ -184,7 +186,7 @@ static void copy_fail(struct op_copy *j, int err)
 /* In somebody's way, or a server's: again in a moment, and others meanwhile. */
 static void copy_wait(struct op_copy *j)
 {
-	if (++j->waits > COPY_WAITS) {
+	if (++j->waits > (j->c ? COPY_SYNC_WAITS : COPY_WAITS)) {
 		copy_fail(j, -ETIMEDOUT);
 		return;
 	}
@@ -466,6 +468,12 @@ static nfsstat4 copy_go(struct compound *c, int err)
 		st = copy_range(c, a, i.i_size);
 	if (st)
 		return st == NFS4ERR_NOENT ? NFS4ERR_STALE : st;
+	if (a->synchronous && a->count > COPY_SYNC_MAX) {
+		xdr_put_bool(c->out, true);
+		xdr_put_bool(c->out, false);
+		c->keep_body = true;
+		return NFS4ERR_OFFLOAD_NO_REQS;
+	}
 	j = copy_new(c, a);
 	if (!j)
 		return NFS4ERR_DELAY;
@@ -474,6 +482,7 @@ static nfsstat4 copy_go(struct compound *c, int err)
 		j->of = st_offload_new(c->m->m_st, c->client, c->cur, c->cred.cr_uid, fh, OP_FH_LEN, &sid);
 	}
 	if (!j->of) {
+		j->count = j->count < COPY_SYNC_MAX ? j->count : COPY_SYNC_MAX;
 		j->c = c;
 		copy_start(j);
 		return OP_PARKED;

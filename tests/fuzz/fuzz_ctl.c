@@ -418,10 +418,27 @@ static void tame(ctl_request *req)
 			a->orders.orders_val[i].object.fs &= 1;
 			a->orders.orders_val[i].client &= 3;
 			a->orders.orders_val[i].size &= 0xffffff;
+			a->orders.orders_val[i].source.ino &= 0xf;
+			a->orders.orders_val[i].source.fs &= 1;
+			a->orders.orders_val[i].offset &= 0xffffff;
+			a->orders.orders_val[i].from &= 0xffffff;
 		}
 	} else if (req->op == CTL_OP_STAT) {
 		for (unsigned i = 0; i < s->objects.objects_len; i++)
 			s->objects.objects_val[i].ino &= 0xf;
+	} else if (req->op == CTL_OP_SEEK) {
+		req->ctl_request_u.seek.object.ino &= 0xf;
+	} else if (req->op == CTL_OP_CHANGE) {
+		ctl_change_args *g = &req->ctl_request_u.change;
+
+		g->instance_epoch = 7 - (g->instance_epoch & 1);
+		g->object.ino &= 0xf;
+		g->source.ino &= 0xf;
+		for (unsigned i = 0; i < g->spans.spans_len; i++) {
+			g->spans.spans_val[i].offset &= 0xffffff;
+			g->spans.spans_val[i].length &= 0xfffff;
+			g->spans.spans_val[i].from &= 0xffffff;
+		}
 	}
 }
 
@@ -431,7 +448,7 @@ static void check_answer(const ctl_request *req, const ctl_response *res)
 
 	if (res->status)
 		return;
-	if (r->op != req->op || (req->op != CTL_OP_ORDERS && req->op != CTL_OP_STAT && req->op != CTL_OP_LIST))
+	if (r->op != req->op || (req->op != CTL_OP_ORDERS && req->op != CTL_OP_STAT && req->op != CTL_OP_LIST && req->op != CTL_OP_SEEK && req->op != CTL_OP_CHANGE))
 		fz_bug("an answer to another question");
 	if (req->op == CTL_OP_ORDERS && r->ctl_result_u.orders.results.results_len != req->ctl_request_u.orders.orders.orders_len)
 		fz_bug("as many results as orders");

@@ -190,6 +190,13 @@ static void fz_ds_serve(struct ctl_incoming *in, void *arg)
 		res.ctl_result_u.stat.stats.stats_len = in->in_req.ctl_request_u.stat.objects.objects_len;
 		res.ctl_result_u.stat.stats.stats_val = stats;
 		ctl_chan_reply(in, CTL_OK, &res);
+	} else if (in->in_req.op == CTL_OP_SEEK) {
+		res.ctl_result_u.seek.found = (ctl_seek_found)(fz_mood.writes % 3);
+		res.ctl_result_u.seek.offset = fz_mood.size;
+		ctl_chan_reply(in, (ctl_status)fz_mood.stat_status, &res);
+	} else if (in->in_req.op == CTL_OP_CHANGE) {
+		res.ctl_result_u.change.verifier = 1;
+		ctl_chan_reply(in, (ctl_status)fz_mood.stat_status, &res);
 	} else {
 		ctl_chan_reply(in, CTL_INVAL, NULL);
 	}
@@ -225,6 +232,7 @@ static void fz_ds_ready(struct ctl_chan *ch, int err, void *arg)
 	j->addrs.addrs_len = 1;
 	j->addrs.addrs_val = &addr;
 	j->max_read = j->max_write = OP_MAX_IO;
+	j->clone_block = 4096;
 	j->capacity = j->available = 1ull << 40;
 	if (ctl_chan_call(ch, &req, 5000, fz_ds_joined, fs))
 		fz_bug("a data server could not call");

@@ -94,6 +94,42 @@ static void skip_layoutget(struct xdr_in *x)
 	skip_opaque(x, 4096);
 }
 
+static void skip_read_plus(struct xdr_in *x)
+{
+	uint64_t at = 0;
+
+	xdr_get_bool(x);
+	for (uint32_t n = xdr_get_u32(x), i = 0; i < n && !x->bad; i++) {
+		uint32_t what = xdr_get_u32(x), len;
+		uint64_t off = xdr_get_u64(x), got;
+
+		if (what == 0) {
+			xdr_get_opaque(x, OP_MAX_IO, &len);
+			got = len;
+		} else {
+			got = xdr_get_u64(x);
+		}
+		/* contiguous (RFC 7862 section 15.10.3) */
+		if (what > 1 || !got || (i && off != at))
+			x->bad = true;
+		at = off + got;
+	}
+}
+
+static void skip_copy(struct xdr_in *x)
+{
+	uint32_t n = xdr_get_u32(x);
+
+	if (n > 1)
+		x->bad = true;
+	skip(x, 16 * n + 8);
+	if (xdr_get_u32(x) > FILE_SYNC4)
+		x->bad = true;
+	skip(x, 8);
+	xdr_get_bool(x);
+	xdr_get_bool(x);
+}
+
 /* The results after an NFS4_OK. What is not allowed by the RFCs, or never said by this server, sets x->bad. */
 static void nfs4_skip_result(struct xdr_in *x, uint32_t op)
 {
@@ -119,6 +155,11 @@ static void nfs4_skip_result(struct xdr_in *x, uint32_t op)
 	case OP_LAYOUTGET: skip_layoutget(x); break;
 	case OP_LAYOUTRETURN: skip(x, xdr_get_bool(x) ? 16 : 0); break;
 	case OP_SEQUENCE: skip(x, 36); break;
+	case OP_SEEK: xdr_get_bool(x); skip(x, 8); break;
+	case OP_READ_PLUS: skip_read_plus(x); break;
+	case OP_IO_ADVISE: skip_bitmap(x); break;
+	case OP_COPY: skip_copy(x); break;
+	case OP_OFFLOAD_STATUS: skip(x, 8); skip(x, 4 * (size_t)xdr_get_u32(x)); break;
 	case OP_LISTXATTRS:
 		skip(x, 8);
 		for (uint32_t n = xdr_get_u32(x); n && !x->bad; n--)
@@ -138,6 +179,8 @@ static void nfs4_skip_error(struct xdr_in *x, uint32_t op, uint32_t status)
 		skip(x, 4);
 	else if ((op == OP_LOCK || op == OP_LOCKT) && status == NFS4ERR_DENIED)
 		skip(x, 28), skip_opaque(x, NFS4_OPAQUE_LIMIT);
+	else if (op == OP_COPY && status == NFS4ERR_OFFLOAD_NO_REQS)
+		xdr_get_bool(x), xdr_get_bool(x);
 	else if (op == OP_LAYOUTGET && status == NFS4ERR_LAYOUTTRYLATER)
 		xdr_get_bool(x);
 }

@@ -13,6 +13,7 @@ from mds_test import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
 MB = 1 << 20
+struct_time = lambda sec, nsec: u64(sec) + u32(nsec)
 SHAPES = ("stripes=1", "stripes=2,mirrors=2,unit=1M", "stripes=4,unit=1M", "mirrors=2")
 DS_NAMES = ("ds1", "ds2", "ds3", "ds4")
 
@@ -465,6 +466,17 @@ def test_a_client_without_backchannel_copies_synchronously(p):
     check((r.callback, r.count, r.synchronous), (None, len(data), True))
 
 
+def test_no_slot_is_held_for_hours(p):
+    c, size = p.c, 1 << 42
+    src, dst = p.file("src", data=b"x"), p.file("dst")
+    c.ok(putfh(src[1]), setattr_(src[0], size=size))
+    r = c.no("OFFLOAD_NO_REQS", putfh(src[1]), savefh(), putfh(dst[1]), copy(src[0], dst[0]))
+    check((r.consecutive, r.synchronous), (True, False))
+    two = client(flags=0)
+    s, d = two.open(p.d, "src"), two.open(p.d, "dst")
+    check(do_copy(two, s, d, synchronous=False).count, 256 * MB, "a short copy without a backchannel")
+
+
 def test_offload_cancel_stops_a_copy(p):
     c = p.c
     src, dst = p.file("src", data=b"x"), p.file("dst")
@@ -525,6 +537,74 @@ def test_a_mirror_that_misses_a_copy_is_stale(p):
     states = {m["objects"][0]["ds"]: m["state"] for m in layout_of(c, f)["mirrors"]}
     check((states.pop(name), set(states.values())), ("stale", {"in-sync"}))
     same_everywhere(c, f, s, data)
+
+
+# ---- LAYOUT_WCC (RFC 9766)
+
+
+def wcc(*mirrors):
+    """mirrors: lists of (server of a layout, attributes)"""
+    one = lambda x, attrs, fh=None, sid=ANON: x.deviceid + stateid(sid) + array([opaque(fh or x.fhs[0])]) + attrs
+    return array([array([one(*e) for e in m]) for m in mirrors])
+
+
+def v3_attrs(size=None, atime=None, mtime=None):
+    raw = {33: u32(0o644), 36: opaque("0"), 37: opaque("0"), 45: u64(4096), 52: nfstime((5, 5))}
+    raw.update({n: v for n, v in ((4, size is not None and u64(size)), (47, atime and nfstime(atime)), (53, mtime and nfstime(mtime))) if v})
+    return fattr(raw=raw)
+
+
+def test_layout_wcc_is_a_hint_to_look(p):
+    c = p.c
+    s, f, o = striped(c, p.d, "stripes=2,mirrors=2,unit=1M")
+    x = o.mirrors[0][1]
+    body = wcc(*[[(y, v3_attrs(MB + 5, mtime=(9, 9))) for y in m] for m in o.mirrors])
+    c.ok(putfh(f), layout_wcc(o.stateid, body))
+    check(c.attrs(f, "size").size, 0, "what no data server has")
+    for m in o.mirrors:
+        check(data_server(c, m[1]).write(m[1].fhs[0], MB, b"12345").status, 0)
+    r = c.ok(putfh(f), layout_wcc(o.stateid, body), getattr_("size", "mode", "owner"))
+    check((r.attrs.size, r.attrs.mode, r.attrs.owner), (MB + 5, 0o644, c.attrs(p.d, "owner").owner))
+    c.ok(putfh(f), layout_wcc(o.stateid, wcc([(x, v3_attrs(5))])))
+    check(c.attrs(f, "size").size, MB + 5, "it shrinks nothing")
+
+
+def test_layout_wcc_tells_access_times(p):
+    c = p.c
+    s, f, o, ds, fh = one_server(c, p.d, iomode=IO_READ)
+    x = o.mirrors[0][0]
+    c.ok(putfh(f), setattr_(time_access_set=(1000, 0)))
+    change = c.attrs(f, "change").change
+    tell = lambda t: c.ok(putfh(f), layout_wcc(o.stateid, wcc([(x, v3_attrs(99, t, t))])))
+    tell((2000, 7))
+    got = c.attrs(f, "time_access", "change", "size", "time_modify")
+    check((got.time_access, got.change, got.size, got.time_modify != (2000, 7)), ((2000, 7), change, 0, True))
+    tell((1500, 0))
+    check(c.attrs(f, "time_access").time_access, (2000, 7), "it goes back for nobody")
+    tell((1 << 40, 0))
+    check(c.attrs(f, "time_access").time_access[0] < time.time() + 5, True, "the future is not believed")
+
+
+def test_layout_wcc_errors(p):
+    c = p.c
+    s, f, o = striped(c, p.d, "mirrors=2")
+    x, attrs = o.mirrors[0][0], v3_attrs(5, (1, 1), (1, 1))
+    good = wcc([(x, attrs)], [(o.mirrors[1][0], fattr())])
+    c.ok(putfh(f), layout_wcc(o.stateid, good), layout_wcc(o.stateid, wcc()), layout_wcc(o.stateid, wcc([])), getattr_("size"))
+    for bad in (b"", u32(1), good[:-4], good + u32(0), good[:-8] + u32(9) + u32(0)):
+        c.no("BADXDR", putfh(f), layout_wcc(o.stateid, bad))
+    c.no("INVAL", putfh(f), layout_wcc(o.stateid, wcc([(x, fattr(raw={3: u64(1)}))])))
+    c.no("INVAL", putfh(f), layout_wcc(o.stateid, wcc([(x, fattr(raw={47: struct_time(1, 10**9)}))])))
+    c.no("BADXDR", putfh(f), layout_wcc(o.stateid, wcc([(x, fattr(raw={4: u32(1)}))])))
+    c.no("UNKNOWN_LAYOUTTYPE", putfh(f), layout_wcc(o.stateid, good, kind=1))
+    for sid in (s, ANON, (1, b"\x01" * 12), (99, o.stateid[1])):
+        c.no("BAD_STATEID", putfh(f), layout_wcc(sid, good))
+    c.no("NOFILEHANDLE", layout_wcc(o.stateid, good))
+    c.no("ISDIR", putfh(p.d), layout_wcc(o.stateid, good))
+    for triple in ((x, attrs, b"\x01" * 32), (x, attrs, x.fhs[0], s), (o.mirrors[1][0], attrs, x.fhs[0])):  # of nothing that is known
+        c.ok(putfh(f), layout_wcc(o.stateid, wcc([triple])))
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    c.no("BAD_STATEID", putfh(f), layout_wcc(o.stateid, good))
 
 
 def test_after_a_restart_the_copy_is_gone(p):
