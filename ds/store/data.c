@@ -7,6 +7,7 @@
  */
 #include "ds/store/store_int.h"
 #include "base/log.h"
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -272,7 +273,7 @@ static int change(struct ds_obj *o, struct ds_obj *source, const ctl_change_args
 static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a, const struct cap_object *key, struct ds_obj *source)
 {
 	struct ds_obj *o;
-	int err = ds_obj_get(s, key, a->type != CTL_CHANGE_DEALLOCATE, &o);
+	int err = ds_obj_get(s, key, a->type != CTL_CHANGE_DEALLOCATE && !(a->known & CTL_KNOWN), &o);
 
 	if (err)
 		return err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
@@ -300,9 +301,9 @@ ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_cha
 		return CTL_INVAL;
 	if (a->type == CTL_CHANGE_COPY)
 		err = ds_obj_get(s, &from, false, &source);
-	if (err && err != -ENOENT)
-		return err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
-	res->verifier = ds_store_verifier(s);
+	if (err && (err != -ENOENT || (a->known & CTL_KNOWN_SOURCE)))
+		return err == -ESTALE || err == -ENOENT ? CTL_NOENT : ds_ctl_status(err);
+	res->verifier = be64toh(ds_store_verifier(s)); /* NFSv3 tells its bytes, whose first is the highest to who reads a number */
 	token = ds_write_begin(s);
 	st = change_bracketed(s, a, &key, source);
 	ds_write_end(s, token);

@@ -90,8 +90,9 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 		if (!ds_key_of(&o->source, &source))
 			return -EINVAL;
 		err = ds_obj_get(s, &source, false, &it->it_source);
-		if (err && err != -ENOENT)
-			return err;
+		/* Lost: it is no zeros. */
+		if (err && (err != -ENOENT || (o->known & CTL_KNOWN_SOURCE)))
+			return err == -ENOENT ? -EIO : err;
 	}
 	epoch = atomic_load(&it->it_obj->ob_epoch);
 	if (o->epoch > epoch) {

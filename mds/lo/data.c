@@ -211,6 +211,7 @@ struct change_part {
 	unsigned cp_obj;
 	uint64_t cp_at; /* what is before it is asked for */
 	ctl_status cp_status;
+	uint64_t cp_verifier;
 	ctl_span *cp_spans; /* of the call under way */
 	unsigned cp_nspans;
 };
@@ -221,6 +222,7 @@ struct change_run {
 	unsigned cr_left;
 	uint64_t cr_touched, cr_bad; /* bit per object */
 	int cr_err, cr_errs[LO_MAX_OBJECTS];
+	uint64_t cr_generation;
 	unsigned cr_nparts;
 	struct change_part cr_part[LO_MAX_OBJECTS];
 };
@@ -245,6 +247,7 @@ static void change_end(struct loop_msg *msg)
 	int err = change_err(cr);
 
 	lc->lc_failed_map = err ? 0 : cr->cr_bad;
+	lc->lc_verifier = lo_verifier_of(cr->cr_lo, cr->cr_generation);
 	for (unsigned i = 0; i < cr->cr_nparts; i++)
 		free(cr->cr_part[i].cp_spans);
 	free(cr);
@@ -282,7 +285,8 @@ static bool change_spans(struct change_part *cp)
 
 		next = next < end ? next : end;
 		if (whole || lo_stripe_of(m, cp->cp_at) == cp->cp_obj % m->lm_stripes)
-			cp->cp_spans[cp->cp_nspans++] = (ctl_span){ .offset = cp->cp_at, .length = next - cp->cp_at };
+			cp->cp_spans[cp->cp_nspans++] =
+				(ctl_span){ .offset = cp->cp_at, .length = next - cp->cp_at, .from = cp->cp_at - lc->lc_off + lc->lc_from };
 		cp->cp_at = next;
 	}
 	return cp->cp_nspans;
@@ -305,7 +309,11 @@ static uint64_t change_left(const struct change_part *cp, uint64_t from)
 
 static void change_take(struct dsc_ctl *c, const ctl_response *res)
 {
-	caa_container_of(c, struct change_part, cp_ctl)->cp_status = res->status;
+	struct change_part *cp = caa_container_of(c, struct change_part, cp_ctl);
+
+	cp->cp_status = res->status;
+	if (res->status == CTL_OK)
+		cp->cp_verifier = res->result.ctl_result_u.change.verifier;
 }
 
 static void change_go(struct change_part *cp)
@@ -335,16 +343,18 @@ static void change_answer(struct dsc_ctl *c, int err)
 		cp->cp_status = CTL_OK;
 	if (!err)
 		err = ctl_errno(cp->cp_status);
-	if (err)
+	if (err) {
 		change_failed(cp, err);
-	else
-		change_go(cp);
+		return;
+	}
+	lo_verifier_seen(cp->cp_run->cr_lo, lc->lc_map.lm_obj[cp->cp_obj].ob_ds, cp->cp_verifier);
+	change_go(cp);
 }
 
 static void change_start(struct change_run *cr, unsigned obj)
 {
 	static const ctl_change_type types[] = {
-		[LO_ALLOCATE] = CTL_CHANGE_ALLOCATE, [LO_EXTEND] = CTL_CHANGE_EXTEND, [LO_DEALLOCATE] = CTL_CHANGE_DEALLOCATE};
+		[LO_ALLOCATE] = CTL_CHANGE_ALLOCATE, [LO_EXTEND] = CTL_CHANGE_EXTEND, [LO_DEALLOCATE] = CTL_CHANGE_DEALLOCATE, [LO_COPY] = CTL_CHANGE_COPY};
 	struct change_part *cp = &cr->cr_part[cr->cr_nparts++];
 	struct lo_change *lc = cr->cr_change;
 	ctl_change_args *a = &cp->cp_ctl.dc_req.ctl_request_u.change;
@@ -359,12 +369,37 @@ static void change_start(struct change_run *cr, unsigned obj)
 	a->type = types[lc->lc_kind];
 	a->epoch = lc->lc_map.lm_epoch;
 	lo_ctl_object(cr->cr_lo, lc->lc_ino, lc->lc_incarnation, &lc->lc_map, obj, &a->object);
+	a->known = lc->lc_map.lm_obj[obj].ob_known ? CTL_KNOWN : 0;
+	if (lc->lc_kind == LO_COPY) {
+		unsigned source = (unsigned)lo_clone_source(&lc->lc_map, obj, &lc->lc_src_map);
+
+		lo_ctl_object(cr->cr_lo, lc->lc_src, lc->lc_src_incarnation, &lc->lc_src_map, source, &a->source);
+		a->known |= lc->lc_src_map.lm_obj[source].ob_known ? CTL_KNOWN_SOURCE : 0;
+	}
 	cp->cp_spans = calloc(CTL_SPANS_MAX, sizeof(*cp->cp_spans));
 	cr->cr_left++;
 	if (cp->cp_spans)
 		change_go(cp);
 	else
 		change_failed(cp, -ENOMEM);
+}
+
+bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to)
+{
+	return m->lm_stripes == 1 || (from > to ? from - to : to - from) % ((uint64_t)m->lm_unit * m->lm_stripes) == 0;
+}
+
+bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, uint64_t from, uint64_t to)
+{
+	if (!lo_same_row(dst, from, to))
+		return false;
+	for (unsigned s = 0; s < dst->lm_stripes; s++) {
+		int obj = lo_copy(dst, s, 0);
+
+		if (obj < 0 || lo_copy(dst, s, 1) >= 0 || lo_clone_source(dst, (unsigned)obj, src) < 0)
+			return false;
+	}
+	return true;
 }
 
 void lo_change(struct lo *lo, struct lo_change *lc)
@@ -376,6 +411,7 @@ void lo_change(struct lo *lo, struct lo_change *lc)
 		log_fatal("no memory for a change of data");
 	lc->lc_priv = cr;
 	cr->cr_lo = lo;
+	cr->cr_generation = atomic_load(&lo->l_generation);
 	cr->cr_change = lc;
 	cr->cr_left = 1;
 	for (unsigned s = 0; s < m->lm_stripes; s++)

@@ -45,7 +45,7 @@ static void piece_start(struct io_piece *ip);
 
 /* ---- verifiers ---- */
 
-static void verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier)
+void lo_verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier)
 {
 	if (!ds || ds > DSC_MAX)
 		return;
@@ -56,7 +56,7 @@ static void verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier)
 	pthread_mutex_unlock(&lo->l_verf_lock);
 }
 
-static uint64_t verifier_of(struct lo *lo, uint64_t generation)
+uint64_t lo_verifier_of(struct lo *lo, uint64_t generation)
 {
 	return ns_super(lo->l_ns)->su_boot << 32 ^ generation;
 }
@@ -135,7 +135,7 @@ static void run_end(struct loop_msg *msg)
 		err = lo_copies_err(&io->io_map, ir->ir_touched, ir->ir_bad, ir->ir_obj_err);
 		io->io_failed_map = err ? 0 : ir->ir_bad;
 		io->io_committed = ir->ir_committed;
-		io->io_verifier = verifier_of(
+		io->io_verifier = lo_verifier_of(
 			ir->ir_lo, ir->ir_kind == IO_WRITE ? ir->ir_generation
 							   : atomic_load(&ir->ir_lo->l_generation));
 	}
@@ -217,7 +217,7 @@ static void piece_done(struct dsc_io *di, int err)
 		return;
 	}
 	if (ir->ir_kind != IO_READ)
-		verifier_seen(ir->ir_lo, ir->ir_io->io_map.lm_obj[ip->ip_obj].ob_ds,
+		lo_verifier_seen(ir->ir_lo, ir->ir_io->io_map.lm_obj[ip->ip_obj].ob_ds,
 			      di->di_verifier);
 	if (ir->ir_kind == IO_WRITE && di->di_stable < ir->ir_committed)
 		ir->ir_committed = di->di_stable;

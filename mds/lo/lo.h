@@ -157,8 +157,9 @@ void lo_seek(struct lo *lo, struct lo_seek *lk);
 /* A change of a range that data servers do by themselves, in every copy that is in sync; durable
  * when it is done. Errors as of a write; -ENOSPC of an allocation where one copy has no room;
  * -EOPNOTSUPP: a server's file system cannot. EXTEND: the objects of an unstriped file end at the
- * range's end at least. */
-enum lo_change_kind { LO_ALLOCATE, LO_EXTEND, LO_DEALLOCATE };
+ * range's end at least. COPY takes the source's bytes from lc_from on, where lo_copy_is_local says that it can; it is
+ * durable after lo_commit, and lc_verifier is as of lo_write. */
+enum lo_change_kind { LO_ALLOCATE, LO_EXTEND, LO_DEALLOCATE, LO_COPY };
 struct lo_change {
 	struct loop *lc_loop;
 	uint64_t lc_ino;
@@ -166,12 +167,21 @@ struct lo_change {
 	struct lo_map lc_map;
 	enum lo_change_kind lc_kind;
 	uint64_t lc_off, lc_len; /* lc_len is not 0 */
+	uint64_t lc_src, lc_from; /* COPY: the source's inode; from where in it */
+	uint16_t lc_src_incarnation;
+	struct lo_map lc_src_map;
 	/* Results: */
 	uint64_t lc_failed_map; /* bit per object that failed while another copy of its stripe did it */
+	uint64_t lc_verifier;
 	void (*lc_done)(struct lo_change *lc, int err);
 	void *lc_priv; /* lo's own */
 };
 void lo_change(struct lo *lo, struct lo_change *lc);
+/* Each object of dst has its bytes in one of src on its own server, and no stripe has two copies: those would be taken from two of the
+ * source, which may be written meanwhile. */
+bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, uint64_t from, uint64_t to);
+/* Offsets of the two files are at the same place of the same stripe. */
+bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to);
 
 /* Orders (durable work for data servers), queued in a mutation (W): */
 int lo_order_free(struct lo *lo, struct kv_txn *t,

@@ -47,6 +47,9 @@ void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const stru
  * failed, and with what. */
 int lo_copies_err(const struct lo_map *m, uint64_t touched, uint64_t bad, const int *errs);
 int lo_plain_err(int err);
+/* A server's write verifier was seen; what a client is told of it (io.c). */
+void lo_verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier);
+uint64_t lo_verifier_of(struct lo *lo, uint64_t generation);
 
 int lo_orders_create(struct lo *lo);
 void lo_orders_destroy(struct lo *lo);

@@ -24,7 +24,7 @@ struct clone_rec {
 	struct order_rec r;
 	uint64_t r_src, r_from, r_offset;
 	uint16_t r_src_incarnation;
-	uint8_t r_src_mirror, r_zero[5];
+	uint8_t r_src_mirror, r_src_known, r_zero[4];
 } __attribute__((packed));
 _Static_assert(sizeof(struct clone_rec) == 64, "clone record, version 1");
 _Static_assert(sizeof(struct order_key) == ORDER_KEY_LEN, "keys are their bytes");
@@ -159,6 +159,7 @@ int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, co
 		if (source < 0)
 			return -EXDEV;
 		r.r_src_mirror = (uint8_t)((unsigned)source / m->lm_stripes);
+		r.r_src_known = cl->cl_map.lm_obj[source].ob_known;
 		err = row_put_n(lo, t, m->lm_obj[k].ob_ds, &r, sizeof(r));
 		if (err)
 			return err;
@@ -364,6 +365,7 @@ struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val,
 	o->or_offset = le64toh(cr.r_offset);
 	o->or_src_incarnation = le16toh(cr.r_src_incarnation);
 	o->or_src_mirror = cr.r_src_mirror;
+	o->or_src_known = cr.r_src_known;
 	return o;
 }
 

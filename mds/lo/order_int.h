@@ -27,7 +27,7 @@ struct order {
 	uint64_t or_number, or_size;
 	uint64_t or_src, or_from, or_offset; /* CLONE */
 	uint16_t or_src_incarnation;
-	uint8_t or_src_mirror;
+	uint8_t or_src_mirror, or_src_known;
 	uint32_t or_ds, or_epoch, or_client, or_fs;
 	uint16_t or_incarnation;
 	uint8_t or_type, or_stripe, or_mirror;

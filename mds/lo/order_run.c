@@ -77,6 +77,7 @@ static unsigned collect(struct order_queue *oq)
 						.stripe = o->or_stripe,
 						.mirror = o->or_src_mirror,
 					},
+				.known = o->or_src_known ? CTL_KNOWN_SOURCE : 0,
 				.from = o->or_from,
 				.offset = o->or_offset,
 			};

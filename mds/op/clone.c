@@ -41,9 +41,7 @@ static bool can_all(struct mds *m, const struct lo_map *map)
 /* Every copy in sync of the target has the source's bytes on its own server, at the same place of the same stripe. */
 static bool in_place(const struct clone *k, const struct lo_map *src, const struct lo_map *dst)
 {
-	uint64_t row = (uint64_t)dst->lm_unit * dst->lm_stripes;
-
-	if (dst->lm_stripes > 1 && (k->from > k->to ? k->from - k->to : k->to - k->from) % row)
+	if (!lo_same_row(dst, k->from, k->to))
 		return false;
 	for (unsigned i = 0; i < (unsigned)dst->lm_stripes * dst->lm_mirrors; i++)
 		if (dst->lm_obj[i].ob_state == LO_IN_SYNC && lo_clone_source(dst, i, src) < 0)

@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #define COPY_PIECE (4u << 20)
+#define COPY_LOCAL (64u << 20) /* of a piece that a server copies by itself */
 #define COPY_RUNNING 4          /* jobs of a loop with a piece in hand */
 #define COPY_TURN 8             /* pieces, while others wait */
 #define COPY_ASYNC (16ull << 20) /* more than this, where the client leaves it to us */
@@ -26,13 +27,14 @@ struct op_copy {
 	struct ns_cred cred;
 	uint64_t src, dst, src_off, dst_off, count, done;
 	struct lo_io io;
+	struct lo_change lc;    /* where the servers can copy by themselves */
 	uint8_t *buf;
-	uint32_t len;
+	uint64_t len, failed;
 	struct op_pin pin;
 	struct kv_op op;
 	struct loop_timer timer;
 	unsigned waits, turn;
-	bool outdated, wrote;
+	bool outdated, wrote, never_local;
 	uint64_t verifier;
 	uint32_t committed;
 	int err;
@@ -245,7 +247,7 @@ static int copy_run(struct kv_op *op, struct kv_txn *t)
 	struct op_copy *j = hash_entry(op, struct op_copy, op);
 
 	j->outdated = op_pin_outdated(&j->pin);
-	return j->outdated ? 0 : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len, j->io.io_failed_map);
+	return j->outdated ? 0 : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len, j->failed);
 }
 
 static void copy_recorded(struct kv_op *op, int err)
@@ -256,25 +258,73 @@ static void copy_recorded(struct kv_op *op, int err)
 		copy_fail(j, err == -ENOENT ? -ESTALE : err);
 	else if (j->outdated)
 		copy_wait(j);
-	else if (!j->io.io_failed_map || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j))
+	else if (!j->failed || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j))
 		copy_piece_done(j);
+}
+
+static void copy_record(struct op_copy *j, uint64_t verifier, uint64_t failed)
+{
+	if (!j->wrote)
+		j->verifier = verifier;
+	j->wrote = true;
+	j->failed = failed;
+	j->op.o_run = copy_run;
+	j->op.o_done = copy_recorded;
+	j->op.o_loop = j->th->mt_loop;
+	kv_submit(j->m->m_kv, &j->op);
 }
 
 static void copy_written(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
-	if (err) {
+	if (err)
 		copy_failed(j, err);
-		return;
-	}
-	if (!j->wrote)
-		j->verifier = io->io_verifier;
-	j->wrote = true;
-	j->op.o_run = copy_run;
-	j->op.o_done = copy_recorded;
-	j->op.o_loop = j->th->mt_loop;
-	kv_submit(j->m->m_kv, &j->op);
+	else
+		copy_record(j, io->io_verifier, io->io_failed_map);
+}
+
+static void copy_changed(struct lo_change *lc, int err)
+{
+	struct op_copy *j = hash_entry(lc, struct op_copy, lc);
+
+	/* Not by itself, then. */
+	if (err == -EOPNOTSUPP)
+		j->never_local = true;
+	if (err)
+		copy_failed(j, err == -EOPNOTSUPP ? -EAGAIN : err);
+	else
+		copy_record(j, lc->lc_verifier, lc->lc_failed_map);
+}
+
+/* Both files' maps are known: do the servers copy the next piece by themselves? */
+static bool copy_local(struct op_copy *j, uint64_t from, uint64_t left)
+{
+	struct lo_change *lc = &j->lc;
+	struct lo_io dst;
+
+	if (j->never_local || copy_inode(j, j->dst, &dst) || !lo_copy_is_local(&dst.io_map, &j->io.io_map, from, j->dst_off + j->done))
+		return false;
+	if (!op_pin(&j->pin, j->m, j->dst))
+		return false;
+	memset(lc, 0, sizeof(*lc));
+	lc->lc_loop = j->th->mt_loop;
+	lc->lc_ino = j->dst;
+	lc->lc_incarnation = dst.io_inode.i_incarnation;
+	lc->lc_map = dst.io_map;
+	lc->lc_kind = LO_COPY;
+	lc->lc_off = j->dst_off + j->done;
+	lc->lc_src = j->src;
+	lc->lc_from = from;
+	lc->lc_src_incarnation = j->io.io_inode.i_incarnation;
+	lc->lc_src_map = j->io.io_map;
+	lc->lc_len = left < COPY_LOCAL ? left : COPY_LOCAL;
+	if (lc->lc_len > j->io.io_inode.i_size - from)
+		lc->lc_len = j->io.io_inode.i_size - from;
+	lc->lc_done = copy_changed;
+	j->len = lc->lc_len;
+	lo_change(j->m->m_lo, lc);
+	return true;
 }
 
 static void copy_read(struct lo_io *io, int err)
@@ -293,7 +343,7 @@ static void copy_read(struct lo_io *io, int err)
 		return;
 	}
 	j->io.io_off = j->dst_off + j->done;
-	j->io.io_count = j->len;
+	j->io.io_count = (uint32_t)j->len;
 	j->io.io_data = j->buf;
 	j->io.io_stable = UNSTABLE4;
 	j->io.io_done = copy_written;
@@ -327,6 +377,8 @@ static void copy_step(struct op_copy *j)
 		copy_commit(j);
 		return;
 	}
+	if (copy_local(j, from, left))
+		return;
 	j->io.io_off = from;
 	j->io.io_count = (uint32_t)(len < left ? len : left);
 	j->io.io_done = copy_read;

@@ -125,30 +125,19 @@ START_TEST(seek_counts_the_stripes_own_units_only)
 }
 END_TEST
 
-START_TEST(seek_of_a_long_file_goes_on_when_asked_again)
+START_TEST(seek_of_many_units_goes_on_when_asked_again)
 {
-	ctl_object o = object(5, 0);
-	uint64_t at;
-	int fd = file_of(5, 0);
-
-	/* All of its own units have data, of one block each: told in reach of one question, or how far it looked. */
-	ck_assert_int_eq(ftruncate(fd, (off_t)70000 * 4096), 0);
-	ck_assert_int_eq(fallocate(fd, 0, 0, (off_t)70000 * 4096), 0);
-	for (unsigned i = 0; i < 70000; i += 2)
-		ck_assert_int_eq(pwrite(fd, "x", 1, (off_t)i * 4096), 1);
-	close(fd);
-	ctl_seek_args a = { .object = o, .offset = 0, .hole = 1, .unit = 4096, .stripes = 2 };
+	ctl_seek_args a = { .object = object(5, 0), .hole = 1, .unit = 1, .stripes = 2 };
 	ctl_seek_res res;
 
+	put(5, 0, 0, 200000);
 	ck_assert_int_eq(ds_store_seek(S, &a, &res), CTL_OK);
-	if (res.found == CTL_SEEK_AGAIN) {
-		at = res.offset;
-		ck_assert_uint_gt(at, 0);
-		a.offset = at;
-		ck_assert_int_eq(ds_store_seek(S, &a, &res), CTL_OK);
-	}
+	ck_assert_int_eq(res.found, CTL_SEEK_AGAIN);
+	ck_assert_uint_gt(res.offset, 100000);
+	a.offset = res.offset;
+	ck_assert_int_eq(ds_store_seek(S, &a, &res), CTL_OK);
 	ck_assert_int_eq(res.found, CTL_SEEK_FOUND);
-	ck_assert_uint_eq(res.offset, (uint64_t)70000 * 4096);
+	ck_assert_uint_eq(res.offset, 200000);
 }
 END_TEST
 
@@ -207,6 +196,30 @@ START_TEST(copy_keeps_holes_and_makes_them)
 	ck_assert_int_eq(change(CTL_CHANGE_COPY, to, 0, 7 * MIB, 2 * MIB, 0, none), CTL_OK);
 	ck_assert_uint_eq(stat_of(to).size, 9 * MIB);
 	ck_assert_uint_eq(find(to, 6 * MIB, 1, 1, CTL_SEEK_FOUND), 7 * MIB);
+}
+END_TEST
+
+START_TEST(a_lost_object_is_neither_made_nor_zeros)
+{
+	ctl_object o = object(5, 0), lost = object(6, 0);
+	ctl_span sp = { .length = MIB };
+	ctl_change_args a = { .instance_epoch = 7, .type = CTL_CHANGE_ALLOCATE, .object = lost, .source = lost, .known = CTL_KNOWN, .total = MIB };
+	ctl_order clone = { .type = CTL_CLONE, .number = 1, .object = o, .size = MIB, .source = lost, .known = CTL_KNOWN_SOURCE };
+	ctl_change_res res;
+	ctl_status st;
+
+	a.spans.spans_len = 1;
+	a.spans.spans_val = &sp;
+	ck_assert_int_eq(ds_store_change(S, &a, &res), CTL_NOENT);
+	ck_assert_int_eq(stat_of(lost).status, CTL_NOENT);
+	put(5, 0, 0, MIB);
+	a.type = CTL_CHANGE_COPY;
+	a.object = o;
+	a.known = CTL_KNOWN_SOURCE;
+	ck_assert_int_eq(ds_store_change(S, &a, &res), CTL_NOENT);
+	ck_assert_int_eq(ds_store_orders(S, 7, &clone, 1, &st), CTL_OK);
+	ck_assert_int_ne(st, CTL_OK);
+	ck_assert_uint_eq(find(o, 0, 0, 1, CTL_SEEK_FOUND), 0);
 }
 END_TEST
 
@@ -288,11 +301,12 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, seek_counts_the_stripes_own_units_only);
-	tcase_add_test(t, seek_of_a_long_file_goes_on_when_asked_again);
+	tcase_add_test(t, seek_of_many_units_goes_on_when_asked_again);
 	tcase_add_test(t, allocate_reserves_and_keeps_the_size);
 	tcase_add_test(t, what_cannot_fit_is_not_begun);
 	tcase_add_test(t, deallocate_punches_and_counts_as_a_write);
 	tcase_add_test(t, copy_keeps_holes_and_makes_them);
+	tcase_add_test(t, a_lost_object_is_neither_made_nor_zeros);
 	tcase_add_test(t, changes_of_before_a_fence_are_refused);
 	tcase_add_test(t, a_deposed_instance_changes_nothing);
 	tcase_add_test(t, spans_that_cannot_be_are_refused);

@@ -374,6 +374,30 @@ def test_copy_copies(p):
         same_everywhere(c, f, s, data)
 
 
+def moved(way):
+    """Bytes that the data servers' NFSv3 has carried."""
+    return sum(mds_test.THE.metric(rf'weft_ds_bytes_total\{{dir="{way}"\}}', d) for d in DS_NAMES)
+
+
+def test_a_copy_on_one_server_moves_nothing(p):
+    c, data = p.c, noise(9 * MB)
+    src = p.file("src", "stripes=1", data)
+    c.ok(putfh(src[1]), setattr_(src[0], size=200 * MB))
+    on = lambda f: layout_of(c, f)["mirrors"][0]["objects"][0]["ds"]
+    for i in range(100):
+        dst = p.file(f"d{i}")
+        if on(dst[1]) == on(src[1]):
+            break
+    before = moved("read"), moved("write")
+    r = do_copy(c, src, dst, 4096, 5)
+    check((r.count, r.how, moved("read"), moved("write")), (200 * MB - 4096, FILE_SYNC, *before))
+    check(c.ok(putfh(dst[1]), commit()).verf, r.verf, "COMMIT's verifier")
+    check(content(c, dst[1], dst[0], 0, 10 * MB) == bytes(5) + data[4096:] + bytes(10 * MB - 5 - len(data) + 4096), True)
+    check(c.attrs(dst[1], "size").size, 200 * MB - 4091)
+    r = c.ok(putfh(dst[1]), seek(dst[0], 20 * MB, DATA))
+    check(r.eof, True, "the hole is one")
+
+
 def test_copy_of_ranges(p):
     c, data, old = p.c, noise(6 * MB), noise(5 * MB, 2)
     src = p.file("src", "stripes=2,mirrors=2,unit=1M", data)
@@ -479,7 +503,7 @@ def test_no_slot_is_held_for_hours(p):
 
 def test_offload_cancel_stops_a_copy(p):
     c = p.c
-    src, dst = p.file("src", data=b"x"), p.file("dst")
+    src, dst = p.file("src", data=b"x"), p.file("dst", "mirrors=2")
     c.ok(putfh(src[1]), setattr_(src[0], size=4 << 30))
     r = do_copy(c, src, dst, synchronous=False)
     eventually(lambda: c.ok(putfh(dst[1]), offload_status(r.callback)).count, 10, "progress")
@@ -498,7 +522,8 @@ def test_offload_cancel_stops_a_copy(p):
 
 def test_copies_end_with_their_client(p):
     two = client()
-    src, dst = p.file("src", data=b"x"), two.open(p.d, "dst")
+    src = p.file("src", "mirrors=2", b"x")
+    dst = two.open(p.d, "dst")
     p.c.ok(putfh(src[1]), setattr_(src[0], size=4 << 30))
     do_copy(two, (two.open(p.d, "src")[0], src[1]), dst, synchronous=False)
     Client(ADDR, owner=two.owner).drop()  # its restart
@@ -515,7 +540,7 @@ def test_many_copies_take_turns(p):
     c.ok(putfh(big[1]), setattr_(big[0], size=2 << 30))
     jobs = []
     for i in range(12):
-        dst = p.file(f"d{i}")
+        dst = p.file(f"d{i}", "mirrors=2")
         jobs.append((dst[1], do_copy(c, big, dst, synchronous=False).callback))
     for i in range(3):
         began = time.monotonic()
@@ -609,7 +634,7 @@ def test_layout_wcc_errors(p):
 
 def test_after_a_restart_the_copy_is_gone(p):
     c, w = p.c, mds_test.THE
-    src, dst = p.file("src", data=b"x"), p.file("dst")
+    src, dst = p.file("src", data=b"x"), p.file("dst", "mirrors=2")
     c.ok(putfh(src[1]), setattr_(src[0], size=8 << 30))
     r = do_copy(c, src, dst, synchronous=False)
     w.restart()
