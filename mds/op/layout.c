@@ -834,6 +834,36 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 	return NFS4_OK;
 }
 
+/* An export is a file system of its own, and a file's handle names it. */
+static bool of_this_fsid(struct compound *c, const struct st_layout *l)
+{
+	uint8_t fh[OP_FH_LEN];
+
+	op_fh_make(c->m, op_export(c), l->l_file->f_ino, fh);
+	return l->l_fhlen == OP_FH_LEN && !memcmp(l->l_fh, fh, OP_FH_LEN);
+}
+
+/* locked: all of the client's, or those of the current file handle's file system. As LAYOUTRETURN of each file. */
+static void return_many(struct compound *c, uint32_t iomode, bool fsid)
+{
+	struct st *st = c->m->m_st;
+
+	for (struct st_layout *l = c->client->cl_layouts, *next; l; l = next) {
+		struct st_file *f = l->l_file;
+		bool rw = iomode & l->l_iomode & LAYOUTIOMODE4_RW;
+
+		next = l->l_cnext;
+		if (fsid && !of_this_fsid(c, l))
+			continue;
+		f->f_pins++; /* keeps f over the free */
+		st_layout_drop(st, l, iomode);
+		f->f_pins--;
+		if (rw && !st_file_has_writers(f))
+			op_unmark_later(c, f->f_ino);
+		st_file_put(st, f);
+	}
+}
+
 nfsstat4 op_layoutreturn(struct compound *c)
 {
 	struct report *r = op_scratch(c, sizeof(*r), NULL);
@@ -857,6 +887,8 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	pthread_mutex_lock(&st->st_lock);
 	grace = st_in_grace(st);
 	pthread_mutex_unlock(&st->st_lock);
+	if (reclaim && how != LAYOUTRETURN4_FILE)
+		return NFS4ERR_INVAL; /* section 18.44.3 */
 	if (reclaim && !grace)
 		return NFS4ERR_NO_GRACE;
 	if (how != LAYOUTRETURN4_FILE) {
@@ -864,11 +896,10 @@ nfsstat4 op_layoutreturn(struct compound *c)
 			return NFS4ERR_UNKNOWN_LAYOUTTYPE;
 		if (iomode < LAYOUTIOMODE4_READ || iomode > LAYOUTIOMODE4_ANY)
 			return NFS4ERR_INVAL;
+		if (how == LAYOUTRETURN4_FSID && !c->cur)
+			return NFS4ERR_NOFILEHANDLE;
 		pthread_mutex_lock(&st->st_lock);
-		for (struct st_layout *l = c->client->cl_layouts, *next; l; l = next) {
-			next = l->l_cnext;
-			st_layout_drop(st, l, iomode);
-		}
+		return_many(c, iomode, how == LAYOUTRETURN4_FSID);
 		pthread_mutex_unlock(&st->st_lock);
 		xdr_put_bool(c->out, false);
 		return NFS4_OK;

@@ -2018,7 +2018,9 @@ def test_layoutreturn_errors(c, d):
                        ("BADXDR", dict(body=u32(9) + u32(0)))):
         c.no(want, putfh(f), layoutreturn(o.stateid, **args))
     for how in (RET_ALL, RET_FSID):
-        c.no(("INVAL", "NO_GRACE"), putfh(f), layoutreturn(how=how, reclaim=True))
+        c.no("INVAL", putfh(f), layoutreturn(how=how, reclaim=True))
+    c.no("NOFILEHANDLE", layoutreturn(how=RET_FSID))
+    c.ok(layoutreturn(how=RET_ALL, iomode=IO_READ))
     for bad in (s, (1, b"\x01" * 12), BYPASS, INVALID):
         c.no("BAD_STATEID", putfh(f), layoutreturn(bad))
     c.ok(putfh(f), layoutreturn(o.stateid))
