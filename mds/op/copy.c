@@ -279,7 +279,7 @@ static void copy_written(struct lo_io *io, int err)
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
 	if (err)
-		copy_failed(j, err);
+		copy_failed(j, err == -ESTALE ? -EAGAIN : err);
 	else
 		copy_record(j, io->io_verifier, io->io_failed_map);
 }
@@ -288,11 +288,11 @@ static void copy_changed(struct lo_change *lc, int err)
 {
 	struct op_copy *j = hash_entry(lc, struct op_copy, lc);
 
-	/* Not by itself, then. */
-	if (err == -EOPNOTSUPP)
+	/* Not by itself, then: what really fails, fails by the other way too. */
+	if (err && err != -EACCES)
 		j->never_local = true;
 	if (err)
-		copy_failed(j, err == -EOPNOTSUPP ? -EAGAIN : err);
+		copy_failed(j, -EAGAIN);
 	else
 		copy_record(j, lc->lc_verifier, lc->lc_failed_map);
 }
@@ -335,6 +335,8 @@ static void copy_read(struct lo_io *io, int err)
 		j->buf = io->io_buf;
 		j->len = io->io_count;
 		err = copy_inode(j, j->dst, &j->io);
+	} else if (err == -ESTALE) {
+		err = -EAGAIN; /* placed again, or lost: its inode tells which is gone */
 	}
 	if (!err && !op_pin(&j->pin, j->m, j->dst))
 		err = -EAGAIN;

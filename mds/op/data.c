@@ -109,6 +109,7 @@ struct change {
 	struct op_freeze freeze;
 	struct op_pin pin;
 	struct compound *c;
+	struct ns_inode inode;
 	uint64_t ino, off, len, failed, stale; /* stale: before the change, because their servers are silent */
 	unsigned tries;
 	bool outdated, grows;
@@ -178,7 +179,7 @@ static void change_done(struct lo_change *lc, int err)
 	struct compound *c = k->c;
 	nfsstat4 st;
 
-	if (err == -EACCES)
+	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map)))
 		st = change_begin(c, k);
 	else if (err)
 		st = data_status(err);
@@ -208,6 +209,7 @@ static nfsstat4 change_start(struct compound *c, struct change *k)
 
 	if (st)
 		return st;
+	k->inode = i;
 	k->failed = 0;
 	k->stale |= k->freeze.fz_silent;
 	k->lc.lc_loop = c->th->mt_loop;
@@ -465,7 +467,9 @@ static void read_plus_done(struct lo_io *io, int err)
 	struct compound *c = k->c;
 	nfsstat4 st;
 
-	if (err == -EACCES && k->tries++ < DATA_TRIES) {
+	if ((err == -EACCES || ((err == -ESTALE || !err) && op_io_outdated(c, &k->inode, &k->io.io_map))) && k->tries++ < DATA_TRIES) {
+		free(io->io_buf);
+		io->io_buf = NULL;
 		st = read_plus_go(c, 0);
 		if (st != OP_PARKED)
 			op_resume(c, st);

@@ -132,6 +132,16 @@ void op_unpin(struct op_pin *p)
 	p->p_m = NULL;
 }
 
+bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct lo_map *map)
+{
+	struct ns_inode now;
+	struct lo_map is;
+
+	op_txn_stale(c->th);
+	return ns_get(c->m->m_ns, op_txn(c), i->i_ino, &now) == 0 && lo_map_decode(now.i_blob, &is) == 0 &&
+	       (now.i_incarnation != i->i_incarnation || is.lm_epoch != map->lm_epoch);
+}
+
 static nfsstat4 io_prepare(struct compound *c, struct io *k)
 {
 	nfsstat4 st = op_cur_inode(c, &k->inode);
@@ -401,7 +411,10 @@ static void io_done(struct lo_io *lio, int err)
 	nfsstat4 st;
 
 	op_txn_stale(c->th);
-	if (err == -EACCES) { /* the file was fenced after its map was read */
+	/* The file was fenced, or its data is elsewhere, after its map was read. What was read then may be half of before and half of after. */
+	if (err == -EACCES || ((err == -ESTALE || (!err && c->opnum == OP_READ)) && op_io_outdated(c, &k->inode, &k->io.io_map))) {
+		free(k->io.io_buf);
+		k->io.io_buf = NULL;
 		st = io_again(c, k);
 		if (st != OP_PARKED)
 			op_resume(c, st);

@@ -287,6 +287,8 @@ struct op_pin {
 bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino);
 bool op_pin_outdated(const struct op_pin *p);
 void op_unpin(struct op_pin *p);
+/* I/O by that map of that incarnation may be of two states of the file, or of none: it was fenced, or placed again, since. */
+bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct lo_map *map);
 /* W: the file's data changed, it goes up to end at least, and the objects of failed did not take it. */
 int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed);
 
