@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/priv.h"
 #include "mds/admin/admin.h"
-#include "mds/op/op.h"
+#include "mds/op/sec.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
 #include <getopt.h>
@@ -378,7 +378,8 @@ static void open_exports(const struct conf *conf)
 
 	if (exp_set_open(&mds.m_exports, mds.m_ns, conf_str(conf, "mds.exports"), err, sizeof(err)))
 		die(err, NULL);
-	if (op_peer_open(&mds, strcmp(conf_str(conf, "mds.groups"), "server") == 0, (uint32_t)conf_msec(conf, "mds.names_keep")))
+	if (op_peer_open(&mds, strcmp(conf_str(conf, "mds.groups"), "server") == 0, *conf_str(conf, "mds.keytab") != 0,
+			 (uint32_t)conf_msec(conf, "mds.names_keep")))
 		die("look-ups of names: no threads", NULL);
 }
 
@@ -394,6 +395,25 @@ static void make_loops(unsigned n)
 		mds.m_thread[nloops].mt_loop = loops[nloops];
 	}
 	mds.m_nthreads = n;
+}
+
+/* After the store: it needs nothing of it, and its threads start here. */
+static void open_kerberos(const struct conf *conf)
+{
+	struct rpc_gss_opts opts = {.go_keytab = conf_str(conf, "mds.keytab"), .go_max = (unsigned)conf_int(conf, "mds.gss_contexts"), .go_map = op_names_principal, .go_arg = &mds};
+	char err[512];
+
+	if (!*opts.go_keytab) {
+		log_info("flavours: sys (Kerberos is off: no mds.keytab)");
+		return;
+	}
+	if (op_names_init(&mds, conf_str(conf, "mds.idmap_domain"), err, sizeof(err)))
+		die(err, NULL);
+	opts.go_names = op_names_worker(&mds);
+	if (rpc_gss_create(&service.rs_gss, &opts, err, sizeof(err)))
+		die("mds.keytab", err);
+	mds.m_krb5 = true;
+	log_info("flavours: sys, krb5, krb5i, krb5p (keys in %s)", opts.go_keytab);
 }
 
 static void serve(const struct conf *conf)
@@ -503,6 +523,7 @@ int main(int argc, char **argv)
 	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);
 	raise_files();
+	rpc_gss_metrics();
 	make_loops((unsigned)conf_int(conf, "mds.threads"));
 	listen_all(conf_str(conf, "mds.listen"));
 	/* Everything that wants root is there: keys, certificates, rings, ports. What is made from here on is the user's. */
@@ -516,6 +537,7 @@ int main(int argc, char **argv)
 	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
 	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "", gauge_kept, NULL);
 	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops, mds.m_kv);
+	open_kerberos(conf);
 	serve(conf);
 	conf_free(conf);
 	return 0;

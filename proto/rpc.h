@@ -12,6 +12,7 @@
  * PROC_UNAVAIL, AUTH_ERROR (AUTH_BADCRED for a malformed AUTH_SYS body, AUTH_REJECTEDCRED/AUTH_TOOWEAK for unsupported flavours).
  * Where rs_tls is set, the AUTH_TLS probe (RFC 9289) turns the connection to TLS, in both directions; where that is required, calls in the clear
  * are answered AUTH_TOOWEAK.
+ * RPCSEC_GSS (rpc_gss.h) is served below the dispatch: c_args walks plain arguments, results are plain until rpc_reply.
  * Garbage that is not a record at all (size over the cap) ends the connection, and is counted (weft_rpc_garbage_total).
  * Connections are not closed for idleness. A connection whose sends pile up stops reading (back-pressure): no request is dropped.
  */
@@ -25,7 +26,10 @@
 enum { RPC_AUTH_NONE = 0, RPC_AUTH_SYS = 1, RPC_AUTH_GSS = 6, RPC_AUTH_TLS = 7 };
 /* RFC 5531 section 9 */
 enum rpc_accept_stat { RPC_A_SUCCESS, RPC_A_PROG_UNAVAIL, RPC_A_PROG_MISMATCH, RPC_A_PROC_UNAVAIL, RPC_A_GARBAGE_ARGS, RPC_A_SYSTEM_ERR };
-enum rpc_auth_stat { RPC_AUTH_OK, RPC_AUTH_BADCRED, RPC_AUTH_REJECTEDCRED, RPC_AUTH_BADVERF, RPC_AUTH_REJECTEDVERF, RPC_AUTH_TOOWEAK };
+enum rpc_auth_stat { RPC_AUTH_OK, RPC_AUTH_BADCRED, RPC_AUTH_REJECTEDCRED, RPC_AUTH_BADVERF, RPC_AUTH_REJECTEDVERF, RPC_AUTH_TOOWEAK,
+		     RPC_AUTH_CREDPROBLEM = 13, RPC_AUTH_CTXPROBLEM = 14 /* RFC 2203 section 5.3.3.3 */ };
+/* RFC 2203 section 5.3.1 */
+enum rpc_gss_service { RPC_GSS_NONE = 1, RPC_GSS_INTEGRITY = 2, RPC_GSS_PRIVACY = 3 };
 
 #define RPC_MAX_GIDS 16
 struct rpc_cred {
@@ -34,6 +38,7 @@ struct rpc_cred {
 	uint32_t rc_uid, rc_gid; /* AUTH_NONE: 65534, never root */
 	uint32_t rc_ngids;
 	uint32_t rc_gids[RPC_MAX_GIDS];
+	const char *rc_principal; /* RPC_AUTH_GSS: user@REALM, as long as the call; else NULL */
 };
 
 /* What protects a connection: RFC 9289. MUTUAL: the peer showed a certificate that we trust. */
@@ -53,6 +58,7 @@ struct rpc_call {
 	size_t c_size;          /* of the whole record as received */
 	size_t c_expect;        /* see rpc_call_expect */
 	size_t c_body;          /* c_reply.x_len at which the results start */
+	size_t c_trailer;       /* bytes at most that rpc_reply puts behind the results (RPCSEC_GSS) */
 	void *c_priv;           /* the service's own */
 };
 
@@ -74,6 +80,7 @@ struct rpc_service {
 	void *rs_arg;
 	struct rpc_tls_ctx *rs_tls; /* offers TLS (rpc_tls.h), must outlive the connections; NULL: does not */
 	uint32_t rs_clear_prog;     /* the program that is served in the clear though TLS is required, because it protects itself; 0: none */
+	struct rpc_gss *rs_gss;             /* rpc_gss.h; NULL: RPCSEC_GSS is rejected */
 };
 
 /* Sends the reply as it stands in c_reply and frees the call. */

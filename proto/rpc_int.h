@@ -6,6 +6,8 @@
  *   rpc_conn.c    a connection's life, receiving, sending
  *   rpc_tls.c     TLS on a connection; rpc_tls_ctx.c: what TLS connections share
  *   rpc_server.c  calls of the peer: checks, dispatch, replies
+ *   rpc_gss.c     RPCSEC_GSS: contexts, and making them
+ *   rpc_gss_msg.c RPCSEC_GSS: one call and its reply
  *   rpc_req.c     calls of ours
  *   rpc_listen.c  rpc_client.c  rpc_addr.c
  */
@@ -112,9 +114,19 @@ enum rpc_verdict {
 	RPC_HDR_TLS,	  /* AUTH_TLS; h_auth says whether it is well-formed */
 	RPC_HDR_ARGS,	  /* the header is cut off: GARBAGE_ARGS */
 };
+/* RFC 2203 section 5 */
+enum rpc_gss_proc { RPC_GSS_DATA, RPC_GSS_INIT, RPC_GSS_CONTINUE_INIT, RPC_GSS_DESTROY };
+struct rpc_gss_head {
+	uint32_t gh_proc, gh_seq, gh_service;
+	const uint8_t *gh_handle, *gh_verf;
+	uint32_t gh_handle_len, gh_verf_flavor, gh_verf_len;
+	const uint8_t *gh_signed; /* from the xid to the end of the credential: what the verifier signs */
+	size_t gh_signed_len;
+};
 struct rpc_head {
 	uint32_t h_xid, h_prog, h_vers, h_proc;
 	struct rpc_cred h_cred;
+	struct rpc_gss_head h_gss; /* with RPC_AUTH_GSS; nothing in it is proved yet */
 	enum rpc_auth_stat h_auth;
 };
 /* Parses a whole call message from its xid on; on RPC_HDR_OK, x stands at the arguments. */
@@ -257,9 +269,33 @@ struct rpc_call_int {
 	struct rpc_call ci_call;
 	const uint8_t *ci_rec; /* the record's first byte */
 	struct rpc_call_int *ci_next;
+	/* RPCSEC_GSS */
+	struct gss_ctx *ci_ctx;	/* a reference, or NULL */
+	uint32_t ci_gss_service; /* of the results: 0 unless they are to be wrapped */
+	uint32_t ci_gss_seq, ci_verf_len;
+	uint8_t ci_verf[RPC_MAX_AUTH]; /* the reply's verifier, where ci_verf_len is not 0 */
 };
 void rpc_serve(struct rpc_conn *c, struct rpc_record *r);
 void rpc_calls_drain(struct rpc_loop *rl);
+/* Frees the call; no reply is sent. */
+void rpc_drop(struct rpc_call *call);
+/* Begins the reply anew and puts its accepted head. */
+void rpc_reply_head(struct rpc_call *call, uint32_t stat);
+
+/* ---- rpc_gss_msg.c ---- */
+
+enum rpc_gss_verdict {
+	RPC_GSS_OK,   /* args are plain, the credential is filled */
+	RPC_GSS_AUTH, /* h->h_auth says why */
+	RPC_GSS_ARGS, /* GARBAGE_ARGS */
+	RPC_GSS_DROP, /* a replay: no reply (RFC 2203 section 5.3.3.1) */
+	RPC_GSS_TAKEN /* a context is made or has gone; the call is answered elsewhere */
+};
+enum rpc_gss_verdict rpc_gss_call(struct rpc_call *call, struct rpc_head *h);
+/* Puts what stands before the results, and wraps them. 0 or -EIO. */
+void rpc_gss_reply_begin(struct rpc_call *call);
+int rpc_gss_reply_wrap(struct rpc_call *call);
+void rpc_gss_call_free(struct rpc_call_int *ci);
 
 /* ---- rpc_req.c ---- */
 

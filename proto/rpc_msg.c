@@ -5,6 +5,7 @@
 
 #define RPC_VERS    2u
 #define MACHINE_MAX 255u
+#define RPC_GSS_VERS 1u
 enum { MSG_CALL, MSG_REPLY };
 
 /* Appendix A, authsys_parms. */
@@ -26,7 +27,30 @@ static enum rpc_auth_stat authsys_parse(const uint8_t *body, uint32_t len, struc
 	return x.bad || xdr_left(&x) ? RPC_AUTH_BADCRED : RPC_AUTH_OK;
 }
 
-static enum rpc_auth_stat cred_parse(struct xdr_in *x, struct rpc_cred *cred)
+/* RFC 2203 sections 5.2.2 and 5.3.3.3; an unknown version is AUTH_REJECTEDCRED when a context is made (section 5.2.3.2). */
+static enum rpc_auth_stat gss_parse(const uint8_t *body, uint32_t len, struct rpc_gss_head *g)
+{
+	struct xdr_in x;
+	uint32_t vers;
+	bool making;
+
+	xdr_in_init(&x, body, len);
+	vers = xdr_get_u32(&x);
+	g->gh_proc = xdr_get_u32(&x);
+	g->gh_seq = xdr_get_u32(&x);
+	g->gh_service = xdr_get_u32(&x);
+	g->gh_handle = xdr_get_opaque(&x, RPC_MAX_AUTH, &g->gh_handle_len);
+	if (x.bad || xdr_left(&x) || g->gh_proc > RPC_GSS_DESTROY)
+		return RPC_AUTH_BADCRED;
+	making = g->gh_proc == RPC_GSS_INIT || g->gh_proc == RPC_GSS_CONTINUE_INIT;
+	if (vers != RPC_GSS_VERS)
+		return making ? RPC_AUTH_REJECTEDCRED : RPC_AUTH_BADCRED;
+	if (!making && (g->gh_service < RPC_GSS_NONE || g->gh_service > RPC_GSS_PRIVACY))
+		return RPC_AUTH_BADCRED;
+	return RPC_AUTH_OK;
+}
+
+static enum rpc_auth_stat cred_parse(struct xdr_in *x, struct rpc_cred *cred, struct rpc_gss_head *g)
 {
 	const uint8_t *body;
 	uint32_t len;
@@ -43,6 +67,9 @@ static enum rpc_auth_stat cred_parse(struct xdr_in *x, struct rpc_cred *cred)
 		return RPC_AUTH_OK;
 	case RPC_AUTH_SYS:
 		return authsys_parse(body, len, cred);
+	case RPC_AUTH_GSS:
+		cred->rc_uid = cred->rc_gid = 65534; /* until the context says otherwise */
+		return gss_parse(body, len, g);
 	default:
 		return RPC_AUTH_REJECTEDCRED;
 	}
@@ -60,7 +87,8 @@ static enum rpc_verdict tls_parse(struct xdr_in *x, struct rpc_head *h)
 
 enum rpc_verdict rpc_call_parse(struct xdr_in *x, struct rpc_head *h)
 {
-	uint32_t dir, vers, len;
+	const uint8_t *start = x->p;
+	uint32_t dir, vers;
 
 	memset(h, 0, sizeof *h);
 	h->h_xid = xdr_get_u32(x);
@@ -75,15 +103,17 @@ enum rpc_verdict rpc_call_parse(struct xdr_in *x, struct rpc_head *h)
 	h->h_proc = xdr_get_u32(x);
 	if (x->bad)
 		return RPC_HDR_ARGS;
-	h->h_auth = cred_parse(x, &h->h_cred);
+	h->h_auth = cred_parse(x, &h->h_cred, &h->h_gss);
 	if (h->h_cred.rc_flavor == RPC_AUTH_TLS)
 		return tls_parse(x, h);
 	if (h->h_auth)
 		return RPC_HDR_AUTH;
+	h->h_gss.gh_signed = start;
+	h->h_gss.gh_signed_len = (size_t)(x->p - start);
 	/* AUTH_NONE and AUTH_SYS are sent with an AUTH_NONE verifier; what another one holds proves
 	 * nothing, so that its flavour is not looked at. */
-	xdr_get_u32(x);
-	xdr_get_opaque(x, RPC_MAX_AUTH, &len);
+	h->h_gss.gh_verf_flavor = xdr_get_u32(x);
+	h->h_gss.gh_verf = xdr_get_opaque(x, RPC_MAX_AUTH, &h->h_gss.gh_verf_len);
 	if (x->bad) {
 		h->h_auth = RPC_AUTH_BADVERF;
 		return RPC_HDR_AUTH;

@@ -21,6 +21,7 @@ static void call_free(struct rpc_out *o)
 	struct rpc_loop *rl = c->c_rl;
 
 	xdr_out_free(&ci->ci_call.c_reply);
+	rpc_gss_call_free(ci);
 	rpc_conn_put(c);
 	if (rl->rl_ncalls >= CALLS_KEEP) {
 		free(ci);
@@ -59,13 +60,15 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 		(struct rpc_out){.o_x = &ci->ci_call.c_reply, .o_free = call_free, .o_reply = true};
 	ci->ci_rec = r->r_data;
 	ci->ci_next = NULL;
+	ci->ci_ctx = NULL;
+	ci->ci_gss_service = ci->ci_verf_len = 0;
 	ci->ci_call.c_conn = c;
 	ci->ci_call.c_loop = c->c_loop;
 	ci->ci_call.c_buf = r->r_buf;
 	ci->ci_call.c_size = r->r_len;
 	ci->ci_call.c_expect = 0;
 	ci->ci_call.c_priv = NULL;
-	ci->ci_call.c_body = RPC_REPLY_HEAD;
+	ci->ci_call.c_trailer = 0;
 	xdr_in_init(&ci->ci_call.c_args, r->r_data, r->r_len);
 	xdr_out_init(&ci->ci_call.c_reply, c->c_svc.rs_max_reply + RPC_REPLY_HEAD);
 	c->c_refs++;
@@ -75,16 +78,32 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 
 /* ---- replies ---- */
 
-static void reply_head(struct rpc_call *call, uint32_t stat)
+/* Empties the reply, to be written anew; there is always room for a rejection. */
+static struct xdr_out *reply_cut(struct rpc_call *call)
 {
 	struct xdr_out *x = &call->c_reply;
+
+	xdr_truncate(x, 0);
+	if (x->x_limit < RPC_REPLY_HEAD + RPC_MAX_AUTH + 8)
+		x->x_limit = RPC_REPLY_HEAD + RPC_MAX_AUTH + 8;
+	return x;
+}
+
+void rpc_reply_head(struct rpc_call *call, uint32_t stat)
+{
+	struct rpc_call_int *ci = call_int(call);
+	struct xdr_out *x = reply_cut(call);
 
 	xdr_put_u32(x, 0); /* the mark */
 	xdr_put_u32(x, call->c_xid);
 	xdr_put_u32(x, 1); /* REPLY */
 	xdr_put_u32(x, REPLY_ACCEPTED);
-	xdr_put_u64(x, RPC_AUTH_NONE); /* verifier: flavour, length 0 */
+	xdr_put_u32(x, ci->ci_verf_len ? RPC_AUTH_GSS : RPC_AUTH_NONE);
+	xdr_put_opaque(x, ci->ci_verf, ci->ci_verf_len);
 	xdr_put_u32(x, stat);
+	if (stat == RPC_A_SUCCESS && ci->ci_gss_service)
+		rpc_gss_reply_begin(call);
+	call->c_body = x->x_len;
 }
 
 /* The reply is complete in c_reply: the call's own part is over. */
@@ -112,8 +131,28 @@ static void call_finish(struct rpc_call *call)
 	rpc_conn_put(c);
 }
 
+void rpc_drop(struct rpc_call *call)
+{
+	struct rpc_conn *c = call->c_conn;
+
+	rpc_buf_put(call->c_buf);
+	call->c_buf = NULL;
+	c->c_ncalls--;
+	c->c_refs++;
+	call_free(&call_int(call)->ci_out);
+	rpc_conn_unpause(c);
+	rpc_conn_put(c);
+}
+
 void rpc_reply(struct rpc_call *call)
 {
+	if (!call->c_reply.bad && call_int(call)->ci_gss_service && rpc_gss_reply_wrap(call)) {
+		/* RFC 2203 section 5.3.3.4: no response. The client hears that from its connection. */
+		log_warn("rpc: a reply of program %u procedure %u cannot be protected", call->c_prog, call->c_proc);
+		rpc_conn_fail(call->c_conn, -EIO);
+		rpc_drop(call);
+		return;
+	}
 	if (call->c_reply.bad) {
 		log_warn("rpc: reply of program %u procedure %u does not fit", call->c_prog,
 			 call->c_proc);
@@ -142,23 +181,12 @@ static bool version_range(const struct rpc_service *svc, uint32_t prog, uint32_t
 	return found;
 }
 
-/* Empties the reply, to be written anew; there is always room for a rejection. */
-static struct xdr_out *reply_cut(struct rpc_call *call)
-{
-	struct xdr_out *x = &call->c_reply;
-
-	xdr_truncate(x, 0);
-	if (x->x_limit < RPC_REPLY_HEAD + 8)
-		x->x_limit = RPC_REPLY_HEAD + 8;
-	return x;
-}
-
 void rpc_reply_error(struct rpc_call *call, enum rpc_accept_stat stat)
 {
-	struct xdr_out *x = reply_cut(call);
+	struct xdr_out *x = &call->c_reply;
 	uint32_t lo, hi;
 
-	reply_head(call, stat);
+	rpc_reply_head(call, stat);
 	if (stat == RPC_A_PROG_MISMATCH) {
 		version_range(&call->c_conn->c_svc, call->c_prog, &lo, &hi);
 		xdr_put_u32(x, lo);
@@ -236,7 +264,7 @@ static void dispatch(struct rpc_conn *c, struct rpc_call *call)
 		rpc_reply_auth_error(call, RPC_AUTH_TOOWEAK);
 		return;
 	}
-	reply_head(call, RPC_A_SUCCESS);
+	rpc_reply_head(call, RPC_A_SUCCESS);
 	p->pr_dispatch(call, p->pr_arg);
 }
 
@@ -281,6 +309,27 @@ static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_s
 	call_finish(call);
 }
 
+/* False: the call is somebody else's, or gone. */
+static bool gss_begin(struct rpc_call *call, struct rpc_head *h, enum rpc_verdict *verdict)
+{
+	switch (rpc_gss_call(call, h)) {
+	case RPC_GSS_OK:
+		call->c_cred = h->h_cred;
+		return true;
+	case RPC_GSS_AUTH:
+		*verdict = RPC_HDR_AUTH;
+		return true;
+	case RPC_GSS_ARGS:
+		*verdict = RPC_HDR_ARGS;
+		return true;
+	case RPC_GSS_DROP:
+		rpc_drop(call);
+		return false;
+	default:
+		return false;
+	}
+}
+
 void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 {
 	struct rpc_call_int *ci = call_new(c, r);
@@ -301,6 +350,8 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 	call->c_vers = h.h_vers;
 	call->c_proc = h.h_proc;
 	call->c_cred = h.h_cred;
+	if (verdict == RPC_HDR_OK && h.h_cred.rc_flavor == RPC_AUTH_GSS && !gss_begin(call, &h, &verdict))
+		return;
 	if (verdict == RPC_HDR_OK) {
 		dispatch(c, call);
 		return;

@@ -1,6 +1,5 @@
 /* Attributes on the wire (RFC 8881 chapter 5, RFC 7862 section 12, RFC 8276 section 8.2). */
-#include "mds/op/op.h"
-#include <stdio.h>
+#include "mds/op/sec.h"
 
 #define BIT0(n) (1u << (n))
 #define BIT1(n) (1u << ((n) - 32))
@@ -108,15 +107,6 @@ static void put_time(struct xdr_out *x, const struct ns_time *t)
 {
 	xdr_put_u64(x, (uint64_t)t->t_sec);
 	xdr_put_u32(x, t->t_nsec);
-}
-
-void op_put_who(struct compound *c, struct xdr_out *x, uint32_t id, bool group)
-{
-	char buf[12];
-
-	(void)c;
-	(void)group;
-	xdr_put_opaque(x, buf, (uint32_t)snprintf(buf, sizeof(buf), "%u", id));
 }
 
 void op_space(struct mds *m, uint64_t *total, uint64_t *avail)
@@ -306,26 +296,6 @@ void op_put_attrs(struct compound *c, struct xdr_out *x, const struct op_bitmap 
 }
 
 /* ---- settable ---- */
-
-/* Numeric ids only: "0" .. "4294967294". */
-nfsstat4 op_get_who(struct compound *c, const uint8_t *p, uint32_t len, bool group, uint32_t *id)
-{
-	uint64_t v = 0;
-
-	(void)c;
-	(void)group;
-	if (len == 0 || len > 10)
-		return NFS4ERR_BADOWNER;
-	for (uint32_t i = 0; i < len; i++) {
-		if (p[i] < '0' || p[i] > '9')
-			return NFS4ERR_BADOWNER;
-		v = v * 10 + (p[i] - '0');
-	}
-	if (v >= UINT32_MAX)
-		return NFS4ERR_BADOWNER;
-	*id = (uint32_t)v;
-	return NFS4_OK;
-}
 
 static nfsstat4 get_id(struct compound *c, struct xdr_in *x, bool group, uint32_t *id)
 {

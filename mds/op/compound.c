@@ -1,10 +1,12 @@
 /* The COMPOUND engine: decoding the frame, running operations, parking, finishing. */
-#include "mds/op/op.h"
+#include "mds/op/sec.h"
 #include "base/crash.h"
 #include "base/log.h"
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
+
+#define NAMES_TRIES 4 /* times that one operation asks for names */
 
 struct op_desc {
 	const char *name;
@@ -232,6 +234,7 @@ static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_
 	c->kop.o_done = mutate_done;
 	c->kop.o_loop = c->th->mt_loop;
 	c->then = then;
+	c->names_tries = NAMES_TRIES; /* from here on it cannot be run again */
 	kv_submit(c->m->m_kv, &c->kop);
 	return OP_PARKED;
 }
@@ -373,7 +376,7 @@ nfsstat4 op_too_big(const struct compound *c)
 	return c->cached_only ? NFS4ERR_REP_TOO_BIG_TO_CACHE : NFS4ERR_REP_TOO_BIG;
 }
 
-static bool op_end(struct compound *c, nfsstat4 st)
+static void scratch_free(struct compound *c)
 {
 	if (c->scratch) {
 		if (c->scratch_fini)
@@ -385,6 +388,11 @@ static bool op_end(struct compound *c, nfsstat4 st)
 	c->sub = NULL;
 	free(c->acl);
 	c->acl = NULL;
+}
+
+static bool op_end(struct compound *c, nfsstat4 st)
+{
+	scratch_free(c);
 	if (c->in->bad && st == NFS4_OK)
 		st = NFS4ERR_BADXDR;
 	/* The next one must at least be able to say that there is no room. */
@@ -446,6 +454,8 @@ static nfsstat4 op_start(struct compound *c)
 	xdr_put_u32(c->out, 0);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
+	c->args_at = c->in->p;
+	c->names_tries = 0;
 	metric_add(d ? c->m->m_op_count[c->opnum] : c->m->m_op_illegal, 1);
 	st = c->fail_next ? c->fail_next : d ? op_position(c, d) : NFS4ERR_OP_ILLEGAL;
 	if (st)
@@ -464,12 +474,23 @@ static nfsstat4 op_start(struct compound *c)
 	return d->fn(c);
 }
 
+static void names_again(struct compound *c);
+
+/* True: names are asked for, and the operation is run again when they are there. It has changed nothing. */
+static bool names_park(struct compound *c)
+{
+	if (!c->names_wait)
+		return false;
+	c->names_wait = false;
+	return c->names_tries++ < NAMES_TRIES && op_names_then(c, names_again);
+}
+
 static void compound_run(struct compound *c)
 {
 	while (c->at < c->nops) {
 		nfsstat4 st = op_start(c);
 
-		if (st == OP_PARKED)
+		if (st == OP_PARKED || names_park(c))
 			return;
 		if (!op_end(c, st))
 			break;
@@ -477,8 +498,23 @@ static void compound_run(struct compound *c)
 	compound_finish(c);
 }
 
+static void names_again(struct compound *c)
+{
+	nfsstat4 st;
+
+	scratch_free(c);
+	xdr_truncate(c->out, c->status_at + 4);
+	c->in->p = c->args_at;
+	c->in->bad = c->keep_body = false;
+	st = ops[c->opnum].fn(c);
+	if (st != OP_PARKED && !names_park(c))
+		op_resume(c, st);
+}
+
 void op_resume(struct compound *c, nfsstat4 st)
 {
+	if (names_park(c))
+		return;
 	if (op_end(c, st))
 		compound_run(c);
 	else

@@ -814,6 +814,18 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 
 /* ---- security information ---- */
 
+/* The file of exports may name what there are no keys for. */
+static unsigned without_krb5(uint8_t *secs, unsigned n)
+{
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (secs[i] <= EXP_SYS)
+			secs[left++] = secs[i];
+	}
+	return left;
+}
+
 /* What the export offers, over this connection. */
 static nfsstat4 secinfo_reply(struct compound *c, const struct exp_grant *g)
 {
@@ -821,6 +833,8 @@ static nfsstat4 secinfo_reply(struct compound *c, const struct exp_grant *g)
 	uint8_t secs[EXP_SECS];
 	unsigned n = exp_secs(c->view, g, secs);
 
+	if (!c->m->m_krb5)
+		n = without_krb5(secs, n);
 	xdr_put_u32(c->out, n);
 	for (unsigned i = 0; i < n; i++) {
 		if (secs[i] <= EXP_SYS) {

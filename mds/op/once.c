@@ -16,11 +16,14 @@
 void op_once_check(const struct compound *c, uint8_t out[16])
 {
 	const struct rpc_cred *cr = &c->call->c_cred;
-	uint32_t who[] = {htole32(cr->rc_flavor), htole32(cr->rc_uid), htole32(c->minor), htole32(c->nops)};
+	bool named = cr->rc_flavor == RPC_AUTH_GSS; /* whom a principal is mapped to may change */
+	uint32_t who[] = {htole32(cr->rc_flavor), htole32(named ? 0 : cr->rc_uid), htole32(c->minor), htole32(c->nops)};
 	crypto_generichash_state h;
 
 	crypto_generichash_init(&h, NULL, 0, 16);
 	crypto_generichash_update(&h, (const uint8_t *)who, sizeof(who));
+	if (named)
+		crypto_generichash_update(&h, (const uint8_t *)cr->rc_principal, strlen(cr->rc_principal) + 1);
 	crypto_generichash_update(&h, c->once_args, (size_t)(c->in->end - c->once_args));
 	crypto_generichash_final(&h, out, 16);
 }

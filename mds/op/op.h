@@ -57,7 +57,8 @@ struct mds {
 	struct st *m_st;
 	struct exp_set *m_exports;
 	struct ask *m_ask_names;  /* which hosts and netgroups of the exports an address is */
-	struct ask *m_ask_groups; /* NULL: groups are the client's word (mds.groups) */
+	struct ask *m_ask_groups; /* NULL: nobody's are looked up */
+	bool m_server_groups;     /* mds.groups: also those of AUTH_SYS */
 	unsigned m_nthreads;
 	struct mds_thread *m_thread;
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
@@ -69,6 +70,8 @@ struct mds {
 	struct st_client m_gone; /* stands for the client of a session of an earlier boot (once.c): nothing is anybody's less */
 	bool m_once_swept;
 	struct metric *m_once;
+	bool m_krb5;           /* Kerberos is live */
+	struct names *m_names; /* names.c; NULL: ids are numbers only */
 	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_op_time, *m_garbage, *m_creates, *m_copied;
 };
 
@@ -129,6 +132,11 @@ struct compound {
 	bool no_answer; /* no memory for one */
 	void (*go)(struct compound *c);
 	uint8_t sec; /* enum exp_sec of the request */
+
+	/* names.c: the operation could not be done for want of a name. It has changed nothing, and is run again from its arguments. */
+	bool names_wait;
+	unsigned names_tries;
+	const uint8_t *args_at;
 
 	/* the mutation in hand, and whatever the operation needs across its park: malloc'd by op_scratch, freed when the operation is done */
 	struct kv_op kop;
@@ -242,7 +250,7 @@ bool op_peer(struct compound *c, void (*go)(struct compound *c));
 void op_peer_done(struct compound *c);
 /* The connection's view goes. */
 void op_conn_closed(struct rpc_conn *conn);
-int op_peer_open(struct mds *m, bool server_groups, uint32_t keep_ms);
+int op_peer_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms);
 /* What a thread keeps of exports and groups, at its end. */
 void op_thread_forget(struct mds_thread *th);
 /* cur is in g from now on, and the credential is what g makes of it. */

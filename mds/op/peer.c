@@ -194,12 +194,18 @@ static bool peer_groups(struct compound *c)
 
 /* ---- both ---- */
 
+/* A Kerberos call brings no groups: they are always looked up. */
+static bool server_groups(const struct compound *c)
+{
+	return c->m->m_server_groups || c->call->c_cred.rc_flavor == RPC_AUTH_GSS;
+}
+
 static bool peer_known(struct compound *c)
 {
 	if (!c->view && !peer_view(c))
 		return false;
 	/* AUTH_NONE is nobody, and root's groups say nothing that root cannot do; squashed, it has none. */
-	if (c->m->m_ask_groups && c->sec != EXP_NONE && c->call->c_cred.rc_uid && !c->groups && !c->no_answer)
+	if (server_groups(c) && c->sec != EXP_NONE && c->call->c_cred.rc_uid && !c->groups && !c->no_answer)
 		return peer_groups(c);
 	return true;
 }
@@ -246,11 +252,12 @@ void op_conn_closed(struct rpc_conn *conn)
 	rpc_conn_set_priv(conn, NULL);
 }
 
-int op_peer_open(struct mds *m, bool server_groups, uint32_t keep_ms)
+int op_peer_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms)
 {
 	int err = ask_open(&m->m_ask_names, ASK_THREADS, keep_ms, names_ask, m);
 
-	return err || !server_groups ? err : ask_open(&m->m_ask_groups, ASK_THREADS, keep_ms, groups_ask, m);
+	m->m_server_groups = server_groups;
+	return err || !(server_groups || kerberos) ? err : ask_open(&m->m_ask_groups, ASK_THREADS, keep_ms, groups_ask, m);
 }
 
 void op_thread_forget(struct mds_thread *th)
@@ -291,9 +298,9 @@ static void cred_make(struct compound *c, const struct exp_rule *r)
 	struct ns_cred *cr = &c->cred;
 
 	*cr = (struct ns_cred){.cr_uid = from->rc_uid, .cr_gid = from->rc_gid};
-	if (c->m->m_ask_groups && c->groups)
+	if (c->groups)
 		cr->cr_groups = &((struct groups_answer *)c->groups->av_data)->groups;
-	if (!c->m->m_ask_groups) {
+	if (!server_groups(c)) {
 		cr->cr_ngids = from->rc_ngids;
 		memcpy(cr->cr_gids, from->rc_gids, sizeof(cr->cr_gids));
 	}

@@ -1,6 +1,6 @@
 /* EXCHANGE_ID, sessions, SEQUENCE, and what else manages clients (RFC 8881 chapter 18.35 and on). */
 #include "base/log.h"
-#include "mds/op/op.h"
+#include "mds/op/sec.h"
 #include <errno.h>
 #include <stdio.h>
 
@@ -45,7 +45,7 @@ static void put_exchange_id(struct compound *c, struct st_client *cl, bool confi
 	xdr_put_u64(x, cl->cl_id);
 	xdr_put_u32(x, cl->cl_cs_seq);
 	xdr_put_u32(x, EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_SUPP_MOVED_REFER | (confirmed ? EXCHGID4_FLAG_CONFIRMED_R : 0));
-	xdr_put_u32(x, SP4_NONE);
+	op_mach_put(x, cl);
 	xdr_put_u64(x, 0); /* so_minor_id: the same on every address of this server */
 	xdr_put_opaque(x, c->m->m_scope, n);
 	xdr_put_opaque(x, c->m->m_scope, n);
@@ -53,11 +53,12 @@ static void put_exchange_id(struct compound *c, struct st_client *cl, bool confi
 }
 
 /* RFC 8881 section 18.35.4, cases 1 to 9 */
-static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *owner, uint32_t len, const uint8_t verf[8], bool update, nfsstat4 *st, uint64_t *evict)
+static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *owner, uint32_t len, const uint8_t verf[8], bool update,
+					    const struct op_mach *mach, nfsstat4 *st, uint64_t *evict)
 {
 	struct st *s = c->m->m_st;
 	struct st_client *conf = st_client_by_owner(s, owner, len, true), *un = st_client_by_owner(s, owner, len, false);
-	bool same_principal = conf && conf->cl_flavor == c->call->c_cred.rc_flavor && conf->cl_uid == c->call->c_cred.rc_uid;
+	bool same_principal = conf && op_principal_is(conf, &c->call->c_cred);
 
 	*st = NFS4_OK;
 	if (update) {
@@ -78,7 +79,8 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 		return conf;
 	}
 	if (conf && !same_principal) {
-		if (conf->cl_opens || conf->cl_layouts) {
+		/* A machine credential protects the lease itself (section 18.35.3). */
+		if (conf->cl_opens || conf->cl_layouts || (conf->cl_mach && !st_lease_expired(s, conf))) {
 			*st = st_lease_expired(s, conf) ? NFS4ERR_DELAY : NFS4ERR_CLID_INUSE;
 			*evict = conf->cl_id;
 			return NULL;
@@ -93,8 +95,16 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 		*st = NFS4ERR_DELAY;
 		return NULL;
 	}
-	un->cl_flavor = c->call->c_cred.rc_flavor;
-	un->cl_uid = c->call->c_cred.rc_uid;
+	if (!op_principal_set(un, &c->call->c_cred)) {
+		st_client_destroy(s, un);
+		*st = NFS4ERR_DELAY;
+		return NULL;
+	}
+	un->cl_mach = mach != NULL;
+	if (mach) {
+		memcpy(un->cl_enforce, mach->enforce.w, sizeof(un->cl_enforce));
+		memcpy(un->cl_allow, mach->allow.w, sizeof(un->cl_allow));
+	}
 	return un;
 }
 
@@ -103,6 +113,7 @@ nfsstat4 op_exchange_id(struct compound *c)
 	struct xdr_in *x = c->in;
 	const uint8_t *verf = xdr_get_fixed(x, 8), *owner, *name = NULL;
 	uint32_t len, flags, how, nimpl, namelen = 0, dummy;
+	struct op_mach mach;
 	struct st_client *cl;
 	uint64_t evict = 0;
 	nfsstat4 st;
@@ -114,8 +125,11 @@ nfsstat4 op_exchange_id(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (how > SP4_SSV)
 		return NFS4ERR_BADXDR;
-	if (how != SP4_NONE)
-		return how == SP4_SSV ? NFS4ERR_ENCR_ALG_UNSUPP : NFS4ERR_INVAL; /* SP4_MACH_CRED wants RPCSEC_GSS (section 18.35.3) */
+	if (how == SP4_SSV)
+		return NFS4ERR_ENCR_ALG_UNSUPP;
+	st = how == SP4_MACH_CRED ? op_mach_get(c, &mach) : NFS4_OK;
+	if (st)
+		return st;
 	nimpl = xdr_get_u32(x);
 	if (nimpl > 1)
 		return NFS4ERR_BADXDR;
@@ -130,7 +144,7 @@ nfsstat4 op_exchange_id(struct compound *c)
 	if (flags & ~(c->minor < 2 ? EXID_ARGS : EXID_ARGS | EXID_ARGS_42) || len == 0)
 		return NFS4ERR_INVAL;
 	pthread_mutex_lock(&c->m->m_st->st_lock);
-	cl = exchange_id_cases(c, owner, len, verf, flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, &st, &evict);
+	cl = exchange_id_cases(c, owner, len, verf, flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, how == SP4_MACH_CRED ? &mach : NULL, &st, &evict);
 	if (cl) {
 		cl->cl_stripes = impl_stripes((const char *)name, namelen);
 		put_exchange_id(c, cl, cl->cl_confirmed);
@@ -237,6 +251,10 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	if (cl->cl_nsessions >= SESSIONS_MAX)
 		return NFS4ERR_NOSPC;
 	s = st_session_new(c->m->m_st, cl);
+	if (s && cl->cl_mach && !st_session_admit(s, c->call->c_conn)) {
+		st_session_destroy(c->m->m_st, s);
+		s = NULL;
+	}
 	if (!s)
 		return NFS4ERR_DELAY;
 	f.maxreq = min_u32(f.maxreq, OP_MAX_IO + 65536);
@@ -376,6 +394,8 @@ nfsstat4 op_create_session(struct compound *c)
 	cl = st_client_get(st, a->clientid);
 	if (!cl || cl->cl_evicting) {
 		status = cl ? NFS4ERR_DELAY : NFS4ERR_STALE_CLIENTID;
+	} else if ((status = op_mach_check(c, cl, OP_CREATE_SESSION))) {
+		; /* before a replay is given away */
 	} else if (a->seq == cl->cl_cs_seq - 1 && cl->cl_cs_len) {
 		uint8_t *p = xdr_reserve(c->out, cl->cl_cs_len);
 
@@ -385,7 +405,7 @@ nfsstat4 op_create_session(struct compound *c)
 		status = NFS4ERR_SEQ_MISORDERED;
 	} else if (cl->cl_confirming) {
 		status = NFS4ERR_DELAY; /* a retry: the first is under way */
-	} else if (!cl->cl_confirmed && (cl->cl_flavor != c->call->c_cred.rc_flavor || cl->cl_uid != c->call->c_cred.rc_uid)) {
+	} else if (!cl->cl_confirmed && !op_principal_is(cl, &c->call->c_cred)) {
 		status = NFS4ERR_CLID_INUSE;
 	} else if (cl->cl_recorded) {
 		status = session_make(c, a, cl);
@@ -407,6 +427,7 @@ nfsstat4 op_destroy_session(struct compound *c)
 	const uint8_t *id = xdr_get_fixed(c->in, 16);
 	struct st *st = c->m->m_st;
 	struct st_session *s;
+	nfsstat4 status;
 
 	if (!id)
 		return NFS4ERR_BADXDR;
@@ -416,10 +437,11 @@ nfsstat4 op_destroy_session(struct compound *c)
 		pthread_mutex_unlock(&st->st_lock);
 		return NFS4ERR_NOT_ONLY_OP;
 	}
-	if (s)
+	status = s ? op_mach_check(c, s->se_client, OP_DESTROY_SESSION) : NFS4ERR_BADSESSION;
+	if (!status)
 		st_session_destroy(st, s);
 	pthread_mutex_unlock(&st->st_lock);
-	return s ? NFS4_OK : NFS4ERR_BADSESSION;
+	return status;
 }
 
 nfsstat4 op_bind_conn(struct compound *c)
@@ -428,6 +450,7 @@ nfsstat4 op_bind_conn(struct compound *c)
 	uint32_t dir = xdr_get_u32(c->in), given;
 	struct st *st = c->m->m_st;
 	struct st_session *s;
+	nfsstat4 status;
 
 	xdr_get_bool(c->in);
 	if (c->in->bad)
@@ -436,7 +459,10 @@ nfsstat4 op_bind_conn(struct compound *c)
 		return NFS4ERR_BADXDR;
 	pthread_mutex_lock(&st->st_lock);
 	s = st_session_get(st, id);
-	if (s) {
+	status = s ? op_mach_check(c, s->se_client, OP_BIND_CONN_TO_SESSION) : NFS4ERR_BADSESSION;
+	if (!status && s->se_client->cl_mach && !st_session_admit(s, c->call->c_conn))
+		status = NFS4ERR_DELAY;
+	if (!status) {
 		given = dir == CDFC4_FORE ? CDFS4_FORE : dir == CDFC4_BACK ? CDFS4_BACK : CDFS4_BOTH;
 		if (given != CDFS4_FORE)
 			st_session_bind(st, s, c->call->c_conn);
@@ -446,7 +472,7 @@ nfsstat4 op_bind_conn(struct compound *c)
 		xdr_put_bool(c->out, false);
 	}
 	pthread_mutex_unlock(&st->st_lock);
-	return s ? NFS4_OK : NFS4ERR_BADSESSION;
+	return status;
 }
 
 nfsstat4 op_backchannel_ctl(struct compound *c)
@@ -493,7 +519,7 @@ static uint32_t sequence_check(const struct compound *c)
 	size_t left = xdr_left(c->in);
 	uint64_t h = hash_bytes(c->in->p, left < CHECK_BYTES ? left : CHECK_BYTES);
 
-	return (uint32_t)hash_u64(h + left + ((uint64_t)c->call->c_cred.rc_flavor << 48) + ((uint64_t)c->call->c_cred.rc_uid << 16) + c->nops);
+	return (uint32_t)hash_u64(h + left + (op_principal_hash(&c->call->c_cred) << 16) + c->nops);
 }
 
 /* A retry of the slot's last request: the very reply, or RETRY_UNCACHED_REP on the operation after SEQUENCE (section 2.10.6.1.3). */
@@ -518,7 +544,7 @@ static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct
 
 static void limit_reply(struct compound *c, const struct st_session *s)
 {
-	size_t limit = s->se_maxresp;
+	size_t limit = s->se_maxresp > c->call->c_trailer ? s->se_maxresp - c->call->c_trailer : 0;
 
 	/* 0: the client leaves it to us */
 	c->cached_only = c->cachethis && s->se_maxcached && s->se_maxcached < limit;
@@ -547,6 +573,8 @@ nfsstat4 op_sequence(struct compound *c)
 	s = st_session_get(st, id);
 	if (!s)
 		status = NFS4ERR_BADSESSION;
+	else if (s->se_client->cl_mach && !st_session_admits(s, c->call->c_conn))
+		status = NFS4ERR_CONN_NOT_BOUND_TO_SESSION;
 	else if (slot >= s->se_nslots)
 		status = NFS4ERR_BADSLOT;
 	else if (c->call->c_size > s->se_maxreq)
@@ -672,6 +700,8 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 	cl = st_client_get(st, id);
 	if (!cl) {
 		status = NFS4ERR_STALE_CLIENTID;
+	} else if ((status = op_mach_check(c, cl, OP_DESTROY_CLIENTID))) {
+		;
 	} else if (sessions_used(cl) || cl->cl_opens || cl->cl_layouts) {
 		status = NFS4ERR_CLIENTID_BUSY;
 	} else {

@@ -195,9 +195,10 @@ bool st_lease_expired(const struct st *st, const struct st_client *c)
 	return st_now_ns() - c->cl_renewed_ns > st->st_lease_ms * 1000000ull;
 }
 
-static void client_put(struct st_client *c)
+void st_client_put(struct st_client *c)
 {
 	if (--c->cl_refs == 0) {
+		free(c->cl_principal);
 		free(c->cl_owner);
 		free(c);
 	}
@@ -221,7 +222,7 @@ void st_client_destroy(struct st *st, struct st_client *c)
 	st_offloads_drop(c);
 	while (c->cl_dead_sids)
 		st_revoked_free(c, &c->cl_dead_sids->v_sid);
-	client_put(c);
+	st_client_put(c);
 }
 
 /* ---- records ---- */

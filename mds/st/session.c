@@ -48,16 +48,15 @@ void st_session_put(struct st *st, struct st_session *s)
 	if (--s->se_refs)
 		return;
 	st_slots_free(st, s);
+	free(s->se_bound);
+	s->se_bound = NULL;
 	if (atomic_load(&s->se_rows)) {
 		s->se_next = st->st_ended;
 		st->st_ended = s;
 	} else {
 		free(s);
 	}
-	if (--c->cl_refs == 0) {
-		free(c->cl_owner);
-		free(c);
-	}
+	st_client_put(c);
 }
 
 struct st_session *st_sessions_ended(struct st *st)
@@ -107,6 +106,28 @@ void st_session_destroy(struct st *st, struct st_session *s)
 	}
 	s->se_cb_tail = &s->se_cb_head;
 	st_session_put(st, s);
+}
+
+bool st_session_admits(const struct st_session *s, const struct rpc_conn *c)
+{
+	for (unsigned i = 0; i < s->se_nbound && i < ST_BOUND; i++) {
+		if (s->se_bound[i] == rpc_conn_id(c))
+			return true;
+	}
+	return false;
+}
+
+bool st_session_admit(struct st_session *s, const struct rpc_conn *c)
+{
+	if (st_session_admits(s, c))
+		return true;
+	if (!s->se_bound)
+		s->se_bound = calloc(ST_BOUND, sizeof(*s->se_bound));
+	if (!s->se_bound)
+		return false;
+	/* Numbers of connections are not used again: that of one that ended admits nobody, until another takes its place. */
+	s->se_bound[s->se_nbound++ % ST_BOUND] = rpc_conn_id(c);
+	return true;
 }
 
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)

@@ -18,6 +18,7 @@
 
 #define ST_SLOTS 1024      /* the most of a session */
 #define ST_SLOTS_LEAST 2u  /* that no session is denied */
+#define ST_BOUND 64 /* connections of a session with SP4_MACH_CRED */
 #define ST_OWNER_MAX NFS4_OPAQUE_LIMIT
 
 struct st_stateid {
@@ -64,6 +65,9 @@ struct st_session {
 	uint32_t se_cb_prog, se_cb_flavor, se_cb_uid, se_cb_gid;
 	struct rpc_conn *se_cb_conn; /* or NULL: path down */
 	struct hash_link se_conn_link; /* while there is one: by connection */
+	/* SP4_MACH_CRED: the connections that may carry the session's requests; no others do */
+	uint64_t *se_bound; /* ST_BOUND times rpc_conn_id, the oldest makes room; NULL: none yet */
+	unsigned se_nbound; /* ever */
 	uint32_t se_cb_seq;
 	bool se_cb_busy;
 	struct st_cb *se_cb_head, **se_cb_tail; /* callbacks waiting for the slot */
@@ -77,6 +81,9 @@ struct st_client {
 	uint32_t cl_owner_len;
 	uint8_t cl_verifier[8];
 	uint32_t cl_flavor, cl_uid; /* principal */
+	char *cl_principal;         /* of RPC_AUTH_GSS: user@REALM; else NULL */
+	bool cl_mach;               /* SP4_MACH_CRED: operations in cl_enforce are the principal's alone, with integrity or privacy */
+	uint32_t cl_enforce[3], cl_allow[3]; /* bitmap4 of operations (RFC 8881 section 18.35.3) */
 	bool cl_confirmed, cl_recorded, cl_reclaim_done, cl_may_reclaim, cl_dead;
 	bool cl_stripes;            /* its kernel reads striped layouts */
 	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
@@ -287,6 +294,7 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 bool st_lease_expired(const struct st *st, const struct st_client *c); /* locked */
 /* locked. Takes it out of all tables with its sessions, opens and layouts. Orphans it held open are freed by the next tick's sweep (st_orphans). */
 void st_client_destroy(struct st *st, struct st_client *c);
+void st_client_put(struct st_client *c); /* locked: drops a reference */
 /* The durable record: rows NS_T_CLIENT, keyed by the hash of the owner. */
 struct st_record {
 	struct hash_link r_link;
@@ -331,6 +339,9 @@ void st_slots_free(struct st *st, struct st_session *s);
 struct st_session *st_sessions_ended(struct st *st);
 /* locked: c may carry callbacks of the session from now on; what waits is sent. */
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c);
+/* locked; SP4_MACH_CRED: lets the connection carry the session's requests, until it ends. False: no memory. */
+bool st_session_admit(struct st_session *s, const struct rpc_conn *c);
+bool st_session_admits(const struct st_session *s, const struct rpc_conn *c);
 /* locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
 void st_recall_queue(struct st *st, struct st_layout *l);
 /* locked: a callback for one of the client's sessions, one with a backchannel where there is one; about a file, or fhlen 0. NULL: it has none, or no memory. */

@@ -372,7 +372,7 @@ static void fz_exports(void)
 		fz_bug("cannot write the exports");
 	if (exp_set_open(&mds.m_exports, mds.m_ns, path, err, sizeof(err)))
 		fz_bug(err);
-	if (op_peer_open(&mds, false, 60000))
+	if (op_peer_open(&mds, false, false, 60000))
 		fz_bug("no threads");
 }
 

@@ -431,9 +431,9 @@ def bind_conn(sessionid, way):
     return op("BIND_CONN_TO_SESSION", sessionid, u32(way), boolean(False))
 
 
-def exchange_id(owner, verifier, flags=0, impl=("weft.test", "Linux 7.2.0 test"), how=0):
+def exchange_id(owner, verifier, flags=0, impl=("weft.test", "Linux 7.2.0 test"), how=0, protect=b""):
     impl_id = array([opaque(impl[0]) + opaque(impl[1]) + nfstime((0, 0))]) if impl else u32(0)
-    return op("EXCHANGE_ID", verifier, opaque(owner), u32(flags), u32(how), impl_id)
+    return op("EXCHANGE_ID", verifier, opaque(owner), u32(flags), u32(how), protect, impl_id)
 
 
 FORE = dict(maxreq=1049620, maxresp=1049480, cached=4096, ops=16, reqs=16)
@@ -564,8 +564,12 @@ def _channel(r):
 
 def _exchange_id(r, o):
     o.clientid, o.seq, o.flags = r.u64(), r.u32(), r.u32()
-    if r.u32() != 0:
-        raise Malformed("state protection was not asked for")
+    o.protect = None
+    how = r.u32()
+    if how == 1:  # SP4_MACH_CRED: what is enforced, what is allowed
+        o.protect = r.bitmap(), r.bitmap()
+    elif how:
+        raise Malformed(f"state protection {how}")
     o.minor_id, o.major_id, o.scope = r.u64(), r.opaque(1024), r.opaque(1024)
     o.impl = r.array(lambda: (r.text(), r.text(), r.nfstime()))
     if len(o.impl) > 1:

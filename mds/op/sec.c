@@ -1,0 +1,90 @@
+/* sec.c - principals, and state protection by machine credentials (RFC 8881 sections 2.10.8.3 and 18.35.3). */
+#include "mds/op/sec.h"
+
+/* ---- principals ---- */
+
+uint64_t op_principal_hash(const struct rpc_cred *cred)
+{
+	if (cred->rc_flavor == RPC_AUTH_GSS)
+		return hash_bytes(cred->rc_principal, strlen(cred->rc_principal));
+	return (uint64_t)cred->rc_flavor << 32 | cred->rc_uid;
+}
+
+bool op_principal_set(struct st_client *cl, const struct rpc_cred *cred)
+{
+	cl->cl_flavor = cred->rc_flavor;
+	cl->cl_uid = cred->rc_uid;
+	if (cred->rc_flavor == RPC_AUTH_GSS)
+		cl->cl_principal = strdup(cred->rc_principal);
+	return cred->rc_flavor != RPC_AUTH_GSS || cl->cl_principal;
+}
+
+static bool protected_call(const struct rpc_cred *cred)
+{
+	return cred->rc_flavor == RPC_AUTH_GSS && cred->rc_service >= RPC_GSS_INTEGRITY;
+}
+
+bool op_principal_is(const struct st_client *cl, const struct rpc_cred *cred)
+{
+	if (cl->cl_flavor != cred->rc_flavor || (cl->cl_mach && !protected_call(cred)))
+		return false;
+	/* Of a Kerberos principal the name counts: whom it is mapped to may change. */
+	return cred->rc_flavor == RPC_AUTH_GSS ? strcmp(cl->cl_principal, cred->rc_principal) == 0 : cl->cl_uid == cred->rc_uid;
+}
+
+/* ---- SP4_MACH_CRED ---- */
+
+/* What can be enforced: the whole set of section 18.35.3. */
+static const struct op_bitmap may_enforce = {{
+	1u << OP_DELEGPURGE,
+	1u << (OP_BIND_CONN_TO_SESSION - 32) | 1u << (OP_EXCHANGE_ID - 32) | 1u << (OP_CREATE_SESSION - 32) | 1u << (OP_DESTROY_SESSION - 32) |
+		1u << (OP_DESTROY_CLIENTID - 32),
+	0,
+}};
+/* What the machine may do whoever owns the state: exactly the operations here that ask for no permission of the user. */
+static const struct op_bitmap may_allow = {{
+	1u << OP_CLOSE | 1u << OP_DELEGRETURN | 1u << OP_LOCKU | 1u << OP_OPEN_DOWNGRADE,
+	1u << (OP_LAYOUTRETURN - 32) | 1u << (OP_FREE_STATEID - 32) | 1u << (OP_TEST_STATEID - 32),
+	0,
+}};
+
+nfsstat4 op_mach_get(struct compound *c, struct op_mach *a)
+{
+	op_get_bitmap(c->in, &a->enforce, NULL);
+	op_get_bitmap(c->in, &a->allow, NULL);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (!protected_call(&c->call->c_cred))
+		return NFS4ERR_INVAL;
+	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++) {
+		a->enforce.w[w] &= may_enforce.w[w];
+		a->allow.w[w] &= may_allow.w[w];
+	}
+	return NFS4_OK;
+}
+
+void op_mach_put(struct xdr_out *x, const struct st_client *cl)
+{
+	struct op_bitmap enforce, allow;
+
+	xdr_put_u32(x, cl->cl_mach ? SP4_MACH_CRED : SP4_NONE);
+	if (!cl->cl_mach)
+		return;
+	memcpy(enforce.w, cl->cl_enforce, sizeof(enforce.w));
+	memcpy(allow.w, cl->cl_allow, sizeof(allow.w));
+	op_put_bitmap(x, &enforce);
+	op_put_bitmap(x, &allow);
+}
+
+nfsstat4 op_mach_check(const struct compound *c, const struct st_client *cl, unsigned opnum)
+{
+	bool enforced = cl->cl_mach && (cl->cl_enforce[opnum / 32] >> opnum % 32 & 1);
+
+	/* These two whatever was agreed on (sections 18.34.3 and 18.37.3). */
+	if (cl->cl_mach && (opnum == OP_BIND_CONN_TO_SESSION || opnum == OP_DESTROY_SESSION))
+		enforced = true;
+	if (!enforced || op_principal_is(cl, &c->call->c_cred))
+		return NFS4_OK;
+	/* WRONG_CRED is no error of BIND_CONN_TO_SESSION (section 15.2). */
+	return opnum == OP_BIND_CONN_TO_SESSION ? NFS4ERR_ACCESS : NFS4ERR_WRONG_CRED;
+}

@@ -1,0 +1,473 @@
+/* rpc_gss.c - RPCSEC_GSS contexts: the table, making them, and who is behind them; see rpc_gss.h. */
+#include "proto/rpc_gss_int.h"
+#include "base/log.h"
+#include <errno.h>
+#include <gssapi/gssapi_ext.h>
+#include <gssapi/gssapi_krb5.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+
+#define CTX_MOST  16384u
+#define INIT_MOST 1024u /* that wait for the thread */
+#define IDS_KEEP_NS	(300 * 1000000000ull)
+#define IDS_RETRY_NS	(10 * 1000000000ull) /* after a name service that did not answer */
+#define HALF_MADE_NS	(30 * 1000000000ull) /* for the client's next token */
+#define TELL_NS		(1000000000ull) /* between two refusals that are logged */
+#define NOBODY 65534u
+
+struct metric *gss_m_made, *gss_m_failed, *gss_m_dropped, *gss_m_evicted;
+static _Atomic int64_t gss_contexts;
+
+uint64_t gss_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static const struct rpc_ids nobody = {.id_uid = NOBODY, .id_gid = NOBODY};
+
+/* ---- the table ---- */
+
+static void lru_unlink(struct rpc_gss *g, struct gss_ctx *x)
+{
+	*(x->x_newer ? &x->x_newer->x_older : &g->g_newest) = x->x_older;
+	*(x->x_older ? &x->x_older->x_newer : &g->g_oldest) = x->x_newer;
+	x->x_newer = x->x_older = NULL;
+}
+
+static void lru_front(struct rpc_gss *g, struct gss_ctx *x)
+{
+	x->x_newer = NULL;
+	x->x_older = g->g_newest;
+	*(g->g_newest ? &g->g_newest->x_newer : &g->g_oldest) = x;
+	g->g_newest = x;
+}
+
+static void ctx_free(struct gss_ctx *x)
+{
+	OM_uint32 minor;
+
+	if (x->x_sec != GSS_C_NO_CONTEXT)
+		gss_delete_sec_context(&minor, &x->x_sec, GSS_C_NO_BUFFER);
+	pthread_mutex_destroy(&x->x_lock);
+	free(x->x_principal);
+	free(x);
+}
+
+void gss_ctx_put(struct gss_ctx *x)
+{
+	struct rpc_gss *g = x->x_gss;
+	bool last;
+
+	pthread_mutex_lock(&g->g_lock);
+	last = --x->x_refs == 0;
+	pthread_mutex_unlock(&g->g_lock);
+	if (last)
+		ctx_free(x);
+}
+
+/* g_lock is held. The table's reference is the caller's then. */
+static void table_out(struct rpc_gss *g, struct gss_ctx *x)
+{
+	hash_del(&g->g_table, &x->x_link);
+	lru_unlink(g, x);
+	x->x_in = false;
+	atomic_fetch_sub(&gss_contexts, 1);
+}
+
+void gss_ctx_remove(struct gss_ctx *x)
+{
+	struct rpc_gss *g = x->x_gss;
+	bool was;
+
+	pthread_mutex_lock(&g->g_lock);
+	was = x->x_in;
+	if (was)
+		table_out(g, x);
+	pthread_mutex_unlock(&g->g_lock);
+	if (was)
+		gss_ctx_put(x);
+}
+
+struct gss_ctx *gss_ctx_find(struct rpc_gss *g, const uint8_t *handle, uint32_t len)
+{
+	struct gss_ctx *x = NULL;
+
+	if (len != GSS_HANDLE)
+		return NULL;
+	pthread_mutex_lock(&g->g_lock);
+	for (struct hash_link *l = hash_first(&g->g_table, hash_bytes(handle, GSS_HANDLE)); l && !x; l = hash_next(l)) {
+		struct gss_ctx *y = hash_entry(l, struct gss_ctx, x_link);
+
+		if (memcmp(y->x_handle, handle, GSS_HANDLE) == 0)
+			x = y;
+	}
+	if (x) {
+		x->x_refs++;
+		lru_unlink(g, x);
+		lru_front(g, x);
+	}
+	pthread_mutex_unlock(&g->g_lock);
+	return x;
+}
+
+static struct gss_ctx *ctx_new(struct rpc_gss *g)
+{
+	struct gss_ctx *x = calloc(1, sizeof *x);
+
+	if (!x)
+		return NULL;
+	x->x_gss = g;
+	x->x_refs = 1;
+	x->x_sec = GSS_C_NO_CONTEXT;
+	x->x_ids = nobody;
+	pthread_mutex_init(&x->x_lock, NULL);
+	randombytes_buf(x->x_handle, GSS_HANDLE);
+	return x;
+}
+
+/* Puts it in unless it is, with a reference of the table's own; what is too much goes at the other end. */
+static bool table_in(struct rpc_gss *g, struct gss_ctx *x)
+{
+	struct gss_ctx *old = NULL;
+	bool in;
+
+	pthread_mutex_lock(&g->g_lock);
+	in = x->x_in || hash_add(&g->g_table, &x->x_link, hash_bytes(x->x_handle, GSS_HANDLE)) == 0;
+	if (in && !x->x_in) {
+		x->x_in = true;
+		atomic_fetch_add(&gss_contexts, 1);
+		x->x_refs++;
+		lru_front(g, x);
+		if (g->g_table.h_count > g->g_opts.go_max) {
+			old = g->g_oldest;
+			table_out(g, old);
+		}
+	}
+	pthread_mutex_unlock(&g->g_lock);
+	if (old) {
+		metric_add(gss_m_evicted, 1);
+		gss_ctx_put(old);
+	}
+	return in;
+}
+
+/* ---- who it is ---- */
+
+struct refresh {
+	struct work r_work;
+	struct gss_ctx *r_ctx;
+};
+
+static void ids_find(struct gss_ctx *x)
+{
+	const struct rpc_gss_opts *o = &x->x_gss->g_opts;
+	struct rpc_ids ids = nobody;
+	int err = o->go_map(o->go_arg, x->x_principal, &ids);
+
+	pthread_mutex_lock(&x->x_lock);
+	/* While the name service does not answer, who was known stays known. */
+	if (!err)
+		x->x_ids = ids;
+	else if (err == -ENOENT)
+		x->x_ids = nobody;
+	x->x_ids_due_ns = gss_now_ns() + (err && err != -ENOENT ? IDS_RETRY_NS : IDS_KEEP_NS);
+	x->x_ids_asked = false;
+	pthread_mutex_unlock(&x->x_lock);
+}
+
+static void refresh_run(struct work *w)
+{
+	struct refresh *r = caa_container_of(w, struct refresh, r_work);
+
+	ids_find(r->r_ctx);
+	gss_ctx_put(r->r_ctx);
+	free(r);
+}
+
+void gss_ctx_refresh(struct gss_ctx *x)
+{
+	struct rpc_gss *g = x->x_gss;
+	struct refresh *r;
+
+	if (x->x_ids_asked || gss_now_ns() < x->x_ids_due_ns)
+		return;
+	r = malloc(sizeof *r);
+	if (!r)
+		return;
+	*r = (struct refresh){.r_work.w_run = refresh_run, .r_ctx = x};
+	pthread_mutex_lock(&g->g_lock);
+	x->x_refs++;
+	pthread_mutex_unlock(&g->g_lock);
+	x->x_ids_asked = true;
+	if (worker_submit(g->g_opts.go_names, &r->r_work))
+		return;
+	x->x_ids_asked = false;
+	x->x_ids_due_ns = gss_now_ns() + IDS_RETRY_NS;
+	free(r);
+	pthread_mutex_lock(&g->g_lock);
+	x->x_refs--; /* not the last: the caller has one */
+	pthread_mutex_unlock(&g->g_lock);
+}
+
+/* ---- making a context ---- */
+
+struct job {
+	struct work j_work;
+	struct loop_msg j_msg;
+	struct rpc_gss *j_gss;
+	struct rpc_call *j_call;
+	struct gss_ctx *j_ctx; /* a reference */
+	gss_buffer_desc j_in, j_out;
+	OM_uint32 j_major, j_minor;
+};
+
+static struct rpc_call_int *call_int(struct rpc_call *call)
+{
+	return caa_container_of(call, struct rpc_call_int, ci_call);
+}
+
+/* What the library says about a failure, for the log. */
+static void status_text(OM_uint32 major, OM_uint32 minor, char *out, size_t len)
+{
+	const OM_uint32 code[2] = {major, minor};
+	const int type[2] = {GSS_C_GSS_CODE, GSS_C_MECH_CODE};
+	size_t at = 0;
+
+	out[0] = 0;
+	for (int i = 0; i < 2; i++) {
+		OM_uint32 more = 0, min;
+		gss_buffer_desc b = GSS_C_EMPTY_BUFFER;
+
+		if ((i && !code[i]) || GSS_ERROR(gss_display_status(&min, code[i], type[i], GSS_C_NO_OID, &more, &b)))
+			continue;
+		if (at < len)
+			at += (size_t)snprintf(out + at, len - at, "%s%.*s", at ? ": " : "", (int)b.length, (const char *)b.value);
+		gss_release_buffer(&min, &b);
+	}
+}
+
+/* On the loop of the call. */
+static void job_done(struct loop_msg *m)
+{
+	struct job *j = caa_container_of(m, struct job, j_msg);
+	struct rpc_call_int *ci = call_int(j->j_call);
+	struct gss_ctx *x = j->j_ctx;
+	bool good = !GSS_ERROR(j->j_major), complete = good && !(j->j_major & GSS_S_CONTINUE_NEEDED);
+	uint32_t window = htobe32(GSS_WINDOW);
+	gss_buffer_desc text = {sizeof window, &window}, mic = GSS_C_EMPTY_BUFFER;
+	struct xdr_out *r = &j->j_call->c_reply;
+	OM_uint32 minor;
+
+	pthread_mutex_lock(&x->x_lock);
+	x->x_accepting = false;
+	if (complete && (gss_get_mic(&minor, x->x_sec, GSS_C_QOP_DEFAULT, &text, &mic) != GSS_S_COMPLETE || mic.length > RPC_MAX_AUTH))
+		good = false;
+	else if (complete)
+		x->x_established = true;
+	pthread_mutex_unlock(&x->x_lock);
+	if (good && !table_in(j->j_gss, x))
+		good = false;
+	if (!good) {
+		metric_add(gss_m_failed, 1);
+		gss_ctx_remove(x);
+		if (!GSS_ERROR(j->j_major))
+			j->j_major = GSS_S_FAILURE;
+	} else if (complete) {
+		metric_add(gss_m_made, 1);
+		memcpy(ci->ci_verf, mic.value, mic.length);
+		ci->ci_verf_len = (uint32_t)mic.length;
+	}
+	gss_release_buffer(&minor, &mic);
+	rpc_reply_head(j->j_call, RPC_A_SUCCESS);
+	/* Without a context there is no handle and no token (RFC 2203 section 5.2.3.1). */
+	xdr_put_opaque(r, x->x_handle, good ? GSS_HANDLE : 0);
+	xdr_put_u32(r, j->j_major);
+	xdr_put_u32(r, j->j_minor);
+	xdr_put_u32(r, good ? GSS_WINDOW : 0);
+	xdr_put_opaque(r, j->j_out.value, good ? (uint32_t)j->j_out.length : 0);
+	rpc_reply(j->j_call);
+	gss_release_buffer(&minor, &j->j_out);
+	gss_ctx_put(x);
+	free(j);
+}
+
+static void job_map(struct work *w)
+{
+	struct job *j = caa_container_of(w, struct job, j_work);
+
+	ids_find(j->j_ctx);
+	loop_post(j->j_call->c_loop, &j->j_msg);
+}
+
+/* A principal that could be mistaken for another one is none. */
+static char *principal_of(gss_name_t name)
+{
+	gss_buffer_desc b = GSS_C_EMPTY_BUFFER;
+	OM_uint32 minor;
+	char *out = NULL;
+
+	if (gss_display_name(&minor, name, &b, NULL) == GSS_S_COMPLETE && b.length && b.length < 1024 && !memchr(b.value, 0, b.length))
+		out = strndup(b.value, b.length);
+	gss_release_buffer(&minor, &b);
+	return out;
+}
+
+static void job_accept(struct work *w)
+{
+	struct job *j = caa_container_of(w, struct job, j_work);
+	struct gss_ctx *x = j->j_ctx;
+	gss_name_t name = GSS_C_NO_NAME;
+	OM_uint32 seconds = 0, minor;
+	char text[256];
+
+	pthread_mutex_lock(&x->x_lock);
+	j->j_major = gss_accept_sec_context(&j->j_minor, &x->x_sec, j->j_gss->g_cred, &j->j_in, GSS_C_NO_CHANNEL_BINDINGS, &name, NULL,
+					    &j->j_out, NULL, &seconds, NULL);
+	x->x_expires_ns = gss_now_ns() + (j->j_major & GSS_S_CONTINUE_NEEDED ? HALF_MADE_NS : seconds * 1000000000ull);
+	pthread_mutex_unlock(&x->x_lock);
+	if (j->j_major == GSS_S_COMPLETE) {
+		x->x_principal = principal_of(name);
+		if (!x->x_principal)
+			j->j_major = GSS_S_BAD_NAME;
+	}
+	if (name != GSS_C_NO_NAME)
+		gss_release_name(&minor, &name);
+	if (GSS_ERROR(j->j_major) && gss_now_ns() >= j->j_gss->g_told_ns) {
+		j->j_gss->g_told_ns = gss_now_ns() + TELL_NS;
+		status_text(j->j_major, j->j_minor, text, sizeof text);
+		log_info("gss: a client's context is refused: %s", text);
+	}
+	j->j_work.w_run = job_map;
+	if (j->j_major == GSS_S_COMPLETE && worker_submit(j->j_gss->g_opts.go_names, &j->j_work))
+		return;
+	loop_post(j->j_call->c_loop, &j->j_msg);
+}
+
+enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct rpc_head *h)
+{
+	const struct rpc_gss_head *gh = &h->h_gss;
+	bool more = gh->gh_proc == RPC_GSS_CONTINUE_INIT, idle;
+	struct gss_ctx *x;
+	struct job *j;
+	uint32_t len;
+	const uint8_t *token = xdr_get_opaque(&call->c_args, GSS_MAX_TOKEN, &len);
+
+	h->h_auth = RPC_AUTH_BADCRED;
+	if (h->h_proc != 0 || (!more && gh->gh_handle_len))
+		return RPC_GSS_AUTH;
+	if (!token)
+		return RPC_GSS_ARGS;
+	x = more ? gss_ctx_find(g, gh->gh_handle, gh->gh_handle_len) : ctx_new(g);
+	if (!x)
+		return RPC_GSS_AUTH;
+	pthread_mutex_lock(&x->x_lock);
+	/* Half made, not in another call's hands, and not left lying for too long. */
+	idle = !x->x_established && !x->x_accepting && (!more || gss_now_ns() <= x->x_expires_ns);
+	if (idle)
+		x->x_accepting = true;
+	pthread_mutex_unlock(&x->x_lock);
+	if (!idle) {
+		gss_ctx_put(x);
+		return RPC_GSS_AUTH;
+	}
+	j = malloc(sizeof *j);
+	if (j)
+		*j = (struct job){.j_work.w_run = job_accept, .j_msg.m_run = job_done, .j_gss = g, .j_call = call, .j_ctx = x, .j_in = {len, (void *)token}};
+	if (j && worker_submit(g->g_worker, &j->j_work))
+		return RPC_GSS_TAKEN;
+	free(j);
+	pthread_mutex_lock(&x->x_lock);
+	x->x_accepting = false;
+	pthread_mutex_unlock(&x->x_lock);
+	gss_ctx_put(x);
+	metric_add(gss_m_failed, 1);
+	h->h_auth = RPC_AUTH_REJECTEDCRED;
+	return RPC_GSS_AUTH;
+}
+
+/* ---- life ---- */
+
+static double gauge_contexts(void *arg)
+{
+	(void)arg;
+	return (double)atomic_load(&gss_contexts);
+}
+
+void rpc_gss_metrics(void)
+{
+	if (gss_m_made)
+		return;
+	metric_gauge("weft_rpc_gss_contexts", "RPCSEC_GSS contexts.", "", gauge_contexts, NULL);
+	gss_m_made = metric_counter("weft_rpc_gss_made_total", "RPCSEC_GSS contexts made.", "");
+	gss_m_failed = metric_counter("weft_rpc_gss_failed_total", "RPCSEC_GSS contexts refused.", "");
+	gss_m_dropped = metric_counter("weft_rpc_gss_dropped_total", "Calls dropped because their RPCSEC_GSS sequence number was used or is too old.", "");
+	gss_m_evicted = metric_counter("weft_rpc_gss_evicted_total", "RPCSEC_GSS contexts that had to make room.", "");
+}
+
+/* Any key of the service nfs will do: what this server is called is the clients' and the key table's affair. */
+static int cred_acquire(struct rpc_gss *g, char *err, size_t errlen)
+{
+	gss_key_value_element_desc e[2] = {{"keytab", g->g_opts.go_keytab}, {"rcache", "none:"}};
+	gss_key_value_set_desc store = {2, e};
+	gss_OID_set_desc mechs = {1, (gss_OID)gss_mech_krb5};
+	gss_buffer_desc service = {3, (void *)"nfs"};
+	gss_name_t name = GSS_C_NO_NAME;
+	OM_uint32 major, minor, min;
+	char text[256];
+
+	major = gss_import_name(&minor, &service, GSS_C_NT_HOSTBASED_SERVICE, &name);
+	if (!GSS_ERROR(major))
+		major = gss_acquire_cred_from(&minor, name, GSS_C_INDEFINITE, &mechs, GSS_C_ACCEPT, &store, &g->g_cred, NULL, NULL);
+	if (name != GSS_C_NO_NAME)
+		gss_release_name(&min, &name);
+	if (!GSS_ERROR(major))
+		return 0;
+	status_text(major, minor, text, sizeof text);
+	snprintf(err, errlen, "%s: no keys of nfs/...: %s", g->g_opts.go_keytab, text);
+	return -ENOKEY;
+}
+
+int rpc_gss_create(struct rpc_gss **out, const struct rpc_gss_opts *opts, char *err, size_t errlen)
+{
+	struct rpc_gss *g = calloc(1, sizeof *g);
+	int e = g ? 0 : -ENOMEM;
+
+	if (!e) {
+		g->g_opts = *opts;
+		if (!g->g_opts.go_max)
+			g->g_opts.go_max = CTX_MOST;
+		pthread_mutex_init(&g->g_lock, NULL);
+		e = cred_acquire(g, err, errlen);
+		if (e) {
+			free(g);
+			return e;
+		}
+		rpc_gss_metrics();
+		e = worker_create(&g->g_worker, "weft-gss", INIT_MOST);
+	}
+	if (e) {
+		snprintf(err, errlen, "Kerberos: %s", strerror(-e));
+		free(g);
+		return e;
+	}
+	*out = g;
+	return 0;
+}
+
+void rpc_gss_destroy(struct rpc_gss *g)
+{
+	OM_uint32 minor;
+
+	worker_destroy(g->g_worker);
+	while (g->g_oldest)
+		gss_ctx_remove(g->g_oldest);
+	free(g->g_table.h_slot);
+	gss_release_cred(&minor, &g->g_cred);
+	pthread_mutex_destroy(&g->g_lock);
+	free(g);
+}

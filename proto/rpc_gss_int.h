@@ -1,0 +1,59 @@
+/* rpc_gss_int.h - what rpc_gss.c and rpc_gss_msg.c share. */
+#ifndef PROTO_RPC_GSS_INT_H
+#define PROTO_RPC_GSS_INT_H
+#include "base/hash.h"
+#include "proto/rpc_gss.h"
+#include "proto/rpc_int.h"
+#include <gssapi/gssapi.h>
+#include <pthread.h>
+
+#define GSS_HANDLE 16u
+/* RFC 2203 section 5.3.3.1. Wide, because calls of one context arrive on many connections and overtake each other. */
+#define GSS_WINDOW 1024u
+#define GSS_MAXSEQ 0x80000000u
+#define GSS_MAX_TOKEN 65536u
+
+struct gss_ctx {
+	struct hash_link x_link;
+	struct gss_ctx *x_newer, *x_older; /* in the table, by last use */
+	struct rpc_gss *x_gss;
+	uint32_t x_refs; /* the table's, and one for each call and job; g_lock */
+	bool x_in;	 /* in the table; g_lock */
+	uint8_t x_handle[GSS_HANDLE];
+	char *x_principal; /* set before it is established, then constant */
+
+	pthread_mutex_t x_lock; /* the rest */
+	gss_ctx_id_t x_sec;
+	bool x_established, x_accepting;
+	uint64_t x_expires_ns;
+	uint32_t x_high;
+	uint64_t x_seen[GSS_WINDOW / 64]; /* bit seq % GSS_WINDOW, for x_high and what is at most a window below */
+	struct rpc_ids x_ids;
+	uint64_t x_ids_due_ns; /* when they are asked for again */
+	bool x_ids_asked;
+};
+
+struct rpc_gss {
+	struct rpc_gss_opts g_opts;
+	gss_cred_id_t g_cred;
+	struct worker *g_worker;
+	pthread_mutex_t g_lock;
+	struct hash g_table;
+	struct gss_ctx *g_newest, *g_oldest;
+	uint64_t g_told_ns; /* the thread's: when a refusal may be logged again */
+};
+
+extern struct metric *gss_m_made, *gss_m_failed, *gss_m_dropped, *gss_m_evicted;
+uint64_t gss_now_ns(void);
+/* A reference; NULL: no such context. */
+struct gss_ctx *gss_ctx_find(struct rpc_gss *g, const uint8_t *handle, uint32_t len);
+void gss_ctx_put(struct gss_ctx *x);
+/* Takes it out of the table; those who hold references go on. */
+void gss_ctx_remove(struct gss_ctx *x);
+/* Asks for the identity again, on go_names, when it is due. x_lock is held. */
+void gss_ctx_refresh(struct gss_ctx *x);
+/* INIT and CONTINUE_INIT. */
+enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct rpc_head *h);
+/* May seq be served (section 5.3.3.1)? Notes it. x_lock is held. */
+bool gss_window(struct gss_ctx *x, uint32_t seq);
+#endif
