@@ -397,7 +397,7 @@ static void make_loops(unsigned n)
 	mds.m_nthreads = n;
 }
 
-/* After the store: it needs nothing of it, and its threads start here. */
+/* As the user that the daemon runs as: the key table is read again and again. */
 static void open_kerberos(const struct conf *conf)
 {
 	struct rpc_gss_opts opts = {.go_keytab = conf_str(conf, "mds.keytab"), .go_max = (unsigned)conf_int(conf, "mds.gss_contexts"), .go_map = op_names_principal, .go_arg = &mds};
@@ -410,7 +410,7 @@ static void open_kerberos(const struct conf *conf)
 	if (op_names_init(&mds, conf_str(conf, "mds.idmap_domain"), err, sizeof(err)))
 		die(err, NULL);
 	opts.go_names = op_names_worker(&mds);
-	if (rpc_gss_create(&service.rs_gss, &opts, err, sizeof(err)))
+	if (rpc_gss_open(service.rs_gss, &opts, err, sizeof(err)))
 		die("mds.keytab", err);
 	mds.m_krb5 = true;
 	log_info("flavours: sys, krb5, krb5i, krb5p (keys in %s)", opts.go_keytab);
@@ -525,6 +525,8 @@ int main(int argc, char **argv)
 	raise_files();
 	rpc_gss_metrics();
 	make_loops((unsigned)conf_int(conf, "mds.threads"));
+	if (*conf_str(conf, "mds.keytab") && !(service.rs_gss = rpc_gss_new()))
+		die("Kerberos", strerror(ENOMEM));
 	listen_all(conf_str(conf, "mds.listen"));
 	/* Everything that wants root is there: keys, certificates, rings, ports. What is made from here on is the user's. */
 	if (priv_own_folder(conf_str(conf, "mds.store"), err, sizeof(err)) || priv_drop(err, sizeof(err)))

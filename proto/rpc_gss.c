@@ -432,38 +432,39 @@ static int cred_acquire(struct rpc_gss *g, char *err, size_t errlen)
 	return -ENOKEY;
 }
 
-int rpc_gss_create(struct rpc_gss **out, const struct rpc_gss_opts *opts, char *err, size_t errlen)
+struct rpc_gss *rpc_gss_new(void)
 {
 	struct rpc_gss *g = calloc(1, sizeof *g);
-	int e = g ? 0 : -ENOMEM;
 
-	if (!e) {
-		g->g_opts = *opts;
-		if (!g->g_opts.go_max)
-			g->g_opts.go_max = CTX_MOST;
-		pthread_mutex_init(&g->g_lock, NULL);
-		e = cred_acquire(g, err, errlen);
-		if (e) {
-			free(g);
-			return e;
-		}
-		rpc_gss_metrics();
-		e = worker_create(&g->g_worker, "weft-gss", INIT_MOST);
-	}
-	if (e) {
-		snprintf(err, errlen, "Kerberos: %s", strerror(-e));
-		free(g);
+	if (!g)
+		return NULL;
+	rpc_gss_metrics();
+	pthread_mutex_init(&g->g_lock, NULL);
+	return g;
+}
+
+int rpc_gss_open(struct rpc_gss *g, const struct rpc_gss_opts *opts, char *err, size_t errlen)
+{
+	int e;
+
+	g->g_opts = *opts;
+	if (!g->g_opts.go_max)
+		g->g_opts.go_max = CTX_MOST;
+	e = cred_acquire(g, err, errlen);
+	if (e)
 		return e;
-	}
-	*out = g;
-	return 0;
+	e = worker_create(&g->g_worker, "weft-gss", INIT_MOST);
+	if (e)
+		snprintf(err, errlen, "Kerberos: %s", strerror(-e));
+	return e;
 }
 
 void rpc_gss_destroy(struct rpc_gss *g)
 {
 	OM_uint32 minor;
 
-	worker_destroy(g->g_worker);
+	if (g->g_worker)
+		worker_destroy(g->g_worker);
 	while (g->g_oldest)
 		gss_ctx_remove(g->g_oldest);
 	free(g->g_table.h_slot);

@@ -33,8 +33,10 @@ struct rpc_gss_opts {
 	int (*go_map)(void *arg, const char *principal, struct rpc_ids *ids);
 	void *go_arg;
 };
-/* Opens the key table and starts the thread. A negative errno and one line in err on failure. */
-int rpc_gss_create(struct rpc_gss **out, const struct rpc_gss_opts *opts, char *err, size_t errlen);
+/* For rpc_service.rs_gss, which listeners copy. NULL: no memory. It must be open before a loop runs. */
+struct rpc_gss *rpc_gss_new(void);
+/* Looks into the key table and starts the thread. A negative errno and one line in err on failure. */
+int rpc_gss_open(struct rpc_gss *g, const struct rpc_gss_opts *opts, char *err, size_t errlen);
 /* Registers the metrics, at start, also where there is no key table. */
 void rpc_gss_metrics(void);
 /* No call may be under way, and go_names must be idle. */

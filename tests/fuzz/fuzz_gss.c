@@ -160,7 +160,8 @@ static void kerberos(void)
 	snprintf(path, sizeof path, "%s/nfs-localhost.keytab", dir);
 	must(!worker_create(&names, "names", 4096), "no thread");
 	opts.go_names = names;
-	if (rpc_gss_create(&gss, &opts, err, sizeof err))
+	gss = rpc_gss_new();
+	if (!gss || rpc_gss_open(gss, &opts, err, sizeof err))
 		bug(err);
 	shell("bash $KDC down %s", dir);
 }

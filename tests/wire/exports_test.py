@@ -340,9 +340,7 @@ def test_secinfo_tells_what_an_export_takes(make):
     check(c.ok(putfh(other), secinfo_no_name(1)).flavors, [AUTH_SYS, AUTH_NONE])
     c.no("NOFILEHANDLE", putfh(other), secinfo_no_name(), getattr_("type"))
     exports(BASE.replace("sec = {none}", "sec = {krb5p, krb5i, krb5, sys}"))
-    krb5 = bytes.fromhex("2a864886f712010202")
-    want = [(6, krb5, 0, 3), (6, krb5, 0, 2), (6, krb5, 0, 1), AUTH_SYS]
-    check(c.ok(putrootfh(), secinfo("other")).flavors, want)
+    check(c.ok(putrootfh(), secinfo("other")).flavors, [AUTH_SYS], "without a key table; with one: gss_test.py")
 
 
 def test_auth_none_is_nobody(make):

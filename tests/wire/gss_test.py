@@ -426,6 +426,42 @@ def test_secinfo_lists_what_is_live():
     check(boss.ok(putrootfh(), secinfo("listed_flavours")).flavors, want)
 
 
+def exports(text):
+    with open(CLUSTER.dir + "/exports", "w", encoding="utf-8") as f:
+        f.write(text)
+    subprocess.run([os.path.join(mds_test.BUILD, "weft"), "--admin", f"unix:{CLUSTER.dir}/run/mds.sock", "exports", "reload"], check=True,
+                   timeout=20, capture_output=True)
+
+
+def test_an_export_takes_the_flavours_it_names():
+    with open(CLUSTER.dir + "/exports", encoding="utf-8") as f:
+        before = f.read()
+    everybody = 'client "*" { access = rw  squash = none  privileged_port = false  sec = '
+    boss, oid = sys_client(), bytes.fromhex("2a864886f712010202")
+    safe = boss.mkdir(boss.root(), "safe")
+    boss.ok(putfh(safe), setattr_(mode=0o777))
+    c = client("games", 2)
+    try:
+        exports('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{krb5p, krb5i} } }\n' % (everybody, everybody))
+        inside = c.ok(putrootfh(), lookup("safe"), getfh()).fh
+        for credential, want in ((auth_sys(0, 0), "WRONGSEC"), (c.cred.with_service(1), "WRONGSEC"), (c.cred.with_service(3), "OK")):
+            got = c.call(putfh(inside), getattr_("type"), cred=credential)
+            check(err(got.status), want)
+            got = c.call(putrootfh(), lookup("safe"), getattr_("type"), cred=credential)
+            check(err(got.status), want)
+            check(c.ok(putrootfh(), secinfo("safe"), cred=credential).flavors, [(6, oid, 0, 3), (6, oid, 0, 2)])
+        check(c.ok(putrootfh(), secinfo_no_name()).flavors, [1, (6, oid, 0, 1), (6, oid, 0, 2), (6, oid, 0, 3)])
+        # Data behind krb5i and krb5p goes through the metadata server: the way to data servers has no such protection.
+        s, f = c.open(inside, "f")
+        c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s))
+        c.ok(putfh(f), write(s, 0, b"data", FILE_SYNC))
+        exports('export "/" { %s{krb5} } }\n' % everybody.replace("squash = none", "squash = all  anon_uid = 9  anon_gid = 9"))
+        d = c.ok(putrootfh(), lookup("safe"), create(DIR, "squashed"), getfh(), cred=c.cred.with_service(1)).fh
+        check(c.attrs(d, "owner", cred=c.cred.with_service(1)).owner, "news@weft.test")
+    finally:
+        exports(before)
+
+
 # ---- principals of clients, and their protection
 
 
