@@ -1,5 +1,5 @@
 /* ACLs on the wire (RFC 8881 sections 6.2.1 to 6.2.3): acl and dacl. ALARM and AUDIT are not there, so neither is sacl. */
-#include "mds/op/op.h"
+#include "mds/op/sec.h"
 #include <errno.h>
 
 #define ACE_GROUP 0x40 /* ACE4_IDENTIFIER_GROUP */

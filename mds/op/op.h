@@ -218,9 +218,6 @@ struct op_sattr {
 };
 /* What ns_create is told of them: mode, or fallback where none was given, owner, group, times, ACL. */
 nfsstat4 op_sattr_create(const struct compound *c, const struct op_sattr *sa, uint16_t fallback, struct ns_create_args *a);
-/* Owners, groups and the "who" of ACEs: their text to numbers (BADOWNER) and back. */
-nfsstat4 op_get_who(struct compound *c, const uint8_t *name, uint32_t len, bool group, uint32_t *id);
-void op_put_who(struct compound *c, struct xdr_out *x, uint32_t id, bool group);
 
 /* acl.c: acl, or dacl, from a settable fattr4 into c->acl, and onto the wire. */
 nfsstat4 op_get_acl(struct compound *c, struct xdr_in *x, bool dacl, struct ns_acl **out);
