@@ -138,7 +138,8 @@ class Worker(threading.Thread):
                     self.recover()
         except Exception as e:
             self.fault = f"client {self.number}: {type(e).__name__}: {e}"
-            traceback.print_exc()
+            if os.environ.get("WEFT_TRACE"):
+                traceback.print_exc()
 
     def load(self):
         """One operation on each lane, all on the wire together."""
