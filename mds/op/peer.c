@@ -6,6 +6,7 @@
  */
 #include "base/log.h"
 #include "mds/op/op.h"
+#include "proto/rpc_tls.h"
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
@@ -318,6 +319,21 @@ void op_enter(struct compound *c, const struct exp_grant *g)
 	cred_make(c, g->g_rule);
 }
 
+/* Every data server that there is takes nothing but TLS (with the client's certificate), and this client speaks it: it then does so to them as well. */
+static bool data_path_tls(const struct compound *c, bool mutual)
+{
+	struct dsc *d = c->m->m_dsc;
+	unsigned n = dsc_count(d);
+	struct dsc_server *sv = n ? calloc(n, sizeof(*sv)) : NULL;
+	bool ok = sv && c->view->v_tls != EXP_TLS_NONE;
+
+	n = sv ? dsc_list(d, sv, n) : 0;
+	for (unsigned i = 0; i < n; i++)
+		ok = ok && sv[i].sv_tls >= (mutual ? RPC_TLS_CERT : RPC_TLS_REQUIRED);
+	free(sv);
+	return ok && n;
+}
+
 bool op_layouts_ok(const struct compound *c)
 {
 	const struct exp_rule *r = c->exp->g_rule;
@@ -327,7 +343,9 @@ bool op_layouts_ok(const struct compound *c)
 		return false;
 	for (unsigned i = 0; i < r->r_nsec; i++)
 		plain |= r->r_sec[i] < EXP_KRB5I;
-	return r->r_layouts == EXP_LAYOUTS_YES || (plain && r->r_tls == EXP_TLS_NONE);
+	if (r->r_layouts == EXP_LAYOUTS_YES || (plain && r->r_tls == EXP_TLS_NONE))
+		return true;
+	return data_path_tls(c, r->r_tls == EXP_TLS_MUTUAL);
 }
 
 /* What is below is the peer's own view, so its change attribute is the table's: it rises with each reload and each start. */
