@@ -290,11 +290,21 @@ static void block_signals(void)
 /* What the administrator may change while clients are served. On its own thread, or the HTTP server's: it may block. */
 static int reload(void *arg, char *err, size_t errlen)
 {
+	struct exp_table *old = exp_set_get(mds.m_exports), *now;
+	int rc;
+
 	(void)arg;
 	ask_forget(mds.m_ask_names);
 	if (mds.m_ask_groups)
 		ask_forget(mds.m_ask_groups);
-	return exp_set_reload(mds.m_exports, err, errlen);
+	rc = exp_set_reload(mds.m_exports, err, errlen);
+	if (!rc) {
+		now = exp_set_get(mds.m_exports);
+		op_exports_changed(&mds, loops[0], old, now);
+		exp_put(now);
+	}
+	exp_put(old);
+	return rc;
 }
 
 static void *wait_signals(void *arg)

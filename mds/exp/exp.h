@@ -94,6 +94,10 @@ char *exp_json(const struct exp_table *t, const char *path);
 int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create, struct ns_time now);
 struct exp_table *exp_get(struct exp_table *t);
 void exp_put(struct exp_table *t);
+/* NULL: none has this number. */
+const struct exp *exp_by_id(const struct exp_table *t, uint16_t id);
+/* The same directory, and the same rules for the same patterns. */
+bool exp_same(const struct exp *a, const struct exp *b);
 const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino);
 /* IPv4 as ::ffff:a.b.c.d; false: of another family. */
 bool exp_addr(const struct sockaddr_storage *ss, uint8_t addr[16], uint16_t *port);

@@ -151,6 +151,35 @@ int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool cre
 	return 0;
 }
 
+const struct exp *exp_by_id(const struct exp_table *t, uint16_t id)
+{
+	for (unsigned i = 0; i < t->t_n; i++) {
+		if (t->t_exp[i].e_id == id)
+			return &t->t_exp[i];
+	}
+	return NULL;
+}
+
+static bool same_rule(const struct exp_rule *a, const struct exp_rule *b)
+{
+	return a->r_ro == b->r_ro && a->r_privileged == b->r_privileged && a->r_squash == b->r_squash && a->r_tls == b->r_tls && a->r_layouts == b->r_layouts &&
+	       a->r_anon_uid == b->r_anon_uid && a->r_anon_gid == b->r_anon_gid && a->r_nsec == b->r_nsec && memcmp(a->r_sec, b->r_sec, a->r_nsec) == 0;
+}
+
+bool exp_same(const struct exp *a, const struct exp *b)
+{
+	bool same = a->e_root == b->e_root && a->e_nwho == b->e_nwho && a->e_nrules == b->e_nrules;
+
+	for (unsigned i = 0; same && i < a->e_nrules; i++)
+		same = same_rule(&a->e_rule[i], &b->e_rule[i]);
+	for (unsigned i = 0; same && i < a->e_nwho; i++) {
+		const struct exp_who *x = &a->e_who[i], *y = &b->e_who[i];
+
+		same = x->w_kind == y->w_kind && x->w_rule == y->w_rule && strcmp(x->w_text, y->w_text) == 0;
+	}
+	return same;
+}
+
 const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino)
 {
 	unsigned lo = 0, hi = t->t_npins;

@@ -17,7 +17,7 @@ struct fence {
 	struct loop *loop;
 	uint64_t ino;
 	struct st_client *except;
-	bool settle, revoke;
+	bool settle, revoke, always; /* always: fence, whoever returned */
 	void (*then)(void *arg, int err);
 	void *arg;
 };
@@ -134,15 +134,15 @@ static void recalled(struct st_wait *w, unsigned left)
 {
 	struct fence *j = hash_entry(w, struct fence, wait);
 
-	if (!left) {
+	if (!left && !j->always) {
 		fence_end(j, 0);
 		return;
 	}
-	j->revoke = true;
+	j->revoke = left;
 	fence_submit(j);
 }
 
-bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg)
+static bool take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, bool always, void (*then)(void *arg, int err), void *arg)
 {
 	struct st *st = m->m_st;
 	struct fence *j;
@@ -157,6 +157,7 @@ bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_clie
 		return false;
 	j = fence_new(m, loop, ino, then, arg);
 	j->except = except;
+	j->always = always;
 	j->wait.w_then = recalled;
 	if (st_recall_file(st, ino, except, false, loop, m->m_recall_ms, &j->wait))
 		return true;
@@ -166,6 +167,16 @@ bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_clie
 	pthread_mutex_unlock(&st->st_lock);
 	free(j);
 	return false;
+}
+
+bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg)
+{
+	return take_back(m, loop, ino, except, false, then, arg);
+}
+
+bool op_take_back_fenced(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg)
+{
+	return take_back(m, loop, ino, NULL, true, then, arg);
 }
 
 bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg)

@@ -45,6 +45,16 @@ void op_fh_make(struct mds *m, uint16_t export, uint64_t ino, uint8_t out[OP_FH_
 	memcpy(out, &w, OP_FH_LEN);
 }
 
+uint16_t op_fh_export(const uint8_t *fh, uint32_t len)
+{
+	struct fh_wire w;
+
+	if (len != OP_FH_LEN)
+		return 0;
+	memcpy(&w, fh, OP_FH_LEN);
+	return be16toh(w.w_export);
+}
+
 nfsstat4 op_fh_open(struct mds *m, const uint8_t *fh, uint32_t len, uint16_t *export, uint64_t *ino)
 {
 	struct fh_wire w, good;

@@ -242,6 +242,11 @@ static inline uint16_t op_export(const struct compound *c)
 	return c->exp->g_id;
 }
 
+/* The export in a handle that op_fh_make made. */
+uint16_t op_fh_export(const uint8_t *fh, uint32_t len);
+/* reload.c: layouts and delegations given under exports that are other ones now come back. Any thread; the work is loop's. */
+void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old, const struct exp_table *now);
+
 /* peer.c: who asks, from where. False: parked; go(c) is called when it is known. */
 bool op_peer(struct compound *c, void (*go)(struct compound *c));
 void op_peer_done(struct compound *c);
@@ -350,6 +355,8 @@ uint32_t op_confirm_ms(const struct mds *m);
 /* Takes back all layouts of the file but except's (NULL: everybody's): recall, deadline, fence. then(arg, err) on loop. False: there are none, and then is
  * not called. */
 bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg);
+/* Everybody's, and what they return is worth nothing afterwards: fenced in any case. */
+bool op_take_back_fenced(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
 /* A file for which a write layout was out when an earlier boot ended: those capabilities are fenced, then then(arg, err) on loop. False: it is not one. */
 bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
 

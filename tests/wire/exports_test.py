@@ -18,7 +18,7 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
-from mds_test import ADDR, BUILD, Cluster, check, eventually, rejected  # noqa: E402
+from mds_test import ADDR, BUILD, Cluster, check, device, eventually, lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
@@ -406,6 +406,30 @@ def test_a_reload_drops_no_client(make):
     c.ok(putfh(f), close(sid))
     check((c.clientid, c.conn), (clientid, conn))
     check(c.conn.closed, False)
+
+
+def test_a_reload_takes_back_what_was_given(make):
+    a, b = make(BOTH_C), make(ONLY_B)
+    held = {}
+    for c, path in ((a, ("a",)), (b, ("deep", "er", "b"))):
+        d = walk(c, *path)
+        sid, f = c.open(d, "laid out")
+        held[c] = sid, f, lay(c, f, sid)
+    c, (sid, f, layout) = a, held[a]
+    first = layout.mirrors[0][0]
+    ds = DataServer(uaddr(device(c, first.deviceid).addrs[0][1]))
+    check(ds.write(first.fhs[0], 0, b"before").status, 0)
+    answered = []
+    c.on_callback = lambda name, args: answered.append((name, args.fh)) or 0
+    exports(BASE.replace('client "127.0.0.2" { access = rw squash = none }\n\tclient "127.0.0.3"', 'client "127.0.0.2" { squash = none }\n\tclient "127.0.0.3"'))
+    recall = c.wait_callback("LAYOUTRECALL")
+    check(recall.fh, f, "the very bytes of GETFH")
+    c.ok(putfh(f), layoutreturn(recall.stateid))
+    eventually(lambda: ds.write(first.fhs[0], 0, b"before").status == 13, what="the fence of a returned handle")
+    c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(sid, IO_RW))
+    check(c.ok(putfh(f), read(sid, 0, 10)).data, b"before")
+    check(b.callbacks, [], "nothing has changed for the other export")
+    ds.close()
 
 
 def test_an_export_that_goes_is_stale(make):
