@@ -60,14 +60,14 @@ static void read_key(const char *path)
 
 static void conn_opened(struct rpc_conn *c, void *arg)
 {
-	(void)c;
 	(void)arg;
+	op_conn_opened(&mds, c);
 }
 
 static void conn_closed(struct rpc_conn *c, void *arg)
 {
 	(void)arg;
-	op_conn_closed(c);
+	op_conn_closed(&mds, c);
 	st_conn_gone(mds.m_st, c);
 	dsc_conn_closed(mds.m_dsc, c);
 }
@@ -337,6 +337,19 @@ static void raise_files(void)
 	}
 }
 
+static void set_limits(const struct conf *conf)
+{
+	struct op_limits *lm = &mds.m_limits;
+
+	lm->lm_conns_max = (uint32_t)conf_int(conf, "mds.connections");
+	lm->lm_conns_addr = (uint32_t)conf_int(conf, "mds.connections_of_address");
+	lm->lm_clients = (uint32_t)conf_int(conf, "mds.clients");
+	lm->lm_opens = (uint32_t)conf_int(conf, "mds.opens_of_client");
+	lm->lm_locks = (uint32_t)conf_int(conf, "mds.locks_of_client");
+	lm->lm_layouts = (uint32_t)conf_int(conf, "mds.layouts_of_client");
+	op_limits_init(&mds);
+}
+
 static void set_size_mode(const char *text)
 {
 	mds.m_size_mode = strcmp(text, "always") == 0 ? OP_SIZE_ALWAYS : strcmp(text, "never") == 0 ? OP_SIZE_NEVER : OP_SIZE_LAYOUT;
@@ -532,6 +545,7 @@ int main(int argc, char **argv)
 	set_deleg_mode(conf_str(conf, "mds.delegations"));
 	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);
+	set_limits(conf);
 	raise_files();
 	rpc_gss_metrics();
 	make_loops((unsigned)conf_int(conf, "mds.threads"));

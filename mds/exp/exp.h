@@ -62,7 +62,9 @@ struct exp {
 
 /* A directory on the way to an export, or an export's root. */
 struct exp_pin {
-	uint64_t p_ino;
+	uint64_t p_ino, p_parent; /* the root's parent is 0 */
+	const char *p_name;      /* in an export's path */
+	size_t p_len;
 	uint64_t p_below;        /* bits: exports whose root this is or leads to */
 	int p_root;              /* the export whose root it is, or -1 */
 	int p_owner;             /* the innermost export it lies in, or -1 */
@@ -134,6 +136,8 @@ const struct exp_grant *exp_of_handle(const struct exp_view *v, uint16_t id, uin
 const struct exp_grant *exp_root(const struct exp_view *v);
 /* Where a directory reached by name from a directory under `from` is: from itself, another export, the pseudo file system, or NULL: it is not shown. */
 const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_grant *from, uint64_t ino);
+/* A directory of the pseudo file system, entry by entry: what is shown of it, not what is in it, counts. Cookies as ns_readdir's. */
+int exp_pseudo_readdir(const struct exp_view *v, uint64_t dir, uint64_t after, int (*fn)(void *arg, const struct ns_dirent *d), void *arg, bool *eof);
 /* Where the parent of a directory under `from` is; NULL: outside. dir is not the root of the name space. */
 const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant *from, uint64_t dir, uint64_t parent, struct ns *ns, struct kv_txn *txn);
 static inline bool exp_is_pseudo(const struct exp_grant *g)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define PRIVILEGED_END 1024
+#define COOKIE_FIRST 8u /* 0 to 2 mean something */
 #define UP_MAX 4096u /* directories between one and its export's root */
 
 struct exp_table *exp_get(struct exp_table *t)
@@ -55,23 +56,27 @@ static int make_dir(struct ns *ns, struct kv_txn *txn, uint64_t dir, const char 
 }
 
 /* Calls fn with each directory on the way to path, the root first, its own last. -ENOENT, -ENOTDIR: it leads nowhere. */
-static int walk(struct ns *ns, struct kv_txn *txn, const char *path, bool create, struct ns_time now, int (*fn)(void *arg, uint64_t ino, bool last), void *arg)
+static int walk(struct ns *ns, struct kv_txn *txn, const char *path, bool create, struct ns_time now, int (*fn)(void *arg, const struct exp_pin *at, bool last), void *arg)
 {
-	uint64_t at = NS_ROOT_INO;
+	struct exp_pin at = {.p_ino = NS_ROOT_INO, .p_root = -1, .p_owner = -1};
 	uint8_t type;
-	size_t len;
 	int err;
 
 	for (;;) {
+		size_t len;
+
 		path += strspn(path, "/");
 		len = strcspn(path, "/");
-		err = fn ? fn(arg, at, !len) : 0;
+		err = fn ? fn(arg, &at, !len) : 0;
 		if (err || !len)
 			return err;
-		err = ns_lookup(ns, txn, at, path, len, &at, &type);
+		at.p_parent = at.p_ino;
+		at.p_name = path;
+		at.p_len = len;
+		err = ns_lookup(ns, txn, at.p_parent, path, len, &at.p_ino, &type);
 		if (err == -ENOENT && create) {
 			type = NS_DIR;
-			err = make_dir(ns, txn, at, path, len, now, &at);
+			err = make_dir(ns, txn, at.p_parent, path, len, now, &at.p_ino);
 		}
 		if (err)
 			return err;
@@ -86,37 +91,37 @@ struct pinning {
 	unsigned exp;
 };
 
-static int pin_add(void *arg, uint64_t ino, bool last)
+static int pin_add(void *arg, const struct exp_pin *new, bool last)
 {
 	struct pinning *k = arg;
 	struct exp_table *t = k->t;
 	unsigned at = 0;
 
-	while (at < t->t_npins && t->t_pin[at].p_ino < ino)
+	while (at < t->t_npins && t->t_pin[at].p_ino < new->p_ino)
 		at++;
-	if (at == t->t_npins || t->t_pin[at].p_ino != ino) {
+	if (at == t->t_npins || t->t_pin[at].p_ino != new->p_ino) {
 		struct exp_pin *v = reallocarray(t->t_pin, t->t_npins + 1, sizeof(*v));
 
 		if (!v)
 			return -ENOMEM;
 		t->t_pin = v;
 		memmove(v + at + 1, v + at, (t->t_npins - at) * sizeof(*v));
-		v[at] = (struct exp_pin){.p_ino = ino, .p_root = -1, .p_owner = -1};
+		v[at] = *new;
 		t->t_npins++;
 	}
 	t->t_pin[at].p_below |= UINT64_C(1) << k->exp;
 	if (!last)
 		return 0;
 	t->t_pin[at].p_root = (int)k->exp;
-	t->t_exp[k->exp].e_root = ino;
+	t->t_exp[k->exp].e_root = new->p_ino;
 	return 0;
 }
 
 /* The second walk: the innermost root on the way to each directory. */
-static int pin_own(void *arg, uint64_t ino, bool last)
+static int pin_own(void *arg, const struct exp_pin *at, bool last)
 {
 	struct pinning *k = arg;
-	struct exp_pin *p = (struct exp_pin *)exp_pin(k->t, ino);
+	struct exp_pin *p = (struct exp_pin *)exp_pin(k->t, at->p_ino);
 
 	(void)last;
 	if (p->p_root >= 0)
@@ -399,6 +404,25 @@ const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_gran
 	if (p->p_root >= 0)
 		return usable(v, p->p_root) ? usable(v, p->p_root) : pseudo(v, p);
 	return exp_is_pseudo(from) ? pseudo(v, p) : from;
+}
+
+/* The pins are in the order of their numbers, which make the cookies: they stay the same over reloads. */
+int exp_pseudo_readdir(const struct exp_view *v, uint64_t dir, uint64_t after, int (*fn)(void *arg, const struct ns_dirent *d), void *arg, bool *eof)
+{
+	const struct exp_table *t = v->v_table;
+
+	*eof = false;
+	for (unsigned i = 0; i < t->t_npins; i++) {
+		const struct exp_pin *p = &t->t_pin[i];
+		struct ns_dirent d = {.d_cookie = p->p_ino + COOKIE_FIRST, .d_ino = p->p_ino, .d_type = NS_DIR, .d_name = p->p_name, .d_len = p->p_len};
+
+		if (p->p_parent != dir || d.d_cookie <= after || !exp_down(v, &v->v_pseudo, p->p_ino))
+			continue;
+		if (fn(arg, &d))
+			return 0;
+	}
+	*eof = true;
+	return 0;
 }
 
 const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant *from, uint64_t dir, uint64_t parent, struct ns *ns, struct kv_txn *txn)

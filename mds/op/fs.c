@@ -336,7 +336,10 @@ nfsstat4 op_readdir(struct compound *c)
 		return st;
 	r.start = c->out->x_len;
 	xdr_put_u64(c->out, 0);
-	err = ns_readdir(c->m->m_ns, op_txn(c), c->cur, cookie, readdir_entry, &r, &eof);
+	if (exp_is_pseudo(c->exp))
+		err = exp_pseudo_readdir(c->view, c->cur, cookie, readdir_entry, &r, &eof);
+	else
+		err = ns_readdir(c->m->m_ns, op_txn(c), c->cur, cookie, readdir_entry, &r, &eof);
 	if (err < 0)
 		return op_status(err);
 	if (r.status)

@@ -116,6 +116,11 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		f->f_pins++;
 		return OP_PARKED;
 	}
+	if (!l && c->client->cl_nlayouts >= c->m->m_limits.lm_layouts) {
+		op_limited(c->m, OP_LIMIT_LAYOUTS);
+		st_file_put(st, f);
+		return NFS4ERR_LAYOUTUNAVAILABLE;
+	}
 	if (!l)
 		l = st_layout_new(st, f, c->client);
 	if (!l) {

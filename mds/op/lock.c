@@ -142,7 +142,7 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 		return status;
 	if (!k)
 		k = st_lock_new(st, o, g->owner, g->owner_len);
-	if (!k || st_lock_set(k, g->first, g->last, lock_writes(g)))
+	if (!k || (c->client->cl_nranges >= c->m->m_limits.lm_locks && op_limited(c->m, OP_LIMIT_LOCKS)) || st_lock_set(k, g->first, g->last, lock_writes(g)))
 		return NFS4ERR_DELAY;
 	if (!lock_writes(g)) /* it may have been one for writing */
 		op_locks_gone(c->m, o->o_file);

@@ -29,6 +29,19 @@
 enum op_deleg_mode { OP_DELEG_NONE, OP_DELEG_READ, OP_DELEG_WRITE };
 enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };
 
+/* limit.c */
+enum op_limit { OP_LIMIT_CONNS, OP_LIMIT_CLIENTS, OP_LIMIT_OPENS, OP_LIMIT_LOCKS, OP_LIMIT_LAYOUTS, OP_LIMITS };
+struct op_limits {
+	uint32_t lm_conns_max, lm_conns_addr; /* connections in all, and of one address */
+	uint32_t lm_clients;                  /* in all */
+	uint32_t lm_opens, lm_locks, lm_layouts; /* of one client */
+	pthread_mutex_t lm_lock;
+	struct hash lm_addrs;
+	uint32_t lm_conns;
+	struct metric *lm_refused[OP_LIMITS];
+	_Atomic uint64_t lm_told_ns[OP_LIMITS];
+};
+
 struct mds;
 struct mds_thread {
 	struct mds *mt_mds;
@@ -55,6 +68,7 @@ struct mds {
 	struct dsc *m_dsc;
 	struct lo *m_lo;
 	struct st *m_st;
+	struct op_limits m_limits;
 	struct exp_set *m_exports;
 	struct ask *m_ask_names;  /* which hosts and netgroups of the exports an address is */
 	struct ask *m_ask_groups; /* NULL: nobody's are looked up */
@@ -242,6 +256,14 @@ static inline uint16_t op_export(const struct compound *c)
 	return c->exp->g_id;
 }
 
+/* limit.c. Both on the connection's loop. */
+void op_conn_opened(struct mds *m, struct rpc_conn *conn);
+void op_conn_closed(struct mds *m, struct rpc_conn *conn);
+/* Counts and tells that something is refused. True. */
+bool op_limited(struct mds *m, enum op_limit which);
+/* Once, the limits being set. */
+void op_limits_init(struct mds *m);
+
 /* The export in a handle that op_fh_make made. */
 uint16_t op_fh_export(const uint8_t *fh, uint32_t len);
 /* reload.c: layouts and delegations given under exports that are other ones now come back. Any thread; the work is loop's. */
@@ -251,7 +273,7 @@ void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table
 bool op_peer(struct compound *c, void (*go)(struct compound *c));
 void op_peer_done(struct compound *c);
 /* The connection's view goes. */
-void op_conn_closed(struct rpc_conn *conn);
+void op_conn_view_drop(struct rpc_conn *conn);
 int op_peer_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms);
 /* What a thread keeps of exports and groups, at its end. */
 void op_thread_forget(struct mds_thread *th);

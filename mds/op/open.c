@@ -558,7 +558,7 @@ nfsstat4 op_open(struct compound *c)
 {
 	struct open *o = op_scratch(c, sizeof(*o), NULL);
 	struct st *st = c->m->m_st;
-	bool grace, may_reclaim, done;
+	bool grace, may_reclaim, done, full;
 	nfsstat4 status;
 
 	if (!o)
@@ -572,7 +572,10 @@ nfsstat4 op_open(struct compound *c)
 	grace = st_in_grace(st);
 	may_reclaim = c->client->cl_may_reclaim;
 	done = c->client->cl_reclaim_done;
+	full = c->client->cl_nopens >= c->m->m_limits.lm_opens;
 	pthread_mutex_unlock(&st->st_lock);
+	if (full && op_limited(c->m, OP_LIMIT_OPENS)) /* before a file is made that could not be opened */
+		return NFS4ERR_DELAY;
 	if (o->claim == CLAIM_PREVIOUS && (!grace || !may_reclaim)) /* after RECLAIM_COMPLETE: section 18.51.3 */
 		return grace && !done ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
 	if (o->claim != CLAIM_PREVIOUS && grace)

@@ -64,7 +64,7 @@ static bool view_good(const struct compound *c, const struct exp_view *v, const 
 	return v && v->v_table == t && v->v_tls == (enum exp_tls)rpc_conn_tls(c->call->c_conn) && (!v->v_until_ns || loop_now_ns(c->th->mt_loop) < v->v_until_ns);
 }
 
-/* The connection's from now on, unless it has ended: then op_conn_closed may have been. */
+/* The connection's from now on, unless it has ended: then op_conn_view_drop may have been. */
 static void view_keep(struct compound *c, struct exp_view *v)
 {
 	struct rpc_conn *conn = c->call->c_conn;
@@ -247,7 +247,7 @@ void op_peer_done(struct compound *c)
 	ask_val_put(c->answer);
 }
 
-void op_conn_closed(struct rpc_conn *conn)
+void op_conn_view_drop(struct rpc_conn *conn)
 {
 	exp_view_put(rpc_conn_priv(conn));
 	rpc_conn_set_priv(conn, NULL);

@@ -90,6 +90,12 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 	if (un)
 		st_client_destroy(s, un);
 	/* A confirmed record with another verifier is a client that rebooted: it goes when the new one is confirmed. */
+	if (s->st_clients.h_count >= c->m->m_limits.lm_clients) {
+		op_limited(c->m, OP_LIMIT_CLIENTS);
+		*evict = st_client_oldest(s);
+		*st = NFS4ERR_DELAY;
+		return NULL;
+	}
 	un = st_client_new(s, owner, len, verf);
 	if (!un) {
 		*st = NFS4ERR_DELAY;

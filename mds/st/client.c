@@ -98,6 +98,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	struct st *st = calloc(1, sizeof(*st));
 	struct kv_txn *t;
 	int err;
+	uint64_t salt;
 
 	if (!st)
 		return -ENOMEM;
@@ -110,7 +111,10 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_started_ns = st_now_ns();
 	st->st_next = 1;
 	st->st_kept_max = ST_KEPT_MAX;
-	st->st_verifier = st->st_boot << 20 | 0x77656;
+	salt = hash_u64(hash_bytes(ns_super(ns)->su_uuid, sizeof(ns_super(ns)->su_uuid)) + ((uint64_t)ns_super(ns)->su_fs << 16) + ns_super(ns)->su_incarnation);
+	st->st_salt = (uint32_t)(salt >> 32);
+	st->st_epoch = (uint32_t)st->st_boot ^ st->st_salt;
+	st->st_verifier = (st->st_boot << 20 | 0x77656) ^ salt;
 	st->st_callbacks[ST_CB_LAYOUTRECALL] = metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
 	st->st_callbacks[ST_CB_NOTIFY_LOCK] = metric_counter("weft_mds_lock_notifies_total", "CB_NOTIFY_LOCK sent: a lock that was waited for may be had", "");
 	st->st_callbacks[ST_CB_OFFLOAD] = metric_counter("weft_mds_offload_callbacks_total", "CB_OFFLOAD sent: an asynchronous copy has ended", "");
@@ -173,7 +177,7 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	memcpy(c->cl_owner, owner, len);
 	c->cl_owner_len = len;
 	memcpy(c->cl_verifier, verifier, 8);
-	c->cl_id = st->st_boot << 32 | (uint32_t)st->st_next++;
+	c->cl_id = (uint64_t)st->st_epoch << 32 | (uint32_t)st->st_next++;
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;
 	c->cl_renewed_ns = st_now_ns();
@@ -188,6 +192,24 @@ fail:
 	free(c->cl_owner);
 	free(c);
 	return NULL;
+}
+
+uint64_t st_client_oldest(struct st *st)
+{
+	struct st_client *oldest = NULL;
+	uint64_t now = st_now_ns();
+
+	if (now - st->st_oldest_ns < 1000000000)
+		return 0;
+	st->st_oldest_ns = now;
+	hash_each(&st->st_clients, i, l, next)
+	{
+		struct st_client *c = hash_entry(l, struct st_client, cl_link);
+
+		if (!c->cl_evicting && st_lease_expired(st, c) && (!oldest || c->cl_renewed_ns < oldest->cl_renewed_ns))
+			oldest = c;
+	}
+	return oldest ? oldest->cl_id : 0;
 }
 
 bool st_lease_expired(const struct st *st, const struct st_client *c)

@@ -7,20 +7,20 @@
 /* other: boot epoch (4 bytes), type (1), number (7) */
 void st_sid_make(struct st *st, unsigned type, struct st_stateid *sid)
 {
-	uint32_t boot = htobe32((uint32_t)st->st_boot);
+	uint32_t epoch = htobe32(st->st_epoch);
 	uint64_t n = htobe64((uint64_t)type << 56 | (st->st_next++ & 0xffffffffffffffull));
 
 	sid->seqid = 1;
-	memcpy(sid->other, &boot, 4);
+	memcpy(sid->other, &epoch, 4);
 	memcpy(sid->other + 4, &n, 8);
 }
 
 bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type)
 {
-	uint32_t boot;
+	uint32_t epoch;
 
-	memcpy(&boot, sid->other, 4);
-	return be32toh(boot) == (uint32_t)st->st_boot && sid->other[4] == type;
+	memcpy(&epoch, sid->other, 4);
+	return be32toh(epoch) == st->st_epoch && sid->other[4] == type;
 }
 
 bool st_sid_special(const struct st_stateid *sid)
@@ -126,7 +126,11 @@ static struct st_open *open_make(struct st *st, struct st_file *f, struct st_cli
 struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len,
 			    const struct st_stateid *sid)
 {
-	return open_make(st, f, c, ST_SID_OPEN, owner, len, sid);
+	struct st_open *o = open_make(st, f, c, ST_SID_OPEN, owner, len, sid);
+
+	if (o)
+		c->cl_nopens++;
+	return o;
 }
 
 struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client *c, uint32_t type, bool times, const uint8_t *fh, uint32_t fhlen)
@@ -173,6 +177,8 @@ void st_open_free(struct st *st, struct st_open *o)
 		st->st_ndelegs--;
 		st_asks_fail(dg);
 		free(dg);
+	} else {
+		o->o_client->cl_nopens--;
 	}
 	free(o);
 	if (dg && st->st_waits)

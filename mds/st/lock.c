@@ -56,6 +56,12 @@ struct st_lock *st_lock_new(struct st *st, struct st_open *o, const void *owner,
 	return k;
 }
 
+static void range_free(struct st_lock *k, struct st_range *r)
+{
+	k->k_open->o_client->cl_nranges--;
+	free(r);
+}
+
 void st_lock_free(struct st *st, struct st_lock *k)
 {
 	hash_del(&st->st_locks, &k->k_link);
@@ -69,7 +75,7 @@ void st_lock_free(struct st *st, struct st_lock *k)
 		struct st_range *r = k->k_ranges;
 
 		k->k_ranges = r->r_next;
-		free(r);
+		range_free(k, r);
 	}
 	free(k);
 }
@@ -106,11 +112,12 @@ static void cut(struct st_lock *k, uint64_t first, uint64_t last, struct st_rang
 			p = &r->r_next;
 		} else if (r->r_first >= first && r->r_last <= last) {
 			*p = r->r_next;
-			free(r);
+			range_free(k, r);
 		} else if (r->r_first < first && r->r_last > last) {
 			struct st_range *tail = *spare;
 
 			*spare = NULL;
+			k->k_open->o_client->cl_nranges++;
 			*tail = (struct st_range){r->r_next, last + 1, r->r_last, r->r_write};
 			r->r_last = first - 1;
 			r->r_next = tail;
@@ -135,13 +142,13 @@ static void insert(struct st_lock *k, struct st_range *n)
 	if (r && r->r_write == n->r_write && r->r_last != UINT64_MAX && r->r_last + 1 == n->r_first) {
 		n->r_first = r->r_first;
 		*p = r->r_next;
-		free(r);
+		range_free(k, r);
 	}
 	r = *p;
 	if (r && r->r_write == n->r_write && n->r_last != UINT64_MAX && n->r_last + 1 == r->r_first) {
 		n->r_last = r->r_last;
 		*p = r->r_next;
-		free(r);
+		range_free(k, r);
 	}
 	n->r_next = *p;
 	*p = n;
@@ -157,6 +164,7 @@ int st_lock_set(struct st_lock *k, uint64_t first, uint64_t last, bool write)
 		return -ENOMEM;
 	}
 	cut(k, first, last, &spare);
+	k->k_open->o_client->cl_nranges++;
 	*n = (struct st_range){NULL, first, last, write};
 	insert(k, n);
 	free(spare);

@@ -23,8 +23,8 @@ struct st_session *st_session_new(struct st *st, struct st_client *c)
 
 	if (!s)
 		return NULL;
-	w[0] = htobe64(c->cl_id);
-	w[1] = htobe64(st->st_next++);
+	w[0] = htobe64(st->st_boot << 32 | (uint32_t)c->cl_id); /* the boot comes first: once.c */
+	w[1] = htobe64((uint64_t)st->st_salt << 32 | (uint32_t)st->st_next++);
 	memcpy(s->se_id, w, 16);
 	if (hash_add(&st->st_sessions, &s->se_link, hash_bytes(s->se_id, 16))) {
 		free(s);

@@ -2,7 +2,8 @@
  * st.h - clients, sessions, open and layout state (RFC 8881 chapters 2.10, 8, 9, 12), in memory, and the durable list of clients.
  *
  * What is durable: one row per confirmed client (its owner, verifier, number), so that after a restart exactly those may reclaim. All else is
- * rebuilt by reclaims. The boot epoch (ns_super.su_boot) is in every clientid, sessionid and stateid, so nothing of an earlier boot is mistaken for this one's.
+ * rebuilt by reclaims. The boot epoch (ns_super.su_boot) is in every clientid, sessionid and stateid, so nothing of an earlier boot is mistaken for this one's;
+ * and the store's identity, so that nothing of another cluster is.
  *
  * One mutex (st_lock) guards all of it: it is held for table look-ups only, never over I/O, a commit or a send. A connection's sessions
  * are mostly used by one loop, so it is rarely contended; the per-loop split is a matter of measurement.
@@ -89,7 +90,7 @@ struct st_client {
 	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
 	bool cl_evicting, cl_confirming;
 	bool cl_recalls_wait;       /* recalls that found no session */
-	uint32_t cl_nsessions, cl_nlayouts;
+	uint32_t cl_nsessions, cl_nlayouts, cl_nopens, cl_nranges; /* nopens: without delegations; nranges: of its locks */
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
@@ -260,6 +261,9 @@ struct st {
 	pthread_mutex_t st_lock;
 	struct ns *st_ns;
 	uint64_t st_boot;
+	/* Of the store and its incarnation: mixed into ids, so that another cluster at the same address, or a store that was restored, does not take them for
+	 * its own at the same boot epoch. st_epoch is both in one. */
+	uint32_t st_salt, st_epoch;
 	uint32_t st_lease_ms, st_grace_ms, st_courtesy_ms;
 	uint64_t st_started_ns;
 	bool st_in_grace;
@@ -267,6 +271,7 @@ struct st {
 	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_opens, st_locks, st_files, st_layouts, st_records;
 	uint64_t st_next;         /* clientid, session and stateid counter of this boot */
 	uint64_t st_verifier;     /* of this boot */
+	uint64_t st_oldest_ns;    /* st_client_oldest looked */
 	uint64_t st_nslots;       /* in all sessions, and the bytes of them and of kept replies */
 	uint64_t st_kept, st_kept_max;
 	/* waiters for layouts to come back, see st_layout.c */
@@ -291,6 +296,8 @@ uint64_t st_now_ns(void);
 struct st_client *st_client_get(struct st *st, uint64_t id);                                     /* locked */
 struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t len, bool confirmed); /* locked */
 struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, const uint8_t verifier[8]); /* locked; NULL: no memory */
+/* locked: of those whose lease has run out, the one that was heard last the longest time ago; 0: none. Looks at all, once a second. */
+uint64_t st_client_oldest(struct st *st);
 bool st_lease_expired(const struct st *st, const struct st_client *c); /* locked */
 /* locked. Takes it out of all tables with its sessions, opens and layouts. Orphans it held open are freed by the next tick's sweep (st_orphans). */
 void st_client_destroy(struct st *st, struct st_client *c);

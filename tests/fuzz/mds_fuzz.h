@@ -106,6 +106,7 @@ static struct rpc_conn *fz_conns[FZ_CONNS];
 static void fz_opened(struct rpc_conn *c, void *arg)
 {
 	(void)arg;
+	op_conn_opened(&mds, c);
 	for (unsigned i = 0; i < FZ_CONNS; i++) {
 		if (!fz_conns[i]) {
 			fz_conns[i] = c;
@@ -121,7 +122,7 @@ static void fz_closed(struct rpc_conn *c, void *arg)
 		if (fz_conns[i] == c)
 			fz_conns[i] = NULL;
 	}
-	op_conn_closed(c);
+	op_conn_closed(&mds, c);
 	if (mds.m_st) {
 		st_conn_gone(mds.m_st, c);
 		dsc_conn_closed(mds.m_dsc, c);
@@ -390,6 +391,8 @@ static void fz_start(const char *name, bool joins)
 	sem_init(&fz_call.done, 0, 0);
 	fz_make_dir(name);
 	op_metrics_init(&mds);
+	mds.m_limits = (struct op_limits){.lm_conns_max = 1000, .lm_conns_addr = 1000, .lm_clients = 1000, .lm_opens = 64, .lm_locks = 64, .lm_layouts = 64};
+	op_limits_init(&mds);
 	mds.m_lease_ms = 90000;
 	mds.m_recall_ms = FZ_RECALL_MS;
 	mds.m_ds_lease_ms = 1000;

@@ -1,0 +1,111 @@
+/*
+ * limit.c - what one client may take (docs/security.md, "Limits"): connections by address, clients in all, and state by client.
+ *
+ * A connection over a limit is closed when it opens: the client's machine tries again by itself, later and later. What is refused to a client that is in
+ * is answered DELAY, which is what NFSv4.1 has for "not now" in OPEN, LOCK and EXCHANGE_ID; a layout is answered LAYOUTUNAVAILABLE, and data then comes through us.
+ */
+#include "base/log.h"
+#include "mds/op/op.h"
+
+#define LOG_EVERY_NS 10000000000ull
+
+/* One address; of IPv6 a network of 64 bits, all of which any host has. */
+struct limit_addr {
+	struct hash_link la_link;
+	uint8_t la_addr[16];
+	uint32_t la_conns;
+};
+
+static uint64_t addr_key(const struct rpc_conn *conn, uint8_t addr[16])
+{
+	uint16_t port;
+
+	exp_addr(rpc_conn_peer(conn), addr, &port);
+	if (rpc_conn_peer(conn)->ss_family == AF_INET6)
+		memset(addr + 8, 0, 8);
+	return hash_bytes(addr, 16);
+}
+
+static struct limit_addr *addr_find(struct op_limits *lm, const uint8_t addr[16], uint64_t h)
+{
+	struct hash_link *l = hash_first(&lm->lm_addrs, h);
+
+	while (l && memcmp(hash_entry(l, struct limit_addr, la_link)->la_addr, addr, 16) != 0)
+		l = hash_next(l);
+	return l ? hash_entry(l, struct limit_addr, la_link) : NULL;
+}
+
+static struct limit_addr *addr_make(struct op_limits *lm, const uint8_t addr[16], uint64_t h)
+{
+	struct limit_addr *a = addr_find(lm, addr, h);
+
+	if (a)
+		return a;
+	a = calloc(1, sizeof(*a));
+	if (!a || hash_add(&lm->lm_addrs, &a->la_link, h)) {
+		free(a);
+		return NULL;
+	}
+	memcpy(a->la_addr, addr, 16);
+	return a;
+}
+
+bool op_limited(struct mds *m, enum op_limit which)
+{
+	static const char *const what[] = {
+		[OP_LIMIT_CONNS] = "connections", [OP_LIMIT_CLIENTS] = "clients", [OP_LIMIT_OPENS] = "opens", [OP_LIMIT_LOCKS] = "locks", [OP_LIMIT_LAYOUTS] = "layouts"};
+	uint64_t now = st_now_ns(), told = atomic_load(&m->m_limits.lm_told_ns[which]);
+
+	metric_add(m->m_limits.lm_refused[which], 1);
+	if ((!told || now - told > LOG_EVERY_NS) && atomic_compare_exchange_strong(&m->m_limits.lm_told_ns[which], &told, now))
+		log_warn("the limit of %s is reached: some are refused (weft_mds_refused_total)", what[which]);
+	return true;
+}
+
+void op_conn_opened(struct mds *m, struct rpc_conn *conn)
+{
+	struct op_limits *lm = &m->m_limits;
+	struct limit_addr *a;
+	uint8_t addr[16];
+	uint64_t h = addr_key(conn, addr);
+	bool refused;
+
+	pthread_mutex_lock(&lm->lm_lock);
+	a = addr_make(lm, addr, h);
+	if (a)
+		a->la_conns++;
+	lm->lm_conns++;
+	refused = !a || a->la_conns > lm->lm_conns_addr || lm->lm_conns > lm->lm_conns_max;
+	pthread_mutex_unlock(&lm->lm_lock);
+	if (!refused)
+		return;
+	op_limited(m, OP_LIMIT_CONNS);
+	rpc_conn_close(conn); /* op_conn_closed counts it back */
+}
+
+void op_conn_closed(struct mds *m, struct rpc_conn *conn)
+{
+	struct op_limits *lm = &m->m_limits;
+	struct limit_addr *a;
+	uint8_t addr[16];
+	uint64_t h = addr_key(conn, addr);
+
+	op_conn_view_drop(conn);
+	pthread_mutex_lock(&lm->lm_lock);
+	lm->lm_conns--;
+	a = addr_find(lm, addr, h);
+	if (a && --a->la_conns == 0) {
+		hash_del(&lm->lm_addrs, &a->la_link);
+		free(a);
+	}
+	pthread_mutex_unlock(&lm->lm_lock);
+}
+
+void op_limits_init(struct mds *m)
+{
+	static const char *const labels[] = {"what=\"connections\"", "what=\"clients\"", "what=\"opens\"", "what=\"locks\"", "what=\"layouts\""};
+
+	pthread_mutex_init(&m->m_limits.lm_lock, NULL);
+	for (unsigned i = 0; i < OP_LIMITS; i++)
+		m->m_limits.lm_refused[i] = metric_counter("weft_mds_refused_total", "What was refused because a limit is reached", labels[i]);
+}

@@ -1,0 +1,218 @@
+#!/usr/bin/python3
+"""What one client may take (docs/security.md, "Limits"), and ids that are never taken for another boot's or another cluster's. Prints TAP."""
+import os
+import socket
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+from mds_test import ADDR, Cluster, check, eventually, lay  # noqa: E402
+from nfs41 import *  # noqa: E402,F403
+from nfs41 import err  # noqa: E402
+
+SETTINGS = ["mds.connections=20", "mds.connections_of_address=8", "mds.clients=6", "mds.opens_of_client=4", "mds.locks_of_client=3", "mds.layouts_of_client=2",
+            "mds.courtesy=60s"]
+CLUSTER = None
+CLIENTS = []
+
+
+def client(addr="127.0.0.2", **how):
+    c = Client(ADDR, source=(addr, 0), **how)
+    CLIENTS.append(c)
+    return c
+
+
+def refused(what):
+    return CLUSTER.metric(f'weft_mds_refused_total\\{{what="{what}"\\}}')
+
+
+def connect(addr):
+    s = socket.create_connection(ADDR, 5, (addr, 0))
+    s.settimeout(5)
+    return s
+
+
+def served(s):
+    """Is a NULL on it answered, or is it closed?"""
+    record = rpc_call(1, 0, b"", NOBODY)
+    try:
+        s.sendall(u32(0x80000000 | len(record)) + record)
+        return len(s.recv(100)) > 0
+    except OSError:
+        return False
+
+
+def test_connections_of_one_address(make):
+    before = refused("connections")
+    mine = [connect("127.0.0.7") for _ in range(8)]
+    check([served(s) for s in mine], [True] * 8)
+    more = [connect("127.0.0.7") for _ in range(3)]
+    check([served(s) for s in more], [False] * 3)
+    other = connect("127.0.0.8")
+    check(served(other), True, "another address is not concerned")
+    check(refused("connections") - before, 3)
+    mine.pop().close()
+
+    def again():
+        s = connect("127.0.0.7")
+        ok = served(s)
+        s.close()
+        return ok
+    eventually(again, what="a place that was left")
+    for s in mine + more + [other]:
+        s.close()
+
+
+def test_connections_in_all(make):
+    mine = []
+    for n in range(30):
+        mine.append(connect(f"127.0.1.{n}"))
+    got = [served(s) for s in mine]
+    check(True in got and False in got, True, repr(got))
+    check(got, sorted(got, reverse=True), "the first are served")
+    for s in mine:
+        s.close()
+    eventually(lambda: served(connect("127.0.0.2")), what="a place that was left")
+
+
+def test_opens_of_one_client(make):
+    c, other = make(), make("127.0.0.3")
+    d = c.mkdir(c.root(), "opens")
+    held = [c.open(d, f"f{n}") for n in range(4)]
+    c.no("DELAY", putfh(d), open_("fifth", BOTH | NO_DELEG, how=GUARDED, attrs={}))
+    c.no("NOENT", putfh(d), lookup("fifth"))
+    sid, f = other.open(d, "fifth")
+    other.ok(putfh(f), close(sid))
+    c.ok(putfh(held[0][1]), close(held[0][0]))
+    sid, f = c.open(d, "fifth")
+    for s, fh in held[1:] + [(sid, f)]:
+        c.ok(putfh(fh), close(s))
+
+
+def test_locks_of_one_client(make):
+    c = make()
+    sid, f = c.open(c.root(), "locks")
+    lsid = c.ok(putfh(f), lock(sid, WRITE_LT, 0, 1, owner=b"o")).stateid
+    for at in (10, 20):
+        lsid = c.ok(putfh(f), lock(lsid, WRITE_LT, at, 1)).stateid
+    c.no("DELAY", putfh(f), lock(lsid, WRITE_LT, 30, 1))
+    lsid = c.ok(putfh(f), locku(lsid, 10, 1)).stateid
+    lsid = c.ok(putfh(f), lock(lsid, WRITE_LT, 30, 1)).stateid
+    c.ok(putfh(f), locku(lsid))
+    lsid = c.ok(putfh(f), lock((lsid[0] + 1, lsid[1]), WRITE_LT, 0, 1)).stateid
+    c.ok(putfh(f), locku(lsid))
+    c.ok(putfh(f), free_stateid((0, lsid[1])), close(sid))
+
+
+def test_layouts_of_one_client(make):
+    c = make()
+    held = [c.open(c.root(), f"laid{n}") for n in range(3)]
+    layouts = [lay(c, f, sid) for sid, f in held[:2]]
+    sid, f = held[2]
+    c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(sid))
+    c.ok(putfh(f), write(sid, 0, b"through the server"))
+    lay(c, held[0][1], held[0][0])  # one that it has may be had again
+    c.ok(putfh(held[1][1]), layoutreturn(layouts[1].stateid))
+    lay(c, f, sid)
+
+
+def test_clients_in_all(make):
+    c = make()
+
+    def one_more():
+        return err(c.conn.compound(exchange_id(b"one more %f" % time.monotonic(), os.urandom(8))).status)
+    eventually(lambda: one_more() == "DELAY", what="the limit")
+    check(refused("clients") > 0, True)
+    check(err(c.call(putrootfh(), getattr_("type")).status), "OK", "who is in stays in")
+    # What is not confirmed goes after a lease, the dead at once: there is room again.
+    eventually(lambda: (c.ok(putrootfh()), one_more())[1] == "OK", 15, "a place that was left")
+
+
+# ---- ids of another boot, another file system, another cluster
+
+
+def test_ids_of_another_boot_and_cluster(make):
+    global CLUSTER
+    CLUSTER.down()
+    mds_test.THE = CLUSTER = Cluster(ds=1)
+    c = make()
+    d = c.mkdir(c.root(), "here")
+    sid, f = c.open(d, "f")
+    lsid = c.ok(putfh(f), lock(sid, WRITE_LT, 0, 1, owner=b"o")).stateid
+    layout = lay(c, f, sid)
+    root, session, clientid, ds_fh = c.root(), c.session.sessionid, c.clientid, layout.mirrors[0][0].fhs[0]
+    ours = layout.mirrors[0][0]
+    where = uaddr(mds_test.device(c, ours.deviceid).addrs[0][1])
+    verf = c.ok(putfh(f), write(sid, 0, b"x")).verf
+    c.drop()
+    CLUSTER.restart()
+    c = make()
+    eventually(lambda: c.call(putfh(f), open_(claim_fh(), READ | NO_DELEG)).status != 10013, 10, "the end of grace")
+    check(c.ok(putfh(f), getfh()).fh, f, "handles outlive a boot")
+    check(c.clientid != clientid and c.session.sessionid != session, True)
+    check(err(c.conn.compound(sequence(session, 9)).status), "BADSESSION")
+    check(err(c.conn.compound(create_session(clientid, 1)).status), "STALE_CLIENTID")
+    check(err(c.conn.compound(destroy_clientid(clientid)).status), "STALE_CLIENTID")
+    new, _ = c.open(d, "f")
+    check(new[1] not in (sid[1], lsid[1], layout.stateid[1]), True)
+    for old in (sid, lsid, layout.stateid):
+        c.no("BAD_STATEID", putfh(f), read(old, 0, 1))
+        c.no("BAD_STATEID", putfh(f), close(old))
+        check([err(s) for s in c.ok(test_stateid(old)).statuses], ["BAD_STATEID"])
+    c.no(("BAD_STATEID", "BADLAYOUT"), putfh(f), layoutreturn(layout.stateid))
+    check(c.ok(putfh(f), write(new, 0, b"x")).verf != verf, True, "the write verifier is another boot's")
+    c.ok(putfh(f), close(new))
+    c.drop()
+    # Another cluster at the same address: it knows none of all that, and gives none of it again.
+    CLUSTER.down()
+    mds_test.THE = CLUSTER = Cluster(ds=1)
+    c = make()
+    for fh in (root, d, f):
+        c.no("BADHANDLE", putfh(fh))
+    check(err(c.conn.compound(sequence(session, 1)).status), "BADSESSION")
+    mine = c.root()
+    check((mine != root, len(mine)), (True, len(root)))
+    here = c.mkdir(mine, "here")  # the same inode number, a different object
+    check(here != d, True)
+    sid2, f2 = c.open(here, "f")
+    mine = lay(c, f2, sid2).mirrors[0][0]
+    check(mine.deviceid != ours.deviceid and mine.fhs[0] != ds_fh, True, "devices and capabilities are another cluster's")
+    ds = DataServer(uaddr(mds_test.device(c, mine.deviceid).addrs[0][1]))
+    check(ds.write(mine.fhs[0], 0, b"y").status, 0)
+    check(ds.read(ds_fh, 0, 1).status, 10001, "a capability of another cluster is a bad handle")
+    check(where, uaddr(mds_test.device(c, mine.deviceid).addrs[0][1]), "at the very address")
+    ds.close()
+
+
+def main():
+    global CLUSTER
+    tests = [(n.partition("test_")[2], f) for n, f in globals().items() if n.startswith("test_") and callable(f) and f.__module__ == "__main__"]
+    if sys.argv[1:]:
+        tests = [t for t in tests if any(a in t[0] for a in sys.argv[1:])]
+    print(f"1..{len(tests)}", flush=True)
+    mds_test.THE = CLUSTER = Cluster(ds=1, settings=SETTINGS)
+    try:
+        for i, (name, test) in enumerate(tests, 1):
+            try:
+                test(client)
+                for one in CLIENTS:
+                    one.close()
+                print(f"ok {i} - {name.replace('_', ' ')}", flush=True)
+            except Exception as e:
+                print(f"not ok {i} - {name.replace('_', ' ')}", flush=True)
+                for line in f"{type(e).__name__}: {e}".splitlines():
+                    print(f"# {line}", flush=True)
+                if os.environ.get("WEFT_TRACE"):
+                    traceback.print_exc()
+            for one in CLIENTS:
+                one.drop()
+            CLIENTS.clear()
+            time.sleep(0.1)
+    finally:
+        CLUSTER.down()
+
+
+if __name__ == "__main__":
+    main()
