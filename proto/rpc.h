@@ -15,6 +15,7 @@
  * RPCSEC_GSS (rpc_gss.h) is served below the dispatch: c_args walks plain arguments, results are plain until rpc_reply.
  * Garbage that is not a record at all (size over the cap) ends the connection, and is counted (weft_rpc_garbage_total).
  * Connections are not closed for idleness. A connection whose sends pile up stops reading (back-pressure): no request is dropped.
+ * A connection that has much to say takes turns with the others of its loop.
  */
 #ifndef PROTO_RPC_H
 #define PROTO_RPC_H

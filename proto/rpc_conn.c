@@ -12,6 +12,7 @@
 #include <netinet/tcp.h>
 #include <stdatomic.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 struct metric *rpc_m_garbage, *rpc_m_bad_replies, *rpc_m_rejected, *rpc_m_calls, *rpc_m_accepted,
@@ -286,16 +287,42 @@ static void record(struct rpc_conn *c, struct rpc_record *r)
 	rpc_conn_fail(c, -EPROTO);
 }
 
+static void conn_resume(struct rpc_conn *c)
+{
+	if (c->c_resuming)
+		return;
+	c->c_resuming = true;
+	c->c_refs++;
+	loop_post(c->c_loop, &c->c_resume_msg);
+}
+
+/* A peer that has sent much does not make the others wait for all of it: after so many records, or so much time of this turn, they come first. */
+static bool conn_had_its_turn(const struct rpc_conn *c, unsigned records)
+{
+	struct timespec ts;
+
+	if (records >= RPC_TURN_RECORDS)
+		return true;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - loop_now_ns(c->c_loop) > RPC_TURN_NS;
+}
+
 /* Handles the records that are there and asks for more. */
 static void conn_input(struct rpc_conn *c)
 {
 	struct rpc_record r;
+	unsigned records = 0;
 	int got = 0;
 
-	do
-		while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = rpc_rx_next(&c->c_rx, &r)) > 0)
+	do {
+		while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = rpc_rx_next(&c->c_rx, &r)) > 0) {
 			record(c, &r);
-	while (c->c_t && !c->c_dead && !c->c_paused && !got && (got = rpc_tls_pull(c)) > 0);
+			if (!c->c_dead && conn_had_its_turn(c, ++records)) {
+				conn_resume(c);
+				return;
+			}
+		}
+	} while (c->c_t && !c->c_dead && !c->c_paused && !got && (got = rpc_tls_pull(c)) > 0);
 	if (got == -EMSGSIZE)
 		metric_add(rpc_m_garbage, 1);
 	if (got < 0)
@@ -346,9 +373,7 @@ void rpc_conn_unpause(struct rpc_conn *c)
 	    c->c_queued > RPC_MAX_QUEUED / 2 ||
 	    c->c_queued + c->c_expected > most_held(c) / 2)
 		return;
-	c->c_resuming = true;
-	c->c_refs++;
-	loop_post(c->c_loop, &c->c_resume_msg);
+	conn_resume(c);
 }
 
 static void conn_start_msg(struct loop_msg *m)

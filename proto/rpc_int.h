@@ -29,6 +29,9 @@
  */
 #define RPC_MAX_QUEUED (4u << 20)
 #define RPC_MAX_CALLS  256u
+/* Records of one connection handled in one turn of its loop, and nanoseconds after which a turn goes to the next. */
+#define RPC_TURN_RECORDS 32u
+#define RPC_TURN_NS	 1000000u
 /* The same for bytes of replies that wait and of those to come (rpc_call_expect): of one connection, and of all of a loop together. */
 #define RPC_MAX_HELD	 (32u << 20)
 #define RPC_MAX_ALL_HELD (192u << 20)

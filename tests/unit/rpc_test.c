@@ -3,6 +3,7 @@
  * plain socket as its peer.
  */
 #include "tests/unit/rpc_testsrv.h"
+#include <semaphore.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -334,6 +335,47 @@ START_TEST(many_small_calls_in_one_write_are_all_answered_in_order)
 		ck_assert_uint_eq(xdr_left(&in), 0);
 	}
 	close(fd);
+}
+END_TEST
+
+static sem_t asleep;
+
+static void sleep_msg(struct loop_msg *m)
+{
+	(void)m;
+	sem_post(&asleep);
+	usleep(100000);
+}
+
+/* The loop is kept busy until both have sent all: then it finds them ready at once. */
+START_TEST(a_peer_with_a_thousand_calls_does_not_make_another_wait_for_them)
+{
+	static struct loop_msg m = {.m_run = sleep_msg};
+	struct xdr_out all, x;
+	int greedy = dial(), modest = dial(), first;
+
+	xdr_out_init(&all, 1 << 24);
+	for (uint32_t i = 0; i < 1000; i++) {
+		put_call(&x, i, P_NULL);
+		xdr_put_u32(&all, RPC_LAST | (uint32_t)x.x_len);
+		xdr_put_fixed(&all, x.x_head, x.x_len);
+		xdr_out_free(&x);
+	}
+	sem_init(&asleep, 0, 0);
+	loop_post(S, &m);
+	sem_wait(&asleep);
+	send_all(greedy, all.x_head, all.x_len);
+	put_call(&x, 2000, P_NULL);
+	send_record(modest, &x);
+	results(modest, 2000);
+	for (uint32_t i = 0; i < 1000; i++)
+		results(greedy, i);
+	first = nth[0];
+	ck_assert_int_eq(nth[999] - first, 1000);
+	ck_assert_int_le(nth[2000] - first, 2 * (int)RPC_TURN_RECORDS);
+	xdr_out_free(&all);
+	close(greedy);
+	close(modest);
 }
 END_TEST
 
@@ -820,6 +862,7 @@ int main(void)
 	tcase_add_test(tc, auth_sys_is_checked_and_auth_none_is_nobody);
 	tcase_add_test(tc, unknown_flavours_are_rejected_and_the_connection_stays);
 	tcase_add_test(tc, many_small_calls_in_one_write_are_all_answered_in_order);
+	tcase_add_test(tc, a_peer_with_a_thousand_calls_does_not_make_another_wait_for_them);
 	tcase_add_test(tc, a_record_may_come_in_any_fragments_and_pieces);
 	tcase_add_test(tc, a_record_over_the_cap_ends_the_connection_and_is_counted);
 	tcase_add_test(tc, what_is_no_rpc_message_ends_the_connection);

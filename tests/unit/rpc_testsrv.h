@@ -35,6 +35,9 @@ static struct rpc_listener *listener;
 static struct sockaddr_storage addr;
 static socklen_t addrlen;
 static _Atomic int opened, closed, dispatched, released, unaligned;
+/* By the low digits of the xid: how many calls were dispatched before it. */
+#define NTH 8192u
+static _Atomic int nth[NTH];
 static struct rpc_call *parked[8192];
 static _Atomic int nparked;
 static struct rpc_conn *last_conn;
@@ -160,7 +163,7 @@ static void dispatch(struct rpc_call *call, void *arg)
 {
 	ck_assert_ptr_eq(arg, parked);
 	ck_assert_ptr_eq(loop_self(), call->c_loop);
-	atomic_fetch_add(&dispatched, 1);
+	nth[call->c_xid % NTH] = atomic_fetch_add(&dispatched, 1);
 	switch (call->c_proc) {
 	case P_ECHO:
 		return do_echo(call);
