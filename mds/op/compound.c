@@ -530,6 +530,20 @@ static struct mds_thread *thread_of(struct mds *m, struct loop *l)
 	return NULL;
 }
 
+/* Who may use nothing is told so at once, and takes up no client: its mount says that access is denied. */
+static void compound_begin(struct compound *c)
+{
+	struct rpc_call *call = c->call;
+
+	if (!c->view || c->view->v_usable) {
+		compound_run(c);
+		return;
+	}
+	op_limited(c->m, OP_LIMIT_STRANGERS);
+	compound_free(c);
+	rpc_reply_auth_error(call, RPC_AUTH_TOOWEAK);
+}
+
 void op_dispatch(struct rpc_call *call, void *arg)
 {
 	struct mds *m = arg;
@@ -571,6 +585,6 @@ void op_dispatch(struct rpc_call *call, void *arg)
 		compound_finish(c);
 		return;
 	}
-	if (op_peer(c, compound_run))
-		compound_run(c);
+	if (op_peer(c, compound_begin))
+		compound_begin(c);
 }

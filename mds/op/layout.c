@@ -25,8 +25,6 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (type != LAYOUT4_FLEX_FILES)
 		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
-	if (!c->view || !c->view->v_usable) /* where the data servers are is for those who may use them */
-		return NFS4ERR_NOENT;
 	xdr_put_u32(c->out, LAYOUT4_FLEX_FILES);
 	at = c->out->x_len;
 	xdr_put_u32(c->out, 0);

@@ -6,8 +6,11 @@
  */
 #include "base/log.h"
 #include "mds/op/op.h"
+#include <stdio.h>
 
 #define LOG_EVERY_NS 10000000000ull
+
+static const char *const what[OP_LIMITS] = {"connections", "clients", "opens", "locks", "layouts", "strangers"};
 
 /* One address; of IPv6 a network of 64 bits, all of which any host has. */
 struct limit_addr {
@@ -52,13 +55,11 @@ static struct limit_addr *addr_make(struct op_limits *lm, const uint8_t addr[16]
 
 bool op_limited(struct mds *m, enum op_limit which)
 {
-	static const char *const what[] = {
-		[OP_LIMIT_CONNS] = "connections", [OP_LIMIT_CLIENTS] = "clients", [OP_LIMIT_OPENS] = "opens", [OP_LIMIT_LOCKS] = "locks", [OP_LIMIT_LAYOUTS] = "layouts"};
 	uint64_t now = st_now_ns(), told = atomic_load(&m->m_limits.lm_told_ns[which]);
 
 	metric_add(m->m_limits.lm_refused[which], 1);
 	if ((!told || now - told > LOG_EVERY_NS) && atomic_compare_exchange_strong(&m->m_limits.lm_told_ns[which], &told, now))
-		log_warn("the limit of %s is reached: some are refused (weft_mds_refused_total)", what[which]);
+		log_warn("%s%s: refused, and counted in weft_mds_refused_total", what[which], which == OP_LIMIT_STRANGERS ? " who may use no export" : " over their limit");
 	return true;
 }
 
@@ -103,9 +104,11 @@ void op_conn_closed(struct mds *m, struct rpc_conn *conn)
 
 void op_limits_init(struct mds *m)
 {
-	static const char *const labels[] = {"what=\"connections\"", "what=\"clients\"", "what=\"opens\"", "what=\"locks\"", "what=\"layouts\""};
+	char label[32];
 
 	pthread_mutex_init(&m->m_limits.lm_lock, NULL);
-	for (unsigned i = 0; i < OP_LIMITS; i++)
-		m->m_limits.lm_refused[i] = metric_counter("weft_mds_refused_total", "What was refused because a limit is reached", labels[i]);
+	for (unsigned i = 0; i < OP_LIMITS; i++) {
+		snprintf(label, sizeof(label), "what=\"%s\"", what[i]);
+		m->m_limits.lm_refused[i] = metric_counter("weft_mds_refused_total", "What was refused because a limit is reached, and requests of strangers", label);
+	}
 }

@@ -30,7 +30,7 @@ enum op_deleg_mode { OP_DELEG_NONE, OP_DELEG_READ, OP_DELEG_WRITE };
 enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };
 
 /* limit.c */
-enum op_limit { OP_LIMIT_CONNS, OP_LIMIT_CLIENTS, OP_LIMIT_OPENS, OP_LIMIT_LOCKS, OP_LIMIT_LAYOUTS, OP_LIMITS };
+enum op_limit { OP_LIMIT_CONNS, OP_LIMIT_CLIENTS, OP_LIMIT_OPENS, OP_LIMIT_LOCKS, OP_LIMIT_LAYOUTS, OP_LIMIT_STRANGERS /* not a limit, but counted alike */, OP_LIMITS };
 struct op_limits {
 	uint32_t lm_conns_max, lm_conns_addr; /* connections in all, and of one address */
 	uint32_t lm_clients;                  /* in all */

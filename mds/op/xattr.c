@@ -98,6 +98,8 @@ nfsstat4 op_getxattr(struct compound *c)
 		st = op_status(ns_access(&i, &c->cred, NS_R_READ_XATTRS));
 	if (st)
 		return st;
+	if (exp_is_pseudo(c->exp)) /* the real directory's are not shown */
+		return NFS4ERR_NOXATTR;
 	if (name_is(k.name, k.len, "weft.policy"))
 		return get_policy(c, &i);
 	if (name_is(k.name, k.len, "weft.layout")) {
@@ -294,7 +296,7 @@ nfsstat4 op_listxattrs(struct compound *c)
 	xdr_put_u64(c->out, 0);
 	count_at = c->out->x_len;
 	xdr_put_u32(c->out, 0);
-	err = ns_xattr_list(c->m->m_ns, op_txn(c), i.i_ino, list_one, &l);
+	err = exp_is_pseudo(c->exp) ? 0 : ns_xattr_list(c->m->m_ns, op_txn(c), i.i_ino, list_one, &l);
 	if (err < 0)
 		return op_status(err);
 	if (l.more && l.n == 0)

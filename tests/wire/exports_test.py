@@ -18,7 +18,7 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
-from mds_test import ADDR, BUILD, Cluster, check, device, eventually, lay  # noqa: E402
+from mds_test import ADDR, BUILD, Cluster, check, device, eventually, lay, rejected  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
@@ -94,16 +94,28 @@ def text(name):
 # ---- what is seen
 
 
-def test_a_stranger_sees_an_empty_root(make):
+def test_a_stranger_gets_nothing(make):
+    conn = Conn(ADDR, source=(STRANGER, 0))
+    conn.rpc(0)
+    for one in (exchange_id(b"a stranger", bytes(8)), putrootfh()):
+        check(rejected(conn, 1, compound_args([one]), cred=auth_sys()), ("denied", 1, 5))
+    conn.close()
+    known = CLUSTER.metric('weft_mds_refused_total\\{what="strangers"\\}')
+    check(known >= 2, True)
+
+
+def test_where_a_client_has_an_export_no_other_is_there(make):
     a, fh = make(ADMIN), walk(make(BOTH_C), "a")
-    c = make(STRANGER)
-    check(names(c, c.root()), [])
+    c = make(ONLY_B)
     c.no("NOENT", putrootfh(), lookup("a"))
-    c.no("NOENT", putrootfh(), lookup("deep"))
     c.no("STALE", putfh(fh))
     c.no("STALE", putfh(a.mkdir(a.root(), "x")))
     c.no("ROFS", putrootfh(), create(DIR, "y"))
-    c.no("NOENT", op("GETDEVICEINFO", bytes(16), u32(FLEX), u32(4096), u32(0)))
+    a.ok(putrootfh(), lookup("deep"), setxattr("secret", "words"))
+    deep = walk(c, "deep")
+    check(c.ok(putfh(deep), listxattrs()).names, [])
+    c.no("NOXATTR", putfh(deep), getxattr("secret"))
+    c.no("NOXATTR", putfh(deep), getxattr("weft.policy"))
 
 
 def test_only_what_leads_to_an_export_is_seen(make):
@@ -433,11 +445,16 @@ def test_a_reload_takes_back_what_was_given(make):
 
 
 def test_an_export_that_goes_is_stale(make):
-    c = make(ONLY_B)
+    c, only = make(BOTH_C), make(ONLY_B)
     b = walk(c, "deep", "er", "b")
-    exports(BASE.replace("127.0.0.2, 127.0.0.6", "127.0.0.2"))
+    exports(BASE.replace("127.0.0.2, 127.0.0.6", "127.0.0.20"))
     c.no("STALE", putfh(b))
-    check(names(c, c.root()), [])
+    check(sorted(text(n) for n in names(c, c.root())), ["a", "other"])
+    try:
+        only.call(putfh(b))
+        raise AssertionError("a stranger by now is served")
+    except Rejected:
+        pass
     exports(BASE)
     c.ok(putfh(b), getattr_("type"))
     exports(BASE.replace('export "/deep/er/b" {', 'export "/deep/er/b" {\n\tid = 4711'))
@@ -464,11 +481,12 @@ def test_a_bad_file_changes_nothing(make):
 
 
 def test_a_hangup_reloads(make):
-    c = make(STRANGER)
     write_file(BASE + f'export "/strange" {{ create = yes privileged_port = no client "{STRANGER}" {{ }} }}\n')
     with open(f"{CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
         os.kill(int(f.read()), signal.SIGHUP)
-    eventually(lambda: c.call(putrootfh(), lookup("strange")).status == 0)
+    eventually(lambda: "/strange" in weft("exports"))
+    c = make(STRANGER)
+    c.ok(putrootfh(), lookup("strange"))
     write_file("nonsense")
     with open(f"{CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
         os.kill(int(f.read()), signal.SIGHUP)
@@ -480,11 +498,12 @@ def test_a_hangup_reloads(make):
 def test_a_missing_directory_is_told_and_not_served(make):
     told = exports(BASE + f'export "/late" {{ privileged_port = no client "{STRANGER}" {{ }} }}\n')
     check("/late" in told and "NOT SERVED" in told, True, told)
-    c, a = make(STRANGER), make(ADMIN)
-    c.no("NOENT", putrootfh(), lookup("late"))
+    c, a = Conn(ADDR, source=(STRANGER, 0)), make(ADMIN)
+    rejected(c, 1, compound_args([putrootfh()]), cred=auth_sys())
+    c.close()
     a.mkdir(a.root(), "late")
     check("NOT SERVED" in weft("exports", "reload"), False)
-    walk(c, "late")
+    walk(make(STRANGER), "late")
 
 
 def test_handles_outlive_restarts_and_the_order_of_the_file(make):
@@ -505,8 +524,12 @@ def test_handles_outlive_restarts_and_the_order_of_the_file(make):
 def test_hosts_and_netgroups(make):
     exports(BASE + 'export "/named" { create = yes privileged_port = no client "named.weft.test" { } client "@trusted" { access = rw } client "*.lab.test" {} }\n')
     for addr, sees in (("127.0.0.31", True), ("127.0.0.32", True), ("127.0.0.33", True), ("127.0.0.34", False), ("127.0.0.35", False)):
-        c = make(addr)
-        check(c.call(putrootfh(), lookup("named")).status, 0 if sees else 2, addr)
+        if sees:
+            walk(make(addr), "named")
+        else:
+            c = Conn(ADDR, source=(addr, 0))
+            check(rejected(c, 1, compound_args([putrootfh()]), cred=auth_sys()), ("denied", 1, 5), addr)
+            c.close()
     c = make("127.0.0.32")
     c.no("ACCESS", putrootfh(), lookup("named"), create(DIR, "x"))  # in the netgroup: rw, but root is squashed
     make("127.0.0.31").no("ROFS", putrootfh(), lookup("named"), create(DIR, "x"))
