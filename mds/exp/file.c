@@ -78,6 +78,10 @@ static void __attribute__((format(printf, 2, 3))) bad(int line, const char *fmt,
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	for (char *p = text; *p; p++) { /* what is quoted of the file may have line ends: the message is one line */
+		if ((unsigned char)*p < ' ')
+			*p = ' ';
+	}
 	snprintf(load.err, load.errlen, "%s:%d: %s", load.name, line, text);
 }
 

@@ -13,7 +13,7 @@ exports() { # NAME=TEXT...: what clients of the lab may do under each
 HOME_RW='home:access = rw squash = none' SQUASHED='squashed:access = rw squash = all anon_uid = 1234 anon_gid = 4321' PUB='deep/pub:squash = none'
 cluster_up
 # While everybody may do everything: something to read, and something that nobody is to see.
-exports "$HOME_RW" "$SQUASHED" 'deep/pub:access = rw squash = none'
+exports "$HOME_RW" 'squashed:access = rw squash = none' 'deep/pub:access = rw squash = none'
 guest 1 exports.sh &
 wait_flag filled 120
 exports "$HOME_RW" "$SQUASHED" "$PUB"
