@@ -307,8 +307,7 @@ static bool conn_had_its_turn(const struct rpc_conn *c, unsigned records)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - loop_now_ns(c->c_loop) > RPC_TURN_NS;
 }
 
-/* Handles the records that are there and asks for more. */
-static void conn_input(struct rpc_conn *c)
+void rpc_conn_input(struct rpc_conn *c)
 {
 	struct rpc_record r;
 	unsigned records = 0;
@@ -346,7 +345,7 @@ static void recv_done(struct loop_io *io, int res, uint32_t flags)
 			rpc_tls_got(c, (size_t)res);
 		else
 			rpc_rx_got(&c->c_rx, (size_t)res);
-		conn_input(c);
+		rpc_conn_input(c);
 	} else if (res == -EINTR || res == -EAGAIN) {
 		recv_arm(c);
 	} else {
@@ -361,7 +360,7 @@ static void conn_resume_msg(struct loop_msg *m)
 
 	c->c_resuming = false;
 	if (!c->c_dead)
-		conn_input(c);
+		rpc_conn_input(c);
 	rpc_conn_put(c);
 }
 
@@ -495,7 +494,7 @@ static void send_done(struct loop_io *io, int res, uint32_t flags)
 		if (!c->c_send_tls)
 			rpc_conn_outs_advance(c, (size_t)res);
 		else if (rpc_tls_sent(c, (size_t)res))
-			conn_input(c);
+			rpc_conn_input(c);
 		send_arm(c);
 		rpc_conn_unpause(c);
 	} else if (res == -EINTR || res == -EAGAIN) {

@@ -164,6 +164,8 @@ struct rpc_loop {
 	struct rpc_call_int *rl_calls; /* free list */
 	unsigned rl_ncalls;
 	uint8_t *rl_stage; /* a TLS record being put together */
+	uint64_t rl_shake_ns; /* the turn in which rl_shakes steps of handshakes ran */
+	unsigned rl_shakes;
 };
 
 #define RPC_XIDS 64u
@@ -181,6 +183,7 @@ struct rpc_conn {
 	bool c_probing;	 /* we wait for the answer to our probe */
 	bool c_spoke;	 /* called something but NULL in the clear */
 	bool c_send_tls; /* what is being sent */
+	bool c_later;	 /* c_later_msg is posted: the handshake waits for its turn */
 	struct rpc_tls_conn *c_t; /* since the probe */
 	struct rpc_service c_svc; /* without programs when the peer may not call us */
 	void *c_priv;
@@ -188,7 +191,7 @@ struct rpc_conn {
 	int c_err; /* why it ended */
 	struct rpc_rx c_rx;
 	struct loop_io c_recv_io, c_send_io;
-	struct loop_msg c_start_msg, c_end_msg, c_resume_msg;
+	struct loop_msg c_start_msg, c_end_msg, c_resume_msg, c_later_msg;
 	struct rpc_out *c_outs, **c_outs_end;
 	size_t c_queued; /* bytes of replies in c_outs */
 	size_t c_expected; /* of those to come */
@@ -209,6 +212,8 @@ struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_servic
 			      const struct sockaddr_storage *peer);
 void rpc_conn_start(struct rpc_conn *c);
 void rpc_conn_fail(struct rpc_conn *c, int err);
+/* Handles what was received, and asks for more. */
+void rpc_conn_input(struct rpc_conn *c);
 void rpc_conn_put(struct rpc_conn *c);
 /* Entries for the iovec, without the first skip bytes. */
 unsigned rpc_out_iov(const struct rpc_out *o, size_t skip, struct iovec *iov);

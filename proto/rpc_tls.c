@@ -24,6 +24,7 @@
 #define TLS_OUT	     131072u
 #define TLS_HEAD     3u /* type and version: enough to tell a handshake from something else */
 #define HANDSHAKE_MS 10000u
+#define SHAKES_A_TURN 2u /* a step may take two milliseconds of public-key work: other connections come in between */
 
 struct rpc_tls_conn {
 	SSL *t_ssl;
@@ -169,6 +170,37 @@ static int broken(struct rpc_conn *c, const char *what)
 	ERR_clear_error();
 	t->t_broken = true;
 	return -EPROTO;
+}
+
+/* ---- turns ---- */
+
+static void handshake_later(struct loop_msg *m)
+{
+	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, c_later_msg);
+
+	c->c_later = false;
+	if (!c->c_dead)
+		rpc_conn_input(c);
+	rpc_conn_put(c);
+}
+
+/* Whether another step of a handshake may run in this turn of the loop; if not, the connection's input goes on in the next one. */
+static bool handshake_turn(struct rpc_conn *c)
+{
+	struct rpc_loop *rl = c->c_rl;
+	uint64_t now = loop_now_ns(c->c_loop);
+
+	if (rl->rl_shake_ns != now) {
+		rl->rl_shake_ns = now;
+		rl->rl_shakes = 0;
+	}
+	if (rl->rl_shakes++ < SHAKES_A_TURN)
+		return true;
+	c->c_later = true;
+	c->c_later_msg.m_run = handshake_later;
+	c->c_refs++;
+	loop_post(c->c_loop, &c->c_later_msg);
+	return false;
 }
 
 /* ---- life ---- */
@@ -339,7 +371,7 @@ void rpc_tls_bye(struct rpc_conn *c)
 
 bool rpc_tls_takes(const struct rpc_conn *c)
 {
-	return !c->c_t->t_want_write;
+	return !c->c_t->t_want_write && !c->c_later;
 }
 
 int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n)
@@ -408,6 +440,8 @@ static int handshake(struct rpc_conn *c)
 			return 0;
 		t->t_begun = true;
 	}
+	if (c->c_later || !handshake_turn(c))
+		return 0;
 	ERR_clear_error();
 	rc = SSL_do_handshake(t->t_ssl);
 	if (rc == 1)

@@ -6,6 +6,7 @@ A test gets the cluster whose daemons offer TLS; one called required_... that wh
 import contextlib
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -556,6 +557,34 @@ def test_many_connections():
             t.join()
     check(faults, [])
     eventually(lambda: THE.metric("weft_rpc_tls_connections") <= before, 5, "the end of all connections")
+
+
+def test_many_handshakes_at_once_leave_turns_to_others():
+    """With the group of the stock client, whose public-key work is the slowest."""
+    ctx = context()
+    ctx.set_ecdh_curve("secp384r1")
+    out = ssl.MemoryBIO()
+    tls = ctx.wrap_bio(ssl.MemoryBIO(), out, server_hostname="server.test")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    hello = out.read()
+    other = Conn(ADDR)
+    socks = [probed() for _ in range(200)]
+    for sock in socks:
+        sock.sendall(hello)
+    wait, pings = {sock.fileno() for sock in socks}, 0
+    poll = select.poll()
+    for fd in wait:
+        poll.register(fd, select.POLLIN)
+    while wait:
+        check(other.rpc(0), b"")
+        pings += 1
+        for fd, _ in poll.poll(0):
+            poll.unregister(fd)
+            wait.discard(fd)
+    for sock in socks:
+        sock.close()
+    check(pings >= 20, True, f"{pings} calls of another connection were answered meanwhile")
 
 
 # ---- loading certificates anew
