@@ -239,11 +239,13 @@ static const struct rpc_program *program_find(struct rpc_conn *c, const struct r
 /* Whether TLS must come first. NULL goes in the clear: it pings and probes. */
 static bool clear_refused(struct rpc_conn *c, const struct rpc_call *call)
 {
-	if (!call->c_proc || call->c_prog == c->c_svc.rs_clear_prog)
+	bool alone = call->c_prog == c->c_svc.rs_clear_prog;
+
+	if (!call->c_proc)
 		return false;
-	if (rpc_tls_mode(c->c_svc.rs_tls) >= RPC_TLS_REQUIRED)
+	if (!alone && rpc_tls_mode(c->c_svc.rs_tls) >= RPC_TLS_REQUIRED)
 		return true;
-	if (!c->c_spoke && c->c_svc.rs_tls)
+	if (!alone && !c->c_spoke && c->c_svc.rs_tls)
 		rpc_tls_log_clear(c);
 	c->c_spoke = true;
 	return false;
@@ -280,7 +282,7 @@ static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_s
 
 	if (!c->c_svc.rs_tls)
 		bad = RPC_AUTH_REJECTEDCRED; /* as every flavour that is not served */
-	else if (call->c_proc || c->c_t || c->c_spoke || c->c_client)
+	else if (call->c_proc || c->c_t || c->c_spoke || c->c_client || c->c_ncalls > 1)
 		bad = RPC_AUTH_BADCRED;
 	if (bad) {
 		metric_add(rpc_m_rejected, 1);
