@@ -652,6 +652,50 @@ def test_a_revoked_certificate_is_refused():
         hup('certificate "/CN=server"')
 
 
+# ---- layouts where an export demands TLS
+
+
+def laid(level, cert=None):
+    """What LAYOUTGET says when "/" demands this level of TLS."""
+    path = os.path.join(THE.dir, "exports")
+    with open(path, encoding="utf-8") as f:
+        was = f.read()
+    try:
+        for text in (was.replace("{\n", f"{{\n\ttls = {level}\n", 1), was):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{THE.dir}/run/mds.sock", "exports", "reload"],
+                                  capture_output=True, text=True, timeout=20, check=False)
+            check(done.returncode, 0, done.stderr)
+            if text is was:
+                break
+            c = TlsClient(ctx=context(cert))
+            s, f = c.open(c.root(), f"laid {level}")
+            got = c.call(putfh(f), layoutget(s))
+            types = c.attrs(c.root(), "fs_layout_types").fs_layout_types
+            c.close()
+    finally:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(was)
+    check(types, [FLEX] if got.status == 0 else [])
+    return err(got.status)
+
+
+def test_no_layouts_where_data_servers_take_less_than_the_export():
+    check(laid("tls"), "LAYOUTUNAVAILABLE")
+    check(laid("none"), "OK")
+
+
+def required_layouts_where_data_servers_demand_as_much():
+    check(laid("tls"), "OK")
+    check(laid("mtls", "client"), "LAYOUTUNAVAILABLE")
+
+
+def mutual_layouts_where_data_servers_demand_a_certificate():
+    check(laid("mtls", "client"), "OK")
+    check(laid("tls", "client"), "OK")
+
+
 # ---- where TLS is demanded
 
 
