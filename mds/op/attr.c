@@ -182,7 +182,7 @@ static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const s
 	case FATTR4_TYPE: xdr_put_u32(x, i->i_type); break;
 	case FATTR4_FH_EXPIRE_TYPE: xdr_put_u32(x, 0); break; /* FH4_PERSISTENT */
 	case FATTR4_CHANGE: xdr_put_u64(x, i->i_change); break;
-	case FATTR4_SIZE: xdr_put_u64(x, c->told_ino == i->i_ino && c->told_size > i->i_size ? c->told_size : i->i_size); break;
+	case FATTR4_SIZE: xdr_put_u64(x, c->told_ino == i->i_ino ? c->told_size : i->i_size); break;
 	case FATTR4_LINK_SUPPORT: case FATTR4_SYMLINK_SUPPORT: case FATTR4_UNIQUE_HANDLES: case FATTR4_CANSETTIME:
 	case FATTR4_CASE_PRESERVING: case FATTR4_CHOWN_RESTRICTED: case FATTR4_HOMOGENEOUS:
 		xdr_put_bool(x, true);

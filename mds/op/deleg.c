@@ -55,6 +55,17 @@ static uint32_t type_wanted(struct compound *c, const struct st_file *f, uint32_
 	return OPEN_DELEGATE_READ;
 }
 
+static uint32_t plain_type(uint32_t type)
+{
+	return type == OPEN_DELEGATE_READ_ATTRS_DELEG ? OPEN_DELEGATE_READ : type == OPEN_DELEGATE_WRITE_ATTRS_DELEG ? OPEN_DELEGATE_WRITE : type;
+}
+
+bool op_deleg_conflicts(const struct st_file *f, const struct st_client *c, uint32_t type)
+{
+	type = plain_type(type);
+	return (type == OPEN_DELEGATE_READ || type == OPEN_DELEGATE_WRITE) && opens_conflict(f, c, type);
+}
+
 /* locked */
 static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t access, uint32_t want, struct op_deleg *d)
 {
@@ -121,9 +132,16 @@ static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 	}
 }
 
-void op_deleg_give(struct compound *c, uint64_t ino, uint32_t access, uint32_t want, struct op_deleg *d)
+/* Its stateid admits I/O: it gives nobody more than he may. */
+static bool may_have(const struct compound *c, const struct ns_inode *i, uint32_t type)
+{
+	return ns_permission(i, &c->cred, type == OPEN_DELEGATE_WRITE ? 6 : 4) == 0;
+}
+
+void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access, uint32_t want, struct op_deleg *d)
 {
 	struct st *st = c->m->m_st;
+	uint64_t ino = i->i_ino;
 	struct st_file *f;
 	uint32_t type;
 
@@ -132,7 +150,7 @@ void op_deleg_give(struct compound *c, uint64_t ino, uint32_t access, uint32_t w
 	f = c->client->cl_dead ? NULL : st_file_get(st, ino, true);
 	if (f) {
 		type = deleg_decide(c, f, access, want, d);
-		if (type)
+		if (type && may_have(c, i, type))
 			deleg_register(c, f, type, want, d);
 		st_file_put(st, f);
 	}
@@ -145,7 +163,7 @@ void op_deleg_give(struct compound *c, uint64_t ino, uint32_t access, uint32_t w
 void op_deleg_reclaim(struct compound *c, uint64_t ino, uint32_t type, struct op_deleg *d)
 {
 	struct st *st = c->m->m_st;
-	uint32_t plain = type == OPEN_DELEGATE_READ_ATTRS_DELEG ? OPEN_DELEGATE_READ : type == OPEN_DELEGATE_WRITE_ATTRS_DELEG ? OPEN_DELEGATE_WRITE : type;
+	uint32_t plain = plain_type(type);
 	uint32_t want = plain != type ? OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS : 0;
 	struct st_file *f;
 
@@ -352,6 +370,7 @@ static void ask_answered(struct st_ask *a)
 {
 	struct ask *k = hash_entry(a, struct ask, a);
 	struct compound *c = k->c;
+	struct ns_inode i;
 
 	if (a->a_err) { /* it does not answer: what it holds comes back, or is revoked */
 		if (!op_deleg_clear(c, &k->ino, 1, OPEN4_SHARE_ACCESS_READ, 0, k->then)) {
@@ -363,7 +382,8 @@ static void ask_answered(struct st_ask *a)
 	}
 	c->told_ino = k->ino;
 	c->told_size = a->a_size;
-	if (!a->a_modified) {
+	op_txn_stale(c->th);
+	if (!a->a_modified && ns_get(c->m->m_ns, op_txn(c), k->ino, &i) == 0 && i.i_size == a->a_size) {
 		ask_end(k, 0);
 		return;
 	}
@@ -480,42 +500,41 @@ nfsstat4 op_delegreturn(struct compound *c)
 
 /* ---- WANT_DELEGATION (section 18.49) ---- */
 
-#define WANT_BITS (OPEN4_SHARE_ACCESS_WANT_DELEG_MASK | OPEN4_SHARE_ACCESS_WANT_SIGNAL_DELEG_WHEN_RESRC_AVAIL | \
-		   OPEN4_SHARE_ACCESS_WANT_PUSH_DELEG_WHEN_UNCONTENDED | OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS)
-
-static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim)
+/* Checks in the order of section 18.49.3. d: why there is none, for what is no regular file. */
+static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, struct ns_inode *i, bool *none, struct op_deleg *d)
 {
 	uint32_t type = want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK;
-	struct ns_inode i;
-	nfsstat4 status = op_cur_inode(c, &i);
+	nfsstat4 status = op_cur_inode(c, i);
 	bool grace, may;
 
 	if (status)
 		return status;
-	if (i.i_type == NS_DIR)
-		return NFS4ERR_ISDIR;
-	if (i.i_type != NS_REG)
-		return NFS4ERR_WRONG_TYPE;
-	if (want & ~(uint32_t)WANT_BITS || type > OPEN4_SHARE_ACCESS_WANT_CANCEL)
+	/* Bits of an access are passed over; "no delegation" and nothing at all are not wanted. */
+	if (!(type & ~(uint32_t)OPEN4_SHARE_ACCESS_WANT_NO_DELEG) || type > OPEN4_SHARE_ACCESS_WANT_CANCEL)
 		return NFS4ERR_INVAL;
+	if (i->i_type == NS_DIR)
+		return NFS4ERR_ISDIR;
+	if (i->i_type != NS_REG) {
+		d->d_why = type == OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE : WND4_NOT_SUPP_FTYPE;
+		*none = true;
+		return NFS4_OK;
+	}
 	pthread_mutex_lock(&c->m->m_st->st_lock);
 	grace = st_in_grace(c->m->m_st);
 	may = grace && c->client->cl_may_reclaim;
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
 	if (claim == CLAIM_PREVIOUS)
 		return may ? NFS4_OK : NFS4ERR_NO_GRACE;
-	if (grace)
-		return NFS4ERR_GRACE;
-	if (type == OPEN4_SHARE_ACCESS_WANT_NO_DELEG || type == OPEN4_SHARE_ACCESS_WANT_CANCEL)
-		return NFS4_OK;
-	return op_status(ns_permission(&i, &c->cred, type == OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG ? 6 : 4));
+	return grace ? NFS4ERR_GRACE : NFS4_OK;
 }
 
 nfsstat4 op_want_delegation(struct compound *c)
 {
 	uint32_t want = xdr_get_u32(c->in), claim = xdr_get_u32(c->in), type = 0;
-	struct op_deleg d;
+	struct op_deleg d = {0};
+	struct ns_inode i;
 	nfsstat4 status;
+	bool none = false;
 
 	if (claim == CLAIM_PREVIOUS)
 		type = xdr_get_u32(c->in);
@@ -523,13 +542,13 @@ nfsstat4 op_want_delegation(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (claim == CLAIM_DELEG_PREV_FH)
 		return NFS4ERR_NOTSUPP; /* a client's delegations do not outlive its restart (section 10.2.1) */
-	status = want_check(c, want, claim);
+	status = want_check(c, want, claim, &i, &none, &d);
 	if (status)
 		return status;
 	if (claim == CLAIM_PREVIOUS)
 		op_deleg_reclaim(c, c->cur, type, &d);
-	else
-		op_deleg_give(c, c->cur, OPEN4_SHARE_ACCESS_READ, want, &d);
+	else if (!none)
+		op_deleg_give(c, &i, OPEN4_SHARE_ACCESS_READ, want, &d);
 	op_put_deleg(c->out, &d, true);
 	if (d.d_type)
 		op_set_current_sid(c, &d.d_sid);

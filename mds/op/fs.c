@@ -498,6 +498,7 @@ static nfsstat4 link_go(struct compound *c, int err)
 nfsstat4 op_link(struct compound *c)
 {
 	struct names *k = op_scratch(c, sizeof(*k), NULL);
+	struct ns_inode d;
 	nfsstat4 st;
 
 	if (!k)
@@ -509,6 +510,8 @@ nfsstat4 op_link(struct compound *c)
 		return NFS4ERR_NOFILEHANDLE;
 	k->now = op_now();
 	/* Another name is another change attribute and time: delegations on the file come back (section 10.4.4). */
+	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 3))
+		return link_go(c, 0); /* who may not takes nothing from others */
 	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go) ? OP_PARKED : link_go(c, 0);
 }
 

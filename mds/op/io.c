@@ -68,9 +68,9 @@ nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct n
 		status = op_regular(i);
 	if (status)
 		return status;
-	if (st_sid_special(sid)) {
-		status = op_special_io(c, i->i_ino, need);
-		return status ? status : op_status(write ? ns_permission(i, &c->cred, 2) : ns_may_read(i, &c->cred));
+	if (st_sid_special(sid)) { /* who may not takes nothing from others */
+		status = op_status(write ? ns_permission(i, &c->cred, 2) : ns_may_read(i, &c->cred));
+		return status ? status : op_special_io(c, i->i_ino, need);
 	}
 	pthread_mutex_lock(&st->st_lock);
 	status = op_open_by_sid(c, sid, i->i_ino, &o);

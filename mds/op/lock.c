@@ -186,6 +186,13 @@ nfsstat4 op_lock(struct compound *c)
 	return status;
 }
 
+static bool may_read(struct compound *c)
+{
+	struct ns_inode i;
+
+	return op_cur_inode(c, &i) == NFS4_OK && ns_permission(&i, &c->cred, 4) == 0;
+}
+
 nfsstat4 op_lockt(struct compound *c)
 {
 	struct lock g = {0};
@@ -208,7 +215,7 @@ nfsstat4 op_lockt(struct compound *c)
 	status = st_in_grace(st) ? NFS4ERR_GRACE : f ? lock_conflict(c, &g, f) : NFS4_OK;
 	pthread_mutex_unlock(&st->st_lock);
 	/* Under a delegation locks are kept by its holder (section 10.4.2). */
-	if (!status && op_deleg_stands(c, c->cur, lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
+	if (!status && may_read(c) && op_deleg_stands(c, c->cur, lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
 		status = NFS4ERR_DELAY;
 	if (g.dead)
 		op_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);

@@ -391,8 +391,10 @@ struct op_deleg {
 	uint64_t d_limit; /* bytes the file may grow to, under one for writing */
 };
 /* Gives the client a delegation on a file it may access so, if it wants one and nothing stands against it. What it is told after this is of a new snapshot. */
-void op_deleg_give(struct compound *c, uint64_t ino, uint32_t access, uint32_t want, struct op_deleg *d);
+void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access, uint32_t want, struct op_deleg *d);
 void op_deleg_reclaim(struct compound *c, uint64_t ino, uint32_t type, struct op_deleg *d);
+/* locked: would a delegation of this type stand against another client's opens or delegations? */
+bool op_deleg_conflicts(const struct st_file *f, const struct st_client *c, uint32_t type);
 void op_put_deleg(struct xdr_out *x, const struct op_deleg *d, bool told);
 /* locked: the client's delegation on the current file */
 nfsstat4 op_deleg_by_sid(struct compound *c, const struct st_stateid *sid, struct st_open **out);

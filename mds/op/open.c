@@ -25,7 +25,8 @@ struct open {
 	struct st_stateid sid;
 	uint32_t had_access, had_deny; /* of the open-owner's open before this; 0: none */
 	bool dead;      /* whose opens are in the way */
-	bool delegs;    /* others' delegations are in the way */
+	bool delegs;    /* others' delegations are in the way: */
+	uint32_t recalls; /* of this access */
 	bool sizes;     /* the size is set under the open */
 	struct st_stateid deleg_sid; /* CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH */
 	uint32_t reclaims; /* CLAIM_PREVIOUS: the delegation that is reclaimed with it */
@@ -104,7 +105,7 @@ static nfsstat4 decode(struct compound *c, struct open *o)
 	}
 	if (x->bad)
 		return NFS4ERR_BADXDR;
-	if (o->access < 1 || o->access > 3 || o->deny > 3 || (o->create && claims_deleg(o)))
+	if (o->access < 1 || o->access > 3 || o->deny > 3 || (o->want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK) > OPEN4_SHARE_ACCESS_WANT_CANCEL || (o->create && claims_deleg(o)))
 		return NFS4ERR_INVAL;
 	return st ? st : st2;
 }
@@ -195,15 +196,19 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 	}
 	op = st_open_by_owner(f, c->client, o->owner, o->owner_len);
 	holder = st_share_conflict(st, f, o->access, o->deny); /* also the open-owner's own (section 18.16.3) */
+	/* The holder of a delegation keeps its CLOSE to itself: it comes back before the share is decided (section 10.4). */
+	o->recalls = holder && holder->o_client != c->client && st_deleg_of(f, holder->o_client) ? OPEN4_SHARE_ACCESS_BOTH : o->access;
+	o->delegs = st_file_deleg_conflict(f, c->client, o->recalls, o->deny);
+	/* A reclaim does not conflict with what was reclaimed: one of the two clients is wrong. */
+	if (o->claim == CLAIM_PREVIOUS && (o->delegs || op_deleg_conflicts(f, c->client, o->reclaims)))
+		return NFS4ERR_RECLAIM_CONFLICT; /* somebody has an open of f */
+	if (o->delegs)
+		return NFS4ERR_DELAY;
 	if (holder) {
 		if (!st_lease_expired(st, holder->o_client))
 			return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT : NFS4ERR_SHARE_DENIED;
 		o->dead = true;
 		return NFS4ERR_DELAY;
-	}
-	o->delegs = st_file_deleg_conflict(f, c->client, o->access, o->deny);
-	if (o->delegs) { /* a reclaim does not conflict with what was reclaimed: one of the two clients is wrong */
-		return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT : NFS4ERR_DELAY;
 	}
 	if (!op)
 		op = st_open_new(st, f, c->client, o->owner, o->owner_len, o->created ? &o->sid : NULL);
@@ -238,12 +243,12 @@ static bool deleg_instead(struct compound *c, const struct open *o)
 	return gone;
 }
 
-static void open_deleg(struct compound *c, struct open *o)
+static void open_deleg(struct compound *c, struct open *o, const struct ns_inode *i)
 {
 	if (o->claim == CLAIM_PREVIOUS)
 		op_deleg_reclaim(c, o->ino, o->reclaims, &o->deleg);
 	else if (!claims_deleg(o))
-		op_deleg_give(c, o->ino, o->access, o->want, &o->deleg);
+		op_deleg_give(c, i, o->access, o->want, &o->deleg);
 	o->instead = deleg_instead(c, o);
 }
 
@@ -291,7 +296,7 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 	pthread_mutex_unlock(&st->st_lock);
 	if (o->dead)
 		op_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
-	if (status == NFS4ERR_DELAY && o->delegs && op_deleg_clear(c, &o->ino, 1, o->access, o->deny, open_again))
+	if (status == NFS4ERR_DELAY && o->delegs && op_deleg_clear(c, &o->ino, 1, o->recalls, o->deny, open_again))
 		return OP_PARKED;
 	return status;
 }
@@ -320,7 +325,7 @@ static nfsstat4 open_confirm(struct compound *c, struct open *o)
 
 	op_txn_stale(c->th);
 	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0) {
-		open_deleg(c, o);
+		open_deleg(c, o, &i);
 		return op_result(c, open_put);
 	}
 	open_undo(c, o);

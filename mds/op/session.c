@@ -271,6 +271,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	b.maxreq = min_u32(b.maxreq, CB_MAX);
 	b.maxresp = min_u32(b.maxresp, CB_MAX);
 	b.maxcached = 0;
+	s->se_cb_nslots = min_u32(b.maxreqs, ST_CB_SLOTS);
 	s->se_minor = c->minor;
 	s->se_maxreq = f.maxreq;
 	s->se_maxresp = f.maxresp;

@@ -680,6 +680,7 @@ nfsstat4 op_setattr(struct compound *c)
 	struct op_setattr_args *k = op_scratch(c, sizeof(*k), NULL);
 	struct st *st = c->m->m_st;
 	struct st_stateid sid;
+	struct ns_inode i;
 	struct st_open *o;
 	bool have_write = false;
 	nfsstat4 status;
@@ -697,7 +698,11 @@ nfsstat4 op_setattr(struct compound *c)
 		if (status == OP_PARKED)
 			return status;
 	} else if (!status && k->a.has_size && st_sid_special(&sid)) {
-		status = op_special_io(c, c->cur, OPEN4_SHARE_ACCESS_WRITE);
+		status = op_cur_inode(c, &i);
+		if (!status) /* who may not takes nothing from others */
+			status = op_status(ns_setattr_check(&i, &k->a.s, &c->cred));
+		if (!status)
+			status = op_special_io(c, c->cur, OPEN4_SHARE_ACCESS_WRITE);
 	} else if (!status && k->a.has_size) {
 		pthread_mutex_lock(&st->st_lock);
 		status = st_in_grace(st) ? NFS4ERR_GRACE : op_open_by_sid(c, &sid, c->cur, &o);

@@ -1,4 +1,4 @@
-/* Backchannels (RFC 8881 section 20): one slot each, one operation after CB_SEQUENCE. */
+/* Backchannels (RFC 8881 section 20): one operation after CB_SEQUENCE, as many at a time as the client and we have slots. */
 #include "mds/st/st.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -50,9 +50,9 @@ static void cb_encode(const struct st_cb *cb, struct st_session *s, struct xdr_o
 	xdr_put_u32(x, 2);
 	xdr_put_u32(x, OP_CB_SEQUENCE);
 	xdr_put_fixed(x, s->se_id, NFS4_SESSIONID_SIZE);
-	xdr_put_u32(x, s->se_cb_seq);
-	xdr_put_u32(x, 0);
-	xdr_put_u32(x, 0);
+	xdr_put_u32(x, s->se_cb_next[cb->cb_slot]);
+	xdr_put_u32(x, cb->cb_slot);
+	xdr_put_u32(x, 31 - (uint32_t)__builtin_clz(s->se_cb_busy)); /* the highest in use */
 	xdr_put_bool(x, false);
 	xdr_put_u32(x, 0); /* referring calls */
 	xdr_put_u32(x, cb->cb_kind->k_op);
@@ -92,6 +92,13 @@ int64_t st_cb_decode(struct xdr_in *res, uint32_t want, bool *sequenced)
 	return res->bad || (n < 2 && status == NFS4_OK) ? -1 : (int64_t)status;
 }
 
+/* Whether the slot moves on: what a lost answer leaves open the next callback of the slot finds out (section 2.10.6.2). It has the same sequence, and a client
+ * that had done the lost one says so; it is then sent again under the next. */
+static bool slot_moves(int64_t status, bool sequenced)
+{
+	return sequenced || status == NFS4ERR_RETRY_UNCACHED_REP || status == NFS4ERR_SEQ_FALSE_RETRY;
+}
+
 static void cb_requeue(struct st *st, struct st_session *s, struct st_cb *cb)
 {
 	cb->cb_next = s->se_cb_head;
@@ -127,9 +134,15 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	pthread_mutex_lock(&st->st_lock);
 	s = st_session_get(st, cb->cb_session);
 	if (s) {
-		s->se_cb_busy = false;
-		if (sequenced)
-			s->se_cb_seq++;
+		s->se_cb_busy &= ~(1u << cb->cb_slot);
+		if (slot_moves(status, sequenced))
+			s->se_cb_next[cb->cb_slot]++;
+	}
+	/* Not done, and not this one's fault: it goes first under the next sequence. */
+	if (s && !sequenced && slot_moves(status, sequenced)) {
+		cb_requeue(st, s, cb);
+		pthread_mutex_unlock(&st->st_lock);
+		return;
 	}
 	again = cb->cb_kind->k_done(st, cb, status, res);
 	if (s)
@@ -172,31 +185,34 @@ static void cb_send(struct loop_msg *m)
 		rpc_req_init(&cb->cb_req, s->se_cb_prog, 1, 1, &cred, 4096, cb_done);
 		cb_encode(cb, s, &cb->cb_req.q_args);
 	} else if (s) {
-		s->se_cb_busy = false;
+		s->se_cb_busy &= ~(1u << cb->cb_slot);
 		cb_requeue(st, s, cb);
 	} else {
 		st_cb_lost(st, cb);
 	}
 	pthread_mutex_unlock(&st->st_lock);
 	if (conn) {
+		uint32_t limit = cb->cb_kind->k_brief && st->st_recall_ms < CB_TIMEOUT_MS ? st->st_recall_ms : CB_TIMEOUT_MS;
+
 		metric_add(st->st_callbacks[cb->cb_kind->k_metric], 1);
-		rpc_req_send(conn, &cb->cb_req, CB_TIMEOUT_MS);
+		rpc_req_send(conn, &cb->cb_req, limit);
 	}
 }
 
 void st_cb_pump(struct st *st, struct st_session *s)
 {
-	struct st_cb *cb = s->se_cb_head;
+	uint32_t free = ~s->se_cb_busy & ((1u << s->se_cb_nslots) - 1);
 
-	if (!cb || s->se_cb_busy || !s->se_cb_conn)
-		return;
-	s->se_cb_head = cb->cb_next;
-	if (!s->se_cb_head)
-		s->se_cb_tail = &s->se_cb_head;
-	s->se_cb_busy = true;
-	cb->cb_st = st;
-	cb->cb_msg.m_run = cb_send;
-	loop_post(rpc_conn_loop(s->se_cb_conn), &cb->cb_msg);
+	for (struct st_cb *cb; (cb = s->se_cb_head) && free && s->se_cb_conn; free &= free - 1) {
+		s->se_cb_head = cb->cb_next;
+		if (!s->se_cb_head)
+			s->se_cb_tail = &s->se_cb_head;
+		cb->cb_slot = (uint32_t)__builtin_ctz(free);
+		s->se_cb_busy |= 1u << cb->cb_slot;
+		cb->cb_st = st;
+		cb->cb_msg.m_run = cb_send;
+		loop_post(rpc_conn_loop(s->se_cb_conn), &cb->cb_msg);
+	}
 }
 
 /* ---- CB_NOTIFY_LOCK (section 20.11) ---- */

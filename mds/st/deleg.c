@@ -275,7 +275,7 @@ static void ask_lost(struct st *st, struct st_cb *cb)
 }
 
 static const struct st_cb_kind ask_kind = {
-	.k_op = OP_CB_GETATTR, .k_metric = ST_CB_GETATTR, .k_encode = ask_encode, .k_done = ask_done, .k_lost = ask_lost};
+	.k_op = OP_CB_GETATTR, .k_metric = ST_CB_GETATTR, .k_brief = true, .k_encode = ask_encode, .k_done = ask_done, .k_lost = ask_lost};
 
 void st_deleg_ask(struct st *st, struct st_open *o, struct st_ask *a)
 {

@@ -36,7 +36,9 @@ struct st_session *st_session_new(struct st *st, struct st_client *c)
 	c->cl_sessions = s;
 	c->cl_nsessions++;
 	s->se_refs = 1;
-	s->se_cb_seq = 1;
+	s->se_cb_nslots = 1;
+	for (unsigned i = 0; i < ST_CB_SLOTS; i++)
+		s->se_cb_next[i] = 1;
 	s->se_cb_tail = &s->se_cb_head;
 	return s;
 }

@@ -20,6 +20,7 @@
 #define ST_SLOTS 1024      /* the most of a session */
 #define ST_SLOTS_LEAST 2u  /* that no session is denied */
 #define ST_BOUND 64 /* connections of a session with SP4_MACH_CRED */
+#define ST_CB_SLOTS 8u     /* the most of a backchannel: one that is not answered holds up no other */
 #define ST_OWNER_MAX NFS4_OPAQUE_LIMIT
 
 struct st_stateid {
@@ -69,9 +70,9 @@ struct st_session {
 	/* SP4_MACH_CRED: the connections that may carry the session's requests; no others do */
 	uint64_t *se_bound; /* ST_BOUND times rpc_conn_id, the oldest makes room; NULL: none yet */
 	unsigned se_nbound; /* ever */
-	uint32_t se_cb_seq;
-	bool se_cb_busy;
-	struct st_cb *se_cb_head, **se_cb_tail; /* callbacks waiting for the slot */
+	uint32_t se_cb_nslots, se_cb_next[ST_CB_SLOTS]; /* the sequence that a slot's next callback has */
+	uint32_t se_cb_busy;                            /* slots in use, a bit each */
+	struct st_cb *se_cb_head, **se_cb_tail;         /* callbacks waiting for a slot */
 };
 
 struct st_client {
@@ -238,6 +239,7 @@ struct st_cb_kind {
 	/* locked: the client's answer: the operation's status, or that of what stood before it, or -1 for none; res stands at the operation's result. True: send
 	 * it again after a while. */
 	bool (*k_done)(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res);
+	bool k_brief;                 /* no answer by the recall deadline is none */
 	/* locked, or NULL: its session is gone, and it with it */
 	void (*k_lost)(struct st *st, struct st_cb *cb);
 };
@@ -255,6 +257,7 @@ struct st_cb {
 	struct st *cb_st;
 	struct loop_timer cb_timer;
 	unsigned cb_tries;
+	uint32_t cb_slot;
 };
 
 struct st {
@@ -264,7 +267,7 @@ struct st {
 	/* Of the store and its incarnation: mixed into ids, so that another cluster at the same address, or a store that was restored, does not take them for
 	 * its own at the same boot epoch. st_epoch is both in one. */
 	uint32_t st_salt, st_epoch;
-	uint32_t st_lease_ms, st_grace_ms, st_courtesy_ms;
+	uint32_t st_lease_ms, st_grace_ms, st_courtesy_ms, st_recall_ms;
 	uint64_t st_started_ns;
 	bool st_in_grace;
 	uint32_t st_reclaimers;   /* recorded clients that have not finished */
