@@ -16,7 +16,9 @@ NFS, CB_PROGRAM = 100003, 0x40000000
 AUTH_NONE, AUTH_SYS = 0, 1
 REG, DIR, BLK, CHR, LNK, SOCK, FIFO, ATTRDIR, NAMEDATTR = range(1, 10)
 READ, WRITE, BOTH = 1, 2, 3
-NO_DELEG = 0x400
+WANT_READ, WANT_WRITE, WANT_ANY, NO_DELEG, WANT_CANCEL = 0x100, 0x200, 0x300, 0x400, 0x500
+WANT_TIMES, WANT_XOR = 0x100000, 0x200000
+D_NONE, D_READ, D_WRITE, D_NONE_EXT, D_READ_TIMES, D_WRITE_TIMES = range(6)
 UNCHECKED, GUARDED, EXCLUSIVE, EXCLUSIVE4_1 = range(4)
 UNSTABLE, DATA_SYNC, FILE_SYNC = range(3)
 IO_READ, IO_RW, IO_ANY = 1, 2, 3
@@ -246,7 +248,8 @@ _SETTERS = {"size": u64, "mode": u32, "owner": opaque, "owner_group": opaque, "t
             "time_modify_set": settime, "mode_set_masked": lambda m: u32(m[0]) + u32(m[1]), "acl": _aces,
             "dacl": lambda a: u32(a[0]) + _aces(a[1]), "change": u64,
             "type": u32, "fileid": u64, "hidden": boolean, "mimetype": opaque, "numlinks": u32, "archive": boolean,
-            "mode_umask": lambda m: u32(m[0]) + u32(m[1]), "time_create": nfstime}
+            "mode_umask": lambda m: u32(m[0]) + u32(m[1]), "time_create": nfstime, "time_modify": nfstime,
+            "time_metadata": nfstime, "time_deleg_access": nfstime, "time_deleg_modify": nfstime}
 
 
 def fattr(**attrs):
@@ -350,8 +353,16 @@ def claim_previous(deleg=0):
     return u32(1) + u32(deleg)
 
 
+def claim_delegate_cur(sid, name):
+    return u32(2) + stateid(sid) + opaque(name)
+
+
 def claim_fh():
     return u32(4)
+
+
+def claim_deleg_cur_fh(sid):
+    return u32(5) + stateid(sid)
 
 
 def open_(claim, acc=READ | NO_DELEG, deny=0, owner=b"owner", how=None, attrs=None, verf=bytes(8)):
@@ -404,6 +415,14 @@ def write(sid, offset, data, how=UNSTABLE):
 
 def commit(offset=0, count=0):
     return op("COMMIT", u64(offset), u32(count))
+
+
+def delegreturn(sid):
+    return op("DELEGRETURN", stateid(sid))
+
+
+def want_delegation(want, claim=None):
+    return op("WANT_DELEGATION", u32(want), claim or claim_fh())
 
 
 def test_stateid(*sids):
@@ -588,18 +607,24 @@ def _sequence(r, o):
 
 def _open(r, o):
     o.stateid, o.cinfo, o.rflags, o.attrset = r.stateid(), r.cinfo(), r.u32(), r.bitmap()
+    _delegation(r, o)
+
+
+def _delegation(r, o):
     o.deleg = r.u32()
-    if o.deleg in (1, 2):
-        o.deleg_stateid, o.recall = r.stateid(), r.boolean()
-        if o.deleg == 2:
-            o.limit = r.u32(), r.fixed(8)
-        o.ace = _ace(r)
-    elif o.deleg == 3:
+    if o.deleg == D_NONE_EXT:
         o.why = r.u32()
         if o.why in (1, 2):
             o.will = r.boolean()
-    elif o.deleg != 0:
+    elif o.deleg > D_WRITE_TIMES:
         raise Malformed(f"delegation type {o.deleg}")
+    elif o.deleg != D_NONE:
+        o.deleg_stateid, o.recall = r.stateid(), r.boolean()
+        if o.deleg in (D_WRITE, D_WRITE_TIMES):
+            o.limit = r.u32(), r.fixed(8)
+            if o.limit[0] not in (1, 2):
+                raise Malformed(f"nfs_space_limit4 by {o.limit[0]}")
+        o.ace = _ace(r)
 
 
 def _layoutget(r, o):
@@ -666,6 +691,7 @@ _STATEID = _set(stateid=Reader.stateid)
 _NOTHING = _set()
 DECODERS = {
     "ACCESS": _set(supported=Reader.u32, access=Reader.u32), "CLOSE": _STATEID, "COMMIT": _set(verf=lambda r: r.fixed(8)),
+    "DELEGRETURN": _NOTHING, "WANT_DELEGATION": _delegation,
     "CREATE": _set(cinfo=Reader.cinfo, attrset=Reader.bitmap), "GETATTR": _set(attrs=read_fattr),
     "GETFH": _set(fh=lambda r: r.opaque(128)), "LINK": _CINFO, "LOCK": _STATEID, "LOCKT": _NOTHING, "LOCKU": _STATEID,
     "LOOKUP": _NOTHING, "LOOKUPP": _NOTHING, "NVERIFY": _NOTHING,
@@ -860,7 +886,7 @@ class Client:
     """A client with one session. call() sends SEQUENCE and what is asked on a free slot.
 
     Callbacks are checked against the rules for CB_SEQUENCE, put in .callbacks, and answered by .on_callback(name, args), which
-    returns a status; breaches are in .cb_faults, and close() raises them.
+    returns a status, bytes to come after the status OK, or None for no answer; breaches are in .cb_faults, and close() raises them.
     """
 
     numbers = itertools.count(1)
@@ -1030,6 +1056,8 @@ class Client:
         except Malformed as e:
             self.fault(str(e))
             return
+        if reply is None:
+            return
         try:
             conn.send_record(u32(xid) + u32(1) + u32(0) + u32(0) + u32(0) + reply)
         except OSError:
@@ -1077,8 +1105,12 @@ class Client:
             with self.cb_cond:
                 self.callbacks.append(args)
                 self.cb_cond.notify_all()
-            status = self.on_callback(args.name, args)
-            out.append(u32(num) + u32(status))
+            status, body = self.on_callback(args.name, args), b""
+            if status is None:
+                return None
+            if isinstance(status, bytes):
+                status, body = 0, status
+            out.append(u32(num) + u32(status) + body)
             if status:
                 break
         else:
@@ -1153,6 +1185,7 @@ def _cb_offload(r):
 
 
 CB_OPS = {
+    3: lambda r: Obj(name="GETATTR", fh=r.opaque(128), bits=r.bitmap()),
     4: lambda r: Obj(name="RECALL", stateid=r.stateid(), truncate=r.boolean(), fh=r.opaque(128)),
     5: _cb_layoutrecall,
     8: lambda r: Obj(name="RECALL_ANY", keep=r.u32(), mask=r.bitmap()),
