@@ -887,6 +887,7 @@ class Client:
 
     Callbacks are checked against the rules for CB_SEQUENCE, put in .callbacks, and answered by .on_callback(name, args), which
     returns a status, bytes to come after the status OK, or None for no answer; breaches are in .cb_faults, and close() raises them.
+    A callback sent again on another connection counts in .cb_again, and is answered RETRY_UNCACHED_REP.
     """
 
     numbers = itertools.count(1)
@@ -899,7 +900,7 @@ class Client:
         self.release, self.source = release, source
         self.callbacks, self.cb_faults, self.cb_cond = [], [], threading.Condition()
         self.on_callback = lambda name, args: 0
-        self.cb_seqs, self.session = {}, None
+        self.cb_seqs, self.cb_conns, self.cb_again, self.session = {}, {}, 0, None
         self.conns = [self.connection()]
         if session:
             self.exchange_id()
@@ -1052,7 +1053,7 @@ class Client:
 
     def _on_call(self, conn, xid, body):
         try:
-            reply = self._callback(body)
+            reply = self._callback(conn, body)
         except Malformed as e:
             self.fault(str(e))
             return
@@ -1063,7 +1064,7 @@ class Client:
         except OSError:
             pass
 
-    def _callback(self, body):
+    def _callback(self, conn, body):
         r = Reader(body)
         rpcvers, prog, vers, proc = (r.u32() for _ in range(4))
         flavor, cred = r.u32(), r.opaque(400)
@@ -1097,7 +1098,12 @@ class Client:
             if (i == 0) != (num == 11):
                 raise Malformed(f"operation {i} of a CB_COMPOUND is {num}")
             if num == 11:
-                out.append(u32(11) + u32(0) + self._cb_sequence(r))
+                sequence_res = self._cb_sequence(conn, r)
+                if sequence_res is None:
+                    status = 10068
+                    out.append(u32(11) + u32(status))
+                    break
+                out.append(u32(11) + u32(0) + sequence_res)
                 continue
             args = CB_OPS[num](r) if num in CB_OPS else None
             if args is None:
@@ -1117,7 +1123,7 @@ class Client:
             r.end()
         return u32(0) + u32(status) + opaque(tag) + array(out)
 
-    def _cb_sequence(self, r):
+    def _cb_sequence(self, conn, r):
         sessionid, seq, slot, highest, cache = r.fixed(16), r.u32(), r.u32(), r.u32(), r.boolean()
         r.array(lambda: (r.fixed(16), r.array(lambda: (r.u32(), r.u32()))))  # referring calls
         with self.cb_cond:  # a callback may overtake the reply of CREATE_SESSION
@@ -1125,11 +1131,15 @@ class Client:
                 raise Malformed("CB_SEQUENCE of another session")
         if slot >= self.session.back.reqs or highest >= self.session.back.reqs:
             raise Malformed(f"CB_SEQUENCE slot {slot}, highest {highest}")
+        if slot in self.cb_seqs and seq == self.cb_seqs[slot] and self.cb_conns[slot] is not conn:
+            self.cb_conns[slot] = conn
+            self.cb_again += 1
+            return None
         if seq != self.cb_seqs.get(slot, 0) + 1:
             raise Malformed(f"CB_SEQUENCE {seq} on slot {slot} after {self.cb_seqs.get(slot, 0)}")
         if cache:
             raise Malformed("csa_cachethis is set")
-        self.cb_seqs[slot] = seq
+        self.cb_seqs[slot], self.cb_conns[slot] = seq, conn
         return sessionid + u32(seq) + u32(slot) + u32(self.session.back.reqs - 1) + u32(self.session.back.reqs - 1)
 
     def wait_callback(self, name, timeout=10):
