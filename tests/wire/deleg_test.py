@@ -503,23 +503,22 @@ def test_what_recalls_no_read_delegation(c):
 
 
 def test_who_may_not_do_it_recalls_nothing(c):
-    two, wrong = client(), []
+    two, wrong, names = client(), [], {}
+    obey(c)
     for kind in (D_READ, D_WRITE):
         for name, ops in conflicts(c, kind):
             file = f"{name} {kind}"
             s, f = c.open(c.d, file, attrs={"mode": 0o600})
             c.ok(putfh(f), setxattr("a", b"v"), close(s))
-            o = take(c, f, kind)
-            obey(c)
+            take(c, f, kind)
+            names[f] = file
             if name == "rename over":
                 two.ok(putfh(c.d), create(FIFO, file + ".f"))
             got = two.call(*(x for x in ops(file, f) if x.num != NUM["CREATE"]), cred=USER)
-            if name == "lockt" and not got.status:
-                continue
-            if err(got.status) not in ("ACCESS", "PERM") or c.callbacks:
-                wrong.append((file, err(got.status), [x.name for x in c.callbacks]))
-            c.callbacks.clear()
-    check(wrong, [])
+            if err(got.status) not in ("ACCESS", "PERM"):
+                wrong.append((file, err(got.status)))
+    time.sleep(0.1)
+    check((wrong, [names[x.fh] for x in c.callbacks]), ([], []))
 
 
 def test_the_holders_own_operations_recall_nothing(c):
@@ -597,6 +596,59 @@ def test_many_holders_are_all_recalled(c):
     c.ok(putfh(f), close(s))
 
 
+def test_many_files_of_one_holder_are_recalled_at_once(c):
+    """More than the backchannel has slots."""
+    two = client()
+    for i in range(30):
+        take(c, make(c, f"f{i}"), D_WRITE if i % 2 else D_READ, WANT_XOR)
+    obey(c)
+    its = [later(two, putfh(c.d), remove(f"f{i}")) for i in range(12)] + [later(client(), putfh(c.d), remove(f"f{i}")) for i in range(12, 30)]
+    check([err(it.result().status) for it in its], ["OK"] * 30)
+    c.ok(putrootfh())
+    check(c.status_flags & REVOKED, 0)
+
+
+def test_the_holder_never_waits_for_itself(c):
+    """While its delegation is recalled for another, what it does with the file is done."""
+    two = client()
+    for kind in (D_READ, D_WRITE):
+        o = fresh(c, f"f{kind}", kind)
+        own_ops = [getattr_(*WATCHED), open_(claim_fh(), BOTH | WANT_WRITE, owner=b"new"), close(CURRENT), setattr_(mode=0o600),
+                   write(ANON, 0, b"x"), setxattr("a", b"b"), lockt(READ_LT)]
+        took, given = [], []
+
+        def before(args, o=o, took=took, given=given, own_ops=own_ops):
+            time.sleep(0.05)
+            for x in own_ops if o.deleg == D_WRITE else own_ops[:1]:
+                if x.num == NUM["CLOSE"]:
+                    continue
+                began = time.monotonic()
+                got = c.call(putfh(o.fh), x)
+                took.append((got.results[-1].op, err(got.status), time.monotonic() - began < 0.5))
+                given += [got.results[-1].deleg] if x.num == NUM["OPEN"] and not got.status else []
+        obey(c, getattr_(*WATCHED), before=before)
+        check(err(settled(two, putfh(o.fh), open_(claim_fh(), BOTH | NO_DELEG)).status), "OK")
+        c.wait_callback("RECALL")
+        for name, status, fast in took:
+            check((status in (("OK", "DELAY") if name == "OPEN" else ("OK",)), fast), (True, True), f"{name}: {status}")
+        check(all(g in (D_NONE, D_NONE_EXT) for g in given), True, "a new delegation while it is recalled")
+        c.ok(putrootfh())
+        check(c.status_flags & REVOKED, 0)
+
+
+def test_no_new_delegations_while_a_writer_waits(c):
+    two, three = client(), client()
+    o = fresh(c, "f")
+    obey(c, before=lambda args: time.sleep(0.3))
+    it = later(two, putfh(o.fh), open_(claim_fh(), BOTH | NO_DELEG))
+    c.wait_callback("RECALL")
+    got = settled(three, putfh(o.fh), open_(claim_fh(), READ | WANT_READ)).results[-1]
+    refused(got, CONTENTION)
+    refused(settled(three, putfh(o.fh), want_delegation(WANT_READ)).results[-1], CONTENTION)
+    check(err(it.result().status), "OK")
+    no_callback(three)
+
+
 def test_two_conflicts_at_once_make_one_recall(c):
     o = fresh(c, "f", D_WRITE)
     others = [client() for _ in range(4)]
@@ -665,6 +717,26 @@ def test_locks_with_a_delegations_stateid(c):
     check(err(settled(two, putfh(o.fh), lockt(WRITE_LT, 0, 1, b"him")).status), "DENIED")
     c.ok(putfh(o.fh), locku(k, 0, 5))
     check(err(settled(two, putfh(o.fh), lockt(WRITE_LT, 0, 1, b"him")).status), "OK")
+
+
+def test_locks_end_with_the_delegation_they_came_by(c):
+    """With no open left, a DELEGRETURN leaves no lock behind; with one, the lock is the open's."""
+    two = client()
+    for i, claimed in enumerate((False, True)):
+        o = take(c, make(c, f"f{i}"), D_WRITE, WANT_XOR)
+        c.ok(putfh(o.fh), lock(o.deleg_stateid, WRITE_LT, 0, 5, b"lo"))
+        if claimed:
+            s = c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | NO_DELEG)).stateid
+        got = c.call(putfh(o.fh), delegreturn(o.deleg_stateid))
+        if got.status:
+            check(err(got.status), "LOCKS_HELD")
+            continue
+        denied = err(settled(two, putfh(o.fh), lockt(WRITE_LT, 0, 1, b"him")).status)
+        if claimed:
+            check(denied in ("DENIED", "OK"), True)
+            c.ok(putfh(o.fh), write(s, 0, b"x"))
+        else:
+            check(denied, "OK", "LOCKT after the DELEGRETURN")
 
 
 def test_a_delegation_gives_no_rights_to_the_data(c):
@@ -1467,7 +1539,18 @@ def times_in_cb_getattr(c, two):
     before = c.attrs(p.fh, *WATCHED)
     answers(c, p, time_deleg_access=(1, 0), time_deleg_modify=(1, 0))
     check(vars(two.attrs(p.fh, *WATCHED)), vars(before))
-    # A holder without times in its answer is no holder to believe; one with a future is clamped.
+    # The access time is asked for, too; a holder for reading is asked nothing.
+    c.asked.clear()
+    before = two.attrs(p.fh, "time_access").time_access
+    at = now_minus(0.001)
+    answers(c, p, time_deleg_access=at, time_deleg_modify=(1, 0))
+    check(two.attrs(p.fh, "time_access").time_access, at, f"after {before}")
+    r = ask(c, make(c, "cbr"), READ, WANT_READ | WANT_TIMES)
+    answers(c, r, time_deleg_access=at, time_deleg_modify=at)
+    c.callbacks.clear()
+    two.attrs(r.fh, *WATCHED, "time_access")
+    no_callback(c)
+    # The future is now.
     q = take_times(c, "cb3")
     answers(c, q, change=q.change + 1, size=99, time_deleg_access=(2**33, 0), time_deleg_modify=(2**33, 0))
     got = two.attrs(q.fh, *WATCHED)
@@ -1541,6 +1624,8 @@ def test_restart_delegations_are_reclaimed(c):
         bare = fresh(c, "bare")
         c.ok(putfh(bare.fh), close(bare.stateid))
         mine = take(two, r.fh)
+        unlinked = [take(c, make(c, f"u{i}"), D_WRITE, WANT_XOR) for i in range(2)]
+        c.ok(putfh(c.d), remove("u0"), remove("u1"))
         w.restart()
         for one in (c, two):
             mds_test.again(one)
@@ -1563,6 +1648,16 @@ def test_restart_delegations_are_reclaimed(c):
         two.no("RECLAIM_CONFLICT", putfh(wr.fh), open_(claim_previous(D_READ), READ))
         two.no("RECLAIM_CONFLICT", putfh(r.fh), open_(claim_previous(D_WRITE), BOTH))
         two.no("RECLAIM_CONFLICT", putfh(plain.fh), open_(claim_previous(D_WRITE), BOTH))
+        # A file that was removed is there for who had it open, if by a delegation alone.
+        for i, old in enumerate(unlinked):
+            if i:
+                o = c.ok(putfh(old.fh), open_(claim_previous(D_WRITE), BOTH | WANT_XOR))
+                xor(c, o)
+            else:
+                o = c.ok(putfh(old.fh), want_delegation(WANT_WRITE, claim_previous(D_WRITE)))
+            check(o.deleg, D_WRITE)
+            old.deleg_stateid = o.deleg_stateid
+            check(c.ok(putfh(old.fh), read(o.deleg_stateid, 0, 10)).data, b"0123456789")
         two.no(("INVAL", "BADXDR"), putfh(plain.fh), open_(claim_previous(6), BOTH))
         # No new ones in grace; opens under the reclaimed ones at once.
         c.no("GRACE", putfh(plain.fh), want_delegation(WANT_READ))
@@ -1581,6 +1676,9 @@ def test_restart_delegations_are_reclaimed(c):
             check(c.wait_callback("RECALL").stateid, after.deleg_stateid)
         check(err(c.ok(test_stateid(after.deleg_stateid)).statuses[0]), "BAD_STATEID")
         check(set_times(c, got["wt"], time_deleg_modify=now_minus(0)).time_modify[0] > 1, True)
+        for old in unlinked:
+            c.ok(putfh(old.fh), delegreturn(old.deleg_stateid))
+            c.until(lambda x: err(x.status) == "STALE", putfh(old.fh), getattr_("size"))
 
 
 def test_restart_gives_no_delegations_in_grace(c):
