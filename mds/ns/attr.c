@@ -406,10 +406,10 @@ static bool time_after(const struct ns_time *a, const struct ns_time *b)
 }
 
 int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_time *atime,
-		   const struct ns_time *mtime, struct ns_time now)
+		   const struct ns_time *mtime, bool written, struct ns_time now)
 {
 	struct ns_inode i, out;
-	bool changed = false;
+	bool changed = written;
 	int err;
 
 	err = ns_get(ns, t, ino, &i);
@@ -423,9 +423,10 @@ int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct n
 		i.i_mtime = time_after(mtime, &now) ? now : *mtime;
 		if (time_after(&i.i_mtime, &i.i_ctime))
 			i.i_ctime = i.i_mtime;
-		i.i_change++;
-		changed = true;
+		written = changed = true;
 	}
+	if (written)
+		i.i_change++;
 	if (!changed)
 		return 0;
 	ns_give(ns, &i, &out);

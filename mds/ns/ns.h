@@ -198,8 +198,8 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 /* W: replaces i_blob (map or policy; len 0 removes a policy), bumps change and ctime. */
 int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, bool policy, struct ns_time now);
 /* W: times that a delegation's holder kept (RFC 9754), each or NULL: an earlier one than ours is nothing, a later one than now is now. ctime follows mtime, not the
- * access time. */
-int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_time *atime, const struct ns_time *mtime, struct ns_time now);
+ * access time. written: the change attribute moves in any case. */
+int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_time *atime, const struct ns_time *mtime, bool written, struct ns_time now);
 /* W: a file's data is elsewhere from now on: a new map, and an incarnation of its own, so that the objects of before keep their names. Nothing else changes. -EMFILE: moved too often. */
 #define NS_PLACED_AGAIN 0x100 /* to the incarnation; below it is the store's */
 int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, struct ns_inode *out);

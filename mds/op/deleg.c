@@ -357,7 +357,7 @@ static int ask_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 
 	if (k->a.a_times)
-		return ns_deleg_times(ns, t, k->ino, &k->a.a_atime, &k->a.a_mtime, op_now());
+		return ns_deleg_times(ns, t, k->ino, &k->a.a_atime, &k->a.a_mtime, k->a.a_modified, op_now());
 	return ns_setattr(ns, t, k->ino, &s, NULL, op_now(), &i);
 }
 
@@ -366,11 +366,16 @@ static void ask_committed(struct kv_op *op, int err)
 	ask_end(hash_entry(op, struct ask, op), err);
 }
 
+static bool is_later(const struct ns_time *a, const struct ns_time *b)
+{
+	return a->t_sec != b->t_sec ? a->t_sec > b->t_sec : a->t_nsec > b->t_nsec;
+}
+
 static void ask_answered(struct st_ask *a)
 {
 	struct ask *k = hash_entry(a, struct ask, a);
 	struct compound *c = k->c;
-	struct ns_inode i;
+	struct ns_inode i = {0};
 
 	if (a->a_err) { /* it does not answer: what it holds comes back, or is revoked */
 		if (!op_deleg_clear(c, &k->ino, 1, OPEN4_SHARE_ACCESS_READ, 0, k->then)) {
@@ -383,7 +388,9 @@ static void ask_answered(struct st_ask *a)
 	c->told_ino = k->ino;
 	c->told_size = a->a_size;
 	op_txn_stale(c->th);
-	if (!a->a_modified && ns_get(c->m->m_ns, op_txn(c), k->ino, &i) == 0 && i.i_size == a->a_size) {
+	if (ns_get(c->m->m_ns, op_txn(c), k->ino, &i) == 0)
+		a->a_modified |= i.i_size != a->a_size;
+	if (!a->a_modified && !(a->a_times && (is_later(&a->a_atime, &i.i_atime) || is_later(&a->a_mtime, &i.i_mtime)))) {
 		ask_end(k, 0);
 		return;
 	}

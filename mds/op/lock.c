@@ -186,11 +186,15 @@ nfsstat4 op_lock(struct compound *c)
 	return status;
 }
 
-static bool may_read(struct compound *c)
+/* Who may neither read nor write the file learns nothing of its locks, and takes no delegation from anybody. */
+static nfsstat4 may_look(struct compound *c)
 {
 	struct ns_inode i;
+	nfsstat4 status = op_cur_inode(c, &i);
 
-	return op_cur_inode(c, &i) == NFS4_OK && ns_permission(&i, &c->cred, 4) == 0;
+	if (status)
+		return status;
+	return ns_permission(&i, &c->cred, 4) && ns_permission(&i, &c->cred, 2) ? NFS4ERR_ACCESS : NFS4_OK;
 }
 
 nfsstat4 op_lockt(struct compound *c)
@@ -208,6 +212,8 @@ nfsstat4 op_lockt(struct compound *c)
 	if (c->in->bad || !type_ok)
 		return NFS4ERR_BADXDR;
 	status = lock_begin(c, &g);
+	if (!status)
+		status = may_look(c);
 	if (status)
 		return status;
 	pthread_mutex_lock(&st->st_lock);
@@ -215,7 +221,7 @@ nfsstat4 op_lockt(struct compound *c)
 	status = st_in_grace(st) ? NFS4ERR_GRACE : f ? lock_conflict(c, &g, f) : NFS4_OK;
 	pthread_mutex_unlock(&st->st_lock);
 	/* Under a delegation locks are kept by its holder (section 10.4.2). */
-	if (!status && may_read(c) && op_deleg_stands(c, c->cur, lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
+	if (!status && op_deleg_stands(c, c->cur, lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
 		status = NFS4ERR_DELAY;
 	if (g.dead)
 		op_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);

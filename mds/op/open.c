@@ -583,7 +583,7 @@ nfsstat4 op_open(struct compound *c)
 		return NFS4ERR_DELAY;
 	if (o->claim == CLAIM_PREVIOUS && (!grace || !may_reclaim)) /* after RECLAIM_COMPLETE: section 18.51.3 */
 		return grace && !done ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
-	if (o->claim != CLAIM_PREVIOUS && grace)
+	if (o->claim != CLAIM_PREVIOUS && !claims_deleg(o) && grace) /* a delegation that is there was reclaimed */
 		return NFS4ERR_GRACE;
 	return o->claim == CLAIM_NULL || o->claim == CLAIM_DELEGATE_CUR ? open_by_name(c, o) : open_by_fh(c, o);
 }

@@ -657,7 +657,7 @@ static int deleg_times_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	const struct ns_setattr *s = &((struct op_setattr_args *)c->scratch)->a.s;
 
-	return ns_deleg_times(c->m->m_ns, t, c->cur, s->s_mask & NS_S_ATIME ? &s->s_atime : NULL, s->s_mask & NS_S_MTIME ? &s->s_mtime : NULL, op_now());
+	return ns_deleg_times(c->m->m_ns, t, c->cur, s->s_mask & NS_S_ATIME ? &s->s_atime : NULL, s->s_mask & NS_S_MTIME ? &s->s_mtime : NULL, false, op_now());
 }
 
 /* What the holder of a delegation kept while it had it (RFC 9754 section 5): nobody else may say so. */

@@ -92,8 +92,11 @@ int64_t st_cb_decode(struct xdr_in *res, uint32_t want, bool *sequenced)
 	return res->bad || (n < 2 && status == NFS4_OK) ? -1 : (int64_t)status;
 }
 
-/* Whether the slot moves on: what a lost answer leaves open the next callback of the slot finds out (section 2.10.6.2). It has the same sequence, and a client
- * that had done the lost one says so; it is then sent again under the next. */
+/*
+ * Whether the slot moves on. What is not answered is sent again as it was, in its slot and under its sequence (section 2.10.6.2); a client that had done it says so,
+ * and it goes out under the next. A slot whose callback was given up without an answer is in doubt: it is used when no other is left, and its next callback
+ * finds out in the same way.
+ */
 static bool slot_moves(int64_t status, bool sequenced)
 {
 	return sequenced || status == NFS4ERR_RETRY_UNCACHED_REP || status == NFS4ERR_SEQ_FALSE_RETRY;
@@ -123,6 +126,15 @@ static void cb_again(struct loop_timer *t)
 	pthread_mutex_unlock(&st->st_lock);
 }
 
+static void slot_free(struct st_session *s, struct st_cb *cb)
+{
+	uint32_t bit = 1u << cb->cb_slot;
+
+	s->se_cb_busy &= ~bit;
+	s->se_cb_doubt = cb->cb_keeps ? s->se_cb_doubt | bit : s->se_cb_doubt & ~bit;
+	cb->cb_keeps = false;
+}
+
 static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 {
 	struct st_cb *cb = hash_entry(q, struct st_cb, cb_req);
@@ -133,20 +145,21 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 
 	pthread_mutex_lock(&st->st_lock);
 	s = st_session_get(st, cb->cb_session);
-	if (s) {
-		s->se_cb_busy &= ~(1u << cb->cb_slot);
-		if (slot_moves(status, sequenced))
-			s->se_cb_next[cb->cb_slot]++;
-	}
+	if (s && slot_moves(status, sequenced))
+		s->se_cb_next[cb->cb_slot]++;
+	cb->cb_keeps = s && status == -1 && !sequenced;
 	/* Not done, and not this one's fault: it goes first under the next sequence. */
 	if (s && !sequenced && slot_moves(status, sequenced)) {
+		slot_free(s, cb);
 		cb_requeue(st, s, cb);
 		pthread_mutex_unlock(&st->st_lock);
 		return;
 	}
-	again = cb->cb_kind->k_done(st, cb, status, res);
-	if (s)
+	again = cb->cb_kind->k_done(st, cb, status, res) && ++cb->cb_tries < CB_TRIES;
+	if (s && !(again && cb->cb_keeps)) {
+		slot_free(s, cb);
 		st_cb_pump(st, s);
+	}
 	if (!s && again) {
 		st_cb_lost(st, cb);
 		cb = NULL;
@@ -154,7 +167,7 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	pthread_mutex_unlock(&st->st_lock);
 	if (!cb)
 		return;
-	if (again && ++cb->cb_tries < CB_TRIES) {
+	if (again) {
 		/* DELAY: the reply with the state is still on its way to the client; a lost connection: the next one carries it */
 		cb->cb_timer.t_fire = cb_again;
 		loop_timer_start(loop_self(), &cb->cb_timer, CB_AGAIN_MS);
@@ -185,7 +198,8 @@ static void cb_send(struct loop_msg *m)
 		rpc_req_init(&cb->cb_req, s->se_cb_prog, 1, 1, &cred, 4096, cb_done);
 		cb_encode(cb, s, &cb->cb_req.q_args);
 	} else if (s) {
-		s->se_cb_busy &= ~(1u << cb->cb_slot);
+		if (!cb->cb_keeps)
+			s->se_cb_busy &= ~(1u << cb->cb_slot);
 		cb_requeue(st, s, cb);
 	} else {
 		st_cb_lost(st, cb);
@@ -201,13 +215,18 @@ static void cb_send(struct loop_msg *m)
 
 void st_cb_pump(struct st *st, struct st_session *s)
 {
-	uint32_t free = ~s->se_cb_busy & ((1u << s->se_cb_nslots) - 1);
+	for (struct st_cb *cb; (cb = s->se_cb_head) && s->se_cb_conn;) {
+		uint32_t free = ~s->se_cb_busy & ((1u << s->se_cb_nslots) - 1);
 
-	for (struct st_cb *cb; (cb = s->se_cb_head) && free && s->se_cb_conn; free &= free - 1) {
+		if (!free && !cb->cb_keeps)
+			return;
+		if (free & ~s->se_cb_doubt)
+			free &= ~s->se_cb_doubt;
 		s->se_cb_head = cb->cb_next;
 		if (!s->se_cb_head)
 			s->se_cb_tail = &s->se_cb_head;
-		cb->cb_slot = (uint32_t)__builtin_ctz(free);
+		if (!cb->cb_keeps)
+			cb->cb_slot = (uint32_t)__builtin_ctz(free);
 		s->se_cb_busy |= 1u << cb->cb_slot;
 		cb->cb_st = st;
 		cb->cb_msg.m_run = cb_send;

@@ -304,12 +304,12 @@ void st_deleg_ask(struct st *st, struct st_open *o, struct st_ask *a)
 struct st_heat {
 	uint64_t h_ino;
 	uint32_t h_client, h_opens;
-	uint32_t h_seen_s, h_conflict_s; /* 0: none */
+	uint32_t h_seen, h_conflict; /* tenths of a second; 0: never */
 };
 
-static uint32_t now_s(void)
+static uint32_t now_tenths(void)
 {
-	return (uint32_t)(st_now_ns() / 1000000000u) + 1;
+	return (uint32_t)(st_now_ns() / 100000000u) + 1;
 }
 
 static struct st_heat *heat_of(struct st *st, uint64_t ino)
@@ -330,7 +330,7 @@ bool st_heat_contended(const struct st *st, uint64_t ino)
 {
 	const struct st_heat *h = st->st_heat ? &st->st_heat[hash_u64(ino) & (HEAT_ENTRIES - 1)] : NULL;
 
-	return h && h->h_ino == ino && h->h_conflict_s && now_s() - h->h_conflict_s <= st->st_lease_ms / 1000;
+	return h && h->h_ino == ino && h->h_conflict && now_tenths() - h->h_conflict <= st->st_lease_ms / 100;
 }
 
 void st_heat_conflict(struct st *st, uint64_t ino)
@@ -338,20 +338,20 @@ void st_heat_conflict(struct st *st, uint64_t ino)
 	struct st_heat *h = heat_of(st, ino);
 
 	if (h)
-		h->h_conflict_s = now_s();
+		h->h_conflict = now_tenths();
 }
 
 unsigned st_heat_opened(struct st *st, uint64_t ino, const struct st_client *c, bool write)
 {
 	struct st_heat *h = heat_of(st, ino);
-	uint32_t now = now_s(), who = c->cl_number * 2 + write;
+	uint32_t now = now_tenths(), who = c->cl_number * 2 + write;
 
 	if (!h)
 		return 0;
-	if (h->h_client != who || now - h->h_seen_s > st->st_lease_ms / 1000)
+	if (h->h_client != who || now - h->h_seen > st->st_lease_ms / 100)
 		h->h_opens = 0;
 	h->h_client = who;
-	h->h_seen_s = now;
+	h->h_seen = now;
 	return ++h->h_opens;
 }
 

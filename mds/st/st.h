@@ -71,7 +71,7 @@ struct st_session {
 	uint64_t *se_bound; /* ST_BOUND times rpc_conn_id, the oldest makes room; NULL: none yet */
 	unsigned se_nbound; /* ever */
 	uint32_t se_cb_nslots, se_cb_next[ST_CB_SLOTS]; /* the sequence that a slot's next callback has */
-	uint32_t se_cb_busy;                            /* slots in use, a bit each */
+	uint32_t se_cb_busy, se_cb_doubt;               /* slots in use, and those whose last callback has no answer; a bit each */
 	struct st_cb *se_cb_head, **se_cb_tail;         /* callbacks waiting for a slot */
 };
 
@@ -258,6 +258,7 @@ struct st_cb {
 	struct loop_timer cb_timer;
 	unsigned cb_tries;
 	uint32_t cb_slot;
+	bool cb_keeps;                /* the slot: what was not answered is sent again in it */
 };
 
 struct st {
