@@ -166,7 +166,7 @@ static const struct {
 	TEMPLATE(OP(OP_CREATE), NS_DIR, NAME(4), T_BITMAP, 2, 0, 0, 0, 0, 0x04, 0, 0, 0, T_BEGIN, 1, 2, 0, 3, T_SHIFT4, 0x7f, 0, NAME(16), 0, 11, 1,
 		 NAME(17), T_END_OPAQUE),
 	TEMPLATE(OP(OP_SETATTR), T_SID_ANON, T_BITMAP, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x04, 0, T_BEGIN, 7, 7, T_END_OPAQUE),
-	/* 58 .. 66: data operations */
+	/* Data operations */
 	TEMPLATE(OP(OP_SEEK), T_OPEN, 0, T_ZERO8, 1),
 	TEMPLATE(OP(OP_ALLOCATE), T_OPEN, 0, T_U64, 10, T_SHIFT8, 1, 20),
 	TEMPLATE(OP(OP_DEALLOCATE), T_OPEN, 0, T_U64, 10, T_SHIFT8, 1, 20),
@@ -177,6 +177,14 @@ static const struct {
 	TEMPLATE(OP(OP_OFFLOAD_STATUS), T_OPEN, 0, OP(OP_OFFLOAD_CANCEL), T_OPEN, 0),
 	TEMPLATE(OP(OP_LAYOUT_WCC), T_LAYOUT, 0, 4, T_BEGIN, 1, 1, T_DEVICE, 0, T_ZEROS, 4, 1, T_FH, 8, T_BITMAP, 2, 0, 0, 0, 0x10, 0, 0x20, 0x80, 0, T_BEGIN, T_U64, 99, T_U64, 5, 7,
 		 T_U64, 5, 7, T_END_OPAQUE, T_END_OPAQUE),
+	/* Delegations; the newest open stateid may be one's */
+	TEMPLATE(OP(OP_OPEN), 0, T_SHIFT4, 0x81, 8, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '4', 0, CLAIM_NULL, NAME(0)),
+	TEMPLATE(OP(OP_OPEN), 0, T_RAW4, 0, 0x30, 2, 3, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '5', 0, CLAIM_FH),
+	TEMPLATE(OP(OP_OPEN), 0, 3, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '6', 0, CLAIM_DELEG_CUR_FH, T_OPEN, 0),
+	TEMPLATE(OP(OP_OPEN), 0, 1, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '6', 0, CLAIM_DELEGATE_CUR, T_OPEN, 0, NAME(0)),
+	TEMPLATE(OP(OP_DELEGRETURN), T_OPEN, 0),
+	TEMPLATE(OP(OP_WANT_DELEGATION), T_SHIFT4, 1, 8, CLAIM_FH),
+	TEMPLATE(OP(OP_OPEN), 0, 3, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '1', 0, CLAIM_PREVIOUS, OPEN_DELEGATE_WRITE),
 };
 #define NTEMPLATES (sizeof(templates) / sizeof(templates[0]))
 
@@ -913,7 +921,7 @@ static void circumstances(uint8_t h0, uint8_t h1)
 	fz_mood.size = size[(h1 & H_SIZE) >> 3];
 	fz_mood.writes++;
 	mds.m_size_mode = h1 & H_ALWAYS ? OP_SIZE_ALWAYS : OP_SIZE_LAYOUT;
-	mds.m_return_on_close = h1 & H_ALWAYS;
+	mds.m_return_on_close = mds.m_deleg_times = h1 & H_ALWAYS;
 }
 
 static void prelude(uint8_t h0)

@@ -397,6 +397,7 @@ static void fz_start(const char *name, bool joins)
 	mds.m_recall_ms = FZ_RECALL_MS;
 	mds.m_ds_lease_ms = 1000;
 	mds.m_size_mode = OP_SIZE_LAYOUT;
+	mds.m_delegations = OP_DELEG_WRITE;
 	strcpy(mds.m_scope, "weft-fuzz");
 	if (sodium_init() < 0 || loop_create(&fz_loop, 1024))
 		fz_bug("no loop");
@@ -411,6 +412,8 @@ static void fz_start(const char *name, bool joins)
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, 90000, 90000) || lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		fz_bug("no memory");
 	fz_exports();
+	mds.m_st->st_max_delegs = 1000;
+	mds.m_st->st_recall_ms = FZ_RECALL_MS;
 	mds.m_st->st_grace_over = mds.m_st->st_orphans = fz_orphans;
 	mds.m_st->st_expired = fz_expired;
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);

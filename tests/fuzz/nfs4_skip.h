@@ -42,13 +42,16 @@ static void skip_chan(struct xdr_in *x)
 		x->bad = true;
 }
 
-static void skip_open(struct xdr_in *x)
+static void skip_deleg(struct xdr_in *x)
 {
-	uint32_t type;
+	uint32_t type = xdr_get_u32(x);
+	bool write = type == OPEN_DELEGATE_WRITE || type == OPEN_DELEGATE_WRITE_ATTRS_DELEG;
 
-	skip(x, 16 + 20 + 4);
-	skip_bitmap(x);
-	type = xdr_get_u32(x);
+	if (write || type == OPEN_DELEGATE_READ || type == OPEN_DELEGATE_READ_ATTRS_DELEG) {
+		skip(x, 20 + (write ? 12 : 0) + 12);
+		skip_opaque(x, 64);
+		return;
+	}
 	if (type == OPEN_DELEGATE_NONE_EXT) {
 		uint32_t why = xdr_get_u32(x);
 
@@ -57,6 +60,13 @@ static void skip_open(struct xdr_in *x)
 	} else if (type != OPEN_DELEGATE_NONE) {
 		x->bad = true;
 	}
+}
+
+static void skip_open(struct xdr_in *x)
+{
+	skip(x, 16 + 20 + 4);
+	skip_bitmap(x);
+	skip_deleg(x);
 }
 
 static void skip_readdir(struct xdr_in *x)
@@ -142,6 +152,7 @@ static void nfs4_skip_result(struct xdr_in *x, uint32_t op)
 	case OP_LINK: case OP_REMOVE: case OP_SETXATTR: case OP_REMOVEXATTR: skip(x, 20); break;
 	case OP_RENAME: skip(x, 40); break;
 	case OP_OPEN: skip_open(x); break;
+	case OP_WANT_DELEGATION: skip_deleg(x); break;
 	case OP_READ: xdr_get_bool(x); skip_opaque(x, OP_MAX_IO); break;
 	case OP_READDIR: skip_readdir(x); break;
 	case OP_READLINK: case OP_GETXATTR: skip_opaque(x, KV_VALUE_MAX); break;
