@@ -379,6 +379,12 @@ static void open_store(const struct conf *conf)
 	mds.m_st->st_expired = expired;
 }
 
+static void device_changed(void *arg, const uint8_t uuid[16])
+{
+	(void)arg;
+	st_device_changed(mds.m_st, uuid);
+}
+
 static void open_data(const struct conf *conf)
 {
 	char err[512];
@@ -394,6 +400,7 @@ static void open_data(const struct conf *conf)
 	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		die("layouts: no memory", NULL);
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
+	dsc_set_change_handler(mds.m_dsc, device_changed, NULL);
 }
 
 static void open_exports(const struct conf *conf)

@@ -189,6 +189,12 @@ void dsc_set_eof_handler(struct dsc *d,
 	d->d_eof_arg = arg;
 }
 
+void dsc_set_change_handler(struct dsc *d, void (*fn)(void *arg, const uint8_t uuid[16]), void *arg)
+{
+	d->d_change = fn;
+	d->d_change_arg = arg;
+}
+
 void dsc_set_join_handler(struct dsc *d,
 			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg),
 			  void *arg)

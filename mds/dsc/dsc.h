@@ -83,6 +83,9 @@ void dsc_set_join_handler(struct dsc *d,
 			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg),
 			  void *arg);
 
+/* Called when a server has joined that says other things of itself to clients (addresses, limits) than before, on its connection's loop. Set before the loops run. */
+void dsc_set_change_handler(struct dsc *d, void (*fn)(void *arg, const uint8_t uuid[16]), void *arg);
+
 /* One control request to a server. Memory and what dc_req points to are the caller's until dc_done.
  */
 struct dsc_ctl {

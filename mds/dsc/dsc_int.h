@@ -57,6 +57,8 @@ struct dsc {
 	void *d_eof_arg;
 	void (*d_join)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg);
 	void *d_join_arg;
+	void (*d_change)(void *arg, const uint8_t uuid[16]);
+	void *d_change_arg;
 	struct dsc_data **d_data; /* by loop */
 	_Atomic uint32_t d_clone_block; /* the largest of any server */
 };

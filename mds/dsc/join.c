@@ -18,7 +18,7 @@ struct join {
 	struct ctl_incoming *jn_in;
 	struct loop *jn_loop;
 	uint64_t jn_conn;
-	bool jn_new;
+	bool jn_new, jn_changed;
 	struct dsc_server jn_sv;
 };
 
@@ -182,6 +182,7 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		jn->jn_sv.sv_id = old.sv_id;
 		if (same_row(&jn->jn_sv, &old))
 			return 0;
+		jn->jn_changed = true;
 	} else if (err == -ENOENT) {
 		if (dsc_count(jn->jn_dsc) >= DSC_MAX)
 			return -ENOSPC;
@@ -289,6 +290,8 @@ static void join_done(struct kv_op *op, int err)
 		free(jn);
 		return;
 	}
+	if (jn->jn_changed && d->d_change)
+		d->d_change(d->d_change_arg, jn->jn_sv.sv_uuid);
 	if (d->d_join)
 		d->d_join(d->d_join_arg, jn->jn_sv.sv_id, join_ready, jn);
 	else

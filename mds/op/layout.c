@@ -45,6 +45,11 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 	xdr_patch_u32(c->out, at, (uint32_t)len);
 	/* echo what is understood, exactly (pitfall 9) */
 	notify &= NOTIFY_CHANGE_DELETE;
+	if (notify & 1u << NOTIFY_DEVICEID4_CHANGE) {
+		pthread_mutex_lock(&c->m->m_st->st_lock);
+		c->client->cl_notified = true;
+		pthread_mutex_unlock(&c->m->m_st->st_lock);
+	}
 	xdr_put_u32(c->out, notify ? 1 : 0);
 	if (notify)
 		xdr_put_u32(c->out, notify);

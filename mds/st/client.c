@@ -120,6 +120,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_callbacks[ST_CB_OFFLOAD] = metric_counter("weft_mds_offload_callbacks_total", "CB_OFFLOAD sent: an asynchronous copy has ended", "");
 	st->st_callbacks[ST_CB_RECALL] = metric_counter("weft_mds_delegation_recalls_total", "Delegation recalls sent", "");
 	st->st_callbacks[ST_CB_GETATTR] = metric_counter("weft_mds_delegation_getattrs_total", "CB_GETATTR sent to holders of write delegations", "");
+	st->st_callbacks[ST_CB_NOTIFY_DEVICEID] = metric_counter("weft_mds_device_notifies_total", "CB_NOTIFY_DEVICEID sent: a data server's addresses or limits are others", "");
 	st->st_callbacks[ST_CB_RECALL_ANY] = metric_counter("weft_mds_recall_any_total", "CB_RECALL_ANY sent: too many delegations are out", "");
 	st->st_deleg_given[0] = metric_counter("weft_mds_delegations_given_total", "Delegations given", "type=\"read\"");
 	st->st_deleg_given[1] = metric_counter("weft_mds_delegations_given_total", "Delegations given", "type=\"write\"");

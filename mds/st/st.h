@@ -87,6 +87,7 @@ struct st_client {
 	bool cl_mach;               /* SP4_MACH_CRED: operations in cl_enforce are the principal's alone, with integrity or privacy */
 	uint32_t cl_enforce[3], cl_allow[3]; /* bitmap4 of operations (RFC 8881 section 18.35.3) */
 	bool cl_confirmed, cl_recorded, cl_reclaim_done, cl_may_reclaim, cl_dead;
+	bool cl_notified;           /* it asked to be told when a device changes */
 	bool cl_stripes;            /* its kernel reads striped layouts */
 	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
 	bool cl_evicting, cl_confirming;
@@ -230,7 +231,7 @@ struct st_waiter {
 /* One callback under way, and what kind it is. */
 struct st;
 struct st_cb;
-enum st_cb_metric { ST_CB_LAYOUTRECALL, ST_CB_NOTIFY_LOCK, ST_CB_OFFLOAD, ST_CB_RECALL, ST_CB_GETATTR, ST_CB_RECALL_ANY, ST_CB_METRICS };
+enum st_cb_metric { ST_CB_LAYOUTRECALL, ST_CB_NOTIFY_LOCK, ST_CB_OFFLOAD, ST_CB_RECALL, ST_CB_GETATTR, ST_CB_RECALL_ANY, ST_CB_NOTIFY_DEVICEID, ST_CB_METRICS };
 struct st_cb_kind {
 	uint32_t k_op;                /* OP_CB_* */
 	enum st_cb_metric k_metric;   /* counts those that are sent */
@@ -361,6 +362,8 @@ void st_cb_queue(struct st *st, struct st_session *s, struct st_cb *cb); /* lock
 void st_cb_lost(struct st *st, struct st_cb *cb);                        /* locked: tells its kind, and frees it */
 /* locked: queues CB_NOTIFY_LOCK. w is the callback's now. */
 void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w);
+/* Tells all clients that asked for it that a device (a data server's addresses, or its limits) is another now: CB_NOTIFY_DEVICEID. Takes the lock. */
+void st_device_changed(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE]);
 /* locked: sends the next waiting callback when the slot is free. */
 void st_cb_pump(struct st *st, struct st_session *s);
 /* A client's answer to a callback of this operation: its status, or that of what stood before it; -1: not a CB_COMPOUND reply.
