@@ -379,6 +379,8 @@ void st_tick(struct st *st)
 		/* One that is not confirmed goes after a lease (section 18.35.4). */
 		uint64_t kept = !c->cl_confirmed ? 0 : client_idle(c) ? st->st_lease_ms : st->st_courtesy_ms;
 
+		if (c->cl_ndelegs && st_deleg_many(st))
+			kept = 0;
 		if (now - c->cl_renewed_ns <= (st->st_lease_ms + kept) * 1000000ull)
 			continue;
 		if (!c->cl_recorded)

@@ -162,6 +162,8 @@ bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *c
 			continue;
 		wrote |= o->o_deleg->dg_type == OPEN_DELEGATE_WRITE;
 		revoked_note(o->o_client, &o->o_sid);
+		for (const struct st_lock *k = o->o_locks; k; k = k->k_onext)
+			revoked_note(o->o_client, &k->k_sid);
 		metric_add(st->st_deleg_revoked, 1);
 		st->st_orphaned |= f->f_orphan;
 		st_open_free(st, o);
@@ -391,12 +393,18 @@ static bool thin_done(struct st *st, struct st_cb *cb, int64_t status, struct xd
 static const struct st_cb_kind thin_kind = {
 	.k_op = OP_CB_RECALL_ANY, .k_metric = ST_CB_RECALL_ANY, .k_encode = thin_encode, .k_done = thin_done, .k_lost = thin_lost};
 
-/* Three quarters of what there may be are out: whoever has more than its share keeps half of it. */
+/* Three quarters of what there may be. */
+bool st_deleg_many(const struct st *st)
+{
+	return st->st_ndelegs && st->st_ndelegs >= st->st_max_delegs - st->st_max_delegs / 4;
+}
+
+/* Whoever has more than its share keeps half of it. */
 void st_deleg_thin(struct st *st)
 {
 	size_t share;
 
-	if (st->st_ndelegs < st->st_max_delegs - st->st_max_delegs / 4 || !st->st_clients.h_count)
+	if (!st_deleg_many(st) || !st->st_clients.h_count)
 		return;
 	share = st->st_ndelegs / st->st_clients.h_count;
 	hash_each(&st->st_clients, i, l, next) {

@@ -412,7 +412,9 @@ bool st_heat_contended(const struct st *st, uint64_t ino);
 void st_heat_conflict(struct st *st, uint64_t ino);
 /* The client opens it: how many times in a row it did so while nobody else did, within a lease. */
 unsigned st_heat_opened(struct st *st, uint64_t ino, const struct st_client *c, bool write);
-/* Asks clients that hold many to give some back. */
+/* Nearly as many are out as may be: a client whose lease has run out is not kept for those it holds. */
+bool st_deleg_many(const struct st *st);
+/* Then asks clients that hold many to give some back. */
 void st_deleg_thin(struct st *st);
 
 /* Byte-range locks; all locked */
