@@ -6,6 +6,7 @@ A test gets a client, and c.d is a directory of its own. Its files are new: a fi
 import contextlib
 import functools
 import os
+import random
 import sys
 import threading
 import time
@@ -550,6 +551,82 @@ def test_ones_own_open_for_writing_recalls_the_others(c):
     no_callback(two)
     check(err(two.ok(test_stateid(mine.deleg_stateid)).statuses[0]), "OK")
     two.ok(putfh(o.fh), write(r.stateid, 0, b"x"))
+
+
+class Racer:
+    """A client that opens, writes, closes and removes what others do at the same time, and obeys recalls. .held: what it held for sure
+    (file, "deleg" or "open", writing, from when its reply was here until what ends it was sent)."""
+
+    def __init__(self, one, files, end, seed):
+        self.c, self.files, self.end, self.rand = one, files, end, random.Random(seed)
+        self.held, self.out, self.sent, self.lock = [], {}, 0, threading.Lock()
+        one.on_callback = self.recalled
+
+    def recalled(self, name, args):
+        if name == "GETATTR":
+            return DELAY
+        threading.Thread(target=self.give_back, args=(args,), daemon=True).start()
+        return 0
+
+    def give_back(self, args):
+        """The reply that brought the delegation may come after its recall."""
+        for _ in range(100):
+            with self.lock:
+                got = self.out.pop(args.stateid[1], None)
+            if got:
+                break
+            time.sleep(0.002)
+        if got:
+            self.over(*got)
+            self.c.ok(putfh(args.fh), delegreturn(args.stateid))
+
+    def over(self, f, what, writing, since):
+        self.held.append((f, what, writing, since, time.monotonic()))
+
+    def race(self):
+        while time.monotonic() < self.end:
+            # Two files at a time, and others soon: after a conflict a file has no delegations.
+            at = int((self.end - time.monotonic()) / 0.04) % len(self.files)
+            f = self.files[at - self.rand.randrange(2)]
+            acc, want = self.rand.choice(((READ, 0), (READ, WANT_READ), (BOTH, WANT_WRITE), (WRITE, 0), (READ, WANT_ANY), (BOTH, NO_DELEG)))
+            got = settled(self.c, putfh(f), open_(claim_fh(), acc | want), getattr_("type"))
+            if got.status:
+                raise Failed(f"OPEN: {err(got.status)}")
+            o, now = got.results[2], time.monotonic()
+            if o.deleg in (D_READ, D_WRITE):
+                with self.lock:
+                    self.out[o.deleg_stateid[1]] = f, "deleg", o.deleg == D_WRITE, now
+            if acc & WRITE:
+                self.c.ok(putfh(f), write(o.stateid, 0, b"x"))
+            time.sleep(self.rand.random() * 0.004)
+            self.over(f, "open", bool(acc & WRITE), now)
+            self.c.ok(putfh(f), close(o.stateid))
+        with self.lock:
+            out, self.out = self.out, {}
+        for other, got in out.items():
+            self.over(*got)
+            self.c.ok(putfh(got[0]), delegreturn((0, other)))
+        return self.held
+
+
+def test_what_conflicts_is_never_held_at_once(c):
+    files = [make(c, f"f{i}") for i in range(40)]
+    end = time.monotonic() + 1.6
+    racers = [Racer(client(), files, end, i) for i in range(6)]
+    held = [Later(r.race) for r in racers]
+    held = [h.result() for h in held]
+    given = [sum(what == "deleg" and writing == w for one in held for _, what, writing, *_ in one) for w in (False, True)]
+    tap.say(f"{sum(what == 'open' for one in held for _, what, *_ in one)} opens, {given} delegations")
+    check(min(given) > 3, True, "delegations of both kinds were given")
+    for a, b in ((a, b) for a in range(6) for b in range(6) if a != b):
+        for f, what, writing, since, until in held[a]:
+            if what == "deleg":
+                for g, theirs, w, s, u in held[b]:
+                    if f == g and s < until and since < u and (writing or w):
+                        raise Failed(f"a {'write' if writing else 'read'} delegation beside a {'writing' if w else 'reading'} {theirs}")
+    for r in racers:
+        r.c.ok(putrootfh())
+        check(r.c.status_flags & REVOKED, 0, "revoked")
 
 
 def test_a_want_recalls_nothing(c):

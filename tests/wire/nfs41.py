@@ -899,6 +899,7 @@ class Client:
         self.verifier = verifier or os.urandom(8)
         self.release, self.source = release, source
         self.callbacks, self.cb_faults, self.cb_cond = [], [], threading.Condition()
+        self.lock = threading.Lock()  # of the slot table: what answers a callback calls beside the test
         self.on_callback = lambda name, args: 0
         self.cb_seqs, self.cb_conns, self.cb_again, self.session = {}, {}, 0, None
         self.conns = [self.connection()]
@@ -942,12 +943,14 @@ class Client:
 
     def begin(self, *ops, cache=False, conn=None, cred=None, tag=b""):
         """Sends a COMPOUND on a free slot; finish() takes what this returns."""
-        slot = min(self.free)
-        if slot > self.target:
-            raise Failed(f"no slot is free: the server wants no more than {self.target + 1} in use")
-        self.free.remove(slot)
-        self.slots[slot] += 1
-        seq = sequence(self.session.sessionid, self.slots[slot], slot, max(set(range(len(self.slots))) - set(self.free)), cache)
+        with self.lock:
+            slot = min(self.free)
+            if slot > self.target:
+                raise Failed(f"no slot is free: the server wants no more than {self.target + 1} in use")
+            self.free.remove(slot)
+            self.slots[slot] += 1
+            busy = set(range(len(self.slots))) - set(self.free)
+            seq = sequence(self.session.sessionid, self.slots[slot], slot, max(busy), cache)
         conn = conn or self.conn
         xid = conn.start(1, compound_args((seq, *ops), self.minor, tag), cred or self.cred)
         return conn, xid, slot
@@ -955,8 +958,12 @@ class Client:
     def finish(self, started, timeout=20):
         conn, xid, slot = started
         c = read_compound(conn.finish(xid, timeout))
+        with self.lock:
+            self._finished(slot, c.results[0])
+        return c
+
+    def _finished(self, slot, seq):
         self.free.append(slot)
-        seq = c.results[0]
         if seq.num != NUM["SEQUENCE"]:
             raise Malformed(f"the first result is {seq.op}")
         if seq.status:
@@ -966,7 +973,6 @@ class Client:
         else:
             self.status_flags = seq.flags
             self._heed(seq)
-        return c
 
     def _heed(self, seq):
         """The table follows what SEQUENCE says (RFC 8881 section 2.10.6.1): a slot that comes again begins at 1."""
