@@ -170,7 +170,7 @@ def own(*settings):
     if mds_test.THE:
         mds_test.THE.down()
         mds_test.THE = None
-    w = Cluster(settings=settings)
+    w = Cluster(1, settings)
     try:
         yield w, with_dir(client(), "d")
     finally:
@@ -1784,7 +1784,7 @@ def test_restart_claims_in_grace(c):
 
 def before():
     if not mds_test.THE:
-        mds_test.THE = Cluster()
+        mds_test.THE = Cluster(2)
     before.n += 1
     return with_dir(client(), f"t{before.n}")
 
