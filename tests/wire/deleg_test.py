@@ -559,12 +559,12 @@ class Racer:
 
     def __init__(self, one, files, end, seed):
         self.c, self.files, self.end, self.rand = one, files, end, random.Random(seed)
-        self.held, self.out, self.sent, self.lock = [], {}, 0, threading.Lock()
+        self.held, self.seen, self.out, self.lock = [], [], {}, threading.Lock()
         one.on_callback = self.recalled
 
     def recalled(self, name, args):
         if name == "GETATTR":
-            return DELAY
+            return self.rand.choice((DELAY, fattr(change=MAX64, size=1)))
         threading.Thread(target=self.give_back, args=(args,), daemon=True).start()
         return 0
 
@@ -583,6 +583,12 @@ class Racer:
     def over(self, f, what, writing, since):
         self.held.append((f, what, writing, since, time.monotonic()))
 
+    def look(self, f):
+        """What GETATTR says of change and mtime, and between when."""
+        since = time.monotonic()
+        got = settled(self.c, putfh(f), getattr_("change", "time_modify"))
+        self.seen.append((f, since, time.monotonic(), (got.results[-1].attrs.change, got.results[-1].attrs.time_modify)))
+
     def race(self):
         while time.monotonic() < self.end:
             # Two files at a time, and others soon: after a conflict a file has no delegations.
@@ -598,6 +604,8 @@ class Racer:
                     self.out[o.deleg_stateid[1]] = f, "deleg", o.deleg == D_WRITE, now
             if acc & WRITE:
                 self.c.ok(putfh(f), write(o.stateid, 0, b"x"))
+            if self.rand.random() < 0.3:
+                self.look(f)
             time.sleep(self.rand.random() * 0.004)
             self.over(f, "open", bool(acc & WRITE), now)
             self.c.ok(putfh(f), close(o.stateid))
@@ -627,6 +635,18 @@ def test_what_conflicts_is_never_held_at_once(c):
     for r in racers:
         r.c.ok(putrootfh())
         check(r.c.status_flags & REVOKED, 0, "revoked")
+    nothing_goes_back([x for r in racers for x in r.seen])
+
+
+def nothing_goes_back(seen):
+    """What is asked after another had its answer is not older."""
+    tap.say(f"{len(seen)} looks")
+    for f in {x[0] for x in seen}:
+        of = sorted((x for x in seen if x[0] == f), key=lambda x: x[1])
+        for i, (_, _, until, (change, mtime)) in enumerate(of):
+            for _, since, _, (c, m) in of[i + 1:]:
+                if since > until and (c < change or m < mtime):
+                    raise Failed(f"change {change}, mtime {mtime}; later {c}, {m}")
 
 
 def test_a_want_recalls_nothing(c):
@@ -996,6 +1016,35 @@ def test_claims_with_a_delegation_that_is_not_theirs(c):
     holds(c, o)
 
 
+def test_data_is_flushed_by_layouts_while_a_recall_is_under_way(c):
+    two = client()
+    o = take(c, make(c, "f"), D_WRITE, WANT_XOR)
+    obey(c, layoutget(o.deleg_stateid, IO_RW), layoutreturn(CURRENT), write(o.deleg_stateid, 0, b"flushed", FILE_SYNC))
+    got = settled(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG), read(CURRENT, 0, 7))
+    check(got.results[-1].data, b"flushed")
+    c.wait_callback("RECALL")
+    c.ok(putrootfh())
+    check(c.status_flags & REVOKED, 0)
+
+
+def test_a_truncation_recalls_delegation_and_layout(c):
+    two, names = client(), []
+    o = take(c, make(c, "f"), D_WRITE, WANT_XOR)
+    held = c.ok(putfh(o.fh), layoutget(o.deleg_stateid, IO_RW)).stateid
+
+    def on_callback(name, args):
+        names.append(name)
+        back = [write(o.deleg_stateid, 0, b"x"), delegreturn(args.stateid)] if name == "RECALL" else [layoutreturn(args.stateid)]
+        Later(lambda: c.ok(putfh(o.fh), *back))
+        return 0
+    c.on_callback = on_callback
+    quick(two, putfh(o.fh), setattr_(size=3))
+    check(two.attrs(o.fh, "size").size, 3)
+    check(sorted(names), ["LAYOUTRECALL", "RECALL"])
+    check([err(x) for x in c.ok(test_stateid(o.deleg_stateid, held)).statuses], ["BAD_STATEID"] * 2)
+    check(c.status_flags & REVOKED, 0)
+
+
 # ---- holders that fail (10.4.5, 10.4.6)
 
 
@@ -1152,6 +1201,8 @@ def test_silent_holders_and_files_in_contention(c):
     two, silent = client(), client()
     read_, write_ = take(silent, make(c, "r")), take(silent, make(c, "w"), D_WRITE)
     xor = take(silent, make(c, "x"), D_WRITE, WANT_XOR)
+    courteous = client()
+    kept = [take(courteous, make(c, f"k{kind}"), kind) for kind in (D_READ, D_WRITE)]
     recalled = [fresh(c, "c1"), fresh(c, "c2", D_WRITE)]
     for o in recalled:
         c.ok(putfh(o.fh), close(o.stateid))
@@ -1168,6 +1219,9 @@ def test_silent_holders_and_files_in_contention(c):
     for o in recalled:
         n = ask(c, o.fh, READ, WANT_READ, owner=b"1")
         check((n.deleg, getattr(n, "why", None)), (D_READ, None), "after a lease")
+    for o in kept:  # nobody wanted them
+        holds(courteous, o)
+        recalls(courteous, o, two, putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG))
     quick(two, putfh(read_.fh), setattr_(mode=0o600))
     quick(two, putfh(write_.fh), open_(claim_fh(), BOTH | NO_DELEG))
     quick(two, putfh(xor.fh), open_(claim_fh(), READ | NO_DELEG))
@@ -1489,6 +1543,30 @@ def test_an_owner_that_has_the_file_open_gets_both(c):
     check(o.rflags & NO_OPEN_STATEID, 0)
     check(o.stateid, (old.stateid[0] + 1, old.stateid[1]))
     c.ok(putfh(f), write(o.stateid, 0, b"x"))
+
+
+def test_another_owner_gets_its_open(c):
+    """There is a delegation already: what the second owner asks for is an open."""
+    o = take(c, make(c, "f"), D_WRITE, WANT_XOR)
+    n = ask(c, o.fh, READ, WANT_READ | WANT_XOR, owner=b"second")
+    if n.rflags & NO_OPEN_STATEID:
+        check(n.deleg_stateid[1], o.deleg_stateid[1], "another delegation of one client")
+    else:
+        c.ok(putfh(o.fh), read(n.stateid, 0, 1), close(n.stateid))
+    no_callback(c)
+    holds(c, o)
+    c.ok(putfh(o.fh), delegreturn((0, o.deleg_stateid[1])))
+    c.no("BAD_STATEID", putfh(o.fh), delegreturn((0, o.deleg_stateid[1])))
+
+
+def test_what_denies_the_holder_waits_and_is_denied(c):
+    """The delegation alone is an open; its holder may make it one before another's deny is decided."""
+    two = client()
+    for i, (kind, acc, deny) in enumerate(((D_WRITE, BOTH, WRITE), (D_WRITE, BOTH, READ), (D_READ, READ, READ))):
+        o = take(c, make(c, f"f{i}"), kind, WANT_XOR)
+        obey(c, open_(claim_deleg_cur_fh(o.deleg_stateid), acc | NO_DELEG))
+        check(err(settled(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG, deny)).status), "SHARE_DENIED")
+        c.wait_callback("RECALL")
 
 
 def test_an_open_that_denies_comes_with_its_stateid(c):
