@@ -444,7 +444,7 @@ def test_delegations_of_previous_clients_are_not_supported(c):
 
 def conflicts(c, kind):
     """(name, operations of another client on the file n, saved or current, in c.d), its status."""
-    dir_ = putfh(c.d)
+    dir_, other = putfh(c.d), make(c, "other file")
     out = [("remove", lambda n, f: [dir_, remove(n)]),
            ("rename", lambda n, f: [dir_, savefh(), rename(n, n + ".new")]),
            ("rename over", lambda n, f: [dir_, create(FIFO, n + ".f"), dir_, savefh(), rename(n + ".f", n)]),
@@ -456,12 +456,18 @@ def conflicts(c, kind):
            ("setxattr", lambda n, f: [putfh(f), setxattr("b", b"v")]),
            ("removexattr", lambda n, f: [putfh(f), removexattr("a")]),
            ("write", lambda n, f: [putfh(f), write(ANON, 0, b"x")]),
+           ("allocate", lambda n, f: [putfh(f), allocate(ANON, 0, 99)]),
+           ("deallocate", lambda n, f: [putfh(f), deallocate(ANON, 0, 9)]),
+           ("copy to", lambda n, f: [putfh(other), savefh(), putfh(f), copy(ANON, ANON, 0, 0, 5)]),
            ("open write", lambda n, f: [dir_, open_(n, WRITE | NO_DELEG)]),
            ("open fh", lambda n, f: [putfh(f), open_(claim_fh(), BOTH | WANT_WRITE)]),
            ("open create", lambda n, f: [dir_, open_(n, READ | NO_DELEG, how=UNCHECKED, attrs={"size": 0})])]
     if kind == D_WRITE:
         out += [("open read", lambda n, f: [dir_, open_(n, READ)]), ("read", lambda n, f: [putfh(f), read(ANON, 0, 9)]),
-                ("bypass", lambda n, f: [putfh(f), read(BYPASS, 0, 9)]), ("lockt", lambda n, f: [putfh(f), lockt(READ_LT)])]
+                ("bypass", lambda n, f: [putfh(f), read(BYPASS, 0, 9)]),
+                ("read plus", lambda n, f: [putfh(f), read_plus(ANON, 0, 9)]), ("seek", lambda n, f: [putfh(f), seek(ANON, 0, 0)]),
+                ("copy from", lambda n, f: [putfh(f), savefh(), putfh(other), copy(ANON, ANON, 0, 0, 5)]),
+                ("lockt", lambda n, f: [putfh(f), lockt(READ_LT)])]
     return out
 
 
@@ -773,11 +779,13 @@ def test_two_writers_with_read_delegations_recall_each_other(c):
 def test_data_moves_with_a_write_delegations_stateid(c):
     o = fresh(c, "f", D_WRITE)
     c.ok(putfh(o.fh), close(o.stateid))
-    sid = o.deleg_stateid
+    sid, g = o.deleg_stateid, make(c, "g")
     for s in (sid, (0, sid[1])):
         c.ok(putfh(o.fh), write(s, 0, b"data", FILE_SYNC))
         check(c.ok(putfh(o.fh), read(s, 0, 4)).data, b"data")
         check(c.ok(putfh(o.fh), setattr_(s, size=2), getattr_("size")).attrs.size, 2)
+        c.ok(putfh(o.fh), allocate(s, 0, 20), deallocate(s, 4, 4), seek(s, 0, 0), read_plus(s, 0, 9))
+        c.ok(putfh(g), savefh(), putfh(o.fh), copy(ANON, s, 0, 10, 4), savefh(), putfh(g), copy(s, ANON, 0, 0, 4))
     no_callback(c)
 
 
