@@ -600,6 +600,8 @@ class Racer:
             # Two files at a time, and others soon: after a conflict a file has no delegations.
             at = int((self.end - time.monotonic()) / 0.04) % len(self.files)
             f = self.files[at - self.rand.randrange(2)]
+            if self.rand.random() < 0.3:
+                self.look(f)
             acc, want = self.rand.choice(((READ, 0), (READ, WANT_READ), (BOTH, WANT_WRITE), (WRITE, 0), (READ, WANT_ANY), (BOTH, NO_DELEG)))
             got = settled(self.c, putfh(f), open_(claim_fh(), acc | want), getattr_("type"))
             if got.status:
@@ -610,8 +612,6 @@ class Racer:
                     self.out[o.deleg_stateid[1]] = f, "deleg", o.deleg == D_WRITE, now
             if acc & WRITE:
                 self.c.ok(putfh(f), write(o.stateid, 0, b"x"))
-            if self.rand.random() < 0.3:
-                self.look(f)
             time.sleep(self.rand.random() * 0.004)
             self.over(f, "open", bool(acc & WRITE), now)
             self.c.ok(putfh(f), close(o.stateid))
@@ -1756,8 +1756,9 @@ def test_settings_read(c):
 
 
 def test_settings_max(c):
-    with own("mds.delegations_max=8") as (w, c):
+    with own("mds.delegations_max=8", "mds.lease=1s") as (w, c):
         two, held = client(), []
+        two.d = c.d
         c.on_callback = two.on_callback = lambda name, args: 0
         files = [make(c, f"f{i}") for i in range(14)]
         for i, f in enumerate(files[:8]):
@@ -1776,7 +1777,16 @@ def test_settings_max(c):
         refused(c.ok(putfh(files[11]), want_delegation(WANT_READ)), RESOURCE)
         for o in held[r.keep:] or held[-1:]:
             c.ok(putfh(o.fh), delegreturn(o.deleg_stateid))
-        check(ask(two, files[12], READ, WANT_READ).deleg, D_READ, "after some came back")
+        o = ask(two, files[12], READ, WANT_READ)
+        check(o.deleg, D_READ, "after some came back")
+        two.ok(putfh(o.fh), delegreturn(o.deleg_stateid))
+        # What a client holds that is gone is in nobody's way.
+        for i in range(8):
+            ask(c, make(c, f"more{i}"), READ, WANT_READ)
+        f = make(two, "last")
+        refused(ask(two, f, READ, WANT_READ, owner=b"0"), RESOURCE)
+        c.drop()
+        two.until(lambda got: got.results[-1].deleg == D_READ, putfh(f), open_(claim_fh(), READ | WANT_READ), tries=30, pause=0.1)
 
 
 def test_restart_delegations_are_reclaimed(c):
