@@ -602,7 +602,8 @@ class Racer:
             f = self.files[at - self.rand.randrange(2)]
             if self.rand.random() < 0.3:
                 self.look(f)
-            acc, want = self.rand.choice(((READ, 0), (READ, WANT_READ), (BOTH, WANT_WRITE), (WRITE, 0), (READ, WANT_ANY), (BOTH, NO_DELEG)))
+            acc, want = self.rand.choice(((READ, 0), (READ, WANT_READ), (BOTH, WANT_WRITE), (WRITE, 0), (READ, WANT_ANY), (BOTH, NO_DELEG),
+                                          (READ, WANT_READ | WANT_XOR), (BOTH, WANT_WRITE | WANT_XOR)))
             got = settled(self.c, putfh(f), open_(claim_fh(), acc | want), getattr_("type"))
             if got.status:
                 raise Failed(f"OPEN: {err(got.status)}")
@@ -610,6 +611,8 @@ class Racer:
             if o.deleg in (D_READ, D_WRITE):
                 with self.lock:
                     self.out[o.deleg_stateid[1]] = f, "deleg", o.deleg == D_WRITE, now
+            if o.rflags & NO_OPEN_STATEID:
+                continue
             if acc & WRITE:
                 self.c.ok(putfh(f), write(o.stateid, 0, b"x"))
             time.sleep(self.rand.random() * 0.004)
