@@ -899,6 +899,7 @@ class Client:
         self.verifier = verifier or os.urandom(8)
         self.release, self.source = release, source
         self.callbacks, self.cb_faults, self.cb_cond = [], [], threading.Condition()
+        self.cb_thread = threading.local()
         self.lock = threading.Lock()  # of the slot table: what answers a callback calls beside the test
         self.on_callback = lambda name, args: 0
         self.cb_seqs, self.cb_conns, self.cb_again, self.session = {}, {}, 0, None
@@ -1059,7 +1060,8 @@ class Client:
 
     def _on_call(self, conn, xid, body):
         try:
-            reply = self._callback(conn, body)
+            self.cb_thread.conn = conn
+            reply = self._callback(body)
         except Malformed as e:
             self.fault(str(e))
             return
@@ -1070,7 +1072,7 @@ class Client:
         except OSError:
             pass
 
-    def _callback(self, conn, body):
+    def _callback(self, body):
         r = Reader(body)
         rpcvers, prog, vers, proc = (r.u32() for _ in range(4))
         flavor, cred = r.u32(), r.opaque(400)
@@ -1104,7 +1106,7 @@ class Client:
             if (i == 0) != (num == 11):
                 raise Malformed(f"operation {i} of a CB_COMPOUND is {num}")
             if num == 11:
-                sequence_res = self._cb_sequence(conn, r)
+                sequence_res = self._cb_sequence(self.cb_thread.conn, r)
                 if sequence_res is None:
                     status = 10068
                     out.append(u32(11) + u32(status))
