@@ -177,6 +177,23 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	}
 }
 
+/* Somebody waits for the answer of these, and not for the client's next connection. */
+void st_cb_path_lost(struct st *st, struct st_session *s)
+{
+	struct st_cb **p = &s->se_cb_head, *cb;
+
+	while (!s->se_cb_conn && (cb = *p)) {
+		if (!cb->cb_kind->k_brief) {
+			p = &cb->cb_next;
+			continue;
+		}
+		*p = cb->cb_next;
+		if (!*p)
+			s->se_cb_tail = p;
+		st_cb_lost(st, cb);
+	}
+}
+
 /* On the loop of the connection. */
 static void cb_send(struct loop_msg *m)
 {
@@ -201,6 +218,7 @@ static void cb_send(struct loop_msg *m)
 		if (!cb->cb_keeps)
 			s->se_cb_busy &= ~(1u << cb->cb_slot);
 		cb_requeue(st, s, cb);
+		st_cb_path_lost(st, s);
 	} else {
 		st_cb_lost(st, cb);
 	}

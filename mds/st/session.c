@@ -160,8 +160,10 @@ void st_conn_gone(struct st *st, struct rpc_conn *c)
 		struct st_session *s = hash_entry(l, struct st_session, se_conn_link);
 
 		next = hash_next(l);
-		if (s->se_cb_conn == c)
+		if (s->se_cb_conn == c) {
 			cb_conn_set(st, s, NULL);
+			st_cb_path_lost(st, s);
+		}
 	}
 	pthread_mutex_unlock(&st->st_lock);
 }

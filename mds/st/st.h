@@ -364,6 +364,8 @@ void st_cb_lost(struct st *st, struct st_cb *cb);                        /* lock
 void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w);
 /* Tells all clients that asked for it that a device (a data server's addresses, or its limits) is another now: CB_NOTIFY_DEVICEID. Takes the lock. */
 void st_device_changed(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE]);
+/* locked: the session's connection for callbacks is gone: what cannot wait for another is lost. */
+void st_cb_path_lost(struct st *st, struct st_session *s);
 /* locked: sends the next waiting callback when the slot is free. */
 void st_cb_pump(struct st *st, struct st_session *s);
 /* A client's answer to a callback of this operation: its status, or that of what stood before it; -1: not a CB_COMPOUND reply.
