@@ -62,6 +62,7 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 		.on_cur_exp = c->cur ? op_export(c) : 0,
 		.on_saved_exp = c->saved ? c->saved_exp->g_id : 0,
 	};
+	int err;
 
 	/* More than any reply that a slot keeps: it is answered once, and asked again it is a new request. */
 	if (before > NS_ONCE_RESULTS_MAX)
@@ -77,7 +78,9 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 	sid_keep(o.on_saved_sid, &c->saved_sid);
 	o.on_results.s_len = x.x_len;
 	ns_once_key(key, c->session->se_id, c->once_slot);
-	return ns_row_put(t, NS_T_ONCE, key, sizeof(key), buf, ns_once_encode(&o, buf));
+	err = ns_row_put(t, NS_T_ONCE, key, sizeof(key), buf, ns_once_encode(&o, buf));
+	/* A full disk refuses a mutation's first write: it has none of its own then, and may be done again. */
+	return err == -ENOSPC ? 0 : err;
 }
 
 /* ---- a retry ---- */

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include <errno.h>
 
-#define ENDED_BATCH 256 /* sessions whose rows are deleted together */
+#define ENDED_BATCH 4096 /* sessions whose rows are deleted together */
 
 struct st_session *st_session_get(struct st *st, const uint8_t id[16])
 {
