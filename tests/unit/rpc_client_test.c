@@ -11,6 +11,7 @@ static int ups, downs, last_err, left;
 static uint32_t got_words[4];
 static const uint8_t peer_key[RPC_TLS_PSK_LEN] = "a key that both sides know";
 static bool over_tls;
+static struct rpc_tls_ctx *volatile offered; /* kept where the service loses it */
 
 static void one_setup(void)
 {
@@ -22,7 +23,7 @@ static void one_setup(void)
 static void tls_setup(void)
 {
 	over_tls = true;
-	service.rs_tls = cert_context(peer_key);
+	offered = service.rs_tls = cert_context(peer_key);
 	one_setup();
 }
 
