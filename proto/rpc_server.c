@@ -367,8 +367,8 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 	case RPC_HDR_MISMATCH:
 		reply_denied(call, DENIED_RPC_MISMATCH, 2, 2);
 		break;
-	case RPC_HDR_AUTH:
-		rpc_reply_auth_error(call, h.h_auth);
+	case RPC_HDR_AUTH: /* a flavour that is not served is refused as such, whatever its body */
+		rpc_reply_auth_error(call, h.h_cred.rc_flavor == RPC_AUTH_GSS && !c->c_svc.rs_gss ? RPC_AUTH_REJECTEDCRED : h.h_auth);
 		break;
 	case RPC_HDR_ARGS:
 		rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
