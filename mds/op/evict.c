@@ -11,9 +11,9 @@ struct evict {
 	struct mds *m;
 	struct loop *loop;
 	uint64_t id;
-	uint32_t number, owner_len;
+	uint32_t number;
 	bool barred;
-	uint8_t owner[NFS4_OPAQUE_LIMIT];
+	uint8_t key[32];
 };
 
 static void evict_wait(struct evict *e);
@@ -67,7 +67,7 @@ static void evict_committed(struct kv_op *op, int err)
 static int evict_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct evict *e = hash_entry(op, struct evict, op);
-	int err = st_record_del(e->m->m_st, t, e->owner, e->owner_len, e->number);
+	int err = st_record_del(e->m->m_st, t, e->key, e->number);
 
 	return err || !e->barred ? err : lo_order_bar(e->m->m_lo, t, e->number);
 }
@@ -95,8 +95,7 @@ void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
 	e->id = clientid;
 	e->number = cl->cl_number;
 	e->barred = cl->cl_laid && (cl->cl_layouts || cl->cl_opens); /* else it has returned all it had */
-	e->owner_len = cl->cl_owner_len;
-	memcpy(e->owner, cl->cl_owner, cl->cl_owner_len);
+	memcpy(e->key, cl->cl_key, sizeof(e->key));
 	pthread_mutex_unlock(&st->st_lock);
 	if (e->barred)
 		log_warn("client %u is evicted: its lease has run out", e->number);

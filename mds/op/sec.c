@@ -12,11 +12,7 @@ uint64_t op_principal_hash(const struct rpc_cred *cred)
 
 bool op_principal_set(struct st_client *cl, const struct rpc_cred *cred)
 {
-	cl->cl_flavor = cred->rc_flavor;
-	cl->cl_uid = cred->rc_uid;
-	if (cred->rc_flavor == RPC_AUTH_GSS)
-		cl->cl_principal = strdup(cred->rc_principal);
-	return cred->rc_flavor != RPC_AUTH_GSS || cl->cl_principal;
+	return st_client_principal(cl, cred->rc_flavor, cred->rc_uid, cred->rc_flavor == RPC_AUTH_GSS ? cred->rc_principal : NULL);
 }
 
 static bool protected_call(const struct rpc_cred *cred)

@@ -204,7 +204,7 @@ struct create_session {
 	struct chan fore, back;
 	uint32_t number, barred;
 	bool old_laid; /* the client of before the reboot may have layouts */
-	uint8_t verifier[8];
+	uint8_t verifier[8], key[32];
 	uint8_t owner[NFS4_OPAQUE_LIMIT];
 	uint32_t owner_len;
 };
@@ -302,7 +302,7 @@ static int record_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct create_session *a = c->scratch;
-	int err = st_record_put(c->m->m_st, t, a->owner, a->owner_len, a->verifier, &a->number, &a->barred);
+	int err = st_record_put(c->m->m_st, t, a->key, a->verifier, &a->number, &a->barred);
 
 	if (!a->old_laid)
 		a->barred = 0;
@@ -329,8 +329,8 @@ static nfsstat4 record_confirm(struct compound *c)
 		cl->cl_number = a->number;
 		cl->cl_confirmed = cl->cl_recorded = true;
 		cl->cl_confirming = false;
-		cl->cl_may_reclaim = st_in_grace(st) && st_record_reclaims(st, cl->cl_owner, cl->cl_owner_len);
-		st_record_back(st, cl->cl_owner, cl->cl_owner_len);
+		cl->cl_may_reclaim = st_in_grace(st) && st_record_reclaims(st, cl->cl_key);
+		st_record_back(st, cl->cl_key);
 		status = session_make(c, a, cl);
 	}
 	pthread_mutex_unlock(&st->st_lock);
@@ -420,6 +420,7 @@ nfsstat4 op_create_session(struct compound *c)
 		memcpy(a->owner, cl->cl_owner, cl->cl_owner_len);
 		a->owner_len = cl->cl_owner_len;
 		memcpy(a->verifier, cl->cl_verifier, 8);
+		memcpy(a->key, cl->cl_key, sizeof(a->key));
 		old = st_client_by_owner(st, cl->cl_owner, cl->cl_owner_len, true);
 		a->old_laid = !old || old->cl_laid; /* not known: an earlier boot's */
 		cl->cl_confirming = record = true;
@@ -671,7 +672,7 @@ static int forget_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	struct create_session *a = c->scratch;
 
-	return st_record_del(c->m->m_st, t, a->owner, a->owner_len, a->number);
+	return st_record_del(c->m->m_st, t, a->key, a->number);
 }
 
 static nfsstat4 forget_done(struct compound *c, int err)
@@ -714,8 +715,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 	} else {
 		recorded = cl->cl_recorded;
 		a->number = cl->cl_number;
-		memcpy(a->owner, cl->cl_owner, cl->cl_owner_len);
-		a->owner_len = cl->cl_owner_len;
+		memcpy(a->key, cl->cl_key, sizeof(a->key));
 		st_client_destroy(st, cl);
 	}
 	pthread_mutex_unlock(&st->st_lock);
@@ -737,7 +737,7 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 		status = NFS4ERR_COMPLETE_ALREADY;
 	c->client->cl_reclaim_done = true;
 	c->client->cl_may_reclaim = false;
-	st_record_done(st, c->client->cl_owner, c->client->cl_owner_len);
+	st_record_done(st, c->client->cl_key);
 	pthread_mutex_unlock(&st->st_lock);
 	st_tick(st);
 	return status;

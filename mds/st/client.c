@@ -32,9 +32,16 @@ uint64_t st_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static void owner_hash(const void *owner, uint32_t len, uint8_t out[32])
+/* A Kerberos principal is part of the name: who says another's owner after a restart with a principal of his own reclaims nothing. */
+static void record_key(struct st_client *c)
 {
-	crypto_generichash(out, 32, owner, len, NULL, 0);
+	crypto_generichash_state h;
+
+	crypto_generichash_init(&h, NULL, 0, sizeof(c->cl_key));
+	crypto_generichash_update(&h, c->cl_owner, c->cl_owner_len);
+	if (c->cl_principal)
+		crypto_generichash_update(&h, (const uint8_t *)c->cl_principal, strlen(c->cl_principal) + 1);
+	crypto_generichash_final(&h, c->cl_key, sizeof(c->cl_key));
 }
 
 static uint64_t hash_of_hash(const uint8_t h[32])
@@ -178,6 +185,7 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	memcpy(c->cl_owner, owner, len);
 	c->cl_owner_len = len;
 	memcpy(c->cl_verifier, verifier, 8);
+	record_key(c);
 	c->cl_id = (uint64_t)st->st_epoch << 32 | (uint32_t)st->st_next++;
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;
@@ -211,6 +219,19 @@ uint64_t st_client_oldest(struct st *st)
 			oldest = c;
 	}
 	return oldest ? oldest->cl_id : 0;
+}
+
+bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, const char *principal)
+{
+	c->cl_flavor = flavor;
+	c->cl_uid = uid;
+	if (principal) {
+		c->cl_principal = strdup(principal);
+		if (!c->cl_principal)
+			return false;
+		record_key(c);
+	}
+	return true;
 }
 
 bool st_lease_expired(const struct st *st, const struct st_client *c)
@@ -250,15 +271,13 @@ void st_client_destroy(struct st *st, struct st_client *c)
 
 /* ---- records ---- */
 
-int st_record_put(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, const uint8_t verifier[8], uint32_t *number, uint32_t *old)
+int st_record_put(struct st *st, struct kv_txn *t, const uint8_t h[32], const uint8_t verifier[8], uint32_t *number, uint32_t *old)
 {
 	struct record r;
 	struct kv_slice have;
-	uint8_t h[32];
 	int err;
 
 	*old = 0;
-	owner_hash(owner, len, h);
 	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) == 0 && record_get(have, &r)) {
 		*number = r.number;
 		if (memcmp(r.verifier, verifier, 8) == 0)
@@ -274,47 +293,36 @@ int st_record_put(struct st *st, struct kv_txn *t, const void *owner, uint32_t l
 	return ns_row_put(t, NS_T_CLIENT, h, 32, &r, sizeof(r));
 }
 
-int st_record_del(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, uint32_t number)
+int st_record_del(struct st *st, struct kv_txn *t, const uint8_t h[32], uint32_t number)
 {
 	struct kv_slice have;
 	struct record r;
-	uint8_t h[32];
 
 	(void)st;
-	owner_hash(owner, len, h);
 	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) || r.number != number)
 		return 0;
 	return ns_row_del(t, NS_T_CLIENT, h, 32);
 }
 
-bool st_record_reclaims(struct st *st, const void *owner, uint32_t len)
+bool st_record_reclaims(struct st *st, const uint8_t h[32])
 {
-	uint8_t h[32];
-	struct st_record *r;
+	struct st_record *r = record_find(st, h);
 
-	owner_hash(owner, len, h);
-	r = record_find(st, h);
 	return r && !r->r_done;
 }
 
-void st_record_back(struct st *st, const void *owner, uint32_t len)
+void st_record_back(struct st *st, const uint8_t h[32])
 {
-	uint8_t h[32];
-	struct st_record *r;
+	struct st_record *r = record_find(st, h);
 
-	owner_hash(owner, len, h);
-	r = record_find(st, h);
 	if (r)
 		r->r_back = true;
 }
 
-void st_record_done(struct st *st, const void *owner, uint32_t len)
+void st_record_done(struct st *st, const uint8_t h[32])
 {
-	uint8_t h[32];
-	struct st_record *r;
+	struct st_record *r = record_find(st, h);
 
-	owner_hash(owner, len, h);
-	r = record_find(st, h);
 	if (r && !r->r_done) {
 		r->r_done = true;
 		st->st_reclaimers--;

@@ -84,6 +84,7 @@ struct st_client {
 	uint8_t cl_verifier[8];
 	uint32_t cl_flavor, cl_uid; /* principal */
 	char *cl_principal;         /* of RPC_AUTH_GSS: user@REALM; else NULL */
+	uint8_t cl_key[32];         /* of its durable record: a hash of owner and principal */
 	bool cl_mach;               /* SP4_MACH_CRED: operations in cl_enforce are the principal's alone, with integrity or privacy */
 	uint32_t cl_enforce[3], cl_allow[3]; /* bitmap4 of operations (RFC 8881 section 18.35.3) */
 	bool cl_confirmed, cl_recorded, cl_reclaim_done, cl_may_reclaim, cl_dead;
@@ -303,11 +304,13 @@ struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t 
 struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, const uint8_t verifier[8]); /* locked; NULL: no memory */
 /* locked: of those whose lease has run out, the one that was heard last the longest time ago; 0: none. Looks at all, once a second. */
 uint64_t st_client_oldest(struct st *st);
+/* locked: whose it is, before it is confirmed. False: no memory. */
+bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, const char *principal);
 bool st_lease_expired(const struct st *st, const struct st_client *c); /* locked */
 /* locked. Takes it out of all tables with its sessions, opens and layouts. Orphans it held open are freed by the next tick's sweep (st_orphans). */
 void st_client_destroy(struct st *st, struct st_client *c);
 void st_client_put(struct st_client *c); /* locked: drops a reference */
-/* The durable record: rows NS_T_CLIENT, keyed by the hash of the owner. */
+/* The durable record: rows NS_T_CLIENT, keyed by cl_key. */
 struct st_record {
 	struct hash_link r_link;
 	uint8_t r_hash[32];
@@ -316,15 +319,15 @@ struct st_record {
 };
 /* W: number: the client's in capabilities, kept over our restarts. A client that was itself restarted (another verifier) gets a new one, and
  * *old is the one to bar from the data servers: writes under it may still be on the wire. *old is 0 otherwise. */
-int st_record_put(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, const uint8_t verifier[8], uint32_t *number, uint32_t *old);
+int st_record_put(struct st *st, struct kv_txn *t, const uint8_t key[32], const uint8_t verifier[8], uint32_t *number, uint32_t *old);
 /* W: unless it is a later incarnation's: its number is another. */
-int st_record_del(struct st *st, struct kv_txn *t, const void *owner, uint32_t len, uint32_t number);
+int st_record_del(struct st *st, struct kv_txn *t, const uint8_t key[32], uint32_t number);
 /* locked: was the owner recorded by an earlier boot and has not finished reclaiming */
-bool st_record_reclaims(struct st *st, const void *owner, uint32_t len);
+bool st_record_reclaims(struct st *st, const uint8_t key[32]);
 /* locked: its owner is confirmed again: what is recorded stays */
-void st_record_back(struct st *st, const void *owner, uint32_t len);
+void st_record_back(struct st *st, const uint8_t key[32]);
 /* locked: RECLAIM_COMPLETE by this owner; ends grace when it was the last */
-void st_record_done(struct st *st, const void *owner, uint32_t len);
+void st_record_done(struct st *st, const uint8_t key[32]);
 /* locked */
 bool st_in_grace(struct st *st);
 /* Every second on one loop: expires leases, ends grace. */
