@@ -619,8 +619,8 @@ def test_without_a_key_table_gss_is_rejected_and_sys_is_listed():
         check(a.ok(putrootfh(), secinfo_no_name()).flavors, [1, 0])
         a.no("BADOWNER", putrootfh(), setattr_(owner="games@weft.test"))
         a.close()
-        subprocess.run([dev, "down", top + "/c"], check=True, capture_output=True, timeout=60)
     finally:
+        subprocess.run([dev, "down", top + "/c"], check=True, capture_output=True, timeout=60)
         shutil.rmtree(top)
 
 
