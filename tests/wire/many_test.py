@@ -183,7 +183,7 @@ def test_each_client_costs_little_and_slows_nobody(w):
     ended = time.monotonic()
     while w.metric("weft_mds_slots") > slots0:
         c.ok(putrootfh())
-        if time.monotonic() - ended > 3 * lease + 20:
+        if time.monotonic() - ended > 6 * lease + 20:
             raise Failed(f"{w.metric('weft_mds_slots')} slots are still there")
         time.sleep(0.1)
     tap.say(f"all were gone {time.monotonic() - ended:.1f} s after they fell silent, the lease is {lease} s")

@@ -1,17 +1,19 @@
 #!/bin/bash
 . "$(dirname "$0")/lib.sh"
 mount_weft
-crowd() { # NAME: 100 processes make directories, each one after the other
+flag begins
+crowd() { # NAME: 100 processes make directories, each in one of its own and one after the other
 	local i
 	for i in $(seq 100); do
 		python3 - "$M/$1$i" <<'PY' &
 import os, sys
-for j in range(15):
-    os.mkdir(f"{sys.argv[1]}.{j}")
+os.mkdir(sys.argv[1])
+for j in range(30):
+    os.mkdir(f"{sys.argv[1]}/{j}")
 PY
 	done
 	wait
-	same "all of $1 were made" "$(ls $M | grep -c "^$1")" 1500
+	same "all of $1 were made" "$(find $M/$1* -mindepth 1 | wc -l)" 3000
 }
 crowd a
 flag busy

@@ -45,11 +45,7 @@ holder)
 	sync $M/g
 	flag held2
 	wait_flag removed2
-<<<<<<< HEAD
 	check "before its holder dies it is written" python3 -c 'import os; os.write(7, b"more"); os.fsync(7)'
-=======
-	check "before its holder dies it is there" test "$(stat -L -c %h /proc/self/fd/7)" = 0
->>>>>>> 2dccfa5 (A fuzzer of damaged stores; seeds for every operation, for records and NFSv3; a lab test of files removed while open)
 	flag dies
 	echo o >/proc/sysrq-trigger
 	sleep 10
