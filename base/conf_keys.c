@@ -12,6 +12,7 @@ const struct conf_key conf_keys[] = {
 	{ "mds.connections", CONF_INT, "65536", "1..1000000", "Most connections, of clients and data servers." },
 	{ "mds.connections_of_address", CONF_INT, "16384", "1..1000000", "Most connections of one address, or one IPv6 network of 64 bits." },
 	{ "mds.clients", CONF_INT, "65536", "1..10000000", "Most clients with a client id." },
+	{ "mds.clients_of_address", CONF_INT, "16384", "1..10000000", "Most clients of one address, or one IPv6 network of 64 bits." },
 	{ "mds.opens_of_client", CONF_INT, "262144", "1..10000000", "Most opens of one client." },
 	{ "mds.locks_of_client", CONF_INT, "16384", "1..1000000", "Most locked ranges of one client." },
 	{ "mds.layouts_of_client", CONF_INT, "262144", "1..10000000", "Most layouts of one client; then its data goes through the metadata server." },

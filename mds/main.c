@@ -344,6 +344,7 @@ static void set_limits(const struct conf *conf)
 	lm->lm_conns_max = (uint32_t)conf_int(conf, "mds.connections");
 	lm->lm_conns_addr = (uint32_t)conf_int(conf, "mds.connections_of_address");
 	lm->lm_clients = (uint32_t)conf_int(conf, "mds.clients");
+	lm->lm_clients_addr = (uint32_t)conf_int(conf, "mds.clients_of_address");
 	lm->lm_opens = (uint32_t)conf_int(conf, "mds.opens_of_client");
 	lm->lm_locks = (uint32_t)conf_int(conf, "mds.locks_of_client");
 	lm->lm_layouts = (uint32_t)conf_int(conf, "mds.layouts_of_client");

@@ -19,13 +19,18 @@ struct limit_addr {
 	uint32_t la_conns;
 };
 
-static uint64_t addr_key(const struct rpc_conn *conn, uint8_t addr[16])
+void op_conn_addr(const struct rpc_conn *conn, uint8_t addr[16])
 {
 	uint16_t port;
 
 	exp_addr(rpc_conn_peer(conn), addr, &port);
 	if (rpc_conn_peer(conn)->ss_family == AF_INET6)
 		memset(addr + 8, 0, 8);
+}
+
+static uint64_t addr_key(const struct rpc_conn *conn, uint8_t addr[16])
+{
+	op_conn_addr(conn, addr);
 	return hash_bytes(addr, 16);
 }
 

@@ -33,7 +33,7 @@ enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };
 enum op_limit { OP_LIMIT_CONNS, OP_LIMIT_CLIENTS, OP_LIMIT_OPENS, OP_LIMIT_LOCKS, OP_LIMIT_LAYOUTS, OP_LIMIT_STRANGERS /* not a limit, but counted alike */, OP_LIMITS };
 struct op_limits {
 	uint32_t lm_conns_max, lm_conns_addr; /* connections in all, and of one address */
-	uint32_t lm_clients;                  /* in all */
+	uint32_t lm_clients, lm_clients_addr; /* likewise */
 	uint32_t lm_opens, lm_locks, lm_layouts; /* of one client */
 	pthread_mutex_t lm_lock;
 	struct hash lm_addrs;
@@ -259,6 +259,8 @@ static inline uint16_t op_export(const struct compound *c)
 /* limit.c. Both on the connection's loop. */
 void op_conn_opened(struct mds *m, struct rpc_conn *conn);
 void op_conn_closed(struct mds *m, struct rpc_conn *conn);
+/* What counts as one address: of IPv6 a network of 64 bits. */
+void op_conn_addr(const struct rpc_conn *conn, uint8_t addr[16]);
 /* Counts and tells that something is refused. True. */
 bool op_limited(struct mds *m, enum op_limit which);
 /* Once, the limits being set. */

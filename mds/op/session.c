@@ -59,6 +59,7 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 	struct st *s = c->m->m_st;
 	struct st_client *conf = st_client_by_owner(s, owner, len, true), *un = st_client_by_owner(s, owner, len, false);
 	bool same_principal = conf && op_principal_is(conf, &c->call->c_cred);
+	uint8_t addr[16];
 
 	*st = NFS4_OK;
 	if (update) {
@@ -90,13 +91,18 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 	if (un)
 		st_client_destroy(s, un);
 	/* A confirmed record with another verifier is a client that rebooted: it goes when the new one is confirmed. */
-	if (s->st_clients.h_count >= c->m->m_limits.lm_clients) {
+	op_conn_addr(c->call->c_conn, addr);
+	if (s->st_clients.h_count >= c->m->m_limits.lm_clients || st_clients_at(s, addr) >= c->m->m_limits.lm_clients_addr) {
 		op_limited(c->m, OP_LIMIT_CLIENTS);
 		*evict = st_client_oldest(s);
 		*st = NFS4ERR_DELAY;
 		return NULL;
 	}
 	un = st_client_new(s, owner, len, verf);
+	if (un && st_client_at(s, un, addr)) {
+		st_client_destroy(s, un);
+		un = NULL;
+	}
 	if (!un) {
 		*st = NFS4ERR_DELAY;
 		return NULL;

@@ -203,6 +203,52 @@ fail:
 	return NULL;
 }
 
+static struct st_place *place_find(const struct st *st, const uint8_t addr[16])
+{
+	for (struct hash_link *l = hash_first(&st->st_places, hash_bytes(addr, 16)); l; l = hash_next(l)) {
+		struct st_place *p = hash_entry(l, struct st_place, pl_link);
+
+		if (memcmp(p->pl_addr, addr, 16) == 0)
+			return p;
+	}
+	return NULL;
+}
+
+uint32_t st_clients_at(const struct st *st, const uint8_t addr[16])
+{
+	const struct st_place *p = place_find(st, addr);
+
+	return p ? p->pl_clients : 0;
+}
+
+int st_client_at(struct st *st, struct st_client *c, const uint8_t addr[16])
+{
+	struct st_place *p = place_find(st, addr);
+
+	if (!p) {
+		p = calloc(1, sizeof(*p));
+		if (!p || hash_add(&st->st_places, &p->pl_link, hash_bytes(addr, 16))) {
+			free(p);
+			return -ENOMEM;
+		}
+		memcpy(p->pl_addr, addr, 16);
+	}
+	p->pl_clients++;
+	c->cl_place = p;
+	return 0;
+}
+
+static void place_leave(struct st *st, struct st_client *c)
+{
+	struct st_place *p = c->cl_place;
+
+	c->cl_place = NULL;
+	if (!p || --p->pl_clients)
+		return;
+	hash_del(&st->st_places, &p->pl_link);
+	free(p);
+}
+
 uint64_t st_client_oldest(struct st *st)
 {
 	struct st_client *oldest = NULL;
@@ -255,6 +301,7 @@ void st_client_destroy(struct st *st, struct st_client *c)
 	c->cl_dead = true;
 	hash_del(&st->st_clients, &c->cl_link);
 	hash_del(&st->st_owners, &c->cl_owner_link);
+	place_leave(st, c);
 	while (c->cl_sessions)
 		st_session_destroy(st, c->cl_sessions);
 	while (c->cl_layouts)

@@ -75,10 +75,18 @@ struct st_session {
 	struct st_cb *se_cb_head, **se_cb_tail;         /* callbacks waiting for a slot */
 };
 
+/* Where clients come from: counted, so that one address does not take all of them. */
+struct st_place {
+	struct hash_link pl_link;
+	uint8_t pl_addr[16];
+	uint32_t pl_clients;
+};
+
 struct st_client {
 	struct hash_link cl_link, cl_owner_link;
 	uint64_t cl_id;
 	uint32_t cl_number;         /* durable: in capabilities */
+	struct st_place *cl_place;  /* of its EXCHANGE_ID, or NULL */
 	uint8_t *cl_owner;
 	uint32_t cl_owner_len;
 	uint8_t cl_verifier[8];
@@ -274,7 +282,7 @@ struct st {
 	uint64_t st_started_ns;
 	bool st_in_grace;
 	uint32_t st_reclaimers;   /* recorded clients that have not finished */
-	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_opens, st_locks, st_files, st_layouts, st_records;
+	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_opens, st_locks, st_files, st_layouts, st_records, st_places;
 	uint64_t st_next;         /* clientid, session and stateid counter of this boot */
 	uint64_t st_verifier;     /* of this boot */
 	uint64_t st_oldest_ns;    /* st_client_oldest looked */
@@ -302,6 +310,9 @@ uint64_t st_now_ns(void);
 struct st_client *st_client_get(struct st *st, uint64_t id);                                     /* locked */
 struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t len, bool confirmed); /* locked */
 struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, const uint8_t verifier[8]); /* locked; NULL: no memory */
+/* locked: how many clients an address has; and a new one is there. -ENOMEM */
+uint32_t st_clients_at(const struct st *st, const uint8_t addr[16]);
+int st_client_at(struct st *st, struct st_client *c, const uint8_t addr[16]);
 /* locked: of those whose lease has run out, the one that was heard last the longest time ago; 0: none. Looks at all, once a second. */
 uint64_t st_client_oldest(struct st *st);
 /* locked: whose it is, before it is confirmed. False: no memory. */

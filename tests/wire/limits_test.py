@@ -12,7 +12,7 @@ from mds_test import ADDR, Cluster, check, eventually, lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 
-SETTINGS = ["mds.connections=20", "mds.connections_of_address=8", "mds.clients=6", "mds.opens_of_client=4", "mds.locks_of_client=3", "mds.layouts_of_client=2",
+SETTINGS = ["mds.connections=20", "mds.connections_of_address=8", "mds.clients=12", "mds.clients_of_address=5", "mds.opens_of_client=4", "mds.locks_of_client=3", "mds.layouts_of_client=2",
             "mds.courtesy=60s"]
 CLUSTER = None
 CLIENTS = []
@@ -118,16 +118,18 @@ def test_layouts_of_one_client(make):
     lay(c, f, sid)
 
 
-def test_clients_in_all(make):
-    c = make()
+def test_clients_of_one_address(make):
+    c, other = make(), make("127.0.0.3")
 
-    def one_more():
-        return err(c.conn.compound(exchange_id(b"one more %f" % time.monotonic(), os.urandom(8))).status)
-    eventually(lambda: one_more() == "DELAY", what="the limit")
+    def one_more(who=c):
+        return err(who.conn.compound(exchange_id(b"one more %f" % time.monotonic(), os.urandom(8))).status)
+    eventually(lambda: (other.ok(putrootfh()), one_more())[1] == "DELAY", what="the limit of an address")
+    check(one_more(other), "OK", "another address has room")
+    check([one_more(other) for _ in range(12)][-1], "DELAY")
     check(refused("clients") > 0, True)
     check(err(c.call(putrootfh(), getattr_("type")).status), "OK", "who is in stays in")
     # What is not confirmed goes after a lease, the dead at once: there is room again.
-    eventually(lambda: (c.ok(putrootfh()), one_more())[1] == "OK", 15, "a place that was left")
+    eventually(lambda: (c.ok(putrootfh()), other.ok(putrootfh()), one_more())[2] == "OK", 15, "a place that was left")
 
 
 # ---- ids of another boot, another file system, another cluster
