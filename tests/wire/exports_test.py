@@ -474,6 +474,9 @@ def test_a_bad_file_changes_nothing(make):
         told = weft("exports", "reload", rc=1)
         check(what in told and (line is None or f"{FILE}:{line}: " in told), True, told)
         walk(c, "a")
+        args = [os.path.join(BUILD, "weft-mds"), "--check", "-o", "mds.store=/s", "-o", "mds.cluster_key=/k", "-o", f"mds.exports={FILE}"]
+        done = subprocess.run(args, capture_output=True, text=True, timeout=20, check=False)
+        check((done.returncode, what in done.stderr), (2, True), done.stderr)
     os.unlink(FILE)
     check("No such file" in weft("exports", "reload", rc=1), True)
     walk(c, "a")

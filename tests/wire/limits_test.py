@@ -118,7 +118,7 @@ def test_layouts_of_one_client(make):
     lay(c, f, sid)
 
 
-def test_clients_of_one_address(make):
+def test_clients_of_one_address_and_in_all(make):
     c, other = make(), make("127.0.0.3")
 
     def one_more(who=c):
@@ -127,6 +127,11 @@ def test_clients_of_one_address(make):
     check(one_more(other), "OK", "another address has room")
     check([one_more(other) for _ in range(12)][-1], "DELAY")
     check(refused("clients") > 0, True)
+    many = [Conn(ADDR, source=(f"127.0.3.{n}", 0)) for n in range(12)]
+    got = [err(conn.compound(exchange_id(b"from %d" % n, bytes(8))).status) for n, conn in enumerate(many)]
+    check(("OK" in got, got[-1]), (True, "DELAY"), "the limit of all")
+    for conn in many:
+        conn.close()
     check(err(c.call(putrootfh(), getattr_("type")).status), "OK", "who is in stays in")
     # What is not confirmed goes after a lease, the dead at once: there is room again.
     eventually(lambda: (c.ok(putrootfh()), other.ok(putrootfh()), one_more())[2] == "OK", 15, "a place that was left")
