@@ -77,6 +77,8 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 		return type;
 	if (c->m->m_delegations == OP_DELEG_NONE || (c->m->m_delegations == OP_DELEG_READ && type == OPEN_DELEGATE_WRITE))
 		return why_not(d, type == OPEN_DELEGATE_WRITE ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE : WND4_NOT_SUPP_FTYPE);
+	if (!op_exports_stand(c))
+		return why_not(d, WND4_CONTENTION);
 	if (type == OPEN_DELEGATE_WRITE && c->exp->g_ro)
 		return why_not(d, WND4_WRITE_DELEG_NOT_SUPP_FTYPE);
 	if (st_in_grace(st) || !has_backchannel(c->client) || st->st_ndelegs >= st->st_max_delegs)

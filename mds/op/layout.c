@@ -110,6 +110,10 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		st_file_put(st, f);
 		return NFS4ERR_RECALLCONFLICT;
 	}
+	if (!op_exports_stand(c)) {
+		st_file_put(st, f);
+		return NFS4ERR_DELAY;
+	}
 	if (f->f_error && g->iomode == LAYOUTIOMODE4_RW) {
 		if (st_now_ns() < f->f_error_until_ns)
 			return f->f_error;

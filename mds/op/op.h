@@ -285,6 +285,11 @@ static inline bool op_sec_ok(const struct compound *c, const struct exp_grant *g
 {
 	return g->g_ok >> c->sec & 1;
 }
+/* The exports are still those that this compound began with. Under st_lock: what is registered then is seen by op_exports_changed. */
+static inline bool op_exports_stand(const struct compound *c)
+{
+	return c->view->v_table->t_generation == exp_set_generation(c->m->m_exports);
+}
 /* May this client have layouts of cur: its data path is as protected as the export demands, or the administrator said so. */
 bool op_layouts_ok(const struct compound *c);
 /* A directory of the pseudo file system: nothing of the real one but its number. */
