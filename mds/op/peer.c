@@ -53,7 +53,7 @@ static struct exp_table *thread_table(struct mds_thread *th)
 	struct mds *m = th->mt_mds;
 
 	if (!th->mt_exports || th->mt_exports->t_generation != exp_set_generation(m->m_exports)) {
-		exp_put(th->mt_exports);
+		op_thread_forget(th); /* groups as well: a reload looks them up anew */
 		th->mt_exports = exp_set_get(m->m_exports);
 	}
 	return th->mt_exports;
