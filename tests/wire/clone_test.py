@@ -193,6 +193,24 @@ def test_a_clone_survives_a_restart(p):
     same_everywhere(again, f, s, data)
 
 
+def test_a_clone_is_done_by_whoever_comes_back(p):
+    """Its only server is down, the MDS is killed in between: the order is in the store."""
+    c, w, data = p.c, mds_test.THE, noise(3 * MB + 99)
+    (s, f), dst = p.file("src", "stripes=1", data), p.file("dst", "stripes=1", b"")
+    name = layout_of(c, f)["mirrors"][0]["objects"][0]["ds"]
+    with server_down(name):
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), savefh(), putfh(dst[1]), clone(s, dst[0]), pause=0.3, timeout=60)
+        check(err(got.status), "OK")
+        check(c.attrs(dst[1], "size").size, len(data))
+        c.no("DELAY", putfh(dst[1]), read(dst[0], 0, 10))
+        w.restart()
+    again = client()
+    got = again.until(lambda got: err(got.status) != "GRACE", putfh(p.d), open_("dst", BOTH | NO_DELEG), getfh())
+    s, f = got.results[2].stateid, got.results[3].fh
+    again.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 1))
+    same_everywhere(again, f, s, data)
+
+
 if __name__ == "__main__":
     XFS = mounted()
     if not XFS:

@@ -386,6 +386,19 @@ def test_tls_where_it_is_demanded(make):
         c.ok(putrootfh(), lookup("deep"))
 
 
+def test_layouts_of_one_export_come_back_together(make):
+    c = make(BOTH_C)
+    a, b = walk(c, "a"), walk(c, "deep", "er", "b")
+    held = []
+    for d in (a, b):
+        sid, f = c.open(d, "fsid")
+        held.append(c.ok(putfh(f), layoutget(sid, IO_RW)).stateid)
+    c.ok(putfh(a), layoutreturn(how=RET_FSID))
+    check([err(n) for n in c.ok(test_stateid(*held)).statuses], ["BAD_STATEID", "OK"])
+    c.ok(layoutreturn(how=RET_ALL))
+    check(err(c.ok(test_stateid(held[1])).statuses[0]), "BAD_STATEID")
+
+
 def test_layouts_where_the_administrator_allows_them(make):
     c = make(BOTH_C)
     fa = walk(c, "a")
