@@ -107,6 +107,8 @@ struct fake {
 	_Atomic bool f_no_beats, f_other_cluster;
 	_Atomic uint32_t f_max;
 	/* what was seen */
+	ctl_order f_clone;
+	_Atomic unsigned f_clone_at, f_cut_at; /* good orders: which was it? */
 	_Atomic unsigned f_joins, f_orders, f_reads, f_writes, f_commits, f_stats;
 	_Atomic int f_join_status; /* -1: none yet */
 	_Atomic uint32_t f_id;
@@ -246,6 +248,12 @@ static ctl_status fake_order(struct fake *f, const ctl_order *a)
 	f->f_order_types[n % 64] = (uint8_t)a->type;
 	if (f->f_order_status != CTL_OK)
 		return (ctl_status)f->f_order_status;
+	if (a->type == CTL_CLONE) {
+		f->f_clone = *a;
+		f->f_clone_at = n;
+	}
+	if (a->type == CTL_TRUNCATE && a->object.ino == 700)
+		f->f_cut_at = n;
 	ck_assert_msg(a->number > o->ob_order, "orders of one object run in order");
 	o->ob_order = a->number;
 	if (a->type == CTL_TRUNCATE && o->ob_size > a->size)

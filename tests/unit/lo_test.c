@@ -424,7 +424,7 @@ END_TEST
 struct order_args {
 	struct lo_map *m;
 	struct ns_inode i;
-	int what; /* 0 free, 1 truncate, 2 fence, 3 fence and truncate, 4 bar */
+	int what; /* 0 free, 1 truncate, 2 fence, 3 fence and truncate, 4 bar, 5 clone of the inode before it */
 };
 
 static int order_run(void *arg, struct kv_txn *t)
@@ -438,6 +438,11 @@ static int order_run(void *arg, struct kv_txn *t)
 		return lo_order_free(lo, t, &a->i);
 	if (a->what == 4)
 		return lo_order_bar(lo, t, 5);
+	if (a->what == 5) {
+		struct lo_clone cl = {.cl_ino = a->i.i_ino - 1, .cl_from = 4096, .cl_to = 8192, .cl_len = 100, .cl_map = *a->m};
+
+		return lo_order_clone(lo, t, &a->i, a->m, &cl);
+	}
 	if (a->what >= 2)
 		err = lo_order_fence(lo, t, &a->i, a->m, 8);
 	if (!err && a->what != 2)
@@ -587,6 +592,42 @@ START_TEST(a_failed_order_is_tried_again_and_holds_back_only_its_object)
 	ck_assert_int_eq(wait_orders(701, 300), 0);
 	ck_assert_int_eq(wait_orders(700, 5000), 0);
 	eventually(order_rows() == 0);
+}
+END_TEST
+
+/* What a clone takes is not cut or deleted before it; and its target is not used. */
+START_TEST(orders_of_a_source_wait_for_its_clones)
+{
+	struct lo_map m = map_on(2, 1), other = map_on(2, 1);
+
+	join_fakes(2);
+	fakes[0].f_order_status = fakes[1].f_order_status = CTL_IO;
+	order(&m, 701, 5);
+	ck_assert_int_eq(wait_orders(701, 150), -ETIMEDOUT);
+	ck_assert_uint_eq(lo_held_objects(lo, 701, &m), 3);
+	order(&m, 700, 1);
+	order(&m, 700, 0);
+	ck_assert_int_eq(wait_orders(700, 150), -ETIMEDOUT);
+	ck_assert_uint_eq(fakes[0].f_orders, 1);
+	order(&m, 702, 1); /* another file's do not wait */
+	ck_assert_int_eq(wait_orders(702, 100), -ETIMEDOUT);
+	ck_assert_uint_eq(fakes[0].f_orders, 2);
+	fakes[0].f_order_status = fakes[1].f_order_status = CTL_OK;
+	ck_assert_int_eq(wait_orders(700, 5000), 0);
+	ck_assert_uint_eq(lo_held_objects(lo, 701, &m), 0);
+	ck_assert_uint_lt(fakes[0].f_clone_at, fakes[0].f_cut_at);
+	ck_assert_uint_eq(fakes[0].f_clone.from, 4096);
+	ck_assert_uint_eq(fakes[0].f_clone.offset, 8192);
+	ck_assert_uint_eq(fakes[0].f_clone.size, 100);
+	ck_assert_uint_eq(fakes[0].f_clone.source.ino, 700);
+	eventually(order_rows() == 0);
+	/* A server that has no copy of the source. */
+	other.lm_obj[1].ob_ds = m.lm_obj[0].ob_ds;
+	ck_assert_int_eq(lo_clone_source(&other, 1, &m), -1);
+	ck_assert_int_eq(lo_clone_source(&m, 1, &m), 1);
+	m.lm_obj[1].ob_state = LO_STALE;
+	ck_assert_int_eq(lo_clone_source(&other, 0, &m), 0);
+	ck_assert_int_eq(lo_clone_source(&m, 1, &m), -1);
 }
 END_TEST
 
@@ -844,6 +885,7 @@ int main(void)
 		a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_before_it_serves);
 	tcase_add_test(live, the_last_copy_never_becomes_stale);
 	tcase_add_test(live, a_failed_order_is_tried_again_and_holds_back_only_its_object);
+	tcase_add_test(live, orders_of_a_source_wait_for_its_clones);
 	tcase_add_test(live, many_orders_go_in_batches);
 	tcase_add_test(live, what_is_written_is_read_over_all_stripes_and_from_any_copy);
 	tcase_add_test(live, a_copy_that_fails_is_named_and_no_copy_left_is_an_error);
