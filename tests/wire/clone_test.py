@@ -222,5 +222,5 @@ if __name__ == "__main__":
     finally:
         if mds_test.THE:
             mds_test.THE.down()
-        subprocess.run(["umount", XFS], check=False)
+        subprocess.run(["umount", "-l", XFS], check=True)  # a daemon may be ending yet
         shutil.rmtree(os.path.dirname(XFS))
