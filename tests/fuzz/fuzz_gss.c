@@ -282,7 +282,14 @@ static void cred(struct xdr_out *x, uint32_t proc, uint32_t seq, uint32_t svc, c
 	xdr_put_opaque(x, handle, n);
 }
 
-/* Sends a NULL call and reads replies until its own comes: what was sent before must have been answered with what is wanted. */
+/* The reply to this call; others are those of contexts that were asked for before, which are made elsewhere and come when they come. */
+static void reply_to(int s, uint32_t xid, struct xdr_in *x)
+{
+	while (reply(s, x) != xid)
+		;
+}
+
+/* Sends a NULL call, and waits for its reply: what was sent before has been looked at. */
 static void drain(int s, uint32_t xid)
 {
 	struct xdr_out x;
@@ -292,8 +299,7 @@ static void drain(int s, uint32_t xid)
 	xdr_put_u64(&x, 0);
 	xdr_put_u64(&x, 0);
 	send_all(s, &x);
-	while (reply(s, &r) != xid)
-		;
+	reply_to(s, xid, &r);
 }
 
 /* A good context, or one whose token is spoilt at a place: then it must not be made. */
@@ -318,7 +324,8 @@ static void make(int s, struct mine *m, uint32_t xid, bool spoil, uint32_t where
 	xdr_put_opaque(&x, token.value, (uint32_t)token.length);
 	send_all(s, &x);
 	gss_release_buffer(&minor, &token);
-	must(reply(s, &r) == xid && xdr_get_u32(&r) == 0, "INIT is denied");
+	reply_to(s, xid, &r);
+	must(xdr_get_u32(&r) == 0, "INIT is denied");
 	xdr_get_u32(&r);
 	xdr_get_opaque(&r, RPC_MAX_AUTH, &n);
 	must(xdr_get_u32(&r) == 0, "INIT fails");
@@ -449,7 +456,7 @@ static void call(int s, struct mine *m, uint32_t xid, struct input *in)
 		must(atomic_load(&served) == before, "a spoilt call is served");
 		return;
 	}
-	must(reply(s, &r) == xid, "another reply");
+	reply_to(s, xid, &r);
 	if (xdr_get_u32(&r)) {
 		/* Only because others took its place. */
 		gss_delete_sec_context(&(OM_uint32){0}, &m->sec, GSS_C_NO_BUFFER);
