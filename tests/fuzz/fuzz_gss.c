@@ -230,8 +230,8 @@ static void send_all(int s, struct xdr_out *x)
 	for (size_t at = 0; at < x->x_len;) {
 		ssize_t n = send(s, x->x_head + at, x->x_len - at, MSG_NOSIGNAL);
 
-		must(n > 0, "the server closed the connection");
-		at += (size_t)n;
+		must(n > 0 || (n < 0 && errno == EINTR), "the server closed the connection");
+		at += n > 0 ? (size_t)n : 0;
 	}
 	xdr_out_free(x);
 }
@@ -240,7 +240,13 @@ static uint8_t answer[MAX_RECORD + 4096];
 
 static void recv_some(int s, uint8_t *p, size_t n)
 {
-	must(recv(s, p, n, MSG_WAITALL) == (ssize_t)n, "the server closed the connection");
+	while (n) { /* libFuzzer's timer cuts it short */
+		ssize_t got = recv(s, p, n, MSG_WAITALL);
+
+		must(got > 0 || (got < 0 && errno == EINTR), "the server closed the connection");
+		p += got > 0 ? got : 0;
+		n -= got > 0 ? (size_t)got : 0;
+	}
 }
 
 /* The next reply, from behind its xid and direction. */
