@@ -539,8 +539,12 @@ int main(int argc, char **argv)
 		die("mds.store: not set; expected the folder of the store", NULL);
 	if (!*conf_str(conf, "mds.cluster_key"))
 		die("mds.cluster_key: not set; expected the path of the cluster key file", NULL);
-	if (check) /* of the values: the files they name may come later */
-		return check_exports(conf_str(conf, "mds.exports"));
+	if (check) { /* of the values: the files they name may come later */
+		int rc = check_exports(conf_str(conf, "mds.exports"));
+
+		conf_free(conf);
+		return rc;
+	}
 	read_key(conf_str(conf, "mds.cluster_key"));
 	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
 	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
