@@ -37,6 +37,16 @@ static bool has_backchannel(const struct st_client *c)
 	return false;
 }
 
+/* A file that its reader writes as well is read once. */
+static bool writes_itself(const struct st_file *f, const struct st_client *c)
+{
+	for (const struct st_open *o = f->f_opens; o; o = o->o_fnext) {
+		if (o->o_client == c && !o->o_deleg && (o->o_access & OPEN4_SHARE_ACCESS_WRITE))
+			return true;
+	}
+	return false;
+}
+
 /* What the client asks for; where it leaves it to us, a delegation for writing only to who opens the file for that again and again. */
 static uint32_t type_wanted(struct compound *c, const struct st_file *f, uint32_t access, uint32_t want, struct op_deleg *d)
 {
@@ -52,7 +62,7 @@ static uint32_t type_wanted(struct compound *c, const struct st_file *f, uint32_
 	}
 	if (write)
 		return times >= 2 ? OPEN_DELEGATE_WRITE : why_not(d, WND4_RESOURCE);
-	return OPEN_DELEGATE_READ;
+	return writes_itself(f, c->client) ? why_not(d, WND4_RESOURCE) : OPEN_DELEGATE_READ;
 }
 
 static uint32_t plain_type(uint32_t type)
