@@ -209,6 +209,12 @@ static void expired(void *arg, uint64_t clientid)
 	op_evict(&mds, loops[0], clientid);
 }
 
+static void overdue(void *arg, uint64_t ino)
+{
+	(void)arg;
+	op_deleg_overdue(&mds, loops[0], ino);
+}
+
 static void orphans(void *arg)
 {
 	(void)arg;
@@ -290,10 +296,13 @@ static void block_signals(void)
 /* What the administrator may change while clients are served. On its own thread, or the HTTP server's: it may block. */
 static int reload(void *arg, char *err, size_t errlen)
 {
-	struct exp_table *old = exp_set_get(mds.m_exports), *now;
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* by the signal and over HTTP: each compares what it replaces */
+	struct exp_table *old, *now;
 	int rc;
 
 	(void)arg;
+	pthread_mutex_lock(&one);
+	old = exp_set_get(mds.m_exports);
 	ask_forget(mds.m_ask_names);
 	if (mds.m_ask_groups)
 		ask_forget(mds.m_ask_groups);
@@ -304,6 +313,7 @@ static int reload(void *arg, char *err, size_t errlen)
 		exp_put(now);
 	}
 	exp_put(old);
+	pthread_mutex_unlock(&one);
 	return rc;
 }
 
@@ -378,6 +388,7 @@ static void open_store(const struct conf *conf)
 	mds.m_st->st_grace_over = grace_over;
 	mds.m_st->st_orphans = orphans;
 	mds.m_st->st_expired = expired;
+	mds.m_st->st_overdue = overdue;
 }
 
 static void device_changed(void *arg, const uint8_t uuid[16])

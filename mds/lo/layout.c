@@ -50,7 +50,7 @@ struct encoding {
 	struct lo *en_lo;
 	const struct ns_inode *en_inode;
 	const struct lo_map *en_map;
-	bool en_write;
+	bool en_read, en_write;
 	uint32_t en_client;
 	struct xdr_out *en_x;
 };
@@ -60,7 +60,7 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool preferr
 {
 	const struct lo_map *m = en->en_map;
 	unsigned rights =
-		CAP_READ | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
+		(en->en_read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
 	static const uint8_t anonymous[16];
 	struct dsc_server sv;
 	uint8_t fh[CAP_LEN];
@@ -105,10 +105,10 @@ static unsigned rows(const struct lo_map *m)
 	return most;
 }
 
-int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool write,
+int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
 		     uint32_t client, uint32_t flags, struct xdr_out *x)
 {
-	struct encoding en = {lo, i, m, write, client, x};
+	struct encoding en = {lo, i, m, read, write, client, x};
 	unsigned nrows = rows(m);
 	size_t at = x->x_len;
 	int err = 0;

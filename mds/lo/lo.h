@@ -79,7 +79,7 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
  * mirror r). A stripe with fewer copies left than another names its last one again: a writer then
  * reaches every copy that counts as in sync, so that each stays so. -EAGAIN: a stripe has no copy
  * in sync; -E2BIG: longer than 4096 bytes; -EIO: names an unknown server. */
-int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool write,
+int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
 		     uint32_t client, uint32_t flags, struct xdr_out *x);
 /* GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid; -ENOENT. Deviceid: the data
  * server's uuid. */

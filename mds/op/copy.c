@@ -503,6 +503,11 @@ static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
 	j->dst_off = a->dst_off;
 	j->count = a->count;
 	j->timer.t_fire = copy_wake;
+	/* To its end: nobody is given a delegation on a file that a copy goes on changing after its opener has closed it. */
+	if (!op_pin(&j->pin, j->m, j->dst)) {
+		free(j);
+		return NULL;
+	}
 	return j;
 }
 

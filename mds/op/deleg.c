@@ -95,7 +95,8 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 		return why_not(d, WND4_RESOURCE);
 	if (mine)
 		return why_not(d, mine->o_deleg->dg_type < type ? WND4_NOT_SUPP_UPGRADE : mine->o_deleg->dg_type > type ? WND4_NOT_SUPP_DOWNGRADE : WND4_RESOURCE);
-	if (f->f_removing || f->f_orphan || f->f_excl || opens_conflict(f, c->client, type) || st_heat_contended(st, f->f_ino))
+	/* f_pins: its data is being changed through us, or asked for. */
+	if (f->f_removing || f->f_orphan || f->f_excl || f->f_pins || opens_conflict(f, c->client, type) || st_heat_contended(st, f->f_ino))
 		return why_not(d, WND4_CONTENTION);
 	return type;
 }
@@ -172,19 +173,21 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 }
 
 /* CLAIM_PREVIOUS: what the client had before our restart, unless another has reclaimed what stands against it. */
-void op_deleg_reclaim(struct compound *c, uint64_t ino, uint32_t type, struct op_deleg *d)
+void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t type, struct op_deleg *d)
 {
 	struct st *st = c->m->m_st;
+	uint64_t ino = i->i_ino;
 	uint32_t plain = plain_type(type);
 	uint32_t want = plain != type ? OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS : 0;
 	struct st_file *f;
 
 	*d = (struct op_deleg){.d_why = WND4_CONTENTION};
-	if (plain != OPEN_DELEGATE_READ && plain != OPEN_DELEGATE_WRITE)
+	if ((plain != OPEN_DELEGATE_READ && plain != OPEN_DELEGATE_WRITE) || (plain == OPEN_DELEGATE_WRITE && c->exp->g_ro) ||
+	    (i->i_uid != c->cred.cr_uid && !may_have(c, i, plain)))
 		return;
 	pthread_mutex_lock(&st->st_lock);
 	f = c->client->cl_dead ? NULL : st_file_get(st, ino, true);
-	if (f && !st_deleg_of(f, c->client) && !opens_conflict(f, c->client, plain))
+	if (f && op_exports_stand(c) && !f->f_pins && !f->f_excl && !st_deleg_of(f, c->client) && !opens_conflict(f, c->client, plain))
 		deleg_register(c, f, plain, want, d);
 	if (f)
 		st_file_put(st, f);
@@ -332,6 +335,24 @@ bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access)
 	return stands;
 }
 
+static void overdue_taken_back(void *arg, int err)
+{
+	(void)arg;
+	(void)err; /* logged */
+}
+
+void op_deleg_overdue(struct mds *m, struct loop *loop, uint64_t ino)
+{
+	bool wrote;
+
+	pthread_mutex_lock(&m->m_st->st_lock);
+	wrote = st_deleg_revoke_overdue(m->m_st, ino);
+	pthread_mutex_unlock(&m->m_st->st_lock);
+	log_warn("inode %lu: a delegation did not come back: it is revoked", (unsigned long)ino);
+	if (wrote)
+		op_take_back(m, loop, ino, NULL, overdue_taken_back, NULL);
+}
+
 void op_deleg_late(struct compound *c, uint64_t ino)
 {
 	if (ino)
@@ -398,7 +419,7 @@ static void ask_answered(struct st_ask *a)
 		return;
 	}
 	c->told_ino = k->ino;
-	c->told_size = a->a_size;
+	c->told_size = a->a_size < OP_MAX_FILE ? a->a_size : OP_MAX_FILE;
 	op_txn_stale(c->th);
 	if (ns_get(c->m->m_ns, op_txn(c), k->ino, &i) == 0)
 		a->a_modified |= i.i_size != a->a_size;
@@ -565,7 +586,7 @@ nfsstat4 op_want_delegation(struct compound *c)
 	if (status)
 		return status;
 	if (claim == CLAIM_PREVIOUS)
-		op_deleg_reclaim(c, c->cur, type, &d);
+		op_deleg_reclaim(c, &i, type, &d);
 	else if (!none)
 		op_deleg_give(c, &i, OPEN4_SHARE_ACCESS_READ, want, &d);
 	op_put_deleg(c->out, &d, true);

@@ -349,6 +349,9 @@ nfsstat4 op_write(struct compound *c)
 	st = io_prepare(c, k);
 	if (st)
 		return st;
+	/* None is given from the pin on; one that came before it is seen here. */
+	if (st_sid_special(&sid) && op_deleg_stands(c, i.i_ino, OPEN4_SHARE_ACCESS_WRITE))
+		return NFS4ERR_DELAY;
 	if (len == 0) {
 		xdr_put_u32(c->out, 0);
 		xdr_put_u32(c->out, stable);

@@ -64,6 +64,7 @@ struct layoutget {
 	struct st_stateid sid;
 	uint64_t ino;
 	uint32_t mark_gen, before; /* before: modes the client has */
+	bool read; /* an open of the client, or who asks, may read: else the capabilities only write */
 };
 
 /* locked: may this stateid ask, and for that mode (pitfall 10)? layout: the one it names, when it is a layout's. */
@@ -82,15 +83,20 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 			return NFS4ERR_BAD_STATEID;
 		/* the layout stands for the opens it came from: one of them must still allow the mode */
 		f = l->l_file;
+		status = f->f_opens ? NFS4ERR_OPENMODE : NFS4ERR_BAD_STATEID;
 		for (o = f->f_opens; o; o = o->o_fnext) {
-			if (o->o_client == c->client && (g->iomode == LAYOUTIOMODE4_READ || (o->o_access & OPEN4_SHARE_ACCESS_WRITE)))
-				return NFS4_OK;
+			if (o->o_client != c->client)
+				continue;
+			g->read |= o->o_access & OPEN4_SHARE_ACCESS_READ;
+			if (g->iomode == LAYOUTIOMODE4_READ || (o->o_access & OPEN4_SHARE_ACCESS_WRITE))
+				status = NFS4_OK;
 		}
-		return f->f_opens ? NFS4ERR_OPENMODE : NFS4ERR_BAD_STATEID;
+		return status;
 	}
 	status = op_open_by_sid(c, &g->sid, g->ino, &o);
 	if (status)
 		return status;
+	g->read = o->o_access & OPEN4_SHARE_ACCESS_READ;
 	if (g->iomode == LAYOUTIOMODE4_RW && !(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
 		return NFS4ERR_OPENMODE;
 	return NFS4_OK;
@@ -114,7 +120,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		st_file_put(st, f);
 		return NFS4ERR_DELAY;
 	}
-	if (f->f_error && g->iomode == LAYOUTIOMODE4_RW) {
+	if (f->f_error && g->iomode == LAYOUTIOMODE4_RW && f->f_error_client == c->client->cl_id) {
 		if (st_now_ns() < f->f_error_until_ns)
 			return f->f_error;
 		f->f_error = NFS4_OK;
@@ -206,7 +212,7 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 	at = x->x_len;
 	xdr_put_u32(x, 0);
-	err = lo_encode_layout(c->m->m_lo, &i, &map, g->iomode == LAYOUTIOMODE4_RW, c->client->cl_number, 0, x);
+	err = lo_encode_layout(c->m->m_lo, &i, &map, g->read, g->iomode == LAYOUTIOMODE4_RW, c->client->cl_number, 0, x);
 	if (err)
 		return err == -EAGAIN ? NFS4ERR_LAYOUTTRYLATER : op_status(err);
 	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
@@ -381,6 +387,9 @@ nfsstat4 op_layoutget(struct compound *c)
 	pthread_mutex_unlock(&st->st_lock);
 	if (status)
 		return status;
+	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */
+	if (!g->read && g->iomode == LAYOUTIOMODE4_READ)
+		return NFS4ERR_OPENMODE;
 	if (op_settle(c->m, c->th->mt_loop, g->ino, layoutget_settled, c))
 		return OP_PARKED;
 	return layoutget_rights(c);
@@ -527,6 +536,7 @@ struct report {
 	unsigned n;
 	uint64_t ino;
 	uint32_t epoch;    /* of the layout it is about */
+	bool writer;       /* it was for writing */
 	uint64_t stale;    /* found by report_run: objects that became so */
 	nfsstat4 fatal;    /* and what the last copy failed with */
 	bool denied, denied_before; /* ACCESS of a server that lives: in this report, in one before it in this epoch */
@@ -615,8 +625,11 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	return ns_set_blob(c->m->m_ns, t, r->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, op_now());
 }
 
+/* Who may not write the file cannot have failed at it. */
 static bool report_counts(const struct report *r)
 {
+	if (!r->writer)
+		return false;
 	for (unsigned e = 0; e < r->n; e++) {
 		if (report_means_write_failed(&r->e[e]))
 			return true;
@@ -639,6 +652,7 @@ static void report_fatal(struct compound *c)
 		f->f_denied = r->epoch + 1;
 	if (f && r->fatal) {
 		f->f_error = r->fatal;
+		f->f_error_client = c->client->cl_id;
 		f->f_error_until_ns = st_now_ns() + 5000000000ull;
 	}
 	pthread_mutex_unlock(&st->st_lock);
@@ -694,8 +708,10 @@ nfsstat4 op_layouterror(struct compound *c)
 	pthread_mutex_lock(&c->m->m_st->st_lock);
 	l = st_layout_find(c->m->m_st, &sid);
 	known = l && l->l_client == c->client && l->l_file->f_ino == c->cur;
-	if (known)
+	if (known) {
 		r->epoch = l->l_epoch;
+		r->writer = l->l_iomode & LAYOUTIOMODE4_RW;
+	}
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
 	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done) : NFS4_OK; /* a stale copy stays stale */
 }
@@ -831,6 +847,7 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 		return NFS4ERR_OLD_STATEID;
 	f = l->l_file;
 	r->epoch = l->l_epoch;
+	r->writer = l->l_iomode & LAYOUTIOMODE4_RW;
 	l->l_sid.seqid++;
 	if (!whole) /* a part of a layout is kept whole until the rest comes back */
 		iomode = 0;

@@ -140,10 +140,17 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 	status = lock_conflict(c, g, o->o_file);
 	if (status)
 		return status;
+	if ((c->client->cl_nranges >= c->m->m_limits.lm_locks || (!k && c->client->cl_nlocks >= c->m->m_limits.lm_locks)) && op_limited(c->m, OP_LIMIT_LOCKS))
+		return NFS4ERR_DELAY;
 	if (!k)
 		k = st_lock_new(st, o, g->owner, g->owner_len);
-	if (!k || (c->client->cl_nranges >= c->m->m_limits.lm_locks && op_limited(c->m, OP_LIMIT_LOCKS)) || st_lock_set(k, g->first, g->last, lock_writes(g)))
+	if (!k)
 		return NFS4ERR_DELAY;
+	if (st_lock_set(k, g->first, g->last, lock_writes(g))) {
+		if (!k->k_ranges && !k->k_sid.seqid) /* made for this */
+			st_lock_free(st, k);
+		return NFS4ERR_DELAY;
+	}
 	if (!lock_writes(g)) /* it may have been one for writing */
 		op_locks_gone(c->m, o->o_file);
 	put_lock_sid(c, k);

@@ -399,7 +399,7 @@ struct op_deleg {
 };
 /* Gives the client a delegation on a file it may access so, if it wants one and nothing stands against it. What it is told after this is of a new snapshot. */
 void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access, uint32_t want, struct op_deleg *d);
-void op_deleg_reclaim(struct compound *c, uint64_t ino, uint32_t type, struct op_deleg *d);
+void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t type, struct op_deleg *d);
 /* locked: would a delegation of this type stand against another client's opens or delegations? */
 bool op_deleg_conflicts(const struct st_file *f, const struct st_client *c, uint32_t type);
 void op_put_deleg(struct xdr_out *x, const struct op_deleg *d, bool told);
@@ -412,6 +412,8 @@ bool op_delegs_out(struct compound *c);
 bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access, uint32_t deny, nfsstat4 (*then)(struct compound *c, int err));
 /* Recalls what stands against it without waiting. True: something does. */
 bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access);
+/* A delegation on the file was recalled, and its time is over: it is revoked, and layouts are taken back where it was for writing. */
+void op_deleg_overdue(struct mds *m, struct loop *loop, uint64_t ino);
 /* After the commit of a change: what was given to others meanwhile is recalled. ino 0: nothing. */
 void op_deleg_late(struct compound *c, uint64_t ino);
 /* Asks another client that holds the file for writing for its size and times, commits what is new, then calls then(c, err). False: nobody does, and then is not

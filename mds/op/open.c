@@ -246,7 +246,7 @@ static bool deleg_instead(struct compound *c, const struct open *o)
 static void open_deleg(struct compound *c, struct open *o, const struct ns_inode *i)
 {
 	if (o->claim == CLAIM_PREVIOUS)
-		op_deleg_reclaim(c, o->ino, o->reclaims, &o->deleg);
+		op_deleg_reclaim(c, i, o->reclaims, &o->deleg);
 	else if (!claims_deleg(o))
 		op_deleg_give(c, i, o->access, o->want, &o->deleg);
 	o->instead = deleg_instead(c, o);
@@ -549,8 +549,11 @@ static nfsstat4 open_by_fh(struct compound *c, struct open *o)
 
 	if (st)
 		return st;
-	if (o->claim == CLAIM_PREVIOUS) { /* permission was checked before the restart */
+	/* Permission was checked before the restart, of whom we do not know: the owner has what he may have given away since, as in Linux, everybody else what he may. */
+	if (o->claim == CLAIM_PREVIOUS) {
 		st = open_type(&i);
+		if (!st && i.i_uid != c->cred.cr_uid)
+			st = open_permission(c, o, &i);
 		if (st)
 			return st;
 		o->ino = i.i_ino;

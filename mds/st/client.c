@@ -416,8 +416,8 @@ static bool client_idle(const struct st_client *c)
 
 void st_tick(struct st *st)
 {
-	uint64_t now = st_now_ns(), expired[EXPIRE_BATCH];
-	unsigned n = 0;
+	uint64_t now = st_now_ns(), expired[EXPIRE_BATCH], overdue[EXPIRE_BATCH];
+	unsigned n = 0, late;
 	bool over = false, orphaned;
 
 	pthread_mutex_lock(&st->st_lock);
@@ -444,12 +444,15 @@ void st_tick(struct st *st)
 			expired[n++] = c->cl_id;
 	}
 	st_deleg_thin(st);
+	late = st_deleg_overdue(st, overdue, EXPIRE_BATCH);
 	orphaned = st->st_orphaned && !st->st_in_grace;
 	if (orphaned)
 		st->st_orphaned = false;
 	pthread_mutex_unlock(&st->st_lock);
 	if (over && st->st_grace_over)
 		st->st_grace_over(st->st_arg);
+	for (unsigned i = 0; i < late && st->st_overdue; i++)
+		st->st_overdue(st->st_arg, overdue[i]);
 	for (unsigned i = 0; i < n && st->st_expired; i++)
 		st->st_expired(st->st_arg, expired[i]);
 	if (orphaned && st->st_orphans)

@@ -90,6 +90,10 @@ void st_deleg_recall(struct st *st, struct st_open *o)
 		return;
 	if (!dg->dg_recalled && st_now_ns() - dg->dg_given_ns < WASTED_NS)
 		metric_add(st->st_deleg_wasted, 1);
+	if (!dg->dg_recalled) {
+		dg->dg_recalled_ns = st_now_ns();
+		o->o_client->cl_nrecalled++;
+	}
 	dg->dg_recalled = true;
 	cb = st_cb_new(o->o_client, &recall_kind, dg->dg_fh, dg->dg_fhlen, &s);
 	if (!cb) {
@@ -148,6 +152,58 @@ static void revoked_note(struct st_client *c, const struct st_stateid *sid)
 	c->cl_nrevoked++;
 }
 
+static bool is_overdue(const struct st *st, const struct st_open *o)
+{
+	return o->o_deleg && o->o_deleg->dg_recalled && st_now_ns() - o->o_deleg->dg_recalled_ns > st->st_recall_ms * 1000000ull;
+}
+
+/* True: it was for writing. */
+static bool deleg_revoke(struct st *st, struct st_open *o)
+{
+	bool wrote = o->o_deleg->dg_type == OPEN_DELEGATE_WRITE;
+
+	revoked_note(o->o_client, &o->o_sid);
+	for (const struct st_lock *k = o->o_locks; k; k = k->k_onext)
+		revoked_note(o->o_client, &k->k_sid);
+	metric_add(st->st_deleg_revoked, 1);
+	st->st_orphaned |= o->o_file->f_orphan;
+	st_open_free(st, o);
+	return wrote;
+}
+
+bool st_deleg_revoke_overdue(struct st *st, uint64_t ino)
+{
+	struct st_file *f = st_file_get(st, ino, false);
+	bool wrote = false;
+
+	if (!f)
+		return false;
+	f->f_pins++;
+	for (struct st_open *o = f->f_opens, *next; o; o = next) {
+		next = o->o_fnext;
+		if (is_overdue(st, o))
+			wrote |= deleg_revoke(st, o);
+	}
+	f->f_pins--;
+	st_file_put(st, f);
+	return wrote;
+}
+
+unsigned st_deleg_overdue(struct st *st, uint64_t *ino, unsigned max)
+{
+	unsigned n = 0;
+
+	hash_each(&st->st_clients, i, l, next) {
+		struct st_client *c = hash_entry(l, struct st_client, cl_link);
+
+		for (const struct st_open *o = c->cl_nrecalled ? c->cl_opens : NULL; o && n < max; o = o->o_cnext) {
+			if (is_overdue(st, o))
+				ino[n++] = o->o_file->f_ino;
+		}
+	}
+	return n;
+}
+
 bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client, uint32_t access, uint32_t deny)
 {
 	struct st_file *f = st_file_get(st, ino, false);
@@ -160,13 +216,7 @@ bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *c
 		next = o->o_fnext;
 		if (!st_deleg_conflicts(o, client, access, deny))
 			continue;
-		wrote |= o->o_deleg->dg_type == OPEN_DELEGATE_WRITE;
-		revoked_note(o->o_client, &o->o_sid);
-		for (const struct st_lock *k = o->o_locks; k; k = k->k_onext)
-			revoked_note(o->o_client, &k->k_sid);
-		metric_add(st->st_deleg_revoked, 1);
-		st->st_orphaned |= f->f_orphan;
-		st_open_free(st, o);
+		wrote |= deleg_revoke(st, o);
 	}
 	f->f_pins--;
 	st_file_put(st, f);

@@ -174,6 +174,7 @@ void st_open_free(struct st *st, struct st_open *o)
 		o->o_fnext->o_fprev = o->o_fprev;
 	if (dg) {
 		o->o_client->cl_ndelegs--;
+		o->o_client->cl_nrecalled -= dg->dg_recalled;
 		st->st_ndelegs--;
 		st_asks_fail(dg);
 		free(dg);

@@ -41,6 +41,7 @@ struct st_lock *st_lock_new(struct st *st, struct st_open *o, const void *owner,
 		return NULL;
 	}
 	k->k_open = o;
+	o->o_client->cl_nlocks++;
 	k->k_owner_len = len;
 	memcpy(k->k_owner, owner, len);
 	k->k_onext = o->o_locks;
@@ -64,6 +65,7 @@ static void range_free(struct st_lock *k, struct st_range *r)
 
 void st_lock_free(struct st *st, struct st_lock *k)
 {
+	k->k_open->o_client->cl_nlocks--;
 	hash_del(&st->st_locks, &k->k_link);
 	*k->k_oprev = k->k_onext;
 	if (k->k_onext)

@@ -101,7 +101,7 @@ struct st_client {
 	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
 	bool cl_evicting, cl_confirming;
 	bool cl_recalls_wait;       /* recalls that found no session */
-	uint32_t cl_nsessions, cl_nlayouts, cl_nopens, cl_nranges; /* nopens: without delegations; nranges: of its locks */
+	uint32_t cl_nsessions, cl_nlayouts, cl_nopens, cl_nlocks, cl_nranges; /* nopens: without delegations; nlocks: lock-owners' states; nranges: of them */
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
@@ -113,7 +113,7 @@ struct st_client {
 	struct st_layout *cl_layouts;
 	struct st_offload *cl_offloads; /* the newest first */
 	uint32_t cl_noffloads;
-	uint32_t cl_ndelegs, cl_nrevoked;
+	uint32_t cl_ndelegs, cl_nrecalled, cl_nrevoked;
 	struct st_revoked *cl_dead_sids;
 	bool cl_thinned;            /* CB_RECALL_ANY is under way */
 };
@@ -139,7 +139,7 @@ struct st_file {
 	uint32_t f_sizing;    /* of f_excl: those that set the size */
 	uint32_t f_pins;      /* questions to the data servers under way */
 	nfsstat4 f_error;     /* the last copy failed with it: write layouts are refused until f_error_until_ns, so that the application hears it */
-	uint64_t f_error_until_ns;
+	uint64_t f_error_until_ns, f_error_client; /* for the client that reported it */
 	uint32_t f_denied;    /* the epoch, plus 1, in which a live server was reported to deny access: at the second report that counts */
 	uint32_t f_mark_gen;  /* rises when the mark is deleted */
 	uint64_t f_sizegen;   /* rises with every size that is set: an answer asked for before it is worth nothing */
@@ -153,7 +153,7 @@ struct st_deleg {
 	uint32_t dg_type;       /* OPEN_DELEGATE_READ, OPEN_DELEGATE_WRITE */
 	bool dg_times;          /* the holder keeps the times (RFC 9754) */
 	bool dg_recalled, dg_queued, dg_asking;
-	uint64_t dg_given_ns;
+	uint64_t dg_given_ns, dg_recalled_ns;
 	uint64_t dg_change;     /* change attribute that the holder knew when it was given: another in CB_GETATTR says that it has written */
 	struct st_ask *dg_asks; /* who waits for the holder's CB_GETATTR */
 	uint8_t dg_fh[NFS4_FHSIZE]; /* as GETFH gave it */
@@ -294,6 +294,7 @@ struct st {
 	/* called on the tick's loop, without the lock: grace has ended; clients that held removed files open are gone */
 	void (*st_grace_over)(void *arg);
 	void (*st_orphans)(void *arg);
+	void (*st_overdue)(void *arg, uint64_t ino); /* a delegation on it was recalled and did not come back: st_deleg_revoke_overdue */
 	void (*st_expired)(void *arg, uint64_t clientid); /* its lease, and the courtesy after it, have run out */
 	bool st_orphaned;
 	void *st_arg;
@@ -417,6 +418,11 @@ void st_deleg_recall(struct st *st, struct st_open *d);
 void st_deleg_recall_file(struct st *st, struct st_file *f, const struct st_client *client, uint32_t access, uint32_t deny);
 /* Takes away what still stands against it. True: one of them was for writing. */
 bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client, uint32_t access, uint32_t deny);
+/* Takes away those of the file that were recalled a recall deadline ago: whoever waits for one has a deadline of its own, but many do not wait. True: one of them was
+ * for writing. */
+bool st_deleg_revoke_overdue(struct st *st, uint64_t ino);
+/* Files with such ones, at most max. */
+unsigned st_deleg_overdue(struct st *st, uint64_t *ino, unsigned max);
 /* A stateid of this client's that was revoked. */
 bool st_revoked_find(const struct st_client *c, const struct st_stateid *sid);
 void st_revoked_free(struct st_client *c, const struct st_stateid *sid);

@@ -245,7 +245,7 @@ START_TEST(layouts_name_every_copy_in_sync_with_the_rights_asked_for)
 	m.lm_obj[5].ob_known = 1;
 	for (unsigned write = 0; write < 2; write++) {
 		xdr_out_init(&x, 100000);
-		ck_assert_int_eq(lo_encode_layout(lo, &i, &m, write, 42, 5, &x), 0);
+		ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, write, 42, 5, &x), 0);
 		ck_assert_uint_le(x.x_len, 4096);
 		ck_assert_uint_eq(x.x_len, 20 + 2 * 4 + 8 * 92);
 		ck_assert_uint_eq(take_layout(&x, &unit, 4, e), 2);
@@ -278,7 +278,7 @@ START_TEST(a_stale_object_is_not_named_and_its_stripe_keeps_a_copy)
 	join_fakes(4);
 	m.lm_obj[0].ob_state = LO_STALE; /* stripe 0 of mirror 0 */
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, 1, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, 1, 5, &x), 0);
 	/* Both rows name mirror 1's copy of stripe 0, and each its own of stripe 1: no copy in sync
 	 * misses a write. */
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 2);
@@ -289,11 +289,11 @@ START_TEST(a_stale_object_is_not_named_and_its_stripe_keeps_a_copy)
 	xdr_truncate(&x, 0);
 	/* A whole mirror stale: one row. */
 	m.lm_obj[1].ob_state = LO_STALE;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, false, 1, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, 1, 5, &x), 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 1);
 	xdr_truncate(&x, 0);
 	m.lm_obj[3].ob_state = LO_REBUILDING;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, false, 1, 5, &x), -EAGAIN);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, 1, 5, &x), -EAGAIN);
 	ck_assert_uint_eq(x.x_len, 0);
 	xdr_out_free(&x);
 }
@@ -311,7 +311,7 @@ START_TEST(one_server_per_mirror_has_unit_zero_and_a_dead_one_sorts_last)
 	on_loop(fake_loop, fake_disconnect, &fakes[0]);
 	eventually(alive() == 3);
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, 1, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, 1, 5, &x), 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 1, e), 2);
 	ck_assert_uint_eq(unit, 0);
 	ck_assert_uint_lt(e[0].e_eff, e[1].e_eff);
