@@ -1795,6 +1795,44 @@ def test_settings_max(c):
         two.until(lambda got: got.results[-1].deleg == D_READ, putfh(f), open_(claim_fh(), READ | WANT_READ), tries=30, pause=0.1)
 
 
+def test_restart_reclaims_ask_for_permission(c):
+    with own() as (w, c):
+        s, f = c.open(c.d, "f", attrs={"mode": 0o600})
+        o = fresh(c, "w", D_WRITE, owner=b"w")
+        c.ok(putfh(o.fh), setattr_(mode=0o600))
+        w.restart()
+        mds_test.again(c)
+        c.no("ACCESS", putfh(f), open_(claim_previous(0), BOTH | NO_DELEG), cred=USER)
+        n = c.ok(putfh(o.fh), want_delegation(WANT_WRITE, claim_previous(D_WRITE)), cred=USER)
+        check(n.deleg, D_NONE_EXT, "a delegation for who may not")
+        c.ok(putfh(f), open_(claim_previous(0), BOTH | NO_DELEG))
+        check(c.ok(putfh(o.fh), want_delegation(WANT_WRITE, claim_previous(D_WRITE))).deleg, D_WRITE)
+        c.ok(reclaim_complete())
+
+
+def test_a_recall_that_is_not_obeyed_ends_where_nobody_waits(c):
+    """Who is told DELAY does not wait for the holder; the recall has its deadline all the same."""
+    two = client()
+    o = fresh(c, "f")
+    c.ok(putfh(o.fh), close(o.stateid))
+    c.on_callback = lambda name, args: 0
+    two.no("DELAY", putfh(o.fh), setattr_(size=3))
+    end = time.monotonic() + 5
+    while err((got := two.call(putfh(o.fh), setattr_(size=3))).status) == "DELAY" and time.monotonic() < end:
+        time.sleep(0.1)
+    check(err(got.status), "OK")
+    check(err(c.ok(test_stateid(o.deleg_stateid)).statuses[0]), "DELEG_REVOKED")
+
+
+def test_what_a_holder_told_is_forgotten_with_the_operation(c):
+    two = client()
+    o = fresh(c, "f", D_WRITE)
+    c.ok(putfh(o.fh), close(o.stateid))
+    answers(c, o, change=o.change + 1, size=777)
+    r = settled(two, putfh(o.fh), getattr_("size"), setattr_(mode=0o640), getattr_("size"))
+    check([x.attrs.size for x in r.results if x.num == NUM["GETATTR"]], [777, 10])
+
+
 def test_restart_delegations_are_reclaimed(c):
     with own("mds.delegated_times=true") as (w, c):
         two = client()

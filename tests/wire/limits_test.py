@@ -103,7 +103,13 @@ def test_locks_of_one_client(make):
     c.ok(putfh(f), locku(lsid))
     lsid = c.ok(putfh(f), lock((lsid[0] + 1, lsid[1]), WRITE_LT, 0, 1)).stateid
     c.ok(putfh(f), locku(lsid))
-    c.ok(putfh(f), free_stateid((0, lsid[1])), close(sid))
+    # States of lock-owners count, too, with or without ranges.
+    for n in range(2):
+        one = c.ok(putfh(f), lock(sid, WRITE_LT, 0, 1, owner=b"n%d" % n)).stateid
+        last = c.ok(putfh(f), locku(one)).stateid
+    c.no("DELAY", putfh(f), lock(sid, WRITE_LT, 0, 1, owner=b"more"))
+    c.ok(putfh(f), free_stateid((0, last[1])), lock(sid, WRITE_LT, 0, 1, owner=b"more"))
+    c.ok(putfh(f), locku(c.ok(putfh(f), lock(sid, WRITE_LT, 5, 1, owner=b"more")).stateid), close(sid))
 
 
 def test_layouts_of_one_client(make):

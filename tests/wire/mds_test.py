@@ -2087,6 +2087,33 @@ def test_a_failed_write_to_a_mirror_makes_it_stale(c, d):
     c.no("IO", putfh(f), layoutget(s))
 
 
+def test_who_does_not_write_reports_no_failed_write(c, d):
+    s, f, o = striped(c, d, "mirrors=2")
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    reader = client()
+    r = reader.ok(putfh(f), open_(claim_fh(), READ | NO_DELEG))
+    mine = lay(reader, f, r.stateid, IO_READ)
+    change = c.attrs(f, "change").change
+    errors = [(m[0].deviceid, 5, NUM["WRITE"]) for m in mine.mirrors]
+    for e in errors:
+        reader.ok(putfh(f), layouterror(mine.stateid, [e]))
+    check(c.attrs(f, "change").change, change)
+    check(len(lay(c, f, s).mirrors), 2)
+
+
+def test_who_may_not_read_gets_no_layout_that_reads(c, d):
+    s, f, o, ds, fh = one_server(c, d)
+    ds.write(fh, 0, b"secret")
+    c.ok(putfh(f), setattr_(mode=0o622), close(s))
+    w = client()
+    got = w.ok(putfh(f), open_(claim_fh(), WRITE | NO_DELEG), cred=USER)
+    w.no("OPENMODE", putfh(f), layoutget(got.stateid, IO_READ), cred=USER)
+    r = w.ok(putfh(f), layoutget(got.stateid, IO_RW), cred=USER)
+    mine = ff_layout(r.layouts[0].body).mirrors[0][0].fhs[0]
+    check(ds.write(mine, 6, b"more").status, 0)
+    check(ds.read(mine, 0, 6).status != 0, True, "the data server reads to who may only write")
+
+
 def test_a_failed_read_changes_nothing(c, d):
     s, f, o = striped(c, d, "mirrors=2")
     for x in (o.mirrors[0][0], o.mirrors[1][0]):
