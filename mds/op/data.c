@@ -541,6 +541,7 @@ nfsstat4 op_read_plus(struct compound *c)
 	k->locked = st_sid_ours(st, &sid, ST_SID_LOCK);
 	if (k->count > OP_MAX_IO)
 		k->count = OP_MAX_IO;
+	rpc_call_expect(c->call, k->count);
 	return op_refresh(c, i.i_ino, false, false, read_plus_go) ? OP_PARKED : read_plus_go(c, 0);
 }
 
@@ -574,7 +575,9 @@ nfsstat4 op_io_advise(struct compound *c)
 	if (len && len != NFS4_UINT64_MAX && len > NFS4_UINT64_MAX - off)
 		return NFS4ERR_INVAL;
 	if (st_sid_special(&sid)) {
-		status = op_special_io(c, i.i_ino, OPEN4_SHARE_ACCESS_READ);
+		status = op_status(ns_may_read(&i, &c->cred)); /* who may not takes nothing from others */
+		if (!status)
+			status = op_special_io(c, i.i_ino, OPEN4_SHARE_ACCESS_READ);
 		status = status == NFS4ERR_LOCKED ? NFS4ERR_ACCESS : status;
 	} else {
 		pthread_mutex_lock(&st->st_lock);

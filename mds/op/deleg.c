@@ -25,6 +25,11 @@ static bool opens_conflict(const struct st_file *f, const struct st_client *c, u
 		if (type == OPEN_DELEGATE_WRITE || (o->o_access & OPEN4_SHARE_ACCESS_WRITE) || (o->o_deny & OPEN4_SHARE_ACCESS_READ))
 			return true;
 	}
+	/* A layout outlives the open it came with. */
+	for (const struct st_layout *l = f->f_layouts; l; l = l->l_fnext) {
+		if (l->l_client != c && (type == OPEN_DELEGATE_WRITE || (l->l_iomode & LAYOUTIOMODE4_RW)))
+			return true;
+	}
 	return st_file_deleg_conflict(f, c, type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ, 0);
 }
 

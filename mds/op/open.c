@@ -308,9 +308,11 @@ static void open_undo(struct compound *c, struct open *o)
 
 	pthread_mutex_lock(&st->st_lock);
 	op = st_open_find(st, &o->sid);
-	if (op && !o->had_access) {
+	if (op && op->o_sid.seqid != o->sid.seqid) {
+		/* another OPEN came after it and stands on both */
+	} else if (op && !o->had_access) {
 		st_open_free(st, op);
-	} else if (op && op->o_sid.seqid == o->sid.seqid) { /* else another OPEN came after it and stands on both */
+	} else if (op) {
 		op->o_access = o->had_access;
 		op->o_deny = o->had_deny;
 		op->o_sid.seqid--;

@@ -94,7 +94,8 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 	op_conn_addr(c->call->c_conn, addr);
 	if (s->st_clients.h_count >= c->m->m_limits.lm_clients || st_clients_at(s, addr) >= c->m->m_limits.lm_clients_addr) {
 		op_limited(c->m, OP_LIMIT_CLIENTS);
-		*evict = st_client_oldest(s);
+		if (s->st_clients.h_count >= c->m->m_limits.lm_clients)
+			*evict = st_client_oldest(s);
 		*st = NFS4ERR_DELAY;
 		return NULL;
 	}

@@ -561,8 +561,10 @@ static nfsstat4 setattr_start(struct setattr *j)
 			j->excl = true;
 		}
 		pthread_mutex_unlock(&st->st_lock);
-		if (!f && j->a.has_size)
-			return NFS4ERR_DELAY;
+		if (!f && j->a.has_size) {
+			setattr_end(j, -EAGAIN);
+			return OP_PARKED;
+		}
 		j->wait.w_then = setattr_recalled;
 		j->rw_only = !rights;
 		/* Set-id bits that are set must fall with the next write: the caller's own client has no layout to write it unseen (layoutget_rights). */
@@ -584,7 +586,11 @@ static void setattr_settled(void *arg, int err)
 	nfsstat4 st;
 
 	op_txn_stale(c->th);
-	st = err == -ETIMEDOUT ? NFS4ERR_DELAY : err ? op_status(err) : setattr_start(j);
+	if (err) {
+		setattr_end(j, err == -ETIMEDOUT ? -EAGAIN : err);
+		return;
+	}
+	st = setattr_start(j);
 	if (st != OP_PARKED)
 		op_resume(c, st);
 }
@@ -671,6 +677,9 @@ static nfsstat4 setattr_deleg_times(struct compound *c, const struct st_stateid 
 	status = op_deleg_by_sid(c, sid, &o);
 	if (!status && !o->o_deleg->dg_times)
 		status = NFS4ERR_BAD_STATEID;
+	/* Who may only read modifies nothing. */
+	if (!status && o->o_deleg->dg_type != OPEN_DELEGATE_WRITE && (((struct op_setattr_args *)c->scratch)->a.s.s_mask & NS_S_MTIME))
+		status = NFS4ERR_INVAL;
 	pthread_mutex_unlock(&st->st_lock);
 	return status ? status : op_mutate(c, deleg_times_run, setattr_put, setattr_done);
 }

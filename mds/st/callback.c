@@ -149,7 +149,7 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 		s->se_cb_next[cb->cb_slot]++;
 	cb->cb_keeps = s && status == -1 && !sequenced;
 	/* Not done, and not this one's fault: it goes first under the next sequence. */
-	if (s && !sequenced && slot_moves(status, sequenced)) {
+	if (s && !sequenced && slot_moves(status, sequenced) && ++cb->cb_tries < CB_TRIES) {
 		slot_free(s, cb);
 		cb_requeue(st, s, cb);
 		pthread_mutex_unlock(&st->st_lock);

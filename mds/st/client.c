@@ -32,15 +32,17 @@ uint64_t st_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* A Kerberos principal is part of the name: who says another's owner after a restart with a principal of his own reclaims nothing. */
+/* The principal is part of the name: who says another's owner after a restart, and is another, reclaims nothing. */
 static void record_key(struct st_client *c)
 {
+	uint32_t part[3] = {htole32(c->cl_owner_len), htole32(c->cl_flavor), htole32(c->cl_principal ? 0 : c->cl_uid)};
 	crypto_generichash_state h;
 
 	crypto_generichash_init(&h, NULL, 0, sizeof(c->cl_key));
+	crypto_generichash_update(&h, (const uint8_t *)part, sizeof(part));
 	crypto_generichash_update(&h, c->cl_owner, c->cl_owner_len);
 	if (c->cl_principal)
-		crypto_generichash_update(&h, (const uint8_t *)c->cl_principal, strlen(c->cl_principal) + 1);
+		crypto_generichash_update(&h, (const uint8_t *)c->cl_principal, strlen(c->cl_principal));
 	crypto_generichash_final(&h, c->cl_key, sizeof(c->cl_key));
 }
 
@@ -275,8 +277,8 @@ bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, con
 		c->cl_principal = strdup(principal);
 		if (!c->cl_principal)
 			return false;
-		record_key(c);
 	}
+	record_key(c);
 	return true;
 }
 
