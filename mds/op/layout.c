@@ -290,27 +290,7 @@ static nfsstat4 layoutget_go(struct compound *c)
 	return status ? status : layoutget_reply(c, &sid);
 }
 
-static int sugid_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct layoutget *g = c->scratch;
-	struct ns_setattr s = {.s_mask = NS_S_MODE, .s_mode_keep = 0777};
-	struct ns_inode i;
-	int err = ns_get(c->m->m_ns, t, g->ino, &i);
-
-	if (err)
-		return err;
-	s.s_mode = ns_mode_written(&i, &c->cred);
-	return s.s_mode == i.i_mode ? 0 : ns_setattr(c->m->m_ns, t, g->ino, &s, NULL, op_now(), &i);
-}
-
-static nfsstat4 sugid_done(struct compound *c, int err)
-{
-	return err ? op_status(err) : layoutget_go(c);
-}
-
-/* The writes that a layout allows are not seen here. So the set-id bits that they take go now; and where some are left, because these writes are root's, say, the
- * next may be somebody else's of this client, and all go through the MDS. */
+/* The writes that a layout allows are not seen here, and they must take set-id bits: such a file is written through the MDS. */
 static nfsstat4 layoutget_rights(struct compound *c)
 {
 	struct layoutget *g = c->scratch;
@@ -319,11 +299,7 @@ static nfsstat4 layoutget_rights(struct compound *c)
 
 	if (err)
 		return op_status(err);
-	if (g->iomode != LAYOUTIOMODE4_RW || !(i.i_mode & 06000))
-		return layoutget_go(c);
-	if (ns_mode_written(&i, &c->cred) & 06000)
-		return NFS4ERR_LAYOUTUNAVAILABLE;
-	return op_mutate_again(c, sugid_run, sugid_done); /* bits that are gone stay so */
+	return g->iomode == LAYOUTIOMODE4_RW && (i.i_mode & 06000) ? NFS4ERR_LAYOUTUNAVAILABLE : layoutget_go(c);
 }
 
 static void layoutget_settled(void *arg, int err)
