@@ -150,9 +150,12 @@ static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 	}
 }
 
-/* Its stateid admits I/O: it gives nobody more than he may. */
+/* Its stateid admits I/O: it gives nobody more than he may. With a write delegation the stock client truncates as its holder, whoever asks: set-id bits would
+ * stay that must fall. */
 static bool may_have(const struct compound *c, const struct ns_inode *i, uint32_t type)
 {
+	if (type == OPEN_DELEGATE_WRITE && (i->i_mode & 06000))
+		return false;
 	return ns_permission(i, &c->cred, type == OPEN_DELEGATE_WRITE ? 6 : 4) == 0;
 }
 

@@ -322,6 +322,13 @@ def test_no_layout_writes_past_set_id_bits(c, d):
     check(c.callbacks, [])
 
 
+def test_no_write_delegation_holds_set_id_bits(c, d):
+    for mode, none in ((0o6777, True), (0o2644, True), (0o755, False)):
+        make(c, d, f"f{mode:o}", mode=mode)
+        r = c.ok(putfh(d), open_(f"f{mode:o}", BOTH, owner=b"%o" % mode))
+        check(r.deleg in (0, 3), none, f"{mode:o}")
+
+
 def test_a_file_is_writable_by_who_made_it_whatever_its_mode(c, d):
     c.ok(putfh(d), setattr_(mode=0o777))
     for mode in (0o444, 0o000):

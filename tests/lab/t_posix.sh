@@ -1,0 +1,7 @@
+# The same random system calls, by several users, on weft and on a local ext4: the same errors, modes, owners, links and times.
+cluster_up
+# LAB_SEED: other seeds; with the same one the same is done again.
+for seed in ${LAB_SEED:-15 16 18}; do
+	echo "# seed $seed"
+	guest -t 200 1 posix.sh "$seed" "${LAB_STEPS:-400}"
+done
