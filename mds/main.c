@@ -151,7 +151,7 @@ static void on_tick(struct loop_timer *t)
 {
 	st_tick(mds.m_st);
 	pthread_mutex_lock(&mds.m_st->st_lock);
-	size_t clients = mds.m_st->st_clients.h_count;
+	size_t clients = mds.m_st->st_clients.h_count + mds.m_st->st_nended;
 	pthread_mutex_unlock(&mds.m_st->st_lock);
 	trim(clients);
 	op_once_tick(&mds, loops[0]);

@@ -205,14 +205,17 @@ static int sweep_run(struct kv_op *op, struct kv_txn *t)
 	return n < 0 ? n : 0;
 }
 
-static void ended_free(struct st_session *e)
+static void ended_free(struct mds *m, struct st_session *e)
 {
-	while (e) {
-		struct st_session *next = e->se_next;
+	size_t n = 0;
 
+	for (struct st_session *next; e; e = next, n++) {
+		next = e->se_next;
 		free(e);
-		e = next;
 	}
+	pthread_mutex_lock(&m->m_st->st_lock);
+	m->m_st->st_nended -= n;
+	pthread_mutex_unlock(&m->m_st->st_lock);
 }
 
 static void sweep_done(struct kv_op *op, int err)
@@ -225,7 +228,7 @@ static void sweep_done(struct kv_op *op, int err)
 		kv_submit(s->m->m_kv, op);
 		return;
 	}
-	ended_free(s->ended);
+	ended_free(s->m, s->ended);
 	free(s);
 }
 
@@ -234,7 +237,7 @@ static void sweep(struct mds *m, struct loop *loop, struct st_session *ended)
 	struct once_sweep *s = calloc(1, sizeof(*s));
 
 	if (!s) { /* the rows stay until the next start */
-		ended_free(ended);
+		ended_free(m, ended);
 		return;
 	}
 	s->op = (struct kv_op){.o_run = sweep_run, .o_done = sweep_done, .o_loop = loop};

@@ -55,6 +55,7 @@ void st_session_put(struct st *st, struct st_session *s)
 	if (atomic_load(&s->se_rows)) {
 		s->se_next = st->st_ended;
 		st->st_ended = s;
+		st->st_nended++;
 	} else {
 		free(s);
 	}

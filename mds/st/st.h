@@ -291,6 +291,7 @@ struct st {
 	/* waiters for layouts to come back, see st_layout.c */
 	struct st_wait *st_waits;
 	struct st_session *st_ended; /* sessions without references whose rows are to be deleted */
+	size_t st_nended;            /* of them, those whose rows are being deleted included */
 	/* called on the tick's loop, without the lock: grace has ended; clients that held removed files open are gone */
 	void (*st_grace_over)(void *arg);
 	void (*st_orphans)(void *arg);
