@@ -567,6 +567,7 @@ int main(int argc, char **argv)
 	    rpc_tls_configure(&service.rs_tls, conf, "mds", err, sizeof(err)))
 		die(err, NULL);
 	set_deleg_mode(conf_str(conf, "mds.delegations"));
+	mds.m_threshold = conf_size(conf, "mds.threshold");
 	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);
 	set_limits(conf);

@@ -18,7 +18,7 @@ static const struct op_bitmap supported = {{
 		BIT1(FATTR4_RAWDEV) | BIT1(FATTR4_SPACE_AVAIL) | BIT1(FATTR4_SPACE_FREE) | BIT1(FATTR4_SPACE_TOTAL) | BIT1(FATTR4_SPACE_USED) |
 		BIT1(FATTR4_TIME_ACCESS) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) | BIT1(FATTR4_TIME_DELTA) |
 		BIT1(FATTR4_TIME_METADATA) | BIT1(FATTR4_TIME_MODIFY) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_MOUNTED_ON_FILEID) |
-		BIT1(FATTR4_DACL) | BIT1(FATTR4_FS_LAYOUT_TYPES),
+		BIT1(FATTR4_DACL) | BIT1(FATTR4_FS_LAYOUT_TYPES) | BIT1(FATTR4_LAYOUT_HINT),
 	BIT2(FATTR4_LAYOUT_TYPES) | BIT2(FATTR4_LAYOUT_BLKSIZE) | BIT2(FATTR4_LAYOUT_ALIGNMENT) | BIT2(FATTR4_MODE_SET_MASKED) |
 		BIT2(FATTR4_SUPPATTR_EXCLCREAT) | BIT2(FATTR4_FS_CHARSET_CAP) | BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |
 		BIT2(FATTR4_XATTR_SUPPORT) | BIT2(FATTR4_TIME_DELEG_ACCESS) | BIT2(FATTR4_TIME_DELEG_MODIFY) | BIT2(FATTR4_OPEN_ARGUMENTS),
@@ -34,11 +34,11 @@ static const struct op_bitmap supported = {{
 #define CREATE_WORD0 (BIT0(FATTR4_SIZE) | BIT0(FATTR4_ACL))
 #define CREATE_WORD1                                                                                                                                \
 	(BIT1(FATTR4_MODE) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) |               \
-	 BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_DACL))
+	 BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_DACL) | BIT1(FATTR4_LAYOUT_HINT))
 static const struct op_bitmap settable = {{CREATE_WORD0, CREATE_WORD1, BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
 /* Cannot be read (RFC 8881 section 18.7.3). */
 static const struct op_bitmap write_only = {
-	{0, BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET), BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
+	{0, BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_LAYOUT_HINT), BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
 /* The verifier has a place of its own in the inode, so nothing is taken from the attributes. */
 const struct op_bitmap op_attrs_exclcreat = {{CREATE_WORD0, CREATE_WORD1, BIT2(FATTR4_MODE_UMASK)}};
 
@@ -49,6 +49,8 @@ static struct op_bitmap supported_for(const struct compound *c)
 	/* Advertised where CLONE works, and only there (RFC 7862 section 4.1.2). */
 	if (dsc_clone_block(c->m->m_dsc))
 		b.w[2] |= BIT2(FATTR4_CLONE_BLKSIZE);
+	if (c->m->m_threshold)
+		b.w[2] |= BIT2(FATTR4_MDSTHRESHOLD);
 	if (c->minor < 2)
 		b.w[2] &= ~MINOR2_WORD2;
 	if (!c->m->m_deleg_times)
@@ -145,6 +147,19 @@ static void put_open_arguments(const struct compound *c, struct xdr_out *x)
 	put_word(x, want);
 	put_word(x, 1u << CLAIM_NULL | 1u << CLAIM_PREVIOUS | 1u << CLAIM_DELEGATE_CUR | 1u << CLAIM_FH | 1u << CLAIM_DELEG_CUR_FH);
 	put_word(x, 1u << UNCHECKED4 | 1u << GUARDED4 | 1u << EXCLUSIVE4_1);
+}
+
+/* RFC 8881 section 5.12.6: files below this many bytes are better read and written through us. 0: no word about it. */
+static void put_threshold(struct xdr_out *x, uint64_t bytes)
+{
+	xdr_put_u32(x, bytes != 0);
+	if (!bytes)
+		return;
+	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+	put_word(x, 1u << TH4_READ_SIZE | 1u << TH4_WRITE_SIZE);
+	xdr_put_u32(x, 16);
+	xdr_put_u64(x, bytes);
+	xdr_put_u64(x, bytes);
 }
 
 /* What is not of the inode but of the file system. */
@@ -251,6 +266,7 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 	case FATTR4_MOUNTED_ON_FILEID: xdr_put_u64(x, i->i_ino); break;
 	case FATTR4_FS_LAYOUT_TYPES: put_layout_types(x, op_layouts_ok(c)); break;
 	case FATTR4_LAYOUT_TYPES: put_layout_types(x, i->i_type == NS_REG && op_layouts_ok(c)); break;
+	case FATTR4_MDSTHRESHOLD: put_threshold(x, i->i_type == NS_REG ? c->m->m_threshold : 0); break;
 	case FATTR4_CLONE_BLKSIZE: xdr_put_u32(x, dsc_clone_block(c->m->m_dsc)); break;
 	case FATTR4_LAYOUT_BLKSIZE: case FATTR4_LAYOUT_ALIGNMENT: xdr_put_u32(x, LO_UNIT_MIN); break;
 	case FATTR4_FS_CHARSET_CAP: xdr_put_u32(x, FSCHARSET_CAP4_CONTAINS_NON_UTF8); break; /* names are bytes */
@@ -367,6 +383,22 @@ static nfsstat4 get_btime(struct xdr_in *x, struct ns_setattr *s)
 	return !x->bad && s->s_btime.t_nsec >= 1000000000 ? NFS4ERR_INVAL : NFS4_OK;
 }
 
+/* ff_layouthint4 (RFC 8435 section 12.1); another layout type's says nothing here. */
+static nfsstat4 get_hint(struct xdr_in *x, struct op_sattr *a)
+{
+	uint32_t type = xdr_get_u32(x), len;
+	const uint8_t *p = xdr_get_opaque(x, UINT32_MAX - 3, &len);
+	struct xdr_in body;
+
+	if (x->bad)
+		return NFS4ERR_BADXDR;
+	if (type != LAYOUT4_FLEX_FILES)
+		return NFS4_OK;
+	xdr_in_init(&body, p, len);
+	a->mirrors = xdr_get_bool(&body) ? xdr_get_u32(&body) : 0;
+	return body.bad || xdr_left(&body) ? NFS4ERR_BADXDR : NFS4_OK;
+}
+
 static nfsstat4 get_one(struct compound *c, struct xdr_in *x, unsigned n, struct op_sattr *a)
 {
 	struct ns_setattr *s = &a->s;
@@ -391,6 +423,7 @@ static nfsstat4 get_one(struct compound *c, struct xdr_in *x, unsigned n, struct
 		st = get_id(c, x, true, &s->s_gid);
 		s->s_mask |= NS_S_GID;
 		break;
+	case FATTR4_LAYOUT_HINT: st = get_hint(x, a); break;
 	case FATTR4_TIME_CREATE: st = get_btime(x, s); break;
 	case FATTR4_TIME_ACCESS_SET:
 		st = get_settime(x, &s->s_atime, &now);
@@ -441,7 +474,7 @@ nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, 
 		if (b.w[w] & ~settable.w[w])
 			return NFS4ERR_INVAL;
 	}
-	if (modes_clash(&b, create))
+	if (modes_clash(&b, create) || (!create && op_bit(&b, FATTR4_LAYOUT_HINT)))
 		return NFS4ERR_INVAL;
 	a->deleg_times = b.w[2] & DELEG_TIMES;
 	if (a->deleg_times && (create || b.w[0] || b.w[1] || (b.w[2] & ~DELEG_TIMES)))

@@ -423,7 +423,7 @@ static nfsstat4 create_decode(struct compound *c, struct create *k)
 		return NFS4ERR_NAMETOOLONG;
 	if (link && memchr(link, 0, len))
 		return NFS4ERR_INVAL;
-	if (sa.has_size)
+	if (sa.has_size || op_bit(&sa.set, FATTR4_LAYOUT_HINT))
 		return NFS4ERR_INVAL;
 	i->i_type = (uint8_t)type;
 	k->set = sa.set;

@@ -79,6 +79,7 @@ struct mds {
 	bool m_return_on_close;
 	enum op_size_mode m_size_mode;
 	enum op_deleg_mode m_delegations; /* the most that is given */
+	uint64_t m_threshold;             /* bytes: smaller files are better done through us; 0: it is not said */
 	bool m_deleg_times;               /* holders may keep the times (RFC 9754) */
 	char m_scope[64];
 	struct st_client m_gone; /* stands for the client of a session of an earlier boot (once.c): nothing is anybody's less */
@@ -228,6 +229,7 @@ struct op_sattr {
 	struct op_bitmap set;
 	bool deleg_times; /* what a delegation's holder kept, and nothing else: s_atime and s_mtime where s_mask says so */
 	bool has_size, has_umask;
+	uint32_t mirrors; /* layout_hint's; 0: none */
 	uint16_t umask; /* RFC 8275: of mode_umask */
 };
 /* What ns_create is told of them: mode, or fallback where none was given, owner, group, times, ACL. */
@@ -477,6 +479,7 @@ void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci);
 /* the map of a file for a new inode: lo_place as ns_create_args.a_map */
 struct op_place {
 	struct mds *m;
+	uint32_t mirrors; /* a hint, followed where the policy's other values permit it; 0: none */
 	bool stripes;
 };
 int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf, size_t max, size_t *len);

@@ -1795,6 +1795,17 @@ def test_settings_max(c):
         two.until(lambda got: got.results[-1].deleg == D_READ, putfh(f), open_(claim_fh(), READ | WANT_READ), tries=30, pause=0.1)
 
 
+def test_settings_threshold(c):
+    """mdsthreshold (RFC 8881, 5.12.6) where it is set: for files, of the layouts that are given."""
+    check(hasattr(c.ok(putfh(make(c, "f")), getattr_("mdsthreshold", "size")).attrs, "mdsthreshold"), False, "without a setting")
+    with own("mds.threshold=64K") as (w, c):
+        f = make(c, "f")
+        items = c.attrs(f, "mdsthreshold").mdsthreshold
+        check([(kind, hints) for kind, hints, _ in items], [(FLEX, {0, 1})], "read and write size")
+        check(items[0][2], u64(65536) * 2)
+        check(c.attrs(c.d, "mdsthreshold").mdsthreshold, [], "of a directory")
+
+
 def test_restart_reclaims_ask_for_permission(c):
     with own() as (w, c):
         s, f = c.open(c.d, "f", attrs={"mode": 0o600})

@@ -2073,6 +2073,21 @@ def test_a_report_about_a_layout_that_is_gone_changes_nothing(c, d):
     check(len(lay(c, f, s).mirrors), 2)
 
 
+def test_a_layout_hint_says_how_many_mirrors(c, d):
+    """RFC 8435, 12.1; a hint that cannot be followed leaves the policy's number."""
+    for hint, mirrors in ((2, 2), (3, 3), (None, 1), (0, 1), (77, 1), (1 << 31, 1)):
+        for how in (UNCHECKED, GUARDED, EXCLUSIVE4_1):
+            name = f"h{hint}.{how}"
+            f = c.ok(putfh(d), open_(name, BOTH | NO_DELEG, how=how, attrs={"layout_hint": hint}, verf=b"12345678"), getfh()).fh
+            check(len(json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"]), mirrors, f"hint {hint}")
+    c.no("INVAL", putfh(d), create(DIR, "hinted", layout_hint=2))
+    s, f = c.open(d, "there")
+    c.no("INVAL", putfh(f), setattr_(layout_hint=2))
+    c.no("INVAL", putfh(f), getattr_("layout_hint"))
+    c.no("BADXDR", putfh(d), open_("bad", BOTH | NO_DELEG, how=UNCHECKED, attrs={"raw": {63: u32(4) + opaque(u32(1))}}))
+    c.ok(putfh(d), open_("other", BOTH | NO_DELEG, how=UNCHECKED, attrs={"raw": {63: u32(1) + opaque(b"x")}}))
+
+
 def test_a_failed_write_to_a_mirror_makes_it_stale(c, d):
     s, f, o = striped(c, d, "mirrors=2")
     bad, good = o.mirrors[1][0], o.mirrors[0][0]

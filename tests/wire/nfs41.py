@@ -211,7 +211,7 @@ ATTRS = {
     58: ("dacl", lambda r: (r.u32(), r.array(lambda: _ace(r)))),
     60: ("change_policy", lambda r: (r.u64(), r.u64())), 62: ("fs_layout_types", lambda r: r.array(r.u32)),
     63: ("layout_hint", None), 64: ("layout_types", lambda r: r.array(r.u32)), 65: ("layout_blksize", Reader.u32),
-    66: ("layout_alignment", Reader.u32), 70: ("retention_set", None), 72: ("retentevt_set", None),
+    66: ("layout_alignment", Reader.u32), 68: ("mdsthreshold", lambda r: r.array(lambda: (r.u32(), r.bitmap(), r.opaque()))), 70: ("retention_set", None), 72: ("retentevt_set", None),
     74: ("mode_set_masked", None), 75: ("suppattr_exclcreat", Reader.bitmap), 76: ("fs_charset_cap", Reader.u32),
     77: ("clone_blksize", Reader.u32), 78: ("space_freed", Reader.u64), 79: ("change_attr_type", Reader.u32),
     81: ("mode_umask", None), 82: ("xattr_support", Reader.boolean), 83: ("offline", Reader.boolean),
@@ -249,7 +249,8 @@ _SETTERS = {"size": u64, "mode": u32, "owner": opaque, "owner_group": opaque, "t
             "dacl": lambda a: u32(a[0]) + _aces(a[1]), "change": u64,
             "type": u32, "fileid": u64, "hidden": boolean, "mimetype": opaque, "numlinks": u32, "archive": boolean,
             "mode_umask": lambda m: u32(m[0]) + u32(m[1]), "time_create": nfstime, "time_modify": nfstime,
-            "time_metadata": nfstime, "time_deleg_access": nfstime, "time_deleg_modify": nfstime}
+            "time_metadata": nfstime, "layout_hint": lambda mirrors: u32(4) + opaque(boolean(mirrors is not None) + (b"" if mirrors is None else u32(mirrors))),
+            "time_deleg_access": nfstime, "time_deleg_modify": nfstime}
 
 
 def fattr(**attrs):
