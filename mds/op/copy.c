@@ -584,6 +584,8 @@ nfsstat4 op_offload_status(struct compound *c)
 	op_get_stateid(c->in, &sid);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
 	pthread_mutex_lock(&st->st_lock);
 	status = st_offload_find(c->client, &sid, c->cur, c->cred.cr_uid, &of);
 	if (!status) {
@@ -617,6 +619,8 @@ nfsstat4 op_offload_cancel(struct compound *c)
 	op_get_stateid(c->in, &sid);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
+	if (!c->cur)
+		return NFS4ERR_NOFILEHANDLE;
 	w->ow_arg = c;
 	w->ow_loop = c->th->mt_loop;
 	w->ow_msg.m_run = cancel_ended;

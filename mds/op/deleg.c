@@ -168,7 +168,7 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 
 	*d = (struct op_deleg){.d_why = WND4_RESOURCE};
 	pthread_mutex_lock(&st->st_lock);
-	f = c->client->cl_dead ? NULL : st_file_get(st, ino, true);
+	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
 	if (f) {
 		type = deleg_decide(c, f, access, want, d);
 		if (type && may_have(c, i, type))
@@ -194,7 +194,7 @@ void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t typ
 	    (i->i_uid != c->cred.cr_uid && !may_have(c, i, plain)))
 		return;
 	pthread_mutex_lock(&st->st_lock);
-	f = c->client->cl_dead ? NULL : st_file_get(st, ino, true);
+	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
 	if (f && op_exports_stand(c) && !f->f_pins && !f->f_excl && !st_deleg_of(f, c->client) && !opens_conflict(f, c->client, plain))
 		deleg_register(c, f, plain, want, d);
 	if (f)

@@ -121,8 +121,12 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		return NFS4ERR_DELAY;
 	}
 	if (f->f_error && g->iomode == LAYOUTIOMODE4_RW && f->f_error_client == c->client->cl_id) {
-		if (st_now_ns() < f->f_error_until_ns)
-			return f->f_error;
+		nfsstat4 failed = f->f_error;
+
+		if (st_now_ns() < f->f_error_until_ns) {
+			st_file_put(st, f);
+			return failed;
+		}
 		f->f_error = NFS4_OK;
 	}
 	if (g->iomode == LAYOUTIOMODE4_RW && !f->f_mark_durable) {
@@ -283,7 +287,7 @@ static nfsstat4 layoutget_go(struct compound *c)
 	nfsstat4 status;
 
 	pthread_mutex_lock(&st->st_lock);
-	status = c->client->cl_dead ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
+	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
 	pthread_mutex_unlock(&st->st_lock);
 	if (status == OP_PARKED)
 		return op_mutate_again(c, mark_run, mark_done); /* a mark is a mark */

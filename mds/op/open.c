@@ -297,7 +297,7 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 	if (c->exp->g_ro && (o->access & OPEN4_SHARE_ACCESS_WRITE))
 		return NFS4ERR_ROFS;
 	pthread_mutex_lock(&st->st_lock);
-	status = c->client->cl_dead ? NFS4ERR_BADSESSION : share_register(c, o);
+	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : share_register(c, o);
 	pthread_mutex_unlock(&st->st_lock);
 	if (o->dead)
 		op_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);

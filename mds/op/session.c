@@ -746,7 +746,8 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 	c->client->cl_may_reclaim = false;
 	st_record_done(st, c->client->cl_key);
 	pthread_mutex_unlock(&st->st_lock);
-	st_tick(st);
+	if (!status) /* grace may be over with it */
+		st_tick(st);
 	return status;
 }
 

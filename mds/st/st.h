@@ -320,6 +320,11 @@ uint64_t st_client_oldest(struct st *st);
 /* locked: whose it is, before it is confirmed. False: no memory. */
 bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, const char *principal);
 bool st_lease_expired(const struct st *st, const struct st_client *c); /* locked */
+/* locked: it is gone, or its number is being barred: a COMPOUND of it that was parked registers nothing any more. */
+static inline bool st_client_goes(const struct st_client *c)
+{
+	return c->cl_dead || c->cl_evicting;
+}
 /* locked. Takes it out of all tables with its sessions, opens and layouts. Orphans it held open are freed by the next tick's sweep (st_orphans). */
 void st_client_destroy(struct st *st, struct st_client *c);
 void st_client_put(struct st_client *c); /* locked: drops a reference */

@@ -465,6 +465,7 @@ def test_a_large_copy_is_asynchronous(p):
     check((r.callback is not None, r.synchronous), (True, False))
     check(r.callback[0] != 0, True, "a copy stateid's seqid")
     (s, f), ended = dst, lambda: c.ok(putfh(dst[1]), offload_status(r.callback))
+    c.no("NOFILEHANDLE", offload_status(r.callback))
     c.no("BAD_STATEID", putfh(src[1]), offload_status(r.callback))
     c.no("BAD_STATEID", putfh(f), offload_status((0, r.callback[1])))
     c.no("BAD_STATEID", putfh(f), offload_status(s))
