@@ -12,8 +12,8 @@ flag restarted
 wait_flag closed
 check "the last close takes its object away" no_objects 20
 wait_flag dies
+check "the object of the second is there when its holder dies" test "$(objects)" -ge 1
 wait $holder
-check "the holder is dead, and the object of the second is there" test "$(objects)" -ge 1
 check "it goes when the holder's lease is over" no_objects 40
 flag gone
 wait $other
