@@ -576,6 +576,7 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 void ds_store_close(struct ds_store *s)
 {
 	worker_stop(&s->s_worker[DS_WORKER_ORDERS]);
+	worker_stop(&s->s_worker[DS_WORKER_DATA]);
 	/* Dropping the objects queues the closing of dirty ones. */
 	ds_objects_drop(s);
 	worker_stop(&s->s_worker[DS_WORKER_QUERIES]);
