@@ -44,15 +44,15 @@ struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
 	return NULL;
 }
 
-bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
+bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd)
 {
-	return nd->nd_joined && nd->nd_link && now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
+	return nd->nd_joined && nd->nd_link && dsc_now_ms() - nd->nd_heard_ms < d->d_opts.do_lease_ms;
 }
 
 static void node_copy(const struct dsc *d, const struct dsc_node *nd, struct dsc_server *out)
 {
 	*out = nd->nd_sv;
-	out->sv_alive = dsc_node_alive(d, nd, dsc_now_ms());
+	out->sv_alive = dsc_node_alive(d, nd);
 }
 
 /* ---- readers ---- */
@@ -96,7 +96,6 @@ unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max)
 
 unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max)
 {
-	uint64_t now = dsc_now_ms();
 	unsigned n = 0, seen = 0;
 
 	pthread_mutex_lock(&d->d_lock);
@@ -106,7 +105,7 @@ unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned m
 		if (!nd)
 			continue;
 		seen++;
-		if (!dsc_node_alive(d, nd, now))
+		if (!dsc_node_alive(d, nd))
 			continue;
 		ids[n] = id;
 		available[n++] = nd->nd_sv.sv_available;
@@ -124,15 +123,16 @@ static int later(const void *a, const void *b)
 
 uint64_t dsc_scarce_ms(struct dsc *d, unsigned n)
 {
-	uint64_t now = dsc_now_ms(), since[DSC_MAX];
+	uint64_t now, since[DSC_MAX];
 	unsigned k = 0;
 
 	pthread_mutex_lock(&d->d_lock);
+	now = dsc_now_ms();
 	for (unsigned id = 1; id <= DSC_MAX; id++) {
 		const struct dsc_node *nd = d->d_node[id];
 
 		if (nd)
-			since[k++] = dsc_node_alive(d, nd, now) ? now : nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
+			since[k++] = dsc_node_alive(d, nd) ? now : nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
 	}
 	pthread_mutex_unlock(&d->d_lock);
 	qsort(since, k, sizeof(since[0]), later);
@@ -151,9 +151,10 @@ unsigned dsc_count(struct dsc *d)
 
 bool dsc_leased(struct dsc *d, uint32_t id)
 {
-	uint64_t now = dsc_now_ms(), heard = d->d_start_ms;
+	uint64_t now, heard = d->d_start_ms;
 
 	pthread_mutex_lock(&d->d_lock);
+	now = dsc_now_ms(); /* not before: it may be heard of while we wait */
 	if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_heard_ms)
 		heard = d->d_node[id]->nd_heard_ms;
 	pthread_mutex_unlock(&d->d_lock);
@@ -208,7 +209,6 @@ void dsc_set_join_handler(struct dsc *d,
 static void sweep(struct loop_timer *t)
 {
 	struct dsc *d = caa_container_of(t, struct dsc, d_timer);
-	uint64_t now = dsc_now_ms();
 	struct dsc_server *sv = malloc(sizeof(*sv));
 
 	for (unsigned id = 1; sv && id <= DSC_MAX; id++) {
@@ -221,7 +221,7 @@ static void sweep(struct loop_timer *t)
 			pthread_mutex_unlock(&d->d_lock);
 			continue;
 		}
-		alive = dsc_node_alive(d, nd, now);
+		alive = dsc_node_alive(d, nd);
 		told = nd->nd_told_alive;
 		nd->nd_told_alive = alive;
 		*sv = nd->nd_sv;

@@ -67,7 +67,7 @@ uint64_t dsc_now_ms(void);
 /* Locked: the node of a uuid, or NULL. */
 struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16]);
 /* Locked. */
-bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd, uint64_t now);
+bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd);
 void dsc_set_key(struct dsc *d, struct dsc_server *sv);
 /* Locked, or before the loops run. */
 void dsc_note_clone(struct dsc *d, const struct dsc_server *sv);

@@ -418,11 +418,12 @@ static bool client_idle(const struct st_client *c)
 
 void st_tick(struct st *st)
 {
-	uint64_t now = st_now_ns(), expired[EXPIRE_BATCH], overdue[EXPIRE_BATCH];
+	uint64_t now, expired[EXPIRE_BATCH], overdue[EXPIRE_BATCH];
 	unsigned n = 0, late;
 	bool over = false, orphaned;
 
 	pthread_mutex_lock(&st->st_lock);
+	now = st_now_ns(); /* not before: a lease that was renewed while we waited would have been renewed in the future, and count as long gone */
 	if (st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull)) {
 		st->st_in_grace = false;
 		over = true;

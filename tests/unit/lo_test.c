@@ -2,6 +2,7 @@
  * lo_test.c - layouts and data servers: policies, maps, placement and encoding; joining, orders,
  * sizes and I/O against fake data servers (lo_fake.h).
  */
+#include "mds/dsc/dsc_int.h"
 #include "tests/unit/lo_fake.h"
 
 /* ---- policies ---- */
@@ -407,6 +408,37 @@ START_TEST(a_server_keeps_its_number_and_dies_with_its_lease)
 	ck_assert(dsc_get_uuid(dsc, fakes[1].f_uuid, &sv));
 	ck_assert_str_eq(sv.sv_name, "ds2");
 	ck_assert_uint_eq(sv.sv_available, 50ull << 30);
+}
+END_TEST
+
+struct leased_args {
+	uint32_t id;
+	bool leased;
+};
+
+static void *leased_ask(void *arg)
+{
+	struct leased_args *a = arg;
+
+	a->leased = dsc_leased(dsc, a->id);
+	return NULL;
+}
+
+/* A fence is complete when the lease has run out: one that is renewed while somebody asks has not. */
+START_TEST(a_lease_renewed_during_the_question_has_not_run_out)
+{
+	struct leased_args a = {0};
+	pthread_t t;
+
+	join_fakes(1);
+	a.id = fakes[0].f_id;
+	pthread_mutex_lock(&dsc->d_lock);
+	ck_assert_int_eq(pthread_create(&t, NULL, leased_ask, &a), 0);
+	usleep(50000);
+	dsc->d_node[a.id]->nd_heard_ms = dsc_now_ms();
+	pthread_mutex_unlock(&dsc->d_lock);
+	pthread_join(t, NULL);
+	ck_assert(a.leased);
 }
 END_TEST
 
@@ -878,6 +910,7 @@ int main(void)
 	tcase_add_test(live, devices_tell_addresses_and_limits);
 	tcase_add_test(live, the_layout_is_shown_as_json);
 	tcase_add_test(live, a_server_keeps_its_number_and_dies_with_its_lease);
+	tcase_add_test(live, a_lease_renewed_during_the_question_has_not_run_out);
 	tcase_add_test(live, a_server_of_another_cluster_is_refused);
 	tcase_add_test(live, orders_reach_every_object_and_their_rows_go);
 	tcase_add_test(

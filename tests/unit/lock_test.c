@@ -2,6 +2,7 @@
 #include "mds/st/st.h"
 #include <check.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { BYTES = 40, OWNERS = 4, STEPS = 20000 };
 
@@ -140,6 +141,35 @@ START_TEST(the_living_are_told_before_the_dead)
 }
 END_TEST
 
+static void *tick(void *arg)
+{
+	st_tick(arg);
+	return NULL;
+}
+
+/* While the tick waits for the lock. */
+START_TEST(a_lease_renewed_during_a_tick_has_not_run_out)
+{
+	struct st_client *c = st_client_new(&st, "o", 1, (const uint8_t *)"verifier");
+	uint64_t id = c->cl_id;
+	pthread_t t;
+
+	st.st_lease_ms = 10000;
+	pthread_mutex_lock(&st.st_lock);
+	ck_assert_int_eq(pthread_create(&t, NULL, tick, &st), 0);
+	usleep(50000);
+	c->cl_renewed_ns = st_now_ns();
+	pthread_mutex_unlock(&st.st_lock);
+	pthread_join(t, NULL);
+	ck_assert_ptr_eq(st_client_get(&st, id), c);
+	c->cl_renewed_ns -= st.st_lease_ms * 1000000ull + 1;
+	st_tick(&st);
+	ck_assert_ptr_null(st_client_get(&st, id));
+	free(st.st_clients.h_slot);
+	free(st.st_owners.h_slot);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("lock");
@@ -151,6 +181,7 @@ int main(void)
 	tcase_add_test(t, locks_do_as_a_model);
 	tcase_add_test(t, locks_reach_to_the_last_byte);
 	tcase_add_test(t, the_living_are_told_before_the_dead);
+	tcase_add_test(t, a_lease_renewed_during_a_tick_has_not_run_out);
 	suite_add_tcase(s, t);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_ENV);
