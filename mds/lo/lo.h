@@ -98,7 +98,7 @@ struct json_t *lo_addrs_json(const struct dsc_server *sv);
  * READ: io_count becomes what is valid, short only at i_size; holes are zeros. */
 struct lo_io {
 	struct loop *io_loop;
-	struct ns_inode io_inode; /* i_size counts for reads; i_blob is not used */
+	struct ns_inode io_inode; /* i_size counts for reads; i_blob and i_acl are not used */
 	struct lo_map io_map;
 	uint64_t io_off;
 	uint32_t io_count;

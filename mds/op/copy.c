@@ -142,28 +142,36 @@ static void copy_committed(struct lo_io *io, int err)
 	kv_submit(j->m->m_kv, &j->op);
 }
 
-static int copy_inode(struct op_copy *j, uint64_t ino, struct lo_io *io)
+/* One of the two files as of now. */
+static int copy_inode(struct op_copy *j, uint64_t ino, struct ns_inode *i, struct lo_map *map)
+{
+	int err;
+
+	op_txn_stale(j->th);
+	err = ns_get(j->m->m_ns, op_thread_txn(j->th), ino, i);
+	if (err)
+		return err == -ENOENT ? -ESTALE : err;
+	err = lo_map_decode(i->i_blob, map);
+	if (err)
+		return err;
+	return lo_held_objects(j->m->m_lo, ino, map) ? -EAGAIN : 0;
+}
+
+static int copy_io(struct op_copy *j, uint64_t ino, uint64_t off, uint64_t count, void (*done)(struct lo_io *io, int err))
 {
 	struct ns_inode i;
 	int err;
 
-	op_txn_stale(j->th);
-	err = ns_get(j->m->m_ns, op_thread_txn(j->th), ino, &i);
-	if (err)
-		return err == -ENOENT ? -ESTALE : err;
-	memset(io, 0, sizeof(*io));
-	err = lo_map_decode(i.i_blob, &io->io_map);
-	if (err)
-		return err;
-	io->io_loop = j->th->mt_loop;
-	io->io_inode = i;
-	io->io_inode.i_blob = (struct kv_slice){0};
-	return lo_held_objects(j->m->m_lo, ino, &io->io_map) ? -EAGAIN : 0;
+	memset(&j->io, 0, sizeof(j->io));
+	err = copy_inode(j, ino, &i, &j->io.io_map);
+	if (!err)
+		op_io_fill(&j->io, j->th->mt_loop, &i, off, (uint32_t)count, done);
+	return err;
 }
 
 static void copy_commit(struct op_copy *j)
 {
-	int err = j->wrote ? copy_inode(j, j->dst, &j->io) : -ENOENT;
+	int err = j->wrote ? copy_io(j, j->dst, 0, 0, copy_committed) : -ENOENT;
 
 	if (!j->wrote) {
 		j->verifier = j->m->m_st->st_verifier;
@@ -173,7 +181,6 @@ static void copy_commit(struct op_copy *j)
 		copy_end(j);
 		return;
 	}
-	j->io.io_done = copy_committed;
 	lo_commit(j->m->m_lo, &j->io);
 }
 
@@ -301,17 +308,18 @@ static void copy_changed(struct lo_change *lc, int err)
 static bool copy_local(struct op_copy *j, uint64_t from, uint64_t left)
 {
 	struct lo_change *lc = &j->lc;
-	struct lo_io dst;
+	struct ns_inode dst;
+	struct lo_map map;
 
-	if (j->never_local || copy_inode(j, j->dst, &dst) || !lo_copy_is_local(&dst.io_map, &j->io.io_map, from, j->dst_off + j->done))
+	if (j->never_local || copy_inode(j, j->dst, &dst, &map) || !lo_copy_is_local(&map, &j->io.io_map, from, j->dst_off + j->done))
 		return false;
 	if (!op_pin(&j->pin, j->m, j->dst))
 		return false;
 	memset(lc, 0, sizeof(*lc));
 	lc->lc_loop = j->th->mt_loop;
 	lc->lc_ino = j->dst;
-	lc->lc_incarnation = dst.io_inode.i_incarnation;
-	lc->lc_map = dst.io_map;
+	lc->lc_incarnation = dst.i_incarnation;
+	lc->lc_map = map;
 	lc->lc_kind = LO_COPY;
 	lc->lc_off = j->dst_off + j->done;
 	lc->lc_src = j->src;
@@ -334,7 +342,7 @@ static void copy_read(struct lo_io *io, int err)
 	if (!err) {
 		j->buf = io->io_buf;
 		j->len = io->io_count;
-		err = copy_inode(j, j->dst, &j->io);
+		err = copy_io(j, j->dst, j->dst_off + j->done, j->len, copy_written);
 	} else if (err == -ESTALE) {
 		err = -EAGAIN; /* placed again, or lost: its inode tells which is gone */
 	}
@@ -344,11 +352,8 @@ static void copy_read(struct lo_io *io, int err)
 		copy_failed(j, err);
 		return;
 	}
-	j->io.io_off = j->dst_off + j->done;
-	j->io.io_count = (uint32_t)j->len;
 	j->io.io_data = j->buf;
 	j->io.io_stable = UNSTABLE4;
-	j->io.io_done = copy_written;
 	lo_write(j->m->m_lo, &j->io);
 }
 
@@ -367,7 +372,7 @@ static void copy_step(struct op_copy *j)
 		copy_commit(j);
 		return;
 	}
-	err = copy_inode(j, j->src, &j->io);
+	err = copy_io(j, j->src, from, len < left ? len : left, copy_read);
 	if (!err && op_hidden(j->m, j->src))
 		err = -EAGAIN;
 	if (err) {
@@ -381,9 +386,6 @@ static void copy_step(struct op_copy *j)
 	}
 	if (copy_local(j, from, left))
 		return;
-	j->io.io_off = from;
-	j->io.io_count = (uint32_t)(len < left ? len : left);
-	j->io.io_done = copy_read;
 	lo_read(j->m->m_lo, &j->io);
 }
 

@@ -508,12 +508,7 @@ static nfsstat4 read_plus_go(struct compound *c, int err)
 		return NFS4_OK;
 	}
 	k->c = c;
-	k->io.io_loop = c->th->mt_loop;
-	k->io.io_inode = k->inode;
-	k->io.io_inode.i_blob = (struct kv_slice){0};
-	k->io.io_off = k->off;
-	k->io.io_count = k->count;
-	k->io.io_done = read_plus_done;
+	op_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, read_plus_done);
 	lo_read(c->m->m_lo, &k->io);
 	return OP_PARKED;
 }
@@ -521,28 +516,16 @@ static nfsstat4 read_plus_go(struct compound *c, int err)
 nfsstat4 op_read_plus(struct compound *c)
 {
 	struct read_plus *k = op_scratch(c, sizeof(*k), read_plus_fini);
-	struct st *st = c->m->m_st;
 	struct st_stateid sid;
-	struct ns_inode i;
-	nfsstat4 status;
+	nfsstat4 st;
 
 	if (!k)
 		return NFS4ERR_DELAY;
-	op_get_stateid(c->in, &sid);
-	k->off = xdr_get_u64(c->in);
-	k->count = xdr_get_u32(c->in);
-	if (c->in->bad)
-		return NFS4ERR_BADXDR;
-	status = op_cur_inode(c, &i);
-	if (!status)
-		status = op_io_access(c, &sid, &i, false);
-	if (status)
-		return status;
-	k->locked = st_sid_ours(st, &sid, ST_SID_LOCK);
-	if (k->count > OP_MAX_IO)
-		k->count = OP_MAX_IO;
-	rpc_call_expect(c->call, k->count);
-	return op_refresh(c, i.i_ino, false, false, read_plus_go) ? OP_PARKED : read_plus_go(c, 0);
+	st = op_read_args(c, &sid, &k->off, &k->count);
+	if (st)
+		return st;
+	k->locked = st_sid_ours(c->m->m_st, &sid, ST_SID_LOCK);
+	return op_refresh(c, c->cur, false, false, read_plus_go) ? OP_PARKED : read_plus_go(c, 0);
 }
 
 /* ---- IO_ADVISE ---- */

@@ -142,6 +142,16 @@ bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct l
 	       (now.i_incarnation != i->i_incarnation || is.lm_epoch != map->lm_epoch);
 }
 
+void op_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, uint64_t off, uint32_t count, void (*done)(struct lo_io *io, int err))
+{
+	io->io_loop = loop;
+	io->io_inode = *i;
+	io->io_inode.i_blob = io->io_inode.i_acl = (struct kv_slice){0}; /* they point into a transaction that ends before the I/O does */
+	io->io_off = off;
+	io->io_count = count;
+	io->io_done = done;
+}
+
 static nfsstat4 io_prepare(struct compound *c, struct io *k)
 {
 	nfsstat4 st = op_cur_inode(c, &k->inode);
@@ -158,12 +168,7 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	if (c->opnum == OP_READ && op_hidden(c->m, k->inode.i_ino))
 		return NFS4ERR_DELAY;
 	k->c = c;
-	k->io.io_loop = c->th->mt_loop;
-	k->io.io_inode = k->inode;
-	k->io.io_inode.i_blob = k->io.io_inode.i_acl = (struct kv_slice){0};
-	k->io.io_off = k->off;
-	k->io.io_count = k->count;
-	k->io.io_done = io_done;
+	op_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, io_done);
 	return NFS4_OK;
 }
 
@@ -219,31 +224,39 @@ static nfsstat4 read_go(struct compound *c, int err)
 	return OP_PARKED;
 }
 
-nfsstat4 op_read(struct compound *c)
+nfsstat4 op_read_args(struct compound *c, struct st_stateid *sid, uint64_t *off, uint32_t *count)
 {
-	struct io *k = op_scratch(c, sizeof(*k), io_fini);
-	struct st_stateid sid;
 	struct ns_inode i;
 	nfsstat4 st;
 
-	if (!k)
-		return NFS4ERR_DELAY;
-	op_get_stateid(c->in, &sid);
-	k->off = xdr_get_u64(c->in);
-	k->count = xdr_get_u32(c->in);
+	op_get_stateid(c->in, sid);
+	*off = xdr_get_u64(c->in);
+	*count = xdr_get_u32(c->in);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	st = op_cur_inode(c, &i);
 	if (!st)
-		st = op_io_access(c, &sid, &i, false);
+		st = op_io_access(c, sid, &i, false);
 	if (st)
 		return st;
-	if (k->count > OP_MAX_IO)
-		k->count = OP_MAX_IO;
-	rpc_call_expect(c->call, k->count);
-	if (op_refresh(c, i.i_ino, false, false, read_go))
-		return OP_PARKED;
-	return read_go(c, 0);
+	if (*count > OP_MAX_IO)
+		*count = OP_MAX_IO;
+	rpc_call_expect(c->call, *count);
+	return NFS4_OK;
+}
+
+nfsstat4 op_read(struct compound *c)
+{
+	struct io *k = op_scratch(c, sizeof(*k), io_fini);
+	struct st_stateid sid;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = op_read_args(c, &sid, &k->off, &k->count);
+	if (st)
+		return st;
+	return op_refresh(c, c->cur, false, false, read_go) ? OP_PARKED : read_go(c, 0);
 }
 
 /* ---- WRITE ---- */
