@@ -1,5 +1,4 @@
 /* Name space operations. */
-#include "base/log.h"
 #include "mds/op/op.h"
 #include <errno.h>
 
@@ -725,7 +724,7 @@ nfsstat4 op_rename(struct compound *c)
 	return unlink_start(c);
 }
 
-/* ---- freeing ---- */
+/* ---- marks ---- */
 
 int op_mark_put(struct kv_txn *t, uint64_t ino)
 {
@@ -740,82 +739,6 @@ int op_mark_del(struct kv_txn *t, uint64_t ino)
 	uint64_t id = htobe64(ino);
 
 	return ns_row_del(t, NS_T_MARK, &id, 8);
-}
-
-/* On the committer: an open registered before this keeps the inode; one that comes after it sees f_removing and waits. */
-static bool keep_open(void *arg, uint64_t ino)
-{
-	struct op_free_ctx *ctx = arg;
-	struct st *st = ctx->m->m_st;
-	struct st_file *f;
-	bool keep = false;
-
-	pthread_mutex_lock(&st->st_lock);
-	f = st_file_get(st, ino, true);
-	if (f && f->f_opens) {
-		f->f_orphan = keep = true;
-		ctx->orphaned = ino;
-	} else if (f) {
-		f->f_removing++;
-		ctx->removing = ino;
-	}
-	pthread_mutex_unlock(&st->st_lock);
-	return keep;
-}
-
-static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
-{
-	struct op_free_ctx *ctx = arg;
-	struct lo_map map;
-
-	/* After the entry is deleted nothing may be refused any more (ns.h): a damaged map leaves its objects to fsck. */
-	if (lo_map_decode(i->i_blob, &map)) {
-		log_error("inode %lu is removed, but its layout map is damaged: its objects stay", (unsigned long)i->i_ino);
-		return op_mark_del(t, i->i_ino);
-	}
-	int err = lo_order_free(ctx->m->m_lo, t, i);
-
-	return err ? err : op_mark_del(t, i->i_ino);
-}
-
-void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client, struct ns_free_ops *fo)
-{
-	*ctx = (struct op_free_ctx){.m = m, .client = client};
-	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
-}
-
-void op_free_done(struct op_free_ctx *ctx, int err)
-{
-	struct st *st = ctx->m->m_st;
-	struct st_file *f;
-
-	if (!ctx->removing && !ctx->orphaned)
-		return;
-	pthread_mutex_lock(&st->st_lock);
-	if (ctx->orphaned && err) {
-		f = st_file_get(st, ctx->orphaned, false);
-		if (f) {
-			f->f_orphan = false;
-			st_file_put(st, f);
-		}
-	}
-	f = ctx->removing ? st_file_get(st, ctx->removing, false) : NULL;
-	if (f) {
-		if (!err) {
-			f->f_marked = f->f_mark_durable = false;
-			/* The file is gone, and its layouts name objects that are being deleted. Nobody waits for the others' to come back; who removed it knows. */
-			while (f->f_layouts) {
-				if (f->f_layouts->l_client != ctx->client)
-					st_recall_queue(st, f->f_layouts);
-				st_layout_free(st, f->f_layouts);
-			}
-		}
-		f->f_removing--;
-		st_file_put(st, f);
-	}
-	pthread_mutex_unlock(&st->st_lock);
-	if (ctx->removing && !err)
-		lo_orders_kick(ctx->m->m_lo);
 }
 
 /* ---- security information ---- */

@@ -463,7 +463,7 @@ nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(
 bool op_open_has_name(struct xdr_in *x);
 /* the inode of c->cur, or an error (NOFILEHANDLE, STALE) */
 nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i);
-/* Freeing inodes in ns_remove and ns_rename: keeps what is open, queues deletions, blocks new opens until op_free_done. */
+/* orphan.c. Freeing inodes in ns_remove and ns_rename: keeps what is open, queues deletions, blocks new opens until op_free_done. */
 struct op_free_ctx {
 	struct mds *m;
 	struct st_client *client; /* who removes; NULL: nobody */

@@ -1,0 +1,181 @@
+/*
+ * orphan.c - freeing files. One whose last name goes while somebody has it open is an orphan, until who holds it gives it up; what is left by clients that are gone, and by a crash, the
+ * sweep finds.
+ */
+#include "mds/op/op.h"
+#include "base/log.h"
+#include <errno.h>
+
+/* ---- in a mutation that takes a name away ---- */
+
+/* On the committer: an open registered before this keeps the inode; one that comes after it sees f_removing and waits. */
+static bool keep_open(void *arg, uint64_t ino)
+{
+	struct op_free_ctx *ctx = arg;
+	struct st *st = ctx->m->m_st;
+	struct st_file *f;
+	bool keep = false;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, true);
+	if (f && f->f_opens) {
+		f->f_orphan = keep = true;
+		ctx->orphaned = ino;
+	} else if (f) {
+		f->f_removing++;
+		ctx->removing = ino;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return keep;
+}
+
+static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
+{
+	struct op_free_ctx *ctx = arg;
+	struct lo_map map;
+
+	/* After the entry is deleted nothing may be refused any more (ns.h): a damaged map leaves its objects to fsck. */
+	if (lo_map_decode(i->i_blob, &map)) {
+		log_error("inode %lu is removed, but its layout map is damaged: its objects stay", (unsigned long)i->i_ino);
+		return op_mark_del(t, i->i_ino);
+	}
+	int err = lo_order_free(ctx->m->m_lo, t, i);
+
+	return err ? err : op_mark_del(t, i->i_ino);
+}
+
+void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client, struct ns_free_ops *fo)
+{
+	*ctx = (struct op_free_ctx){.m = m, .client = client};
+	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
+}
+
+void op_free_done(struct op_free_ctx *ctx, int err)
+{
+	struct st *st = ctx->m->m_st;
+	struct st_file *f;
+
+	if (!ctx->removing && !ctx->orphaned)
+		return;
+	pthread_mutex_lock(&st->st_lock);
+	if (ctx->orphaned && err) {
+		f = st_file_get(st, ctx->orphaned, false);
+		if (f) {
+			f->f_orphan = false;
+			st_file_put(st, f);
+		}
+	}
+	f = ctx->removing ? st_file_get(st, ctx->removing, false) : NULL;
+	if (f) {
+		if (!err) {
+			f->f_marked = f->f_mark_durable = false;
+			/* The file is gone, and its layouts name objects that are being deleted. Nobody waits for the others' to come back; who removed it knows. */
+			while (f->f_layouts) {
+				if (f->f_layouts->l_client != ctx->client)
+					st_recall_queue(st, f->f_layouts);
+				st_layout_free(st, f->f_layouts);
+			}
+		}
+		f->f_removing--;
+		st_file_put(st, f);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (ctx->removing && !err)
+		lo_orders_kick(ctx->m->m_lo);
+}
+
+/* ---- what nobody gave up: clients that are gone, and what a crash left ---- */
+
+#define SWEEP_BATCH 256
+
+struct sweep {
+	struct kv_op op;
+	struct mds *m;
+	uint64_t ino[SWEEP_BATCH], last;
+	unsigned n;
+	struct op_free_ctx ctx[SWEEP_BATCH];
+};
+
+static int sweep_collect(void *arg, uint64_t ino)
+{
+	struct sweep *s = arg;
+
+	if (ino <= s->last) /* seen: open, or gone */
+		return 0;
+	s->ino[s->n++] = ino;
+	return s->n == SWEEP_BATCH;
+}
+
+static int sweep_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct sweep *s = (struct sweep *)op;
+	struct ns_free_ops fo;
+	int err = 0;
+
+	for (unsigned i = 0; i < s->n && !err; i++) {
+		struct st_file *f;
+		bool open;
+
+		op_free_ops(&s->ctx[i], s->m, NULL, &fo);
+		pthread_mutex_lock(&s->m->m_st->st_lock);
+		f = st_file_get(s->m->m_st, s->ino[i], false);
+		open = f && f->f_opens;
+		if (open) {
+			f->f_orphan = true;
+		} else if ((f = st_file_get(s->m->m_st, s->ino[i], true))) {
+			f->f_removing++; /* no new opens */
+			s->ctx[i].removing = s->ino[i];
+		}
+		pthread_mutex_unlock(&s->m->m_st->st_lock);
+		if (!open)
+			err = ns_orphan_free(s->m->m_ns, t, s->ino[i], &fo);
+	}
+	return err;
+}
+
+static void sweep_next(struct sweep *s);
+
+static void sweep_done(struct kv_op *op, int err)
+{
+	struct sweep *s = (struct sweep *)op;
+
+	for (unsigned i = 0; i < s->n; i++)
+		op_free_done(&s->ctx[i], err);
+	lo_orders_kick(s->m->m_lo);
+	if (err)
+		log_error("orphans stay until the next sweep: %s", strerror(-err));
+	if (err || s->n < SWEEP_BATCH)
+		free(s);
+	else
+		sweep_next(s);
+}
+
+static void sweep_next(struct sweep *s)
+{
+	struct kv_txn *t;
+
+	s->n = 0;
+	if (kv_read_begin(s->m->m_kv, &t) == 0) {
+		ns_orphans(s->m->m_ns, t, sweep_collect, s);
+		kv_read_end(t);
+	}
+	if (!s->n) {
+		free(s);
+		return;
+	}
+	s->last = s->ino[s->n - 1];
+	kv_submit(s->m->m_kv, &s->op);
+}
+
+void op_orphan_sweep(struct mds *m, struct loop *loop)
+{
+	struct sweep *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return;
+	s->m = m;
+	s->op.o_run = sweep_run;
+	s->op.o_done = sweep_done;
+	s->op.o_loop = loop;
+	sweep_next(s);
+}
