@@ -472,28 +472,6 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 
 /* ---- DELEGRETURN ---- */
 
-struct delegreturn {
-	struct op_free_ctx ctx;
-	struct ns_free_ops fo;
-	uint64_t ino;
-};
-
-static int orphan_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct delegreturn *k = c->scratch;
-
-	return ns_orphan_free(c->m->m_ns, t, k->ino, &k->fo);
-}
-
-static nfsstat4 orphan_done(struct compound *c, int err)
-{
-	struct delegreturn *k = c->scratch;
-
-	op_free_done(&k->ctx, err);
-	return NFS4_OK; /* the delegation is back in any case; the sweep frees what is left */
-}
-
 /* locked: the client's delegation on the current file. */
 nfsstat4 op_deleg_by_sid(struct compound *c, const struct st_stateid *sid, struct st_open **out)
 {
@@ -507,43 +485,26 @@ nfsstat4 op_deleg_by_sid(struct compound *c, const struct st_stateid *sid, struc
 	return op_seqid_status(sid, o->o_sid.seqid);
 }
 
+/* locked */
+static nfsstat4 deleg_to_return(struct compound *c, const struct st_stateid *sid, struct st_open **out)
+{
+	nfsstat4 status = op_deleg_by_sid(c, sid, out);
+
+	if (!status && !(*out)->o_deleg->dg_recalled && st_now_ns() - (*out)->o_deleg->dg_given_ns < 1000000000ull)
+		metric_add(c->m->m_st->st_deleg_wasted, 1);
+	return status;
+}
+
 nfsstat4 op_delegreturn(struct compound *c)
 {
-	struct delegreturn *k = op_scratch(c, sizeof(*k), NULL);
-	struct st *st = c->m->m_st;
 	struct st_stateid sid;
-	struct st_open *o;
 	nfsstat4 status;
-	bool orphan = false;
 
 	op_get_stateid(c->in, &sid);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	if (!k)
-		return NFS4ERR_DELAY;
 	status = c->cur ? op_resolve_sid(c, &sid) : NFS4ERR_NOFILEHANDLE;
-	if (status)
-		return status;
-	pthread_mutex_lock(&st->st_lock);
-	status = op_deleg_by_sid(c, &sid, &o);
-	if (!status) {
-		struct st_file *f = o->o_file;
-
-		orphan = f->f_orphan && f->f_opens == o && !o->o_fnext;
-		if (orphan) {
-			f->f_orphan = false;
-			f->f_removing++;
-		}
-		if (!o->o_deleg->dg_recalled && st_now_ns() - o->o_deleg->dg_given_ns < 1000000000ull)
-			metric_add(st->st_deleg_wasted, 1);
-		st_open_free(st, o);
-	}
-	pthread_mutex_unlock(&st->st_lock);
-	if (status || !orphan)
-		return status;
-	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	k->ctx.removing = k->ino = c->cur;
-	return op_mutate_again(c, orphan_run, orphan_done); /* done once, or the sweep's */
+	return status ? status : op_give_up(c, &sid, deleg_to_return);
 }
 
 /* ---- WANT_DELEGATION (section 18.49) ---- */

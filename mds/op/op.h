@@ -472,6 +472,10 @@ struct op_free_ctx {
 void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client, struct ns_free_ops *fo);
 /* On the loop, after the mutation. */
 void op_free_done(struct op_free_ctx *ctx, int err);
+/* CLOSE and DELEGRETURN: find (locked) says which of the client's opens and delegations on the current file sid names, or why it may not be given up. It goes, and with the last one of a
+ * removed file the file. The caller has put its result already, which is cut again where this fails. */
+typedef nfsstat4 (*op_find_fn)(struct compound *c, const struct st_stateid *sid, struct st_open **out);
+nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn find);
 /* Frees orphans that nobody has open: after the grace period and after clients that are gone. */
 void op_orphan_sweep(struct mds *m, struct loop *loop);
 /* W: the mark of a file whose write layout is out (DESIGN.md, "Size, change and times"). */

@@ -612,46 +612,20 @@ static nfsstat4 open_of(struct compound *c, const struct st_stateid *sid, struct
 	return op_seqid_status(sid, o->o_sid.seqid);
 }
 
-struct close {
-	struct op_free_ctx ctx;
-	struct ns_free_ops fo;
-	uint64_t ino;
-};
-
-static int orphan_run(struct kv_op *op, struct kv_txn *t)
+/* locked */
+static nfsstat4 open_to_close(struct compound *c, const struct st_stateid *sid, struct st_open **out)
 {
-	struct compound *c = op_of(op);
-	struct close *k = c->scratch;
+	nfsstat4 status = open_of(c, sid, out);
 
-	return ns_orphan_free(c->m->m_ns, t, k->ino, &k->fo);
-}
-
-static void put_closed(struct compound *c)
-{
-	struct st_stateid gone = {.seqid = UINT32_MAX};
-
-	op_put_stateid(c->out, &gone); /* RFC 8881 section 18.2.4: the invalid special stateid */
-	c->have_sid = false;
-}
-
-static nfsstat4 orphan_done(struct compound *c, int err)
-{
-	struct close *k = c->scratch;
-
-	op_free_done(&k->ctx, err);
-	put_closed(c);
-	return NFS4_OK;
+	if (!status && st_open_has_locks(*out)) /* section 18.2.3 leaves it to us; the client unlocks first */
+		status = NFS4ERR_LOCKS_HELD;
+	return status;
 }
 
 nfsstat4 op_close(struct compound *c)
 {
-	struct st *st = c->m->m_st;
-	struct st_stateid sid;
-	struct st_open *o;
-	struct st_file *f;
-	struct close *k;
+	struct st_stateid sid, gone = {.seqid = UINT32_MAX};
 	nfsstat4 status;
-	bool orphan = false;
 
 	xdr_get_u32(c->in);
 	op_get_stateid(c->in, &sid);
@@ -662,30 +636,9 @@ nfsstat4 op_close(struct compound *c)
 		return status;
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	pthread_mutex_lock(&st->st_lock);
-	status = open_of(c, &sid, &o);
-	if (!status && st_open_has_locks(o)) /* section 18.2.3 leaves it to us; the client unlocks first */
-		status = NFS4ERR_LOCKS_HELD;
-	if (!status) {
-		f = o->o_file;
-		orphan = f->f_orphan && f->f_opens == o && !o->o_fnext;
-		if (orphan)
-			f->f_orphan = false, f->f_removing++;
-		st_open_free(st, o);
-	}
-	pthread_mutex_unlock(&st->st_lock);
-	if (status)
-		return status;
-	if (!orphan) {
-		put_closed(c);
-		return NFS4_OK;
-	}
-	k = op_scratch(c, sizeof(*k), NULL);
-	if (!k)
-		return NFS4ERR_DELAY;
-	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	k->ctx.removing = k->ino = c->cur;
-	return op_mutate_again(c, orphan_run, orphan_done); /* the open has gone with the boot, and the sweep frees the file */
+	op_put_stateid(c->out, &gone); /* RFC 8881 section 18.2.4: the invalid special stateid */
+	c->have_sid = false;
+	return op_give_up(c, &sid, open_to_close);
 }
 
 nfsstat4 op_open_downgrade(struct compound *c)

@@ -4,7 +4,6 @@
  */
 #include "mds/op/op.h"
 #include "base/log.h"
-#include <errno.h>
 
 /* ---- in a mutation that takes a name away ---- */
 
@@ -82,6 +81,60 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 	pthread_mutex_unlock(&st->st_lock);
 	if (ctx->removing && !err)
 		lo_orders_kick(ctx->m->m_lo);
+}
+
+/* ---- CLOSE and DELEGRETURN ---- */
+
+struct give_up {
+	struct op_free_ctx ctx;
+	struct ns_free_ops fo;
+	uint64_t ino;
+};
+
+static int give_up_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct give_up *k = c->scratch;
+
+	return ns_orphan_free(c->m->m_ns, t, k->ino, &k->fo);
+}
+
+static nfsstat4 give_up_done(struct compound *c, int err)
+{
+	struct give_up *k = c->scratch;
+
+	op_free_done(&k->ctx, err);
+	return NFS4_OK; /* what was held is given up in any case; the sweep frees what is left */
+}
+
+nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn find)
+{
+	struct give_up *k = op_scratch(c, sizeof(*k), NULL);
+	struct st *st = c->m->m_st;
+	struct st_open *o;
+	nfsstat4 status;
+	bool orphan = false;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	pthread_mutex_lock(&st->st_lock);
+	status = find(c, sid, &o);
+	if (!status) {
+		struct st_file *f = o->o_file;
+
+		orphan = f->f_orphan && f->f_opens == o && !o->o_fnext;
+		if (orphan) {
+			f->f_orphan = false;
+			f->f_removing++;
+		}
+		st_open_free(st, o);
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (status || !orphan)
+		return status;
+	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
+	k->ctx.removing = k->ino = c->cur;
+	return op_mutate_again(c, give_up_run, give_up_done); /* what is held goes with the boot, and the sweep frees the file */
 }
 
 /* ---- what nobody gave up: clients that are gone, and what a crash left ---- */
