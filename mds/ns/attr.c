@@ -400,11 +400,6 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 	return ns_inode_put(t, out);
 }
 
-static bool time_after(const struct ns_time *a, const struct ns_time *b)
-{
-	return a->t_sec != b->t_sec ? a->t_sec > b->t_sec : a->t_nsec > b->t_nsec;
-}
-
 int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_time *atime,
 		   const struct ns_time *mtime, bool written, struct ns_time now)
 {
@@ -415,13 +410,13 @@ int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct n
 	err = ns_get(ns, t, ino, &i);
 	if (err)
 		return err;
-	if (atime && time_after(atime, &i.i_atime)) {
-		i.i_atime = time_after(atime, &now) ? now : *atime;
+	if (atime && ns_time_after(atime, &i.i_atime)) {
+		i.i_atime = ns_time_after(atime, &now) ? now : *atime;
 		changed = true;
 	}
-	if (mtime && time_after(mtime, &i.i_mtime)) {
-		i.i_mtime = time_after(mtime, &now) ? now : *mtime;
-		if (time_after(&i.i_mtime, &i.i_ctime))
+	if (mtime && ns_time_after(mtime, &i.i_mtime)) {
+		i.i_mtime = ns_time_after(mtime, &now) ? now : *mtime;
+		if (ns_time_after(&i.i_mtime, &i.i_ctime))
 			i.i_ctime = i.i_mtime;
 		written = changed = true;
 	}

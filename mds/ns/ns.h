@@ -31,6 +31,10 @@ struct ns_time {
 	int64_t t_sec;
 	uint32_t t_nsec;
 };
+static inline bool ns_time_after(const struct ns_time *a, const struct ns_time *b)
+{
+	return a->t_sec != b->t_sec ? a->t_sec > b->t_sec : a->t_nsec > b->t_nsec;
+}
 
 #define NS_MAX_GIDS 16
 /* Sorted. */

@@ -407,11 +407,6 @@ static void ask_committed(struct kv_op *op, int err)
 	ask_end(hash_entry(op, struct ask, op), err);
 }
 
-static bool is_later(const struct ns_time *a, const struct ns_time *b)
-{
-	return a->t_sec != b->t_sec ? a->t_sec > b->t_sec : a->t_nsec > b->t_nsec;
-}
-
 static void ask_answered(struct st_ask *a)
 {
 	struct ask *k = hash_entry(a, struct ask, a);
@@ -431,7 +426,7 @@ static void ask_answered(struct st_ask *a)
 	op_txn_stale(c->th);
 	if (ns_get(c->m->m_ns, op_txn(c), k->ino, &i) == 0)
 		a->a_modified |= i.i_size != a->a_size;
-	if (!a->a_modified && !(a->a_times && (is_later(&a->a_atime, &i.i_atime) || is_later(&a->a_mtime, &i.i_mtime)))) {
+	if (!a->a_modified && !(a->a_times && (ns_time_after(&a->a_atime, &i.i_atime) || ns_time_after(&a->a_mtime, &i.i_mtime)))) {
 		ask_end(k, 0);
 		return;
 	}

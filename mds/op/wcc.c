@@ -86,7 +86,7 @@ static void wcc_note(struct wcc *k, const struct wcc_attrs *a)
 		k->size = !k->have_size || a->s > k->size ? a->s : k->size; /* sparse: an object's end is the file's */
 		k->have_size = true;
 	}
-	if (a->atime && (!k->have_atime || a->a.t_sec > k->atime.t_sec || (a->a.t_sec == k->atime.t_sec && a->a.t_nsec > k->atime.t_nsec))) {
+	if (a->atime && (!k->have_atime || ns_time_after(&a->a, &k->atime))) {
 		k->atime = a->a;
 		k->have_atime = true;
 	}
@@ -139,7 +139,7 @@ static int wcc_run(struct kv_op *op, struct kv_txn *t)
 	if (k->have_atime) {
 		if (k->atime.t_sec >= now.t_sec)
 			atime.s_atime = now;
-		if (atime.s_atime.t_sec > i.i_atime.t_sec || (atime.s_atime.t_sec == i.i_atime.t_sec && atime.s_atime.t_nsec > i.i_atime.t_nsec))
+		if (ns_time_after(&atime.s_atime, &i.i_atime))
 			err = ns_setattr(c->m->m_ns, t, k->ino, &atime, NULL, now, &i);
 	}
 	if (err || !k->have_size || k->size <= i.i_size)
