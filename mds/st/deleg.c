@@ -171,7 +171,8 @@ static bool deleg_revoke(struct st *st, struct st_open *o)
 	return wrote;
 }
 
-bool st_deleg_revoke_overdue(struct st *st, uint64_t ino)
+/* Those of the file that are overdue, or else those that stand against such an access. */
+static bool deleg_revoke_some(struct st *st, uint64_t ino, bool overdue, const struct st_client *client, uint32_t access, uint32_t deny)
 {
 	struct st_file *f = st_file_get(st, ino, false);
 	bool wrote = false;
@@ -181,12 +182,22 @@ bool st_deleg_revoke_overdue(struct st *st, uint64_t ino)
 	f->f_pins++;
 	for (struct st_open *o = f->f_opens, *next; o; o = next) {
 		next = o->o_fnext;
-		if (is_overdue(st, o))
+		if (overdue ? is_overdue(st, o) : st_deleg_conflicts(o, client, access, deny))
 			wrote |= deleg_revoke(st, o);
 	}
 	f->f_pins--;
 	st_file_put(st, f);
 	return wrote;
+}
+
+bool st_deleg_revoke_overdue(struct st *st, uint64_t ino)
+{
+	return deleg_revoke_some(st, ino, true, NULL, 0, 0);
+}
+
+bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client, uint32_t access, uint32_t deny)
+{
+	return deleg_revoke_some(st, ino, false, client, access, deny);
 }
 
 unsigned st_deleg_overdue(struct st *st, uint64_t *ino, unsigned max)
@@ -202,25 +213,6 @@ unsigned st_deleg_overdue(struct st *st, uint64_t *ino, unsigned max)
 		}
 	}
 	return n;
-}
-
-bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client, uint32_t access, uint32_t deny)
-{
-	struct st_file *f = st_file_get(st, ino, false);
-	bool wrote = false;
-
-	if (!f)
-		return false;
-	f->f_pins++;
-	for (struct st_open *o = f->f_opens, *next; o; o = next) {
-		next = o->o_fnext;
-		if (!st_deleg_conflicts(o, client, access, deny))
-			continue;
-		wrote |= deleg_revoke(st, o);
-	}
-	f->f_pins--;
-	st_file_put(st, f);
-	return wrote;
 }
 
 /* ---- CB_GETATTR (section 20.1) ---- */
