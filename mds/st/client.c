@@ -416,10 +416,22 @@ static bool client_idle(const struct st_client *c)
 	return !c->cl_opens && !c->cl_layouts;
 }
 
+/* A client with state whose lease has run out keeps it until somebody conflicts (a courteous server, RFC 8881 section
+ * 8.4.3 allows it), or until the courtesy ends, so that the dead do not pile up. */
+static bool client_is_over(const struct st *st, const struct st_client *c, uint64_t now)
+{
+	/* One that is not confirmed goes after a lease (section 18.35.4). */
+	uint64_t kept = !c->cl_confirmed ? 0 : client_idle(c) ? st->st_lease_ms : st->st_courtesy_ms;
+
+	if (c->cl_ndelegs && st_deleg_many(st))
+		kept = 0;
+	return now - c->cl_renewed_ns > (st->st_lease_ms + kept) * 1000000ull;
+}
+
 void st_tick(struct st *st)
 {
 	uint64_t now, expired[EXPIRE_BATCH], overdue[EXPIRE_BATCH];
-	unsigned n = 0, late;
+	unsigned n = 0, late = 0;
 	bool over = false, orphaned;
 
 	pthread_mutex_lock(&st->st_lock);
@@ -429,25 +441,19 @@ void st_tick(struct st *st)
 		over = true;
 		log_info("grace period ended, %u recorded clients did not come back", st->st_reclaimers);
 	}
-	/* A client with state whose lease has run out keeps it until somebody conflicts (a courteous server, RFC 8881 section
-	 * 8.4.3 allows it), or until the courtesy ends, so that the dead do not pile up. */
 	hash_each(&st->st_clients, i, l, next) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
+		bool gone = client_is_over(st, c, now);
 
-		/* One that is not confirmed goes after a lease (section 18.35.4). */
-		uint64_t kept = !c->cl_confirmed ? 0 : client_idle(c) ? st->st_lease_ms : st->st_courtesy_ms;
-
-		if (c->cl_ndelegs && st_deleg_many(st))
-			kept = 0;
-		if (now - c->cl_renewed_ns <= (st->st_lease_ms + kept) * 1000000ull)
-			continue;
-		if (!c->cl_recorded)
+		if (gone && !c->cl_recorded) {
 			st_client_destroy(st, c);
-		else if (n < EXPIRE_BATCH && !c->cl_evicting)
+			continue;
+		}
+		if (gone && n < EXPIRE_BATCH && !c->cl_evicting)
 			expired[n++] = c->cl_id;
+		late += st_deleg_overdue(st, c, overdue + late, EXPIRE_BATCH - late);
 	}
 	st_deleg_thin(st);
-	late = st_deleg_overdue(st, overdue, EXPIRE_BATCH);
 	orphaned = st->st_orphaned && !st->st_in_grace;
 	if (orphaned)
 		st->st_orphaned = false;

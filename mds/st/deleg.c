@@ -200,17 +200,13 @@ bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *c
 	return deleg_revoke_some(st, ino, false, client, access, deny);
 }
 
-unsigned st_deleg_overdue(struct st *st, uint64_t *ino, unsigned max)
+unsigned st_deleg_overdue(const struct st *st, const struct st_client *c, uint64_t *ino, unsigned max)
 {
 	unsigned n = 0;
 
-	hash_each(&st->st_clients, i, l, next) {
-		struct st_client *c = hash_entry(l, struct st_client, cl_link);
-
-		for (const struct st_open *o = c->cl_nrecalled ? c->cl_opens : NULL; o && n < max; o = o->o_cnext) {
-			if (is_overdue(st, o))
-				ino[n++] = o->o_file->f_ino;
-		}
+	for (const struct st_open *o = c->cl_nrecalled ? c->cl_opens : NULL; o && n < max; o = o->o_cnext) {
+		if (is_overdue(st, o))
+			ino[n++] = o->o_file->f_ino;
 	}
 	return n;
 }

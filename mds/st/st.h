@@ -427,8 +427,8 @@ bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *c
 /* Takes away those of the file that were recalled a recall deadline ago: whoever waits for one has a deadline of its own, but many do not wait. True: one of them was
  * for writing. */
 bool st_deleg_revoke_overdue(struct st *st, uint64_t ino);
-/* Files with such ones, at most max. */
-unsigned st_deleg_overdue(struct st *st, uint64_t *ino, unsigned max);
+/* Files with such ones of this client's, at most max. */
+unsigned st_deleg_overdue(const struct st *st, const struct st_client *c, uint64_t *ino, unsigned max);
 /* A stateid of this client's that was revoked. */
 bool st_revoked_find(const struct st_client *c, const struct st_stateid *sid);
 void st_revoked_free(struct st_client *c, const struct st_stateid *sid);
