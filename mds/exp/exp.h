@@ -9,9 +9,9 @@
  * and where that is not exported, or not to this peer, the pseudo file system (RFC 8881 section 7): the directories that lead to what the peer may use.
  *
  * Pins. The root of an export and the directories above it stay where they are while a table is in force: renaming or removing one would lead handles out of
- * their export. exp_pinned tells.
+ * their export. exp_set_pinned tells.
  *
- * Threads. exp_current and reloads: any. A view belongs to the thread that made it.
+ * Threads. exp_set_get: any; a reload: any but a loop's or the committer's. A view belongs to the thread that made it.
  */
 #ifndef MDS_EXP_H
 #define MDS_EXP_H

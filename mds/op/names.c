@@ -2,7 +2,7 @@
  * names.c - names of users and groups (RFC 8881 section 5.9), through libnfsidmap.
  *
  * The library asks name services and may wait for them as long as it likes; so one thread does all of it (m_names->n_worker), and what it found is
- * kept. An operation that needs a name that is not kept has done nothing yet: it notes op_names_wait, and the engine runs it again when the
+ * kept. An operation that needs a name that is not kept has done nothing yet: it sets names_wait, and the engine runs it again when the
  * thread has been through its queue (compound.c). What is kept but old is used, and asked for again meanwhile. Where the answer
  * does not come after all, ids go out as numbers, and names that are to be set get NFS4ERR_DELAY.
  */

@@ -163,7 +163,7 @@ struct compound {
 	/* of a file whose holder of a write delegation was asked: its size (deleg.c) */
 	uint64_t told_ino, told_size;
 	struct ns_acl *acl; /* of the operation's attributes; freed with scratch */
-	void *sub; /* a job inside the operation (setattr.c): malloc'd, freed with scratch */
+	void *sub; /* a job inside the operation (size.c): malloc'd, freed with scratch */
 };
 
 typedef nfsstat4 (*op_fn)(struct compound *c);

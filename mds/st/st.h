@@ -219,7 +219,6 @@ struct st_layout {
 	struct st_layout *l_cnext, **l_cprev, *l_fnext, **l_fprev;
 	uint32_t l_iomode;            /* bit 1 READ, bit 2 RW */
 	bool l_recalled, l_queued;    /* queued: a CB_LAYOUTRECALL is on its way or waits in a session */
-	uint32_t l_recall_seq;
 	uint32_t l_epoch;             /* fence epoch of the oldest grant that is out: reports against an older one than the file's mean nothing */
 	uint8_t l_fh[NFS4_FHSIZE];    /* as GETFH gave it */
 	uint32_t l_fhlen;
@@ -288,7 +287,7 @@ struct st {
 	uint64_t st_oldest_ns;    /* st_client_oldest looked */
 	uint64_t st_nslots;       /* in all sessions, and the bytes of them and of kept replies */
 	uint64_t st_kept, st_kept_max;
-	/* waiters for layouts to come back, see st_layout.c */
+	/* who waits for layouts or delegations to come back (st_recall_file, st_recall_delegs) */
 	struct st_wait *st_waits;
 	struct st_session *st_ended; /* sessions without references whose rows are to be deleted */
 	size_t st_nended;            /* of them, those whose rows are being deleted included */
@@ -473,7 +472,7 @@ void st_layout_free(struct st *st, struct st_layout *l);                        
 void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode);           /* locked: takes modes off; frees it when none is left, wakes waiters */
 bool st_file_has_writers(struct st_file *f);                                        /* locked: a RW layout is out */
 /* Recalls the layouts of the file held by others than except (NULL: all): only RW ones when rw_only. then(arg, nleft) is called on loop when all have come back,
- * or at the deadline with the number still out (the caller fences, then calls st_revoke). Returns how many were asked; 0: then is not called. Takes the lock. */
+ * or at the deadline with the number still out (the caller fences, then calls st_revoke_file). Returns how many were asked; 0: then is not called. Takes the lock. */
 struct st_wait {
 	struct st_wait *w_next;
 	struct st *w_st;
