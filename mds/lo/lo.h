@@ -15,9 +15,7 @@
 #include "proto/rpc.h"
 #include "proto/xdr.h"
 
-#define LO_MAX_OBJECTS                                                                             \
-	44 /* entries of 92 bytes that fit in a layout of 4096 (facts/linux-client.md section 2)   \
-	    */
+#define LO_MAX_OBJECTS	44 /* entries of 92 bytes that fit in 4096, the longest layout that Linux takes */
 #define LO_UNIT_MIN	(1u << 20)
 #define LO_UNIT_DEFAULT (1u << 20)
 #define LO_POLICY_TEXT	96
@@ -84,7 +82,7 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 /* GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid; -ENOENT. Deviceid: the data
  * server's uuid. */
 int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], struct xdr_out *x);
-/* The JSON of user.weft.layout (issue text: version, inode, size, unit, mirrors[...]); malloc'd. */
+/* The JSON of user.weft.layout (version, inode, size, unit, mirrors[...]); malloc'd. */
 char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m);
 /* "01234567-89ab-..." */
 void lo_uuid_text(const uint8_t uuid[16], char out[37]);

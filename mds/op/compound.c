@@ -79,7 +79,7 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_COPY_NOTIFY] = {"COPY_NOTIFY", NULL, 2},
 	[OP_DEALLOCATE] = {"DEALLOCATE", op_deallocate, 2, .room = 8},
 	[OP_IO_ADVISE] = {"IO_ADVISE", op_io_advise, 2},
-	/* The client sends these two on 4.1 mounts as well (facts/linux-client.md section 2). */
+	/* Linux sends these two on 4.1 mounts as well. */
 	[OP_LAYOUTERROR] = {"LAYOUTERROR", op_layouterror, 1},
 	[OP_LAYOUTSTATS] = {"LAYOUTSTATS", op_layoutstats, 1},
 	[OP_OFFLOAD_CANCEL] = {"OFFLOAD_CANCEL", op_offload_cancel, 2},

@@ -126,7 +126,7 @@ static void copy_stale_done(struct kv_op *op, int err)
 		copy_end(j);
 }
 
-/* FILE_SYNC where no server lost anything since the first piece. Else the client's COMMIT gets another verifier than this one, and it copies again (pitfall 17). */
+/* FILE_SYNC where no server lost anything since the first piece. Else the client's COMMIT gets another verifier than this one, and it copies again. */
 static void copy_committed(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);

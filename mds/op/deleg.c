@@ -1,7 +1,7 @@
 /*
  * deleg.c - delegations (RFC 8881 chapter 10, sections 18.6, 18.16 and 18.49; RFC 9754): who gets one, what others do to those that are out.
  *
- * The order is that of all state (DESIGN.md, "One request's way"): a delegation is registered, and what its holder is told after that comes from a fresh
+ * The order is that of all state: a delegation is registered, and what its holder is told after that comes from a fresh
  * snapshot; a change recalls what stands against it, waits, commits, and looks again for what was given meanwhile (op_deleg_late).
  */
 #include "base/log.h"

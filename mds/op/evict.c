@@ -1,6 +1,6 @@
 /*
  * evict.c - a client whose lease has run out goes: its number is barred from the data servers, its record is deleted, and only when every server has confirmed
- * does its state go (DESIGN.md, "Fencing that holds"). If it lives after all, it comes back as a new client with a new number.
+ * does its state go (docs/fencing.md, "Eviction"). If it lives after all, it comes back as a new client with a new number.
  */
 #include "base/log.h"
 #include "mds/op/op.h"

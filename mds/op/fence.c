@@ -1,5 +1,5 @@
 /*
- * fence.c - taking layouts back: recall, wait to the deadline, fence those who kept them (DESIGN.md, "Recall" and "Fencing that holds").
+ * fence.c - taking layouts back: recall, wait to the deadline, fence those who kept them (docs/fencing.md).
  *
  * A job is on one loop; compounds wait parked. While it runs, f_excl keeps new layouts of the file away.
  */

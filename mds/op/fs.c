@@ -565,7 +565,7 @@ static nfsstat4 remove_go(struct compound *c)
 static nfsstat4 rename_go(struct compound *c);
 
 /*
- * The last unlink takes the others' layouts back first (DESIGN.md, "Recall"). A layout that is granted after that, or a name that is another file's by the
+ * The last unlink takes the others' layouts back first (docs/fencing.md, "When"). A layout that is granted after that, or a name that is another file's by the
  * time of the commit, costs no more than a recall that nobody waits for (op_free_done).
  */
 static void unlink_taken_back(void *arg, int err)

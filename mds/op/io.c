@@ -1,4 +1,4 @@
-/* READ, WRITE, COMMIT through the MDS: for clients without a layout (pitfall 17: the same mapping as direct I/O). */
+/* READ, WRITE, COMMIT through the MDS: for clients without a layout, by the same map as direct I/O, or the two would not see the same file. */
 #include "mds/op/op.h"
 #include <errno.h>
 

@@ -43,7 +43,7 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 		return NFS4ERR_TOOSMALL;
 	}
 	xdr_patch_u32(c->out, at, (uint32_t)len);
-	/* echo what is understood, exactly (pitfall 9) */
+	/* What is understood, exactly: else Linux does not keep the device, and asks for it with every file. */
 	notify &= NOTIFY_CHANGE_DELETE;
 	if (notify & 1u << NOTIFY_DEVICEID4_CHANGE) {
 		pthread_mutex_lock(&c->m->m_st->st_lock);
@@ -67,7 +67,7 @@ struct layoutget {
 	bool read; /* an open of the client, or who asks, may read: else the capabilities only write */
 };
 
-/* locked: may this stateid ask, and for that mode (pitfall 10)? layout: the one it names, when it is a layout's. */
+/* locked: may this stateid ask, and for that mode? layout: the one it names, when it is a layout's. */
 static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 {
 	struct st *st = c->m->m_st;
@@ -202,7 +202,7 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return op_status(err);
-	/* Cut, and a server that holds the only copy does not know yet (DESIGN.md, "Size, change and times"). */
+	/* Cut, and a server that holds the only copy does not know yet (docs/size.md, "Setting a size"). */
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
 	if (!g->before)
@@ -210,7 +210,7 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	xdr_put_bool(x, c->m->m_return_on_close);
 	op_put_stateid(x, sid);
 	xdr_put_u32(x, 1);
-	xdr_put_u64(x, 0); /* always the whole file (pitfall 3) */
+	xdr_put_u64(x, 0); /* always the whole file: of less, Linux asks for the rest range by range */
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	xdr_put_u32(x, g->iomode);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
@@ -617,7 +617,7 @@ static bool report_counts(const struct report *r)
 	return false;
 }
 
-/* The client has no guard against asking again for ever (pitfall 19): its next LAYOUTGET carries the error to the application. */
+/* The client has no guard against asking again for ever: its next LAYOUTGET carries the error to the application. */
 static void report_fatal(struct compound *c)
 {
 	struct report *r = c->scratch;
@@ -783,7 +783,7 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 		return op_status(err);
 	if (!r->returned_rw)
 		return return_reply(c, 0);
-	/* The last write layout is back. GETATTR of a marked file asks for its size, also in this compound (pitfall 15); where it never does, it is fetched now. */
+	/* The last write layout is back. GETATTR of a marked file asks for its size, also in this compound; where it never does, it is fetched now. */
 	if (c->m->m_size_mode == OP_SIZE_NEVER && op_refresh(c, r->ino, true, true, return_reply))
 		return OP_PARKED;
 	op_unmark_later(c, r->ino);

@@ -478,7 +478,7 @@ typedef nfsstat4 (*op_find_fn)(struct compound *c, const struct st_stateid *sid,
 nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn find);
 /* Frees orphans that nobody has open: after the grace period and after clients that are gone. */
 void op_orphan_sweep(struct mds *m, struct loop *loop);
-/* W: the mark of a file whose write layout is out (DESIGN.md, "Size, change and times"). */
+/* W: the mark of a file whose write layout is out (docs/size.md). */
 int op_mark_put(struct kv_txn *t, uint64_t ino);
 int op_mark_del(struct kv_txn *t, uint64_t ino);
 /* The file system's space, summed over the data servers that live. */

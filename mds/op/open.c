@@ -324,7 +324,7 @@ static void open_undo(struct compound *c, struct open *o)
 	pthread_mutex_unlock(&st->st_lock);
 }
 
-/* Looks again with a fresh snapshot: a removal committed before the registration is seen, one that is queued sees the open (DESIGN.md, "One request's way" 3). */
+/* Looks again with a fresh snapshot: a removal committed before the registration is seen, one that is queued sees the open. */
 static nfsstat4 open_confirm(struct compound *c, struct open *o)
 {
 	struct ns_inode i;

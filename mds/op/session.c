@@ -19,7 +19,7 @@ static uint64_t get_clientid(struct xdr_in *x)
 	return xdr_get_u64(x);
 }
 
-/* Linux reads striped Flex Files layouts from 6.18 on (facts/linux-client.md section 2); nii_name is "Linux 6.18.3 ...". Other clients are believed
+/* Linux reads striped Flex Files layouts from 6.18 on; nii_name is "Linux 6.18.3 ...". Other clients are believed
  * to follow RFC 8435. */
 static bool impl_stripes(const char *name, uint32_t len)
 {

@@ -1,4 +1,4 @@
-/* Size, change and times from the data servers; changing them (DESIGN.md, "Size, change and times are where the data is"). */
+/* Size, change and times from the data servers; changing them (docs/size.md). */
 #include "base/log.h"
 #include "mds/op/op.h"
 #include <errno.h>
