@@ -132,7 +132,7 @@ static nfsstat4 change_counted(struct compound *c, int err)
 	return NFS4_OK;
 }
 
-/* What it takes on the servers is asked for now: space_used must tell (sections 15.1.3 and 15.4.3). */
+/* The servers are asked what the file takes before the answer: space_used must tell (sections 15.1.3 and 15.4.3). */
 static nfsstat4 change_count(struct compound *c, int err)
 {
 	struct change *k = c->scratch;
