@@ -58,11 +58,6 @@ static void copy_free(struct op_copy *j)
 	copy_next(th);
 }
 
-static nfsstat4 copy_status(int err)
-{
-	return err == -ETIMEDOUT ? NFS4ERR_DELAY : op_status(err);
-}
-
 static void copy_put_response(struct xdr_out *x, const struct st_stateid *sid, uint64_t count, uint32_t how, uint64_t verifier)
 {
 	xdr_put_u32(x, sid ? 1 : 0);
@@ -77,7 +72,7 @@ static void copy_end(struct op_copy *j)
 {
 	struct compound *c = j->c;
 	/* What was copied before a failure is told as a short copy: the client meets the failure when it goes on (section 15.2.3). */
-	nfsstat4 st = j->done ? NFS4_OK : copy_status(j->err);
+	nfsstat4 st = j->done ? NFS4_OK : op_data_status(j->err);
 
 	metric_add(j->m->m_copied, j->done);
 	if (!c) {

@@ -4,12 +4,6 @@
 
 #define DATA_TRIES 3
 
-/* What a data server's failure is to a client: one that cannot be reached may come back. */
-static nfsstat4 data_status(int err)
-{
-	return err == -ETIMEDOUT ? NFS4ERR_DELAY : op_status(err);
-}
-
 /* The file as of now, for a job on its data. DELAY: a server has yet to be told of a size. */
 static nfsstat4 data_inode(struct compound *c, struct ns_inode *i, struct lo_map *map)
 {
@@ -48,7 +42,7 @@ static void seek_done(struct lo_seek *lk, int err)
 {
 	struct seek *k = hash_entry(lk, struct seek, lk);
 
-	op_resume(k->c, err ? data_status(err) : seek_reply(k->c, k));
+	op_resume(k->c, err ? op_data_status(err) : seek_reply(k->c, k));
 }
 
 static nfsstat4 seek_go(struct compound *c, int err)
@@ -182,7 +176,7 @@ static void change_done(struct lo_change *lc, int err)
 	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map)))
 		st = change_begin(c, k);
 	else if (err)
-		st = data_status(err);
+		st = op_data_status(err);
 	else if (lc->lc_kind == LO_ALLOCATE && k->grows && lc->lc_map.lm_stripes == 1) {
 		/* A data server tells the end of an unstriped file by its object. */
 		uint64_t failed = lc->lc_failed_map;
@@ -228,7 +222,7 @@ static void change_frozen(void *arg, int err)
 {
 	struct change *k = arg;
 	struct compound *c = k->c;
-	nfsstat4 st = err ? data_status(err) : change_start(c, k);
+	nfsstat4 st = err ? op_data_status(err) : change_start(c, k);
 
 	if (st != OP_PARKED)
 		op_resume(c, st);
@@ -476,7 +470,7 @@ static void read_plus_done(struct lo_io *io, int err)
 		return;
 	}
 	if (err) {
-		op_resume(c, data_status(err));
+		op_resume(c, op_data_status(err));
 		return;
 	}
 	if (io->io_count && !k->locked && all_zero(io->io_buf, io->io_count)) {

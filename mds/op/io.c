@@ -142,6 +142,11 @@ bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct l
 	       (now.i_incarnation != i->i_incarnation || is.lm_epoch != map->lm_epoch);
 }
 
+nfsstat4 op_data_status(int err)
+{
+	return err == -ETIMEDOUT ? NFS4ERR_DELAY : op_status(err);
+}
+
 void op_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, uint64_t off, uint32_t count, void (*done)(struct lo_io *io, int err))
 {
 	io->io_loop = loop;
@@ -436,8 +441,8 @@ static void io_done(struct lo_io *lio, int err)
 			op_resume(c, st);
 		return;
 	}
-	if (err) { /* a server that cannot be reached now may come back: the client waits, as for any NFS server */
-		op_resume(c, err == -ETIMEDOUT ? NFS4ERR_DELAY : op_status(err));
+	if (err) {
+		op_resume(c, op_data_status(err));
 		return;
 	}
 	if (c->opnum == OP_READ) {

@@ -330,6 +330,8 @@ bool op_pin_outdated(const struct op_pin *p);
 void op_unpin(struct op_pin *p);
 /* What READ and READ_PLUS begin with: their arguments, whether that stateid may read (a current stateid becomes what it stands for), and the answer that is to be expected. */
 nfsstat4 op_read_args(struct compound *c, struct st_stateid *sid, uint64_t *off, uint32_t *count);
+/* What the data servers' failure is to a client. One that cannot be reached now may come back: the client waits, as for any NFS server. */
+nfsstat4 op_data_status(int err);
 /* All of an I/O by map but the map itself, and a WRITE's data. */
 void op_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, uint64_t off, uint32_t count, void (*done)(struct lo_io *io, int err));
 /* I/O by that map of that incarnation may be of two states of the file, or of none: it was fenced, or placed again, since. */
