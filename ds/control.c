@@ -14,6 +14,7 @@
 #include "proto/ctl_chan.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
+#include <ifaddrs.h>
 #include <inttypes.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -197,6 +198,44 @@ static void join_done(void *arg, int err, const ctl_response *res)
 	ds_store_submit(c->dc_ds->d_store, DS_WORKER_ORDERS, &jw->jw_job);
 }
 
+static unsigned mask_bits(const struct sockaddr *mask)
+{
+	const uint8_t *p;
+	unsigned n = 0, bytes;
+
+	if (mask->sa_family == AF_INET) {
+		p = (const uint8_t *)&((const struct sockaddr_in *)mask)->sin_addr;
+		bytes = 4;
+	} else {
+		p = ((const struct sockaddr_in6 *)mask)->sin6_addr.s6_addr;
+		bytes = 16;
+	}
+	while (n < bytes * 8 && p[n / 8] & 0x80 >> n % 8)
+		n++;
+	return n;
+}
+
+/* Of the subnet of an interface's address; 0 for one that no interface has (behind a router that translates). */
+static unsigned subnet_bits(const struct sockaddr_storage *a)
+{
+	struct ifaddrs *all, *i;
+	unsigned bits = 0;
+
+	if (getifaddrs(&all) < 0)
+		return 0;
+	for (i = all; i && !bits; i = i->ifa_next) {
+		if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != a->ss_family)
+			continue;
+		if (a->ss_family == AF_INET &&
+		    ((struct sockaddr_in *)i->ifa_addr)->sin_addr.s_addr == ((const struct sockaddr_in *)a)->sin_addr.s_addr)
+			bits = mask_bits(i->ifa_netmask);
+		if (a->ss_family == AF_INET6 && memcmp(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, &((const struct sockaddr_in6 *)a)->sin6_addr, 16) == 0)
+			bits = mask_bits(i->ifa_netmask);
+	}
+	freeifaddrs(all);
+	return bits;
+}
+
 static void join(struct ds_control *c)
 {
 	struct ds *d = c->dc_ds;
@@ -210,7 +249,7 @@ static void join(struct ds_control *c)
 	for (unsigned i = 0; i < d->d_naddrs; i++) {
 		if (rpc_uaddr((struct sockaddr *)&d->d_addr[i], netid[n], sizeof(netid[n]), uaddr[n], sizeof(uaddr[n])))
 			continue;
-		addrs[n] = (ctl_addr){ .netid = netid[n], .uaddr = uaddr[n] };
+		addrs[n] = (ctl_addr){ .netid = netid[n], .uaddr = uaddr[n], .prefix = subnet_bits(&d->d_addr[i]) };
 		n++;
 	}
 	memcpy(j->ds_uuid, id.id_uuid, DS_UUID_LEN);

@@ -70,9 +70,9 @@ int rpc_uaddr_parse(const char *netid, const char *uaddr, struct sockaddr_storag
 	uint32_t h, l;
 	bool v6;
 
-	if (!strcmp(netid, "tcp6"))
+	if (!strcmp(netid, "tcp6") || !strcmp(netid, "rdma6"))
 		v6 = true;
-	else if (!strcmp(netid, "tcp"))
+	else if (!strcmp(netid, "tcp") || !strcmp(netid, "rdma"))
 		v6 = false;
 	else
 		return -EPROTONOSUPPORT;

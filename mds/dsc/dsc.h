@@ -22,7 +22,8 @@ struct dsc_server {
 	char sv_name[65];
 	struct {
 		char netid[8], uaddr[64];
-	} sv_addrs[DSC_ADDRS];
+		uint8_t prefix; /* of its subnet, as the server told when it joined; 0: not known (yet) */
+	} sv_addrs[DSC_ADDRS]; /* in the order that suits the server */
 	unsigned sv_naddrs;
 	bool sv_alive; /* joined and heartbeat within the lease */
 	uint64_t sv_capacity, sv_available;

@@ -153,6 +153,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
 			log_warn("data server %s: address that is none, left out", a->name);
 			continue;
 		}
+		sv->sv_addrs[sv->sv_naddrs].prefix = ad->prefix <= 128 ? (uint8_t)ad->prefix : 0;
 		strcpy(sv->sv_addrs[sv->sv_naddrs].netid, ad->netid);
 		strcpy(sv->sv_addrs[sv->sv_naddrs++].uaddr, ad->uaddr);
 	}

@@ -140,12 +140,59 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 
 /* ---- ff_device_addr4 ---- */
 
+/* Whether two addresses have the first bits in common. */
+static bool same_net(const struct sockaddr_storage *a, const struct sockaddr_storage *b, unsigned bits)
+{
+	const uint8_t *x, *y;
+	unsigned most;
+
+	if (a->ss_family != b->ss_family || !bits)
+		return false;
+	if (a->ss_family == AF_INET) {
+		x = (const uint8_t *)&((const struct sockaddr_in *)a)->sin_addr;
+		y = (const uint8_t *)&((const struct sockaddr_in *)b)->sin_addr;
+		most = 32;
+	} else if (a->ss_family == AF_INET6) {
+		x = ((const struct sockaddr_in6 *)a)->sin6_addr.s6_addr;
+		y = ((const struct sockaddr_in6 *)b)->sin6_addr.s6_addr;
+		most = 128;
+	} else {
+		return false;
+	}
+	if (bits > most || memcmp(x, y, bits / 8) != 0)
+		return false;
+	return bits % 8 == 0 || (x[bits / 8] ^ y[bits / 8]) >> (8 - bits % 8) == 0;
+}
+
+void lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, uint8_t order[DSC_ADDRS])
+{
+	unsigned rank[DSC_ADDRS], n = 0;
+
+	for (unsigned i = 0; i < sv->sv_naddrs; i++) {
+		struct sockaddr_storage ss;
+		socklen_t len;
+		unsigned k = n++;
+
+		rank[i] = strncmp(sv->sv_addrs[i].netid, "rdma", 4) ? 2 : 0;
+		if (rpc_uaddr_parse(sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, &ss, &len) || !same_net(peer, &ss, sv->sv_addrs[i].prefix))
+			rank[i]++;
+		for (; k && rank[order[k - 1]] > rank[i]; k--)
+			order[k] = order[k - 1];
+		order[k] = (uint8_t)i;
+	}
+}
+
 /* One NFSv3 version. The client's own ids travel and are not looked at: loosely coupled (RFC 8435
  * section 4.1: false with version 3). */
-static void put_device(const struct dsc_server *sv, struct xdr_out *x)
+static void put_device(const struct dsc_server *sv, const struct sockaddr_storage *peer, struct xdr_out *x)
 {
+	uint8_t order[DSC_ADDRS];
+
+	lo_order_addrs(sv, peer, order);
 	xdr_put_u32(x, sv->sv_naddrs);
-	for (unsigned i = 0; i < sv->sv_naddrs; i++) {
+	for (unsigned k = 0; k < sv->sv_naddrs; k++) {
+		unsigned i = order[k];
+
 		xdr_put_opaque(x, sv->sv_addrs[i].netid, (uint32_t)strlen(sv->sv_addrs[i].netid));
 		xdr_put_opaque(x, sv->sv_addrs[i].uaddr, (uint32_t)strlen(sv->sv_addrs[i].uaddr));
 	}
@@ -157,14 +204,14 @@ static void put_device(const struct dsc_server *sv, struct xdr_out *x)
 	xdr_put_bool(x, false);
 }
 
-int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], struct xdr_out *x)
+int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer, struct xdr_out *x)
 {
 	size_t at = x->x_len;
 	struct dsc_server sv;
 
 	if (!dsc_get_uuid(lo->l_dsc, deviceid, &sv))
 		return -ENOENT;
-	put_device(&sv, x);
+	put_device(&sv, peer, x);
 	if (x->bad) {
 		xdr_truncate(x, at);
 		return -ENOBUFS;

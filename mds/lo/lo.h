@@ -79,9 +79,11 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
  * in sync; -E2BIG: longer than 4096 bytes; -EIO: names an unknown server. */
 int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
 		     uint32_t client, uint32_t flags, struct xdr_out *x);
-/* GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid; -ENOENT. Deviceid: the data
- * server's uuid. */
-int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], struct xdr_out *x);
+/* GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid, in the order in which a client at peer should try the addresses; -ENOENT. Deviceid: the
+ * data server's uuid. */
+int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer, struct xdr_out *x);
+/* That order: RDMA before TCP, then those in a subnet that the peer is in as well, then as the server says. A client takes the first that it can connect to. */
+void lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, uint8_t order[DSC_ADDRS]);
 /* The JSON of user.weft.layout (version, inode, size, unit, mirrors[...]); malloc'd. */
 char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m);
 /* "01234567-89ab-..." */

@@ -222,7 +222,7 @@ static void fz_ds_ready(struct ctl_chan *ch, int err, void *arg)
 	ctl_join_args *j = &req.ctl_request_u.join;
 	struct fz_server *fs = arg;
 	char netid[9], uaddr[65], name[] = "ds0";
-	ctl_addr addr = {netid, uaddr};
+	ctl_addr addr = {netid, uaddr, 0};
 
 	sin.sin_port = htons(fz_nfs3_port[fs - fz_servers]);
 	if (err || rpc_uaddr((struct sockaddr *)&sin, netid, sizeof(netid), uaddr, sizeof(uaddr)))

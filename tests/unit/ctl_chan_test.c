@@ -536,7 +536,7 @@ static int hello(uint32_t protocol, size_t bytes)
 
 START_TEST(malformed_hello_is_refused)
 {
-	ck_assert_int_eq(hello(1, 40), -EPROTO);
+	ck_assert_int_eq(hello(2, 40), -EPROTO);
 	ck_assert_int_eq(accept_err, -EBADMSG);
 	ck_assert_ptr_null(mds_chan);
 	ck_assert_int_eq(downs, 0);
@@ -545,7 +545,7 @@ END_TEST
 
 START_TEST(hello_of_another_protocol_makes_no_channel)
 {
-	ck_assert_int_eq(hello(2, 48), 0);
+	ck_assert_int_eq(hello(1, 48), 0);
 	ck_assert_int_eq(accept_err, -EPROTONOSUPPORT);
 	ck_assert_ptr_null(mds_chan);
 }

@@ -330,7 +330,7 @@ static void fake_join(struct fake *f)
 {
 	char netid[8], uaddr[64], name[8];
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	ctl_addr addr = {netid, uaddr};
+	ctl_addr addr = {netid, uaddr, 0};
 	ctl_request req = {.op = CTL_OP_JOIN};
 	ctl_join_args *j = &req.ctl_request_u.join;
 

@@ -320,8 +320,52 @@ START_TEST(one_server_per_mirror_has_unit_zero_and_a_dead_one_sorts_last)
 }
 END_TEST
 
+static struct sockaddr_storage address(const char *text)
+{
+	struct sockaddr_storage ss;
+	socklen_t len;
+
+	ck_assert_int_eq(rpc_addr_parse(text, 1, &ss, &len), 0);
+	return ss;
+}
+
+START_TEST(a_client_tries_rdma_and_its_own_subnet_first)
+{
+	static const struct {
+		const char *netid, *uaddr;
+		uint8_t prefix;
+	} addrs[] = {
+		{"tcp", "10.1.0.9.8.1", 16},  {"tcp6", "fd00::9.8.1", 64},   {"rdma", "10.2.0.9.78.53", 16},
+		{"tcp", "10.2.0.9.8.1", 16},  {"rdma", "10.3.9.9.78.53", 17}, {"rdma6", "fd00::9.78.53", 64},
+		{"rdma", "10.9.0.9.78.53", 0},
+	};
+	static const struct {
+		const char *peer, order[7];
+	} cases[] = {
+		{"10.1.7.7", {2, 4, 5, 6, 0, 1, 3}}, {"10.2.7.7", {2, 4, 5, 6, 3, 0, 1}}, {"10.3.127.7", {4, 2, 5, 6, 0, 1, 3}},
+		{"10.3.128.7", {2, 4, 5, 6, 0, 1, 3}}, {"[fd00::7]", {5, 2, 4, 6, 1, 0, 3}}, {"10.9.0.9", {2, 4, 5, 6, 0, 1, 3}},
+	};
+	struct dsc_server sv = {.sv_naddrs = 7};
+	uint8_t order[DSC_ADDRS];
+
+	for (unsigned i = 0; i < 7; i++) {
+		strcpy(sv.sv_addrs[i].netid, addrs[i].netid);
+		strcpy(sv.sv_addrs[i].uaddr, addrs[i].uaddr);
+		sv.sv_addrs[i].prefix = addrs[i].prefix;
+	}
+	for (unsigned n = 0; n < sizeof(cases) / sizeof(cases[0]); n++) {
+		struct sockaddr_storage peer = address(cases[n].peer);
+
+		lo_order_addrs(&sv, &peer, order);
+		for (unsigned i = 0; i < 7; i++)
+			ck_assert_msg(order[i] == cases[n].order[i], "%s: place %u is %u", cases[n].peer, i, order[i]);
+	}
+}
+END_TEST
+
 START_TEST(devices_tell_addresses_and_limits)
 {
+	struct sockaddr_storage peer = address("127.0.0.1");
 	struct xdr_out x;
 	struct xdr_in in;
 	uint32_t len;
@@ -329,8 +373,8 @@ START_TEST(devices_tell_addresses_and_limits)
 
 	join_fakes(1);
 	xdr_out_init(&x, 1000);
-	ck_assert_int_eq(lo_encode_device(lo, none, &x), -ENOENT);
-	ck_assert_int_eq(lo_encode_device(lo, fakes[0].f_uuid, &x), 0);
+	ck_assert_int_eq(lo_encode_device(lo, none, &peer, &x), -ENOENT);
+	ck_assert_int_eq(lo_encode_device(lo, fakes[0].f_uuid, &peer, &x), 0);
 	xdr_in_init(&in, x.x_head, x.x_len);
 	ck_assert_uint_eq(xdr_get_u32(&in), 1);
 	ck_assert_mem_eq(xdr_get_opaque(&in, 8, &len), "tcp", 3);
@@ -907,6 +951,7 @@ int main(void)
 	tcase_add_test(live, layouts_name_every_copy_in_sync_with_the_rights_asked_for);
 	tcase_add_test(live, a_stale_object_is_not_named_and_its_stripe_keeps_a_copy);
 	tcase_add_test(live, one_server_per_mirror_has_unit_zero_and_a_dead_one_sorts_last);
+	tcase_add_test(live, a_client_tries_rdma_and_its_own_subnet_first);
 	tcase_add_test(live, devices_tell_addresses_and_limits);
 	tcase_add_test(live, the_layout_is_shown_as_json);
 	tcase_add_test(live, a_server_keeps_its_number_and_dies_with_its_lease);
