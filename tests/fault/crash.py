@@ -7,6 +7,7 @@ where it must succeed for the first time. After every kill the store is checked 
 
 CRASH_ROUNDS: kills at each point (1; make soak: 20); WEFT_SEED.
 """
+import contextlib
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ import traceback
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "wire"))
 import mds_test as base  # noqa: E402
+import tap  # noqa: E402
 from mds_test import ADDR, Cluster, check  # noqa: E402
 from nfs41 import (BOTH, CURRENT, DIR, FIFO, GUARDED, LNK, NO_DELEG, Client, Closed, Failed, close, compound_args, create, err, getfh,  # noqa: E402
                    getxattr, link, listxattrs, open_, putfh, read_compound, readdir, reclaim_complete, remove, removexattr, rename,
@@ -34,6 +36,8 @@ POINTS = {
 }
 ROUNDS = int(os.environ.get("CRASH_ROUNDS") or (20 if os.environ.get("WEFT_SOAK") else 1))
 SEED = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(2**32))
+THE = None  # the Test
+FAILED = False
 
 
 class Thing:
@@ -364,34 +368,33 @@ class Test:
               f"told; {total['again']} answered again after a kill, {total['undone']} not done by then and done once after it", flush=True)
 
 
+@contextlib.contextmanager
+def around(name):
+    """One test for all; after a failure nothing is known of what must be there."""
+    global FAILED
+    if FAILED:
+        raise Failed("not run, after a failure")
+    FAILED = True
+    yield (THE,)
+    FAILED = False
+
+
 def main():
-    if not os.access(os.path.join(base.BUILD, "tests/fault/weft-mds"), os.X_OK):
-        print("1..0 # SKIP the daemon is not built")
+    global THE
+    if not tap.built("tests/fault/weft-mds"):
+        tap.skip("the daemon is not built")
         return
     rng = random.Random(SEED)
     tests = [(f"killed at random {n + 1}", lambda t: t.at_random()) for n in range(3 * ROUNDS)]
     tests += [(f"killed at {p} {n + 1}", lambda t, p=p: t.at(p)) for p in POINTS for n in range(ROUNDS)]
     rng.shuffle(tests)
     tests.append(("everything acknowledged is there, once", lambda t: t.end()))
-    print(f"1..{len(tests)}\n# seed {SEED}", flush=True)
-    t, failed = Test(rng, Server()), False
+    tap.say(f"seed {SEED}")
+    THE = Test(rng, Server())
     try:
-        for i, (name, run) in enumerate(tests, 1):
-            if failed:
-                print(f"not ok {i} - {name} # after a failure", flush=True)
-                continue
-            try:
-                run(t)
-                print(f"ok {i} - {name}", flush=True)
-            except Exception as e:
-                failed = True
-                print(f"not ok {i} - {name}", flush=True)
-                for line in f"{type(e).__name__}: {e}".splitlines():
-                    print(f"# {line}", flush=True)
-                if os.environ.get("WEFT_TRACE"):
-                    traceback.print_exc()
+        tap.run(tests, around)
     finally:
-        t.s.down()
+        THE.s.down()
 
 
 if __name__ == "__main__":

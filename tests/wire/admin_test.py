@@ -15,11 +15,11 @@ import tempfile
 import threading
 import time
 
-SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("top_builddir") or os.getcwd()
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(SRC, "tests/wire"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import nfs41 as nfs  # noqa: E402
+import tap  # noqa: E402
+from tap import BUILD, SRC  # noqa: E402
 
 PROCS = """NULL GETATTR SETATTR LOOKUP ACCESS READLINK READ WRITE CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR
     READDIRPLUS FSSTAT FSINFO PATHCONF COMMIT""".split()
@@ -738,24 +738,13 @@ def test_the_examples_of_the_man_pages_are_taken(c):
 
 
 def main():
-    if not all(os.access(program(p), os.X_OK) for p in ("weft", "weft-mds", "weft-ds", "weft-fsck")):
-        print("1..0 # SKIP the programs are not built")
+    if not tap.built("weft", "weft-mds", "weft-ds", "weft-fsck"):
+        tap.skip("the programs are not built")
         return
-    tests = [(n[5:].replace("_", " "), f) for n, f in globals().items() if n.startswith("test_")]
-    if sys.argv[1:]:
-        tests = [t for t in tests if t[0] in sys.argv[1:]]
     os.environ.pop("WEFT_ADMIN", None)
-    print(f"1..{len(tests)}", flush=True)
     cluster = Cluster()
     try:
-        for i, (name, test) in enumerate(tests, 1):
-            try:
-                test(cluster)
-                print(f"ok {i} - {name}", flush=True)
-            except Exception as e:
-                print(f"not ok {i} - {name}", flush=True)
-                for line in f"{type(e).__name__}: {e}".splitlines():
-                    print(f"# {line}", flush=True)
+        tap.run(tap.named(globals()), tap.giving(cluster))
     finally:
         cluster.down()
 

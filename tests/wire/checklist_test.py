@@ -1,15 +1,13 @@
 #!/usr/bin/python3
 """Lines of tests/CHECKLISTS.md that have no test elsewhere. Prints TAP."""
 import os
-import struct
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
-import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
-from nfs41 import NUM, err, op  # noqa: E402
+from nfs41 import err, op  # noqa: E402
 
 
 def place(name):
@@ -202,24 +200,5 @@ def test_free_stateid_frees_locks_only(w):
     check([err(x) for x in c.ok(test_stateid(s, k)).statuses], ["OK", "BAD_STATEID"])
 
 
-def main():
-    w = []
-
-    def before():
-        if not w:
-            w.append(Cluster())
-        return w[0]
-
-    def after(_):
-        for one in mds_test.CLIENTS:
-            one.drop()
-        mds_test.CLIENTS.clear()
-    try:
-        tap.main(globals(), before, after)
-    finally:
-        for one in w:
-            one.down()
-
-
 if __name__ == "__main__":
-    main()
+    mds_test.run_shared(globals())

@@ -214,13 +214,11 @@ def test_a_clone_is_done_by_whoever_comes_back(p):
 if __name__ == "__main__":
     XFS = mounted()
     if not XFS:
-        print("1..0 # SKIP needs root, loop devices and mkfs.xfs")
+        tap.skip("needs root, loop devices and mkfs.xfs")
         sys.exit(0)
     tempfile.tempdir = XFS
     try:
-        tap.main(globals(), before, after)
+        mds_test.run_shared(globals(), data_test.place)
     finally:
-        if mds_test.THE:
-            mds_test.THE.down()
         subprocess.run(["umount", "-l", XFS], check=True)  # a daemon may be ending yet
         shutil.rmtree(os.path.dirname(XFS))

@@ -8,7 +8,6 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
-import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
@@ -644,22 +643,9 @@ def test_after_a_restart_the_copy_is_gone(p):
     again.no("BAD_STATEID", putfh(dst[1]), offload_cancel(r.callback))
 
 
-def before():
-    if not mds_test.THE:
-        mds_test.THE = Cluster()
-    return Place()
-
-
-def after(place):
-    with contextlib.suppress(Closed, OSError):
-        for one in CLIENTS:
-            one.drop()
-    CLIENTS.clear()
+def place(w, name):
+    return (Place(),)
 
 
 if __name__ == "__main__":
-    try:
-        tap.main(globals(), before, after)
-    finally:
-        if mds_test.THE:
-            mds_test.THE.down()
+    mds_test.run_shared(globals(), place)

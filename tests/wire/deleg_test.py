@@ -4,7 +4,6 @@
 A test gets a client, and c.d is a directory of its own. Its files are new: a file whose delegation was recalled gets none for a while.
 """
 import contextlib
-import functools
 import os
 import random
 import sys
@@ -1930,42 +1929,5 @@ def test_restart_claims_in_grace(c):
         check(got.results[-1].deleg, D_READ, "after grace")
 
 
-# ---- harness
-
-
-def before():
-    if not mds_test.THE:
-        mds_test.THE = Cluster(2)
-    before.n += 1
-    return with_dir(client(), f"t{before.n}")
-
-
-def after(c):
-    for one in mds_test.CLIENTS:
-        one.drop()
-    mds_test.CLIENTS.clear()
-
-
-def closing(test):
-    """The test, and that no client saw the rules for callbacks broken."""
-    @functools.wraps(test)
-    def whole(c):
-        test(c)
-        for one in mds_test.CLIENTS:
-            one.close()
-    return whole
-
-
-before.n = 0
-
-
-def main():
-    try:
-        tap.main({n: closing(f) if n.startswith("test_") else f for n, f in globals().items()}, before, after)
-    finally:
-        if mds_test.THE:
-            mds_test.THE.down()
-
-
 if __name__ == "__main__":
-    main()
+    mds_test.run_shared(globals(), lambda w, name: (with_dir(client(), name),), closing=True, ds=2)

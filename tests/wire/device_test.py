@@ -7,7 +7,6 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
-import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from nfs41 import u32  # noqa: E402
 
@@ -68,20 +67,5 @@ def test_a_data_server_that_comes_back_as_it_was_is_no_news(cluster):
     check(c.callbacks, [])
 
 
-def before():
-    mds_test.THE = mds_test.THE or Cluster()
-    return mds_test.THE
-
-
-def after(_):
-    for one in mds_test.CLIENTS:
-        one.drop()
-    mds_test.CLIENTS.clear()
-
-
 if __name__ == "__main__":
-    try:
-        tap.main(globals(), before, after)
-    finally:
-        if mds_test.THE:
-            mds_test.THE.down()
+    mds_test.run_shared(globals())

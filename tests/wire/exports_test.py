@@ -3,14 +3,13 @@
 
 Clients are loopback addresses. The test runs in a mount namespace of its own, with hosts, netgroups, users and groups of its own.
 """
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-import traceback
 
 if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
     os.environ["WEFT_EXPORTS_TEST"] = "inside"
@@ -18,6 +17,7 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
+import tap  # noqa: E402
 from mds_test import ADDR, BUILD, Cluster, check, device, eventually, lay, rejected  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
@@ -50,15 +50,12 @@ export "/other" {
 }
 """
 CLUSTER = None
-CLIENTS = []
 FILE = None
 PORTS = iter(range(700, 1000))
 
 
 def client(addr, port=0, **how):
-    c = Client(ADDR, source=(addr, port), **how)
-    CLIENTS.append(c)
-    return c
+    return mds_test.client(source=(addr, port), **how)
 
 
 def write_file(text):
@@ -587,12 +584,12 @@ def own_files(top):
     subprocess.run(["mount", "--bind", etc, "/etc"], check=True)
 
 
-def run(test):
+@contextlib.contextmanager
+def around(name):
     write_file(BASE)
     weft("exports", "reload")
-    test(client)
-    for one in CLIENTS:
-        one.close()
+    with mds_test.clients(closing=True):
+        yield (client,)
 
 
 def main():
@@ -601,26 +598,9 @@ def main():
     FILE = os.path.join(top, "exports")
     write_file(BASE)
     own_files(top)
-    tests = [(n.partition("test_")[2], f) for n, f in globals().items() if n.startswith("test_") and callable(f) and f.__module__ == "__main__"]
-    if sys.argv[1:]:
-        tests = [t for t in tests if any(a in t[0] for a in sys.argv[1:])]
-    print(f"1..{len(tests)}", flush=True)
-    CLUSTER = Cluster(ds=1, settings=[f"mds.exports={FILE}"])
-    mds_test.THE = CLUSTER
+    mds_test.THE = CLUSTER = Cluster(ds=1, settings=[f"mds.exports={FILE}"])
     try:
-        for i, (name, test) in enumerate(tests, 1):
-            try:
-                run(test)
-                print(f"ok {i} - {name.replace('_', ' ')}", flush=True)
-            except Exception as e:
-                print(f"not ok {i} - {name.replace('_', ' ')}", flush=True)
-                for line in f"{type(e).__name__}: {e}".splitlines():
-                    print(f"# {line}", flush=True)
-                if os.environ.get("WEFT_TRACE"):
-                    traceback.print_exc()
-            for one in CLIENTS:
-                one.drop()
-            CLIENTS.clear()
+        tap.run(tap.named(globals()), around)
     finally:
         CLUSTER.down()
         subprocess.run(["umount", "/etc"], check=False)

@@ -3,8 +3,8 @@
 
 Principals that have the names of users every Debian has: games (uid 5) and news (uid 9). alice is nobody here.
 """
+import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,11 +19,12 @@ try:
     from gss import CONTINUE, DESTROY, GSS, INTEGRITY, NONE, PRIVACY, Cred, GssClient, GssConn
 except ImportError as e:
     WHY = f"python3-gssapi is missing ({e})"
-import mds_test  # noqa: E402
 import nfs41  # noqa: E402
+import tap  # noqa: E402
 from mds_test import ADDR, Cluster, Failed, check, eventually, rejected  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import Reader, err  # noqa: E402
+from tap import BUILD  # noqa: E402
 
 SERVICES = (1, 2, 3)
 CREDPROBLEM, CTXPROBLEM = ("denied", 1, 13), ("denied", 1, 14)
@@ -429,7 +430,7 @@ def test_secinfo_lists_what_is_live():
 def exports(text):
     with open(CLUSTER.dir + "/exports", "w", encoding="utf-8") as f:
         f.write(text)
-    subprocess.run([os.path.join(mds_test.BUILD, "weft"), "--admin", f"unix:{CLUSTER.dir}/run/mds.sock", "exports", "reload"], check=True,
+    subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{CLUSTER.dir}/run/mds.sock", "exports", "reload"], check=True,
                    timeout=20, capture_output=True)
 
 
@@ -607,7 +608,7 @@ def test_an_unprotected_client_may_use_any_credential():
 def test_without_a_key_table_gss_is_rejected_and_sys_is_listed():
     top = tempfile.mkdtemp(prefix="weft-gss-none.")
     try:
-        dev = os.path.join(mds_test.BUILD, "tools/weft-dev")
+        dev = os.path.join(BUILD, "tools/weft-dev")
         subprocess.run([dev, "up", top + "/c", "--ds", "1", "--port", "13049"], check=True, capture_output=True, timeout=60)
         c = GssConn(("127.0.0.1", 13049))
         x = Cred(REALM.login("games"))
@@ -632,7 +633,7 @@ def test_a_key_table_without_our_keys_is_said_at_start():
         with open(os.path.join(REALM.dir, "key"), "w", encoding="ascii") as f:
             f.write("ab" * 32 + "\n")
         store = tempfile.mkdtemp(prefix="weft-gss-bad.")
-        done = subprocess.run([os.path.join(mds_test.BUILD, "weft-mds"), "-o", f"mds.store={store}/s", "-o", "mds.listen=127.0.0.1:13060",
+        done = subprocess.run([os.path.join(BUILD, "weft-mds"), "-o", f"mds.store={store}/s", "-o", "mds.listen=127.0.0.1:13060",
                                "-o", f"mds.cluster_key={REALM.dir}/key", "-o", f"mds.keytab={path}", "-o", "mds.idmap_domain=weft.test"],
                               capture_output=True, text=True, timeout=30, check=False)
         shutil.rmtree(store)
@@ -665,19 +666,26 @@ def test_after_a_restart_only_the_same_principal_reclaims():
 CLUSTER = None
 
 
+@contextlib.contextmanager
+def around(name):
+    try:
+        yield ()
+    finally:
+        for c in CLIENTS:
+            c.drop() if isinstance(c, nfs41.Client) else c.close()
+        CLIENTS.clear()
+
+
 def main():
     global CLUSTER, REALM, WHY
     for p in ("krb5kdc", "kdb5_util", "kadmin.local", "kinit"):
         if not WHY and not shutil.which(p, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
             WHY = f"{p} is missing"
-    if not all(os.access(os.path.join(mds_test.BUILD, p), os.X_OK) for p in ("weft-mds", "weft-ds")):
+    if not tap.built():
         WHY = "the daemons are not built"
     if WHY:
-        print(f"1..0 # SKIP {WHY}")
+        tap.skip(WHY)
         return
-    tests = [(n[5:], f) for n, f in globals().items() if n.startswith("test_") and f.__module__ == "__main__"]
-    tests = [t for t in tests if not sys.argv[1:] or any(re.search(a, t[0]) for a in sys.argv[1:])]
-    print(f"1..{len(tests)}", flush=True)
     top = tempfile.mkdtemp(prefix="weft-gss.")
     try:
         REALM = gss.Realm(top, "games", "news", "alice", MACHINE, "nfs/localhost", "nfs/elsewhere", "host/localhost", skew=1)
@@ -686,22 +694,7 @@ def main():
                        text=True, check=True, capture_output=True)
         CLUSTER = Cluster(ds=1, settings=[f"mds.keytab={both}", "mds.idmap_domain=weft.test", "mds.threads=2", "mds.gss_contexts=20",
                                           "mds.grace=3s"])
-        for i, (name, test) in enumerate(tests, 1):
-            began = time.monotonic()
-            try:
-                test()
-                print(f"ok {i} - {name.replace('_', ' ')}", flush=True)
-            except Exception as e:
-                print(f"not ok {i} - {name.replace('_', ' ')}", flush=True)
-                for line in f"{type(e).__name__}: {e}".splitlines():
-                    print(f"# {line}", flush=True)
-                if os.environ.get("WEFT_TRACE"):
-                    mds_test.traceback.print_exc()
-            for c in CLIENTS:
-                c.drop() if isinstance(c, nfs41.Client) else c.close()
-            CLIENTS.clear()
-            if time.monotonic() - began > 1:
-                print(f"# {time.monotonic() - began:.1f} s", flush=True)
+        tap.run(tap.named(globals()), around)
     finally:
         if CLUSTER:
             CLUSTER.down()

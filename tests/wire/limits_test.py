@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 """What one client may take (docs/security.md, "Limits"), and ids that are never taken for another boot's or another cluster's. Prints TAP."""
+import contextlib
 import os
 import socket
 import sys
 import time
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
+import tap  # noqa: E402
 from mds_test import ADDR, Cluster, check, eventually, lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
@@ -15,13 +16,10 @@ from nfs41 import err  # noqa: E402
 SETTINGS = ["mds.connections=20", "mds.connections_of_address=8", "mds.clients=12", "mds.clients_of_address=5", "mds.opens_of_client=4", "mds.locks_of_client=3", "mds.layouts_of_client=2",
             "mds.courtesy=60s"]
 CLUSTER = None
-CLIENTS = []
 
 
 def client(addr="127.0.0.2", **how):
-    c = Client(ADDR, source=(addr, 0), **how)
-    CLIENTS.append(c)
-    return c
+    return mds_test.client(source=(addr, 0), **how)
 
 
 def refused(what):
@@ -199,30 +197,18 @@ def test_ids_of_another_boot_and_cluster(make):
     ds.close()
 
 
+@contextlib.contextmanager
+def around(name):
+    with mds_test.clients(closing=True):
+        yield (client,)
+    time.sleep(0.1)
+
+
 def main():
     global CLUSTER
-    tests = [(n.partition("test_")[2], f) for n, f in globals().items() if n.startswith("test_") and callable(f) and f.__module__ == "__main__"]
-    if sys.argv[1:]:
-        tests = [t for t in tests if any(a in t[0] for a in sys.argv[1:])]
-    print(f"1..{len(tests)}", flush=True)
     mds_test.THE = CLUSTER = Cluster(ds=1, settings=SETTINGS)
     try:
-        for i, (name, test) in enumerate(tests, 1):
-            try:
-                test(client)
-                for one in CLIENTS:
-                    one.close()
-                print(f"ok {i} - {name.replace('_', ' ')}", flush=True)
-            except Exception as e:
-                print(f"not ok {i} - {name.replace('_', ' ')}", flush=True)
-                for line in f"{type(e).__name__}: {e}".splitlines():
-                    print(f"# {line}", flush=True)
-                if os.environ.get("WEFT_TRACE"):
-                    traceback.print_exc()
-            for one in CLIENTS:
-                one.drop()
-            CLIENTS.clear()
-            time.sleep(0.1)
+        tap.run(tap.named(globals()), around)
     finally:
         CLUSTER.down()
 

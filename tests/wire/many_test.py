@@ -359,13 +359,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     global CLIENTS_N
     CLIENTS_N = min(CLIENTS_N, hard - 200)
-
-    def after(w):
-        for one in mds_test.CLIENTS:
-            one.drop()
-        mds_test.CLIENTS.clear()
-        w.down()
-    tap.main(globals(), Cluster, after)
+    mds_test.run_apart(globals())
 
 
 if __name__ == "__main__":

@@ -15,12 +15,11 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 
-SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("top_builddir") or os.getcwd()
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(SRC, "tests/wire"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import tap  # noqa: E402
+from tap import BUILD, SRC  # noqa: E402,F401
 sys.path.insert(0, os.path.join(SRC, "tests/lab"))
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
@@ -3132,57 +3131,83 @@ def restart_of_a_data_server_is_survived(w):
 # ---- harness
 
 
-def run(name, test):
-    if name.startswith("restart"):
-        own = Cluster()
+@contextlib.contextmanager
+def clients(closing=False):
+    """The clients of a test end with it. closing: where it went well, breaches of the callback rules count."""
+    try:
+        yield
+        if closing:
+            for one in CLIENTS:
+                one.close()
+    finally:
+        for one in CLIENTS:
+            one.drop()
+        CLIENTS.clear()
+
+
+def shared(*args, **how):
+    """The cluster that tests share: the first of them makes it."""
+    global THE
+    THE = THE or Cluster(*args, **how)
+    return THE
+
+
+def down():
+    global THE
+    if THE:
+        THE.down()
+    THE = None
+
+
+def run_shared(names, given=lambda w, name: (w,), closing=False, ds=4):
+    """The tests among these names on one cluster; given(cluster, name): what a test gets."""
+    @contextlib.contextmanager
+    def around(name):
+        with clients(closing):
+            yield given(shared(ds), name)
+    try:
+        tap.run(tap.named(names), around)
+    finally:
+        down()
+
+
+def run_apart(names, *args, **how):
+    """Each of the tests among these names with a cluster of its own."""
+    @contextlib.contextmanager
+    def around(name):
+        w = Cluster(*args, **how)
         try:
-            test(own)
+            with clients():
+                yield (w,)
         finally:
-            own.down()
+            w.down()
+    tap.run(tap.named(names), around)
+
+
+@contextlib.contextmanager
+def around(name):
+    """A test gets a client and a directory of the test's own on the shared cluster; restart_...: a cluster of its own."""
+    if name.startswith("restart"):
+        down()
+        with clients():
+            own = Cluster()
+            try:
+                yield (own,)
+            finally:
+                own.down()
         return
-    c = client()
-    test(c, c.mkdir(c.root(), name))
-    for one in CLIENTS:
-        one.close()
+    shared()
+    with clients(closing=True):
+        c = client()
+        yield c, c.mkdir(c.root(), name)
 
 
 def main(names=None):
     """The tests among these names, which are another file's where it says so."""
-    global THE
-    if not all(os.access(os.path.join(BUILD, p), os.X_OK) for p in ("weft-mds", "weft-ds")):
-        print("1..0 # SKIP the daemons are not built")
-        return
-    tests = [(n.partition("test_")[2] or n, f) for n, f in (names or globals()).items() if n.startswith(("test_", "restart_"))]
-    tests = [t for t in tests if t[1].__module__ == "__main__"]
-    if sys.argv[1:]:
-        tests = [t for t in tests if any(re.search(a, t[0]) for a in sys.argv[1:])]
-    tests.sort(key=lambda t: t[0].startswith("restart"))
-    print(f"1..{len(tests)}", flush=True)
     try:
-        for i, (name, test) in enumerate(tests, 1):
-            if name.startswith("restart") and THE:
-                THE.down()
-                THE = None
-            elif not THE and not name.startswith("restart"):
-                THE = Cluster()
-            began = time.monotonic()
-            try:
-                run(name, test)
-                print(f"ok {i} - {name.replace('_', ' ')}", flush=True)
-            except Exception as e:
-                print(f"not ok {i} - {name.replace('_', ' ')}", flush=True)
-                for line in f"{type(e).__name__}: {e}".splitlines():
-                    print(f"# {line}", flush=True)
-                if os.environ.get("WEFT_TRACE"):
-                    traceback.print_exc()
-            for one in CLIENTS:
-                one.drop()
-            CLIENTS.clear()
-            if time.monotonic() - began > 1:
-                print(f"# {time.monotonic() - began:.1f} s", flush=True)
+        tap.run(tap.named(names or globals(), "test_", "restart_"), around)
     finally:
-        if THE:
-            THE.down()
+        down()
 
 
 if __name__ == "__main__":

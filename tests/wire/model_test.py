@@ -349,14 +349,5 @@ def test_the_order_is_checked(w):
         raise Failed(f"{history} was taken for possible")
 
 
-def main():
-    def after(w):
-        for one in mds_test.CLIENTS:
-            one.drop()
-        mds_test.CLIENTS.clear()
-        w.down()
-    tap.main(globals(), lambda: Cluster(settings=["mds.threads=3", "mds.sync=false", "mds.lease=10s"]), after)
-
-
 if __name__ == "__main__":
-    main()
+    mds_test.run_apart(globals(), settings=["mds.threads=3", "mds.sync=false", "mds.lease=10s"])

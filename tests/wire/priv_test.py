@@ -12,15 +12,14 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 
-SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("top_builddir") or os.getcwd()
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(SRC, "tests/wire"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from nfs41 import FILE_SYNC, Client, Conn, putfh, read, setxattr, write  # noqa: E402
 from mds_test import check, eventually  # noqa: E402
+import tap  # noqa: E402
 import tls_test  # noqa: E402
+from tap import BUILD  # noqa: E402
 
 USER = pwd.getpwnam("nobody")
 MDS_PORT, DS_PORT = 900, 901  # root's
@@ -248,22 +247,10 @@ def test_the_units_are_sound_and_confined():
 
 
 def main():
-    tests = [(n.partition("test_")[2], f) for n, f in globals().items() if n.startswith("test_") and f.__module__ == "__main__"]
-    if os.geteuid() or not os.access(os.path.join(BUILD, "weft-mds"), os.X_OK):
-        print("1..0 # SKIP wants root, and the daemons built")
-        return
-    if sys.argv[1:]:
-        tests = [t for t in tests if any(re.search(a, t[0]) for a in sys.argv[1:])]
-    print(f"1..{len(tests)}", flush=True)
-    for i, (name, test) in enumerate(tests, 1):
-        title = name.replace("_", " ")
-        try:
-            why = test()
-            print(f"ok {i} - {title}{' # SKIP ' + why if why else ''}", flush=True)
-        except Exception as e:
-            print(f"not ok {i} - {title}", flush=True)
-            for line in f"{type(e).__name__}: {e}".splitlines():
-                print(f"# {line}", flush=True)
+    if os.geteuid() or not tap.built():
+        tap.skip("wants root, and the daemons built")
+    else:
+        tap.run(tap.named(globals()))
 
 
 if __name__ == "__main__":

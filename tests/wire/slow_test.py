@@ -250,23 +250,5 @@ def test_a_data_server_that_stands_still(w):
         check(err(got.status), "OK")
 
 
-def main():
-    def after(w):
-        for one in mds_test.CLIENTS:
-            one.drop()
-        mds_test.CLIENTS.clear()
-    w = []
-
-    def before():
-        if not w:
-            w.append(Cluster())
-        return w[0]
-    try:
-        tap.main(globals(), before, after)
-    finally:
-        for one in w:
-            one.down()
-
-
 if __name__ == "__main__":
-    main()
+    mds_test.run_shared(globals())

@@ -18,23 +18,23 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 
-SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("top_builddir") or os.getcwd()
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(SRC, "tests/wire"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import tap  # noqa: E402
+from tap import BUILD  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from many_test import SANITIZED, anon  # noqa: E402
-from mds_test import ADDR, Cluster, check, device, eventually, lay, returns_when_recalled, uaddr  # noqa: E402
+from mds_test import ADDR, Cluster, check, device, eventually, lay, rejected, returns_when_recalled, uaddr  # noqa: E402
 
 AUTH_TLS = 7
 PROBE = AUTH_TLS, b""
 TOOWEAK, BADCRED, BADVERF = ("denied", 1, 5), ("denied", 1, 1), ("denied", 1, 3)
 HANDSHAKE_SECONDS = 10
 CERTS = None
-THE = None
+THE = RUNNING = None  # the cluster, and its kind
+STALLED = None
 
 
 # ---- certificates
@@ -234,14 +234,6 @@ def refused(ctx, addr=ADDR):
     return why
 
 
-def rejected(conn, *args, **how):
-    try:
-        conn.rpc(*args, **how)
-    except Rejected as e:
-        return e.why
-    raise Failed("the call was accepted")
-
-
 def log(daemon="mds"):
     with open(os.path.join(THE.dir, "log", daemon + ".log"), encoding="utf-8") as f:
         return f.read()
@@ -259,30 +251,30 @@ def clear_probe(call):
     return struct.unpack(f">{len(got) // 4}I", got)[2:]
 
 
+class Stalled:
+    """Handshakes that stop somewhere, and go on beside other tests until the server ends them."""
+
+    def __init__(self):
+        self.faults = []
+        self.threads = [threading.Thread(target=self.stall, args=(b,), daemon=True) for b in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01")]
+        for t in self.threads:
+            t.start()
+
+    def stall(self, bytes_of_it):
+        try:
+            sock = probed()
+            sock.settimeout(HANDSHAKE_SECONDS + 10)
+            sock.sendall(bytes_of_it)
+            began = time.monotonic()
+            check(to_end(sock), b"", "an answer")
+            took = time.monotonic() - began
+            if not HANDSHAKE_SECONDS - 1 < took < HANDSHAKE_SECONDS + 3:
+                self.faults.append(f"{len(bytes_of_it)} bytes: ended after {took:.1f} s")
+        except Exception as e:
+            self.faults.append(f"{len(bytes_of_it)} bytes: {e}")
+
+
 # ---- the probe
-
-
-def test_a_stalled_handshake_is_ended_in_time():
-    def stall(bytes_of_it):
-        sock = probed()
-        sock.settimeout(HANDSHAKE_SECONDS + 10)
-        sock.sendall(bytes_of_it)
-        began = time.monotonic()
-        check(to_end(sock), b"", "an answer")
-        took = time.monotonic() - began
-        if not HANDSHAKE_SECONDS - 1 < took < HANDSHAKE_SECONDS + 3:
-            faults.append(f"{len(bytes_of_it)} bytes: ended after {took:.1f} s")
-
-    faults = []
-    threads = [threading.Thread(target=stall, args=(b,)) for b in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01")]
-    for t in threads:
-        t.start()
-
-    def judge():
-        for t in threads:
-            t.join()
-        check(faults, [])
-    return judge
 
 
 def test_the_probe_is_answered_with_starttls():
@@ -685,6 +677,13 @@ def test_no_layouts_where_data_servers_take_less_than_the_export():
     check(laid("none"), "OK")
 
 
+def test_a_stalled_handshake_is_ended_in_time():
+    """The last with this cluster: they began with it."""
+    for t in STALLED.threads:
+        t.join()
+    check(STALLED.faults, [])
+
+
 def required_layouts_where_data_servers_demand_as_much():
     check(laid("tls"), "OK")
     check(laid("mtls", "client"), "LAYOUTUNAVAILABLE")
@@ -797,59 +796,36 @@ def cluster(mode):
                                                          f"{d}.tls_ca={CERTS['trusted']}")])
 
 
-def main():
-    global THE, CERTS
-    if not all(os.access(os.path.join(BUILD, p), os.X_OK) for p in ("weft-mds", "weft-ds")) or not shutil.which("openssl"):
-        print("1..0 # SKIP the daemons are not built, or openssl is missing")
-        return
-    kinds = "test", "required", "mutual", "start"
-    tests = [(n, f) for kind in kinds for n, f in globals().items() if n.startswith(kind + "_") and f.__module__ == "__main__"]
-    if sys.argv[1:]:
-        tests = [t for t in tests if any(re.search(a, t[0]) for a in sys.argv[1:])]
-    print(f"1..{len(tests)}", flush=True)
-    CERTS = Certs()
-    later, n, running = [], 0, None
-
-    def run(name, test):
-        nonlocal n
-        began = time.monotonic()
-        title = name.replace("test_", "").replace("_", " ")
-        try:
-            rest = test()
-            if rest:
-                later.append((name, rest))
-                return
-            n += 1
-            print(f"ok {n} - {title}", flush=True)
-        except Exception as e:
-            n += 1
-            print(f"not ok {n} - {title}", flush=True)
-            for line in f"{type(e).__name__}: {e}".splitlines():
-                print(f"# {line}", flush=True)
-            if os.environ.get("WEFT_TRACE"):
-                traceback.print_exc()
-        if time.monotonic() - began > 1:
-            print(f"# {time.monotonic() - began:.1f} s", flush=True)
-
-    def down():
-        nonlocal running
-        while later:
-            run(*later.pop())
+@contextlib.contextmanager
+def around(name):
+    """With a cluster of its kind, which is the one that runs or a new one."""
+    global THE, RUNNING, STALLED
+    kind = name.partition("_")[0]
+    if kind not in ("required", "mutual", "start"):
+        kind = "optional"
+    if kind != RUNNING:
         if THE:
             THE.down()
-        running = None
+        THE, RUNNING = None, None
+        if kind != "start":
+            THE = cluster(kind)
+        RUNNING = kind
+        if kind == "optional":
+            STALLED = Stalled()
+    yield ()
+
+
+def main():
+    global CERTS
+    if not tap.built() or not shutil.which("openssl"):
+        tap.skip("the daemons are not built, or openssl is missing")
+        return
+    CERTS = Certs()
     try:
-        for name, test in tests:
-            kind = name.partition("_")[0]
-            if kind != running:
-                down()
-                THE = None
-                if kind != "start":
-                    THE = cluster("optional" if kind == "test" else kind)
-                running = kind
-            run(name, test)
+        tap.run(tap.named(globals(), "test_", "required_", "mutual_", "start_"), around)
     finally:
-        down()
+        if THE:
+            THE.down()
         shutil.rmtree(CERTS.dir)
 
 

@@ -171,14 +171,5 @@ def test_a_crash_beside_the_last_close_leaves_nothing(w):
     eventually(lambda: other.ok(putfh(d)) and objects(w) == 0, 12, "the end of the object")
 
 
-def main():
-    def after(w):
-        for one in mds_test.CLIENTS:
-            one.drop()
-        mds_test.CLIENTS.clear()
-        w.down()
-    tap.main(globals(), lambda: Cluster(ds=2, settings=["mds.lease=1s", "mds.courtesy=1s", "mds.sync=false"]), after)
-
-
 if __name__ == "__main__":
-    main()
+    mds_test.run_apart(globals(), ds=2, settings=["mds.lease=1s", "mds.courtesy=1s", "mds.sync=false"])

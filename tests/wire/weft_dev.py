@@ -10,8 +10,11 @@ import subprocess
 import sys
 import tempfile
 
-SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("top_builddir") or os.getcwd()
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import tap  # noqa: E402
+from tap import BUILD, SRC  # noqa: E402
+
 SCRIPT = os.path.join(BUILD, "tools/weft-dev")
 KEYS = {"name", "pid", "addr", "port", "admin", "metrics"}
 
@@ -191,22 +194,4 @@ def test_a_port_in_use_is_told():
         assert not any(r["pid"] for r in status(d)[1].values())
 
 
-def main():
-    if not all(os.access(os.path.join(BUILD, p), os.X_OK) for p in ("weft-mds", "weft-ds")):
-        print("1..0 # SKIP the daemons are not built")
-        return
-    tests = [(n[5:].replace("_", " "), f) for n, f in globals().items() if n.startswith("test_")]
-    if sys.argv[1:]:
-        tests = [t for t in tests if t[0] in sys.argv[1:]]
-    print(f"1..{len(tests)}")
-    for i, (name, test) in enumerate(tests, 1):
-        try:
-            test()
-            print(f"ok {i} - {name}", flush=True)
-        except Exception as e:
-            print(f"not ok {i} - {name}", flush=True)
-            for line in f"{type(e).__name__}: {e}".splitlines():
-                print(f"# {line}", flush=True)
-
-
-main()
+tap.run(tap.named(globals()))
