@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "ds/ds.h"
 #include "proto/ctl.h"
+#include "tests/unit/scratch.h"
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -61,17 +61,9 @@ struct ctl_chan *ds_control_chan(struct ds *d)
 	return NULL;
 }
 
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
-}
-
 static void cleanup(void)
 {
-	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(dir);
 }
 
 static void *thread_run(void *arg)
@@ -94,7 +86,6 @@ static void start_run(struct loop_msg *m)
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	struct ds_store_opts opts = { .so_dir = dir, .so_name = "fuzz", .so_tomb_keep_ms = 1000 };
-	const char *tmp = getenv("TMPDIR");
 	static struct loop *loops[1];
 	pthread_t t;
 	char err[256];
@@ -102,8 +93,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argc;
 	(void)argv;
 	log_set_level(LOG_L_ERROR);
-	snprintf(dir, sizeof(dir), "%s/fuzz_nfs3.XXXXXX", tmp ? tmp : "/tmp");
-	if (!mkdtemp(dir))
+	if (!scratch_make(dir, sizeof(dir), "fuzz_nfs3"))
 		abort();
 	atexit(cleanup);
 	ds_store_metrics_init();

@@ -11,8 +11,8 @@
 #include "mds/lo/order_int.h"
 #include "mds/ns/keys.h"
 #include "proto/rpc.h"
+#include "tests/unit/scratch.h"
 #include <errno.h>
-#include <ftw.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -272,17 +272,11 @@ static int base(void *arg, struct kv_txn *t)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int what, struct FTW *ftw)
-{
-	(void)st, (void)what, (void)ftw;
-	return remove(path);
-}
-
 static void cleanup(void)
 {
 	ns_close(ns);
 	kv_close(kv);
-	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(dir);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)

@@ -13,9 +13,9 @@
 #include "mds/op/op.h"
 #include "proto/ctl_chan.h"
 #include "proto/nfs3.h"
+#include "tests/unit/scratch.h"
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ftw.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -303,17 +303,9 @@ static void fz_join(void)
 		fz_ds_start(&fz_servers[i], &sin);
 }
 
-static int fz_remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
-}
-
 static void fz_cleanup(void)
 {
-	nftw(fz_dir, fz_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(fz_dir);
 }
 
 static void fz_orphans(void *arg)

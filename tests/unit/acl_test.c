@@ -1,6 +1,6 @@
 /* acl_test.c - ACLs as functions: modes and ACLs make each other, inheritance, and what is stored (RFC 8881 chapter 6). */
 #include "mds/ns/keys.h"
-#include <check.h>
+#include "tests/unit/unit.h"
 #include <stdlib.h>
 
 #define RWX (NS_R_READ | NS_R_WRITE | NS_R_APPEND | NS_R_EXECUTE)
@@ -192,8 +192,6 @@ int main(void)
 {
 	Suite *s = suite_create("acl");
 	TCase *tc = tcase_create("acl");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_test(tc, an_acl_of_a_mode_says_that_mode);
 	tcase_add_test(tc, a_mode_that_is_set_is_the_mode);
@@ -202,9 +200,5 @@ int main(void)
 	tcase_add_test(tc, what_is_stored_is_what_was);
 	tcase_add_test(tc, damaged_acls_are_refused);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(s);
 }

@@ -4,8 +4,8 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/metrics.h"
+#include "tests/unit/unit.h"
 #include <arpa/inet.h>
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -652,8 +652,6 @@ static TCase *cases(Suite *s, const char *name)
 int main(void)
 {
 	Suite *s = suite_create("base");
-	SRunner *r = srunner_create(s);
-	int failed;
 	TCase *tc;
 
 	tc = cases(s, "loop");
@@ -681,8 +679,5 @@ int main(void)
 	tcase_add_test(tc, http_serves_routes_and_metrics);
 	tcase_add_test(tc, a_stale_socket_file_is_replaced_a_live_one_and_a_plain_file_are_not);
 	tcase_add_test(tc, http_on_tcp_is_for_this_machine_only);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(s);
 }

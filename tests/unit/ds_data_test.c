@@ -1,10 +1,9 @@
 /* ds_data_test.c - what the MDS asks of objects' data: seeks, reservations, holes, copies; epochs and instances that refuse. */
 #include "base/log.h"
 #include "ds/store/store_int.h"
-#include <check.h>
+#include "tests/unit/unit.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,30 +18,20 @@ static void setup(void)
 {
 	static bool metrics;
 	struct ds_store_opts opts = { .so_dir = dir, .so_name = "", .so_tomb_keep_ms = 600000 };
-	const char *tmp = getenv("TMPDIR");
 	char err[512];
 
 	if (!metrics)
 		ds_store_metrics_init();
 	metrics = true;
 	log_set_level(LOG_L_ERROR);
-	snprintf(dir, sizeof dir, "%s/ds_data.XXXXXX", tmp ? tmp : "/tmp");
-	ck_assert_ptr_nonnull(mkdtemp(dir));
+	ck_assert(scratch_make(dir, sizeof(dir), "ds_data"));
 	ck_assert_int_eq(ds_store_open(&S, &opts, err, sizeof(err)), 0);
-}
-
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
 }
 
 static void teardown(void)
 {
 	ds_store_close(S);
-	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(dir);
 }
 
 static ctl_object object(uint64_t ino, unsigned stripe)
@@ -295,8 +284,6 @@ int main(void)
 {
 	Suite *s = suite_create("ds_data");
 	TCase *t = tcase_create("data");
-	SRunner *r;
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 60);
@@ -312,9 +299,5 @@ int main(void)
 	tcase_add_test(t, spans_that_cannot_be_are_refused);
 	tcase_add_test(t, clone_orders_are_done_or_refused);
 	suite_add_tcase(s, t);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return unit_run(s);
 }

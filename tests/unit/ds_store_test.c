@@ -1,10 +1,9 @@
 /* ds_store_test.c - the data server's store, without the network: files, journal, orders, range locks, syncs that fail. */
 #include "base/log.h"
 #include "ds/store/store_int.h"
-#include <check.h>
+#include "tests/unit/unit.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,27 +50,16 @@ static void reopen(void)
 static void setup(void)
 {
 	static bool metrics;
-	const char *tmp = getenv("TMPDIR");
-
 	if (!metrics)
 		ds_store_metrics_init();
 	metrics = true;
 	log_set_level(LOG_L_ERROR);
-	snprintf(dir, sizeof dir, "%s/ds_store.XXXXXX", tmp ? tmp : "/tmp");
-	ck_assert_ptr_nonnull(mkdtemp(dir));
+	ck_assert(scratch_make(dir, sizeof(dir), "ds_store"));
 	for (unsigned i = 0; i < LOOPS; i++) {
 		ck_assert_int_eq(loop_create(&loops[i], 256), 0);
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, thread_run, loops[i]), 0);
 	}
 	reopen();
-}
-
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
 }
 
 static void teardown(void)
@@ -85,7 +73,7 @@ static void teardown(void)
 		loop_destroy(loops[i]);
 	if (S)
 		ds_store_close(S);
-	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(dir);
 }
 
 /* ---- I/O from the test's thread ---- */
@@ -1001,11 +989,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite());
 }

@@ -1,8 +1,8 @@
 /* Exports: the file, who meets which rule, and what a view makes of handles and names; and questions that block (base/ask.h). */
 #include "base/ask.h"
 #include "mds/exp/exp.h"
+#include "tests/unit/unit.h"
 #include <arpa/inet.h>
-#include <check.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -414,8 +414,6 @@ int main(void)
 {
 	Suite *s = suite_create("exports");
 	TCase *t = tcase_create("file"), *u = tcase_create("views"), *w = tcase_create("ask");
-	SRunner *r;
-	int failed;
 
 	tcase_add_test(t, what_is_not_said_is_the_safe_choice);
 	tcase_add_test(t, a_client_begins_with_what_its_export_says);
@@ -430,9 +428,5 @@ int main(void)
 	suite_add_tcase(s, t);
 	suite_add_tcase(s, u);
 	suite_add_tcase(s, w);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(s);
 }

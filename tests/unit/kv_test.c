@@ -1,11 +1,10 @@
 /* kv_test.c - the store keeps kv.h's contract. */
 #include "base/log.h"
 #include "kv/kv.h"
-#include <check.h>
+#include "tests/unit/unit.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <lmdb.h>
 #include <pthread.h>
 #include <sched.h>
@@ -74,25 +73,15 @@ static struct kv_slice S(const char *s) {
 	return (struct kv_slice){s, strlen(s)};
 }
 
-static int
-remove_one(const char *path, const struct stat *st, int what, struct FTW *ftw)
-{
-	(void)st, (void)what, (void)ftw;
-	return remove(path);
-}
-
 static void setup(void)
 {
-	const char *tmp = getenv("TMPDIR");
-
-	snprintf(dir, sizeof(dir), "%s/kv_test.XXXXXX", tmp ? tmp : "/tmp");
-	ck_assert_ptr_nonnull(mkdtemp(dir));
+	ck_assert(scratch_make(dir, sizeof(dir), "kv_test"));
 	fail_sync = fail_data = fail_meta = 0;
 }
 
 static void teardown(void)
 {
-	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(dir);
 }
 
 static struct kv *open_kv(const struct kv_opts *o)
@@ -1399,11 +1388,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite());
 }

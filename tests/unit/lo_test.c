@@ -4,6 +4,7 @@
  */
 #include "mds/dsc/dsc_int.h"
 #include "tests/unit/lo_fake.h"
+#include "tests/unit/unit.h"
 
 /* ---- policies ---- */
 
@@ -938,8 +939,6 @@ int main(void)
 {
 	Suite *s = suite_create("lo");
 	TCase *plain = tcase_create("plain"), *live = tcase_create("live");
-	SRunner *r;
-	int failed;
 
 	tcase_add_test(plain, policies_are_read_in_any_order_and_shown_in_one);
 	tcase_add_test(plain, bad_policies_are_refused_with_the_key);
@@ -971,9 +970,5 @@ int main(void)
 	tcase_add_test(live, sizes_come_from_the_servers);
 	suite_add_tcase(s, plain);
 	suite_add_tcase(s, live);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return unit_run(s);
 }

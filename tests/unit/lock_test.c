@@ -1,6 +1,6 @@
 /* Byte-range locks against a model: an array that says for every byte what each owner holds of it. */
 #include "mds/st/st.h"
-#include <check.h>
+#include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -174,8 +174,6 @@ int main(void)
 {
 	Suite *s = suite_create("lock");
 	TCase *t = tcase_create("ranges");
-	SRunner *r;
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, locks_do_as_a_model);
@@ -183,9 +181,5 @@ int main(void)
 	tcase_add_test(t, the_living_are_told_before_the_dead);
 	tcase_add_test(t, a_lease_renewed_during_a_tick_has_not_run_out);
 	suite_add_tcase(s, t);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(s);
 }

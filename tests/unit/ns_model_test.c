@@ -12,6 +12,7 @@
  * chance is drawn on the committer's thread or between steps, so threads do not change it.
  */
 #include "tests/unit/ns_model.h"
+#include "tests/unit/unit.h"
 
 /* The same on the real one */
 
@@ -542,12 +543,6 @@ static void reopen(void)
 	pthread_mutex_unlock(&store_lock);
 }
 
-static int remove_one(const char *path, const struct stat *st, int what, struct FTW *ftw)
-{
-	(void)st, (void)what, (void)ftw;
-	return remove(path);
-}
-
 static void begin(void)
 {
 	const char *tmp = getenv("TMPDIR"), *given = getenv("NS_MODEL_SEED");
@@ -632,7 +627,7 @@ START_TEST(name_space_agrees_with_the_model)
 	must(ops < 1000 || (aborted > 0 && walked > 50 && walks_across > walked / 4 && watched > 5), "nothing was proved");
 	ns_close(ns);
 	kv_close(kv);
-	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(dir);
 }
 END_TEST
 
@@ -640,15 +635,9 @@ int main(void)
 {
 	Suite *s = suite_create("ns model");
 	TCase *c = tcase_create("model");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(c, 0);
 	tcase_add_test(c, name_space_agrees_with_the_model);
 	suite_add_tcase(s, c);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(s);
 }

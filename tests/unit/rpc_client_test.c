@@ -4,6 +4,7 @@
  */
 #include "tests/unit/rpc_testsrv.h"
 #include "tests/unit/tls_cert.h"
+#include "tests/unit/unit.h"
 
 static struct rpc_client *cl;
 static _Atomic int callbacks;
@@ -437,8 +438,6 @@ static TCase *cases(Suite *s, const char *name, void (*up)(void), void (*down)(v
 int main(void)
 {
 	Suite *s = suite_create("rpc_client");
-	SRunner *sr = srunner_create(s);
-	int failed;
 	TCase *tc;
 
 	for (int i = 0; i < 2; i++) {
@@ -461,8 +460,5 @@ int main(void)
 	tcase_add_test(tc, a_server_without_tls_gets_no_call);
 	tcase_add_test(tc, a_server_that_does_not_answer_the_probe_is_given_up);
 	tcase_add_test(tc, destroying_a_client_in_its_handshake_ends_its_calls);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(s);
 }

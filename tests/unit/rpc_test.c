@@ -3,6 +3,7 @@
  * plain socket as its peer.
  */
 #include "tests/unit/rpc_testsrv.h"
+#include "tests/unit/unit.h"
 #include <semaphore.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -853,8 +854,6 @@ static TCase *cases(Suite *s, const char *name, void (*up)(void), void (*down)(v
 int main(void)
 {
 	Suite *s = suite_create("rpc");
-	SRunner *sr = srunner_create(s);
-	int failed;
 	TCase *tc;
 
 	tc = cases(s, "server", setup, teardown);
@@ -878,8 +877,5 @@ int main(void)
 	tcase_add_test(tc, nothing_is_dispatched_after_close);
 	tc = cases(s, "loops", NULL, NULL);
 	tcase_add_test(tc, connections_are_dealt_to_the_loops_in_turn);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(s);
 }

@@ -2,8 +2,8 @@
  * xdr_test.c - what needs no socket: XDR, addresses, and the record cutter against a model.
  */
 #include "proto/rpc_int.h"
+#include "tests/unit/unit.h"
 #include <arpa/inet.h>
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
@@ -228,8 +228,6 @@ static TCase *cases(Suite *s, const char *name, void (*up)(void), void (*down)(v
 int main(void)
 {
 	Suite *s = suite_create("xdr");
-	SRunner *sr = srunner_create(s);
-	int failed;
 	TCase *tc;
 
 	tc = cases(s, "xdr", NULL, NULL);
@@ -237,8 +235,5 @@ int main(void)
 	tcase_add_test(tc, xdr_reading_stops_at_the_end_and_stays_bad);
 	tcase_add_test(tc, xdr_writing_keeps_to_its_limit_and_truncates);
 	tcase_add_test(tc, addresses_and_universal_addresses_convert);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(s);
 }

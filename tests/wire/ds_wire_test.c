@@ -7,11 +7,10 @@
 #include "proto/ctl_chan.h"
 #include "proto/nfs3.h"
 #include "proto/objname.h"
+#include "tests/unit/unit.h"
 #include <arpa/inet.h>
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -704,12 +703,10 @@ static void mds_start(struct on_loop *ol)
 
 static void setup_nothing_running(void)
 {
-	const char *tmp = getenv("TMPDIR");
 	char path[192];
 	FILE *f;
 
-	snprintf(dir, sizeof dir, "%s/ds_wire.XXXXXX", tmp ? tmp : "/tmp");
-	ck_assert_ptr_nonnull(mkdtemp(dir));
+	ck_assert(scratch_make(dir, sizeof(dir), "ds_wire"));
 	snprintf(store, sizeof store, "%s/store", dir);
 	snprintf(admin, sizeof admin, "%s/admin", dir);
 	ck_assert_int_eq(mkdir(store, 0700), 0);
@@ -728,14 +725,6 @@ static void setup(void)
 {
 	setup_nothing_running();
 	ds_start();
-}
-
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
 }
 
 static void answer_kept(struct on_loop *ol)
@@ -758,7 +747,7 @@ static void teardown(void)
 	if (ds_pid > 0)
 		ds_kill(SIGKILL);
 	on_loop(answer_kept, NULL);
-	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(dir);
 }
 
 static void fill(uint8_t *p, size_t n, unsigned seed)
@@ -1708,11 +1697,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite());
 }
