@@ -29,14 +29,11 @@ static int break_sync(struct ds_obj *o)
 START_TEST(failed_sync_changes_the_verifier_for_all)
 {
 	enum { N = 20 };
-	struct cap_object k = key(1);
 	struct io *io = calloc(N, sizeof *io);
 	uint64_t before = ds_store_verifier(S), verf;
-	struct ds_obj *o;
+	struct ds_obj *o = written(1);
 	int keep, failed = 0;
 
-	ck_assert_int_eq(ds_obj_get(S, &k, true, &o), 0);
-	ck_assert_int_eq(do_rw(o, true, 0, "x", 1), 1);
 	ck_assert_int_eq(do_sync(o, &verf), 0);
 	ck_assert_uint_eq(verf, before);
 	keep = break_sync(o);
@@ -63,12 +60,9 @@ START_TEST(syncs_that_meet_share_one)
 {
 	enum { N = 120 };
 	struct io *io = calloc(N, sizeof *io);
-	struct cap_object k = key(1);
 	uint64_t before, groups;
-	struct ds_obj *o;
+	struct ds_obj *o = written(1);
 
-	ck_assert_int_eq(ds_obj_get(S, &k, true, &o), 0);
-	ck_assert_int_eq(do_rw(o, true, 0, "x", 1), 1);
 	before = metric_value(ds_m_syncs);
 	for (unsigned i = 0; i < N; i++) {
 		io[i].io_what = IO_SYNC;
@@ -88,11 +82,8 @@ END_TEST
 /* Who is told "good" after a failed one must see the new verifier: at no time is a sync good under the old one. */
 START_TEST(no_sync_is_good_under_the_verifier_of_lost_data)
 {
-	struct cap_object k = key(1);
-	struct ds_obj *o;
+	struct ds_obj *o = written(1);
 
-	ck_assert_int_eq(ds_obj_get(S, &k, true, &o), 0);
-	ck_assert_int_eq(do_rw(o, true, 0, "x", 1), 1);
 	log_set_level((enum log_level)-1);
 	for (unsigned round = 0; round < 50; round++) {
 		enum { N = 12 };
@@ -125,15 +116,13 @@ END_TEST
 
 START_TEST(dropping_an_object_with_unsynced_data_tells_of_the_loss)
 {
-	struct cap_object k = key(1);
-	uint64_t before = ds_store_verifier(S);
+	uint64_t before;
 	struct ds_obj *o;
 
 	opts.so_max_open = 1; /* one per shard */
 	reopen();
 	before = ds_store_verifier(S);
-	ck_assert_int_eq(ds_obj_get(S, &k, true, &o), 0);
-	ck_assert_int_eq(do_rw(o, true, 0, "x", 1), 1);
+	o = written(1);
 	close(break_sync(o));
 	log_set_level((enum log_level)-1);
 	ds_obj_put(o);

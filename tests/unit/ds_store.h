@@ -152,6 +152,17 @@ static int do_rw(struct ds_obj *o, bool write, uint64_t off, void *mem, uint32_t
 	return io_wait(&io);
 }
 
+/* A new object with one byte, in use. */
+static struct ds_obj *written(uint64_t ino)
+{
+	struct cap_object k = key(ino);
+	struct ds_obj *o;
+
+	ck_assert_int_eq(ds_obj_get(S, &k, true, &o), 0);
+	ck_assert_int_eq(do_rw(o, true, 0, "x", 1), 1);
+	return o;
+}
+
 /* Writes one byte, making the object. */
 static int touch(uint64_t ino)
 {

@@ -374,11 +374,8 @@ END_TEST
 
 START_TEST(object_deleted_while_used_is_not_written_elsewhere)
 {
-	struct cap_object k = key(1);
-	struct ds_obj *o;
+	struct ds_obj *o = written(1);
 
-	ck_assert_int_eq(ds_obj_get(S, &k, true, &o), 0);
-	ck_assert_int_eq(do_rw(o, true, 0, "x", 1), 1);
 	ck_assert_int_eq(order(CTL_DELETE, 1, 1, 0), CTL_OK);
 	ck_assert(ds_obj_deleted(o));
 	ck_assert_int_eq(do_rw(o, true, 5, "y", 1), 1);

@@ -168,17 +168,25 @@ static struct node *node_new(void)
 	return n;
 }
 
-static int m_create(struct op *o)
+/* 0 where the name can be made in d. */
+static int may_enter(const struct op *o, struct node *d)
 {
-	struct node *d = o->o_a, *n;
 	int rc = searchable(d, o->o_cr);
 
 	if (rc)
 		return rc;
 	if (d->n_ent[o->o_name])
 		return -EEXIST;
-	if (!may(d, o->o_cr, 2))
-		return -EACCES;
+	return may(d, o->o_cr, 2) ? 0 : -EACCES;
+}
+
+static int m_create(struct op *o)
+{
+	struct node *d = o->o_a, *n;
+	int rc = may_enter(o, d);
+
+	if (rc)
+		return rc;
 	n = node_new();
 	n->n_type = o->o_type;
 	n->n_mode = o->o_type == NS_LNK ? 0777 : o->o_set.s_mode;
@@ -259,13 +267,9 @@ static int m_link(struct op *o)
 
 	if (n->n_dead)
 		return -ESTALE;
-	rc = searchable(d, o->o_cr);
+	rc = may_enter(o, d);
 	if (rc)
 		return rc;
-	if (d->n_ent[o->o_name])
-		return -EEXIST;
-	if (!may(d, o->o_cr, 2))
-		return -EACCES;
 	if (n->n_type == NS_DIR)
 		return -EISDIR;
 	if (n->n_orphan)

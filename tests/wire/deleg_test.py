@@ -109,18 +109,7 @@ def obey(c, *first_ops, before=None, answers=()):
             return DELAY
         if answers:
             return answers.pop(0)
-
-        def go():
-            try:
-                if before:
-                    before(args)
-                c.ok(putfh(args.fh), *first_ops, delegreturn(args.stateid))
-            except Failed as e:
-                c.fault(f"in answer to a recall: {e}")
-            except Closed:  # the test has seen enough
-                pass
-        threading.Thread(target=go, daemon=True).start()
-        return 0
+        return answered(c, before, args, putfh(args.fh), *first_ops, delegreturn(args.stateid))
     c.on_callback = on_callback
 
 
@@ -470,14 +459,20 @@ def conflicts(c, kind):
     return out
 
 
+def delegated(c, name, kind):
+    """A new file with an attribute, closed, and its delegation."""
+    f = make(c, name)
+    c.ok(putfh(f), setxattr("a", b"v"))
+    o = take(c, f, kind)
+    c.ok(putfh(f), close(o.stateid))
+    return f, o
+
+
 def every_conflict(c, kind):
     two, wrong = client(), []
     for name, ops in conflicts(c, kind):
         file = f"{name} {kind}"
-        f = make(c, file)
-        c.ok(putfh(f), setxattr("a", b"v"))
-        o = take(c, f, kind)
-        c.ok(putfh(f), close(o.stateid))
+        f, o = delegated(c, file, kind)
         try:
             recalls(c, o, two, *ops(file, f), to_zero=name == "open create")
         except (Failed, TimeoutError) as e:
@@ -531,10 +526,7 @@ def test_the_holders_own_operations_recall_nothing(c):
     for kind in (D_READ, D_WRITE):
         for name, ops in conflicts(c, kind):
             file = f"{name} {kind}"
-            f = make(c, file)
-            c.ok(putfh(f), setxattr("a", b"v"))
-            o = take(c, f, kind)
-            c.ok(putfh(f), close(o.stateid))
+            f, _ = delegated(c, file, kind)
             quick(c, *ops(file, f))
             check(c.callbacks, [], name)
 

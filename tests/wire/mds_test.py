@@ -2298,20 +2298,25 @@ def test_handles_of_the_data_server_are_guarded(c, d):
 # ---- recall (12.5.5)
 
 
+def answered(c, before, args, *ops):
+    """OK to a recall with these arguments; before(args) and the operations follow, beside it."""
+    def go():
+        try:
+            if before:
+                before(args)
+            c.ok(*ops)
+        except Failed as e:
+            c.fault(f"in answer to a recall: {e}")
+        except Closed:  # the test has seen enough
+            pass
+    threading.Thread(target=go, daemon=True).start()
+    return 0
+
+
 def returns_when_recalled(c, fh, before=None):
     """The client answers a recall with OK, then returns the layout."""
     def on_callback(name, args):
-        def go():
-            if before:
-                before(args)
-            try:
-                c.ok(putfh(args.fh), layoutreturn(args.stateid))
-            except Failed as e:
-                c.fault(f"in answer to a recall: {e}")
-            except Closed:  # the test has seen enough
-                pass
-        threading.Thread(target=go, daemon=True).start()
-        return 0
+        return answered(c, before, args, putfh(args.fh), layoutreturn(args.stateid))
     c.on_callback = on_callback
 
 

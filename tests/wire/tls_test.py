@@ -251,6 +251,15 @@ def clear_probe(call):
     return struct.unpack(f">{len(got) // 4}I", got)[2:]
 
 
+def io_through_the_mds(c, name):
+    """What is written in a directory of this name is read back; the client is closed."""
+    d = c.mkdir(c.root(), name)
+    s, f = c.open(d, "f")
+    c.ok(putfh(f), write(s, 0, b"through the MDS", FILE_SYNC))
+    check(c.ok(putfh(f), read(s, 0, 100)).data, b"through the MDS")
+    c.close()
+
+
 class Stalled:
     """Handshakes that stop somewhere, and go on beside other tests until the server ends them."""
 
@@ -415,12 +424,7 @@ def test_close_notify_is_answered():
 
 
 def test_records_in_single_bytes():
-    c = TlsClient(chop=1)
-    d = c.mkdir(c.root(), "bytes")
-    s, f = c.open(d, "f")
-    c.ok(putfh(f), write(s, 0, b"0123456789", FILE_SYNC))
-    check(c.ok(putfh(f), read(s, 0, 100)).data, b"0123456789")
-    c.close()
+    io_through_the_mds(TlsClient(chop=1), "bytes")
 
 
 def test_records_split_and_put_together():
@@ -722,13 +726,8 @@ def required_the_control_protocol_goes_on():
 
 
 def required_files_are_read_and_written():
-    c = TlsClient()
-    d = c.mkdir(c.root(), "files")
-    s, f = c.open(d, "f")
-    check(err(c.ok(putfh(f), write(s, 0, b"through the MDS", FILE_SYNC)).status), "OK")
-    check(c.ok(putfh(f), read(s, 0, 100)).data, b"through the MDS")
+    io_through_the_mds(TlsClient(), "files")
     check(any("with the cluster's key" in log(ds) for ds in ("ds1", "ds2")), True)
-    c.close()
 
 
 # ---- where a client's certificate is demanded
@@ -742,12 +741,7 @@ def mutual_only_clients_with_a_certificate_are_let_in():
 
 
 def mutual_the_mds_needs_none_on_data_servers():
-    c = TlsClient(ctx=context("client"))
-    d = c.mkdir(c.root(), "files")
-    s, f = c.open(d, "f")
-    c.ok(putfh(f), write(s, 0, b"through the MDS", FILE_SYNC))
-    check(c.ok(putfh(f), read(s, 0, 100)).data, b"through the MDS")
-    c.close()
+    io_through_the_mds(TlsClient(ctx=context("client")), "files")
 
 
 # ---- starting

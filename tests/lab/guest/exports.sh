@@ -29,14 +29,8 @@ fails "what exports lie in cannot be moved" "Read-only|busy|cross-device" mv $M/
 # A reload while it is mounted, with a file open for writing in the export that changes.
 cat >/run/held.py <<'PY'
 import errno, os, sys, time
-m, shared = sys.argv[1:]
-def flag(name):
-    open(f"{shared}/{name}", "w").close()
-def wait(name):
-    end = time.monotonic() + 60
-    while not os.path.exists(f"{shared}/{name}"):
-        assert time.monotonic() < end, name
-        time.sleep(0.05)
+from flags import flag, wait
+m = sys.argv[1]
 def written(fd, data):
     os.pwrite(fd, data, 0)
     os.fsync(fd)
@@ -81,6 +75,6 @@ wait("back")
 comes_back(os.mkdir, f"{m}/home/again")
 assert os.pread(fd, 10, 0) == b"third", "through the descriptor of before"
 PY
-check "reloads while it is mounted" timeout 200 python3 /run/held.py $M "$WEFT_SHARED"
+check "reloads while it is mounted" timeout 200 python3 /run/held.py $M
 umount_weft
 no_complaint

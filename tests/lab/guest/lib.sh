@@ -1,5 +1,7 @@
 # lib.sh - what a guest's script is written with. WEFT_MOUNT is the mount command, M the mount point.
 M=/mnt/weft
+# What Python's scripts import (flags.py); the folder is the host's, and nothing is written there.
+export PYTHONPATH=${BASH_SOURCE%/*} PYTHONDONTWRITEBYTECODE=1
 ok() { echo "ok - $*"; }
 not_ok() { echo "not ok - $*"; }
 check() { # NAME COMMAND...

@@ -3,14 +3,8 @@
 mount_weft
 cat >/run/locks.py <<'PY'
 import errno, fcntl, os, sys, time
-me, path, shared = sys.argv[1:]
-def flag(name):
-    open(f"{shared}/{name}", "w").close()
-def wait(name):
-    end = time.monotonic() + 100
-    while not os.path.exists(f"{shared}/{name}"):
-        assert time.monotonic() < end, f"flag {name}"
-        time.sleep(0.05)
+from flags import SHARED, flag, wait
+me, path = sys.argv[1:]
 def refused(fd, kind, *where):
     try:
         fcntl.lockf(fd, kind | fcntl.LOCK_NB, *where)
@@ -43,8 +37,8 @@ if me == "a":
     time.sleep(6)
     began = time.time()
     fcntl.lockf(fd, fcntl.LOCK_UN, 10, 500)
-    open(f"{shared}/unlocked.new", "w").write(str(began))
-    os.rename(f"{shared}/unlocked.new", f"{shared}/unlocked")
+    open(f"{SHARED}/unlocked.new", "w").write(str(began))
+    os.rename(f"{SHARED}/unlocked.new", f"{SHARED}/unlocked")
     wait("l10")
 else:
     wait("l1")
@@ -72,11 +66,11 @@ else:
     fcntl.lockf(fd, fcntl.LOCK_EX, 10, 500)
     got = time.time()
     wait("unlocked")
-    late = got - float(open(f"{shared}/unlocked").read())
+    late = got - float(open(f"{SHARED}/unlocked").read())
     assert -0.1 < late < 0.7, f"{late:.2f} s after it was free"
     flag("l10")
 PY
-check "$1: locks" timeout 200 python3 /run/locks.py "$1" $M/f "$WEFT_SHARED"
+check "$1: locks" timeout 200 python3 /run/locks.py "$1" $M/f
 check "$1: flock" flock -w 20 $M/g$1 true
 umount_weft
 no_complaint

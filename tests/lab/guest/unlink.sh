@@ -2,15 +2,9 @@
 . "$(dirname "$0")/lib.sh"
 mount_weft
 cat >/run/hold.py <<'PY'
-import os, sys, time
-path, shared = sys.argv[1:]
-def flag(name):
-    open(f"{shared}/{name}", "w").close()
-def wait(name):
-    end = time.monotonic() + 100
-    while not os.path.exists(f"{shared}/{name}"):
-        assert time.monotonic() < end, f"flag {name}"
-        time.sleep(0.05)
+import os, sys
+from flags import flag, wait
+path = sys.argv[1]
 def cold():
     os.sync()
     with open("/proc/sys/vm/drop_caches", "w") as f:
@@ -38,7 +32,7 @@ flag("closed")
 PY
 case $1 in
 holder)
-	check "a removed file is read and written through a crash of the MDS" python3 /run/hold.py $M/f "$WEFT_SHARED"
+	check "a removed file is read and written through a crash of the MDS" python3 /run/hold.py $M/f
 	no_complaint
 	exec 7<>$M/g
 	head -c 100000 /dev/urandom >&7
