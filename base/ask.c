@@ -17,6 +17,7 @@ struct entry {
 	struct entry *e_job;           /* next in the queue */
 	bool e_asked;                  /* queued, or a worker has it */
 	struct ask_val *e_val;
+	uint64_t e_again_ns;           /* after a failure: not asked before */
 	struct ask_wait *e_waiters;
 	size_t e_len;
 	uint8_t e_key[ASK_KEY_MAX];
@@ -118,6 +119,14 @@ static struct entry *entry_find(struct ask *a, const void *key, size_t len)
 	return e;
 }
 
+/* May the answer that is there be given? */
+static bool entry_serves(const struct ask *a, const struct entry *e, uint64_t now)
+{
+	if (!e->e_val)
+		return false;
+	return e->e_val->av_failed ? e->e_asked || now < e->e_val->av_until_ns : now < e->e_val->av_until_ns + a->a_keep_ns;
+}
+
 static void entry_ask(struct ask *a, struct entry *e)
 {
 	if (e->e_asked)
@@ -141,11 +150,15 @@ static void wait_over(struct loop_msg *m)
 static void entry_answer(struct ask *a, struct entry *e, struct ask_val *v, uint64_t generation)
 {
 	struct ask_wait *w = e->e_waiters;
+	uint64_t now = now_ns(), failed_ns = ASK_FAILED_MS * 1000000ull;
 
 	e->e_waiters = NULL;
 	e->e_asked = false;
+	if (failed_ns > a->a_keep_ns)
+		failed_ns = a->a_keep_ns;
 	if (v)
-		v->av_until_ns = now_ns() + a->a_keep_ns;
+		v->av_until_ns = now + (v->av_failed ? failed_ns : a->a_keep_ns);
+	e->e_again_ns = v && v->av_failed ? v->av_until_ns : 0;
 	for (struct ask_wait *next; w; w = next) {
 		next = w->aw_next;
 		w->aw_val = v ? ask_val_get(v) : NULL;
@@ -153,7 +166,8 @@ static void entry_answer(struct ask *a, struct entry *e, struct ask_val *v, uint
 	}
 	if (!v)
 		return;
-	if (generation != a->a_generation) { /* forgotten while it was asked */
+	/* Forgotten while it was asked, or it failed, and what is known still counts. */
+	if (generation != a->a_generation || (v->av_failed && e->e_val && !e->e_val->av_failed && entry_serves(a, e, now))) {
 		ask_val_put(v);
 		return;
 	}
@@ -248,9 +262,9 @@ struct ask_val *ask_get(struct ask *a, const void *key, size_t len, struct ask_w
 	w->aw_val = NULL;
 	pthread_mutex_lock(&a->a_lock);
 	e = entry_find(a, key, len);
-	if (e && e->e_val && now < e->e_val->av_until_ns + a->a_keep_ns) {
+	if (e && entry_serves(a, e, now)) {
 		v = ask_val_get(e->e_val);
-		if (now >= v->av_until_ns)
+		if (now >= v->av_until_ns && now >= e->e_again_ns)
 			entry_ask(a, e);
 	} else if (e) {
 		w->aw_next = e->e_waiters;

@@ -3,6 +3,9 @@
  *
  * One object is one kind of question. Equal questions at one time are asked once. An answer that has grown old is given once more while it is asked again, so
  * that only the first who asks waits.
+ *
+ * A question may fail: then that is the answer, for a second at most, so that nobody takes "cannot be told" for "is not". What was known before counts as long as it would
+ * without the failure. Who asks when a failure is old waits for the next try; who asks during that try is told of the failure at once.
  */
 #ifndef BASE_ASK_H
 #define BASE_ASK_H
@@ -11,10 +14,12 @@
 #include <stddef.h>
 
 #define ASK_KEY_MAX 32
+#define ASK_FAILED_MS 1000
 
 struct ask_val {
 	atomic_uint av_refs;
 	uint64_t av_until_ns; /* CLOCK_MONOTONIC: fresh until then */
+	bool av_failed;       /* fn's word: it, or a part of it, could not be told now */
 	size_t av_len;
 	_Alignas(8) uint8_t av_data[];
 };

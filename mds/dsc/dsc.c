@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "mds/dsc/dsc_int.h"
+#include "proto/rpc_tls.h"
 #include <assert.h>
 #include <errno.h>
 #include <time.h>
@@ -147,6 +148,24 @@ unsigned dsc_count(struct dsc *d)
 	n = d->d_count;
 	pthread_mutex_unlock(&d->d_lock);
 	return n;
+}
+
+unsigned dsc_least_tls(struct dsc *d)
+{
+	unsigned least = RPC_TLS_CERT, seen = 0;
+
+	pthread_mutex_lock(&d->d_lock);
+	for (unsigned id = 1; id <= DSC_MAX && seen < d->d_count && least > RPC_TLS_OFF; id++) {
+		const struct dsc_node *nd = d->d_node[id];
+
+		if (!nd)
+			continue;
+		seen++;
+		if (nd->nd_sv.sv_tls < least)
+			least = nd->nd_sv.sv_tls;
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	return seen ? least : RPC_TLS_OFF;
 }
 
 bool dsc_leased(struct dsc *d, uint32_t id)

@@ -60,6 +60,8 @@ bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out)
 unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all known, by id */
 unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max);
 unsigned dsc_count(struct dsc *d);
+/* The least that any of them demands of clients (enum rpc_tls_mode); RPC_TLS_OFF where there is none. */
+unsigned dsc_least_tls(struct dsc *d);
 /* For how long fewer than n servers have been alive, in ms; 0: as many are. */
 uint64_t dsc_scarce_ms(struct dsc *d, unsigned n);
 /* True while the server may still honour capabilities: its lease (counted from its last heartbeat,

@@ -103,10 +103,16 @@ bool exp_same(const struct exp *a, const struct exp *b);
 const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino);
 /* IPv4 as ::ffff:a.b.c.d; false: of another family. */
 bool exp_addr(const struct sockaddr_storage *ss, uint8_t addr[16], uint16_t *port);
-/* match: bits by exp_who.w_name, NULL where the table has no names (t_nnames 0). The rule for this address, or NULL. */
-const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match);
-/* Blocks on NSS and DNS: which of the table's names this address is. match: (t_nnames + 7) / 8 bytes. */
-void exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t *match);
+/* What is known of a name and an address: two bits in match, by exp_who.w_name. NULL: nothing of any. */
+enum exp_met { EXP_NOT, EXP_MET, EXP_NOT_KNOWN };
+static inline size_t exp_match_len(const struct exp_table *t)
+{
+	return (t->t_nnames + 3) / 4;
+}
+/* The rule for this address, or NULL. *unknown: NULL because it hangs on a name that is not known now. */
+const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match, bool *unknown);
+/* Blocks on NSS and DNS: which of the table's names this address is. match: exp_match_len bytes. False: some rule hangs on a name that could not be told. */
+bool exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t *match);
 
 /* What a peer may do under one export, or in the pseudo file system. */
 struct exp_grant {
@@ -121,15 +127,19 @@ struct exp_view {
 	unsigned v_refs;               /* of one thread */
 	struct exp_table *v_table;
 	enum exp_tls v_tls;
-	uint64_t v_usable;             /* bits by export */
+	uint64_t v_usable, v_unknown;  /* bits by export; unknown: it hangs on a name that is not known now */
 	uint64_t v_until_ns;           /* names are asked again; 0: never */
 	struct exp_grant v_pseudo;
 	struct exp_grant v_grant[];    /* by export; those that are not usable are zero */
 };
 
+/* What stands for the grant where it is not known yet which it is: the name service does not tell. It is no grant, and nobody enters it. */
+extern const struct exp_grant exp_unknown;
+
 /* match as for exp_match. NULL: no memory. */
 struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port, enum exp_tls tls, const uint8_t *match);
 void exp_view_put(struct exp_view *v);
+/* All that answer with a grant may answer &exp_unknown. */
 /* Where a handle of this number and inode is: a grant, or NULL: not the peer's. */
 const struct exp_grant *exp_of_handle(const struct exp_view *v, uint16_t id, uint64_t ino);
 /* Where the root of the name space is: always somewhere. */

@@ -228,29 +228,49 @@ static bool in_net(const uint8_t addr[16], const struct exp_who *w)
 	return memcmp(addr, w->w_addr, bytes) == 0 && (!rest || ((addr[bytes] ^ w->w_addr[bytes]) & (0xff00 >> rest & 0xff)) == 0);
 }
 
-const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match)
+static enum exp_met who_met(const struct exp_who *w, const uint8_t addr[16], const uint8_t *match)
 {
-	for (unsigned i = 0; i < e->e_nwho; i++) {
-		const struct exp_who *w = &e->e_who[i];
-		bool met = w->w_kind == EXP_ANY;
-
-		if (w->w_kind == EXP_NET)
-			met = in_net(addr, w);
-		else if (w->w_kind >= EXP_HOST)
-			met = match && match[w->w_name / 8] >> (w->w_name % 8) & 1;
-		if (met)
-			return &e->e_rule[w->w_rule];
+	switch (w->w_kind) {
+	case EXP_ANY: return EXP_MET;
+	case EXP_NET: return in_net(addr, w) ? EXP_MET : EXP_NOT;
+	default: return match ? (enum exp_met)(match[w->w_name / 4] >> (w->w_name % 4 * 2) & 3) : EXP_NOT_KNOWN;
 	}
+}
+
+/* A name that is not known matters unless a section before it is met, or another pattern of its own. */
+const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match, bool *unknown)
+{
+	unsigned open = e->e_nrules; /* the first section that may be met */
+
+	*unknown = false;
+	for (unsigned i = 0; i < e->e_nwho && !*unknown; i++) {
+		const struct exp_who *w = &e->e_who[i];
+		enum exp_met met = who_met(w, addr, match);
+
+		if (met == EXP_MET && (open == e->e_nrules || open == w->w_rule))
+			return &e->e_rule[w->w_rule];
+		*unknown = open != e->e_nrules && open != w->w_rule;
+		if (met == EXP_NOT_KNOWN)
+			open = w->w_rule;
+	}
+	*unknown |= open != e->e_nrules;
 	return NULL;
 }
 
-static bool host_is(const char *name, const uint8_t addr[16])
+/* What was answered is "no": there is no such name, or it has no address. Else it could not be told: a timeout, a server that fails or refuses. */
+static bool told_no(int err)
+{
+	return err == EAI_NONAME || err == EAI_NODATA || err == EAI_ADDRFAMILY;
+}
+
+static enum exp_met host_is(const char *name, const uint8_t addr[16])
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
 	bool found = false;
+	int err = getaddrinfo(name, NULL, &hints, &list);
 
-	if (getaddrinfo(name, NULL, &hints, &list))
-		return false;
+	if (err)
+		return told_no(err) ? EXP_NOT : EXP_NOT_KNOWN;
 	for (const struct addrinfo *a = list; a && !found; a = a->ai_next) {
 		struct sockaddr_storage ss = {0};
 		uint8_t one[16];
@@ -260,50 +280,64 @@ static bool host_is(const char *name, const uint8_t addr[16])
 		found = exp_addr(&ss, one, &port) && memcmp(one, addr, 16) == 0;
 	}
 	freeaddrinfo(list);
-	return found;
+	return found ? EXP_MET : EXP_NOT;
 }
 
 /* The peer's own name, which must lead back to its address: whoever rules a reverse zone can claim any. */
-static bool reverse(const uint8_t addr[16], char *name, size_t len)
+static enum exp_met reverse(const uint8_t addr[16], char *name, size_t len)
 {
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 	struct sockaddr_in6 six = {.sin6_family = AF_INET6};
 	struct sockaddr_in four = {.sin_family = AF_INET};
 	bool is4 = memcmp(addr, v4, 12) == 0;
+	int err;
 
 	memcpy(&six.sin6_addr, addr, 16);
 	memcpy(&four.sin_addr, addr + 12, 4);
-	if (getnameinfo(is4 ? (void *)&four : (void *)&six, is4 ? sizeof(four) : sizeof(six), name, (socklen_t)len, NULL, 0, NI_NAMEREQD))
-		return false;
+	err = getnameinfo(is4 ? (void *)&four : (void *)&six, is4 ? sizeof(four) : sizeof(six), name, (socklen_t)len, NULL, 0, NI_NAMEREQD);
+	if (err)
+		return told_no(err) ? EXP_NOT : EXP_NOT_KNOWN;
 	return host_is(name, addr);
 }
 
-void exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t *match)
+/* Of a netgroup nobody can tell "no" from a service that fails: innetgr has no word for it. */
+static enum exp_met group_has(const char *group, const char *name)
 {
 	/* innetgr keeps state between calls in some libraries. */
 	static pthread_mutex_t netgroups = PTHREAD_MUTEX_INITIALIZER;
+	bool has;
+
+	pthread_mutex_lock(&netgroups);
+	has = innetgr(group, name, NULL, NULL) == 1;
+	pthread_mutex_unlock(&netgroups);
+	return has ? EXP_MET : EXP_NOT;
+}
+
+bool exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t *match)
+{
 	char name[NI_MAXHOST] = "";
-	bool asked = false, named = false;
+	enum exp_met named = EXP_NOT;
+	bool asked = false, unknown = false;
 
 	for (unsigned i = 0; i < t->t_nnames; i++) {
 		const struct exp_who *w = t->t_name[i];
-		bool met = false;
+		enum exp_met met;
 
 		if (w->w_kind == EXP_HOST) {
 			met = host_is(w->w_text, addr);
 		} else {
-			named = asked ? named : reverse(addr, name, sizeof(name));
+			met = named = asked ? named : reverse(addr, name, sizeof(name));
 			asked = true;
 		}
-		if (w->w_kind == EXP_WILD && named)
-			met = fnmatch(w->w_text, name, FNM_CASEFOLD) == 0;
-		if (w->w_kind == EXP_GROUP && named) {
-			pthread_mutex_lock(&netgroups);
-			met = innetgr(w->w_text, name, NULL, NULL) == 1;
-			pthread_mutex_unlock(&netgroups);
-		}
-		match[i / 8] = (uint8_t)((match[i / 8] & ~(1u << (i % 8))) | (unsigned)met << (i % 8));
+		if (w->w_kind == EXP_WILD && named == EXP_MET)
+			met = fnmatch(w->w_text, name, FNM_CASEFOLD) == 0 ? EXP_MET : EXP_NOT;
+		if (w->w_kind == EXP_GROUP && named == EXP_MET)
+			met = group_has(w->w_text, name);
+		match[i / 4] = (uint8_t)((match[i / 4] & ~(3u << (i % 4 * 2))) | (unsigned)met << (i % 4 * 2));
 	}
+	for (unsigned i = 0; i < t->t_n && !unknown; i++)
+		exp_match(&t->t_exp[i], addr, match, &unknown);
+	return !unknown;
 }
 
 /* ---- views ---- */
@@ -323,6 +357,8 @@ static uint8_t grant_ok(const struct exp_rule *r, uint16_t port, enum exp_tls tl
 	return ok;
 }
 
+const struct exp_grant exp_unknown = {.g_ro = true};
+
 struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port, enum exp_tls tls, const uint8_t *match)
 {
 	struct exp_view *v = calloc(1, sizeof(*v) + t->t_n * sizeof(v->v_grant[0]));
@@ -335,8 +371,10 @@ struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint1
 	v->v_pseudo = (struct exp_grant){.g_ro = true, .g_ok = 0xff};
 	for (unsigned i = 0; i < t->t_n; i++) {
 		const struct exp *e = &t->t_exp[i];
-		const struct exp_rule *r = e->e_root ? exp_match(e, addr, match) : NULL;
+		bool unknown = false;
+		const struct exp_rule *r = e->e_root ? exp_match(e, addr, match, &unknown) : NULL;
 
+		v->v_unknown |= (uint64_t)unknown << i;
 		if (!r)
 			continue;
 		v->v_usable |= UINT64_C(1) << i;
@@ -355,13 +393,17 @@ void exp_view_put(struct exp_view *v)
 
 static const struct exp_grant *usable(const struct exp_view *v, int exp)
 {
+	if (exp >= 0 && v->v_unknown >> exp & 1)
+		return &exp_unknown;
 	return exp >= 0 && v->v_usable >> exp & 1 ? &v->v_grant[exp] : NULL;
 }
 
 /* The directory leads to something. */
 static const struct exp_grant *pseudo(const struct exp_view *v, const struct exp_pin *p)
 {
-	return p && p->p_below & v->v_usable ? &v->v_pseudo : NULL;
+	if (p && p->p_below & v->v_usable)
+		return &v->v_pseudo;
+	return p && p->p_below & v->v_unknown ? &exp_unknown : NULL;
 }
 
 const struct exp_grant *exp_of_handle(const struct exp_view *v, uint16_t id, uint64_t ino)
@@ -444,7 +486,7 @@ const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant 
 	return from;
 }
 
-/* The pseudo file system takes every flavour, and offers those of what can be reached. */
+/* The pseudo file system takes every flavour, and offers those of what can be reached: of that which is known. */
 unsigned exp_secs(const struct exp_view *v, const struct exp_grant *g, uint8_t out[EXP_SECS])
 {
 	unsigned n = 0, seen = 0;
@@ -452,7 +494,7 @@ unsigned exp_secs(const struct exp_view *v, const struct exp_grant *g, uint8_t o
 	for (unsigned i = 0; i < v->v_table->t_n; i++) {
 		const struct exp_grant *one = exp_is_pseudo(g) ? usable(v, (int)i) : &v->v_grant[i] == g ? g : NULL;
 
-		for (unsigned k = 0; one && k < one->g_rule->r_nsec; k++) {
+		for (unsigned k = 0; one && one != &exp_unknown && k < one->g_rule->r_nsec; k++) {
 			unsigned s = one->g_rule->r_sec[k];
 
 			if ((seen >> s & 1) || !(one->g_ok >> s & 1))

@@ -15,15 +15,59 @@ struct clone {
 	struct st_stateid src_sid, dst_sid;
 	uint64_t src, dst, from, to, len;
 	bool to_end, again; /* to_end: to the source's end. again: the target is placed again */
+	bool reader;            /* of the source, which he may not write */
+	uint64_t frozen_ns;     /* since when he keeps the source's writers waiting; 0: there are none */
 	uint64_t silent;
 };
 
+/*
+ * Freezing the source stops those who write it, and to freeze it takes no more than the right to read it. So whoever cannot write it lets its writers be afterwards, for
+ * nine times as long as they waited, and for CALM_NS at least; before that his CLONE waits (DELAY).
+ */
+#define CALM_NS 1000000000ull
+
+static bool reader_may_freeze(struct compound *c, struct clone *k)
+{
+	struct st *st = c->m->m_st;
+	bool writers = false, may = true;
+	struct st_file *f;
+
+	if (!k->reader)
+		return true;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, k->src, false);
+	if (f) {
+		writers = f->f_pins || st_file_has_writers(f);
+		for (const struct st_open *o = f->f_opens; o && !writers; o = o->o_fnext)
+			writers = o->o_access & OPEN4_SHARE_ACCESS_WRITE;
+		may = !writers || st_now_ns() >= f->f_calm_ns;
+	}
+	k->frozen_ns = writers && may ? st_now_ns() : 0;
+	pthread_mutex_unlock(&st->st_lock);
+	return may;
+}
+
+static void calm(struct op_freeze *z, uint64_t since)
+{
+	struct st *st = z->fz_m->m_st;
+	uint64_t now = st_now_ns(), calm = (now - since) * 9;
+
+	pthread_mutex_lock(&st->st_lock);
+	st_file_get(st, z->fz_ino, false)->f_calm_ns = now + (calm > CALM_NS ? calm : CALM_NS); /* the freeze keeps it */
+	pthread_mutex_unlock(&st->st_lock);
+}
+
+static void clone_thaw(struct clone *k)
+{
+	op_thaw(&k->dst_freeze);
+	if (k->frozen_ns && k->src_freeze.fz_held)
+		calm(&k->src_freeze, k->frozen_ns);
+	op_thaw(&k->src_freeze);
+}
+
 static void clone_fini(void *scratch)
 {
-	struct clone *k = scratch;
-
-	op_thaw(&k->dst_freeze);
-	op_thaw(&k->src_freeze);
+	clone_thaw(scratch);
 }
 
 /* ---- can it be done? ---- */
@@ -119,10 +163,7 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 
 static nfsstat4 clone_end(struct compound *c)
 {
-	struct clone *k = c->scratch;
-
-	op_thaw(&k->dst_freeze);
-	op_thaw(&k->src_freeze);
+	clone_thaw(c->scratch);
 	return NFS4_OK;
 }
 
@@ -321,6 +362,8 @@ static nfsstat4 clone_begin(struct compound *c, int err)
 	(void)err;
 	if (st || !k->len)
 		return st;
+	if (!reader_may_freeze(c, k))
+		return NFS4ERR_DELAY;
 	k->c = c;
 	op_freeze(&k->src_freeze, c->m, c->th->mt_loop, k->src, c->client, k->src == k->dst ? FREEZE_ALL : FREEZE_WRITES, clone_src_frozen, k);
 	return OP_PARKED;
@@ -355,6 +398,7 @@ nfsstat4 op_clone(struct compound *c)
 	st = op_two_files(c, &k->src_sid, &k->dst_sid, &src);
 	if (st)
 		return st;
+	k->reader = ns_permission(&src, &c->cred, 2);
 	k->src = c->saved;
 	k->dst = c->cur;
 	return op_refresh(c, k->src, false, false, clone_src_fresh) ? OP_PARKED : clone_src_fresh(c, 0);

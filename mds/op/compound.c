@@ -463,6 +463,12 @@ static nfsstat4 op_start(struct compound *c)
 		return st;
 	if (!d->fn)
 		return NFS4ERR_NOTSUPP;
+	/* Perhaps a stranger: it takes up no client before that is known. */
+	if (c->opnum == OP_EXCHANGE_ID && c->view && !c->view->v_usable)
+		return NFS4ERR_DELAY;
+	st = op_gone(c);
+	if (st)
+		return st;
 	if (c->again && !d->reads)
 		return NFS4ERR_DELAY;
 	if (op_two(c->opnum) && c->cur && c->saved && c->exp != c->saved_exp)
@@ -536,7 +542,7 @@ static void compound_begin(struct compound *c)
 {
 	struct rpc_call *call = c->call;
 
-	if (!c->view || c->view->v_usable) {
+	if (!c->view || c->view->v_usable | c->view->v_unknown) {
 		compound_run(c);
 		return;
 	}

@@ -31,6 +31,7 @@ struct op_copy {
 	uint8_t *buf;
 	uint64_t len, failed;
 	struct op_pin pin;
+	struct op_stand stand;
 	struct kv_op op;
 	struct loop_timer timer;
 	unsigned waits, turn;
@@ -52,6 +53,7 @@ static void copy_free(struct op_copy *j)
 	struct mds_thread *th = j->th;
 
 	op_unpin(&j->pin);
+	op_stand_end(&j->stand);
 	free(j->buf);
 	free(j);
 	th->mt_copying--;
@@ -352,6 +354,11 @@ static void copy_read(struct lo_io *io, int err)
 	lo_write(j->m->m_lo, &j->io);
 }
 
+static void copy_stood(void *arg)
+{
+	copy_step(arg);
+}
+
 static void copy_step(struct op_copy *j)
 {
 	uint64_t from = j->src_off + j->done, left = j->count - j->done;
@@ -365,6 +372,16 @@ static void copy_step(struct op_copy *j)
 	}
 	if (!left) {
 		copy_commit(j);
+		return;
+	}
+	err = op_stand(&j->stand);
+	if (err == -EINPROGRESS)
+		return;
+	if (err) {
+		if (err == -EAGAIN)
+			copy_wait(j);
+		else
+			copy_fail(j, err); /* not what a piece fails with: nobody waits for an export to come back */
 		return;
 	}
 	err = copy_io(j, j->src, from, len < left ? len : left, copy_read);
@@ -500,6 +517,7 @@ static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
 	j->dst_off = a->dst_off;
 	j->count = a->count;
 	j->timer.t_fire = copy_wake;
+	op_stand_begin(&j->stand, c, copy_stood, j);
 	/* To its end: nobody is given a delegation on a file that a copy goes on changing after its opener has closed it. */
 	if (!op_pin(&j->pin, j->m, j->dst)) {
 		free(j);

@@ -24,12 +24,71 @@ static bool put_excused(const struct compound *c)
 
 static nfsstat4 put_fh(struct compound *c, uint64_t ino, const struct exp_grant *g)
 {
+	if (!op_enterable(c, g))
+		return NFS4ERR_DELAY;
 	c->wrongsec = !op_sec_ok(c, g);
 	if (c->wrongsec && !put_excused(c))
 		return NFS4ERR_WRONGSEC;
 	c->cur = ino;
 	c->have_sid = false;
 	op_enter(c, g);
+	return NFS4_OK;
+}
+
+/*
+ * A client may give back what it holds of an export that is not its own any more: else its opens, locks and delegations stood in others' way as long as it lives. The
+ * handle is good for that alone. Clients look at the attributes before they close, in the same request: that is ACCESS, and Linux then closes without.
+ */
+static bool gives_back(uint32_t opnum)
+{
+	return opnum == OP_CLOSE || opnum == OP_LOCKU || opnum == OP_OPEN_DOWNGRADE || opnum == OP_DELEGRETURN || opnum == OP_LAYOUTRETURN;
+}
+
+/* What follows the put operation gives something back, at once or behind attributes. */
+static bool put_gives_back(const struct compound *c)
+{
+	struct xdr_in x = *c->in;
+	struct op_bitmap b;
+
+	for (uint32_t n = c->at + 1; n < c->nops && !x.bad; n++) {
+		uint32_t opnum = xdr_get_u32(&x), len;
+
+		if (gives_back(opnum))
+			return !x.bad;
+		if (opnum != OP_GETATTR && opnum != OP_SETATTR)
+			return false;
+		if (opnum == OP_SETATTR)
+			xdr_get_fixed(&x, 4 + NFS4_OTHER_SIZE);
+		op_get_bitmap(&x, &b, NULL);
+		if (opnum == OP_SETATTR)
+			xdr_get_opaque(&x, UINT32_MAX - 3, &len);
+	}
+	return false;
+}
+
+nfsstat4 op_gone(const struct compound *c)
+{
+	if (!c->cur || c->exp != &c->gone || gives_back(c->opnum))
+		return NFS4_OK;
+	switch (c->opnum) {
+	case OP_PUTFH: case OP_PUTROOTFH: case OP_PUTPUBFH: case OP_RESTOREFH: case OP_TEST_STATEID: case OP_FREE_STATEID:
+		return NFS4_OK;
+	case OP_GETATTR: case OP_SETATTR:
+		return NFS4ERR_ACCESS;
+	default:
+		return NFS4ERR_STALE;
+	}
+}
+
+static nfsstat4 put_gone(struct compound *c, uint16_t export, uint64_t ino)
+{
+	if (!put_gives_back(c))
+		return NFS4ERR_STALE;
+	c->gone = (struct exp_grant){.g_id = export, .g_ro = true};
+	c->cur = ino;
+	c->have_sid = c->wrongsec = false;
+	c->exp = &c->gone;
+	c->cred = (struct ns_cred){.cr_uid = EXP_NOBODY, .cr_gid = EXP_NOBODY};
 	return NFS4_OK;
 }
 
@@ -55,7 +114,7 @@ nfsstat4 op_putfh(struct compound *c)
 	if (st)
 		return st;
 	g = exp_of_handle(c->view, export, ino);
-	return g ? put_fh(c, ino, g) : NFS4ERR_STALE;
+	return g ? put_fh(c, ino, g) : put_gone(c, export, ino);
 }
 
 nfsstat4 op_getfh(struct compound *c)
@@ -118,6 +177,8 @@ static nfsstat4 lookup_in(struct compound *c, const char *name, size_t len, uint
 	if (!st)
 		st = op_status(ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, ino, &type));
 	*g = st ? NULL : exp_down(c->view, c->exp, *ino);
+	if (*g == &exp_unknown)
+		return NFS4ERR_DELAY;
 	if (c->wrongsec && (!*g || *g == c->exp)) {
 		*g = c->exp;
 		return NFS4ERR_WRONGSEC;
@@ -127,6 +188,8 @@ static nfsstat4 lookup_in(struct compound *c, const char *name, size_t len, uint
 
 static nfsstat4 move_to(struct compound *c, uint64_t ino, const struct exp_grant *g)
 {
+	if (!op_enterable(c, g))
+		return NFS4ERR_DELAY;
 	if (!op_sec_ok(c, g))
 		return NFS4ERR_WRONGSEC;
 	c->cur = ino;
@@ -281,6 +344,10 @@ static int readdir_entry(void *arg, const struct ns_dirent *d)
 
 	if (!g)
 		return 0;
+	if (g == &exp_unknown) { /* is it there, for this client? */
+		r->status = NFS4ERR_DELAY;
+		return 1;
+	}
 	/* dircount is a hint about names and cookies (RFC 8881 section 18.23.3) */
 	if (r->dircount && r->n && r->dirbytes + name + 8 > r->dircount)
 		return 1;
@@ -760,8 +827,11 @@ static nfsstat4 secinfo_reply(struct compound *c, const struct exp_grant *g)
 {
 	static const uint8_t krb5[] = {0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02}; /* RFC 7861: without tag and length */
 	uint8_t secs[EXP_SECS];
-	unsigned n = exp_secs(c->view, g, secs);
+	unsigned n;
 
+	if (g == &exp_unknown || (exp_is_pseudo(g) && c->view->v_unknown))
+		return NFS4ERR_DELAY;
+	n = exp_secs(c->view, g, secs);
 	if (!c->m->m_krb5)
 		n = without_krb5(secs, n);
 	xdr_put_u32(c->out, n);

@@ -384,6 +384,26 @@ nfsstat4 op_write(struct compound *c)
 
 /* ---- COMMIT ---- */
 
+/*
+ * It has no stateid to go by (RFC 8881 section 18.3). Who may write may; so may the file's owner, who can always give himself that right, and a client that has the file
+ * open for writing, whatever its mode says by now. To anybody else it would be the data servers' work for nothing.
+ */
+static nfsstat4 commit_access(struct compound *c, const struct ns_inode *i)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+	bool opened = false;
+
+	if (!c->exp->g_ro && (i->i_uid == c->cred.cr_uid || !ns_permission(i, &c->cred, 2)))
+		return NFS4_OK;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, i->i_ino, false);
+	for (const struct st_open *o = f ? f->f_opens : NULL; o && !opened; o = o->o_fnext)
+		opened = o->o_client == c->client && (o->o_access & OPEN4_SHARE_ACCESS_WRITE);
+	pthread_mutex_unlock(&st->st_lock);
+	return opened ? NFS4_OK : NFS4ERR_ACCESS;
+}
+
 nfsstat4 op_commit(struct compound *c)
 {
 	struct io *k = op_scratch(c, sizeof(*k), io_fini);
@@ -400,6 +420,8 @@ nfsstat4 op_commit(struct compound *c)
 	if (st)
 		return st;
 	st = op_regular(&i);
+	if (!st)
+		st = commit_access(c, &i);
 	if (st)
 		return st;
 	st = io_prepare(c, k);

@@ -115,6 +115,18 @@ static const struct exp_grant *once_exp(struct compound *c, uint16_t export, uin
 	return *ino ? g : NULL;
 }
 
+/* Where the handles of then are by the exports of now can be told, and who asks. */
+static bool once_known(const struct compound *c, const struct ns_once *o)
+{
+	const struct exp_grant *saved, *cur;
+
+	if (!c->view)
+		return false;
+	saved = o->on_saved ? exp_of_handle(c->view, o->on_saved_exp, o->on_saved) : NULL;
+	cur = o->on_cur ? exp_of_handle(c->view, o->on_cur_exp, o->on_cur) : NULL;
+	return saved != &exp_unknown && (!cur || op_enterable(c, cur));
+}
+
 /* As if the mutation had just been done: op_end closes its result, and what is behind it runs. */
 static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 {
@@ -168,6 +180,8 @@ nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint
 	op_once_check(c, check);
 	if (memcmp(check, o.on_check, sizeof(check)) != 0)
 		return NFS4ERR_BADSESSION;
+	if (!once_known(c, &o))
+		return NFS4ERR_DELAY;
 	limit = c->call->c_body + o.on_limit;
 	if (limit < c->out->x_limit)
 		c->out->x_limit = limit;

@@ -138,6 +138,8 @@ struct compound {
 	struct st_stateid cur_sid, saved_sid;
 	bool have_sid, saved_have_sid;
 
+	struct exp_grant gone; /* what cur is in when it is no export of this client's any more, and the request gives state back (fs.c) */
+
 	struct ns_cred cred; /* squashed as cur's export says */
 
 	/* peer.c */
@@ -252,6 +254,8 @@ bool op_attrs_need_ds(const struct op_bitmap *b);
 void op_fh_make(struct mds *m, uint16_t export, uint64_t ino, uint8_t out[OP_FH_LEN]);
 /* OK, BADHANDLE, or STALE: of this store, but from before it was restored. */
 nfsstat4 op_fh_open(struct mds *m, const uint8_t *fh, uint32_t len, uint16_t *export, uint64_t *ino);
+/* Of a current file handle whose export is no more the client's: may the operation in hand be done? OK for all others. */
+nfsstat4 op_gone(const struct compound *c);
 /* The current file handle's export. */
 static inline uint16_t op_export(const struct compound *c)
 {
@@ -276,12 +280,31 @@ void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table
 /* peer.c: who asks, from where. False: parked; go(c) is called when it is known. */
 bool op_peer(struct compound *c, void (*go)(struct compound *c));
 void op_peer_done(struct compound *c);
+/* A job that goes on after its request was answered, on a file of an export: whenever the exports have changed, does what it began under still stand? */
+struct op_stand {
+	struct ask_wait s_wait;
+	struct mds *s_m;
+	uint64_t s_generation, s_ino; /* judged by the exports of that generation */
+	uint16_t s_export, s_port;
+	uint8_t s_addr[16], s_sec;
+	enum exp_tls s_tls;
+	struct ask_val *s_names;
+	void (*s_then)(void *arg);
+	void *s_arg;
+};
+/* For who asks and his current file, which he writes. then(arg) on this loop. */
+void op_stand_begin(struct op_stand *s, const struct compound *c, void (*then)(void *arg), void *arg);
+/* 0; -EROFS, -ESTALE, -EACCES: not any more; -EAGAIN: it cannot be told now; -EINPROGRESS: then is called, and it is to be asked again. */
+int op_stand(struct op_stand *s);
+void op_stand_end(struct op_stand *s);
 /* The connection's view goes. */
 void op_conn_view_drop(struct rpc_conn *conn);
 int op_peer_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms);
 /* What a thread keeps of exports and groups, at its end. */
 void op_thread_forget(struct mds_thread *th);
-/* cur is in g from now on, and the credential is what g makes of it. */
+/* Is it known what g is, and who asks there? A name service that fails has not said no: then DELAY. */
+bool op_enterable(const struct compound *c, const struct exp_grant *g);
+/* cur is in g from now on, and the credential is what g makes of it. g: enterable. */
 void op_enter(struct compound *c, const struct exp_grant *g);
 static inline bool op_sec_ok(const struct compound *c, const struct exp_grant *g)
 {

@@ -538,6 +538,8 @@ static nfsstat4 open_by_name(struct compound *c, struct open *o)
 	o->dir = c->cur;
 	o->ci.c_before = o->ci.c_after = d.i_change;
 	err = ns_lookup(c->m->m_ns, op_txn(c), c->cur, o->name, o->len, &ino, &type);
+	if (!err && exp_down(c->view, c->exp, ino) == &exp_unknown)
+		return NFS4ERR_DELAY;
 	if (!err && !exp_down(c->view, c->exp, ino)) /* another's: it is not shown, and cannot be made either */
 		return !o->create ? NFS4ERR_NOENT : c->exp->g_ro ? NFS4ERR_ROFS : NFS4ERR_EXIST;
 	if (err == -ENOENT)

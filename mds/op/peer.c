@@ -3,6 +3,9 @@
  *
  * All of it is known without a wait for every request but the first: the view hangs on the connection, groups are kept by thread and by process. What must be
  * asked of NSS or DNS is asked by a worker (base/ask.h), and the compound waits before its first operation.
+ *
+ * What these services fail to tell is not taken for "no", which would open what a deny keeps shut, or let a later section of the exports decide: whoever puts a file
+ * handle of such an export, or as such a user, is told DELAY. Sessions and leases need no names: SEQUENCE, and what needs no file handle, go on.
  */
 #include "base/log.h"
 #include "mds/op/op.h"
@@ -14,6 +17,15 @@
 
 #define ASK_THREADS 4
 #define GROUPS_MAX 65536
+#define TELL_NS 10000000000ull
+
+/* True once in a while: a failure is worth a line. On a worker. */
+static bool tell(_Atomic uint64_t *told)
+{
+	uint64_t now = st_now_ns(), last = atomic_load(told);
+
+	return (!last || now - last >= TELL_NS) && atomic_compare_exchange_strong(told, &last, now);
+}
 
 /* ---- exports ---- */
 
@@ -32,9 +44,10 @@ struct names_answer {
 /* On a worker. */
 static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 {
+	static _Atomic uint64_t told;
 	struct mds *m = arg;
 	struct exp_table *t = exp_set_get(m->m_exports);
-	struct ask_val *v = ask_val_new(sizeof(struct names_answer) + (t->t_nnames + 7) / 8);
+	struct ask_val *v = ask_val_new(sizeof(struct names_answer) + exp_match_len(t));
 	struct names_answer *a;
 	struct names_key k;
 
@@ -42,7 +55,9 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 	if (v) {
 		a = (struct names_answer *)v->av_data;
 		a->generation = t->t_generation;
-		exp_names_match(t, k.addr, a->match);
+		v->av_failed = !exp_names_match(t, k.addr, a->match);
+		if (v->av_failed && tell(&told))
+			log_warn("names in the exports cannot be looked up: those of whom they decide wait");
 	}
 	exp_put(t);
 	return v;
@@ -78,7 +93,7 @@ static void view_keep(struct compound *c, struct exp_view *v)
 
 static void peer_answered(struct ask_wait *w, struct ask_val *v);
 
-/* False: parked. On no memory there is a view in which nothing can be used, or none. */
+/* False: parked. On no memory there is a view in which nothing is known that hangs on a name, or none. */
 static bool peer_view(struct compound *c)
 {
 	struct exp_table *t = thread_table(c->th);
@@ -111,6 +126,81 @@ static bool peer_view(struct compound *c)
 	return true;
 }
 
+/* ---- jobs ---- */
+
+static void stand_named(struct ask_wait *w, struct ask_val *v)
+{
+	struct op_stand *s = hash_entry(w, struct op_stand, s_wait);
+
+	s->s_names = v;
+	s->s_then(s->s_arg);
+}
+
+void op_stand_begin(struct op_stand *s, const struct compound *c, void (*then)(void *arg), void *arg)
+{
+	*s = (struct op_stand){.s_m = c->m, .s_generation = c->view->v_table->t_generation, .s_ino = c->cur, .s_export = op_export(c), .s_sec = c->sec, .s_tls = c->view->v_tls};
+	exp_addr(rpc_conn_peer(c->call->c_conn), s->s_addr, &s->s_port);
+	s->s_wait.aw_loop = c->th->mt_loop;
+	s->s_wait.aw_then = stand_named;
+	s->s_then = then;
+	s->s_arg = arg;
+}
+
+void op_stand_end(struct op_stand *s)
+{
+	ask_val_put(s->s_names);
+	s->s_names = NULL;
+}
+
+/* The table has names, and what they are for this address is not at hand: asked for, unless it was just now. */
+static int stand_names(struct op_stand *s, const struct exp_table *t)
+{
+	struct names_key key = {.generation = t->t_generation};
+
+	if (!t->t_nnames || s->s_names)
+		return 0;
+	memcpy(key.addr, s->s_addr, sizeof(key.addr));
+	s->s_names = ask_get(s->s_m->m_ask_names, &key, sizeof(key), &s->s_wait);
+	return s->s_names ? 0 : -EINPROGRESS;
+}
+
+static int stand_judge(struct op_stand *s, struct exp_table *t)
+{
+	const struct names_answer *a = s->s_names ? (struct names_answer *)s->s_names->av_data : NULL;
+	struct exp_view *v = exp_view_new(t, s->s_addr, s->s_port, s->s_tls, a && a->generation == t->t_generation ? a->match : NULL);
+	const struct exp_grant *g = v ? exp_of_handle(v, s->s_export, s->s_ino) : &exp_unknown;
+	int err = 0;
+
+	if (g == &exp_unknown)
+		err = -EAGAIN;
+	else if (!g || exp_is_pseudo(g))
+		err = -ESTALE;
+	else if (g->g_ro)
+		err = -EROFS;
+	else if (!(g->g_ok >> s->s_sec & 1))
+		err = -EACCES;
+	if (!err)
+		s->s_generation = t->t_generation;
+	exp_view_put(v);
+	op_stand_end(s);
+	return err;
+}
+
+int op_stand(struct op_stand *s)
+{
+	struct exp_table *t;
+	int err;
+
+	if (s->s_generation == exp_set_generation(s->s_m->m_exports))
+		return 0;
+	t = exp_set_get(s->s_m->m_exports);
+	err = stand_names(s, t);
+	if (!err)
+		err = stand_judge(s, t);
+	exp_put(t);
+	return err;
+}
+
 /* ---- groups ---- */
 
 struct groups_answer {
@@ -125,8 +215,8 @@ static int gid_order(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* *n groups of a user, malloc'd; none of one that is not known. NULL: no memory, or NSS fails. */
-static gid_t *user_groups(uid_t uid, int *n)
+/* *n groups of a user, malloc'd; none of one that is not known. NULL: no memory, or NSS fails (glibc says 0 for a user who is not there). */
+static gid_t *user_groups(uid_t uid, int *n, int *err)
 {
 	size_t len = 1 << 16;
 	char *buf = malloc(len);
@@ -135,7 +225,8 @@ static gid_t *user_groups(uid_t uid, int *n)
 	int max = 64;
 
 	*n = 0;
-	if (buf && getpwuid_r(uid, &pw, buf, len, &found) == 0)
+	*err = buf ? getpwuid_r(uid, &pw, buf, len, &found) : ENOMEM;
+	if (!*err)
 		list = calloc((size_t)max, sizeof(*list));
 	while (list && found) {
 		*n = max;
@@ -146,28 +237,36 @@ static gid_t *user_groups(uid_t uid, int *n)
 		list = max <= GROUPS_MAX ? calloc((size_t)max, sizeof(*list)) : NULL;
 	}
 	free(buf);
+	if (!list && !*err)
+		*err = max > GROUPS_MAX ? E2BIG : ENOMEM;
 	return list;
 }
 
-/* On a worker. A user who is not known has no groups but the one the client names, as has one whom NSS cannot tell of. */
+/* On a worker. A user who is not known has no groups but the one the client names. */
 static struct ask_val *groups_ask(void *arg, const void *key, size_t len)
 {
+	static _Atomic uint64_t told;
 	struct groups_answer *a;
 	struct ask_val *v;
 	uint32_t uid;
 	gid_t *list;
-	int n;
+	int n, err;
 
 	(void)arg;
 	memcpy(&uid, key, len);
-	list = user_groups(uid, &n);
-	if (!list)
-		log_warn("groups of user %u cannot be looked up: the user has none", uid);
+	list = user_groups(uid, &n, &err);
+	if (!list) {
+		n = 0;
+		if (tell(&told))
+			log_warn("groups of user %u cannot be looked up, the user waits: %s", uid, strerror(err));
+	}
 	v = ask_val_new(sizeof(*a) + (size_t)n * sizeof(a->groups.g_gid[0]));
 	if (v) {
 		a = (struct groups_answer *)v->av_data;
 		a->uid = uid;
-		qsort(list ? list : (gid_t[]){0}, (size_t)n, sizeof(*list), gid_order);
+		v->av_failed = !list;
+		if (list)
+			qsort(list, (size_t)n, sizeof(*list), gid_order);
 		for (int i = 0; i < n; i++)
 			a->groups.g_gid[a->groups.g_n++] = list[i];
 	}
@@ -188,6 +287,8 @@ static bool peer_groups(struct compound *c)
 	c->groups = ask_get(c->m->m_ask_groups, &uid, sizeof(uid), &c->wait);
 	if (!c->groups)
 		return false;
+	if (c->groups->av_failed)
+		return true;
 	ask_val_put(*near);
 	*near = ask_val_get(c->groups);
 	return true;
@@ -201,12 +302,17 @@ static bool server_groups(const struct compound *c)
 	return c->m->m_server_groups || c->call->c_cred.rc_flavor == RPC_AUTH_GSS;
 }
 
+/* AUTH_NONE is nobody, and root's groups say nothing that root cannot do; squashed, it has none. */
+static bool groups_count(const struct compound *c)
+{
+	return server_groups(c) && c->sec != EXP_NONE && c->call->c_cred.rc_uid;
+}
+
 static bool peer_known(struct compound *c)
 {
 	if (!c->view && !peer_view(c))
 		return false;
-	/* AUTH_NONE is nobody, and root's groups say nothing that root cannot do; squashed, it has none. */
-	if (server_groups(c) && c->sec != EXP_NONE && c->call->c_cred.rc_uid && !c->groups && !c->no_answer)
+	if (groups_count(c) && !c->groups && !c->no_answer)
 		return peer_groups(c);
 	return true;
 }
@@ -311,6 +417,14 @@ static void cred_make(struct compound *c, const struct exp_rule *r)
 		squash_root(cr, r);
 }
 
+/* Where everybody is squashed nobody's groups count. */
+bool op_enterable(const struct compound *c, const struct exp_grant *g)
+{
+	if (g == &exp_unknown)
+		return false;
+	return !g->g_rule || g->g_rule->r_squash == EXP_SQUASH_ALL || !groups_count(c) || (c->groups && !c->groups->av_failed);
+}
+
 void op_enter(struct compound *c, const struct exp_grant *g)
 {
 	if (c->exp == g)
@@ -322,16 +436,7 @@ void op_enter(struct compound *c, const struct exp_grant *g)
 /* Every data server that there is takes nothing but TLS (with the client's certificate), and this client speaks it: it then does so to them as well. */
 static bool data_path_tls(const struct compound *c, bool mutual)
 {
-	struct dsc *d = c->m->m_dsc;
-	unsigned n = dsc_count(d);
-	struct dsc_server *sv = n ? calloc(n, sizeof(*sv)) : NULL;
-	bool ok = sv && c->view->v_tls != EXP_TLS_NONE;
-
-	n = sv ? dsc_list(d, sv, n) : 0;
-	for (unsigned i = 0; i < n; i++)
-		ok = ok && sv[i].sv_tls >= (mutual ? RPC_TLS_CERT : RPC_TLS_REQUIRED);
-	free(sv);
-	return ok && n;
+	return c->view->v_tls != EXP_TLS_NONE && dsc_least_tls(c->m->m_dsc) >= (mutual ? RPC_TLS_CERT : RPC_TLS_REQUIRED);
 }
 
 bool op_layouts_ok(const struct compound *c)

@@ -142,6 +142,7 @@ struct st_file {
 	uint64_t f_error_until_ns, f_error_client; /* for the client that reported it */
 	uint32_t f_denied;    /* the epoch, plus 1, in which a live server was reported to deny access: at the second report that counts */
 	uint32_t f_mark_gen;  /* rises when the mark is deleted */
+	uint64_t f_calm_ns;   /* not frozen again before, for who only reads it (clone.c) */
 	uint64_t f_sizegen;   /* rises with every size that is set: an answer asked for before it is worth nothing */
 };
 

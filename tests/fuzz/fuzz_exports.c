@@ -18,9 +18,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	for (unsigned i = 0; i < t->t_n; i++) {
 		const struct exp *e = &t->t_exp[i];
-		const struct exp_rule *r = exp_match(e, addr, NULL);
+		bool unknown;
+		const struct exp_rule *r = exp_match(e, addr, NULL, &unknown);
 
-		if (e->e_path[0] != '/' || !e->e_nwho || !e->e_nrules || (r && (!r->r_nsec || r->r_nsec > EXP_SECS)) || (e->e_id == 0 && e->e_path[1]))
+		if (e->e_path[0] != '/' || !e->e_nwho || !e->e_nrules || (r && unknown) || (r && (!r->r_nsec || r->r_nsec > EXP_SECS)) || (e->e_id == 0 && e->e_path[1]))
 			abort();
 	}
 	json = exp_json(t, "file");

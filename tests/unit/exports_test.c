@@ -45,9 +45,12 @@ static int meets(const struct exp_table *t, const char *text, const uint8_t *mat
 {
 	const struct exp_rule *r;
 	uint8_t addr[16];
+	bool unknown;
 
 	addr_of(text, addr);
-	r = exp_match(&t->t_exp[0], addr, match);
+	r = exp_match(&t->t_exp[0], addr, match, &unknown);
+	if (unknown)
+		return -2;
 	return r ? (int)(r - t->t_exp[0].e_rule) : -1;
 }
 
@@ -153,13 +156,33 @@ START_TEST(names_count_only_as_they_are_answered)
 	ck_assert_int_eq(t->t_name[1]->w_kind, EXP_GROUP);
 	ck_assert_str_eq(t->t_name[1]->w_text, "group");
 	ck_assert_int_eq(t->t_name[2]->w_kind, EXP_WILD);
-	ck_assert_int_eq(meets(t, "10.0.0.1", NULL), 2);
+	ck_assert_uint_eq(exp_match_len(t), 1);
 	ck_assert_int_eq(meets(t, "10.0.0.1", match), 2);
-	match[0] = 2;
+	match[0] = EXP_MET << 2;
 	ck_assert_int_eq(meets(t, "10.0.0.1", match), 0);
-	match[0] = 4;
+	match[0] = EXP_MET << 4;
 	ck_assert_int_eq(meets(t, "10.0.0.1", match), 1);
 	ck_assert_int_eq(meets(t, "11.0.0.1", match), 1);
+	exp_put(t);
+}
+END_TEST
+
+START_TEST(a_name_that_is_not_known_matters_before_the_first_section_that_is_met)
+{
+	struct exp_table *t = parse("export \"/a\" { client \"10.1.0.0/16\" { } client \"a.test 10.2.0.0/16\" { } client \"b.test\" { } client \"10.0.0.0/8\" { } }");
+	uint8_t match[1] = {0};
+
+	ck_assert_int_eq(meets(t, "10.3.0.1", NULL), -2);
+	ck_assert_int_eq(meets(t, "11.0.0.1", NULL), -2); /* it may be nobody, or one of them */
+	ck_assert_int_eq(meets(t, "10.1.0.1", NULL), 0);
+	ck_assert_int_eq(meets(t, "10.2.0.1", NULL), 1);
+	match[0] = EXP_NOT_KNOWN << 2;
+	ck_assert_int_eq(meets(t, "10.2.0.1", match), 1);
+	ck_assert_int_eq(meets(t, "10.3.0.1", match), -2);
+	match[0] = EXP_MET | EXP_NOT_KNOWN << 2;
+	ck_assert_int_eq(meets(t, "10.3.0.1", match), 1);
+	match[0] = EXP_NOT_KNOWN | EXP_MET << 2;
+	ck_assert_int_eq(meets(t, "10.3.0.1", match), -2);
 	exp_put(t);
 }
 END_TEST
@@ -410,6 +433,82 @@ START_TEST(equal_questions_are_asked_once_and_old_answers_serve_meanwhile)
 }
 END_TEST
 
+static _Atomic bool failing;
+
+static struct ask_val *fails(void *arg, const void *key, size_t len)
+{
+	struct ask_val *v = answer(arg, key, len);
+
+	v->av_failed = failing;
+	return v;
+}
+
+static bool failed_now(struct ask *a, struct ask_wait *w)
+{
+	struct ask_val *v = ask_get(a, "key", 3, w);
+	bool failed = v && v->av_failed;
+
+	ck_assert_ptr_nonnull(v);
+	ask_val_put(v);
+	return failed;
+}
+
+START_TEST(a_failure_is_an_answer_for_a_moment)
+{
+	struct ask_wait w[2] = {{.aw_then = told}, {.aw_then = told}};
+	struct loop *l;
+	struct ask *a;
+	pthread_t tid;
+
+	sem_init(&q.begun, 0, 0);
+	sem_init(&q.go, 0, 100);
+	sem_init(&q.answered, 0, 0);
+	ck_assert_int_eq(loop_create(&l, 64), 0);
+	w[0].aw_loop = w[1].aw_loop = l;
+	pthread_create(&tid, NULL, loop_thread, l);
+	ck_assert_int_eq(ask_open(&a, 2, 60000, fails, NULL), 0);
+	failing = true;
+	ck_assert_ptr_null(ask_get(a, "key", 3, &w[0]));
+	sem_wait(&q.answered);
+	/* For a second, and not asked meanwhile. */
+	ck_assert(failed_now(a, &w[0]));
+	ck_assert_uint_eq(q.asked, 1);
+	usleep(ASK_FAILED_MS * 1000 + 50000);
+	/* Old: the first waits for the next try, the others do not. */
+	while (sem_trywait(&q.go) == 0)
+		;
+	ck_assert_ptr_null(ask_get(a, "key", 3, &w[0]));
+	ck_assert(failed_now(a, &w[1]));
+	failing = false;
+	sem_post(&q.go);
+	sem_wait(&q.answered);
+	ck_assert_uint_eq(q.asked, 2);
+	ck_assert(!failed_now(a, &w[0]));
+	ask_close(a);
+	/* What is known counts as long as without the failure. */
+	for (unsigned i = 0; i < 100; i++)
+		sem_post(&q.go);
+	ck_assert_int_eq(ask_open(&a, 2, 300, fails, NULL), 0);
+	ck_assert_ptr_null(ask_get(a, "key", 3, &w[0]));
+	sem_wait(&q.answered);
+	failing = true;
+	usleep(350000);
+	ck_assert(!failed_now(a, &w[0]));
+	usleep(50000);
+	ck_assert_uint_eq(q.asked, 4);
+	ck_assert(!failed_now(a, &w[0]));
+	ck_assert_uint_eq(q.asked, 4); /* not at once again */
+	usleep(300000);
+	ck_assert_ptr_null(ask_get(a, "key", 3, &w[0]));
+	sem_wait(&q.answered);
+	ck_assert(failed_now(a, &w[0]));
+	ask_close(a);
+	loop_stop(l);
+	pthread_join(tid, NULL);
+	loop_destroy(l);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("exports");
@@ -420,10 +519,12 @@ int main(void)
 	tcase_add_test(t, bad_files_are_told_with_their_line);
 	tcase_add_test(t, the_first_pattern_that_is_met_decides);
 	tcase_add_test(t, names_count_only_as_they_are_answered);
+	tcase_add_test(t, a_name_that_is_not_known_matters_before_the_first_section_that_is_met);
 	tcase_add_test(t, numbers_come_from_paths_not_from_places);
 	tcase_add_checked_fixture(u, store, unstore);
 	tcase_add_test(u, a_view_shows_what_leads_to_its_exports);
 	tcase_add_test(u, what_a_connection_has_decides_with_what_it_may_come);
+	tcase_add_test(w, a_failure_is_an_answer_for_a_moment);
 	tcase_add_test(w, equal_questions_are_asked_once_and_old_answers_serve_meanwhile);
 	suite_add_tcase(s, t);
 	suite_add_tcase(s, u);

@@ -156,6 +156,31 @@ def test_a_clone_has_what_layouts_wrote_and_fences_them(p):
     same_everywhere(two, dst[1], dst[0], got)
 
 
+def test_who_only_reads_does_not_keep_writers_waiting(p):
+    """His clones freeze what others write: now and then only."""
+    c, reader, who = p.c, client(), auth_sys(1000, 1000)
+    c.ok(putfh(p.d), setattr_(mode=0o777), setxattr("weft.policy", "stripes=1"))
+    s, f = c.open(p.d, "src")
+    c.ok(putfh(f), write(s, 0, noise(MB), FILE_SYNC))
+    mine, again = reader.open(p.d, "src", READ, how=None, cred=who)[0], (putfh(f), savefh())
+    dst = reader.open(p.d, "dst", cred=who)
+    ask = lambda: err(reader.call(*again, putfh(dst[1]), clone(mine, dst[0]), cred=who, timeout=30).status)
+    check(ask(), "OK")
+    check([ask() for _ in range(5)], ["DELAY"] * 5)
+    c.ok(putfh(f), write(s, 0, b"not in the way", FILE_SYNC))
+    began, done = time.monotonic(), 0
+    while time.monotonic() - began < 3.5:
+        done += ask() == "OK"
+        c.ok(putfh(f), write(s, 0, b"now and then"), timeout=30) if err(c.call(putfh(f), write(s, 0, b"-")).status) == "OK" else time.sleep(0.02)
+    check(1 <= done <= 4, True, f"{done} clones in 3.5 s")
+    # Who may write the file waits for nobody, nor anybody where nobody writes.
+    own = c.open(p.d, "own")
+    for _ in range(3):
+        do_clone(c, (s, f), own)
+    c.ok(putfh(f), close(s))
+    check([ask() for _ in range(3)], ["OK"] * 3)
+
+
 def test_a_target_with_a_write_layout_is_placed_again(p):
     c, data = p.c, noise(4 * MB)
     src = p.file("src", "stripes=2,unit=1M", data)
