@@ -25,8 +25,16 @@ wait_flag want-rw 120
 exports "$HOME_RW" "$SQUASHED" "$PUB"
 flag rw
 wait_flag want-gone 120
+opens() { weft --json status | python3 -c 'import json, sys; print(json.load(sys.stdin)["clients"]["opens"])'; }
+before=$(opens)
 exports "$SQUASHED" "$PUB"
 flag gone
+wait_flag closed 120
+for _ in {1..60}; do
+	[ "$(opens)" -le $((before - 2)) ] && break
+	sleep 0.5
+done
+check "what the client closed there is closed ($before opens, now $(opens))" test "$(opens)" -le $((before - 2))
 wait_flag want-back 120
 printf 'export "/home" { client "10.77.1.2/99" { } }\n' >"$CLUSTER/exports"
 if out=$(weft exports reload 2>&1); then not_ok "a bad file is refused"; else ok "a bad file is refused: ${out##*/}"; fi

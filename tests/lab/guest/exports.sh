@@ -28,7 +28,7 @@ fails "what exports lie in cannot be moved" "Read-only|busy|cross-device" mv $M/
 
 # A reload while it is mounted, with a file open for writing in the export that changes.
 cat >/run/held.py <<'PY'
-import errno, os, sys, time
+import errno, fcntl, os, sys, time
 from flags import flag, wait
 m = sys.argv[1]
 def written(fd, data):
@@ -66,9 +66,22 @@ comes_back(os.mkdir, f"{m}/home/dir")
 with open(f"{m}/home/held", "r+b") as f:
     f.write(b"third")
 fails(errno.EROFS, os.mkdir, f"{m}/deep/pub/dir")
+# What is held is given back without the export: an open with a lock, and a file that was removed while it was open.
+lent = os.open(f"{m}/home/lent", os.O_RDWR | os.O_CREAT)
+fcntl.lockf(lent, fcntl.LOCK_EX)
+written(lent, b"words")
+removed = os.open(f"{m}/home/removed", os.O_RDWR | os.O_CREAT)
+written(removed, b"words")
+os.unlink(f"{m}/home/removed")
 flag("want-gone")
 wait("gone")
 fails((errno.ESTALE, errno.ENOENT), os.mkdir, f"{m}/home/never")
+for one in (lent, removed):
+    try:
+        os.close(one)
+    except OSError:
+        pass
+flag("closed")
 open(f"{m}/squashed/beside", "w").close()
 flag("want-back")
 wait("back")
