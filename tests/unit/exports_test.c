@@ -260,6 +260,47 @@ static uint64_t ino_of(const char *path)
 	return ino;
 }
 
+START_TEST(what_hangs_on_a_name_that_is_not_known_is_neither_there_nor_not)
+{
+	struct exp_table *t = parse("export \"/out/in/deep\" { create = yes id = 3 client \"a.test\" { } client \"*\" { } }\n"
+				    "export \"/out\" { create = yes id = 2 client \"10.0.0.1\" { } }\n"
+				    "export \"/named\" { create = yes id = 5 client \"a.test\" { } }\n"
+				    "export \"/\" { id = 9 client \"10.0.0.3\" { } }\n");
+	struct exp_view *one, *two;
+	uint64_t out, in, deepest, named;
+	uint8_t secs[EXP_SECS];
+	struct kv_txn *txn;
+
+	ck_assert_int_eq(kv_run_sync(kv, resolve, t), 0);
+	out = ino_of("/out");
+	in = ino_of("/out/in");
+	deepest = ino_of("/out/in/deep");
+	named = ino_of("/named");
+	one = view_of(t, "10.0.0.1"); /* nothing is known of any name */
+	two = view_of(t, "10.0.0.2");
+	ck_assert_uint_eq(one->v_usable, 2);
+	ck_assert_uint_eq(one->v_unknown, 5);
+	ck_assert_ptr_eq(exp_of_handle(one, 3, 4711), &exp_unknown);
+	ck_assert_ptr_eq(exp_of_handle(one, 2, 4711), &one->v_grant[1]);
+	ck_assert_ptr_null(exp_of_handle(two, 2, 4711));
+	ck_assert_ptr_eq(exp_down(one, &one->v_grant[1], deepest), &exp_unknown);
+	ck_assert_ptr_eq(exp_down(one, &one->v_grant[1], in), &one->v_grant[1]);
+	ck_assert_ptr_eq(exp_down(one, &one->v_pseudo, out), &one->v_grant[1]);
+	ck_assert_ptr_eq(exp_down(one, &one->v_pseudo, named), &exp_unknown);
+	/* The way to it is there if it is. */
+	ck_assert_ptr_eq(exp_down(two, &two->v_pseudo, out), &exp_unknown);
+	ck_assert_ptr_eq(exp_root(two), &two->v_pseudo);
+	ck_assert_int_eq(kv_read_begin(kv, &txn), 0);
+	ck_assert_ptr_eq(exp_up(one, &one->v_grant[1], out, NS_ROOT_INO, ns, txn), &one->v_pseudo);
+	kv_read_end(txn);
+	ck_assert_uint_eq(exp_secs(one, &one->v_pseudo, secs), 1);
+	ck_assert_uint_eq(exp_secs(two, &two->v_pseudo, secs), 0);
+	exp_view_put(one);
+	exp_view_put(two);
+	exp_put(t);
+}
+END_TEST
+
 START_TEST(a_view_shows_what_leads_to_its_exports)
 {
 	struct exp_table *t = parse("export \"/out/in/deep\" { create = yes id = 3 client \"10.0.0.1 10.0.0.2\" { } }\n"
@@ -523,6 +564,7 @@ int main(void)
 	tcase_add_test(t, numbers_come_from_paths_not_from_places);
 	tcase_add_checked_fixture(u, store, unstore);
 	tcase_add_test(u, a_view_shows_what_leads_to_its_exports);
+	tcase_add_test(u, what_hangs_on_a_name_that_is_not_known_is_neither_there_nor_not);
 	tcase_add_test(u, what_a_connection_has_decides_with_what_it_may_come);
 	tcase_add_test(w, a_failure_is_an_answer_for_a_moment);
 	tcase_add_test(w, equal_questions_are_asked_once_and_old_answers_serve_meanwhile);
