@@ -276,6 +276,20 @@ def test_layouts_of_an_export_that_goes_come_back_together(p):
     c.ok(putfh(f), close(s))
 
 
+def test_who_may_use_nothing_any_more_loses_it_with_its_lease(p):
+    c, other = make(ONLY_B), make(BOTH_C)
+    b = walk(c, "deep", "er", "b")
+    _, f = c.open(b, "denied", deny=BOTH)
+    exports(BASE.replace("127.0.0.2, 127.0.0.6", "127.0.0.2"))
+    try:
+        c.call(putfh(f))
+        raise AssertionError("a stranger by now is served")
+    except Rejected:
+        pass
+    other.no("SHARE_DENIED", putfh(b), open_("denied", BOTH | NO_DELEG))
+    other.until(lambda got: got.status == 0, putfh(b), open_("denied", BOTH | NO_DELEG), tries=80, pause=0.1)
+
+
 # ---- a copy that goes on
 
 
