@@ -104,7 +104,7 @@ MANY = auth_sys(3000, 3000)  # of the groups 3001 to 3040
 NOT_KNOWN = auth_sys(4711, 4711)
 
 
-def test_a_user_whose_groups_cannot_be_told_waits(p):
+def test_a_user_whose_groups_cannot_be_told_waits():
     a = make(ADMIN)
     d = a.mkdir(a.root(), "groups", attrs={"mode": 0o777})
     # Everybody but the group 3040 may: who is taken for one without groups gets in.
@@ -132,7 +132,7 @@ def test_a_user_whose_groups_cannot_be_told_waits(p):
     a.ok(putfh(shut), create(DIR, "by one more"), cred=auth_sys(4712, 4712))
 
 
-def test_nobody_has_no_groups_to_tell(p):
+def test_nobody_has_no_groups_to_tell():
     exports(BASE.replace('export "/a" {', 'export "/a" {\n\tsquash = all'))
     c = make(exports_test.ALL)
     fa = walk(c, "a")
@@ -141,7 +141,7 @@ def test_nobody_has_no_groups_to_tell(p):
         make(BOTH_C).no("DELAY", putfh(fa), cred=auth_sys(4714, 4714))
 
 
-def test_an_export_whose_host_cannot_be_told_waits(p):
+def test_an_export_whose_host_cannot_be_told_waits():
     DNS.names["flaky.weft.test"] = False
     exports(BASE + """
 export "/n" { create = yes privileged_port = no client "flaky.weft.test" { access = rw squash = none } client "127.0.0.0/8" { } }
@@ -180,7 +180,7 @@ export "/same" { create = yes privileged_port = no client "flaky.weft.test 127.0
     c.ok(putfh(fh), create(DIR, "x"))
 
 
-def test_a_peer_whose_name_cannot_be_told_waits(p):
+def test_a_peer_whose_name_cannot_be_told_waits():
     DNS.names[reverse_of("127.0.0.41")] = False
     exports(BASE + 'export "/w" { create = yes privileged_port = no client "*.wild.test" { } }')
     conn = Conn(mds_test.ADDR, source=("127.0.0.41", 0))
@@ -211,7 +211,7 @@ def objects():
     return len([p for p in glob.glob(f"{exports_test.CLUSTER.dir}/ds*/objects/**", recursive=True) if os.path.isfile(p) and os.path.getsize(p)])
 
 
-def test_what_is_held_of_an_export_that_goes_is_given_back(p):
+def test_what_is_held_of_an_export_that_goes_is_given_back():
     c, other = make(BOTH_C), make(ONLY_B)
     b = walk(c, "deep", "er", "b")
     sid, f = c.open(b, "held", deny=BOTH)
@@ -264,7 +264,7 @@ def test_what_is_held_of_an_export_that_goes_is_given_back(p):
     check(c.ok().flags, 0)
 
 
-def test_layouts_of_an_export_that_goes_come_back_together(p):
+def test_layouts_of_an_export_that_goes_come_back_together():
     c = make(BOTH_C)
     b = walk(c, "deep", "er", "b")
     s, f = c.open(b, "together")
@@ -276,7 +276,7 @@ def test_layouts_of_an_export_that_goes_come_back_together(p):
     c.ok(putfh(f), close(s))
 
 
-def test_who_may_use_nothing_any_more_loses_it_with_its_lease(p):
+def test_who_may_use_nothing_any_more_loses_it_with_its_lease():
     c, other = make(ONLY_B), make(BOTH_C)
     b = walk(c, "deep", "er", "b")
     _, f = c.open(b, "denied", deny=BOTH)
@@ -313,19 +313,19 @@ def copy_stops(c, want, table):
     c.ok(putfh(dst[1]), close(dst[0]), putfh(src[1]), close(src[0]))
 
 
-def test_a_copy_stops_when_its_export_becomes_read_only(p):
+def test_a_copy_stops_when_its_export_becomes_read_only():
     copy_stops(make(BOTH_C), "ROFS", BASE.replace('127.0.0.6" { access = rw', '127.0.0.6" { access = ro'))
 
 
-def test_a_copy_stops_when_its_export_is_no_more_the_clients(p):
+def test_a_copy_stops_when_its_export_is_no_more_the_clients():
     copy_stops(make(BOTH_C), "STALE", WITHOUT_B)
 
 
-def test_a_copy_stops_when_its_flavour_is_not_taken_any_more(p):
+def test_a_copy_stops_when_its_flavour_is_not_taken_any_more():
     copy_stops(make(BOTH_C), "ACCESS", BASE.replace('127.0.0.6" { access = rw', '127.0.0.6" { access = rw sec = {none}'))
 
 
-def test_a_copy_goes_on_over_a_reload_that_leaves_it_its_right(p):
+def test_a_copy_goes_on_over_a_reload_that_leaves_it_its_right():
     c = make(BOTH_C)
     src, dst, job = big_copy(c, walk(c, "deep", "er", "b"))
     for n, more in enumerate(('client "127.0.0.77" { }', 'client "named.weft.test" { }')):  # the second has names to be asked
@@ -347,7 +347,7 @@ def test_a_copy_goes_on_over_a_reload_that_leaves_it_its_right(p):
 # ---- COMMIT (18.3), TEST_STATEID (18.48)
 
 
-def test_commit_is_for_those_who_write(p):
+def test_commit_is_for_those_who_write():
     c, two = make(ADMIN), make(BOTH_C)
     d = c.mkdir(c.root(), "commit", attrs={"mode": 0o777})
     owner, other = auth_sys(1000, 1000), auth_sys(2000, 2000)
@@ -376,7 +376,7 @@ def test_commit_is_for_those_who_write(p):
     two.no("ACCESS", putfh(f), commit())
 
 
-def test_many_stateids_are_tested(p):
+def test_many_stateids_are_tested():
     c = make(ADMIN)
     d = c.mkdir(c.root(), "stateids")
     s, f = c.open(d, "f")
@@ -393,7 +393,7 @@ def test_many_stateids_are_tested(p):
 # ---- connections
 
 
-def test_a_peer_that_is_gone_ends_its_connection_in_a_minute(p):
+def test_a_peer_that_is_gone_ends_its_connection_in_a_minute():
     """TCP_USER_TIMEOUT, read from the server's own sockets."""
     c = make(ADMIN)
     with open(f"{exports_test.CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
@@ -419,15 +419,11 @@ def test_a_peer_that_is_gone_ends_its_connection_in_a_minute(p):
 # ---- harness
 
 
-def before():
+@contextlib.contextmanager
+def around(name):
     exports(BASE)
-    return exports_test.CLIENTS
-
-
-def after(clients):
-    for one in clients:
-        one.drop()
-    clients.clear()
+    with mds_test.clients(closing=True):
+        yield ()
 
 
 def main():
@@ -446,7 +442,7 @@ def main():
         DNS = Dns()
         exports_test.CLUSTER = Cluster(ds=2, settings=[f"mds.exports={exports_test.FILE}", "mds.groups=server", "mds.names_keep=1s", "mds.lease=5s"])
         mds_test.THE = exports_test.CLUSTER
-        tap.main(globals(), before, after)
+        tap.run(tap.named(globals()), around)
     finally:
         if exports_test.CLUSTER:
             exports_test.CLUSTER.down()
