@@ -3,6 +3,7 @@
  * it says: tables for people, the server's JSON with --json. See docs/weft.1.
  */
 #include "tools/http_get.h"
+#include "tools/topo.h"
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
@@ -34,6 +35,7 @@ static void usage(FILE *f)
 	      "  exports reload            the exports' file again; a bad one changes nothing\n"
 	      "  file show PATH            where a file's data lies\n"
 	      "  fsck STORE [OPTION]...    check the metadata store of a stopped server\n"
+	      "  topo [OPTION]...          this machine's drives, network cards and GPUs, and their distances\n"
 	      "PATHs are absolute from the export's root. ADDR is unix:/path or 127.0.0.1:port; "
 	      "WEFT_ADMIN gives a default.\n",
 	      f);
@@ -431,10 +433,12 @@ int main(int argc, char **argv)
 	admin = getenv("WEFT_ADMIN");
 	if (!admin || !*admin)
 		admin = ADMIN_DEFAULT;
-	/* Options may stand anywhere, but fsck's own go to it: ours end at its name. */
+	/* Options may stand anywhere, but those of fsck and topo go to them: ours end at their name. */
 	parse_options(argc, argv, "+h");
 	if (optind < argc && !strcmp(argv[optind], "fsck"))
 		return cmd_fsck(argc - optind - 1, argv + optind + 1);
+	if (optind < argc && !strcmp(argv[optind], "topo"))
+		return topo_command(argc - optind, argv + optind, json_out);
 	parse_options(argc, argv, "h");
 	if (optind == argc)
 		return usage_error("what is to be done?");

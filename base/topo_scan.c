@@ -1,0 +1,297 @@
+/*
+ * topo_scan.c - reads from sysfs, or from a folder that looks like it, what topo needs, and nothing
+ * else.
+ *
+ * The folder may be anybody's: everything is opened beneath it (openat2(2)), through no link, and
+ * read up to a bound.
+ */
+#include "base/topo_tree.h"
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <ifaddrs.h>
+#include <linux/openat2.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+struct scan {
+	int s_root;
+	struct topo_tree *s_tree;
+	int s_rc; /* the first that ends it: no memory, too many */
+};
+
+static int open_in(const struct scan *s, const char *path, int flags)
+{
+	struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
+			       .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+
+	return (int)syscall(SYS_openat2, s->s_root, path + 1, &how, sizeof(how));
+}
+
+static int open_at(const struct scan *s, const char *dir, const char *name, int flags)
+{
+	char path[TOPO_PATH_MAX + 256];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return open_in(s, path, flags);
+}
+
+/* What cannot be in a tree (a name with an odd character) is left out. */
+static void add(struct scan *s, const char *dir, const char *name, const char *value, bool link)
+{
+	int rc = topo_tree_add(s->s_tree, dir, name, value, link);
+
+	if (rc && rc != -EINVAL && !s->s_rc)
+		s->s_rc = rc;
+}
+
+/* A file that is missing, or that the driver cannot answer now (EINVAL), is no entry. */
+static void take_file(struct scan *s, const char *dir, const char *name)
+{
+	/* A tree that is no sysfs may have a pipe there. */
+	int fd = open_at(s, dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+	char text[TOPO_TEXT_MAX + 1];
+	ssize_t n;
+
+	if (fd < 0)
+		return;
+	n = read(fd, text, TOPO_TEXT_MAX);
+	close(fd);
+	if (n < 0)
+		return;
+	text[n] = 0;
+	add(s, dir, name, text, false);
+}
+
+static void take_files(struct scan *s, const char *dir, const char *const *names)
+{
+	for (; *names; names++)
+		take_file(s, dir, *names);
+}
+
+/* target, if not NULL, gets the path it means; then false is said where there is none. */
+static bool take_link(struct scan *s, const char *dir, const char *name, char target[TOPO_PATH_MAX])
+{
+	int fd = open_at(s, dir, name, O_PATH | O_NOFOLLOW);
+	char value[TOPO_PATH_MAX];
+	size_t had = s->s_tree->tt_n;
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	n = readlinkat(fd, "", value, sizeof(value) - 1);
+	close(fd);
+	if (n <= 0)
+		return false;
+	value[n] = 0;
+	add(s, dir, name, value, true);
+	return s->s_tree->tt_n > had &&
+	       (!target || topo_tree_target(&s->s_tree->tt_e[had], target));
+}
+
+/* Calls fn for each name in a folder that matches. */
+static void each(struct scan *s, const char *dir, const char *pattern,
+		 void (*fn)(struct scan *s, const char *dir, const char *name))
+{
+	int fd = open_in(s, dir, O_RDONLY | O_DIRECTORY);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while (!s->s_rc && (e = readdir(d)))
+		if (e->d_name[0] != '.' && !fnmatch(pattern, e->d_name, 0))
+			fn(s, dir, e->d_name);
+	closedir(d);
+}
+
+static void only_link(struct scan *s, const char *dir, const char *name)
+{
+	take_link(s, dir, name, NULL);
+}
+
+static void pci(struct scan *s, const char *dir, const char *name)
+{
+	static const char *const files[] = {"class",
+					    "vendor",
+					    "device",
+					    "numa_node",
+					    "current_link_speed",
+					    "current_link_width",
+					    "max_link_speed",
+					    "max_link_width",
+					    NULL};
+	char at[TOPO_PATH_MAX];
+
+	if (!take_link(s, dir, name, at))
+		return;
+	take_files(s, at, files);
+	take_link(s, at, "driver", NULL);
+}
+
+static void net(struct scan *s, const char *dir, const char *name)
+{
+	static const char *const files[] = {"operstate", "speed", NULL};
+	char at[TOPO_PATH_MAX];
+
+	if (!take_link(s, dir, name, at))
+		return;
+	take_files(s, at, files);
+	each(s, at, "lower_*", only_link);
+}
+
+static void port(struct scan *s, const char *dir, const char *name)
+{
+	static const char *const files[] = {"state", "rate", "link_layer", NULL};
+	char at[TOPO_PATH_MAX + 256];
+
+	snprintf(at, sizeof(at), "%s/%s", dir, name);
+	if (strlen(at) + 20 >= TOPO_PATH_MAX)
+		return;
+	take_files(s, at, files);
+	strcat(at, "/gid_attrs/ndevs");
+	take_file(s, at, "0");
+}
+
+static void rdma(struct scan *s, const char *dir, const char *name)
+{
+	char at[TOPO_PATH_MAX];
+
+	if (!take_link(s, dir, name, at))
+		return;
+	take_file(s, at, "parent");
+	if (strlen(at) + sizeof("/ports") > sizeof(at))
+		return;
+	strcat(at, "/ports");
+	each(s, at, "[0-9]*", port);
+}
+
+static void nvme(struct scan *s, const char *dir, const char *name)
+{
+	static const char *const files[] = {"model", "transport", "address", "state", NULL};
+	char at[TOPO_PATH_MAX];
+
+	if (take_link(s, dir, name, at))
+		take_files(s, at, files);
+}
+
+static void subsystem(struct scan *s, const char *dir, const char *name)
+{
+	char at[TOPO_PATH_MAX];
+
+	if (take_link(s, dir, name, at))
+		each(s, at, "nvme*", only_link);
+}
+
+static void block(struct scan *s, const char *dir, const char *name)
+{
+	static const char *const files[] = {"dev", "size", "hidden", "partition", NULL};
+	char at[TOPO_PATH_MAX];
+
+	if (!take_link(s, dir, name, at))
+		return;
+	take_files(s, at, files);
+	if (strlen(at) + sizeof("/slaves") > sizeof(at))
+		return;
+	strcat(at, "/slaves");
+	each(s, at, "*", only_link);
+}
+
+static void node(struct scan *s, const char *dir, const char *name)
+{
+	static const char *const files[] = {"cpulist", "distance", NULL};
+	char at[TOPO_PATH_MAX];
+
+	if ((size_t)snprintf(at, sizeof(at), "%s/%s", dir, name) < sizeof(at))
+		take_files(s, at, files);
+}
+
+/* The addresses of this machine's interfaces are not in sysfs; they stand in a folder of our own.
+ */
+static void addresses(struct scan *s)
+{
+	struct ifaddrs *all = NULL;
+	char text[TOPO_TEXT_MAX];
+
+	if (getifaddrs(&all))
+		return;
+	for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+		size_t len = 0;
+		bool first = true;
+
+		/* All of an interface at the first of them. */
+		for (struct ifaddrs *b = all; b != a; b = b->ifa_next)
+			if (!strcmp(a->ifa_name, b->ifa_name))
+				first = false;
+		for (struct ifaddrs *b = a; b && first; b = b->ifa_next) {
+			int family = b->ifa_addr ? b->ifa_addr->sa_family : AF_UNSPEC;
+			const void *ip =
+				family == AF_INET
+					? (void *)&((struct sockaddr_in *)b->ifa_addr)->sin_addr
+				: family == AF_INET6
+					? (void *)&((struct sockaddr_in6 *)b->ifa_addr)->sin6_addr
+					: NULL;
+			char one[INET6_ADDRSTRLEN];
+
+			/* Link-local addresses mean nothing elsewhere. */
+			if (!ip || strcmp(a->ifa_name, b->ifa_name) ||
+			    (family == AF_INET6 &&
+			     IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)ip)))
+				continue;
+			inet_ntop(family, ip, one, sizeof(one));
+			if (len + strlen(one) + 2 < sizeof(text))
+				len += (size_t)sprintf(text + len, "%s%s", len ? " " : "", one);
+		}
+		if (len)
+			add(s, "/weft/addresses", a->ifa_name, text, false);
+	}
+	freeifaddrs(all);
+}
+
+int topo_tree_scan(struct topo_tree *t, const char *root, char *err, size_t errlen)
+{
+	struct scan s = {.s_tree = t, .s_root = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+	struct statfs fs;
+
+	memset(t, 0, sizeof(*t));
+	if (s.s_root < 0) {
+		int e = errno;
+
+		snprintf(err, errlen, "%s: %s", root, strerror(e));
+		return -e;
+	}
+	each(&s, "/bus/pci/devices", "*", pci);
+	each(&s, "/class/net", "*", net);
+	each(&s, "/class/infiniband", "*", rdma);
+	each(&s, "/class/nvme", "nvme*", nvme);
+	each(&s, "/class/nvme-subsystem", "nvme*", subsystem);
+	each(&s, "/class/block", "*", block);
+	each(&s, "/devices/system/node", "node[0-9]*", node);
+	take_file(&s, "/devices/system/cpu", "online");
+	each(&s, "/weft/addresses", "*", take_file);
+	if (!fstatfs(s.s_root, &fs) && fs.f_type == 0x62656572 /* sysfs */)
+		addresses(&s);
+	close(s.s_root);
+	/* In a tree that was tampered with two links may mean one device: then its files came
+	 * twice. */
+	if (!s.s_rc)
+		s.s_rc = topo_tree_sort(t, NULL);
+	if (s.s_rc == -E2BIG)
+		snprintf(err, errlen, "%s: more than %d entries", root, TOPO_ENTRIES_MAX);
+	else if (s.s_rc)
+		snprintf(err, errlen, "%s: %s", root, strerror(-s.s_rc));
+	if (s.s_rc)
+		topo_tree_free(t);
+	return s.s_rc;
+}

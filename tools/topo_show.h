@@ -1,0 +1,26 @@
+/* topo_show.h - what the table and the JSON of weft topo have in common. */
+#ifndef TOOLS_TOPO_SHOW_H
+#define TOOLS_TOPO_SHOW_H
+#include "base/topo.h"
+#include <jansson.h>
+#include <netinet/in.h>
+
+/* What is near a store: the network cards in the order of topo_rank. */
+struct near {
+	const char *ne_what;
+	struct topo_place ne_store;
+	size_t *ne_nics, ne_nnics;   /* in t_dev */
+	struct topo_place *ne_place; /* of each of ne_nics */
+	size_t *ne_order;	     /* of ne_nics, the best first */
+	char ne_cpus[CPU_SETSIZE * 5];
+};
+/* The whole; NULL: no memory. */
+json_t *show_json(const struct topo *t);
+json_t *show_near_json(const struct topo *t, const struct near *n);
+
+/* A block device is a namespace that this controller leads to, not a partition or one path of it.
+ */
+bool show_namespace(const struct topo *t, size_t block, size_t dev);
+bool show_within(const struct topo_place *pl, int pci);
+const char *show_ip(const struct topo_addr *a, char out[INET6_ADDRSTRLEN]);
+#endif
