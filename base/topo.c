@@ -581,6 +581,7 @@ int topo_parse(struct topo **out, const char *text, size_t len, const char *name
 	struct topo_tree tree;
 	int rc = topo_tree_parse(&tree, text, len, name, err, errlen);
 
+	*out = NULL;
 	return rc ? rc : build(out, &tree, name, err, errlen);
 }
 

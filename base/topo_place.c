@@ -99,22 +99,16 @@ enum topo_dist topo_pci_dist(const struct topo *t, int a, int b)
 	return !t->t_nnode || (x->p_node >= 0 && x->p_node == y->p_node) ? TOPO_NODE : TOPO_SYS;
 }
 
-/* Two things that share a function are not one thing. */
-static enum topo_dist pair(const struct topo *t, int a, int b)
-{
-	return a == b ? TOPO_PIX : topo_pci_dist(t, a, b);
-}
-
 enum topo_dist topo_place_dist(const struct topo *t, const struct topo_place *a,
 			       const struct topo_place *b)
 {
-	enum topo_dist far = TOPO_PIX;
+	enum topo_dist far = TOPO_PIX; /* two things that share a function are not one thing */
 
 	if (!a->pl_n || !b->pl_n)
 		return TOPO_NONE;
 	for (unsigned i = 0; i < a->pl_n; i++)
 		for (unsigned k = 0; k < b->pl_n; k++) {
-			enum topo_dist d = pair(t, a->pl_pci[i], b->pl_pci[k]);
+			enum topo_dist d = topo_pci_dist(t, a->pl_pci[i], b->pl_pci[k]);
 
 			far = d > far ? d : far;
 		}
@@ -537,7 +531,7 @@ static struct fit fit(const struct topo *t, const struct topo_place *store,
 		for (unsigned k = 0; k < c->pl_n; k++) {
 			int a = store->pl_pci[i], b = c->pl_pci[k];
 
-			f.f_dist += (uint64_t)pair(t, a, b) * 1000;
+			f.f_dist += (uint64_t)topo_pci_dist(t, a, b) * 1000;
 			f.f_node +=
 				(uint64_t)node_distance(t, t->t_pci[a].p_node, t->t_pci[b].p_node) *
 				1000;

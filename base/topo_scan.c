@@ -217,44 +217,52 @@ static void node(struct scan *s, const char *dir, const char *name)
 		take_files(s, at, files);
 }
 
+/* An address may have a label: eth0:1. */
+static bool same_net(const struct ifaddrs *a, const struct ifaddrs *b)
+{
+	size_t n = strcspn(a->ifa_name, ":");
+
+	return strcspn(b->ifa_name, ":") == n && !memcmp(a->ifa_name, b->ifa_name, n);
+}
+
+/* False: it has none that means something elsewhere (link-local). */
+static bool ip_text(const struct ifaddrs *a, char out[INET6_ADDRSTRLEN])
+{
+	int family = a->ifa_addr ? a->ifa_addr->sa_family : AF_UNSPEC;
+	const void *sa = a->ifa_addr;
+
+	if (family == AF_INET)
+		return inet_ntop(AF_INET, &((const struct sockaddr_in *)sa)->sin_addr, out,
+				 INET6_ADDRSTRLEN);
+	if (family != AF_INET6 ||
+	    IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)sa)->sin6_addr))
+		return false;
+	return inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)sa)->sin6_addr, out,
+			 INET6_ADDRSTRLEN);
+}
+
 /* The addresses of this machine's interfaces are not in sysfs; they stand in a folder of our own.
  */
 static void addresses(struct scan *s)
 {
+	char text[TOPO_TEXT_MAX], ip[INET6_ADDRSTRLEN], name[IF_NAMESIZE];
 	struct ifaddrs *all = NULL;
-	char text[TOPO_TEXT_MAX];
 
 	if (getifaddrs(&all))
 		return;
 	for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+		struct ifaddrs *b = all;
 		size_t len = 0;
-		bool first = true;
 
 		/* All of an interface at the first of them. */
-		for (struct ifaddrs *b = all; b != a; b = b->ifa_next)
-			if (!strcmp(a->ifa_name, b->ifa_name))
-				first = false;
-		for (struct ifaddrs *b = a; b && first; b = b->ifa_next) {
-			int family = b->ifa_addr ? b->ifa_addr->sa_family : AF_UNSPEC;
-			const void *ip =
-				family == AF_INET
-					? (void *)&((struct sockaddr_in *)b->ifa_addr)->sin_addr
-				: family == AF_INET6
-					? (void *)&((struct sockaddr_in6 *)b->ifa_addr)->sin6_addr
-					: NULL;
-			char one[INET6_ADDRSTRLEN];
-
-			/* Link-local addresses mean nothing elsewhere. */
-			if (!ip || strcmp(a->ifa_name, b->ifa_name) ||
-			    (family == AF_INET6 &&
-			     IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)ip)))
-				continue;
-			inet_ntop(family, ip, one, sizeof(one));
-			if (len + strlen(one) + 2 < sizeof(text))
-				len += (size_t)sprintf(text + len, "%s%s", len ? " " : "", one);
-		}
+		while (b != a && !same_net(a, b))
+			b = b->ifa_next;
+		for (b = b == a ? a : NULL; b; b = b->ifa_next)
+			if (same_net(a, b) && ip_text(b, ip) && len + strlen(ip) + 2 < sizeof(text))
+				len += (size_t)sprintf(text + len, "%s%s", len ? " " : "", ip);
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(a->ifa_name, ":"), a->ifa_name);
 		if (len)
-			add(s, "/weft/addresses", a->ifa_name, text, false);
+			add(s, "/weft/addresses", name, text, false);
 	}
 	freeifaddrs(all);
 }
@@ -263,14 +271,20 @@ int topo_tree_scan(struct topo_tree *t, const char *root, char *err, size_t errl
 {
 	struct scan s = {.s_tree = t, .s_root = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
 	struct statfs fs;
+	int probe;
 
 	memset(t, 0, sizeof(*t));
-	if (s.s_root < 0) {
+	/* Where openat2(2) is forbidden, nothing would be found, and nobody told why. */
+	probe = s.s_root < 0 ? -1 : open_in(&s, "/.", O_PATH);
+	if (probe < 0) {
 		int e = errno;
 
 		snprintf(err, errlen, "%s: %s", root, strerror(e));
+		if (s.s_root >= 0)
+			close(s.s_root);
 		return -e;
 	}
+	close(probe);
 	each(&s, "/bus/pci/devices", "*", pci);
 	each(&s, "/class/net", "*", net);
 	each(&s, "/class/infiniband", "*", rdma);

@@ -380,12 +380,14 @@ static int print_json(json_t *j)
 static int show(const struct topo *t, const char *what, bool json)
 {
 	struct near *n = calloc(1, sizeof(*n));
-	int rc = n ? 0 : -ENOMEM;
+	int rc = n ? 0 : -ENOMEM, bad = 0;
 
 	if (!rc && what)
 		rc = near_find(t, what, n);
+	if (rc == -ENOMEM)
+		fprintf(stderr, "weft: no memory\n");
 	if (!rc && json)
-		rc = print_json(what ? show_near_json(t, n) : show_json(t));
+		bad = print_json(what ? show_near_json(t, n) : show_json(t));
 	else if (!rc && what)
 		near_table(t, n);
 	else if (!rc)
@@ -393,7 +395,7 @@ static int show(const struct topo *t, const char *what, bool json)
 	if (n)
 		near_free(n);
 	free(n);
-	if (!rc && (fflush(stdout) || ferror(stdout))) {
+	if (!rc && (bad || fflush(stdout) || ferror(stdout))) {
 		fprintf(stderr, "weft: cannot write the output\n");
 		rc = -EIO;
 	}

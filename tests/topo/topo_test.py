@@ -125,7 +125,14 @@ def test_a_recording_of_this_machine_is_read_back(_):
     with open("/dev/full", "w", encoding="ascii") as full:
         weft("topo", "--record", "-", rc=1, stdout=full)
         weft("topo", rc=1, stdout=full)
-        weft("topo", "--json", rc=1, stdout=full)
+        weft("topo", "--json", "--sysfs", tree("two-sockets"), rc=1, stdout=full)
+
+
+def test_an_address_with_a_label_belongs_to_its_interface(_):
+    done = subprocess.run(["unshare", "-n" if os.geteuid() == 0 else "-rn", "sh", "-c",
+                           "ip link set lo up; ip addr add 192.0.2.77/32 dev lo label lo:x; exec \"$@\"", "sh", WEFT, "topo", "--record", "-"],
+                          capture_output=True, text=True, timeout=30, check=True)
+    assert "\n/weft/addresses\n\tlo=127.0.0.1 192.0.2.77 ::1\n" in done.stdout, done.stdout[-300:]
 
 
 def test_a_folder_like_sys_is_read_as_its_recording(_):

@@ -108,9 +108,8 @@ static int addr(const struct topo *t, const char *ip, struct topo_place *pl)
 
 /* ---- classes ---- */
 
-/* A device with its class, beneath a path. */
-#define PCI(path, class) path "\n\tclass=" class "\n\tnuma_node=-1\n"
-#define BUS(name, path)	 "\t" name " -> ../../.." path "\n"
+/* A line of /bus/pci/devices. */
+#define BUS(name, path) "\t" name " -> ../../.." path "\n"
 
 START_TEST(classes_are_those_of_the_pcie_tree)
 {
@@ -169,13 +168,30 @@ START_TEST(drives_over_a_network_are_where_their_card_is)
 }
 END_TEST
 
-#define NODES                                                                                      \
-	"/devices/system/node/node0\n\tcpulist=0-1\n\tdistance=10 "                                \
-	"20\n/devices/system/node/node1\n\tcpulist=2-3\n\tdistance=20 10\n"
-#define TWO_BRIDGES                                                                                \
-	"weft-topo 1\n/bus/pci/devices\n" BUS("0000:00:01.0", "/devices/pci0000:00/0000:00:01.0")  \
-		BUS("0000:80:01.0", "/devices/pci0000:80/0000:80:01.0")                            \
-			BUS("0000:81:00.0", "/devices/pci0000:80/0000:80:01.0/0000:81:00.0")
+/* clang-format off */
+#define NODES \
+	"/devices/system/node/node0\n\tcpulist=0-1\n\tdistance=10 20\n" \
+	"/devices/system/node/node1\n\tcpulist=2-3\n\tdistance=20 10\n"
+#define TWO_BRIDGES \
+	"weft-topo 1\n/bus/pci/devices\n" \
+	BUS("0000:00:01.0", "/devices/pci0000:00/0000:00:01.0") \
+	BUS("0000:80:01.0", "/devices/pci0000:80/0000:80:01.0") \
+	BUS("0000:81:00.0", "/devices/pci0000:80/0000:80:01.0/0000:81:00.0")
+/* Drives behind a volume management device, and a hypervisor's card. */
+#define VMD "/devices/pci0000:64/0000:64:05.5/pci10000:e0/"
+#define HV  "/devices/LNXSYSTM:00/VMBUS:00/8a2b/pci7870:00/7870:00:00.0"
+#define DEEP \
+	"weft-topo 1\n/bus/pci/devices\n" \
+	BUS("0000:64:05.5", "/devices/pci0000:64/0000:64:05.5") \
+	BUS("0000:64:02.0", "/devices/pci0000:64/0000:64:02.0") \
+	BUS("10000:e0:02.0", VMD "10000:e0:02.0") \
+	BUS("10000:e1:00.0", VMD "10000:e0:02.0/10000:e1:00.0") \
+	BUS("10000:e0:03.0", VMD "10000:e0:03.0") \
+	BUS("10000:e2:00.0", VMD "10000:e0:03.0/10000:e2:00.0") \
+	BUS("7870:00:00.0", HV) \
+	HV "\n\tnuma_node=1\n\tclass=0x020000\n" \
+	"/class/net\n\teth0 -> ../.." HV "/net/eth0\n"
+/* clang-format on */
 
 START_TEST(a_node_that_is_not_known_is_far_unless_there_is_only_one)
 {
@@ -187,8 +203,10 @@ START_TEST(a_node_that_is_not_known_is_far_unless_there_is_only_one)
 			 TOPO_PIX);
 	topo_free(t);
 	/* A device is where the bridge above it is. */
-	t = parse(TWO_BRIDGES NODES "/devices/pci0000:00/0000:00:01.0\n\tnuma_node=1\n/devices/"
-				    "pci0000:80/0000:80:01.0\n\tnuma_node=1\n");
+	t = parse(TWO_BRIDGES NODES "/devices/pci0000:00/0000:00:01.0\n"
+		"\tnuma_node=1\n"
+		"/devices/pci0000:80/0000:80:01.0\n"
+		"\tnuma_node=1\n");
 	ck_assert_int_eq(t->t_pci[pci(t, "0000:81:00.0")].p_node, 1);
 	ck_assert_int_eq(topo_pci_dist(t, pci(t, "0000:00:01.0"), pci(t, "0000:81:00.0")),
 			 TOPO_NODE);
@@ -207,19 +225,7 @@ END_TEST
 
 START_TEST(a_host_bridge_may_stand_deep_in_the_tree)
 {
-#define VMD "/devices/pci0000:64/0000:64:05.5/pci10000:e0/"
-#define HV  "/devices/LNXSYSTM:00/VMBUS:00/8a2b/pci7870:00/7870:00:00.0"
-	/* drives behind a volume management device, and a hypervisor's card */
-	struct topo *t = parse(
-		"weft-topo 1\n/bus/pci/devices\n" BUS("0000:64:05.5",
-						      "/devices/pci0000:64/0000:64:05.5")
-			BUS("10000:e0:02.0", VMD "10000:e0:02.0") BUS("10000:e1:00.0", VMD
-								      "10000:e0:02.0/10000:e1:00.0")
-				BUS("10000:e0:03.0", VMD "10000:e0:03.0")
-					BUS("10000:e2:00.0", VMD "10000:e0:03.0/10000:e2:00.0") BUS(
-						"0000:64:02.0", "/devices/pci0000:64/0000:64:02.0")
-						BUS("7870:00:00.0", HV) NODES HV
-		"\n\tnuma_node=1\n\tclass=0x020000\n/class/net\n\teth0 -> ../.." HV "/net/eth0\n");
+	struct topo *t = parse(DEEP NODES);
 	int a = pci(t, "10000:e1:00.0"), b = pci(t, "10000:e2:00.0");
 
 	ck_assert_int_eq(topo_pci_dist(t, a, b), TOPO_PIX);
@@ -244,9 +250,12 @@ START_TEST(gpus_are_told_by_class_and_consoles_are_none)
 		struct topo *t;
 
 		sprintf(text,
-			"weft-topo 1\n/bus/pci/devices\n\t0000:00:01.0 -> "
-			"../../../devices/pci0000:00/0000:00:01.0\n"
-			"/devices/pci0000:00/0000:00:01.0\n\tclass=%s\n\tvendor=%s\n",
+			"weft-topo 1\n"
+			"/bus/pci/devices\n"
+			"\t0000:00:01.0 -> ../../../devices/pci0000:00/0000:00:01.0\n"
+			"/devices/pci0000:00/0000:00:01.0\n"
+			"\tclass=%s\n"
+			"\tvendor=%s\n",
 			of[i].class, of[i].vendor);
 		t = parse(text);
 		ck_assert_msg(t->t_ndev == of[i].n, "%s %s", of[i].class, of[i].vendor);
@@ -307,6 +316,8 @@ START_TEST(a_store_is_where_its_drives_are)
 	t = load("storage");
 	pl = block(t, "nvme11n1");
 	ck_assert_str_eq(pcis(t, &pl), "0000:63:00.0");
+	/* The paths below have no number. */
+	ck_assert_int_eq(topo_place_number(t, makedev(0, 0), &pl), -ENOENT);
 	topo_free(t);
 	t = load("degraded");
 	pl = block(t, "nvme3n1");
@@ -327,13 +338,17 @@ END_TEST
 
 START_TEST(a_namespace_whose_paths_are_not_shown_has_its_subsystems_controllers)
 {
-	struct topo *t = parse("weft-topo 1\n/class/nvme\n\tnvme0 -> "
-			       "../../devices/a/nvme0\n\tnvme7 -> ../../devices/b/nvme7\n"
-			       "\tnvme8 -> ../../devices/c/nvme8\n"
-			       "/class/block\n\tnvme0n1 -> "
-			       "../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1\n"
-			       "/devices/virtual/nvme-subsystem/nvme-subsys0\n\tnvme0 -> "
-			       "../../../a/nvme0\n\tnvme7 -> ../../../b/nvme7\n");
+	struct topo *t = parse(
+		"weft-topo 1\n"
+		"/class/nvme\n"
+		"\tnvme0 -> ../../devices/a/nvme0\n"
+		"\tnvme7 -> ../../devices/b/nvme7\n"
+		"\tnvme8 -> ../../devices/c/nvme8\n"
+		"/class/block\n"
+		"\tnvme0n1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1\n"
+		"/devices/virtual/nvme-subsystem/nvme-subsys0\n"
+		"\tnvme0 -> ../../../a/nvme0\n"
+		"\tnvme7 -> ../../../b/nvme7\n");
 	struct topo_place pl = block(t, "nvme0n1");
 
 	ck_assert_str_eq(drives(t, &pl), "nvme0 nvme7");
@@ -345,12 +360,31 @@ START_TEST(paths_of_this_machine_lead_to_block_devices_or_to_none)
 {
 	struct topo *t;
 	struct topo_place pl;
+	struct stat st;
 
 	ck_assert_msg(topo_open(&t, NULL, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_uint_gt(t->t_naddr, 0);
 	ck_assert_int_eq(topo_place_path(t, "/proc", &pl), -ENOENT);
 	ck_assert_int_eq(topo_place_path(t, "/no such place", &pl), -ENOENT);
 	ck_assert_int_eq(topo_place_path(t, "/proc/self/exe/x", &pl), -ENOTDIR);
 	ck_assert_uint_eq(pl.pl_n, 0);
+	/* A folder means what it lies on: on most machines this one lies on a disk. */
+	ck_assert_int_eq(stat(".", &st), 0);
+	ck_assert_int_eq(topo_place_path(t, ".", &pl), topo_place_number(t, st.st_dev, &pl));
+	/* A device's file means the device, not what the file lies on. */
+	for (size_t i = 0; i < t->t_nblock && t->t_block[i].b_major; i++) {
+		struct topo_place disk = block(t, t->t_block[i].b_name);
+		char node[] = "/dev/shm/weft-topo-XXXXXX";
+
+		ck_assert_ptr_nonnull(mkdtemp(node));
+		rmdir(node);
+		if (mknod(node, S_IFBLK | 0600,
+			  makedev(t->t_block[i].b_major, t->t_block[i].b_minor)))
+			break;
+		ck_assert_int_eq(topo_place_path(t, node, &pl), 0);
+		unlink(node);
+		ck_assert(pl.pl_n == disk.pl_n && (!pl.pl_n || pl.pl_pci[0] == disk.pl_pci[0]));
+	}
 	topo_free(t);
 }
 END_TEST
@@ -391,21 +425,23 @@ END_TEST
 
 START_TEST(software_rdma_belongs_to_the_card_below)
 {
-	struct topo *t = parse("weft-topo 1\n/bus/pci/devices\n" BUS(
-		"0000:00:01.0",
-		"/devices/pci0000:00/0000:00:01.0") "/class/net\n\teth0 -> "
-						    "../../devices/pci0000:00/0000:00:01.0/net/"
-						    "eth0\n"
-						    "/class/infiniband\n\trxe0 -> "
-						    "../../devices/virtual/infiniband/rxe0\n\tsiw0 "
-						    "-> ../../devices/virtual/infiniband/siw0\n"
-						    "/devices/virtual/infiniband/"
-						    "rxe0\n\tparent=eth0\n/devices/virtual/"
-						    "infiniband/rxe0/ports/1\n\tstate=4: ACTIVE\n"
-						    "/devices/virtual/infiniband/siw0/ports/"
-						    "1\n\tstate=1: DOWN\n"
-						    "/devices/virtual/infiniband/siw0/ports/1/"
-						    "gid_attrs/ndevs\n\t0=eth0\n");
+	struct topo *t = parse(
+		"weft-topo 1\n"
+		"/bus/pci/devices\n"
+		"\t0000:00:01.0 -> ../../../devices/pci0000:00/0000:00:01.0\n"
+		"/class/net\n"
+		"\teth0 -> ../../devices/pci0000:00/0000:00:01.0/net/eth0\n"
+		"/class/infiniband\n"
+		"\trxe0 -> ../../devices/virtual/infiniband/rxe0\n"
+		"\tsiw0 -> ../../devices/virtual/infiniband/siw0\n"
+		"/devices/virtual/infiniband/rxe0\n"
+		"\tparent=eth0\n"
+		"/devices/virtual/infiniband/rxe0/ports/1\n"
+		"\tstate=4: ACTIVE\n"
+		"/devices/virtual/infiniband/siw0/ports/1\n"
+		"\tstate=1: DOWN\n"
+		"/devices/virtual/infiniband/siw0/ports/1/gid_attrs/ndevs\n"
+		"\t0=eth0\n");
 
 	ck_assert_uint_eq(t->t_nrdma, 2);
 	ck_assert_uint_eq(t->t_ndev, 1);
@@ -483,25 +519,30 @@ START_TEST(what_is_not_known_is_last_and_keeps_its_order)
 }
 END_TEST
 
-#define QUAD(n, list, far)                                                                         \
-	"/devices/system/node/node" n "\n\tcpulist=" list "\n\tdistance=" far "\n"
-#define CARD(n)                                                                                    \
-	"/devices/pci0000:" n "0/0000:" n "0:01.0\n\tclass=0x020000\n\tnuma_node=" n               \
-	"\n/devices/pci0000:" n "0/0000:" n "0:01.0/net/eth" n "\n\tspeed=100000\n"
-static const char quad[] = "weft-topo 1\n/bus/pci/devices\n" BUS(
-	"0000:00:01.0", "/devices/pci0000:00/0000:00:01.0") BUS("0000:10:01.0",
-								"/devices/pci0000:10/0000:10:01.0")
-	BUS("0000:20:01.0", "/devices/pci0000:20/0000:20:01.0") BUS(
-		"0000:30:01.0", "/devices/pci0000:30/0000:30:01.0") CARD("0") CARD("1") CARD("2")
-		CARD("3") "/class/net\n\teth0 -> "
-			  "../../devices/pci0000:00/0000:00:01.0/net/eth0\n\teth1 -> "
-			  "../../devices/pci0000:10/0000:10:01.0/net/eth1\n"
-			  "\teth2 -> ../../devices/pci0000:20/0000:20:01.0/net/eth2\n\teth3 -> "
-			  "../../devices/pci0000:30/0000:30:01.0/net/eth3\n"
-	/* a ring of three with processors, and memory without any near the third */
-	QUAD("0", "0-3", "10 31 21 41") QUAD("1", "4-7", "31 10 21 31")
-		QUAD("2", "8-11", "21 21 10 17")
-			QUAD("3", "", "41 31 17 10") "/devices/system/cpu\n\tonline=0-2,4-11\n";
+/* A ring of three nodes with processors, and memory without any near the third; a card at each. */
+/* clang-format off */
+#define QUAD(n, list, far) "/devices/system/node/node" n "\n\tcpulist=" list "\n\tdistance=" far "\n"
+#define CARD(n) \
+	"/devices/pci0000:" n "0/0000:" n "0:01.0\n\tclass=0x020000\n\tnuma_node=" n "\n" \
+	"/devices/pci0000:" n "0/0000:" n "0:01.0/net/eth" n "\n\tspeed=100000\n"
+static const char quad[] =
+	"weft-topo 1\n/bus/pci/devices\n"
+	BUS("0000:00:01.0", "/devices/pci0000:00/0000:00:01.0")
+	BUS("0000:10:01.0", "/devices/pci0000:10/0000:10:01.0")
+	BUS("0000:20:01.0", "/devices/pci0000:20/0000:20:01.0")
+	BUS("0000:30:01.0", "/devices/pci0000:30/0000:30:01.0")
+	CARD("0") CARD("1") CARD("2") CARD("3")
+	"/class/net\n"
+	"\teth0 -> ../../devices/pci0000:00/0000:00:01.0/net/eth0\n"
+	"\teth1 -> ../../devices/pci0000:10/0000:10:01.0/net/eth1\n"
+	"\teth2 -> ../../devices/pci0000:20/0000:20:01.0/net/eth2\n"
+	"\teth3 -> ../../devices/pci0000:30/0000:30:01.0/net/eth3\n"
+	QUAD("0", "0-3", "10 31 21 41")
+	QUAD("1", "4-7", "31 10 21 31")
+	QUAD("2", "8-11", "21 21 10 17")
+	QUAD("3", "", "41 31 17 10")
+	"/devices/system/cpu\n\tonline=0-2,4-11\n";
+/* clang-format on */
 
 START_TEST(of_other_nodes_the_nearer_is_better)
 {
@@ -574,8 +615,13 @@ START_TEST(what_is_recorded_is_read_back)
 	free(a);
 	free(b);
 	/* what a line cannot hold */
-	t = parse("weft-topo 1\n/class/nvme\n\tnvme0 -> "
-		  "../../devices/n\n/devices/n\n\tmodel=a\\\\b\\tc=d -> e\\nf\n");
+	t = parse(
+		"weft-topo 1\n"
+		"/class/nvme\n"
+		"\tnvme0 -> ../../devices/n\n"
+		"/devices/n\n"
+		"\tmodel=a\\\\b\\tc=d -> e\\n"
+		"f\n");
 	ck_assert_str_eq(t->t_dev[0].d_model, "a\\b\tc=d -> e\nf");
 	a = written(t, &n);
 	ck_assert_ptr_nonnull(strstr(a, "\tmodel=a\\\\b\\tc=d -> e\\nf\n"));
@@ -637,30 +683,56 @@ END_TEST
 
 START_TEST(senseless_contents_are_not_known)
 {
-	struct topo *t = parse("weft-topo 1\n# a comment\r\n\n/bus/pci/devices\r\n"
-			       "\t0000:00:01.0 -> ../../../devices/p/0000:00:01.0\n\tloop -> "
-			       "loop\n\tup -> ../../../../../..\n\tfile=1\n\tout -> ../../../../x\n"
-			       "\tsame -> ../../../devices/p/0000:00:01.0\n"
-			       "/devices/p/"
-			       "0000:00:01.0\n\tclass=zzz\n\tvendor=0xfffffffffffffffffff\n\tnuma_"
-			       "node=99999999999999999999\n\tcurrent_link_speed=Unknown\n"
-			       "\tcurrent_link_width=255\n\tmax_link_speed=99999999 "
-			       "GT/s\n\tmax_link_width=-4\n\tdriver=text\n"
-			       "/class/net\n\ta -> ../../devices/virtual/net/a\n\tb -> "
-			       "../../devices/virtual/net/b\n"
-			       "/devices/virtual/net/a\n\tlower_b -> ../b\n\tlower_a -> "
-			       "../a\n\tlower_zz -> ../zz\n\tspeed=4294967295\n"
-			       "/devices/virtual/net/b\n\tlower_a -> ../a\n"
-			       "/class/block\n\tx -> ../../devices/virtual/block/x\n\ty -> "
-			       "../../devices/virtual/block/y\n"
-			       "/devices/virtual/block/x\n\tdev=9:\n\tsize=-1\n/devices/virtual/"
-			       "block/x/slaves\n\ty -> ../../y\n"
-			       "/devices/virtual/block/y\n\tdev=a:b\n/devices/virtual/block/y/"
-			       "slaves\n\tx -> ../../x\n"
-			       "/devices/system/node/"
-			       "node0\n\tcpulist=5-,,9-3,4294967295,0-99999999999\n\tdistance=ten\n"
-			       "/devices/system/node/nodeX\n\tcpulist=1\n/weft/"
-			       "addresses\n\ta=1.2.3 ::g 300.1.1.1 1.2.3.4\n\tzz=1.2.3.5\n");
+	struct topo *t = parse(
+		"weft-topo 1\n"
+		"# a comment\r\n"
+		"\n"
+		"/bus/pci/devices\r\n"
+		"\t0000:00:01.0 -> ../../../devices/p/0000:00:01.0\n"
+		"\tloop -> loop\n"
+		"\tup -> ../../../../../..\n"
+		"\tfile=1\n"
+		"\tout -> ../../../../x\n"
+		"\tsame -> ../../../devices/p/0000:00:01.0\n"
+		"/devices/p/0000:00:01.0\n"
+		"\tclass=zzz\n"
+		"\tvendor=0xfffffffffffffffffff\n"
+		"\tnuma_node=99999999999999999999\n"
+		"\tcurrent_link_speed=Unknown\n"
+		"\tcurrent_link_width=255\n"
+		"\tmax_link_speed=2000.0 GT/s\n"
+		"\tmax_link_width=-4\n"
+		"\tdriver=text\n"
+		"/class/net\n"
+		"\ta -> ../../devices/virtual/net/a\n"
+		"\tb -> ../../devices/virtual/net/b\n"
+		"/devices/virtual/net/a\n"
+		"\tlower_b -> ../b\n"
+		"\tlower_a -> ../a\n"
+		"\tlower_zz -> ../zz\n"
+		"\tspeed=4294967295\n"
+		"/devices/virtual/net/b\n"
+		"\tlower_a -> ../a\n"
+		"/class/block\n"
+		"\tx -> ../../devices/virtual/block/x\n"
+		"\ty -> ../../devices/virtual/block/y\n"
+		"/devices/virtual/block/x\n"
+		"\tdev=9:\n"
+		"\tsize=-1\n"
+		"/devices/virtual/block/x/slaves\n"
+		"\ty -> ../../y\n"
+		"/devices/virtual/block/y\n"
+		"\tdev=a:b\n"
+		"/devices/virtual/block/y/slaves\n"
+		"\tx -> ../../x\n"
+		"/devices/system/node/node0\n"
+		"\tcpulist=5-,,9-3,4294967295,0-99999999999\n"
+		"\tdistance=ten\n"
+		"/devices/system/node/nodeX\n"
+		"\tcpulist=1\n"
+		"/weft/addresses\n"
+		"\ta=1.2.3 ::g 300.1.1.1 1.2.3.4\n"
+		"\tzz=1.2.3.5\n");
 	const struct topo_pci *p = &t->t_pci[pci(t, "0000:00:01.0")];
 	struct topo_place pl;
 
@@ -743,7 +815,8 @@ START_TEST(a_folder_that_was_tampered_with_gives_nothing_from_outside_and_ends)
 	link_to("/class/nvme/nvme3", "../../devices/here/nvme3");
 	link_to("/class/nvme/nvme\n4", "../../devices/pci0000:00/0000:00:01.0/nvme/nvme0");
 	link_to("/class/nvme/nvme5", "../../devices/pci0000:00/0000:00:01.0/nvme/nvme0");
-	link_to("/class/net", "net");
+	link_to("/class/infiniband", "infiniband");
+	link_to("/class/net/lo", "../../devices/virtual/net/lo");
 	make_dirs(strcat(strcpy(path, dir), "/devices/pci0000:00/0000:00:01.0/numa_node"));
 	ck_assert_int_eq(mkfifo(path, 0600), 0);
 	ck_assert_msg(topo_open(&t, dir, err, sizeof(err)) == 0, "%s", err);
