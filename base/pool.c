@@ -231,6 +231,8 @@ static unsigned depot_get(struct depot *d, unsigned class, enum pool_leave leave
 	size_t stays = d->d_bytes / 4 * parts[leave];
 	unsigned n = 0;
 
+	if (atomic_load_explicit(&d->d_free, memory_order_relaxed) < stays + class_bytes(class))
+		return 0;
 	pthread_mutex_lock(&d->d_lock);
 	while (n < want && atomic_load_explicit(&d->d_free, memory_order_relaxed) >= stays + class_bytes(class)) {
 		blocks[n] = depot_take(d, class);

@@ -8,6 +8,7 @@
 #include "base/held.h"
 #include "base/http.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "base/priv.h"
 #include "ds/ds.h"
 #include "proto/rpc_tls.h"
@@ -212,8 +213,11 @@ static int make_loops(unsigned n, char *err, size_t errlen)
 	int e = 0;
 
 	ds.d_loops = calloc(n, sizeof(*ds.d_loops));
-	for (unsigned i = 0; ds.d_loops && i < n && !e; i++)
+	for (unsigned i = 0; ds.d_loops && i < n && !e; i++) {
 		e = loop_create(&ds.d_loops[i], LOOP_ENTRIES);
+		if (!e)
+			pool_register(ds.d_loops[i]); /* refused: told, and done without */
+	}
 	if (!ds.d_loops)
 		e = -ENOMEM;
 	ds.d_nloops = n;
@@ -400,7 +404,17 @@ static void tls_peer_key(void)
 	sodium_memzero(key, sizeof(key));
 }
 
-/* What wants root: certificates, rings, ports. What is made after it is the user's. */
+static int make_pool(const struct conf *c, char *err, size_t errlen)
+{
+	char why[256];
+	int e = pool_init(conf_size(c, "ds.pool"), why, sizeof(why));
+
+	if (e)
+		snprintf(err, errlen, "ds.pool: %s", why);
+	return e;
+}
+
+/* What wants root: certificates, locked memory, rings, ports. What is made after it is the user's. */
 static int become_user(struct settings *se, unsigned n, char *err, size_t errlen)
 {
 	const struct conf *c = se->se_conf;
@@ -408,6 +422,8 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 
 	if (!e)
 		e = rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
+	if (!e)
+		e = make_pool(c, err, errlen);
 	if (!e)
 		e = make_loops(n, err, errlen);
 	if (!e && (e = listen_all(&se->se_start)))

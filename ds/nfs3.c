@@ -19,7 +19,7 @@ static const char *const proc_names[NFS3_NPROCS] = {
 	"MKNOD", "REMOVE",  "RMDIR",   "RENAME", "LINK",   "READDIR",  "READDIRPLUS", "FSSTAT", "FSINFO", "PATHCONF", "COMMIT",
 };
 
-struct metric *ds_m_read_bytes, *ds_m_write_bytes;
+struct metric *ds_m_read_bytes, *ds_m_write_bytes, *ds_m_copied_bytes;
 static struct metric *m_ops[NFS3_NPROCS], *m_seconds[NFS3_NPROCS];
 static struct metric *m_bad_handle, *m_fenced, *m_lost, *m_garbage;
 
@@ -40,8 +40,7 @@ void ds_nfs3_init(void)
 	m_seconds[NFS3_COMMIT] = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"COMMIT\"");
 	ds_m_read_bytes = metric_counter("weft_ds_bytes_total", "Payload bytes.", "dir=\"read\"");
 	ds_m_write_bytes = metric_counter("weft_ds_bytes_total", "Payload bytes.", "dir=\"write\"");
-	/* Nothing in this daemon copies payload: the counter is for those who add a path that does. */
-	metric_counter("weft_ds_copied_bytes_total", "Payload bytes copied by the daemon.", "");
+	ds_m_copied_bytes = metric_counter("weft_ds_copied_bytes_total", "Payload bytes copied by the daemon.", "");
 	m_bad_handle = metric_counter("weft_ds_bad_handle_total", "Handles that were not minted for this server.", "");
 	m_fenced = metric_counter("weft_ds_fenced_total", "Calls refused: old epoch, barred client, or no lease.", "");
 	m_lost = metric_counter("weft_ds_missing_object_total", "Calls for objects that must exist and do not.", "");

@@ -31,7 +31,7 @@ struct ds_op {
 	int op_got;
 };
 
-extern struct metric *ds_m_read_bytes, *ds_m_write_bytes;
+extern struct metric *ds_m_read_bytes, *ds_m_write_bytes, *ds_m_copied_bytes;
 
 enum nfsstat3 ds_nfs3_errno(int err);
 /* The checks of a handle: shape, MAC, file system, lease, barred, rights. */

@@ -3,7 +3,7 @@
  * call's loop, that ends in ds_op_reply.
  *
  * Payload is never copied here: a WRITE is written from the record it came in (the call holds it until the reply), a READ
- * is sent from the buffer it was read into.
+ * is sent from the buffer it was read into. What the transport copied on the way here is counted in ds_m_copied_bytes.
  */
 #include "ds/nfs3.h"
 #include <errno.h>
@@ -218,8 +218,10 @@ void ds_nfs3_write(struct ds_op *op)
 		ds_op_garbage(op);
 		return;
 	}
-	if (op->op_count)
+	if (op->op_count) {
+		metric_add(ds_m_copied_bytes, rpc_call_copied(op->op_call, data));
 		rpc_call_bulk_hint(op->op_call, data);
+	}
 	st = open_bracket(op, fh, len, op->op_count);
 	if (st == NFS3_OK && op->op_off > (uint64_t)INT64_MAX - op->op_count)
 		st = NFS3ERR_FBIG;

@@ -3,6 +3,7 @@
 #include "base/crash.h"
 #include "base/held.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "base/priv.h"
 #include "mds/admin/admin.h"
 #include "mds/op/sec.h"
@@ -434,6 +435,7 @@ static void make_loops(unsigned n)
 
 		if (err)
 			die("io_uring", strerror(-err));
+		pool_register(loops[nloops]); /* refused: told, and done without */
 		mds.m_thread[nloops].mt_mds = &mds;
 		mds.m_thread[nloops].mt_loop = loops[nloops];
 	}
@@ -573,6 +575,8 @@ int main(int argc, char **argv)
 	set_limits(conf);
 	raise_files();
 	rpc_gss_metrics();
+	if (pool_init(conf_size(conf, "mds.pool"), err, sizeof(err)))
+		die("mds.pool", err);
 	make_loops((unsigned)conf_int(conf, "mds.threads"));
 	if (*conf_str(conf, "mds.keytab") && !(service.rs_gss = rpc_gss_new()))
 		die("Kerberos", strerror(ENOMEM));

@@ -6,7 +6,8 @@
  *
  * Records are reassembled from any number of fragments and capped (rs_max_record). A record is received into one
  * contiguous buffer, the call's args walk it in place. Bulk WRITEs: the connection predicts the length of the header in front of the payload from
- * the last bulk record (rpc_call_bulk_hint) and starts the record so that the payload lands on a 4096-byte boundary.
+ * the last bulk record (rpc_call_bulk_hint) and from the credential's length, receives just the header first, and starts the record so that the payload
+ * lands on a 4096-byte boundary, in the memory pool (base/pool.h) while that has room.
  *
  * Rejections are the RFC's: RPC_MISMATCH for rpcvers != 2, PROG_UNAVAIL, PROG_MISMATCH with the true range,
  * PROC_UNAVAIL, AUTH_ERROR (AUTH_BADCRED for a malformed AUTH_SYS body, AUTH_REJECTEDCRED/AUTH_TOOWEAK for unsupported flavours).
@@ -98,6 +99,8 @@ struct rpc_buf *rpc_buf_get(struct rpc_call *call);
 void rpc_buf_put(struct rpc_buf *buf);
 /* Tells that the payload of this bulk call starts at p (in the record): aligns the next ones. */
 void rpc_call_bulk_hint(struct rpc_call *call, const void *p);
+/* Bytes of the payload at p that were copied on the way from the socket (what TLS does is not counted). */
+size_t rpc_call_copied(const struct rpc_call *call, const void *p);
 
 /* Listener: accepts on its own loop and deals connections round robin to loops[]. addr: IPv4 or IPv6 (v6only), bound with IP_FREEBIND. */
 struct rpc_listener;

@@ -1,4 +1,5 @@
 /* rpc_buf.c - received memory, and cutting a byte stream into records; see rpc_int.h. */
+#include "base/pool.h"
 #include "proto/rpc_int.h"
 #include <assert.h>
 #include <errno.h>
@@ -7,7 +8,9 @@
 #define RX_SMALL 8192u	/* a record up to this is completed in the receive buffer */
 #define RX_ROOM	 4096u	/* less free space than this: start a new receive buffer */
 #define BULK_MIN 8192u
+#define BULK_AGAIN 16u /* so many small records after a bulk one, another bulk one is looked out for */
 #define HINT_MAX 2048u
+#define CALL_CRED 32u /* of a call's header, what tells the credential's length (RFC 5531 section 9) */
 
 /* ---- buffers ---- */
 
@@ -22,30 +25,55 @@ size_t rpc_buf_cap(const struct rpc_buf *b)
 	return class_cap(b->b_class);
 }
 
+/* data: pool memory, or NULL. */
+static struct rpc_buf *buf_make(uint32_t class, void *data)
+{
+	struct rpc_buf *b = malloc(sizeof *b);
+
+	if (b) {
+		b->b_class = class;
+		b->b_pooled = data;
+		b->b_data = data ? data : aligned_alloc(RPC_PAGE, class_cap(class));
+		if (b->b_data)
+			return b;
+	} else if (data) {
+		pool_put(data, class_cap(class));
+	}
+	free(b);
+	return NULL;
+}
+
+static void buf_free(struct rpc_buf *b)
+{
+	if (b->b_pooled)
+		pool_put(b->b_data, rpc_buf_cap(b));
+	else
+		free(b->b_data);
+	free(b);
+}
+
+/* Payload lies in the memory pool while that has enough: half of it at most, because peers may send slowly. The smallest class
+ * is not for payload: every connection has one of it, however long it is idle. */
 struct rpc_buf *rpc_buf_new(struct rpc_pool *pool, size_t need)
 {
 	uint32_t class = 0;
 	struct rpc_buf *b;
+	void *data;
 
 	while (class < RPC_BUF_CLASSES && class_cap(class) < need)
 		class ++;
 	if (class == RPC_BUF_CLASSES)
 		return NULL;
-	b = pool->p_free[class];
-	if (b) {
+	data = class ? pool_get(class_cap(class), POOL_LEAVE_HALF) : NULL;
+	if (!data && pool->p_free[class]) {
+		b = pool->p_free[class];
 		pool->p_free[class] = b->b_next;
 		pool->p_nsmall -= class == 0;
 		pool->p_bytes -= class_cap(class);
 	} else {
-		b = malloc(sizeof *b);
+		b = buf_make(class, data);
 		if (!b)
 			return NULL;
-		b->b_data = aligned_alloc(RPC_PAGE, class_cap(class));
-		if (!b->b_data) {
-			free(b);
-			return NULL;
-		}
-		b->b_class = class;
 		b->b_pool = pool;
 	}
 	b->b_refs = 1;
@@ -61,9 +89,9 @@ void rpc_buf_put(struct rpc_buf *b)
 	if (--b->b_refs)
 		return;
 	pool = b->b_pool;
-	if (pool->p_bytes + rpc_buf_cap(b) > RPC_BUF_KEEP || (b->b_class == 0 && pool->p_nsmall >= RPC_BUF_SMALL)) {
-		free(b->b_data);
-		free(b);
+	if (b->b_pooled || pool->p_bytes + rpc_buf_cap(b) > RPC_BUF_KEEP ||
+	    (b->b_class == 0 && pool->p_nsmall >= RPC_BUF_SMALL)) {
+		buf_free(b);
 		return;
 	}
 	b->b_next = pool->p_free[b->b_class];
@@ -79,8 +107,7 @@ void rpc_pool_drain(struct rpc_pool *pool)
 			struct rpc_buf *b = pool->p_free[i];
 
 			pool->p_free[i] = b->b_next;
-			free(b->b_data);
-			free(b);
+			buf_free(b);
 		}
 	pool->p_bytes = pool->p_nsmall = 0;
 }
@@ -112,12 +139,38 @@ static uint32_t mark_at(const uint8_t *p)
 	return be32toh(v);
 }
 
+/* The length of a call's header, of which have bytes are at p. 0: it is no call, or too little is there. A
+ * verifier that is not there yet is taken for an empty one. */
+static size_t call_head(const uint8_t *p, size_t have)
+{
+	size_t at, n;
+
+	if (have < CALL_CRED || mark_at(p + 4) != 0)
+		return 0;
+	n = mark_at(p + CALL_CRED - 4);
+	if (n > RPC_MAX_AUTH)
+		return 0;
+	at = CALL_CRED + ((n + 3) & ~(size_t)3) + 8;
+	n = have >= at ? mark_at(p + at - 4) : 0;
+	return n > RPC_MAX_AUTH ? 0 : at + ((n + 3) & ~(size_t)3);
+}
+
+/* Where the payload of the record at p is expected, if it is one like the last bulk record. Credentials differ between users. */
+static size_t payload_at(const struct rpc_rx *x, const uint8_t *p, size_t have)
+{
+	size_t head = call_head(p, have);
+
+	return x->x_hint && x->x_hint_args && head ? head + x->x_hint_args : x->x_hint;
+}
+
 /* Moves what is not consumed to the front of a buffer nobody else reads. */
 static int rx_fresh(struct rpc_rx *x)
 {
 	uint32_t have = x->x_w - x->x_r;
 	struct rpc_buf *b;
 
+	if (have > RPC_MARK)
+		x->x_copied += have - RPC_MARK;
 	if (x->x_rx && x->x_rx->b_refs == 1) {
 		memmove(x->x_rx->b_data, x->x_rx->b_data + x->x_r, have);
 	} else {
@@ -138,7 +191,7 @@ static int rx_fresh(struct rpc_rx *x)
 int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
 {
 	uint32_t have = x->x_w - x->x_r;
-	size_t cap, want = RX_ROOM;
+	size_t cap, len, want = RX_ROOM, rest = 0;
 	int err;
 
 	*all = false;
@@ -151,10 +204,12 @@ int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
 	if (x->x_rx && !have && x->x_rx->b_refs == 1)
 		x->x_r = x->x_w = 0;
 	cap = x->x_rx ? rpc_buf_cap(x->x_rx) : 0;
-	/* rpc_rx_next leaves at most a mark and an incomplete small record. */
+	/* rpc_rx_next leaves at most a mark and an incomplete small record, or the first bytes of a header. */
 	if (have >= RPC_MARK) {
-		size_t rest = RPC_MARK + (mark_at(x->x_rx->b_data + x->x_r) & ~RPC_LAST) - have;
-
+		len = mark_at(x->x_rx->b_data + x->x_r) & ~RPC_LAST;
+		if (len > RX_SMALL)
+			len = x->x_hint > CALL_CRED ? x->x_hint : CALL_CRED;
+		rest = RPC_MARK + len - have;
 		if (want < rest)
 			want = rest;
 	}
@@ -168,8 +223,8 @@ int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
 	*n = cap - x->x_w < RX_RECV ? cap - x->x_w : RX_RECV;
 	/* Just the header of the bulk record to come, so that its payload is not taken along and
 	 * then copied. */
-	if (x->x_bulk && x->x_hint && have < RPC_MARK)
-		*n = RPC_MARK + x->x_hint - have;
+	if (x->x_bulk && x->x_hint)
+		*n = have < RPC_MARK ? RPC_MARK + x->x_hint - have : rest;
 	return 0;
 }
 
@@ -183,21 +238,22 @@ void rpc_rx_got(struct rpc_rx *x, size_t n)
 	}
 }
 
-/* Room for len more bytes in x_rec, which is made if there is none. */
+/* Room for len more bytes in x_rec, which is made if there is none: then it begins where its payload comes to lie on a page. */
 static int rec_room(struct rpc_rx *x, size_t len)
 {
-	size_t start = x->x_hint ? RPC_PAGE - x->x_hint : 0;
+	size_t start = x->x_start;
 	struct rpc_buf *b;
 
 	if (x->x_rec && rpc_buf_cap(x->x_rec) - x->x_start - x->x_len >= len)
 		return 0;
-	if (x->x_rec)
-		start = x->x_start;
+	if (!x->x_rec)
+		start = -payload_at(x, x->x_rx->b_data + x->x_r + RPC_MARK, x->x_w - x->x_r - RPC_MARK) % RPC_PAGE;
 	b = rpc_buf_new(x->x_pool, start + (x->x_rec ? x->x_len : 0) + len);
 	if (!b)
 		return -ENOMEM;
 	if (x->x_rec) {
 		memcpy(b->b_data + start, x->x_rec->b_data + start, x->x_len);
+		x->x_copied += x->x_len;
 		rpc_buf_put(x->x_rec);
 	} else {
 		x->x_len = 0;
@@ -220,14 +276,18 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 	if (!x->x_rec && (mark & RPC_LAST)) {
 		if (have >= len) {
 			x->x_rx->b_refs++;
-			*r = (struct rpc_record){x->x_rx, p + RPC_MARK, len};
+			*r = (struct rpc_record){x->x_rx, p + RPC_MARK, len, x->x_copied};
+			x->x_copied = 0;
 			x->x_r += RPC_MARK + len;
-			x->x_bulk = false;
+			x->x_bulk -= x->x_bulk > 0;
 			return 1;
 		}
 		if (len <= RX_SMALL)
 			return 0;
 	}
+	/* Where the payload will be is told from the header. */
+	if (!x->x_rec && x->x_hint && len > RX_SMALL && have < CALL_CRED)
+		return 0;
 	err = rec_room(x, len);
 	if (err)
 		return err;
@@ -256,6 +316,7 @@ int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r)
 		if (n) {
 			memcpy(x->x_rec->b_data + x->x_start + x->x_len, x->x_rx->b_data + x->x_r,
 			       n);
+			x->x_copied += n;
 			x->x_r += (uint32_t)n;
 			x->x_len += n;
 			x->x_frag_left -= n;
@@ -264,8 +325,12 @@ int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r)
 			return 0;
 		if (!x->x_last)
 			continue;
-		*r = (struct rpc_record){x->x_rec, x->x_rec->b_data + x->x_start, x->x_len};
-		x->x_bulk = x->x_len >= BULK_MIN;
+		*r = (struct rpc_record){x->x_rec, x->x_rec->b_data + x->x_start, x->x_len, x->x_copied};
+		x->x_copied = 0;
+		if (x->x_len >= BULK_MIN)
+			x->x_bulk = BULK_AGAIN;
+		else
+			x->x_bulk -= x->x_bulk > 0;
 		x->x_rec = NULL;
 		return 1;
 	}
@@ -286,7 +351,10 @@ void rpc_rx_idle(struct rpc_rx *x)
 	x->x_r = x->x_w = 0;
 }
 
-void rpc_rx_hint(struct rpc_rx *x, size_t off)
+void rpc_rx_hint(struct rpc_rx *x, const uint8_t *rec, size_t off)
 {
+	size_t head = call_head(rec, off);
+
 	x->x_hint = off <= HINT_MAX ? (uint32_t)off : 0;
+	x->x_hint_args = head && head < off ? (uint32_t)(off - head) : 0;
 }

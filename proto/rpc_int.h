@@ -57,6 +57,7 @@ struct rpc_pool {
 struct rpc_buf {
 	uint8_t *b_data; /* page aligned */
 	uint32_t b_refs, b_class;
+	bool b_pooled; /* b_data is the memory pool's (base/pool.h) */
 	struct rpc_pool *b_pool;
 	struct rpc_buf *b_next;
 };
@@ -82,13 +83,16 @@ struct rpc_rx {
 	size_t x_frag_left;
 	bool x_last;	 /* this is its last fragment */
 	uint32_t x_hint; /* offset of the payload in the last bulk record, or 0 */
-	bool x_bulk;	 /* the last record was a bulk one: expect another */
+	uint32_t x_hint_args; /* the same, in the call's arguments; 0: it was no call */
+	unsigned x_bulk; /* there was a bulk record not long ago: expect another */
+	size_t x_copied; /* bytes of the record to come that were copied, some perhaps more than once */
 };
 
 struct rpc_record {
 	struct rpc_buf *r_buf; /* a reference that now belongs to the receiver */
 	const uint8_t *r_data;
 	size_t r_len;
+	size_t r_copied; /* of its first bytes, so many were copied on their way here */
 };
 
 void rpc_rx_init(struct rpc_rx *x, struct rpc_pool *pool, size_t max);
@@ -104,8 +108,8 @@ int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r);
 size_t rpc_rx_rest(const struct rpc_rx *x, const uint8_t **p);
 /* No more bytes are there: memory that holds none goes back. */
 void rpc_rx_idle(struct rpc_rx *x);
-/* off: the payload's place in the record just handled. */
-void rpc_rx_hint(struct rpc_rx *x, size_t off);
+/* off: the payload's place in the record just handled, which is at rec. */
+void rpc_rx_hint(struct rpc_rx *x, const uint8_t *rec, size_t off);
 
 /* ---- rpc_msg.c ---- */
 
@@ -276,6 +280,7 @@ struct rpc_call_int {
 	struct rpc_out ci_out;
 	struct rpc_call ci_call;
 	const uint8_t *ci_rec; /* the record's first byte */
+	size_t ci_copied;      /* r_copied */
 	struct rpc_call_int *ci_next;
 	/* RPCSEC_GSS */
 	struct gss_ctx *ci_ctx;	/* a reference, or NULL */

@@ -59,6 +59,7 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 	ci->ci_out =
 		(struct rpc_out){.o_x = &ci->ci_call.c_reply, .o_free = call_free, .o_reply = true};
 	ci->ci_rec = r->r_data;
+	ci->ci_copied = r->r_copied;
 	ci->ci_next = NULL;
 	ci->ci_ctx = NULL;
 	ci->ci_gss_service = ci->ci_verf_len = 0;
@@ -399,5 +400,13 @@ void rpc_call_bulk_hint(struct rpc_call *call, const void *p)
 {
 	const uint8_t *rec = call_int(call)->ci_rec;
 
-	rpc_rx_hint(&call->c_conn->c_rx, (size_t)((const uint8_t *)p - rec));
+	rpc_rx_hint(&call->c_conn->c_rx, rec, (size_t)((const uint8_t *)p - rec));
+}
+
+size_t rpc_call_copied(const struct rpc_call *call, const void *p)
+{
+	const struct rpc_call_int *ci = caa_container_of(call, struct rpc_call_int, ci_call);
+	size_t head = (size_t)((const uint8_t *)p - ci->ci_rec);
+
+	return ci->ci_copied > head ? ci->ci_copied - head : 0;
 }

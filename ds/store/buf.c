@@ -1,28 +1,44 @@
 /*
- * buf.c - memory for reads: page-aligned, in sizes of 4 KiB to 1 MiB, kept in free lists of the loop. A buffer goes back to
- * the loop it came from, where its reply is sent. A loop hands out a bounded amount; requests beyond it wait, in order.
+ * buf.c - memory for reads: page-aligned, in sizes of 4 KiB to 1 MiB, of the memory pool while that has some. Then ordinary
+ * memory will do, kept in free lists of the loop, of which a loop hands out a bounded amount; requests beyond it wait, in
+ * order. So a peer that does not take what it has asked for, and with it all of the pool, stops nobody else's reads.
+ *
+ * Who can use nothing but the pool's memory waits for that (pool_wait); it holds no other while it waits. A buffer goes back
+ * on the loop it came from, where its reply is sent.
  */
 #include "base/log.h"
+#include "base/pool.h"
 #include "ds/store/store.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <urcu/compiler.h>
 
 #define BUF_CLASSES 9 /* 4 KiB << 0 .. 8 */
-#define BUF_BUDGET	(256u << 20)
-#define BUF_KEEP	(64u << 20) /* free memory kept, per loop */
+#define BUF_BUDGET	(256u << 20) /* ordinary memory handed out, per loop */
+#define BUF_KEEP	(64u << 20)	 /* and kept free */
 
 _Static_assert(DS_PAGE << (BUF_CLASSES - 1) == DS_MAX_IO, "the largest buffer is the largest transfer");
+_Static_assert(DS_MAX_IO <= POOL_MOST, "the pool has buffers of every size");
 
 struct ds_pool {
 	struct ds_buf *bp_free[BUF_CLASSES];
-	size_t bp_out, bp_kept; /* bytes */
+	size_t bp_out, bp_kept; /* bytes of ordinary memory */
+	size_t bp_nout;			/* buffers handed out, of both kinds */
 	struct ds_buf_wait *bp_wait, **bp_wait_end;
 };
 
+static size_t buf_bytes(const struct ds_buf *b)
+{
+	return (size_t)DS_PAGE << b->b_class;
+}
+
 static void buf_free(struct ds_buf *b)
 {
-	munmap(b->b_data, (size_t)DS_PAGE << b->b_class);
+	if (b->b_pooled)
+		pool_put(b->b_data, buf_bytes(b));
+	else
+		munmap(b->b_data, buf_bytes(b));
 	free(b);
 }
 
@@ -64,31 +80,64 @@ static unsigned class_of(uint32_t size)
 	return c;
 }
 
-/* NULL: over the budget, or no memory. */
-static struct ds_buf *buf_take(struct ds_pool *bp, uint32_t size)
+static struct ds_buf *buf_new(struct ds_pool *bp, unsigned class)
 {
-	unsigned c = class_of(size);
-	size_t bytes = (size_t)DS_PAGE << c;
-	struct ds_buf *b = bp->bp_free[c];
+	struct ds_buf *b = malloc(sizeof(*b));
+
+	if (b) {
+		b->b_pool = bp;
+		b->b_class = class;
+		b->b_pooled = true;
+	}
+	return b;
+}
+
+static struct ds_buf *take_pooled(struct ds_pool *bp, unsigned class, enum pool_leave leave)
+{
+	void *data = pool_get((size_t)DS_PAGE << class, leave);
+	struct ds_buf *b = data ? buf_new(bp, class) : NULL;
+
+	if (data && !b)
+		pool_put(data, (size_t)DS_PAGE << class);
+	if (b)
+		b->b_data = data;
+	return b;
+}
+
+/* NULL: over the budget, or no memory. */
+static struct ds_buf *take_plain(struct ds_pool *bp, unsigned class)
+{
+	size_t bytes = (size_t)DS_PAGE << class;
+	struct ds_buf *b = bp->bp_free[class];
 
 	if (bp->bp_out + bytes > BUF_BUDGET)
 		return NULL;
 	if (b) {
-		bp->bp_free[c] = b->b_next;
+		bp->bp_free[class] = b->b_next;
 		bp->bp_kept -= bytes;
 	} else {
-		b = malloc(sizeof(*b));
+		b = buf_new(bp, class);
 		if (!b)
 			return NULL;
+		b->b_pooled = false;
 		b->b_data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (b->b_data == MAP_FAILED) {
 			free(b);
 			return NULL;
 		}
-		b->b_class = c;
-		b->b_pool = bp;
 	}
 	bp->bp_out += bytes;
+	return b;
+}
+
+static struct ds_buf *buf_take(struct ds_pool *bp, uint32_t size)
+{
+	unsigned class = class_of(size);
+	struct ds_buf *b = take_pooled(bp, class, POOL_LEAVE_QUARTER);
+
+	if (!b)
+		b = take_plain(bp, class);
+	bp->bp_nout += b != NULL;
 	return b;
 }
 
@@ -100,7 +149,7 @@ void ds_buf_get(struct ds_buf_wait *w, uint32_t size)
 	w->bw_size = size;
 	w->bw_next = NULL;
 	/* Nothing is out, so nothing will come back: not even one buffer can be had. */
-	if (!b && !bp->bp_out)
+	if (!b && !bp->bp_nout)
 		log_fatal("store: no memory for a read");
 	if (b) {
 		w->bw_ready(w, b);
@@ -110,18 +159,47 @@ void ds_buf_get(struct ds_buf_wait *w, uint32_t size)
 	bp->bp_wait_end = &w->bw_next;
 }
 
+static void pool_ready(struct pool_wait *pw, void *data)
+{
+	struct ds_buf_wait *w = caa_container_of(pw, struct ds_buf_wait, bw_pool);
+	struct ds_pool *bp = pool_self();
+	struct ds_buf *b = buf_new(bp, class_of(w->bw_size));
+
+	if (!b)
+		log_fatal("store: no memory for a read");
+	b->b_data = data;
+	bp->bp_nout++;
+	w->bw_ready(w, b);
+}
+
+void ds_buf_get_pooled(struct ds_buf_wait *w, uint32_t size)
+{
+	struct ds_pool *bp = pool_self();
+	struct ds_buf *b = take_pooled(bp, class_of(size), POOL_LEAVE_NONE);
+
+	w->bw_size = size;
+	if (!b) {
+		w->bw_pool.pw_ready = pool_ready;
+		pool_wait(&w->bw_pool, (size_t)DS_PAGE << class_of(size));
+		return;
+	}
+	bp->bp_nout++;
+	w->bw_ready(w, b);
+}
+
 void ds_buf_put(void *buf)
 {
 	struct ds_buf *b = buf;
 	struct ds_pool *bp = b->b_pool;
-	size_t bytes = (size_t)DS_PAGE << b->b_class;
 	struct ds_buf_wait *w;
 
-	bp->bp_out -= bytes;
-	if (bp->bp_kept + bytes <= BUF_KEEP) {
+	bp->bp_nout--;
+	if (!b->b_pooled)
+		bp->bp_out -= buf_bytes(b);
+	if (!b->b_pooled && bp->bp_kept + buf_bytes(b) <= BUF_KEEP) {
 		b->b_next = bp->bp_free[b->b_class];
 		bp->bp_free[b->b_class] = b;
-		bp->bp_kept += bytes;
+		bp->bp_kept += buf_bytes(b);
 	} else {
 		buf_free(b);
 	}

@@ -2,7 +2,8 @@
  * io.c - reads, writes and syncs of objects on the ring of the calling loop.
  *
  * A write is cut into at most three pieces: a head up to a page boundary, whole pages, a tail. Whole pages at aligned
- * memory go by O_DIRECT: the disk takes them from where the network put them. The rest goes through the page cache. A read
+ * memory go by O_DIRECT: the disk takes them from where the network put them, with no pinning of pages where that is the memory
+ * pool (fixed buffers). The rest goes through the page cache. A read
  * is one piece: direct when it starts on a page (it may read on to the end of the last page: the memory is there), else
  * buffered.
  */
@@ -44,13 +45,21 @@ static void piece_submit(struct ds_piece *pc)
 	int fd = pc->pc_direct ? atomic_load(&rw->rw_obj->ob_dfd) : rw->rw_obj->ob_fd;
 	uint8_t *mem = pc->pc_mem + pc->pc_done;
 	uint32_t left = pc->pc_len - pc->pc_done;
+	uint64_t off = pc->pc_off + pc->pc_done;
+	int fixed = pool_fixed(loop_self(), mem);
 
-	if (rw->rw_write)
-		io_uring_prep_write(sqe, fd, mem, left, pc->pc_off + pc->pc_done);
+	if (rw->rw_write && fixed >= 0)
+		io_uring_prep_write_fixed(sqe, fd, mem, left, off, fixed);
+	else if (rw->rw_write)
+		io_uring_prep_write(sqe, fd, mem, left, off);
+	else if (fixed >= 0)
+		io_uring_prep_read_fixed(sqe, fd, mem, left, off, fixed);
 	else
-		io_uring_prep_read(sqe, fd, mem, left, pc->pc_off + pc->pc_done);
+		io_uring_prep_read(sqe, fd, mem, left, off);
 	loop_arm(sqe, &pc->pc_io);
 	metric_add(pc->pc_direct ? ds_m_direct : ds_m_buffered, 1);
+	if (fixed >= 0)
+		metric_add(ds_m_fixed, 1);
 }
 
 static void piece_granted(struct ds_range *r)

@@ -21,7 +21,7 @@
 #define COUNTED_ID 40
 #define DRAIN_WARN_NS 10000000000ull
 
-struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered;
+struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed;
 
 void ds_store_metrics_init(void)
 {
@@ -29,6 +29,7 @@ void ds_store_metrics_init(void)
 	ds_m_sync_failures = metric_counter("weft_ds_sync_failures_total", "Syncs that failed; each changes the write verifier.", "");
 	ds_m_direct = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"direct\"");
 	ds_m_buffered = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"buffered\"");
+	ds_m_fixed = metric_counter("weft_ds_fixed_io_total", "Reads and writes from and to memory that the ring knows.", "");
 }
 
 static uint64_t now_ns(void)

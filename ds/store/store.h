@@ -20,7 +20,7 @@
  */
 #ifndef DS_STORE_STORE_H
 #define DS_STORE_STORE_H
-#include "base/loop.h"
+#include "base/pool.h"
 #include "proto/cap.h"
 #include "proto/ctl.h"
 #include <stdatomic.h>
@@ -146,20 +146,25 @@ struct ds_sync {
 /* Makes durable what was written before the call, and that the object exists. Calls that meet share one fsync. */
 void ds_obj_sync(struct ds_sync *sy);
 
-/* ---- memory for reads: page-aligned, from free lists of the loop ---- */
+/* ---- memory for reads: page-aligned ---- */
 struct ds_buf {
 	uint8_t *b_data;
 	struct ds_buf *b_next;
 	struct ds_pool *b_pool;
 	unsigned b_class;
+	bool b_pooled; /* of the memory pool, else ordinary memory */
 };
 struct ds_buf_wait {
 	void (*bw_ready)(struct ds_buf_wait *w, struct ds_buf *b);
 	uint32_t bw_size;
 	struct ds_buf_wait *bw_next;
+	struct pool_wait bw_pool;
 };
-/* bw_ready is called at once, or when others have given memory back: requests wait, none is dropped. On this loop. */
+/* At most DS_MAX_IO bytes. bw_ready is called at once, or when others have given memory back: requests wait, none is dropped. On
+ * this loop. */
 void ds_buf_get(struct ds_buf_wait *w, uint32_t size);
+/* The same, and nothing but memory of the pool, which there must be (RDMA sends from no other). */
+void ds_buf_get_pooled(struct ds_buf_wait *w, uint32_t size);
 void ds_buf_put(void *buf);
 
 /* ---- work that blocks ---- */

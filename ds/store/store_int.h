@@ -114,7 +114,7 @@ struct ds_store {
 	_Atomic uint8_t s_dir_durable[65536 / 8]; /* folders known to be durable in their parent */
 };
 
-extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered;
+extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed;
 
 /* store.c */
 void ds_verifier_change(struct ds_store *s);

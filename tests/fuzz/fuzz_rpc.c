@@ -63,7 +63,7 @@ static uint64_t stream(const uint8_t *p, size_t n, size_t step)
 				sum = (sum ^ r.r_data[i]) * 0x100000001b3ull;
 			sum = (sum ^ r.r_len) * 0x100000001b3ull;
 			message(r.r_data, r.r_len);
-			rpc_rx_hint(&x, r.r_len / 2);
+			rpc_rx_hint(&x, r.r_data, r.r_len / 2);
 			rpc_buf_put(r.r_buf);
 		}
 	}

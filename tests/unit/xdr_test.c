@@ -79,7 +79,7 @@ START_TEST(records_are_cut_the_same_however_the_stream_arrives)
 			else
 				rpc_buf_put(r.r_buf);
 			if (random() % 4 == 0)
-				rpc_rx_hint(&x, (size_t)random() % 300);
+				rpc_rx_hint(&x, r.r_data, (size_t)random() % (r.r_len + 1) % 300);
 			got++;
 		}
 		ck_assert_int_eq(rc, 0);

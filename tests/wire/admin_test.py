@@ -519,16 +519,16 @@ def test_every_series_exists_from_the_start_with_0(c):
 
 
 def test_the_man_pages_name_every_metric_and_no_other(c):
-    told, rpc = {}, set()
+    told, both = {}, set()
     for daemon in ("mds", "ds"):
         with open(os.path.join(SRC, f"docs/weft-{daemon}.8"), encoding="utf-8") as f:
-            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc)_[a-z_]*[a-z]", f.read()))
+            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|pool)_[a-z_]*[a-z]", f.read()))
     for daemon, name in (("mds", "mds"), ("ds", "ds1")):
         served = {re.sub(r"_(bucket|count|sum)$", "", series) for series, _ in c.first[name]}
         own = {m for m in served if m.startswith(f"weft_{daemon}_")}
-        rpc |= served - own
+        both |= served - own
         assert {m for m in told[daemon] if m.startswith(f"weft_{daemon}_")} == own, told[daemon] ^ own
-    assert told["mds"] >= rpc and all(m.startswith("weft_rpc_") for m in rpc), rpc - told["mds"]
+    assert told["mds"] >= both and all(m.startswith(("weft_rpc_", "weft_pool_")) for m in both), both - told["mds"]
 
 
 def test_metrics_count(c):

@@ -1,0 +1,248 @@
+#!/usr/bin/python3
+"""Payload over TCP: it is not copied, it goes through the memory pool, and all calls are answered when that is used up. Prints TAP."""
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from nfs41 import Reader, auth_sys, opaque, rpc_call, u32, u64  # noqa: E402
+
+MIB = 1 << 20
+
+
+def data(i, n=MIB):
+    return hashlib.blake2b(b"%d" % i).digest() * (n // 64)
+
+
+def counters(w, *names):
+    return [w.metric(re.escape(n), "ds1") for n in names]
+
+
+def write_args(fh, offset, payload, how=UNSTABLE):
+    return opaque(fh) + u64(offset) + u32(len(payload)) + u32(how) + opaque(payload)
+
+
+def read_args(fh, offset, n):
+    return opaque(fh) + u64(offset) + u32(n)
+
+
+def status(body):
+    return Reader(body).u32()
+
+
+def read_data(body):
+    r = Reader(body)
+    check(r.u32(), 0)
+    if r.boolean():
+        r.fixed(84)
+    n, _ = r.u32(), r.boolean()
+    got = r.opaque()
+    check(len(got), n)
+    return got
+
+
+def cluster(*settings):
+    if mds_test.THE:
+        mds_test.THE.down()
+    mds_test.THE = Cluster(ds=1, settings=settings)
+    return mds_test.THE
+
+
+COUNTS = ("weft_ds_copied_bytes_total", 'weft_ds_disk_io_total{path="direct"}', 'weft_ds_disk_io_total{path="buffered"}',
+          "weft_ds_fixed_io_total")
+
+
+def test_payload_of_aligned_calls_is_not_copied(_):
+    w = cluster()
+    c = client()
+    _, _, _, ds, fh = one_server(c, c.root())
+    before = counters(w, *COUNTS)
+    # What the connection predicts is put to the test: users with credentials of other lengths, small calls in between, several
+    # calls at a time.
+    calls = []
+    for i in range(64):
+        cred = auth_sys(1000 + i, 1000, range(i % 3 * 5))
+        calls.append(ds.conn.start(7, write_args(fh, i * MIB, data(i)), cred, vers=3))
+        if i % 5 == 0:
+            calls.append(ds.conn.start(1, opaque(fh), auth_sys(), vers=3))
+        if i % 7 == 0:
+            calls.append(ds.conn.start(6, read_args(fh, i * MIB, 4096), auth_sys(0, 0, range(7)), vers=3))
+        if i % 8 == 7:
+            check([status(ds.conn.finish(x)) for x in calls], [0] * len(calls))
+            calls.clear()
+            check(ds.commit(fh).status, 0)
+    for i in range(64):
+        check(ds.read(fh, i * MIB, MIB).data == data(i), True, f"megabyte {i}")
+    copied, direct, buffered, fixed = [b - a for a, b in zip(before, counters(w, *COUNTS))]
+    tap.say(f"{copied:.0f} of {128 * MIB} bytes of payload were copied; direct {direct:.0f}, buffered {buffered:.0f}, fixed {fixed:.0f}")
+    check(copied < 128 * MIB / 1000, True, f"{copied} bytes were copied")
+    # But for the first one, which nothing was known of.
+    check((direct >= 127, buffered, fixed >= 127), (True, 1, True))
+    ds.close()
+
+
+def test_sizes_from_16_KiB_on_are_predicted(_):
+    w = mds_test.THE
+    c = client()
+    _, _, _, ds, fh = one_server(c, c.root(), "sizes")
+    check(ds.write(fh, 0, data(0)).status, 0)
+    for size in (16384, 32768, 65536, 262144):
+        before = counters(w, *COUNTS)
+        for i in range(40):
+            check(ds.write(fh, i * size, data(i, size), UNSTABLE).status, 0)
+        copied, direct, _, _ = [b - a for a, b in zip(before, counters(w, *COUNTS))]
+        check((copied, direct), (0, 40), f"calls of {size} bytes")
+    ds.close()
+
+
+def test_a_header_that_was_not_expected_is_counted(_):
+    w = mds_test.THE
+    c = client()
+    _, _, _, ds, fh = one_server(c, c.root(), "first")
+    before = counters(w, *COUNTS)[0]
+    check(ds.write(fh, 0, data(1)).status, 0)
+    copied = counters(w, *COUNTS)[0] - before
+    check(0 < copied <= 16384, True, f"{copied} bytes were copied")
+    check(ds.read(fh, 0, MIB).data == data(1), True)
+    ds.close()
+
+
+def stalled_write(addr, fh):
+    """Half of a WRITE, and nothing more."""
+    record = rpc_call(1, 7, write_args(fh, 0, data(9)), auth_sys(), vers=3)
+    s = socket.create_connection(addr, 10)
+    s.sendall((u32(0x80000000 | len(record)) + record)[:MIB // 2])
+    return s
+
+
+def deaf_reader(addr, fh, calls):
+    """It asks, and reads nothing."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    s.connect(addr)
+    for i in range(calls):
+        record = rpc_call(i, 6, read_args(fh, 0, MIB), auth_sys(), vers=3)
+        s.sendall(u32(0x80000000 | len(record)) + record)
+    return s
+
+
+def used_up(w, threads):
+    c = client()
+    _, f, o, ds, fh = one_server(c, c.root())
+    addr = ds.conn.sock.getpeername()
+    check(ds.write(fh, 0, data(0)).status, 0)
+    idle = [stalled_write(addr, fh) for _ in range(2 * threads)] + [deaf_reader(addr, fh, 24) for _ in range(2 * threads)]
+    time.sleep(0.3)
+    missed = counters(w, "weft_pool_misses_total")[0]
+    others = [data_server(c, o.mirrors[0][0]) for _ in range(6)]
+    for turn in range(2):
+        calls = [(d, n, i, d.conn.start(7, write_args(fh, (8 + n * 6 + i) * MIB, data(n * 6 + i + turn)), auth_sys(), vers=3))
+                 for i in range(6) for n, d in enumerate(others)]
+        for d, n, i, x in calls:
+            check(status(d.conn.finish(x)), 0)
+        calls = [(d, n, i, d.conn.start(6, read_args(fh, (8 + n * 6 + i) * MIB, MIB), auth_sys(), vers=3))
+                 for i in range(6) for n, d in enumerate(others)]
+        for d, n, i, x in calls:
+            check(read_data(d.conn.finish(x)) == data(n * 6 + i + turn), True, f"megabyte {n * 6 + i}")
+    missed = counters(w, "weft_pool_misses_total")[0] - missed
+    tap.say(f"the pool had nothing {missed:.0f} times")
+    check(missed > 0, True, "the pool was never used up")
+    # Those who were slow get theirs.
+    for s in idle[2 * threads:]:
+        left = 24 * (MIB + 28 + 4 + 88 + 12)
+        s.settimeout(20)
+        while left > 0:
+            got = len(s.recv(min(left, 1 << 20)))
+            check(got > 0, True, "the connection was closed")
+            left -= got
+    for s in idle:
+        s.close()
+    for d in others:
+        d.close()
+    ds.close()
+    # Nothing is lost on the way.
+    for _ in range(100):
+        used = counters(w, 'weft_pool_bytes{state="used"}')[0]
+        if not used:
+            break
+        time.sleep(0.05)
+    check(used, 0, "bytes of the pool are in use though nobody uses any")
+
+
+def test_all_calls_are_answered_when_the_pool_is_used_up(_):
+    used_up(cluster("ds.pool=2M", "mds.pool=2M"), 1)
+
+
+def test_the_same_with_more_threads(_):
+    used_up(cluster("ds.pool=4M", "ds.threads=3"), 3)
+
+
+def test_without_a_pool(_):
+    w = cluster("ds.pool=0", "mds.pool=0")
+    c = client()
+    s, f, _, ds, fh = one_server(c, c.root())
+    for i in range(4):
+        check(ds.write(fh, i * MIB, data(i)).status, 0)
+        check(ds.read(fh, i * MIB, MIB).data == data(i), True)
+    check(c.ok(putfh(f), read(s, 0, 65536)).data == data(0)[:65536], True, "through the MDS")
+    check(counters(w, "weft_ds_fixed_io_total", 'weft_pool_bytes{state="free"}'), [0, 0])
+    ds.close()
+
+
+def created_when_joined(c):
+    for i in range(200):
+        try:
+            return one_server(c, c.root(), f"f{i}")
+        except Failed as e:
+            if "DELAY" not in str(e):
+                raise
+            time.sleep(0.05)
+    raise Failed("the data server does not come back")
+
+
+def test_too_little_memory_may_be_locked(_):
+    w = cluster("ds.pool=8M")
+    rows = json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+    pid = next(r["pid"] for r in rows if r["name"] == "ds1")
+    with open(f"/proc/{pid}/cmdline", "rb") as f:
+        words = [os.fsdecode(x) for x in f.read().split(b"\0")[:-1]]
+    w.dev("kill", w.dir, "ds1", "-9")
+    words[0] = os.path.join(BUILD, "weft-ds")
+    log = os.path.join(w.top, "locked.log")
+    with open(log, "w", encoding="utf-8") as out:
+        child = subprocess.Popen(["setpriv", "--bounding-set", "-ipc_lock", "prlimit", "--memlock=1048576:1048576", *words], stderr=out)
+    try:
+        c = client()
+        _, _, _, ds, fh = created_when_joined(c)
+        for i in range(4):
+            check(ds.write(fh, i * MIB, data(i)).status, 0)
+            check(ds.read(fh, i * MIB, MIB).data == data(i), True)
+        check(counters(w, "weft_ds_fixed_io_total")[0], 0)
+        with open(log, encoding="utf-8") as f:
+            told = [x for x in f if "RLIMIT_MEMLOCK" in x]
+        check(len(told), 1)
+        check("1048576 bytes, 8388608 for each thread" in told[0], True, told[0])
+        ds.close()
+    finally:
+        child.kill()
+        child.wait()
+
+
+def after(_):
+    for one in mds_test.CLIENTS:
+        one.drop()
+    mds_test.CLIENTS.clear()
+
+
+if __name__ == "__main__":
+    try:
+        tap.main(globals(), lambda: True, after)
+    finally:
+        if mds_test.THE:
+            mds_test.THE.down()
