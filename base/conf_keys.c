@@ -46,6 +46,7 @@ const struct conf_key conf_keys[] = {
 	{ "ds.admin", CONF_STR, "", NULL, "Address of the administration and metrics server: unix:/path or 127.0.0.1:port." },
 	{ "ds.mds", CONF_STR, "127.0.0.1:12049", NULL, "Address of the metadata server." },
 	{ "ds.pool", CONF_SIZE, "256M", "0..1T", "Memory for payload, taken at start; what does not fit goes through ordinary memory." },
+	{ "ds.zerocopy", CONF_ENUM, "auto", "auto|yes|no", "Send what is read without a copy into the socket: where the device can, always, or never." },
 	{ "ds.threads", CONF_INT, "1", "1..64", "Threads that serve clients." },
 	{ "ds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },
 	{ "ds.user", CONF_STR, "", NULL, "User that the daemon becomes when root has started it; empty: it stays who it is." },

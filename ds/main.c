@@ -127,6 +127,7 @@ struct start {
 	struct addr st_listen[DS_MAX_ADDRS], st_advertise[DS_MAX_ADDRS];
 	int st_nlisten, st_nadvertise;
 	const char *st_advertise_text;
+	enum rpc_zerocopy st_zerocopy;
 	struct rpc_listener *st_listener[DS_MAX_ADDRS];
 	int st_err;
 	char st_errtext[256];
@@ -156,6 +157,7 @@ static int advertise(struct start *st)
 static int listen_all(struct start *st)
 {
 	const struct rpc_service svc = {
+		.rs_zerocopy = st->st_zerocopy,
 		.rs_progs = &nfs_program,
 		.rs_nprogs = 1,
 		.rs_max_record = MAX_RECORD,
@@ -292,6 +294,13 @@ struct settings {
 	bool se_check;
 };
 
+static enum rpc_zerocopy zerocopy(const struct conf *c)
+{
+	const char *how = conf_str(c, "ds.zerocopy");
+
+	return !strcmp(how, "auto") ? RPC_ZC_AUTO : !strcmp(how, "yes") ? RPC_ZC_ALWAYS : RPC_ZC_NEVER;
+}
+
 /* What can be said without touching the store or the network. */
 static int settings_check(struct settings *se, char *err, size_t errlen)
 {
@@ -300,6 +309,7 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	struct addr mds[DS_MAX_ADDRS];
 	int n;
 
+	st->st_zerocopy = zerocopy(c);
 	st->st_nlisten = addrs_parse("ds.listen", conf_str(c, "ds.listen"), DEFAULT_PORT, st->st_listen, err, errlen);
 	st->st_advertise_text = conf_str(c, "ds.advertise");
 	st->st_nadvertise =

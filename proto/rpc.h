@@ -71,6 +71,9 @@ struct rpc_program {
 	void *pr_arg;
 };
 
+/* AUTO: while the kernel does not say that it copies after all. ALWAYS does not ask. */
+enum rpc_zerocopy { RPC_ZC_NEVER, RPC_ZC_AUTO, RPC_ZC_ALWAYS };
+
 struct rpc_service {
 	const struct rpc_program *rs_progs; /* must outlive the connections */
 	size_t rs_nprogs;
@@ -83,6 +86,7 @@ struct rpc_service {
 	struct rpc_tls_ctx *rs_tls; /* offers TLS (rpc_tls.h), must outlive the connections; NULL: does not */
 	uint32_t rs_clear_prog;     /* the program that is served in the clear though TLS is required, because it protects itself; 0: none */
 	struct rpc_gss *rs_gss;             /* rpc_gss.h; NULL: RPCSEC_GSS is rejected */
+	enum rpc_zerocopy rs_zerocopy;      /* of replies with payload, in the clear */
 };
 
 /* Sends the reply as it stands in c_reply and frees the call. */

@@ -142,7 +142,7 @@ static void outs_free(struct rpc_conn *c)
 		struct rpc_out *o = c->c_outs;
 
 		c->c_outs = o->o_next;
-		o->o_free(o);
+		rpc_out_release(o);
 	}
 	c->c_outs_end = &c->c_outs;
 	if (c->c_rl)
@@ -430,7 +430,7 @@ void rpc_conn_outs_advance(struct rpc_conn *c, size_t n)
 			c->c_outs_end = &c->c_outs;
 		if (o->o_last_clear)
 			rpc_tls_clear_sent(c);
-		o->o_free(o);
+		rpc_out_release(o);
 	}
 }
 
@@ -449,9 +449,11 @@ static bool send_tls(struct rpc_conn *c, struct io_uring_sqe **sqe)
 	return true;
 }
 
-static bool send_clear(struct rpc_conn *c, struct io_uring_sqe **sqe)
+/* *io: what the completion goes to. */
+static bool send_clear(struct rpc_conn *c, struct io_uring_sqe **sqe, struct loop_io **io)
 {
 	size_t skip = c->c_sent;
+	struct loop_io *zc;
 	unsigned n = 0;
 
 	if (!c->c_outs)
@@ -463,29 +465,31 @@ static bool send_clear(struct rpc_conn *c, struct io_uring_sqe **sqe)
 	}
 	c->c_mh = (struct msghdr){.msg_iov = c->c_iov, .msg_iovlen = n};
 	*sqe = loop_sqe(c->c_loop);
-	io_uring_prep_sendmsg(*sqe, c->c_fd, &c->c_mh, MSG_NOSIGNAL | MSG_WAITALL);
+	zc = rpc_zc_prep(c, *sqe);
+	if (zc)
+		*io = zc;
+	else
+		io_uring_prep_sendmsg(*sqe, c->c_fd, &c->c_mh, MSG_NOSIGNAL | MSG_WAITALL);
 	return true;
 }
 
 static void send_arm(struct rpc_conn *c)
 {
+	struct loop_io *io = &c->c_send_io;
 	struct io_uring_sqe *sqe;
 
 	if (c->c_dead || c->c_sending)
 		return;
 	c->c_send_tls = c->c_t && rpc_tls_sends(c);
-	if (!(c->c_send_tls ? send_tls(c, &sqe) : send_clear(c, &sqe)))
+	if (!(c->c_send_tls ? send_tls(c, &sqe) : send_clear(c, &sqe, &io)))
 		return;
-	loop_arm(sqe, &c->c_send_io);
+	loop_arm(sqe, io);
 	c->c_sending = true;
 	c->c_refs++;
 }
 
-static void send_done(struct loop_io *io, int res, uint32_t flags)
+void rpc_conn_sent(struct rpc_conn *c, int res)
 {
-	struct rpc_conn *c = caa_container_of(io, struct rpc_conn, c_send_io);
-
-	(void)flags;
 	c->c_sending = false;
 	if (c->c_dead) {
 		conn_close_fd(c);
@@ -503,6 +507,12 @@ static void send_done(struct loop_io *io, int res, uint32_t flags)
 		rpc_conn_fail(c, res ? res : -EPIPE);
 	}
 	rpc_conn_put(c);
+}
+
+static void send_done(struct loop_io *io, int res, uint32_t flags)
+{
+	(void)flags;
+	rpc_conn_sent(caa_container_of(io, struct rpc_conn, c_send_io), res);
 }
 
 static void flush_hook(struct loop_hook *h)

@@ -4,6 +4,7 @@
  *   rpc_buf.c     received memory: buffers, free lists, cutting a byte stream into records
  *   rpc_msg.c     call and reply headers, on plain bytes
  *   rpc_conn.c    a connection's life, receiving, sending
+ *   rpc_zc.c      sending without a copy
  *   rpc_tls.c     TLS on a connection; rpc_tls_ctx.c: what TLS connections share
  *   rpc_server.c  calls of the peer: checks, dispatch, replies
  *   rpc_gss.c     RPCSEC_GSS: contexts, and making them
@@ -153,6 +154,8 @@ struct rpc_out {
 	bool o_reply; /* counts as back-pressure; our own calls must not keep us from reading their
 			 replies */
 	bool o_last_clear; /* what follows goes over TLS */
+	bool o_gone;	   /* sent, or the connection is gone: o_free when o_pins is 0 */
+	unsigned o_pins;   /* sends whose pages the kernel still has (rpc_zc.c) */
 };
 
 /* What the RPC layer keeps per loop. */
@@ -185,6 +188,7 @@ struct rpc_conn {
 	struct sockaddr_storage c_peer;
 	enum rpc_tls c_tls;
 	bool c_probing;	 /* we wait for the answer to our probe */
+	bool c_copies;	 /* sending without a copy does not pay here */
 	bool c_spoke;	 /* called something but NULL in the clear */
 	bool c_send_tls; /* what is being sent */
 	bool c_later;	 /* c_later_msg is posted: the handshake waits for its turn */
@@ -237,6 +241,16 @@ static inline void rpc_out_mark(struct xdr_out *x)
 }
 /* Options of every connected socket. */
 void rpc_socket_tune(int fd);
+
+/* What was being sent ended so: bytes, or a negative errno. */
+void rpc_conn_sent(struct rpc_conn *c, int res);
+
+/* ---- rpc_zc.c ---- */
+
+/* o is on no list any more: freed, when the kernel has done with it. */
+void rpc_out_release(struct rpc_out *o);
+/* c_mh is to be sent. Fills sqe and returns what its completions go to; NULL: it is to be sent with a copy. */
+struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe);
 
 /* ---- rpc_tls.c: for rpc_conn.c and rpc_server.c; all but begin only with c_t ---- */
 
