@@ -1,9 +1,9 @@
 /*
  * exp.h - exports: who may use which part of the name space, from where, with which protection.
  *
- * A file (exports(5), docs/weft-exports.5) becomes a table. A table never changes: a reload makes another, and the old one lives as long as somebody refers
- * to it. What one peer may do is a view of the table: for each export the rule that its address meets, if any. A view is made once per connection and table;
- * a request then finds its rule by the number in its file handle, without a lock and without a look-up of names.
+ * A file becomes a table (base/exports.h), and the table's paths become directories. What one peer may do is a view of the table: for each export the rule
+ * that its address meets, if any. A view is made once per connection and table; a request then finds its rule by the number in its file handle, without a lock
+ * and without a look-up of names.
  *
  * Names. An export has a number (given in the file, or made of its path), which is in every file handle given out under it. Number 0 is the export of "/",
  * and where that is not exported, or not to this peer, the pseudo file system (RFC 8881 section 7): the directories that lead to what the peer may use.
@@ -15,50 +15,8 @@
  */
 #ifndef MDS_EXP_H
 #define MDS_EXP_H
+#include "base/exports.h"
 #include "mds/ns/ns.h"
-#include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/socket.h>
-
-#define EXP_MAX 64
-#define EXP_CLIENTS_MAX 4096 /* patterns in one file */
-#define EXP_NOBODY 65534u
-
-enum exp_sec { EXP_NONE, EXP_SYS, EXP_KRB5, EXP_KRB5I, EXP_KRB5P, EXP_SECS };
-enum exp_tls { EXP_TLS_NONE, EXP_TLS_ON, EXP_TLS_MUTUAL }; /* as the transport counts */
-enum exp_squash { EXP_SQUASH_ROOT, EXP_SQUASH_ALL, EXP_SQUASH_NO };
-enum exp_layouts { EXP_LAYOUTS_AUTO, EXP_LAYOUTS_YES, EXP_LAYOUTS_NO };
-
-struct exp_rule {
-	bool r_ro, r_privileged;
-	enum exp_squash r_squash;
-	enum exp_tls r_tls;
-	enum exp_layouts r_layouts;
-	uint32_t r_anon_uid, r_anon_gid;
-	uint8_t r_sec[EXP_SECS], r_nsec; /* enum exp_sec, in the order of the file */
-};
-
-enum exp_kind { EXP_ANY, EXP_NET, EXP_HOST, EXP_WILD /* of a name */, EXP_GROUP };
-struct exp_who {
-	enum exp_kind w_kind;
-	unsigned w_rule;         /* of the export */
-	unsigned w_name;         /* HOST, WILD, GROUP: its place among the table's names */
-	uint8_t w_addr[16];      /* NET; IPv4 as ::ffff:a.b.c.d */
-	unsigned w_bits;         /* of w_addr */
-	char *w_text;            /* as written; GROUP without the @ */
-};
-
-struct exp {
-	uint16_t e_id;
-	bool e_create;
-	char *e_path;            /* "/", "/a/b" */
-	struct exp_who *e_who;   /* in the order of the file: the first that is met decides */
-	unsigned e_nwho;
-	struct exp_rule *e_rule;
-	unsigned e_nrules;
-	uint64_t e_root;         /* 0: the path leads to no directory; the export is not served */
-};
 
 /* A directory on the way to an export, or an export's root. */
 struct exp_pin {
@@ -70,49 +28,11 @@ struct exp_pin {
 	int p_owner;             /* the innermost export it lies in, or -1 */
 };
 
-struct exp_table {
-	atomic_uint t_refs;
-	uint64_t t_generation;
-	struct ns_time t_time;
-	struct exp t_exp[EXP_MAX];
-	unsigned t_n;
-	unsigned t_npatterns;
-	struct exp_who **t_name; /* those that are names: what exp_names_match answers for, by place */
-	unsigned t_nnames;
-	struct exp_pin *t_pin;   /* by number */
-	unsigned t_npins;
-	bool t_plain;            /* one export, of "/", number 0: nothing is crossed */
-};
-
-/* file.c: name is for messages. 0, or a negative errno and one line in err. The table is not resolved yet. */
-int exp_parse(const char *text, const char *name, struct exp_table **out, char *err, size_t errlen);
-/* The file's; path "": the built-in one. */
-int exp_read(const char *path, struct exp_table **out, char *err, size_t errlen);
-const char *exp_sec_name(enum exp_sec s);
-/* The table as JSON text; malloc'd, NULL: no memory. */
-char *exp_json(const struct exp_table *t, const char *path);
-
 /* table.c. W where a directory is made: finds (create: makes) the directories. */
 int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create, struct ns_time now);
-struct exp_table *exp_get(struct exp_table *t);
-void exp_put(struct exp_table *t);
-/* NULL: none has this number. */
-const struct exp *exp_by_id(const struct exp_table *t, uint16_t id);
 /* The same directory, and the same rules for the same patterns. */
 bool exp_same(const struct exp *a, const struct exp *b);
 const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino);
-/* IPv4 as ::ffff:a.b.c.d; false: of another family. */
-bool exp_addr(const struct sockaddr_storage *ss, uint8_t addr[16], uint16_t *port);
-/* What is known of a name and an address: two bits in match, by exp_who.w_name. NULL: nothing of any. */
-enum exp_met { EXP_NOT, EXP_MET, EXP_NOT_KNOWN };
-static inline size_t exp_match_len(const struct exp_table *t)
-{
-	return (t->t_nnames + 3) / 4;
-}
-/* The rule for this address, or NULL. *unknown: NULL because it hangs on a name that is not known now. */
-const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match, bool *unknown);
-/* Blocks on NSS and DNS: which of the table's names this address is. match: exp_match_len bytes. False: some rule hangs on a name that could not be told. */
-bool exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t *match);
 
 /* What a peer may do under one export, or in the pseudo file system. */
 struct exp_grant {

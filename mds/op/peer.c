@@ -464,7 +464,7 @@ void op_pseudo_inode(const struct compound *c, struct ns_inode *i)
 	i->i_nlink = 2;
 	i->i_size = i->i_used = 4096;
 	i->i_change = (c->m->m_st->st_boot << 32) + t->t_generation;
-	i->i_atime = i->i_mtime = i->i_ctime = i->i_btime = t->t_time;
+	i->i_atime = i->i_mtime = i->i_ctime = i->i_btime = (struct ns_time){t->t_sec, t->t_nsec};
 	i->i_entries = 0;
 	i->i_has_policy = i->i_has_xattrs = false;
 	i->i_blob = (struct kv_slice){0};

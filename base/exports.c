@@ -1,16 +1,17 @@
 /*
- * file.c - the exports file: sections export "PATH" { client "PATTERN..." { ... } }, parsed by libconfuse.
+ * exports.c - the exports file: sections export "PATH" { client "PATTERN..." { ... } }, parsed by libconfuse.
  *
  * To libconfuse every value is a text. What stands in export itself is what its clients begin with.
  */
+#include "base/exports.h"
 #include "base/conf.h"
-#include "mds/exp/exp.h"
 #include <arpa/inet.h>
 #include <assert.h>
 #include <confuse.h>
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -262,7 +263,7 @@ static bool path_ok(const char *path)
 	while (*path == '/') {
 		size_t len = strcspn(++path, "/");
 
-		if (ns_name_check(path, len))
+		if (!len || len > NAME_MAX || (*path == '.' && (len == 1 || (len == 2 && path[1] == '.'))))
 			return false;
 		path += len;
 	}
@@ -583,7 +584,7 @@ char *exp_json(const struct exp_table *t, const char *path)
 			json_array_append_new(rules, rule_json(e, k));
 		json_array_append_new(list, json_pack("{s:s, s:i, s:b, s:o}", "path", e->e_path, "id", e->e_id, "served", e->e_root != 0, "rules", rules));
 	}
-	top = json_pack("{s:s, s:I, s:I, s:o}", "file", path, "generation", (json_int_t)t->t_generation, "loaded", (json_int_t)t->t_time.t_sec, "exports", list);
+	top = json_pack("{s:s, s:I, s:I, s:o}", "file", path, "generation", (json_int_t)t->t_generation, "loaded", (json_int_t)t->t_sec, "exports", list);
 	text = top ? json_dumps(top, JSON_COMPACT) : NULL;
 	json_decref(top);
 	return text;
