@@ -21,6 +21,7 @@ static struct {
 	uid_t uid;
 	gid_t gid;
 	bool change;
+	uint64_t keep;
 } p;
 
 int priv_prepare(const char *key, const char *name, char *err, size_t errlen)
@@ -102,27 +103,71 @@ static int bounding_drop(void)
 	return 0;
 }
 
-static bool any_capability(void)
+static int caps_read(uint64_t *effective, uint64_t *permitted, uint64_t *inheritable)
 {
 	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
 	struct __user_cap_data_struct d[2];
 
 	if (syscall(SYS_capget, &h, d))
-		return true;
-	return d[0].effective | d[1].effective | d[0].permitted | d[1].permitted | d[0].inheritable | d[1].inheritable;
+		return -errno;
+	*effective = d[0].effective | (uint64_t)d[1].effective << 32;
+	*permitted = d[0].permitted | (uint64_t)d[1].permitted << 32;
+	*inheritable = d[0].inheritable | (uint64_t)d[1].inheritable << 32;
+	return 0;
+}
+
+/* Nothing in effect, nothing to inherit. */
+static int caps_permit(uint64_t caps)
+{
+	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct d[2] = {{.permitted = (uint32_t)caps}, {.permitted = (uint32_t)(caps >> 32)}};
+
+	return syscall(SYS_capset, &h, d) ? -errno : 0;
+}
+
+/* Whether there is a capability beyond those that are kept, or one in effect. */
+static bool any_capability(uint64_t keep)
+{
+	uint64_t e, m, i;
+
+	return caps_read(&e, &m, &i) || e || m & ~keep || i;
 }
 
 static int become(void)
 {
-	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
-	struct __user_cap_data_struct none[2] = {{0}, {0}};
+	uint64_t e, permitted, i, keep;
 	int rc = bounding_drop();
 
+	if (!rc)
+		rc = caps_read(&e, &permitted, &i);
 	if (rc)
 		return rc;
-	if (initgroups(p.name, p.gid) || setresgid(p.gid, p.gid, p.gid) || setresuid(p.uid, p.uid, p.uid) || syscall(SYS_capset, &h, none))
+	keep = p.keep & permitted;
+	if (keep && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
 		return -errno;
-	return !setuid(0) || any_capability() ? -EPERM : 0;
+	if (initgroups(p.name, p.gid) || setresgid(p.gid, p.gid, p.gid) || setresuid(p.uid, p.uid, p.uid))
+		return -errno;
+	rc = caps_permit(keep);
+	if (rc)
+		return rc;
+	return !setuid(0) || any_capability(keep) ? -EPERM : 0;
+}
+
+void priv_keep(uint64_t caps)
+{
+	p.keep = caps;
+}
+
+int priv_keep_no_more(void)
+{
+	uint64_t e, permitted, i;
+	int rc = caps_read(&e, &permitted, &i);
+
+	/* Root that is to stay root does. One that was started as a user with capabilities had them for the threads. */
+	if (rc || !geteuid() || !permitted)
+		return rc;
+	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	return caps_permit(0);
 }
 
 int priv_drop(char *err, size_t errlen)
@@ -134,7 +179,8 @@ int priv_drop(char *err, size_t errlen)
 	if (rc)
 		snprintf(err, errlen, "%s: privileges cannot be given up: %s", p.key, strerror(-rc));
 	else if (p.change)
-		log_info("runs as %s (user %u, group %u) without capabilities", p.name, (unsigned)p.uid, (unsigned)p.gid);
+		log_info("runs as %s (user %u, group %u) without capabilities%s", p.name, (unsigned)p.uid, (unsigned)p.gid,
+			 p.keep ? ", but for the threads of ds.exports" : "");
 	return rc;
 }
 

@@ -6,6 +6,7 @@
  *   control.c   the connection to the MDS: joining, the lease, orders
  *   eof.c       asking the MDS where a striped file ends
  *   store/      the objects
+ *   path/       folders of this machine, exported by path
  *
  * Every loop serves NFS connections; the control connection and the questions to the MDS live on loop 0.
  */
@@ -20,10 +21,12 @@
 #define DS_MAX_ADDRS 16
 
 struct ds_control;
+struct path;
 struct ds {
 	struct ds_store *d_store;
 	uint8_t d_cluster_key[CAP_CLUSTER_KEY_LEN];
 	struct rpc_tls_ctx *d_tls; /* NULL: no TLS */
+	struct path *d_path;       /* folders exported by path (path/path.h); NULL: none */
 	uint8_t d_cap_keys[256][CAP_KEY_LEN]; /* by key number */
 	struct loop **d_loops;
 	unsigned d_nloops;

@@ -11,6 +11,7 @@
 #include "base/pool.h"
 #include "base/priv.h"
 #include "ds/ds.h"
+#include "ds/path/path.h"
 #include "proto/rpc_tls.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,13 +34,30 @@
 #define MAX_RECORD	   (DS_MAX_IO + 4096)
 
 static struct ds ds;
-static struct rpc_program nfs_program = {
-	.pr_prog = NFS3_PROGRAM,
-	.pr_vers_lo = NFS3_VERSION,
-	.pr_vers_hi = NFS3_VERSION,
-	.pr_nprocs = NFS3_NPROCS,
-	.pr_dispatch = ds_nfs3_dispatch,
-	.pr_arg = &ds,
+
+static void mount_dispatch(struct rpc_call *call, void *arg)
+{
+	path_mount3(((struct ds *)arg)->d_path, call);
+}
+
+/* The second only where folders are exported. */
+static const struct rpc_program programs[] = {
+	{
+		.pr_prog = NFS3_PROGRAM,
+		.pr_vers_lo = NFS3_VERSION,
+		.pr_vers_hi = NFS3_VERSION,
+		.pr_nprocs = NFS3_NPROCS,
+		.pr_dispatch = ds_nfs3_dispatch,
+		.pr_arg = &ds,
+	},
+	{
+		.pr_prog = MOUNT3_PROGRAM,
+		.pr_vers_lo = MOUNT3_VERSION,
+		.pr_vers_hi = MOUNT3_VERSION,
+		.pr_nprocs = MOUNT3_NPROCS,
+		.pr_dispatch = mount_dispatch,
+		.pr_arg = &ds,
+	},
 };
 
 /* ---- configuration ---- */
@@ -128,6 +146,7 @@ struct start {
 	int st_nlisten, st_nadvertise;
 	const char *st_advertise_text;
 	enum rpc_zerocopy st_zerocopy;
+	bool st_exports;
 	struct rpc_listener *st_listener[DS_MAX_ADDRS];
 	int st_err;
 	char st_errtext[256];
@@ -158,8 +177,8 @@ static int listen_all(struct start *st)
 {
 	const struct rpc_service svc = {
 		.rs_zerocopy = st->st_zerocopy,
-		.rs_progs = &nfs_program,
-		.rs_nprogs = 1,
+		.rs_progs = programs,
+		.rs_nprogs = st->st_exports ? 2 : 1,
 		.rs_max_record = MAX_RECORD,
 		.rs_max_reply = MAX_RECORD,
 		.rs_tls = ds.d_tls,
@@ -277,10 +296,18 @@ static double objects_gauge(void *arg)
 	return ds.d_store ? ds_store_open_objects(ds.d_store) : 0;
 }
 
+static double export_files_gauge(void *arg)
+{
+	(void)arg;
+	return path_files_gauge();
+}
+
 static void metrics_init(void)
 {
 	ds_store_metrics_init();
 	ds_nfs3_init();
+	path_metrics_init();
+	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "", export_files_gauge, NULL);
 	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
 	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "", lease_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
@@ -312,6 +339,7 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	st->st_zerocopy = zerocopy(c);
 	st->st_nlisten = addrs_parse("ds.listen", conf_str(c, "ds.listen"), DEFAULT_PORT, st->st_listen, err, errlen);
 	st->st_advertise_text = conf_str(c, "ds.advertise");
+	st->st_exports = *conf_str(c, "ds.exports");
 	st->st_nadvertise =
 		addrs_parse("ds.advertise", st->st_advertise_text, DEFAULT_PORT, st->st_advertise, err, errlen);
 	n = addrs_parse("ds.mds", conf_str(c, "ds.mds"), DEFAULT_PORT, mds, err, errlen);
@@ -440,13 +468,36 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 		snprintf(err, errlen, "%s", se->se_start.st_errtext);
 	if (!e)
 		e = priv_own_folder(conf_str(c, "ds.store"), err, errlen);
+	if (!e && se->se_start.st_exports)
+		priv_keep(path_capabilities());
 	return e ? e : priv_drop(err, errlen);
+}
+
+/* Their threads keep what this one is about to lose. */
+static int exports_open(const struct conf *c, char *err, size_t errlen)
+{
+	const struct path_opts opts = {
+		.po_exports = conf_str(c, "ds.exports"),
+		.po_store = conf_str(c, "ds.store"),
+		.po_threads = (unsigned)conf_int(c, "ds.export_threads"),
+		.po_replies = conf_size(c, "ds.export_replies"),
+		.po_names_keep_ms = (uint32_t)conf_msec(c, "mds.names_keep"),
+	};
+	int e;
+
+	if (!*opts.po_exports)
+		return 0;
+	e = path_open(&ds.d_path, &opts, err, errlen);
+	if (!e && (e = priv_keep_no_more()))
+		snprintf(err, errlen, "ds.exports: privileges cannot be given up: %s", strerror(-e));
+	return e;
 }
 
 static int serve(struct settings *se, const sigset_t *signals)
 {
 	const char *admin = conf_str(se->se_conf, "ds.admin");
 	unsigned n = (unsigned)conf_int(se->se_conf, "ds.threads");
+	bool rpcbind = se->se_start.st_exports && conf_bool(se->se_conf, "ds.rpcbind");
 	struct http *http = NULL;
 	char err[512] = "";
 	pthread_t threads[64];
@@ -456,7 +507,11 @@ static int serve(struct settings *se, const sigset_t *signals)
 		n = 64;
 	e = become_user(se, n, err, sizeof(err));
 	if (!e)
+		e = exports_open(se->se_conf, err, sizeof(err));
+	if (!e)
 		e = store_start(se->se_conf, err, sizeof(err));
+	if (!e && ds.d_path)
+		e = path_start(ds.d_path, ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, err, sizeof(err));
 	if (!e)
 		tls_peer_key();
 	if (!e && *admin) {
@@ -480,10 +535,17 @@ static int serve(struct settings *se, const sigset_t *signals)
 		return 1;
 	}
 	sd_notify(0, "READY=1");
-	while (!sigwait(signals, &sig) && sig == SIGHUP)
+	if (rpcbind)
+		path_rpcbind(rpc_listener_port(se->se_start.st_listener[0]));
+	while (!sigwait(signals, &sig) && sig == SIGHUP) {
 		rpc_tls_reload(ds.d_tls);
+		if (ds.d_path)
+			path_reload(ds.d_path);
+	}
 	log_info("ending: %s", strsignal(sig));
 	sd_notify(0, "STOPPING=1");
+	if (rpcbind)
+		path_rpcbind_end();
 	if (http)
 		http_stop(http);
 	for (unsigned i = 0; i < n; i++) {

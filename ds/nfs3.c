@@ -7,6 +7,7 @@
  */
 #include "ds/nfs3.h"
 #include "base/log.h"
+#include "ds/path/path.h"
 #include "proto/objname.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -340,12 +341,28 @@ static void (*const procs[NFS3_NPROCS])(struct ds_op *op) = {
 	[NFS3_FSINFO] = nfs3_fsinfo,
 };
 
+/* Every procedure but NULL begins with a handle: its first byte says whose call it is. */
+static bool is_by_path(const struct rpc_call *call)
+{
+	struct xdr_in x = call->c_args;
+	uint32_t len;
+	const uint8_t *fh = xdr_get_opaque(&x, NFS3_FHSIZE, &len);
+
+	return call->c_proc != NFS3_NULL && fh && path_is_fh(fh, len);
+}
+
 /* The RPC layer has refused procedures beyond the last. */
 void ds_nfs3_dispatch(struct rpc_call *call, void *arg)
 {
-	struct ds_op *op = ds_op_new(arg, call);
+	struct ds *d = arg;
+	struct ds_op *op;
 
 	metric_add(m_ops[call->c_proc], 1);
+	if (d->d_path && is_by_path(call)) {
+		path_nfs3(d->d_path, call);
+		return;
+	}
+	op = ds_op_new(d, call);
 	if (!op)
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
 	else if (procs[call->c_proc])

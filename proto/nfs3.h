@@ -36,6 +36,8 @@ enum nfsstat3 {
 enum ftype3 { NF3REG = 1, NF3DIR, NF3BLK, NF3CHR, NF3LNK, NF3SOCK, NF3FIFO };
 enum stable_how { NFS3_UNSTABLE, NFS3_DATA_SYNC, NFS3_FILE_SYNC };
 enum time_how { NFS3_DONT_CHANGE, NFS3_SET_TO_SERVER_TIME, NFS3_SET_TO_CLIENT_TIME };
+enum createmode3 { NFS3_UNCHECKED, NFS3_GUARDED, NFS3_EXCLUSIVE };
+enum { NFS3_ACCESS_READ = 1, NFS3_ACCESS_LOOKUP = 2, NFS3_ACCESS_MODIFY = 4, NFS3_ACCESS_EXTEND = 8, NFS3_ACCESS_DELETE = 16, NFS3_ACCESS_EXECUTE = 32 };
 enum { NFS3_FSF_LINK = 1, NFS3_FSF_SYMLINK = 2, NFS3_FSF_HOMOGENEOUS = 8, NFS3_FSF_CANSETTIME = 16 };
 
 /* fattr3, RFC 1813 section 2.5. 84 bytes on the wire. */
@@ -118,6 +120,17 @@ static inline bool nfs3_get_post_op(struct xdr_in *x, struct nfs3_fattr *a)
 static inline void nfs3_put_wcc(struct xdr_out *x, const struct nfs3_fattr *after)
 {
 	xdr_put_bool(x, false);
+	nfs3_put_post_op(x, after);
+}
+/* wcc_data; before NULL: not known */
+static inline void nfs3_put_wcc_data(struct xdr_out *x, const struct nfs3_fattr *before, const struct nfs3_fattr *after)
+{
+	xdr_put_bool(x, before != NULL);
+	if (before) { /* wcc_attr */
+		xdr_put_u64(x, before->fa_size);
+		nfs3_put_time(x, &before->fa_mtime);
+		nfs3_put_time(x, &before->fa_ctime);
+	}
 	nfs3_put_post_op(x, after);
 }
 /* wcc_data; what was before is skipped. True when there are attributes after in *a. */

@@ -1,0 +1,512 @@
+/*
+ * call.c - a call on an exported folder: who may, the thread that does it, the reply.
+ *
+ * On its loop: the handle's MAC, the rule that the peer's address meets (names are asked for by threads of their own), flavour, port and TLS, the
+ * reply cache. On a thread of ours: everything that touches the file system, and the reply. Back on its loop: it is sent.
+ */
+#include "base/log.h"
+#include "ds/path/path_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+#include <urcu/compiler.h>
+
+#define ASK_THREADS 2
+#define PRIVILEGED_END 1024
+
+struct names_key {
+	uint64_t generation;
+	uint8_t addr[16];
+};
+_Static_assert(sizeof(struct names_key) <= ASK_KEY_MAX, "a key fits");
+
+struct names_answer {
+	uint64_t generation;
+	uint8_t match[];
+};
+
+/* By procedure. */
+const struct path_proc path_procs[NFS3_NPROCS] = {
+	[NFS3_GETATTR] = {path_getattr, PATH_PLAIN, false, false},
+	[NFS3_SETATTR] = {path_setattr, PATH_WCC, true, true},
+	[NFS3_LOOKUP] = {path_lookup, PATH_POST, false, false},
+	[NFS3_ACCESS] = {path_access_proc, PATH_POST, false, false},
+	[NFS3_READLINK] = {path_readlink, PATH_POST, false, false},
+	[NFS3_READ] = {path_read, PATH_POST, false, false},
+	[NFS3_WRITE] = {path_write, PATH_WCC, false, true},
+	[NFS3_CREATE] = {path_create, PATH_WCC, true, true},
+	[NFS3_MKDIR] = {path_mkdir, PATH_WCC, true, true},
+	[NFS3_SYMLINK] = {path_symlink, PATH_WCC, true, true},
+	[NFS3_MKNOD] = {path_mknod, PATH_WCC, true, true},
+	[NFS3_REMOVE] = {path_remove, PATH_WCC, true, true},
+	[NFS3_RMDIR] = {path_rmdir, PATH_WCC, true, true},
+	[NFS3_RENAME] = {path_rename, PATH_WCC_WCC, true, true},
+	[NFS3_LINK] = {path_link, PATH_POST_WCC, true, true},
+	[NFS3_READDIR] = {path_readdir, PATH_POST, false, false},
+	[NFS3_READDIRPLUS] = {path_readdirplus, PATH_POST, false, false},
+	[NFS3_FSSTAT] = {path_fsstat, PATH_POST, false, false},
+	[NFS3_FSINFO] = {path_fsinfo, PATH_POST, false, false},
+	[NFS3_PATHCONF] = {path_pathconf, PATH_POST, false, false},
+	[NFS3_COMMIT] = {path_commit, PATH_WCC, false, true},
+};
+
+struct metric *path_m_read_bytes, *path_m_write_bytes;
+static struct metric *m_seconds, *m_denied, *m_busy;
+
+void path_metrics_init(void)
+{
+	path_m_read_bytes = metric_counter("weft_ds_export_bytes_total", "Payload bytes of exported files.", "dir=\"read\"");
+	path_m_write_bytes = metric_counter("weft_ds_export_bytes_total", "Payload bytes of exported files.", "dir=\"write\"");
+	m_seconds = metric_histogram("weft_ds_export_seconds", "Time from a call on an exported folder to its reply.", "");
+	m_denied = metric_counter("weft_ds_export_denied_total", "Calls that no export allows to their sender.", "");
+	m_busy = metric_counter("weft_ds_export_busy_total", "Calls put off with JUKEBOX because too many wait.", "");
+	path_drc_metrics();
+}
+
+uint64_t path_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- replies ---- */
+
+void path_fail(struct path_call *c, enum nfsstat3 st)
+{
+	struct xdr_out *x = c->c_out;
+
+	xdr_truncate(x, c->c_rpc->c_body);
+	xdr_put_u32(x, st);
+	switch (c->c_proc->pr_shape) {
+	case PATH_PLAIN:
+		break;
+	case PATH_POST:
+		nfs3_put_post_op(x, NULL);
+		break;
+	case PATH_POST_WCC:
+		nfs3_put_post_op(x, NULL);
+		nfs3_put_wcc(x, NULL);
+		break;
+	case PATH_WCC_WCC:
+		nfs3_put_wcc(x, NULL);
+		nfs3_put_wcc(x, NULL);
+		break;
+	default:
+		nfs3_put_wcc(x, NULL);
+	}
+}
+
+static void call_free(struct path_call *c)
+{
+	path_table_put(c->c_table);
+	ask_val_put(c->c_names);
+	if (c->c_buf)
+		ds_buf_put(c->c_buf);
+	free(c);
+}
+
+static void call_reply(struct path_call *c)
+{
+	struct rpc_call *rpc = c->c_rpc;
+	bool garbage = c->c_garbage;
+
+	if (c->c_put_data && !garbage)
+		path_read_reply(c);
+	metric_observe_us(m_seconds, (path_now_ns() - c->c_start_ns) / 1000);
+	call_free(c);
+	if (garbage)
+		rpc_reply_error(rpc, RPC_A_GARBAGE_ARGS);
+	else
+		rpc_reply(rpc);
+}
+
+static void done_run(struct loop_msg *m)
+{
+	call_reply(caa_container_of(m, struct path_call, c_msg));
+}
+
+void path_call_done(struct path_call *c)
+{
+	c->c_msg.m_run = done_run;
+	loop_post(c->c_rpc->c_loop, &c->c_msg);
+}
+
+static void call_denied(struct path_call *c, enum rpc_auth_stat why)
+{
+	struct rpc_call *rpc = c->c_rpc;
+
+	metric_add(m_denied, 1);
+	call_free(c);
+	rpc_reply_auth_error(rpc, why);
+}
+
+/* ---- who may ---- */
+
+static struct ask_val *names_ask(void *arg, const void *key, size_t len)
+{
+	struct path *p = arg;
+	struct path_table *t = path_table_get(p);
+	struct ask_val *v = ask_val_new(sizeof(struct names_answer) + (t->t_exports->t_nnames + 7) / 8);
+	struct names_answer *a;
+	struct names_key k;
+
+	memcpy(&k, key, len);
+	if (v) {
+		a = (struct names_answer *)v->av_data;
+		a->generation = t->t_exports->t_generation;
+		exp_names_match(t->t_exports, k.addr, a->match);
+	}
+	path_table_put(t);
+	return v;
+}
+
+const struct path_export *path_export_of(struct path_call *c, uint16_t id, const struct exp_rule **rule)
+{
+	const struct path_table *t = c->c_table;
+	const struct names_answer *a = c->c_names ? (struct names_answer *)c->c_names->av_data : NULL;
+	const uint8_t *match = a && a->generation == t->t_exports->t_generation ? a->match : NULL;
+
+	for (unsigned i = 0; i < t->t_exports->t_n; i++) {
+		const struct path_export *x = &t->t_x[i];
+
+		if (x->x_fd < 0 || x->x_exp->e_id != id)
+			continue;
+		*rule = exp_match(x->x_exp, c->c_addr, match);
+		return *rule ? x : NULL;
+	}
+	return NULL;
+}
+
+enum rpc_auth_stat path_auth(const struct path_call *c, const struct exp_rule *r)
+{
+	enum exp_sec sec = c->c_rpc->c_cred.rc_flavor == RPC_AUTH_SYS ? EXP_SYS : EXP_NONE;
+
+	if ((enum exp_tls)rpc_conn_tls(c->c_rpc->c_conn) < r->r_tls || (r->r_privileged && c->c_port >= PRIVILEGED_END))
+		return RPC_AUTH_TOOWEAK;
+	for (unsigned i = 0; i < r->r_nsec; i++)
+		if (r->r_sec[i] == sec)
+			return RPC_AUTH_OK;
+	return RPC_AUTH_TOOWEAK;
+}
+
+/* An id of all ones is nobody's. */
+static uint32_t known_id(uint32_t id, uint32_t anon)
+{
+	return id == UINT32_MAX ? anon : id;
+}
+
+static void ids_make(struct path_call *c, const struct exp_rule *r)
+{
+	const struct rpc_cred *cr = &c->c_rpc->c_cred;
+	struct path_ids *to = &c->c_ids;
+	bool root = r->r_squash == EXP_SQUASH_ROOT;
+
+	*to = (struct path_ids){.id_uid = r->r_anon_uid, .id_gid = r->r_anon_gid};
+	if (r->r_squash == EXP_SQUASH_ALL || cr->rc_flavor != RPC_AUTH_SYS || (root && cr->rc_uid == 0))
+		return;
+	to->id_uid = known_id(cr->rc_uid, r->r_anon_uid);
+	to->id_gid = root && cr->rc_gid == 0 ? r->r_anon_gid : known_id(cr->rc_gid, r->r_anon_gid);
+	for (uint32_t i = 0; i < cr->rc_ngids && i < PATH_GIDS; i++)
+		to->id_gids[to->id_ngids++] = root && cr->rc_gids[i] == 0 ? r->r_anon_gid : known_id(cr->rc_gids[i], r->r_anon_gid);
+}
+
+/* ---- on a thread of ours ---- */
+
+bool path_as_caller(struct path_call *c)
+{
+	int err = path_become(&c->c_ids);
+
+	if (!err)
+		return true;
+	log_warn("exports: user %u cannot be acted for: %s", c->c_ids.id_uid, strerror(-err));
+	path_fail(c, NFS3ERR_SERVERFAULT);
+	return false;
+}
+
+void path_as_server(struct path_call *c)
+{
+	int err = path_become(NULL);
+
+	(void)c;
+	if (err) /* it is nobody now: what it tries is refused, and the next call tries again */
+		log_error("exports: a thread cannot act as the server again: %s", strerror(-err));
+}
+
+static void call_run(struct path_job *j)
+{
+	struct path_call *c = caa_container_of(j, struct path_call, c_job);
+	bool data = c->c_rpc->c_proc == NFS3_READ || c->c_rpc->c_proc == NFS3_WRITE || c->c_rpc->c_proc == NFS3_COMMIT;
+
+	path_as_server(c);
+	/* Those of data have descriptors of their own, that are kept. */
+	c->c_fd = data ? -1 : path_fh_open(c->c_x->x_fd, &c->c_fh);
+	if (!data && c->c_fd < 0)
+		path_fail(c, path_status(c->c_fd));
+	else if (!data && fstat(c->c_fd, &c->c_st))
+		path_fail(c, path_status(-errno));
+	else if (!data && !c->c_st.st_nlink)
+		path_fail(c, NFS3ERR_STALE);
+	else if (c->c_proc->pr_changes && c->c_rule->r_ro)
+		path_fail(c, NFS3ERR_ROFS);
+	else
+		c->c_proc->pr_run(c);
+	if (c->c_fd >= 0)
+		close(c->c_fd);
+	if (c->c_in->bad)
+		c->c_garbage = true;
+	path_drc_done(c->c_path->p_drc, c, true);
+	path_call_done(c);
+}
+
+static void submit(struct path_call *c)
+{
+	c->c_job.pj_run = call_run;
+	if (path_work_submit(c->c_path->p_work, &c->c_job))
+		return;
+	metric_add(m_busy, 1);
+	path_fail(c, NFS3ERR_JUKEBOX);
+	path_drc_done(c->c_path->p_drc, c, false);
+	call_reply(c);
+}
+
+/* ---- on its loop ---- */
+
+static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
+{
+	struct path_call *c = caa_container_of(w, struct path_call, c_bufwait);
+
+	c->c_buf = b;
+	submit(c);
+}
+
+static void nfs3_begin(struct path_call *c)
+{
+	const struct path_proc *pr = c->c_proc;
+	enum rpc_auth_stat auth;
+
+	c->c_x = path_export_of(c, c->c_fh.fh_export, &c->c_rule);
+	if (!c->c_x) {
+		metric_add(m_denied, 1);
+		path_fail(c, NFS3ERR_STALE);
+		call_reply(c);
+		return;
+	}
+	auth = path_auth(c, c->c_rule);
+	if (auth != RPC_AUTH_OK) {
+		call_denied(c, auth);
+		return;
+	}
+	ids_make(c, c->c_rule);
+	if (c->c_rpc->c_proc == NFS3_READ) {
+		if (!path_read_args(c)) {
+			call_reply(c);
+			return;
+		}
+		rpc_call_expect(c->c_rpc, c->c_count);
+		c->c_bufwait.bw_ready = buf_ready;
+		ds_buf_get(&c->c_bufwait, c->c_count ? c->c_count : 1);
+		return;
+	}
+	if (pr->pr_once) {
+		enum path_drc_verdict v = path_drc_begin(c->c_path->p_drc, c);
+
+		if (v == PATH_DRC_KNOWN)
+			call_reply(c);
+		if (v != PATH_DRC_NEW)
+			return;
+	}
+	submit(c);
+}
+
+static void mount_begin(struct path_call *c)
+{
+	c->c_job.pj_run = path_mount_run;
+	if (path_work_submit(c->c_path->p_work, &c->c_job))
+		return;
+	metric_add(m_busy, 1);
+	c->c_rpc->c_reply.bad = true; /* MOUNT has no word for later: SYSTEM_ERR */
+	call_reply(c);
+}
+
+static void call_known(struct path_call *c)
+{
+	if (c->c_proc)
+		nfs3_begin(c);
+	else
+		mount_begin(c);
+}
+
+static void names_answered(struct ask_wait *w, struct ask_val *v)
+{
+	struct path_call *c = caa_container_of(w, struct path_call, c_wait);
+
+	c->c_names = v;
+	call_known(c);
+}
+
+/* c is complete but for the names of its table. */
+static void call_begin(struct path_call *c)
+{
+	struct names_key key = {.generation = c->c_table->t_exports->t_generation};
+
+	memcpy(key.addr, c->c_addr, 16);
+	if (c->c_table->t_exports->t_nnames) {
+		c->c_wait.aw_loop = c->c_rpc->c_loop;
+		c->c_wait.aw_then = names_answered;
+		c->c_names = ask_get(c->c_path->p_ask_names, &key, sizeof(key), &c->c_wait);
+		if (!c->c_names)
+			return;
+	}
+	call_known(c);
+}
+
+static struct path_call *call_new(struct path *p, struct rpc_call *rpc)
+{
+	struct path_call *c = calloc(1, sizeof(*c));
+
+	if (!c) {
+		rpc_reply_error(rpc, RPC_A_SYSTEM_ERR);
+		return NULL;
+	}
+	c->c_path = p;
+	c->c_rpc = rpc;
+	c->c_in = &rpc->c_args;
+	c->c_out = &rpc->c_reply;
+	c->c_table = path_table_get(p);
+	c->c_start_ns = path_now_ns();
+	c->c_fd = -1;
+	c->c_port = UINT16_MAX;
+	exp_addr(rpc_conn_peer(rpc->c_conn), c->c_addr, &c->c_port);
+	return c;
+}
+
+void path_nfs3(struct path *p, struct rpc_call *rpc)
+{
+	struct path_call *c = call_new(p, rpc);
+	const uint8_t *fh;
+	uint32_t len;
+
+	if (!c)
+		return;
+	c->c_proc = &path_procs[rpc->c_proc];
+	fh = xdr_get_opaque(c->c_in, NFS3_FHSIZE, &len);
+	if (!fh || !path_fh_read(p, fh, len, &c->c_fh)) {
+		c->c_garbage = c->c_in->bad;
+		if (!c->c_garbage)
+			path_fail(c, NFS3ERR_BADHANDLE);
+		call_reply(c);
+		return;
+	}
+	call_begin(c);
+}
+
+void path_mount3(struct path *p, struct rpc_call *rpc)
+{
+	struct path_call *c;
+
+	if (rpc->c_proc == MOUNT3_NULL) {
+		rpc_reply(rpc);
+		return;
+	}
+	c = call_new(p, rpc);
+	if (c)
+		call_begin(c);
+}
+
+/* ---- the service ---- */
+
+struct load {
+	struct path *l_path;
+	struct path_table *l_table;
+	char *l_err;
+	size_t l_errlen;
+	int l_rc;
+};
+
+static void load_run(void *arg)
+{
+	struct load *l = arg;
+
+	l->l_rc = path_become(NULL);
+	if (l->l_rc)
+		snprintf(l->l_err, l->l_errlen, "exports: %s", strerror(-l->l_rc));
+	else
+		l->l_rc = path_table_load(l->l_path, &l->l_table, l->l_err, l->l_errlen);
+}
+
+static int table_replace(struct path *p, char *err, size_t errlen)
+{
+	struct load l = {.l_path = p, .l_err = err, .l_errlen = errlen};
+	struct path_table *old;
+
+	path_work_wait(p->p_work, load_run, &l);
+	if (l.l_rc)
+		return l.l_rc;
+	pthread_mutex_lock(&p->p_lock);
+	l.l_table->t_exports->t_generation = ++p->p_generation;
+	old = p->p_table;
+	p->p_table = l.l_table;
+	pthread_mutex_unlock(&p->p_lock);
+	path_table_put(old);
+	return 0;
+}
+
+int path_open(struct path **out, const struct path_opts *o, char *err, size_t errlen)
+{
+	struct path *p = calloc(1, sizeof(*p));
+	int rc = -ENOMEM;
+
+	if (p) {
+		p->p_exports = strdup(o->po_exports);
+		p->p_store = strdup(o->po_store);
+		pthread_mutex_init(&p->p_lock, NULL);
+		for (unsigned i = 0; i < PATH_LOCKS; i++)
+			pthread_mutex_init(&p->p_wcc[i], NULL);
+		randombytes_buf(&p->p_verifier, sizeof(p->p_verifier));
+	}
+	if (p && p->p_exports && p->p_store)
+		rc = path_files_open(&p->p_files);
+	if (!rc)
+		rc = path_drc_open(&p->p_drc, o->po_replies);
+	if (!rc)
+		rc = path_mounts_open(&p->p_mounts);
+	if (rc)
+		snprintf(err, errlen, "ds.exports: %s", strerror(-rc));
+	else
+		rc = path_work_open(&p->p_work, o->po_threads, path_files_idle, p, err, errlen);
+	if (!rc) {
+		p->p_names_keep_ms = o->po_names_keep_ms;
+		*out = p;
+	}
+	return rc;
+}
+
+int path_start(struct path *p, const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], char *err, size_t errlen)
+{
+	int rc;
+
+	path_fh_key(p, cluster, ds_uuid);
+	rc = table_replace(p, err, errlen);
+	if (rc)
+		return rc;
+	/* Here, where this thread has no capabilities that they could inherit. */
+	rc = ask_open(&p->p_ask_names, ASK_THREADS, p->p_names_keep_ms, names_ask, p);
+	if (rc)
+		snprintf(err, errlen, "ds.exports: %s", strerror(-rc));
+	return rc;
+}
+
+void path_reload(struct path *p)
+{
+	char err[512];
+
+	if (table_replace(p, err, sizeof(err)))
+		log_error("exports are not reloaded, the old ones stay: %s", err);
+	else
+		log_info("exports are reloaded from %s", p->p_exports);
+}

@@ -1,0 +1,215 @@
+/*
+ * data.c - READ, WRITE, COMMIT: through the page cache, into a page-aligned buffer that the reply refers to, and out of the record that came.
+ *
+ * The descriptors are the server's; whether the caller may is asked of the kernel for each call.
+ */
+#include "ds/path/path_int.h"
+#include <errno.h>
+#include <unistd.h>
+
+/* The file of the handle, with its attributes, if it is one and the caller may. */
+static enum nfsstat3 file_get(struct path_call *c, bool write, struct path_file **out)
+{
+	int err = path_file_get(c->c_path, c->c_x, &c->c_fh, out);
+	enum nfsstat3 st = NFS3_OK;
+
+	if (err)
+		return path_status(err);
+	if (fstat((*out)->pf_path, &c->c_st)) {
+		st = NFS3ERR_IO;
+	} else if (!c->c_st.st_nlink) {
+		st = NFS3ERR_STALE;
+		path_file_forget(c->c_path, &c->c_fh);
+	} else if (!S_ISREG(c->c_st.st_mode)) {
+		st = NFS3ERR_INVAL; /* RFC 1813 sections 3.3.6 and 3.3.7, also for directories */
+	} else {
+		err = path_become(&c->c_ids);
+		st = err ? NFS3ERR_SERVERFAULT : path_status(path_may(c, (*out)->pf_path, &c->c_st, write));
+		path_as_server(c);
+	}
+	if (st == NFS3_OK)
+		return st;
+	path_file_put(c->c_path, *out);
+	*out = NULL;
+	return st;
+}
+
+/* ---- READ ---- */
+
+bool path_read_args(struct path_call *c)
+{
+	c->c_off = xdr_get_u64(c->c_in);
+	c->c_count = xdr_get_u32(c->c_in);
+	if (c->c_count > DS_MAX_IO)
+		c->c_count = DS_MAX_IO;
+	c->c_garbage = c->c_in->bad;
+	return !c->c_garbage;
+}
+
+/* A file gives less than was asked for only at its end. */
+static int read_all(struct path_call *c, int fd)
+{
+	while (c->c_got < c->c_count) {
+		ssize_t n = pread(fd, c->c_buf->b_data + c->c_got, c->c_count - c->c_got, (off_t)(c->c_off + c->c_got));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (!n) {
+			c->c_eof = true;
+			break;
+		}
+		c->c_got += (uint32_t)n;
+	}
+	return 0;
+}
+
+void path_read(struct path_call *c)
+{
+	struct path_file *f = NULL;
+	enum nfsstat3 st = file_get(c, false, &f);
+	int fd;
+
+	if (st == NFS3_OK && c->c_off > (uint64_t)INT64_MAX - c->c_count) {
+		c->c_eof = true;
+	} else if (st == NFS3_OK) {
+		fd = path_file_fd(f, false);
+		st = path_status(fd < 0 ? fd : read_all(c, fd));
+		if (st == NFS3_OK && fstat(f->pf_path, &c->c_st))
+			st = NFS3ERR_IO;
+		if (c->c_off + c->c_got >= (uint64_t)c->c_st.st_size)
+			c->c_eof = true;
+	}
+	c->c_put_data = st == NFS3_OK;
+	if (!c->c_put_data) {
+		xdr_put_u32(c->c_out, st);
+		path_put_post(c, f ? f->pf_path : -1);
+	}
+	if (f)
+		path_file_put(c->c_path, f);
+}
+
+void path_read_reply(struct path_call *c)
+{
+	struct xdr_out *x = c->c_out;
+	struct ds_buf *b = c->c_buf;
+
+	c->c_buf = NULL;
+	xdr_put_u32(x, NFS3_OK);
+	path_put_stat(c, &c->c_st);
+	xdr_put_u32(x, c->c_got);
+	xdr_put_bool(x, c->c_eof);
+	xdr_put_u32(x, c->c_got);
+	xdr_put_ref(x, b->b_data, c->c_got, ds_buf_put, b);
+	metric_add(path_m_read_bytes, c->c_got);
+}
+
+/* ---- WRITE ---- */
+
+static int write_all(int fd, const uint8_t *data, uint32_t count, uint64_t off, uint32_t *done)
+{
+	for (*done = 0; *done < count;) {
+		ssize_t n = pwrite(fd, data + *done, count - *done, (off_t)(off + *done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return *done ? 0 : -errno; /* what was written counts; the client sends the rest again and hears why */
+		*done += (uint32_t)n;
+	}
+	return 0;
+}
+
+static int sync_to(struct path_call *c, int fd, uint32_t stable)
+{
+	int err = 0;
+
+	if (stable == NFS3_FILE_SYNC && fsync(fd))
+		err = -errno;
+	if (stable == NFS3_DATA_SYNC && fdatasync(fd))
+		err = -errno;
+	if (err)
+		path_sync_failed(c->c_path, err);
+	return err;
+}
+
+void path_write(struct path_call *c)
+{
+	uint32_t stable, len, done = 0;
+	struct path_file *f = NULL;
+	struct path_wcc w = {0};
+	const uint8_t *data;
+	enum nfsstat3 st;
+	uint64_t verf;
+	int fd = -1, err;
+
+	c->c_off = xdr_get_u64(c->c_in);
+	c->c_count = xdr_get_u32(c->c_in);
+	stable = xdr_get_u32(c->c_in);
+	data = xdr_get_opaque(c->c_in, DS_MAX_IO, &len);
+	if (stable > NFS3_FILE_SYNC || len < c->c_count)
+		c->c_in->bad = true;
+	if (c->c_in->bad)
+		return;
+	verf = atomic_load(&c->c_path->p_verifier); /* before the write: a sync that fails meanwhile tells the client */
+	st = file_get(c, true, &f);
+	if (st == NFS3_OK && c->c_off > (uint64_t)INT64_MAX - c->c_count)
+		st = NFS3ERR_FBIG;
+	if (st == NFS3_OK) {
+		fd = path_file_fd(f, true);
+		st = path_status(fd < 0 ? fd : 0);
+	}
+	if (f)
+		path_wcc_begin(c, &w, f->pf_path);
+	if (st == NFS3_OK) {
+		err = path_become(&c->c_ids);
+		st = err ? NFS3ERR_SERVERFAULT : path_status(write_all(fd, data, c->c_count, c->c_off, &done));
+		path_as_server(c);
+	}
+	if (f)
+		path_wcc_end(&w);
+	if (st == NFS3_OK && done)
+		st = path_status(sync_to(c, fd, stable));
+	xdr_put_u32(c->c_out, st);
+	path_wcc_put(c, &w);
+	if (st == NFS3_OK) {
+		xdr_put_u32(c->c_out, done);
+		xdr_put_u32(c->c_out, stable);
+		xdr_put_fixed(c->c_out, &verf, NFS3_WRITEVERFSIZE);
+		metric_add(path_m_write_bytes, done);
+	}
+	if (f)
+		path_file_put(c->c_path, f);
+}
+
+/* The whole file, whatever range was asked: RFC 1813 section 3.3.21 allows more. */
+void path_commit(struct path_call *c)
+{
+	struct path_file *f = NULL;
+	struct path_wcc w = {0};
+	enum nfsstat3 st;
+	uint64_t verf;
+	int fd;
+
+	xdr_get_u64(c->c_in);
+	xdr_get_u32(c->c_in);
+	if (c->c_in->bad)
+		return;
+	st = file_get(c, true, &f);
+	if (f)
+		path_wcc_begin(c, &w, f->pf_path);
+	if (f)
+		path_wcc_end(&w);
+	if (st == NFS3_OK) {
+		fd = path_file_fd(f, true);
+		st = path_status(fd < 0 ? fd : sync_to(c, fd, NFS3_FILE_SYNC));
+	}
+	verf = atomic_load(&c->c_path->p_verifier);
+	xdr_put_u32(c->c_out, st);
+	path_wcc_put(c, &w);
+	if (st == NFS3_OK)
+		xdr_put_fixed(c->c_out, &verf, NFS3_WRITEVERFSIZE);
+	if (f)
+		path_file_put(c->c_path, f);
+}

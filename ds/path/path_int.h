@@ -1,0 +1,273 @@
+/* path_int.h - what the files of ds/path share. */
+#ifndef DS_PATH_PATH_INT_H
+#define DS_PATH_PATH_INT_H
+#include "base/ask.h"
+#include "base/exports.h"
+#include "base/hash.h"
+#include "base/metrics.h"
+#include "ds/path/path.h"
+#include "ds/store/store.h"
+#include <sys/stat.h>
+
+#define PATH_FH_KIND 0x21    /* kind 2, version 1; a capability begins with its version 1 in the upper half */
+#define PATH_FH_KERNEL_MAX 48 /* bytes of the kernel's handle */
+#define PATH_LOCKS 1024u
+#define PATH_GIDS RPC_MAX_GIDS
+
+/* ---- work.c ---- */
+
+struct path_job {
+	void (*pj_run)(struct path_job *j); /* on a thread of ours, under the server's own ids; hands the job on */
+	struct path_job *pj_next;
+};
+struct path_ids {
+	uint32_t id_uid, id_gid, id_ngids;
+	uint32_t id_gids[PATH_GIDS];
+};
+struct path_work;
+int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *arg), void *arg, char *err, size_t errlen);
+/* Any thread. False: too many wait. */
+bool path_work_submit(struct path_work *w, struct path_job *j);
+/* Waits for it: another thread than ours. */
+void path_work_wait(struct path_work *w, void (*fn)(void *arg), void *arg);
+/* On a thread of ours: from now on it acts as these; NULL: as the server. 0 or a negative errno, and then as nobody. */
+int path_become(const struct path_ids *ids);
+
+/* ---- fh.c ---- */
+
+void path_fh_key(struct path *p, const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16]);
+struct path_fh {
+	int32_t fh_type;
+	uint16_t fh_export;
+	uint8_t fh_len, fh_zero; /* no padding: compared as bytes */
+	uint8_t fh_kernel[PATH_FH_KERNEL_MAX];
+};
+/* False: not ours, or changed. */
+bool path_fh_read(struct path *p, const uint8_t *in, uint32_t len, struct path_fh *fh);
+/* Its length, at most NFS3_FHSIZE. */
+uint32_t path_fh_write(struct path *p, const struct path_fh *fh, uint8_t out[NFS3_FHSIZE]);
+/* Of what dirfd and name are (name "": dirfd itself), a link not followed; and the mount it is on. */
+int path_fh_of(int dirfd, const char *name, uint16_t export, struct path_fh *fh, int *mount);
+/* An O_PATH descriptor, or a negative errno; under the server's own ids. */
+int path_fh_open(int rootfd, const struct path_fh *fh);
+
+/* ---- export.c ---- */
+
+struct path_export {
+	const struct exp *x_exp;
+	int x_fd;           /* its folder, open for reading; -1: not served */
+	int x_mount;
+	dev_t x_dev;
+	ino_t x_ino;
+	uint64_t x_fsid;
+	struct path_fh x_fh;
+};
+struct path_table {
+	atomic_uint t_refs;
+	struct exp_table *t_exports;
+	struct path_export t_x[EXP_MAX];
+};
+struct path_table *path_table_get(struct path *p);
+void path_table_put(struct path_table *t);
+/* 1: the folder with this device and inode is fd's, or above it; 0: not; or a negative errno. */
+int path_is_above(dev_t dev, ino_t ino, int fd);
+/* Under the server's own ids. */
+int path_table_load(struct path *p, struct path_table **out, char *err, size_t errlen);
+
+struct path {
+	struct path_work *p_work;
+	char *p_exports, *p_store;
+	uint8_t p_key[CAP_KEY_LEN];
+	uint8_t p_uuid[16];
+	pthread_mutex_t p_lock; /* p_table */
+	struct path_table *p_table;
+	_Atomic uint64_t p_generation;
+	uint32_t p_names_keep_ms;
+	struct ask *p_ask_names;
+	struct path_files *p_files;
+	struct path_drc *p_drc;
+	struct path_mounts *p_mounts;
+	_Atomic uint64_t p_verifier;
+	pthread_mutex_t p_wcc[PATH_LOCKS]; /* by inode: attributes before, the change, attributes after */
+};
+
+/* ---- file.c: open files ---- */
+
+struct path_files;
+struct path_file {
+	struct hash_link pf_link;
+	struct path_file *pf_prev, *pf_next; /* those that nobody uses, oldest first */
+	unsigned pf_refs;
+	bool pf_dropped; /* not in the table any more */
+	struct path_fh pf_fh;
+	uint64_t pf_used_ns;
+	int pf_path;         /* O_PATH */
+	_Atomic int pf_read, pf_write; /* -1 until wanted */
+};
+int path_files_open(struct path_files **out);
+/* Under the server's own ids. 0 or a negative errno. */
+int path_file_get(struct path *p, const struct path_export *x, const struct path_fh *fh, struct path_file **out);
+/* A descriptor for reading or writing, or a negative errno; under the server's own ids. It is the file's. */
+int path_file_fd(struct path_file *f, bool write);
+void path_file_put(struct path *p, struct path_file *f);
+/* What it is was removed perhaps: not kept open. */
+void path_file_forget(struct path *p, const struct path_fh *fh);
+/* Closes what nobody has used for a while; called by threads that have nothing to do. */
+void path_files_idle(void *arg /* struct path */);
+
+/* ---- drc.c ---- */
+
+struct path_call;
+struct path_drc;
+void path_drc_metrics(void);
+int path_drc_open(struct path_drc **out, size_t bytes);
+enum path_drc_verdict {
+	PATH_DRC_NEW,   /* do it, and tell path_drc_done */
+	PATH_DRC_WAITS, /* another is doing it: this call is answered with that one */
+	PATH_DRC_KNOWN, /* the reply is in the call */
+};
+enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c);
+/* Keeps the reply; those that wait for it are answered, each on its loop. keep false: it was not done. */
+void path_drc_done(struct path_drc *d, struct path_call *c, bool keep);
+
+/* ---- call.c ---- */
+
+struct path_proc {
+	void (*pr_run)(struct path_call *c); /* on a thread of ours; puts the whole reply */
+	unsigned pr_shape;                   /* of the result when it fails: enum path_shape */
+	bool pr_once;                        /* its reply is kept */
+	bool pr_changes;
+};
+enum path_shape { PATH_PLAIN, PATH_POST, PATH_WCC, PATH_WCC_WCC, PATH_POST_WCC };
+
+struct path_drc_entry;
+struct path_call {
+	struct path_job c_job;
+	struct loop_msg c_msg;
+	struct ask_wait c_wait;
+	struct ds_buf_wait c_bufwait;
+	struct path *c_path;
+	struct rpc_call *c_rpc;
+	const struct path_proc *c_proc; /* NULL: MOUNT */
+	struct xdr_in *c_in;
+	struct xdr_out *c_out;
+	struct path_table *c_table;
+	struct ask_val *c_names;
+	bool c_no_names;
+	const struct path_export *c_x;  /* of the first handle */
+	const struct exp_rule *c_rule;
+	struct path_ids c_ids;
+	struct path_fh c_fh;
+	uint8_t c_addr[16];
+	uint16_t c_port;
+	uint64_t c_start_ns;
+	bool c_garbage, c_jukebox;
+	int c_fd;                       /* the first handle's object, O_PATH */
+	struct stat c_st;
+	struct path_drc_entry *c_entry;
+	struct path_call *c_next;       /* those that wait for one reply */
+	/* READ */
+	struct ds_buf *c_buf;
+	uint64_t c_off;
+	uint32_t c_count, c_got;
+	bool c_eof, c_put_data;
+};
+extern const struct path_proc path_procs[NFS3_NPROCS];
+extern struct metric *path_m_read_bytes, *path_m_write_bytes;
+
+uint64_t path_now_ns(void);
+/* As its caller; the reply is SERVERFAULT when that fails, and false. */
+bool path_as_caller(struct path_call *c);
+void path_as_server(struct path_call *c);
+enum nfsstat3 path_status(int err);
+/* The whole reply: a status that is not OK and its shape without attributes. */
+void path_fail(struct path_call *c, enum nfsstat3 st);
+void path_fattr(const struct path_export *x, const struct stat *st, struct nfs3_fattr *a);
+/* post_op_attr of a descriptor as it is now; fd -1, or it cannot be told: none. */
+void path_put_post(struct path_call *c, int fd);
+void path_put_stat(struct path_call *c, const struct stat *st);
+/* The rule and the export of a handle's number for this call; NULL: not this peer's. */
+const struct path_export *path_export_of(struct path_call *c, uint16_t id, const struct exp_rule **rule);
+/* What this connection may come with under a rule; RPC_AUTH_OK or why not. */
+enum rpc_auth_stat path_auth(const struct path_call *c, const struct exp_rule *r);
+
+/* Attributes before and after a change, with the lock that keeps other calls of ours out of between. */
+struct path_wcc {
+	struct path *w_path;
+	int w_fd;
+	unsigned w_lock;
+	bool w_before, w_after, w_locked;
+	struct stat w_pre, w_post;
+};
+void path_wcc_begin(struct path_call *c, struct path_wcc *w, int fd);
+/* For two directories at once, in an order that cannot deadlock. */
+void path_wcc_begin2(struct path_call *c, struct path_wcc *a, int afd, struct path_wcc *b, int bfd);
+void path_wcc_end(struct path_wcc *w);
+void path_wcc_end2(struct path_wcc *a, struct path_wcc *b);
+void path_wcc_put(struct path_call *c, const struct path_wcc *w);
+
+/* A name of the arguments, ended with a NUL: NFS3_OK, or why it cannot be one. */
+struct path_name {
+	char n_name[NAME_MAX + 1];
+	enum nfsstat3 n_status;
+};
+void path_get_name(struct path_call *c, struct path_name *n);
+static inline bool path_is_dots(const struct path_name *n)
+{
+	return n->n_name[0] == '.' && (!n->n_name[1] || (n->n_name[1] == '.' && !n->n_name[2]));
+}
+/* What a directory has under a name, O_PATH, a link not followed and no mount entered: a descriptor or a negative errno, -EXDEV for what is mounted there. */
+int path_open_at(int dirfd, const char *name);
+/* "/proc/self/fd/N" */
+#define PATH_FD_LEN 32
+const char *path_of_fd(char buf[PATH_FD_LEN], int fd);
+/* access(2) by the ids in force: 0 or a negative errno. */
+int path_access(int fd, int mode);
+/* Whether the caller may read or write a file: as its modes say, and always what is its own, because a descriptor that was opened before a chmod goes on
+ * working; what may be executed may be read (RFC 1813 section 4.4). As the caller; 0 or a negative errno. */
+int path_may(struct path_call *c, int fd, const struct stat *st, bool write);
+/* Makes an object, and of a directory its names, durable. As the server; 0 or a negative errno. */
+int path_sync(struct path_call *c, int fd);
+/* A write or its verifier failed to become durable: what was not yet committed is sent again. */
+void path_sync_failed(struct path *p, int err);
+
+/* attr.c: and what all procedures use */
+void path_getattr(struct path_call *c);
+void path_setattr(struct path_call *c);
+void path_access_proc(struct path_call *c);
+void path_readlink(struct path_call *c);
+void path_fsstat(struct path_call *c);
+void path_fsinfo(struct path_call *c);
+void path_pathconf(struct path_call *c);
+/* Sets what is set, as the caller; st: of fd. 0 or a negative errno. */
+int path_apply(struct path_call *c, int fd, const struct stat *st, const struct nfs3_sattr *sa);
+/* name.c */
+void path_lookup(struct path_call *c);
+void path_remove(struct path_call *c);
+void path_rmdir(struct path_call *c);
+void path_rename(struct path_call *c);
+void path_link(struct path_call *c);
+/* make.c */
+void path_create(struct path_call *c);
+void path_mkdir(struct path_call *c);
+void path_symlink(struct path_call *c);
+void path_mknod(struct path_call *c);
+/* dir.c */
+void path_readdir(struct path_call *c);
+void path_readdirplus(struct path_call *c);
+/* data.c */
+void path_read(struct path_call *c);
+void path_write(struct path_call *c);
+void path_commit(struct path_call *c);
+/* On the loop, before it is submitted: garbage or a count. */
+bool path_read_args(struct path_call *c);
+/* On the loop: the reply of a READ that worked. */
+void path_read_reply(struct path_call *c);
+
+/* mount.c */
+struct path_mounts;
+int path_mounts_open(struct path_mounts **out);
+void path_mount_run(struct path_job *j);
+/* Sends it: on any thread. */
+void path_call_done(struct path_call *c);
+#endif

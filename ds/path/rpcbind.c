@@ -1,0 +1,66 @@
+/* rpcbind.c - tells the rpcbind of this machine where NFS and MOUNT are, for clients that ask it. It may be hung, or not there: a thread asks. */
+#include "base/log.h"
+#include "ds/path/path.h"
+#include <arpa/inet.h>
+#include <netconfig.h>
+#include <pthread.h>
+#include <rpc/rpc.h>
+#include <rpc/rpcb_clnt.h>
+
+static const struct {
+	rpcprog_t prog;
+	rpcvers_t vers;
+} programs[] = {{NFS3_PROGRAM, NFS3_VERSION}, {MOUNT3_PROGRAM, MOUNT3_VERSION}};
+
+static bool register_one(const char *netid, void *addr, unsigned len)
+{
+	struct netconfig *nc = getnetconfigent(netid);
+	struct netbuf nb = {.maxlen = len, .len = len, .buf = addr};
+	bool ok = nc;
+
+	for (unsigned i = 0; ok && i < 2; i++) {
+		rpcb_unset(programs[i].prog, programs[i].vers, nc);
+		ok = rpcb_set(programs[i].prog, programs[i].vers, nc, &nb);
+	}
+	if (nc)
+		freenetconfigent(nc);
+	return ok;
+}
+
+static void *rpcbind_run(void *arg)
+{
+	uint16_t port = (uint16_t)(uintptr_t)arg;
+	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	bool four = register_one("tcp", &v4, sizeof(v4)), six = register_one("tcp6", &v6, sizeof(v6));
+
+	if (four || six)
+		log_info("rpcbind knows NFS and MOUNT at port %u", port);
+	else
+		log_warn("rpcbind cannot be told of NFS and MOUNT: clients must name the ports (port=%u,mountport=%u)", port, port);
+	return NULL;
+}
+
+void path_rpcbind(uint16_t port)
+{
+	pthread_t t;
+
+	if (pthread_create(&t, NULL, rpcbind_run, (void *)(uintptr_t)port))
+		log_warn("rpcbind cannot be told of NFS and MOUNT: no thread");
+	else
+		pthread_detach(t);
+}
+
+void path_rpcbind_end(void)
+{
+	static const char *const netids[] = {"tcp", "tcp6"};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct netconfig *nc = getnetconfigent(netids[i]);
+
+		for (unsigned k = 0; nc && k < 2; k++)
+			rpcb_unset(programs[k].prog, programs[k].vers, nc);
+		if (nc)
+			freenetconfigent(nc);
+	}
+}

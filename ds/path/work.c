@@ -1,0 +1,279 @@
+/*
+ * work.c - the threads that do calls on exported folders, and whose ids they act under.
+ *
+ * A thread has ids and capabilities of its own: the system calls that change them are made without the C library, which would change all threads'. It
+ * holds a few capabilities; while its file system user is not 0 the kernel takes those that override permissions out of effect (capabilities(7), "Effect
+ * of user ID changes"), and puts them back with user 0. So a caller gets what a local user of its ids would, and root, where an export does not squash it, what
+ * root would.
+ */
+#include "base/log.h"
+#include "ds/path/path_int.h"
+#include <errno.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/fsuid.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST_WAITING 16384u
+#define IDLE_SECONDS 1
+
+#define BIT(cap) (UINT64_C(1) << (cap))
+/* Those that user ids switch on and off, without CAP_MKNOD, which a container may lack: then nobody makes devices. */
+#define CAPS_FS (BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_DAC_READ_SEARCH) | BIT(CAP_FOWNER) | BIT(CAP_FSETID))
+#define CAPS_NEEDED (CAPS_FS | BIT(CAP_SETUID) | BIT(CAP_SETGID))
+
+/* Where user ids had 16 bits once, those of 32 have numbers of their own. */
+#ifdef SYS_setfsuid32
+#define DO_SETFSUID SYS_setfsuid32
+#define DO_SETFSGID SYS_setfsgid32
+#define DO_SETGROUPS SYS_setgroups32
+#else
+#define DO_SETFSUID SYS_setfsuid
+#define DO_SETFSGID SYS_setfsgid
+#define DO_SETGROUPS SYS_setgroups
+#endif
+
+struct path_work {
+	pthread_mutex_t pw_lock;
+	pthread_cond_t pw_more;
+	struct path_job *pw_head, **pw_tail;
+	unsigned pw_waiting;
+	void (*pw_idle)(void *arg);
+	void *pw_arg;
+	sem_t pw_started;
+	_Atomic int pw_err;
+};
+
+uint64_t path_capabilities(void)
+{
+	return CAPS_NEEDED | BIT(CAP_MKNOD);
+}
+
+/* ---- ids ---- */
+
+static __thread struct path_ids acts_as;
+
+static int caps_read(uint64_t *effective, uint64_t *permitted)
+{
+	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct d[2];
+
+	if (syscall(SYS_capget, &h, d))
+		return -errno;
+	*effective = d[0].effective | (uint64_t)d[1].effective << 32;
+	*permitted = d[0].permitted | (uint64_t)d[1].permitted << 32;
+	return 0;
+}
+
+static int caps_set(uint64_t caps)
+{
+	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct d[2] = {
+		{.effective = (uint32_t)caps, .permitted = (uint32_t)caps},
+		{.effective = (uint32_t)(caps >> 32), .permitted = (uint32_t)(caps >> 32)},
+	};
+
+	return syscall(SYS_capset, &h, d) ? -errno : 0;
+}
+
+/* They answer with the id before, whatever happens: asked with -1, which is nobody's, with the one that is in force. */
+static int become(const struct path_ids *ids)
+{
+	if (syscall(DO_SETGROUPS, (size_t)ids->id_ngids, ids->id_gids))
+		return -errno;
+	syscall(DO_SETFSGID, ids->id_gid);
+	syscall(DO_SETFSUID, ids->id_uid);
+	return (uint32_t)syscall(DO_SETFSGID, -1) == ids->id_gid && (uint32_t)syscall(DO_SETFSUID, -1) == ids->id_uid ? 0 : -EPERM;
+}
+
+int path_become(const struct path_ids *ids)
+{
+	static const struct path_ids server /* root without groups */, nobody = {.id_uid = EXP_NOBODY, .id_gid = EXP_NOBODY};
+	const struct path_ids *to = ids ? ids : &server;
+	int err;
+
+	if (memcmp(to, &acts_as, sizeof(*to)) == 0)
+		return 0;
+	err = become(to);
+	if (err)
+		become(&nobody);
+	acts_as = err ? nobody : *to;
+	return err;
+}
+
+/* Holds no more than is needed, and proves that ids take permissions away. */
+static int thread_ids(void)
+{
+	static const struct path_ids other = {.id_uid = EXP_NOBODY, .id_gid = EXP_NOBODY};
+	uint64_t effective, permitted;
+	int err = caps_read(&effective, &permitted);
+
+	if (err || (permitted & CAPS_NEEDED) != CAPS_NEEDED)
+		return err ? err : -EPERM;
+	if (unshare(CLONE_FS)) /* a mask for creating files of its own: clients have applied theirs */
+		return -errno;
+	umask(0);
+	err = caps_set(permitted & path_capabilities());
+	if (!err)
+		err = path_become(&other);
+	if (!err)
+		err = caps_read(&effective, &permitted);
+	if (!err && effective & CAPS_FS)
+		err = -EPERM;
+	if (!err)
+		err = path_become(NULL);
+	if (!err)
+		err = caps_read(&effective, &permitted);
+	return !err && (effective & CAPS_NEEDED) != CAPS_NEEDED ? -EPERM : err;
+}
+
+/* ---- threads ---- */
+
+/* The next job; while there is none, what is idle is tidied once in a while. */
+static struct path_job *take(struct path_work *w)
+{
+	struct path_job *j;
+
+	pthread_mutex_lock(&w->pw_lock);
+	while (!w->pw_head) {
+		struct timespec until;
+
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_sec += IDLE_SECONDS;
+		if (path_files_gauge() == 0) {
+			pthread_cond_wait(&w->pw_more, &w->pw_lock);
+		} else if (pthread_cond_timedwait(&w->pw_more, &w->pw_lock, &until) == ETIMEDOUT) {
+			pthread_mutex_unlock(&w->pw_lock);
+			w->pw_idle(w->pw_arg);
+			pthread_mutex_lock(&w->pw_lock);
+		}
+	}
+	j = w->pw_head;
+	w->pw_head = j->pj_next;
+	if (!w->pw_head)
+		w->pw_tail = &w->pw_head;
+	w->pw_waiting--;
+	pthread_mutex_unlock(&w->pw_lock);
+	return j;
+}
+
+static void *work_run(void *arg)
+{
+	struct path_work *w = arg;
+	int err = thread_ids();
+
+	if (err)
+		atomic_store(&w->pw_err, err);
+	sem_post(&w->pw_started);
+	while (!err) {
+		struct path_job *j = take(w);
+
+		j->pj_run(j);
+	}
+	return NULL;
+}
+
+static int start_threads(struct path_work *w, unsigned threads)
+{
+	unsigned started = 0;
+	sigset_t all, old;
+	int err = 0;
+
+	/* Signals are for the threads that wait for them. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	while (started < threads && !err) {
+		pthread_t t;
+
+		err = -pthread_create(&t, NULL, work_run, w);
+		if (err)
+			break;
+		pthread_setname_np(t, "weft-path");
+		pthread_detach(t);
+		started++;
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	while (started--)
+		while (sem_wait(&w->pw_started))
+			;
+	return err ? err : atomic_load(&w->pw_err);
+}
+
+int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *arg), void *arg, char *err, size_t errlen)
+{
+	struct path_work *w = calloc(1, sizeof(*w));
+	pthread_condattr_t a;
+	int rc;
+
+	if (!w) {
+		snprintf(err, errlen, "ds.export_threads: %s", strerror(ENOMEM));
+		return -ENOMEM;
+	}
+	w->pw_tail = &w->pw_head;
+	w->pw_idle = idle;
+	w->pw_arg = arg;
+	pthread_mutex_init(&w->pw_lock, NULL);
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(&w->pw_more, &a);
+	sem_init(&w->pw_started, 0, 0);
+	rc = start_threads(w, threads);
+	/* Some may run: it stays, and the process ends. */
+	if (rc == -EPERM)
+		snprintf(err, errlen, "ds.exports: files of others cannot be served without privileges: start weft-ds as root (ds.user takes the rest away), "
+				      "or with CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER and CAP_FSETID");
+	else if (rc)
+		snprintf(err, errlen, "ds.export_threads: %s", strerror(-rc));
+	else
+		*out = w;
+	return rc;
+}
+
+bool path_work_submit(struct path_work *w, struct path_job *j)
+{
+	bool room;
+
+	j->pj_next = NULL;
+	pthread_mutex_lock(&w->pw_lock);
+	room = w->pw_waiting < MOST_WAITING;
+	if (room) {
+		*w->pw_tail = j;
+		w->pw_tail = &j->pj_next;
+		w->pw_waiting++;
+		pthread_cond_signal(&w->pw_more);
+	}
+	pthread_mutex_unlock(&w->pw_lock);
+	return room;
+}
+
+struct wait {
+	struct path_job w_job;
+	void (*w_fn)(void *arg);
+	void *w_arg;
+	sem_t w_done;
+};
+
+static void wait_run(struct path_job *j)
+{
+	struct wait *w = (struct wait *)((char *)j - offsetof(struct wait, w_job));
+
+	w->w_fn(w->w_arg);
+	sem_post(&w->w_done);
+}
+
+void path_work_wait(struct path_work *w, void (*fn)(void *arg), void *arg)
+{
+	struct wait k = {.w_job.pj_run = wait_run, .w_fn = fn, .w_arg = arg};
+
+	sem_init(&k.w_done, 0, 0);
+	while (!path_work_submit(w, &k.w_job))
+		usleep(1000);
+	while (sem_wait(&k.w_done))
+		;
+	sem_destroy(&k.w_done);
+}
