@@ -5,6 +5,7 @@
  * connection are started on loop 0's thread, which owns them.
  */
 #include "base/conf.h"
+#include "base/exports.h"
 #include "base/held.h"
 #include "base/http.h"
 #include "base/log.h"
@@ -366,6 +367,14 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	if (ds.d_heartbeat_ms * 3 > ds.d_lease_ms) {
 		snprintf(err, errlen, "ds.heartbeat: at most a third of ds.lease, or a lost report ends the service");
 		return -EINVAL;
+	}
+	if (st->st_exports) {
+		struct exp_table *t = NULL;
+		int e = exp_read(conf_str(c, "ds.exports"), &t, err, errlen);
+
+		if (e)
+			return e;
+		exp_put(t);
 	}
 	return key_load(conf_str(c, "ds.cluster_key"), err, errlen);
 }

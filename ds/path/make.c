@@ -30,7 +30,7 @@ static mode_t mode_of(const struct make *m, mode_t start)
 	return m->m_sattr.sa_set & NFS3_SA_MODE ? m->m_sattr.sa_mode & 07777 : start;
 }
 
-/* Everything but the mode, which it was made with; ids that it has already are not set again: only root may. */
+/* Everything but the mode, which it was made with (another owner takes its set-id bits away); ids that it has already are not set again: only root may. */
 static int apply_rest(struct path_call *c, struct make *m, int fd)
 {
 	struct nfs3_sattr sa = m->m_sattr;
@@ -38,13 +38,14 @@ static int apply_rest(struct path_call *c, struct make *m, int fd)
 
 	if (fstat(fd, &st))
 		return -errno;
-	sa.sa_set &= ~(uint32_t)NFS3_SA_MODE;
 	if (!S_ISREG(st.st_mode) || !sa.sa_size)
 		sa.sa_set &= ~(uint32_t)NFS3_SA_SIZE;
 	if (sa.sa_uid == st.st_uid)
 		sa.sa_set &= ~(uint32_t)NFS3_SA_UID;
 	if (sa.sa_gid == st.st_gid)
 		sa.sa_set &= ~(uint32_t)NFS3_SA_GID;
+	if (!(sa.sa_set & (NFS3_SA_UID | NFS3_SA_GID)) || !(sa.sa_mode & 06000))
+		sa.sa_set &= ~(uint32_t)NFS3_SA_MODE;
 	return path_apply(c, fd, &st, &sa);
 }
 

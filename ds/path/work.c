@@ -56,7 +56,7 @@ uint64_t path_capabilities(void)
 
 /* ---- ids ---- */
 
-static __thread struct path_ids acts_as;
+static __thread struct path_ids acts_as = {.id_uid = UINT32_MAX}; /* not known at first */
 
 static int caps_read(uint64_t *effective, uint64_t *permitted)
 {
@@ -119,6 +119,9 @@ static int thread_ids(void)
 		return -errno;
 	umask(0);
 	err = caps_set(permitted & path_capabilities());
+	/* By way of user 0: the kernel looks at changes from it and to it. */
+	if (!err)
+		err = path_become(NULL);
 	if (!err)
 		err = path_become(&other);
 	if (!err)

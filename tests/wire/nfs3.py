@@ -1,0 +1,209 @@
+"""A small NFSv3 and MOUNT v3 client for tests, from RFC 1813 alone: every reply is read to its last byte."""
+import struct
+from types import SimpleNamespace as Obj
+
+from nfs41 import Conn, Malformed, Reader, auth_sys, boolean, opaque, u32, u64
+
+NFS, MOUNT = 100003, 100005
+PROCS = """NULL GETATTR SETATTR LOOKUP ACCESS READLINK READ WRITE CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR READDIRPLUS
+    FSSTAT FSINFO PATHCONF COMMIT""".split()
+ERRORS = {0: "OK", 1: "PERM", 2: "NOENT", 5: "IO", 6: "NXIO", 13: "ACCES", 17: "EXIST", 18: "XDEV", 19: "NODEV", 20: "NOTDIR", 21: "ISDIR", 22: "INVAL",
+          27: "FBIG", 28: "NOSPC", 30: "ROFS", 31: "MLINK", 63: "NAMETOOLONG", 66: "NOTEMPTY", 69: "DQUOT", 70: "STALE", 71: "REMOTE",
+          10001: "BADHANDLE", 10002: "NOT_SYNC", 10003: "BAD_COOKIE", 10004: "NOTSUPP", 10005: "TOOSMALL", 10006: "SERVERFAULT", 10007: "BADTYPE",
+          10008: "JUKEBOX"}
+REG, DIR, BLK, CHR, LNK, SOCK, FIFO = range(1, 8)
+UNCHECKED, GUARDED, EXCLUSIVE = range(3)
+UNSTABLE, DATA_SYNC, FILE_SYNC = range(3)
+A_READ, A_LOOKUP, A_MODIFY, A_EXTEND, A_DELETE, A_EXECUTE = 1, 2, 4, 8, 16, 32
+SERVER_TIME = "server"
+ROOT = auth_sys(0, 0)
+
+
+def sattr(mode=None, uid=None, gid=None, size=None, atime=None, mtime=None):
+    def one(v, put):
+        return boolean(v is not None) + (put(v) if v is not None else b"")
+
+    def stamp(v):
+        return u32(0) if v is None else u32(1) if v == SERVER_TIME else u32(2) + u32(v[0]) + u32(v[1])
+    return one(mode, u32) + one(uid, u32) + one(gid, u32) + one(size, u64) + stamp(atime) + stamp(mtime)
+
+
+def when(r):
+    t = r.u32(), r.u32()
+    if t[1] > 999999999:
+        raise Malformed(f"nanoseconds {t[1]}")
+    return t
+
+
+def fattr(r):
+    a = Obj(type=r.u32(), mode=r.u32(), nlink=r.u32(), uid=r.u32(), gid=r.u32(), size=r.u64(), used=r.u64(), rdev=(r.u32(), r.u32()),
+            fsid=r.u64(), fileid=r.u64(), atime=when(r), mtime=when(r), ctime=when(r))
+    if not REG <= a.type <= FIFO:
+        raise Malformed(f"type {a.type}")
+    return a
+
+
+def post(r):
+    return fattr(r) if r.boolean() else None
+
+
+def wcc(r):
+    before = Obj(size=r.u64(), mtime=when(r), ctime=when(r)) if r.boolean() else None
+    return Obj(before=before, after=post(r))
+
+
+def handle(r):
+    return r.opaque(64) if r.boolean() else None
+
+
+def made(r):
+    return Obj(fh=handle(r), attr=post(r), wcc=wcc(r))
+
+
+def entries(r, plus):
+    out = []
+    while r.boolean():
+        e = Obj(fileid=r.u64(), name=r.opaque(255), cookie=r.u64())
+        if plus:
+            e.attr, e.fh = post(r), handle(r)
+        out.append(e)
+    return out, r.boolean()
+
+
+def listing(r, plus):
+    out = Obj(attr=post(r), verf=r.fixed(8))
+    out.entries, out.eof = entries(r, plus)
+    return out
+
+
+# What a procedure gives: when it worked, and when it did not.
+RESULTS = {
+    "GETATTR": (fattr, lambda r: None), "SETATTR": (wcc, wcc), "LOOKUP": (lambda r: Obj(fh=r.opaque(64), attr=post(r), dir=post(r)), post),
+    "ACCESS": (lambda r: Obj(attr=post(r), access=r.u32()), post), "READLINK": (lambda r: Obj(attr=post(r), data=r.opaque()), post),
+    "READ": (lambda r: Obj(attr=post(r), count=r.u32(), eof=r.boolean(), data=r.opaque()), post),
+    "WRITE": (lambda r: Obj(wcc=wcc(r), count=r.u32(), committed=r.u32(), verf=r.fixed(8)), wcc),
+    "CREATE": (made, wcc), "MKDIR": (made, wcc), "SYMLINK": (made, wcc), "MKNOD": (made, wcc), "REMOVE": (wcc, wcc), "RMDIR": (wcc, wcc),
+    "RENAME": (lambda r: Obj(src=wcc(r), dst=wcc(r)), lambda r: Obj(src=wcc(r), dst=wcc(r))),
+    "LINK": (lambda r: Obj(attr=post(r), wcc=wcc(r)), lambda r: Obj(attr=post(r), wcc=wcc(r))),
+    "READDIR": (lambda r: listing(r, False), post), "READDIRPLUS": (lambda r: listing(r, True), post),
+    "FSSTAT": (lambda r: Obj(attr=post(r), tbytes=r.u64(), fbytes=r.u64(), abytes=r.u64(), tfiles=r.u64(), ffiles=r.u64(), afiles=r.u64(),
+                             invarsec=r.u32()), post),
+    "FSINFO": (lambda r: Obj(attr=post(r), rtmax=r.u32(), rtpref=r.u32(), rtmult=r.u32(), wtmax=r.u32(), wtpref=r.u32(), wtmult=r.u32(),
+                             dtpref=r.u32(), maxfilesize=r.u64(), delta=when(r), properties=r.u32()), post),
+    "PATHCONF": (lambda r: Obj(attr=post(r), linkmax=r.u32(), name_max=r.u32(), no_trunc=r.boolean(), chown_restricted=r.boolean(),
+                               case_insensitive=r.boolean(), case_preserving=r.boolean()), post),
+    "COMMIT": (lambda r: Obj(wcc=wcc(r), verf=r.fixed(8)), wcc),
+}
+
+
+class V3:
+    """One connection. A procedure's method gives (status name, result); ok() of its name gives the result of one that must work."""
+
+    def __init__(self, addr, cred=ROOT, source=None):
+        self.conn, self.cred = Conn(addr, source=source), cred
+
+    def call(self, name, args, cred=None, **how):
+        r = Reader(self.conn.rpc(PROCS.index(name), args, cred or self.cred, prog=NFS, vers=3, **how))
+        return self.decode(name, r)
+
+    @staticmethod
+    def decode(name, r):
+        status = r.u32()
+        if status not in ERRORS:
+            raise Malformed(f"status {status}")
+        out = RESULTS[name][status != 0](r)
+        r.end()
+        return ERRORS[status], out
+
+    def ok(self, name, *args, **how):
+        status, out = getattr(self, name)(*args, **how)
+        if status != "OK":
+            raise AssertionError(f"{name}: {status}")
+        return out
+
+    def mount(self, proc, args=b"", cred=None):
+        return Reader(self.conn.rpc(proc, args, cred or self.cred, prog=MOUNT, vers=3))
+
+    def mnt(self, path, cred=None):
+        """(status, handle, flavours)"""
+        r = self.mount(1, opaque(path), cred)
+        status, fh, flavours = r.u32(), None, None
+        if not status:
+            fh, flavours = r.opaque(64), r.array(r.u32)
+        r.end()
+        return status, fh, flavours
+
+    def getattr(self, fh, **how):
+        return self.call("GETATTR", opaque(fh), **how)
+
+    def setattr(self, fh, guard=None, cred=None, **attrs):
+        g = boolean(guard is not None) + (u32(guard[0]) + u32(guard[1]) if guard else b"")
+        return self.call("SETATTR", opaque(fh) + sattr(**attrs) + g, cred=cred)
+
+    def lookup(self, d, name, **how):
+        return self.call("LOOKUP", opaque(d) + opaque(name), **how)
+
+    def access(self, fh, bits=63, **how):
+        return self.call("ACCESS", opaque(fh) + u32(bits), **how)
+
+    def readlink(self, fh, **how):
+        return self.call("READLINK", opaque(fh), **how)
+
+    def read(self, fh, off, count, **how):
+        return self.call("READ", opaque(fh) + u64(off) + u32(count), **how)
+
+    def write(self, fh, off, data, stable=FILE_SYNC, count=None, **how):
+        return self.call("WRITE", opaque(fh) + u64(off) + u32(len(data) if count is None else count) + u32(stable) + opaque(data), **how)
+
+    def create(self, d, name, how=UNCHECKED, verf=None, cred=None, **attrs):
+        return self.call("CREATE", opaque(d) + opaque(name) + u32(how) + (verf if how == EXCLUSIVE else sattr(**attrs)), cred=cred)
+
+    def mkdir(self, d, name, cred=None, **attrs):
+        return self.call("MKDIR", opaque(d) + opaque(name) + sattr(**attrs), cred=cred)
+
+    def symlink(self, d, name, target, cred=None, **attrs):
+        return self.call("SYMLINK", opaque(d) + opaque(name) + sattr(**attrs) + opaque(target), cred=cred)
+
+    def mknod(self, d, name, kind, dev=(0, 0), cred=None, **attrs):
+        what = sattr(**attrs) if kind in (CHR, BLK, SOCK, FIFO) else b""
+        what += u32(dev[0]) + u32(dev[1]) if kind in (CHR, BLK) else b""
+        return self.call("MKNOD", opaque(d) + opaque(name) + u32(kind) + what, cred=cred)
+
+    def remove(self, d, name, **how):
+        return self.call("REMOVE", opaque(d) + opaque(name), **how)
+
+    def rmdir(self, d, name, **how):
+        return self.call("RMDIR", opaque(d) + opaque(name), **how)
+
+    def rename(self, d, name, d2, name2, **how):
+        return self.call("RENAME", opaque(d) + opaque(name) + opaque(d2) + opaque(name2), **how)
+
+    def link(self, fh, d, name, **how):
+        return self.call("LINK", opaque(fh) + opaque(d) + opaque(name), **how)
+
+    def readdir(self, d, cookie=0, verf=bytes(8), count=8192, **how):
+        return self.call("READDIR", opaque(d) + u64(cookie) + verf + u32(count), **how)
+
+    def readdirplus(self, d, cookie=0, verf=bytes(8), dircount=8192, maxcount=32768, **how):
+        return self.call("READDIRPLUS", opaque(d) + u64(cookie) + verf + u32(dircount) + u32(maxcount), **how)
+
+    def fsstat(self, fh, **how):
+        return self.call("FSSTAT", opaque(fh), **how)
+
+    def fsinfo(self, fh, **how):
+        return self.call("FSINFO", opaque(fh), **how)
+
+    def pathconf(self, fh, **how):
+        return self.call("PATHCONF", opaque(fh), **how)
+
+    def commit(self, fh, off=0, count=0, **how):
+        return self.call("COMMIT", opaque(fh) + u64(off) + u32(count), **how)
+
+    def close(self):
+        self.conn.close()
+
+
+def raw_call(xid, proc, args, cred=ROOT):
+    """A whole record, for calls that are sent twice."""
+    head = [xid, 0, 2, NFS, 3, proc, cred[0]]
+    return b"".join(struct.pack(">I", n) for n in head) + opaque(cred[1]) + u32(0) + u32(0) + args
