@@ -2,14 +2,17 @@
  * fuzz_nfs3.c - the data server's NFSv3 service over a socket, with arguments made by the fuzzer; and the decoders of what
  * peers answer.
  *
- * The first byte chooses: a procedure (with or without a good handle put in front of the arguments), or a decoder.
+ * The first byte chooses: a procedure of objects (with or without a good handle put in front of the arguments), one of an exported folder (with the handle of
+ * the folder or of a file in it, where there are the privileges), one of MOUNT, or a decoder.
  */
 #include "base/log.h"
 #include "ds/ds.h"
+#include "ds/path/path_int.h"
 #include "proto/ctl.h"
 #include "tests/unit/scratch.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -18,6 +21,8 @@
 #include <urcu/compiler.h>
 
 #define MAX_REPLY (DS_MAX_IO + 4096)
+#define FIRST_PATH 128
+#define FIRST_MOUNT (FIRST_PATH + 2 * NFS3_NPROCS)
 
 static struct ds ds;
 static char dir[64];
@@ -44,10 +49,22 @@ static void closed(struct rpc_conn *c, void *arg)
 	(void)arg;
 }
 
-static const struct rpc_program prog = { NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION, NFS3_NPROCS, ds_nfs3_dispatch, &ds };
+static void mount_dispatch(struct rpc_call *rpc, void *arg)
+{
+	(void)arg;
+	if (ds.d_path)
+		path_mount3(ds.d_path, rpc);
+	else
+		rpc_reply_error(rpc, RPC_A_PROG_UNAVAIL);
+}
+
+static const struct rpc_program progs[] = {
+	{ NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION, NFS3_NPROCS, ds_nfs3_dispatch, &ds },
+	{ MOUNT3_PROGRAM, MOUNT3_VERSION, MOUNT3_VERSION, MOUNT3_NPROCS, mount_dispatch, NULL },
+};
 static const struct rpc_service svc = {
-	.rs_progs = &prog,
-	.rs_nprogs = 1,
+	.rs_progs = progs,
+	.rs_nprogs = 2,
 	.rs_max_record = MAX_REPLY,
 	.rs_max_reply = MAX_REPLY,
 	.rs_opened = opened,
@@ -61,9 +78,16 @@ struct ctl_chan *ds_control_chan(struct ds *d)
 	return NULL;
 }
 
+static char tree[128];
+
 static void cleanup(void)
 {
+	char exports[160];
+
+	snprintf(exports, sizeof(exports), "%s.exports", tree);
 	scratch_remove(dir);
+	scratch_remove(tree);
+	unlink(exports);
 }
 
 static void *thread_run(void *arg)
@@ -83,6 +107,41 @@ static void start_run(struct loop_msg *m)
 	sem_post(&start.fs_done);
 }
 
+static uint8_t file_fh[NFS3_FHSIZE], root_fh[NFS3_FHSIZE];
+static uint32_t file_fh_len, root_fh_len;
+
+/* A folder whose every caller is nobody; without the privileges there is none. */
+static void export_tree(void)
+{
+	char exports[160], text[400], err[512];
+	struct path_opts opts = { .po_exports = exports, .po_store = dir, .po_threads = 2, .po_replies = 65536, .po_names_keep_ms = 1000 };
+	const struct path_export *x;
+	struct path_fh fh;
+	struct path *p;
+	int fd, mount;
+
+	snprintf(exports, sizeof(exports), "%s.exports", tree);
+	snprintf(text, sizeof(text), "export \"%s\" { client \"*\" { access = rw  squash = all  privileged_port = no  sec = {sys, none} } }\n", tree);
+	fd = open(exports, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	if (mkdir(tree, 0777) || chmod(tree, 0777) || fd < 0 || write(fd, text, strlen(text)) < 0)
+		abort();
+	close(fd);
+	if (path_open(&p, &opts, err, sizeof(err)))
+		return;
+	if (path_start(p, ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, err, sizeof(err))) {
+		fprintf(stderr, "%s\n", err);
+		abort();
+	}
+	x = &p->p_table->t_x[0];
+	root_fh_len = path_fh_write(p, &x->x_fh, root_fh);
+	fd = openat(x->x_fd, "f", O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+	if (fd < 0 || fchmod(fd, 0666) || path_fh_of(fd, "", x->x_exp->e_id, &fh, &mount))
+		abort();
+	close(fd);
+	file_fh_len = path_fh_write(p, &fh, file_fh);
+	ds.d_path = p;
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	struct ds_store_opts opts = { .so_dir = dir, .so_name = "fuzz", .so_tomb_keep_ms = 1000 };
@@ -98,12 +157,18 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	atexit(cleanup);
 	ds_store_metrics_init();
 	ds_nfs3_init();
+	path_metrics_init();
+	/* Where a sync costs nothing, if there is such a place. */
+	snprintf(tree, sizeof(tree), "/dev/shm%s.tree", strrchr(dir, '/'));
+	if (access("/dev/shm", W_OK))
+		snprintf(tree, sizeof(tree), "%s.tree", dir);
 	if (ds_store_open(&ds.d_store, &opts, err, sizeof(err))) {
 		fprintf(stderr, "%s\n", err);
 		abort();
 	}
 	for (unsigned k = 0; k < 256; k++)
 		cap_derive_key(ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, (uint8_t)k, ds.d_cap_keys[k]);
+	export_tree();
 	atomic_store(&ds.d_lease_end_ns, UINT64_MAX);
 	atomic_store(&ds.d_fs, 1);
 	ds.d_loops = loops;
@@ -144,11 +209,10 @@ static bool read_all(void *p, size_t n)
 }
 
 /* Every call gets a reply that is whole; a lost connection is a bug as well. */
-static void call(uint32_t proc, const struct cap *cap, const uint8_t *data, size_t size)
+static void call(uint32_t prog, uint32_t proc, const uint8_t *fh, uint32_t len, const uint8_t *data, size_t size)
 {
 	static uint8_t reply[MAX_REPLY];
 	static uint32_t xid;
-	uint8_t fh[CAP_LEN];
 	struct xdr_out x;
 	uint32_t mark, head[2];
 	ssize_t sent;
@@ -158,15 +222,13 @@ static void call(uint32_t proc, const struct cap *cap, const uint8_t *data, size
 	xdr_put_u32(&x, ++xid);
 	xdr_put_u32(&x, 0);
 	xdr_put_u32(&x, 2);
-	xdr_put_u32(&x, NFS3_PROGRAM);
-	xdr_put_u32(&x, NFS3_VERSION);
+	xdr_put_u32(&x, prog);
+	xdr_put_u32(&x, 3);
 	xdr_put_u32(&x, proc);
 	xdr_put_u64(&x, 0);
 	xdr_put_u64(&x, 0);
-	if (cap) {
-		cap_mint(cap, ds.d_cap_keys[cap->cp_key], fh);
-		xdr_put_opaque(&x, fh, CAP_LEN);
-	}
+	if (fh)
+		xdr_put_opaque(&x, fh, len);
 	xdr_put_fixed(&x, data, size & ~(size_t)3);
 	xdr_patch_u32(&x, 0, 0x80000000u | (uint32_t)(x.x_len - 4));
 	if (sock < 0)
@@ -227,6 +289,30 @@ static void decode(unsigned which, const uint8_t *data, size_t size)
 	}
 }
 
+/* By the number's second half the handle is the file's. RENAME's and LINK's second handle stands where the byte after the number says, in fours. */
+static void path_call(unsigned which, uint8_t at, const uint8_t *data, size_t size)
+{
+	uint32_t proc = which % NFS3_NPROCS;
+	bool file = which >= NFS3_NPROCS;
+	struct xdr_out x;
+	size_t cut = (size_t)at * 4 < size ? (size_t)at * 4 : size & ~(size_t)3;
+
+	if (!ds.d_path)
+		return;
+	xdr_out_init(&x, 1 << 20);
+	if (proc == NFS3_RENAME || proc == NFS3_LINK) {
+		if (cut)
+			xdr_put_fixed(&x, data, cut);
+		xdr_put_opaque(&x, root_fh, root_fh_len);
+		data += cut;
+		size -= cut;
+	}
+	if (size >= 4)
+		xdr_put_fixed(&x, data, size & ~(size_t)3);
+	call(NFS3_PROGRAM, proc, file ? file_fh : root_fh, file ? file_fh_len : root_fh_len, x.x_head, x.x_len);
+	xdr_out_free(&x);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct cap cap = {
@@ -234,6 +320,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.cp_rights = CAP_READ | CAP_WRITE,
 		.cp_epoch = 1,
 	};
+	uint8_t fh[CAP_LEN];
 
 	if (size < 2 || size > 65536)
 		return 0;
@@ -241,9 +328,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	cap.cp_obj.co_ino = data[1] >> 5;
 	if (data[1] & 2)
 		cap.cp_rights = data[1] >> 2 & (CAP_READ | CAP_WRITE | CAP_MUST_EXIST);
+	cap_mint(&cap, ds.d_cap_keys[cap.cp_key], fh);
 	if (data[0] < 2 * NFS3_NPROCS)
-		call(data[0] % NFS3_NPROCS, data[0] < NFS3_NPROCS ? &cap : NULL, data + 2, size - 2);
-	else
+		call(NFS3_PROGRAM, data[0] % NFS3_NPROCS, data[0] < NFS3_NPROCS ? fh : NULL, CAP_LEN, data + 2, size - 2);
+	else if (data[0] < FIRST_PATH)
 		decode(data[0], data + 2, size - 2);
+	else if (data[0] < FIRST_MOUNT)
+		path_call(data[0] - FIRST_PATH, data[1], data + 2, size - 2);
+	else
+		call(MOUNT3_PROGRAM, data[0] % MOUNT3_NPROCS, NULL, 0, data + 2, size - 2);
 	return 0;
 }

@@ -13,10 +13,8 @@ import tempfile
 import threading
 import time
 
-SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("top_builddir") or os.getcwd()
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(SRC, "tests/wire"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from nfs41 import Closed, NOBODY, Reader, Rejected, auth_sys, opaque, u32, u64  # noqa: E402
 import mds_test  # noqa: E402
 from mds_test import check, eventually  # noqa: E402
@@ -24,6 +22,7 @@ from nfs3 import (A_DELETE, A_EXECUTE, A_EXTEND, A_LOOKUP, A_MODIFY, A_READ, BLK
                   NFS, REG, SERVER_TIME, SOCK, UNCHECKED, UNSTABLE, V3, raw_call, sattr)
 
 import tap  # noqa: E402
+from tap import BUILD  # noqa: E402
 
 PORT = 902
 ADDR = ("127.0.0.1", PORT)
@@ -928,12 +927,17 @@ def test_an_export_that_is_not_there_is_not_served(s):
         s.put("exports", EXPORTS.format(top=s.top))
 
 
-if __name__ == "__main__":
-    if os.geteuid():
-        print("1..0 # SKIP needs root")
-        sys.exit(0)
+def main():
+    global THE
+    if os.geteuid() or not tap.built():
+        tap.skip("wants root, and the daemons built")
+        return
     THE = Server(user="nobody")
     try:
         tap.main(globals(), before, after)
     finally:
         THE.stop()
+
+
+if __name__ == "__main__":
+    main()
