@@ -186,7 +186,7 @@ enum rpc_auth_stat path_auth(const struct path_call *c, const struct exp_rule *r
 {
 	enum exp_sec sec = c->c_rpc->c_cred.rc_flavor == RPC_AUTH_SYS ? EXP_SYS : EXP_NONE;
 
-	if ((enum exp_tls)rpc_conn_tls(c->c_rpc->c_conn) < r->r_tls || (r->r_privileged && c->c_port >= PRIVILEGED_END))
+	if (c->c_tls < r->r_tls || (r->r_privileged && c->c_port >= PRIVILEGED_END))
 		return RPC_AUTH_TOOWEAK;
 	for (unsigned i = 0; i < r->r_nsec; i++)
 		if (r->r_sec[i] == sec)
@@ -284,6 +284,19 @@ static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 	submit(c);
 }
 
+/* Where the payload of a WRITE lies in its record: that of the next one is received where it should be. */
+static void write_hint(const struct path_call *c)
+{
+	struct xdr_in x = *c->c_in;
+	const uint8_t *data;
+	uint32_t len;
+
+	xdr_take(&x, 8 + 4 + 4); /* offset, count, stable */
+	data = xdr_get_opaque(&x, DS_MAX_IO, &len);
+	if (data && len)
+		rpc_call_bulk_hint(c->c_rpc, data);
+}
+
 static void nfs3_begin(struct path_call *c)
 {
 	const struct path_proc *pr = c->c_proc;
@@ -312,6 +325,8 @@ static void nfs3_begin(struct path_call *c)
 		ds_buf_get(&c->c_bufwait, c->c_count ? c->c_count : 1);
 		return;
 	}
+	if (c->c_rpc->c_proc == NFS3_WRITE)
+		write_hint(c);
 	if (pr->pr_once) {
 		enum path_drc_verdict v = path_drc_begin(c->c_path->p_drc, c);
 
@@ -381,6 +396,7 @@ static struct path_call *call_new(struct path *p, struct rpc_call *rpc)
 	c->c_start_ns = path_now_ns();
 	c->c_fd = -1;
 	c->c_port = UINT16_MAX;
+	c->c_tls = (enum exp_tls)rpc_conn_tls(rpc->c_conn); /* here, on its loop */
 	exp_addr(rpc_conn_peer(rpc->c_conn), c->c_addr, &c->c_port);
 	return c;
 }

@@ -34,7 +34,7 @@ static size_t padded(size_t n)
 static bool entry_look(struct listing *l, const char *name, struct stat *st, struct path_fh *fh)
 {
 	struct path_call *c = l->l_call;
-	int fd, mount;
+	int fd;
 	bool ok;
 
 	if (name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2])))
@@ -42,7 +42,7 @@ static bool entry_look(struct listing *l, const char *name, struct stat *st, str
 	fd = path_open_at(l->l_fd, name);
 	if (fd < 0)
 		return false;
-	ok = !fstat(fd, st) && !path_fh_of(fd, "", c->c_fh.fh_export, fh, &mount);
+	ok = !fstat(fd, st) && !path_fh_of(fd, "", c->c_fh.fh_export, fh);
 	close(fd);
 	return ok;
 }

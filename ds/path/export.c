@@ -95,7 +95,7 @@ static int folder_open(struct path *p, struct exp *e, struct path_export *x, cha
 	}
 	x->x_dev = st.st_dev;
 	x->x_ino = st.st_ino;
-	rc = path_fh_of(x->x_fd, "", e->e_id, &x->x_fh, &x->x_mount);
+	rc = path_fh_of(x->x_fd, "", e->e_id, &x->x_fh);
 	if (!rc) {
 		int fd = path_fh_open(x->x_fd, &x->x_fh);
 

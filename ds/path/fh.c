@@ -71,14 +71,15 @@ uint32_t path_fh_write(struct path *p, const struct path_fh *fh, uint8_t out[NFS
 	return (uint32_t)(sizeof(h) + fh->fh_len + MAC_LEN);
 }
 
-int path_fh_of(int dirfd, const char *name, uint16_t export, struct path_fh *fh, int *mount)
+int path_fh_of(int dirfd, const char *name, uint16_t export, struct path_fh *fh)
 {
 	struct {
 		struct file_handle h;
 		uint8_t room[PATH_FH_KERNEL_MAX];
 	} k = {.h.handle_bytes = PATH_FH_KERNEL_MAX};
+	int mount;
 
-	if (name_to_handle_at(dirfd, name, &k.h, mount, *name ? 0 : AT_EMPTY_PATH))
+	if (name_to_handle_at(dirfd, name, &k.h, &mount, *name ? 0 : AT_EMPTY_PATH))
 		return errno == EOVERFLOW ? -EOPNOTSUPP : -errno;
 	memset(fh, 0, sizeof(*fh));
 	fh->fh_export = export;

@@ -140,8 +140,7 @@ static void put_made(struct path_call *c, int fd)
 {
 	uint8_t wire[NFS3_FHSIZE];
 	struct path_fh fh;
-	int mount;
-	bool known = !path_fh_of(fd, "", c->c_fh.fh_export, &fh, &mount);
+	bool known = !path_fh_of(fd, "", c->c_fh.fh_export, &fh);
 
 	xdr_put_bool(c->c_out, known);
 	if (known)

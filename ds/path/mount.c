@@ -127,7 +127,7 @@ static enum mountstat3 mount_status(int err)
 /* Through directories only, and never up. 0 or a negative errno. */
 static int walk(const struct path_export *x, const char *rest, struct path_fh *fh)
 {
-	int fd = path_open_at(x->x_fd, "."), mount, err;
+	int fd = path_open_at(x->x_fd, "."), err;
 	size_t len;
 
 	while (fd >= 0 && (rest = part(rest, &len))) {
@@ -149,7 +149,7 @@ static int walk(const struct path_export *x, const char *rest, struct path_fh *f
 		return fd;
 	struct stat st;
 
-	err = fstat(fd, &st) ? -errno : !S_ISDIR(st.st_mode) ? -ENOTDIR : path_fh_of(fd, "", x->x_exp->e_id, fh, &mount);
+	err = fstat(fd, &st) ? -errno : !S_ISDIR(st.st_mode) ? -ENOTDIR : path_fh_of(fd, "", x->x_exp->e_id, fh);
 	close(fd);
 	return err;
 }
@@ -194,6 +194,7 @@ static bool get_path(struct path_call *c, char path[MOUNT3_PATHLEN + 1])
 
 static void mnt(struct path_call *c)
 {
+	static _Atomic uint64_t last;
 	char path[MOUNT3_PATHLEN + 1], who[INET6_ADDRSTRLEN] = "";
 	const struct exp_rule *r = NULL;
 	const struct path_export *x;
@@ -215,7 +216,8 @@ static void mnt(struct path_call *c)
 	xdr_put_u32(c->c_out, st);
 	addr_text(c->c_addr, who);
 	if (st != MNT3_OK) {
-		log_info("%s may not mount \"%s\" (status %u)", who, path, (unsigned)st);
+		if (path_log_now(&last))
+			log_info("%s may not mount \"%s\" (status %u)", who, path, (unsigned)st);
 		return;
 	}
 	xdr_put_opaque(c->c_out, wire, path_fh_write(c->c_path, &fh, wire));

@@ -35,7 +35,7 @@ void path_lookup(struct path_call *c)
 	struct path_name n;
 	struct path_fh fh;
 	struct stat st;
-	int fd = -1, err = 0, mount;
+	int fd = -1, err = 0;
 	enum nfsstat3 status;
 
 	path_get_name(c, &n);
@@ -53,7 +53,7 @@ void path_lookup(struct path_call *c)
 		if (!err && fstat(fd, &st))
 			err = -errno;
 		if (!err)
-			err = path_fh_of(fd, "", c->c_fh.fh_export, &fh, &mount);
+			err = path_fh_of(fd, "", c->c_fh.fh_export, &fh);
 		status = err == -EXDEV ? NFS3ERR_ACCES : path_status(err); /* something is mounted there: it is not exported */
 	}
 	xdr_put_u32(c->c_out, status);
@@ -86,7 +86,7 @@ static void unlink_at(struct path_call *c, bool dir)
 	struct path_wcc w;
 	struct path_fh gone;
 	bool known;
-	int err, mount;
+	int err;
 
 	path_get_name(c, &n);
 	if (c->c_in->bad)
@@ -98,7 +98,7 @@ static void unlink_at(struct path_call *c, bool dir)
 	path_wcc_begin(c, &w, c->c_fd);
 	if (n.n_status == NFS3_OK) {
 		err = path_become(&c->c_ids);
-		known = !err && !path_fh_of(c->c_fd, n.n_name, c->c_fh.fh_export, &gone, &mount);
+		known = !err && !path_fh_of(c->c_fd, n.n_name, c->c_fh.fh_export, &gone);
 		if (!err && unlinkat(c->c_fd, n.n_name, dir ? AT_REMOVEDIR : 0))
 			err = -errno;
 		path_as_server(c);
@@ -158,8 +158,8 @@ static enum nfsstat3 rename_status(int err)
 static enum nfsstat3 do_rename(struct path_call *c, const char *from, int todir, const char *to)
 {
 	struct path_fh gone;
-	int err = path_become(&c->c_ids), mount;
-	bool known = !err && !path_fh_of(todir, to, c->c_fh.fh_export, &gone, &mount);
+	int err = path_become(&c->c_ids);
+	bool known = !err && !path_fh_of(todir, to, c->c_fh.fh_export, &gone);
 
 	if (!err && renameat(c->c_fd, from, todir, to))
 		err = -errno;

@@ -46,8 +46,8 @@ struct path_fh {
 bool path_fh_read(struct path *p, const uint8_t *in, uint32_t len, struct path_fh *fh);
 /* Its length, at most NFS3_FHSIZE. */
 uint32_t path_fh_write(struct path *p, const struct path_fh *fh, uint8_t out[NFS3_FHSIZE]);
-/* Of what dirfd and name are (name "": dirfd itself), a link not followed; and the mount it is on. */
-int path_fh_of(int dirfd, const char *name, uint16_t export, struct path_fh *fh, int *mount);
+/* Of what dirfd and name are (name "": dirfd itself), a link not followed. */
+int path_fh_of(int dirfd, const char *name, uint16_t export, struct path_fh *fh);
 /* An O_PATH descriptor, or a negative errno; under the server's own ids. */
 int path_fh_open(int rootfd, const struct path_fh *fh);
 
@@ -56,7 +56,6 @@ int path_fh_open(int rootfd, const struct path_fh *fh);
 struct path_export {
 	const struct exp *x_exp;
 	int x_fd;           /* its folder, open for reading; -1: not served */
-	int x_mount;
 	dev_t x_dev;
 	ino_t x_ino;
 	uint64_t x_fsid;
@@ -160,6 +159,7 @@ struct path_call {
 	struct path_fh c_fh;
 	uint8_t c_addr[16];
 	uint16_t c_port;
+	enum exp_tls c_tls;
 	uint64_t c_start_ns;
 	bool c_garbage, c_jukebox;
 	int c_fd;                       /* the first handle's object, O_PATH */
@@ -176,6 +176,8 @@ extern const struct path_proc path_procs[NFS3_NPROCS];
 extern struct metric *path_m_read_bytes, *path_m_write_bytes;
 
 uint64_t path_now_ns(void);
+/* Whether to log what others can cause, again and again: a line a second. last: of one kind. */
+bool path_log_now(_Atomic uint64_t *last);
 /* As its caller; the reply is SERVERFAULT when that fails, and false. */
 bool path_as_caller(struct path_call *c);
 void path_as_server(struct path_call *c);

@@ -118,7 +118,7 @@ static void export_tree(void)
 	const struct path_export *x;
 	struct path_fh fh;
 	struct path *p;
-	int fd, mount;
+	int fd;
 
 	snprintf(exports, sizeof(exports), "%s.exports", tree);
 	snprintf(text, sizeof(text), "export \"%s\" { client \"*\" { access = rw  squash = all  privileged_port = no  sec = {sys, none} } }\n", tree);
@@ -135,7 +135,7 @@ static void export_tree(void)
 	x = &p->p_table->t_x[0];
 	root_fh_len = path_fh_write(p, &x->x_fh, root_fh);
 	fd = openat(x->x_fd, "f", O_CREAT | O_RDWR | O_CLOEXEC, 0666);
-	if (fd < 0 || fchmod(fd, 0666) || path_fh_of(fd, "", x->x_exp->e_id, &fh, &mount))
+	if (fd < 0 || fchmod(fd, 0666) || path_fh_of(fd, "", x->x_exp->e_id, &fh))
 		abort();
 	close(fd);
 	file_fh_len = path_fh_write(p, &fh, file_fh);

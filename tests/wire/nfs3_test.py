@@ -842,6 +842,60 @@ def test_reading_pushes_nothing_out(s):
         check(exchange(a, record), one)
 
 
+# ---- durability
+
+SHIM = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <unistd.h>
+/* Syncs fail while the file is there. */
+static int sync_of(const char *name, int fd)
+{
+	int (*real)(int) = dlsym(RTLD_NEXT, name);
+
+	if (access(FLAG, F_OK) == 0)
+		return errno = EIO, -1;
+	return real(fd);
+}
+int fsync(int fd) { return sync_of("fsync", fd); }
+int fdatasync(int fd) { return sync_of("fdatasync", fd); }
+"""
+
+
+def test_a_sync_that_fails_is_told(s):
+    f = s.c.ok("create", s.d, "f").fh
+    flag = s.path("run", "fail")
+    s.put("shim.c", SHIM)
+    cc = subprocess.run(["cc", "-shared", "-fPIC", f'-DFLAG="{flag}"', "-o", s.path("shim.so"), s.path("shim.c"), "-ldl"], capture_output=True, check=False)
+    if cc.returncode:
+        return "there is no compiler"
+    with open(os.path.join(BUILD, "weft-ds"), "rb") as exe:
+        if b"__asan_init" in exe.read():
+            return "a sanitizer wants to be first"
+    s.kill()
+    os.environ["LD_PRELOAD"] = s.path("shim.so")
+    try:
+        s.start()
+    finally:
+        del os.environ["LD_PRELOAD"]
+    try:
+        s.c.close()
+        s.c = V3(ADDR)
+        w = s.c.ok("write", f, 0, b"x", UNSTABLE)
+        with open(flag, "w", encoding="ascii"):
+            pass
+        check(status(s.c.commit(f)), "IO")
+        check(status(s.c.write(f, 0, b"y", FILE_SYNC)), "IO")
+        check(status(s.c.write(f, 0, b"y", DATA_SYNC)), "IO")
+        for st in (s.c.create(s.d, "g"), s.c.mkdir(s.d, "d"), s.c.rename(s.d, "g", s.d, "h"), s.c.link(f, s.d, "l"), s.c.remove(s.d, "h"), s.c.setattr(f, mode=0o600)):
+            check(status(st), "IO", "nothing is promised that is not durable")
+        os.unlink(flag)
+        check(s.c.ok("commit", f).verf != w.verf, True, "what was not committed before is sent again")
+    finally:
+        s.restart()
+
+
 # ---- consistency
 
 
@@ -910,6 +964,33 @@ def test_threads_hold_what_they_need_and_no_other_does(s):
         else:
             check(held, 0, t["Name"])
         check((t["CapBnd"], t["NoNewPrivs"]), ("0" * 16, "1"))
+
+
+def registered():
+    done = subprocess.run(["rpcinfo", "-p", "127.0.0.1"], capture_output=True, text=True, timeout=20, check=False)
+    return sorted(tuple(w[i] for i in (0, 1, 2, 3)) for w in map(str.split, done.stdout.splitlines()) if w[0] in ("100003", "100005"))
+
+
+def test_rpcbind_is_told(s):
+    """In a mount name space of its own: rpcbind's socket is a file."""
+    if not shutil.which("rpcbind") or not shutil.which("rpcinfo"):
+        return "there is no rpcbind"
+    s.kill()
+    pidfile = s.path("run", "rpcbind.pid")
+    script = f"mount -t tmpfs tmpfs /run && {{ rpcbind -f & echo $! >{pidfile}; }} && while [ ! -S /run/rpcbind.sock ]; do sleep 0.05; done; exec \"$@\""
+    try:
+        with open(s.path("log"), "a", encoding="utf-8") as f:
+            s.child = subprocess.Popen(["unshare", "-m", "sh", "-c", script, "sh", *s.args(), "-o", "ds.rpcbind=true"], stdin=subprocess.DEVNULL,
+                                       stdout=f, stderr=f, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+        want = [("100003", "3", "tcp", str(PORT)), ("100005", "3", "tcp", str(PORT))]
+        eventually(lambda: registered() == want, 15, "the registration")
+        s.kill(signal.SIGTERM)
+        check(registered(), [], "what is left at the end")
+    finally:
+        with contextlib.suppress(OSError, ValueError), open(pidfile, encoding="ascii") as f:
+            os.kill(int(f.read()), signal.SIGKILL)
+        s.ups = s.log().count(UP)
+        s.start()
 
 
 def test_an_export_that_is_not_there_is_not_served(s):
