@@ -1008,6 +1008,11 @@ def test_an_export_that_is_not_there_is_not_served(s):
         s.put("exports", EXPORTS.format(top=s.top))
 
 
+def test_the_server_never_complained(s):
+    bad = [line for line in s.log().splitlines() if "Sanitizer" in line or "runtime error" in line or "FATAL" in line or "cannot act" in line]
+    check(bad, [])
+
+
 def main():
     global THE
     if os.geteuid() or not tap.built():
