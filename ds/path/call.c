@@ -62,7 +62,7 @@ void path_metrics_init(void)
 	path_m_write_bytes = metric_counter("weft_ds_export_bytes_total", "Payload bytes of exported files.", "dir=\"write\"");
 	m_seconds = metric_histogram("weft_ds_export_seconds", "Time from a call on an exported folder to its reply.", "");
 	m_denied = metric_counter("weft_ds_export_denied_total", "Calls that no export allows to their sender.", "");
-	m_busy = metric_counter("weft_ds_export_busy_total", "Calls put off with JUKEBOX because too many wait.", "");
+	m_busy = metric_counter("weft_ds_export_busy_total", "Calls put off: too many wait, or a name cannot be looked up.", "");
 	path_drc_metrics();
 }
 
@@ -149,9 +149,10 @@ static void call_denied(struct path_call *c, enum rpc_auth_stat why)
 
 static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 {
+	static _Atomic uint64_t told;
 	struct path *p = arg;
 	struct path_table *t = path_table_get(p);
-	struct ask_val *v = ask_val_new(sizeof(struct names_answer) + (t->t_exports->t_nnames + 7) / 8);
+	struct ask_val *v = ask_val_new(sizeof(struct names_answer) + exp_match_len(t->t_exports));
 	struct names_answer *a;
 	struct names_key k;
 
@@ -159,7 +160,9 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 	if (v) {
 		a = (struct names_answer *)v->av_data;
 		a->generation = t->t_exports->t_generation;
-		exp_names_match(t->t_exports, k.addr, a->match);
+		v->av_failed = !exp_names_match(t->t_exports, k.addr, a->match);
+		if (v->av_failed && path_log_now(&told))
+			log_warn("names in the exports cannot be looked up: calls of those of whom they decide are put off");
 	}
 	path_table_put(t);
 	return v;
@@ -176,9 +179,10 @@ const struct path_export *path_export_of(struct path_call *c, uint16_t id, const
 
 		if (x->x_fd < 0 || x->x_exp->e_id != id)
 			continue;
-		*rule = exp_match(x->x_exp, c->c_addr, match);
+		*rule = exp_match(x->x_exp, c->c_addr, match, &c->c_unknown);
 		return *rule ? x : NULL;
 	}
+	c->c_unknown = false;
 	return NULL;
 }
 
@@ -304,8 +308,8 @@ static void nfs3_begin(struct path_call *c)
 
 	c->c_x = path_export_of(c, c->c_fh.fh_export, &c->c_rule);
 	if (!c->c_x) {
-		metric_add(m_denied, 1);
-		path_fail(c, NFS3ERR_STALE);
+		metric_add(c->c_unknown ? m_busy : m_denied, 1);
+		path_fail(c, c->c_unknown ? NFS3ERR_JUKEBOX : NFS3ERR_STALE);
 		call_reply(c);
 		return;
 	}

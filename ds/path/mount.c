@@ -207,7 +207,9 @@ static void mnt(struct path_call *c)
 	if (!get_path(c, path))
 		return;
 	x = export_of_path(c, path, &r, &rest);
-	if (!x || path_auth(c, r) != RPC_AUTH_OK) {
+	if (!x && c->c_unknown) {
+		st = MNT3ERR_SERVERFAULT;
+	} else if (!x || path_auth(c, r) != RPC_AUTH_OK) {
 		st = MNT3ERR_ACCES;
 	} else {
 		err = walk(x, rest, &fh);

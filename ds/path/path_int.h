@@ -152,7 +152,7 @@ struct path_call {
 	struct xdr_out *c_out;
 	struct path_table *c_table;
 	struct ask_val *c_names;
-	bool c_no_names;
+	bool c_unknown; /* whether an export is this peer's hangs on a name that cannot be told now */
 	const struct path_export *c_x;  /* of the first handle */
 	const struct exp_rule *c_rule;
 	struct path_ids c_ids;
@@ -188,7 +188,7 @@ void path_fattr(const struct path_export *x, const struct stat *st, struct nfs3_
 /* post_op_attr of a descriptor as it is now; fd -1, or it cannot be told: none. */
 void path_put_post(struct path_call *c, int fd);
 void path_put_stat(struct path_call *c, const struct stat *st);
-/* The rule and the export of a handle's number for this call; NULL: not this peer's. */
+/* The rule and the export of a handle's number for this call; NULL: not this peer's, or c_unknown. */
 const struct path_export *path_export_of(struct path_call *c, uint16_t id, const struct exp_rule **rule);
 /* What this connection may come with under a rule; RPC_AUTH_OK or why not. */
 enum rpc_auth_stat path_auth(const struct path_call *c, const struct exp_rule *r);
