@@ -1,8 +1,18 @@
-"""A small NFSv3 and MOUNT v3 client for tests, from RFC 1813 alone: every reply is read to its last byte."""
+"""A small NFSv3 and MOUNT v3 client for tests, from RFC 1813 alone: every reply is read to its last byte. And a weft-ds that exports folders."""
+import contextlib
+import os
+import shutil
+import signal
+import socket
 import struct
+import subprocess
+import tempfile
 from types import SimpleNamespace as Obj
 
-from nfs41 import Conn, Malformed, Reader, auth_sys, boolean, opaque, u32, u64
+import tap
+from mds_test import eventually
+from nfs41 import Closed, Conn, Malformed, Reader, auth_sys, boolean, opaque, u32, u64
+from tap import BUILD
 
 NFS, MOUNT = 100003, 100005
 PROCS = """NULL GETATTR SETATTR LOOKUP ACCESS READLINK READ WRITE CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR READDIRPLUS
@@ -207,3 +217,115 @@ def raw_call(xid, proc, args, cred=ROOT):
     """A whole record, for calls that are sent twice."""
     head = [xid, 0, 2, NFS, 3, proc, cred[0]]
     return b"".join(struct.pack(">I", n) for n in head) + opaque(cred[1]) + u32(0) + u32(0) + args
+
+
+def exchange(sock, record):
+    sock.sendall(struct.pack(">I", 0x80000000 | len(record)) + record)
+    return receive(sock)
+
+
+def receive(sock):
+    def exactly(n):
+        out = b""
+        while len(out) < n:
+            chunk = sock.recv(n - len(out))
+            if not chunk:
+                raise Closed
+            out += chunk
+        return out
+    return exactly(struct.unpack(">I", exactly(4))[0] & 0x7fffffff)
+
+
+# ---- a server
+
+PORT = 902
+ADDR = ("127.0.0.1", PORT)
+UP = "NFSv3 over tcp at"
+EXPORTS = """
+export "{top}/exp" {{ client "*" {{ access = rw  squash = none  privileged_port = no }} }}
+export "{top}/ro" {{ client "*" {{ access = ro  squash = none  privileged_port = no  sec = {{sys, none}} }} }}
+export "{top}/squash" {{ client "*" {{ access = rw  privileged_port = no  anon_uid = 5555  anon_gid = 6666  sec = {{none, sys}} }} }}
+export "{top}/all" {{ client "*" {{ access = rw  squash = all  privileged_port = no }} }}
+export "{top}/low" {{ client "*" {{ access = rw }} }}
+export "{top}/elsewhere" {{ client "192.0.2.0/24" {{ access = rw }} }}
+"""
+
+
+class Server:
+    """weft-ds with folders of its own; there is no metadata server."""
+
+    def __init__(self, exports=EXPORTS, **keys):
+        self.top = tempfile.mkdtemp(prefix="weft-nfs3-test.")
+        os.chmod(self.top, 0o755)
+        for name in ("exp", "ro", "squash", "all", "low", "elsewhere", "run"):
+            os.mkdir(self.path(name))
+            os.chmod(self.path(name), 0o777)
+        self.put("key", "5a" * 32 + "\n")
+        self.put("exports", exports.format(top=self.top))
+        self.keys, self.child, self.ups = keys, None, 0
+        self.start()
+
+    def path(self, *names):
+        return os.path.join(self.top, *names)
+
+    def put(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def args(self):
+        keys = {"store": self.path("store"), "cluster_key": self.path("key"), "listen": f"127.0.0.1:{PORT}", "name": "one",
+                "exports": self.path("exports"), "admin": "unix:" + self.path("run/admin"), **self.keys}
+        return [os.path.join(BUILD, "weft-ds"), *[a for k, v in keys.items() for a in ("-o", f"ds.{k}={v}")]]
+
+    def start(self):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path("run/admin"))
+        with open(self.path("log"), "a", encoding="utf-8") as f:
+            self.child = subprocess.Popen(self.args(), stdin=subprocess.DEVNULL, stdout=f, stderr=f,
+                                          env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+        # Not by connecting: the socket of a killed one may live a little longer.
+        ups = self.ups
+        eventually(lambda: self.child.poll() is not None or self.log().count(UP) > ups, 20, "weft-ds starts")
+        if self.child.poll() is not None:
+            raise AssertionError(self.log())
+        self.ups += 1
+
+    def log(self):
+        with open(self.path("log"), encoding="utf-8") as f:
+            return f.read()
+
+    def kill(self, sig=signal.SIGKILL):
+        self.child.send_signal(sig)
+        self.child.wait()
+
+    def restart(self, sig=signal.SIGKILL):
+        self.kill(sig)
+        self.start()
+
+    def refused(self, exports, store=None):
+        """Its last words about this table, at a start that fails."""
+        self.kill()
+        self.put("exports", exports.format(top=self.top))
+        args = self.args() + (["-o", f"ds.store={store}"] if store else [])
+        done = subprocess.run(args, capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode in (1, 2), done
+        return done.stderr
+
+    def metric(self, name):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(self.path("run/admin"))
+            s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            text = b""
+            while chunk := s.recv(65536):
+                text += chunk
+        return sum(float(line.split()[1]) for line in text.decode().splitlines() if line.startswith(name))
+
+    def stop(self):
+        if os.environ.get("WEFT_TRACE"):
+            tap.say(f"{self.log()}status {self.child.poll()}")
+        if self.child.poll() is None:
+            self.child.terminate()
+            self.child.wait(20)
+        for d in ("exp/m",):
+            subprocess.run(["umount", self.path(d)], capture_output=True, check=False)
+        shutil.rmtree(self.top)

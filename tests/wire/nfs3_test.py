@@ -5,118 +5,24 @@ import os
 import shutil
 import signal
 import socket
-
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from nfs41 import Closed, NOBODY, Reader, Rejected, auth_sys, opaque, u32, u64  # noqa: E402
+from nfs41 import NOBODY, Rejected, auth_sys, opaque, u32, u64  # noqa: E402
 import mds_test  # noqa: E402
 from mds_test import check, eventually  # noqa: E402
 from nfs3 import (A_DELETE, A_EXECUTE, A_EXTEND, A_LOOKUP, A_MODIFY, A_READ, BLK, CHR, DATA_SYNC, DIR, EXCLUSIVE, FIFO, FILE_SYNC, GUARDED, LNK, MOUNT,  # noqa: E402
-                  NFS, REG, SERVER_TIME, SOCK, UNCHECKED, UNSTABLE, V3, raw_call, sattr)
-
+                  NFS, REG, SERVER_TIME, SOCK, UNCHECKED, UNSTABLE, V3, ADDR, EXPORTS, PORT, UP, Server, exchange, raw_call, receive,
+                  sattr)
 import tap  # noqa: E402
 from tap import BUILD  # noqa: E402
 
-PORT = 902
-ADDR = ("127.0.0.1", PORT)
-UP = "NFSv3 over tcp at"
 USER, OTHER = auth_sys(1000, 1000, (1000, 7000)), auth_sys(2000, 2000)
-EXPORTS = """
-export "{top}/exp" {{ client "*" {{ access = rw  squash = none  privileged_port = no }} }}
-export "{top}/ro" {{ client "*" {{ access = ro  squash = none  privileged_port = no  sec = {{sys, none}} }} }}
-export "{top}/squash" {{ client "*" {{ access = rw  privileged_port = no  anon_uid = 5555  anon_gid = 6666  sec = {{none, sys}} }} }}
-export "{top}/all" {{ client "*" {{ access = rw  squash = all  privileged_port = no }} }}
-export "{top}/low" {{ client "*" {{ access = rw }} }}
-export "{top}/elsewhere" {{ client "192.0.2.0/24" {{ access = rw }} }}
-"""
-
-
-class Server:
-    """weft-ds with folders of its own; there is no metadata server."""
-
-    def __init__(self, exports=EXPORTS, **keys):
-        self.top = tempfile.mkdtemp(prefix="weft-nfs3-test.")
-        os.chmod(self.top, 0o755)
-        for name in ("exp", "ro", "squash", "all", "low", "elsewhere", "run"):
-            os.mkdir(self.path(name))
-            os.chmod(self.path(name), 0o777)
-        self.put("key", "5a" * 32 + "\n")
-        self.put("exports", exports.format(top=self.top))
-        self.keys, self.child, self.ups = keys, None, 0
-        self.start()
-
-    def path(self, *names):
-        return os.path.join(self.top, *names)
-
-    def put(self, name, text):
-        with open(self.path(name), "w", encoding="utf-8") as f:
-            f.write(text)
-
-    def args(self):
-        keys = {"store": self.path("store"), "cluster_key": self.path("key"), "listen": f"127.0.0.1:{PORT}", "name": "one",
-                "exports": self.path("exports"), "admin": "unix:" + self.path("run/admin"), **self.keys}
-        return [os.path.join(BUILD, "weft-ds"), *[a for k, v in keys.items() for a in ("-o", f"ds.{k}={v}")]]
-
-    def start(self):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path("run/admin"))
-        with open(self.path("log"), "a", encoding="utf-8") as f:
-            self.child = subprocess.Popen(self.args(), stdin=subprocess.DEVNULL, stdout=f, stderr=f,
-                                          env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
-        # Not by connecting: the socket of a killed one may live a little longer.
-        ups = self.ups
-        eventually(lambda: self.child.poll() is not None or self.log().count(UP) > ups, 20, "weft-ds starts")
-        if self.child.poll() is not None:
-            raise AssertionError(self.log())
-        self.ups += 1
-
-    def log(self):
-        with open(self.path("log"), encoding="utf-8") as f:
-            return f.read()
-
-    def kill(self, sig=signal.SIGKILL):
-        self.child.send_signal(sig)
-        self.child.wait()
-
-    def restart(self, sig=signal.SIGKILL):
-        self.kill(sig)
-        self.start()
-
-    def refused(self, exports, store=None):
-        """Its last words about this table, at a start that fails."""
-        self.kill()
-        self.put("exports", exports.format(top=self.top))
-        args = self.args() + (["-o", f"ds.store={store}"] if store else [])
-        done = subprocess.run(args, capture_output=True, text=True, timeout=20, check=False)
-        assert done.returncode in (1, 2), done
-        return done.stderr
-
-    def metric(self, name):
-        with socket.socket(socket.AF_UNIX) as s:
-            s.connect(self.path("run/admin"))
-            s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            text = b""
-            while chunk := s.recv(65536):
-                text += chunk
-        return sum(float(line.split()[1]) for line in text.decode().splitlines() if line.startswith(name))
-
-    def stop(self):
-        if os.environ.get("WEFT_TRACE"):
-            tap.say(f"{self.log()}status {self.child.poll()}")
-        if self.child.poll() is None:
-            self.child.terminate()
-            self.child.wait(20)
-        for d in ("exp/m",):
-            subprocess.run(["umount", self.path(d)], capture_output=True, check=False)
-        shutil.rmtree(self.top)
-
 
 THE = None
 
@@ -695,6 +601,20 @@ def test_reload(s):
     eventually(lambda: status(s.c.getattr(s.root)) == "OK", 5, "the old handle works again")
 
 
+def test_hosts_by_name(s):
+    one = 'export "{top}/exp" {{ client "%s" {{ access = rw squash = none privileged_port = no }} }}\n'
+    try:
+        for name, want in (("localhost", "OK"), ("nobody.knows.this.host", "JUKEBOX"), ("localhost nobody.knows.this.host", "OK"), ("192.0.2.1", "STALE")):
+            s.put("exports", (one % name).format(top=s.top))
+            s.child.send_signal(signal.SIGHUP)
+            eventually(lambda: status(s.c.getattr(s.root)) == want, 15, f"{want} for {name}")
+            check(s.c.mnt(s.path("exp"))[0], {"OK": 0, "JUKEBOX": 10006, "STALE": 13}[want])
+    finally:
+        s.put("exports", EXPORTS.format(top=s.top))
+        s.child.send_signal(signal.SIGHUP)
+    eventually(lambda: status(s.c.getattr(s.root)) == "OK", 5, "the old table")
+
+
 # ---- handles
 
 
@@ -779,23 +699,6 @@ def test_another_key_makes_other_handles(s):
 
 
 # ---- retransmissions
-
-
-def exchange(sock, record):
-    sock.sendall(struct.pack(">I", 0x80000000 | len(record)) + record)
-    return receive(sock)
-
-
-def receive(sock):
-    def exactly(n):
-        out = b""
-        while len(out) < n:
-            chunk = sock.recv(n - len(out))
-            if not chunk:
-                raise Closed
-            out += chunk
-        return out
-    return exactly(struct.unpack(">I", exactly(4))[0] & 0x7fffffff)
 
 
 def test_what_was_done_is_not_done_again(s):
