@@ -161,7 +161,7 @@ struct path_call {
 	uint16_t c_port;
 	enum exp_tls c_tls;
 	uint64_t c_start_ns;
-	bool c_garbage, c_jukebox;
+	bool c_garbage;
 	int c_fd;                       /* the first handle's object, O_PATH */
 	struct stat c_st;
 	struct path_drc_entry *c_entry;
