@@ -2,8 +2,8 @@
  * path.h - folders of this machine, exported by path: a whole NFSv3 server (RFC 1813) and MOUNT version 3, beside the objects that capabilities reach.
  *
  * The file of exports (weft-exports(5), its paths are this machine's) says who may use what. Every call is done on one of a few threads of its own, under the
- * ids of its caller: the kernel checks modes, ACLs, sticky bits and quotas as for a local user. Handles hold what the kernel's open_by_handle_at takes, and a
- * MAC; their first byte tells them from capabilities, and their key is another.
+ * ids of its caller: the kernel checks modes, ACLs, sticky bits and quotas as for a local user. (What is given to io_uring is done under the ids of the
+ * ring's maker.) Handles hold what the kernel's open_by_handle_at takes, and a MAC; their first byte tells them from capabilities, and their key is another.
  *
  *   call.c     a call from its arrival to its reply; who may
  *   work.c     the threads, and whose ids they act under
@@ -14,6 +14,7 @@
  *   drc.c      replies kept for retransmissions
  *   mount.c    MOUNT
  *   rpcbind.c  telling rpcbind
+ *   util.c     what the procedures share
  *
  * Caveats:
  * - Only one file system per export: what is mounted below is not reached.

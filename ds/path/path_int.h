@@ -182,6 +182,8 @@ bool path_log_now(_Atomic uint64_t *last);
 bool path_as_caller(struct path_call *c);
 void path_as_server(struct path_call *c);
 enum nfsstat3 path_status(int err);
+/* The reply is complete: it is sent on the call's loop. Any thread. */
+void path_call_done(struct path_call *c);
 /* The whole reply: a status that is not OK and its shape without attributes. */
 void path_fail(struct path_call *c, enum nfsstat3 st);
 void path_fattr(const struct path_export *x, const struct stat *st, struct nfs3_fattr *a);
@@ -233,7 +235,7 @@ int path_sync(struct path_call *c, int fd);
 /* A write or its verifier failed to become durable: what was not yet committed is sent again. */
 void path_sync_failed(struct path *p, int err);
 
-/* attr.c: and what all procedures use */
+/* attr.c */
 void path_getattr(struct path_call *c);
 void path_setattr(struct path_call *c);
 void path_access_proc(struct path_call *c);
@@ -270,6 +272,4 @@ void path_read_reply(struct path_call *c);
 struct path_mounts;
 int path_mounts_open(struct path_mounts **out);
 void path_mount_run(struct path_job *j);
-/* Sends it: on any thread. */
-void path_call_done(struct path_call *c);
 #endif

@@ -735,6 +735,24 @@ def test_two_at_once_are_done_once(s):
             k.close()
 
 
+def test_kept_replies_have_a_bound(s):
+    s.keys["export_replies"] = "64K"
+    s.restart()
+    s.c.close()
+    s.c = V3(ADDR)
+    try:
+        s.c.ok("create", s.d, "f")
+        record = raw_call(9000, 12, opaque(s.d) + opaque("f"))
+        with socket.create_connection(ADDR) as a:
+            check(exchange(a, record)[24:28], u32(0))
+            for _ in range(400):
+                s.c.ok("setattr", s.d, mode=0o777)
+            check(exchange(a, record)[24:28], u32(2), "what is forgotten is done again")
+    finally:
+        del s.keys["export_replies"]
+        s.restart()
+
+
 def test_reading_pushes_nothing_out(s):
     s.c.ok("create", s.d, "f")
     record = raw_call(5000, 12, opaque(s.d) + opaque("f"))
