@@ -695,10 +695,10 @@ def test_many_holders_are_all_recalled(c):
 
 def test_many_files_of_one_holder_are_recalled_at_once(c):
     """More than the backchannel has slots."""
-    two = client()
     for i in range(30):
         take(c, make(c, f"f{i}"), D_WRITE if i % 2 else D_READ, WANT_XOR)
     obey(c)
+    two = client()  # now: of one that is idle for a lease, slots are asked back
     its = [later(two, putfh(c.d), remove(f"f{i}")) for i in range(12)] + [later(client(), putfh(c.d), remove(f"f{i}")) for i in range(12, 30)]
     check([err(it.result().status) for it in its], ["OK"] * 30)
     c.ok(putrootfh())
