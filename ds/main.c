@@ -502,6 +502,20 @@ static int exports_open(const struct conf *c, char *err, size_t errlen)
 	return e;
 }
 
+/* The first port of each family. */
+static void rpcbind_tell(const struct start *st)
+{
+	uint16_t port[2] = {0};
+
+	for (int i = 0; i < st->st_nlisten; i++) {
+		uint16_t *p = &port[st->st_listen[i].a_ss.ss_family == AF_INET6];
+
+		if (!*p)
+			*p = rpc_listener_port(st->st_listener[i]);
+	}
+	path_rpcbind(port[0], port[1]);
+}
+
 static int serve(struct settings *se, const sigset_t *signals)
 {
 	const char *admin = conf_str(se->se_conf, "ds.admin");
@@ -545,7 +559,7 @@ static int serve(struct settings *se, const sigset_t *signals)
 	}
 	sd_notify(0, "READY=1");
 	if (rpcbind)
-		path_rpcbind(rpc_listener_port(se->se_start.st_listener[0]));
+		rpcbind_tell(&se->se_start);
 	while (!sigwait(signals, &sig) && sig == SIGHUP) {
 		rpc_tls_reload(ds.d_tls);
 		if (ds.d_path)

@@ -45,8 +45,8 @@ int path_open(struct path **out, const struct path_opts *o, char *err, size_t er
 int path_start(struct path *p, const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], char *err, size_t errlen);
 /* The file of exports again; on an error, which is logged, the old table stays. Blocks. */
 void path_reload(struct path *p);
-/* Registers with the rpcbind of this machine, on a thread that goes away; port: host order. _end takes it back, and blocks. */
-void path_rpcbind(uint16_t port);
+/* Registers with the rpcbind of this machine, on a thread that goes away: ports by IPv4 and IPv6, host order, 0: not served there. _end takes it back, and blocks. */
+void path_rpcbind(uint16_t port4, uint16_t port6);
 void path_rpcbind_end(void);
 
 /* How many files are kept open. */

@@ -27,25 +27,32 @@ static bool register_one(const char *netid, void *addr, unsigned len)
 	return ok;
 }
 
+static void tell(const char *netid, uint16_t port, void *addr, unsigned len)
+{
+	if (!port)
+		return;
+	if (register_one(netid, addr, len))
+		log_info("rpcbind knows NFS and MOUNT over %s at port %u", netid, port);
+	else
+		log_warn("rpcbind cannot be told of NFS and MOUNT over %s: clients must name the ports (port=%u,mountport=%u)", netid, port, port);
+}
+
 static void *rpcbind_run(void *arg)
 {
-	uint16_t port = (uint16_t)(uintptr_t)arg;
-	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
-	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-	bool four = register_one("tcp", &v4, sizeof(v4)), six = register_one("tcp6", &v6, sizeof(v6));
+	uint16_t port4 = (uint16_t)(uintptr_t)arg, port6 = (uint16_t)((uintptr_t)arg >> 16);
+	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port4)};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port6)};
 
-	if (four || six)
-		log_info("rpcbind knows NFS and MOUNT at port %u", port);
-	else
-		log_warn("rpcbind cannot be told of NFS and MOUNT: clients must name the ports (port=%u,mountport=%u)", port, port);
+	tell("tcp", port4, &v4, sizeof(v4));
+	tell("tcp6", port6, &v6, sizeof(v6));
 	return NULL;
 }
 
-void path_rpcbind(uint16_t port)
+void path_rpcbind(uint16_t port4, uint16_t port6)
 {
 	pthread_t t;
 
-	if (pthread_create(&t, NULL, rpcbind_run, (void *)(uintptr_t)port))
+	if (pthread_create(&t, NULL, rpcbind_run, (void *)((uintptr_t)port4 | (uintptr_t)port6 << 16)))
 		log_warn("rpcbind cannot be told of NFS and MOUNT: no thread");
 	else
 		pthread_detach(t);
