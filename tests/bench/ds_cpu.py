@@ -1,14 +1,13 @@
 #!/usr/bin/python3
 """CPU time of a data server per MiB and per 4 KiB over TCP, for several settings side by side: rounds of all in turn, so that what the
-machine does besides falls on all. Prints the medians, and ratios to the first.
+machine does besides falls on all. Prints the least of all rounds, which is what it takes undisturbed, and ratios to the first.
 
-    ds_cpu.py [--mib N] [--rounds N] NAME:KEY=VALUE,KEY=VALUE... NAME:...        (in a built tree)
+    ds_cpu.py [--mib N] [--rounds N] [--sizes BYTES... --] NAME:KEY=VALUE,KEY=VALUE... NAME:...        (in a built tree)
     ds_cpu.py plain:ds.pool=0 pool:ds.pool=64M
     ds_cpu.py old@/path/to/another/build: new:
 """
 import argparse
 import os
-import statistics
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -54,7 +53,7 @@ class Variant:
         c = client()
         _, _, _, ds, fh = one_server(c, c.root())
         for size in sizes:
-            n = mib * MIB // size if size == MIB else mib * 16
+            n = min(mib * MIB // size, mib * 16)
             for what, proc in (("write", 7), ("read", 6)):
                 self.calls(ds, proc, fh, size, min(n, 2 * DEPTH))  # what comes first only once
                 before = cpu_ns(pid)
@@ -82,17 +81,18 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--mib", type=int, default=128)
     p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--sizes", type=int, nargs="+", default=[MIB, 4096])
     p.add_argument("variants", nargs="+")
     a = p.parse_args()
-    variants, sizes = [Variant(v) for v in a.variants], (MIB, 4096)
+    variants = [Variant(v) for v in a.variants]
     for _ in range(a.rounds):
         for v in variants:
-            v.run(a.mib, sizes)
+            v.run(a.mib, a.sizes)
     print(f"{'':10}{'':12}" + "".join(f"{v.name:>22}" for v in variants))
     for what, size in variants[0].took:
-        line, first = f"{what:10}{'1 MiB' if size == MIB else '4 KiB':12}", None
+        line, first = f"{what:10}{size // 1024:7} KiB ", None
         for v in variants:
-            us = statistics.median(v.took[what, size])
+            us = min(v.took[what, size])
             first = first or us
             line += f"{us:11.1f} us ({us / first:5.2f})"
         print(line)
