@@ -1,6 +1,7 @@
 /* pool_test.c - the memory pool: sizes, exhaustion, sharing between threads, waiting, fixed buffers. */
 #include "base/metrics.h"
 #include "base/pool.h"
+#include "tests/unit/unit.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -529,8 +530,6 @@ int main(void)
 {
 	Suite *s = suite_create("pool");
 	TCase *tc = tcase_create("pool");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_test(tc, no_pool_gives_nothing);
 	tcase_add_test(tc, blocks_are_aligned_apart_and_inside);
@@ -546,9 +545,5 @@ int main(void)
 	tcase_add_test(tc, a_refused_registration_is_no_end);
 	tcase_add_test(tc, lists_of_nodes);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return unit_run(s);
 }
