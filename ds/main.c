@@ -291,6 +291,12 @@ static double lease_gauge(void *arg)
 	return end > now ? (double)(end - now) / 1e9 : 0;
 }
 
+static double failing_gauge(void *arg)
+{
+	(void)arg;
+	return ds.d_store && ds_store_failing(ds.d_store);
+}
+
 static double objects_gauge(void *arg)
 {
 	(void)arg;
@@ -311,6 +317,7 @@ static void metrics_init(void)
 	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "", export_files_gauge, NULL);
 	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
 	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "", lease_gauge, NULL);
+	metric_gauge("weft_ds_store_failing", "1 while the disk under the store does not work.", "", failing_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
 }
 

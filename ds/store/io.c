@@ -86,6 +86,7 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 		piece_submit(pc);
 		return;
 	}
+	ds_health_note(rw->rw_obj->ob_store, rw->rw_write, res);
 	if (res < 0 || (res == 0 && rw->rw_write)) {
 		piece_end(pc, res ? res : -EIO);
 		return;
@@ -230,6 +231,7 @@ static void sync_end(struct sync_run *sr, int err)
 	if (err) {
 		log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
+		ds_health_note(o->ob_store, true, err);
 		ds_verifier_change(o->ob_store);
 	} else {
 		atomic_compare_exchange_strong(&o->ob_unsynced, &sr->sr_unsynced, 0);

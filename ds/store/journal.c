@@ -332,6 +332,7 @@ int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 	if (err) {
 		j->j_broken = true;
 		log_error("store: %s/journal: %s", s->s_dir, strerror(-err));
+		ds_health_note(s, true, err);
 		return err;
 	}
 	j->j_bytes += (n + 1) * sizeof(*recs);

@@ -462,6 +462,8 @@ int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, st
 	else if (!o->ob_refs++)
 		lru_del(sh, o);
 	pthread_mutex_unlock(&sh->sh_lock);
+	if (err)
+		ds_health_note(s, false, err);
 	*out = err ? NULL : o;
 	return err;
 }

@@ -21,7 +21,7 @@
 #define COUNTED_ID 40
 #define DRAIN_WARN_NS 10000000000ull
 
-struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed;
+struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_errors;
 
 void ds_store_metrics_init(void)
 {
@@ -29,6 +29,7 @@ void ds_store_metrics_init(void)
 	ds_m_sync_failures = metric_counter("weft_ds_sync_failures_total", "Syncs that failed; each changes the write verifier.", "");
 	ds_m_direct = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"direct\"");
 	ds_m_buffered = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"buffered\"");
+	ds_m_errors = metric_counter("weft_ds_disk_errors_total", "Reads, writes and syncs that the disk failed.", "");
 	ds_m_fixed = metric_counter("weft_ds_fixed_io_total", "Reads and writes from and to memory that the ring knows.", "");
 }
 
@@ -610,7 +611,7 @@ void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available)
 	if (ds_store_statvfs(s, &v))
 		return;
 	*capacity = (uint64_t)v.f_blocks * v.f_frsize;
-	*available = (uint64_t)v.f_bavail * v.f_frsize;
+	*available = ds_store_failing(s) ? 0 : (uint64_t)v.f_bavail * v.f_frsize;
 }
 
 uint64_t ds_store_order_high(struct ds_store *s)

@@ -64,9 +64,12 @@ struct ds_identity ds_store_identity(struct ds_store *s);
 int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs);
 struct statvfs;
 int ds_store_statvfs(struct ds_store *s, struct statvfs *v);
+/* Available is 0 while the store fails. */
 void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available);
 /* What reflinks are multiples of; 0: the file system has none. */
 uint32_t ds_store_clone_block(struct ds_store *s);
+/* The disk does not work, as far as is known (health.c). */
+bool ds_store_failing(struct ds_store *s);
 uint64_t ds_store_order_high(struct ds_store *s);
 /* True unless a higher epoch is known: the peer is not a deposed instance of the MDS. */
 bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch);

@@ -92,6 +92,13 @@ struct ds_worker {
 	bool w_stop, w_started;
 };
 
+struct ds_health {
+	_Atomic unsigned h_errors[2]; /* reads, writes: one after another */
+	_Atomic bool h_failing, h_probing;
+	_Atomic uint64_t h_again_ms; /* when a probe is due */
+	struct ds_job h_job;		 /* h_probing's */
+};
+
 struct ds_store {
 	int s_dirfd, s_objfd, s_lockfd;
 	char *s_dir;
@@ -107,6 +114,7 @@ struct ds_store {
 	struct ds_barred *s_barred; /* RCU */
 	struct ds_journal s_journal;
 	struct ds_worker s_worker[DS_WORKERS];
+	struct ds_health s_health;
 	_Atomic unsigned s_open; /* objects in memory */
 	_Atomic unsigned s_gen;  /* of ds_write_begin */
 	struct ds_cell s_cell[DS_CELLS];
@@ -114,12 +122,15 @@ struct ds_store {
 	_Atomic uint8_t s_dir_durable[65536 / 8]; /* folders known to be durable in their parent */
 };
 
-extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed;
+extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_errors;
 
 /* store.c */
 void ds_verifier_change(struct ds_store *s);
 /* Waits until every ds_write_begin() before the call has ended. On a worker. */
 void ds_write_drain(struct ds_store *s);
+
+/* health.c: how a read or write of the disk ended, bytes or a negative errno. Any thread. */
+void ds_health_note(struct ds_store *s, bool write, int err);
 
 /* journal.c */
 enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR };

@@ -322,6 +322,43 @@ START_TEST(reads_beyond_the_memory_wait_and_none_is_dropped)
 }
 END_TEST
 
+/* ---- a disk that fails ---- */
+
+static void note(bool write, int err, unsigned times)
+{
+	while (times--)
+		ds_health_note(S, write, err);
+}
+
+START_TEST(errors_one_after_another_take_the_store_out_until_a_probe_works)
+{
+	uint64_t capacity, available;
+
+	note(true, -EIO, 7);
+	note(true, 4096, 1);
+	note(true, -EIO, 7);
+	note(false, 4096, 1); /* a read out of the page cache proves nothing about writes */
+	note(true, -ENOSPC, 20);
+	ck_assert(!ds_store_failing(S));
+	note(true, -EROFS, 1);
+	ck_assert(ds_store_failing(S));
+	ds_store_space(S, &capacity, &available);
+	ck_assert_uint_gt(capacity, 0);
+	ck_assert_uint_eq(available, 0);
+	/* Not tried before its time. */
+	usleep(50000);
+	ck_assert(ds_store_failing(S));
+	atomic_store(&S->s_health.h_again_ms, 0);
+	for (unsigned i = 0; i < 5000 && ds_store_failing(S); i++)
+		usleep(1000);
+	ck_assert(!ds_store_failing(S));
+	ds_store_space(S, &capacity, &available);
+	ck_assert_uint_gt(available, 0);
+	note(false, -EIO, 8);
+	ck_assert(ds_store_failing(S));
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ds_io");
@@ -336,6 +373,7 @@ static Suite *suite(void)
 	tcase_add_test(io, direct_and_buffered_never_hold_one_page);
 	tcase_add_test(io, many_loops_write_one_object);
 	tcase_add_test(io, reads_beyond_the_memory_wait_and_none_is_dropped);
+	tcase_add_test(io, errors_one_after_another_take_the_store_out_until_a_probe_works);
 	suite_add_tcase(s, io);
 	return s;
 }

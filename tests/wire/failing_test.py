@@ -1,0 +1,92 @@
+#!/usr/bin/python3
+"""A data server whose disk fails says so and gets no new files. Prints TAP."""
+import ctypes
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from slow_test import holder  # noqa: E402
+
+MIB = 1 << 20
+CLONE_NEWNS = 0x20000
+EXT4_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587d, 2
+
+
+def own_mounts():
+    """Mounts of this process and its children alone, gone with them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return os.geteuid() == 0 and libc.unshare(CLONE_NEWNS) == 0 and run("mount", "--make-rprivate", "/")
+
+
+def run(*words):
+    return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def on_ext4(w, name):
+    """The store of a data server moves to an ext4 of its own. False: this machine mounts none."""
+    store, image = os.path.join(w.dir, name), os.path.join(w.top, "image")
+    with open(image, "wb") as f:
+        f.truncate(64 << 30)  # about as much as the other one has: files are shared out by what is free
+    w.dev("kill", w.dir, name, "-9")
+    os.rename(store, store + ".old")
+    os.mkdir(store)
+    if not run("mkfs.ext4", "-q", "-T", "largefile4", image) or not run("mount", "-o", "loop", image, store):
+        return False
+    os.rmdir(os.path.join(store, "lost+found"))
+    shutil.copytree(store + ".old", store, dirs_exist_ok=True)
+    w.dev("start", w.dir, name)
+    return True
+
+
+def test_a_store_that_fails_is_taken_out(_):
+    if not own_mounts():
+        return "only root has mounts of its own"
+    w = mds_test.THE = Cluster(ds=2)
+    if not on_ext4(w, "ds1"):
+        return "no ext4 on a loop device here"
+    c, until = client(), time.monotonic() + 10
+    n = 0
+    while True:
+        s, f, _, ds, fh = one_server(c, c.root(), f"f{n}")
+        if holder(c, f) == "ds1":
+            break
+        n += 1
+        check(time.monotonic() < until, True, "no file came to ds1")
+    check(ds.write(fh, 0, bytes(MIB)).status, 0)
+    check(w.metric("weft_ds_store_failing", "ds1"), 0)
+    fd = os.open(os.path.join(w.dir, "ds1"), os.O_RDONLY)
+    fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))
+    os.close(fd)
+    check([ds.write(fh, i * MIB, bytes(MIB)).status for i in range(7)], [5] * 7)
+    check(w.metric("weft_ds_store_failing", "ds1"), 0, "seven errors")
+    check(ds.write(fh, 0, bytes(MIB)).status, 5)
+    check(w.metric("weft_ds_store_failing", "ds1"), 1, "eight errors")
+    check(w.metric("weft_ds_disk_errors_total", "ds1") >= 8, True)
+    time.sleep(1.5)  # a heartbeat
+    where = [holder(c, c.open(c.root(), f"new{i}")[1]) for i in range(16)]
+    check(where, ["ds2"] * 16)
+    ds.close()
+
+
+def after(_):
+    for one in mds_test.CLIENTS:
+        one.drop()
+    mds_test.CLIENTS.clear()
+
+
+if __name__ == "__main__":
+    try:
+        tap.main(globals(), lambda: True, after)
+    finally:
+        if mds_test.THE:
+            mds_test.THE.dev("down", mds_test.THE.dir)
+            run("umount", os.path.join(mds_test.THE.dir, "ds1"))
+            mds_test.THE.down()
