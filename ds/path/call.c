@@ -54,7 +54,7 @@ const struct path_proc path_procs[NFS3_NPROCS] = {
 };
 
 struct metric *path_m_read_bytes, *path_m_write_bytes;
-static struct metric *m_seconds, *m_denied, *m_busy;
+static struct metric *m_seconds, *m_denied, *m_busy, *m_copied;
 
 void path_metrics_init(void)
 {
@@ -63,6 +63,7 @@ void path_metrics_init(void)
 	m_seconds = metric_histogram("weft_ds_export_seconds", "Time from a call on an exported folder to its reply.", "");
 	m_denied = metric_counter("weft_ds_export_denied_total", "Calls that no export allows to their sender.", "");
 	m_busy = metric_counter("weft_ds_export_busy_total", "Calls put off: too many wait, or a name cannot be looked up.", "");
+	m_copied = metric_counter("weft_ds_copied_bytes_total", "Payload bytes copied by the daemon.", "");
 	path_drc_metrics();
 }
 
@@ -297,8 +298,10 @@ static void write_hint(const struct path_call *c)
 
 	xdr_take(&x, 8 + 4 + 4); /* offset, count, stable */
 	data = xdr_get_opaque(&x, DS_MAX_IO, &len);
-	if (data && len)
-		rpc_call_bulk_hint(c->c_rpc, data);
+	if (!data || !len)
+		return;
+	metric_add(m_copied, rpc_call_copied(c->c_rpc, data));
+	rpc_call_bulk_hint(c->c_rpc, data);
 }
 
 static void nfs3_begin(struct path_call *c)
