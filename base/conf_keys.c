@@ -4,6 +4,7 @@
 /* clang-format off */
 const struct conf_key conf_keys[] = {
 	{ "mds.listen", CONF_STR, "127.0.0.1:12049", NULL, "Addresses to serve NFS on, comma separated." },
+	{ "mds.rdma", CONF_STR, "", NULL, "Addresses to serve NFS over RDMA on, comma separated, port 20049 where none is given; empty: no RDMA." },
 	{ "mds.store", CONF_STR, "", NULL, "Directory of the metadata store." },
 	{ "mds.admin", CONF_STR, "", NULL, "Address of the administration and metrics server: unix:/path or 127.0.0.1:port." },
 	{ "mds.exports", CONF_STR, "", NULL, "File that says who may use what; empty: this machine alone, and its root is nobody." },
@@ -40,6 +41,7 @@ const struct conf_key conf_keys[] = {
 	{ "mds.gss_contexts", CONF_INT, "16384", "16..1000000", "Kerberos contexts kept at most; the least recently used one makes room." },
 	{ "mds.idmap_domain", CONF_STR, "", NULL, "Domain of users' and groups' names with Kerberos; empty: what /etc/idmapd.conf says." },
 	{ "ds.listen", CONF_STR, "127.0.0.1:12050", NULL, "Addresses to serve NFSv3 on, comma separated." },
+	{ "ds.rdma", CONF_STR, "", NULL, "Addresses to serve NFSv3 over RDMA on, comma separated, port 20049 where none is given; empty: no RDMA." },
 	{ "ds.advertise", CONF_STR, "", NULL, "Addresses told to clients, comma separated; empty: those of ds.listen." },
 	{ "ds.store", CONF_STR, "", NULL, "Directory of the data store." },
 	{ "ds.name", CONF_STR, "", NULL, "Name shown to administrators; empty: the host's." },
@@ -60,6 +62,10 @@ const struct conf_key conf_keys[] = {
 	{ "ds.tls_cert", CONF_STR, "", NULL, "PEM file of the server's certificate and those between it and its authority." },
 	{ "ds.tls_key", CONF_STR, "", NULL, "PEM file of the certificate's private key." },
 	{ "ds.tls_ca", CONF_STR, "", NULL, "PEM file of the authorities that vouch for clients; empty: clients are not asked for certificates." },
+	{ "rdma.credits", CONF_INT, "128", "1..1024", "Calls under way on one RDMA connection, at most." },
+	{ "rdma.receives", CONF_INT, "4096", "256..65536", "Receives that the RDMA connections of one thread and device share, at most." },
+	{ "rdma.srq", CONF_BOOL, "true", NULL, "Let the RDMA connections of a thread share their receives, where the device can." },
+	{ "rdma.poll", CONF_INT, "20", "0..10000", "Microseconds that a thread may wait busily for the next RDMA completion while they come thick and fast; 0: never." },
 	{ "log.level", CONF_ENUM, "info", "error|warn|info|debug", "The least important messages that are written." },
 };
 /* clang-format on */

@@ -41,6 +41,7 @@ struct ds_control {
 	unsigned dc_lost_beats;
 	uint64_t dc_sent_ns;		/* the request under way */
 	unsigned dc_serial;			/* of the connection: what is on its way to a worker may come back after it is gone */
+	bool dc_addrs_changed;		/* since the last join */
 	bool dc_said;				/* why it does not join was logged */
 };
 
@@ -216,7 +217,7 @@ static unsigned mask_bits(const struct sockaddr *mask)
 }
 
 /* Of the subnet of an interface's address; 0 for one that no interface has (behind a router that translates). */
-static unsigned subnet_bits(const struct sockaddr_storage *a)
+unsigned ds_subnet_bits(const struct sockaddr_storage *a)
 {
 	struct ifaddrs *all, *i;
 	unsigned bits = 0;
@@ -240,18 +241,21 @@ static void join(struct ds_control *c)
 {
 	struct ds *d = c->dc_ds;
 	struct ds_identity id = ds_store_identity(d->d_store);
-	char netid[DS_MAX_ADDRS][9], uaddr[DS_MAX_ADDRS][65];
+	struct ds_addr_text text[DS_MAX_ADDRS];
 	ctl_addr addrs[DS_MAX_ADDRS];
 	ctl_request req = { .op = CTL_OP_JOIN };
 	ctl_join_args *j = &req.ctl_request_u.join;
-	unsigned n = 0;
+	/* Those over RDMA first: a client takes the first that answers. One is left for TCP, by which the MDS itself comes. */
+	unsigned n = ds_rdma_addrs(d, addrs, text, DS_MAX_ADDRS - 1);
 
-	for (unsigned i = 0; i < d->d_naddrs; i++) {
-		if (rpc_uaddr((struct sockaddr *)&d->d_addr[i], netid[n], sizeof(netid[n]), uaddr[n], sizeof(uaddr[n])))
+	for (unsigned i = 0; i < d->d_naddrs && n < DS_MAX_ADDRS; i++) {
+		struct ds_addr_text *t = &text[n];
+
+		if (rpc_uaddr((struct sockaddr *)&d->d_addr[i], t->netid, sizeof(t->netid), t->uaddr, sizeof(t->uaddr)))
 			continue;
-		addrs[n] = (ctl_addr){ .netid = netid[n], .uaddr = uaddr[n], .prefix = subnet_bits(&d->d_addr[i]) };
-		n++;
+		addrs[n++] = (ctl_addr){ .netid = t->netid, .uaddr = t->uaddr, .prefix = ds_subnet_bits(&d->d_addr[i]) };
 	}
+	c->dc_addrs_changed = false;
 	memcpy(j->ds_uuid, id.id_uuid, DS_UUID_LEN);
 	memcpy(j->cluster, id.id_cluster, DS_UUID_LEN);
 	j->name = id.id_name;
@@ -297,7 +301,7 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 		return;
 	}
 	c->dc_lost_beats = 0;
-	if (res->status == CTL_NOT_JOINED ||
+	if (res->status == CTL_NOT_JOINED || c->dc_addrs_changed ||
 	    (res->status == CTL_OK && res->result.op == CTL_OP_HEARTBEAT && hb->instance_epoch != c->dc_instance)) {
 		rejoin(c);
 		return;
@@ -522,6 +526,13 @@ static void down(struct rpc_client *cl, int err, void *arg)
 		c->dc_chan = NULL;
 		ctl_chan_free(ch);
 	}
+}
+
+/* The next report is a join. */
+void ds_control_addrs_changed(struct ds *d)
+{
+	if (d->d_control)
+		d->d_control->dc_addrs_changed = true;
 }
 
 struct ctl_chan *ds_control_chan(struct ds *d)

@@ -4,6 +4,7 @@
  *   main.c      configuration, threads, the admin server
  *   nfs3.c      NFSv3: handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
  *   control.c   the connection to the MDS: joining, the lease, orders
+ *   rdma.c      NFSv3 over RDMA
  *   eof.c       asking the MDS where a striped file ends
  *   store/      the objects
  *   path/       folders of this machine, exported by path
@@ -12,6 +13,7 @@
  */
 #ifndef DS_DS_H
 #define DS_DS_H
+#include "base/conf.h"
 #include "base/metrics.h"
 #include "ds/store/store.h"
 #include "proto/cap.h"
@@ -19,6 +21,15 @@
 #include "proto/rpc.h"
 
 #define DS_MAX_ADDRS 16
+
+struct ds;
+/* An address of NFS over RDMA. */
+struct ds_rdma {
+	struct ds *rd_ds;
+	struct sockaddr_storage rd_addr;
+	socklen_t rd_len;
+	bool rd_up; /* it takes connections; loop 0's */
+};
 
 struct ds_control;
 struct path;
@@ -36,6 +47,8 @@ struct ds {
 	socklen_t d_mdslen;
 	struct sockaddr_storage d_addr[DS_MAX_ADDRS]; /* told to clients */
 	unsigned d_naddrs;
+	struct ds_rdma d_rdma[DS_MAX_ADDRS];
+	unsigned d_nrdma;
 	_Atomic uint64_t d_lease_end_ns; /* CLOCK_BOOTTIME; 0: none */
 	_Atomic uint32_t d_fs;
 	_Atomic bool d_joined, d_listening;
@@ -51,9 +64,21 @@ void ds_nfs3_dispatch(struct rpc_call *call, void *arg /* struct ds */);
 
 /* control.c. Both on loop 0. */
 int ds_control_start(struct ds *d);
+/* Clients are to be told others. */
+void ds_control_addrs_changed(struct ds *d);
+/* Of the subnet that this address is in; 0: no interface has it. */
+unsigned ds_subnet_bits(const struct sockaddr_storage *a);
 struct ctl_chan;
 /* NULL while the MDS cannot be asked. */
 struct ctl_chan *ds_control_chan(struct ds *d);
+
+/* rdma.c */
+struct ds_addr_text {
+	char netid[9], uaddr[65];
+};
+int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc);
+/* Those to be told now; at most max. Loop 0. */
+unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts, unsigned max);
 
 /* eof.c */
 struct ds_eof {

@@ -13,6 +13,7 @@
 #include "base/priv.h"
 #include "ds/ds.h"
 #include "ds/path/path.h"
+#include "proto/rpc_rdma.h"
 #include "proto/rpc_tls.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -148,6 +149,7 @@ struct start {
 	const char *st_advertise_text;
 	enum rpc_zerocopy st_zerocopy;
 	bool st_exports;
+	const struct conf *st_conf;
 	struct rpc_listener *st_listener[DS_MAX_ADDRS];
 	int st_err;
 	char st_errtext[256];
@@ -173,10 +175,9 @@ static int advertise(struct start *st)
 	return st->st_nadvertise < 0 ? -EINVAL : 0;
 }
 
-/* Before the loops run: the kernel keeps those who come until then. */
-static int listen_all(struct start *st)
+static struct rpc_service service(const struct start *st)
 {
-	const struct rpc_service svc = {
+	return (struct rpc_service){
 		.rs_zerocopy = st->st_zerocopy,
 		.rs_progs = programs,
 		.rs_nprogs = st->st_exports ? 2 : 1,
@@ -184,6 +185,12 @@ static int listen_all(struct start *st)
 		.rs_max_reply = MAX_RECORD,
 		.rs_tls = ds.d_tls,
 	};
+}
+
+/* Before the loops run: the kernel keeps those who come until then. */
+static int listen_all(struct start *st)
+{
+	const struct rpc_service svc = service(st);
 	int err = 0;
 
 	for (int i = 0; i < st->st_nlisten && !err; i++) {
@@ -201,6 +208,7 @@ static int listen_all(struct start *st)
 
 static int start_services(struct start *st)
 {
+	const struct rpc_service svc = service(st);
 	char netid[16], uaddr[80];
 	int err = advertise(st);
 
@@ -209,6 +217,11 @@ static int start_services(struct start *st)
 	for (unsigned i = 0; i < ds.d_naddrs; i++)
 		if (!rpc_uaddr((struct sockaddr *)&ds.d_addr[i], netid, sizeof(netid), uaddr, sizeof(uaddr)))
 			log_info("NFSv3 over %s at %s", netid, uaddr);
+	err = ds_rdma_start(&ds, st->st_conf, &svc);
+	if (err) {
+		snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.rdma: %s", strerror(-err));
+		return err;
+	}
 	err = ds_control_start(&ds);
 	if (err)
 		snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.mds: %s", strerror(-err));
@@ -336,6 +349,26 @@ static enum rpc_zerocopy zerocopy(const struct conf *c)
 	return !strcmp(how, "auto") ? RPC_ZC_AUTO : !strcmp(how, "yes") ? RPC_ZC_ALWAYS : RPC_ZC_NEVER;
 }
 
+static int rdma_check(struct start *st, const struct conf *c, char *err, size_t errlen)
+{
+	struct addr addr[DS_MAX_ADDRS];
+	int n = addrs_parse("ds.rdma", conf_str(c, "ds.rdma"), RPC_RDMA_PORT, addr, err, errlen);
+
+	st->st_conf = c;
+	if (n < 0)
+		return -EINVAL;
+	if (n && !conf_size(c, "ds.pool")) {
+		snprintf(err, errlen, "ds.pool: RDMA wants one");
+		return -EINVAL;
+	}
+	ds.d_nrdma = (unsigned)n;
+	for (int i = 0; i < n; i++) {
+		ds.d_rdma[i].rd_addr = addr[i].a_ss;
+		ds.d_rdma[i].rd_len = addr[i].a_len;
+	}
+	return 0;
+}
+
 /* What can be said without touching the store or the network. */
 static int settings_check(struct settings *se, char *err, size_t errlen)
 {
@@ -363,6 +396,8 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 			return -EINVAL;
 		}
 	}
+	if (rdma_check(st, c, err, errlen))
+		return -EINVAL;
 	if (!*conf_str(c, "ds.store")) {
 		snprintf(err, errlen, "ds.store: names no folder; the objects are kept there");
 		return -EINVAL;
@@ -476,6 +511,8 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 
 	if (!e)
 		e = rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
+	if (ds.d_nrdma)
+		rpc_rdma_allow();
 	if (!e)
 		e = make_pool(c, err, errlen);
 	if (!e)

@@ -7,6 +7,7 @@
 #include "base/priv.h"
 #include "mds/admin/admin.h"
 #include "mds/op/sec.h"
+#include "proto/rpc_rdma.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
 #include <getopt.h>
@@ -85,18 +86,18 @@ static struct rpc_service service = {
 };
 
 /* Before anything is opened: every address is one. */
-static void listen_check(const char *list)
+static void listen_check(const char *key, const char *list, uint16_t port)
 {
 	char *copy = strdup(list), *save = NULL, *a = copy ? strtok_r(copy, ", ", &save) : NULL;
 
 	if (!a)
-		die("mds.listen", "an address is wanted, like 10.0.0.1:2049 or [fd00::1]:2049");
+		die(key, "an address is wanted, like 10.0.0.1:2049 or [fd00::1]:2049");
 	for (; a; a = strtok_r(NULL, ", ", &save)) {
 		struct sockaddr_storage ss;
 		socklen_t len;
 
-		if (rpc_addr_parse(a, 2049, &ss, &len)) {
-			fprintf(stderr, "weft-mds: mds.listen: \"%s\" is no address; expected one like 10.0.0.1:2049 or [fd00::1]:2049\n", a);
+		if (rpc_addr_parse(a, port, &ss, &len)) {
+			fprintf(stderr, "weft-mds: %s: \"%s\" is no address; expected one like 10.0.0.1:2049 or [fd00::1]:2049\n", key, a);
 			exit(2);
 		}
 	}
@@ -127,6 +128,41 @@ static void listen_all(const char *list)
 			exit(1);
 		}
 		log_info("NFSv4.1 and 4.2 over TCP on %s", a);
+	}
+	free(copy);
+}
+
+/* Nothing, or addresses. */
+static void rdma_check(const struct conf *conf)
+{
+	if (!*conf_str(conf, "mds.rdma"))
+		return;
+	listen_check("mds.rdma", conf_str(conf, "mds.rdma"), RPC_RDMA_PORT);
+	if (!conf_size(conf, "mds.pool"))
+		die("mds.pool: RDMA wants one", NULL);
+}
+
+static void listen_rdma(const struct conf *conf)
+{
+	struct rpc_rdma_opts opts = {.ro_loops = loops, .ro_nloops = nloops};
+	char *copy = strdup(conf_str(conf, "mds.rdma")), *save = NULL, *a = copy ? strtok_r(copy, ", ", &save) : NULL;
+	int err;
+
+	if (a) {
+		rpc_rdma_conf(&opts, conf);
+		err = rpc_rdma_start(&opts);
+		if (err)
+			die("mds.rdma", strerror(-err));
+	}
+	for (; a; a = strtok_r(NULL, ", ", &save)) {
+		struct sockaddr_storage ss;
+		socklen_t len;
+
+		err = rpc_addr_parse(a, RPC_RDMA_PORT, &ss, &len);
+		if (!err)
+			err = rpc_listen_rdma(loops[0], (struct sockaddr *)&ss, len, &service, NULL, NULL);
+		if (err)
+			die("mds.rdma", strerror(-err));
 	}
 	free(copy);
 }
@@ -485,6 +521,7 @@ static void serve(const struct conf *conf)
 	pthread_create(&tid, NULL, wait_signals, &signals);
 	for (unsigned i = 1; i < nloops; i++)
 		pthread_create(&tid, NULL, run_loop, loops[i]);
+	listen_rdma(conf);
 	sd_notify(0, "READY=1");
 	loop_run(loops[0]);
 	if (admin)
@@ -547,7 +584,8 @@ int main(int argc, char **argv)
 	log_set_level_name(conf_str(conf, "log.level"));
 	if (sodium_init() < 0)
 		die("libsodium", "cannot be initialised");
-	listen_check(conf_str(conf, "mds.listen"));
+	listen_check("mds.listen", conf_str(conf, "mds.listen"), 2049);
+	rdma_check(conf);
 	if (!*conf_str(conf, "mds.store"))
 		die("mds.store: not set; expected the folder of the store", NULL);
 	if (!*conf_str(conf, "mds.cluster_key"))
@@ -575,6 +613,8 @@ int main(int argc, char **argv)
 	set_limits(conf);
 	raise_files();
 	rpc_gss_metrics();
+	if (*conf_str(conf, "mds.rdma"))
+		rpc_rdma_allow();
 	if (pool_init(conf_size(conf, "mds.pool"), err, sizeof(err)))
 		die("mds.pool", err);
 	make_loops((unsigned)conf_int(conf, "mds.threads"));

@@ -171,9 +171,11 @@ void rpc_client_proven(struct rpc_client *cl);
 void rpc_client_send(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_ms);
 void rpc_client_destroy(struct rpc_client *cl);
 
-/* Universal addresses (RFC 5665): "1.2.3.4.8.1" with netid tcp, "::1.8.1" with tcp6. */
+/* Universal addresses (RFC 5665): "1.2.3.4.8.1" with netid tcp, "::1.8.1" with tcp6. Read with rdma and rdma6 as well (RFC 8166 section 5). */
 int rpc_uaddr(const struct sockaddr *addr, char *netid, size_t nlen, char *uaddr, size_t ulen);
 int rpc_uaddr_parse(const char *netid, const char *uaddr, struct sockaddr_storage *out, socklen_t *len);
+/* As rpc_addr_parse takes it. */
+void rpc_addr_text(const struct sockaddr *addr, char *text, size_t len);
 /* "1.2.3.4:2049", "[::1]:2049", "1.2.3.4" with a default port. */
 int rpc_addr_parse(const char *text, uint16_t defport, struct sockaddr_storage *out, socklen_t *len);
 #endif

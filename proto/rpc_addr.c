@@ -124,3 +124,14 @@ int rpc_addr_parse(const char *text, uint16_t defport, struct sockaddr_storage *
 	}
 	return *p ? -EINVAL : addr_make(v6, host, (uint16_t)port, out, len);
 }
+
+void rpc_addr_text(const struct sockaddr *addr, char *text, size_t len)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
+	bool v6 = addr->sa_family == AF_INET6;
+	char host[INET6_ADDRSTRLEN] = "";
+
+	inet_ntop(addr->sa_family, v6 ? (const void *)&in6->sin6_addr : &in->sin_addr, host, sizeof host);
+	snprintf(text, len, v6 ? "[%s]:%u" : "%s:%u", host, ntohs(v6 ? in6->sin6_port : in->sin_port));
+}

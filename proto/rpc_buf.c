@@ -31,6 +31,7 @@ static struct rpc_buf *buf_make(uint32_t class, void *data)
 	struct rpc_buf *b = malloc(sizeof *b);
 
 	if (b) {
+		b->b_own = NULL;
 		b->b_class = class;
 		b->b_pooled = data;
 		b->b_data = data ? data : aligned_alloc(RPC_PAGE, class_cap(class));
@@ -88,6 +89,10 @@ void rpc_buf_put(struct rpc_buf *b)
 	assert(b->b_refs);
 	if (--b->b_refs)
 		return;
+	if (b->b_own) {
+		b->b_own(b);
+		return;
+	}
 	pool = b->b_pool;
 	if (b->b_pooled || pool->p_bytes + rpc_buf_cap(b) > RPC_BUF_KEEP ||
 	    (b->b_class == 0 && pool->p_nsmall >= RPC_BUF_SMALL)) {
@@ -276,7 +281,7 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 	if (!x->x_rec && (mark & RPC_LAST)) {
 		if (have >= len) {
 			x->x_rx->b_refs++;
-			*r = (struct rpc_record){x->x_rx, p + RPC_MARK, len, x->x_copied};
+			*r = (struct rpc_record){.r_buf = x->x_rx, .r_data = p + RPC_MARK, .r_len = len, .r_copied = x->x_copied};
 			x->x_copied = 0;
 			x->x_r += RPC_MARK + len;
 			x->x_bulk -= x->x_bulk > 0;
@@ -325,7 +330,7 @@ int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r)
 			return 0;
 		if (!x->x_last)
 			continue;
-		*r = (struct rpc_record){x->x_rec, x->x_rec->b_data + x->x_start, x->x_len, x->x_copied};
+		*r = (struct rpc_record){.r_buf = x->x_rec, .r_data = x->x_rec->b_data + x->x_start, .r_len = x->x_len, .r_copied = x->x_copied};
 		x->x_copied = 0;
 		if (x->x_len >= BULK_MIN)
 			x->x_bulk = BULK_AGAIN;

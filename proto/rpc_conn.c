@@ -131,8 +131,12 @@ struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_servic
 	c->c_resume_msg.m_run = conn_resume_msg;
 	if (getrandom(&c->c_xid, sizeof c->c_xid, GRND_NONBLOCK) < 0)
 		c->c_xid = (uint32_t)c->c_id;
-	rpc_socket_tune(fd);
-	atomic_fetch_add(&conns_open, 1);
+	if (fd < 0) {
+		c->c_is_rdma = true;
+	} else {
+		rpc_socket_tune(fd);
+		atomic_fetch_add(&conns_open, 1);
+	}
 	return c;
 }
 
@@ -153,10 +157,11 @@ static void outs_free(struct rpc_conn *c)
 /* Nothing of the kernel refers to the socket or the buffers any more. */
 static void conn_close_fd(struct rpc_conn *c)
 {
-	if (!c->c_ended || c->c_receiving || c->c_sending || c->c_fd < 0)
+	if (!c->c_ended || c->c_receiving || c->c_sending || c->c_closed)
 		return;
-	close(c->c_fd);
-	c->c_fd = -1;
+	if (c->c_fd >= 0)
+		close(c->c_fd);
+	c->c_closed = true;
 	c->c_refs++; /* the calls freed here hold references as well */
 	rpc_tls_free(c);
 	rpc_rx_free(&c->c_rx);
@@ -169,8 +174,9 @@ void rpc_conn_put(struct rpc_conn *c)
 	assert(c->c_refs);
 	if (--c->c_refs)
 		return;
-	assert(c->c_fd < 0);
-	atomic_fetch_sub(&conns_open, 1);
+	assert(c->c_closed);
+	if (!c->c_is_rdma)
+		atomic_fetch_sub(&conns_open, 1);
 	free(c);
 }
 
@@ -182,9 +188,20 @@ void rpc_conn_fail(struct rpc_conn *c, int err)
 	c->c_err = err;
 	if (c->c_t)
 		rpc_tls_bye(c);
-	shutdown(c->c_fd, SHUT_RDWR); /* ends the I/O under way */
+	if (c->c_rdma)
+		rpc_rdma_end(c);
+	else if (c->c_fd >= 0)
+		shutdown(c->c_fd, SHUT_RDWR); /* ends the I/O under way */
 	c->c_refs++;
 	loop_post(c->c_loop, &c->c_end_msg);
+}
+
+void rpc_conn_released(struct rpc_conn *c)
+{
+	c->c_rdma = NULL;
+	c->c_receiving = false;
+	conn_close_fd(c);
+	rpc_conn_put(c);
 }
 
 void rpc_conn_close(struct rpc_conn *c)
@@ -278,10 +295,12 @@ static void record(struct rpc_conn *c, struct rpc_record *r)
 			return;
 		}
 		if (dir == 1) {
+			free(r->r_rdma);
 			rpc_req_reply(c, r);
 			return;
 		}
 	}
+	free(r->r_rdma);
 	rpc_buf_put(r->r_buf);
 	metric_add(rpc_m_garbage, 1);
 	rpc_conn_fail(c, -EPROTO);
@@ -314,7 +333,7 @@ void rpc_conn_input(struct rpc_conn *c)
 	int got = 0;
 
 	do {
-		while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = rpc_rx_next(&c->c_rx, &r)) > 0) {
+		while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = c->c_is_rdma ? rpc_rdma_next(c, &r) : rpc_rx_next(&c->c_rx, &r)) > 0) {
 			record(c, &r);
 			if (!c->c_dead && conn_had_its_turn(c, ++records)) {
 				conn_resume(c);
@@ -480,6 +499,10 @@ static void send_arm(struct rpc_conn *c)
 
 	if (c->c_dead || c->c_sending)
 		return;
+	if (c->c_is_rdma) {
+		rpc_rdma_send(c);
+		return;
+	}
 	c->c_send_tls = c->c_t && rpc_tls_sends(c);
 	if (!(c->c_send_tls ? send_tls(c, &sqe) : send_clear(c, &sqe, &io)))
 		return;

@@ -11,6 +11,7 @@
  *   rpc_gss_msg.c RPCSEC_GSS: one call and its reply
  *   rpc_req.c     calls of ours
  *   rpc_listen.c  rpc_client.c  rpc_addr.c
+ *   rpc_rdma_*.c  RDMA instead of a socket: rpc_rdma_int.h
  */
 #ifndef PROTO_RPC_INT_H
 #define PROTO_RPC_INT_H
@@ -59,6 +60,7 @@ struct rpc_buf {
 	uint8_t *b_data; /* page aligned */
 	uint32_t b_refs, b_class;
 	bool b_pooled; /* b_data is the memory pool's (base/pool.h) */
+	void (*b_own)(struct rpc_buf *b); /* memory of somebody else, who takes it back; else NULL */
 	struct rpc_pool *b_pool;
 	struct rpc_buf *b_next;
 };
@@ -94,6 +96,7 @@ struct rpc_record {
 	const uint8_t *r_data;
 	size_t r_len;
 	size_t r_copied; /* of its first bytes, so many were copied on their way here */
+	struct rd_call *r_rdma; /* the call's chunks, with the record the receiver's; NULL: none */
 };
 
 void rpc_rx_init(struct rpc_rx *x, struct rpc_pool *pool, size_t max);
@@ -156,6 +159,7 @@ struct rpc_out {
 	bool o_last_clear; /* what follows goes over TLS */
 	bool o_gone;	   /* sent, or the connection is gone: o_free when o_pins is 0 */
 	unsigned o_pins;   /* sends whose pages the kernel still has (rpc_zc.c) */
+	struct rd_call *o_rdma; /* of a reply: its call's chunks, freed with the call */
 };
 
 /* What the RPC layer keeps per loop. */
@@ -179,12 +183,14 @@ struct rpc_loop {
 
 struct rpc_conn {
 	uint64_t c_id;
+	struct rd_conn *c_rdma; /* instead of a socket, while its queue pair lives */
+	bool c_is_rdma;
 	struct loop *c_loop;
 	struct rpc_loop *c_rl;
 	int c_fd;
 	unsigned c_refs; /* one while open, one per I/O under way, posted message and call not yet
 			    freed */
-	bool c_opened, c_dead, c_ended, c_paused, c_receiving, c_sending, c_on_flush, c_resuming;
+	bool c_opened, c_dead, c_ended, c_closed, c_paused, c_receiving, c_sending, c_on_flush, c_resuming;
 	struct sockaddr_storage c_peer;
 	enum rpc_tls c_tls;
 	bool c_probing;	 /* we wait for the answer to our probe */
@@ -214,7 +220,7 @@ struct rpc_conn {
 };
 
 struct rpc_loop *rpc_loop_get(struct loop *l);
-/* Takes fd over. svc is copied, may be NULL. Nothing happens before rpc_conn_start, on loop's
+/* Takes fd over; -1: RDMA. svc is copied, may be NULL. Nothing happens before rpc_conn_start, on loop's
  * thread. */
 struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_service *svc,
 			      const struct sockaddr_storage *peer);
@@ -223,6 +229,8 @@ void rpc_conn_fail(struct rpc_conn *c, int err);
 /* Handles what was received, and asks for more. */
 void rpc_conn_input(struct rpc_conn *c);
 void rpc_conn_put(struct rpc_conn *c);
+/* RDMA: nothing refers to its memory any more (see c_receiving). */
+void rpc_conn_released(struct rpc_conn *c);
 /* Entries for the iovec, without the first skip bytes. */
 unsigned rpc_out_iov(const struct rpc_out *o, size_t skip, struct iovec *iov);
 /* n more bytes of what is queued have left it. */
@@ -330,7 +338,21 @@ void rpc_req_reply(struct rpc_conn *c, struct rpc_record *r);
 void rpc_req_lost(struct rpc_conn *c);
 /* Ends q with err, from the loop. It is on no list. */
 void rpc_req_fail_later(struct loop *l, struct rpc_req *q, int err);
+/* The peer will not answer the call with this xid. */
+void rpc_req_refused(struct rpc_conn *c, uint32_t xid);
 void rpc_req_finish(struct rpc_req *q, int err, struct xdr_in *res, struct rpc_buf *buf);
+
+/* ---- RDMA, for rpc_conn.c and rpc_server.c; only with c_rdma ---- */
+
+bool rpc_rdma_next(struct rpc_conn *c, struct rpc_record *r);
+/* Sends what is queued, as far as that goes. */
+void rpc_rdma_send(struct rpc_conn *c);
+/* The connection ends: rpc_conn_released comes when all of it is back. */
+void rpc_rdma_end(struct rpc_conn *c);
+/* A call that gets no reply. */
+void rpc_rdma_dropped(struct rpc_conn *c);
+/* The reply is wrapped: no part of it may go by itself (RFC 8267 section 6). */
+void rpc_rdma_wrapped(struct rd_call *rc);
 
 /* ---- rpc_client.c ---- */
 

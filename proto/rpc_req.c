@@ -185,6 +185,17 @@ void rpc_req_reply(struct rpc_conn *c, struct rpc_record *r)
 	rpc_buf_put(r->r_buf);
 }
 
+void rpc_req_refused(struct rpc_conn *c, uint32_t xid)
+{
+	struct rpc_req *q = req_find(c, xid);
+
+	if (!q)
+		return;
+	metric_add(rpc_m_bad_replies, 1);
+	req_unlink(q);
+	rpc_req_fail_later(c->c_loop, q, -EPROTO);
+}
+
 struct rpc_buf *rpc_req_keep(struct rpc_req *q)
 {
 	q->q_buf->b_refs++;

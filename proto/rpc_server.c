@@ -21,6 +21,7 @@ static void call_free(struct rpc_out *o)
 	struct rpc_loop *rl = c->c_rl;
 
 	xdr_out_free(&ci->ci_call.c_reply);
+	free(ci->ci_out.o_rdma);
 	rpc_gss_call_free(ci);
 	rpc_conn_put(c);
 	if (rl->rl_ncalls >= CALLS_KEEP) {
@@ -57,7 +58,7 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 			return NULL;
 	}
 	ci->ci_out =
-		(struct rpc_out){.o_x = &ci->ci_call.c_reply, .o_free = call_free, .o_reply = true};
+		(struct rpc_out){.o_x = &ci->ci_call.c_reply, .o_free = call_free, .o_reply = true, .o_rdma = r->r_rdma};
 	ci->ci_rec = r->r_data;
 	ci->ci_copied = r->r_copied;
 	ci->ci_next = NULL;
@@ -139,6 +140,8 @@ void rpc_drop(struct rpc_call *call)
 	rpc_buf_put(call->c_buf);
 	call->c_buf = NULL;
 	c->c_ncalls--;
+	if (c->c_rdma)
+		rpc_rdma_dropped(c);
 	c->c_refs++;
 	call_free(&call_int(call)->ci_out);
 	rpc_conn_unpause(c);
@@ -154,6 +157,8 @@ void rpc_reply(struct rpc_call *call)
 		rpc_drop(call);
 		return;
 	}
+	if (call_int(call)->ci_gss_service && call_int(call)->ci_out.o_rdma)
+		rpc_rdma_wrapped(call_int(call)->ci_out.o_rdma);
 	if (call->c_reply.bad) {
 		log_warn("rpc: reply of program %u procedure %u does not fit", call->c_prog,
 			 call->c_proc);
@@ -281,7 +286,7 @@ static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_s
 	enum rpc_accept_stat why;
 	uint32_t lo, hi;
 
-	if (!c->c_svc.rs_tls)
+	if (!c->c_svc.rs_tls || c->c_is_rdma)
 		bad = RPC_AUTH_REJECTEDCRED; /* as every flavour that is not served */
 	else if (call->c_proc || c->c_t || c->c_spoke || c->c_client || c->c_ncalls > 1)
 		bad = RPC_AUTH_BADCRED;
@@ -342,6 +347,7 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 
 	metric_add(rpc_m_calls, 1);
 	if (!ci) {
+		free(r->r_rdma);
 		rpc_buf_put(r->r_buf);
 		rpc_conn_fail(c, -ENOMEM);
 		return;

@@ -1,0 +1,80 @@
+/*
+ * rdma.c - NFSv3 over RDMA: the listeners, and which addresses clients are told. An address is told while it takes connections: a
+ * client tries the first of a data server's addresses, and waits long for one that nobody answers.
+ */
+#include "base/log.h"
+#include "ds/ds.h"
+#include "proto/rpc_rdma.h"
+#include <errno.h>
+#include <stdio.h>
+
+static bool any_address(const struct sockaddr_storage *ss)
+{
+	if (ss->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)ss)->sin_addr.s_addr == htonl(INADDR_ANY);
+	return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)ss)->sin6_addr);
+}
+
+static uint16_t *port_of(struct sockaddr_storage *ss)
+{
+	return ss->ss_family == AF_INET ? &((struct sockaddr_in *)ss)->sin_port : &((struct sockaddr_in6 *)ss)->sin6_port;
+}
+
+static unsigned tell(struct sockaddr_storage ss, uint16_t port, ctl_addr *addrs, struct ds_addr_text *texts, unsigned n, unsigned max)
+{
+	struct ds_addr_text *t = &texts[n];
+
+	*port_of(&ss) = port;
+	if (n == max || rpc_uaddr((struct sockaddr *)&ss, t->netid, sizeof(t->netid), t->uaddr, sizeof(t->uaddr)))
+		return n;
+	strcpy(t->netid, ss.ss_family == AF_INET6 ? "rdma6" : "rdma");
+	addrs[n] = (ctl_addr){ .netid = t->netid, .uaddr = t->uaddr, .prefix = ds_subnet_bits(&ss) };
+	return n + 1;
+}
+
+unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts, unsigned max)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < d->d_nrdma; i++) {
+		struct ds_rdma *rd = &d->d_rdma[i];
+
+		if (!rd->rd_up)
+			continue;
+		if (!any_address(&rd->rd_addr)) {
+			n = tell(rd->rd_addr, *port_of(&rd->rd_addr), addrs, texts, n, max);
+			continue;
+		}
+		/* All of this machine's: those that clients use for TCP. */
+		for (unsigned k = 0; k < d->d_naddrs; k++)
+			if (d->d_addr[k].ss_family == rd->rd_addr.ss_family)
+				n = tell(d->d_addr[k], *port_of(&rd->rd_addr), addrs, texts, n, max);
+	}
+	return n;
+}
+
+static void listener_up(void *arg, bool yes)
+{
+	struct ds_rdma *rd = arg;
+
+	rd->rd_up = yes;
+	ds_control_addrs_changed(rd->rd_ds);
+}
+
+int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc)
+{
+	struct rpc_rdma_opts opts = { .ro_loops = d->d_loops, .ro_nloops = d->d_nloops };
+	int err = 0;
+
+	if (!d->d_nrdma)
+		return 0;
+	rpc_rdma_conf(&opts, c);
+	err = rpc_rdma_start(&opts);
+	for (unsigned i = 0; i < d->d_nrdma && !err; i++) {
+		struct ds_rdma *rd = &d->d_rdma[i];
+
+		rd->rd_ds = d;
+		err = rpc_listen_rdma(d->d_loops[0], (struct sockaddr *)&rd->rd_addr, rd->rd_len, svc, listener_up, rd);
+	}
+	return err;
+}

@@ -1,0 +1,36 @@
+/*
+ * rpc_rdma.h - RPC over RDMA version 1 (RFC 8166, 8167, 8267, 8797) as a transport of rpc.h: what serves calls, and what makes them, sees
+ * an rpc_conn as ever. docs/rdma.md tells how it works and what it does not do.
+ *
+ * There may be no RDMA device when the daemon starts, and devices may come and go: listeners are tried again for ever, and say when
+ * they begin and cease to take connections.
+ */
+#ifndef PROTO_RPC_RDMA_H
+#define PROTO_RPC_RDMA_H
+#include "base/conf.h"
+#include "proto/rpc.h"
+
+#define RPC_RDMA_PORT 20049
+
+struct rpc_rdma_opts {
+	struct loop *const *ro_loops; /* connections are dealt to them; must outlive all */
+	unsigned ro_nloops;	      /* at most 64 */
+	unsigned ro_credits;	      /* calls under way on a connection, at most */
+	unsigned ro_poll_us;	      /* how long a loop may poll for the next completion; 0: never */
+	bool ro_srq;		      /* shared receive queues, where the device has them */
+	uint32_t ro_srq_max;	      /* receives in one */
+};
+/* rdma.credits, rdma.poll, rdma.srq and rdma.receives. */
+void rpc_rdma_conf(struct rpc_rdma_opts *o, const struct conf *c);
+/* While the daemon still is root: lets it lock the memory that devices use. */
+void rpc_rdma_allow(void);
+/* Once, before any other call but the above; starts the control thread. The pool (base/pool.h) is there. */
+int rpc_rdma_start(const struct rpc_rdma_opts *o);
+
+/* A listener, for the life of the process. up is called on loop whenever it begins (true) or ceases (false) to take connections; may be
+ * NULL. svc is copied. rs_tls has no meaning but that calls are refused where TLS is required. */
+int rpc_listen_rdma(struct loop *loop, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc, void (*up)(void *arg, bool yes), void *arg);
+
+/* On the connection's loop. */
+bool rpc_conn_is_rdma(const struct rpc_conn *c);
+#endif

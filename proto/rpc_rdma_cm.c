@@ -1,0 +1,727 @@
+/*
+ * rpc_rdma_cm.c - the control thread (see rpc_rdma_int.h): devices, listeners, connecting and ending.
+ *
+ * Losing a device. A driver that can let go of its users tells them (DEVICE_REMOVAL, IBV_EVENT_DEVICE_FATAL). One that cannot waits
+ * until they have let go, without telling them: such a device is missed in the list of devices, which is looked at once a second.
+ */
+#include "base/log.h"
+#include "proto/rpc_rdma.h"
+#include "proto/rpc_rdma_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TICK_MS	    1000
+#define BACKLOG	    256
+#define MAX_DEVS    16
+#define RESOLVE_MS  2000
+#define RETRY_COUNT 7 /* of the transport */
+#define RNR_FOREVER 7
+
+struct rd_listener {
+	struct rd_listener *li_next;
+	struct rd_cmd li_cmd;
+	struct sockaddr_storage li_addr;
+	struct rpc_service li_svc;
+	struct loop *li_loop;
+	void (*li_up)(void *arg, bool yes);
+	void *li_arg;
+	struct rdma_cm_id *li_id;
+	struct rd_dev *li_dev; /* that it is bound to */
+	bool li_any, li_said, li_told;
+	char li_text[80];
+};
+
+struct up_msg {
+	struct loop_msg um_msg;
+	struct rd_listener *um_li;
+	bool um_yes;
+};
+
+struct rpc_rdma_opts rd_opts;
+struct metric *rd_m_wrs, *rd_m_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
+static struct metric *m_accepted, *m_refused;
+
+static struct {
+	pthread_t thread;
+	bool started;
+	int event_fd;
+	pthread_mutex_t lock;
+	struct rd_cmd *cmds, **cmds_end;
+	struct rdma_event_channel *chan;
+	bool chan_said;
+	struct rd_listener *listeners;
+	struct rd_dev *devs;
+	unsigned next_loop;
+	bool devices; /* there is at least one */
+} cm = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static _Atomic int64_t conns;
+
+static double conns_gauge(void *arg)
+{
+	(void)arg;
+	return (double)atomic_load(&conns);
+}
+
+__attribute__((constructor)) static void rdma_metrics_make(void)
+{
+	m_accepted = metric_counter("weft_rdma_accepted_total", "RDMA connections accepted.", "");
+	m_refused = metric_counter("weft_rdma_refused_total", "RDMA connections refused for want of memory or receives.", "");
+	metric_gauge("weft_rdma_connections", "RDMA connections open.", "", conns_gauge, NULL);
+	rd_m_wrs = metric_counter("weft_rdma_work_requests_total", "Sends, RDMA Reads and RDMA Writes posted.", "");
+	rd_m_doorbells = metric_counter("weft_rdma_doorbells_total", "Chains of work requests posted.", "");
+	rd_m_read_bytes = metric_counter("weft_rdma_bytes_total", "Bytes moved by RDMA Read from clients, and by RDMA Write to them.", "dir=\"read\"");
+	rd_m_write_bytes = metric_counter("weft_rdma_bytes_total", "Bytes moved by RDMA Read from clients, and by RDMA Write to them.", "dir=\"write\"");
+	rd_m_chunk_errors = metric_counter("weft_rdma_chunk_errors_total", "Calls answered with ERR_CHUNK or ERR_VERS.", "");
+	rd_m_errors = metric_counter("weft_rdma_failed_operations_total", "Work requests that failed and ended their connection.", "");
+	rd_m_discarded = metric_counter("weft_rdma_discarded_total", "Messages discarded because they are no RPC over RDMA.", "");
+}
+
+/* ---- commands ---- */
+
+void rd_cmd(struct rd_cmd *cmd, enum rd_cmd_kind kind, void *arg)
+{
+	uint64_t one = 1;
+
+	cmd->cm_kind = kind;
+	cmd->cm_arg = arg;
+	cmd->cm_next = NULL;
+	pthread_mutex_lock(&cm.lock);
+	*cm.cmds_end = cmd;
+	cm.cmds_end = &cmd->cm_next;
+	pthread_mutex_unlock(&cm.lock);
+	if (write(cm.event_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+		log_fatal("rdma: waking the control thread: %s", strerror(errno));
+}
+
+/* ---- devices ---- */
+
+static void dev_gone(struct rd_dev *d);
+
+static struct rd_dev *dev_of(struct ibv_context *ctx)
+{
+	struct rd_dev *d;
+
+	for (d = cm.devs; d; d = d->dv_next)
+		if (d->dv_ctx == ctx)
+			return d->dv_dead ? NULL : d;
+	d = rd_dev_open(ctx, rd_opts.ro_loops, rd_opts.ro_nloops);
+	if (d) {
+		d->dv_next = cm.devs;
+		cm.devs = d;
+	}
+	return d;
+}
+
+static void listener_tell(struct rd_listener *li);
+
+static void listener_down(struct rd_listener *li, const char *why)
+{
+	if (li->li_id)
+		rdma_destroy_id(li->li_id);
+	li->li_id = NULL;
+	li->li_dev = NULL;
+	li->li_said = false;
+	log_warn("rdma: %s is not served any more: %s; trying on", li->li_text, why);
+	listener_tell(li);
+}
+
+static void conn_fail(struct rd_conn *r, int err)
+{
+	int none = 0;
+
+	if (atomic_compare_exchange_strong(&r->r_fail, &none, err))
+		loop_post(r->r_port->pt_loop, &r->r_fail_msg);
+}
+
+/* Its connections end as any do; when the last one has, the loops let go of it. */
+static void dev_removed(struct rd_dev *d, const char *why)
+{
+	if (d->dv_dead)
+		return;
+	d->dv_dead = true;
+	log_warn("rdma: %s has gone (%s)", d->dv_name, why);
+	for (struct rd_listener *li = cm.listeners; li; li = li->li_next)
+		if (li->li_dev == d)
+			listener_down(li, "its device has gone");
+	for (struct rd_conn *r = d->dv_list; r; r = r->r_dev_next)
+		if (r->r_prepared)
+			conn_fail(r, -ENODEV);
+	dev_gone(d);
+}
+
+static void dev_gone(struct rd_dev *d)
+{
+	if (!d->dv_dead || d->dv_list || d->dv_stopping)
+		return;
+	d->dv_stopping = true;
+	rd_dev_stop(d);
+}
+
+/*
+ * librdmacm keeps its context of a device open until there is another one. A driver that waits for its users waits for that; the
+ * descriptors are made to mean nothing instead.
+ */
+static void context_release(struct ibv_context *ctx)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	dup3(fd, ctx->cmd_fd, O_CLOEXEC);
+	dup3(fd, ctx->async_fd, O_CLOEXEC);
+	close(fd);
+}
+
+static void dev_stopped(struct rd_port *p)
+{
+	struct rd_dev *d = p->pt_dev, **at = &cm.devs;
+	struct ibv_context *ctx = d->dv_ctx;
+
+	if (++d->dv_stopped < d->dv_nports)
+		return;
+	while (*at != d)
+		at = &(*at)->dv_next;
+	*at = d->dv_next;
+	rd_dev_free(d);
+	context_release(ctx);
+}
+
+static void dev_events(struct rd_dev *d)
+{
+	struct ibv_async_event ev;
+	bool fatal = false;
+
+	while (!ibv_get_async_event(d->dv_ctx, &ev)) {
+		fatal |= ev.event_type == IBV_EVENT_DEVICE_FATAL;
+		if (ev.event_type != IBV_EVENT_QP_LAST_WQE_REACHED && ev.event_type != IBV_EVENT_COMM_EST)
+			log_info("rdma: %s: %s", d->dv_name, ibv_event_type_str(ev.event_type));
+		ibv_ack_async_event(&ev);
+	}
+	if (fatal)
+		dev_removed(d, "the device failed");
+}
+
+/* Whether devices that are in use are there still. */
+static void devs_check(void)
+{
+	int n = 0;
+	struct ibv_device **list = ibv_get_device_list(&n);
+
+	if (!list)
+		return;
+	cm.devices = n > 0;
+	for (struct rd_dev *d = cm.devs, *next; d; d = next) {
+		bool there = false;
+
+		next = d->dv_next;
+		for (int i = 0; i < n; i++)
+			there |= list[i] == d->dv_ctx->device;
+		if (!there)
+			dev_removed(d, "it was taken away");
+	}
+	ibv_free_device_list(list);
+}
+
+/* ---- listeners ---- */
+
+static void up_run(struct loop_msg *m)
+{
+	struct up_msg *um = caa_container_of(m, struct up_msg, um_msg);
+
+	um->um_li->li_up(um->um_li->li_arg, um->um_yes);
+	free(um);
+}
+
+static void listener_tell(struct rd_listener *li)
+{
+	bool yes = li->li_id && (!li->li_any || cm.devices);
+	struct up_msg *um;
+
+	if (!li->li_up || yes == li->li_told || !(um = malloc(sizeof *um)))
+		return;
+	li->li_told = yes;
+	um->um_msg.m_run = up_run;
+	um->um_li = li;
+	um->um_yes = yes;
+	loop_post(li->li_loop, &um->um_msg);
+}
+
+static int listener_try(struct rd_listener *li)
+{
+	int one = 1;
+
+	if (rdma_create_id(cm.chan, &li->li_id, NULL, RDMA_PS_TCP)) {
+		li->li_id = NULL;
+		return -errno;
+	}
+	rdma_set_option(li->li_id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof one);
+	if (li->li_addr.ss_family == AF_INET6)
+		rdma_set_option(li->li_id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof one);
+	if (!rdma_bind_addr(li->li_id, (struct sockaddr *)&li->li_addr) && !rdma_listen(li->li_id, BACKLOG)) {
+		if (!li->li_id->verbs || (li->li_dev = dev_of(li->li_id->verbs)))
+			return 0;
+		errno = ENODEV;
+	}
+	one = -errno;
+	rdma_destroy_id(li->li_id);
+	li->li_id = NULL;
+	return one;
+}
+
+static void listener_kick(struct rd_listener *li)
+{
+	int err;
+
+	if (!cm.chan)
+		return;
+	if (!li->li_id) {
+		err = listener_try(li);
+		if (err && !li->li_said)
+			log_warn("rdma: %s: %s; trying on", li->li_text, err == -ENODEV ? "no RDMA device has this address" : strerror(-err));
+		if (!err)
+			log_info("rdma: NFS over RDMA at %s%s%s", li->li_text, li->li_dev ? " on " : "", li->li_dev ? li->li_dev->dv_name : "");
+		li->li_said = true;
+	}
+	listener_tell(li);
+}
+
+static void chan_open(void)
+{
+	if (cm.chan)
+		return;
+	cm.chan = cm.devices ? rdma_create_event_channel() : NULL;
+	if (!cm.chan) {
+		if (!cm.chan_said)
+			log_warn("rdma: %s; serving without it, and trying on", cm.devices ? strerror(errno) : "this machine has no RDMA device");
+		cm.chan_said = true;
+		return;
+	}
+	if (fcntl(cm.chan->fd, F_SETFL, fcntl(cm.chan->fd, F_GETFL) | O_NONBLOCK) < 0)
+		log_fatal("rdma: %s", strerror(errno));
+}
+
+static void tick(void)
+{
+	devs_check();
+	chan_open();
+	for (struct rd_listener *li = cm.listeners; li; li = li->li_next)
+		listener_kick(li);
+}
+
+/* ---- connections ---- */
+
+static uint32_t min32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static void private_taken(struct rd_conn *r, const void *data, size_t len)
+{
+	struct rd_private pv;
+
+	rd_private_parse(data, len, &pv);
+	r->r_send_max = min32(RD_INLINE, pv.pv_recv);
+	r->r_inv = pv.pv_inv && r->r_dev->dv_inv;
+}
+
+/* iWARP devices that do not negotiate leave the depths open. */
+static void depths(struct rd_conn *r, const struct rdma_conn_param *p)
+{
+	const struct ibv_device_attr *a = &r->r_dev->dv_attr;
+	uint32_t ord = p->initiator_depth, ird = p->responder_resources;
+
+	if (!ord && r->r_dev->dv_iwarp)
+		ord = ird = UINT8_MAX;
+	r->r_ord = (uint8_t)min32(min32(ord, (uint32_t)a->max_qp_init_rd_atom), UINT8_MAX);
+	r->r_ird = (uint8_t)min32(min32(ird, (uint32_t)a->max_qp_rd_atom), UINT8_MAX);
+}
+
+static int queues_make(struct rd_conn *r)
+{
+	const struct ibv_device_attr *a = &r->r_dev->dv_attr;
+	struct rd_port *p = r->r_port;
+	unsigned recvs = p->pt_srq ? 0 : min32(rd_opts.ro_credits + RD_BACK_CALLS, (uint32_t)a->max_qp_wr);
+	struct ibv_qp_init_attr qa = {.qp_type = IBV_QPT_RC};
+
+	qa.cap.max_send_wr = min32(RD_SQ_DEPTH + 1, (uint32_t)a->max_qp_wr); /* one ends it */
+	qa.cap.max_send_sge = min32(RD_MAX_SGE, (uint32_t)a->max_sge);
+	qa.cap.max_recv_wr = recvs;
+	qa.cap.max_recv_sge = p->pt_srq ? 0 : 1;
+	r->r_depth = qa.cap.max_send_wr - 1;
+	r->r_max_sge = qa.cap.max_send_sge;
+	r->r_cq = ibv_create_cq(r->r_dev->dv_ctx, (int)(r->r_depth + 1 + recvs), r, p->pt_chan, 0);
+	if (!r->r_cq)
+		return -errno;
+	qa.send_cq = r->r_cq;
+	qa.recv_cq = p->pt_srq ? p->pt_cq : r->r_cq;
+	qa.srq = p->pt_srq;
+	if (ibv_req_notify_cq(r->r_cq, 0) || rdma_create_qp(r->r_id, r->r_dev->dv_pd, &qa))
+		return errno ? -errno : -EIO;
+	r->r_qp = r->r_id->qp;
+	r->r_qpn = r->r_qp->qp_num;
+	return 0;
+}
+
+struct rd_conn *rd_conn_new(void)
+{
+	struct rd_conn *r = calloc(1, sizeof *r);
+
+	if (!r)
+		return NULL;
+	r->r_prepare_msg.m_run = rd_prepare;
+	r->r_fail_msg.m_run = rd_fail;
+	r->r_drain_msg.m_run = rd_drain;
+	r->r_gone_msg.m_run = rd_gone;
+	r->r_backlog_end = &r->r_backlog;
+	r->r_txq_end = &r->r_txq;
+	r->r_sent_end = &r->r_sent;
+	r->r_readq_end = &r->r_readq;
+	r->r_wait_end = &r->r_wait;
+	r->r_ready_end = &r->r_ready;
+	return r;
+}
+
+static void dev_link(struct rd_conn *r, struct rd_dev *d)
+{
+	r->r_dev = d;
+	r->r_port = d->dv_port[cm.next_loop++ % d->dv_nports];
+	r->r_dev_next = d->dv_list;
+	if (d->dv_list)
+		d->dv_list->r_dev_prev = r;
+	d->dv_list = r;
+	atomic_fetch_add(&conns, 1);
+}
+
+static void dev_unlink(struct rd_conn *r)
+{
+	struct rd_dev *d = r->r_dev;
+
+	if (r->r_dev_prev)
+		r->r_dev_prev->r_dev_next = r->r_dev_next;
+	else
+		d->dv_list = r->r_dev_next;
+	if (r->r_dev_next)
+		r->r_dev_next->r_dev_prev = r->r_dev_prev;
+	atomic_fetch_sub(&conns, 1);
+	dev_gone(d);
+}
+
+static void queues_destroy(struct rd_conn *r)
+{
+	if (r->r_qp)
+		rdma_destroy_qp(r->r_id);
+	r->r_qp = NULL;
+	if (r->r_cq)
+		ibv_destroy_cq(r->r_cq);
+	r->r_cq = NULL;
+}
+
+static struct rd_listener *listener_of(const struct rdma_cm_id *id)
+{
+	for (struct rd_listener *li = cm.listeners; li; li = li->li_next)
+		if (li->li_id == id)
+			return li;
+	return NULL;
+}
+
+static void addr_copy(struct sockaddr_storage *ss, const struct sockaddr *sa)
+{
+	memset(ss, 0, sizeof *ss);
+	memcpy(ss, sa, sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+}
+
+/* The event's data is good until it is acknowledged: what is needed of it is taken here. */
+static struct rd_conn *request_take(const struct rdma_cm_event *ev)
+{
+	struct rd_listener *li = listener_of(ev->listen_id);
+	struct rd_dev *d = li ? dev_of(ev->id->verbs) : NULL;
+	struct rd_conn *r = d ? rd_conn_new() : NULL;
+
+	if (!r)
+		return NULL;
+	r->r_id = ev->id;
+	r->r_id->context = r;
+	r->r_svc = li->li_svc;
+	addr_copy(&r->r_peer, rdma_get_peer_addr(ev->id));
+	dev_link(r, d);
+	private_taken(r, ev->param.conn.private_data, ev->param.conn.private_data_len);
+	depths(r, &ev->param.conn);
+	return r;
+}
+
+/* Nothing has been told to the loop. */
+static void conn_drop(struct rd_conn *r)
+{
+	queues_destroy(r);
+	rdma_destroy_id(r->r_id);
+	dev_unlink(r);
+	free(r);
+}
+
+static void request_begin(struct rdma_cm_id *id, struct rd_conn *r)
+{
+	int err = r ? queues_make(r) : -ENOMEM;
+
+	if (!err) {
+		r->r_prepared = true;
+		loop_post(r->r_port->pt_loop, &r->r_prepare_msg);
+		return;
+	}
+	metric_add(m_refused, 1);
+	log_warn("rdma: a connection is refused: %s", strerror(-err));
+	rdma_reject(id, NULL, 0);
+	if (r)
+		conn_drop(r);
+	else
+		rdma_destroy_id(id);
+}
+
+static void conn_accept(struct rd_conn *r)
+{
+	uint8_t private[RD_PRIVATE_LEN];
+	struct rdma_conn_param p = {.private_data = private, .private_data_len = RD_PRIVATE_LEN, .retry_count = RETRY_COUNT, .rnr_retry_count = RNR_FOREVER};
+
+	if (r->r_disconnected)
+		return;
+	rd_private_put(private, &(struct rd_private){.pv_inv = true, .pv_send = RD_INLINE, .pv_recv = RD_INLINE});
+	p.initiator_depth = r->r_ord;
+	p.responder_resources = r->r_ird;
+	r->r_asked = true;
+	if (rdma_accept(r->r_id, &p)) {
+		log_info("rdma: accept: %s", strerror(errno));
+		conn_fail(r, -ECONNABORTED);
+		return;
+	}
+	metric_add(m_accepted, 1);
+}
+
+/* The queue pair goes to its error state: what is posted comes back. */
+static void conn_disconnect(struct rd_conn *r)
+{
+	r->r_disconnected = true;
+	if (!r->r_asked)
+		rdma_reject(r->r_id, NULL, 0);
+	else
+		rdma_disconnect(r->r_id);
+	if (r->r_qp)
+		ibv_modify_qp(r->r_qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+	loop_post(r->r_port->pt_loop, &r->r_drain_msg);
+}
+
+static void conn_destroy(struct rd_conn *r)
+{
+	struct loop *l = r->r_port->pt_loop;
+
+	queues_destroy(r);
+	rdma_destroy_id(r->r_id);
+	r->r_id = NULL;
+	dev_unlink(r);
+	loop_post(l, &r->r_gone_msg);
+}
+
+static int event_error(const struct rdma_cm_event *ev)
+{
+	switch (ev->event) {
+	case RDMA_CM_EVENT_REJECTED:
+		return -ECONNREFUSED;
+	case RDMA_CM_EVENT_UNREACHABLE:
+		return -EHOSTUNREACH;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		return -ENODEV;
+	default:
+		return ev->status < 0 && ev->status > -4096 ? ev->status : -ECONNRESET;
+	}
+}
+
+static void conn_event(struct rd_conn *r, const struct rdma_cm_event *ev)
+{
+	switch (ev->event) {
+	case RDMA_CM_EVENT_ESTABLISHED:
+	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+	case RDMA_CM_EVENT_ADDR_CHANGE:
+		break;
+	default:
+		if (r->r_prepared)
+			conn_fail(r, event_error(ev));
+	}
+}
+
+static void cm_event(struct rdma_cm_event *ev)
+{
+	struct rdma_cm_id *id = ev->id;
+	struct rd_listener *li = listener_of(id);
+	struct rd_conn *r = NULL;
+	enum rdma_cm_event_type type = ev->event;
+
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
+		r = request_take(ev);
+	else if (!li && id->context)
+		conn_event(id->context, ev);
+	rdma_ack_cm_event(ev);
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
+		request_begin(id, r);
+	else if (type == RDMA_CM_EVENT_DEVICE_REMOVAL && li && li->li_dev)
+		dev_removed(li->li_dev, "it was removed");
+	else if (type == RDMA_CM_EVENT_DEVICE_REMOVAL && li)
+		listener_down(li, "its device has gone");
+}
+
+/* ---- the thread ---- */
+
+static void command(struct rd_cmd *cmd)
+{
+	struct rd_listener *li;
+
+	switch (cmd->cm_kind) {
+	case CM_LISTEN:
+		li = cmd->cm_arg;
+		li->li_next = cm.listeners;
+		cm.listeners = li;
+		tick();
+		break;
+	case CM_ACCEPT:
+		conn_accept(cmd->cm_arg);
+		break;
+	case CM_DISCONNECT:
+		conn_disconnect(cmd->cm_arg);
+		break;
+	case CM_DESTROY:
+		conn_destroy(cmd->cm_arg);
+		break;
+	case CM_PORT_STOPPED:
+		dev_stopped(cmd->cm_arg);
+		free(cmd);
+		break;
+	}
+}
+
+static void commands(void)
+{
+	struct rd_cmd *list;
+	uint64_t n;
+
+	if (read(cm.event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
+		log_fatal("rdma: %s", strerror(errno));
+	pthread_mutex_lock(&cm.lock);
+	list = cm.cmds;
+	cm.cmds = NULL;
+	cm.cmds_end = &cm.cmds;
+	pthread_mutex_unlock(&cm.lock);
+	while (list) {
+		struct rd_cmd *cmd = list;
+
+		list = cmd->cm_next; /* the command may end its owner */
+		command(cmd);
+	}
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static unsigned fds_fill(struct pollfd *fds, struct rd_dev **devs)
+{
+	unsigned n = 0;
+
+	fds[n++] = (struct pollfd){cm.event_fd, POLLIN, 0};
+	fds[n++] = (struct pollfd){cm.chan ? cm.chan->fd : -1, POLLIN, 0};
+	for (struct rd_dev *d = cm.devs; d && n < MAX_DEVS + 2; d = d->dv_next) {
+		devs[n] = d;
+		fds[n++] = (struct pollfd){d->dv_ctx->async_fd, POLLIN, 0};
+	}
+	return n;
+}
+
+static void *cm_run(void *arg)
+{
+	uint64_t next = now_ms();
+
+	(void)arg;
+	for (;;) {
+		struct pollfd fds[MAX_DEVS + 2];
+		struct rd_dev *devs[MAX_DEVS + 2];
+		uint64_t now = now_ms();
+		unsigned n = fds_fill(fds, devs);
+		struct rdma_cm_event *ev;
+
+		if (poll(fds, n, next > now ? (int)(next - now) : 0) < 0 && errno != EINTR)
+			log_fatal("rdma: poll: %s", strerror(errno));
+		/* A command may free a device: events first. */
+		for (unsigned i = 2; i < n; i++)
+			if (fds[i].revents)
+				dev_events(devs[i]);
+		for (int most = BACKLOG; cm.chan && fds[1].revents && most && !rdma_get_cm_event(cm.chan, &ev); most--)
+			cm_event(ev);
+		if (fds[0].revents)
+			commands();
+		if (now_ms() >= next) {
+			next = now_ms() + TICK_MS;
+			tick();
+		}
+	}
+	return NULL;
+}
+
+/* ---- for the daemons ---- */
+
+void rpc_rdma_conf(struct rpc_rdma_opts *o, const struct conf *c)
+{
+	o->ro_credits = (unsigned)conf_int(c, "rdma.credits");
+	o->ro_poll_us = (unsigned)conf_int(c, "rdma.poll");
+	o->ro_srq = conf_bool(c, "rdma.srq");
+	o->ro_srq_max = (uint32_t)conf_int(c, "rdma.receives");
+}
+
+void rpc_rdma_allow(void)
+{
+	struct rlimit rl = {RLIM_INFINITY, RLIM_INFINITY};
+
+	/* Who is not root has the limit that it was given; a registration that does not fit says so. */
+	setrlimit(RLIMIT_MEMLOCK, &rl);
+}
+
+int rpc_rdma_start(const struct rpc_rdma_opts *o)
+{
+	int err;
+
+	rd_opts = *o;
+	cm.cmds_end = &cm.cmds;
+	cm.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (cm.event_fd < 0)
+		return -errno;
+	err = pthread_create(&cm.thread, NULL, cm_run, NULL);
+	if (err)
+		return -err;
+	cm.started = true;
+	return 0;
+}
+
+int rpc_listen_rdma(struct loop *loop, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc, void (*up)(void *arg, bool yes), void *arg)
+{
+	struct rd_listener *li = calloc(1, sizeof *li);
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
+	bool v6 = addr->sa_family == AF_INET6;
+
+	if (!li)
+		return -ENOMEM;
+	memcpy(&li->li_addr, addr, len);
+	li->li_svc = *svc;
+	li->li_loop = loop;
+	li->li_up = up;
+	li->li_arg = arg;
+	li->li_any = v6 ? IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr) : in->sin_addr.s_addr == htonl(INADDR_ANY);
+	rpc_addr_text(addr, li->li_text, sizeof li->li_text);
+	rd_cmd(&li->li_cmd, CM_LISTEN, li);
+	return 0;
+}

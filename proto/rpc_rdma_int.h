@@ -1,0 +1,244 @@
+/*
+ * rpc_rdma_int.h - what the RDMA files of the RPC layer share; not for services. docs/rdma.md tells the whole.
+ *
+ *   rpc_rdma_hdr.c  headers, on plain bytes
+ *   rpc_rdma_cm.c   the control thread: devices, listeners, connecting and ending
+ *   rpc_rdma_dev.c  a device, and its part on each loop: memory, shared receive queue, completion channel, polling
+ *   rpc_rdma_recv.c what arrives: receives, RDMA Reads, records
+ *   rpc_rdma_send.c what leaves: the send queue, replies, calls of ours
+ *
+ * Two kinds of threads. The control thread makes and destroys what libibverbs and librdmacm have (devices, regions, queues, ids): such
+ * calls pin gigabytes, take milliseconds, or wait for a peer. A loop only posts and polls. A connection goes:
+ *
+ *   control: connect request; completion and send queue are made        -> loop: rd_prepare_msg
+ *   loop:    receives are posted, the rpc_conn starts                   -> control: CM_ACCEPT
+ *   either:  fails (rpc_conn_fail)                                      -> control: CM_DISCONNECT
+ *   control: queue pair is in its error state                           -> loop: rd_drain_msg
+ *   loop:    what was posted has come back, or never will               -> control: CM_DESTROY
+ *   control: queue pair, completion queue and id are gone               -> loop: rd_gone_msg, which frees
+ *
+ * Completion queues cannot overflow: that of a shared receive queue is as deep as the queue; what a connection sends completes in one of
+ * its own, as deep as its send queue.
+ */
+#ifndef PROTO_RPC_RDMA_INT_H
+#define PROTO_RPC_RDMA_INT_H
+#include "base/pool.h"
+#include "proto/rpc_int.h"
+#include "proto/rpc_rdma_hdr.h"
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+
+/* Bytes of a Receive, and of the inline part of what we send. More than clients ask for, so that long chunk lists fit. */
+#define RD_INLINE     8192u
+#define RD_SQ_DEPTH   256u
+#define RD_MAX_SGE    8u
+#define RD_BACK_CALLS 16u /* receives for the replies to our calls, and so many calls under way at most */
+#define RD_SLAB	      64u /* buffers made at once */
+/* Receives beyond what is granted: a peer that sends more than it may is found before others miss them. */
+#define RD_SRQ_SPARE 64u
+#define RD_QP_BUCKETS 256u
+#define RD_MAX_PIECES 64u
+#define RD_WCS	     32
+
+struct rd_dev;
+struct rd_port;
+struct rd_conn;
+
+/* What was received, in order, to be handed out by rpc_rdma_next. */
+struct rd_in {
+	struct rd_in *in_next;
+	struct rd_op *in_op; /* freed when it is handed out; NULL: it lies in the buffer */
+	struct rpc_record in_rec;
+};
+
+/* A registered buffer of RD_INLINE bytes: for a Receive, whose memory becomes the record; or for the head of what is sent. */
+struct rd_buf {
+	struct rpc_buf bf_rpc; /* first: rpc_buf_put leads back here */
+	struct rd_port *bf_port;
+	struct rd_buf *bf_next, *bf_prev;
+	uint32_t bf_lkey;
+	struct rd_in bf_in;
+	uint32_t bf_len; /* received */
+};
+
+struct rd_slab {
+	struct rd_slab *sl_next;
+	uint8_t *sl_mem;
+	size_t sl_len;
+	struct ibv_mr *sl_mr;
+	struct rd_buf sl_bufs[RD_SLAB];
+};
+
+/* A device on one loop. The loop's, but for what the control thread makes before and destroys after. */
+struct rd_port {
+	struct rd_dev *pt_dev;
+	struct loop *pt_loop;
+	struct rpc_loop *pt_rl;
+	struct ibv_comp_channel *pt_chan;
+	struct ibv_srq *pt_srq; /* NULL: each connection has receives of its own */
+	struct ibv_cq *pt_cq;	/* of pt_srq */
+	bool pt_event, pt_spin;	/* pt_cq may have something; polling it pays */
+	uint64_t pt_last_ns;
+	unsigned pt_srq_max, pt_srq_posted, pt_srq_want;
+	struct rd_conn *pt_qps[RD_QP_BUCKETS];
+	struct rd_slab *pt_slabs;
+	struct rd_buf *pt_free;
+	unsigned pt_out; /* buffers not on pt_free */
+	struct rd_conn *pt_active; /* may have completions */
+	struct rd_conn *pt_stalled;	/* wait for memory */
+	struct loop_timer pt_timer;	/* so that they try again */
+	struct rd_sink *pt_sink;	/* iWARP: where RDMA Reads go */
+	struct rd_port *pt_next;   /* of the loop */
+	struct loop_io pt_io, pt_cancel_io;
+	unsigned pt_ios;
+	bool pt_stopping;
+	struct loop_msg pt_start_msg, pt_stop_msg;
+};
+
+struct rd_dev {
+	struct rd_dev *dv_next;
+	struct ibv_context *dv_ctx;
+	char dv_name[64];
+	struct ibv_pd *dv_pd;
+	struct ibv_device_attr dv_attr;
+	bool dv_iwarp, dv_inv, dv_dead;
+	struct ibv_mr *dv_mr[RD_MAX_PIECES]; /* of the pool's pieces */
+	unsigned dv_npieces;
+	struct rd_port *dv_port[64];
+	struct loop **dv_loops;
+	unsigned dv_nports, dv_stopped;
+	bool dv_stopping;
+	struct rd_conn *dv_list;
+};
+
+/* One message to send, or one call's arguments to fetch: work requests, and what they use. */
+struct rd_op {
+	struct rd_op *op_next;
+	struct rpc_out *op_out; /* released when all is done; NULL: none */
+	struct rd_buf *op_head;
+	struct rpc_buf *op_mem; /* copies that are being sent, by b_next */
+	struct rd_in op_in;	/* the record being fetched */
+	uint64_t op_last;   /* the sequence number of the last one posted */
+	unsigned op_nwr, op_posted;
+	unsigned op_batch; /* RDMA Reads under way */
+	uint32_t op_xid;
+	struct ibv_send_wr *op_wr;
+	struct ibv_sge *op_sge;
+	/* and the arrays */
+};
+
+enum rd_cmd_kind { CM_LISTEN, CM_ACCEPT, CM_DISCONNECT, CM_DESTROY, CM_PORT_STOPPED };
+struct rd_cmd {
+	enum rd_cmd_kind cm_kind;
+	void *cm_arg;
+	struct rd_cmd *cm_next;
+};
+
+struct rd_conn {
+	/* The control thread's, and constant for the loop */
+	struct rdma_cm_id *r_id;
+	struct rd_dev *r_dev;
+	struct rd_port *r_port;
+	struct ibv_qp *r_qp;
+	struct ibv_cq *r_cq; /* of the send queue, and of receives of its own */
+	uint32_t r_qpn;
+	struct rd_cmd r_accept, r_disconnect, r_destroy;
+	struct rd_conn *r_dev_next, *r_dev_prev;
+	uint8_t r_ird, r_ord;
+	bool r_prepared; /* the loop knows it */
+	bool r_asked, r_disconnected;
+	uint32_t r_depth;    /* of the send queue */
+	uint32_t r_send_max; /* bytes of a Send */
+	uint32_t r_max_sge;
+	bool r_inv;
+	struct rpc_service r_svc;
+	struct sockaddr_storage r_peer;
+	struct loop_msg r_prepare_msg, r_fail_msg, r_drain_msg, r_gone_msg;
+	_Atomic int r_fail; /* what r_fail_msg brings; it is posted once */
+
+	/* The loop's */
+	struct rpc_conn *r_c;
+	struct rd_conn *r_active_next, *r_stalled_next, *r_qp_next;
+	bool r_active, r_stalled, r_ending, r_drained, r_destroying;
+	uint64_t r_last_ns; /* the last completion */
+	bool r_spin;
+	unsigned r_credits; /* granted */
+	unsigned r_reserved; /* receives that stand behind them */
+	unsigned r_posted;  /* without a shared queue: in r_own */
+	struct rd_buf *r_own;
+	unsigned r_calls;   /* of the peer, not yet answered */
+	unsigned r_back, r_back_max; /* calls of ours under way, and how many may be */
+	struct rpc_out *r_backlog, **r_backlog_end;
+	uint64_t r_seq, r_done, r_signaled; /* work requests posted, known to be done, last one that will tell */
+	struct rd_op *r_txq, **r_txq_end;     /* to be posted, in order */
+	struct rd_op *r_sent, **r_sent_end;   /* posted */
+	struct rd_op *r_readq, **r_readq_end; /* RDMA Reads to be posted */
+	struct rd_op *r_reading;	      /* posted in part or whole */
+	unsigned r_reads;		      /* under way */
+	struct rd_buf *r_wait, **r_wait_end;  /* received; there was no memory for what they announce */
+	struct rd_in *r_ready, **r_ready_end;
+	struct loop_timer r_drain_timer;
+};
+
+extern struct rpc_rdma_opts rd_opts;
+extern struct metric *rd_m_wrs, *rd_m_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
+
+/* ---- rpc_rdma_cm.c ---- */
+void rd_cmd(struct rd_cmd *cmd, enum rd_cmd_kind kind, void *arg);
+
+/* ---- rpc_rdma_dev.c ---- */
+/* By the control thread. */
+struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops);
+/* Tells the loops to let go of it; a CM_PORT_STOPPED comes from each. */
+void rd_dev_stop(struct rd_dev *d);
+void rd_dev_free(struct rd_dev *d);
+uint32_t rd_lkey(const struct rd_dev *d, const void *p); /* 0: not the pool's */
+/* On the loop. */
+struct rd_buf *rd_buf_get(struct rd_port *p);
+void rd_buf_put(struct rd_buf *b);
+/* Receives for a connection: how many credits there are behind them, 0: none. */
+unsigned rd_reserve(struct rd_conn *r, unsigned credits);
+void rd_unreserve(struct rd_conn *r);
+/* A receive of its own has come back. */
+void rd_own_returned(struct rd_conn *r, const struct ibv_wc *wc);
+/* As many receives as are wanted. Negative errno: the connection cannot go on. */
+int rd_post_receives(struct rd_port *p, struct rd_conn *r);
+/* It has something to be polled, or to be done. */
+void rd_activate(struct rd_conn *r);
+/* It is tried again when there may be memory. */
+void rd_stall(struct rd_conn *r);
+/* No list of the port's has it any more. */
+void rd_forget(struct rd_conn *r);
+/* Registered memory of len bytes at most, NULL: there is none now. For a record, also the target of RDMA Reads. */
+struct rpc_buf *rd_memory_new(struct rd_port *p, size_t len, uint32_t *lkey);
+struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey);
+/* Where completions of the shared receive queue find it. */
+void rd_qp_add(struct rd_conn *r);
+/* Its queue pair is destroyed: none is left that could be taken for another's. */
+void rd_qp_del(struct rd_conn *r);
+
+/* ---- rpc_rdma_recv.c ---- */
+void rd_received(struct rd_conn *r, const struct ibv_wc *wc);
+void rd_read_done(struct rd_conn *r, struct rd_op *op);
+/* Those that waited for memory. */
+void rd_retry(struct rd_conn *r);
+void rd_recv_free(struct rd_conn *r);
+
+/* ---- rpc_rdma_send.c ---- */
+struct rd_op *rd_op_new(unsigned nwr, unsigned nsge);
+void rd_op_free(struct rd_conn *r, struct rd_op *op);
+void rd_completed(struct rd_conn *r, uint64_t seq);
+/* Posts what there is room for. */
+void rd_post(struct rd_conn *r);
+void rd_send_error(struct rd_conn *r, uint32_t xid, uint32_t vers, enum rd_errcode err);
+void rd_send_free(struct rd_conn *r);
+
+/* ---- for rpc_conn.c and rpc_server.c ---- */
+struct rd_conn *rd_conn_new(void);
+void rd_prepare(struct loop_msg *m);
+void rd_fail(struct loop_msg *m);
+void rd_drain(struct loop_msg *m);
+void rd_gone(struct loop_msg *m);
+/* Polls; how many completions there were. */
+unsigned rd_poll(struct rd_conn *r);
+#endif

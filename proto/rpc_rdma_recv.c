@@ -1,0 +1,299 @@
+/*
+ * rpc_rdma_recv.c - what arrives: messages, and the arguments that a call's Read list announces.
+ *
+ * An inline message is handed out where it was received; the receive queue gets another buffer in its place. Arguments in chunks are
+ * fetched straight into the record, so placed that the first chunk's data begins on a page boundary: the part of the message that
+ * stands in front of it, a few hundred bytes, is copied there.
+ */
+#include "base/log.h"
+#include "proto/rpc_rdma_int.h"
+#include <errno.h>
+
+/* ---- records ---- */
+
+static void ready(struct rd_conn *r, struct rd_in *in)
+{
+	in->in_next = NULL;
+	*r->r_ready_end = in;
+	r->r_ready_end = &in->in_next;
+}
+
+bool rpc_rdma_next(struct rpc_conn *c, struct rpc_record *rec)
+{
+	struct rd_conn *r = c->c_rdma;
+	struct rd_in *in = r ? r->r_ready : NULL;
+
+	if (!in)
+		return false;
+	r->r_ready = in->in_next;
+	if (!r->r_ready)
+		r->r_ready_end = &r->r_ready;
+	*rec = in->in_rec;
+	if (in->in_op)
+		free(in->in_op);
+	return true;
+}
+
+static void chunk_error(struct rd_conn *r, const struct rd_hdr *h, struct rd_call *rc)
+{
+	free(rc);
+	metric_add(rd_m_chunk_errors, 1);
+	rd_send_error(r, h->h_xid, h->h_vers, RD_ERR_CHUNK);
+}
+
+/* ---- fetching ---- */
+
+static struct rd_op *fetch_new(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_read *reads, uint32_t lkey, uint8_t *base)
+{
+	struct rd_op *op = rd_op_new(pl->pl_nreads, pl->pl_nreads);
+
+	if (!op)
+		return NULL;
+	op->op_xid = h->h_xid;
+	for (unsigned i = 0; i < pl->pl_nreads; i++) {
+		op->op_sge[i] = (struct ibv_sge){(uintptr_t)base + reads[i].rr_at, reads[i].rr_len, lkey};
+		op->op_wr[i] = (struct ibv_send_wr){.sg_list = &op->op_sge[i], .num_sge = 1, .opcode = IBV_WR_RDMA_READ};
+		op->op_wr[i].wr.rdma.remote_addr = reads[i].rr_offset;
+		op->op_wr[i].wr.rdma.rkey = reads[i].rr_handle;
+		metric_add(rd_m_read_bytes, reads[i].rr_len);
+	}
+	return op;
+}
+
+static void place(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_copy *copies, uint8_t *base)
+{
+	for (unsigned i = 0; i < pl->pl_ncopies; i++) {
+		const struct rd_copy *cp = &copies[i];
+
+		if (cp->cp_from == RD_ZEROS)
+			memset(base + cp->cp_at, 0, cp->cp_len);
+		else
+			memcpy(base + cp->cp_at, h->h_body + cp->cp_from, cp->cp_len);
+	}
+}
+
+/* 0; -EAGAIN: no memory now; else the chunks are at fault. */
+static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_read *reads, const struct rd_copy *copies, struct rd_call *rc)
+{
+	uint32_t start = (RPC_PAGE - pl->pl_first % RPC_PAGE) % RPC_PAGE, lkey;
+	struct rpc_buf *b;
+	struct rd_op *op;
+
+	if (start + pl->pl_len > POOL_MOST)
+		start = 0;
+	b = rd_record_new(r->r_port, (size_t)start + pl->pl_len, &lkey);
+	if (!b)
+		return -EAGAIN;
+	place(h, pl, copies, b->b_data + start);
+	op = fetch_new(h, pl, reads, lkey, b->b_data + start);
+	if (!op) {
+		rpc_buf_put(b);
+		return -EAGAIN;
+	}
+	op->op_in.in_op = op;
+	op->op_in.in_rec = (struct rpc_record){.r_buf = b, .r_data = b->b_data + start, .r_len = pl->pl_len, .r_rdma = rc};
+	*r->r_readq_end = op;
+	r->r_readq_end = &op->op_next;
+	if (!pl->pl_nreads) /* chunks of no length */
+		rd_completed(r, 0);
+	return 0;
+}
+
+static int fetch(struct rd_conn *r, const struct rd_hdr *h, struct rd_call *rc)
+{
+	size_t nreads = RD_PLAN_READS(h), ncopies = RD_PLAN_COPIES(h), max = r->r_c->c_svc.rs_max_record;
+	struct rd_read *reads = malloc(nreads * sizeof *reads + ncopies * sizeof(struct rd_copy));
+	struct rd_copy *copies = (struct rd_copy *)(reads + nreads);
+	struct rd_plan pl;
+	int err;
+
+	if (!reads)
+		return -EAGAIN;
+	err = r->r_ord ? rd_plan(h, max < POOL_MOST ? max : POOL_MOST, &pl, reads, copies) : -EOPNOTSUPP;
+	if (!err)
+		err = fetch_begin(r, h, &pl, reads, copies, rc);
+	free(reads);
+	return err;
+}
+
+/* The message of a position-zero chunk could not be looked at before (RFC 8166 section 4.5.2). */
+void rd_read_done(struct rd_conn *r, struct rd_op *op)
+{
+	struct rpc_record *rec = &op->op_in.in_rec;
+	struct rd_hdr h = {.h_xid = op->op_xid, .h_vers = RD_VERS};
+	struct xdr_in x;
+
+	xdr_in_init(&x, rec->r_data, rec->r_len);
+	if (xdr_get_u32(&x) == op->op_xid && !xdr_get_u32(&x) && !x.bad) {
+		ready(r, &op->op_in);
+		return;
+	}
+	chunk_error(r, &h, rec->r_rdma);
+	rpc_buf_put(rec->r_buf);
+	free(op);
+}
+
+/* ---- messages ---- */
+
+static void wait_for_memory(struct rd_conn *r, struct rd_buf *b)
+{
+	b->bf_next = NULL;
+	*r->r_wait_end = b;
+	r->r_wait_end = &b->bf_next;
+	rd_stall(r);
+}
+
+/* A call that was counted. Takes b. */
+static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
+{
+	struct rd_call *rc = NULL;
+	int err;
+
+	if (h->h_nreads || h->h_nchunks || h->h_reply) {
+		rc = rd_call_new(h);
+		if (!rc) {
+			wait_for_memory(r, b);
+			return;
+		}
+	}
+	if (h->h_proc == RD_MSG && !h->h_nreads) {
+		b->bf_in.in_op = NULL;
+		b->bf_in.in_rec = (struct rpc_record){.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len, .r_rdma = rc};
+		ready(r, &b->bf_in);
+		return;
+	}
+	err = fetch(r, h, rc);
+	if (err == -EAGAIN) {
+		free(rc);
+		wait_for_memory(r, b);
+		return;
+	}
+	if (err)
+		chunk_error(r, h, rc);
+	rd_buf_put(b);
+}
+
+static void call_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
+{
+	if (++r->r_calls > r->r_credits) {
+		log_warn("rdma: a peer sends more calls than it was granted");
+		rd_buf_put(b);
+		rpc_conn_fail(r->r_c, -EPROTO);
+		return;
+	}
+	if (r->r_wait && h->h_nreads)
+		wait_for_memory(r, b); /* behind the others */
+	else
+		call_taken(r, b, h);
+}
+
+/* To a call of ours. Its credit value is what the peer takes (RFC 8167 section 4). */
+static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
+{
+	r->r_back_max = h->h_credit < 1 ? 1 : h->h_credit < RD_BACK_CALLS ? h->h_credit : RD_BACK_CALLS;
+	if (r->r_back)
+		r->r_back--;
+	b->bf_in.in_op = NULL;
+	b->bf_in.in_rec = (struct rpc_record){.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len};
+	ready(r, &b->bf_in);
+}
+
+static bool is_reply(const struct rd_hdr *h)
+{
+	struct xdr_in x;
+
+	xdr_in_init(&x, h->h_body, h->h_len);
+	xdr_get_u32(&x);
+	return h->h_proc == RD_MSG && xdr_get_u32(&x) == 1;
+}
+
+static void message(struct rd_conn *r, struct rd_buf *b)
+{
+	struct rd_hdr h;
+	enum rd_verdict v = rd_hdr_parse(b->bf_rpc.b_data, b->bf_len, &h);
+
+	if (v == RD_OK && h.h_proc != RD_ERROR) {
+		if (is_reply(&h))
+			reply_came(r, b, &h);
+		else
+			call_came(r, b, &h);
+		return;
+	}
+	if (v == RD_BAD_VERS || v == RD_BAD_CHUNK) {
+		metric_add(rd_m_chunk_errors, 1);
+		r->r_calls++;
+		rd_send_error(r, h.h_xid, h.h_vers, v == RD_BAD_VERS ? RD_ERR_VERS : RD_ERR_CHUNK);
+	} else if (v == RD_OK && r->r_back) {
+		r->r_back--;
+		rpc_req_refused(r->r_c, h.h_xid);
+	} else {
+		metric_add(rd_m_discarded, 1);
+	}
+	rd_buf_put(b);
+}
+
+void rd_received(struct rd_conn *r, const struct ibv_wc *wc)
+{
+	struct rd_buf *b = (struct rd_buf *)(uintptr_t)wc->wr_id;
+
+	if (wc->status != IBV_WC_SUCCESS || r->r_ending) {
+		rd_buf_put(b);
+		if (!r->r_ending && r->r_c) {
+			metric_add(rd_m_errors, wc->status != IBV_WC_WR_FLUSH_ERR);
+			rpc_conn_fail(r->r_c, -EIO);
+		}
+		return;
+	}
+	b->bf_len = wc->byte_len;
+	message(r, b);
+	rd_activate(r);
+}
+
+void rd_retry(struct rd_conn *r)
+{
+	struct rd_buf *b = r->r_wait;
+
+	r->r_wait = NULL;
+	r->r_wait_end = &r->r_wait;
+	while (b) {
+		struct rd_buf *next = b->bf_next;
+		struct rd_hdr h;
+
+		if (r->r_ending) {
+			rd_buf_put(b);
+		} else {
+			rd_hdr_parse(b->bf_rpc.b_data, b->bf_len, &h);
+			if (r->r_wait)
+				wait_for_memory(r, b);
+			else
+				call_taken(r, b, &h);
+		}
+		b = next;
+	}
+	rd_activate(r);
+}
+
+/* The queue pair is gone. */
+void rd_recv_free(struct rd_conn *r)
+{
+	struct rpc_record rec;
+
+	while (r->r_wait) {
+		struct rd_buf *b = r->r_wait;
+
+		r->r_wait = b->bf_next;
+		rd_buf_put(b);
+	}
+	while (r->r_c && rpc_rdma_next(r->r_c, &rec)) {
+		rpc_buf_put(rec.r_buf);
+		free(rec.r_rdma);
+	}
+	while (r->r_readq) {
+		struct rd_op *op = r->r_readq;
+
+		r->r_readq = op->op_next;
+		rpc_buf_put(op->op_in.in_rec.r_buf);
+		free(op->op_in.in_rec.r_rdma);
+		free(op);
+	}
+}

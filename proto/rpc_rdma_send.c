@@ -1,0 +1,726 @@
+/*
+ * rpc_rdma_send.c - what leaves: the send queue, replies, calls of ours; and a connection's life on its loop.
+ *
+ * The send queue. Work requests have numbers, and complete in that order; only some of them tell. A completion with number n says
+ * that all up to n are done. What is queued is posted in one chain per turn, as far as the queue has room.
+ *
+ * A reply. Payload that was put by reference goes where the call's Write list says, straight from its memory, whatever its length.
+ * What is left goes behind the header in one Send, or, where that is too long for the peer, by RDMA Write into the Reply chunk.
+ */
+#include "base/log.h"
+#include "proto/rpc_rdma.h"
+#include "proto/rpc_rdma_int.h"
+#include <assert.h>
+#include <errno.h>
+
+#define DRAIN_ID UINT64_MAX
+#define DRAIN_MS 1000u
+
+static struct metric *m_copied;
+
+__attribute__((constructor)) static void send_metrics_make(void)
+{
+	m_copied = metric_counter("weft_rdma_copied_bytes_total", "Payload bytes that lay outside of registered memory and were copied to be sent.", "");
+}
+
+/* ---- work requests ---- */
+
+struct rd_op *rd_op_new(unsigned nwr, unsigned nsge)
+{
+	struct rd_op *op = malloc(sizeof *op + nwr * sizeof *op->op_wr + nsge * sizeof *op->op_sge);
+
+	if (!op)
+		return NULL;
+	memset(op, 0, sizeof *op);
+	op->op_nwr = nwr;
+	op->op_wr = (struct ibv_send_wr *)(op + 1);
+	op->op_sge = (struct ibv_sge *)(op->op_wr + nwr);
+	return op;
+}
+
+void rd_op_free(struct rd_conn *r, struct rd_op *op)
+{
+	struct rpc_conn *c = r->r_c;
+	struct rpc_out *o = op->op_out;
+
+	if (op->op_head)
+		rd_buf_put(op->op_head);
+	while (op->op_mem) {
+		struct rpc_buf *b = op->op_mem;
+
+		op->op_mem = b->b_next;
+		rpc_buf_put(b);
+	}
+	free(op);
+	if (!o)
+		return;
+	if (o->o_reply) {
+		c->c_queued -= rpc_out_len(o);
+		c->c_rl->rl_held -= rpc_out_len(o);
+	}
+	o->o_free(o);
+}
+
+struct chain {
+	struct ibv_send_wr *ch_first, *ch_last;
+	unsigned ch_n;
+};
+
+static unsigned room(const struct rd_conn *r)
+{
+	return r->r_depth - (unsigned)(r->r_seq - r->r_done);
+}
+
+static void chain_add(struct rd_conn *r, struct chain *ch, struct ibv_send_wr *wr, bool tell)
+{
+	wr->wr_id = ++r->r_seq << 1 | 1;
+	wr->next = NULL;
+	if (tell || r->r_seq - r->r_signaled >= r->r_depth / 4) {
+		wr->send_flags |= IBV_SEND_SIGNALED;
+		r->r_signaled = r->r_seq;
+	}
+	if (ch->ch_last)
+		ch->ch_last->next = wr;
+	else
+		ch->ch_first = wr;
+	ch->ch_last = wr;
+	ch->ch_n++;
+}
+
+/* As many RDMA Reads as the peer takes at once (RFC 8166 section 3.1: the others would hold up what is behind them). */
+static void chain_reads(struct rd_conn *r, struct chain *ch)
+{
+	for (struct rd_op *op = r->r_readq; op && r->r_reads < r->r_ord && room(r); op = op->op_next) {
+		unsigned n = op->op_nwr - op->op_posted;
+
+		if (op->op_batch || !n)
+			continue;
+		if (n > r->r_ord - r->r_reads)
+			n = r->r_ord - r->r_reads;
+		if (n > room(r))
+			n = room(r);
+		for (unsigned i = 0; i < n; i++)
+			chain_add(r, ch, &op->op_wr[op->op_posted + i], i + 1 == n);
+		op->op_posted += n;
+		op->op_batch = n;
+		op->op_last = r->r_seq;
+		r->r_reads += n;
+	}
+}
+
+static void chain_sends(struct rd_conn *r, struct chain *ch)
+{
+	while (r->r_txq && room(r)) {
+		struct rd_op *op = r->r_txq;
+
+		while (op->op_posted < op->op_nwr && room(r)) {
+			bool last = op->op_posted + 1 == op->op_nwr;
+
+			/* Payload's memory is wanted back. */
+			chain_add(r, ch, &op->op_wr[op->op_posted++], last && op->op_nwr > 1);
+		}
+		if (op->op_posted < op->op_nwr)
+			return;
+		op->op_last = r->r_seq;
+		r->r_txq = op->op_next;
+		if (!r->r_txq)
+			r->r_txq_end = &r->r_txq;
+		op->op_next = NULL;
+		*r->r_sent_end = op;
+		r->r_sent_end = &op->op_next;
+	}
+}
+
+void rd_post(struct rd_conn *r)
+{
+	struct chain ch = {0};
+	struct ibv_send_wr *bad;
+
+	if (r->r_ending)
+		return;
+	chain_reads(r, &ch);
+	chain_sends(r, &ch);
+	if (!ch.ch_n)
+		return;
+	ch.ch_last->send_flags |= IBV_SEND_SIGNALED;
+	r->r_signaled = r->r_seq;
+	metric_add(rd_m_wrs, ch.ch_n);
+	metric_add(rd_m_doorbells, 1);
+	if (ibv_post_send(r->r_qp, ch.ch_first, &bad))
+		rpc_conn_fail(r->r_c, -EIO);
+	else
+		rd_activate(r);
+}
+
+static void enqueue(struct rd_conn *r, struct rd_op *op)
+{
+	op->op_next = NULL;
+	*r->r_txq_end = op;
+	r->r_txq_end = &op->op_next;
+}
+
+static void reads_completed(struct rd_conn *r)
+{
+	struct rd_op **at = &r->r_readq;
+
+	while (*at) {
+		struct rd_op *op = *at;
+
+		if (op->op_batch && op->op_last <= r->r_done) {
+			r->r_reads -= op->op_batch;
+			op->op_batch = 0;
+		}
+		if (op->op_batch || op->op_posted < op->op_nwr) {
+			at = &op->op_next;
+			continue;
+		}
+		*at = op->op_next;
+		if (!*at)
+			r->r_readq_end = at;
+		rd_read_done(r, op);
+	}
+}
+
+void rd_completed(struct rd_conn *r, uint64_t seq)
+{
+	if (seq > r->r_done)
+		r->r_done = seq;
+	while (r->r_sent && r->r_sent->op_last <= r->r_done) {
+		struct rd_op *op = r->r_sent;
+
+		r->r_sent = op->op_next;
+		if (!r->r_sent)
+			r->r_sent_end = &r->r_sent;
+		rd_op_free(r, op);
+	}
+	reads_completed(r);
+}
+
+/* ---- replies ---- */
+
+/* A reply being put together. */
+struct reply {
+	struct rd_conn *rp_r;
+	struct xdr_out *rp_x;
+	struct rd_call *rp_rc;
+	uint32_t rp_xid;
+	uint64_t rp_moved;    /* splices that go to Write chunks, by bit */
+	unsigned rp_chunk[XDR_SPLICES]; /* which one */
+	size_t rp_stream;     /* bytes of the Payload stream that are left */
+};
+
+_Static_assert(XDR_SPLICES <= 64, "rp_moved has a bit for each");
+
+static uint32_t roundup(uint32_t len)
+{
+	return -len & 3;
+}
+
+/* RFC 8267 section 6.4.1: the n-th item goes to the n-th chunk; an empty one asks for it inline. False: a chunk is too small. */
+static bool deal(struct reply *rp)
+{
+	struct rd_call *rc = rp->rp_rc;
+	struct xdr_out *x = rp->rp_x;
+
+	rp->rp_stream = x->x_len + x->x_payload - RPC_MARK;
+	if (!rc || rc->rc_no_ddp)
+		return true;
+	for (unsigned i = 0; i < x->x_nsplice && i < rc->rc_nchunks; i++) {
+		unsigned first = rc->rc_chunk[i], n = rc->rc_chunk[i + 1] - first;
+		uint32_t len = x->x_splice[i].sp_len;
+
+		if (!n)
+			continue;
+		if (!rd_fill(rc->rc_segs + first, n, len))
+			return false;
+		rp->rp_moved |= 1ull << i;
+		rp->rp_chunk[i] = i;
+		rp->rp_stream -= len + roundup(len);
+	}
+	return true;
+}
+
+static uint8_t *op_memory(struct rd_conn *r, struct rd_op *op, size_t len, uint32_t *lkey)
+{
+	struct rpc_buf *b = rd_memory_new(r->r_port, len, lkey);
+
+	if (!b)
+		return NULL;
+	b->b_next = op->op_mem;
+	op->op_mem = b;
+	return b->b_data;
+}
+
+/* Payload that is not in registered memory. */
+static bool bounce(struct reply *rp, struct rd_op *op, struct rd_src *s)
+{
+	uint8_t *p = op_memory(rp->rp_r, op, s->sr_len, &s->sr_lkey);
+
+	if (!p)
+		return false;
+	memcpy(p, s->sr_p, s->sr_len);
+	s->sr_p = p;
+	metric_add(m_copied, s->sr_len);
+	return true;
+}
+
+static bool source(struct reply *rp, struct rd_op *op, const struct xdr_splice *sp, struct rd_src *s)
+{
+	*s = (struct rd_src){sp->sp_data, sp->sp_len, rd_lkey(rp->rp_r->r_dev, sp->sp_data)};
+	return s->sr_lkey || bounce(rp, op, s);
+}
+
+/* The head's bytes, without what belongs to moved splices; unmoved splices stand in between: as sources, in order. at: where the head
+ * is copied to, of a buffer with this lkey. */
+static unsigned stream(struct reply *rp, uint8_t *at, uint32_t lkey, const struct rd_src *splices, struct rd_src *src)
+{
+	const struct xdr_out *x = rp->rp_x;
+	size_t from = RPC_MARK;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i <= x->x_nsplice; i++) {
+		size_t end = i < x->x_nsplice ? x->x_splice[i].sp_at : x->x_len;
+		bool moved = rp->rp_moved >> i & 1;
+
+		if (end > from) {
+			memcpy(at, x->x_head + from, end - from);
+			if (n && src[n - 1].sr_p + src[n - 1].sr_len == at)
+				src[n - 1].sr_len += (uint32_t)(end - from);
+			else
+				src[n++] = (struct rd_src){at, (uint32_t)(end - from), lkey};
+			at += end - from;
+		}
+		from = end;
+		if (i == x->x_nsplice)
+			break;
+		if (moved)
+			from += roundup(x->x_splice[i].sp_len);
+		else
+			src[n++] = splices[i];
+	}
+	return n;
+}
+
+static void put_writes(struct rd_op *op, unsigned *nwr, unsigned *nsge, const struct rd_cut *cuts, unsigned ncuts, const struct rd_src *pieces)
+{
+	for (unsigned i = 0; i < ncuts; i++) {
+		struct ibv_send_wr *wr = &op->op_wr[(*nwr)++];
+
+		*wr = (struct ibv_send_wr){.sg_list = &op->op_sge[*nsge], .num_sge = (int)cuts[i].ct_n, .opcode = IBV_WR_RDMA_WRITE};
+		wr->wr.rdma.remote_addr = cuts[i].ct_offset;
+		wr->wr.rdma.rkey = cuts[i].ct_handle;
+		for (unsigned k = 0; k < cuts[i].ct_n; k++) {
+			const struct rd_src *s = &pieces[cuts[i].ct_first + k];
+
+			op->op_sge[(*nsge)++] = (struct ibv_sge){(uintptr_t)s->sr_p, s->sr_len, s->sr_lkey};
+			metric_add(rd_m_write_bytes, s->sr_len);
+		}
+	}
+}
+
+struct builder {
+	struct rd_op *b_op;
+	unsigned b_nwr, b_nsge;
+	struct rd_cut *b_cuts;
+	struct rd_src *b_pieces;
+};
+
+static void build_writes(struct reply *rp, struct builder *b, const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc)
+{
+	unsigned npieces, ncuts = rd_cut(segs, nsegs, src, nsrc, rp->rp_r->r_max_sge, b->b_cuts, b->b_pieces, &npieces);
+
+	put_writes(b->b_op, &b->b_nwr, &b->b_nsge, b->b_cuts, ncuts, b->b_pieces);
+}
+
+static void build_send(struct reply *rp, struct builder *b, uint32_t hdr_len, const struct rd_src *src, unsigned nsrc)
+{
+	struct rd_op *op = b->b_op;
+	struct ibv_send_wr *wr = &op->op_wr[b->b_nwr++];
+	const struct rd_call *rc = rp->rp_rc;
+
+	*wr = (struct ibv_send_wr){.sg_list = &op->op_sge[b->b_nsge], .num_sge = 1, .opcode = IBV_WR_SEND};
+	op->op_sge[b->b_nsge] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, hdr_len, op->op_head->bf_lkey};
+	for (unsigned i = 0; i < nsrc; i++) {
+		struct ibv_sge *last = &op->op_sge[b->b_nsge];
+
+		if (last->addr + last->length == (uintptr_t)src[i].sr_p && last->lkey == src[i].sr_lkey) {
+			last->length += src[i].sr_len;
+			continue;
+		}
+		op->op_sge[++b->b_nsge] = (struct ibv_sge){(uintptr_t)src[i].sr_p, src[i].sr_len, src[i].sr_lkey};
+		wr->num_sge++;
+	}
+	b->b_nsge++;
+	if (rc && rc->rc_has_inv && rp->rp_r->r_inv) {
+		wr->opcode = IBV_WR_SEND_WITH_INV;
+		wr->invalidate_rkey = rc->rc_inv;
+	}
+	op->op_nwr = b->b_nwr;
+}
+
+enum built { BUILT, TOO_LONG, NO_MEMORY };
+
+static enum built build(struct reply *rp, struct builder *b)
+{
+	struct rd_conn *r = rp->rp_r;
+	struct rd_call *rc = rp->rp_rc;
+	struct rd_src splices[XDR_SPLICES], src[2 * XDR_SPLICES + 1];
+	size_t hdr = rd_reply_hdr_len(rc);
+	uint8_t *head = b->b_op->op_head->bf_rpc.b_data;
+	uint32_t lkey = b->b_op->op_head->bf_lkey;
+	unsigned nsrc;
+	bool is_long;
+
+	if (hdr > r->r_send_max)
+		return TOO_LONG;
+	is_long = hdr + rp->rp_stream > r->r_send_max;
+	if (is_long && (!rc || !rc->rc_reply || !rd_fill(rd_reply_segs(rc), rc->rc_nreply, rp->rp_stream)))
+		return TOO_LONG;
+	for (unsigned i = 0; i < rp->rp_x->x_nsplice; i++) {
+		if (!source(rp, b->b_op, &rp->rp_x->x_splice[i], &splices[i]))
+			return NO_MEMORY;
+		if (rp->rp_moved >> i & 1)
+			build_writes(rp, b, rc->rc_segs + rc->rc_chunk[i], rc->rc_chunk[i + 1] - rc->rc_chunk[i], &splices[i], 1);
+	}
+	if (!is_long) {
+		nsrc = stream(rp, head + hdr, lkey, splices, src);
+		if (nsrc > r->r_max_sge)
+			return TOO_LONG;
+	} else {
+		uint8_t *at = op_memory(r, b->b_op, rp->rp_x->x_len, &lkey);
+
+		if (!at)
+			return NO_MEMORY;
+		nsrc = stream(rp, at, lkey, splices, src);
+		build_writes(rp, b, rd_reply_segs(rc), rc->rc_nreply, src, nsrc);
+		nsrc = 0;
+	}
+	rd_reply_hdr_put(head, rp->rp_xid, r->r_credits, is_long ? RD_NOMSG : RD_MSG, rc);
+	build_send(rp, b, (uint32_t)hdr, src, nsrc);
+	return BUILT;
+}
+
+/* Most RDMA Writes that the reply can take, and most pieces in them: each piece ends with a segment or with a source. */
+static unsigned most_writes(const struct reply *rp)
+{
+	return rp->rp_rc ? rp->rp_rc->rc_nsegs + rp->rp_rc->rc_nreply + 3 * XDR_SPLICES + 1 : 0;
+}
+
+static enum built reply_build(struct reply *rp, struct rd_op **out)
+{
+	unsigned most = most_writes(rp);
+	struct builder b = {.b_op = rd_op_new(most + 1, most + 2 * XDR_SPLICES + 2)};
+	enum built res = NO_MEMORY;
+
+	if (!b.b_op)
+		return NO_MEMORY;
+	b.b_pieces = malloc((most + 1) * (sizeof *b.b_pieces + sizeof *b.b_cuts));
+	b.b_cuts = (struct rd_cut *)(b.b_pieces + most + 1);
+	b.b_op->op_head = rd_buf_get(rp->rp_r->r_port);
+	if (b.b_pieces && b.b_op->op_head)
+		res = build(rp, &b);
+	free(b.b_pieces);
+	if (res == BUILT)
+		*out = b.b_op;
+	else
+		rd_op_free(rp->rp_r, b.b_op);
+	return res;
+}
+
+/* False: there is no memory now; o is still the first of those that wait. */
+static bool reply_send(struct rd_conn *r, struct rpc_out *o)
+{
+	struct reply rp = {.rp_r = r, .rp_x = o->o_x, .rp_rc = o->o_rdma};
+	enum built res = TOO_LONG;
+	struct rd_op *op;
+
+	memcpy(&rp.rp_xid, o->o_x->x_head + RPC_MARK, 4);
+	rp.rp_xid = be32toh(rp.rp_xid);
+	if (deal(&rp))
+		res = reply_build(&rp, &op);
+	if (res == NO_MEMORY)
+		return false;
+	if (res == TOO_LONG) {
+		struct rpc_conn *c = r->r_c;
+
+		metric_add(rd_m_chunk_errors, 1);
+		rd_send_error(r, rp.rp_xid, RD_VERS, RD_ERR_CHUNK);
+		c->c_queued -= rpc_out_len(o);
+		c->c_rl->rl_held -= rpc_out_len(o);
+		o->o_free(o);
+		return true;
+	}
+	op->op_out = o;
+	r->r_calls--;
+	enqueue(r, op);
+	return true;
+}
+
+void rd_send_error(struct rd_conn *r, uint32_t xid, uint32_t vers, enum rd_errcode err)
+{
+	struct rd_op *op = rd_op_new(1, 1);
+
+	if (op)
+		op->op_head = rd_buf_get(r->r_port);
+	if (!op || !op->op_head) {
+		free(op);
+		rpc_conn_fail(r->r_c, -ENOMEM); /* RFC 8166 section 4.5.4 */
+		return;
+	}
+	op->op_sge[0] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, (uint32_t)rd_error_put(op->op_head->bf_rpc.b_data, xid, vers, r->r_credits, err), op->op_head->bf_lkey};
+	op->op_wr[0] = (struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+	r->r_calls--;
+	enqueue(r, op);
+}
+
+/* ---- calls of ours: inline, without chunks (RFC 8167 section 5.3) ---- */
+
+static bool call_send(struct rd_conn *r, struct rpc_out *o)
+{
+	const struct xdr_out *x = o->o_x;
+	struct iovec iov[2 * XDR_SPLICES + 1];
+	unsigned n = xdr_out_iov(x, iov);
+	size_t len = x->x_len + x->x_payload - RPC_MARK;
+	struct rd_op *op;
+	uint32_t xid;
+	uint8_t *p;
+
+	if (RD_HDR_MIN + len > r->r_send_max) {
+		memcpy(&xid, x->x_head + RPC_MARK, 4);
+		rpc_req_refused(r->r_c, be32toh(xid));
+		o->o_free(o);
+		return true;
+	}
+	op = rd_op_new(1, 1);
+	if (op)
+		op->op_head = rd_buf_get(r->r_port);
+	if (!op || !op->op_head) {
+		free(op);
+		return false;
+	}
+	memcpy(&xid, x->x_head + RPC_MARK, 4);
+	p = op->op_head->bf_rpc.b_data;
+	p += rd_reply_hdr_put(p, be32toh(xid), RD_BACK_CALLS, RD_MSG, NULL);
+	for (unsigned i = 0, skip = RPC_MARK; i < n; i++, skip = 0) {
+		memcpy(p, (uint8_t *)iov[i].iov_base + skip, iov[i].iov_len - skip);
+		p += iov[i].iov_len - skip;
+	}
+	op->op_sge[0] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, (uint32_t)(RD_HDR_MIN + len), op->op_head->bf_lkey};
+	op->op_wr[0] = (struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+	op->op_out = o;
+	r->r_back++;
+	enqueue(r, op);
+	return true;
+}
+
+static void backlog_send(struct rd_conn *r)
+{
+	while (r->r_backlog && r->r_back < r->r_back_max) {
+		struct rpc_out *o = r->r_backlog, *next = o->o_next;
+
+		if (!call_send(r, o)) {
+			rd_stall(r);
+			return;
+		}
+		r->r_backlog = next;
+		if (!next)
+			r->r_backlog_end = &r->r_backlog;
+	}
+}
+
+void rpc_rdma_send(struct rpc_conn *c)
+{
+	struct rd_conn *r = c->c_rdma;
+
+	while (c->c_outs && !r->r_ending) {
+		struct rpc_out *o = c->c_outs, *next = o->o_next;
+
+		if (o->o_reply && !reply_send(r, o)) {
+			rd_stall(r);
+			break;
+		}
+		c->c_outs = next;
+		if (!next)
+			c->c_outs_end = &c->c_outs;
+		if (!o->o_reply) {
+			o->o_next = NULL;
+			*r->r_backlog_end = o;
+			r->r_backlog_end = &o->o_next;
+		}
+	}
+	backlog_send(r);
+	rd_post(r);
+}
+
+void rd_send_free(struct rd_conn *r)
+{
+	struct rd_op **lists[] = {&r->r_txq, &r->r_sent};
+
+	for (unsigned i = 0; i < 2; i++)
+		while (*lists[i]) {
+			struct rd_op *op = *lists[i];
+
+			*lists[i] = op->op_next;
+			rd_op_free(r, op);
+		}
+	while (r->r_backlog) {
+		struct rpc_out *o = r->r_backlog;
+
+		r->r_backlog = o->o_next;
+		o->o_free(o);
+	}
+}
+
+/* ---- a connection's life on its loop ---- */
+
+static void drain_timer(struct loop_timer *t);
+
+void rd_prepare(struct loop_msg *m)
+{
+	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_prepare_msg);
+	struct rpc_conn *c = rpc_conn_new(-1, r->r_port->pt_loop, &r->r_svc, &r->r_peer);
+
+	r->r_drain_timer.t_fire = drain_timer;
+	r->r_back_max = 1;
+	rd_qp_add(r);
+	if (!c) {
+		r->r_ending = r->r_destroying = true;
+		rd_cmd(&r->r_destroy, CM_DESTROY, r);
+		return;
+	}
+	c->c_rdma = r;
+	c->c_receiving = true; /* until the queue pair is gone */
+	c->c_refs++;
+	r->r_c = c;
+	r->r_credits = rd_reserve(r, rd_opts.ro_credits);
+	c->c_refs++; /* the service may close it when it opens */
+	rpc_conn_start(c);
+	if (!r->r_credits) {
+		log_warn("rdma: no receives are left for another connection (rdma.receives)");
+		rpc_conn_fail(c, -ENOBUFS);
+	}
+	if (!c->c_dead)
+		rd_cmd(&r->r_accept, CM_ACCEPT, r);
+	rpc_conn_put(c);
+}
+
+void rd_fail(struct loop_msg *m)
+{
+	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_fail_msg);
+
+	if (r->r_c)
+		rpc_conn_fail(r->r_c, atomic_load(&r->r_fail));
+}
+
+void rpc_rdma_end(struct rpc_conn *c)
+{
+	struct rd_conn *r = c->c_rdma;
+
+	r->r_ending = true;
+	rd_cmd(&r->r_disconnect, CM_DISCONNECT, r);
+}
+
+/* The queue pair takes nothing any more, and gives back what it has, in order: the last one is ours. */
+void rd_drain(struct loop_msg *m)
+{
+	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_drain_msg);
+	struct ibv_send_wr wr = {.wr_id = DRAIN_ID, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+
+	r->r_drained = ibv_post_send(r->r_qp, &wr, &bad) != 0;
+	loop_timer_start(r->r_port->pt_loop, &r->r_drain_timer, DRAIN_MS);
+	rd_activate(r);
+}
+
+static void destroy(struct rd_conn *r)
+{
+	loop_timer_stop(r->r_port->pt_loop, &r->r_drain_timer);
+	r->r_destroying = true;
+	rd_cmd(&r->r_destroy, CM_DESTROY, r);
+}
+
+/* Some devices do not give back all. */
+static void drain_timer(struct loop_timer *t)
+{
+	destroy(caa_container_of(t, struct rd_conn, r_drain_timer));
+}
+
+void rd_gone(struct loop_msg *m)
+{
+	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_gone_msg);
+	struct rpc_conn *c = r->r_c;
+
+	rd_qp_del(r);
+	rd_forget(r);
+	rd_unreserve(r);
+	rd_recv_free(r);
+	rd_send_free(r);
+	free(r);
+	if (c) {
+		rpc_conn_released(c);
+	}
+}
+
+/* ---- completions ---- */
+
+static void sent(struct rd_conn *r, const struct ibv_wc *wc)
+{
+	if (wc->wr_id == DRAIN_ID) {
+		r->r_drained = true;
+	} else if (wc->status == IBV_WC_SUCCESS) {
+		if (!r->r_ending)
+			rd_completed(r, wc->wr_id >> 1);
+	} else if (!r->r_ending) {
+		metric_add(rd_m_errors, wc->status != IBV_WC_WR_FLUSH_ERR);
+		log_info("rdma: a work request failed: %s", ibv_wc_status_str(wc->status));
+		rpc_conn_fail(r->r_c, -EIO);
+	}
+}
+
+unsigned rd_poll(struct rd_conn *r)
+{
+	struct ibv_wc wc[RD_WCS];
+	struct rpc_conn *c = r->r_c;
+	int n;
+
+	if (r->r_destroying)
+		return 0;
+	n = ibv_poll_cq(r->r_cq, RD_WCS, wc);
+	for (int i = 0; i < n; i++) {
+		if (wc[i].wr_id & 1) {
+			sent(r, &wc[i]);
+		} else {
+			rd_own_returned(r, &wc[i]);
+			rd_received(r, &wc[i]);
+		}
+	}
+	if (r->r_ending) {
+		if (r->r_drained && !n)
+			destroy(r);
+		return n > 0 ? (unsigned)n : 0;
+	}
+	if (!r->r_port->pt_srq)
+		rd_post_receives(r->r_port, r);
+	if (r->r_ready && !c->c_paused && !c->c_resuming)
+		rpc_conn_input(c);
+	if (!r->r_ending) {
+		backlog_send(r);
+		rd_post(r);
+		rpc_conn_unpause(c);
+	}
+	return n > 0 ? (unsigned)n : 0;
+}
+
+bool rpc_conn_is_rdma(const struct rpc_conn *c)
+{
+	return c->c_is_rdma;
+}
+
+void rpc_rdma_dropped(struct rpc_conn *c)
+{
+	c->c_rdma->r_calls--;
+}
+
+void rpc_rdma_wrapped(struct rd_call *rc)
+{
+	rc->rc_no_ddp = true;
+}
