@@ -95,6 +95,8 @@ void rpc_reply(struct rpc_call *call);
 void rpc_reply_error(struct rpc_call *call, enum rpc_accept_stat stat);
 /* A denied reply, AUTH_ERROR. */
 void rpc_reply_auth_error(struct rpc_call *call, enum rpc_auth_stat stat);
+/* Puts an opaque with its length that is DDP-eligible (RFC 8267) and short: a READLINK's. It is copied. */
+void rpc_put_item(struct rpc_call *call, struct xdr_out *x, const void *data, uint32_t n);
 /* The reply will take this much memory, from now on until it is sent: a connection that has so much under way stops reading, so that a client that does not
  * read its replies holds no more than its share. */
 void rpc_call_expect(struct rpc_call *call, size_t bytes);
@@ -142,6 +144,7 @@ struct rpc_req {
 	struct loop *q_loop;
 	struct rpc_client *q_client; /* it waits there for a connection */
 	int q_err;                   /* what the timer ends it with */
+	size_t q_reply_max;          /* RDMA: the reply may have so many bytes, at most 1 MiB; 0: some 4000. Set after rpc_req_init */
 };
 /* cred may be NULL for AUTH_NONE. */
 void rpc_req_init(struct rpc_req *q, uint32_t prog, uint32_t vers, uint32_t proc, const struct rpc_cred *cred,
@@ -164,6 +167,8 @@ int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sock
 /* Before the first call: each connection turns to TLS, probing with this program, and both sides prove psk (RPC_TLS_PSK_LEN bytes, copied) to each other
  * (rpc_tls.h). A peer that cannot is no peer: nothing goes in the clear. */
 void rpc_client_use_tls(struct rpc_client *cl, uint32_t prog, uint32_t vers, const uint8_t *psk);
+/* Before the first call: connects over RDMA (rpc_rdma.h, started with this client's loop among its own). */
+void rpc_client_use_rdma(struct rpc_client *cl);
 /* Connects now and stays connected. */
 void rpc_client_start(struct rpc_client *cl);
 /* The connection is good for what it is made for: when it is lost, the first pause is short again, however short its life was. */

@@ -25,6 +25,8 @@ struct rpc_client {
 	void *cl_arg;
 	bool cl_started, cl_gone;
 	int cl_fd;	      /* being connected, or -1 */
+	bool cl_rdma;
+	struct rpc_rdma_dial *cl_dial; /* the same over RDMA, or NULL */
 	unsigned cl_inflight; /* I/O under way */
 	bool cl_timed_out;
 	struct loop_io cl_io, cl_cancel_io;
@@ -150,20 +152,14 @@ const uint8_t *rpc_client_psk(const struct rpc_client *cl)
 	return cl->cl_psk;
 }
 
-static void connect_up(struct rpc_client *cl, int fd)
+static void connect_up(struct rpc_client *cl, struct rpc_conn *c)
 {
-	struct rpc_conn *c = rpc_conn_new(fd, cl->cl_loop, &cl->cl_svc, &cl->cl_addr);
-
-	if (!c) {
-		close(fd);
-		connect_failed(cl, -ENOMEM);
-		return;
-	}
 	c->c_client = cl;
 	cl->cl_conn = c;
 	cl->cl_up_ns = loop_now_ns(cl->cl_loop);
 	c->c_refs++; /* the service may close it when it opens */
-	rpc_conn_start(c);
+	if (!c->c_is_rdma)
+		rpc_conn_start(c);
 	if (!cl->cl_tls_prog) {
 		if (c->c_client)
 			client_ready(cl);
@@ -190,8 +186,13 @@ static void connect_done(struct loop_io *io, int res, uint32_t flags)
 	}
 	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
 	if (!res) {
-		connect_up(cl, fd);
-		return;
+		struct rpc_conn *c = rpc_conn_new(fd, cl->cl_loop, &cl->cl_svc, &cl->cl_addr);
+
+		if (c) {
+			connect_up(cl, c);
+			return;
+		}
+		res = -ENOMEM;
 	}
 	close(fd);
 	connect_failed(cl, cl->cl_timed_out ? -ETIMEDOUT : res);
@@ -225,6 +226,12 @@ static void client_timer(struct loop_timer *t)
 		rpc_conn_fail(cl->cl_conn, -ETIMEDOUT);
 		return;
 	}
+	if (cl->cl_dial) {
+		rpc_rdma_dial_cancel(cl->cl_dial);
+		cl->cl_dial = NULL;
+		connect_failed(cl, -ETIMEDOUT);
+		return;
+	}
 	if (cl->cl_fd < 0) {
 		client_connect(cl);
 		return;
@@ -233,11 +240,32 @@ static void client_timer(struct loop_timer *t)
 	connect_cancel(cl);
 }
 
+static void dial_done(void *arg, int err, struct rpc_conn *c)
+{
+	struct rpc_client *cl = arg;
+
+	cl->cl_dial = NULL;
+	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
+	if (err)
+		connect_failed(cl, err);
+	else
+		connect_up(cl, c);
+}
+
 static void client_connect(struct rpc_client *cl)
 {
 	struct io_uring_sqe *sqe;
 
 	cl->cl_timed_out = false;
+	if (cl->cl_rdma) {
+		int err = rpc_rdma_dial(&cl->cl_dial, cl->cl_loop, &cl->cl_addr, &cl->cl_svc, dial_done, cl);
+
+		if (err)
+			connect_failed(cl, err);
+		else
+			loop_timer_start(cl->cl_loop, &cl->cl_timer, CONNECT_MS);
+		return;
+	}
 	cl->cl_fd = socket(cl->cl_addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (cl->cl_fd < 0) {
 		connect_failed(cl, -errno);
@@ -253,7 +281,7 @@ static void client_connect(struct rpc_client *cl)
 /* Neither connected, nor at it, nor waiting for the next attempt: begin. */
 static void client_kick(struct rpc_client *cl)
 {
-	if (!cl->cl_conn && cl->cl_fd < 0 && !cl->cl_timer.t_pos)
+	if (!cl->cl_conn && cl->cl_fd < 0 && !cl->cl_dial && !cl->cl_timer.t_pos)
 		client_connect(cl);
 }
 
@@ -315,6 +343,11 @@ void rpc_client_use_tls(struct rpc_client *cl, uint32_t prog, uint32_t vers, con
 	memcpy(cl->cl_psk, psk, sizeof(cl->cl_psk));
 }
 
+void rpc_client_use_rdma(struct rpc_client *cl)
+{
+	cl->cl_rdma = true;
+}
+
 void rpc_client_start(struct rpc_client *cl)
 {
 	cl->cl_started = true;
@@ -343,5 +376,7 @@ void rpc_client_destroy(struct rpc_client *cl)
 	}
 	if (cl->cl_fd >= 0)
 		connect_cancel(cl);
+	if (cl->cl_dial)
+		rpc_rdma_dial_cancel(cl->cl_dial);
 	client_free(cl);
 }

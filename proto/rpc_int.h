@@ -159,6 +159,7 @@ struct rpc_out {
 	bool o_last_clear; /* what follows goes over TLS */
 	bool o_gone;	   /* sent, or the connection is gone: o_free when o_pins is 0 */
 	unsigned o_pins;   /* sends whose pages the kernel still has (rpc_zc.c) */
+	size_t o_reply_max; /* of a call of ours: q_reply_max */
 	struct rd_call *o_rdma; /* of a reply: its call's chunks, freed with the call */
 };
 
@@ -351,6 +352,11 @@ void rpc_rdma_send(struct rpc_conn *c);
 void rpc_rdma_end(struct rpc_conn *c);
 /* A call that gets no reply. */
 void rpc_rdma_dropped(struct rpc_conn *c);
+struct rpc_rdma_dial;
+/* Connects from l; done is called there, once, later, unless it is called off (on l). c is open, its service has been told. */
+int rpc_rdma_dial(struct rpc_rdma_dial **out, struct loop *l, const struct sockaddr_storage *addr, const struct rpc_service *svc,
+		  void (*done)(void *arg, int err, struct rpc_conn *c), void *arg);
+void rpc_rdma_dial_cancel(struct rpc_rdma_dial *dl);
 /* The reply is wrapped: no part of it may go by itself (RFC 8267 section 6). */
 void rpc_rdma_wrapped(struct rd_call *rc);
 

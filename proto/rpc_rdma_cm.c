@@ -19,7 +19,7 @@
 #define TICK_MS	    1000
 #define BACKLOG	    256
 #define MAX_DEVS    16
-#define RESOLVE_MS  2000
+#define RD_PRIVATE_MAX 256
 #define RETRY_COUNT 7 /* of the transport */
 #define RNR_FOREVER 7
 
@@ -99,11 +99,16 @@ void rd_cmd(struct rd_cmd *cmd, enum rd_cmd_kind kind, void *arg)
 		log_fatal("rdma: waking the control thread: %s", strerror(errno));
 }
 
+struct rdma_event_channel *rd_channel(void)
+{
+	return cm.chan;
+}
+
 /* ---- devices ---- */
 
 static void dev_gone(struct rd_dev *d);
 
-static struct rd_dev *dev_of(struct ibv_context *ctx)
+struct rd_dev *rd_dev_of(struct ibv_context *ctx)
 {
 	struct rd_dev *d;
 
@@ -131,7 +136,7 @@ static void listener_down(struct rd_listener *li, const char *why)
 	listener_tell(li);
 }
 
-static void conn_fail(struct rd_conn *r, int err)
+void rd_conn_fail(struct rd_conn *r, int err)
 {
 	int none = 0;
 
@@ -151,7 +156,7 @@ static void dev_removed(struct rd_dev *d, const char *why)
 			listener_down(li, "its device has gone");
 	for (struct rd_conn *r = d->dv_list; r; r = r->r_dev_next)
 		if (r->r_prepared)
-			conn_fail(r, -ENODEV);
+			rd_conn_fail(r, -ENODEV);
 	dev_gone(d);
 }
 
@@ -264,7 +269,7 @@ static int listener_try(struct rd_listener *li)
 	if (li->li_addr.ss_family == AF_INET6)
 		rdma_set_option(li->li_id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof one);
 	if (!rdma_bind_addr(li->li_id, (struct sockaddr *)&li->li_addr) && !rdma_listen(li->li_id, BACKLOG)) {
-		if (!li->li_id->verbs || (li->li_dev = dev_of(li->li_id->verbs)))
+		if (!li->li_id->verbs || (li->li_dev = rd_dev_of(li->li_id->verbs)))
 			return 0;
 		errno = ENODEV;
 	}
@@ -310,6 +315,7 @@ static void tick(void)
 {
 	devs_check();
 	chan_open();
+	rd_dial_tick();
 	for (struct rd_listener *li = cm.listeners; li; li = li->li_next)
 		listener_kick(li);
 }
@@ -321,7 +327,7 @@ static uint32_t min32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-static void private_taken(struct rd_conn *r, const void *data, size_t len)
+void rd_private_taken(struct rd_conn *r, const void *data, size_t len)
 {
 	struct rd_private pv;
 
@@ -342,11 +348,11 @@ static void depths(struct rd_conn *r, const struct rdma_conn_param *p)
 	r->r_ird = (uint8_t)min32(min32(ird, (uint32_t)a->max_qp_rd_atom), UINT8_MAX);
 }
 
-static int queues_make(struct rd_conn *r)
+int rd_queues_make(struct rd_conn *r)
 {
 	const struct ibv_device_attr *a = &r->r_dev->dv_attr;
 	struct rd_port *p = r->r_port;
-	unsigned recvs = p->pt_srq ? 0 : min32(rd_opts.ro_credits + RD_BACK_CALLS, (uint32_t)a->max_qp_wr);
+	unsigned recvs = p->pt_srq ? 0 : min32(rd_opts.ro_credits + r->r_own_max, (uint32_t)a->max_qp_wr);
 	struct ibv_qp_init_attr qa = {.qp_type = IBV_QPT_RC};
 
 	qa.cap.max_send_wr = min32(RD_SQ_DEPTH + 1, (uint32_t)a->max_qp_wr); /* one ends it */
@@ -375,6 +381,8 @@ struct rd_conn *rd_conn_new(void)
 	if (!r)
 		return NULL;
 	r->r_prepare_msg.m_run = rd_prepare;
+	r->r_up_msg.m_run = rd_up;
+	r->r_own_max = RD_BACK_CALLS;
 	r->r_fail_msg.m_run = rd_fail;
 	r->r_drain_msg.m_run = rd_drain;
 	r->r_gone_msg.m_run = rd_gone;
@@ -387,10 +395,10 @@ struct rd_conn *rd_conn_new(void)
 	return r;
 }
 
-static void dev_link(struct rd_conn *r, struct rd_dev *d)
+void rd_dev_link(struct rd_conn *r, struct rd_dev *d, struct rd_port *p)
 {
 	r->r_dev = d;
-	r->r_port = d->dv_port[cm.next_loop++ % d->dv_nports];
+	r->r_port = p;
 	r->r_dev_next = d->dv_list;
 	if (d->dv_list)
 		d->dv_list->r_dev_prev = r;
@@ -440,7 +448,7 @@ static void addr_copy(struct sockaddr_storage *ss, const struct sockaddr *sa)
 static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 {
 	struct rd_listener *li = listener_of(ev->listen_id);
-	struct rd_dev *d = li ? dev_of(ev->id->verbs) : NULL;
+	struct rd_dev *d = li ? rd_dev_of(ev->id->verbs) : NULL;
 	struct rd_conn *r = d ? rd_conn_new() : NULL;
 
 	if (!r)
@@ -449,14 +457,14 @@ static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 	r->r_id->context = r;
 	r->r_svc = li->li_svc;
 	addr_copy(&r->r_peer, rdma_get_peer_addr(ev->id));
-	dev_link(r, d);
-	private_taken(r, ev->param.conn.private_data, ev->param.conn.private_data_len);
+	rd_dev_link(r, d, d->dv_port[cm.next_loop++ % d->dv_nports]);
+	rd_private_taken(r, ev->param.conn.private_data, ev->param.conn.private_data_len);
 	depths(r, &ev->param.conn);
 	return r;
 }
 
 /* Nothing has been told to the loop. */
-static void conn_drop(struct rd_conn *r)
+void rd_conn_drop(struct rd_conn *r)
 {
 	queues_destroy(r);
 	rdma_destroy_id(r->r_id);
@@ -466,7 +474,7 @@ static void conn_drop(struct rd_conn *r)
 
 static void request_begin(struct rdma_cm_id *id, struct rd_conn *r)
 {
-	int err = r ? queues_make(r) : -ENOMEM;
+	int err = r ? rd_queues_make(r) : -ENOMEM;
 
 	if (!err) {
 		r->r_prepared = true;
@@ -477,7 +485,7 @@ static void request_begin(struct rdma_cm_id *id, struct rd_conn *r)
 	log_warn("rdma: a connection is refused: %s", strerror(-err));
 	rdma_reject(id, NULL, 0);
 	if (r)
-		conn_drop(r);
+		rd_conn_drop(r);
 	else
 		rdma_destroy_id(id);
 }
@@ -489,13 +497,19 @@ static void conn_accept(struct rd_conn *r)
 
 	if (r->r_disconnected)
 		return;
+	if (r->r_client) {
+		r->r_asked = true;
+		if (rd_dial_connect(r))
+			rd_conn_fail(r, -errno);
+		return;
+	}
 	rd_private_put(private, &(struct rd_private){.pv_inv = true, .pv_send = RD_INLINE, .pv_recv = RD_INLINE});
 	p.initiator_depth = r->r_ord;
 	p.responder_resources = r->r_ird;
 	r->r_asked = true;
 	if (rdma_accept(r->r_id, &p)) {
 		log_info("rdma: accept: %s", strerror(errno));
-		conn_fail(r, -ECONNABORTED);
+		rd_conn_fail(r, -ECONNABORTED);
 		return;
 	}
 	metric_add(m_accepted, 1);
@@ -505,7 +519,7 @@ static void conn_accept(struct rd_conn *r)
 static void conn_disconnect(struct rd_conn *r)
 {
 	r->r_disconnected = true;
-	if (!r->r_asked)
+	if (!r->r_asked && !r->r_client)
 		rdma_reject(r->r_id, NULL, 0);
 	else
 		rdma_disconnect(r->r_id);
@@ -525,7 +539,7 @@ static void conn_destroy(struct rd_conn *r)
 	loop_post(l, &r->r_gone_msg);
 }
 
-static int event_error(const struct rdma_cm_event *ev)
+int rd_event_error(const struct rdma_cm_event *ev)
 {
 	switch (ev->event) {
 	case RDMA_CM_EVENT_REJECTED:
@@ -548,7 +562,7 @@ static void conn_event(struct rd_conn *r, const struct rdma_cm_event *ev)
 		break;
 	default:
 		if (r->r_prepared)
-			conn_fail(r, event_error(ev));
+			rd_conn_fail(r, rd_event_error(ev));
 	}
 }
 
@@ -561,8 +575,22 @@ static void cm_event(struct rdma_cm_event *ev)
 
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		r = request_take(ev);
+	else if (!li && id->context && ((struct rd_conn *)id->context)->r_client)
+		r = id->context; /* its event may end it */
 	else if (!li && id->context)
 		conn_event(id->context, ev);
+	if (r && type != RDMA_CM_EVENT_CONNECT_REQUEST) {
+		struct rdma_cm_event copy = *ev;
+		uint8_t private[RD_PRIVATE_MAX];
+
+		/* Who has an event that is not acknowledged cannot be destroyed. */
+		if (copy.param.conn.private_data_len)
+			memcpy(private, copy.param.conn.private_data, copy.param.conn.private_data_len);
+		copy.param.conn.private_data = private;
+		rdma_ack_cm_event(ev);
+		rd_dial_event(r, &copy);
+		return;
+	}
 	rdma_ack_cm_event(ev);
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		request_begin(id, r);
@@ -584,6 +612,9 @@ static void command(struct rd_cmd *cmd)
 		li->li_next = cm.listeners;
 		cm.listeners = li;
 		tick();
+		break;
+	case CM_DIAL:
+		rd_dial_begin(cmd->cm_arg);
 		break;
 	case CM_ACCEPT:
 		conn_accept(cmd->cm_arg);

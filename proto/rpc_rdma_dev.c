@@ -107,6 +107,15 @@ static void sink_free(struct rd_sink *sk)
 	free(sk);
 }
 
+static void sink_drop(struct rd_sink *sk)
+{
+	if (!sk)
+		return;
+	sk->sk_dead = true;
+	if (!sk->sk_out)
+		sink_free(sk);
+}
+
 static void sink_own(struct rpc_buf *b)
 {
 	struct sink_mem *sm = caa_container_of(b, struct sink_mem, sm_rpc);
@@ -118,7 +127,7 @@ static void sink_own(struct rpc_buf *b)
 		sink_free(sk);
 }
 
-static struct rd_sink *sink_new(struct ibv_pd *pd)
+static struct rd_sink *sink_new(struct ibv_pd *pd, int access)
 {
 	struct rd_sink *sk = calloc(1, sizeof *sk);
 
@@ -129,7 +138,7 @@ static struct rd_sink *sink_new(struct ibv_pd *pd)
 		free(sk);
 		return NULL;
 	}
-	sk->sk_mr = ibv_reg_mr(pd, sk->sk_mem, SINK_BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	sk->sk_mr = ibv_reg_mr(pd, sk->sk_mem, SINK_BYTES, IBV_ACCESS_LOCAL_WRITE | access);
 	if (!sk->sk_mr) {
 		sink_free(sk);
 		return NULL;
@@ -176,6 +185,19 @@ static struct rpc_buf *sink_get(struct rd_sink *sk, size_t len, uint32_t *lkey)
 struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey)
 {
 	return p->pt_sink ? sink_get(p->pt_sink, len, lkey) : mem_new(p, len, lkey);
+}
+
+struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey)
+{
+	struct rpc_buf *b;
+	uint32_t lkey;
+
+	if (!p->pt_bulk)
+		p->pt_bulk = sink_new(p->pt_dev->dv_pd, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	b = p->pt_bulk ? sink_get(p->pt_bulk, len, &lkey) : NULL;
+	if (b)
+		*rkey = p->pt_bulk->sk_mr->rkey;
+	return b;
 }
 
 static void buf_own(struct rpc_buf *b)
@@ -332,11 +354,11 @@ int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 unsigned rd_reserve(struct rd_conn *r, unsigned credits)
 {
 	struct rd_port *p = r->r_port;
-	unsigned want = credits + RD_BACK_CALLS, room = p->pt_srq ? p->pt_srq_max - p->pt_srq_want : want;
+	unsigned want = credits + r->r_own_max, room = p->pt_srq ? p->pt_srq_max - p->pt_srq_want : want;
 
 	if (want > room)
 		want = room;
-	if (want <= RD_BACK_CALLS)
+	if (want <= r->r_own_max)
 		return 0;
 	r->r_reserved = want;
 	if (p->pt_srq)
@@ -345,7 +367,7 @@ unsigned rd_reserve(struct rd_conn *r, unsigned credits)
 		rd_unreserve(r);
 		return 0;
 	}
-	return want - RD_BACK_CALLS;
+	return want - r->r_own_max;
 }
 
 /* What is posted too much is used up by those who stay. */
@@ -710,7 +732,7 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l)
 		free(p);
 		return NULL;
 	}
-	if (d->dv_iwarp && !(p->pt_sink = sink_new(d->dv_pd))) {
+	if (d->dv_iwarp && !(p->pt_sink = sink_new(d->dv_pd, IBV_ACCESS_REMOTE_WRITE))) {
 		ibv_destroy_comp_channel(p->pt_chan);
 		free(p);
 		return NULL;
@@ -790,11 +812,8 @@ static void port_memory_run(struct loop_msg *m)
 
 	free(pm);
 	p->pt_dev = NULL;
-	if (p->pt_sink) {
-		p->pt_sink->sk_dead = true;
-		if (!p->pt_sink->sk_out)
-			sink_free(p->pt_sink);
-	}
+	sink_drop(p->pt_sink);
+	sink_drop(p->pt_bulk);
 	p->pt_out -= p->pt_srq_posted; /* the queue they were posted to has gone */
 	if (!p->pt_out)
 		port_free_memory(p);
@@ -806,6 +825,8 @@ static void port_destroy(struct rd_port *p)
 
 	if (p->pt_sink)
 		ibv_dereg_mr(p->pt_sink->sk_mr);
+	if (p->pt_bulk)
+		ibv_dereg_mr(p->pt_bulk->sk_mr);
 	if (p->pt_srq)
 		ibv_destroy_srq(p->pt_srq);
 	if (p->pt_cq)
@@ -814,8 +835,7 @@ static void port_destroy(struct rd_port *p)
 	for (struct rd_slab *sl = p->pt_slabs; sl; sl = sl->sl_next)
 		ibv_dereg_mr(sl->sl_mr);
 	if (!p->pt_stopping) { /* never started */
-		if (p->pt_sink)
-			sink_free(p->pt_sink);
+		sink_drop(p->pt_sink);
 		free(p);
 		return;
 	}

@@ -355,6 +355,37 @@ size_t rd_reply_hdr_put(uint8_t *out, uint32_t xid, uint32_t credit, enum rd_pro
 	return (size_t)(p - out);
 }
 
+static uint8_t *put_seg(uint8_t *p, const struct rd_seg *s)
+{
+	struct rd_wseg ws = {.ws_seg = *s, .ws_used = s->sg_length};
+
+	put_segs(p, &ws, 1);
+	memmove(p, p + 4, SEG_LEN); /* without the count */
+	return p + SEG_LEN;
+}
+
+size_t rd_call_hdr_put(uint8_t *out, uint32_t xid, uint32_t credit, const struct rd_seg *call, const struct rd_seg *reply)
+{
+	uint8_t *p = put_u32(out, xid);
+
+	p = put_u32(p, RD_VERS);
+	p = put_u32(p, credit);
+	p = put_u32(p, call ? RD_NOMSG : RD_MSG);
+	if (call) {
+		p = put_u32(p, 1);
+		p = put_u32(p, 0); /* position */
+		p = put_seg(p, call);
+	}
+	p = put_u32(p, 0);
+	p = put_u32(p, 0);
+	p = put_u32(p, reply != NULL);
+	if (reply) {
+		p = put_u32(p, 1);
+		p = put_seg(p, reply);
+	}
+	return (size_t)(p - out);
+}
+
 size_t rd_error_put(uint8_t *out, uint32_t xid, uint32_t vers, uint32_t credit, enum rd_errcode err)
 {
 	uint8_t *p = put_u32(out, xid);

@@ -95,6 +95,8 @@ static inline void rd_unfill(struct rd_wseg *segs, unsigned n)
 /* Length of the header of a reply with these chunks (rc may be NULL), and the header itself. reply: the Reply chunk is echoed. */
 size_t rd_reply_hdr_len(const struct rd_call *rc);
 size_t rd_reply_hdr_put(uint8_t *p, uint32_t xid, uint32_t credit, enum rd_proc proc, const struct rd_call *rc);
+/* The header of a call whose Payload stream lies in call, if that is not NULL, and whose reply may go to reply. */
+size_t rd_call_hdr_put(uint8_t *p, uint32_t xid, uint32_t credit, const struct rd_seg *call, const struct rd_seg *reply);
 #define RD_ERROR_LEN 28u
 /* Returns the length. */
 size_t rd_error_put(uint8_t *p, uint32_t xid, uint32_t vers, uint32_t credit, enum rd_errcode err);

@@ -2,9 +2,11 @@
  * rpc_rdma_int.h - what the RDMA files of the RPC layer share; not for services. docs/rdma.md tells the whole.
  *
  *   rpc_rdma_hdr.c  headers, on plain bytes
- *   rpc_rdma_cm.c   the control thread: devices, listeners, connecting and ending
+ *   rpc_rdma_cm.c   the control thread: devices, listeners, connections' beginning and end
+ *   rpc_rdma_dial.c connecting
  *   rpc_rdma_dev.c  a device, and its part on each loop: memory, shared receive queue, completion channel, polling
  *   rpc_rdma_recv.c what arrives: receives, RDMA Reads, records
+ *   rpc_rdma_bulk.c calls of ours that do not fit inline
  *   rpc_rdma_send.c what leaves: the send queue, replies, calls of ours
  *
  * Two kinds of threads. The control thread makes and destroys what libibverbs and librdmacm have (devices, regions, queues, ids): such
@@ -32,7 +34,7 @@
 #define RD_INLINE     8192u
 #define RD_SQ_DEPTH   256u
 #define RD_MAX_SGE    8u
-#define RD_BACK_CALLS 16u /* receives for the replies to our calls, and so many calls under way at most */
+#define RD_BACK_CALLS 16u /* calls of a listener's side under way, at most: it has receives for the replies to them */
 #define RD_SLAB	      64u /* buffers made at once */
 /* Receives beyond what is granted: a peer that sends more than it may is found before others miss them. */
 #define RD_SRQ_SPARE 64u
@@ -47,7 +49,7 @@ struct rd_conn;
 /* What was received, in order, to be handed out by rpc_rdma_next. */
 struct rd_in {
 	struct rd_in *in_next;
-	struct rd_op *in_op; /* freed when it is handed out; NULL: it lies in the buffer */
+	void *in_mem; /* freed when it is handed out; NULL: it lies in the buffer */
 	struct rpc_record in_rec;
 };
 
@@ -88,6 +90,7 @@ struct rd_port {
 	struct rd_conn *pt_stalled;	/* wait for memory */
 	struct loop_timer pt_timer;	/* so that they try again */
 	struct rd_sink *pt_sink;	/* iWARP: where RDMA Reads go */
+	struct rd_sink *pt_bulk;	/* what peers read and write of long calls of ours; NULL: none was made yet */
 	struct rd_port *pt_next;   /* of the loop */
 	struct loop_io pt_io, pt_cancel_io;
 	unsigned pt_ios;
@@ -127,7 +130,7 @@ struct rd_op {
 	/* and the arrays */
 };
 
-enum rd_cmd_kind { CM_LISTEN, CM_ACCEPT, CM_DISCONNECT, CM_DESTROY, CM_PORT_STOPPED };
+enum rd_cmd_kind { CM_LISTEN, CM_DIAL, CM_ACCEPT, CM_DISCONNECT, CM_DESTROY, CM_PORT_STOPPED };
 struct rd_cmd {
 	enum rd_cmd_kind cm_kind;
 	void *cm_arg;
@@ -144,6 +147,8 @@ struct rd_conn {
 	uint32_t r_qpn;
 	struct rd_cmd r_accept, r_disconnect, r_destroy;
 	struct rd_conn *r_dev_next, *r_dev_prev;
+	struct rpc_rdma_dial *r_dial; /* we connect, and are not told yet that it worked */
+	bool r_client;
 	uint8_t r_ird, r_ord;
 	bool r_prepared; /* the loop knows it */
 	bool r_asked, r_disconnected;
@@ -153,12 +158,13 @@ struct rd_conn {
 	bool r_inv;
 	struct rpc_service r_svc;
 	struct sockaddr_storage r_peer;
-	struct loop_msg r_prepare_msg, r_fail_msg, r_drain_msg, r_gone_msg;
+	struct loop_msg r_prepare_msg, r_up_msg, r_fail_msg, r_drain_msg, r_gone_msg;
 	_Atomic int r_fail; /* what r_fail_msg brings; it is posted once */
 
 	/* The loop's */
 	struct rpc_conn *r_c;
 	struct rd_conn *r_active_next, *r_stalled_next, *r_qp_next;
+	bool r_up; /* something may be sent */
 	bool r_active, r_stalled, r_ending, r_drained, r_destroying;
 	uint64_t r_last_ns; /* the last completion */
 	bool r_spin;
@@ -167,8 +173,10 @@ struct rd_conn {
 	unsigned r_posted;  /* without a shared queue: in r_own */
 	struct rd_buf *r_own;
 	unsigned r_calls;   /* of the peer, not yet answered */
-	unsigned r_back, r_back_max; /* calls of ours under way, and how many may be */
+	unsigned r_own_max;  /* calls of ours that there are receives for */
+	unsigned r_back, r_back_max; /* calls of ours under way, and how many the peer takes */
 	struct rpc_out *r_backlog, **r_backlog_end;
+	struct rd_bulk *r_bulks; /* calls of ours that do not fit inline */
 	uint64_t r_seq, r_done, r_signaled; /* work requests posted, known to be done, last one that will tell */
 	struct rd_op *r_txq, **r_txq_end;     /* to be posted, in order */
 	struct rd_op *r_sent, **r_sent_end;   /* posted */
@@ -180,11 +188,44 @@ struct rd_conn {
 	struct loop_timer r_drain_timer;
 };
 
+/* An attempt to connect. The loop's, but for what stands first. */
+struct rpc_rdma_dial {
+	struct rd_cmd dl_cmd;
+	struct loop_msg dl_msg; /* it failed before there was an rpc_conn */
+	struct rpc_rdma_dial *dl_next;
+	_Atomic bool dl_canceled;
+	struct sockaddr_storage dl_addr;
+	struct rpc_service dl_svc;
+	struct rd_conn *dl_conn;
+	int dl_err;
+	struct loop *dl_loop;
+	void (*dl_done)(void *arg, int err, struct rpc_conn *c);
+	void *dl_arg;
+};
+
 extern struct rpc_rdma_opts rd_opts;
 extern struct metric *rd_m_wrs, *rd_m_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
 
 /* ---- rpc_rdma_cm.c ---- */
 void rd_cmd(struct rd_cmd *cmd, enum rd_cmd_kind kind, void *arg);
+/* On the control thread, for rpc_rdma_dial.c: */
+struct rdma_event_channel *rd_channel(void);
+struct rd_dev *rd_dev_of(struct ibv_context *ctx);
+void rd_dev_link(struct rd_conn *r, struct rd_dev *d, struct rd_port *p);
+void rd_conn_fail(struct rd_conn *r, int err);
+void rd_conn_drop(struct rd_conn *r);
+int rd_queues_make(struct rd_conn *r);
+void rd_private_taken(struct rd_conn *r, const void *data, size_t len);
+int rd_event_error(const struct rdma_cm_event *ev);
+
+/* ---- rpc_rdma_dial.c, on the control thread ---- */
+void rd_dial_begin(struct rpc_rdma_dial *dl);
+void rd_dial_event(struct rd_conn *r, const struct rdma_cm_event *ev);
+int rd_dial_connect(struct rd_conn *r);
+/* What was called off ends; once a second. */
+void rd_dial_tick(void);
+/* On the loop: frees dl. */
+void rd_dial_done(struct rpc_rdma_dial *dl, int err, struct rpc_conn *c);
 
 /* ---- rpc_rdma_dev.c ---- */
 /* By the control thread. */
@@ -217,6 +258,18 @@ void rd_qp_add(struct rd_conn *r);
 /* Its queue pair is destroyed: none is left that could be taken for another's. */
 void rd_qp_del(struct rd_conn *r);
 
+/* For long calls of ours: the peer may read and write it. */
+struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey);
+
+/* ---- rpc_rdma_bulk.c ---- */
+#define RD_BULK_MAX (1u << 20)
+#define RD_BULK_HDR 48u /* what two chunks add to a header */
+/* The header of a call, and what of it goes inline; room for r_send_max bytes. 0, -EAGAIN: no memory now, -EMSGSIZE. */
+int rd_bulk_call(struct rd_conn *r, const struct xdr_out *x, uint32_t xid, size_t reply_max, uint8_t *hdr, uint32_t *hdr_len);
+bool rd_bulk_reply(struct rd_conn *r, const struct rd_hdr *h, struct rd_in **in);
+/* The queue pair is gone. */
+void rd_bulk_drop(struct rd_conn *r);
+
 /* ---- rpc_rdma_recv.c ---- */
 void rd_received(struct rd_conn *r, const struct ibv_wc *wc);
 void rd_read_done(struct rd_conn *r, struct rd_op *op);
@@ -236,6 +289,7 @@ void rd_send_free(struct rd_conn *r);
 /* ---- for rpc_conn.c and rpc_server.c ---- */
 struct rd_conn *rd_conn_new(void);
 void rd_prepare(struct loop_msg *m);
+void rd_up(struct loop_msg *m);
 void rd_fail(struct loop_msg *m);
 void rd_drain(struct loop_msg *m);
 void rd_gone(struct loop_msg *m);

@@ -29,8 +29,7 @@ bool rpc_rdma_next(struct rpc_conn *c, struct rpc_record *rec)
 	if (!r->r_ready)
 		r->r_ready_end = &r->r_ready;
 	*rec = in->in_rec;
-	if (in->in_op)
-		free(in->in_op);
+	free(in->in_mem);
 	return true;
 }
 
@@ -90,7 +89,7 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 		rpc_buf_put(b);
 		return -EAGAIN;
 	}
-	op->op_in.in_op = op;
+	op->op_in.in_mem = op;
 	op->op_in.in_rec = (struct rpc_record){.r_buf = b, .r_data = b->b_data + start, .r_len = pl->pl_len, .r_rdma = rc};
 	*r->r_readq_end = op;
 	r->r_readq_end = &op->op_next;
@@ -157,7 +156,7 @@ static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 		}
 	}
 	if (h->h_proc == RD_MSG && !h->h_nreads) {
-		b->bf_in.in_op = NULL;
+		b->bf_in.in_mem = NULL;
 		b->bf_in.in_rec = (struct rpc_record){.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len, .r_rdma = rc};
 		ready(r, &b->bf_in);
 		return;
@@ -190,21 +189,35 @@ static void call_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *
 /* To a call of ours. Its credit value is what the peer takes (RFC 8167 section 4). */
 static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
 {
-	r->r_back_max = h->h_credit < 1 ? 1 : h->h_credit < RD_BACK_CALLS ? h->h_credit : RD_BACK_CALLS;
+	struct rd_in *in;
+
+	r->r_back_max = h->h_credit < 1 ? 1 : h->h_credit < r->r_own_max ? h->h_credit : r->r_own_max;
 	if (r->r_back)
 		r->r_back--;
-	b->bf_in.in_op = NULL;
+	if (!rd_bulk_reply(r, h, &in) || in) {
+		rd_buf_put(b);
+		if (in)
+			ready(r, in);
+		else
+			metric_add(rd_m_discarded, 1);
+		return;
+	}
+	b->bf_in.in_mem = NULL;
 	b->bf_in.in_rec = (struct rpc_record){.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len};
 	ready(r, &b->bf_in);
 }
 
+/* One that is not inline has neither a Read list nor, from our peers, a Write list; a call has one. */
 static bool is_reply(const struct rd_hdr *h)
 {
 	struct xdr_in x;
 
+	if (h->h_proc == RD_NOMSG)
+		return !h->h_nreads && h->h_reply;
+
 	xdr_in_init(&x, h->h_body, h->h_len);
 	xdr_get_u32(&x);
-	return h->h_proc == RD_MSG && xdr_get_u32(&x) == 1;
+	return xdr_get_u32(&x) == 1;
 }
 
 static void message(struct rd_conn *r, struct rd_buf *b)
@@ -224,7 +237,10 @@ static void message(struct rd_conn *r, struct rd_buf *b)
 		r->r_calls++;
 		rd_send_error(r, h.h_xid, h.h_vers, v == RD_BAD_VERS ? RD_ERR_VERS : RD_ERR_CHUNK);
 	} else if (v == RD_OK && r->r_back) {
+		struct rd_in *none;
+
 		r->r_back--;
+		rd_bulk_reply(r, &h, &none);
 		rpc_req_refused(r->r_c, h.h_xid);
 	} else {
 		metric_add(rd_m_discarded, 1);

@@ -2,7 +2,8 @@
  * rpc_rdma_send.c - what leaves: the send queue, replies, calls of ours; and a connection's life on its loop.
  *
  * The send queue. Work requests have numbers, and complete in that order; only some of them tell. A completion with number n says
- * that all up to n are done. What is queued is posted in one chain per turn, as far as the queue has room.
+ * that all up to n are done. (iWARP over kernel TCP: siw sends the memory of a silent request by reference, and may do so again after a later one
+ * has told; there all tell.) What is queued is posted in one chain per turn, as far as the queue has room.
  *
  * A reply. Payload that was put by reference goes where the call's Write list says, straight from its memory, whatever its length.
  * What is left goes behind the header in one Send, or, where that is too long for the peer, by RDMA Write into the Reply chunk.
@@ -75,7 +76,7 @@ static void chain_add(struct rd_conn *r, struct chain *ch, struct ibv_send_wr *w
 {
 	wr->wr_id = ++r->r_seq << 1 | 1;
 	wr->next = NULL;
-	if (tell || r->r_seq - r->r_signaled >= r->r_depth / 4) {
+	if (tell || r->r_dev->dv_iwarp || r->r_seq - r->r_signaled >= r->r_depth / 4) {
 		wr->send_flags |= IBV_SEND_SIGNALED;
 		r->r_signaled = r->r_seq;
 	}
@@ -205,7 +206,7 @@ struct reply {
 	struct rd_call *rp_rc;
 	uint32_t rp_xid;
 	uint64_t rp_moved;    /* splices that go to Write chunks, by bit */
-	unsigned rp_chunk[XDR_SPLICES]; /* which one */
+	unsigned rp_first[XDR_SPLICES], rp_nsegs[XDR_SPLICES]; /* their segments */
 	size_t rp_stream;     /* bytes of the Payload stream that are left */
 };
 
@@ -225,16 +226,21 @@ static bool deal(struct reply *rp)
 	rp->rp_stream = x->x_len + x->x_payload - RPC_MARK;
 	if (!rc || rc->rc_no_ddp)
 		return true;
-	for (unsigned i = 0; i < x->x_nsplice && i < rc->rc_nchunks; i++) {
-		unsigned first = rc->rc_chunk[i], n = rc->rc_chunk[i + 1] - first;
+	for (unsigned i = 0, item = 0; i < x->x_nsplice && item < rc->rc_nchunks; i++) {
+		unsigned first, n;
 		uint32_t len = x->x_splice[i].sp_len;
 
+		if (x->x_splice[i].sp_stays)
+			continue;
+		first = rc->rc_chunk[item];
+		n = rc->rc_chunk[++item] - first;
 		if (!n)
 			continue;
 		if (!rd_fill(rc->rc_segs + first, n, len))
 			return false;
 		rp->rp_moved |= 1ull << i;
-		rp->rp_chunk[i] = i;
+		rp->rp_first[i] = first;
+		rp->rp_nsegs[i] = n;
 		rp->rp_stream -= len + roundup(len);
 	}
 	return true;
@@ -267,7 +273,7 @@ static bool bounce(struct reply *rp, struct rd_op *op, struct rd_src *s)
 static bool source(struct reply *rp, struct rd_op *op, const struct xdr_splice *sp, struct rd_src *s)
 {
 	*s = (struct rd_src){sp->sp_data, sp->sp_len, rd_lkey(rp->rp_r->r_dev, sp->sp_data)};
-	return s->sr_lkey || bounce(rp, op, s);
+	return s->sr_lkey || !s->sr_len || bounce(rp, op, s);
 }
 
 /* The head's bytes, without what belongs to moved splices; unmoved splices stand in between: as sources, in order. at: where the head
@@ -295,7 +301,7 @@ static unsigned stream(struct reply *rp, uint8_t *at, uint32_t lkey, const struc
 			break;
 		if (moved)
 			from += roundup(x->x_splice[i].sp_len);
-		else
+		else if (splices[i].sr_len)
 			src[n++] = splices[i];
 	}
 	return n;
@@ -380,7 +386,7 @@ static enum built build(struct reply *rp, struct builder *b)
 		if (!source(rp, b->b_op, &rp->rp_x->x_splice[i], &splices[i]))
 			return NO_MEMORY;
 		if (rp->rp_moved >> i & 1)
-			build_writes(rp, b, rc->rc_segs + rc->rc_chunk[i], rc->rc_chunk[i + 1] - rc->rc_chunk[i], &splices[i], 1);
+			build_writes(rp, b, rc->rc_segs + rp->rp_first[i], rp->rp_nsegs[i], &splices[i], 1);
 	}
 	if (!is_long) {
 		nsrc = stream(rp, head + hdr, lkey, splices, src);
@@ -473,7 +479,7 @@ void rd_send_error(struct rd_conn *r, uint32_t xid, uint32_t vers, enum rd_errco
 	enqueue(r, op);
 }
 
-/* ---- calls of ours: inline, without chunks (RFC 8167 section 5.3) ---- */
+/* ---- calls of ours: inline; where we are the client, long ones in chunks (RFC 8167 section 5.3 leaves them out backwards) ---- */
 
 static bool call_send(struct rd_conn *r, struct rpc_out *o)
 {
@@ -485,7 +491,11 @@ static bool call_send(struct rd_conn *r, struct rpc_out *o)
 	uint32_t xid;
 	uint8_t *p;
 
-	if (RD_HDR_MIN + len > r->r_send_max) {
+	bool bulk = r->r_client && (o->o_reply_max || RD_HDR_MIN + len > r->r_send_max);
+	uint32_t sent = (uint32_t)(RD_HDR_MIN + len);
+	int err = 0;
+
+	if (!bulk && RD_HDR_MIN + len > r->r_send_max) {
 		memcpy(&xid, x->x_head + RPC_MARK, 4);
 		rpc_req_refused(r->r_c, be32toh(xid));
 		o->o_free(o);
@@ -500,12 +510,23 @@ static bool call_send(struct rd_conn *r, struct rpc_out *o)
 	}
 	memcpy(&xid, x->x_head + RPC_MARK, 4);
 	p = op->op_head->bf_rpc.b_data;
-	p += rd_reply_hdr_put(p, be32toh(xid), RD_BACK_CALLS, RD_MSG, NULL);
-	for (unsigned i = 0, skip = RPC_MARK; i < n; i++, skip = 0) {
+	if (bulk)
+		err = rd_bulk_call(r, x, be32toh(xid), o->o_reply_max, p, &sent);
+	else
+		p += rd_reply_hdr_put(p, be32toh(xid), r->r_own_max, RD_MSG, NULL);
+	if (err) {
+		rd_op_free(r, op);
+		if (err == -EAGAIN)
+			return false;
+		rpc_req_refused(r->r_c, be32toh(xid));
+		o->o_free(o);
+		return true;
+	}
+	for (unsigned i = 0, skip = RPC_MARK; i < n && !bulk; i++, skip = 0) {
 		memcpy(p, (uint8_t *)iov[i].iov_base + skip, iov[i].iov_len - skip);
 		p += iov[i].iov_len - skip;
 	}
-	op->op_sge[0] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, (uint32_t)(RD_HDR_MIN + len), op->op_head->bf_lkey};
+	op->op_sge[0] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, sent, op->op_head->bf_lkey};
 	op->op_wr[0] = (struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
 	op->op_out = o;
 	r->r_back++;
@@ -515,7 +536,7 @@ static bool call_send(struct rd_conn *r, struct rpc_out *o)
 
 static void backlog_send(struct rd_conn *r)
 {
-	while (r->r_backlog && r->r_back < r->r_back_max) {
+	while (r->r_up && r->r_backlog && r->r_back < r->r_back_max) {
 		struct rpc_out *o = r->r_backlog, *next = o->o_next;
 
 		if (!call_send(r, o)) {
@@ -582,6 +603,7 @@ void rd_prepare(struct loop_msg *m)
 
 	r->r_drain_timer.t_fire = drain_timer;
 	r->r_back_max = 1;
+	r->r_up = !r->r_client;
 	rd_qp_add(r);
 	if (!c) {
 		r->r_ending = r->r_destroying = true;
@@ -592,7 +614,7 @@ void rd_prepare(struct loop_msg *m)
 	c->c_receiving = true; /* until the queue pair is gone */
 	c->c_refs++;
 	r->r_c = c;
-	r->r_credits = rd_reserve(r, rd_opts.ro_credits);
+	r->r_credits = rd_reserve(r, r->r_client ? RD_BACK_CALLS : rd_opts.ro_credits);
 	c->c_refs++; /* the service may close it when it opens */
 	rpc_conn_start(c);
 	if (!r->r_credits) {
@@ -604,12 +626,34 @@ void rd_prepare(struct loop_msg *m)
 	rpc_conn_put(c);
 }
 
+static void dial_done(struct rd_conn *r, int err)
+{
+	struct rpc_rdma_dial *dl = r->r_dial;
+
+	r->r_dial = NULL;
+	if (dl)
+		rd_dial_done(dl, err, r->r_c);
+}
+
+/* We have connected. */
+void rd_up(struct loop_msg *m)
+{
+	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_up_msg);
+
+	r->r_up = true;
+	dial_done(r, r->r_c && !r->r_ending ? 0 : -ECONNRESET);
+	if (!r->r_ending)
+		rpc_rdma_send(r->r_c);
+}
+
 void rd_fail(struct loop_msg *m)
 {
 	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_fail_msg);
+	int err = atomic_load(&r->r_fail);
 
 	if (r->r_c)
-		rpc_conn_fail(r->r_c, atomic_load(&r->r_fail));
+		rpc_conn_fail(r->r_c, err);
+	dial_done(r, err);
 }
 
 void rpc_rdma_end(struct rpc_conn *c)
@@ -626,7 +670,8 @@ void rd_drain(struct loop_msg *m)
 	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_drain_msg);
 	struct ibv_send_wr wr = {.wr_id = DRAIN_ID, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
 
-	r->r_drained = ibv_post_send(r->r_qp, &wr, &bad) != 0;
+	/* siw has flushed all when the queue pair is in its error state, and tells of no more. */
+	r->r_drained = r->r_dev->dv_iwarp || ibv_post_send(r->r_qp, &wr, &bad) != 0;
 	loop_timer_start(r->r_port->pt_loop, &r->r_drain_timer, DRAIN_MS);
 	rd_activate(r);
 }
@@ -649,11 +694,13 @@ void rd_gone(struct loop_msg *m)
 	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_gone_msg);
 	struct rpc_conn *c = r->r_c;
 
+	dial_done(r, -ECONNRESET);
 	rd_qp_del(r);
 	rd_forget(r);
 	rd_unreserve(r);
 	rd_recv_free(r);
 	rd_send_free(r);
+	rd_bulk_drop(r);
 	free(r);
 	if (c) {
 		rpc_conn_released(c);

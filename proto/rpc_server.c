@@ -387,6 +387,24 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 	}
 }
 
+void rpc_put_item(struct rpc_call *call, struct xdr_out *x, const void *data, uint32_t n)
+{
+	void *copy;
+
+	if (!call_int(call)->ci_out.o_rdma) {
+		xdr_put_opaque(x, data, n);
+		return;
+	}
+	copy = malloc(n ? n : 1);
+	if (!copy) {
+		x->bad = true;
+		return;
+	}
+	memcpy(copy, data, n);
+	xdr_put_u32(x, n);
+	xdr_put_ref(x, copy, n, free, copy);
+}
+
 /* ---- the record's memory ---- */
 
 void rpc_call_expect(struct rpc_call *call, size_t bytes)

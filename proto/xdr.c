@@ -69,10 +69,9 @@ void xdr_truncate(struct xdr_out *x, size_t at)
 	x->bad = false;
 }
 
-void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *),
-		 void *arg)
+static void put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg, bool stays)
 {
-	struct xdr_splice s = {x->x_len, data, n, release, arg};
+	struct xdr_splice s = {x->x_len, data, n, release, arg, stays};
 	size_t used = x->x_len + x->x_payload;
 	uint64_t padded = ((uint64_t)n + 3) & ~(uint64_t)3;
 	uint8_t *pad;
@@ -80,7 +79,7 @@ void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release
 	if (!x->bad && (used > x->x_limit || padded > x->x_limit - used))
 		x->bad = true;
 	/* Out of places: a copy costs time, a failed reply costs the client its answer. */
-	if (x->bad || !n || x->x_nsplice == XDR_SPLICES) {
+	if (x->bad || (!n && stays) || x->x_nsplice == XDR_SPLICES) {
 		if (!x->bad)
 			xdr_put_fixed(x, data, n);
 		splice_release(&s);
@@ -93,6 +92,16 @@ void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release
 		memset(pad, 0, padded - n);
 }
 
+void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg)
+{
+	put_ref(x, data, n, release, arg, false);
+}
+
+void xdr_put_ref_plain(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg)
+{
+	put_ref(x, data, n, release, arg, true);
+}
+
 unsigned xdr_out_iov(const struct xdr_out *x, struct iovec *iov)
 {
 	unsigned n = 0;
@@ -103,7 +112,8 @@ unsigned xdr_out_iov(const struct xdr_out *x, struct iovec *iov)
 
 		if (s->sp_at > at)
 			iov[n++] = (struct iovec){x->x_head + at, s->sp_at - at};
-		iov[n++] = (struct iovec){(void *)s->sp_data, s->sp_len};
+		if (s->sp_len)
+			iov[n++] = (struct iovec){(void *)s->sp_data, s->sp_len};
 		at = s->sp_at;
 	}
 	if (x->x_len > at)

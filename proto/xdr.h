@@ -100,6 +100,7 @@ struct xdr_splice {
 	uint32_t sp_len;
 	void (*sp_release)(void *arg); /* called once, on the loop that sends; may be NULL */
 	void *sp_arg;
+	bool sp_stays; /* it is part of the stream over RDMA as well */
 };
 #define XDR_SPLICES 8
 
@@ -174,8 +175,11 @@ static inline void xdr_patch_u32(struct xdr_out *x, size_t at, uint32_t v)
 /* Cuts the head back to a position got earlier (drops later splices, releasing them) and clears bad. */
 void xdr_truncate(struct xdr_out *x, size_t at);
 /* Payload by reference: n bytes of data go here, WITHOUT length word; its padding is put into the head. release(arg) is
- * called when the bytes are sent or the buffer is freed, also when this put fails. */
+ * called when the bytes are sent or the buffer is freed, also when this put fails. Over RDMA the bytes may go by themselves, without the
+ * rest: only for what is DDP-eligible (RFC 8267: data of READ and READLINK), and for each such item, also one of no bytes. */
 void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg);
+/* The same for payload that is not DDP-eligible. */
+void xdr_put_ref_plain(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg);
 /* Fills iov (at most 2 * XDR_SPLICES + 1) and returns the count. */
 unsigned xdr_out_iov(const struct xdr_out *x, struct iovec *iov);
 #endif

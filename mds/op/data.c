@@ -428,7 +428,7 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 		xdr_put_u64(c->out, k->off + done);
 		xdr_put_u32(c->out, len);
 		sb->sb_refs++;
-		xdr_put_ref(c->out, sb->sb_data + done, len, shared_put, sb);
+		xdr_put_ref_plain(c->out, sb->sb_data + done, len, shared_put, sb); /* RFC 8267 does not make it eligible */
 	}
 	xdr_patch_u32(c->out, at, segments);
 	shared_put(sb);

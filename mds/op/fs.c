@@ -288,7 +288,7 @@ nfsstat4 op_readlink(struct compound *c)
 		return st;
 	if (i.i_type != NS_LNK)
 		return NFS4ERR_WRONG_TYPE;
-	xdr_put_opaque(c->out, i.i_blob.s_data, (uint32_t)i.i_blob.s_len);
+	rpc_put_item(c->call, c->out, i.i_blob.s_data, (uint32_t)i.i_blob.s_len);
 	return NFS4_OK;
 }
 

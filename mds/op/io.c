@@ -209,6 +209,8 @@ static void read_reply(struct compound *c, struct io *k, uint32_t n)
 
 		k->io.io_buf = NULL;
 		xdr_put_ref(c->out, buf, n, free, buf);
+	} else {
+		xdr_put_ref(c->out, "", 0, NULL, NULL);
 	}
 }
 

@@ -1,0 +1,164 @@
+#!/bin/bash
+# rdma.sh KIND PART: a cluster in this guest, on a device of this kind, and its client.
+. "$(dirname "$0")/lib.sh"
+kind=$1 part=$2
+here=$(cd "$(dirname "$0")/.." && pwd)
+export PATH=$here/../../tools:$PATH
+CLUSTER=/run/c
+dev() { local c=$1; shift; python3 "$WEFT_BUILD/tools/weft-dev" "$c" $CLUSTER "$@"; }
+metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
+both() { # the sum over the data servers
+	local n=0 d
+	for d in ds1 ds2; do n=$((n + $(metric $d "$@"))); done
+	echo $n
+}
+# within SECONDS COMMAND...
+within() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		[ $SECONDS -lt $end ] || return 1
+		sleep 0.1
+	done
+}
+logged() { [ "$(grep -c "$2" $CLUSTER/log/"$1".log)" -ge "$3" ]; }
+link_add() { rdma link add dev0 type "$kind" netdev vec0; }
+resources() { # of the daemons: what the kernel counts, and descriptors
+	local d pids=' '
+	for d in mds ds1 ds2; do pids="$pids$(cat $CLUSTER/run/$d.pid) "; done
+	for r in qp cq mr; do
+		echo "$r $(rdma resource show $r | awk -v pids="$pids" '{ for (i = 1; i < NF; i++) if ($i == "pid" && index(pids, " " $(i + 1) " ")) n++ } END { print n + 0 }')"
+	done
+	for d in $pids; do echo "fd $(ls /proc/$d/fd | wc -l)"; done
+}
+ticks() { # of CPU, of the daemons
+	local d n=0
+	for d in mds ds1 ds2; do
+		set -- $(sed 's/.*) //' "/proc/$(cat $CLUSTER/run/$d.pid)/stat")
+		n=$((n + ${12} + ${13}))
+	done
+	echo $n
+}
+rdma_mount() { # PROTO
+	case $1 in
+		rdma) WEFT_MOUNT="mount -t nfs4 -o vers=4.2,proto=rdma,port=20049 $LAB_SELF:/" ;;
+		tcp) WEFT_MOUNT=$tcp_mount ;;
+	esac
+	mount_weft
+}
+
+mount -t tmpfs -o size=1200m tmpfs /run
+head -c 67108864 /dev/urandom >/run/src
+
+io() {
+	local p before n
+	for p in tcp rdma; do
+		before=$(both weft_rdma_bytes_total dir=write)
+		rdma_mount $p
+		check "$kind: 64 MiB are written (metadata over $p)" cp /run/src $M/$p
+		umount_weft
+		rdma_mount $p
+		check "$kind: and are the same from a cold cache" cmp /run/src $M/$p
+		n=$(($(both weft_rdma_bytes_total dir=write) - before))
+		check "$kind: they came by RDMA Write" test $n -ge 67108864
+		umount_weft
+	done
+	same "$kind: the metadata server moved none of it" "$(metric mds weft_rdma_bytes_total dir=write)" 0
+	same "$kind: no byte of it was copied" "$(both weft_ds_copied_bytes_total) $(both weft_rdma_copied_bytes_total)" "0 0"
+
+	rdma_mount rdma
+	check "$kind: odd lengths and offsets" timeout 60 python3 "$here/guest/rdma_odd.py" $M/odd
+	mkdir $M/many
+	for n in $(seq 300); do : >"$M/many/a-file-with-a-rather-long-name-$n"; done
+	ln -s "$(printf 'x%.0s' $(seq 3000))" $M/link
+	umount_weft
+	rdma_mount rdma
+	same "$kind: a long directory" "$(ls $M/many | wc -l)" 300
+	same "$kind: a long symbolic link" "$(readlink $M/link | wc -c)" 3001
+	same "$kind: a long extended attribute" "$(setfattr -n user.big -v "$(printf 'y%.0s' $(seq 20000))" $M/odd && getfattr --absolute-names --only-values -n user.big $M/odd | wc -c)" 20000
+	backchannel
+	umount_weft
+
+	for n in $(seq 3); do
+		rdma_mount rdma
+		umount_weft
+	done
+	sleep 1
+	before=$(resources)
+	for n in $(seq 25); do
+		rdma_mount rdma
+		umount_weft
+	done
+	within 10 test "$(resources)" = "$before" || sleep 1
+	same "$kind: connecting 25 times leaves nothing behind" "$(resources)" "$before"
+
+	before=$(ticks)
+	sleep 3
+	n=$(($(ticks) - before))
+	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s)" test $n -le 15
+}
+
+# Another client, by another name, wants what this one holds: it is called back on its RDMA connection.
+backchannel() {
+	local began
+	exec 7>$M/held
+	echo one >&7
+	mkdir -p /mnt/other
+	check "$kind: another client is not kept waiting" timeout 20 unshare --uts --mount bash -c "hostname other
+		$tcp_mount /mnt/other || exit 1
+		truncate -s 2 /mnt/other/held && umount /mnt/other"
+	same "$kind: and what it changed is seen" "$(cat $M/held | wc -c)" 2
+	exec 7>&-
+	check "$kind: the holder was called back" test "$(metric mds weft_mds_layout_recalls_total)" -gt 0
+	same "$kind: and nothing was taken from it" "$(metric mds weft_mds_layout_revoked_total)" 0
+}
+
+loss() {
+	local writer
+	rdma_mount tcp
+	cp /run/src $M/f
+	sync $M/f
+	(while [ ! -e /run/stop ]; do cat /run/src >$M/g && sync $M/g && cmp /run/src $M/g || { echo "not ok - $kind: I/O goes on"; exit 1; }; echo >>/run/rounds; done) &
+	writer=$!
+	sleep 1
+	dev kill ds1 -9
+	check "$kind: a data server that was killed starts again" dev start ds1
+	check "$kind: and is told to clients with RDMA again" within 20 logged ds1 'NFS over RDMA at' 2
+	sleep 2
+
+	check "$kind: the device is taken away" timeout 30 rdma link delete dev0
+	check "$kind: the data servers say so" within 5 logged ds2 'has gone' 1
+	sleep 8
+	local tcp=$(both weft_rpc_received_bytes_total) rdma
+	within 25 test "$(wc -l </run/rounds)" -ge 2
+	check "$kind: I/O goes on over TCP" within 30 more_than "$tcp" 20000000 weft_rpc_received_bytes_total
+
+	check "$kind: the device comes back" link_add
+	check "$kind: and is served again" within 20 logged ds2 'NFS over RDMA at' 2
+	: >/run/stop
+	if wait $writer; then ok "$kind: nothing was lost"; else not_ok "$kind: nothing was lost"; fi
+	umount_weft
+	sleep 2
+	rdma_mount tcp
+	rdma=$(both weft_rdma_bytes_total dir=write)
+	check "$kind: what was written is there" cmp /run/src $M/f
+	check "$kind: and is read by RDMA again" more_than "$rdma" 60000000 weft_rdma_bytes_total dir=write
+	umount_weft
+}
+more_than() { # BEFORE BY METRIC...
+	local before=$1 by=$2
+	shift 2
+	[ $(($(both "$@") - before)) -ge "$by" ]
+}
+
+link_add || { skip "$kind: no such device here"; exit 0; }
+tcp_mount=$(dev up --ds 2 --addr "$LAB_SELF" --rdma 20049 --set mds.lease=10s --set mds.grace=5s) || { not_ok "$kind: the cluster starts"; exit 1; }
+WEFT_MOUNT=$tcp_mount
+check "$kind: RDMA is served" within 10 logged ds1 'NFS over RDMA at' 1
+check "$kind: and clients are told" within 10 logged ds1 joined 2
+within 10 logged ds2 joined 2
+$part
+check "$kind: the daemons stop" timeout 20 python3 "$WEFT_BUILD/tools/weft-dev" down $CLUSTER
+grep -hE 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log | head -20 | sed 's/^/not ok - a daemon complains: /'
+for d in mds ds1 ds2; do tail -8 $CLUSTER/log/$d.log | sed "s/^/# $d: /"; done
+no_complaint

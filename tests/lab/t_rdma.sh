@@ -1,0 +1,6 @@
+# NFS over RDMA, on soft RoCE and on soft iWARP: daemons and client share a guest, for this machine has no RDMA device.
+for kind in rxe siw; do
+	export RDMA_KIND=$kind
+	guest -m 2G -t 90 1 rdma.sh $kind io || break
+	guest -m 2G -t 90 1 rdma.sh $kind loss || break
+done
