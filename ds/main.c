@@ -361,6 +361,10 @@ static int rdma_check(struct start *st, const struct conf *c, char *err, size_t 
 		snprintf(err, errlen, "ds.pool: RDMA wants one");
 		return -EINVAL;
 	}
+	if (n && (strcmp(conf_str(c, "ds.tls"), "required") == 0 || strcmp(conf_str(c, "ds.tls"), "mutual") == 0)) {
+		snprintf(err, errlen, "ds.rdma: there is no TLS over RDMA, and ds.tls demands it");
+		return -EINVAL;
+	}
 	ds.d_nrdma = (unsigned)n;
 	for (int i = 0; i < n; i++) {
 		ds.d_rdma[i].rd_addr = addr[i].a_ss;

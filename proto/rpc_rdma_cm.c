@@ -57,6 +57,7 @@ static struct {
 	bool chan_said;
 	struct rd_listener *listeners;
 	struct rd_dev *devs;
+	struct ibv_context *useless; /* could not be opened */
 	unsigned next_loop;
 	bool devices; /* there is at least one */
 } cm = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -115,7 +116,8 @@ struct rd_dev *rd_dev_of(struct ibv_context *ctx)
 	for (d = cm.devs; d; d = d->dv_next)
 		if (d->dv_ctx == ctx)
 			return d->dv_dead ? NULL : d;
-	d = rd_dev_open(ctx, rd_opts.ro_loops, rd_opts.ro_nloops);
+	d = rd_dev_open(ctx, rd_opts.ro_loops, rd_opts.ro_nloops, ctx == cm.useless);
+	cm.useless = d ? NULL : ctx;
 	if (d) {
 		d->dv_next = cm.devs;
 		cm.devs = d;
@@ -417,7 +419,6 @@ static void dev_unlink(struct rd_conn *r)
 	if (r->r_dev_next)
 		r->r_dev_next->r_dev_prev = r->r_dev_prev;
 	atomic_fetch_sub(&conns, 1);
-	dev_gone(d);
 }
 
 static void queues_destroy(struct rd_conn *r)
@@ -466,9 +467,12 @@ static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 /* Nothing has been told to the loop. */
 void rd_conn_drop(struct rd_conn *r)
 {
+	struct rd_dev *d = r->r_dev;
+
 	queues_destroy(r);
 	rdma_destroy_id(r->r_id);
 	dev_unlink(r);
+	dev_gone(d);
 	free(r);
 }
 
@@ -531,12 +535,14 @@ static void conn_disconnect(struct rd_conn *r)
 static void conn_destroy(struct rd_conn *r)
 {
 	struct loop *l = r->r_port->pt_loop;
+	struct rd_dev *d = r->r_dev;
 
 	queues_destroy(r);
 	rdma_destroy_id(r->r_id);
 	r->r_id = NULL;
 	dev_unlink(r);
 	loop_post(l, &r->r_gone_msg);
+	dev_gone(d); /* behind it: the loop still uses what it has of the device */
 }
 
 int rd_event_error(const struct rdma_cm_event *ev)

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #define STALL_MS 2u
+#define QUIET_MS 30000u
 
 /* What a loop has of RDMA. */
 struct rd_loop {
@@ -17,6 +18,7 @@ struct rd_loop {
 	struct rd_port *lo_ports;
 	struct loop_msg lo_kick; /* keeps the loop from sleeping while it polls */
 	bool lo_kicked;
+	struct loop_timer lo_timer;
 };
 
 static void port_poll_done(struct loop_io *io, int res, uint32_t flags);
@@ -354,8 +356,14 @@ int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 unsigned rd_reserve(struct rd_conn *r, unsigned credits)
 {
 	struct rd_port *p = r->r_port;
-	unsigned want = credits + r->r_own_max, room = p->pt_srq ? p->pt_srq_max - p->pt_srq_want : want;
+	unsigned want, room = p->pt_srq ? p->pt_srq_max - p->pt_srq_want : UINT_MAX;
 
+	/* Those who come late get less, so that more can come. */
+	if (p->pt_srq && room < p->pt_srq_max / 2 && credits > 32)
+		credits = 32;
+	if (p->pt_srq && room < p->pt_srq_max / 8 && credits > 8)
+		credits = 8;
+	want = credits + r->r_own_max;
 	if (want > room)
 		want = room;
 	if (want <= r->r_own_max)
@@ -632,6 +640,21 @@ static void port_cancel_done(struct loop_io *io, int res, uint32_t flags)
 		port_stopped(p);
 }
 
+/* Whoever was not heard of since the last time is tried: nothing tells of a peer that lost its power. */
+static void quiet_timer(struct loop_timer *t)
+{
+	struct rd_loop *lo = caa_container_of(t, struct rd_loop, lo_timer);
+
+	for (struct rd_port *p = lo->lo_ports; p; p = p->pt_next)
+		for (unsigned i = 0; !p->pt_dev->dv_iwarp && i < RD_QP_BUCKETS; i++)
+			for (struct rd_conn *r = p->pt_qps[i]; r; r = r->r_qp_next) {
+				if (r->r_quiet)
+					rd_probe(r);
+				r->r_quiet = true;
+			}
+	loop_timer_start(lo->lo_loop, &lo->lo_timer, QUIET_MS);
+}
+
 static void rd_loop_drop(void *arg)
 {
 	free(arg);
@@ -651,6 +674,8 @@ static struct rd_loop *rd_loop_get(struct loop *l)
 	lo->lo_hook.h_run = loop_hook;
 	loop_set_local(l, LOOP_SLOT_RDMA, lo, rd_loop_drop);
 	loop_at_turn_end(l, &lo->lo_hook);
+	lo->lo_timer.t_fire = quiet_timer;
+	loop_timer_start(l, &lo->lo_timer, QUIET_MS);
 	return lo;
 }
 
@@ -749,16 +774,20 @@ static struct ibv_mr *piece_register(struct rd_dev *d, const struct pool_piece *
 	return mr ? mr : ibv_reg_mr(d->dv_pd, pc->pp_base, pc->pp_len, IBV_ACCESS_LOCAL_WRITE);
 }
 
-static int pool_register_dev(struct rd_dev *d)
+static int pool_register_dev(struct rd_dev *d, bool quiet)
 {
-	for (d->dv_npieces = 0; d->dv_npieces < pool_pieces() && d->dv_npieces < RD_MAX_PIECES; d->dv_npieces++) {
+	d->dv_mr = calloc(pool_pieces() + 1, sizeof *d->dv_mr);
+	if (!d->dv_mr)
+		return -ENOMEM;
+	for (d->dv_npieces = 0; d->dv_npieces < pool_pieces(); d->dv_npieces++) {
 		const struct pool_piece *pc = pool_piece(d->dv_npieces);
 
 		d->dv_mr[d->dv_npieces] = piece_register(d, pc);
 		if (!d->dv_mr[d->dv_npieces]) {
 			int err = -errno;
 
-			log_error("rdma: %s: registering %zu MiB of the pool: %s%s", d->dv_name, pc->pp_len >> 20, strerror(-err),
+			if (!quiet)
+				log_error("rdma: %s: registering %zu MiB of the pool: %s%s", d->dv_name, pc->pp_len >> 20, strerror(-err),
 				  err == -ENOMEM ? ": the limit on locked memory (RLIMIT_MEMLOCK), or the device's" : "");
 			return err;
 		}
@@ -766,7 +795,7 @@ static int pool_register_dev(struct rd_dev *d)
 	return 0;
 }
 
-struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops)
+struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops, bool quiet)
 {
 	struct rd_dev *d = calloc(1, sizeof *d);
 
@@ -776,7 +805,7 @@ struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, u
 	snprintf(d->dv_name, sizeof d->dv_name, "%s", ibv_get_device_name(ctx->device));
 	d->dv_iwarp = ctx->device->transport_type == IBV_TRANSPORT_IWARP;
 	d->dv_pd = ibv_alloc_pd(ctx);
-	if (!d->dv_pd || ibv_query_device(ctx, &d->dv_attr) || nonblock(ctx->async_fd) || pool_register_dev(d))
+	if (!d->dv_pd || ibv_query_device(ctx, &d->dv_attr) || nonblock(ctx->async_fd) || pool_register_dev(d, quiet))
 		goto failed;
 	d->dv_inv = d->dv_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS && !d->dv_iwarp;
 	for (; d->dv_nports < nloops; d->dv_nports++)
@@ -788,7 +817,8 @@ struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, u
 		 (unsigned)(pool_bytes() >> 20), d->dv_npieces, d->dv_port[0]->pt_srq ? ", shared receive queues" : "", d->dv_attr.max_qp_init_rd_atom);
 	return d;
 failed:
-	log_warn("rdma: %s cannot be used: %s", d->dv_name, strerror(errno));
+	if (!quiet)
+		log_warn("rdma: %s cannot be used: %s", d->dv_name, strerror(errno));
 	rd_dev_free(d);
 	return NULL;
 }
@@ -853,6 +883,7 @@ void rd_dev_free(struct rd_dev *d)
 		port_destroy(d->dv_port[i]);
 	for (unsigned i = 0; i < d->dv_npieces; i++)
 		ibv_dereg_mr(d->dv_mr[i]);
+	free(d->dv_mr);
 	if (d->dv_pd)
 		ibv_dealloc_pd(d->dv_pd);
 	free(d);

@@ -39,7 +39,6 @@
 /* Receives beyond what is granted: a peer that sends more than it may is found before others miss them. */
 #define RD_SRQ_SPARE 64u
 #define RD_QP_BUCKETS 256u
-#define RD_MAX_PIECES 64u
 #define RD_WCS	     32
 
 struct rd_dev;
@@ -105,7 +104,7 @@ struct rd_dev {
 	struct ibv_pd *dv_pd;
 	struct ibv_device_attr dv_attr;
 	bool dv_iwarp, dv_inv, dv_dead;
-	struct ibv_mr *dv_mr[RD_MAX_PIECES]; /* of the pool's pieces */
+	struct ibv_mr **dv_mr; /* of the pool's pieces */
 	unsigned dv_npieces;
 	struct rd_port *dv_port[64];
 	struct loop **dv_loops;
@@ -121,7 +120,7 @@ struct rd_op {
 	struct rd_buf *op_head;
 	struct rpc_buf *op_mem; /* copies that are being sent, by b_next */
 	struct rd_in op_in;	/* the record being fetched */
-	uint64_t op_last;   /* the sequence number of the last one posted */
+	uint64_t op_last;   /* the number of the last one posted */
 	unsigned op_nwr, op_posted;
 	unsigned op_batch; /* RDMA Reads under way */
 	uint32_t op_xid;
@@ -165,6 +164,7 @@ struct rd_conn {
 	struct rpc_conn *r_c;
 	struct rd_conn *r_active_next, *r_stalled_next, *r_qp_next;
 	bool r_up; /* something may be sent */
+	bool r_quiet; /* nothing has come since the last look */
 	bool r_active, r_stalled, r_ending, r_drained, r_destroying;
 	uint64_t r_last_ns; /* the last completion */
 	bool r_spin;
@@ -173,15 +173,15 @@ struct rd_conn {
 	unsigned r_posted;  /* without a shared queue: in r_own */
 	struct rd_buf *r_own;
 	unsigned r_calls;   /* of the peer, not yet answered */
+	unsigned r_ops;	    /* in r_txq and r_sent */
 	unsigned r_own_max;  /* calls of ours that there are receives for */
 	unsigned r_back, r_back_max; /* calls of ours under way, and how many the peer takes */
 	struct rpc_out *r_backlog, **r_backlog_end;
 	struct rd_bulk *r_bulks; /* calls of ours that do not fit inline */
-	uint64_t r_seq, r_done, r_signaled; /* work requests posted, known to be done, last one that will tell */
+	uint64_t r_seq, r_done, r_signaled; /* Sends and RDMA Writes posted, known to be done, last one that will tell */
 	struct rd_op *r_txq, **r_txq_end;     /* to be posted, in order */
 	struct rd_op *r_sent, **r_sent_end;   /* posted */
-	struct rd_op *r_readq, **r_readq_end; /* RDMA Reads to be posted */
-	struct rd_op *r_reading;	      /* posted in part or whole */
+	struct rd_op *r_readq, **r_readq_end; /* RDMA Reads, until all are done */
 	unsigned r_reads;		      /* under way */
 	struct rd_buf *r_wait, **r_wait_end;  /* received; there was no memory for what they announce */
 	struct rd_in *r_ready, **r_ready_end;
@@ -229,7 +229,8 @@ void rd_dial_done(struct rpc_rdma_dial *dl, int err, struct rpc_conn *c);
 
 /* ---- rpc_rdma_dev.c ---- */
 /* By the control thread. */
-struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops);
+/* quiet: why it cannot be used was told. */
+struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops, bool quiet);
 /* Tells the loops to let go of it; a CM_PORT_STOPPED comes from each. */
 void rd_dev_stop(struct rd_dev *d);
 void rd_dev_free(struct rd_dev *d);
@@ -280,11 +281,14 @@ void rd_recv_free(struct rd_conn *r);
 /* ---- rpc_rdma_send.c ---- */
 struct rd_op *rd_op_new(unsigned nwr, unsigned nsge);
 void rd_op_free(struct rd_conn *r, struct rd_op *op);
-void rd_completed(struct rd_conn *r, uint64_t seq);
+/* Its RDMA Reads under way are done. */
+void rd_read_completed(struct rd_conn *r, struct rd_op *op);
 /* Posts what there is room for. */
 void rd_post(struct rd_conn *r);
 void rd_send_error(struct rd_conn *r, uint32_t xid, uint32_t vers, enum rd_errcode err);
 void rd_send_free(struct rd_conn *r);
+/* An RDMA Write of no bytes, which needs no handle: fails where there is no peer any more. */
+void rd_probe(struct rd_conn *r);
 
 /* ---- for rpc_conn.c and rpc_server.c ---- */
 struct rd_conn *rd_conn_new(void);

@@ -94,7 +94,7 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 	*r->r_readq_end = op;
 	r->r_readq_end = &op->op_next;
 	if (!pl->pl_nreads) /* chunks of no length */
-		rd_completed(r, 0);
+		rd_read_completed(r, op);
 	return 0;
 }
 
@@ -172,12 +172,20 @@ static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 	rd_buf_put(b);
 }
 
+/* One more to be answered. False: the peer keeps to no rules, neither to its credits nor to having receives for our answers. */
+static bool counted(struct rd_conn *r)
+{
+	if (++r->r_calls <= r->r_credits && r->r_ops <= 4 * r->r_credits + RD_BACK_CALLS)
+		return true;
+	log_info("rdma: a peer sends more calls than it was granted, or takes no replies");
+	rpc_conn_fail(r->r_c, -EPROTO);
+	return false;
+}
+
 static void call_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
 {
-	if (++r->r_calls > r->r_credits) {
-		log_warn("rdma: a peer sends more calls than it was granted");
+	if (!counted(r)) {
 		rd_buf_put(b);
-		rpc_conn_fail(r->r_c, -EPROTO);
 		return;
 	}
 	if (r->r_wait && h->h_nreads)
@@ -207,13 +215,13 @@ static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 	ready(r, &b->bf_in);
 }
 
-/* One that is not inline has neither a Read list nor, from our peers, a Write list; a call has one. */
-static bool is_reply(const struct rd_hdr *h)
+/* One that is not inline is told by its chunks: only a call has a Read list, and only we as a client offer Reply chunks. */
+static bool is_reply(const struct rd_conn *r, const struct rd_hdr *h)
 {
 	struct xdr_in x;
 
 	if (h->h_proc == RD_NOMSG)
-		return !h->h_nreads && h->h_reply;
+		return r->r_client && !h->h_nreads;
 
 	xdr_in_init(&x, h->h_body, h->h_len);
 	xdr_get_u32(&x);
@@ -226,7 +234,7 @@ static void message(struct rd_conn *r, struct rd_buf *b)
 	enum rd_verdict v = rd_hdr_parse(b->bf_rpc.b_data, b->bf_len, &h);
 
 	if (v == RD_OK && h.h_proc != RD_ERROR) {
-		if (is_reply(&h))
+		if (is_reply(r, &h))
 			reply_came(r, b, &h);
 		else
 			call_came(r, b, &h);
@@ -234,8 +242,8 @@ static void message(struct rd_conn *r, struct rd_buf *b)
 	}
 	if (v == RD_BAD_VERS || v == RD_BAD_CHUNK) {
 		metric_add(rd_m_chunk_errors, 1);
-		r->r_calls++;
-		rd_send_error(r, h.h_xid, h.h_vers, v == RD_BAD_VERS ? RD_ERR_VERS : RD_ERR_CHUNK);
+		if (counted(r))
+			rd_send_error(r, h.h_xid, h.h_vers, v == RD_BAD_VERS ? RD_ERR_VERS : RD_ERR_CHUNK);
 	} else if (v == RD_OK && r->r_back) {
 		struct rd_in *none;
 
@@ -261,6 +269,7 @@ void rd_received(struct rd_conn *r, const struct ibv_wc *wc)
 		return;
 	}
 	b->bf_len = wc->byte_len;
+	r->r_quiet = false;
 	message(r, b);
 	rd_activate(r);
 }

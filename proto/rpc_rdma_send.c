@@ -1,9 +1,10 @@
 /*
  * rpc_rdma_send.c - what leaves: the send queue, replies, calls of ours; and a connection's life on its loop.
  *
- * The send queue. Work requests have numbers, and complete in that order; only some of them tell. A completion with number n says
- * that all up to n are done. (iWARP over kernel TCP: siw sends the memory of a silent request by reference, and may do so again after a later one
- * has told; there all tell.) What is queued is posted in one chain per turn, as far as the queue has room.
+ * The send queue. Sends and RDMA Writes have numbers, and complete in that order; only some of them tell. A completion with number n says
+ * that all up to n are done. RDMA Reads tell for themselves, once for each batch: siw completes what was posted behind one before its answer is
+ * there. It also sends the memory of a request that does not tell by reference, and may do so again after a later one has told: on iWARP
+ * all tell. What is queued is posted in one chain per turn, as far as the queue has room.
  *
  * A reply. Payload that was put by reference goes where the call's Write list says, straight from its memory, whatever its length.
  * What is left goes behind the header in one Send, or, where that is too long for the peer, by RDMA Write into the Reply chunk.
@@ -14,6 +15,10 @@
 #include <assert.h>
 #include <errno.h>
 
+/* What a wr_id begins with: a receive's is its buffer, an RDMA Read's its op, which lives until then if nothing failed. */
+#define ID_BITS	 3u
+#define SEND_ID	 1u
+#define READ_ID	 2u
 #define DRAIN_ID UINT64_MAX
 #define DRAIN_MS 1000u
 
@@ -69,23 +74,28 @@ struct chain {
 
 static unsigned room(const struct rd_conn *r)
 {
-	return r->r_depth - (unsigned)(r->r_seq - r->r_done);
+	return r->r_depth - (unsigned)(r->r_seq - r->r_done) - r->r_reads;
 }
 
-static void chain_add(struct rd_conn *r, struct chain *ch, struct ibv_send_wr *wr, bool tell)
+static void chain_put(struct chain *ch, struct ibv_send_wr *wr)
 {
-	wr->wr_id = ++r->r_seq << 1 | 1;
 	wr->next = NULL;
-	if (tell || r->r_dev->dv_iwarp || r->r_seq - r->r_signaled >= r->r_depth / 4) {
-		wr->send_flags |= IBV_SEND_SIGNALED;
-		r->r_signaled = r->r_seq;
-	}
 	if (ch->ch_last)
 		ch->ch_last->next = wr;
 	else
 		ch->ch_first = wr;
 	ch->ch_last = wr;
 	ch->ch_n++;
+}
+
+static void chain_send(struct rd_conn *r, struct chain *ch, struct ibv_send_wr *wr, bool tell)
+{
+	wr->wr_id = ++r->r_seq << 2 | SEND_ID;
+	if (tell || r->r_dev->dv_iwarp || r->r_seq - r->r_signaled >= r->r_depth / 4) {
+		wr->send_flags |= IBV_SEND_SIGNALED;
+		r->r_signaled = r->r_seq;
+	}
+	chain_put(ch, wr);
 }
 
 /* As many RDMA Reads as the peer takes at once (RFC 8166 section 3.1: the others would hold up what is behind them). */
@@ -100,11 +110,13 @@ static void chain_reads(struct rd_conn *r, struct chain *ch)
 			n = r->r_ord - r->r_reads;
 		if (n > room(r))
 			n = room(r);
-		for (unsigned i = 0; i < n; i++)
-			chain_add(r, ch, &op->op_wr[op->op_posted + i], i + 1 == n);
+		for (unsigned i = 0; i < n; i++) {
+			op->op_wr[op->op_posted + i].wr_id = (uintptr_t)op | READ_ID;
+			chain_put(ch, &op->op_wr[op->op_posted + i]);
+		}
+		ch->ch_last->send_flags |= IBV_SEND_SIGNALED;
 		op->op_posted += n;
 		op->op_batch = n;
-		op->op_last = r->r_seq;
 		r->r_reads += n;
 	}
 }
@@ -118,7 +130,7 @@ static void chain_sends(struct rd_conn *r, struct chain *ch)
 			bool last = op->op_posted + 1 == op->op_nwr;
 
 			/* Payload's memory is wanted back. */
-			chain_add(r, ch, &op->op_wr[op->op_posted++], last && op->op_nwr > 1);
+			chain_send(r, ch, &op->op_wr[op->op_posted++], last && op->op_nwr > 1);
 		}
 		if (op->op_posted < op->op_nwr)
 			return;
@@ -143,8 +155,10 @@ void rd_post(struct rd_conn *r)
 	chain_sends(r, &ch);
 	if (!ch.ch_n)
 		return;
-	ch.ch_last->send_flags |= IBV_SEND_SIGNALED;
-	r->r_signaled = r->r_seq;
+	if ((ch.ch_last->wr_id & ID_BITS) == SEND_ID) {
+		ch.ch_last->send_flags |= IBV_SEND_SIGNALED;
+		r->r_signaled = r->r_seq;
+	}
 	metric_add(rd_m_wrs, ch.ch_n);
 	metric_add(rd_m_doorbells, 1);
 	if (ibv_post_send(r->r_qp, ch.ch_first, &bad))
@@ -158,31 +172,26 @@ static void enqueue(struct rd_conn *r, struct rd_op *op)
 	op->op_next = NULL;
 	*r->r_txq_end = op;
 	r->r_txq_end = &op->op_next;
+	r->r_ops++;
 }
 
-static void reads_completed(struct rd_conn *r)
+void rd_read_completed(struct rd_conn *r, struct rd_op *op)
 {
 	struct rd_op **at = &r->r_readq;
 
-	while (*at) {
-		struct rd_op *op = *at;
-
-		if (op->op_batch && op->op_last <= r->r_done) {
-			r->r_reads -= op->op_batch;
-			op->op_batch = 0;
-		}
-		if (op->op_batch || op->op_posted < op->op_nwr) {
-			at = &op->op_next;
-			continue;
-		}
-		*at = op->op_next;
-		if (!*at)
-			r->r_readq_end = at;
-		rd_read_done(r, op);
-	}
+	r->r_reads -= op->op_batch;
+	op->op_batch = 0;
+	if (op->op_posted < op->op_nwr)
+		return;
+	while (*at != op)
+		at = &(*at)->op_next;
+	*at = op->op_next;
+	if (!*at)
+		r->r_readq_end = at;
+	rd_read_done(r, op);
 }
 
-void rd_completed(struct rd_conn *r, uint64_t seq)
+static void completed(struct rd_conn *r, uint64_t seq)
 {
 	if (seq > r->r_done)
 		r->r_done = seq;
@@ -192,9 +201,9 @@ void rd_completed(struct rd_conn *r, uint64_t seq)
 		r->r_sent = op->op_next;
 		if (!r->r_sent)
 			r->r_sent_end = &r->r_sent;
+		r->r_ops--;
 		rd_op_free(r, op);
 	}
-	reads_completed(r);
 }
 
 /* ---- replies ---- */
@@ -307,6 +316,25 @@ static unsigned stream(struct reply *rp, uint8_t *at, uint32_t lkey, const struc
 	return n;
 }
 
+/* More pieces than a Send takes: one, of a copy. */
+static bool flatten(struct reply *rp, struct rd_op *op, struct rd_src *src, unsigned *nsrc)
+{
+	uint32_t lkey, len = 0;
+	uint8_t *p = op_memory(rp->rp_r, op, RD_INLINE, &lkey);
+
+	if (!p)
+		return false;
+	for (unsigned i = 0; i < *nsrc; i++) {
+		memcpy(p + len, src[i].sr_p, src[i].sr_len);
+		len += src[i].sr_len;
+	}
+	for (unsigned i = 0; i < rp->rp_x->x_nsplice; i++)
+		metric_add(m_copied, rp->rp_moved >> i & 1 ? 0 : rp->rp_x->x_splice[i].sp_len);
+	src[0] = (struct rd_src){p, len, lkey};
+	*nsrc = 1;
+	return true;
+}
+
 static void put_writes(struct rd_op *op, unsigned *nwr, unsigned *nsge, const struct rd_cut *cuts, unsigned ncuts, const struct rd_src *pieces)
 {
 	for (unsigned i = 0; i < ncuts; i++) {
@@ -390,8 +418,8 @@ static enum built build(struct reply *rp, struct builder *b)
 	}
 	if (!is_long) {
 		nsrc = stream(rp, head + hdr, lkey, splices, src);
-		if (nsrc > r->r_max_sge)
-			return TOO_LONG;
+		if (nsrc > r->r_max_sge && !flatten(rp, b->b_op, src, &nsrc))
+			return NO_MEMORY;
 	} else {
 		uint8_t *at = op_memory(r, b->b_op, rp->rp_x->x_len, &lkey);
 
@@ -477,6 +505,17 @@ void rd_send_error(struct rd_conn *r, uint32_t xid, uint32_t vers, enum rd_errco
 	op->op_wr[0] = (struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
 	r->r_calls--;
 	enqueue(r, op);
+}
+
+void rd_probe(struct rd_conn *r)
+{
+	struct rd_op *op = r->r_ending || !r->r_up || r->r_txq || r->r_seq != r->r_done ? NULL : rd_op_new(1, 0);
+
+	if (!op)
+		return;
+	op->op_wr[0] = (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE};
+	enqueue(r, op);
+	rd_post(r);
 }
 
 /* ---- calls of ours: inline; where we are the client, long ones in chunks (RFC 8167 section 5.3 leaves them out backwards) ---- */
@@ -714,8 +753,12 @@ static void sent(struct rd_conn *r, const struct ibv_wc *wc)
 	if (wc->wr_id == DRAIN_ID) {
 		r->r_drained = true;
 	} else if (wc->status == IBV_WC_SUCCESS) {
-		if (!r->r_ending)
-			rd_completed(r, wc->wr_id >> 1);
+		if (r->r_ending)
+			return;
+		if ((wc->wr_id & ID_BITS) == READ_ID)
+			rd_read_completed(r, (struct rd_op *)(uintptr_t)(wc->wr_id & ~(uint64_t)ID_BITS));
+		else
+			completed(r, wc->wr_id >> 2);
 	} else if (!r->r_ending) {
 		metric_add(rd_m_errors, wc->status != IBV_WC_WR_FLUSH_ERR);
 		log_info("rdma: a work request failed: %s", ibv_wc_status_str(wc->status));
@@ -733,7 +776,7 @@ unsigned rd_poll(struct rd_conn *r)
 		return 0;
 	n = ibv_poll_cq(r->r_cq, RD_WCS, wc);
 	for (int i = 0; i < n; i++) {
-		if (wc[i].wr_id & 1) {
+		if (wc[i].wr_id & ID_BITS) {
 			sent(r, &wc[i]);
 		} else {
 			rd_own_returned(r, &wc[i]);

@@ -24,7 +24,7 @@ differ() { # FILE SECTION SECTIONS-OF-KEYS
 }
 # unknown FILE...: what looks like a key and is none. Paths and names of files do not look like one.
 unknown() {
-	grep -noP '(?<![\w/.-])(mds|ds|log)\.[a-z][a-z_]*\b(?!/)' "$@" /dev/null | while IFS=: read -r file line key; do
+	grep -noP '(?<![\w/.-])(mds|ds|log|rdma)\.[a-z][a-z_]*\b(?!/)' "$@" /dev/null | while IFS=: read -r file line key; do
 		table | grep -q "^$key=" || echo "${file#"$top"/}:$line: $key"
 	done
 }
@@ -37,9 +37,9 @@ report() { # NAME OUTPUT: no output is ok
 docs=$top/docs
 report "the table of keys is read" "$([ "$(table | wc -l)" -gt 10 ] || echo "$(table | wc -l) keys")"
 report "weft-dev(1) lists all keys with their defaults" "$(differ "$docs/weft-dev.1" KEYS '[a-z]+')"
-report "weft-mds(8) lists its keys with their defaults" "$(differ "$docs/weft-mds.8" CONFIGURATION 'mds|log')"
-report "weft-ds(8) lists its keys with their defaults" "$(differ "$docs/weft-ds.8" CONFIGURATION 'ds|log')"
-report "every section of keys is a daemon's" "$(table | grep -vE '^(mds|ds|log)\.')"
+report "weft-mds(8) lists its keys with their defaults" "$(differ "$docs/weft-mds.8" CONFIGURATION 'mds|log|rdma')"
+report "weft-ds(8) lists its keys with their defaults" "$(differ "$docs/weft-ds.8" CONFIGURATION 'ds|log|rdma')"
+report "every section of keys is a daemon's" "$(table | grep -vE '^(mds|ds|log|rdma)\.')"
 report "Makefile.am lists every page, so that all travel" "$(cd "$top" && for f in docs/*; do grep -qE "(^|[ 	])$f( |\$)" Makefile.am || echo "$f"; done)"
 report "no page names a key that is none" "$(unknown "$docs"/*.[158] "$docs"/*.md "$top/README.md")"
 

@@ -528,7 +528,7 @@ def test_the_man_pages_name_every_metric_and_no_other(c):
         own = {m for m in served if m.startswith(f"weft_{daemon}_")}
         both |= served - own
         assert {m for m in told[daemon] if m.startswith(f"weft_{daemon}_")} == own, told[daemon] ^ own
-    assert told["mds"] >= both and all(m.startswith(("weft_rpc_", "weft_pool_")) for m in both), both - told["mds"]
+    assert told["mds"] >= both and all(m.startswith(("weft_rpc_", "weft_rdma_", "weft_pool_")) for m in both), both - told["mds"]
 
 
 def test_metrics_count(c):

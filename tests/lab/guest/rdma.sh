@@ -151,7 +151,16 @@ more_than() { # BEFORE BY METRIC...
 	[ $(($(both "$@") - before)) -ge "$by" ]
 }
 
+calls() {
+	local set
+	for set in rdma.srq=true rdma.srq=false rdma.poll=0 rdma.credits=2; do
+		timeout 40 "$WEFT_BUILD/tests/lab/rdma_rpc" "$LAB_SELF:20070" $set | sed "s/^\(ok\|not ok\) - /\1 - $kind, $set: /"
+	done
+	check "$kind: nothing is left" test "$(rdma resource show qp | grep -c rdma_rpc)" = 0
+}
+
 link_add || { skip "$kind: no such device here"; exit 0; }
+[ "$part" != calls ] || { calls; no_complaint; exit 0; }
 tcp_mount=$(dev up --ds 2 --addr "$LAB_SELF" --rdma 20049 --set mds.lease=10s --set mds.grace=5s) || { not_ok "$kind: the cluster starts"; exit 1; }
 WEFT_MOUNT=$tcp_mount
 check "$kind: RDMA is served" within 10 logged ds1 'NFS over RDMA at' 1
