@@ -24,7 +24,7 @@ differ() { # FILE SECTION SECTIONS-OF-KEYS
 }
 # unknown FILE...: what looks like a key and is none. Paths and names of files do not look like one.
 unknown() {
-	grep -noP '(?<![\w/.-])(mds|ds|log|rdma)\.[a-z][a-z_]*\b(?!/)' "$@" /dev/null | while IFS=: read -r file line key; do
+	grep -noP '(?<![\w/.-])(mds|ds|log|rdma)\.(?!md\b)[a-z][a-z_]*\b(?!/)' "$@" /dev/null | while IFS=: read -r file line key; do
 		table | grep -q "^$key=" || echo "${file#"$top"/}:$line: $key"
 	done
 }

@@ -522,7 +522,7 @@ def test_the_man_pages_name_every_metric_and_no_other(c):
     told, both = {}, set()
     for daemon in ("mds", "ds"):
         with open(os.path.join(SRC, f"docs/weft-{daemon}.8"), encoding="utf-8") as f:
-            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|pool)_[a-z_]*[a-z]", f.read()))
+            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|rdma|pool)_[a-z_]*[a-z]", f.read()))
     for daemon, name in (("mds", "mds"), ("ds", "ds1")):
         served = {re.sub(r"_(bucket|count|sum)$", "", series) for series, _ in c.first[name]}
         own = {m for m in served if m.startswith(f"weft_{daemon}_")}
