@@ -111,22 +111,28 @@ static int listen_one(struct rpc_listener **out, const struct sockaddr *addr, so
 	return fd >= 0 ? rpc_listen_fd(out, loops[0], fd, &service, loops, nloops) : rpc_listen(out, loops[0], addr, len, &service, loops, nloops);
 }
 
+static struct rpc_listener **listeners; /* until the end of the process */
+static size_t nlisteners;
+
 static void listen_all(const char *list)
 {
 	char *copy = strdup(list), *save = NULL;
 
 	for (char *a = copy ? strtok_r(copy, ", ", &save) : NULL; a; a = strtok_r(NULL, ", ", &save)) {
+		struct rpc_listener **more = realloc(listeners, (nlisteners + 1) * sizeof(struct rpc_listener *));
 		struct sockaddr_storage ss;
-		struct rpc_listener *ls;
 		socklen_t len;
-		int err = rpc_addr_parse(a, 2049, &ss, &len);
+		int err = more ? rpc_addr_parse(a, 2049, &ss, &len) : -ENOMEM;
 
+		if (more)
+			listeners = more;
 		if (!err)
-			err = listen_one(&ls, (struct sockaddr *)&ss, len);
+			err = listen_one(&listeners[nlisteners], (struct sockaddr *)&ss, len);
 		if (err) {
 			fprintf(stderr, "weft-mds: mds.listen: %s: %s\n", a, strerror(-err));
 			exit(1);
 		}
+		nlisteners++;
 		log_info("NFSv4.1 and 4.2 over TCP on %s", a);
 	}
 	free(copy);
