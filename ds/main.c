@@ -357,8 +357,8 @@ static int rdma_check(struct start *st, const struct conf *c, char *err, size_t 
 	st->st_conf = c;
 	if (n < 0)
 		return -EINVAL;
-	if (n && !conf_size(c, "ds.pool")) {
-		snprintf(err, errlen, "ds.pool: RDMA wants one");
+	if (n && conf_size(c, "ds.pool") < RPC_RDMA_POOL) {
+		snprintf(err, errlen, "ds.pool: RDMA wants one of %u MiB at least", RPC_RDMA_POOL >> 20);
 		return -EINVAL;
 	}
 	if (n && (strcmp(conf_str(c, "ds.tls"), "required") == 0 || strcmp(conf_str(c, "ds.tls"), "mutual") == 0)) {

@@ -6,6 +6,7 @@
  * is sent from the buffer it was read into. What the transport copied on the way here is counted in ds_m_copied_bytes.
  */
 #include "ds/nfs3.h"
+#include "proto/rpc_rdma.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
@@ -157,7 +158,10 @@ void ds_nfs3_read(struct ds_op *op)
 	}
 	rpc_call_expect(op->op_call, op->op_count);
 	op->op_wait.bw_ready = read_buf_ready;
-	ds_buf_get(&op->op_wait, op->op_count);
+	if (rpc_conn_is_rdma(op->op_call->c_conn))
+		ds_buf_get_pooled(&op->op_wait, op->op_count); /* the device knows the pool only */
+	else
+		ds_buf_get(&op->op_wait, op->op_count);
 }
 
 /* ---- WRITE ---- */

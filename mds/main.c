@@ -144,8 +144,8 @@ static void rdma_check(const struct conf *conf)
 	if (!*conf_str(conf, "mds.rdma"))
 		return;
 	listen_check("mds.rdma", conf_str(conf, "mds.rdma"), RPC_RDMA_PORT);
-	if (!conf_size(conf, "mds.pool"))
-		die("mds.pool: RDMA wants one", NULL);
+	if (conf_size(conf, "mds.pool") < RPC_RDMA_POOL)
+		die("mds.pool", "RDMA wants one of 16 MiB at least");
 }
 
 static void listen_rdma(const struct conf *conf)

@@ -11,6 +11,7 @@
 #include "proto/rpc.h"
 
 #define RPC_RDMA_PORT 20049
+#define RPC_RDMA_POOL (16u << 20) /* bytes of the pool, at least: a loop must get a record of any size from a part of it */
 
 struct rpc_rdma_opts {
 	struct loop *const *ro_loops; /* connections are dealt to them; must outlive all */

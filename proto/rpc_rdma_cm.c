@@ -170,14 +170,27 @@ static void dev_gone(struct rd_dev *d)
 	rd_dev_stop(d);
 }
 
+static bool dev_listed(struct ibv_device **list, int n, const struct ibv_device *dev)
+{
+	for (int i = 0; i < n; i++)
+		if (list[i] == dev)
+			return true;
+	return false;
+}
+
 /*
  * librdmacm keeps its context of a device open until there is another one. A driver that waits for its users waits for that; the
- * descriptors are made to mean nothing instead.
+ * descriptors of a device that is listed no more are made to mean nothing instead.
  */
 static void context_release(struct ibv_context *ctx)
 {
-	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int n = 0, fd;
+	struct ibv_device **list = ibv_get_device_list(&n);
+	bool there = !list || dev_listed(list, n, ctx->device);
 
+	if (list)
+		ibv_free_device_list(list);
+	fd = there ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return;
 	dup3(fd, ctx->cmd_fd, O_CLOEXEC);
@@ -199,10 +212,11 @@ static void dev_stopped(struct rd_port *p)
 	context_release(ctx);
 }
 
-static void dev_events(struct rd_dev *d)
+/* failed: the descriptor says so. */
+static void dev_events(struct rd_dev *d, bool failed)
 {
 	struct ibv_async_event ev;
-	bool fatal = false;
+	bool fatal = failed;
 
 	while (!ibv_get_async_event(d->dv_ctx, &ev)) {
 		fatal |= ev.event_type == IBV_EVENT_DEVICE_FATAL;
@@ -224,12 +238,8 @@ static void devs_check(void)
 		return;
 	cm.devices = n > 0;
 	for (struct rd_dev *d = cm.devs, *next; d; d = next) {
-		bool there = false;
-
 		next = d->dv_next;
-		for (int i = 0; i < n; i++)
-			there |= list[i] == d->dv_ctx->device;
-		if (!there)
+		if (!dev_listed(list, n, d->dv_ctx->device))
 			dev_removed(d, "it was taken away");
 	}
 	ibv_free_device_list(list);
@@ -673,6 +683,8 @@ static unsigned fds_fill(struct pollfd *fds, struct rd_dev **devs)
 	fds[n++] = (struct pollfd){cm.event_fd, POLLIN, 0};
 	fds[n++] = (struct pollfd){cm.chan ? cm.chan->fd : -1, POLLIN, 0};
 	for (struct rd_dev *d = cm.devs; d && n < MAX_DEVS + 2; d = d->dv_next) {
+		if (d->dv_dead)
+			continue;
 		devs[n] = d;
 		fds[n++] = (struct pollfd){d->dv_ctx->async_fd, POLLIN, 0};
 	}
@@ -696,7 +708,7 @@ static void *cm_run(void *arg)
 		/* A command may free a device: events first. */
 		for (unsigned i = 2; i < n; i++)
 			if (fds[i].revents)
-				dev_events(devs[i]);
+				dev_events(devs[i], fds[i].revents & (POLLERR | POLLHUP | POLLNVAL));
 		for (int most = BACKLOG; cm.chan && fds[1].revents && most && !rdma_get_cm_event(cm.chan, &ev); most--)
 			cm_event(ev);
 		if (fds[0].revents)

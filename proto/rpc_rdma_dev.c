@@ -408,9 +408,24 @@ static void kick_msg(struct loop_msg *m)
 	caa_container_of(m, struct rd_loop, lo_kick)->lo_kicked = false;
 }
 
+static void port_retry(struct rd_port *p);
+
+static void receives_keep(struct rd_port *p)
+{
+	if (p->pt_srq && rd_post_receives(p, NULL))
+		port_retry(p);
+}
+
+/* Connections that stalled are tried by the hook. */
 static void stall_timer(struct loop_timer *t)
 {
-	(void)t; /* the hook tries */
+	receives_keep(caa_container_of(t, struct rd_port, pt_timer));
+}
+
+static void port_retry(struct rd_port *p)
+{
+	p->pt_timer.t_fire = stall_timer;
+	loop_timer_start(p->pt_loop, &p->pt_timer, STALL_MS);
 }
 
 void rd_stall(struct rd_conn *r)
@@ -422,8 +437,7 @@ void rd_stall(struct rd_conn *r)
 	r->r_stalled = true;
 	r->r_stalled_next = p->pt_stalled;
 	p->pt_stalled = r;
-	p->pt_timer.t_fire = stall_timer;
-	loop_timer_start(p->pt_loop, &p->pt_timer, STALL_MS);
+	port_retry(p);
 }
 
 void rd_forget(struct rd_conn *r)
@@ -520,7 +534,7 @@ static unsigned shared_poll(struct rd_port *p)
 	}
 	/* Before any reply leaves that gives a credit back. */
 	if (n > 0)
-		rd_post_receives(p, NULL);
+		receives_keep(p);
 	return n > 0 ? (unsigned)n : 0;
 }
 
@@ -699,6 +713,7 @@ static void port_stop(struct loop_msg *m)
 	while (*at != p)
 		at = &(*at)->pt_next;
 	*at = p->pt_next;
+	loop_timer_stop(p->pt_loop, &p->pt_timer);
 	p->pt_stopping = true;
 	io_uring_prep_cancel(sqe, &p->pt_io, 0);
 	loop_arm(sqe, &p->pt_cancel_io);

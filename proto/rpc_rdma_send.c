@@ -408,7 +408,7 @@ static enum built build(struct reply *rp, struct builder *b)
 	if (hdr > r->r_send_max)
 		return TOO_LONG;
 	is_long = hdr + rp->rp_stream > r->r_send_max;
-	if (is_long && (!rc || !rc->rc_reply || !rd_fill(rd_reply_segs(rc), rc->rc_nreply, rp->rp_stream)))
+	if (is_long && (!rc || !rc->rc_reply || rp->rp_x->x_len > POOL_MOST || !rd_fill(rd_reply_segs(rc), rc->rc_nreply, rp->rp_stream)))
 		return TOO_LONG;
 	for (unsigned i = 0; i < rp->rp_x->x_nsplice; i++) {
 		if (!source(rp, b->b_op, &rp->rp_x->x_splice[i], &splices[i]))
@@ -788,8 +788,10 @@ unsigned rd_poll(struct rd_conn *r)
 			destroy(r);
 		return n > 0 ? (unsigned)n : 0;
 	}
-	if (!r->r_port->pt_srq)
-		rd_post_receives(r->r_port, r);
+	if (!r->r_port->pt_srq && rd_post_receives(r->r_port, r)) {
+		rpc_conn_fail(c, -ENOMEM); /* what it was granted is not there any more */
+		return (unsigned)n;
+	}
 	if (r->r_ready && !c->c_paused && !c->c_resuming)
 		rpc_conn_input(c);
 	if (!r->r_ending) {

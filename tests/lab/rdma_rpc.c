@@ -1,5 +1,5 @@
 /*
- * rdma_rpc.c - our RPC client and our RPC server over RDMA, in one process, on a device of this machine: rdma_rpc ADDRESS [KEY=VALUE].
+ * rdma_rpc.c - our RPC client and our RPC server over RDMA, in one process, on a device of this machine: rdma_rpc ADDRESS LISTEN [KEY=VALUE]...
  * Prints "ok - ..." and "not ok - ...".
  */
 #include "base/pool.h"
@@ -18,8 +18,8 @@ enum { P_NULL, P_ECHO, P_SIZED, P_BACK, P_DROP, P_N };
 #define LARGE (1u << 20)
 
 static struct loop *loops[2];
-static struct sockaddr_storage addr;
-static socklen_t addrlen;
+static struct sockaddr_storage addr, on;
+static socklen_t addrlen, onlen;
 static uint8_t pattern[LARGE];
 static _Atomic int listening, failures, opened, closed;
 
@@ -270,9 +270,9 @@ int main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	srandom(1);
-	if (argc < 2 || rpc_addr_parse(argv[1], RPC_RDMA_PORT, &addr, &addrlen) || conf_load(&conf, NULL, err, sizeof err) || pool_init(16 << 20, err, sizeof err))
+	if (argc < 3 || rpc_addr_parse(argv[1], RPC_RDMA_PORT, &addr, &addrlen) || rpc_addr_parse(argv[2], RPC_RDMA_PORT, &on, &onlen) || conf_load(&conf, NULL, err, sizeof err) || pool_init(16 << 20, err, sizeof err))
 		return 2;
-	for (int i = 2; i < argc; i++)
+	for (int i = 3; i < argc; i++)
 		if (conf_set(conf, argv[i], err, sizeof err))
 			return 2;
 	for (unsigned i = 0; i < LARGE; i++)
@@ -283,7 +283,7 @@ int main(int argc, char **argv)
 		pthread_create(&tid, NULL, run, loops[i]);
 	}
 	rpc_rdma_start(&opts);
-	rpc_listen_rdma(loops[0], (struct sockaddr *)&addr, addrlen, &service, listens, NULL);
+	rpc_listen_rdma(loops[0], (struct sockaddr *)&on, onlen, &service, listens, NULL);
 	for (int i = 0; i < 100 && !listening; i++)
 		usleep(50000);
 	say(listening, "the listener is told to be up");

@@ -373,6 +373,29 @@ START_TEST(the_handle_to_invalidate_is_the_calls_own)
 }
 END_TEST
 
+START_TEST(calls_of_ours_say_where_they_lie)
+{
+	struct rd_seg call = {81, 5000, 0x1122334455667788ull}, reply = {82, 9000, 0x99};
+	struct rd_read reads[4];
+	struct rd_copy copies[4];
+	struct rd_plan pl;
+	struct rd_hdr h;
+
+	at = rd_call_hdr_put(msg, 5, 16, &call, &reply);
+	ck_assert_int_eq(parse(&h), RD_OK);
+	ck_assert_uint_eq(h.h_proc, RD_NOMSG);
+	ck_assert_uint_eq(h.h_credit, 16);
+	ck_assert_uint_eq(h.h_len, 0);
+	ck_assert_int_eq(rd_plan(&h, 5000, &pl, reads, copies), 0);
+	ck_assert(pl.pl_nreads == 1 && reads[0].rr_handle == 81 && reads[0].rr_len == 5000 && reads[0].rr_offset == 0x1122334455667788ull);
+	ck_assert(h.h_reply && h.h_nreply == 1);
+	at = rd_call_hdr_put(msg, 5, 16, NULL, &reply);
+	put(5), put(0);
+	ck_assert_int_eq(parse(&h), RD_OK);
+	ck_assert(h.h_proc == RD_MSG && !h.h_nreads && h.h_len == 8 && h.h_reply);
+}
+END_TEST
+
 START_TEST(payload_is_cut_at_the_segments)
 {
 	unsigned seed = (unsigned)time(NULL) * 512 + (unsigned)_i, nsegs, nsrc, ncuts, npieces, max_sge;
@@ -457,6 +480,7 @@ int main(void)
 	tcase_add_test(tc, chunks_that_fit_nowhere_are_refused);
 	tcase_add_test(tc, write_lists_come_back_with_what_was_written);
 	tcase_add_test(tc, the_handle_to_invalidate_is_the_calls_own);
+	tcase_add_test(tc, calls_of_ours_say_where_they_lie);
 	tcase_add_loop_test(tc, payload_is_cut_at_the_segments, 0, 100);
 	tcase_add_test(tc, private_data_is_found_wherever_it_stands);
 	srunner_run_all(sr, CK_ENV);
