@@ -1,0 +1,90 @@
+# rdma_lib.sh - data servers in a guest, on its RDMA device. BUILD, KEY and MDS say where the programs, the cluster's key and the MDS are.
+PATH=$PATH:/usr/sbin:/sbin
+
+# rdma_up rxe|siw
+rdma_up() {
+	rdma link add ${1}0 type "$1" netdev "$LAB_DEV" || { not_ok "an RDMA device of type $1"; exit 1; }
+}
+# ds_disk NAME MIB: a store of its own on ext4, as tmpfs knows no direct I/O of the usual kind.
+ds_disk() {
+	mkdir -p /run/disks "/mnt/$1"
+	truncate -s "$2M" "/run/disks/$1"
+	mkfs.ext4 -q -F "/run/disks/$1" && mount -o loop "/run/disks/$1" "/mnt/$1" || { not_ok "a disk for $1"; exit 1; }
+	mkdir -p "/mnt/$1/store"
+}
+# ds_start NAME TCPPORT RDMAPORT [OPTION...]: its pid is in ${ds_pid[NAME]}.
+declare -A ds_pid ds_args
+ds_start() {
+	local name=$1 tcp=$2 rdma=$3
+	shift 3
+	ds_args[$name]="$tcp $rdma $*"
+	"$BUILD/weft-ds" -o ds.name="$name" -o ds.store="/mnt/$name/store" -o ds.cluster_key="$KEY" -o ds.mds="$MDS" \
+		-o ds.listen="$LAB_SELF:$tcp" -o ds.rdma="$LAB_SELF:$rdma" -o ds.admin="unix:/run/$name.sock" "$@" 2>>"/run/$name.log" &
+	ds_pid[$name]=$!
+	for i in {1..300}; do
+		[ "$(ds_get "$name" /v1/health | grep -c '"joined": *true')" = 0 ] || return 0
+		kill -0 "${ds_pid[$name]}" 2>/dev/null || break
+		sleep 0.1
+	done
+	not_ok "$name starts and joins"
+	tail -20 "/run/$name.log" | sed 's/^/#   /'
+	exit 1
+}
+ds_get() { # NAME PATH
+	python3 - "/run/$1.sock" "$2" 2>/dev/null <<'PY'
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(10)
+s.connect(sys.argv[1])
+s.sendall(b"GET %s HTTP/1.0\r\n\r\n" % sys.argv[2].encode())
+data = b""
+while (d := s.recv(65536)):
+    data += d
+print(data.partition(b"\r\n\r\n")[2].decode())
+PY
+}
+ds_metric() { # NAME METRIC [LABELS-PATTERN]: the sum of its series
+	ds_get "$1" /metrics | awk -v n="$2" -v l="${3:-}" '{ split($1, a, "{") } a[1] == n && $1 ~ l { s += $2; seen = 1 } END { if (seen) printf "%d\n", s; else print "no metric " n }'
+}
+# ds_stop NAME: it must end by itself, with nothing to complain of.
+ds_stop() {
+	local pid=${ds_pid[$1]}
+	kill -TERM "$pid"
+	for i in {1..300}; do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+	if kill -0 "$pid" 2>/dev/null; then
+		not_ok "$1 ends"
+		kill -KILL "$pid"
+	fi
+	wait "$pid"
+	same "$1 ends well" $? 0
+}
+ds_complaints() { # NAME
+	if grep -qE 'Sanitizer|runtime error|[Aa]ssert|FATAL' "/run/$1.log"; then
+		not_ok "$1 has nothing to complain of"
+		grep -E -A40 'Sanitizer|runtime error|[Aa]ssert|FATAL' "/run/$1.log" | head -60 | sed 's/^/#   /'
+	else
+		ok "$1 has nothing to complain of"
+	fi
+}
+# What a process holds, as one line: descriptors, and its RDMA objects. The cm_ids of listeners are among them.
+held() { # PID
+	local o
+	printf 'fd=%d' "$(ls "/proc/$1/fd" | wc -l)"
+	for o in qp cq mr pd cm_id srq; do
+		printf ' %s=%d' $o "$(rdma resource show $o 2>/dev/null | grep -c "pid $1 ")"
+	done
+	echo
+}
+# settled PID WANT: waits until the process holds this again, 20 s at most; prints what it holds.
+settled() {
+	local now
+	for i in {1..100}; do
+		now=$(held "$1")
+		[ "$now" != "$2" ] || break
+		sleep 0.2
+	done
+	echo "$now"
+}
+rnr() { # how often a message found no Receive; only RoCE counts
+	cat /sys/class/infiniband/*/ports/1/hw_counters/{send_rnr_err,rcvd_rnr_err} 2>/dev/null | awk '{ s += $1 } END { print s + 0 }'
+}

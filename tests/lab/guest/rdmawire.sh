@@ -1,0 +1,41 @@
+#!/bin/bash
+# rdmawire.sh rxe|siw BUILD KEY MDS
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/rdma_lib.sh"
+kind=$1 BUILD=$2 KEY=$3 MDS=$4
+rdma_up "$kind"
+ds_disk wire 600
+ds_start wire 12100 20049 -o log.level=warn
+pid=${ds_pid[wire]}
+uuid=$(grep -oE '[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' /mnt/wire/store/identity | head -1)
+args=(-k "$KEY" -u "$uuid" -S "${RDMA_SEED:-$RANDOM$RANDOM}")
+[ "$kind" != siw ] || args+=(-i)
+[ -z "${WEFT_SOAK:-}" ] || args+=(-s)
+wire() { timeout "${WIRE_LIMIT:-100}" "$BUILD/tests/wire/rdma/rdma_wire" "${args[@]}" "$LAB_SELF" "$@" || echo "#   rdma_wire: status $?"; }
+
+# Objects that are made once, and stay, are there after the first of everything.
+wire "private data is exchanged"
+wire @conn @data @load
+same "no message found the peer without a Receive" "$(rnr)" 0
+before=$(settled "$pid" '')
+wire @error
+same "what connections of all kinds held is given back" "$(settled "$pid" "$before")" "$before"
+WIRE_LIMIT=900 wire connects
+same "what many connections held is given back" "$(settled "$pid" "$before")" "$before"
+WIRE_LIMIT=900 wire fuzz
+same "what broken headers held is given back" "$(settled "$pid" "$before")" "$before"
+wire "READ into 256" "odd lengths"
+diag=$(rdma resource show mr 2>/dev/null | grep "pid $pid " | head -5)
+printf '%s\n' "$diag" | sed 's/^/#   /'
+ds_stop wire
+ds_complaints wire
+same "all RDMA objects went with it" "$(held "$pid" 2>/dev/null | sed 's/^fd=0 //')" "qp=0 cq=0 mr=0 pd=0 cm_id=0 srq=0"
+
+# Few Receives, shared by all: what is granted is there all the same.
+ds_start wire 12100 20049 -o log.level=warn -o rdma.receives=256
+before=$(rnr)
+wire "all credits" "as many calls" "128 at once"
+same "no message found a server of few Receives without one" "$(rnr)" "$before"
+ds_stop wire
+ds_complaints wire
+dmesg | grep -E 'BUG:|Oops|general protection|WARNING:' | head -5 | sed 's/^/#   /'
