@@ -66,12 +66,12 @@ ds_complaints() { # NAME
 		ok "$1 has nothing to complain of"
 	fi
 }
-# What a process holds, as one line: descriptors, and its RDMA objects. The cm_ids of listeners are among them.
+# What the only data server of this guest holds, as one line: descriptors and RDMA objects (which are listed by thread, so go by the name).
 held() { # PID
 	local o
-	printf 'fd=%d' "$(ls "/proc/$1/fd" | wc -l)"
+	printf 'fd=%d' "$(ls "/proc/$1/fd" 2>/dev/null | wc -l)"
 	for o in qp cq mr pd cm_id srq; do
-		printf ' %s=%d' $o "$(rdma resource show $o 2>/dev/null | grep -c "pid $1 ")"
+		printf ' %s=%d' $o "$(rdma resource show $o 2>/dev/null | grep -c 'comm weft-ds')"
 	done
 	echo
 }

@@ -182,6 +182,12 @@ void conn_drop(struct conn *c)
 		c->calls = k->next;
 		k->c = NULL;
 	}
+	/* A bound window holds its queue pair. */
+	for (struct mem *m = c->mems; m; m = m->next) {
+		if (m->mw)
+			ibv_dealloc_mw(m->mw);
+		m->mw = NULL;
+	}
 	if (c->id && c->id->qp)
 		rdma_destroy_qp(c->id);
 	while (c->mems)

@@ -218,6 +218,8 @@ static void read_shape(struct conn *c, uint64_t off, uint32_t ask, uint32_t want
 		seg_add(&k->writes[0], m, at, s->len[i]);
 		at += s->len[i] + 64;
 	}
+	call_send(k);
+	need(call_try(k, WAIT_MS) && k->r.proc != RDMA_ERROR, "READ of %u bytes into %u segments: %s", ask, s->n, outcome(k));
 	call_ok(k);
 	d = read_result(k);
 	need(!d.status && d.len == want, "READ of %u bytes at %lu: status %u, %u bytes", ask, (unsigned long)off, d.status, d.len);
