@@ -33,8 +33,14 @@ void put_opaque(struct call *k, const void *p, uint32_t n)
 
 struct call *call_new(struct conn *c, uint32_t prog, uint32_t vers, uint32_t proc)
 {
-	struct call *k = calloc(1, sizeof *k);
+	struct call *k = malloc(sizeof *k);
 
+	/* Nearly all of it is room for segments. */
+	memset(k, 0, offsetof(struct call, reads));
+	memset(&k->r, 0, offsetof(struct reply, writes));
+	k->reads.n = k->chunk.n = 0;
+	for (unsigned i = 0; i < 4; i++)
+		k->writes[i].n = 0;
 	k->c = c;
 	k->xid = c->xid++;
 	k->vers = 1;
@@ -147,12 +153,10 @@ bool call_send_now(struct call *k)
 	static uint8_t b[32768];
 	size_t n = call_encode(k, b);
 
-	if (!k->discarded) {
-		k->sent = true;
-		k->next = k->c->calls;
-		k->c->calls = k;
-		k->c->out++;
-	}
+	k->sent = true;
+	k->next = k->c->calls;
+	k->c->calls = k;
+	k->c->out++;
 	return conn_send(k->c, b, n);
 }
 

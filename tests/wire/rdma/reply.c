@@ -163,33 +163,35 @@ static void take_error(struct reply *r, struct in *x)
 void reply_take(struct conn *c, struct msg *m)
 {
 	struct in x = { m->b, m->b + m->len, false };
-	struct call *k = NULL, **p;
-	struct reply r = { 0 };
+	struct call *k, **p;
+	struct reply *r;
+	uint32_t xid;
 
 	need(m->len >= 16, "a message of %u bytes", m->len);
 	need(m->len <= c->reply_max, "a message of %u bytes, over the inline threshold of %u (RFC 8166, 3.3.2)", m->len, c->reply_max);
-	r.xid = g32(&x);
-	r.vers = g32(&x);
-	r.credits = g32(&x);
-	r.proc = g32(&x);
-	r.inv = m->inv;
-	r.inv_rkey = m->inv_rkey;
-	for (p = &c->calls; *p && (*p)->xid != r.xid; p = &(*p)->next)
+	xid = g32(&x);
+	for (p = &c->calls; *p && (*p)->xid != xid; p = &(*p)->next)
 		;
-	need(*p, "a message (procedure %u) for XID %#x, which is none of ours or answered", r.proc, r.xid);
 	k = *p;
+	need(k, "a message for XID %#x, which is none of ours or answered", xid);
 	*p = k->next;
 	c->out--;
-	k->r = r;
-	need(r.vers == k->vers, "version %u in the reply to version %u (RFC 8166, 4.5)", r.vers, k->vers);
-	need(r.credits, "a grant of no credit (RFC 8166, 3.3.1)");
-	c->credits = r.credits < k->credits ? r.credits : k->credits;
+	r = &k->r;
+	r->xid = xid;
+	r->vers = g32(&x);
+	r->credits = g32(&x);
+	r->proc = g32(&x);
+	r->inv = m->inv;
+	r->inv_rkey = m->inv_rkey;
+	need(r->vers == k->vers, "version %u in the reply to version %u (RFC 8166, 4.5)", r->vers, k->vers);
+	need(r->credits, "a grant of no credit (RFC 8166, 3.3.1)");
+	c->credits = r->credits < k->credits ? r->credits : k->credits;
 	if (!c->credits)
 		c->credits = 1;
-	need(r.proc == RDMA_MSG || r.proc == RDMA_NOMSG || r.proc == RDMA_ERROR, "procedure %u in a reply", r.proc);
+	need(r->proc == RDMA_MSG || r->proc == RDMA_NOMSG || r->proc == RDMA_ERROR, "procedure %u in a reply", r->proc);
 	invalidation_rules(k);
-	if (r.proc == RDMA_ERROR) {
-		take_error(&k->r, &x);
+	if (r->proc == RDMA_ERROR) {
+		take_error(r, &x);
 	} else {
 		take_lists(k, &x);
 		take_stream(k, &x);

@@ -135,7 +135,6 @@ struct chunk {
 struct reply {
 	uint32_t xid, vers, credits, proc, err, low, high;
 	unsigned nwrites;
-	struct chunk writes[4], chunk;
 	bool has_chunk, inv;
 	uint32_t inv_rkey;
 	uint8_t *rpc;   /* the payload stream, from the message or from the Reply chunk */
@@ -144,22 +143,20 @@ struct reply {
 	uint32_t reply_stat, accept_stat;
 	const uint8_t *res;
 	uint32_t nres;
+	struct chunk writes[4], chunk; /* last: they are large, and not cleared */
 };
 struct call {
 	struct call *next;
 	struct conn *c;
 	uint32_t xid, vers, credits, proc;
-	struct chunk reads;
 	unsigned nwrites;
-	struct chunk writes[4], chunk;
-	bool has_chunk;
-	uint8_t rpc[6000]; /* the reduced payload stream */
+	bool has_chunk, sent, done;
 	uint32_t nrpc;
-	uint32_t no_inv;   /* an rkey that must never be invalidated */
-	bool discarded;    /* no reply is expected */
-	bool sent, done;
+	uint32_t no_inv; /* an rkey that must never be invalidated */
+	uint32_t tag;    /* the test's own */
+	struct chunk reads, writes[4], chunk;
+	uint8_t rpc[6000]; /* the reduced payload stream */
 	struct reply r;
-	uint32_t tag[4];   /* the test's own */
 };
 struct call *call_new(struct conn *c, uint32_t prog, uint32_t vers, uint32_t proc);
 void call_free(struct call *k);

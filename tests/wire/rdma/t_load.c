@@ -16,7 +16,7 @@ static struct call *random_read(struct conn *c, struct mem *m, unsigned i)
 	memset(m->p + i * SLOT, GUARD, SLOT);
 	k->nwrites = 1;
 	seg_add(&k->writes[0], m, i * SLOT + 64, 4096);
-	k->tag[0] = off;
+	k->tag = off;
 	need(call_send_now(k), "lost with %u of %u calls in flight: %s", c->out, c->credits, ibv_wc_status_str(c->wc_status));
 	return k;
 }
@@ -28,7 +28,7 @@ static void random_read_done(struct call *k, struct mem *m, unsigned i)
 	need(k->r.proc == RDMA_MSG && !k->r.reply_stat && !k->r.accept_stat, "answered with %s", outcome(k));
 	d = read_result(k);
 	need(!d.status && d.len == 4096, "status %u, %u bytes", d.status, d.len);
-	pattern_need(m->p + i * SLOT + 64, k->tag[0], 4096, "random READ");
+	pattern_need(m->p + i * SLOT + 64, k->tag, 4096, "random READ");
 	guard_need(m->p + i * SLOT, 64, "before a segment");
 	guard_need(m->p + i * SLOT + 64 + 4096, 64, "behind a segment");
 	call_free(k);

@@ -1,0 +1,69 @@
+#!/bin/bash
+# rdmaio.sh rxe|siw BUILD SECONDS: rounds of fio until the time is over, two at least.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/rdma_lib.sh"
+kind=$1 BUILD=$2 seconds=$3
+here=$(cd "$(dirname "$0")/.." && pwd)
+CLUSTER=/run/c
+mount -t tmpfs -o size=1400m tmpfs /run
+dev() { local command=$1; shift; python3 "$here/../../tools/weft-dev" "$command" $CLUSTER "$@"; }
+metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
+total() { # of the data servers
+	local n=0 d
+	for d in ds1 ds2 ds3; do n=$((n + $(metric $d "$@"))); done
+	echo $n
+}
+# verified DIR SEED: three kinds of I/O at once, each block with its checksum, read back at the end.
+verified() {
+	timeout 300 fio --output=/run/fio.out --directory="$1" --randseed="$2" --verify=crc32c --verify_fatal=1 --do_verify=1 --fallocate=none \
+		--name=direct --rw=randwrite --bsrange=4k-1m --size=24m --direct=1 --ioengine=libaio --iodepth=16 \
+		--name=small --rw=randrw --bs=4k --size=4m --direct=1 --ioengine=libaio --iodepth=64 \
+		--name=cached --rw=randwrite --bsrange=512-200k --bs_unaligned=1 --size=12m --ioengine=psync --fsync=50 ||
+		{ tail -25 /run/fio.out; return 1; }
+}
+rdma_up "$kind"
+export WEFT_BUILD=$BUILD
+dev up --ds 3 --addr "$LAB_SELF" --rdma 20049 --set mds.lease=10s --set mds.grace=5s >/run/up.log 2>&1 || { not_ok "the cluster starts: $(tail -3 /run/up.log)"; exit 1; }
+for i in {1..100}; do [ "$(grep -l 'NFS over RDMA at' $CLUSTER/log/*.log | wc -l)" != 4 ] || break; sleep 0.1; done
+sleep 1
+WEFT_MOUNT="mount -t nfs4 -o vers=4.2,proto=rdma,port=20049 $LAB_SELF:/"
+mount_weft
+
+end=$((SECONDS + seconds)) round=0
+while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
+	mkdir $M/d
+	if [ $((round % 2)) = 0 ]; then
+		policy $M/d stripes=2,unit=1M,mirrors=1
+		check "round $round: what fio wrote is what it reads" verified $M/d $RANDOM || break
+		[ $round != 0 ] || same "the metadata server moved none of it" "$(metric mds weft_mds_op_total op=WRITE) $(metric mds weft_mds_op_total op=READ)" "0 0"
+	else
+		policy $M/d stripes=1,mirrors=2
+		victim=ds$((1 + RANDOM % 3))
+		verified $M/d $RANDOM >/run/verified 2>&1 &
+		fio=$!
+		sleep $((1 + round / 2 % 3))
+		[ -d /proc/$fio ] || not_ok "round $round: fio is done before $victim is killed"
+		dev kill $victim -9
+		sleep 1
+		dev start $victim >/run/start.log 2>&1 || not_ok "$victim starts again: $(tail -1 /run/start.log)"
+		if wait $fio; then
+			ok "round $round: what fio wrote is what it reads, and $victim was killed meanwhile"
+		else
+			not_ok "round $round: what fio wrote is what it reads, and $victim was killed meanwhile"
+			sed 's/^/#   /' /run/verified
+			break
+		fi
+	fi
+	rm -r $M/d
+	round=$((round + 1))
+done
+check "data came by RDMA Read and went by RDMA Write" test "$(total weft_rdma_bytes_total dir=read)" -gt 1000000 -a "$(total weft_rdma_bytes_total dir=write)" -gt 1000000
+umount_weft
+dev down >/run/down.log 2>&1 || not_ok "the daemons stop: $(tail -3 /run/down.log)"
+if grep -qE 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log; then
+	not_ok "no daemon complains"
+	grep -hE -A30 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log | head -50 | sed 's/^/#   /'
+else
+	ok "no daemon complains"
+fi
+no_complaint

@@ -1,0 +1,10 @@
+# fio with verification over layouts whose data servers are reached by RDMA, metadata over RDMA as well, on soft RoCE and on soft iWARP: striped files, and
+# mirrored ones while a data server is killed. WEFT_SOAK=1: ten minutes of it on each.
+for program in rdma fio; do
+	PATH=$PATH:/usr/sbin:/sbin command -v $program >/dev/null || { skip "needs the program $program (tools/setup installs it)"; exit 0; }
+done
+seconds=1
+[ -z "${WEFT_SOAK:-}" ] || seconds=600
+for kind in rxe siw; do
+	guest -m 2G -t $((180 + seconds)) 1 rdmaio.sh $kind "$WEFT_BUILD" $seconds | sed -uE "s/^(ok|not ok|skip) - /\1 - $kind: /"
+done
