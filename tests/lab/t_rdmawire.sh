@@ -8,7 +8,7 @@ ls /usr/lib/*/libibverbs/librxe-rdmav*.so >/dev/null 2>&1 || { skip "needs the p
 cluster_up --ds 1
 mds=$(sed -n 's/.*port=\([0-9]*\).*/\1/p' <<<"$WEFT_MOUNT")
 for kind in rxe siw; do
-	limit=200
+	limit=400
 	[ -z "${WEFT_SOAK:-}" ] || limit=2000
 	guest -t $limit 1 rdmawire.sh $kind "$WEFT_BUILD" "$CLUSTER/cluster.key" "10.77.0.1:$mds" "${WEFT_SOAK:-}" |
 		sed -uE "s/^(ok|not ok|skip) - /\1 - $kind: /"

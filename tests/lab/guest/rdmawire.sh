@@ -12,7 +12,12 @@ args=(-k "$KEY" -u "$uuid" -S $RANDOM$RANDOM)
 [ "$kind" != siw ] || args+=(-i)
 [ -z "$soak" ] || args+=(-s)
 export ASAN_OPTIONS=detect_leaks=0 # of the client: a test that fails keeps its memory
-wire() { timeout "${WIRE_LIMIT:-100}" "$BUILD/tests/wire/rdma/rdma_wire" "${args[@]}" "$LAB_SELF" "$@" || echo "#   rdma_wire: status $?"; }
+wire() {
+	local rc
+	timeout "${WIRE_LIMIT:-200}" "$BUILD/tests/wire/rdma/rdma_wire" "${args[@]}" "$LAB_SELF" "$@"
+	rc=$?
+	[ $rc -le 1 ] || not_ok "rdma_wire $*: status $rc" # 1: it has said so
+}
 
 # Objects that are made once, and stay, are there after the first of everything.
 wire "private data is exchanged"

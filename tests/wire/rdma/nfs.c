@@ -137,6 +137,20 @@ void fetch(struct conn *c, uint64_t off, void *p, uint32_t n)
 	mem_free(m);
 }
 
+/* Most of what is compared lies in here. */
+enum { TABLE = 9 * MIB };
+static const uint8_t *pattern_table(void)
+{
+	static uint8_t *table;
+
+	if (!table) {
+		table = malloc(TABLE);
+		for (size_t i = 0; i < TABLE; i++)
+			table[i] = pattern_at(i);
+	}
+	return table;
+}
+
 void pattern_fill(uint8_t *p, uint64_t off, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -145,6 +159,8 @@ void pattern_fill(uint8_t *p, uint64_t off, size_t n)
 
 void pattern_need(const uint8_t *p, uint64_t off, size_t n, const char *what)
 {
+	if (off + n <= TABLE && !memcmp(p, pattern_table() + off, n))
+		return;
 	for (size_t i = 0; i < n; i++)
 		need(p[i] == pattern_at(off + i), "%s: byte %lu of the file is %#x, want %#x", what, (unsigned long)(off + i), p[i],
 		     pattern_at(off + i));
@@ -152,6 +168,8 @@ void pattern_need(const uint8_t *p, uint64_t off, size_t n, const char *what)
 
 void guard_need(const uint8_t *p, size_t n, const char *what)
 {
+	if (!n || (p[0] == GUARD && !memcmp(p, p + 1, n - 1)))
+		return;
 	for (size_t i = 0; i < n; i++)
 		need(p[i] == GUARD, "%s: byte %zu outside of the segment was written", what, i);
 }
