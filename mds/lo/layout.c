@@ -164,33 +164,36 @@ static bool same_net(const struct sockaddr_storage *a, const struct sockaddr_sto
 	return bits % 8 == 0 || (x[bits / 8] ^ y[bits / 8]) >> (8 - bits % 8) == 0;
 }
 
-void lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, uint8_t order[DSC_ADDRS])
+unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls, uint8_t order[DSC_ADDRS])
 {
 	unsigned rank[DSC_ADDRS], n = 0;
 
 	for (unsigned i = 0; i < sv->sv_naddrs; i++) {
 		struct sockaddr_storage ss;
 		socklen_t len;
-		unsigned k = n++;
+		unsigned k;
 
 		rank[i] = strncmp(sv->sv_addrs[i].netid, "rdma", 4) ? 2 : 0;
+		if (tls && !rank[i])
+			continue;
 		if (rpc_uaddr_parse(sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, &ss, &len) || !same_net(peer, &ss, sv->sv_addrs[i].prefix))
 			rank[i]++;
-		for (; k && rank[order[k - 1]] > rank[i]; k--)
+		for (k = n++; k && rank[order[k - 1]] > rank[i]; k--)
 			order[k] = order[k - 1];
 		order[k] = (uint8_t)i;
 	}
+	return n;
 }
 
 /* One NFSv3 version. The client's own ids travel and are not looked at: loosely coupled (RFC 8435
  * section 4.1: false with version 3). */
-static void put_device(const struct dsc_server *sv, const struct sockaddr_storage *peer, struct xdr_out *x)
+static void put_device(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls, struct xdr_out *x)
 {
 	uint8_t order[DSC_ADDRS];
+	unsigned n = lo_order_addrs(sv, peer, tls, order);
 
-	lo_order_addrs(sv, peer, order);
-	xdr_put_u32(x, sv->sv_naddrs);
-	for (unsigned k = 0; k < sv->sv_naddrs; k++) {
+	xdr_put_u32(x, n);
+	for (unsigned k = 0; k < n; k++) {
 		unsigned i = order[k];
 
 		xdr_put_opaque(x, sv->sv_addrs[i].netid, (uint32_t)strlen(sv->sv_addrs[i].netid));
@@ -204,14 +207,14 @@ static void put_device(const struct dsc_server *sv, const struct sockaddr_storag
 	xdr_put_bool(x, false);
 }
 
-int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer, struct xdr_out *x)
+int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer, bool tls, struct xdr_out *x)
 {
 	size_t at = x->x_len;
 	struct dsc_server sv;
 
 	if (!dsc_get_uuid(lo->l_dsc, deviceid, &sv))
 		return -ENOENT;
-	put_device(&sv, peer, x);
+	put_device(&sv, peer, tls, x);
 	if (x->bad) {
 		xdr_truncate(x, at);
 		return -ENOBUFS;

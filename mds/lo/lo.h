@@ -81,9 +81,10 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 		     uint32_t client, uint32_t flags, struct xdr_out *x);
 /* GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid, in the order in which a client at peer should try the addresses; -ENOENT. Deviceid: the
  * data server's uuid. */
-int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer, struct xdr_out *x);
-/* That order: RDMA before TCP, then those in a subnet that the peer is in as well, then as the server says. A client takes the first that it can connect to. */
-void lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, uint8_t order[DSC_ADDRS]);
+int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer, bool tls, struct xdr_out *x);
+/* That order, and how many: RDMA before TCP, then those in a subnet that the peer is in as well, then as the server says. A client takes the first that it can
+ * connect to. tls: its connection here has TLS. It uses TLS with the data servers as well, over TCP; over RDMA its data would go in the clear, so these are left out. */
+unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls, uint8_t order[DSC_ADDRS]);
 /* The JSON of user.weft.layout (version, inode, size, unit, mirrors[...]); malloc'd. */
 char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m);
 /* "01234567-89ab-..." */

@@ -28,7 +28,7 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 	xdr_put_u32(c->out, LAYOUT4_FLEX_FILES);
 	at = c->out->x_len;
 	xdr_put_u32(c->out, 0);
-	err = lo_encode_device(c->m->m_lo, id, rpc_conn_peer(c->call->c_conn), c->out);
+	err = lo_encode_device(c->m->m_lo, id, rpc_conn_peer(c->call->c_conn), rpc_conn_tls(c->call->c_conn) != RPC_TLS_NONE, c->out);
 	if (err)
 		return op_status(err);
 	len = c->out->x_len - at - 4;

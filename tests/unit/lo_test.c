@@ -357,9 +357,13 @@ START_TEST(a_client_tries_rdma_and_its_own_subnet_first)
 	for (unsigned n = 0; n < sizeof(cases) / sizeof(cases[0]); n++) {
 		struct sockaddr_storage peer = address(cases[n].peer);
 
-		lo_order_addrs(&sv, &peer, order);
+		ck_assert_uint_eq(lo_order_addrs(&sv, &peer, false, order), 7);
 		for (unsigned i = 0; i < 7; i++)
 			ck_assert_msg(order[i] == cases[n].order[i], "%s: place %u is %u", cases[n].peer, i, order[i]);
+		/* Over TLS: those of TCP alone, in the same order. */
+		ck_assert_uint_eq(lo_order_addrs(&sv, &peer, true, order), 3);
+		for (unsigned i = 0; i < 3; i++)
+			ck_assert_uint_eq(order[i], (unsigned)cases[n].order[4 + i]);
 	}
 }
 END_TEST
@@ -374,8 +378,8 @@ START_TEST(devices_tell_addresses_and_limits)
 
 	join_fakes(1);
 	xdr_out_init(&x, 1000);
-	ck_assert_int_eq(lo_encode_device(lo, none, &peer, &x), -ENOENT);
-	ck_assert_int_eq(lo_encode_device(lo, fakes[0].f_uuid, &peer, &x), 0);
+	ck_assert_int_eq(lo_encode_device(lo, none, &peer, false, &x), -ENOENT);
+	ck_assert_int_eq(lo_encode_device(lo, fakes[0].f_uuid, &peer, false, &x), 0);
 	xdr_in_init(&in, x.x_head, x.x_len);
 	ck_assert_uint_eq(xdr_get_u32(&in), 1);
 	ck_assert_mem_eq(xdr_get_opaque(&in, 8, &len), "tcp", 3);
