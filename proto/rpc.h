@@ -1,6 +1,6 @@
 /*
  * rpc.h - ONC RPC version 2 (RFC 5531) over TCP: one duplex connection object that serves calls, makes calls, or both
- * (the NFSv4.1 backchannel, RFC 8881 section 2.10.3.1; the control protocol).
+ * (the NFSv4.1 backchannel, RFC 8881 section 2.10.3.1; the control protocol). The same over RDMA: rpc_rdma.h.
  *
  * A connection belongs to one loop from accept/connect to its end; everything here is called on that loop's thread.
  *

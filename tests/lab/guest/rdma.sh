@@ -93,10 +93,25 @@ io() {
 	within 10 test "$(resources)" = "$before" || sleep 1
 	same "$kind: connecting 25 times leaves nothing behind" "$(resources)" "$before"
 
+	kill_mds
+
 	before=$(ticks)
 	sleep 3
 	n=$(($(ticks) - before))
 	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s)" test $n -le 15
+}
+
+# Names change while the metadata server dies and comes back: each change is made once.
+kill_mds() {
+	local changer
+	rdma_mount rdma
+	(for n in $(seq 300); do mkdir $M/d$n && mv $M/d$n $M/e$n && rmdir $M/e$n || exit 1; done) &
+	changer=$!
+	sleep 0.5
+	dev kill mds -9
+	check "$kind: the metadata server starts again" dev start mds
+	if wait $changer; then ok "$kind: what was asked of it is done once"; else not_ok "$kind: what was asked of it is done once"; fi
+	umount_weft
 }
 
 # Another client, by another name, wants what this one holds: it is called back on its RDMA connection.
