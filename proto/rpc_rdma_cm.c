@@ -48,8 +48,6 @@ struct metric *rd_m_wrs, *rd_m_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *
 static struct metric *m_accepted, *m_refused;
 
 static struct {
-	pthread_t thread;
-	bool started;
 	int event_fd;
 	pthread_mutex_t lock;
 	struct rd_cmd *cmds, **cmds_end;
@@ -741,6 +739,7 @@ void rpc_rdma_allow(void)
 
 int rpc_rdma_start(const struct rpc_rdma_opts *o)
 {
+	pthread_t tid;
 	int err;
 
 	rd_opts = *o;
@@ -748,10 +747,9 @@ int rpc_rdma_start(const struct rpc_rdma_opts *o)
 	cm.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (cm.event_fd < 0)
 		return -errno;
-	err = pthread_create(&cm.thread, NULL, cm_run, NULL);
+	err = pthread_create(&tid, NULL, cm_run, NULL);
 	if (err)
 		return -err;
-	cm.started = true;
 	return 0;
 }
 

@@ -698,7 +698,6 @@ static void port_start(struct loop_msg *m)
 	struct rd_port *p = caa_container_of(m, struct rd_port, pt_start_msg);
 	struct rd_loop *lo = rd_loop_get(p->pt_loop);
 
-	p->pt_rl = rpc_loop_get(p->pt_loop);
 	p->pt_next = lo->lo_ports;
 	lo->lo_ports = p;
 	port_arm(p);

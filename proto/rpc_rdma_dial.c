@@ -164,7 +164,8 @@ static void failed_msg(struct loop_msg *m)
 	rd_dial_done(dl, dl->dl_err, NULL);
 }
 
-int rpc_rdma_dial(struct rpc_rdma_dial **out, struct loop *l, const struct sockaddr_storage *addr, const struct rpc_service *svc, void (*done)(void *arg, int err, struct rpc_conn *c), void *arg)
+int rpc_rdma_dial(struct rpc_rdma_dial **out, struct loop *l, const struct sockaddr_storage *addr, const struct rpc_service *svc,
+		  void (*done)(void *arg, int err, struct rpc_conn *c), void *arg)
 {
 	struct rpc_rdma_dial *dl = calloc(1, sizeof *dl);
 

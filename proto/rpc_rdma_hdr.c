@@ -437,7 +437,8 @@ void rd_private_parse(const void *data, size_t len, struct rd_private *pv)
 
 /* ---- payload ---- */
 
-unsigned rd_cut(const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc, unsigned max_sge, struct rd_cut *cuts, struct rd_src *pieces, unsigned *npieces)
+unsigned rd_cut(const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc, unsigned max_sge, struct rd_cut *cuts,
+		struct rd_src *pieces, unsigned *npieces)
 {
 	unsigned ncuts = 0, n = 0, s = 0;
 	uint32_t used = 0; /* of src[s] */

@@ -86,18 +86,12 @@ static inline struct rd_wseg *rd_reply_segs(struct rd_call *rc)
 }
 /* Deals len bytes to n segments, in order. False: there is not so much room (they stay unused). */
 bool rd_fill(struct rd_wseg *segs, unsigned n, uint64_t len);
-static inline void rd_unfill(struct rd_wseg *segs, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++)
-		segs[i].ws_used = 0;
-}
 
 /* Length of the header of a reply with these chunks (rc may be NULL), and the header itself. reply: the Reply chunk is echoed. */
 size_t rd_reply_hdr_len(const struct rd_call *rc);
 size_t rd_reply_hdr_put(uint8_t *p, uint32_t xid, uint32_t credit, enum rd_proc proc, const struct rd_call *rc);
 /* The header of a call whose Payload stream lies in call, if that is not NULL, and whose reply may go to reply. */
 size_t rd_call_hdr_put(uint8_t *p, uint32_t xid, uint32_t credit, const struct rd_seg *call, const struct rd_seg *reply);
-#define RD_ERROR_LEN 28u
 /* Returns the length. */
 size_t rd_error_put(uint8_t *p, uint32_t xid, uint32_t vers, uint32_t credit, enum rd_errcode err);
 
@@ -127,5 +121,6 @@ struct rd_cut {
 #define RD_CUTS(nsegs, nsrc)   ((nsegs) + (nsrc))
 #define RD_PIECES(nsegs, nsrc) ((nsegs) + (nsrc))
 /* The segments' used bytes equal the sources'. Returns how many cuts. */
-unsigned rd_cut(const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc, unsigned max_sge, struct rd_cut *cuts, struct rd_src *pieces, unsigned *npieces);
+unsigned rd_cut(const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc, unsigned max_sge, struct rd_cut *cuts,
+		struct rd_src *pieces, unsigned *npieces);
 #endif

@@ -74,7 +74,6 @@ struct rd_slab {
 struct rd_port {
 	struct rd_dev *pt_dev;
 	struct loop *pt_loop;
-	struct rpc_loop *pt_rl;
 	struct ibv_comp_channel *pt_chan;
 	struct ibv_srq *pt_srq; /* NULL: each connection has receives of its own */
 	struct ibv_cq *pt_cq;	/* of pt_srq */
