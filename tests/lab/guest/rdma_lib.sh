@@ -66,21 +66,23 @@ ds_complaints() { # NAME
 		ok "$1 has nothing to complain of"
 	fi
 }
-# What the only data server of this guest holds, as one line: descriptors and RDMA objects (which are listed by thread, so go by the name).
-held() { # PID
+# What the only data server of this guest holds, as one line: descriptors, RDMA objects (which are listed by thread, so go by the name), and where it
+# answers its connections and the pool's memory that is under way.
+held() { # PID [NAME]
 	local o
 	printf 'fd=%d' "$(ls "/proc/$1/fd" 2>/dev/null | wc -l)"
 	for o in qp cq mr pd cm_id srq; do
 		printf ' %s=%d' $o "$(rdma resource show $o 2>/dev/null | grep -c 'comm weft-ds')"
 	done
+	[ -z "${2:-}" ] || printf ' connections=%s pool=%s' "$(ds_metric "$2" weft_rdma_connections)" "$(ds_metric "$2" weft_pool_bytes 'state="used"')"
 	echo
 }
-# settled PID WANT: waits until the process holds this again, 20 s at most; prints what it holds.
+# settled PID NAME WANT: waits until the process holds this again, 20 s at most; prints what it holds.
 settled() {
-	local now
-	for i in {1..100}; do
-		now=$(held "$1")
-		[ "$now" != "$2" ] || break
+	local now end=$((SECONDS + 20))
+	while [ $SECONDS -lt $end ]; do
+		now=$(held "$1" "$2")
+		[ "$now" != "$3" ] || break
 		sleep 0.2
 	done
 	echo "$now"

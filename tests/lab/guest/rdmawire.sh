@@ -24,15 +24,15 @@ wire "private data is exchanged"
 wire @conn @data @load
 same "no message found the peer without a Receive" "$(rnr)" 0
 sleep 2
-before=$(held "$pid")
+before=$(held "$pid" wire)
 check "what it holds is seen: $before" grep -qE ' mr=[1-9].* cm_id=[1-9]' <<<"$before"
 wire @error
 [ "$kind" = siw ] || check "a client without Receives is seen in the device's counters" test "$(rnr)" -gt 0
-same "what connections of all kinds held is given back" "$(settled "$pid" "$before")" "$before"
+same "what connections of all kinds held is given back" "$(settled "$pid" wire "$before")" "$before"
 WIRE_LIMIT=900 wire connects
-same "what many connections held is given back" "$(settled "$pid" "$before")" "$before"
+same "what many connections held is given back" "$(settled "$pid" wire "$before")" "$before"
 WIRE_LIMIT=900 wire fuzz
-same "what broken headers held is given back" "$(settled "$pid" "$before")" "$before"
+same "what broken headers held is given back" "$(settled "$pid" wire "$before")" "$before"
 ds_stop wire
 ds_complaints wire
 same "all RDMA objects went with it" "$(held "$pid")" "fd=0 qp=0 cq=0 mr=0 pd=0 cm_id=0 srq=0"
@@ -42,6 +42,13 @@ ds_start wire 12100 20049 -o log.level=warn -o rdma.receives=704
 before=$(rnr)
 wire "all credits" "as many calls"
 same "no message found a server of few Receives without one" "$(rnr)" "$before"
+ds_stop wire
+ds_complaints wire
+# Each connection has its own: who sends more than granted hurts only itself.
+ds_start wire 12100 20049 -o log.level=warn -o rdma.srq=false
+wire "all credits" "as many calls" "are thrown away" "128 at once"
+same "no message found a server without shared Receives without one" "$(rnr)" "$before"
+wire "more calls than granted" "vanish" "fuzz"
 ds_stop wire
 ds_complaints wire
 tail -5 /run/wire.log | sed 's/^/#   /'
