@@ -156,7 +156,7 @@ void ds_nfs3_read(struct ds_op *op)
 		read_reply(op, NFS3_OK, op->op_count != 0);
 		return;
 	}
-	rpc_call_expect(op->op_call, op->op_count);
+	rpc_call_expect(op->op_call, ds_buf_takes(op->op_count));
 	op->op_wait.bw_ready = read_buf_ready;
 	if (rpc_conn_is_rdma(op->op_call->c_conn))
 		ds_buf_get_pooled(&op->op_wait, op->op_count); /* the device knows the pool only */

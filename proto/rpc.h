@@ -97,8 +97,8 @@ void rpc_reply_error(struct rpc_call *call, enum rpc_accept_stat stat);
 void rpc_reply_auth_error(struct rpc_call *call, enum rpc_auth_stat stat);
 /* Puts an opaque with its length that is DDP-eligible (RFC 8267) and short: a READLINK's. It is copied. */
 void rpc_put_item(struct rpc_call *call, struct xdr_out *x, const void *data, uint32_t n);
-/* The reply will take this much memory, from now on until it is sent: a connection that has so much under way stops reading, so that a client that does not
- * read its replies holds no more than its share. */
+/* The reply will take this much memory, from now on until it is sent, and without a copy until the peer has it: a connection that has so much under way
+ * stops reading, so that a client that does not read its replies holds no more than its share. What counts is this or the reply's length, whichever is more. */
 void rpc_call_expect(struct rpc_call *call, size_t bytes);
 /* Keeps the record's memory beyond the call (payload under way to a disk); pair with rpc_buf_put on the same loop. */
 struct rpc_buf *rpc_buf_get(struct rpc_call *call);

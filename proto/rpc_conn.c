@@ -149,18 +149,29 @@ static void outs_free(struct rpc_conn *c)
 		rpc_out_release(o);
 	}
 	c->c_outs_end = &c->c_outs;
-	if (c->c_rl)
-		c->c_rl->rl_held -= c->c_queued;
 	c->c_queued = c->c_sent = 0;
 }
 
-/* Nothing of the kernel refers to the socket or the buffers any more. */
+/* What the peer has not acknowledged would be the kernel's for as long as it tries to deliver it, a minute mostly: where that is our pages, it throws
+ * them away at once. */
+static void socket_close(struct rpc_conn *c)
+{
+	static const struct linger now = {1, 0};
+
+	if (c->c_pins && setsockopt(c->c_fd, SOL_SOCKET, SO_LINGER, &now, sizeof now))
+		log_debug("rpc: SO_LINGER: %s", strerror(errno));
+	close(c->c_fd);
+	c->c_fd = -1;
+	atomic_fetch_sub(&conns_open, 1);
+}
+
+/* No I/O is under way: but for pages of replies, nothing of ours is the kernel's any more. */
 static void conn_close_fd(struct rpc_conn *c)
 {
 	if (!c->c_ended || c->c_receiving || c->c_sending || c->c_closed)
 		return;
 	if (c->c_fd >= 0)
-		close(c->c_fd);
+		socket_close(c);
 	c->c_closed = true;
 	c->c_refs++; /* the calls freed here hold references as well */
 	rpc_tls_free(c);
@@ -175,8 +186,6 @@ void rpc_conn_put(struct rpc_conn *c)
 	if (--c->c_refs)
 		return;
 	assert(c->c_closed);
-	if (!c->c_is_rdma)
-		atomic_fetch_sub(&conns_open, 1);
 	free(c);
 }
 
@@ -238,7 +247,7 @@ static unsigned most_calls(const struct rpc_conn *c)
  * never stops, so one that has stopped holds something whose end makes it go on. */
 static size_t most_held(const struct rpc_conn *c)
 {
-	size_t all = c->c_rl->rl_held, most = all < RPC_MAX_ALL_HELD ? (RPC_MAX_ALL_HELD - all) / 4 : 0;
+	size_t all = c->c_rl->rl_all_held, most = all < RPC_MAX_ALL_HELD ? (RPC_MAX_ALL_HELD - all) / 4 : 0;
 
 	if (most > RPC_MAX_HELD)
 		most = RPC_MAX_HELD;
@@ -249,8 +258,7 @@ static size_t most_held(const struct rpc_conn *c)
 
 static bool conn_full(const struct rpc_conn *c)
 {
-	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED ||
-	       c->c_queued + c->c_expected >= most_held(c);
+	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED || c->c_held >= most_held(c);
 }
 
 static void recv_arm(struct rpc_conn *c)
@@ -388,8 +396,7 @@ static void conn_resume_msg(struct loop_msg *m)
 void rpc_conn_unpause(struct rpc_conn *c)
 {
 	if (!c->c_paused || c->c_resuming || c->c_dead || c->c_ncalls > most_calls(c) / 2 ||
-	    c->c_queued > RPC_MAX_QUEUED / 2 ||
-	    c->c_queued + c->c_expected > most_held(c) / 2)
+	    c->c_queued > RPC_MAX_QUEUED / 2 || c->c_held > most_held(c) / 2)
 		return;
 	conn_resume(c);
 }
@@ -440,10 +447,8 @@ void rpc_conn_outs_advance(struct rpc_conn *c, size_t n)
 		struct rpc_out *o = c->c_outs;
 
 		c->c_sent -= rpc_out_len(o);
-		if (o->o_reply) {
+		if (o->o_reply)
 			c->c_queued -= rpc_out_len(o);
-			c->c_rl->rl_held -= rpc_out_len(o);
-		}
 		c->c_outs = o->o_next;
 		if (!c->c_outs)
 			c->c_outs_end = &c->c_outs;
@@ -565,10 +570,8 @@ void rpc_conn_out(struct rpc_conn *c, struct rpc_out *o)
 	o->o_next = NULL;
 	*c->c_outs_end = o;
 	c->c_outs_end = &o->o_next;
-	if (o->o_reply) {
+	if (o->o_reply)
 		c->c_queued += rpc_out_len(o);
-		rl->rl_held += rpc_out_len(o);
-	}
 	if (c->c_sending || c->c_on_flush)
 		return;
 	if (!rl->rl_hooked) {

@@ -34,7 +34,8 @@
 /* Records of one connection handled in one turn of its loop, and nanoseconds after which a turn goes to the next. */
 #define RPC_TURN_RECORDS 32u
 #define RPC_TURN_NS	 1000000u
-/* The same for bytes of replies that wait and of those to come (rpc_call_expect): of one connection, and of all of a loop together. */
+/* The same for the memory of replies, of those to come as well (rpc_call_expect), until it is released: of one connection, and of all of a loop
+ * together. */
 #define RPC_MAX_HELD	 (32u << 20)
 #define RPC_MAX_ALL_HELD (192u << 20)
 #define RPC_LEAST_HELD	 (1u << 20)
@@ -170,7 +171,7 @@ struct rpc_loop {
 	struct rpc_conn *rl_flush; /* connections with something new to send */
 	struct loop_hook rl_hook;
 	bool rl_hooked, rl_kicked;
-	size_t rl_held; /* c_queued and c_expected of all connections */
+	size_t rl_all_held; /* c_held of all connections, dead ones as well */
 	uint64_t rl_flushed_ns; /* the turn in which the hook ran last */
 	struct loop_msg rl_kick;
 	struct rpc_call_int *rl_calls; /* free list */
@@ -209,7 +210,8 @@ struct rpc_conn {
 	struct loop_msg c_start_msg, c_end_msg, c_resume_msg, c_later_msg;
 	struct rpc_out *c_outs, **c_outs_end;
 	size_t c_queued; /* bytes of replies in c_outs */
-	size_t c_expected; /* of those to come */
+	size_t c_held;	 /* bytes of memory of replies: to come, in c_outs, and with the kernel */
+	unsigned c_pins; /* sends whose pages the kernel still has (rpc_zc.c) */
 	size_t c_sent;	 /* bytes of c_outs that are sent */
 	struct rpc_conn *c_flush_next;
 	unsigned c_ncalls; /* not yet answered */

@@ -60,10 +60,8 @@ void rd_op_free(struct rd_conn *r, struct rd_op *op)
 	free(op);
 	if (!o)
 		return;
-	if (o->o_reply) {
+	if (o->o_reply)
 		c->c_queued -= rpc_out_len(o);
-		c->c_rl->rl_held -= rpc_out_len(o);
-	}
 	o->o_free(o);
 }
 
@@ -480,7 +478,6 @@ static bool reply_send(struct rd_conn *r, struct rpc_out *o)
 		metric_add(rd_m_chunk_errors, 1);
 		rd_send_error(r, rp.rp_xid, RD_VERS, RD_ERR_CHUNK);
 		c->c_queued -= rpc_out_len(o);
-		c->c_rl->rl_held -= rpc_out_len(o);
 		o->o_free(o);
 		return true;
 	}

@@ -20,6 +20,8 @@ static void call_free(struct rpc_out *o)
 	struct rpc_conn *c = ci->ci_call.c_conn;
 	struct rpc_loop *rl = c->c_rl;
 
+	c->c_held -= ci->ci_call.c_expect;
+	rl->rl_all_held -= ci->ci_call.c_expect;
 	xdr_out_free(&ci->ci_call.c_reply);
 	free(ci->ci_out.o_rdma);
 	rpc_gss_call_free(ci);
@@ -117,8 +119,6 @@ static void call_finish(struct rpc_call *call)
 	rpc_buf_put(call->c_buf);
 	call->c_buf = NULL;
 	c->c_ncalls--;
-	c->c_expected -= call->c_expect;
-	c->c_rl->rl_held -= call->c_expect;
 	c->c_refs++;
 	if (x->bad) {
 		/* Not even the status fits in memory. A client that hears nothing waits for ever;
@@ -127,6 +127,8 @@ static void call_finish(struct rpc_call *call)
 		call_free(&call_int(call)->ci_out);
 	} else {
 		rpc_out_mark(x);
+		if (x->x_len + x->x_payload > call->c_expect)
+			rpc_call_expect(call, x->x_len + x->x_payload - call->c_expect);
 		rpc_conn_out(c, &call_int(call)->ci_out);
 	}
 	rpc_conn_unpause(c);
@@ -410,8 +412,8 @@ void rpc_put_item(struct rpc_call *call, struct xdr_out *x, const void *data, ui
 void rpc_call_expect(struct rpc_call *call, size_t bytes)
 {
 	call->c_expect += bytes;
-	call->c_conn->c_expected += bytes;
-	call->c_conn->c_rl->rl_held += bytes;
+	call->c_conn->c_held += bytes;
+	call->c_conn->c_rl->rl_all_held += bytes;
 }
 
 struct rpc_buf *rpc_buf_get(struct rpc_call *call)

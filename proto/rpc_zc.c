@@ -1,6 +1,7 @@
 /*
  * rpc_zc.c - sending without a copy into the socket: the kernel takes the pages themselves (IORING_OP_SENDMSG_ZC), and tells in
- * a second completion that it has done with them. Until then the messages of that send are pinned.
+ * a second completion that it has done with them. Until then the messages of that send are pinned, all of them until the peer has acknowledged the
+ * last byte, and count as memory that the connection holds.
  *
  * Whether it pays is for the device to say. Pages that go to this machine itself, or through a device that cannot gather
  * them, are copied after all, later and at more cost; the second completion says so. AUTO believes that and sends with copies
@@ -62,6 +63,8 @@ static void zc_end(struct rpc_zc *z)
 
 	unpin(z);
 	free(z);
+	c->c_pins--;
+	rpc_conn_unpause(c);
 	rpc_conn_put(c);
 }
 
@@ -120,6 +123,7 @@ struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe)
 		o->o_pins++;
 		z->z_outs[z->z_nouts++] = o;
 	}
+	c->c_pins++;
 	c->c_refs++;
 	io_uring_prep_sendmsg_zc(sqe, c->c_fd, &c->c_mh, MSG_NOSIGNAL | MSG_WAITALL);
 	if (c->c_svc.rs_zerocopy == RPC_ZC_AUTO)

@@ -327,7 +327,7 @@ static void nfs3_begin(struct path_call *c)
 			call_reply(c);
 			return;
 		}
-		rpc_call_expect(c->c_rpc, c->c_count);
+		rpc_call_expect(c->c_rpc, ds_buf_takes(c->c_count));
 		c->c_bufwait.bw_ready = buf_ready;
 		ds_buf_get(&c->c_bufwait, c->c_count ? c->c_count : 1);
 		return;

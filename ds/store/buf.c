@@ -80,6 +80,11 @@ static unsigned class_of(uint32_t size)
 	return c;
 }
 
+uint32_t ds_buf_takes(uint32_t size)
+{
+	return DS_PAGE << class_of(size);
+}
+
 static struct ds_buf *buf_new(struct ds_pool *bp, unsigned class)
 {
 	struct ds_buf *b = malloc(sizeof(*b));

@@ -166,6 +166,8 @@ struct ds_buf_wait {
 /* At most DS_MAX_IO bytes. bw_ready is called at once, or when others have given memory back: requests wait, none is dropped. On
  * this loop. */
 void ds_buf_get(struct ds_buf_wait *w, uint32_t size);
+/* What such a buffer takes. */
+uint32_t ds_buf_takes(uint32_t size);
 /* The same, and nothing but memory of the pool, which there must be (RDMA sends from no other). */
 void ds_buf_get_pooled(struct ds_buf_wait *w, uint32_t size);
 void ds_buf_put(void *buf);

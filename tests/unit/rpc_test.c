@@ -731,6 +731,16 @@ START_TEST(a_full_connection_still_reads_the_reply_to_our_call)
 }
 END_TEST
 
+/* As the metric says. */
+static int connections(void)
+{
+	char *text = metrics_render(), *at = strstr(text, "\nweft_rpc_connections ");
+	int n = at ? atoi(at + strlen("\nweft_rpc_connections ")) : -1;
+
+	free(text);
+	return n;
+}
+
 START_TEST(replies_after_the_connection_is_gone_only_free)
 {
 	struct xdr_out x;
@@ -744,6 +754,8 @@ START_TEST(replies_after_the_connection_is_gone_only_free)
 	wait_for(&nparked, 100);
 	close(fd);
 	wait_for(&closed, 1);
+	usleep(20000);
+	ck_assert_int_eq(connections(), 0);
 	fd2 = dial();
 	put_call(&x, 7, P_WAKE);
 	send_record(fd2, &x);
