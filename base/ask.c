@@ -10,13 +10,26 @@
 
 #define ENTRIES_MAX 65536u
 #define THREADS_MAX 16u
+#define WAIT_NS (ASK_WAIT_MS * 1000000ull)
+
+/* By what is known of a question's chances: a good answer was had; nothing; it failed when it was asked last. Tried in this order. */
+enum job_class { JOB_KNOWN, JOB_NEW, JOB_FAILED, JOB_CLASSES };
+
+struct jobs {
+	struct entry *j_first, **j_end;
+	unsigned j_running;
+};
 
 struct entry {
 	struct hash_link e_link;
 	struct entry *e_next, *e_prev; /* by age of the answer, the oldest first */
 	struct entry *e_job;           /* next in the queue */
 	bool e_asked;                  /* queued, or a worker has it */
+	bool e_good;                   /* answered once */
+	uint64_t e_asked_ns;
+	struct entry *e_open_next, **e_open_at; /* asked, and still waited for; e_open_at NULL: not */
 	struct ask_val *e_val;
+	unsigned e_fails;              /* in a row */
 	uint64_t e_again_ns;           /* after a failure: not asked before */
 	struct ask_wait *e_waiters;
 	size_t e_len;
@@ -25,16 +38,18 @@ struct entry {
 
 struct ask {
 	pthread_mutex_t a_lock;
-	pthread_cond_t a_cond;
+	pthread_cond_t a_cond, a_clock_cond;
 	struct hash a_entries;
 	struct entry a_age;              /* head of the ring by age */
-	struct entry *a_jobs, **a_jobs_end;
+	struct jobs a_jobs[JOB_CLASSES];
+	struct entry *a_open, **a_open_end; /* what is waited for, in the order of e_asked_ns */
 	bool a_ending;
 	uint64_t a_keep_ns, a_generation;
 	struct ask_val *(*a_fn)(void *arg, const void *key, size_t len);
 	void *a_arg;
 	unsigned a_nthreads;
-	pthread_t a_thread[THREADS_MAX];
+	bool a_has_clock;
+	pthread_t a_thread[THREADS_MAX], a_clock;
 };
 
 static uint64_t now_ns(void)
@@ -108,7 +123,7 @@ static struct entry *entry_find(struct ask *a, const void *key, size_t len)
 			entry_drop(a, old);
 		old = next;
 	}
-	e = calloc(1, sizeof(*e));
+	e = a->a_entries.h_count < ENTRIES_MAX ? calloc(1, sizeof(*e)) : NULL;
 	if (!e || hash_add(&a->a_entries, &e->e_link, h)) {
 		free(e);
 		return NULL;
@@ -119,23 +134,75 @@ static struct entry *entry_find(struct ask *a, const void *key, size_t len)
 	return e;
 }
 
-/* May the answer that is there be given? */
-static bool entry_serves(const struct ask *a, const struct entry *e, uint64_t now)
+/* What was found, good or not, counts no longer than this: names go from one to another. */
+static bool entry_counts(const struct ask *a, const struct entry *e, uint64_t now)
 {
-	if (!e->e_val)
-		return false;
-	return e->e_val->av_failed ? e->e_asked || now < e->e_val->av_until_ns : now < e->e_val->av_until_ns + a->a_keep_ns;
+	return e->e_val && now < e->e_val->av_until_ns + a->a_keep_ns;
 }
 
-static void entry_ask(struct ask *a, struct entry *e)
+/* Who asks now waits: it may be told soon. */
+static bool entry_hopes(const struct entry *e, uint64_t now)
 {
-	if (e->e_asked)
+	return !e->e_fails && !(e->e_asked && now - e->e_asked_ns >= WAIT_NS);
+}
+
+static void open_remove(struct ask *a, struct entry *e)
+{
+	if (!e->e_open_at)
+		return;
+	*e->e_open_at = e->e_open_next;
+	if (e->e_open_next)
+		e->e_open_next->e_open_at = e->e_open_at;
+	else
+		a->a_open_end = e->e_open_at;
+	e->e_open_at = NULL;
+}
+
+static void open_add(struct ask *a, struct entry *e)
+{
+	if (!a->a_open)
+		pthread_cond_signal(&a->a_clock_cond);
+	e->e_open_next = NULL;
+	e->e_open_at = a->a_open_end;
+	*a->a_open_end = e;
+	a->a_open_end = &e->e_open_next;
+}
+
+static enum job_class entry_class(const struct entry *e)
+{
+	return e->e_good ? JOB_KNOWN : e->e_fails ? JOB_FAILED : JOB_NEW;
+}
+
+static void entry_ask(struct ask *a, struct entry *e, uint64_t now)
+{
+	struct jobs *j = &a->a_jobs[entry_class(e)];
+
+	if (e->e_asked || now < e->e_again_ns)
 		return;
 	e->e_asked = true;
+	e->e_asked_ns = now;
 	e->e_job = NULL;
-	*a->a_jobs_end = e;
-	a->a_jobs_end = &e->e_job;
+	*j->j_end = e;
+	j->j_end = &e->e_job;
+	open_add(a, e);
 	pthread_cond_signal(&a->a_cond);
+}
+
+static void wait_post(struct ask_wait *w, struct ask_val *v)
+{
+	w->aw_val = v ? ask_val_get(v) : NULL;
+	loop_post(w->aw_loop, &w->aw_msg);
+}
+
+static void entry_tell(struct entry *e, struct ask_val *v)
+{
+	struct ask_wait *w = e->e_waiters;
+
+	e->e_waiters = NULL;
+	for (struct ask_wait *next; w; w = next) {
+		next = w->aw_next;
+		wait_post(w, v);
+	}
 }
 
 /* ---- workers ---- */
@@ -147,27 +214,38 @@ static void wait_over(struct loop_msg *m)
 	w->aw_then(w, w->aw_val);
 }
 
+/* How long a failure is one: twice as long as the one before it. */
+static uint64_t failed_ns(const struct ask *a, const struct entry *e)
+{
+	uint64_t ms = ASK_FAILED_MS;
+
+	for (unsigned i = 1; i < e->e_fails && ms < ASK_FAILED_MOST_MS; i++)
+		ms *= 2;
+	ms = ms < ASK_FAILED_MOST_MS ? ms : ASK_FAILED_MOST_MS;
+	return ms * 1000000 < a->a_keep_ns ? ms * 1000000 : a->a_keep_ns;
+}
+
 static void entry_answer(struct ask *a, struct entry *e, struct ask_val *v, uint64_t generation)
 {
-	struct ask_wait *w = e->e_waiters;
-	uint64_t now = now_ns(), failed_ns = ASK_FAILED_MS * 1000000ull;
+	uint64_t now = now_ns();
 
-	e->e_waiters = NULL;
 	e->e_asked = false;
-	if (failed_ns > a->a_keep_ns)
-		failed_ns = a->a_keep_ns;
-	if (v)
-		v->av_until_ns = now + (v->av_failed ? failed_ns : a->a_keep_ns);
-	e->e_again_ns = v && v->av_failed ? v->av_until_ns : 0;
-	for (struct ask_wait *next; w; w = next) {
-		next = w->aw_next;
-		w->aw_val = v ? ask_val_get(v) : NULL;
-		loop_post(w->aw_loop, &w->aw_msg);
+	open_remove(a, e);
+	if (!v || v->av_failed) {
+		e->e_fails++;
+		e->e_again_ns = now + failed_ns(a, e);
+	} else {
+		e->e_fails = 0;
+		e->e_again_ns = 0;
+		e->e_good = true;
 	}
+	if (v)
+		v->av_until_ns = v->av_failed ? e->e_again_ns : now + a->a_keep_ns;
+	entry_tell(e, v);
 	if (!v)
 		return;
 	/* Forgotten while it was asked, or it failed, and what is known still counts. */
-	if (generation != a->a_generation || (v->av_failed && e->e_val && !e->e_val->av_failed && entry_serves(a, e, now))) {
+	if (generation != a->a_generation || (v->av_failed && entry_counts(a, e, now) && !e->e_val->av_failed)) {
 		ask_val_put(v);
 		return;
 	}
@@ -177,13 +255,45 @@ static void entry_answer(struct ask *a, struct entry *e, struct ask_val *v, uint
 	age_add(a, e);
 }
 
+/*
+ * Strangers make questions of which nobody knows whether they are ever answered: these have half of the workers together, and those that have failed before a
+ * quarter, so that what is known is asked again whoever else asks.
+ */
+static bool job_may_run(const struct ask *a, enum job_class c)
+{
+	unsigned half = a->a_nthreads > 2 ? a->a_nthreads / 2 : 1, quarter = half > 2 ? half / 2 : 1;
+
+	if (c == JOB_KNOWN)
+		return true;
+	return a->a_jobs[JOB_NEW].j_running + a->a_jobs[JOB_FAILED].j_running < half && (c == JOB_NEW || a->a_jobs[c].j_running < quarter);
+}
+
+static struct entry *job_take(struct ask *a, enum job_class *class)
+{
+	for (enum job_class c = JOB_KNOWN; c < JOB_CLASSES; c++) {
+		struct jobs *j = &a->a_jobs[c];
+		struct entry *e = j->j_first;
+
+		if (!e || !job_may_run(a, c))
+			continue;
+		j->j_first = e->e_job;
+		if (!j->j_first)
+			j->j_end = &j->j_first;
+		j->j_running++;
+		*class = c;
+		return e;
+	}
+	return NULL;
+}
+
 static void *worker(void *arg)
 {
 	struct ask *a = arg;
+	enum job_class class;
 
 	pthread_mutex_lock(&a->a_lock);
 	while (!a->a_ending) {
-		struct entry *e = a->a_jobs;
+		struct entry *e = job_take(a, &class);
 		struct ask_val *v;
 		uint64_t generation;
 
@@ -191,14 +301,36 @@ static void *worker(void *arg)
 			pthread_cond_wait(&a->a_cond, &a->a_lock);
 			continue;
 		}
-		a->a_jobs = e->e_job;
-		if (!a->a_jobs)
-			a->a_jobs_end = &a->a_jobs;
 		generation = a->a_generation;
 		pthread_mutex_unlock(&a->a_lock);
 		v = a->a_fn(a->a_arg, e->e_key, e->e_len); /* the key never changes, and what is asked is not dropped */
 		pthread_mutex_lock(&a->a_lock);
+		a->a_jobs[class].j_running--; /* and what had to stay may be next: this worker looks */
 		entry_answer(a, e, v, generation);
+	}
+	pthread_mutex_unlock(&a->a_lock);
+	return NULL;
+}
+
+/* Who has waited long enough goes on without an answer. */
+static void *clock_run(void *arg)
+{
+	struct ask *a = arg;
+
+	pthread_mutex_lock(&a->a_lock);
+	while (!a->a_ending) {
+		struct entry *e = a->a_open;
+		uint64_t end = e ? e->e_asked_ns + WAIT_NS : 0;
+		struct timespec ts = {.tv_sec = (time_t)(end / 1000000000), .tv_nsec = (long)(end % 1000000000)};
+
+		if (!e) {
+			pthread_cond_wait(&a->a_clock_cond, &a->a_lock);
+		} else if (now_ns() < end) {
+			pthread_cond_timedwait(&a->a_clock_cond, &a->a_lock, &ts);
+		} else {
+			open_remove(a, e);
+			entry_tell(e, NULL);
+		}
 	}
 	pthread_mutex_unlock(&a->a_lock);
 	return NULL;
@@ -209,6 +341,7 @@ static void *worker(void *arg)
 int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms, struct ask_val *(*fn)(void *arg, const void *key, size_t len), void *arg)
 {
 	struct ask *a = calloc(1, sizeof(*a));
+	pthread_condattr_t attr;
 	sigset_t all, before;
 	int err = 0;
 
@@ -216,8 +349,14 @@ int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms, struct ask_va
 		return -ENOMEM;
 	pthread_mutex_init(&a->a_lock, NULL);
 	pthread_cond_init(&a->a_cond, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&a->a_clock_cond, &attr);
+	pthread_condattr_destroy(&attr);
 	a->a_age.e_next = a->a_age.e_prev = &a->a_age;
-	a->a_jobs_end = &a->a_jobs;
+	for (unsigned c = 0; c < JOB_CLASSES; c++)
+		a->a_jobs[c].j_end = &a->a_jobs[c].j_first;
+	a->a_open_end = &a->a_open;
 	a->a_keep_ns = (uint64_t)keep_ms * 1000000;
 	a->a_fn = fn;
 	a->a_arg = arg;
@@ -225,7 +364,9 @@ int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms, struct ask_va
 		threads = THREADS_MAX;
 	sigfillset(&all); /* signals are not the workers' */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (a->a_nthreads < threads && !(err = pthread_create(&a->a_thread[a->a_nthreads], NULL, worker, a)))
+	err = pthread_create(&a->a_clock, NULL, clock_run, a);
+	a->a_has_clock = !err;
+	while (!err && a->a_nthreads < threads && !(err = pthread_create(&a->a_thread[a->a_nthreads], NULL, worker, a)))
 		a->a_nthreads++;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
@@ -241,13 +382,17 @@ void ask_close(struct ask *a)
 	pthread_mutex_lock(&a->a_lock);
 	a->a_ending = true;
 	pthread_cond_broadcast(&a->a_cond);
+	pthread_cond_broadcast(&a->a_clock_cond);
 	pthread_mutex_unlock(&a->a_lock);
+	if (a->a_has_clock)
+		pthread_join(a->a_clock, NULL);
 	while (a->a_nthreads)
 		pthread_join(a->a_thread[--a->a_nthreads], NULL);
 	while (a->a_age.e_next != &a->a_age)
 		entry_drop(a, a->a_age.e_next);
 	free(a->a_entries.h_slot);
 	pthread_cond_destroy(&a->a_cond);
+	pthread_cond_destroy(&a->a_clock_cond);
 	pthread_mutex_destroy(&a->a_lock);
 	free(a);
 }
@@ -255,23 +400,26 @@ void ask_close(struct ask *a)
 struct ask_val *ask_get(struct ask *a, const void *key, size_t len, struct ask_wait *w)
 {
 	struct ask_val *v = NULL;
-	uint64_t now = now_ns();
 	struct entry *e;
+	uint64_t now;
 
 	w->aw_msg.m_run = wait_over;
 	w->aw_val = NULL;
 	pthread_mutex_lock(&a->a_lock);
+	now = now_ns();
 	e = entry_find(a, key, len);
-	if (e && entry_serves(a, e, now)) {
+	if (e && entry_counts(a, e, now)) {
 		v = ask_val_get(e->e_val);
-		if (now >= v->av_until_ns && now >= e->e_again_ns)
-			entry_ask(a, e);
-	} else if (e) {
+		if (now >= v->av_until_ns)
+			entry_ask(a, e, now);
+	} else if (e && entry_hopes(e, now)) {
 		w->aw_next = e->e_waiters;
 		e->e_waiters = w;
-		entry_ask(a, e);
+		entry_ask(a, e, now);
 	} else {
-		loop_post(w->aw_loop, &w->aw_msg);
+		if (e)
+			entry_ask(a, e, now);
+		wait_post(w, NULL);
 	}
 	pthread_mutex_unlock(&a->a_lock);
 	return v;
@@ -286,6 +434,7 @@ void ask_forget(struct ask *a)
 		if (e->e_asked) {
 			ask_val_put(e->e_val);
 			e->e_val = NULL;
+			e->e_fails = 0;
 		} else {
 			entry_drop(a, e);
 		}

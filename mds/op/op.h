@@ -146,7 +146,7 @@ struct compound {
 	struct exp_view *view;
 	struct ask_val *groups, *answer;
 	struct ask_wait wait;
-	bool no_answer; /* no memory for one */
+	bool no_answer; /* it is not known in time, or no memory for one */
 	void (*go)(struct compound *c);
 	uint8_t sec; /* enum exp_sec of the request */
 
@@ -288,7 +288,8 @@ struct op_stand {
 	uint16_t s_export, s_port;
 	uint8_t s_addr[16], s_sec;
 	enum exp_tls s_tls;
-	struct ask_val *s_names;
+	struct ask_val *s_names; /* NULL: not known */
+	bool s_told;             /* it was asked for, and this is what there is */
 	void (*s_then)(void *arg);
 	void *s_arg;
 };

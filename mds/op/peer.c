@@ -2,7 +2,8 @@
  * peer.c - who asks, from where: a connection's view of the exports, a user's groups, and what an export makes of a credential.
  *
  * All of it is known without a wait for every request but the first: the view hangs on the connection, groups are kept by thread and by process. What must be
- * asked of NSS or DNS is asked by a worker (base/ask.h), and the compound waits before its first operation.
+ * asked of NSS or DNS is asked by a worker (base/ask.h), and the compound waits before its first operation: only where the question is a new one, and for ASK_WAIT_MS
+ * at most each for hosts and groups. So no lease runs out for want of a name.
  *
  * What these services fail to tell is not taken for "no", which would open what a deny keeps shut, or let a later section of the exports decide: whoever puts a file
  * handle of such an export, or as such a user, is told DELAY. Sessions and leases need no names: SEQUENCE, and what needs no file handle, go on.
@@ -123,6 +124,7 @@ static bool peer_view(struct compound *c)
 		view_keep(c, c->view);
 	ask_val_put(c->answer);
 	c->answer = NULL;
+	c->no_answer = false; /* groups are another question */
 	return true;
 }
 
@@ -133,6 +135,7 @@ static void stand_named(struct ask_wait *w, struct ask_val *v)
 	struct op_stand *s = hash_entry(w, struct op_stand, s_wait);
 
 	s->s_names = v;
+	s->s_told = true;
 	s->s_then(s->s_arg);
 }
 
@@ -150,6 +153,7 @@ void op_stand_end(struct op_stand *s)
 {
 	ask_val_put(s->s_names);
 	s->s_names = NULL;
+	s->s_told = false;
 }
 
 /* The table has names, and what they are for this address is not at hand: asked for, unless it was just now. */
@@ -157,11 +161,12 @@ static int stand_names(struct op_stand *s, const struct exp_table *t)
 {
 	struct names_key key = {.generation = t->t_generation};
 
-	if (!t->t_nnames || s->s_names)
+	if (!t->t_nnames || s->s_told)
 		return 0;
 	memcpy(key.addr, s->s_addr, sizeof(key.addr));
 	s->s_names = ask_get(s->s_m->m_ask_names, &key, sizeof(key), &s->s_wait);
-	return s->s_names ? 0 : -EINPROGRESS;
+	s->s_told = s->s_names;
+	return s->s_told ? 0 : -EINPROGRESS;
 }
 
 static int stand_judge(struct op_stand *s, struct exp_table *t)
@@ -312,7 +317,7 @@ static bool peer_known(struct compound *c)
 {
 	if (!c->view && !peer_view(c))
 		return false;
-	if (groups_count(c) && !c->groups && !c->no_answer)
+	if (c->view && groups_count(c) && !c->groups && !c->no_answer)
 		return peer_groups(c);
 	return true;
 }

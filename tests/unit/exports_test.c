@@ -407,7 +407,7 @@ static struct ask_val *answer(void *arg, const void *key, size_t len)
 static void told(struct ask_wait *w, struct ask_val *v)
 {
 	(void)w;
-	q.got = v->av_data[0];
+	q.got = v ? v->av_data[0] : 0;
 	ask_val_put(v);
 	sem_post(&q.answered);
 }
@@ -494,19 +494,45 @@ static bool failed_now(struct ask *a, struct ask_wait *w)
 	return failed;
 }
 
+static struct loop *asking_loop;
+static pthread_t asking_thread;
+
+static void asking(unsigned go)
+{
+	q.asked = 0;
+	sem_init(&q.begun, 0, 0);
+	sem_init(&q.go, 0, go);
+	sem_init(&q.answered, 0, 0);
+	ck_assert_int_eq(loop_create(&asking_loop, 64), 0);
+	pthread_create(&asking_thread, NULL, loop_thread, asking_loop);
+}
+
+static void asked(struct ask *a)
+{
+	for (unsigned i = 0; i < 100; i++)
+		sem_post(&q.go);
+	ask_close(a);
+	loop_stop(asking_loop);
+	pthread_join(asking_thread, NULL);
+	loop_destroy(asking_loop);
+}
+
+/* Nothing is known, and the asker hears of it at once. */
+static void nothing_known(struct ask *a, const char *key, struct ask_wait *w)
+{
+	q.got = 99;
+	ck_assert_ptr_null(ask_get(a, key, strlen(key), w));
+	sem_wait(&q.answered);
+	ck_assert_uint_eq(q.got, 0);
+}
+
 START_TEST(a_failure_is_an_answer_for_a_moment)
 {
 	struct ask_wait w[2] = {{.aw_then = told}, {.aw_then = told}};
-	struct loop *l;
 	struct ask *a;
-	pthread_t tid;
 
-	sem_init(&q.begun, 0, 0);
-	sem_init(&q.go, 0, 100);
-	sem_init(&q.answered, 0, 0);
-	ck_assert_int_eq(loop_create(&l, 64), 0);
-	w[0].aw_loop = w[1].aw_loop = l;
-	pthread_create(&tid, NULL, loop_thread, l);
+	asking(100);
+	w[0].aw_loop = w[1].aw_loop = asking_loop;
 	ck_assert_int_eq(ask_open(&a, 2, 60000, fails, NULL), 0);
 	failing = true;
 	ck_assert_ptr_null(ask_get(a, "key", 3, &w[0]));
@@ -515,38 +541,146 @@ START_TEST(a_failure_is_an_answer_for_a_moment)
 	ck_assert(failed_now(a, &w[0]));
 	ck_assert_uint_eq(q.asked, 1);
 	usleep(ASK_FAILED_MS * 1000 + 50000);
-	/* Old: the first waits for the next try, the others do not. */
-	while (sem_trywait(&q.go) == 0)
+	/* Old: it is asked again, and nobody waits for that. */
+	while (sem_trywait(&q.go) == 0 || sem_trywait(&q.begun) == 0)
 		;
-	ck_assert_ptr_null(ask_get(a, "key", 3, &w[0]));
+	ck_assert(failed_now(a, &w[0]));
+	sem_wait(&q.begun);
 	ck_assert(failed_now(a, &w[1]));
 	failing = false;
 	sem_post(&q.go);
-	sem_wait(&q.answered);
+	while (failed_now(a, &w[0]))
+		usleep(10000);
 	ck_assert_uint_eq(q.asked, 2);
-	ck_assert(!failed_now(a, &w[0]));
-	ask_close(a);
-	/* What is known counts as long as without the failure. */
-	for (unsigned i = 0; i < 100; i++)
-		sem_post(&q.go);
+	asked(a);
+}
+END_TEST
+
+START_TEST(what_is_known_counts_as_long_as_without_a_failure)
+{
+	struct ask_wait w = {.aw_then = told};
+	struct ask_val *v;
+	struct ask *a;
+
+	asking(100);
+	w.aw_loop = asking_loop;
+	failing = false;
 	ck_assert_int_eq(ask_open(&a, 2, 300, fails, NULL), 0);
-	ck_assert_ptr_null(ask_get(a, "key", 3, &w[0]));
+	ck_assert_ptr_null(ask_get(a, "key", 3, &w));
 	sem_wait(&q.answered);
 	failing = true;
 	usleep(350000);
-	ck_assert(!failed_now(a, &w[0]));
+	ck_assert(!failed_now(a, &w));
 	usleep(50000);
-	ck_assert_uint_eq(q.asked, 4);
-	ck_assert(!failed_now(a, &w[0]));
-	ck_assert_uint_eq(q.asked, 4); /* not at once again */
+	ck_assert_uint_eq(q.asked, 2);
+	ck_assert(!failed_now(a, &w));
+	ck_assert_uint_eq(q.asked, 2); /* not at once again */
 	usleep(300000);
-	ck_assert_ptr_null(ask_get(a, "key", 3, &w[0]));
+	/* Nobody waits for a question that has failed: nothing is known, and it is asked. */
+	while (sem_trywait(&q.go) == 0 || sem_trywait(&q.begun) == 0)
+		;
+	nothing_known(a, "key", &w);
+	sem_wait(&q.begun);
+	nothing_known(a, "key", &w);
+	ck_assert_uint_eq(q.asked, 3);
+	sem_post(&q.go);
+	while (!(v = ask_get(a, "key", 3, &w)))
+		sem_wait(&q.answered);
+	ck_assert(v->av_failed);
+	ask_val_put(v);
+	asked(a);
+}
+END_TEST
+
+static double seconds(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+START_TEST(nobody_waits_for_long)
+{
+	struct ask_wait w = {.aw_then = told}, late = {.aw_then = told};
+	double began = seconds();
+	struct ask_val *v;
+	struct ask *a;
+
+	asking(0);
+	w.aw_loop = late.aw_loop = asking_loop;
+	failing = false;
+	ck_assert_int_eq(ask_open(&a, 2, 60000, fails, NULL), 0);
+	nothing_known(a, "key", &w);
+	ck_assert_double_ge(seconds() - began, ASK_WAIT_MS / 1000.0);
+	/* It is asked still; who comes now does not wait. */
+	ck_assert_uint_eq(q.asked, 1);
+	nothing_known(a, "key", &late);
+	ck_assert_uint_eq(q.asked, 1);
+	sem_post(&q.go);
+	while (!(v = ask_get(a, "key", 3, &w)))
+		sem_wait(&q.answered);
+	ck_assert_uint_eq(v->av_data[0], 1);
+	ask_val_put(v);
+	asked(a);
+}
+END_TEST
+
+START_TEST(a_question_that_goes_on_failing_is_asked_less_and_less)
+{
+	struct ask_wait w = {.aw_then = told};
+	double began = seconds();
+	struct ask *a;
+
+	asking(100);
+	w.aw_loop = asking_loop;
+	failing = true;
+	ck_assert_int_eq(ask_open(&a, 2, 60000, fails, NULL), 0);
+	ck_assert_ptr_null(ask_get(a, "key", 3, &w));
 	sem_wait(&q.answered);
-	ck_assert(failed_now(a, &w[0]));
-	ask_close(a);
-	loop_stop(l);
-	pthread_join(tid, NULL);
-	loop_destroy(l);
+	/* After 1 and 2 seconds; the next time is after 4. */
+	while (q.asked < 3) {
+		failed_now(a, &w);
+		usleep(10000);
+	}
+	ck_assert_double_ge(seconds() - began, 2.9);
+	for (unsigned i = 0; i < 130; i++) {
+		failed_now(a, &w);
+		usleep(10000);
+	}
+	ck_assert_uint_eq(q.asked, 3);
+	asked(a);
+}
+END_TEST
+
+START_TEST(questions_without_an_answer_do_not_have_all_workers)
+{
+	struct ask_wait w[7];
+	struct ask_val *v;
+	struct ask *a;
+
+	asking(0);
+	for (unsigned i = 0; i < 7; i++)
+		w[i] = (struct ask_wait){.aw_loop = asking_loop, .aw_then = told};
+	failing = false;
+	ck_assert_int_eq(ask_open(&a, 4, 300, fails, NULL), 0);
+	ck_assert_ptr_null(ask_get(a, "known", 5, &w[0]));
+	sem_wait(&q.begun);
+	sem_post(&q.go);
+	sem_wait(&q.answered);
+	for (unsigned i = 1; i < 6; i++)
+		ck_assert_ptr_null(ask_get(a, &i, sizeof(i), &w[i]));
+	sem_wait(&q.begun);
+	sem_wait(&q.begun);
+	usleep(350000);
+	ck_assert_uint_eq(q.asked, 3);
+	/* What was known goes first, at once. */
+	v = ask_get(a, "known", 5, &w[6]);
+	ck_assert_ptr_nonnull(v);
+	ask_val_put(v);
+	sem_wait(&q.begun);
+	ck_assert_uint_eq(q.asked, 4);
+	asked(a);
 }
 END_TEST
 
@@ -567,6 +701,11 @@ int main(void)
 	tcase_add_test(u, what_hangs_on_a_name_that_is_not_known_is_neither_there_nor_not);
 	tcase_add_test(u, what_a_connection_has_decides_with_what_it_may_come);
 	tcase_add_test(w, a_failure_is_an_answer_for_a_moment);
+	tcase_add_test(w, what_is_known_counts_as_long_as_without_a_failure);
+	tcase_add_test(w, nobody_waits_for_long);
+	tcase_add_test(w, a_question_that_goes_on_failing_is_asked_less_and_less);
+	tcase_add_test(w, questions_without_an_answer_do_not_have_all_workers);
+	tcase_set_timeout(w, 30);
 	tcase_add_test(w, equal_questions_are_asked_once_and_old_answers_serve_meanwhile);
 	suite_add_tcase(s, t);
 	suite_add_tcase(s, u);

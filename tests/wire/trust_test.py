@@ -38,8 +38,11 @@ make = exports_test.client
 # ---- name services
 
 
+SILENT = object()
+
+
 class Dns(threading.Thread):
-    """UDP on 127.0.0.1: what it says of a name, by its first label's state: an address, None (there is no such name), or False (it fails)."""
+    """UDP on 127.0.0.1: what it says of a name, by its first label's state: an address, None (there is no such name), False (it fails), or SILENT."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -59,6 +62,8 @@ class Dns(threading.Thread):
             name = ".".join(labels).lower()
             self.asked.append(name)
             has = self.names.get(name)
+            if has is SILENT:
+                continue
             data = b""
             if has and kind == 1 and not name.endswith("arpa"):
                 data = socket.inet_aton(has)
@@ -199,6 +204,36 @@ def test_a_peer_whose_name_cannot_be_told_waits():
     conn = Conn(mds_test.ADDR, source=("127.0.0.42", 0))
     check(rejected(conn, 1, compound_args([exchange_id(b"a stranger", bytes(8))]), cred=auth_sys()), ("denied", 1, 5))
     conn.close()
+
+
+def test_sessions_go_on_while_name_servers_say_nothing():
+    """One look-up of all these takes longer than the lease; each try does."""
+    hosts = [f"silent{n}.weft.test" for n in range(7)]
+    exports(BASE + f"""
+export "/q" {{ create = yes privileged_port = no client "{' '.join(hosts)}" {{ access = rw }} client "127.0.0.0/8" {{ }} }}
+""")
+    c = make(BOTH_C)
+    walk(c, "q")
+    b = walk(c, "deep", "er", "b")
+    sid, f = c.open(b, "kept through silence", deny=BOTH)
+    for host in hosts:
+        DNS.names[host] = SILENT
+    worst, began = 0.0, time.monotonic()
+    while time.monotonic() - began < 9:  # what was known grows old, a try fails, the next one is made
+        before = time.monotonic()
+        c.ok()
+        worst = max(worst, time.monotonic() - before)
+        time.sleep(0.2)
+    check(worst < 4, True, f"SEQUENCE waited for {worst:.1f} s")
+    c.no("DELAY", putrootfh(), lookup("q"))
+    c.ok(putfh(f), write(sid, 0, b"words", FILE_SYNC))
+    before = time.monotonic()
+    walk(make(ONLY_B), "deep", "er", "b")  # its first question: not for long either
+    check(time.monotonic() - before < 5, True, f"a new client waited for {time.monotonic() - before:.1f} s")
+    c.ok(putfh(f), close(sid))
+    for host in hosts:
+        DNS.names[host] = None
+    c.until(lambda got: err(got.status) != "DELAY", putrootfh(), lookup("q"), tries=300)
 
 
 # ---- exports that go
