@@ -80,9 +80,29 @@ nfsstat4 op_gone(const struct compound *c)
 	}
 }
 
+/*
+ * No export vouches for this request: not for its flavour, and not for where it comes from. That is for the client itself, then, and ids that were read off the wire do
+ * not make one. With machine credentials its principal has admitted this connection (SEQUENCE looks). Else it comes from the address that made the session, and no
+ * weaker: over TLS, with a certificate, with Kerberos if that did. Which of the three services of Kerberos is the user's own affair: machines sign where users need not.
+ */
+static bool put_by_client(const struct compound *c)
+{
+	const struct st_session *s = c->session;
+	uint8_t addr[16];
+	uint16_t port = UINT16_MAX;
+
+	if (!s)
+		return false;
+	if (s->se_client->cl_mach)
+		return true;
+	exp_addr(rpc_conn_peer(c->call->c_conn), addr, &port);
+	return memcmp(addr, s->se_addr, sizeof(addr)) == 0 && (uint8_t)rpc_conn_tls(c->call->c_conn) >= s->se_tls &&
+	       c->sec >= (s->se_sec < EXP_KRB5 ? s->se_sec : EXP_KRB5);
+}
+
 static nfsstat4 put_gone(struct compound *c, uint16_t export, uint64_t ino)
 {
-	if (!put_gives_back(c))
+	if (!put_gives_back(c) || !put_by_client(c))
 		return NFS4ERR_STALE;
 	c->gone = (struct exp_grant){.g_id = export, .g_ro = true};
 	c->cur = ino;

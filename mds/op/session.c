@@ -260,6 +260,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	size_t at = c->out->x_len;
 	struct chan f = a->fore, b = a->back;
 	bool back = a->flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
+	uint16_t port = UINT16_MAX;
 
 	if (cl->cl_nsessions >= SESSIONS_MAX)
 		return NFS4ERR_NOSPC;
@@ -279,6 +280,9 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	b.maxresp = min_u32(b.maxresp, CB_MAX);
 	b.maxcached = 0;
 	s->se_cb_nslots = min_u32(b.maxreqs, ST_CB_SLOTS);
+	exp_addr(rpc_conn_peer(c->call->c_conn), s->se_addr, &port);
+	s->se_sec = c->sec;
+	s->se_tls = (uint8_t)rpc_conn_tls(c->call->c_conn);
 	s->se_minor = c->minor;
 	s->se_maxreq = f.maxreq;
 	s->se_maxresp = f.maxresp;

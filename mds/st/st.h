@@ -52,6 +52,8 @@ struct st_session {
 	uint32_t se_refs;           /* compounds in it */
 	bool se_dead;
 	_Atomic bool se_rows;       /* the store has rows of its requests (mds/op/once.c) */
+	/* who made it, and from where: its connection's address, security (enum exp_sec) and TLS (enum exp_tls) */
+	uint8_t se_addr[16], se_sec, se_tls;
 	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
 	uint32_t se_nslots; /* enforced: the client may use slots below it */
 	uint32_t se_target; /* what it is asked to keep to; se_nslots follows when it does */

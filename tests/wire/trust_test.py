@@ -299,6 +299,35 @@ def test_what_is_held_of_an_export_that_goes_is_given_back():
     check(c.ok().flags, 0)
 
 
+def test_what_goes_is_given_back_by_its_client_alone():
+    """Who has read the ids off the wire, on another host, is no client; nor is who comes without a user."""
+    c = make(BOTH_C)
+    b = walk(c, "deep", "er", "b")
+    sid, f = c.open(b, "held")
+    lk = c.ok(putfh(f), lock(sid, WRITE_LT, 0, 10, owner=b"locker")).stateid
+    s2, f2 = c.open(b, "laid out")
+    layout = lay(c, f2, s2)
+    s3, f3 = c.open(b, "delegated")
+    c.ok(putfh(f3), close(s3))
+    deleg = c.ok(putfh(f3), open_(claim_fh(), READ | WANT_READ)).all[1]
+    check(deleg.deleg in (D_READ, D_READ_TIMES), True)
+    exports(WITHOUT_B)
+    asks = ((f, locku(lk)), (f, open_downgrade(sid, READ)), (f, close(sid)), (f2, layoutreturn(layout.stateid)), (f3, delegreturn(deleg.deleg_stateid)), (f2, close(s2)))
+    for addr, cred in ((exports_test.RO, None), (ADMIN, None), (BOTH_C, mds_test.NOBODY)):
+        conn = Conn(mds_test.ADDR, source=(addr, 0))
+        for fh, ask in asks:
+            got = c.call(putfh(fh), ask, conn=conn, cred=cred)
+            check((err(got.status), len(got.results)), ("STALE", 2), (addr, ask))
+        conn.close()
+    conn = Conn(mds_test.ADDR, source=(BOTH_C, 0))  # its own, anew, with any user
+    c.ok(putfh(f2), layoutreturn(layout.stateid), close(s2), conn=conn, cred=MANY)
+    lk = c.ok(putfh(f), locku(lk), conn=conn).stateid
+    c.ok(free_stateid(lk), conn=conn)
+    c.ok(putfh(f), close(sid), conn=conn)
+    c.ok(putfh(f3), delegreturn(deleg.deleg_stateid), close(deleg.stateid), conn=conn)
+    conn.close()
+
+
 def test_layouts_of_an_export_that_goes_come_back_together():
     c = make(BOTH_C)
     b = walk(c, "deep", "er", "b")
