@@ -189,6 +189,21 @@ static void copy_fail(struct op_copy *j, int err)
 
 /* ---- a piece ---- */
 
+/* No piece in hand: others have its place. */
+static void copy_leave(struct op_copy *j)
+{
+	j->th->mt_copying--;
+	copy_next(j->th);
+}
+
+static void copy_again(struct op_copy *j)
+{
+	free(j->buf);
+	j->buf = NULL;
+	loop_timer_start(j->th->mt_loop, &j->timer, COPY_WAIT_MS);
+	copy_leave(j);
+}
+
 /* In somebody's way, or a server's: again in a moment, and others meanwhile. */
 static void copy_wait(struct op_copy *j)
 {
@@ -196,11 +211,7 @@ static void copy_wait(struct op_copy *j)
 		copy_fail(j, -ETIMEDOUT);
 		return;
 	}
-	free(j->buf);
-	j->buf = NULL;
-	loop_timer_start(j->th->mt_loop, &j->timer, COPY_WAIT_MS);
-	j->th->mt_copying--;
-	copy_next(j->th);
+	copy_again(j);
 }
 
 static bool copy_may_wait(int err)
@@ -354,9 +365,26 @@ static void copy_read(struct lo_io *io, int err)
 	lo_write(j->m->m_lo, &j->io);
 }
 
+/* It had given its place up. */
 static void copy_stood(void *arg)
 {
-	copy_step(arg);
+	copy_queue(arg);
+}
+
+/* False: it goes on later, or has ended. */
+static bool copy_stands(struct op_copy *j)
+{
+	int err = op_stand(&j->stand);
+
+	if (err == -EINPROGRESS)
+		copy_leave(j);
+	else if (err == -EAGAIN && j->of)
+		copy_again(j); /* for as long as the name services take: who began it may cancel it */
+	else if (err == -EAGAIN)
+		copy_wait(j);
+	else if (err)
+		copy_fail(j, err); /* not what a piece fails with: nobody waits for an export to come back */
+	return !err;
 }
 
 static void copy_step(struct op_copy *j)
@@ -374,16 +402,8 @@ static void copy_step(struct op_copy *j)
 		copy_commit(j);
 		return;
 	}
-	err = op_stand(&j->stand);
-	if (err == -EINPROGRESS)
+	if (!copy_stands(j))
 		return;
-	if (err) {
-		if (err == -EAGAIN)
-			copy_wait(j);
-		else
-			copy_fail(j, err); /* not what a piece fails with: nobody waits for an export to come back */
-		return;
-	}
 	err = copy_io(j, j->src, from, len < left ? len : left, copy_read);
 	if (!err && op_hidden(j->m, j->src))
 		err = -EAGAIN;
