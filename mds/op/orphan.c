@@ -208,6 +208,7 @@ static void sweep_next(struct sweep *s)
 	struct kv_txn *t;
 
 	s->n = 0;
+	memset(s->ctx, 0, sizeof(s->ctx)); /* what a batch that fails has not come to is not the batch before */
 	if (kv_read_begin(s->m->m_kv, &t) == 0) {
 		ns_orphans(s->m->m_ns, t, sweep_collect, s);
 		kv_read_end(t);
