@@ -650,28 +650,34 @@ def test_a_revoked_certificate_is_refused():
 # ---- layouts where an export demands TLS
 
 
-def laid(level, cert=None):
-    """What LAYOUTGET says when "/" demands this level of TLS."""
-    path = os.path.join(THE.dir, "exports")
-    with open(path, encoding="utf-8") as f:
+def write_exports(text):
+    with open(os.path.join(THE.dir, "exports"), "w", encoding="utf-8") as f:
+        f.write(text)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{THE.dir}/run/mds.sock", "exports", "reload"],
+                          capture_output=True, text=True, timeout=20, check=False)
+    check(done.returncode, 0, done.stderr)
+
+
+@contextlib.contextmanager
+def exports(change):
+    """Other ones for a while: change(text) gives them."""
+    with open(os.path.join(THE.dir, "exports"), encoding="utf-8") as f:
         was = f.read()
     try:
-        for text in (was.replace("{\n", f"{{\n\ttls = {level}\n", 1), was):
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(text)
-            done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{THE.dir}/run/mds.sock", "exports", "reload"],
-                                  capture_output=True, text=True, timeout=20, check=False)
-            check(done.returncode, 0, done.stderr)
-            if text is was:
-                break
-            c = TlsClient(ctx=context(cert))
-            s, f = c.open(c.root(), f"laid {level}")
-            got = c.call(putfh(f), layoutget(s))
-            types = c.attrs(c.root(), "fs_layout_types").fs_layout_types
-            c.close()
+        write_exports(change(was))
+        yield
     finally:
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(was)
+        write_exports(was)
+
+
+def laid(level, cert=None):
+    """What LAYOUTGET says when "/" demands this level of TLS."""
+    with exports(lambda was: was.replace("{\n", f"{{\n\ttls = {level}\n", 1)):
+        c = TlsClient(ctx=context(cert))
+        s, f = c.open(c.root(), f"laid {level}")
+        got = c.call(putfh(f), layoutget(s))
+        types = c.attrs(c.root(), "fs_layout_types").fs_layout_types
+        c.close()
     check(types, [FLEX] if got.status == 0 else [])
     return err(got.status)
 
@@ -679,6 +685,18 @@ def laid(level, cert=None):
 def test_no_layouts_where_data_servers_take_less_than_the_export():
     check(laid("tls"), "LAYOUTUNAVAILABLE")
     check(laid("none"), "OK")
+
+
+def test_what_went_is_given_back_as_protected_as_its_session():
+    c = TlsClient(ctx=context("client"))
+    s, f = c.open(c.root(), "given back")
+    with exports(lambda was: 'export "/else" { create = yes privileged_port = no client "*" { } }'):
+        for conn in (Conn(ADDR), TlsConn(ADDR, ctx=context())):
+            got = c.call(putfh(f), close(s), conn=conn)
+            check((err(got.status), len(got.results)), ("STALE", 2))
+            conn.close()
+        c.ok(putfh(f), close(s))
+    c.close()
 
 
 def test_a_stalled_handshake_is_ended_in_time():
