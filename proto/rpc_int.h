@@ -359,6 +359,8 @@ struct rpc_rdma_dial;
 int rpc_rdma_dial(struct rpc_rdma_dial **out, struct loop *l, const struct sockaddr_storage *addr, const struct rpc_service *svc,
 		  void (*done)(void *arg, int err, struct rpc_conn *c), void *arg);
 void rpc_rdma_dial_cancel(struct rpc_rdma_dial *dl);
+/* The call has a Write list. */
+bool rpc_rdma_takes_items(const struct rd_call *rc);
 /* The reply is wrapped: no part of it may go by itself (RFC 8267 section 6). */
 void rpc_rdma_wrapped(struct rd_call *rc);
 

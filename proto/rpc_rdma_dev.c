@@ -49,14 +49,52 @@ static void mem_own(struct rpc_buf *b)
 	free(me);
 }
 
+static void port_free_memory(struct rd_port *p);
+
+static void gift_came(struct pool_wait *w, void *block)
+{
+	struct rd_port *p = caa_container_of(w, struct rd_port, pt_wait);
+
+	p->pt_waiting = false;
+	if (!p->pt_stopping && !p->pt_gift) {
+		p->pt_gift = block;
+		p->pt_gift_len = p->pt_wait_len;
+		return;
+	}
+	pool_put(block, p->pt_wait_len);
+	if (!p->pt_dev && !p->pt_out)
+		port_free_memory(p);
+}
+
+/* A block, of *len bytes at least. Where there is none, those who wait take turns, and we wait with them: no load of others keeps us from ever
+ * having one. How long it is needed is the peer's to say. */
+static void *block_get(struct rd_port *p, size_t *len)
+{
+	void *block;
+
+	if (p->pt_gift && *len <= p->pt_gift_len) {
+		block = p->pt_gift;
+		p->pt_gift = NULL;
+		*len = p->pt_gift_len;
+		return block;
+	}
+	block = pool_get(*len, POOL_LEAVE_HALF);
+	if (!block && !p->pt_waiting && *len <= POOL_MOST) {
+		p->pt_waiting = true;
+		p->pt_wait_len = *len;
+		p->pt_wait.pw_ready = gift_came;
+		pool_wait(&p->pt_wait, *len);
+	}
+	return block;
+}
+
 static struct rpc_buf *mem_new(struct rd_port *p, size_t len, uint32_t *lkey)
 {
 	struct rd_mem *me = calloc(1, sizeof *me);
 
 	if (!me)
 		return NULL;
-	/* How long it is needed is the peer's to say. */
-	me->me_rpc.b_data = pool_get(len, POOL_LEAVE_HALF);
+	me->me_rpc.b_data = block_get(p, &len);
 	if (!me->me_rpc.b_data) {
 		free(me);
 		return NULL;
@@ -276,7 +314,7 @@ void rd_buf_put(struct rd_buf *b)
 	b->bf_next = p->pt_free;
 	p->pt_free = b;
 	/* The device has gone, and this was the last of its memory in use. */
-	if (!--p->pt_out && p->pt_stopping && !p->pt_dev)
+	if (!--p->pt_out && p->pt_stopping && !p->pt_dev && !p->pt_waiting)
 		port_free_memory(p);
 }
 
@@ -583,6 +621,10 @@ static void loop_hook(struct loop_hook *h)
 				rpc_rdma_send(r->r_c);
 			r = next;
 		}
+		if (p->pt_gift) { /* nobody wants it, or it is too small */
+			pool_put(p->pt_gift, p->pt_gift_len);
+			p->pt_gift = NULL;
+		}
 		if (p->pt_active || p->pt_event)
 			port_poll(p);
 		more |= p->pt_active || p->pt_event;
@@ -714,6 +756,9 @@ static void port_stop(struct loop_msg *m)
 	*at = p->pt_next;
 	loop_timer_stop(p->pt_loop, &p->pt_timer);
 	p->pt_stopping = true;
+	if (p->pt_gift)
+		pool_put(p->pt_gift, p->pt_gift_len);
+	p->pt_gift = NULL;
 	io_uring_prep_cancel(sqe, &p->pt_io, 0);
 	loop_arm(sqe, &p->pt_cancel_io);
 	p->pt_ios++;
@@ -859,7 +904,7 @@ static void port_memory_run(struct loop_msg *m)
 	sink_drop(p->pt_sink);
 	sink_drop(p->pt_bulk);
 	p->pt_out -= p->pt_srq_posted; /* the queue they were posted to has gone */
-	if (!p->pt_out)
+	if (!p->pt_out && !p->pt_waiting)
 		port_free_memory(p);
 }
 

@@ -87,6 +87,10 @@ struct rd_port {
 	struct rd_conn *pt_active; /* may have completions */
 	struct rd_conn *pt_stalled;	/* wait for memory */
 	struct loop_timer pt_timer;	/* so that they try again */
+	struct pool_wait pt_wait;	/* in the pool's queue, for the first of them */
+	bool pt_waiting;
+	size_t pt_wait_len, pt_gift_len;
+	void *pt_gift; /* what came of it */
 	struct rd_sink *pt_sink;	/* iWARP: where RDMA Reads go */
 	struct rd_sink *pt_bulk;	/* what peers read and write of long calls of ours; NULL: none was made yet */
 	struct rd_port *pt_next;   /* of the loop */

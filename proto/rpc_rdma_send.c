@@ -813,3 +813,8 @@ void rpc_rdma_wrapped(struct rd_call *rc)
 {
 	rc->rc_no_ddp = true;
 }
+
+bool rpc_rdma_takes_items(const struct rd_call *rc)
+{
+	return rc->rc_nchunks > 0;
+}

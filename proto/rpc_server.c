@@ -393,7 +393,7 @@ void rpc_put_item(struct rpc_call *call, struct xdr_out *x, const void *data, ui
 {
 	void *copy;
 
-	if (!call_int(call)->ci_out.o_rdma) {
+	if (!call_int(call)->ci_out.o_rdma || !rpc_rdma_takes_items(call_int(call)->ci_out.o_rdma)) {
 		xdr_put_opaque(x, data, n);
 		return;
 	}

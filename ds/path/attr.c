@@ -160,7 +160,7 @@ void path_readlink(struct path_call *c)
 	xdr_put_u32(c->c_out, n < 0 ? path_status(-errno) : NFS3_OK);
 	path_put_post(c, c->c_fd);
 	if (n >= 0)
-		xdr_put_opaque(c->c_out, text, (uint32_t)n);
+		rpc_put_item(c->c_rpc, c->c_out, text, (uint32_t)n);
 }
 
 /* ---- the file system ---- */

@@ -6,6 +6,7 @@
  */
 #include "base/log.h"
 #include "ds/path/path_int.h"
+#include "proto/rpc_rdma.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -329,7 +330,10 @@ static void nfs3_begin(struct path_call *c)
 		}
 		rpc_call_expect(c->c_rpc, ds_buf_takes(c->c_count));
 		c->c_bufwait.bw_ready = buf_ready;
-		ds_buf_get(&c->c_bufwait, c->c_count ? c->c_count : 1);
+		if (rpc_conn_is_rdma(c->c_rpc->c_conn))
+			ds_buf_get_pooled(&c->c_bufwait, c->c_count ? c->c_count : 1); /* the device knows the pool only */
+		else
+			ds_buf_get(&c->c_bufwait, c->c_count ? c->c_count : 1);
 		return;
 	}
 	if (c->c_rpc->c_proc == NFS3_WRITE)

@@ -94,11 +94,31 @@ io() {
 	same "$kind: connecting 25 times leaves nothing behind" "$(resources)" "$before"
 
 	kill_mds
+	plain
 
 	before=$(ticks)
 	sleep 3
 	n=$(($(ticks) - before))
 	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s)" test $n -le 15
+}
+
+# A folder that a data server exports, without any metadata server.
+plain() {
+	local before n mount="mount -t nfs -o vers=3,proto=rdma,port=20050,mountproto=tcp,mountport=12050,nolock $LAB_SELF:/run/x /mnt/v3"
+	mkdir -p /mnt/v3
+	before=$(metric ds1 weft_rdma_bytes_total dir=write)
+	check "$kind: an exported folder is mounted by NFSv3" timeout 30 $mount || return
+	check "$kind: it takes 64 MiB" cp /run/src /mnt/v3/f
+	check "$kind: odd lengths and offsets by NFSv3" timeout 60 python3 "$here/guest/rdma_odd.py" /mnt/v3/odd
+	ln -s "$(printf 'x%.0s' $(seq 1000))" /mnt/v3/link
+	umount /mnt/v3
+	timeout 30 $mount
+	check "$kind: and gives them back" cmp /run/src /mnt/v3/f
+	same "$kind: and a link" "$(readlink /mnt/v3/link | wc -c)" 1001
+	umount /mnt/v3
+	n=$(($(metric ds1 weft_rdma_bytes_total dir=write) - before))
+	check "$kind: by RDMA Write" test $n -ge 67108864
+	same "$kind: without a copy" "$(metric ds1 weft_rdma_copied_bytes_total)" 0
 }
 
 # Names change while the metadata server dies and comes back: each change is made once.
@@ -179,8 +199,10 @@ calls() {
 }
 
 link_add || { skip "$kind: no such device here"; exit 0; }
+mkdir -m 777 /run/x
+printf 'export "/run/x" {\n\tclient "*" { access = rw  squash = none  privileged_port = false }\n}\n' >/run/exports.v3
 [ "$part" != calls ] || { calls; no_complaint; exit 0; }
-tcp_mount=$(dev up --ds 2 --addr "$LAB_SELF" --rdma 20049 --set mds.lease=10s --set mds.grace=5s) || { not_ok "$kind: the cluster starts"; exit 1; }
+tcp_mount=$(dev up --ds 2 --addr "$LAB_SELF" --rdma 20049 --set mds.lease=10s --set mds.grace=5s --set ds.exports=/run/exports.v3) || { not_ok "$kind: the cluster starts"; exit 1; }
 WEFT_MOUNT=$tcp_mount
 check "$kind: RDMA is served" within 10 logged ds1 'NFS over RDMA at' 1
 check "$kind: and clients are told" within 10 logged ds1 joined 2
