@@ -427,8 +427,8 @@ def test_copies_that_wait_for_a_name_leave_their_place():
     """As many as run at a time wait to hear who their client is; another client's goes on. (There is one loop.)"""
     c, o = make(BOTH_C), make(ONLY_B)
     b = walk(c, "deep", "er", "b")
-    waiting = [big_copy(c, c.mkdir(b, f"waits{n}")) for n in range(4)]
-    its = two_files(o, o.mkdir(b, "goes on"))
+    its, *files = [two_files(who, c.mkdir(b, f"copy{n}")) for n, who in enumerate((o, c, c, c, c))]
+    waiting = [(dst, begin_copy(c, src, dst)) for src, dst in files]
     DNS.names[reverse_of(BOTH_C)], DNS.names[reverse_of(ONLY_B)] = SILENT, None
     resolver(5)
     try:
@@ -441,7 +441,7 @@ def test_copies_that_wait_for_a_name_leave_their_place():
         DNS.names[reverse_of(BOTH_C)] = None
     c.until(lambda got: err(got.status) != "DELAY", putfh(b), tries=200)
     o.ok(putfh(its[1][1]), offload_cancel(job))
-    for _, dst, job in waiting:
+    for dst, job in waiting:
         c.ok(putfh(dst[1]), offload_cancel(job))
 
 
