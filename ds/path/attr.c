@@ -22,7 +22,7 @@ void path_getattr(struct path_call *c)
 static int set_size(struct path_call *c, int fd, const struct stat *st, uint64_t size)
 {
 	char name[PATH_FD_LEN];
-	int err, real;
+	int err, real, again;
 
 	if (!S_ISREG(st->st_mode))
 		return S_ISDIR(st->st_mode) ? -EISDIR : -EINVAL;
@@ -36,8 +36,9 @@ static int set_size(struct path_call *c, int fd, const struct stat *st, uint64_t
 	real = open(path_of_fd(name, fd), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 	if (real < 0)
 		err = -errno;
+	again = path_become(&c->c_ids); /* in any case: who called goes on as the caller, or as nobody */
 	if (!err)
-		err = path_become(&c->c_ids);
+		err = again;
 	if (!err && ftruncate(real, (off_t)size))
 		err = -errno;
 	if (real >= 0)

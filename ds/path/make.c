@@ -110,7 +110,7 @@ static int make_file(struct path_call *c, struct make *m)
 static int make_other(struct path_call *c, struct make *m)
 {
 	const char *name = m->m_name.n_name;
-	int rc;
+	int rc, fd;
 
 	if (m->m_type == S_IFDIR)
 		rc = mkdirat(c->c_fd, name, mode_of(m, NEW_DIR));
@@ -118,7 +118,12 @@ static int make_other(struct path_call *c, struct make *m)
 		rc = symlinkat(m->m_target, c->c_fd, name);
 	else
 		rc = mknodat(c->c_fd, name, m->m_type | mode_of(m, NEW_FILE), m->m_dev);
-	return rc ? -errno : path_open_at(c->c_fd, name);
+	if (rc)
+		return -errno;
+	fd = path_open_at(c->c_fd, name);
+	if (fd < 0)
+		unlinkat(c->c_fd, name, m->m_type == S_IFDIR ? AT_REMOVEDIR : 0);
+	return fd;
 }
 
 /* As the caller. A descriptor, or a negative errno and nothing made. */
