@@ -506,7 +506,7 @@ static void open_kerberos(const struct conf *conf)
 static void serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
-	pthread_t tid;
+	pthread_t tid, *runs = calloc(nloops, sizeof(*runs));
 	const struct admin_ops ops = {.ao_ns = mds.m_ns, .ao_dsc = mds.m_dsc, .ao_lo = mds.m_lo, .ao_counts = counts, .ao_exports = mds.m_exports, .ao_reload = reload};
 	const char *addr = conf_str(conf, "mds.admin");
 	struct admin *admin = NULL;
@@ -526,10 +526,15 @@ static void serve(const struct conf *conf)
 		 conf_bool(conf, "mds.sync") ? "on" : "OFF", mds.m_st->st_reclaimers);
 	pthread_create(&tid, NULL, wait_signals, &signals);
 	for (unsigned i = 1; i < nloops; i++)
-		pthread_create(&tid, NULL, run_loop, loops[i]);
+		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))
+			die("mds.threads", "a thread cannot be started");
 	listen_rdma(conf);
 	sd_notify(0, "READY=1");
 	loop_run(loops[0]);
+	/* They have snapshots of the store, and state that is taken down now. */
+	for (unsigned i = 1; i < nloops; i++)
+		pthread_join(runs[i], NULL);
+	free(runs);
 	if (admin)
 		admin_stop(admin);
 	for (unsigned i = 0; i < nloops; i++)
