@@ -1,6 +1,6 @@
 # NFS over RDMA, on soft RoCE and on soft iWARP: daemons and client share a guest, for this machine has no RDMA device.
 for kind in rxe siw; do
-	[ ! -x "$WEFT_BUILD/tests/lab/rdma_rpc" ] || guest -m 1G -t 180 1 rdma.sh $kind calls "$WEFT_BUILD" || break
-	guest -m 2G -t 90 1 rdma.sh $kind io "$WEFT_BUILD" || break
-	guest -m 2G -t 90 1 rdma.sh $kind loss "$WEFT_BUILD" || break
+	[ ! -x "$WEFT_BUILD/tests/lab/rdma_rpc" ] || guest -m 1G -t 240 1 rdma.sh $kind calls "$WEFT_BUILD" || break
+	guest -m 2G -t 240 1 rdma.sh $kind io "$WEFT_BUILD" || break
+	guest -m 2G -t 240 1 rdma.sh $kind loss "$WEFT_BUILD" || break
 done
