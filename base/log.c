@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LOG_LINE 1024
@@ -67,6 +68,16 @@ void log_msg(enum log_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	log_write(names[level], fmt, ap);
 	va_end(ap);
+}
+
+bool log_due(_Atomic uint64_t *last)
+{
+	struct timespec ts;
+	uint64_t now;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	now = (uint64_t)ts.tv_sec + 1;
+	return atomic_exchange(last, now) != now;
 }
 
 void log_fatal(const char *fmt, ...)

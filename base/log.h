@@ -2,6 +2,7 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 #include <stdbool.h>
+#include <stdint.h>
 enum log_level { LOG_L_ERROR, LOG_L_WARN, LOG_L_INFO, LOG_L_DEBUG };
 /* Messages above level are not written. Default LOG_L_INFO. */
 void log_set_level(enum log_level level);
@@ -13,6 +14,8 @@ void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(p
 #define log_warn(...) log_msg(LOG_L_WARN, __VA_ARGS__)
 #define log_info(...) log_msg(LOG_L_INFO, __VA_ARGS__)
 #define log_debug(...) log_msg(LOG_L_DEBUG, __VA_ARGS__)
+/* For lines that peers or a broken disk can cause as often as they like: true once a second for each last, which starts as 0. Any thread. */
+bool log_due(_Atomic uint64_t *last);
 /* Logs and ends the process (abort): only where going on would lose data. */
 void log_fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 #endif

@@ -103,11 +103,10 @@ enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigne
 static void lost(const struct cap *cap)
 {
 	static _Atomic uint64_t last;
-	uint64_t now = ds_now_ns() / 1000000000u;
 	char path[OBJPATH_MAX];
 
 	metric_add(m_lost, 1);
-	if (atomic_exchange(&last, now) == now)
+	if (!log_due(&last))
 		return;
 	objpath(&cap->cp_obj, path);
 	log_error("object %s is lost: the metadata server knows that it was written, and it is not here", path);

@@ -163,7 +163,7 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 		a = (struct names_answer *)v->av_data;
 		a->generation = t->t_exports->t_generation;
 		v->av_failed = !exp_names_match(t->t_exports, k.addr, a->match);
-		if (v->av_failed && path_log_now(&told))
+		if (v->av_failed && log_due(&told))
 			log_warn("names in the exports cannot be looked up: calls of those of whom they decide are put off");
 	}
 	path_table_put(t);

@@ -218,7 +218,7 @@ static void mnt(struct path_call *c)
 	xdr_put_u32(c->c_out, st);
 	addr_text(c->c_addr, who);
 	if (st != MNT3_OK) {
-		if (path_log_now(&last))
+		if (log_due(&last))
 			log_info("%s may not mount \"%s\" (status %u)", who, path, (unsigned)st);
 		return;
 	}

@@ -176,8 +176,6 @@ extern const struct path_proc path_procs[NFS3_NPROCS];
 extern struct metric *path_m_read_bytes, *path_m_write_bytes;
 
 uint64_t path_now_ns(void);
-/* Whether to log what others can cause, again and again: a line a second. last: of one kind. */
-bool path_log_now(_Atomic uint64_t *last);
 /* As its caller; the reply is SERVERFAULT when that fails, and false. */
 bool path_as_caller(struct path_call *c);
 void path_as_server(struct path_call *c);

@@ -224,18 +224,11 @@ int path_may(struct path_call *c, int fd, const struct stat *st, bool write)
 
 /* ---- durability ---- */
 
-bool path_log_now(_Atomic uint64_t *last)
-{
-	uint64_t now = path_now_ns() / 1000000000u;
-
-	return atomic_exchange(last, now) != now;
-}
-
 void path_sync_failed(struct path *p, int err)
 {
 	static _Atomic uint64_t last;
 
-	if (path_log_now(&last))
+	if (log_due(&last))
 		log_error("exports: data cannot be made durable: %s", strerror(-err));
 	atomic_fetch_add(&p->p_verifier, 1);
 }

@@ -241,7 +241,10 @@ static int change_sync(struct ds_obj *o, int fd)
 	int err = fsync(fd) < 0 ? -errno : 0;
 
 	if (err) {
-		log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
+		static _Atomic uint64_t last;
+
+		if (log_due(&last))
+			log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
 		ds_verifier_change(o->ob_store);
 	}

@@ -229,7 +229,10 @@ static void sync_end(struct sync_run *sr, int err)
 	bool more;
 
 	if (err) {
-		log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
+		static _Atomic uint64_t last;
+
+		if (log_due(&last))
+			log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
 		ds_health_note(o->ob_store, true, err);
 		ds_verifier_change(o->ob_store);
