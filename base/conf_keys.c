@@ -63,7 +63,7 @@ const struct conf_key conf_keys[] = {
 	{ "ds.tls_key", CONF_STR, "", NULL, "PEM file of the certificate's private key." },
 	{ "ds.tls_ca", CONF_STR, "", NULL, "PEM file of the authorities that vouch for clients; empty: clients are not asked for certificates." },
 	{ "rdma.credits", CONF_INT, "128", "1..1024", "Calls under way on one RDMA connection, at most." },
-	{ "rdma.receives", CONF_INT, "32768", "256..65536", "Receives that the RDMA connections of one thread and device share, at most." },
+	{ "rdma.receives", CONF_INT, "32768", "256..65536", "Receives of all RDMA connections of one thread and device, shared or not, at most." },
 	{ "rdma.srq", CONF_BOOL, "true", NULL, "Let the RDMA connections of a thread share their receives, where the device can." },
 	{ "rdma.poll", CONF_INT, "20", "0..10000", "Microseconds that a thread may wait busily for the next RDMA completion while they come thick and fast; 0: never." },
 	{ "log.level", CONF_ENUM, "info", "error|warn|info|debug", "The least important messages that are written." },

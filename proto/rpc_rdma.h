@@ -19,7 +19,7 @@ struct rpc_rdma_opts {
 	unsigned ro_credits;	      /* calls under way on a connection, at most */
 	unsigned ro_poll_us;	      /* how long a loop may poll for the next completion; 0: never */
 	bool ro_srq;		      /* shared receive queues, where the device has them */
-	uint32_t ro_srq_max;	      /* receives in one */
+	uint32_t ro_srq_max;	      /* receives of a loop on a device */
 };
 /* rdma.credits, rdma.poll, rdma.srq and rdma.receives. */
 void rpc_rdma_conf(struct rpc_rdma_opts *o, const struct conf *c);

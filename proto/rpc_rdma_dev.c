@@ -387,42 +387,47 @@ static int post_own(struct rd_port *p, struct rd_conn *r, unsigned n)
 int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 {
 	if (p->pt_srq)
-		return p->pt_srq_posted < p->pt_srq_want ? post_srq(p, p->pt_srq_want - p->pt_srq_posted) : 0;
+		return p->pt_srq_posted < p->pt_recv_want ? post_srq(p, p->pt_recv_want - p->pt_srq_posted) : 0;
 	return r->r_posted < r->r_reserved && !r->r_ending ? post_own(p, r, r->r_reserved - r->r_posted) : 0;
+}
+
+static void give_back(struct rd_conn *r)
+{
+	r->r_port->pt_recv_want -= r->r_reserved;
+	r->r_reserved = 0;
 }
 
 unsigned rd_reserve(struct rd_conn *r, unsigned credits)
 {
 	struct rd_port *p = r->r_port;
-	unsigned want, room = p->pt_srq ? p->pt_srq_max - p->pt_srq_want : UINT_MAX;
+	unsigned want, room = p->pt_recv_max - p->pt_recv_want;
 
 	/* Those who come late get less, so that more can come. */
-	if (p->pt_srq && room < p->pt_srq_max / 2 && credits > 32)
+	if (room < p->pt_recv_max / 2 && credits > 32)
 		credits = 32;
-	if (p->pt_srq && room < p->pt_srq_max / 8 && credits > 8)
+	if (room < p->pt_recv_max / 8 && credits > 8)
 		credits = 8;
 	want = credits + r->r_own_max;
 	if (want > room)
 		want = room;
+	if (!p->pt_srq && want > r->r_recvs)
+		want = r->r_recvs;
 	if (want <= r->r_own_max)
 		return 0;
 	r->r_reserved = want;
-	if (p->pt_srq)
-		p->pt_srq_want += want;
+	p->pt_recv_want += want;
 	if (rd_post_receives(p, r)) {
-		rd_unreserve(r);
+		give_back(r); /* what was posted to a queue of its own comes back from there */
 		return 0;
 	}
 	return want - r->r_own_max;
 }
 
-/* What is posted too much is used up by those who stay. */
+/* What is posted too much in a shared queue is used up by those who stay. */
 void rd_unreserve(struct rd_conn *r)
 {
-	if (r->r_port->pt_srq)
-		r->r_port->pt_srq_want -= r->r_reserved;
-	r->r_reserved = 0;
-	while (r->r_own) { /* the queue pair they were posted to is gone */
+	give_back(r);
+	while (r->r_own) {
 		struct rd_buf *b = r->r_own;
 
 		r->r_own = b->bf_next;
@@ -793,8 +798,8 @@ static void port_share(struct rd_port *p)
 		p->pt_cq = NULL;
 		return;
 	}
-	p->pt_srq_max = most;
-	p->pt_srq_want = RD_SRQ_SPARE;
+	p->pt_recv_max = most;
+	p->pt_recv_want = RD_SRQ_SPARE;
 }
 
 static struct rd_port *port_new(struct rd_dev *d, struct loop *l)
@@ -821,6 +826,7 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l)
 		free(p);
 		return NULL;
 	}
+	p->pt_recv_max = rd_opts.ro_srq_max;
 	if (rd_opts.ro_srq && d->dv_attr.max_srq > 0)
 		port_share(p);
 	return p;

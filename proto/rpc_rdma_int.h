@@ -79,7 +79,8 @@ struct rd_port {
 	struct ibv_cq *pt_cq;	/* of pt_srq */
 	bool pt_event, pt_spin;	/* pt_cq may have something; polling it pays */
 	uint64_t pt_last_ns;
-	unsigned pt_srq_max, pt_srq_posted, pt_srq_want;
+	unsigned pt_recv_max, pt_recv_want; /* receives that may be granted, and that are, with pt_srq or without */
+	unsigned pt_srq_posted;
 	struct rd_conn *pt_qps[RD_QP_BUCKETS];
 	struct rd_slab *pt_slabs;
 	struct rd_buf *pt_free;
@@ -155,6 +156,7 @@ struct rd_conn {
 	bool r_prepared; /* the loop knows it */
 	bool r_asked, r_disconnected;
 	uint32_t r_depth;    /* of the send queue */
+	uint32_t r_recvs;    /* that a receive queue of its own takes */
 	uint32_t r_send_max; /* bytes of a Send */
 	uint32_t r_max_sge;
 	bool r_inv;
@@ -243,6 +245,7 @@ struct rd_buf *rd_buf_get(struct rd_port *p);
 void rd_buf_put(struct rd_buf *b);
 /* Receives for a connection: how many credits there are behind them, 0: none. */
 unsigned rd_reserve(struct rd_conn *r, unsigned credits);
+/* Its queue pair is gone. */
 void rd_unreserve(struct rd_conn *r);
 /* A receive of its own has come back. */
 void rd_own_returned(struct rd_conn *r, const struct ibv_wc *wc);
