@@ -581,12 +581,20 @@ static unsigned shared_poll(struct rd_port *p)
 	return n > 0 ? (unsigned)n : 0;
 }
 
+/* What is in the shared queue of completions now; more may come as fast as it is taken. */
+void rd_shared_empty(struct rd_port *p)
+{
+	unsigned n = 1;
+
+	for (unsigned left = p->pt_cq ? p->pt_recv_max : 0; left && n; left -= n < left ? n : left)
+		n = shared_poll(p);
+}
+
 void rd_qp_del(struct rd_conn *r)
 {
 	struct rd_conn **at = &r->r_port->pt_qps[r->r_qpn % RD_QP_BUCKETS];
 
-	while (r->r_port->pt_cq && shared_poll(r->r_port))
-		;
+	rd_shared_empty(r->r_port);
 	while (*at && *at != r)
 		at = &(*at)->r_qp_next;
 	if (*at)

@@ -178,6 +178,7 @@ struct rd_conn {
 	unsigned r_posted;  /* without a shared queue: in r_own */
 	struct rd_buf *r_own;
 	unsigned r_calls;   /* of the peer, not yet answered */
+	unsigned r_nonsense; /* messages thrown away since the last reply */
 	unsigned r_ops;	    /* in r_txq and r_sent */
 	unsigned r_own_max;  /* calls of ours that there are receives for */
 	unsigned r_back, r_back_max; /* calls of ours under way, and how many the peer takes */
@@ -264,6 +265,8 @@ struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey);
 void rd_qp_add(struct rd_conn *r);
 /* Its queue pair is destroyed: none is left that could be taken for another's. */
 void rd_qp_del(struct rd_conn *r);
+/* Before a queue pair is destroyed: some devices then forget its completions, and with them the receives that it used. */
+void rd_shared_empty(struct rd_port *p);
 
 /* For long calls of ours: the peer may read and write it. */
 struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey);

@@ -194,20 +194,38 @@ static void call_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *
 		call_taken(r, b, h);
 }
 
-/* To a call of ours. Its credit value is what the peer takes (RFC 8167 section 4). */
+/* RFC 8166 section 4.5 has such a message thrown away. Each takes a receive, which no credit pays for: as many as stand behind all credits of the
+ * connection may come between two replies. */
+static void discard(struct rd_conn *r, struct rd_buf *b)
+{
+	rd_buf_put(b);
+	metric_add(rd_m_discarded, 1);
+	if (++r->r_nonsense <= r->r_reserved)
+		return;
+	log_info("rdma: a peer sends message after message that is no RPC");
+	rpc_conn_fail(r->r_c, -EPROTO);
+}
+
+/* To a call of ours. Its credit value is what the peer takes (RFC 8167 section 4). One that nobody waits for is none: it would lie here, for as long
+ * as the connection takes nothing. */
 static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
 {
 	struct rd_in *in;
 
+	if (!r->r_back) {
+		discard(r, b);
+		return;
+	}
 	r->r_back_max = h->h_credit < 1 ? 1 : h->h_credit < r->r_own_max ? h->h_credit : r->r_own_max;
-	if (r->r_back)
-		r->r_back--;
-	if (!rd_bulk_reply(r, h, &in) || in) {
+	r->r_back--;
+	if (!rd_bulk_reply(r, h, &in)) {
+		discard(r, b);
+		return;
+	}
+	r->r_nonsense = 0;
+	if (in) {
 		rd_buf_put(b);
-		if (in)
-			ready(r, in);
-		else
-			metric_add(rd_m_discarded, 1);
+		ready(r, in);
 		return;
 	}
 	b->bf_in.in_mem = NULL;
@@ -251,7 +269,8 @@ static void message(struct rd_conn *r, struct rd_buf *b)
 		rd_bulk_reply(r, &h, &none);
 		rpc_req_refused(r->r_c, h.h_xid);
 	} else {
-		metric_add(rd_m_discarded, 1);
+		discard(r, b);
+		return;
 	}
 	rd_buf_put(b);
 }

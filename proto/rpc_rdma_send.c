@@ -483,6 +483,7 @@ static bool reply_send(struct rd_conn *r, struct rpc_out *o)
 	}
 	op->op_out = o;
 	r->r_calls--;
+	r->r_nonsense = 0;
 	enqueue(r, op);
 	return true;
 }
@@ -715,6 +716,7 @@ void rd_drain(struct loop_msg *m)
 static void destroy(struct rd_conn *r)
 {
 	loop_timer_stop(r->r_port->pt_loop, &r->r_drain_timer);
+	rd_shared_empty(r->r_port);
 	r->r_destroying = true;
 	rd_cmd(&r->r_destroy, CM_DESTROY, r);
 }
