@@ -709,18 +709,35 @@ static void port_cancel_done(struct loop_io *io, int res, uint32_t flags)
 		port_stopped(p);
 }
 
-/* Whoever was not heard of since the last time is tried: nothing tells of a peer that lost its power. */
+/*
+ * Whoever was not heard of since the last time is tried: nothing tells of a peer that lost its power. And who has taken nothing of what was under
+ * way the last time, and gave nothing, is cut off: our Sends wait for its receives as long as it wants, which it may have said is for ever.
+ */
+static void quiet_look(struct rd_conn *r)
+{
+	bool busy = r->r_seq != r->r_done || r->r_reads;
+
+	if (r->r_ending)
+		return;
+	if (busy && r->r_stuck) {
+		log_info("rdma: a peer takes nothing");
+		rpc_conn_fail(r->r_c, -ETIMEDOUT);
+		return;
+	}
+	r->r_stuck = busy; /* until something completes */
+	if (r->r_quiet && !r->r_dev->dv_iwarp)
+		rd_probe(r);
+	r->r_quiet = true;
+}
+
 static void quiet_timer(struct loop_timer *t)
 {
 	struct rd_loop *lo = caa_container_of(t, struct rd_loop, lo_timer);
 
 	for (struct rd_port *p = lo->lo_ports; p; p = p->pt_next)
-		for (unsigned i = 0; !p->pt_dev->dv_iwarp && i < RD_QP_BUCKETS; i++)
-			for (struct rd_conn *r = p->pt_qps[i]; r; r = r->r_qp_next) {
-				if (r->r_quiet)
-					rd_probe(r);
-				r->r_quiet = true;
-			}
+		for (unsigned i = 0; i < RD_QP_BUCKETS; i++)
+			for (struct rd_conn *r = p->pt_qps[i]; r; r = r->r_qp_next)
+				quiet_look(r);
 	loop_timer_start(lo->lo_loop, &lo->lo_timer, QUIET_MS);
 }
 

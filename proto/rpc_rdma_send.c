@@ -754,6 +754,7 @@ static void sent(struct rd_conn *r, const struct ibv_wc *wc)
 	} else if (wc->status == IBV_WC_SUCCESS) {
 		if (r->r_ending)
 			return;
+		r->r_stuck = false;
 		if ((wc->wr_id & ID_BITS) == READ_ID)
 			rd_read_completed(r, (struct rd_op *)(uintptr_t)(wc->wr_id & ~(uint64_t)ID_BITS));
 		else

@@ -429,6 +429,36 @@ static void t_reply_from_client(void)
 	alive(c);
 }
 
+/* What costs the server receives and the client nothing, without an end: this connection's end, and nobody else's. */
+static void flood(uint32_t proc, bool reply, size_t n)
+{
+	struct conn *other = conn_open(NULL), *c = conn_open(NULL);
+	struct call *k = nfs_null(c);
+	uint8_t b[8192];
+	size_t len;
+	unsigned sent = 0;
+
+	ping(c);
+	k->proc = proc;
+	k->rpc[7] = reply;
+	len = call_encode(k, b);
+	call_free(k);
+	while (sent < 20000 && conn_send(c, b, n ? n : len))
+		sent++;
+	need(c->dead || conn_wait_dead(c, WAIT_MS), "%u of them are taken", sent);
+	diag("ended after %u or fewer", sent);
+	conn_drop(c);
+	alive(other);
+}
+
+static void t_flood(void)
+{
+	flood(RDMA_MSG, true, 0);
+	flood(RDMA_DONE, false, 0);
+	flood(RDMA_ERROR, false, 0);
+	flood(RDMA_MSG, false, HEADER_MIN - 1);
+}
+
 /* ---- memory that is not there ---- */
 
 enum { KEY_WRONG, KEY_FOREIGN, KEY_GONE, KEY_RIGHTS, KEY_BEYOND, KEY_LENGTH, KEYS };
@@ -607,6 +637,20 @@ static void deaf(uint8_t rnr)
 static void t_deaf(void) { deaf(0); }
 static void t_deaf_waiting(void) { deaf(7); }
 
+/* Nor does it wait for ever. */
+static void t_deaf_end(void)
+{
+	struct opt o = { .recvs = NONE, .rnr = 7 };
+	struct conn *other = conn_open(NULL), *c = conn_open(&o);
+	uint64_t begin = now_ms();
+
+	need(call_send_now(nfs_null(c)), "lost");
+	need(conn_wait_dead(c, 90000), "a connection without Receives is not ended");
+	diag("ended after %lu s", (unsigned long)(now_ms() - begin) / 1000);
+	conn_drop(c);
+	alive(other);
+}
+
 /* More than granted: the server may end this connection, or serve it; no other one feels it. */
 static void t_over_credit(void)
 {
@@ -655,6 +699,7 @@ const struct test error_tests[] = {
 	{ "replies longer than their room", t_reply_too_long, false },
 	{ "RPC errors come as over TCP", t_rpc_errors, false },
 	{ "a reply from the client is thrown away", t_reply_from_client, false },
+	{ "a flood of what is thrown away ends one connection", t_flood, false },
 	{ "bad memory in a Write chunk ends one connection", t_bad_key_write, false },
 	{ "bad memory in a Read chunk ends one connection", t_bad_key_read, false },
 	{ "bad memory behind position zero ends one connection", t_bad_key_zero, false },
@@ -663,5 +708,6 @@ const struct test error_tests[] = {
 	{ "clients that vanish in the middle of transfers", t_vanish, false },
 	{ "a client without Receives", t_deaf, false },
 	{ "a client without Receives that lets the server wait", t_deaf_waiting, false },
+	{ "a client without Receives that lets the server wait is ended", t_deaf_end, true },
 	{ NULL, NULL, false },
 };
