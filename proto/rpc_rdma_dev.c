@@ -222,9 +222,17 @@ static struct rpc_buf *sink_get(struct rd_sink *sk, size_t len, uint32_t *lkey)
 	return &sm->sm_rpc;
 }
 
-struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey)
+struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey, struct rpc_buf **sink)
 {
-	return p->pt_sink ? sink_get(p->pt_sink, len, lkey) : mem_new(p, len, lkey);
+	struct rpc_buf *b = mem_new(p, len, lkey);
+
+	if (!b || !p->pt_sink)
+		return b;
+	*sink = sink_get(p->pt_sink, len, lkey);
+	if (*sink)
+		return b;
+	rpc_buf_put(b);
+	return NULL;
 }
 
 struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey)

@@ -242,7 +242,7 @@ int rd_plan(const struct rd_hdr *h, size_t max, struct rd_plan *pl, struct rd_re
 	if (!err)
 		err = take_base(&p, UINT64_MAX, msg);
 	pl->pl_len = (uint32_t)p.p_pos;
-	return err;
+	return !err && !pl->pl_len ? -EPROTO : err; /* no message at all */
 }
 
 /* ---- a call's reply ---- */

@@ -124,6 +124,7 @@ struct rd_op {
 	struct rd_buf *op_head;
 	struct rpc_buf *op_mem; /* copies that are being sent, by b_next */
 	struct rd_in op_in;	/* the record being fetched */
+	struct rpc_buf *op_sink; /* iWARP: where to, until all is there */
 	uint64_t op_last;   /* the number of the last one posted */
 	unsigned op_nwr, op_posted;
 	unsigned op_batch; /* RDMA Reads under way */
@@ -259,9 +260,9 @@ void rd_activate(struct rd_conn *r);
 void rd_stall(struct rd_conn *r);
 /* No list of the port's has it any more. */
 void rd_forget(struct rd_conn *r);
-/* Registered memory of len bytes at most, NULL: there is none now. For a record, also the target of RDMA Reads. */
+/* Registered memory of len bytes at most, NULL: there is none now. For a record, the target of RDMA Reads; where *sink is set, that is. */
 struct rpc_buf *rd_memory_new(struct rd_port *p, size_t len, uint32_t *lkey);
-struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey);
+struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey, struct rpc_buf **sink);
 /* Where completions of the shared receive queue find it. */
 void rd_qp_add(struct rd_conn *r);
 /* Its queue pair is destroyed: none is left that could be taken for another's. */

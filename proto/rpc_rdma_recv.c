@@ -75,20 +75,23 @@ static void place(const struct rd_hdr *h, const struct rd_plan *pl, const struct
 static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_read *reads, const struct rd_copy *copies, struct rd_call *rc)
 {
 	uint32_t start = (RPC_PAGE - pl->pl_first % RPC_PAGE) % RPC_PAGE, lkey;
-	struct rpc_buf *b;
+	struct rpc_buf *b, *sink = NULL;
 	struct rd_op *op;
 
 	if (start + pl->pl_len > POOL_MOST)
 		start = 0;
-	b = rd_record_new(r->r_port, (size_t)start + pl->pl_len, &lkey);
+	b = rd_record_new(r->r_port, (size_t)start + pl->pl_len, &lkey, &sink);
 	if (!b)
 		return -EAGAIN;
 	place(h, pl, copies, b->b_data + start);
-	op = fetch_new(h, pl, reads, lkey, b->b_data + start);
+	op = fetch_new(h, pl, reads, lkey, (sink ? sink : b)->b_data + start);
 	if (!op) {
+		if (sink)
+			rpc_buf_put(sink);
 		rpc_buf_put(b);
 		return -EAGAIN;
 	}
+	op->op_sink = sink;
 	op->op_in.in_mem = op;
 	op->op_in.in_rec = (struct rpc_record){.r_buf = b, .r_data = b->b_data + start, .r_len = pl->pl_len, .r_rdma = rc};
 	*r->r_readq_end = op;
@@ -115,6 +118,20 @@ static int fetch(struct rd_conn *r, const struct rd_hdr *h, struct rd_call *rc)
 	return err;
 }
 
+/* iWARP: peers can write where it was fetched to, this one and others, at any time: what is looked at must not be there. */
+static void sink_leave(struct rd_op *op)
+{
+	uint8_t *to = op->op_in.in_rec.r_buf->b_data;
+
+	for (unsigned i = 0; i < op->op_nwr; i++) {
+		const uint8_t *from = (const uint8_t *)(uintptr_t)op->op_sge[i].addr;
+
+		memcpy(to + (from - op->op_sink->b_data), from, op->op_sge[i].length);
+	}
+	rpc_buf_put(op->op_sink);
+	op->op_sink = NULL;
+}
+
 /* The message of a position-zero chunk could not be looked at before (RFC 8166 section 4.5.2). */
 void rd_read_done(struct rd_conn *r, struct rd_op *op)
 {
@@ -122,6 +139,8 @@ void rd_read_done(struct rd_conn *r, struct rd_op *op)
 	struct rd_hdr h = {.h_xid = op->op_xid, .h_vers = RD_VERS};
 	struct xdr_in x;
 
+	if (op->op_sink)
+		sink_leave(op);
 	xdr_in_init(&x, rec->r_data, rec->r_len);
 	if (xdr_get_u32(&x) == op->op_xid && !xdr_get_u32(&x) && !x.bad) {
 		ready(r, &op->op_in);
@@ -336,6 +355,8 @@ void rd_recv_free(struct rd_conn *r)
 		struct rd_op *op = r->r_readq;
 
 		r->r_readq = op->op_next;
+		if (op->op_sink)
+			rpc_buf_put(op->op_sink);
 		rpc_buf_put(op->op_in.in_rec.r_buf);
 		free(op->op_in.in_rec.r_rdma);
 		free(op);

@@ -409,6 +409,8 @@ static enum built build(struct reply *rp, struct builder *b)
 	if (is_long && (!rc || !rc->rc_reply || rp->rp_x->x_len > POOL_MOST || !rd_fill(rd_reply_segs(rc), rc->rc_nreply, rp->rp_stream)))
 		return TOO_LONG;
 	for (unsigned i = 0; i < rp->rp_x->x_nsplice; i++) {
+		if (rp->rp_x->x_splice[i].sp_len > POOL_MOST) /* there is never memory for a copy */
+			return TOO_LONG;
 		if (!source(rp, b->b_op, &rp->rp_x->x_splice[i], &splices[i]))
 			return NO_MEMORY;
 		if (rp->rp_moved >> i & 1)

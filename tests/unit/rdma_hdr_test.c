@@ -289,6 +289,9 @@ START_TEST(chunks_that_fit_nowhere_are_refused)
 	ck_assert_int_eq(plan_of(), -EPROTO);
 	begin(5, 1, RD_NOMSG), put(1), put(0), put_seg(1, 8, 0), put(1), put(64), put_seg(1, 8, 0), no_chunks();
 	ck_assert_int_eq(plan_of(), -EPROTO);
+	/* nothing there either */
+	begin(5, 1, RD_NOMSG), put(1), put(0), put_seg(1, 0, 0), no_chunks();
+	ck_assert_int_eq(plan_of(), -EPROTO);
 	/* lengths that wrap around */
 	begin(5, 1, RD_NOMSG);
 	for (unsigned i = 0; i < 8; i++)

@@ -637,7 +637,7 @@ static void deaf(uint8_t rnr)
 static void t_deaf(void) { deaf(0); }
 static void t_deaf_waiting(void) { deaf(7); }
 
-/* Nor does it wait for ever. */
+/* Nor does it wait for ever: the server looks twice a minute. rxe gives up by itself after seconds. */
 static void t_deaf_end(void)
 {
 	struct opt o = { .recvs = NONE, .rnr = 7 };
@@ -708,6 +708,6 @@ const struct test error_tests[] = {
 	{ "clients that vanish in the middle of transfers", t_vanish, false },
 	{ "a client without Receives", t_deaf, false },
 	{ "a client without Receives that lets the server wait", t_deaf_waiting, false },
-	{ "a client without Receives that lets the server wait is ended", t_deaf_end, true },
+	{ "a client without Receives that lets the server wait is ended", t_deaf_end, false },
 	{ NULL, NULL, false },
 };
