@@ -1,6 +1,8 @@
 /* EXCHANGE_ID, sessions, SEQUENCE, and what else manages clients (RFC 8881 chapter 18.35 and on). */
 #include "base/log.h"
+#include "base/pool.h"
 #include "mds/op/sec.h"
+#include "proto/rpc_rdma.h"
 #include <errno.h>
 #include <stdio.h>
 
@@ -253,6 +255,12 @@ static void get_cb_sec(struct xdr_in *x, struct create_session *a)
 	}
 }
 
+/* Bytes of a call or reply. Over RDMA a long one lies in a block of the pool. */
+static uint32_t most_bytes(const struct compound *c)
+{
+	return rpc_conn_is_rdma(c->call->c_conn) ? min_u32(OP_MAX_IO + 65536, POOL_MOST) : OP_MAX_IO + 65536;
+}
+
 /* locked: builds the session of a confirmed client and its reply. */
 static nfsstat4 session_make(struct compound *c, struct create_session *a, struct st_client *cl)
 {
@@ -271,8 +279,8 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	}
 	if (!s)
 		return NFS4ERR_DELAY;
-	f.maxreq = min_u32(f.maxreq, OP_MAX_IO + 65536);
-	f.maxresp = min_u32(f.maxresp, OP_MAX_IO + 65536);
+	f.maxreq = min_u32(f.maxreq, most_bytes(c));
+	f.maxresp = min_u32(f.maxresp, most_bytes(c));
 	f.maxcached = min_u32(f.maxcached, 16384);
 	f.maxops = min_u32(f.maxops, OP_MAX_OPS);
 	f.maxreqs = st_slots_grant(c->m->m_st, s, f.maxreqs);
@@ -563,7 +571,8 @@ static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct
 
 static void limit_reply(struct compound *c, const struct st_session *s)
 {
-	size_t limit = s->se_maxresp > c->call->c_trailer ? s->se_maxresp - c->call->c_trailer : 0;
+	uint32_t most = min_u32(s->se_maxresp, most_bytes(c)); /* the session may be of another transport */
+	size_t limit = most > c->call->c_trailer ? most - c->call->c_trailer : 0;
 
 	/* 0: the client leaves it to us */
 	c->cached_only = c->cachethis && s->se_maxcached && s->se_maxcached < limit;
