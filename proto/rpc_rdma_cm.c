@@ -210,6 +210,30 @@ static void dev_stopped(struct rd_port *p)
 	context_release(ctx);
 }
 
+/* A queue that takes nothing any more. True: one that all connections of a loop use, which needs the device to be opened anew. */
+static bool queue_failed(const struct ibv_async_event *ev)
+{
+	struct rd_conn *r;
+
+	switch (ev->event_type) {
+	case IBV_EVENT_SRQ_ERR:
+		return true;
+	case IBV_EVENT_CQ_ERR:
+		r = ev->element.cq->cq_context;
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		r = ev->element.qp->qp_context;
+		break;
+	default:
+		return false;
+	}
+	if (r && r->r_prepared)
+		rd_conn_fail(r, -EIO);
+	return !r && ev->event_type == IBV_EVENT_CQ_ERR;
+}
+
 /* failed: the descriptor says so. */
 static void dev_events(struct rd_dev *d, bool failed)
 {
@@ -217,7 +241,7 @@ static void dev_events(struct rd_dev *d, bool failed)
 	bool fatal = failed;
 
 	while (!ibv_get_async_event(d->dv_ctx, &ev)) {
-		fatal |= ev.event_type == IBV_EVENT_DEVICE_FATAL;
+		fatal |= ev.event_type == IBV_EVENT_DEVICE_FATAL || queue_failed(&ev);
 		if (ev.event_type != IBV_EVENT_QP_LAST_WQE_REACHED && ev.event_type != IBV_EVENT_COMM_EST)
 			log_info("rdma: %s: %s", d->dv_name, ibv_event_type_str(ev.event_type));
 		ibv_ack_async_event(&ev);
@@ -363,7 +387,7 @@ int rd_queues_make(struct rd_conn *r)
 	const struct ibv_device_attr *a = &r->r_dev->dv_attr;
 	struct rd_port *p = r->r_port;
 	unsigned recvs = p->pt_srq ? 0 : min32(rd_opts.ro_credits + r->r_own_max, (uint32_t)a->max_qp_wr);
-	struct ibv_qp_init_attr qa = {.qp_type = IBV_QPT_RC};
+	struct ibv_qp_init_attr qa = {.qp_context = r, .qp_type = IBV_QPT_RC};
 
 	qa.cap.max_send_wr = min32(RD_SQ_DEPTH + 1, (uint32_t)a->max_qp_wr); /* one ends it */
 	qa.cap.max_send_sge = min32(RD_MAX_SGE, (uint32_t)a->max_sge);
