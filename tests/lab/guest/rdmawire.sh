@@ -51,5 +51,11 @@ same "no message found a server without shared Receives without one" "$(rnr)" "$
 wire "more calls than granted" "vanish" "fuzz"
 ds_stop wire
 ds_complaints wire
+for shared in true false; do
+	ds_start wire 12100 20049 -o log.level=warn -o rdma.receives=256 -o rdma.srq=$shared
+	wire "connections until all receives are granted"
+	ds_stop wire
+	ds_complaints wire
+done
 tail -5 /run/wire.log | sed 's/^/#   /'
 dmesg | grep -E 'BUG:|Oops|general protection|WARNING:' | head -5 | sed 's/^/#   /'

@@ -159,6 +159,29 @@ static void t_connects(void)
 	ping(conn_open(NULL));
 }
 
+/* Against a server of few receives: connections come until all are granted, each has as many as it was told, and there is room again when they go. */
+static void t_full(void)
+{
+	struct conn *c[64];
+	enum rdma_cm_event_type why;
+	uint64_t end;
+	unsigned n = 0;
+
+	while (n < 64 && (c[n] = conn_try(NULL, &why)))
+		n++;
+	need(n && n < 64, "%u connections", n);
+	need(why == RDMA_CM_EVENT_REJECTED, "%s", rdma_event_str(why));
+	for (unsigned i = 0; i < n; i++)
+		ping(c[i]);
+	diag("%u connections, the last one of %u credits", n, c[n - 1]->credits);
+	need(c[n - 1]->credits < c[0]->credits, "%u credits, and %u", c[0]->credits, c[n - 1]->credits);
+	for (unsigned i = 0; i < n; i++)
+		conn_close(c[i]);
+	for (end = now_ms() + WAIT_MS; !(c[0] = conn_try(NULL, &why)); )
+		need(now_ms() < end, "no connection any more");
+	ping(c[0]);
+}
+
 /* ---- headers by chance ---- */
 
 static uint32_t odd_number(void)
@@ -353,6 +376,7 @@ const struct test load_tests[] = {
 	{ "all credits of several connections", t_many_connections, false },
 	{ "clients that connect and vanish", t_vanish_connecting, false },
 	{ "connects", t_connects, true },
+	{ "connections until all receives are granted", t_full, true },
 	{ "fuzz", t_fuzz, true },
 	{ NULL, NULL, false },
 };
