@@ -45,6 +45,32 @@ static void t_procedure(void)
 	}
 }
 
+/* Nothing but what is thrown away, as fast as it goes: the server may end this connection, and others find their Receives. */
+static void t_discarded_flood(void)
+{
+	struct conn *other = conn_open(NULL), *c = conn_open(NULL);
+	unsigned sent = 0;
+
+	ping(other);
+	ping(c);
+	for (; sent < 3000 && !c->dead; sent++) {
+		struct call *k = nfs_null(c);
+		uint8_t b[8192];
+		size_t n;
+
+		k->proc = RDMA_DONE;
+		n = call_encode(k, b);
+		call_free(k);
+		if (!conn_send(c, b, n))
+			break;
+		if (sent % 100 == 0)
+			ping(other);
+	}
+	diag("%u messages of no use: the connection %s", sent, c->dead ? "is ended" : "lives");
+	ping(other);
+	ping(conn_open(NULL));
+}
+
 /* As many calls at once as are granted: every Receive is there. */
 static void burst_now(struct conn *c)
 {
@@ -219,6 +245,14 @@ static void t_nomsg_nothing(void)
 	read_add(k, 40, mem_new(c, 4096, MEM_RW), 0, 100);
 	call_error(k, ERR_CHUNK);
 	call_free(k);
+	/* nor is one of no bytes, or of too few for an XID */
+	for (uint32_t n = 0; n < 4; n++) {
+		k = nfs_null(c);
+		k->proc = RDMA_NOMSG;
+		read_add(k, 0, mem_new(c, 4096, MEM_RW), 0, n);
+		call_error(k, ERR_CHUNK);
+		call_free(k);
+	}
 	ping(c);
 }
 
@@ -688,6 +722,7 @@ const struct test error_tests[] = {
 	{ "another version: ERR_VERS", t_version, false },
 	{ "another procedure: ERR_CHUNK", t_procedure, false },
 	{ "RDMA_DONE and RDMA_ERROR are thrown away", t_discarded, false },
+	{ "a flood of messages that are thrown away harms no other connection", t_discarded_flood, false },
 	{ "messages shorter than a header are thrown away", t_short, false },
 	{ "a header that is cut off: ERR_CHUNK", t_truncated, false },
 	{ "counts that a message cannot hold: ERR_CHUNK", t_counts, false },
