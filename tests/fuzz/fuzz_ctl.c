@@ -11,6 +11,9 @@
 #include "ds/ds.h"
 #include "tests/fuzz/mds_fuzz.h"
 
+/* Of HELLO; both sides must say it. */
+#define PROTOCOL 2u
+
 #define MAX_MSG 65536
 enum { TO_MDS = 1, TO_DS = 2 };
 enum { IS_CALL = 1, IS_REPLY = 2 };
@@ -264,7 +267,7 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 	if (hello) {
 		xdr_put_fixed(&x, hello, n & ~(size_t)3);
 	} else {
-		xdr_put_u32(&x, 1);
+		xdr_put_u32(&x, PROTOCOL);
 		xdr_put_fixed(&x, uuid, 16);
 		xdr_put_fixed(&x, nonce, 32);
 	}
@@ -274,7 +277,7 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 			fz_bug("a good HELLO was refused");
 		return false;
 	}
-	if (xdr_get_u32(&in) != 1 || xdr_left(&in) != 32)
+	if (xdr_get_u32(&in) != PROTOCOL || xdr_left(&in) != 32)
 		fz_bug("a HELLO without its answer");
 	if (!hello)
 		derive(p, uuid, nonce, in.p);
@@ -523,7 +526,7 @@ static void answer_hello(struct peer *p, uint32_t xid, struct xdr_in *x)
 	struct xdr_out out;
 
 	xdr_take(x, 32);
-	if (xdr_get_u32(x) != 1)
+	if (xdr_get_u32(x) != PROTOCOL)
 		fz_bug("another protocol");
 	id = xdr_get_fixed(x, 16);
 	theirs = xdr_get_fixed(x, 32);
@@ -531,7 +534,7 @@ static void answer_hello(struct peer *p, uint32_t xid, struct xdr_in *x)
 		fz_bug("no HELLO");
 	derive(p, id, theirs, nonce);
 	put_reply(&out, xid);
-	xdr_put_u32(&out, 1);
+	xdr_put_u32(&out, PROTOCOL);
 	xdr_put_fixed(&out, nonce, 32);
 	send_record(p, &out);
 }
