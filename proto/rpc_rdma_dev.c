@@ -723,16 +723,17 @@ static void port_cancel_done(struct loop_io *io, int res, uint32_t flags)
  */
 static void quiet_look(struct rd_conn *r)
 {
-	bool busy = r->r_seq != r->r_done || r->r_reads;
+	bool busy = r->r_seq != r->r_done || r->r_reads, waits = r->r_backlog && r->r_back >= r->r_back_max && r->r_up && !r->r_client;
 
 	if (r->r_ending)
 		return;
-	if (busy && r->r_stuck) {
-		log_info("rdma: a peer takes nothing");
+	if ((busy && r->r_stuck) || (waits && r->r_mute)) {
+		log_info("rdma: a peer %s", busy && r->r_stuck ? "takes nothing" : "answers no callback");
 		rpc_conn_fail(r->r_c, -ETIMEDOUT);
 		return;
 	}
 	r->r_stuck = busy; /* until something completes */
+	r->r_mute = waits; /* until it answers one of those that others wait for */
 	if (r->r_quiet && !r->r_dev->dv_iwarp)
 		rd_probe(r);
 	r->r_quiet = true;

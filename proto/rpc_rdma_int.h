@@ -172,6 +172,7 @@ struct rd_conn {
 	bool r_up; /* something may be sent */
 	bool r_quiet; /* nothing has come since the last look */
 	bool r_stuck; /* and nothing of what was under way then is done */
+	bool r_mute; /* and no call of ours is answered, though others wait for that */
 	bool r_active, r_stalled, r_ending, r_drained, r_destroying;
 	uint64_t r_last_ns; /* the last completion */
 	bool r_spin;

@@ -237,6 +237,7 @@ static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 	}
 	r->r_back_max = h->h_credit < 1 ? 1 : h->h_credit < r->r_own_max ? h->h_credit : r->r_own_max;
 	r->r_back--;
+	r->r_mute = false;
 	if (!rd_bulk_reply(r, h, &in)) {
 		discard(r, b);
 		return;
@@ -285,6 +286,7 @@ static void message(struct rd_conn *r, struct rd_buf *b)
 		struct rd_in *none;
 
 		r->r_back--;
+		r->r_mute = false;
 		rd_bulk_reply(r, &h, &none);
 		rpc_req_refused(r->r_c, h.h_xid);
 	} else {
