@@ -1,8 +1,8 @@
 #!/bin/bash
-# rdmaio.sh rxe|siw BUILD SECONDS: rounds of fio until the time is over, two at least.
+# rdmaio.sh rxe|siw BUILD SECONDS kills|none: rounds of fio until the time is over, two at least.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/rdma_lib.sh"
-kind=$1 BUILD=$2 seconds=$3
+kind=$1 BUILD=$2 seconds=$3 kills=$4
 here=$(cd "$(dirname "$0")/.." && pwd)
 CLUSTER=/run/c
 mount -t tmpfs -o size=1400m tmpfs /run
@@ -32,7 +32,7 @@ mount_weft
 end=$((SECONDS + seconds)) round=0
 while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 	mkdir $M/d
-	if [ $((round % 2)) = 0 ]; then
+	if [ $((round % 2)) = 0 ] || [ $kills = none ]; then
 		policy $M/d stripes=2,unit=1M,mirrors=1
 		check "round $round: what fio wrote is what it reads" verified $M/d $RANDOM || break
 		[ $round != 0 ] || same "the metadata server moved none of it" "$(metric mds weft_mds_op_total op=WRITE) $(metric mds weft_mds_op_total op=READ)" "0 0"
