@@ -97,4 +97,14 @@ static inline size_t exp_match_len(const struct exp_table *t)
 const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match, bool *unknown);
 /* Blocks on NSS and DNS: which of the table's names this address is. match: exp_match_len bytes. False: some rule hangs on a name that could not be told. */
 bool exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t *match);
+
+/* The same as a question of ask.h. Its key: */
+struct exp_names_key {
+	uint64_t nk_generation; /* of the table */
+	uint8_t nk_addr[16];
+};
+/* On a worker: the answer about t, or NULL without memory. */
+struct ask_val *exp_names_ask(const struct exp_table *t, const struct exp_names_key *key);
+/* What the answer v (or NULL) says of t's names, for exp_match; NULL: nothing, it is of another table. */
+const uint8_t *exp_names_told(const struct exp_table *t, const struct ask_val *v);
 #endif

@@ -1,4 +1,5 @@
 /* exports_who.c - tables' lives, and from a peer's address to the rule that it meets. */
+#include "base/ask.h"
 #include "base/exports.h"
 #include <fnmatch.h>
 #include <netdb.h>
@@ -174,4 +175,31 @@ bool exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t 
 	for (unsigned i = 0; i < t->t_n && !unknown; i++)
 		exp_match(&t->t_exp[i], addr, match, &unknown);
 	return !unknown;
+}
+
+_Static_assert(sizeof(struct exp_names_key) <= ASK_KEY_MAX, "a key fits");
+
+struct names_answer {
+	uint64_t na_generation;
+	uint8_t na_match[];
+};
+
+struct ask_val *exp_names_ask(const struct exp_table *t, const struct exp_names_key *key)
+{
+	struct ask_val *v = ask_val_new(sizeof(struct names_answer) + exp_match_len(t));
+	struct names_answer *a;
+
+	if (!v)
+		return NULL;
+	a = (struct names_answer *)v->av_data;
+	a->na_generation = t->t_generation;
+	v->av_failed = !exp_names_match(t, key->nk_addr, a->na_match);
+	return v;
+}
+
+const uint8_t *exp_names_told(const struct exp_table *t, const struct ask_val *v)
+{
+	const struct names_answer *a = v ? (const struct names_answer *)v->av_data : NULL;
+
+	return a && a->na_generation == t->t_generation ? a->na_match : NULL;
 }

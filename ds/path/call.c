@@ -18,17 +18,6 @@
 #define ASK_THREADS 2
 #define PRIVILEGED_END 1024
 
-struct names_key {
-	uint64_t generation;
-	uint8_t addr[16];
-};
-_Static_assert(sizeof(struct names_key) <= ASK_KEY_MAX, "a key fits");
-
-struct names_answer {
-	uint64_t generation;
-	uint8_t match[];
-};
-
 /* By procedure. */
 const struct path_proc path_procs[NFS3_NPROCS] = {
 	[NFS3_GETATTR] = {path_getattr, PATH_PLAIN, false, false},
@@ -154,18 +143,13 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 	static _Atomic uint64_t told;
 	struct path *p = arg;
 	struct path_table *t = path_table_get(p);
-	struct ask_val *v = ask_val_new(sizeof(struct names_answer) + exp_match_len(t->t_exports));
-	struct names_answer *a;
-	struct names_key k;
+	struct exp_names_key k;
+	struct ask_val *v;
 
 	memcpy(&k, key, len);
-	if (v) {
-		a = (struct names_answer *)v->av_data;
-		a->generation = t->t_exports->t_generation;
-		v->av_failed = !exp_names_match(t->t_exports, k.addr, a->match);
-		if (v->av_failed && log_due(&told))
-			log_warn("names in the exports cannot be looked up: calls of those of whom they decide are put off");
-	}
+	v = exp_names_ask(t->t_exports, &k);
+	if (v && v->av_failed && log_due(&told))
+		log_warn("names in the exports cannot be looked up: calls of those of whom they decide are put off");
 	path_table_put(t);
 	return v;
 }
@@ -173,8 +157,7 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 const struct path_export *path_export_of(struct path_call *c, uint16_t id, const struct exp_rule **rule)
 {
 	const struct path_table *t = c->c_table;
-	const struct names_answer *a = c->c_names ? (struct names_answer *)c->c_names->av_data : NULL;
-	const uint8_t *match = a && a->generation == t->t_exports->t_generation ? a->match : NULL;
+	const uint8_t *match = exp_names_told(t->t_exports, c->c_names);
 
 	for (unsigned i = 0; i < t->t_exports->t_n; i++) {
 		const struct path_export *x = &t->t_x[i];
@@ -378,9 +361,9 @@ static void names_answered(struct ask_wait *w, struct ask_val *v)
 /* c is complete but for the names of its table. */
 static void call_begin(struct path_call *c)
 {
-	struct names_key key = {.generation = c->c_table->t_exports->t_generation};
+	struct exp_names_key key = {.nk_generation = c->c_table->t_exports->t_generation};
 
-	memcpy(key.addr, c->c_addr, 16);
+	memcpy(key.nk_addr, c->c_addr, 16);
 	if (c->c_table->t_exports->t_nnames) {
 		c->c_wait.aw_loop = c->c_rpc->c_loop;
 		c->c_wait.aw_then = names_answered;

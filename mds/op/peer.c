@@ -30,36 +30,19 @@ static bool tell(_Atomic uint64_t *told)
 
 /* ---- exports ---- */
 
-struct names_key {
-	uint64_t generation;
-	uint8_t addr[16];
-};
-_Static_assert(sizeof(struct names_key) <= ASK_KEY_MAX, "a key fits");
-
-/* Which of the names of the table of that generation an address is. */
-struct names_answer {
-	uint64_t generation;
-	uint8_t match[];
-};
-
 /* On a worker. */
 static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 {
 	static _Atomic uint64_t told;
 	struct mds *m = arg;
 	struct exp_table *t = exp_set_get(m->m_exports);
-	struct ask_val *v = ask_val_new(sizeof(struct names_answer) + exp_match_len(t));
-	struct names_answer *a;
-	struct names_key k;
+	struct exp_names_key k;
+	struct ask_val *v;
 
 	memcpy(&k, key, len);
-	if (v) {
-		a = (struct names_answer *)v->av_data;
-		a->generation = t->t_generation;
-		v->av_failed = !exp_names_match(t, k.addr, a->match);
-		if (v->av_failed && tell(&told))
-			log_warn("names in the exports cannot be looked up: those of whom they decide wait");
-	}
+	v = exp_names_ask(t, &k);
+	if (v && v->av_failed && tell(&told))
+		log_warn("names in the exports cannot be looked up: those of whom they decide wait");
 	exp_put(t);
 	return v;
 }
@@ -100,8 +83,7 @@ static bool peer_view(struct compound *c)
 	struct exp_table *t = thread_table(c->th);
 	struct rpc_conn *conn = c->call->c_conn;
 	struct exp_view *v = rpc_conn_dead(conn) ? NULL : rpc_conn_priv(conn);
-	struct names_key key = {.generation = t->t_generation};
-	const struct names_answer *a = c->answer ? (struct names_answer *)c->answer->av_data : NULL;
+	struct exp_names_key key = {.nk_generation = t->t_generation};
 	uint16_t port = UINT16_MAX;
 
 	if (view_good(c, v, t)) {
@@ -109,15 +91,14 @@ static bool peer_view(struct compound *c)
 		v->v_refs++;
 		return true;
 	}
-	exp_addr(rpc_conn_peer(conn), key.addr, &port);
-	if (t->t_nnames && !c->no_answer && (!a || a->generation != t->t_generation)) {
+	exp_addr(rpc_conn_peer(conn), key.nk_addr, &port);
+	if (t->t_nnames && !c->no_answer && !exp_names_told(t, c->answer)) {
 		ask_val_put(c->answer);
 		c->answer = ask_get(c->m->m_ask_names, &key, sizeof(key), &c->wait);
 		if (!c->answer)
 			return false;
-		a = (struct names_answer *)c->answer->av_data;
 	}
-	c->view = exp_view_new(t, key.addr, port, (enum exp_tls)rpc_conn_tls(conn), a && a->generation == t->t_generation ? a->match : NULL);
+	c->view = exp_view_new(t, key.nk_addr, port, (enum exp_tls)rpc_conn_tls(conn), exp_names_told(t, c->answer));
 	if (c->view && t->t_nnames)
 		c->view->v_until_ns = c->answer ? c->answer->av_until_ns : 1;
 	if (c->view)
@@ -159,11 +140,11 @@ void op_stand_end(struct op_stand *s)
 /* The table has names, and what they are for this address is not at hand: asked for, unless it was just now. */
 static int stand_names(struct op_stand *s, const struct exp_table *t)
 {
-	struct names_key key = {.generation = t->t_generation};
+	struct exp_names_key key = {.nk_generation = t->t_generation};
 
 	if (!t->t_nnames || s->s_told)
 		return 0;
-	memcpy(key.addr, s->s_addr, sizeof(key.addr));
+	memcpy(key.nk_addr, s->s_addr, sizeof(key.nk_addr));
 	s->s_names = ask_get(s->s_m->m_ask_names, &key, sizeof(key), &s->s_wait);
 	s->s_told = s->s_names;
 	return s->s_told ? 0 : -EINPROGRESS;
@@ -171,8 +152,7 @@ static int stand_names(struct op_stand *s, const struct exp_table *t)
 
 static int stand_judge(struct op_stand *s, struct exp_table *t)
 {
-	const struct names_answer *a = s->s_names ? (struct names_answer *)s->s_names->av_data : NULL;
-	struct exp_view *v = exp_view_new(t, s->s_addr, s->s_port, s->s_tls, a && a->generation == t->t_generation ? a->match : NULL);
+	struct exp_view *v = exp_view_new(t, s->s_addr, s->s_port, s->s_tls, exp_names_told(t, s->s_names));
 	const struct exp_grant *g = v ? exp_of_handle(v, s->s_export, s->s_ino) : &exp_unknown;
 	int err = 0;
 
