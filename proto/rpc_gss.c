@@ -330,6 +330,9 @@ static void job_accept(struct work *w)
 					    &j->j_out, NULL, &seconds, NULL);
 	x->x_expires_ns = gss_now_ns() + (j->j_major & GSS_S_CONTINUE_NEEDED ? HALF_MADE_NS : seconds * 1000000000ull);
 	pthread_mutex_unlock(&x->x_lock);
+	/* Who is asked to go on is told with what (RFC 2743 section 2.2.2); MIT's krb5 asks so, without a token, after one of an unknown type. */
+	if (!GSS_ERROR(j->j_major) && (j->j_major & GSS_S_CONTINUE_NEEDED) && !j->j_out.length)
+		j->j_major = GSS_S_DEFECTIVE_TOKEN;
 	if (j->j_major == GSS_S_COMPLETE) {
 		x->x_principal = principal_of(name);
 		if (!x->x_principal)
