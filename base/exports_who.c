@@ -58,18 +58,18 @@ bool exp_addr(const struct sockaddr_storage *ss, uint8_t addr[16], uint16_t *por
 	return true;
 }
 
-static bool in_net(const uint8_t addr[16], const struct exp_who *w)
+bool exp_same_net(const uint8_t a[16], const uint8_t b[16], unsigned bits)
 {
-	unsigned bytes = w->w_bits / 8, rest = w->w_bits % 8;
+	unsigned bytes = bits / 8, rest = bits % 8;
 
-	return memcmp(addr, w->w_addr, bytes) == 0 && (!rest || ((addr[bytes] ^ w->w_addr[bytes]) & (0xff00 >> rest & 0xff)) == 0);
+	return memcmp(a, b, bytes) == 0 && (!rest || ((a[bytes] ^ b[bytes]) & (0xff00 >> rest & 0xff)) == 0);
 }
 
 static enum exp_met who_met(const struct exp_who *w, const uint8_t addr[16], const uint8_t *match)
 {
 	switch (w->w_kind) {
 	case EXP_ANY: return EXP_MET;
-	case EXP_NET: return in_net(addr, w) ? EXP_MET : EXP_NOT;
+	case EXP_NET: return exp_same_net(addr, w->w_addr, w->w_bits) ? EXP_MET : EXP_NOT;
 	default: return match ? (enum exp_met)(match[w->w_name / 4] >> (w->w_name % 4 * 2) & 3) : EXP_NOT_KNOWN;
 	}
 }

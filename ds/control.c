@@ -9,6 +9,7 @@
  * Instances. The highest instance epoch seen is in the store. A peer with a lower one is a deposed MDS: its orders are
  * refused (CTL_STALE_INSTANCE), and what it answers gives no lease.
  */
+#include "base/exports.h"
 #include "base/log.h"
 #include "ds/ds.h"
 #include "proto/ctl_chan.h"
@@ -199,39 +200,31 @@ static void join_done(void *arg, int err, const ctl_response *res)
 	ds_store_submit(c->dc_ds->d_store, DS_WORKER_ORDERS, &jw->jw_job);
 }
 
-static unsigned mask_bits(const struct sockaddr *mask)
+/* Of an address of this machine's, in its interface's netmask; as exp_addr gives them. */
+static unsigned mask_bits(const uint8_t mask[16], bool v4)
 {
-	const uint8_t *p;
-	unsigned n = 0, bytes;
+	unsigned first = v4 ? 96 : 0, n = first;
 
-	if (mask->sa_family == AF_INET) {
-		p = (const uint8_t *)&((const struct sockaddr_in *)mask)->sin_addr;
-		bytes = 4;
-	} else {
-		p = ((const struct sockaddr_in6 *)mask)->sin6_addr.s6_addr;
-		bytes = 16;
-	}
-	while (n < bytes * 8 && p[n / 8] & 0x80 >> n % 8)
+	while (n < 128 && mask[n / 8] & 0x80 >> n % 8)
 		n++;
-	return n;
+	return n - first;
 }
 
-/* Of the subnet of an interface's address; 0 for one that no interface has (behind a router that translates). */
 unsigned ds_subnet_bits(const struct sockaddr_storage *a)
 {
+	uint8_t addr[16], one[16], mask[16];
 	struct ifaddrs *all, *i;
 	unsigned bits = 0;
+	uint16_t port;
 
-	if (getifaddrs(&all) < 0)
+	if (!exp_addr(a, addr, &port) || getifaddrs(&all) < 0)
 		return 0;
 	for (i = all; i && !bits; i = i->ifa_next) {
 		if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != a->ss_family)
 			continue;
-		if (a->ss_family == AF_INET &&
-		    ((struct sockaddr_in *)i->ifa_addr)->sin_addr.s_addr == ((const struct sockaddr_in *)a)->sin_addr.s_addr)
-			bits = mask_bits(i->ifa_netmask);
-		if (a->ss_family == AF_INET6 && memcmp(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, &((const struct sockaddr_in6 *)a)->sin6_addr, 16) == 0)
-			bits = mask_bits(i->ifa_netmask);
+		exp_addr((struct sockaddr_storage *)i->ifa_addr, one, &port);
+		if (!memcmp(one, addr, sizeof(addr)) && exp_addr((struct sockaddr_storage *)i->ifa_netmask, mask, &port))
+			bits = mask_bits(mask, a->ss_family == AF_INET);
 	}
 	freeifaddrs(all);
 	return bits;

@@ -1,5 +1,6 @@
 /* layout.c - Flex Files on the wire (RFC 8435 sections 4.1 and 5.1), and a file's placement for
  * people. */
+#include "base/exports.h"
 #include "mds/lo/lo_int.h"
 #include "proto/objname.h"
 #include <arpa/inet.h>
@@ -143,25 +144,14 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 /* Whether two addresses have the first bits in common. */
 static bool same_net(const struct sockaddr_storage *a, const struct sockaddr_storage *b, unsigned bits)
 {
-	const uint8_t *x, *y;
-	unsigned most;
+	uint8_t x[16], y[16];
+	uint16_t port;
 
-	if (a->ss_family != b->ss_family || !bits)
+	if (a->ss_family != b->ss_family || !bits || !exp_addr(a, x, &port) || !exp_addr(b, y, &port))
 		return false;
-	if (a->ss_family == AF_INET) {
-		x = (const uint8_t *)&((const struct sockaddr_in *)a)->sin_addr;
-		y = (const uint8_t *)&((const struct sockaddr_in *)b)->sin_addr;
-		most = 32;
-	} else if (a->ss_family == AF_INET6) {
-		x = ((const struct sockaddr_in6 *)a)->sin6_addr.s6_addr;
-		y = ((const struct sockaddr_in6 *)b)->sin6_addr.s6_addr;
-		most = 128;
-	} else {
-		return false;
-	}
-	if (bits > most || memcmp(x, y, bits / 8) != 0)
-		return false;
-	return bits % 8 == 0 || (x[bits / 8] ^ y[bits / 8]) >> (8 - bits % 8) == 0;
+	if (a->ss_family == AF_INET)
+		bits += 96;
+	return bits <= 128 && exp_same_net(x, y, bits);
 }
 
 unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls, uint8_t order[DSC_ADDRS])
