@@ -255,15 +255,8 @@ static void nfs3_fsstat(struct ds_op *op)
 		st = ds_nfs3_errno(ds_store_statvfs(op->op_ds->d_store, &v));
 	xdr_put_u32(x, st);
 	nfs3_put_post_op(x, NULL);
-	if (st == NFS3_OK) {
-		xdr_put_u64(x, (uint64_t)v.f_blocks * v.f_frsize);
-		xdr_put_u64(x, (uint64_t)v.f_bfree * v.f_frsize);
-		xdr_put_u64(x, (uint64_t)v.f_bavail * v.f_frsize);
-		xdr_put_u64(x, v.f_files);
-		xdr_put_u64(x, v.f_ffree);
-		xdr_put_u64(x, v.f_favail);
-		xdr_put_u32(x, 0); /* invarsec */
-	}
+	if (st == NFS3_OK)
+		nfs3_put_fsstat(x, &v);
 	ds_op_reply(op);
 }
 

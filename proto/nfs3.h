@@ -6,6 +6,7 @@
 #define PROTO_NFS3_H
 #include "proto/xdr.h"
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 
@@ -202,5 +203,16 @@ static inline void nfs3_put_sattr(struct xdr_out *x, const struct nfs3_sattr *s)
 	xdr_put_u32(x, s->sa_set & NFS3_SA_MTIME ? s->sa_mtime_how : NFS3_DONT_CHANGE);
 	if (s->sa_set & NFS3_SA_MTIME && s->sa_mtime_how == NFS3_SET_TO_CLIENT_TIME)
 		nfs3_put_time(x, &s->sa_mtime);
+}
+/* Of FSSTAT3resok, what follows the attributes (section 3.3.18). */
+static inline void nfs3_put_fsstat(struct xdr_out *x, const struct statvfs *v)
+{
+	xdr_put_u64(x, (uint64_t)v->f_blocks * v->f_frsize);
+	xdr_put_u64(x, (uint64_t)v->f_bfree * v->f_frsize);
+	xdr_put_u64(x, (uint64_t)v->f_bavail * v->f_frsize);
+	xdr_put_u64(x, v->f_files);
+	xdr_put_u64(x, v->f_ffree);
+	xdr_put_u64(x, v->f_favail);
+	xdr_put_u32(x, 0); /* invarsec */
 }
 #endif

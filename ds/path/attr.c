@@ -174,15 +174,8 @@ void path_fsstat(struct path_call *c)
 
 	xdr_put_u32(x, path_status(err));
 	path_put_stat(c, &c->c_st);
-	if (err)
-		return;
-	xdr_put_u64(x, (uint64_t)v.f_blocks * v.f_frsize);
-	xdr_put_u64(x, (uint64_t)v.f_bfree * v.f_frsize);
-	xdr_put_u64(x, (uint64_t)v.f_bavail * v.f_frsize);
-	xdr_put_u64(x, v.f_files);
-	xdr_put_u64(x, v.f_ffree);
-	xdr_put_u64(x, v.f_favail);
-	xdr_put_u32(x, 0); /* invarsec */
+	if (!err)
+		nfs3_put_fsstat(x, &v);
 }
 
 /* ext4 counts blocks in 32 bits. */
