@@ -328,26 +328,6 @@ void rd_buf_put(struct rd_buf *b)
 
 /* ---- receives ---- */
 
-static int post_srq(struct rd_port *p, unsigned n)
-{
-	while (n--) {
-		struct rd_buf *b = rd_buf_get(p);
-		struct ibv_sge sge;
-		struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
-
-		if (!b)
-			return -ENOMEM;
-		wr.wr_id = (uintptr_t)b;
-		sge = (struct ibv_sge){(uintptr_t)b->bf_rpc.b_data, RD_INLINE, b->bf_lkey};
-		if (ibv_post_srq_recv(p->pt_srq, &wr, &bad)) {
-			rd_buf_put(b);
-			return -EIO;
-		}
-		p->pt_srq_posted++;
-	}
-	return 0;
-}
-
 static void own_add(struct rd_conn *r, struct rd_buf *b)
 {
 	r->r_posted++;
@@ -372,31 +352,37 @@ void rd_own_returned(struct rd_conn *r, const struct ibv_wc *wc)
 	b->bf_next = b->bf_prev = NULL;
 }
 
-static int post_own(struct rd_port *p, struct rd_conn *r, unsigned n)
+/* To the shared queue, or to r's own. */
+static int post_one(struct rd_port *p, struct rd_conn *r)
 {
-	while (n--) {
-		struct rd_buf *b = rd_buf_get(p);
-		struct ibv_sge sge;
-		struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+	struct rd_buf *b = rd_buf_get(p);
+	struct ibv_sge sge;
+	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
 
-		if (!b)
-			return -ENOMEM;
-		wr.wr_id = (uintptr_t)b;
-		sge = (struct ibv_sge){(uintptr_t)b->bf_rpc.b_data, RD_INLINE, b->bf_lkey};
-		if (ibv_post_recv(r->r_qp, &wr, &bad)) {
-			rd_buf_put(b);
-			return -EIO;
-		}
-		own_add(r, b);
+	if (!b)
+		return -ENOMEM;
+	wr.wr_id = (uintptr_t)b;
+	sge = (struct ibv_sge){(uintptr_t)b->bf_rpc.b_data, RD_INLINE, b->bf_lkey};
+	if (r ? ibv_post_recv(r->r_qp, &wr, &bad) : ibv_post_srq_recv(p->pt_srq, &wr, &bad)) {
+		rd_buf_put(b);
+		return -EIO;
 	}
+	if (r)
+		own_add(r, b);
+	else
+		p->pt_srq_posted++;
 	return 0;
 }
 
 int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 {
-	if (p->pt_srq)
-		return p->pt_srq_posted < p->pt_recv_want ? post_srq(p, p->pt_recv_want - p->pt_srq_posted) : 0;
-	return r->r_posted < r->r_reserved && !r->r_ending ? post_own(p, r, r->r_reserved - r->r_posted) : 0;
+	int err = 0;
+
+	while (!err && p->pt_srq && p->pt_srq_posted < p->pt_recv_want)
+		err = post_one(p, NULL);
+	while (!err && !p->pt_srq && !r->r_ending && r->r_posted < r->r_reserved)
+		err = post_one(p, r);
+	return err;
 }
 
 static void give_back(struct rd_conn *r)
