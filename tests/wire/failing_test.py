@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """A data server whose disk fails says so and gets no new files. Prints TAP."""
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -76,15 +77,15 @@ def test_a_store_that_fails_is_taken_out(_):
     ds.close()
 
 
-def after(_):
-    for one in mds_test.CLIENTS:
-        one.drop()
-    mds_test.CLIENTS.clear()
+@contextlib.contextmanager
+def around(name):
+    with mds_test.clients():
+        yield (None,)
 
 
 if __name__ == "__main__":
     try:
-        tap.main(globals(), lambda: True, after)
+        tap.run(tap.named(globals()), around)
     finally:
         if mds_test.THE:
             mds_test.THE.dev("down", mds_test.THE.dir)

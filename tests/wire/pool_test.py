@@ -338,15 +338,14 @@ def test_auto_stops_where_the_kernel_copies(_):
     ds.close()
 
 
-def after(_):
-    for one in mds_test.CLIENTS:
-        one.drop()
-    mds_test.CLIENTS.clear()
+@contextlib.contextmanager
+def around(name):
+    with mds_test.clients():
+        yield (None,)
 
 
 if __name__ == "__main__":
     try:
-        tap.main(globals(), lambda: True, after)
+        tap.run(tap.named(globals()), around)
     finally:
-        if mds_test.THE:
-            mds_test.THE.down()
+        mds_test.down()
