@@ -12,6 +12,7 @@
  * that costs is that a restart makes clients repeat uncommitted writes to other servers too.
  */
 #include "base/log.h"
+#include "base/pool.h"
 #include "mds/lo/lo_int.h"
 #include <errno.h>
 #include <urcu/compiler.h>
@@ -127,7 +128,7 @@ static void run_end(struct loop_msg *msg)
 
 	if (ir->ir_kind == IO_READ) {
 		if (err) {
-			free(io->io_buf);
+			lo_buf_free(io->io_buf);
 			io->io_buf = NULL;
 			io->io_count = 0;
 		}
@@ -274,6 +275,40 @@ static void piece_start(struct io_piece *ip)
 	}
 }
 
+/* ---- memory ---- */
+
+/* In front of what was read. */
+struct lo_buf {
+	_Alignas(64) size_t lb_len;
+	bool lb_pooled;
+};
+
+uint8_t *lo_buf_new(size_t n)
+{
+	struct lo_buf *lb = pool_get(sizeof(*lb) + n, POOL_LEAVE_HALF);
+	bool pooled = lb;
+
+	if (lb)
+		memset(lb, 0, sizeof(*lb) + n);
+	else
+		lb = calloc(1, sizeof(*lb) + n);
+	if (!lb)
+		return NULL;
+	lb->lb_len = n;
+	lb->lb_pooled = pooled;
+	return (uint8_t *)(lb + 1);
+}
+
+void lo_buf_free(void *p)
+{
+	struct lo_buf *lb = p ? (struct lo_buf *)p - 1 : NULL;
+
+	if (lb && lb->lb_pooled)
+		pool_put(lb, sizeof(*lb) + lb->lb_len);
+	else
+		free(lb);
+}
+
 /* ---- cutting ---- */
 
 static struct io_run *run_new(struct lo *lo, struct lo_io *io, enum io_kind kind, size_t npieces)
@@ -352,7 +387,7 @@ void lo_read(struct lo *lo, struct lo_io *io)
 		io->io_count = 0;
 	else if (io->io_count > size - io->io_off)
 		io->io_count = (uint32_t)(size - io->io_off);
-	io->io_buf = calloc(1, io->io_count ? io->io_count : 1);
+	io->io_buf = lo_buf_new(io->io_count);
 	ir = run_new(lo, io, IO_READ, units(&io->io_map, io->io_off, io->io_count));
 	if (!io->io_buf)
 		ir->ir_err = -ENOMEM;

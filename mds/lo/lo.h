@@ -106,7 +106,7 @@ struct lo_io {
 	const uint8_t *io_data; /* WRITE: the payload, the caller keeps it until done */
 	uint32_t io_stable;	/* WRITE: 0 UNSTABLE, 1 DATA_SYNC, 2 FILE_SYNC */
 	/* Results: */
-	uint8_t *io_buf; /* READ: malloc'd, io_count bytes valid; the caller frees */
+	uint8_t *io_buf; /* READ: io_count bytes valid; the caller gives it to lo_buf_free */
 	uint32_t io_committed;
 	uint64_t io_verifier;	/* of WRITE and COMMIT: changes when any data server's does */
 	uint64_t io_failed_map; /* WRITE/COMMIT: bit per object index that failed while another copy
@@ -114,6 +114,9 @@ struct lo_io {
 	void (*io_done)(struct lo_io *io, int err); /* -EIO, -ENOSPC, -ETIMEDOUT.. */
 	void *io_priv;				    /* lo's own */
 };
+/* Zeros; of the pool while that has enough, so that what is read leaves by RDMA from where it lies. NULL may be freed. */
+uint8_t *lo_buf_new(size_t n);
+void lo_buf_free(void *p);
 void lo_read(struct lo *lo, struct lo_io *io);
 void lo_write(struct lo *lo, struct lo_io *io);
 void lo_commit(struct lo *lo, struct lo_io *io);

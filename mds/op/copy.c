@@ -54,7 +54,7 @@ static void copy_free(struct op_copy *j)
 
 	op_unpin(&j->pin);
 	op_stand_end(&j->stand);
-	free(j->buf);
+	lo_buf_free(j->buf);
 	free(j);
 	th->mt_copying--;
 	copy_next(th);
@@ -198,7 +198,7 @@ static void copy_leave(struct op_copy *j)
 
 static void copy_again(struct op_copy *j)
 {
-	free(j->buf);
+	lo_buf_free(j->buf);
 	j->buf = NULL;
 	loop_timer_start(j->th->mt_loop, &j->timer, COPY_WAIT_MS);
 	copy_leave(j);
@@ -242,7 +242,7 @@ static void copy_turn(struct op_copy *j)
 
 static void copy_piece_done(struct op_copy *j)
 {
-	free(j->buf);
+	lo_buf_free(j->buf);
 	j->buf = NULL;
 	j->done += j->len;
 	j->waits = 0;

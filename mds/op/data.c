@@ -342,13 +342,13 @@ static void shared_put(void *arg)
 
 	if (--sb->sb_refs)
 		return;
-	free(sb->sb_data);
+	lo_buf_free(sb->sb_data);
 	free(sb);
 }
 
 static void read_plus_fini(void *scratch)
 {
-	free(((struct read_plus *)scratch)->io.io_buf);
+	lo_buf_free(((struct read_plus *)scratch)->io.io_buf);
 }
 
 static bool all_zero(const uint8_t *p, size_t n)
@@ -462,7 +462,7 @@ static void read_plus_done(struct lo_io *io, int err)
 	nfsstat4 st;
 
 	if ((err == -EACCES || ((err == -ESTALE || !err) && op_io_outdated(c, &k->inode, &k->io.io_map))) && k->tries++ < DATA_TRIES) {
-		free(io->io_buf);
+		lo_buf_free(io->io_buf);
 		io->io_buf = NULL;
 		st = read_plus_go(c, 0);
 		if (st != OP_PARKED)

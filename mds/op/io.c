@@ -194,7 +194,7 @@ static void io_fini(void *scratch)
 {
 	struct io *k = scratch;
 
-	free(k->io.io_buf);
+	lo_buf_free(k->io.io_buf);
 	op_unpin(&k->pin);
 }
 
@@ -208,7 +208,7 @@ static void read_reply(struct compound *c, struct io *k, uint32_t n)
 		uint8_t *buf = k->io.io_buf;
 
 		k->io.io_buf = NULL;
-		xdr_put_ref(c->out, buf, n, free, buf);
+		xdr_put_ref(c->out, buf, n, lo_buf_free, buf);
 	} else {
 		xdr_put_ref(c->out, "", 0, NULL, NULL);
 	}
@@ -458,7 +458,7 @@ static void io_done(struct lo_io *lio, int err)
 	op_txn_stale(c->th);
 	/* The file was fenced, or its data is elsewhere, after its map was read. What was read then may be half of before and half of after. */
 	if (err == -EACCES || ((err == -ESTALE || (!err && c->opnum == OP_READ)) && op_io_outdated(c, &k->inode, &k->io.io_map))) {
-		free(k->io.io_buf);
+		lo_buf_free(k->io.io_buf);
 		k->io.io_buf = NULL;
 		st = io_again(c, k);
 		if (st != OP_PARKED)

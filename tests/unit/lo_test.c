@@ -825,7 +825,7 @@ START_TEST(what_is_written_is_read_over_all_stripes_and_from_any_copy)
 		for (unsigned i = 0; i < 12345; i++)
 			ck_assert_uint_eq(d.io.io_buf[i], 0);
 		ck_assert_mem_eq(d.io.io_buf + 12345, pattern + 12345, 5 * MIB + 77);
-		free(d.io.io_buf);
+		lo_buf_free(d.io.io_buf);
 		/* Then with servers that fail every call. */
 		fakes[dead].f_nfs_error = dead ? 0 : NFS3ERR_IO;
 	}
@@ -833,7 +833,7 @@ START_TEST(what_is_written_is_read_over_all_stripes_and_from_any_copy)
 	io_set(&d, &m, 900, 100, 100, 10);
 	ck_assert_int_eq(run_io(&d, lo_read), 0);
 	ck_assert_uint_eq(d.io.io_count, 0);
-	free(d.io.io_buf);
+	lo_buf_free(d.io.io_buf);
 	/* Zeros up to the size where no object reaches. */
 	io_set(&d, &m, 901, 3 * MIB, 0, 3 * MIB);
 	fakes[0].f_nfs_error = 0;
@@ -841,7 +841,7 @@ START_TEST(what_is_written_is_read_over_all_stripes_and_from_any_copy)
 	ck_assert_uint_eq(d.io.io_count, 3 * MIB);
 	for (unsigned i = 0; i < 3 * MIB; i += 4096)
 		ck_assert_uint_eq(d.io.io_buf[i], 0);
-	free(d.io.io_buf);
+	lo_buf_free(d.io.io_buf);
 }
 END_TEST
 
