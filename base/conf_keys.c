@@ -64,6 +64,7 @@ const struct conf_key conf_keys[] = {
 	{ "ds.tls_ca", CONF_STR, "", NULL, "PEM file of the authorities that vouch for clients; empty: clients are not asked for certificates." },
 	{ "rdma.credits", CONF_INT, "128", "1..1024", "Calls under way on one RDMA connection, at most." },
 	{ "rdma.receives", CONF_INT, "32768", "256..65536", "Receives of all RDMA connections of one thread and device, shared or not, at most." },
+	{ "rdma.connections_of_address", CONF_INT, "256", "1..65536", "Most RDMA connections of one address, or one IPv6 network of 64 bits." },
 	{ "rdma.srq", CONF_BOOL, "true", NULL, "Let the RDMA connections of a thread share their receives, where the device can." },
 	{ "rdma.poll", CONF_INT, "20", "0..10000", "Microseconds that a thread may wait busily for the next RDMA completion while they come thick and fast; 0: never." },
 	{ "log.level", CONF_ENUM, "info", "error|warn|info|debug", "The least important messages that are written." },

@@ -20,8 +20,9 @@ struct rpc_rdma_opts {
 	unsigned ro_poll_us;	      /* how long a loop may poll for the next completion; 0: never */
 	bool ro_srq;		      /* shared receive queues, where the device has them */
 	uint32_t ro_srq_max;	      /* receives of a loop on a device */
+	unsigned ro_conns_addr;	      /* connections of one address, at most; 0: any number */
 };
-/* rdma.credits, rdma.poll, rdma.srq and rdma.receives. */
+/* The keys rdma.*. */
 void rpc_rdma_conf(struct rpc_rdma_opts *o, const struct conf *c);
 /* While the daemon still is root: lets it lock the memory that devices use. */
 void rpc_rdma_allow(void);

@@ -4,6 +4,8 @@
  * Losing a device. A driver that can let go of its users tells them (DEVICE_REMOVAL, IBV_EVENT_DEVICE_FATAL). One that cannot waits
  * until they have let go, without telling them: such a device is missed in the list of devices, which is looked at once a second.
  */
+#include "base/exports.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_rdma_int.h"
@@ -22,6 +24,7 @@
 #define RD_PRIVATE_MAX 256
 #define RETRY_COUNT 7 /* of the transport */
 #define RNR_FOREVER 7
+#define FULL_SAID_MS 10000u
 
 struct rd_listener {
 	struct rd_listener *li_next;
@@ -58,6 +61,8 @@ static struct {
 	struct ibv_context *useless; /* could not be opened */
 	unsigned next_loop;
 	bool devices; /* there is at least one */
+	struct hash hosts;
+	uint64_t full_said;
 } cm = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Atomic int64_t conns;
 
@@ -79,6 +84,14 @@ __attribute__((constructor)) static void rdma_metrics_make(void)
 	rd_m_chunk_errors = metric_counter("weft_rdma_chunk_errors_total", "Calls answered with ERR_CHUNK or ERR_VERS.", "");
 	rd_m_errors = metric_counter("weft_rdma_failed_operations_total", "Work requests that failed and ended their connection.", "");
 	rd_m_discarded = metric_counter("weft_rdma_discarded_total", "Messages discarded because they are no RPC over RDMA.", "");
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
 /* ---- commands ---- */
@@ -210,6 +223,16 @@ static void dev_stopped(struct rd_port *p)
 	context_release(ctx);
 }
 
+/* Of a shared receive queue, its queue pair uses no more: what it has used is completed, or will be polled before it is destroyed. */
+static void conn_last(struct rd_conn *r)
+{
+	if (!r->r_prepared || r->r_last_told)
+		return;
+	r->r_last_told = true;
+	atomic_store(&r->r_last, true);
+	loop_post(r->r_port->pt_loop, &r->r_last_msg);
+}
+
 /* A queue that takes nothing any more. True: one that all connections of a loop use, which needs the device to be opened anew. */
 static bool queue_failed(const struct ibv_async_event *ev)
 {
@@ -218,6 +241,9 @@ static bool queue_failed(const struct ibv_async_event *ev)
 	switch (ev->event_type) {
 	case IBV_EVENT_SRQ_ERR:
 		return true;
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		conn_last(ev->element.qp->qp_context);
+		return false;
 	case IBV_EVENT_CQ_ERR:
 		r = ev->element.cq->cq_context;
 		break;
@@ -354,6 +380,61 @@ static void tick(void)
 		listener_kick(li);
 }
 
+/* ---- who connects ---- */
+
+/* One address; of IPv6 a network of 64 bits, all of which any host has. */
+struct rd_host {
+	struct hash_link ho_link;
+	uint8_t ho_addr[16];
+	unsigned ho_conns;
+};
+
+static struct rd_host *host_get(const struct sockaddr_storage *peer)
+{
+	struct rd_host *ho;
+	struct hash_link *l;
+	uint8_t addr[16];
+	uint16_t port;
+	uint64_t h;
+
+	exp_addr(peer, addr, &port);
+	if (peer->ss_family == AF_INET6)
+		memset(addr + 8, 0, 8);
+	h = hash_bytes(addr, 16);
+	for (l = hash_first(&cm.hosts, h); l; l = hash_next(l))
+		if (!memcmp(hash_entry(l, struct rd_host, ho_link)->ho_addr, addr, 16))
+			break;
+	ho = l ? hash_entry(l, struct rd_host, ho_link) : calloc(1, sizeof *ho);
+	if (!ho || (!l && hash_add(&cm.hosts, &ho->ho_link, h))) {
+		free(ho);
+		return NULL;
+	}
+	memcpy(ho->ho_addr, addr, 16);
+	ho->ho_conns++;
+	return ho;
+}
+
+static void host_put(struct rd_host *ho)
+{
+	if (!ho || --ho->ho_conns)
+		return;
+	hash_del(&cm.hosts, &ho->ho_link);
+	free(ho);
+}
+
+static bool host_full(const struct rd_host *ho)
+{
+	uint64_t now = now_ms();
+
+	if (!rd_opts.ro_conns_addr || ho->ho_conns <= rd_opts.ro_conns_addr)
+		return false;
+	if (!cm.full_said || now - cm.full_said > FULL_SAID_MS) {
+		log_warn("rdma: connections of one address over their limit (rdma.connections_of_address): refused, and counted in weft_rdma_refused_total");
+		cm.full_said = now;
+	}
+	return true;
+}
+
 /* ---- connections ---- */
 
 static uint32_t min32(uint32_t a, uint32_t b)
@@ -420,6 +501,7 @@ struct rd_conn *rd_conn_new(void)
 	r->r_own_max = RD_BACK_CALLS;
 	r->r_fail_msg.m_run = rd_fail;
 	r->r_drain_msg.m_run = rd_drain;
+	r->r_last_msg.m_run = rd_last;
 	r->r_gone_msg.m_run = rd_gone;
 	r->r_backlog_end = &r->r_backlog;
 	r->r_txq_end = &r->r_txq;
@@ -451,6 +533,8 @@ static void dev_unlink(struct rd_conn *r)
 		d->dv_list = r->r_dev_next;
 	if (r->r_dev_next)
 		r->r_dev_next->r_dev_prev = r->r_dev_prev;
+	host_put(r->r_host);
+	r->r_host = NULL;
 	atomic_fetch_sub(&conns, 1);
 }
 
@@ -487,10 +571,16 @@ static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 
 	if (!r)
 		return NULL;
+	addr_copy(&r->r_peer, rdma_get_peer_addr(ev->id));
+	r->r_host = host_get(&r->r_peer);
+	if (!r->r_host || host_full(r->r_host)) {
+		host_put(r->r_host);
+		free(r);
+		return NULL;
+	}
 	r->r_id = ev->id;
 	r->r_id->context = r;
 	r->r_svc = li->li_svc;
-	addr_copy(&r->r_peer, rdma_get_peer_addr(ev->id));
 	rd_dev_link(r, d, d->dv_port[cm.next_loop++ % d->dv_nports]);
 	rd_private_taken(r, ev->param.conn.private_data, ev->param.conn.private_data_len);
 	depths(r, &ev->param.conn);
@@ -511,15 +601,16 @@ void rd_conn_drop(struct rd_conn *r)
 
 static void request_begin(struct rdma_cm_id *id, struct rd_conn *r)
 {
-	int err = r ? rd_queues_make(r) : -ENOMEM;
+	int err = r ? rd_queues_make(r) : 0;
 
-	if (!err) {
+	if (r && !err) {
 		r->r_prepared = true;
 		loop_post(r->r_port->pt_loop, &r->r_prepare_msg);
 		return;
 	}
 	metric_add(m_refused, 1);
-	log_warn("rdma: a connection is refused: %s", strerror(-err));
+	if (err)
+		log_warn("rdma: a connection is refused: %s", strerror(-err));
 	rdma_reject(id, NULL, 0);
 	if (r)
 		rd_conn_drop(r);
@@ -556,6 +647,8 @@ static void conn_accept(struct rd_conn *r)
 static void conn_disconnect(struct rd_conn *r)
 {
 	r->r_disconnected = true;
+	if (!r->r_asked || r->r_dev->dv_dead) /* nothing ever came; or what is said is not heard any more, and the shared queue goes as well */
+		atomic_store(&r->r_last, true);
 	if (!r->r_asked && !r->r_client)
 		rdma_reject(r->r_id, NULL, 0);
 	else
@@ -664,6 +757,12 @@ static void command(struct rd_cmd *cmd)
 	case CM_DESTROY:
 		conn_destroy(cmd->cm_arg);
 		break;
+	case CM_SLAB:
+		rd_slab_asked(cmd->cm_arg);
+		break;
+	case CM_BULK:
+		rd_bulk_asked(cmd->cm_arg);
+		break;
 	case CM_PORT_STOPPED:
 		dev_stopped(cmd->cm_arg);
 		free(cmd);
@@ -689,14 +788,6 @@ static void commands(void)
 		list = cmd->cm_next; /* the command may end its owner */
 		command(cmd);
 	}
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
 static unsigned fds_fill(struct pollfd *fds, struct rd_dev **devs)
@@ -752,6 +843,7 @@ void rpc_rdma_conf(struct rpc_rdma_opts *o, const struct conf *c)
 	o->ro_poll_us = (unsigned)conf_int(c, "rdma.poll");
 	o->ro_srq = conf_bool(c, "rdma.srq");
 	o->ro_srq_max = (uint32_t)conf_int(c, "rdma.receives");
+	o->ro_conns_addr = (unsigned)conf_int(c, "rdma.connections_of_address");
 }
 
 void rpc_rdma_allow(void)

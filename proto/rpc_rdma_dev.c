@@ -1,4 +1,4 @@
-/* rpc_rdma_dev.c - a device and its part on each loop: memory, receive queues, completions, polling. */
+/* rpc_rdma_dev.c - a device and its part on each loop: receive queues, completions, polling. */
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_rdma_int.h"
@@ -6,10 +6,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/mman.h>
 
 #define STALL_MS 2u
 #define QUIET_MS 30000u
+#define SIW_VENDOR 0x626d74u
 
 /* What a loop has of RDMA. */
 struct rd_loop {
@@ -25,306 +25,7 @@ static void port_poll_done(struct loop_io *io, int res, uint32_t flags);
 static void port_cancel_done(struct loop_io *io, int res, uint32_t flags);
 static void port_start(struct loop_msg *m);
 static void port_stop(struct loop_msg *m);
-
-/* ---- memory ---- */
-
-uint32_t rd_lkey(const struct rd_dev *d, const void *p)
-{
-	int i = pool_piece_of(p);
-
-	return i >= 0 && (unsigned)i < d->dv_npieces ? d->dv_mr[i]->lkey : 0;
-}
-
-/* Memory of the pool, as an rpc_buf. */
-struct rd_mem {
-	struct rpc_buf me_rpc;
-	size_t me_len;
-};
-
-static void mem_own(struct rpc_buf *b)
-{
-	struct rd_mem *me = caa_container_of(b, struct rd_mem, me_rpc);
-
-	pool_put(b->b_data, me->me_len);
-	free(me);
-}
-
-static void port_free_memory(struct rd_port *p);
-
-static void gift_came(struct pool_wait *w, void *block)
-{
-	struct rd_port *p = caa_container_of(w, struct rd_port, pt_wait);
-
-	p->pt_waiting = false;
-	if (!p->pt_stopping && !p->pt_gift) {
-		p->pt_gift = block;
-		p->pt_gift_len = p->pt_wait_len;
-		return;
-	}
-	pool_put(block, p->pt_wait_len);
-	if (!p->pt_dev && !p->pt_out)
-		port_free_memory(p);
-}
-
-/* A block, of *len bytes at least. Where there is none, those who wait take turns, and we wait with them: no load of others keeps us from ever
- * having one. How long it is needed is the peer's to say. */
-static void *block_get(struct rd_port *p, size_t *len)
-{
-	void *block;
-
-	if (p->pt_gift && *len <= p->pt_gift_len) {
-		block = p->pt_gift;
-		p->pt_gift = NULL;
-		*len = p->pt_gift_len;
-		return block;
-	}
-	block = pool_get(*len, POOL_LEAVE_HALF);
-	if (!block && !p->pt_waiting && *len <= POOL_MOST) {
-		p->pt_waiting = true;
-		p->pt_wait_len = *len;
-		p->pt_wait.pw_ready = gift_came;
-		pool_wait(&p->pt_wait, *len);
-	}
-	return block;
-}
-
-static struct rpc_buf *mem_new(struct rd_port *p, size_t len, uint32_t *lkey)
-{
-	struct rd_mem *me = calloc(1, sizeof *me);
-
-	if (!me)
-		return NULL;
-	me->me_rpc.b_data = block_get(p, &len);
-	if (!me->me_rpc.b_data) {
-		free(me);
-		return NULL;
-	}
-	me->me_len = len;
-	me->me_rpc.b_own = mem_own;
-	me->me_rpc.b_refs = 1;
-	*lkey = rd_lkey(p->pt_dev, me->me_rpc.b_data);
-	return &me->me_rpc;
-}
-
-struct rpc_buf *rd_memory_new(struct rd_port *p, size_t len, uint32_t *lkey)
-{
-	struct rd_buf *b;
-
-	if (len > RD_INLINE)
-		return mem_new(p, len, lkey);
-	b = rd_buf_get(p);
-	if (!b)
-		return NULL;
-	*lkey = b->bf_lkey;
-	return &b->bf_rpc;
-}
-
-/*
- * iWARP. The answer to an RDMA Read is placed as if the peer wrote it, so that its target must be writable for the peer: memory that serves
- * nothing else, a run of pages per record.
- */
-#define SINK_BYTES (32u << 20)
-#define SINK_PAGES (SINK_BYTES / RPC_PAGE)
-
-struct rd_sink {
-	uint8_t *sk_mem;
-	struct ibv_mr *sk_mr;
-	unsigned sk_out;
-	bool sk_dead;
-	unsigned sk_hand; /* where the search goes on */
-	uint8_t sk_used[SINK_PAGES];
-};
-
-struct sink_mem {
-	struct rpc_buf sm_rpc;
-	struct rd_sink *sm_sink;
-	unsigned sm_first, sm_n;
-};
-
-static void sink_free(struct rd_sink *sk)
-{
-	munmap(sk->sk_mem, SINK_BYTES);
-	free(sk);
-}
-
-static void sink_drop(struct rd_sink *sk)
-{
-	if (!sk)
-		return;
-	sk->sk_dead = true;
-	if (!sk->sk_out)
-		sink_free(sk);
-}
-
-static void sink_own(struct rpc_buf *b)
-{
-	struct sink_mem *sm = caa_container_of(b, struct sink_mem, sm_rpc);
-	struct rd_sink *sk = sm->sm_sink;
-
-	memset(sk->sk_used + sm->sm_first, 0, sm->sm_n);
-	free(sm);
-	if (!--sk->sk_out && sk->sk_dead)
-		sink_free(sk);
-}
-
-static struct rd_sink *sink_new(struct ibv_pd *pd, int access)
-{
-	struct rd_sink *sk = calloc(1, sizeof *sk);
-
-	if (!sk)
-		return NULL;
-	sk->sk_mem = mmap(NULL, SINK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (sk->sk_mem == MAP_FAILED) {
-		free(sk);
-		return NULL;
-	}
-	sk->sk_mr = ibv_reg_mr(pd, sk->sk_mem, SINK_BYTES, IBV_ACCESS_LOCAL_WRITE | access);
-	if (!sk->sk_mr) {
-		sink_free(sk);
-		return NULL;
-	}
-	return sk;
-}
-
-/* First fit, behind the last one; UINT_MAX: nowhere. */
-static unsigned sink_find(const struct rd_sink *sk, unsigned n)
-{
-	unsigned run = 0;
-
-	for (unsigned i = sk->sk_hand; i < sk->sk_hand + 2 * SINK_PAGES; i++) {
-		unsigned at = i % SINK_PAGES;
-
-		run = at ? run : 0;
-		run = sk->sk_used[at] ? 0 : run + 1;
-		if (run == n)
-			return at + 1 - n;
-	}
-	return UINT_MAX;
-}
-
-static struct rpc_buf *sink_get(struct rd_sink *sk, size_t len, uint32_t *lkey)
-{
-	unsigned n = (unsigned)((len + RPC_PAGE - 1) / RPC_PAGE), at = sink_find(sk, n);
-	struct sink_mem *sm = at == UINT_MAX ? NULL : calloc(1, sizeof *sm);
-
-	if (!sm)
-		return NULL;
-	memset(sk->sk_used + at, 1, n);
-	sk->sk_hand = (at + n) % SINK_PAGES;
-	sk->sk_out++;
-	sm->sm_sink = sk;
-	sm->sm_first = at;
-	sm->sm_n = n;
-	sm->sm_rpc.b_data = sk->sk_mem + (size_t)at * RPC_PAGE;
-	sm->sm_rpc.b_own = sink_own;
-	sm->sm_rpc.b_refs = 1;
-	*lkey = sk->sk_mr->lkey;
-	return &sm->sm_rpc;
-}
-
-struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey, struct rpc_buf **sink)
-{
-	struct rpc_buf *b = mem_new(p, len, lkey);
-
-	if (!b || !p->pt_sink)
-		return b;
-	*sink = sink_get(p->pt_sink, len, lkey);
-	if (*sink)
-		return b;
-	rpc_buf_put(b);
-	return NULL;
-}
-
-struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey)
-{
-	struct rpc_buf *b;
-	uint32_t lkey;
-
-	if (!p->pt_bulk)
-		p->pt_bulk = sink_new(p->pt_dev->dv_pd, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-	b = p->pt_bulk ? sink_get(p->pt_bulk, len, &lkey) : NULL;
-	if (b)
-		*rkey = p->pt_bulk->sk_mr->rkey;
-	return b;
-}
-
-static void buf_own(struct rpc_buf *b)
-{
-	rd_buf_put(caa_container_of(b, struct rd_buf, bf_rpc));
-}
-
-static int slab_add(struct rd_port *p)
-{
-	struct rd_slab *sl = calloc(1, sizeof *sl);
-
-	if (!sl)
-		return -ENOMEM;
-	sl->sl_len = (size_t)RD_SLAB * RD_INLINE;
-	sl->sl_mem = mmap(NULL, sl->sl_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (sl->sl_mem == MAP_FAILED) {
-		free(sl);
-		return -ENOMEM;
-	}
-	sl->sl_mr = ibv_reg_mr(p->pt_dev->dv_pd, sl->sl_mem, sl->sl_len, IBV_ACCESS_LOCAL_WRITE);
-	if (!sl->sl_mr) {
-		int err = -errno;
-
-		log_warn("rdma: %s: registering %zu bytes for messages: %s%s", p->pt_dev->dv_name, sl->sl_len, strerror(-err), err == -ENOMEM ? " (RLIMIT_MEMLOCK, or the device's limit)" : "");
-		munmap(sl->sl_mem, sl->sl_len);
-		free(sl);
-		return err;
-	}
-	for (unsigned i = 0; i < RD_SLAB; i++) {
-		struct rd_buf *b = &sl->sl_bufs[i];
-
-		b->bf_rpc.b_data = sl->sl_mem + (size_t)i * RD_INLINE;
-		b->bf_rpc.b_own = buf_own;
-		b->bf_port = p;
-		b->bf_lkey = sl->sl_mr->lkey;
-		b->bf_next = p->pt_free;
-		p->pt_free = b;
-	}
-	sl->sl_next = p->pt_slabs;
-	p->pt_slabs = sl;
-	return 0;
-}
-
-static void port_free_memory(struct rd_port *p)
-{
-	while (p->pt_slabs) {
-		struct rd_slab *sl = p->pt_slabs;
-
-		p->pt_slabs = sl->sl_next;
-		munmap(sl->sl_mem, sl->sl_len);
-		free(sl);
-	}
-	free(p);
-}
-
-struct rd_buf *rd_buf_get(struct rd_port *p)
-{
-	struct rd_buf *b;
-
-	if (!p->pt_free && slab_add(p))
-		return NULL;
-	b = p->pt_free;
-	p->pt_free = b->bf_next;
-	p->pt_out++;
-	b->bf_next = NULL;
-	b->bf_rpc.b_refs = 1;
-	return b;
-}
-
-void rd_buf_put(struct rd_buf *b)
-{
-	struct rd_port *p = b->bf_port;
-
-	b->bf_next = p->pt_free;
-	p->pt_free = b;
-	/* The device has gone, and this was the last of its memory in use. */
-	if (!--p->pt_out && p->pt_stopping && !p->pt_dev && !p->pt_waiting)
-		port_free_memory(p);
-}
+static void port_destroy(struct rd_port *p);
 
 /* ---- receives ---- */
 
@@ -360,7 +61,7 @@ static int post_one(struct rd_port *p, struct rd_conn *r)
 	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
 
 	if (!b)
-		return -ENOMEM;
+		return p->pt_slab_asked ? -EAGAIN : -ENOMEM;
 	wr.wr_id = (uintptr_t)b;
 	sge = (struct ibv_sge){(uintptr_t)b->bf_rpc.b_data, RD_INLINE, b->bf_lkey};
 	if (r ? ibv_post_recv(r->r_qp, &wr, &bad) : ibv_post_srq_recv(p->pt_srq, &wr, &bad)) {
@@ -376,8 +77,11 @@ static int post_one(struct rd_port *p, struct rd_conn *r)
 
 int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 {
+	unsigned posted = p->pt_srq ? p->pt_srq_posted : r->r_posted, want = p->pt_srq ? p->pt_recv_want : r->r_reserved;
 	int err = 0;
 
+	if (want > posted)
+		rd_bufs_want(p, want - posted);
 	while (!err && p->pt_srq && p->pt_srq_posted < p->pt_recv_want)
 		err = post_one(p, NULL);
 	while (!err && !p->pt_srq && !r->r_ending && r->r_posted < r->r_reserved)
@@ -385,8 +89,11 @@ int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 	return err;
 }
 
+static void arriving_end(struct rd_conn *r);
+
 static void give_back(struct rd_conn *r)
 {
+	arriving_end(r);
 	r->r_port->pt_recv_want -= r->r_reserved;
 	r->r_reserved = 0;
 }
@@ -410,11 +117,49 @@ unsigned rd_reserve(struct rd_conn *r, unsigned credits)
 		return 0;
 	r->r_reserved = want;
 	p->pt_recv_want += want;
-	if (rd_post_receives(p, r)) {
-		give_back(r); /* what was posted to a queue of its own comes back from there */
-		return 0;
-	}
 	return want - r->r_own_max;
+}
+
+static void arriving_end(struct rd_conn *r)
+{
+	struct rd_conn **at = &r->r_port->pt_arriving;
+
+	if (!r->r_arriving)
+		return;
+	while (*at != r)
+		at = &(*at)->r_arriving_next;
+	*at = r->r_arriving_next;
+	r->r_arriving = false;
+	r->r_port->pt_recv_late -= r->r_reserved;
+}
+
+void rd_arrive(struct rd_conn *r)
+{
+	struct rd_port *p = r->r_port;
+	int err = r->r_ending ? -ECONNABORTED : rd_post_receives(p, r);
+
+	arriving_end(r);
+	if (r->r_ending)
+		return;
+	if (!err) {
+		rd_cmd(&r->r_accept, CM_ACCEPT, r);
+	} else if (err != -EAGAIN) {
+		rpc_conn_fail(r->r_c, err); /* what was posted to a queue of its own comes back from there */
+	} else {
+		r->r_arriving = true;
+		r->r_arriving_next = p->pt_arriving;
+		p->pt_arriving = r;
+		p->pt_recv_late += r->r_reserved;
+	}
+}
+
+bool rd_receives_late(const struct rd_conn *r)
+{
+	const struct rd_port *p = r->r_port;
+
+	if (!p->pt_slab_asked)
+		return false;
+	return p->pt_srq ? p->pt_srq_posted + p->pt_recv_late < p->pt_recv_want : r->r_posted < r->r_reserved;
 }
 
 /* What is posted too much in a shared queue is used up by those who stay. */
@@ -449,8 +194,27 @@ static void port_retry(struct rd_port *p);
 
 static void receives_keep(struct rd_port *p)
 {
-	if (p->pt_srq && rd_post_receives(p, NULL))
+	int err = p->pt_srq ? rd_post_receives(p, NULL) : 0;
+
+	if (err && err != -EAGAIN)
 		port_retry(p);
+}
+
+/* Connections that stalled are tried by the hook. */
+void rd_slab_ready(struct rd_port *p)
+{
+	struct rd_conn *r = p->pt_arriving, *next;
+	int err;
+
+	receives_keep(p);
+	for (; r; r = next) {
+		next = r->r_arriving_next;
+		rd_arrive(r);
+	}
+	for (unsigned i = 0; i < RD_QP_BUCKETS && !p->pt_srq; i++)
+		for (r = p->pt_qps[i]; r; r = r->r_qp_next)
+			if (!r->r_arriving && !r->r_ending && (err = rd_post_receives(p, r)) && err != -EAGAIN)
+				rpc_conn_fail(r->r_c, err);
 }
 
 /* Connections that stalled are tried by the hook. */
@@ -825,6 +589,7 @@ static void port_share(struct rd_port *p)
 static struct rd_port *port_new(struct rd_dev *d, struct loop *l)
 {
 	struct rd_port *p = calloc(1, sizeof *p);
+	struct rd_slab *sl;
 
 	if (!p)
 		return NULL;
@@ -834,6 +599,8 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l)
 	p->pt_cancel_io.io_done = port_cancel_done;
 	p->pt_start_msg.m_run = port_start;
 	p->pt_stop_msg.m_run = port_stop;
+	p->pt_slab_msg.m_run = rd_slab_came;
+	p->pt_bulk_msg.m_run = rd_bulk_came;
 	p->pt_chan = ibv_create_comp_channel(d->dv_ctx);
 	if (!p->pt_chan || nonblock(p->pt_chan->fd)) {
 		if (p->pt_chan)
@@ -841,9 +608,11 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l)
 		free(p);
 		return NULL;
 	}
-	if (d->dv_iwarp && !(p->pt_sink = sink_new(d->dv_pd, IBV_ACCESS_REMOTE_WRITE))) {
-		ibv_destroy_comp_channel(p->pt_chan);
-		free(p);
+	sl = rd_slab_make(p, 2 * RD_SLAB);
+	if (sl)
+		rd_slab_use(p, sl);
+	if (!sl || (d->dv_iwarp && !(p->pt_sink = rd_sink_new(d->dv_pd, IBV_ACCESS_REMOTE_WRITE)))) {
+		port_destroy(p);
 		return NULL;
 	}
 	p->pt_recv_max = rd_opts.ro_srq_max;
@@ -892,6 +661,7 @@ struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, u
 	d->dv_pd = ibv_alloc_pd(ctx);
 	if (!d->dv_pd || ibv_query_device(ctx, &d->dv_attr) || nonblock(ctx->async_fd) || pool_register_dev(d, quiet))
 		goto failed;
+	d->dv_says_last = d->dv_attr.vendor_id != SIW_VENDOR; /* that one has given back all when the queue pair is in its error state */
 	d->dv_inv = d->dv_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS && !d->dv_iwarp;
 	for (; d->dv_nports < nloops; d->dv_nports++)
 		if (!(d->dv_port[d->dv_nports] = port_new(d, loops[d->dv_nports])))
@@ -927,21 +697,19 @@ static void port_memory_run(struct loop_msg *m)
 
 	free(pm);
 	p->pt_dev = NULL;
-	sink_drop(p->pt_sink);
-	sink_drop(p->pt_bulk);
+	rd_sink_drop(p->pt_sink);
+	rd_sink_drop(p->pt_bulk);
 	p->pt_out -= p->pt_srq_posted; /* the queue they were posted to has gone */
 	if (!p->pt_out && !p->pt_waiting)
-		port_free_memory(p);
+		rd_port_free(p);
 }
 
 static void port_destroy(struct rd_port *p)
 {
 	struct port_memory *pm;
 
-	if (p->pt_sink)
-		ibv_dereg_mr(p->pt_sink->sk_mr);
-	if (p->pt_bulk)
-		ibv_dereg_mr(p->pt_bulk->sk_mr);
+	rd_sink_unregister(p->pt_sink);
+	rd_sink_unregister(p->pt_bulk_new);
 	if (p->pt_srq)
 		ibv_destroy_srq(p->pt_srq);
 	if (p->pt_cq)
@@ -950,8 +718,8 @@ static void port_destroy(struct rd_port *p)
 	for (struct rd_slab *sl = p->pt_slabs; sl; sl = sl->sl_next)
 		ibv_dereg_mr(sl->sl_mr);
 	if (!p->pt_stopping) { /* never started */
-		sink_drop(p->pt_sink);
-		free(p);
+		rd_sink_drop(p->pt_sink);
+		rd_port_free(p);
 		return;
 	}
 	pm = malloc(sizeof *pm);

@@ -4,7 +4,8 @@
  *   rpc_rdma_hdr.c  headers, on plain bytes
  *   rpc_rdma_cm.c   the control thread: devices, listeners, connections' beginning and end
  *   rpc_rdma_dial.c connecting
- *   rpc_rdma_dev.c  a device, and its part on each loop: memory, shared receive queue, completion channel, polling
+ *   rpc_rdma_dev.c  a device, and its part on each loop: receive queues, completion channel, polling
+ *   rpc_rdma_mem.c  registered memory
  *   rpc_rdma_recv.c what arrives: receives, RDMA Reads, records
  *   rpc_rdma_bulk.c calls of ours that do not fit inline
  *   rpc_rdma_send.c what leaves: the send queue, replies, calls of ours
@@ -13,10 +14,11 @@
  * calls pin gigabytes, take milliseconds, or wait for a peer. A loop only posts and polls. A connection goes:
  *
  *   control: connect request; completion and send queue are made        -> loop: rd_prepare_msg
- *   loop:    receives are posted, the rpc_conn starts                   -> control: CM_ACCEPT
+ *   loop:    the rpc_conn starts; receives are posted, when there is memory (CM_SLAB) -> control: CM_ACCEPT
  *   either:  fails (rpc_conn_fail)                                      -> control: CM_DISCONNECT
  *   control: queue pair is in its error state                           -> loop: rd_drain_msg
- *   loop:    what was posted has come back, or never will               -> control: CM_DESTROY
+ *   loop:    what was posted has come back, and the device has said that of the shared receives it uses none any more,
+ *            or neither ever will                                       -> control: CM_DESTROY
  *   control: queue pair, completion queue and id are gone               -> loop: rd_gone_msg, which frees
  *
  * Completion queues cannot overflow: that of a shared receive queue is as deep as the queue; what a connection sends completes in one of
@@ -35,7 +37,8 @@
 #define RD_SQ_DEPTH   256u
 #define RD_MAX_SGE    8u
 #define RD_BACK_CALLS 16u /* calls of a listener's side under way, at most: it has receives for the replies to them */
-#define RD_SLAB	      64u /* buffers made at once */
+#define RD_SLAB	      64u /* buffers made at once, at least */
+#define RD_SLAB_MOST  2048u
 /* Receives beyond what is granted: a peer that sends more than it may is found before others miss them. */
 #define RD_SRQ_SPARE 64u
 #define RD_QP_BUCKETS 256u
@@ -50,6 +53,7 @@ struct rd_in {
 	struct rd_in *in_next;
 	void *in_mem; /* freed when it is handed out; NULL: it lies in the buffer */
 	struct rpc_record in_rec;
+	size_t in_fetched; /* bytes that count as fetched until then */
 };
 
 /* A registered buffer of RD_INLINE bytes: for a Receive, whose memory becomes the record; or for the head of what is sent. */
@@ -67,7 +71,15 @@ struct rd_slab {
 	uint8_t *sl_mem;
 	size_t sl_len;
 	struct ibv_mr *sl_mr;
-	struct rd_buf sl_bufs[RD_SLAB];
+	unsigned sl_n;
+	struct rd_buf sl_bufs[];
+};
+
+enum rd_cmd_kind { CM_LISTEN, CM_DIAL, CM_ACCEPT, CM_DISCONNECT, CM_DESTROY, CM_SLAB, CM_BULK, CM_PORT_STOPPED };
+struct rd_cmd {
+	enum rd_cmd_kind cm_kind;
+	void *cm_arg;
+	struct rd_cmd *cm_next;
 };
 
 /* A device on one loop. The loop's, but for what the control thread makes before and destroys after. */
@@ -82,9 +94,21 @@ struct rd_port {
 	unsigned pt_recv_max, pt_recv_want; /* receives that may be granted, and that are, with pt_srq or without */
 	unsigned pt_srq_posted;
 	struct rd_conn *pt_qps[RD_QP_BUCKETS];
-	struct rd_slab *pt_slabs;
+	struct rd_slab *pt_slabs; /* the control thread's, until it has destroyed the port */
+	struct rd_cmd pt_slab_cmd, pt_bulk_cmd;
+	struct loop_msg pt_slab_msg, pt_bulk_msg;
+	bool pt_slab_asked, pt_bulk_asked;
+	unsigned pt_slab_n;	     /* buffers that are asked for */
+	struct rd_slab *pt_slab_new; /* what came of it; NULL: nothing */
+	struct rd_sink *pt_bulk_new;
+	uint64_t pt_refused_ns; /* when nothing came, last */
+	bool pt_refused_said;	/* the control thread's */
 	struct rd_buf *pt_free;
 	unsigned pt_out; /* buffers not on pt_free */
+	unsigned pt_nfree, pt_bufs; /* on it, and in all */
+	struct rd_conn *pt_arriving; /* wait for their receives */
+	unsigned pt_recv_late;	     /* receives that they wait for */
+	size_t pt_fetched;	     /* bytes of calls, of all connections */
 	struct rd_conn *pt_active; /* may have completions */
 	struct rd_conn *pt_stalled;	/* wait for memory */
 	struct loop_timer pt_timer;	/* so that they try again */
@@ -108,6 +132,7 @@ struct rd_dev {
 	struct ibv_pd *dv_pd;
 	struct ibv_device_attr dv_attr;
 	bool dv_iwarp, dv_inv, dv_dead;
+	bool dv_says_last; /* when a queue pair uses no more shared receives */
 	struct ibv_mr **dv_mr; /* of the pool's pieces */
 	unsigned dv_npieces;
 	struct rd_port *dv_port[64];
@@ -134,13 +159,6 @@ struct rd_op {
 	/* and the arrays */
 };
 
-enum rd_cmd_kind { CM_LISTEN, CM_DIAL, CM_ACCEPT, CM_DISCONNECT, CM_DESTROY, CM_PORT_STOPPED };
-struct rd_cmd {
-	enum rd_cmd_kind cm_kind;
-	void *cm_arg;
-	struct rd_cmd *cm_next;
-};
-
 struct rd_conn {
 	/* The control thread's, and constant for the loop */
 	struct rdma_cm_id *r_id;
@@ -156,6 +174,9 @@ struct rd_conn {
 	uint8_t r_ird, r_ord;
 	bool r_prepared; /* the loop knows it */
 	bool r_asked, r_disconnected;
+	struct rd_host *r_host; /* whose connection it is; NULL: we connect */
+	_Atomic bool r_last; /* the device uses none of the shared receives for it any more */
+	bool r_last_told;
 	uint32_t r_depth;    /* of the send queue */
 	uint32_t r_recvs;    /* that a receive queue of its own takes */
 	uint32_t r_send_max; /* bytes of a Send */
@@ -163,17 +184,17 @@ struct rd_conn {
 	bool r_inv;
 	struct rpc_service r_svc;
 	struct sockaddr_storage r_peer;
-	struct loop_msg r_prepare_msg, r_up_msg, r_fail_msg, r_drain_msg, r_gone_msg;
+	struct loop_msg r_prepare_msg, r_up_msg, r_fail_msg, r_drain_msg, r_last_msg, r_gone_msg;
 	_Atomic int r_fail; /* what r_fail_msg brings; it is posted once */
 
 	/* The loop's */
 	struct rpc_conn *r_c;
-	struct rd_conn *r_active_next, *r_stalled_next, *r_qp_next;
+	struct rd_conn *r_active_next, *r_stalled_next, *r_qp_next, *r_arriving_next;
 	bool r_up; /* something may be sent */
 	bool r_quiet; /* nothing has come since the last look */
 	bool r_stuck; /* and nothing of what was under way then is done */
 	bool r_mute; /* and no call of ours is answered, though others wait for that */
-	bool r_active, r_stalled, r_ending, r_drained, r_destroying;
+	bool r_active, r_stalled, r_arriving, r_ending, r_drained, r_destroying;
 	uint64_t r_last_ns; /* the last completion */
 	bool r_spin;
 	unsigned r_credits; /* granted */
@@ -192,6 +213,7 @@ struct rd_conn {
 	struct rd_op *r_sent, **r_sent_end;   /* posted */
 	struct rd_op *r_readq, **r_readq_end; /* RDMA Reads, until all are done */
 	unsigned r_reads;		      /* under way */
+	size_t r_fetched;		      /* bytes of calls in r_readq, and in r_ready */
 	struct rd_buf *r_wait, **r_wait_end;  /* received; there was no memory for what they announce */
 	struct rd_in *r_ready, **r_ready_end;
 	struct loop_timer r_drain_timer;
@@ -243,17 +265,20 @@ struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, u
 /* Tells the loops to let go of it; a CM_PORT_STOPPED comes from each. */
 void rd_dev_stop(struct rd_dev *d);
 void rd_dev_free(struct rd_dev *d);
-uint32_t rd_lkey(const struct rd_dev *d, const void *p); /* 0: not the pool's */
 /* On the loop. */
-struct rd_buf *rd_buf_get(struct rd_port *p);
-void rd_buf_put(struct rd_buf *b);
 /* Receives for a connection: how many credits there are behind them, 0: none. */
 unsigned rd_reserve(struct rd_conn *r, unsigned credits);
+/* Accepts it when they are posted. */
+void rd_arrive(struct rd_conn *r);
+/* What was asked of rpc_rdma_mem.c has come, or was refused. */
+void rd_slab_ready(struct rd_port *p);
+/* Some of what was granted is not posted, and what it lacks is on its way: no credit may be given back now. */
+bool rd_receives_late(const struct rd_conn *r);
 /* Its queue pair is gone. */
 void rd_unreserve(struct rd_conn *r);
 /* A receive of its own has come back. */
 void rd_own_returned(struct rd_conn *r, const struct ibv_wc *wc);
-/* As many receives as are wanted. Negative errno: the connection cannot go on. */
+/* As many receives as are wanted. -EAGAIN: when more memory has come. Else a negative errno: the connection cannot go on. */
 int rd_post_receives(struct rd_port *p, struct rd_conn *r);
 /* It has something to be polled, or to be done. */
 void rd_activate(struct rd_conn *r);
@@ -261,9 +286,6 @@ void rd_activate(struct rd_conn *r);
 void rd_stall(struct rd_conn *r);
 /* No list of the port's has it any more. */
 void rd_forget(struct rd_conn *r);
-/* Registered memory of len bytes at most, NULL: there is none now. For a record, the target of RDMA Reads; where *sink is set, that is. */
-struct rpc_buf *rd_memory_new(struct rd_port *p, size_t len, uint32_t *lkey);
-struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey, struct rpc_buf **sink);
 /* Where completions of the shared receive queue find it. */
 void rd_qp_add(struct rd_conn *r);
 /* Its queue pair is destroyed: none is left that could be taken for another's. */
@@ -271,6 +293,30 @@ void rd_qp_del(struct rd_conn *r);
 /* Before a queue pair is destroyed: some devices then forget its completions, and with them the receives that it used. */
 void rd_shared_empty(struct rd_port *p);
 
+/* ---- rpc_rdma_mem.c ---- */
+/* On the control thread, for CM_SLAB and CM_BULK, and when a port is made. */
+void rd_slab_asked(struct rd_port *p);
+void rd_bulk_asked(struct rd_port *p);
+struct rd_slab *rd_slab_make(struct rd_port *p, unsigned n);
+struct rd_sink;
+struct rd_sink *rd_sink_new(struct ibv_pd *pd, int access);
+void rd_sink_unregister(struct rd_sink *sk);
+/* On the loop. */
+void rd_slab_came(struct loop_msg *m);
+void rd_bulk_came(struct loop_msg *m);
+void rd_slab_use(struct rd_port *p, struct rd_slab *sl);
+/* NULL: none is free now; more are on their way unless that was refused. */
+struct rd_buf *rd_buf_get(struct rd_port *p);
+void rd_buf_put(struct rd_buf *b);
+/* So many are needed soon. */
+void rd_bufs_want(struct rd_port *p, unsigned n);
+void rd_sink_drop(struct rd_sink *sk);
+/* The device has gone, and nobody has any of its memory. */
+void rd_port_free(struct rd_port *p);
+uint32_t rd_lkey(const struct rd_dev *d, const void *p); /* 0: not the pool's */
+/* Registered memory of len bytes at most, NULL: there is none now. For a record, the target of RDMA Reads; where *sink is set, that is. */
+struct rpc_buf *rd_memory_new(struct rd_port *p, size_t len, uint32_t *lkey);
+struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey, struct rpc_buf **sink);
 /* For long calls of ours: the peer may read and write it. */
 struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey);
 
@@ -286,7 +332,7 @@ void rd_bulk_drop(struct rd_conn *r);
 /* ---- rpc_rdma_recv.c ---- */
 void rd_received(struct rd_conn *r, const struct ibv_wc *wc);
 void rd_read_done(struct rd_conn *r, struct rd_op *op);
-/* Those that waited for memory. */
+/* Those that waited for memory, or for their turn. */
 void rd_retry(struct rd_conn *r);
 void rd_recv_free(struct rd_conn *r);
 
@@ -308,6 +354,7 @@ void rd_prepare(struct loop_msg *m);
 void rd_up(struct loop_msg *m);
 void rd_fail(struct loop_msg *m);
 void rd_drain(struct loop_msg *m);
+void rd_last(struct loop_msg *m);
 void rd_gone(struct loop_msg *m);
 /* Polls; how many completions there were. */
 unsigned rd_poll(struct rd_conn *r);

@@ -6,8 +6,12 @@
  * stands in front of it, a few hundred bytes, is copied there.
  */
 #include "base/log.h"
+#include "proto/rpc_rdma.h"
 #include "proto/rpc_rdma_int.h"
 #include <errno.h>
+
+/* Bytes of calls that a connection has fetched, or fetches, and we have not begun to serve, at most. */
+#define FETCH_MOST (4u << 20)
 
 /* ---- records ---- */
 
@@ -16,6 +20,15 @@ static void ready(struct rd_conn *r, struct rd_in *in)
 	in->in_next = NULL;
 	*r->r_ready_end = in;
 	r->r_ready_end = &in->in_next;
+}
+
+/* What waits for its turn is tried by the hook. */
+static void fetched_less(struct rd_conn *r, size_t n)
+{
+	r->r_fetched -= n;
+	r->r_port->pt_fetched -= n;
+	if (n && r->r_wait)
+		rd_stall(r);
 }
 
 bool rpc_rdma_next(struct rpc_conn *c, struct rpc_record *rec)
@@ -29,6 +42,7 @@ bool rpc_rdma_next(struct rpc_conn *c, struct rpc_record *rec)
 	if (!r->r_ready)
 		r->r_ready_end = &r->r_ready;
 	*rec = in->in_rec;
+	fetched_less(r, in->in_fetched);
 	free(in->in_mem);
 	return true;
 }
@@ -71,7 +85,18 @@ static void place(const struct rd_hdr *h, const struct rd_plan *pl, const struct
 	}
 }
 
-/* 0; -EAGAIN: no memory now; else the chunks are at fault. */
+/*
+ * A peer announces as much as it likes, and decides how long its memory takes to answer: what we keep for that is bounded, as well for all connections
+ * of a port together, and while a connection takes no more calls. One call may always be fetched.
+ */
+static bool fetch_may(const struct rd_conn *r, size_t len)
+{
+	size_t all = pool_bytes() / 4 / rd_opts.ro_nloops;
+
+	return !r->r_fetched || (!r->r_c->c_paused && r->r_fetched + len <= FETCH_MOST && r->r_port->pt_fetched + len <= all);
+}
+
+/* 0; -EBUSY: not before others are done; -EAGAIN: no memory now; else the chunks are at fault. */
 static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_read *reads, const struct rd_copy *copies, struct rd_call *rc)
 {
 	uint32_t start = (RPC_PAGE - pl->pl_first % RPC_PAGE) % RPC_PAGE, lkey;
@@ -80,6 +105,8 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 
 	if (start + pl->pl_len > POOL_MOST)
 		start = 0;
+	if (!fetch_may(r, (size_t)start + pl->pl_len))
+		return -EBUSY;
 	b = rd_record_new(r->r_port, (size_t)start + pl->pl_len, &lkey, &sink);
 	if (!b)
 		return -EAGAIN;
@@ -93,6 +120,9 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 	}
 	op->op_sink = sink;
 	op->op_in.in_mem = op;
+	op->op_in.in_fetched = (size_t)start + pl->pl_len;
+	r->r_fetched += op->op_in.in_fetched;
+	r->r_port->pt_fetched += op->op_in.in_fetched;
 	op->op_in.in_rec = (struct rpc_record){.r_buf = b, .r_data = b->b_data + start, .r_len = pl->pl_len, .r_rdma = rc};
 	*r->r_readq_end = op;
 	r->r_readq_end = &op->op_next;
@@ -147,17 +177,24 @@ void rd_read_done(struct rd_conn *r, struct rd_op *op)
 		return;
 	}
 	chunk_error(r, &h, rec->r_rdma);
+	fetched_less(r, op->op_in.in_fetched);
 	rpc_buf_put(rec->r_buf);
 	free(op);
 }
 
 /* ---- messages ---- */
 
-static void wait_for_memory(struct rd_conn *r, struct rd_buf *b)
+/* Behind others that wait. */
+static void wait_for_turn(struct rd_conn *r, struct rd_buf *b)
 {
 	b->bf_next = NULL;
 	*r->r_wait_end = b;
 	r->r_wait_end = &b->bf_next;
+}
+
+static void wait_for_memory(struct rd_conn *r, struct rd_buf *b)
+{
+	wait_for_turn(r, b);
 	rd_stall(r);
 }
 
@@ -175,15 +212,17 @@ static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 		}
 	}
 	if (h->h_proc == RD_MSG && !h->h_nreads) {
-		b->bf_in.in_mem = NULL;
-		b->bf_in.in_rec = (struct rpc_record){.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len, .r_rdma = rc};
+		b->bf_in = (struct rd_in){.in_rec = {.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len, .r_rdma = rc}};
 		ready(r, &b->bf_in);
 		return;
 	}
 	err = fetch(r, h, rc);
-	if (err == -EAGAIN) {
+	if (err == -EAGAIN || err == -EBUSY) {
 		free(rc);
-		wait_for_memory(r, b);
+		if (err == -EBUSY)
+			wait_for_turn(r, b);
+		else
+			wait_for_memory(r, b);
 		return;
 	}
 	if (err)
@@ -208,7 +247,7 @@ static void call_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *
 		return;
 	}
 	if (r->r_wait && h->h_nreads)
-		wait_for_memory(r, b); /* behind the others */
+		wait_for_turn(r, b);
 	else
 		call_taken(r, b, h);
 }
@@ -248,8 +287,7 @@ static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 		ready(r, in);
 		return;
 	}
-	b->bf_in.in_mem = NULL;
-	b->bf_in.in_rec = (struct rpc_record){.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len};
+	b->bf_in = (struct rd_in){.in_rec = {.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len}};
 	ready(r, &b->bf_in);
 }
 
@@ -329,7 +367,7 @@ void rd_retry(struct rd_conn *r)
 		} else {
 			rd_hdr_parse(b->bf_rpc.b_data, b->bf_len, &h);
 			if (r->r_wait)
-				wait_for_memory(r, b);
+				wait_for_turn(r, b);
 			else
 				call_taken(r, b, &h);
 		}
@@ -363,4 +401,6 @@ void rd_recv_free(struct rd_conn *r)
 		free(op->op_in.in_rec.r_rdma);
 		free(op);
 	}
+	r->r_port->pt_fetched -= r->r_fetched;
+	r->r_fetched = 0;
 }

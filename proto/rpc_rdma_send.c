@@ -22,11 +22,12 @@
 #define DRAIN_ID UINT64_MAX
 #define DRAIN_MS 1000u
 
-static struct metric *m_copied;
+static struct metric *m_copied, *m_undrained;
 
 __attribute__((constructor)) static void send_metrics_make(void)
 {
 	m_copied = metric_counter("weft_rdma_copied_bytes_total", "Payload bytes that lay outside of registered memory and were copied to be sent.", "");
+	m_undrained = metric_counter("weft_rdma_undrained_total", "Queue pairs destroyed before their device said that they had ended.", "");
 }
 
 /* ---- work requests ---- */
@@ -468,6 +469,8 @@ static bool reply_send(struct rd_conn *r, struct rpc_out *o)
 	enum built res = TOO_LONG;
 	struct rd_op *op;
 
+	if (rd_receives_late(r))
+		return false;
 	memcpy(&rp.rp_xid, o->o_x->x_head + RPC_MARK, 4);
 	rp.rp_xid = be32toh(rp.rp_xid);
 	if (deal(&rp))
@@ -660,8 +663,7 @@ void rd_prepare(struct loop_msg *m)
 		log_warn("rdma: no receives are left for another connection (rdma.receives)");
 		rpc_conn_fail(c, -ENOBUFS);
 	}
-	if (!c->c_dead)
-		rd_cmd(&r->r_accept, CM_ACCEPT, r);
+	rd_arrive(r);
 	rpc_conn_put(c);
 }
 
@@ -723,10 +725,25 @@ static void destroy(struct rd_conn *r)
 	rd_cmd(&r->r_destroy, CM_DESTROY, r);
 }
 
-/* Some devices do not give back all. */
+/* Nothing of it comes any more, neither of its own nor of what all share. */
+static bool drained(const struct rd_conn *r)
+{
+	return r->r_drained && (!r->r_port->pt_srq || !r->r_dev->dv_says_last || atomic_load(&r->r_last));
+}
+
+/* Some devices do not give back all, or do not say that they have. */
 static void drain_timer(struct loop_timer *t)
 {
-	destroy(caa_container_of(t, struct rd_conn, r_drain_timer));
+	struct rd_conn *r = caa_container_of(t, struct rd_conn, r_drain_timer);
+
+	metric_add(m_undrained, 1);
+	log_debug("rdma: a queue pair is destroyed %u ms after its end, %s", DRAIN_MS, r->r_drained ? "its device did not say that it uses no more receives" : "its sends have not all come back");
+	destroy(r);
+}
+
+void rd_last(struct loop_msg *m)
+{
+	rd_activate(caa_container_of(m, struct rd_conn, r_last_msg));
 }
 
 void rd_gone(struct loop_msg *m)
@@ -772,7 +789,7 @@ unsigned rd_poll(struct rd_conn *r)
 {
 	struct ibv_wc wc[RD_WCS];
 	struct rpc_conn *c = r->r_c;
-	int n;
+	int n, err;
 
 	if (r->r_destroying)
 		return 0;
@@ -786,11 +803,12 @@ unsigned rd_poll(struct rd_conn *r)
 		}
 	}
 	if (r->r_ending) {
-		if (r->r_drained && !n)
+		if (!n && drained(r))
 			destroy(r);
 		return n > 0 ? (unsigned)n : 0;
 	}
-	if (!r->r_port->pt_srq && rd_post_receives(r->r_port, r)) {
+	err = r->r_port->pt_srq ? 0 : rd_post_receives(r->r_port, r);
+	if (err && err != -EAGAIN) {
 		rpc_conn_fail(c, -ENOMEM); /* what it was granted is not there any more */
 		return (unsigned)n;
 	}

@@ -77,6 +77,9 @@ held() { # PID [NAME]
 	[ -z "${2:-}" ] || printf ' connections=%s pool=%s' "$(ds_metric "$2" weft_rdma_connections)" "$(ds_metric "$2" weft_pool_bytes 'state="used"')"
 	echo
 }
+mr_bytes() { # that data servers have registered
+	rdma resource show mr 2>/dev/null | awk '/comm weft-ds/ { for (i = 1; i < NF; i++) if ($i == "mrlen") n += $(i + 1) } END { print n + 0 }'
+}
 # settled PID NAME WANT: waits until the process holds this again, 20 s at most; prints what it holds.
 settled() {
 	local now end=$((SECONDS + 20))

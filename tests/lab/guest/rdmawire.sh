@@ -14,7 +14,9 @@ args=(-k "$KEY" -u "$uuid" -S $RANDOM$RANDOM)
 export ASAN_OPTIONS=detect_leaks=0 # of the client: a test that fails keeps its memory
 wire() {
 	local rc
-	timeout "${WIRE_LIMIT:-200}" "$BUILD/tests/wire/rdma/rdma_wire" "${args[@]}" "$LAB_SELF" "$@"
+	local more=()
+	[ "$1" != -n ] || { more=(-n "$2"); shift 2; }
+	timeout "${WIRE_LIMIT:-200}" "$BUILD/tests/wire/rdma/rdma_wire" "${args[@]}" "${more[@]}" "$LAB_SELF" "$@"
 	rc=$?
 	[ $rc -le 1 ] || not_ok "rdma_wire $*: status $rc" # 1: it has said so
 }
@@ -31,8 +33,30 @@ wire @error
 same "what connections of all kinds held is given back" "$(settled "$pid" wire "$before")" "$before"
 WIRE_LIMIT=900 wire connects
 same "what many connections held is given back" "$(settled "$pid" wire "$before")" "$before"
+same "the device said of each queue pair that it used no more receives" "$(ds_metric wire weft_rdma_undrained_total)" 0
 WIRE_LIMIT=900 wire fuzz
 same "what broken headers held is given back" "$(settled "$pid" wire "$before")" "$before"
+# What is registered is listed by thread.
+wire -n 24 "connections that stand" &
+sleep 2
+standing=$(mr_bytes) n=$(ds_metric wire weft_rdma_connections)
+wait $!
+same "one thread registers all memory, and it is none that serves clients" "$(rdma resource show mr | grep 'comm weft-ds' | grep -oE ' pid [0-9]+' | sort -u | wc -l)" 1
+beside=$((256 << 20)) # the pool, and on iWARP what is read into
+[ "$kind" != siw ] || beside=$(((256 + 32) << 20))
+echo "# $kind: with $n connections $(((standing - beside) / 1024)) KiB are registered for messages, $(((standing - beside) / 1024 / n)) for each"
+if [ "$kind" = rxe ]; then
+	before=$(ds_metric wire weft_pool_bytes 'state="used"')
+	wire "announces much, and answers nothing" &
+	most=0
+	for i in {1..15}; do
+		now=$(ds_metric wire weft_pool_bytes 'state="used"')
+		[ "$now" -le "$most" ] || most=$now
+		sleep 0.1
+	done
+	wait $!
+	check "what a client announces and does not give costs little memory ($(((most - before) / 1024)) KiB)" test $((most - before)) -le $((8 << 20)) -a "$most" -gt "$before"
+fi
 ds_stop wire
 ds_complaints wire
 same "all RDMA objects went with it" "$(held "$pid")" "fd=0 qp=0 cq=0 mr=0 pd=0 cm_id=0 srq=0"
@@ -46,9 +70,13 @@ ds_stop wire
 ds_complaints wire
 # Each connection has its own: who sends more than granted hurts only itself.
 ds_start wire 12100 20049 -o log.level=warn -o rdma.srq=false
-wire "all credits" "as many calls" "are thrown away" "128 at once"
+wire "all credits" "as many calls" "RDMA_DONE" "128 at once"
 same "no message found a server without shared Receives without one" "$(rnr)" "$before"
-wire "more calls than granted" "vanish" "fuzz"
+wire "more calls than granted" "are thrown away" "vanish" "fuzz"
+ds_stop wire
+ds_complaints wire
+ds_start wire 12100 20049 -o log.level=warn -o rdma.connections_of_address=5
+wire -n 5 "until an address has no more"
 ds_stop wire
 ds_complaints wire
 for shared in true false; do

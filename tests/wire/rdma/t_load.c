@@ -4,6 +4,7 @@
 #include "rw.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { AT_ONCE = 128, SLOT = 8192 };
 
@@ -180,6 +181,58 @@ static void t_full(void)
 	for (end = now_ms() + WAIT_MS; !(c[0] = conn_try(NULL, &why)); )
 		need(now_ms() < end, "no connection any more");
 	ping(c[0]);
+}
+
+/* Against a server of which one address has so many connections (-n): no more than that, and there is room again when one goes. */
+static void t_full_address(void)
+{
+	struct conn *c[64];
+	enum rdma_cm_event_type why;
+	unsigned n = 0;
+	uint64_t end;
+
+	while (n < 64 && (c[n] = conn_try(NULL, &why)))
+		n++;
+	need(n == run.count, "%u connections", n);
+	need(why == RDMA_CM_EVENT_REJECTED, "%s", rdma_event_str(why));
+	for (unsigned i = 0; i < n; i++)
+		ping(c[i]);
+	conn_close(c[0]);
+	for (end = now_ms() + WAIT_MS; !(c[0] = conn_try(NULL, &why)); )
+		need(now_ms() < end, "no connection any more");
+	ping(c[0]);
+	need(!conn_try(NULL, &why), "one more than before");
+}
+
+/* Connections that are there for a while. */
+static void t_stand(void)
+{
+	unsigned n = run.count ? run.count : 16;
+
+	for (unsigned i = 0; i < n; i++)
+		ping(conn_open(NULL));
+	usleep(3000000);
+}
+
+/* Announces all it may, and then answers no RDMA Read: what the server keeps for that is looked at from outside. */
+static void t_announce(void)
+{
+	struct conn *c = conn_open(NULL);
+	struct ibv_qp_attr dead = { .qp_state = IBV_QPS_ERR };
+	struct mem *m;
+	uint32_t pos;
+
+	pattern_file(c, 1);
+	m = mem_new(c, MIB, MEM_RW);
+	for (unsigned i = 0; i < 64 && c->out < c->credits; i++) {
+		struct call *k = nfs_write(c, &run.fh, 0, MIB, UNSTABLE, &pos);
+
+		read_add(k, pos, m, 0, MIB);
+		need(call_send_now(k), "lost");
+	}
+	need(!ibv_modify_qp(c->id->qp, &dead, IBV_QP_STATE), "the queue pair does not end");
+	usleep(2500000);
+	conn_drop(c);
 }
 
 /* ---- headers by chance ---- */
@@ -377,6 +430,9 @@ const struct test load_tests[] = {
 	{ "clients that connect and vanish", t_vanish_connecting, false },
 	{ "connects", t_connects, true },
 	{ "connections until all receives are granted", t_full, true },
+	{ "connections until an address has no more", t_full_address, true },
+	{ "connections that stand", t_stand, true },
+	{ "announces much, and answers nothing", t_announce, true },
 	{ "fuzz", t_fuzz, true },
 	{ NULL, NULL, false },
 };
