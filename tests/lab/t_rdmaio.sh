@@ -1,11 +1,14 @@
 # fio with verification over layouts whose data servers are reached by RDMA, metadata over RDMA as well, on soft RoCE and on soft iWARP: striped files, and
-# mirrored ones while a data server is killed. WEFT_SOAK=1: ten minutes of it on each.
+# mirrored ones while a data server is killed. WEFT_SOAK=1: ten minutes of it on each, and over TCP to compare; or on those named, as WEFT_SOAK="rxe tcp".
 for program in rdma fio; do
 	PATH=$PATH:/usr/sbin:/sbin command -v $program >/dev/null || { skip "needs the program $program (tools/setup installs it)"; exit 0; }
 done
 seconds=1
 [ -z "${WEFT_SOAK:-}" ] || seconds=600
-for kind in rxe siw; do
+kinds='rxe siw'
+[ -z "${WEFT_SOAK:-}" ] || kinds='rxe siw tcp'
+case ${WEFT_SOAK:-} in *[a-z]*) kinds=$WEFT_SOAK ;; esac
+for kind in $kinds; do
 	# As in t_rdma.sh: on siw with kills in the long run only.
 	kills=kills
 	[ $kind = rxe ] || [ -n "${WEFT_SOAK:-}" ] || kills=none

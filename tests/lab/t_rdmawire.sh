@@ -1,5 +1,6 @@
 # RPC over RDMA on the wire: a client of our own that puts every field there by itself, against a data server in the guest, on soft RoCE and
-# on soft iWARP. Nothing is left behind by its connections. WEFT_SOAK=1: 10,000 connections, 50,000 headers by chance.
+# on soft iWARP. Nothing is left behind by its connections. WEFT_SOAK=1: 10,000 connections, 50,000 headers by chance; on one of
+# them, as WEFT_SOAK=rxe.
 for program in rdma mkfs.ext4; do
 	PATH=$PATH:/usr/sbin:/sbin command -v $program >/dev/null || { skip "needs the program $program (tools/setup installs it)"; exit 0; }
 done
@@ -7,7 +8,9 @@ done
 ls /usr/lib/*/libibverbs/librxe-rdmav*.so >/dev/null 2>&1 || { skip "needs the package ibverbs-providers (tools/setup installs it)"; exit 0; }
 cluster_up --ds 1
 mds=$(sed -n 's/.*port=\([0-9]*\).*/\1/p' <<<"$WEFT_MOUNT")
-for kind in rxe siw; do
+kinds='rxe siw'
+case ${WEFT_SOAK:-} in *[a-z]*) kinds=$WEFT_SOAK ;; esac
+for kind in $kinds; do
 	limit=400
 	[ -z "${WEFT_SOAK:-}" ] || limit=2000
 	guest -t $limit 1 rdmawire.sh $kind "$WEFT_BUILD" "$CLUSTER/cluster.key" "10.77.0.1:$mds" "${WEFT_SOAK:-}" |

@@ -51,21 +51,31 @@ rdma_mount() { # PROTO
 mount -t tmpfs -o size=1200m tmpfs /run
 head -c 67108864 /dev/urandom >/run/src
 
+posted() { requests=$(both weft_rdma_work_requests_total) chains=$(both weft_rdma_doorbells_total); }
+per_mib() { # WHAT: of the data servers, since posted
+	echo "$(both weft_rdma_work_requests_total) $requests $(both weft_rdma_doorbells_total) $chains" |
+		awk -v what="$kind: for each MiB that is $1" '{ printf "# %s: %.2f work requests in %.2f chains\n", what, ($1 - $2) / 64, ($3 - $4) / 64 }'
+}
 io() {
-	local p before n
+	local p before n requests chains
 	for p in tcp rdma; do
 		before=$(both weft_rdma_bytes_total dir=write)
+		posted
 		rdma_mount $p
 		check "$kind: 64 MiB are written (metadata over $p)" cp /run/src $M/$p
 		umount_weft
+		per_mib written
+		posted
 		rdma_mount $p
 		check "$kind: and are the same from a cold cache" cmp /run/src $M/$p
 		n=$(($(both weft_rdma_bytes_total dir=write) - before))
+		per_mib read
 		check "$kind: they came by RDMA Write" test $n -ge 67108864
 		umount_weft
 	done
 	same "$kind: the metadata server moved none of it" "$(metric mds weft_rdma_bytes_total dir=write)" 0
 	same "$kind: no byte of it was copied" "$(both weft_ds_copied_bytes_total) $(both weft_rdma_copied_bytes_total)" "0 0"
+	without_layouts
 
 	rdma_mount rdma
 	check "$kind: odd lengths and offsets" timeout 60 python3 "$here/guest/rdma_odd.py" $M/odd
@@ -100,6 +110,22 @@ io() {
 	sleep 3
 	n=$(($(ticks) - before))
 	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s)" test $n -le 15
+}
+
+# Data through the metadata server, which gets it by TCP into memory that it sends it from.
+without_layouts() {
+	local exports before
+	exports=$(cat $CLUSTER/exports)
+	sed -i 's/client "\*" {/& layouts = no /' $CLUSTER/exports
+	check "$kind: clients get no layouts any more" "$WEFT_BUILD/weft" --admin "unix:$CLUSTER/run/mds.sock" exports reload
+	before=$(metric mds weft_rdma_copied_bytes_total)
+	rdma_mount rdma
+	check "$kind: what comes through the metadata server is the same" cmp /run/src $M/rdma
+	umount_weft
+	check "$kind: it went by RDMA Write" test "$(metric mds weft_rdma_bytes_total dir=write)" -ge 67108864
+	same "$kind: and was not copied to be sent" "$(metric mds weft_rdma_copied_bytes_total)" "$before"
+	printf '%s\n' "$exports" >$CLUSTER/exports
+	"$WEFT_BUILD/weft" --admin "unix:$CLUSTER/run/mds.sock" exports reload >/dev/null
 }
 
 # A folder that a data server exports, without any metadata server.
