@@ -60,9 +60,11 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 		fi
 	fi
 	rm -r $M/d
+	[ "$kind" = tcp ] || [ $((round % 10)) != 0 ] || echo "# $kind: round $round: by RDMA since they started last, the data servers: $(for d in ds1 ds2 ds3; do echo -n "$(($(metric $d weft_rdma_bytes_total) >> 20)) "; done)MiB"
 	round=$((round + 1))
 done
-[ "$kind" = tcp ] || check "data came by RDMA Read and went by RDMA Write" test "$(total weft_rdma_bytes_total dir=read)" -gt 1000000 -a "$(total weft_rdma_bytes_total dir=write)" -gt 1000000
+[ "$kind" = tcp ] || check "data came by RDMA Read and went by RDMA Write" test "$(total weft_rdma_bytes_total dir=read)" -gt 1000000 -a "$(total weft_rdma_bytes_total dir=write)" -gt 1000000 ||
+	for d in mds ds1 ds2 ds3; do tail -6 $CLUSTER/log/$d.log | sed "s/^/#   $d: /"; done
 umount_weft
 dev down >/run/down.log 2>&1 || not_ok "the daemons stop: $(tail -3 /run/down.log)"
 if grep -qE 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log; then
