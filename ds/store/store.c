@@ -598,6 +598,18 @@ void ds_store_close(struct ds_store *s)
 
 /* ---- small questions ---- */
 
+unsigned ds_store_volumes(const struct ds_store *s)
+{
+	(void)s;
+	return 1;
+}
+
+const char *ds_store_volume_dir(const struct ds_store *s, unsigned i)
+{
+	(void)i;
+	return s->s_dir;
+}
+
 int ds_store_statvfs(struct ds_store *s, struct statvfs *v)
 {
 	return fstatvfs(s->s_dirfd, v) < 0 ? -errno : 0;

@@ -62,6 +62,10 @@ void ds_store_metrics_init(void);
 struct ds_identity ds_store_identity(struct ds_store *s);
 /* Durable when it returns 0. Blocks on the disk (a join does it once). */
 int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs);
+#define DS_VOLUMES_MAX 16
+/* The folders that the objects are in, as configured; the first is the store's own. */
+unsigned ds_store_volumes(const struct ds_store *s);
+const char *ds_store_volume_dir(const struct ds_store *s, unsigned i);
 struct statvfs;
 int ds_store_statvfs(struct ds_store *s, struct statvfs *v);
 /* Available is 0 while the store fails. */
