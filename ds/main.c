@@ -330,7 +330,7 @@ static void metrics_init(void)
 	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "", export_files_gauge, NULL);
 	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
 	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "", lease_gauge, NULL);
-	metric_gauge("weft_ds_store_failing", "1 while the disk under the store does not work.", "", failing_gauge, NULL);
+	metric_gauge("weft_ds_store_failing", "1 while the disk of a volume does not work.", "", failing_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
 }
 
@@ -379,6 +379,8 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	const struct conf *c = se->se_conf;
 	struct start *st = &se->se_start;
 	struct addr mds[DS_MAX_ADDRS];
+	char *dirs[DS_VOLUMES_MAX];
+	unsigned ndirs;
 	int n;
 
 	st->st_zerocopy = zerocopy(c);
@@ -406,6 +408,9 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 		snprintf(err, errlen, "ds.store: names no folder; the objects are kept there");
 		return -EINVAL;
 	}
+	if (ds_dirs_parse(conf_str(c, "ds.store"), dirs, &ndirs, err, errlen))
+		return -EINVAL;
+	ds_dirs_free(dirs, ndirs);
 	ds.d_mds = mds[0].a_ss;
 	ds.d_mdslen = mds[0].a_len;
 	ds.d_heartbeat_ms = (uint32_t)conf_msec(c, "ds.heartbeat");
@@ -478,6 +483,7 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 
 	if (e)
 		return e;
+	ds_store_volume_metrics(ds.d_store);
 	id = ds_store_identity(ds.d_store);
 	atomic_store(&ds.d_fs, id.id_fs);
 	for (unsigned k = 0; k < 256; k++)
@@ -507,6 +513,20 @@ static int make_pool(const struct conf *c, char *err, size_t errlen)
 	return e;
 }
 
+static int own_folders(const char *list, char *err, size_t errlen)
+{
+	char *dirs[DS_VOLUMES_MAX];
+	unsigned n;
+	int e = ds_dirs_parse(list, dirs, &n, err, errlen);
+
+	if (e)
+		return e;
+	for (unsigned i = 0; i < n && !e; i++)
+		e = priv_own_folder(dirs[i], err, errlen);
+	ds_dirs_free(dirs, n);
+	return e;
+}
+
 /* What wants root: certificates, locked memory, rings, ports. What is made after it is the user's. */
 static int become_user(struct settings *se, unsigned n, char *err, size_t errlen)
 {
@@ -524,7 +544,7 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 	if (!e && (e = listen_all(&se->se_start)))
 		snprintf(err, errlen, "%s", se->se_start.st_errtext);
 	if (!e)
-		e = priv_own_folder(conf_str(c, "ds.store"), err, errlen);
+		e = own_folders(conf_str(c, "ds.store"), err, errlen);
 	if (!e && se->se_start.st_exports)
 		priv_keep(path_capabilities());
 	return e ? e : priv_drop(err, errlen);

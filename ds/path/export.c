@@ -147,25 +147,45 @@ static int overlap(dev_t adev, ino_t aino, int afd, dev_t bdev, ino_t bino, int 
 	return rc ? rc : path_is_above(bdev, bino, afd);
 }
 
-static int overlaps_check(struct path *p, struct path_table *t, char *err, size_t errlen)
+/* No export may lead to a folder of objects. */
+static int store_check(struct path_table *t, const char *dir, char *err, size_t errlen)
 {
-	int store = open(p->p_store, O_PATH | O_DIRECTORY | O_CLOEXEC), rc = 0;
+	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC), rc = 0;
 	struct stat st;
 
-	if (store < 0 || fstat(store, &st)) {
+	if (fd < 0 || fstat(fd, &st)) {
 		rc = -errno;
-		snprintf(err, errlen, "ds.store = %s: %s", p->p_store, strerror(errno));
+		snprintf(err, errlen, "ds.store = %s: %s", dir, strerror(errno));
 	}
-
 	for (unsigned i = 0; i < t->t_exports->t_n && !rc; i++) {
 		struct path_export *x = &t->t_x[i];
 
 		if (x->x_fd < 0)
 			continue;
-		rc = overlap(x->x_dev, x->x_ino, x->x_fd, st.st_dev, st.st_ino, store);
+		rc = overlap(x->x_dev, x->x_ino, x->x_fd, st.st_dev, st.st_ino, fd);
 		if (rc)
-			snprintf(err, errlen, "export \"%s\": overlaps ds.store = %s, whose objects are not reached by path", x->x_exp->e_path, p->p_store);
-		for (unsigned k = 0; k < i && !rc; k++) {
+			snprintf(err, errlen, "export \"%s\": overlaps ds.store = %s, whose objects are not reached by path", x->x_exp->e_path, dir);
+	}
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+static int overlaps_check(struct path *p, struct path_table *t, char *err, size_t errlen)
+{
+	char *dirs[DS_VOLUMES_MAX];
+	unsigned n;
+	int rc = ds_dirs_parse(p->p_store, dirs, &n, err, errlen);
+
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < n && !rc; i++)
+		rc = store_check(t, dirs[i], err, errlen);
+	ds_dirs_free(dirs, n);
+	for (unsigned i = 0; i < t->t_exports->t_n && !rc; i++) {
+		struct path_export *x = &t->t_x[i];
+
+		for (unsigned k = 0; k < i && !rc && x->x_fd >= 0; k++) {
 			struct path_export *y = &t->t_x[k];
 
 			if (y->x_fd >= 0)
@@ -174,8 +194,6 @@ static int overlaps_check(struct path *p, struct path_table *t, char *err, size_
 				snprintf(err, errlen, "export \"%s\": overlaps export \"%s\"; export the upper one alone", x->x_exp->e_path, y->x_exp->e_path);
 		}
 	}
-	if (store >= 0)
-		close(store);
 	return rc > 0 ? -EINVAL : rc;
 }
 

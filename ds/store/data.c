@@ -12,12 +12,14 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 /* Of one question: the MDS asks again, so that a file of many units holds nobody up. */
 #define SEEK_STEPS 65536
+#define COPY_BYTES (1u << 20)
 
 /* ---- seek ---- */
 
@@ -134,6 +136,35 @@ static int punch(int fd, uint64_t off, uint64_t len)
 	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len) < 0 ? -errno : 0;
 }
 
+/* From one file system to another, whatever they are. */
+static int copy_bytes(int from, int to, off_t at, off_t off, uint64_t len)
+{
+	uint8_t *buf = malloc(COPY_BYTES);
+	int err = buf ? 0 : -ENOMEM;
+
+	while (len && !err) {
+		ssize_t n = pread(from, buf, len < COPY_BYTES ? (size_t)len : COPY_BYTES, at), w = 0;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			err = n < 0 ? -errno : -EIO;
+		while (!err && w < n) {
+			ssize_t k = pwrite(to, buf + w, (size_t)(n - w), off + w);
+
+			if (k > 0)
+				w += k;
+			else if (k == 0 || errno != EINTR)
+				err = k ? -errno : -EIO;
+		}
+		at += w;
+		off += w;
+		len -= (uint64_t)w;
+	}
+	free(buf);
+	return err;
+}
+
 /* By reflink where the file system has it. */
 static int copy_data(int from, int to, off_t at, off_t off, uint64_t len)
 {
@@ -142,6 +173,8 @@ static int copy_data(int from, int to, off_t at, off_t off, uint64_t len)
 
 		if (n < 0 && errno == EINTR)
 			continue;
+		if (n < 0 && errno == EXDEV)
+			return copy_bytes(from, to, at, off, len);
 		if (n <= 0)
 			return n < 0 ? -errno : -EIO;
 		len -= (uint64_t)n;
@@ -179,26 +212,41 @@ static int copy(int from, int to, const ctl_span *sp)
 	return err ? err : extend(to, sp->offset + sp->length);
 }
 
-/* Whole blocks by reflink, what is left by its bytes. The block that the clone's end is in ends in zeros (RFC 7862 section 15.13.3). */
-static int clone_data(int from, int to, const ctl_order *o, uint64_t len, uint32_t block)
+/* Whole blocks by reflink, what is left by its bytes. */
+static int reflink(int from, int to, const ctl_order *o, uint64_t len, uint32_t block)
 {
 	struct file_clone_range r = { .src_fd = from, .src_offset = o->from, .src_length = len - len % block, .dest_offset = o->offset };
-	uint64_t end = o->offset + o->size + (block - (o->offset + o->size) % block) % block;
 
 	/* A length of 0 is all of it. */
 	if (r.src_length && ioctl(to, FICLONERANGE, &r) < 0)
 		return -errno;
-	if (len % block) {
-		int err = copy_data(from, to, (off_t)(o->from + r.src_length), (off_t)(o->offset + r.src_length), len % block);
+	return len % block ? copy_data(from, to, (off_t)(o->from + r.src_length), (off_t)(o->offset + r.src_length), len % block) : 0;
+}
 
-		if (err)
-			return err;
-	}
+/* The block that the clone's end is in ends in zeros (RFC 7862 section 15.13.3). */
+static int clone_data(int from, int to, const ctl_order *o, uint64_t len, uint32_t block, bool apart)
+{
+	uint64_t end = o->offset + o->size + (block - (o->offset + o->size) % block) % block;
+	int err = apart ? copy(from, to, &(ctl_span){ .offset = o->offset, .from = o->from, .length = len }) : reflink(from, to, o, len, block);
+
+	if (err)
+		return err;
 	return end > o->offset + len ? punch(to, o->offset + len, end - o->offset - len) : 0;
 }
 
-int ds_clone(struct ds_store *s, const ctl_order *o, const struct ds_obj *source, int fd)
+int ds_clone_is_all(const ctl_order *o, int fd)
 {
+	struct stat st;
+	off_t data = lseek(fd, 0, SEEK_DATA);
+
+	if ((data < 0 && errno != ENXIO) || fstat(fd, &st) < 0)
+		return -errno;
+	return (uint64_t)st.st_size <= o->offset + o->size && (data < 0 || (uint64_t)data >= o->offset);
+}
+
+int ds_clone(struct ds_store *s, const ctl_order *o, const struct ds_obj *source, const struct ds_obj *target, int fd)
+{
+	bool apart = source && source->ob_vol != target->ob_vol;
 	int from = source ? ds_obj_reopen(source) : -1, err = 0;
 	struct stat src, dst;
 	uint64_t len = 0;
@@ -211,7 +259,7 @@ int ds_clone(struct ds_store *s, const ctl_order *o, const struct ds_obj *source
 	if (!err && source && (uint64_t)src.st_size > o->from)
 		len = (uint64_t)src.st_size - o->from < o->size ? (uint64_t)src.st_size - o->from : o->size;
 	if (!err)
-		err = clone_data(from, fd, o, len, s->s_clone_block);
+		err = clone_data(from, fd, o, len, s->s_clone_block, apart);
 	if (!err)
 		err = extend(fd, o->offset + o->size);
 	if (!err)
@@ -246,6 +294,7 @@ static int change_sync(struct ds_obj *o, int fd)
 		if (log_due(&last))
 			log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
+		ds_health_note(o->ob_vol, true, err);
 		ds_verifier_change(o->ob_store);
 	}
 	return err ? err : ds_obj_sync_dirs(o);
@@ -276,7 +325,9 @@ static int change(struct ds_obj *o, struct ds_obj *source, const ctl_change_args
 static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a, const struct cap_object *key, struct ds_obj *source)
 {
 	struct ds_obj *o;
-	int err = ds_obj_get(s, key, a->type != CTL_CHANGE_DEALLOCATE && !(a->known & CTL_KNOWN), &o);
+	/* What is copied by reflink stays in its volume. */
+	struct ds_vol *at = source && source->ob_vol->v_clone_block ? source->ob_vol : NULL;
+	int err = ds_obj_get_at(s, key, a->type != CTL_CHANGE_DEALLOCATE && !(a->known & CTL_KNOWN), at, &o);
 
 	if (err)
 		return err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);

@@ -1,15 +1,19 @@
 /*
- * health.c - whether the disk under the store works.
+ * health.c - whether the disk under a volume works.
  *
  * One error is the matter of the call that met it. When so many come one after another, reads or writes with none between
- * them that works, the store is taken out: the MDS hears that it has no room, and puts new files elsewhere. What is there is served
- * as far as it goes. The store comes back by itself when a file can be written, synced and read again, which is tried every
- * HEALTH_AGAIN_MS.
+ * them that works, the volume is taken out: it gets no new objects, and its room is not counted (the home's: the MDS hears that there is no room at
+ * all, and puts new files elsewhere). What is there is served as far as it goes. It comes back by itself when a file can be written, synced and read
+ * again, which is tried every HEALTH_AGAIN_MS.
+ *
+ * A disk that is seldom used would not be missed for long. So with the reports to the MDS, every HEALTH_LOOK_MS at most, the lock file is synced,
+ * to which nothing was written: no I/O but the flush of the drive's cache, and file systems that have shut down say so. One failure is enough there.
  */
 #include "base/log.h"
 #include "ds/store/store_int.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,10 +21,11 @@
 
 #define HEALTH_ERRORS	8u
 #define HEALTH_AGAIN_MS 30000u
+#define HEALTH_LOOK_MS	5000u
 #define PROBE_FILE	"probe"
 
 /* What tells of the disk, and not of the call. */
-static bool of_the_disk(int err)
+bool ds_of_the_disk(int err)
 {
 	switch (-err) {
 	case EIO:
@@ -46,9 +51,21 @@ static uint64_t health_now(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-void ds_health_note(struct ds_store *s, bool write, int err)
+static void take_out(struct ds_vol *v, const char *what, int err)
 {
-	struct ds_health *h = &s->s_health;
+	struct ds_health *h = &v->v_health;
+
+	if (atomic_exchange(&h->h_failing, true))
+		return;
+	atomic_store(&h->h_again_ms, health_now() + HEALTH_AGAIN_MS);
+	log_error("store: %s: %s: %s: from now on %s", v->v_dir, what, strerror(-err),
+		  v == v->v_store->s_home ? "it says that it has no room" : "no new objects come to this volume");
+}
+
+void ds_health_note(struct ds_vol *v, bool write, int err)
+{
+	struct ds_health *h = &v->v_health;
+	char what[80];
 	unsigned n;
 
 	if (err >= 0) {
@@ -56,58 +73,101 @@ void ds_health_note(struct ds_store *s, bool write, int err)
 			atomic_store(&h->h_errors[write], 0);
 		return;
 	}
-	if (!of_the_disk(err))
+	if (!ds_of_the_disk(err))
 		return;
 	metric_add(ds_m_errors, 1);
 	n = atomic_fetch_add(&h->h_errors[write], 1) + 1;
-	if (n < HEALTH_ERRORS || atomic_exchange(&h->h_failing, true))
+	if (n < HEALTH_ERRORS || atomic_load(&h->h_failing))
 		return;
-	atomic_store(&h->h_again_ms, health_now() + HEALTH_AGAIN_MS);
-	log_error("store: %s: %u %s failed one after another, the last: %s: from now on it says that it has no room", s->s_dir, n,
-		  write ? "writes" : "reads", strerror(-err));
+	snprintf(what, sizeof(what), "%u %s failed one after another, the last", n, write ? "writes" : "reads");
+	take_out(v, what, err);
 }
 
-/* On the queries worker. */
-static int probe(struct ds_store *s)
+/* On the health worker. */
+static int probe(struct ds_vol *v)
 {
 	uint8_t out[DS_PAGE], in[DS_PAGE];
-	int fd = openat(s->s_dirfd, PROBE_FILE, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), err = 0;
+	int fd = openat(v->v_dirfd, PROBE_FILE, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), err = 0;
 
 	if (fd < 0)
 		return -errno;
 	memset(out, 'p', sizeof(out));
+	errno = 0;
 	if (pwrite(fd, out, sizeof(out), 0) != (ssize_t)sizeof(out) || fsync(fd) < 0 || pread(fd, in, sizeof(in), 0) != (ssize_t)sizeof(in))
 		err = errno ? -errno : -EIO;
 	close(fd);
-	if (unlinkat(s->s_dirfd, PROBE_FILE, 0) < 0 && !err)
+	if (unlinkat(v->v_dirfd, PROBE_FILE, 0) < 0 && !err)
 		err = -errno;
 	return err;
 }
 
 static void probe_run(struct ds_job *j)
 {
-	struct ds_store *s = caa_container_of(j, struct ds_store, s_health.h_job);
-	struct ds_health *h = &s->s_health;
+	struct ds_vol *v = caa_container_of(j, struct ds_vol, v_health.h_job);
+	struct ds_health *h = &v->v_health;
 
-	if (!probe(s)) {
+	if (!probe(v)) {
 		atomic_store(&h->h_errors[0], 0);
 		atomic_store(&h->h_errors[1], 0);
 		atomic_store(&h->h_failing, false);
-		log_info("store: %s: works again", s->s_dir);
+		log_info("store: %s: works again", v->v_dir);
 	}
 	atomic_store(&h->h_probing, false);
 }
 
-bool ds_store_failing(struct ds_store *s)
+/* A file system that was made read-only, as ext4 is after an error, syncs what was never written, and lets nobody write. */
+static void look_run(struct ds_job *j)
 {
-	struct ds_health *h = &s->s_health;
+	struct ds_vol *v = caa_container_of(j, struct ds_vol, v_health.h_job);
+	int err = fsync(v->v_lockfd) < 0 || faccessat(v->v_dirfd, "lock", W_OK, AT_EACCESS) < 0 ? -errno : 0;
+
+	if (ds_of_the_disk(err)) {
+		metric_add(ds_m_errors, 1);
+		take_out(v, "its file system does not work", err);
+	}
+	atomic_store(&v->v_health.h_probing, false);
+}
+
+static void health_job(struct ds_vol *v, void (*run)(struct ds_job *j))
+{
+	if (atomic_exchange(&v->v_health.h_probing, true))
+		return;
+	v->v_health.h_job.jb_run = run;
+	ds_store_submit(v->v_store, DS_WORKER_HEALTH, &v->v_health.h_job);
+}
+
+bool ds_vol_failing(struct ds_vol *v)
+{
+	struct ds_health *h = &v->v_health;
+	uint64_t now, again;
 
 	if (!atomic_load(&h->h_failing))
 		return false;
-	if (health_now() >= atomic_load(&h->h_again_ms) && !atomic_exchange(&h->h_probing, true)) {
-		atomic_store(&h->h_again_ms, health_now() + HEALTH_AGAIN_MS);
-		h->h_job.jb_run = probe_run;
-		ds_store_submit(s, DS_WORKER_QUERIES, &h->h_job);
-	}
+	now = health_now();
+	again = atomic_load(&h->h_again_ms);
+	if (now >= again && atomic_compare_exchange_strong(&h->h_again_ms, &again, now + HEALTH_AGAIN_MS))
+		health_job(v, probe_run);
 	return true;
+}
+
+bool ds_store_failing(struct ds_store *s)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < s->s_nvols; i++)
+		any |= ds_vol_failing(s->s_vol[i]);
+	return any;
+}
+
+void ds_health_look(struct ds_store *s)
+{
+	uint64_t now = health_now();
+
+	for (unsigned i = 0; i < s->s_nvols; i++) {
+		struct ds_vol *v = s->s_vol[i];
+		uint64_t due = atomic_load(&v->v_health.h_look_ms);
+
+		if (!ds_vol_failing(v) && now >= due && atomic_compare_exchange_strong(&v->v_health.h_look_ms, &due, now + HEALTH_LOOK_MS))
+			health_job(v, look_run);
+	}
 }

@@ -80,13 +80,13 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 	if (res == -EINVAL && pc->pc_direct) {
 		/* This piece is now buffered under a lock that says direct. At worst it meets the last direct I/O that is still
 		 * under way, and the kernel notes an error for the next sync: the clients send again. */
-		if (atomic_exchange(&rw->rw_obj->ob_store->s_direct, false))
+		if (atomic_exchange(&rw->rw_obj->ob_vol->v_direct, false))
 			log_warn("store: direct I/O is refused by the file system; buffered from now on");
 		pc->pc_direct = false;
 		piece_submit(pc);
 		return;
 	}
-	ds_health_note(rw->rw_obj->ob_store, rw->rw_write, res);
+	ds_health_note(rw->rw_obj->ob_vol, rw->rw_write, res);
 	if (res < 0 || (res == 0 && rw->rw_write)) {
 		piece_end(pc, res ? res : -EIO);
 		return;
@@ -138,9 +138,9 @@ static void rw_start(struct ds_rw *rw)
 
 static bool mem_direct(const struct ds_rw *rw, const uint8_t *mem)
 {
-	struct ds_store *s = rw->rw_obj->ob_store;
+	struct ds_vol *v = rw->rw_obj->ob_vol;
 
-	return (uintptr_t)mem % s->s_dio_mem == 0 && atomic_load(&s->s_direct) && ds_obj_direct_fd(rw->rw_obj) >= 0;
+	return (uintptr_t)mem % v->v_dio_mem == 0 && atomic_load(&v->v_direct) && ds_obj_direct_fd(rw->rw_obj) >= 0;
 }
 
 void ds_obj_read(struct ds_rw *rw)
@@ -234,7 +234,7 @@ static void sync_end(struct sync_run *sr, int err)
 		if (log_due(&last))
 			log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
-		ds_health_note(o->ob_store, true, err);
+		ds_health_note(o->ob_vol, true, err);
 		ds_verifier_change(o->ob_store);
 	} else {
 		atomic_compare_exchange_strong(&o->ob_unsynced, &sr->sr_unsynced, 0);
@@ -286,16 +286,16 @@ static void sync_step(struct sync_run *sr)
 
 	if (sr->sr_step == SYNC_FOLDER && !sr->sr_dirs)
 		sr->sr_step = SYNC_DONE;
-	if (sr->sr_step == SYNC_PARENT && ds_dir_is_durable(o->ob_store, folder))
+	if (sr->sr_step == SYNC_PARENT && ds_dir_is_durable(o->ob_vol, folder))
 		sr->sr_step = SYNC_DONE;
 	if (sr->sr_step == SYNC_DONE) {
 		if (sr->sr_dirs)
-			ds_dir_set_durable(o->ob_store, folder);
+			ds_dir_set_durable(o->ob_vol, folder);
 		sync_end(sr, 0);
 		return;
 	}
 	if (sr->sr_step != SYNC_FILE) {
-		fd = sr->sr_dirfd = ds_dir_open(o->ob_store, folder, sr->sr_step == SYNC_PARENT);
+		fd = sr->sr_dirfd = ds_dir_open(o->ob_vol, folder, sr->sr_step == SYNC_PARENT);
 		if (fd < 0) {
 			sync_end(sr, fd);
 			return;

@@ -7,8 +7,8 @@
  * also what happens when a segment grows, and after an append failed.
  *
  * A delete is first a tombstone here and then an unlink. The unlinks are not synced one by one: after a crash
- * they are done again for every tombstone of the journal, and before a tombstone leaves the journal the whole file system is
- * synced once. So an object whose delete was confirmed does not come back.
+ * they are done again for every tombstone of the journal, and before a tombstone leaves the journal the file systems of all volumes are
+ * synced once. So an object whose delete was confirmed does not come back. While one of them cannot be synced no segment goes.
  *
  * After a restart the time that a tombstone is kept begins anew: nothing depends on the clock of the day.
  *
@@ -276,13 +276,15 @@ static int turn(struct ds_store *s)
 {
 	struct ds_journal *j = &s->s_journal;
 	char name[NAME_LEN + 1];
+	struct ds_vol *bad;
 	struct ds_rec *r;
 	size_t n;
-	int fd, err;
+	int fd, err, synced;
 
 	/* Unlinks of objects whose tombstones go with the old segments. */
-	if (syncfs(j->j_dirfd) < 0)
-		return -errno;
+	synced = ds_volumes_sync(s, &bad);
+	if (synced && (bad == s->s_home || !s->s_opened))
+		return synced;
 	r = snapshot(s, &n);
 	if (!r)
 		return -ENOMEM;
@@ -306,21 +308,19 @@ static int turn(struct ds_store *s)
 	j->j_seq++;
 	j->j_bytes = n * sizeof(*r);
 	j->j_broken = false;
-	drop_older(j, j->j_seq);
+	if (!synced)
+		drop_older(j, j->j_seq);
 out:
 	free(r);
 	return err;
 }
 
-int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
+static int append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 {
 	struct ds_journal *j = &s->s_journal;
 	struct ds_rec state = rec_state(s);
 	int err;
 
-	/* What is in memory is ahead of recs: the snapshot has them. */
-	if (j->j_broken || j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * atomic_load(&j->j_ntombs))
-		return turn(s);
 	for (unsigned i = 0; i < n; i++)
 		rec_seal(&recs[i]);
 	rec_seal(&state);
@@ -329,14 +329,33 @@ int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 		err = write_all(j->j_fd, &state, sizeof(state));
 	if (!err && fdatasync(j->j_fd) < 0)
 		err = -errno;
+	if (!err)
+		j->j_bytes += (n + 1) * sizeof(*recs);
+	return err;
+}
+
+int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
+{
+	struct ds_journal *j = &s->s_journal;
+	bool full = j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * atomic_load(&j->j_ntombs);
+	int err = -EAGAIN;
+
+	/* What is in memory is ahead of recs: the snapshot has them. A segment that is only large can grow on. */
+	if (j->j_broken || full)
+		err = turn(s);
+	if (err && !j->j_broken)
+		err = append(s, recs, n);
 	if (err) {
 		j->j_broken = true;
-		log_error("store: %s/journal: %s", s->s_dir, strerror(-err));
-		ds_health_note(s, true, err);
-		return err;
+		log_error("store: %s/journal: %s", s->s_home->v_dir, strerror(-err));
+		ds_health_note(s->s_home, true, err);
 	}
-	j->j_bytes += (n + 1) * sizeof(*recs);
-	return 0;
+	return err;
+}
+
+bool ds_journal_behind(struct ds_store *s)
+{
+	return s->s_journal.j_broken;
 }
 
 /* ---- at start ---- */
@@ -350,7 +369,7 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 		.co_stripe = r->r_stripe,
 		.co_mirror = r->r_mirror,
 	};
-	char path[OBJPATH_MAX];
+	int err;
 
 	switch (r->r_type) {
 	case DS_REC_STATE:
@@ -362,9 +381,9 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 			s->s_boot = r->r_client;
 		return 0;
 	case DS_REC_TOMB:
-		objpath(&o, path);
-		if (unlinkat(s->s_dirfd, path, 0) < 0 && errno != ENOENT)
-			return -errno;
+		err = ds_vol_unlink(s, &o);
+		if (err)
+			return err;
 		return ds_tomb_add(s, &o, r->r_a);
 	case DS_REC_BAR:
 		return ds_bar(s, r->r_client);
@@ -388,7 +407,7 @@ static int seg_read(struct ds_store *s, const char *name)
 	}
 	while (!err && fread(&r, sizeof(r), 1, f) == 1) {
 		if (!rec_open(&r)) {
-			log_warn("store: %s/journal/%s: a torn record; what follows was never confirmed", s->s_dir, name);
+			log_warn("store: %s/journal/%s: a torn record; what follows was never confirmed", s->s_home->v_dir, name);
 			break;
 		}
 		err = apply(s, &r);
@@ -407,11 +426,11 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 
 	pthread_mutex_init(&j->j_lock, NULL);
 	j->j_newest = &j->j_oldest;
-	j->j_dirfd = openat(s->s_dirfd, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	j->j_dirfd = openat(s->s_home->v_dirfd, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	n = j->j_dirfd < 0 ? -1 : scandirat(j->j_dirfd, ".", &list, seg_is, seg_compare);
 	if (n < 0) {
 		e = -errno;
-		snprintf(err, errlen, "%s/journal: %s", s->s_dir, strerror(-e));
+		snprintf(err, errlen, "%s/journal: %s", s->s_home->v_dir, strerror(-e));
 		return e;
 	}
 	for (int i = 0; i < n; i++) {
@@ -426,7 +445,7 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 	if (!e)
 		e = turn(s);
 	if (e)
-		snprintf(err, errlen, "%s/journal: %s", s->s_dir, strerror(-e));
+		snprintf(err, errlen, "%s/journal: %s", s->s_home->v_dir, strerror(-e));
 	return e;
 }
 

@@ -59,45 +59,29 @@ int ds_objects_init(struct ds_store *s, unsigned max_idle)
 
 /* ---- folders ---- */
 
-bool ds_dir_is_durable(struct ds_store *s, uint16_t folder)
+bool ds_dir_is_durable(struct ds_vol *v, uint16_t folder)
 {
-	return atomic_load_explicit(&s->s_dir_durable[folder / 8], memory_order_relaxed) & 1u << folder % 8;
+	return atomic_load_explicit(&v->v_dir_durable[folder / 8], memory_order_relaxed) & 1u << folder % 8;
 }
 
-void ds_dir_set_durable(struct ds_store *s, uint16_t folder)
+void ds_dir_set_durable(struct ds_vol *v, uint16_t folder)
 {
-	atomic_fetch_or(&s->s_dir_durable[folder / 8], (uint8_t)(1u << folder % 8));
+	atomic_fetch_or(&v->v_dir_durable[folder / 8], (uint8_t)(1u << folder % 8));
 }
 
-int ds_dir_open(struct ds_store *s, uint16_t folder, bool parent)
+int ds_dir_open(struct ds_vol *v, uint16_t folder, bool parent)
 {
 	char path[8];
 	int fd;
 
 	snprintf(path, sizeof(path), parent ? "%02x" : "%02x/%02x", folder >> 8, folder & 255);
-	fd = openat(s->s_objfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = openat(v->v_objfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
-/* XX is synced at once, there are only 256; YY when an object in it is. */
-static int folders_make(struct ds_store *s, uint16_t folder)
+static int dir_fsync(struct ds_vol *v, uint16_t folder, bool parent)
 {
-	char path[8];
-
-	snprintf(path, sizeof(path), "%02x", folder >> 8);
-	if (mkdirat(s->s_objfd, path, 0700) == 0) {
-		if (fsync(s->s_objfd) < 0)
-			return -errno;
-	} else if (errno != EEXIST) {
-		return -errno;
-	}
-	snprintf(path, sizeof(path), "%02x/%02x", folder >> 8, folder & 255);
-	return mkdirat(s->s_objfd, path, 0700) < 0 && errno != EEXIST ? -errno : 0;
-}
-
-static int dir_fsync(struct ds_store *s, uint16_t folder, bool parent)
-{
-	int fd = ds_dir_open(s, folder, parent), err = 0;
+	int fd = ds_dir_open(v, folder, parent), err = 0;
 
 	if (fd < 0)
 		return fd;
@@ -109,7 +93,7 @@ static int dir_fsync(struct ds_store *s, uint16_t folder, bool parent)
 
 int ds_obj_sync_dirs(struct ds_obj *o)
 {
-	struct ds_store *s = o->ob_store;
+	struct ds_vol *v = o->ob_vol;
 	uint16_t folder = objname_folder(o->ob_key.co_ino);
 	bool unsynced;
 	int err;
@@ -119,11 +103,11 @@ int ds_obj_sync_dirs(struct ds_obj *o)
 	pthread_mutex_unlock(&o->ob_lock);
 	if (!unsynced)
 		return 0;
-	err = dir_fsync(s, folder, false);
-	if (!err && !ds_dir_is_durable(s, folder)) {
-		err = dir_fsync(s, folder, true);
+	err = dir_fsync(v, folder, false);
+	if (!err && !ds_dir_is_durable(v, folder)) {
+		err = dir_fsync(v, folder, true);
 		if (!err)
-			ds_dir_set_durable(s, folder);
+			ds_dir_set_durable(v, folder);
 	}
 	if (err)
 		return err;
@@ -160,35 +144,34 @@ static int meta_get(int fd, uint32_t *epoch, uint64_t *order)
 
 /* ---- opening and closing ---- */
 
-/* made (may be NULL: do not make it): true when it was not there before. */
-static int file_open(struct ds_store *s, const struct cap_object *key, bool *made)
+/* A page that is read ahead while it is written past the cache would be stale. */
+static int no_readahead(int fd)
 {
-	char path[OBJPATH_MAX];
-	int fd, err;
-
-	objpath(key, path);
-	for (int tries = 0;; tries++) {
-		fd = openat(s->s_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-		if (fd >= 0 || errno != ENOENT || !made)
-			break;
-		fd = openat(s->s_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
-		*made = fd >= 0;
-		if (fd >= 0 || errno != ENOENT || tries)
-			break;
-		err = folders_make(s, objname_folder(key->co_ino));
-		if (err)
-			return err;
-	}
-	if (fd < 0)
-		return -errno;
-	/* A page that is read ahead while it is written past the cache would be stale. */
-	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	if (fd >= 0)
+		posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	return fd;
+}
+
+/* made (may be NULL: do not make it): true when it was not there before. at: where it is made, NULL: anywhere. */
+static int file_open(struct ds_store *s, const struct cap_object *key, bool *made, struct ds_vol *at, struct ds_vol **vol)
+{
+	int fd = ds_vol_find(s, key, vol);
+
+	if (fd == -ENOENT && made) {
+		fd = ds_vol_make(s, key, at, vol);
+		*made = fd >= 0;
+	}
+	return no_readahead(fd);
 }
 
 int ds_obj_reopen(const struct ds_obj *o)
 {
-	return file_open(o->ob_store, &o->ob_key, NULL);
+	char path[OBJPATH_MAX];
+	int fd;
+
+	objpath(&o->ob_key, path);
+	fd = openat(o->ob_vol->v_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	return fd < 0 ? -errno : no_readahead(fd);
 }
 
 static void obj_free(struct ds_obj *o)
@@ -208,8 +191,11 @@ static void close_job(struct ds_job *j)
 	struct ds_obj *o = (struct ds_obj *)((char *)j - offsetof(struct ds_obj, ob_close));
 
 	if (!atomic_load(&o->ob_deleted) && fdatasync(o->ob_fd) < 0) {
-		log_error("store: closing object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(errno));
+		int err = -errno;
+
+		log_error("store: closing object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
+		ds_health_note(o->ob_vol, true, err);
 		ds_verifier_change(o->ob_store);
 	}
 	obj_free(o);
@@ -304,8 +290,9 @@ int ds_obj_cut(int fd, uint64_t size)
 	return ds_mtime_set(fd, ds_mtime_ns(&st));
 }
 
-static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, bool create, struct ds_obj **out)
+static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out)
 {
+	struct ds_vol *vol;
 	struct ds_obj *o;
 	uint32_t epoch;
 	bool made = false;
@@ -314,7 +301,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	/* Not the file: it may still be there while its delete is under way. */
 	if (!ds_tomb_find(s, key, NULL))
 		return -ESTALE;
-	fd = file_open(s, key, create ? &made : NULL);
+	fd = file_open(s, key, create ? &made : NULL, at, &vol);
 	if (fd < 0)
 		return fd;
 	o = calloc(1, sizeof(*o));
@@ -323,10 +310,12 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 		return -ENOMEM;
 	}
 	o->ob_store = s;
+	o->ob_vol = vol;
 	o->ob_key = *key;
 	o->ob_fd = fd;
 	err = count_load(o, made);
 	if (err) {
+		ds_health_note(vol, made, err);
 		close(fd);
 		free(o);
 		return err;
@@ -334,6 +323,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	err = meta_get(fd, &epoch, &o->ob_order);
 	if (err) {
 		log_error("store: object %016" PRIx64 ": its xattr %s is not readable: %s", key->co_ino, DS_XATTR, strerror(-err));
+		ds_health_note(vol, false, -EIO);
 		close(fd);
 		free(o);
 		return -EIO;
@@ -353,20 +343,20 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 
 int ds_obj_direct_fd(struct ds_obj *o)
 {
-	struct ds_store *s = o->ob_store;
+	struct ds_vol *v = o->ob_vol;
 	int fd = atomic_load(&o->ob_dfd), expect = DFD_UNOPENED;
 	char path[OBJPATH_MAX];
 
 	if (fd != DFD_UNOPENED)
 		return fd;
-	if (!atomic_load(&s->s_direct))
+	if (!atomic_load(&v->v_direct))
 		return DFD_NONE;
 	objpath(&o->ob_key, path);
 	/* By its name, which is never used for another file; gone if it was deleted meanwhile. */
-	fd = openat(s->s_dirfd, path, O_RDWR | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+	fd = openat(v->v_dirfd, path, O_RDWR | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0) {
-		if (errno == EINVAL && atomic_exchange(&s->s_direct, false))
-			log_warn("store: %s: no O_DIRECT here; buffered I/O only", s->s_dir);
+		if (errno == EINVAL && atomic_exchange(&v->v_direct, false))
+			log_warn("store: %s: no O_DIRECT here; buffered I/O only", v->v_dir);
 		fd = DFD_NONE;
 	}
 	if (!atomic_compare_exchange_strong(&o->ob_dfd, &expect, fd)) {
@@ -429,14 +419,14 @@ static struct ds_obj *evict_oldest(struct ds_shard *sh)
 }
 
 static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, bool create,
-		       struct ds_obj **out)
+		       struct ds_vol *at, struct ds_obj **out)
 {
-	int err = obj_load(s, sh, key, create, out);
+	int err = obj_load(s, sh, key, create, at, out);
 
 	/* Out of descriptors: one of ours makes room. */
 	if ((err == -EMFILE || err == -ENFILE) && sh->sh_oldest) {
 		obj_close(evict_oldest(sh));
-		err = obj_load(s, sh, key, create, out);
+		err = obj_load(s, sh, key, create, at, out);
 	}
 	if (err)
 		return err;
@@ -450,6 +440,11 @@ static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap
 
 int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_obj **out)
 {
+	return ds_obj_get_at(s, key, create, NULL, out);
+}
+
+int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out)
+{
 	uint64_t hash = ds_key_hash(key);
 	struct ds_shard *sh = shard_of(s, hash);
 	struct ds_obj *o;
@@ -458,12 +453,10 @@ int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, st
 	pthread_mutex_lock(&sh->sh_lock);
 	o = lookup(sh, key, hash);
 	if (!o)
-		err = load_hashed(s, sh, key, hash, create, &o);
+		err = load_hashed(s, sh, key, hash, create, at, &o);
 	else if (!o->ob_refs++)
 		lru_del(sh, o);
 	pthread_mutex_unlock(&sh->sh_lock);
-	if (err)
-		ds_health_note(s, false, err);
 	*out = err ? NULL : o;
 	return err;
 }
@@ -509,6 +502,53 @@ int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order
 	pthread_mutex_unlock(&sh->sh_lock);
 	if (gone)
 		obj_close(gone);
+	return err;
+}
+
+/*
+ * The old file is gone for good before the new one is there: of an object that is in two volumes nobody could say which counts. A crash in
+ * between leaves none, and the order is done again.
+ */
+static int remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
+{
+	struct ds_shard *sh = o->ob_shard;
+	uint16_t folder = objname_folder(o->ob_key.co_ino);
+	char path[OBJPATH_MAX];
+	struct stat st;
+	int err;
+
+	if (!o->ob_hashed)
+		return -ESTALE;
+	objpath(&o->ob_key, path);
+	count_keep(o);
+	if (fstat(o->ob_fd, &st) < 0 || (unlinkat(o->ob_vol->v_dirfd, path, 0) < 0 && errno != ENOENT))
+		return -errno;
+	atomic_store(&o->ob_deleted, true);
+	unhash(sh, o);
+	err = dir_fsync(o->ob_vol, folder, false);
+	if (!err)
+		err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), true, v, out);
+	if (!err) {
+		err = ds_mtime_set((*out)->ob_fd, ds_mtime_ns(&st));
+		(*out)->ob_told = ds_mtime_ns(&st);
+		atomic_store(&(*out)->ob_epoch, atomic_load(&o->ob_epoch));
+		(*out)->ob_order = (*out)->ob_order_new = o->ob_order;
+	}
+	return err;
+}
+
+int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
+{
+	int err;
+
+	*out = NULL;
+	pthread_mutex_lock(&o->ob_shard->sh_lock);
+	err = remake(o, v, out);
+	pthread_mutex_unlock(&o->ob_shard->sh_lock);
+	if (err)
+		ds_health_note(*out ? v : o->ob_vol, true, err);
+	if (err && *out)
+		ds_obj_put(*out);
 	return err;
 }
 

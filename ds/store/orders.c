@@ -66,10 +66,26 @@ bool ds_key_of(const ctl_object *o, struct cap_object *key)
 
 /* ---- pass 1 ---- */
 
+/* It comes first: where it is, the target is made. */
+static int prepare_source(struct ds_store *s, const ctl_order *o, struct order_item *it)
+{
+	struct cap_object source;
+	int err;
+
+	if (!ds_key_of(&o->source, &source))
+		return -EINVAL;
+	err = ds_obj_get(s, &source, false, &it->it_source);
+	/* Lost: it is no zeros. */
+	if (err && (err != -ENOENT || (o->known & CTL_KNOWN_SOURCE)))
+		return err == -ENOENT ? -EIO : err;
+	return 0;
+}
+
 static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
 {
 	uint32_t epoch;
-	int err = ds_obj_get(s, &it->it_key, true, &it->it_obj);
+	int serr = o->type == CTL_CLONE ? prepare_source(s, o, it) : 0;
+	int err = ds_obj_get_at(s, &it->it_key, true, it->it_source ? it->it_source->ob_vol : NULL, &it->it_obj);
 
 	/* Deleted: what was ordered before the delete has nothing left to act on. */
 	if (err == -ESTALE)
@@ -80,20 +96,16 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 		it->it_skip = true;
 		return 0;
 	}
+	/* Only of an order that is to be done yet: one that was may have lost its source since. */
+	if (serr)
+		return serr;
 	it->it_obj->ob_order_new = it->it_obj->ob_order;
 	it->it_fd = ds_obj_reopen(it->it_obj);
-	if (it->it_fd < 0)
+	if (it->it_fd < 0) {
+		ds_health_note(it->it_obj->ob_vol, false, it->it_fd);
 		return it->it_fd;
-	if (o->type == CTL_CLONE) {
-		struct cap_object source;
-
-		if (!ds_key_of(&o->source, &source))
-			return -EINVAL;
-		err = ds_obj_get(s, &source, false, &it->it_source);
-		/* Lost: it is no zeros. */
-		if (err && (err != -ENOENT || (o->known & CTL_KNOWN_SOURCE)))
-			return err == -ENOENT ? -EIO : err;
 	}
+	*drain |= it->it_source && it->it_source->ob_vol != it->it_obj->ob_vol;
 	epoch = atomic_load(&it->it_obj->ob_epoch);
 	if (o->epoch > epoch) {
 		atomic_store(&it->it_obj->ob_epoch, o->epoch);
@@ -144,15 +156,43 @@ static int do_size(const ctl_order *o, struct order_item *it)
 	return ds_obj_cut(it->it_fd, o->size);
 }
 
+/* Reflinks do not leave a volume. Where the target has nothing that stays, it is made anew in the source's; else ds_clone copies. */
+static int do_clone(struct ds_store *s, const ctl_order *o, struct order_item *it)
+{
+	bool apart = it->it_source && it->it_source->ob_vol != it->it_obj->ob_vol;
+	int all = apart ? ds_clone_is_all(o, it->it_fd) : 0;
+
+	if (all < 0)
+		return all;
+	if (all) {
+		struct ds_obj *new;
+		int err = ds_obj_remake(it->it_obj, it->it_source->ob_vol, &new);
+
+		if (err)
+			return err;
+		ds_obj_put(it->it_obj);
+		close(it->it_fd);
+		it->it_obj = new;
+		it->it_fd = ds_obj_reopen(new);
+		if (it->it_fd < 0)
+			return it->it_fd;
+	}
+	return ds_clone(s, o, it->it_source, it->it_obj, it->it_fd);
+}
+
 static int do_object(struct ds_store *s, const ctl_order *o, struct order_item *it)
 {
 	int err = 0;
+
+	/* Made anew, or deleted, by an earlier one of the same batch: not in the file that it_fd has. */
+	if (atomic_load(&it->it_obj->ob_deleted))
+		return -EAGAIN;
 
 	/* Done by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
 	if (o->number <= it->it_obj->ob_order_new)
 		return 0;
 	if (o->type == CTL_CLONE)
-		err = ds_clone(s, o, it->it_source, it->it_fd);
+		err = do_clone(s, o, it);
 	else if (o->type != CTL_FENCE)
 		err = do_size(o, it);
 	if (!err)
@@ -166,13 +206,9 @@ static int do_object(struct ds_store *s, const ctl_order *o, struct order_item *
  * an order that is not confirmed, and nothing is served before that is repeated. */
 static int do_delete(struct ds_store *s, const ctl_order *o, const struct cap_object *key)
 {
-	char path[OBJPATH_MAX];
 	int err = ds_obj_kill(s, key, o->number);
 
-	if (err)
-		return err;
-	objpath(key, path);
-	return unlinkat(s->s_dirfd, path, 0) < 0 && errno != ENOENT ? -errno : 0;
+	return err ? err : ds_vol_unlink(s, key);
 }
 
 /* ---- pass 4 ---- */
@@ -187,6 +223,7 @@ static int sync_object(struct ds_store *s, struct order_item *it)
 		err = -errno;
 		/* The page cache may have dropped clients' data with it. */
 		metric_add(ds_m_sync_failures, 1);
+		ds_health_note(it->it_obj->ob_vol, true, err);
 		ds_verifier_change(s);
 	}
 	return err ? err : ds_obj_sync_dirs(it->it_obj);
@@ -314,7 +351,8 @@ ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_orde
 	if (!it)
 		return CTL_IO;
 	ds_tomb_expire(s);
-	if (raise_marks(s, instance, orders, n))
+	/* Also those that are in memory already, and were not made durable then. */
+	if (raise_marks(s, instance, orders, n) || ds_journal_behind(s))
 		err = journal(s, orders, it, 0, true);
 	/* A full disk keeps the marks out of the journal, but must not keep deletes from making room. */
 	if (!err || err == -ENOSPC) {
@@ -336,6 +374,7 @@ int ds_obj_set_size(struct ds_obj *o, uint64_t size)
 	} else if (fsync(fd) < 0) {
 		err = -errno;
 		metric_add(ds_m_sync_failures, 1);
+		ds_health_note(o->ob_vol, true, err);
 		ds_verifier_change(o->ob_store);
 	}
 	close(fd);
@@ -373,13 +412,13 @@ void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 
 /* ---- list ---- */
 
-/* The cookie: version, folder (2 bytes), name of the last object told. */
-#define LIST_VERSION 1
+/* The cookie: version, the volume's number, folder (2 bytes), name of the last object told. */
+#define LIST_VERSION 2
 struct list_cookie {
-	uint8_t lc_version, lc_folder[2];
+	uint8_t lc_version, lc_volume, lc_folder[2];
 	char lc_name[OBJNAME_LEN];
 };
-_Static_assert(sizeof(struct list_cookie) <= 64, "ctl_list_args.cookie");
+_Static_assert(sizeof(struct list_cookie) == 31 && sizeof(struct list_cookie) <= 64, "ctl_list_args.cookie");
 
 static bool name_parse(const char *name, uint16_t fs, uint16_t folder, struct cap_object *key)
 {
@@ -406,9 +445,9 @@ static int name_compare(const void *a, const void *b)
 }
 
 /* All names of a folder, sorted; malloc'd. A folder that is not there is empty. */
-static int folder_names(struct ds_store *s, uint16_t folder, char (**names)[OBJNAME_LEN + 1], size_t *n)
+static int folder_names(struct ds_vol *v, uint16_t folder, char (**names)[OBJNAME_LEN + 1], size_t *n)
 {
-	int fd = ds_dir_open(s, folder, false);
+	int fd = ds_dir_open(v, folder, false);
 	size_t cap = 0;
 	struct dirent *d;
 	DIR *dir;
@@ -443,16 +482,16 @@ static int folder_names(struct ds_store *s, uint16_t folder, char (**names)[OBJN
 	return 0;
 }
 
-static bool list_entry(struct ds_store *s, const char *name, uint16_t folder, ctl_list_entry *e)
+static bool list_entry(struct ds_vol *v, const char *name, uint16_t folder, ctl_list_entry *e)
 {
 	struct cap_object key;
 	char path[OBJPATH_MAX];
 	struct stat st;
 
-	if (!name_parse(name, (uint16_t)s->s_id.id_fs, folder, &key))
+	if (!name_parse(name, (uint16_t)v->v_store->s_id.id_fs, folder, &key))
 		return false;
 	objpath(&key, path);
-	if (fstatat(s->s_dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+	if (fstatat(v->v_dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
 		return false;
 	*e = (ctl_list_entry){
 		.object = { .ino = key.co_ino,
@@ -465,42 +504,63 @@ static bool list_entry(struct ds_store *s, const char *name, uint16_t folder, ct
 	return true;
 }
 
-int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max, ctl_list_entry *entries,
-		  unsigned *n, uint8_t cookie_out[64], unsigned *outlen)
+/* One volume, from where c says; *n == max: there may be more, and c says where. */
+static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ctl_list_entry *entries, unsigned *n)
 {
-	struct list_cookie c = { .lc_version = LIST_VERSION };
 	char last[OBJNAME_LEN + 1] = "";
 
-	*n = *outlen = 0;
-	if (!max || (inlen && inlen != sizeof(c)))
-		return -EINVAL;
-	if (inlen) {
-		memcpy(&c, cookie_in, sizeof(c));
-		memcpy(last, c.lc_name, OBJNAME_LEN);
-		if (c.lc_version != LIST_VERSION)
-			return -EINVAL;
-	}
-	for (unsigned f = (unsigned)c.lc_folder[0] << 8 | c.lc_folder[1]; f <= UINT16_MAX; f++, *last = 0) {
+	memcpy(last, c->lc_name, OBJNAME_LEN);
+	for (unsigned f = (unsigned)c->lc_folder[0] << 8 | c->lc_folder[1]; f <= UINT16_MAX; f++, *last = 0) {
 		char(*names)[OBJNAME_LEN + 1];
 		size_t count;
-		int err = folder_names(s, (uint16_t)f, &names, &count);
+		int err = folder_names(v, (uint16_t)f, &names, &count);
 
 		if (err)
 			return err;
 		for (size_t i = 0; i < count && *n < max; i++) {
-			if (strcmp(names[i], last) <= 0 || !list_entry(s, names[i], (uint16_t)f, &entries[*n]))
+			if (strcmp(names[i], last) <= 0 || !list_entry(v, names[i], (uint16_t)f, &entries[*n]))
 				continue;
 			++*n;
-			memcpy(c.lc_name, names[i], OBJNAME_LEN);
+			memcpy(c->lc_name, names[i], OBJNAME_LEN);
 		}
 		free(names);
 		if (*n == max) {
-			c.lc_folder[0] = (uint8_t)(f >> 8);
-			c.lc_folder[1] = (uint8_t)f;
-			memcpy(cookie_out, &c, sizeof(c));
-			*outlen = sizeof(c);
+			c->lc_volume = (uint8_t)v->v_number;
+			c->lc_folder[0] = (uint8_t)(f >> 8);
+			c->lc_folder[1] = (uint8_t)f;
 			return 0;
 		}
+	}
+	return 0;
+}
+
+int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max, ctl_list_entry *entries,
+		  unsigned *n, uint8_t cookie_out[64], unsigned *outlen)
+{
+	struct list_cookie c = { .lc_version = LIST_VERSION };
+
+	*n = *outlen = 0;
+	if (!max || (inlen && inlen != sizeof(c)))
+		return -EINVAL;
+	if (inlen)
+		memcpy(&c, cookie_in, sizeof(c));
+	if (c.lc_version != LIST_VERSION)
+		return -EINVAL;
+	for (unsigned i = 0; i < s->s_nvols && *n < max; i++) {
+		struct ds_vol *v = s->s_vol[i];
+		int err;
+
+		if (v->v_number < c.lc_volume)
+			continue;
+		if (v->v_number > c.lc_volume)
+			c = (struct list_cookie){ .lc_version = LIST_VERSION, .lc_volume = (uint8_t)v->v_number };
+		err = list_volume(v, &c, max, entries, n);
+		if (err)
+			return err;
+	}
+	if (*n == max) {
+		memcpy(cookie_out, &c, sizeof(c));
+		*outlen = sizeof(c);
 	}
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* store.c - a store's folder: making and opening it, identity, verifier, workers, the write barrier. */
+/* store.c - a store: making and opening it, identity, verifier, workers, the write barrier. */
 #include "ds/store/store_int.h"
 #include "base/log.h"
 #include <errno.h>
@@ -18,6 +18,7 @@
 #include <urcu/urcu-memb.h>
 
 #define STORE_VERSION 1
+#define STORE_VERSION_LISTED 2 /* with a list of volumes (adopt.c) */
 #define COUNTED_ID 40
 #define DRAIN_WARN_NS 10000000000ull
 
@@ -193,29 +194,15 @@ static int unhex(const char *in, uint8_t *out, size_t n)
 	return sodium_hex2bin(out, n, in, strlen(in), NULL, &len, NULL) == 0 && len == n ? 0 : -EINVAL;
 }
 
-/* Atomic and durable: a new file under another name, renamed. */
-static int identity_write(struct ds_store *s, const struct ds_identity *id)
+int ds_identity_write(struct ds_store *s, const struct ds_identity *id)
 {
 	char text[512], uuid[33], cluster[33];
-	int n, fd, err = 0;
 
 	hex(id->id_uuid, DS_UUID_LEN, uuid);
 	hex(id->id_cluster, DS_UUID_LEN, cluster);
-	n = snprintf(text, sizeof(text), "weft-ds store\nversion=%d\nuuid=%s\nname=%s\ncluster=%s\nfs=%" PRIu32 "\n",
-		     STORE_VERSION, uuid, id->id_name, cluster, id->id_fs);
-	fd = openat(s->s_dirfd, "identity.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return -errno;
-	if (write(fd, text, (size_t)n) != n)
-		err = errno ? -errno : -EIO;
-	else if (fsync(fd) < 0)
-		err = -errno;
-	close(fd);
-	if (!err && renameat(s->s_dirfd, "identity.new", s->s_dirfd, "identity") < 0)
-		err = -errno;
-	if (!err && fsync(s->s_dirfd) < 0)
-		err = -errno;
-	return err;
+	snprintf(text, sizeof(text), "weft-ds store\nversion=%d\nuuid=%s\nname=%s\ncluster=%s\nfs=%" PRIu32 "\n",
+		 s->s_listed ? STORE_VERSION_LISTED : STORE_VERSION, uuid, id->id_name, cluster, id->id_fs);
+	return ds_file_put(s->s_home->v_dirfd, "identity", text);
 }
 
 static int identity_line(struct ds_identity *id, const char *key, const char *value, int *version)
@@ -246,16 +233,11 @@ static int identity_line(struct ds_identity *id, const char *key, const char *va
 static int identity_read(struct ds_store *s, struct ds_identity *id, char *err, size_t errlen)
 {
 	char text[1024], *save = NULL, *line, *eq;
-	int fd = openat(s->s_dirfd, "identity", O_RDONLY | O_CLOEXEC), version = 0;
-	ssize_t n;
+	ssize_t n = ds_file_get(s->s_home->v_dirfd, "identity", text, sizeof(text));
+	int version = 0;
 
-	if (fd < 0)
-		return -errno;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
 	if (n < 0)
-		return -errno;
-	text[n] = 0;
+		return (int)n;
 	memset(id, 0, sizeof(*id));
 	line = strtok_r(text, "\n", &save);
 	if (!line || strcmp(line, "weft-ds store"))
@@ -268,15 +250,16 @@ static int identity_read(struct ds_store *s, struct ds_identity *id, char *err, 
 		if (identity_line(id, line, eq + 1, &version))
 			goto bad;
 	}
-	if (version != STORE_VERSION) {
-		snprintf(err, errlen, "%s: the store has version %d, this weft-ds knows version %d", s->s_dir, version,
-			 STORE_VERSION);
+	if (version != STORE_VERSION && version != STORE_VERSION_LISTED) {
+		snprintf(err, errlen, "%s: the store has version %d, this weft-ds knows versions %d and %d", s->s_home->v_dir, version,
+			 STORE_VERSION, STORE_VERSION_LISTED);
 		return -EPROTONOSUPPORT;
 	}
+	s->s_listed = version == STORE_VERSION_LISTED;
 	if (!sodium_is_zero(id->id_uuid, DS_UUID_LEN))
 		return 0;
 bad:
-	snprintf(err, errlen, "%s/identity: not the identity of a weft-ds store", s->s_dir);
+	snprintf(err, errlen, "%s/identity: not the identity of a weft-ds store", s->s_home->v_dir);
 	return -EINVAL;
 }
 
@@ -299,7 +282,7 @@ int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN],
 		return 0;
 	memcpy(id.id_cluster, cluster, DS_UUID_LEN);
 	id.id_fs = fs;
-	err = identity_write(s, &id);
+	err = ds_identity_write(s, &id);
 	if (err)
 		return err;
 	pthread_mutex_lock(&s->s_id_lock);
@@ -332,45 +315,22 @@ static unsigned default_max_open(void)
 	return n > 65536 ? 65536 : (unsigned)n;
 }
 
-static int store_folder(struct ds_store *s, char *err, size_t errlen)
-{
-	if (mkdir(s->s_dir, 0700) < 0 && errno != EEXIST) {
-		snprintf(err, errlen, "%s: %s", s->s_dir, strerror(errno));
-		return -errno;
-	}
-	s->s_dirfd = open(s->s_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (s->s_dirfd < 0) {
-		snprintf(err, errlen, "%s: %s", s->s_dir, strerror(errno));
-		return -errno;
-	}
-	s->s_lockfd = openat(s->s_dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (s->s_lockfd < 0) {
-		snprintf(err, errlen, "%s/lock: %s", s->s_dir, strerror(errno));
-		return -errno;
-	}
-	if (flock(s->s_lockfd, LOCK_EX | LOCK_NB) < 0) {
-		snprintf(err, errlen, "%s: another weft-ds uses this store", s->s_dir);
-		return -EBUSY;
-	}
-	if (ds_meta_put(s->s_lockfd, 0, 0)) {
-		snprintf(err, errlen, "%s: no extended attributes here (%s); XFS and ext4 have them", s->s_dir, strerror(errno));
-		return -ENOTSUP;
-	}
-	return 0;
-}
-
 static int store_subfolders(struct ds_store *s, char *err, size_t errlen)
 {
-	if ((mkdirat(s->s_dirfd, "objects", 0700) < 0 && errno != EEXIST) ||
-	    (mkdirat(s->s_dirfd, "journal", 0700) < 0 && errno != EEXIST) || fsync(s->s_dirfd) < 0)
-		goto fail;
-	s->s_objfd = openat(s->s_dirfd, "objects", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (s->s_objfd < 0)
-		goto fail;
+	int e;
+
+	if (mkdirat(s->s_home->v_dirfd, "journal", 0700) < 0 && errno != EEXIST) {
+		snprintf(err, errlen, "%s: %s", s->s_home->v_dir, strerror(errno));
+		return -errno;
+	}
+	for (unsigned i = 0; i < s->s_nvols; i++) {
+		e = ds_vol_subfolder(s->s_vol[i]);
+		if (e) {
+			snprintf(err, errlen, "%s: %s", s->s_vol[i]->v_dir, strerror(-e));
+			return e;
+		}
+	}
 	return 0;
-fail:
-	snprintf(err, errlen, "%s: %s", s->s_dir, strerror(errno));
-	return -errno;
 }
 
 /* As the metadata server wants it: printable, one word. */
@@ -382,14 +342,15 @@ static bool name_ok(const char *s)
 	return true;
 }
 
-static int store_identity(struct ds_store *s, const struct ds_store_opts *o, char *err, size_t errlen)
+static int store_identity(struct ds_store *s, void *arg, char *err, size_t errlen)
 {
+	const struct ds_store_opts *o = arg;
 	int e = identity_read(s, &s->s_id, err, errlen);
 	bool write = e == -ENOENT;
 
 	if (e && e != -ENOENT) {
 		if (!*err)
-			snprintf(err, errlen, "%s/identity: %s", s->s_dir, strerror(-e));
+			snprintf(err, errlen, "%s/identity: %s", s->s_home->v_dir, strerror(-e));
 		return e;
 	}
 	if (e == -ENOENT) {
@@ -411,58 +372,10 @@ static int store_identity(struct ds_store *s, const struct ds_store_opts *o, cha
 	}
 	if (!write)
 		return 0;
-	e = identity_write(s, &s->s_id);
+	e = ds_identity_write(s, &s->s_id);
 	if (e)
-		snprintf(err, errlen, "%s/identity: %s", s->s_dir, strerror(-e));
+		snprintf(err, errlen, "%s/identity: %s", s->s_home->v_dir, strerror(-e));
 	return e;
-}
-
-/* What the file system wants of O_DIRECT; tried on the lock file, which is in the same file system. */
-static void probe_direct(struct ds_store *s, bool never)
-{
-	int fd = never ? -1 : openat(s->s_dirfd, "lock", O_RDWR | O_DIRECT | O_CLOEXEC);
-
-	s->s_dio_mem = DS_PAGE;
-	atomic_store(&s->s_direct, fd >= 0);
-	if (fd < 0) {
-		log_info("store: %s: buffered I/O only (%s)", s->s_dir, never ? "configured" : "no O_DIRECT here");
-		return;
-	}
-#ifdef STATX_DIOALIGN
-	struct statx sx;
-
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) == 0 && (sx.stx_mask & STATX_DIOALIGN)) {
-		if (!sx.stx_dio_offset_align || sx.stx_dio_offset_align > DS_PAGE) {
-			atomic_store(&s->s_direct, false);
-			log_info("store: %s: buffered I/O only (O_DIRECT wants blocks of %u)", s->s_dir,
-				 sx.stx_dio_offset_align);
-		} else if (sx.stx_dio_mem_align && sx.stx_dio_mem_align <= DS_PAGE) {
-			s->s_dio_mem = sx.stx_dio_mem_align;
-		}
-	}
-#endif
-	close(fd);
-}
-
-/* Tried on two files without a name. */
-static void probe_clone(struct ds_store *s)
-{
-	int from = openat(s->s_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), to = openat(s->s_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	struct stat st;
-
-	s->s_clone_block = 0;
-	if (from >= 0 && to >= 0 && ftruncate(from, DS_PAGE) == 0 && ioctl(to, FICLONE, from) == 0 && fstat(from, &st) == 0)
-		s->s_clone_block = (uint32_t)st.st_blksize;
-	if (from >= 0)
-		close(from);
-	if (to >= 0)
-		close(to);
-	log_info("store: %s: %s", s->s_dir, s->s_clone_block ? "files are cloned by reflink" : "no reflinks here: nothing is cloned");
-}
-
-uint32_t ds_store_clone_block(struct ds_store *s)
-{
-	return s->s_clone_block;
 }
 
 /*
@@ -482,29 +395,18 @@ static void kernel_run(char id[COUNTED_ID])
 static int counted_write(struct ds_store *s, const char *id)
 {
 	char text[COUNTED_ID + 16];
-	int n = snprintf(text, sizeof(text), "%u %s\n", s->s_counted, id), err = 0;
-	int fd = openat(s->s_dirfd, "counted.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
-	if (fd < 0)
-		return -errno;
-	if (write(fd, text, (size_t)n) != n || fsync(fd) < 0)
-		err = errno ? -errno : -EIO;
-	close(fd);
-	if (!err && (renameat(s->s_dirfd, "counted.new", s->s_dirfd, "counted") < 0 || fsync(s->s_dirfd) < 0))
-		err = -errno;
-	return err;
+	snprintf(text, sizeof(text), "%u %s\n", s->s_counted, id);
+	return ds_file_put(s->s_home->v_dirfd, "counted", text);
 }
 
 static int counted_open(struct ds_store *s)
 {
-	char text[COUNTED_ID + 16] = "", was[COUNTED_ID] = "", now[COUNTED_ID];
-	int fd = openat(s->s_dirfd, "counted", O_RDONLY | O_CLOEXEC);
+	char text[COUNTED_ID + 16], was[COUNTED_ID] = "", now[COUNTED_ID];
 	unsigned v = 0;
 
-	if (fd >= 0 && read(fd, text, sizeof(text) - 1) < 0)
+	if (ds_file_get(s->s_home->v_dirfd, "counted", text, sizeof(text)) < 0)
 		*text = 0;
-	if (fd >= 0)
-		close(fd);
 	kernel_run(now);
 	if (sscanf(text, "%u %39s", &v, was) != 2 || !v || v > s->s_boot || (strcmp(was, "clean") && (strcmp(was, now) || !strcmp(now, "unknown"))))
 		v = s->s_boot;
@@ -514,34 +416,41 @@ static int counted_open(struct ds_store *s)
 
 void ds_store_sync(struct ds_store *s)
 {
-	if (syncfs(s->s_dirfd) < 0 || counted_write(s, "clean"))
-		log_warn("store: %s: it is not synced at the end: %s", s->s_dir, strerror(errno));
+	struct ds_vol *bad = s->s_home;
+	int err = ds_volumes_sync(s, &bad);
+
+	ds_marks_close(s);
+	if (!err)
+		err = counted_write(s, "clean");
+	if (err)
+		log_warn("store: %s: it is not synced at the end: %s", bad->v_dir, strerror(-err));
 }
 
 static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *err, size_t errlen)
 {
-	int e = store_folder(s, err, errlen);
+	int e = ds_volumes_make(s, o->so_dir, err, errlen);
 
 	if (!e)
-		e = store_identity(s, o, err, errlen);
+		e = ds_volumes_open(s, store_identity, (void *)o, err, errlen);
 	if (!e)
 		e = store_subfolders(s, err, errlen);
 	if (!e)
 		e = ds_journal_open(s, err, errlen);
+	if (e && !*err)
+		snprintf(err, errlen, "ds.store: %s", strerror(-e));
 	if (e)
 		return e;
 	e = counted_open(s);
 	if (e) {
-		snprintf(err, errlen, "%s/counted: %s", s->s_dir, strerror(-e));
+		snprintf(err, errlen, "%s/counted: %s", s->s_home->v_dir, strerror(-e));
 		return e;
 	}
-	probe_direct(s, o->so_no_direct);
-	probe_clone(s);
+	ds_volumes_probe(s, o->so_no_direct);
 	e = ds_objects_init(s, o->so_max_open ? o->so_max_open : default_max_open());
 	if (!e)
 		e = workers_start(s);
 	if (e)
-		snprintf(err, errlen, "%s: %s", s->s_dir, strerror(-e));
+		snprintf(err, errlen, "%s: %s", s->s_home->v_dir, strerror(-e));
 	s->s_opened = !e;
 	return e;
 }
@@ -560,13 +469,12 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 	if (!s)
 		return -ENOMEM;
 	memset(s, 0, sizeof(*s));
-	s->s_dirfd = s->s_objfd = s->s_lockfd = s->s_journal.j_fd = s->s_journal.j_dirfd = -1;
-	s->s_dir = strdup(o->so_dir);
+	s->s_marks_fd = s->s_journal.j_fd = s->s_journal.j_dirfd = -1;
 	s->s_tomb_keep_ns = o->so_tomb_keep_ms * 1000000u;
 	pthread_mutex_init(&s->s_id_lock, NULL);
 	ds_verifier_change(s);
 	raise_nofile();
-	e = s->s_dir ? store_open(s, o, err, errlen) : -ENOMEM;
+	e = store_open(s, o, err, errlen);
 	if (e) {
 		ds_store_close(s);
 		return e;
@@ -579,52 +487,19 @@ void ds_store_close(struct ds_store *s)
 {
 	worker_stop(&s->s_worker[DS_WORKER_ORDERS]);
 	worker_stop(&s->s_worker[DS_WORKER_DATA]);
+	worker_stop(&s->s_worker[DS_WORKER_HEALTH]);
 	/* Dropping the objects queues the closing of dirty ones. */
 	ds_objects_drop(s);
 	worker_stop(&s->s_worker[DS_WORKER_QUERIES]);
 	if (s->s_opened)
 		ds_store_sync(s);
 	ds_journal_close(s);
-	if (s->s_objfd >= 0)
-		close(s->s_objfd);
-	if (s->s_lockfd >= 0)
-		close(s->s_lockfd);
-	if (s->s_dirfd >= 0)
-		close(s->s_dirfd);
+	ds_volumes_close(s);
 	free(s->s_barred);
-	free(s->s_dir);
 	free(s);
 }
 
 /* ---- small questions ---- */
-
-unsigned ds_store_volumes(const struct ds_store *s)
-{
-	(void)s;
-	return 1;
-}
-
-const char *ds_store_volume_dir(const struct ds_store *s, unsigned i)
-{
-	(void)i;
-	return s->s_dir;
-}
-
-int ds_store_statvfs(struct ds_store *s, struct statvfs *v)
-{
-	return fstatvfs(s->s_dirfd, v) < 0 ? -errno : 0;
-}
-
-void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available)
-{
-	struct statvfs v;
-
-	*capacity = *available = 0;
-	if (ds_store_statvfs(s, &v))
-		return;
-	*capacity = (uint64_t)v.f_blocks * v.f_frsize;
-	*available = ds_store_failing(s) ? 0 : (uint64_t)v.f_bavail * v.f_frsize;
-}
 
 uint64_t ds_store_order_high(struct ds_store *s)
 {

@@ -7,6 +7,13 @@
  *   DIR/counted                   since when mtimes are write counts (store.c)
  *   DIR/objects/XX/YY/NAME        the objects (proto/objname.h); xattr user.weft: fence epoch and last order
  *
+ * With several folders, one for each drive, the first is the home, as above, and the others hold objects and nothing else:
+ *
+ *   HOME/volumes                  text: version, and number, uuid and folder of each of the others (adopt.c)
+ *   HOME/marks                    files above which number have no object in which (volume.c)
+ *   DIR/volume                    text: version, the store's uuid, its own
+ *   DIR/lock, DIR/objects         as in the home
+ *
  * An object is made by its first write. One that is not there reads as empty, unless it was deleted: then -ESTALE,
  * for as long as a grant from before may be in use (so_tomb_keep_ms).
  *
@@ -30,12 +37,13 @@
 #define DS_MAX_IO	   (1u << 20)
 #define DS_UUID_LEN	   16
 #define DS_NAME_MAX	   64
+#define DS_VOLUMES_MAX	   16
 
 struct ds_store;
 struct ds_obj;
 
 struct ds_store_opts {
-	const char *so_dir;
+	const char *so_dir;		   /* folders with commas between them, the home first; at most DS_VOLUMES_MAX */
 	const char *so_name;	   /* "": the name in the store, or the host's */
 	unsigned so_max_open;	   /* objects kept open while nobody uses them; 0: from RLIMIT_NOFILE */
 	uint64_t so_tomb_keep_ms;  /* how long a deleted object is remembered, at least */
@@ -58,21 +66,26 @@ void ds_store_sync(struct ds_store *s);
 /* The metrics of the store; once, before other threads run. */
 void ds_store_metrics_init(void);
 
+/* Those of its volumes: names and space. Once, as above; the store is never closed. */
+void ds_store_volume_metrics(struct ds_store *s);
+/* The folders of a list such as so_dir; malloc'd. */
+int ds_dirs_parse(const char *list, char *dirs[DS_VOLUMES_MAX], unsigned *n, char *err, size_t errlen);
+void ds_dirs_free(char *dirs[DS_VOLUMES_MAX], unsigned n);
+
 /* By value: a join may change it. */
 struct ds_identity ds_store_identity(struct ds_store *s);
 /* Durable when it returns 0. Blocks on the disk (a join does it once). */
 int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs);
-#define DS_VOLUMES_MAX 16
-/* The folders that the objects are in, as configured; the first is the store's own. */
+/* The folders that the objects are in; the first is the home. */
 unsigned ds_store_volumes(const struct ds_store *s);
 const char *ds_store_volume_dir(const struct ds_store *s, unsigned i);
 struct statvfs;
 int ds_store_statvfs(struct ds_store *s, struct statvfs *v);
-/* Available is 0 while the store fails. */
+/* Of the volumes that work; available is 0 while the home does not. Looks after volumes that nobody uses: with each report to the MDS. */
 void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available);
-/* What reflinks are multiples of; 0: the file system has none. */
+/* What reflinks are multiples of; 0: not every volume's file system has them. */
 uint32_t ds_store_clone_block(struct ds_store *s);
-/* The disk does not work, as far as is known (health.c). */
+/* The disk of a volume does not work, as far as is known (health.c). */
 bool ds_store_failing(struct ds_store *s);
 uint64_t ds_store_order_high(struct ds_store *s);
 /* True unless a higher epoch is known: the peer is not a deposed instance of the MDS. */
@@ -182,8 +195,9 @@ struct ds_job {
 	void (*jb_run)(struct ds_job *j); /* on a worker; it frees or hands on the job */
 	struct ds_job *jb_next;
 };
-/* ORDERS: one at a time, in order. QUERIES: stat, list and closing; do not wait behind orders. DATA: what takes long, seeks and changes of data. */
-enum ds_worker_id { DS_WORKER_ORDERS, DS_WORKER_QUERIES, DS_WORKER_DATA, DS_WORKERS };
+/* ORDERS: one at a time, in order. QUERIES: stat, list and closing; do not wait behind orders. DATA: what takes long, seeks and changes of data.
+ * HEALTH: asking disks whether they work. */
+enum ds_worker_id { DS_WORKER_ORDERS, DS_WORKER_QUERIES, DS_WORKER_DATA, DS_WORKER_HEALTH, DS_WORKERS };
 void ds_store_submit(struct ds_store *s, enum ds_worker_id w, struct ds_job *j);
 
 /* On the orders worker. Durable when it returns. CTL_STALE_INSTANCE: nothing was done. */

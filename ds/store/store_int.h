@@ -1,4 +1,4 @@
-/* store_int.h - inside ds/store. Lock order: sh_lock, then j_lock; ob_lock is taken alone. */
+/* store_int.h - inside ds/store. Lock order: sh_lock, then j_lock or s_marks_lock; ob_lock is taken alone. */
 #ifndef DS_STORE_STORE_INT_H
 #define DS_STORE_STORE_INT_H
 #include "base/hash.h"
@@ -10,6 +10,7 @@
 #define DS_SHARDS	64
 #define DS_CELLS	64
 #define DS_XATTR	"user.weft"
+#define DS_UUID_TEXT	(2 * DS_UUID_LEN + 1)
 
 /* The xattr of an object, big-endian. Absent: all zero. */
 #define DS_META_VERSION 1
@@ -24,6 +25,7 @@ struct ds_obj {
 	struct hash_link ob_link; /* under the shard's lock, as are ob_refs and the LRU */
 	struct ds_shard *ob_shard;
 	struct ds_store *ob_store;
+	struct ds_vol *ob_vol;
 	struct cap_object ob_key;
 	unsigned ob_refs;
 	struct ds_obj *ob_newer, *ob_older; /* LRU, when ob_refs is 0 */
@@ -96,30 +98,53 @@ struct ds_health {
 	_Atomic unsigned h_errors[2]; /* reads, writes: one after another */
 	_Atomic bool h_failing, h_probing;
 	_Atomic uint64_t h_again_ms; /* when a probe is due */
+	_Atomic uint64_t h_look_ms;  /* when it is looked at next */
 	struct ds_job h_job;		 /* h_probing's */
 };
 
+/* A volume: a folder with objects. As long as the store. */
+struct ds_vol {
+	struct ds_store *v_store;
+	char *v_dir;
+	unsigned v_number; /* in the home's list, for ever; 0 is the home */
+	uint8_t v_uuid[DS_UUID_LEN]; /* not the home's */
+	dev_t v_dev;
+	ino_t v_ino;
+	bool v_shares; /* the file system of a volume named before it */
+	int v_dirfd, v_objfd, v_lockfd;
+	_Atomic bool v_direct;
+	uint32_t v_dio_mem; /* memory alignment that O_DIRECT wants */
+	uint32_t v_clone_block;
+	_Atomic uint64_t v_high; /* no object of a file above it was ever here; not the home's */
+	_Atomic uint64_t v_mark; /* the same, durable: ahead of v_high */
+	_Atomic bool v_marking;
+	struct ds_job v_mark_job; /* v_marking's */
+	_Atomic uint64_t v_free, v_free_ms; /* for new objects, and as of when */
+	struct ds_health v_health;
+	_Atomic uint8_t v_dir_durable[65536 / 8]; /* folders known to be durable in their parent */
+};
+
 struct ds_store {
-	int s_dirfd, s_objfd, s_lockfd;
-	char *s_dir;
+	struct ds_vol *s_vol[DS_VOLUMES_MAX], *s_home; /* by number, once it is open */
+	unsigned s_nvols;
+	pthread_mutex_t s_marks_lock; /* the next three */
+	int s_marks_fd;
+	uint64_t s_marks_seq, s_mark[16];
 	uint64_t s_tomb_keep_ns;
 	pthread_mutex_t s_id_lock;
 	struct ds_identity s_id;
+	bool s_listed; /* there is a list of volumes: the identity has version 2 */
 	uint32_t s_boot, s_counted; /* counted: see ds_obj_count */
 	bool s_opened;
 	_Atomic uint64_t s_instance, s_order_high, s_verifier;
-	_Atomic bool s_direct;
 	uint32_t s_clone_block;
-	uint32_t s_dio_mem; /* memory alignment that O_DIRECT wants */
 	struct ds_barred *s_barred; /* RCU */
 	struct ds_journal s_journal;
 	struct ds_worker s_worker[DS_WORKERS];
-	struct ds_health s_health;
 	_Atomic unsigned s_open; /* objects in memory */
 	_Atomic unsigned s_gen;  /* of ds_write_begin */
 	struct ds_cell s_cell[DS_CELLS];
 	struct ds_shard s_shard[DS_SHARDS];
-	_Atomic uint8_t s_dir_durable[65536 / 8]; /* folders known to be durable in their parent */
 };
 
 extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_errors;
@@ -129,8 +154,39 @@ void ds_verifier_change(struct ds_store *s);
 /* Waits until every ds_write_begin() before the call has ended. On a worker. */
 void ds_write_drain(struct ds_store *s);
 
-/* health.c: how a read or write of the disk ended, bytes or a negative errno. Any thread. */
-void ds_health_note(struct ds_store *s, bool write, int err);
+int ds_identity_write(struct ds_store *s, const struct ds_identity *id);
+
+/* adopt.c. identity is called once the home may be written to, before the other folders are. */
+int ds_volumes_open(struct ds_store *s, int (*identity)(struct ds_store *s, void *arg, char *err, size_t errlen), void *arg, char *err, size_t errlen);
+/* Atomic and durable: a new file under another name, renamed. */
+int ds_file_put(int dirfd, const char *name, const char *text);
+/* The length, or a negative errno. Ends in a NUL. */
+ssize_t ds_file_get(int dirfd, const char *name, char *text, size_t size);
+
+/* volume.c */
+int ds_volumes_make(struct ds_store *s, const char *list, char *err, size_t errlen);
+void ds_volumes_close(struct ds_store *s);
+void ds_volumes_probe(struct ds_store *s, bool no_direct);
+/* syncfs of all; *bad is the first that failed. */
+int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad);
+int ds_vol_subfolder(struct ds_vol *v);
+/* new: by number, those that are just adopted. */
+int ds_marks_open(struct ds_store *s, const bool new[DS_VOLUMES_MAX]);
+void ds_marks_close(struct ds_store *s);
+/* A descriptor of the object's file, and where it is. -ENOENT: it is in no volume. Another error: it may be. */
+int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol **vol);
+/* Makes it, in at or (NULL) where it suits; it is in no volume, and the caller sees to it that nobody else makes it. */
+int ds_vol_make(struct ds_store *s, const struct cap_object *key, struct ds_vol *at, struct ds_vol **vol);
+/* 0: it is in no volume any more. */
+int ds_vol_unlink(struct ds_store *s, const struct cap_object *key);
+
+/* health.c: how a read or write of the volume's disk ended, bytes or a negative errno. Any thread. */
+void ds_health_note(struct ds_vol *v, bool write, int err);
+bool ds_of_the_disk(int err);
+/* The disk does not work, as far as is known. When it is time, asks the disk, on a worker. */
+bool ds_vol_failing(struct ds_vol *v);
+/* Looks after volumes that nobody uses, when it is time; on a worker. */
+void ds_health_look(struct ds_store *s);
 
 /* journal.c */
 enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR };
@@ -149,6 +205,8 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen);
 void ds_journal_close(struct ds_store *s);
 /* Appends and makes durable. Host-order records; a STATE record of now is added. */
 int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n);
+/* An append failed: what is in memory is not all durable, until one succeeds. */
+bool ds_journal_behind(struct ds_store *s);
 struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, uint64_t order);
 /* 0: remembered as deleted; -ENOENT; *order is the delete's. */
 int ds_tomb_find(struct ds_store *s, const struct cap_object *o, uint64_t *order);
@@ -181,13 +239,20 @@ int ds_obj_reopen(const struct ds_obj *o);
 int ds_obj_direct_fd(struct ds_obj *o);
 /* fsyncs the folders that hold o's name, as far as needed. Blocks. */
 int ds_obj_sync_dirs(struct ds_obj *o);
-bool ds_dir_is_durable(struct ds_store *s, uint16_t folder);
-void ds_dir_set_durable(struct ds_store *s, uint16_t folder);
+bool ds_dir_is_durable(struct ds_vol *v, uint16_t folder);
+void ds_dir_set_durable(struct ds_vol *v, uint16_t folder);
 /* Opens "XX/YY" or "XX" for an fsync. */
-int ds_dir_open(struct ds_store *s, uint16_t folder, bool parent);
+int ds_dir_open(struct ds_vol *v, uint16_t folder, bool parent);
+/* As ds_obj_get, that makes it in this volume (NULL: any). One that is elsewhere stays there. */
+int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out);
+/* Its file goes, durably, and an empty one is made in v, with its mtime; *out is the new object, referred to, and nobody gets the old one any more. On
+ * the orders worker. */
+int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out);
 
-/* data.c: of an order's objects, the target open at fd. Leaves the mtime alone. */
-int ds_clone(struct ds_store *s, const ctl_order *o, const struct ds_obj *source, int fd);
+/* data.c: of an order's objects, the target open at fd. Leaves the mtime alone. Copies where they are in two volumes. */
+int ds_clone(struct ds_store *s, const ctl_order *o, const struct ds_obj *source, const struct ds_obj *target, int fd);
+/* True when all there is in fd is what the clone writes over. -errno */
+int ds_clone_is_all(const ctl_order *o, int fd);
 /* orders.c. False: no object has these numbers. */
 bool ds_key_of(const ctl_object *o, struct cap_object *key);
 ctl_status ds_ctl_status(int err);

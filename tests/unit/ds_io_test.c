@@ -327,7 +327,7 @@ END_TEST
 static void note(bool write, int err, unsigned times)
 {
 	while (times--)
-		ds_health_note(S, write, err);
+		ds_health_note(S->s_home, write, err);
 }
 
 START_TEST(errors_one_after_another_take_the_store_out_until_a_probe_works)
@@ -348,7 +348,7 @@ START_TEST(errors_one_after_another_take_the_store_out_until_a_probe_works)
 	/* Not tried before its time. */
 	usleep(50000);
 	ck_assert(ds_store_failing(S));
-	atomic_store(&S->s_health.h_again_ms, 0);
+	atomic_store(&S->s_home->v_health.h_again_ms, 0);
 	for (unsigned i = 0; i < 5000 && ds_store_failing(S); i++)
 		usleep(1000);
 	ck_assert(!ds_store_failing(S));

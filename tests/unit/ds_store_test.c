@@ -116,9 +116,9 @@ START_TEST(other_version_and_foreign_files_are_refused)
 {
 	char err[512];
 
-	rewrite_identity("weft-ds store\nversion=2\nuuid=00112233445566778899aabbccddeeff\nname=a\n");
+	rewrite_identity("weft-ds store\nversion=3\nuuid=00112233445566778899aabbccddeeff\nname=a\n");
 	ck_assert_int_eq(try_open(err), -EPROTONOSUPPORT);
-	ck_assert_ptr_nonnull(strstr(err, "version 2"));
+	ck_assert_ptr_nonnull(strstr(err, "version 3"));
 	ck_assert_int_eq(try_open(err), -EPROTONOSUPPORT);
 	S = NULL;
 	for (int i = 0; i < 3; i++) {
