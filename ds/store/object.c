@@ -323,7 +323,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	err = meta_get(fd, &epoch, &o->ob_order);
 	if (err) {
 		log_error("store: object %016" PRIx64 ": its xattr %s is not readable: %s", key->co_ino, DS_XATTR, strerror(-err));
-		ds_health_note(vol, false, -EIO);
+		ds_health_note(vol, false, err);
 		close(fd);
 		free(o);
 		return -EIO;

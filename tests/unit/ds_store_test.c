@@ -244,6 +244,39 @@ START_TEST(failed_append_fails_the_order_and_is_mended)
 }
 END_TEST
 
+/* The store as it is now is opened again: what closing it would write is not there. */
+static void killed(void)
+{
+	char cmd[256];
+
+	snprintf(cmd, sizeof cmd, "cp -a %s %s.now", dir, dir);
+	ck_assert_int_eq(system(cmd), 0);
+	ds_store_close(S);
+	S = NULL;
+	snprintf(cmd, sizeof cmd, "rm -r %s && mv %s.now %s", dir, dir, dir);
+	ck_assert_int_eq(system(cmd), 0);
+	reopen();
+}
+
+START_TEST(marks_that_were_not_durable_are_before_the_next_orders)
+{
+	int rd = open("/dev/null", O_RDONLY);
+
+	ck_assert_int_eq(touch(1), 0);
+	dup2(rd, S->s_journal.j_fd);
+	log_set_level((enum log_level)-1);
+	ck_assert_int_eq(order_at(4, CTL_FENCE, 1, 1, 1), CTL_IO);
+	log_set_level(LOG_L_ERROR);
+	/* They are in memory already, so that nothing is raised. */
+	ck_assert_int_eq(order_at(4, CTL_FENCE, 1, 1, 1), CTL_OK);
+	close(rd);
+	/* Killed: nothing else is written. */
+	killed();
+	ck_assert(!ds_store_instance_ok(S, 3));
+	ck_assert_uint_ge(ds_store_order_high(S), 1);
+}
+END_TEST
+
 /* ---- objects ---- */
 
 static uint64_t writes_of(uint64_t ino)
@@ -467,6 +500,7 @@ static Suite *suite(void)
 	tcase_add_test(f, tombstone_ends_with_its_time);
 	tcase_add_test(f, journal_is_turned_when_it_has_grown);
 	tcase_add_test(f, failed_append_fails_the_order_and_is_mended);
+	tcase_add_test(f, marks_that_were_not_durable_are_before_the_next_orders);
 	suite_add_tcase(s, f);
 	tcase_add_checked_fixture(o, setup, teardown);
 	tcase_set_timeout(o, 60);
