@@ -43,7 +43,7 @@ const struct conf_key conf_keys[] = {
 	{ "ds.listen", CONF_STR, "127.0.0.1:12050", NULL, "Addresses to serve NFSv3 on, comma separated." },
 	{ "ds.rdma", CONF_STR, "", NULL, "Addresses to serve NFSv3 over RDMA on, comma separated, port 20049 where none is given; empty: no RDMA." },
 	{ "ds.advertise", CONF_STR, "", NULL, "Addresses told to clients, comma separated; empty: those of ds.listen." },
-	{ "ds.store", CONF_STR, "", NULL, "Directory of the data store." },
+	{ "ds.store", CONF_STR, "", NULL, "Directories of the data store, comma separated; the first is its home." },
 	{ "ds.name", CONF_STR, "", NULL, "Name shown to administrators; empty: the host's." },
 	{ "ds.admin", CONF_STR, "", NULL, "Address of the administration and metrics server: unix:/path or 127.0.0.1:port." },
 	{ "ds.mds", CONF_STR, "127.0.0.1:12049", NULL, "Address of the metadata server." },

@@ -396,6 +396,7 @@ static int adopt_one(struct adopt *a, unsigned i)
 	int err = 0;
 
 	number_new(a, v);
+	parent_sync(v);
 	if (!a->ad_claim[i].cl_there) {
 		randombytes_buf(v->v_uuid, DS_UUID_LEN);
 		err = claim_write(v, s->s_id.id_uuid);

@@ -66,11 +66,11 @@ def test_a_store_that_fails_is_taken_out(_):
     fd = os.open(os.path.join(w.dir, "ds1"), os.O_RDONLY)
     fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))
     os.close(fd)
-    check([ds.write(fh, i * MIB, bytes(MIB)).status for i in range(7)], [5] * 7)
-    check(w.metric("weft_ds_store_failing", "ds1"), 0, "seven errors")
+    # One error, or none: a disk that is seldom used is missed all the same.
     check(ds.write(fh, 0, bytes(MIB)).status, 5)
-    check(w.metric("weft_ds_store_failing", "ds1"), 1, "eight errors")
-    check(w.metric("weft_ds_disk_errors_total", "ds1") >= 8, True)
+    eventually(lambda: w.metric("weft_ds_store_failing", "ds1") == 1, 10, "the failing store is missed")
+    check(0 < w.metric("weft_ds_disk_errors_total", "ds1") < 8, True)
+    check([ds.write(fh, i * MIB, bytes(MIB)).status for i in range(8)], [5] * 8)
     time.sleep(1.5)  # a heartbeat
     where = [holder(c, c.open(c.root(), f"new{i}")[1]) for i in range(16)]
     check(where, ["ds2"] * 16)

@@ -115,7 +115,8 @@ def test_daemons_of_root_become_the_user_and_serve():
             os.chmod(certs[name], 0o400)
         os.chmod(certs.dir, 0o755)
         tls = dict(tls="optional", tls_cert=certs["server"], tls_key=certs["server.key"])
-        mds, ds = (start(section, user=USER.pw_name, **tls) for section in ("mds", "ds"))
+        stores = {"mds": top + "/mds", "ds": top + "/ds," + top + "/ds.v2"}
+        mds, ds = (start(section, user=USER.pw_name, store=store, **tls) for section, store in stores.items())
         mds.wait("joined for the first time")
         for d in (mds, ds):
             d.wait(f"runs as {USER.pw_name}")
@@ -128,8 +129,9 @@ def test_daemons_of_root_become_the_user_and_serve():
         c.ok(putfh(d), setxattr("user.a", b"b"))
         check(tls_test.TlsConn(("127.0.0.1", MDS_PORT)).rpc(0), b"")
         c.close()
-        for section in ("mds", "ds"):
-            for path, folders, files in os.walk(os.path.join(top, section)):
+        for store in ",".join(stores.values()).split(","):
+            check(len(os.listdir(store)) > 1, True, store)
+            for path, folders, files in os.walk(store):
                 for name in [".", *folders, *files]:
                     st = os.lstat(os.path.join(path, name))
                     check((st.st_uid, st.st_gid), (USER.pw_uid, USER.pw_gid), os.path.join(path, name))

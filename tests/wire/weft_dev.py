@@ -119,8 +119,22 @@ def test_bad_settings_change_nothing():
         dev("up", d, "--set", "mds.lease", rc=2)
         dev("up", d, "--set", "mds.store=/tmp", rc=2)
         dev("up", d, "--ds", "0", rc=2)
+        dev("up", d, "--volumes", "17", rc=2)
         dev("up", d, "--port", "70000", rc=2)
         dev("up", d, "--addr", "nowhere", rc=2)
+        assert not os.path.exists(d)
+
+
+def test_volumes_are_added_and_kept():
+    with folder() as d:
+        dev("up", d, "--ds", "1")
+        dev("down", d)
+        dev("up", d, "--volumes", "3")
+        assert all(os.path.isdir(f"{d}/{v}/objects") for v in ("ds1", "ds1.v2", "ds1.v3"))
+        dev("down", d)
+        assert "hold data" in dev("up", d, "--volumes", "2", rc=2)
+        dev("up", d)
+        dev("down", d, "--purge")
         assert not os.path.exists(d)
 
 
