@@ -856,6 +856,8 @@ def test_tables_that_make_no_sense(s):
                             ('export "{top}/exp" {{ create = true client "*" {{ }} }}\n', "create"), (one % ("exp", "access = all"), "access"), ("", "no export")):
             said = s.refused(text)
             check(words in said, True, said)
+        said = s.refused(one % ("exp", ""), store=s.path("run/store2") + "," + s.path("exp/in"))
+        check("overlaps ds.store" in said and "exp/in" in said, True, said)
     finally:
         s.put("exports", EXPORTS.format(top=s.top))
         s.start()
