@@ -326,7 +326,7 @@ static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a,
 {
 	struct ds_obj *o;
 	/* What is copied by reflink stays in its volume. */
-	struct ds_vol *at = source && source->ob_vol->v_clone_block ? source->ob_vol : NULL;
+	struct ds_vol *at = source && source->ob_vol->v_clone_block && ds_vol_has_room(source->ob_vol) ? source->ob_vol : NULL;
 	int err = ds_obj_get_at(s, key, a->type != CTL_CHANGE_DEALLOCATE && !(a->known & CTL_KNOWN), at, &o);
 
 	if (err)

@@ -279,12 +279,8 @@ static int turn(struct ds_store *s)
 	struct ds_vol *bad;
 	struct ds_rec *r;
 	size_t n;
-	int fd, err, synced;
+	int fd, err;
 
-	/* Unlinks of objects whose tombstones go with the old segments. */
-	synced = ds_volumes_sync(s, &bad);
-	if (synced && (bad == s->s_home || !s->s_opened))
-		return synced;
 	r = snapshot(s, &n);
 	if (!r)
 		return -ENOMEM;
@@ -308,8 +304,12 @@ static int turn(struct ds_store *s)
 	j->j_seq++;
 	j->j_bytes = n * sizeof(*r);
 	j->j_broken = false;
-	if (!synced)
+	/* Unlinks of objects whose tombstones go with the old segments. */
+	err = ds_volumes_sync(s, &bad);
+	if (!err)
 		drop_older(j, j->j_seq);
+	else if (s->s_opened)
+		err = 0;
 out:
 	free(r);
 	return err;

@@ -9,8 +9,8 @@
  * data is synced by a worker before its file is closed: the kernel tells of a failed write-back only those who have the
  * file open, and that failure must change the verifier.
  *
- * Cost known: an object that is not in memory is opened on the loop, under its shard's lock (openat, fgetxattr; a folder
- * on the first object in it). These are short when the directory and inode are cached, and a disk read each when not.
+ * Cost known: an object that is not in memory is opened on the loop, under its shard's lock (openat, in one volume after another,
+ * fgetxattr; a folder on the first object in it). These are short when the directory and inode are cached, and a disk read each when not.
  * Doing it by IORING_OP_OPENAT and FGETXATTR, with the object parked in the table, is the cure.
  */
 #include "base/log.h"

@@ -167,7 +167,7 @@ ssize_t ds_file_get(int dirfd, const char *name, char *text, size_t size);
 int ds_volumes_make(struct ds_store *s, const char *list, char *err, size_t errlen);
 void ds_volumes_close(struct ds_store *s);
 void ds_volumes_probe(struct ds_store *s, bool no_direct);
-/* syncfs of all; *bad is the first that failed. */
+/* syncfs of all; *bad is the first that failed, or fails. */
 int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad);
 int ds_vol_subfolder(struct ds_vol *v);
 /* new: by number, those that are just adopted. */
@@ -177,6 +177,8 @@ void ds_marks_close(struct ds_store *s);
 int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol **vol);
 /* Makes it, in at or (NULL) where it suits; it is in no volume, and the caller sees to it that nobody else makes it. */
 int ds_vol_make(struct ds_store *s, const struct cap_object *key, struct ds_vol *at, struct ds_vol **vol);
+/* It takes new objects. */
+bool ds_vol_has_room(struct ds_vol *v);
 /* 0: it is in no volume any more. */
 int ds_vol_unlink(struct ds_store *s, const struct cap_object *key);
 

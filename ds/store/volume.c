@@ -238,11 +238,13 @@ int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad)
 	int err = 0;
 
 	for (unsigned i = 0; i < s->s_nvols; i++) {
-		if (syncfs(s->s_vol[i]->v_dirfd) == 0)
-			continue;
-		if (!err)
-			*bad = s->s_vol[i];
-		err = err ? err : -errno;
+		struct ds_vol *v = s->s_vol[i];
+		/* ext4 that has shut down syncs nothing, and says so once. */
+		int e = syncfs(v->v_dirfd) < 0 ? -errno : v != s->s_home && ds_vol_failing(v) ? -EIO : 0;
+
+		if (e && !err)
+			*bad = v;
+		err = err ? err : e;
 	}
 	return err;
 }
@@ -506,6 +508,11 @@ static uint64_t vol_free(struct ds_vol *v)
 	return atomic_load(&v->v_free);
 }
 
+bool ds_vol_has_room(struct ds_vol *v)
+{
+	return !ds_vol_failing(v) && vol_free(v) >= FULL_BYTES;
+}
+
 static struct ds_vol *draw(struct ds_vol *const *vols, const uint64_t *free_mib, unsigned n, uint64_t sum)
 {
 	uint64_t at;
@@ -520,7 +527,7 @@ static struct ds_vol *draw(struct ds_vol *const *vols, const uint64_t *free_mib,
 	return vols[n - 1];
 }
 
-/* Never NULL: without a good one, the fullest of bad ones says what is wrong. */
+/* Never NULL: where all are full, the one that has the most; where all fail, the home says what is wrong. */
 static struct ds_vol *choose(struct ds_store *s)
 {
 	struct ds_vol *vols[DS_VOLUMES_MAX], *best = NULL;
