@@ -438,12 +438,9 @@ static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap
 	return 0;
 }
 
-int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_obj **out)
-{
-	return ds_obj_get_at(s, key, create, NULL, out);
-}
-
-int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out)
+/* Inline: most calls find the object in memory, where volumes cost them nothing. */
+static inline __attribute__((always_inline)) int obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at,
+							  struct ds_obj **out)
 {
 	uint64_t hash = ds_key_hash(key);
 	struct ds_shard *sh = shard_of(s, hash);
@@ -459,6 +456,16 @@ int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create,
 	pthread_mutex_unlock(&sh->sh_lock);
 	*out = err ? NULL : o;
 	return err;
+}
+
+int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_obj **out)
+{
+	return obj_get(s, key, create, NULL, out);
+}
+
+int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out)
+{
+	return obj_get(s, key, create, at, out);
 }
 
 void ds_obj_put(struct ds_obj *o)
