@@ -12,8 +12,9 @@
 
 static struct {
 	_Atomic int dirfd, lockfd;
+	_Atomic int full; /* nothing can be made here */
 	_Atomic bool apart; /* no copy_file_range: the volumes are two file systems */
-} dead = { .dirfd = -1, .lockfd = -1 };
+} dead = { .dirfd = -1, .lockfd = -1, .full = -1 };
 
 int openat(int fd, const char *path, int flags, ...)
 {
@@ -28,6 +29,10 @@ int openat(int fd, const char *path, int flags, ...)
 	va_end(ap);
 	if (fd >= 0 && fd == atomic_load(&dead.dirfd)) {
 		errno = EIO;
+		return -1;
+	}
+	if (fd >= 0 && fd == atomic_load(&dead.full) && (flags & O_CREAT)) {
+		errno = ENOSPC;
 		return -1;
 	}
 	return real(fd, path, flags, mode);
@@ -161,6 +166,7 @@ static void volumes_teardown(void)
 {
 	live();
 	atomic_store(&dead.apart, false);
+	atomic_store(&dead.full, -1);
 	teardown();
 	opts.so_dir = dir;
 }
@@ -423,6 +429,22 @@ START_TEST(new_objects_go_where_there_is_room)
 		ck_assert_int_eq(lookup(ino, true), 0);
 		ck_assert_ptr_eq(volume_of(ino), S->s_vol[1]);
 	}
+}
+END_TEST
+
+START_TEST(a_volume_that_is_fuller_than_it_says_is_passed_over)
+{
+	atomic_store(&dead.full, S->s_vol[1]->v_dirfd);
+	for (uint64_t ino = 1; ino <= 60; ino++) {
+		for (unsigned i = 0; i < 3; i++)
+			set_free(i, i == 1 ? 1ull << 50 : 1ull << 30);
+		ck_assert_int_eq(lookup(ino, true), 0);
+		ck_assert_ptr_ne(volume_of(ino), S->s_vol[1]);
+	}
+	atomic_store(&dead.full, -1);
+	ck_assert_int_eq(opened("single"), 0);
+	atomic_store(&dead.full, S->s_home->v_dirfd);
+	ck_assert_int_eq(lookup(1, true), -ENOSPC);
 }
 END_TEST
 
@@ -776,6 +798,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(o, volumes_setup, volumes_teardown);
 	tcase_set_timeout(o, 60);
 	tcase_add_test(o, new_objects_go_where_there_is_room);
+	tcase_add_test(o, a_volume_that_is_fuller_than_it_says_is_passed_over);
 	tcase_add_test(o, objects_are_found_after_a_restart_in_any_order_of_folders);
 	tcase_add_test(o, lists_go_through_all_volumes);
 	tcase_add_test(o, a_delete_reaches_every_volume_and_holds);
