@@ -263,12 +263,17 @@ static void marks_seal(struct ds_store *s, struct marks *m)
 static int marks_write(struct ds_store *s)
 {
 	struct marks m;
+	int err = 0;
 
 	s->s_marks_seq++;
 	marks_seal(s, &m);
-	if (pwrite(s->s_marks_fd, &m, sizeof(m), (off_t)(s->s_marks_seq % 2 * MARKS_APART)) != (ssize_t)sizeof(m))
-		return errno ? -errno : -EIO;
-	return fdatasync(s->s_marks_fd) < 0 ? -errno : 0;
+	errno = 0;
+	if (pwrite(s->s_marks_fd, &m, sizeof(m), (off_t)(s->s_marks_seq % 2 * MARKS_APART)) != (ssize_t)sizeof(m) || fdatasync(s->s_marks_fd) < 0)
+		err = errno ? -errno : -EIO;
+	/* The next one goes to the same place: the other is the last that is good. */
+	if (err)
+		s->s_marks_seq--;
+	return err;
 }
 
 static bool marks_read(struct ds_store *s)
@@ -294,6 +299,7 @@ static int marks_make(struct ds_store *s)
 {
 	uint8_t zero[2 * MARKS_APART] = { 0 };
 
+	errno = 0;
 	if (pwrite(s->s_marks_fd, zero, sizeof(zero), 0) != (ssize_t)sizeof(zero))
 		return errno ? -errno : -EIO;
 	return fsync(s->s_marks_fd) < 0 || fsync(s->s_home->v_dirfd) < 0 ? -errno : 0;
