@@ -6,7 +6,8 @@
  * behind, which powers of two would. Units stand in lists by their longest run of free pages, and a block is taken from the
  * shortest run that has room: what is whole stays whole.
  *
- * A node's units are a depot, behind a lock. In front of it each loop has a cache.
+ * A node's units are a depot, behind a lock. In front of it each loop has a cache. A loop that is at home on a node caches blocks of that node only: what it
+ * had to borrow of another goes back there, or it would have the far memory ever after.
  *
  * Nobody is forgotten who waits: a waiter counts itself in pool.waiting, then looks into the depots, then asks all loops to
  * empty their caches. Whoever gives a block to a depot looks at pool.waiting afterwards. Whoever gives it to a cache, because
@@ -41,7 +42,6 @@
 #define PIECE_MAX  ((size_t)1 << 30)
 #define UNIT_PAGES (POOL_MOST / POOL_PAGE)
 #define UNIT_WORDS ((UNIT_PAGES + 63) / 64)
-#define NODES_MAX  64
 #define CLASSES	   16u
 #define CACHE_MOST 32u	      /* blocks of a class */
 #define REFILL	   (64u << 10) /* bytes that are fetched at once, of small classes */
@@ -67,7 +67,7 @@ struct unit {
 struct depot {
 	_Alignas(64) pthread_mutex_t d_lock;
 	struct unit *d_list[CLASSES]; /* by the largest class that the longest run has room for; full ones are in none */
-	size_t d_bytes;
+	size_t d_bytes, d_huge, d_transparent;
 	_Atomic size_t d_free;
 };
 
@@ -79,7 +79,9 @@ struct piece {
 
 struct cache {
 	struct loop *c_loop;
-	bool c_fixed, c_emptying; /* c_emptying: c_empty is posted; under wait_lock */
+	int c_home;	      /* the depot that it gets from; -1: that of the node where it happens to run */
+	unsigned c_first, c_nfixed; /* fixed buffers are the pieces from c_first on; 0: none */
+	bool c_emptying;      /* c_empty is posted; under wait_lock */
 	struct cache *c_next;	  /* under wait_lock */
 	struct loop_msg c_empty;
 	_Atomic size_t c_bytes; /* only its loop writes */
@@ -94,12 +96,13 @@ static struct {
 	size_t bytes;
 	struct depot *depots;
 	int ndepots;
-	int nodes[NODES_MAX];
+	int nodes[POOL_NODES];
+	bool chosen, refused; /* the nodes were told; memory of one could not be had, and that was said */
 	_Atomic unsigned ncaches, waiting;
 	pthread_mutex_t wait_lock; /* taken before a depot's */
 	struct cache *caches;
 	struct pool_wait *wait, **wait_end;
-	struct metric *misses, *waits;
+	struct metric *misses, *waits, *borrowed;
 } pool = { .wait_lock = PTHREAD_MUTEX_INITIALIZER, .wait_end = &pool.wait };
 
 /* ---- classes ---- */
@@ -257,14 +260,15 @@ static int depot_here(void)
 	return 0;
 }
 
-/* The nearest first. */
-static unsigned depots_get(unsigned class, enum pool_leave leave, void **blocks, unsigned want)
+/* This one first; of another no more than is needed now. */
+static unsigned depots_get(int here, unsigned class, enum pool_leave leave, void **blocks, unsigned want)
 {
-	int here = depot_here();
-	unsigned n = 0;
+	unsigned n = depot_get(&pool.depots[here], class, leave, blocks, want);
 
-	for (int i = 0; i < pool.ndepots && !n; i++)
-		n = depot_get(&pool.depots[(here + i) % pool.ndepots], class, leave, blocks, want);
+	for (int i = 1; i < pool.ndepots && !n; i++) {
+		n = depot_get(&pool.depots[(here + i) % pool.ndepots], class, leave, blocks, 1);
+		metric_add(pool.borrowed, n);
+	}
 	return n;
 }
 
@@ -341,6 +345,7 @@ static struct cache *cache_of(struct loop *l)
 	if (!c)
 		log_fatal("pool: no memory");
 	c->c_loop = l;
+	c->c_home = -1;
 	c->c_empty.m_run = cache_empty;
 	loop_set_local(l, LOOP_SLOT_POOL, c, cache_drop);
 	atomic_fetch_add(&pool.ncaches, 1);
@@ -359,6 +364,11 @@ static bool cache_room(const struct cache *c, size_t n)
 	return atomic_load_explicit(&c->c_bytes, memory_order_relaxed) + n <= (most < POOL_KEEP ? most : POOL_KEEP);
 }
 
+static int cache_depot(const struct cache *c)
+{
+	return c->c_home >= 0 ? c->c_home : depot_here();
+}
+
 /* Several at once where they are small. */
 static void *cache_refill(struct cache *c, unsigned class, enum pool_leave leave)
 {
@@ -367,7 +377,7 @@ static void *cache_refill(struct cache *c, unsigned class, enum pool_leave leave
 
 	while (want < CACHE_MOST / 2 && (want + 1) * size <= REFILL && cache_room(c, want * size))
 		want++;
-	want = depots_get(class, leave, c->c_block[class], want);
+	want = depots_get(cache_depot(c), class, leave, c->c_block[class], want);
 	if (!want)
 		return NULL;
 	c->c_n[class] = want - 1;
@@ -378,6 +388,8 @@ static void *cache_refill(struct cache *c, unsigned class, enum pool_leave leave
 static bool cache_put(struct cache *c, void *p, unsigned class)
 {
 	if (!cache_room(c, class_bytes(class)))
+		return false;
+	if (c->c_home >= 0 && pool.pieces[pool_piece_of(p)].p_depot != &pool.depots[c->c_home])
 		return false;
 	if (c->c_n[class] == CACHE_MOST)
 		cache_trim(c, class, CACHE_MOST / 2);
@@ -395,7 +407,7 @@ static void *block_find(unsigned class, enum pool_leave leave)
 	void *p = NULL;
 
 	if (!l)
-		return depots_get(class, leave, &p, 1) ? p : NULL;
+		return depots_get(depot_here(), class, leave, &p, 1) ? p : NULL;
 	c = cache_of(l);
 	if (!c->c_n[class])
 		return cache_refill(c, class, leave);
@@ -449,7 +461,7 @@ static void serve_waiters(void)
 	while ((w = pool.wait)) {
 		unsigned class = class_of(w->pw_bytes);
 
-		if (!depots_get(class, POOL_LEAVE_NONE, &w->pw_block, 1))
+		if (!depots_get(w->pw_here, class, POOL_LEAVE_NONE, &w->pw_block, 1))
 			break;
 		ASAN_UNPOISON_MEMORY_REGION(w->pw_block, class_bytes(class));
 		pool.wait = w->pw_next;
@@ -465,6 +477,7 @@ void pool_wait(struct pool_wait *w, size_t bytes)
 {
 	assert(pool.npieces && bytes <= POOL_MOST);
 	w->pw_loop = loop_self();
+	w->pw_here = cache_depot(cache_of(w->pw_loop));
 	w->pw_msg.m_run = wait_ready;
 	w->pw_bytes = bytes;
 	w->pw_next = NULL;
@@ -513,30 +526,66 @@ int pool_piece_of(const void *p)
 int pool_fixed(struct loop *l, const void *p)
 {
 	struct cache *c = loop_local(l, LOOP_SLOT_POOL);
+	int i;
 
-	return c && c->c_fixed ? pool_piece_of(p) : -1;
+	if (!c || !c->c_nfixed)
+		return -1;
+	i = pool_piece_of(p) - (int)c->c_first;
+	return i >= 0 && i < (int)c->c_nfixed ? i : -1;
+}
+
+void pool_home(struct loop *l, int node)
+{
+	for (int i = 0; i < pool.ndepots && pool.ndepots > 1; i++)
+		if (pool.nodes[i] == node)
+			cache_of(l)->c_home = i;
+}
+
+/* The pieces of its node, or all. */
+static unsigned pieces_of(const struct cache *c, unsigned *first)
+{
+	unsigned n = 0;
+
+	*first = 0;
+	if (c->c_home < 0)
+		return pool.npieces;
+	while (pool.pieces[*first].p_depot != &pool.depots[c->c_home])
+		++*first;
+	while (*first + n < pool.npieces && pool.pieces[*first + n].p_depot == &pool.depots[c->c_home])
+		n++;
+	return n;
 }
 
 int pool_register(struct loop *l)
 {
 	struct rlimit rl = { 0 };
+	struct cache *c;
 	struct iovec *iov;
+	unsigned first, n;
+	size_t bytes = 0;
 	int err;
 
 	if (!pool.npieces)
 		return 0;
-	iov = calloc(pool.npieces, sizeof(*iov));
+	c = cache_of(l);
+	n = pieces_of(c, &first);
+	iov = calloc(n, sizeof(*iov));
 	if (!iov)
 		log_fatal("pool: no memory");
-	for (unsigned i = 0; i < pool.npieces; i++)
-		iov[i] = (struct iovec){ pool.pieces[i].p_pub.pp_base, pool.pieces[i].p_pub.pp_len };
-	err = io_uring_register_buffers(loop_ring(l), iov, pool.npieces);
+	for (unsigned i = 0; i < n; i++) {
+		const struct pool_piece *pp = &pool.pieces[first + i].p_pub;
+
+		iov[i] = (struct iovec){ pp->pp_base, pp->pp_len };
+		bytes += pp->pp_len;
+	}
+	err = io_uring_register_buffers(loop_ring(l), iov, n);
 	free(iov);
-	cache_of(l)->c_fixed = !err;
+	c->c_first = first;
+	c->c_nfixed = err ? 0 : n;
 	getrlimit(RLIMIT_MEMLOCK, &rl);
 	if (err == -ENOMEM || err == -EPERM)
 		log_warn("pool: no fixed buffers, I/O is done without: RLIMIT_MEMLOCK is %llu bytes, %zu for each thread are wanted "
-			 "(LimitMEMLOCK= in the unit, or CAP_IPC_LOCK at start)", (unsigned long long)rl.rlim_cur, pool.bytes);
+			 "(LimitMEMLOCK= in the unit, or CAP_IPC_LOCK at start)", (unsigned long long)rl.rlim_cur, bytes);
 	else if (err)
 		log_warn("pool: no fixed buffers, I/O is done without: %s", strerror(-err));
 	return err;
@@ -572,6 +621,14 @@ int pool_nodes_parse(const char *text, int *nodes, int most)
 	return n;
 }
 
+void pool_use_nodes(const int *nodes, int n)
+{
+	assert(n > 0 && n <= POOL_NODES && !pool.npieces);
+	memcpy(pool.nodes, nodes, (size_t)n * sizeof(*nodes));
+	pool.ndepots = n;
+	pool.chosen = true;
+}
+
 /* Those that have memory; where the kernel does not say, one. */
 static void nodes_find(void)
 {
@@ -583,7 +640,7 @@ static void nodes_find(void)
 			*text = 0;
 		fclose(f);
 	}
-	pool.ndepots = pool_nodes_parse(text, pool.nodes, NODES_MAX);
+	pool.ndepots = pool_nodes_parse(text, pool.nodes, POOL_NODES);
 	if (pool.ndepots <= 0) {
 		pool.ndepots = 1;
 		pool.nodes[0] = 0;
@@ -595,14 +652,16 @@ enum kind { KIND_HUGE, KIND_TRANSPARENT, KIND_PLAIN };
 /* Preferred, not bound: memory of another node is better than none. */
 static void piece_bind(struct pool_piece *pp)
 {
-	unsigned long mask[NODES_MAX * 16 / sizeof(long)] = { 0 };
+	unsigned long mask[POOL_NODES * 16 / sizeof(long)] = { 0 };
 	unsigned node = (unsigned)pp->pp_node, bits = 8 * sizeof(long);
 
-	if (pool.ndepots == 1 || node >= sizeof(mask) * 8)
+	if ((pool.ndepots == 1 && !pool.chosen) || node >= sizeof(mask) * 8)
 		return;
 	mask[node / bits] = 1ul << node % bits;
-	if (syscall(SYS_mbind, pp->pp_base, pp->pp_len, MPOL_PREFERRED, mask, sizeof(mask) * 8 + 1, 0))
-		log_warn("pool: memory cannot be had of node %u: %s", node, strerror(errno));
+	if (!syscall(SYS_mbind, pp->pp_base, pp->pp_len, MPOL_PREFERRED, mask, sizeof(mask) * 8 + 1, 0) || pool.refused)
+		return;
+	log_warn("pool: memory cannot be had of node %u in particular: %s", node, strerror(errno));
+	pool.refused = true;
 }
 
 static int piece_map(struct pool_piece *pp, enum kind kind)
@@ -676,6 +735,36 @@ static int pieces_plan(void)
 	return 0;
 }
 
+/* A mapping may hold several pieces. */
+static void transparent_note(int piece, size_t bytes)
+{
+	for (unsigned i = (unsigned)piece; i < pool.npieces && bytes; i++) {
+		size_t n = bytes < pool.pieces[i].p_pub.pp_len ? bytes : pool.pieces[i].p_pub.pp_len;
+
+		pool.pieces[i].p_depot->d_transparent += n;
+		bytes -= n;
+	}
+}
+
+/* Transparent huge pages are asked for, not promised: the kernel says what it gave. */
+static void transparent_look(void)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	int piece = -1;
+	char line[512];
+
+	while (f && fgets(line, sizeof(line), f)) {
+		unsigned long from, to, kib;
+
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			piece = pool_piece_of((void *)from);
+		else if (piece >= 0 && sscanf(line, "AnonHugePages: %lu", &kib) == 1)
+			transparent_note(piece, kib << 10);
+	}
+	if (f)
+		fclose(f);
+}
+
 static int pieces_make(enum kind *kind)
 {
 	int err = 0;
@@ -689,9 +778,15 @@ static int pieces_make(enum kind *kind)
 			err = piece_cut(&pool.pieces[i]);
 		if (err)
 			return err;
+		if (*kind == KIND_HUGE)
+			pool.pieces[i].p_depot->d_huge += pool.pieces[i].p_pub.pp_len;
 	}
+	if (*kind != KIND_HUGE)
+		transparent_look();
 	return 0;
 }
+
+/* ---- metrics ---- */
 
 static double gauge_free(void *arg)
 {
@@ -722,6 +817,38 @@ static double gauge_used(void *arg)
 	return used > 0 ? used : 0; /* blocks are on their way while this is counted */
 }
 
+static double gauge_huge(void *arg)
+{
+	return (double)((struct depot *)arg)->d_huge;
+}
+
+static double gauge_transparent(void *arg)
+{
+	return (double)((struct depot *)arg)->d_transparent;
+}
+
+static double gauge_ordinary(void *arg)
+{
+	struct depot *d = arg;
+
+	return (double)(d->d_bytes - d->d_huge - d->d_transparent);
+}
+
+static void node_metrics(void)
+{
+	static const char help[] = "Bytes of the memory pool that are of a NUMA node, by the pages they were got in.";
+	char labels[64];
+
+	for (int i = 0; i < pool.ndepots; i++) {
+		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"huge\"", pool.nodes[i]);
+		metric_gauge("weft_pool_node_bytes", help, labels, gauge_huge, &pool.depots[i]);
+		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"transparent\"", pool.nodes[i]);
+		metric_gauge("weft_pool_node_bytes", help, labels, gauge_transparent, &pool.depots[i]);
+		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"ordinary\"", pool.nodes[i]);
+		metric_gauge("weft_pool_node_bytes", help, labels, gauge_ordinary, &pool.depots[i]);
+	}
+}
+
 static void pool_metrics(void)
 {
 	static const char help[] = "Bytes of the memory pool: free, kept free by a thread, in use.";
@@ -730,6 +857,7 @@ static void pool_metrics(void)
 	metric_gauge("weft_pool_bytes", help, "state=\"kept\"", gauge_kept, NULL);
 	metric_gauge("weft_pool_bytes", help, "state=\"used\"", gauge_used, NULL);
 	pool.misses = metric_counter("weft_pool_misses_total", "Blocks that the memory pool did not have: ordinary memory was taken.", "");
+	pool.borrowed = metric_counter("weft_pool_borrowed_total", "Blocks that were taken of another NUMA node's memory, because the thread's own had none.", "");
 	pool.waits = metric_counter("weft_pool_waits_total", "Times that somebody waited for a block of the memory pool.", "");
 }
 
@@ -744,7 +872,8 @@ int pool_init(size_t bytes, char *err, size_t errlen)
 		return 0;
 	assert(!pool.npieces);
 	pool.bytes = (bytes + POOL_LEAST - 1) / POOL_LEAST * POOL_LEAST;
-	nodes_find();
+	if (!pool.chosen)
+		nodes_find();
 	rc = pieces_plan();
 	if (!rc)
 		rc = pieces_make(&kind);
@@ -752,6 +881,7 @@ int pool_init(size_t bytes, char *err, size_t errlen)
 		snprintf(err, errlen, "a pool of %zu bytes of memory cannot be had: %s", pool.bytes, strerror(-rc));
 		return rc;
 	}
+	node_metrics();
 	log_info("memory pool: %zu MiB, pieces: %u, nodes: %d, %s", pool.bytes >> 20, pool.npieces, pool.ndepots, kinds[kind]);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /*
  * pool.h - the daemon's memory for payload: made once at start, per NUMA node, of huge pages where there are some, all of it
  * in RAM. It is registered once with each loop's ring (fixed buffers) and once with each RDMA device (by the RDMA code, which
- * walks the pieces). One pool per process.
+ * walks the pieces). One pool per process, of a part for each node: a part is what others call a node's pool.
  *
  * Blocks begin on a page. Their sizes are 4 KiB << n, and from 16 KiB on also two pages more (payload of that size with its
  * header in front), up to POOL_MOST. A loop keeps some free blocks to itself, so that most calls take no lock; together the
@@ -25,6 +25,7 @@
 #define POOL_MOST  ((1u << 20) + 2 * POOL_PAGE) /* bytes of the largest block */
 #define POOL_KEEP  (8u << 20)
 #define POOL_LEAST (2u << 20) /* bytes of the smallest pool, and what its size is a multiple of */
+#define POOL_NODES 64
 
 /* At most 1 GiB: a fixed buffer can have no more. */
 struct pool_piece {
@@ -33,7 +34,10 @@ struct pool_piece {
 	int pp_node;
 };
 
-/* bytes is rounded up to POOL_LEAST. 0: there is no pool, pool_get returns NULL, pool_wait must not be called. Logs what was
+/* Before pool_init: all memory is of these nodes (ascending, at most POOL_NODES), else of all that have some. Where the kernel refuses a node, the
+ * memory is of any. */
+void pool_use_nodes(const int *nodes, int n);
+/* bytes are shared out evenly among the nodes, and rounded up to POOL_LEAST for each. 0: there is no pool, pool_get returns NULL, pool_wait must not be called. Logs what was
  * made. 0, or a negative errno and one line in err. */
 int pool_init(size_t bytes, char *err, size_t errlen);
 /* All pieces together. */
@@ -43,7 +47,10 @@ const struct pool_piece *pool_piece(unsigned i);
 /* The piece that p lies in; -1: none. */
 int pool_piece_of(const void *p);
 
-/* Makes the pieces the fixed buffers of l's ring, buffer i from piece i. A refusal is logged, with the limit that refused,
+/* Before pool_register: l runs on this node. It gets blocks of the node's memory as long as there are some, keeps no others to itself, and
+ * has that memory alone as fixed buffers. Nothing where the pool is not of several nodes, or has no memory of this one. */
+void pool_home(struct loop *l, int node);
+/* Makes the pool, or what of it is of the loop's node, the fixed buffers of l's ring. A refusal is logged, with the limit that refused,
  * and returned as a negative errno: the loop does without. 0 where there is no pool. */
 int pool_register(struct loop *l);
 /* The fixed buffer of l's ring that p lies in; -1: none. On l. */
@@ -63,6 +70,7 @@ struct pool_wait {
 	struct loop *pw_loop;
 	struct pool_wait *pw_next;
 	size_t pw_bytes;
+	int pw_here;
 	void *pw_block;
 };
 /* At most POOL_MOST bytes. pw_ready is called on this loop, never from inside. It cannot be called off: who needs the block

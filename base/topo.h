@@ -169,14 +169,16 @@ void topo_place_dev(const struct topo *t, size_t dev, struct topo_place *out);
 /* The farthest of all pairs; TOPO_NONE when one is empty. */
 enum topo_dist topo_place_dist(const struct topo *t, const struct topo_place *a,
 			       const struct topo_place *b);
+/* As the firmware says, 10 within a node; 255, its "out of reach", where it is not known. */
+unsigned topo_node_distance(const struct topo *t, int a, int b);
 /*
- * Orders candidates (the places of network cards or addresses) by what suits the store best:
+ * Orders candidates (the places of network cards or addresses) by what suits the stores best:
  * order[] gets 0..n-1. First those nearest by class, then by the distance of NUMA nodes, then the
- * fastest, then as they were. Where a place has several functions the mean of all pairs counts.
- * Candidates, or a store, of which nothing is known are as far as can be.
+ * fastest, then as they were. Where a place has several functions the mean of all pairs counts, of
+ * several stores the sum. Candidates, or a store, of which nothing is known are as far as can be.
  */
-void topo_rank(const struct topo *t, const struct topo_place *store, const struct topo_place *cand,
-	       size_t n, size_t *order);
+void topo_rank(const struct topo *t, const struct topo_place *stores, size_t nstores,
+	       const struct topo_place *cand, size_t n, size_t *order);
 /* The processors near a place, of those online; all that are online where its node is not known. A
  * node without processors counts as the nearest that has some. Returns how many. Processors beyond
  * CPU_SETSIZE are left out. */

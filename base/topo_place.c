@@ -506,8 +506,7 @@ static size_t node_index(const struct topo *t, int id)
 	return i;
 }
 
-/* As the firmware says, 10 within a node; 255, its "out of reach", where it is not known. */
-static unsigned node_distance(const struct topo *t, int a, int b)
+unsigned topo_node_distance(const struct topo *t, int a, int b)
 {
 	size_t x = node_index(t, a), y = node_index(t, b);
 
@@ -517,28 +516,27 @@ static unsigned node_distance(const struct topo *t, int a, int b)
 }
 
 struct fit {
-	uint64_t f_dist, f_node, f_mbps; /* means, in thousandths; less, less, more is better */
+	uint64_t f_dist, f_node, f_mbps; /* sums of means, in thousandths; less, less, more is better */
 	size_t f_index;
 };
 
-static struct fit fit(const struct topo *t, const struct topo_place *store,
-		      const struct topo_place *c, size_t index)
+static void fit_add(const struct topo *t, const struct topo_place *store,
+		    const struct topo_place *c, struct fit *f)
 {
-	struct fit f = {.f_mbps = c->pl_mbps, .f_index = index};
-	uint64_t pairs = (uint64_t)store->pl_n * c->pl_n;
+	uint64_t pairs = (uint64_t)store->pl_n * c->pl_n, dist = 0, node = 0;
 
 	for (unsigned i = 0; i < store->pl_n; i++)
 		for (unsigned k = 0; k < c->pl_n; k++) {
 			int a = store->pl_pci[i], b = c->pl_pci[k];
 
-			f.f_dist += (uint64_t)topo_pci_dist(t, a, b) * 1000;
-			f.f_node +=
-				(uint64_t)node_distance(t, t->t_pci[a].p_node, t->t_pci[b].p_node) *
+			dist += (uint64_t)topo_pci_dist(t, a, b) * 1000;
+			node +=
+				(uint64_t)topo_node_distance(t, t->t_pci[a].p_node,
+							     t->t_pci[b].p_node) *
 				1000;
 		}
-	f.f_dist = pairs ? f.f_dist / pairs : TOPO_NONE * 1000;
-	f.f_node = pairs ? f.f_node / pairs : 255 * 1000;
-	return f;
+	f->f_dist += pairs ? dist / pairs : TOPO_NONE * 1000;
+	f->f_node += pairs ? node / pairs : 255 * 1000;
 }
 
 static int fit_cmp(const void *a, const void *b)
@@ -554,15 +552,18 @@ static int fit_cmp(const void *a, const void *b)
 	return x->f_index < y->f_index ? -1 : 1;
 }
 
-void topo_rank(const struct topo *t, const struct topo_place *store, const struct topo_place *cand,
-	       size_t n, size_t *order)
+void topo_rank(const struct topo *t, const struct topo_place *stores, size_t nstores,
+	       const struct topo_place *cand, size_t n, size_t *order)
 {
 	struct fit *f = calloc(n + 1, sizeof(*f));
 
 	for (size_t i = 0; i < n; i++) {
 		order[i] = i;
-		if (f)
-			f[i] = fit(t, store, &cand[i], i);
+		if (!f)
+			continue;
+		f[i] = (struct fit){.f_mbps = cand[i].pl_mbps, .f_index = i};
+		for (size_t k = 0; k < nstores; k++)
+			fit_add(t, &stores[k], &cand[i], &f[i]);
 	}
 	if (!f)
 		return; /* as they were: an order like any other */
@@ -580,7 +581,7 @@ static void node_cpus(const struct topo *t, int id, const cpu_set_t *online, cpu
 
 	CPU_ZERO(out);
 	for (size_t i = 0; i < t->t_nnode; i++) {
-		unsigned d = node_distance(t, id, t->t_node[i].o_id);
+		unsigned d = topo_node_distance(t, id, t->t_node[i].o_id);
 
 		CPU_AND(&cpus, &t->t_node[i].o_cpus, online);
 		if (CPU_COUNT(&cpus) && (!best || d < best)) {

@@ -5,6 +5,7 @@
  *   nfs3.c      NFSv3: handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
  *   control.c   the connection to the MDS: joining, the lease, orders
  *   rdma.c      NFSv3 over RDMA
+ *   place.c     what runs where
  *   eof.c       asking the MDS where a striped file ends
  *   store/      the objects
  *   path/       folders of this machine, exported by path
@@ -33,10 +34,12 @@ struct ds_rdma {
 
 struct ds_control;
 struct path;
+struct place;
 struct ds {
 	struct ds_store *d_store;
 	uint8_t d_cluster_key[CAP_CLUSTER_KEY_LEN];
 	struct rpc_tls_ctx *d_tls; /* NULL: no TLS */
+	struct place *d_place;	   /* place.h */
 	struct path *d_path;       /* folders exported by path (path/path.h); NULL: none */
 	uint8_t d_cap_keys[256][CAP_KEY_LEN]; /* by key number */
 	struct loop **d_loops;

@@ -11,8 +11,10 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/priv.h"
+#include "base/topo_plan.h"
 #include "ds/ds.h"
 #include "ds/path/path.h"
+#include "ds/place.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_tls.h"
 #include <arpa/inet.h>
@@ -66,10 +68,11 @@ static const struct rpc_program programs[] = {
 
 static int usage(FILE *f)
 {
-	fprintf(f, "usage: weft-ds [-c FILE] [-o KEY=VALUE]... [--check]\n"
+	fprintf(f, "usage: weft-ds [-c FILE] [-o KEY=VALUE]... [--check | --plan]\n"
 		   "  -c, --config FILE   configuration file\n"
 		   "  -o KEY=VALUE        set a key, over the file\n"
-		   "      --check         check the configuration and end\n");
+		   "      --check         check the configuration and end\n"
+		   "      --plan          show what would run where, and end\n");
 	return f == stdout ? 0 : EXIT_USAGE;
 }
 
@@ -175,6 +178,17 @@ static int advertise(struct start *st)
 	return st->st_nadvertise < 0 ? -EINVAL : 0;
 }
 
+static void addrs_order(void)
+{
+	struct sockaddr_storage was[DS_MAX_ADDRS];
+	unsigned order[DS_MAX_ADDRS];
+
+	memcpy(was, ds.d_addr, sizeof(was));
+	place_order(ds.d_place, was, ds.d_naddrs, order);
+	for (unsigned i = 0; i < ds.d_naddrs; i++)
+		ds.d_addr[i] = was[order[i]];
+}
+
 static struct rpc_service service(const struct start *st)
 {
 	return (struct rpc_service){
@@ -184,6 +198,8 @@ static struct rpc_service service(const struct start *st)
 		.rs_max_record = MAX_RECORD,
 		.rs_max_reply = MAX_RECORD,
 		.rs_tls = ds.d_tls,
+		.rs_deal = place_deal,
+		.rs_deal_arg = ds.d_place,
 	};
 }
 
@@ -214,6 +230,7 @@ static int start_services(struct start *st)
 
 	if (err)
 		return err;
+	addrs_order();
 	for (unsigned i = 0; i < ds.d_naddrs; i++)
 		if (!rpc_uaddr((struct sockaddr *)&ds.d_addr[i], netid, sizeof(netid), uaddr, sizeof(uaddr)))
 			log_info("NFSv3 over %s at %s", netid, uaddr);
@@ -239,7 +256,10 @@ static void start_run(struct loop_msg *m)
 
 static void *thread_run(void *arg)
 {
-	loop_run(arg);
+	struct loop **l = arg;
+
+	place_thread(ds.d_place, (unsigned)(l - ds.d_loops));
+	loop_run(*l);
 	return NULL;
 }
 
@@ -249,10 +269,15 @@ static int make_loops(unsigned n, char *err, size_t errlen)
 
 	ds.d_loops = calloc(n, sizeof(*ds.d_loops));
 	for (unsigned i = 0; ds.d_loops && i < n && !e; i++) {
+		/* A ring's memory is of the node where it is made. */
+		place_thread(ds.d_place, i);
 		e = loop_create(&ds.d_loops[i], LOOP_ENTRIES);
-		if (!e)
-			pool_register(ds.d_loops[i]); /* refused: told, and done without */
+		if (e)
+			break;
+		place_loop(ds.d_place, i, ds.d_loops[i]);
+		pool_register(ds.d_loops[i]); /* refused: told, and done without */
 	}
+	place_anywhere(ds.d_place);
 	if (!ds.d_loops)
 		e = -ENOMEM;
 	ds.d_nloops = n;
@@ -265,8 +290,14 @@ static int start_threads(pthread_t *threads, unsigned n, char *err, size_t errle
 {
 	int e = 0;
 
-	for (unsigned i = 0; i < n && !e; i++)
-		e = -pthread_create(&threads[i], NULL, thread_run, ds.d_loops[i]);
+	for (unsigned i = 0; i < n && !e; i++) {
+		char name[16];
+
+		e = -pthread_create(&threads[i], NULL, thread_run, &ds.d_loops[i]);
+		snprintf(name, sizeof(name), "weft-loop-%u", i % TOPO_PLAN_THREADS);
+		if (!e)
+			pthread_setname_np(threads[i], name);
+	}
 	if (e)
 		snprintf(err, errlen, "ds.threads: %s", strerror(-e));
 	return e;
@@ -339,7 +370,7 @@ static void metrics_init(void)
 struct settings {
 	struct conf *se_conf;
 	struct start se_start;
-	bool se_check;
+	bool se_check, se_plan;
 };
 
 static enum rpc_zerocopy zerocopy(const struct conf *c)
@@ -357,10 +388,6 @@ static int rdma_check(struct start *st, const struct conf *c, char *err, size_t 
 	st->st_conf = c;
 	if (n < 0)
 		return -EINVAL;
-	if (n && conf_size(c, "ds.pool") < RPC_RDMA_POOL) {
-		snprintf(err, errlen, "ds.pool: RDMA wants one of %u MiB at least", RPC_RDMA_POOL >> 20);
-		return -EINVAL;
-	}
 	if (n && (strcmp(conf_str(c, "ds.tls"), "required") == 0 || strcmp(conf_str(c, "ds.tls"), "mutual") == 0)) {
 		snprintf(err, errlen, "ds.rdma: there is no TLS over RDMA, and ds.tls demands it");
 		return -EINVAL;
@@ -369,6 +396,42 @@ static int rdma_check(struct start *st, const struct conf *c, char *err, size_t 
 	for (int i = 0; i < n; i++) {
 		ds.d_rdma[i].rd_addr = addr[i].a_ss;
 		ds.d_rdma[i].rd_len = addr[i].a_len;
+	}
+	return 0;
+}
+
+/* Where its addresses are, and what follows for threads, memory and the order of what clients are told. */
+static int place_check(struct settings *se, char *err, size_t errlen)
+{
+	const struct conf *c = se->se_conf;
+	const struct start *st = &se->se_start;
+	struct place_opts o = { .po_conf = c, .po_nthreads = (unsigned)conf_int(c, "ds.threads"), .po_paper = se->se_plan };
+	struct sockaddr_storage rdma[DS_MAX_ADDRS];
+	struct ds_rdma was[DS_MAX_ADDRS];
+	unsigned order[DS_MAX_ADDRS];
+	int e;
+
+	for (int i = 0; i < st->st_nadvertise; i++)
+		o.po_addr[o.po_naddrs++] = &st->st_advertise[i].a_ss;
+	for (int i = 0; i < st->st_nlisten; i++)
+		if (!is_wildcard(&st->st_listen[i].a_ss))
+			o.po_addr[o.po_naddrs++] = &st->st_listen[i].a_ss;
+	for (unsigned i = 0; i < ds.d_nrdma; i++) {
+		rdma[i] = ds.d_rdma[i].rd_addr;
+		if (!is_wildcard(&rdma[i]))
+			o.po_addr[o.po_naddrs++] = &rdma[i];
+	}
+	e = place_make(&ds.d_place, &o, err, errlen);
+	if (e)
+		return e;
+	place_order(ds.d_place, rdma, ds.d_nrdma, order);
+	memcpy(was, ds.d_rdma, sizeof(was));
+	for (unsigned i = 0; i < ds.d_nrdma; i++)
+		ds.d_rdma[i] = was[order[i]];
+	if (ds.d_nrdma && conf_size(c, "ds.pool") < (uint64_t)RPC_RDMA_POOL * place_nodes(ds.d_place)) {
+		snprintf(err, errlen, "ds.pool: RDMA wants one of %u MiB at least, for each NUMA node with threads, of which there are %u",
+			 RPC_RDMA_POOL >> 20, place_nodes(ds.d_place));
+		return -EINVAL;
 	}
 	return 0;
 }
@@ -427,7 +490,9 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 			return e;
 		exp_put(t);
 	}
-	return key_load(conf_str(c, "ds.cluster_key"), err, errlen);
+	if (place_check(se, err, errlen))
+		return -EINVAL;
+	return se->se_plan ? 0 : key_load(conf_str(c, "ds.cluster_key"), err, errlen);
 }
 
 /* -1: go on; else the exit status. */
@@ -436,6 +501,7 @@ static int settings_load(struct settings *se, int argc, char **argv)
 	static const struct option longs[] = {
 		{ "config", required_argument, NULL, 'c' },
 		{ "check", no_argument, NULL, 'k' },
+		{ "plan", no_argument, NULL, 'p' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
@@ -451,6 +517,8 @@ static int settings_load(struct settings *se, int argc, char **argv)
 			sets[nsets++] = optarg;
 		else if (c == 'k')
 			se->se_check = true;
+		else if (c == 'p')
+			se->se_plan = true;
 		else
 			return usage(c == 'h' ? stdout : stderr);
 	}
@@ -464,7 +532,9 @@ static int settings_load(struct settings *se, int argc, char **argv)
 	log_set_level_name(conf_str(se->se_conf, "log.level"));
 	if (settings_check(se, err, sizeof(err)))
 		goto bad;
-	return se->se_check ? 0 : -1;
+	if (se->se_plan)
+		place_print(ds.d_place, stdout);
+	return se->se_check || se->se_plan ? 0 : -1;
 bad:
 	log_error("%s", err);
 	return EXIT_USAGE;
@@ -479,8 +549,12 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 	};
 	struct ds_identity id;
 	char uuid[33];
-	int e = ds_store_open(&ds.d_store, &opts, err, errlen);
+	int e;
 
+	/* Its workers run where they are made. */
+	place_stores(ds.d_place);
+	e = ds_store_open(&ds.d_store, &opts, err, errlen);
+	place_anywhere(ds.d_place);
 	if (e)
 		return e;
 	ds_store_volume_metrics(ds.d_store);
@@ -506,7 +580,10 @@ static void tls_peer_key(void)
 static int make_pool(const struct conf *c, char *err, size_t errlen)
 {
 	char why[256];
-	int e = pool_init(conf_size(c, "ds.pool"), why, sizeof(why));
+	int e;
+
+	place_pool(ds.d_place);
+	e = pool_init(conf_size(c, "ds.pool"), why, sizeof(why));
 
 	if (e)
 		snprintf(err, errlen, "ds.pool: %s", why);
@@ -594,8 +671,8 @@ static int serve(struct settings *se, const sigset_t *signals)
 	pthread_t threads[64];
 	int e, sig;
 
-	if (n > 64)
-		n = 64;
+	place_anywhere(ds.d_place);
+	place_log(ds.d_place);
 	e = become_user(se, n, err, sizeof(err));
 	if (!e)
 		e = exports_open(se->se_conf, err, sizeof(err));

@@ -83,6 +83,9 @@ struct rpc_service {
 	void (*rs_opened)(struct rpc_conn *conn, void *arg);
 	void (*rs_closed)(struct rpc_conn *conn, void *arg);
 	void *rs_arg;
+	/* Which of a listener's loops serves a connection to this address of ours: its number. Any thread. NULL: each in turn. */
+	unsigned (*rs_deal)(const struct sockaddr *local, void *arg);
+	void *rs_deal_arg;
 	struct rpc_tls_ctx *rs_tls; /* offers TLS (rpc_tls.h), must outlive the connections; NULL: does not */
 	uint32_t rs_clear_prog;     /* the program that is served in the clear though TLS is required, because it protects itself; 0: none */
 	struct rpc_gss *rs_gss;             /* rpc_gss.h; NULL: RPCSEC_GSS is rejected */
@@ -108,7 +111,7 @@ void rpc_call_bulk_hint(struct rpc_call *call, const void *p);
 /* Bytes of the payload at p that were copied on the way from the socket (what TLS does is not counted). */
 size_t rpc_call_copied(const struct rpc_call *call, const void *p);
 
-/* Listener: accepts on its own loop and deals connections round robin to loops[]. addr: IPv4 or IPv6 (v6only), bound with IP_FREEBIND. */
+/* Listener: accepts on its own loop and deals connections to loops[], round robin or as rs_deal says. addr: IPv4 or IPv6 (v6only), bound with IP_FREEBIND. */
 struct rpc_listener;
 int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len,
 	       const struct rpc_service *svc, struct loop *const *loops, unsigned nloops);

@@ -48,9 +48,19 @@ static void accept_retry(struct loop_timer *t)
 	accept_arm(caa_container_of(t, struct rpc_listener, ls_retry));
 }
 
+static struct loop *loop_for(struct rpc_listener *ls, int fd)
+{
+	struct sockaddr_storage local;
+	socklen_t len = sizeof local;
+
+	if (ls->ls_svc.rs_deal && !getsockname(fd, (struct sockaddr *)&local, &len))
+		return ls->ls_loops[ls->ls_svc.rs_deal((struct sockaddr *)&local, ls->ls_svc.rs_deal_arg) % ls->ls_nloops];
+	return ls->ls_loops[ls->ls_next++ % ls->ls_nloops];
+}
+
 static void accepted(struct rpc_listener *ls, int fd)
 {
-	struct loop *l = ls->ls_loops[ls->ls_next++ % ls->ls_nloops];
+	struct loop *l = loop_for(ls, fd);
 	struct rpc_conn *c = rpc_conn_new(fd, l, &ls->ls_svc, &ls->ls_peer);
 
 	if (!c) {

@@ -568,6 +568,7 @@ static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 	struct rd_listener *li = listener_of(ev->listen_id);
 	struct rd_dev *d = li ? rd_dev_of(ev->id->verbs) : NULL;
 	struct rd_conn *r = d ? rd_conn_new() : NULL;
+	unsigned port;
 
 	if (!r)
 		return NULL;
@@ -581,7 +582,11 @@ static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 	r->r_id = ev->id;
 	r->r_id->context = r;
 	r->r_svc = li->li_svc;
-	rd_dev_link(r, d, d->dv_port[cm.next_loop++ % d->dv_nports]);
+	if (li->li_svc.rs_deal)
+		port = li->li_svc.rs_deal(rdma_get_local_addr(ev->id), li->li_svc.rs_deal_arg);
+	else
+		port = cm.next_loop++;
+	rd_dev_link(r, d, d->dv_port[port % d->dv_nports]);
 	rd_private_taken(r, ev->param.conn.private_data, ev->param.conn.private_data_len);
 	depths(r, &ev->param.conn);
 	return r;

@@ -251,23 +251,6 @@ static void table(const struct topo *t)
 
 /* ---- near a store ---- */
 
-static void cpu_words(const cpu_set_t *cpus, char *out, size_t room)
-{
-	*out = 0;
-	for (int i = 0; i < CPU_SETSIZE; i++) {
-		int end = i;
-
-		if (!CPU_ISSET(i, cpus))
-			continue;
-		while (end + 1 < CPU_SETSIZE && CPU_ISSET(end + 1, cpus))
-			end++;
-		say(out, room, "%s%d", *out ? "," : "", i);
-		if (end > i)
-			say(out, room, "-%d", end);
-		i = end;
-	}
-}
-
 /* 0, or an errno's negative with the message said. */
 static int near_find(const struct topo *t, const char *what, struct near *n)
 {
@@ -297,9 +280,9 @@ static int near_find(const struct topo *t, const char *what, struct near *n)
 		topo_place_dev(t, i, &n->ne_place[n->ne_nnics]);
 		n->ne_nics[n->ne_nnics++] = i;
 	}
-	topo_rank(t, &n->ne_store, n->ne_place, n->ne_nnics, n->ne_order);
+	topo_rank(t, &n->ne_store, 1, n->ne_place, n->ne_nnics, n->ne_order);
 	topo_cpus(t, &n->ne_store, &cpus);
-	cpu_words(&cpus, n->ne_cpus, sizeof(n->ne_cpus));
+	topo_cpulist(&cpus, n->ne_cpus, sizeof(n->ne_cpus));
 	return 0;
 }
 

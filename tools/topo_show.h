@@ -2,6 +2,7 @@
 #ifndef TOOLS_TOPO_SHOW_H
 #define TOOLS_TOPO_SHOW_H
 #include "base/topo.h"
+#include "base/topo_plan.h"
 #include <jansson.h>
 #include <netinet/in.h>
 

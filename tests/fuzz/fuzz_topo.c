@@ -89,7 +89,7 @@ static void questions(const struct topo *t)
 		must(topo_place_block(t, b->b_name, &store) == 0);
 		place_good(t, &store);
 	}
-	topo_rank(t, &store, pl, n, order);
+	topo_rank(t, &store, 1, pl, n, order);
 	for (size_t i = 0; i < n; i++) {
 		must(order[i] < n);
 		seen |= 1u << order[i];

@@ -467,7 +467,7 @@ static const char *ranked(const struct topo *t, const struct topo_place *store, 
 		topo_place_dev(t, dev(t, w), &cand[n]);
 		list[n++] = w;
 	}
-	topo_rank(t, store, cand, n, order);
+	topo_rank(t, store, 1, cand, n, order);
 	*out = 0;
 	for (size_t i = 0; i < n; i++)
 		sprintf(out + strlen(out), "%s%s", i ? " " : "", list[order[i]]);
@@ -508,12 +508,12 @@ START_TEST(what_is_not_known_is_last_and_keeps_its_order)
 	cand[0] = cand[2] = none;
 	topo_place_dev(t, dev(t, "NIC9"), &cand[1]);
 	topo_place_dev(t, dev(t, "NIC2"), &cand[3]);
-	topo_rank(t, &store, cand, 4, order);
+	topo_rank(t, &store, 1, cand, 4, order);
 	ck_assert(order[0] == 3 && order[1] == 1 && order[2] == 0 && order[3] == 2);
 	/* Of a store nothing is known: the fastest first. */
-	topo_rank(t, &none, cand, 4, order);
+	topo_rank(t, &none, 1, cand, 4, order);
 	ck_assert(order[0] == 3 && order[1] == 0 && order[2] == 1 && order[3] == 2);
-	topo_rank(t, &store, NULL, 0, NULL);
+	topo_rank(t, &store, 1, NULL, 0, NULL);
 	ck_assert_int_eq(topo_place_dist(t, &store, &none), TOPO_NONE);
 	topo_free(t);
 }
