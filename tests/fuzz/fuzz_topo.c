@@ -1,6 +1,6 @@
 /* fuzz_topo.c - a recorded tree is refused with one line, or gives a topology that keeps its
  * promises and is recorded as it was read. */
-#include "base/topo.h"
+#include "base/topo_plan.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -53,6 +53,27 @@ static void recorded_again(const struct topo *t)
 /* Small numbers of each: the cost is in squares. */
 enum { SOME = 24 };
 
+/* However the nodes are, every thread has one that it may run on, and everything is served. */
+static void plan_good(const struct topo *t, const struct topo_place *store, const struct topo_place *pl, size_t n)
+{
+	struct topo_wish w = {.tw_store = store, .tw_nstores = 1, .tw_addr = pl, .tw_naddrs = n, .tw_nthreads = 1 + (unsigned)(n + t->t_nnode) % TOPO_PLAN_THREADS};
+	struct topo_plan p;
+	uint64_t all = 0;
+
+	CPU_ZERO(&w.tw_cpus);
+	for (int i = 0; i < CPU_SETSIZE; i += 1 + (int)n % 3)
+		CPU_SET(i, &w.tw_cpus);
+	topo_plan(t, &w, &p);
+	must(p.tp_nnodes && p.tp_nnodes <= w.tw_nthreads && p.tp_nthreads == w.tw_nthreads);
+	for (unsigned i = 0; i < p.tp_nnodes; i++) {
+		must(p.tp_node[i].pn_nthreads && p.tp_node[i].pn_ncpus && p.tp_node[i].pn_ncpus == (unsigned)CPU_COUNT(&p.tp_node[i].pn_cpus) && !(all & p.tp_node[i].pn_threads));
+		all |= p.tp_node[i].pn_threads;
+	}
+	must(__builtin_popcountll(all) == (int)w.tw_nthreads);
+	for (size_t i = 0; i < n; i++)
+		must(topo_plan_serves(t, &p, &pl[i]) && !(topo_plan_serves(t, &p, &pl[i]) & ~all));
+}
+
 static void questions(const struct topo *t)
 {
 	struct topo_place pl[SOME], store;
@@ -95,6 +116,7 @@ static void questions(const struct topo *t)
 		seen |= 1u << order[i];
 	}
 	must(seen == (1u << n) - 1);
+	plan_good(t, &store, pl, n);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

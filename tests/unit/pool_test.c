@@ -526,6 +526,124 @@ START_TEST(lists_of_nodes)
 }
 END_TEST
 
+static long counter(const char *series)
+{
+	char *text = metrics_render(), *at;
+	long n;
+
+	at = strstr(text, series);
+	ck_assert_ptr_nonnull(at);
+	n = strtol(at + strlen(series), NULL, 10);
+	free(text);
+	return n;
+}
+
+/* What stands behind the name of a series, over all kinds of pages. */
+static long node_bytes(int node)
+{
+	static const char *const pages[] = { "huge", "transparent", "ordinary" };
+	char *text = metrics_render(), want[80], *at;
+	double n = 0;
+
+	for (int i = 0; i < 3; i++) {
+		snprintf(want, sizeof want, "weft_pool_node_bytes{node=\"%d\",pages=\"%s\"} ", node, pages[i]);
+		at = strstr(text, want);
+		ck_assert_ptr_nonnull(at);
+		n += strtod(at + strlen(want), NULL);
+	}
+	free(text);
+	return (long)n;
+}
+
+static int node_of(const void *p)
+{
+	return pool_piece(pool_piece_of(p))->pp_node;
+}
+
+/* Takes all there is, as a loop at home on `home` does; then gives it all back. */
+struct greedy {
+	int home;
+	unsigned own, others; /* blocks */
+	bool order, fixed, kept;
+};
+
+static void greedy_run(void *arg)
+{
+	struct greedy *g = arg;
+	void *b[64];
+	unsigned n = 0;
+
+	g->order = g->fixed = true;
+	while (n < 64 && (b[n] = pool_get(MIB, POOL_LEAVE_NONE))) {
+		bool own = node_of(b[n]) == g->home;
+
+		g->order &= !own || !g->others;
+		g->fixed &= (pool_fixed(loop_self(), b[n]) >= 0) == own;
+		g->own += own;
+		g->others += !own;
+		n++;
+	}
+	/* Its own first: what is kept last is taken first. */
+	for (unsigned i = 0; i < n; i++)
+		pool_put(b[i], MIB);
+	b[0] = pool_get(MIB, POOL_LEAVE_NONE);
+	g->kept = node_of(b[0]) == g->home;
+	pool_put(b[0], MIB);
+}
+
+/* This machine may have one node only: then the kernel refuses the other's memory, and it is of any. */
+START_TEST(a_loop_takes_its_own_nodes_memory_first_and_keeps_no_other)
+{
+	static const int nodes[] = { 0, 1 };
+	pthread_t t[2];
+	struct loop *l[2];
+
+	pool_use_nodes(nodes, 2);
+	make(31 * MIB);
+	ck_assert_uint_eq(pool_bytes(), 32 * MIB); /* 16 each */
+	ck_assert_uint_eq(pool_pieces(), 2);
+	ck_assert_int_eq(node_bytes(0), 16 * MIB);
+	ck_assert_int_eq(node_bytes(1), 16 * MIB);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(loop_create(&l[i], 256), 0);
+		pool_home(l[i], i);
+		ck_assert_int_eq(pool_register(l[i]), 0);
+		ck_assert_int_eq(pool_fixed(l[i], pool_piece((unsigned)i)->pp_base), 0);
+		ck_assert_int_eq(pool_fixed(l[i], pool_piece((unsigned)!i)->pp_base), -1);
+		ck_assert_int_eq(pthread_create(&t[i], NULL, loop_thread, l[i]), 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		struct greedy g = { .home = i };
+		long before = counter("weft_pool_borrowed_total ");
+
+		on_loop(l[i], greedy_run, &g);
+		ck_assert_uint_eq(g.own, 15);
+		ck_assert_uint_ge(g.others, 12); /* the other loop may keep some */
+		ck_assert(g.order && g.fixed && g.kept);
+		ck_assert_int_eq(counter("weft_pool_borrowed_total ") - before, g.others);
+	}
+	for (int i = 0; i < 2; i++)
+		loop_end(l[i], t[i]);
+	ck_assert_int_eq(pages_of("free"), 32 * MIB / POOL_PAGE);
+}
+END_TEST
+
+START_TEST(a_loop_at_home_where_there_is_no_memory_is_at_home_nowhere)
+{
+	static const int nodes[] = { 0, 1 };
+	struct loop *l;
+
+	pool_use_nodes(nodes, 2);
+	make(8 * MIB);
+	ck_assert_int_eq(loop_create(&l, 256), 0);
+	pool_home(l, 7);
+	ck_assert_int_eq(pool_register(l), 0);
+	ck_assert_int_eq(pool_fixed(l, pool_piece(0)->pp_base), 0);
+	ck_assert_int_eq(pool_fixed(l, pool_piece(1)->pp_base), 1);
+	loop_destroy(l);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("pool");
@@ -544,6 +662,8 @@ int main(void)
 	tcase_add_test(tc, a_ring_registered_before_its_thread_does_io_with_it);
 	tcase_add_test(tc, a_refused_registration_is_no_end);
 	tcase_add_test(tc, lists_of_nodes);
+	tcase_add_test(tc, a_loop_takes_its_own_nodes_memory_first_and_keeps_no_other);
+	tcase_add_test(tc, a_loop_at_home_where_there_is_no_memory_is_at_home_nowhere);
 	suite_add_tcase(s, tc);
 	return unit_run(s);
 }
