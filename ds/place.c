@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <urcu/compiler.h>
 
 /* Who comes by addresses of one node is served by the same threads, in turn. */
 struct group {
@@ -410,44 +409,10 @@ void place_pool(const struct place *p)
 	pool_use_nodes(nodes, (int)p->pa_plan.tp_nnodes);
 }
 
-/* The kernel's own threads for what blocks in a ring come to be with the first submission, and may run anywhere unless told. */
-struct kernel_threads {
-	struct loop_msg kt_msg;
-	cpu_set_t kt_cpus;
-	bool kt_again;
-};
-
-static void kernel_threads_bind(struct loop_msg *m)
-{
-	struct kernel_threads *kt = caa_container_of(m, struct kernel_threads, kt_msg);
-	static _Atomic bool said;
-	int e;
-
-	if (!kt->kt_again) {
-		kt->kt_again = true; /* the next turn is behind a submission */
-		loop_post(loop_self(), m);
-		return;
-	}
-	e = io_uring_register_iowq_aff(loop_ring(loop_self()), sizeof(kt->kt_cpus), &kt->kt_cpus);
-	if (e && !atomic_exchange(&said, true))
-		log_warn("placement: the kernel's threads of a ring cannot be bound: %s", strerror(-e));
-	free(kt);
-}
-
 void place_loop(const struct place *p, unsigned i, struct loop *l)
 {
-	struct kernel_threads *kt;
-
 	if (p->pa_plan.tp_bound)
 		pool_home(l, node_of(p, i)->pn_id);
-	if (!p->pa_plan.tp_bound && !p->pa_narrow)
-		return;
-	kt = calloc(1, sizeof(*kt));
-	if (!kt)
-		log_fatal("placement: no memory");
-	kt->kt_msg.m_run = kernel_threads_bind;
-	kt->kt_cpus = node_of(p, i)->pn_cpus;
-	loop_post(l, &kt->kt_msg);
 }
 
 /* ---- telling ---- */

@@ -41,7 +41,7 @@ void place_stores(const struct place *p);
 
 /* Before pool_init. */
 void place_pool(const struct place *p);
-/* l is thread i's: before pool_register, and before it runs. */
+/* l is thread i's; before pool_register. */
 void place_loop(const struct place *p, unsigned i, struct loop *l);
 /* An rs_deal (proto/rpc.h), whose argument is a struct place: the thread for a connection to this address of ours. Any thread. */
 unsigned place_deal(const struct sockaddr *local, void *place);
