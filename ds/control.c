@@ -200,6 +200,16 @@ static void join_done(void *arg, int err, const ctl_response *res)
 	ds_store_submit(c->dc_ds->d_store, DS_WORKER_ORDERS, &jw->jw_job);
 }
 
+/* What getifaddrs gives is neither as long nor as aligned as a sockaddr_storage. */
+static bool interface_addr(const struct sockaddr *sa, uint8_t addr[16])
+{
+	struct sockaddr_storage ss = { 0 };
+	uint16_t port;
+
+	memcpy(&ss, sa, sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+	return exp_addr(&ss, addr, &port);
+}
+
 /* Of an address of this machine's, in its interface's netmask; as exp_addr gives them. */
 static unsigned mask_bits(const uint8_t mask[16], bool v4)
 {
@@ -222,8 +232,7 @@ unsigned ds_subnet_bits(const struct sockaddr_storage *a)
 	for (i = all; i && !bits; i = i->ifa_next) {
 		if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != a->ss_family)
 			continue;
-		exp_addr((struct sockaddr_storage *)i->ifa_addr, one, &port);
-		if (!memcmp(one, addr, sizeof(addr)) && exp_addr((struct sockaddr_storage *)i->ifa_netmask, mask, &port))
+		if (interface_addr(i->ifa_addr, one) && !memcmp(one, addr, sizeof(addr)) && interface_addr(i->ifa_netmask, mask))
 			bits = mask_bits(mask, a->ss_family == AF_INET);
 	}
 	freeifaddrs(all);
