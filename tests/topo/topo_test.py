@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(SRC, "tests/wire"))
 import tap  # noqa: E402
 
 WEFT = os.path.join(BUILD, "weft")
-TREES = ("degraded", "storage", "two-sockets", "vm")
+TREES = ("degraded", "storage", "two-nodes", "two-sockets", "vm")
 
 
 def tree(name):
