@@ -562,13 +562,20 @@ static void addr_copy(struct sockaddr_storage *ss, const struct sockaddr *sa)
 	memcpy(ss, sa, sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
 }
 
+static struct rd_port *port_for(const struct rd_dev *d, const struct rd_listener *li, struct rdma_cm_id *id)
+{
+	const struct rpc_service *svc = &li->li_svc;
+	unsigned port = svc->rs_deal ? svc->rs_deal(rdma_get_local_addr(id), svc->rs_deal_arg) : cm.next_loop++;
+
+	return d->dv_port[port % d->dv_nports];
+}
+
 /* The event's data is good until it is acknowledged: what is needed of it is taken here. */
 static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 {
 	struct rd_listener *li = listener_of(ev->listen_id);
 	struct rd_dev *d = li ? rd_dev_of(ev->id->verbs) : NULL;
 	struct rd_conn *r = d ? rd_conn_new() : NULL;
-	unsigned port;
 
 	if (!r)
 		return NULL;
@@ -582,11 +589,7 @@ static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 	r->r_id = ev->id;
 	r->r_id->context = r;
 	r->r_svc = li->li_svc;
-	if (li->li_svc.rs_deal)
-		port = li->li_svc.rs_deal(rdma_get_local_addr(ev->id), li->li_svc.rs_deal_arg);
-	else
-		port = cm.next_loop++;
-	rd_dev_link(r, d, d->dv_port[port % d->dv_nports]);
+	rd_dev_link(r, d, port_for(d, li, ev->id));
 	rd_private_taken(r, ev->param.conn.private_data, ev->param.conn.private_data_len);
 	depths(r, &ev->param.conn);
 	return r;
