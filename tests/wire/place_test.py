@@ -257,6 +257,11 @@ def test_the_plan_for_another_machine_is_shown(_):
     done = daemon("--plan", "-o", f"ds.topology={tree}", "-o", "ds.store=/srv/a", "-o", "ds.disks=nvme7n1", "-o", "ds.threads=4",
                   "-o", "ds.listen=[fd00:1::11],10.9.9.9,10.1.0.12,10.1.0.12:99", "-o", "ds.rdma=10.2.0.11,0.0.0.0:99")
     check((done.returncode, done.stdout, done.stderr), (0, PLAN, ""))
+    # Of several stores the sum counts.
+    for drives, want in (("nvme1n1,nvme2n1,nvme7n1", ["10.1.0.11", "10.1.0.12"]), ("nvme1n1,nvme5n1,nvme7n1", ["10.1.0.12", "10.1.0.11"])):
+        done = daemon("--plan", "-o", f"ds.topology={tree}", "-o", "ds.store=/srv/a, /srv/b,/srv/c", "-o", f"ds.disks={drives}",
+                      "-o", "ds.listen=10.1.0.11,10.1.0.12")
+        check((done.returncode, [line.split()[-1] for line in done.stdout.splitlines()[-2:]]), (0, want), done.stderr)
 
 
 def before():
