@@ -1,0 +1,76 @@
+# Not a test, a measurement (tests/lab/run b_ganesha): the CPU time of weft-ds beside that of Debian's nfs-ganesha, for the same work of the stock client over
+# TCP, and beside a program that does nothing but send and receive. It needs two packages more than the lab (ganesha's daemon is to stay stopped):
+#     apt-get install --no-install-recommends nfs-ganesha nfs-ganesha-vfs && systemctl disable --now nfs-ganesha
+#
+# One folder is exported by both servers, one file of it is read and written: layout is the same amount in an object, by the handles of a layout. Writes are UNSTABLE with a
+# COMMIT in the end, but for those that the client sends as stable because they are direct: then each ends in a sync, by all three.
+# What reads come from: layout from the disk (direct I/O), all others from the page cache, where their writes go as well until the COMMIT.
+# BESIDE_ROUNDS (3) rounds of BESIDE_MIB (192) MiB, BESIDE_OPS (8192) calls of 4 KiB and BESIDE_SYNCS (512) stable ones; BESIDE_JSON=1 prints all figures,
+# BESIDE_PERF=FOLDER leaves profiles of perf there.
+for program in ganesha.nfsd rpcbind fio; do
+	command -v $program >/dev/null || { skip "there is no $program here: see the head of b_ganesha.sh"; exit 0; }
+done
+mib=${BESIDE_MIB:-192}
+tree=$LAB_DIR/tree
+mkdir -m 777 "$tree"
+dd if=/dev/zero of="$tree/file" bs=1M count="$mib" conv=fsync status=none
+cat >"$LAB_DIR/exports.v3" <<END
+export "$tree" {
+	client "10.77.0.0/16" { access = rw  squash = none }
+}
+END
+cluster_up --ds 1 --set ds.exports="$LAB_DIR/exports.v3" ${BESIDE_OPTIONS:-}
+
+# Its files, rpcbind's socket among them, are in memory of this test's own.
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /var/lib/nfs
+mkdir -p /run/ganesha /var/lib/nfs/ganesha
+cat >"$LAB_DIR/ganesha.conf" <<END
+NFS_CORE_PARAM {
+	NFS_Port = 21049;
+	MNT_Port = 21050;
+	Protocols = 3;
+	Enable_NLM = false;
+	Enable_RQUOTA = false;
+	Enable_UDP = false;
+}
+EXPORT {
+	Export_Id = 1;
+	Path = "$tree";
+	Pseudo = "/tree";
+	Protocols = 3;
+	Transports = TCP;
+	Access_Type = RW;
+	Squash = none;
+	SecType = sys;
+	FSAL { Name = VFS; }
+}
+END
+rpcbind -f &
+rpcbind=$!
+"$WEFT_BUILD/tests/bench/tcp_floor" serve 21051 &
+bare=$!
+"$WEFT_BUILD/tests/bench/tcp_floor" serve 21052 "$tree/file" &
+file=$!
+until [ -S /run/rpcbind.sock ]; do sleep 0.05; done
+ganesha.nfsd -F -L "$LAB_DIR/ganesha.log" -f "$LAB_DIR/ganesha.conf" -p /run/ganesha.pid -N EVENT &
+ganesha=$!
+until ss -ltn | grep -q :21049; do
+	kill -0 $ganesha 2>/dev/null || { not_ok "ganesha starts"; tail -5 "$LAB_DIR/ganesha.log"; break; }
+	sleep 0.1
+done
+
+cat >"$LAB_DIR/beside.json" <<END
+{"rounds": ${BESIDE_ROUNDS:-3}, "mib": $mib, "ops": ${BESIDE_OPS:-8192}, "syncs": ${BESIDE_SYNCS:-512}, "perf": "${BESIDE_PERF:-}", "servers": {
+	"ganesha": {"pid": $ganesha, "metrics": null},
+	"by-path": {"pid": $(daemon ds1 pid), "metrics": "$(daemon ds1 metrics)"},
+	"layout": {"pid": $(daemon ds1 pid), "metrics": "$(daemon ds1 metrics)"},
+	"bare+file": {"pid": $file, "metrics": null},
+	"bare": {"pid": $bare, "metrics": null}}}
+END
+guest -t 600 1 ganesha.sh "$tree" "$(daemon ds1 port)" 21049 21050 "$WEFT_BUILD/tests/bench/tcp_floor" 21051 21052 "$mib" &
+guest=$!
+python3 "$LAB_HERE/../bench/beside.py" "$SHARED" "$LAB_DIR/beside.json" ${BESIDE_JSON:+json}
+wait $guest
+kill $ganesha $bare $file $rpcbind
+wait $ganesha $bare $file $rpcbind
