@@ -43,6 +43,8 @@ struct path_work {
 	pthread_cond_t pw_more;
 	struct path_job *pw_head, **pw_tail;
 	unsigned pw_waiting;
+	unsigned pw_idle_threads;
+	bool pw_waking; /* one was woken, and has not looked yet */
 	void (*pw_idle)(void *arg);
 	void *pw_arg;
 	sem_t pw_started;
@@ -137,20 +139,44 @@ static int thread_ids(void)
 
 /* ---- threads ---- */
 
+/*
+ * One thread is woken at a time; it wakes the next when it has taken a job and there are more. What is woken for nothing, because others came back
+ * first, costs more than a call that finds all in the page cache. With the lock; true: the caller signals without it.
+ */
+static bool wake_wanted(struct path_work *w)
+{
+	if (!w->pw_head || !w->pw_idle_threads || w->pw_waking)
+		return false;
+	return w->pw_waking = true;
+}
+
+/* With the lock. False: it was for nothing. */
+static bool sleep_a_while(struct path_work *w)
+{
+	struct timespec until;
+	int err = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += IDLE_SECONDS;
+	w->pw_idle_threads++;
+	if (path_files_gauge() == 0)
+		pthread_cond_wait(&w->pw_more, &w->pw_lock);
+	else
+		err = pthread_cond_timedwait(&w->pw_more, &w->pw_lock, &until);
+	w->pw_idle_threads--;
+	w->pw_waking = false;
+	return err != ETIMEDOUT;
+}
+
 /* The next job; while there is none, what is idle is tidied once in a while. */
 static struct path_job *take(struct path_work *w)
 {
 	struct path_job *j;
+	bool wake;
 
 	pthread_mutex_lock(&w->pw_lock);
 	while (!w->pw_head) {
-		struct timespec until;
-
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_sec += IDLE_SECONDS;
-		if (path_files_gauge() == 0) {
-			pthread_cond_wait(&w->pw_more, &w->pw_lock);
-		} else if (pthread_cond_timedwait(&w->pw_more, &w->pw_lock, &until) == ETIMEDOUT) {
+		if (!sleep_a_while(w) && !w->pw_head) {
 			pthread_mutex_unlock(&w->pw_lock);
 			w->pw_idle(w->pw_arg);
 			pthread_mutex_lock(&w->pw_lock);
@@ -161,7 +187,10 @@ static struct path_job *take(struct path_work *w)
 	if (!w->pw_head)
 		w->pw_tail = &w->pw_head;
 	w->pw_waiting--;
+	wake = wake_wanted(w);
 	pthread_mutex_unlock(&w->pw_lock);
+	if (wake)
+		pthread_cond_signal(&w->pw_more);
 	return j;
 }
 
@@ -239,7 +268,7 @@ int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *
 
 bool path_work_submit(struct path_work *w, struct path_job *j)
 {
-	bool room;
+	bool room, wake;
 
 	j->pj_next = NULL;
 	pthread_mutex_lock(&w->pw_lock);
@@ -248,9 +277,11 @@ bool path_work_submit(struct path_work *w, struct path_job *j)
 		*w->pw_tail = j;
 		w->pw_tail = &j->pj_next;
 		w->pw_waiting++;
-		pthread_cond_signal(&w->pw_more);
 	}
+	wake = wake_wanted(w);
 	pthread_mutex_unlock(&w->pw_lock);
+	if (wake)
+		pthread_cond_signal(&w->pw_more);
 	return room;
 }
 
