@@ -36,8 +36,11 @@ static void close_bracket(struct ds_op *op)
 
 /* ---- READ ---- */
 
+/* READ_TO_SIZE: the file ends where the object does. */
+enum read_end { READ_GOES_ON, READ_ENDS, READ_TO_SIZE };
+
 /* Attributes come with every good answer: clients lay out their receive buffers for them. */
-static void read_reply(struct ds_op *op, enum nfsstat3 st, bool eof)
+static void read_reply(struct ds_op *op, enum nfsstat3 st, enum read_end end)
 {
 	struct xdr_out *x = &op->op_call->c_reply;
 	struct ds_buf *b = op->op_buf;
@@ -52,7 +55,7 @@ static void read_reply(struct ds_op *op, enum nfsstat3 st, bool eof)
 	ds_fattr(op->op_ds, &op->op_cap, op->op_obj, &a);
 	nfs3_put_post_op(x, &a);
 	xdr_put_u32(x, (uint32_t)op->op_got);
-	xdr_put_bool(x, eof);
+	xdr_put_bool(x, end == READ_TO_SIZE ? a.fa_size && op->op_off + (uint64_t)op->op_got >= a.fa_size : end == READ_ENDS);
 	xdr_put_u32(x, (uint32_t)op->op_got);
 	if (b) {
 		op->op_buf = NULL;
@@ -69,7 +72,7 @@ static void read_eof_known(struct ds_eof *e, int err, uint64_t size)
 	uint64_t want = size > op->op_off ? size - op->op_off : 0;
 
 	if (err) {
-		read_reply(op, err == -ENOENT ? NFS3ERR_STALE : NFS3ERR_IO, false);
+		read_reply(op, err == -ENOENT ? NFS3ERR_STALE : NFS3ERR_IO, READ_GOES_ON);
 		return;
 	}
 	if (want > op->op_count)
@@ -79,30 +82,25 @@ static void read_eof_known(struct ds_eof *e, int err, uint64_t size)
 		memset(op->op_buf->b_data + op->op_got, 0, want - (uint64_t)op->op_got);
 		op->op_got = (int)want;
 	}
-	read_reply(op, NFS3_OK, op->op_off + (uint64_t)op->op_got >= size);
+	read_reply(op, NFS3_OK, op->op_off + (uint64_t)op->op_got >= size ? READ_ENDS : READ_GOES_ON);
 }
 
 static void read_got(struct ds_op *op, int res)
 {
-	struct stat st;
-
 	if (res < 0) {
-		read_reply(op, ds_nfs3_errno(res), false);
+		read_reply(op, ds_nfs3_errno(res), READ_GOES_ON);
 		return;
 	}
 	op->op_got = res;
 	if ((uint32_t)res == op->op_count) {
-		bool eof = !(op->op_cap.cp_rights & CAP_STRIPED) && op->op_obj && !ds_obj_stat(op->op_obj, &st) &&
-			   op->op_off + (uint64_t)res >= (uint64_t)st.st_size;
-
-		read_reply(op, NFS3_OK, eof);
+		read_reply(op, NFS3_OK, op->op_cap.cp_rights & CAP_STRIPED ? READ_GOES_ON : READ_TO_SIZE);
 	} else if (op->op_cap.cp_rights & CAP_STRIPED) {
 		op->op_eof.eo_done = read_eof_known;
 		op->op_eof.eo_ino = op->op_cap.cp_obj.co_ino;
 		op->op_eof.eo_incarnation = op->op_cap.cp_obj.co_incarnation;
 		ds_eof_ask(op->op_ds, &op->op_eof);
 	} else {
-		read_reply(op, NFS3_OK, true);
+		read_reply(op, NFS3_OK, READ_ENDS);
 	}
 }
 
@@ -146,14 +144,14 @@ void ds_nfs3_read(struct ds_op *op)
 	if (st == NFS3_OK)
 		st = ds_fh_object(op->op_ds, &op->op_cap, false, &op->op_obj);
 	if (st != NFS3_OK) {
-		read_reply(op, st, false);
+		read_reply(op, st, READ_GOES_ON);
 		return;
 	}
 	if (op->op_count > DS_MAX_IO)
 		op->op_count = DS_MAX_IO;
 	if (!op->op_count || op->op_off > (uint64_t)INT64_MAX - op->op_count) {
 		op->op_got = 0;
-		read_reply(op, NFS3_OK, op->op_count != 0);
+		read_reply(op, NFS3_OK, op->op_count ? READ_ENDS : READ_GOES_ON);
 		return;
 	}
 	rpc_call_expect(op->op_call, ds_buf_takes(op->op_count));
