@@ -8,6 +8,7 @@ after. FILE, JSON:
 
     rounds, mib, ops, syncs    how much: rounds, MiB of bulk work, calls of 4 KiB, calls of 4 KiB that are stable each
     servers    {name: {"pid": N, "metrics": WHERE or null}}    the first is what the others are divided by
+    works      which of WORK below; none: all
     perf       a folder for a profile of each server and work, taken in a round of its own before; "": none
 
 Time is that of the process in all its threads, in the kernel and outside, of those that have ended as well (its CPU clock). What the kernel's own
@@ -40,6 +41,18 @@ WORK = {
 
 def cpu_ns(pid):
     return time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED)
+
+
+def switches(pid):
+    """How often its threads have given a processor away."""
+    total = 0
+    for t in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{t}/status", encoding="ascii") as f:
+                total += sum(int(n) for n in re.findall(r"^(?:non)?voluntary_ctxt_switches:\s*(\d+)", f.read(), re.M))
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has ended meanwhile
+    return total
 
 
 def copied(where):
@@ -82,23 +95,29 @@ class Bench:
         self.client = Client(shared)
         self.spec = spec
         self.servers = spec["servers"]
+        self.works = [w for w in WORK if w in spec["works"] or not spec["works"]]
         self.us = {}      # by work and server: microseconds for one, of each round
         self.calls = {}   # the same: READs, WRITEs and COMMITs of the last round
+        self.switched = {}  # the same: switches for one, of each round
         self.copies = {}  # the same: copied bytes for each of payload
 
     def one(self, server, work):
         s, count = self.servers[server], self.spec[WORK[work][2]]
         had = copied(s["metrics"]) if s["metrics"] else None
+        switched = switches(s["pid"])
         before = cpu_ns(s["pid"])
         ops = self.client.do(server, work, count)
         spent = cpu_ns(s["pid"]) - before
+        switched = switches(s["pid"]) - switched
         if had:
             has = copied(s["metrics"])
             ops = [int(has[2][p] - had[2][p]) for p in has[2]]
             if has[1] > had[1]:
                 self.copies[work, server] = (has[0] - had[0]) / (has[1] - had[1])
         # Of calls of 4 KiB, those that came: the client writes once what was written twice.
-        self.us.setdefault((work, server), []).append(spent / (WORK[work][1] == "4 KiB" and sum(ops[:2]) or count) / 1000)
+        units = WORK[work][1] == "4 KiB" and sum(ops[:2]) or count
+        self.us.setdefault((work, server), []).append(spent / units / 1000)
+        self.switched.setdefault((work, server), []).append(switched / units)
         self.calls[work, server] = ops
 
     def profile(self, server, work):
@@ -112,29 +131,31 @@ class Bench:
     def run(self):
         names = list(self.servers)
         for server in names:  # what comes first only once
-            for work in WORK:
+            for work in self.works:
                 self.client.do(server, work, 16)
                 if self.spec["perf"]:
                     self.profile(server, work)
         for i in range(self.spec["rounds"]):
-            for work in WORK:
+            for work in self.works:
                 for server in names[i % len(names):] + names[:i % len(names)]:
                     self.one(server, work)
         self.client.do("-", "end", 0)
 
     def show(self):
         names, first = list(self.servers), next(iter(self.servers))
-        for work, (title, unit, _) in WORK.items():
-            print(f"# {title}: us of the server's CPU per {unit}, median (least to most of {self.spec['rounds']})")
+        for work in self.works:
+            title, unit, _ = WORK[work]
+            print(f"# {title}: us of the server's CPU per {unit}, median (least to most of {self.spec['rounds']}), against {first}; context switches; "
+                  "calls of the last round; payload bytes that the daemon copied, of each")
             base = statistics.median(self.us[work, first])
             for server in names:
                 us = self.us[work, server]
                 line = f"#   {server:12}{statistics.median(us):9.1f} ({min(us):.1f} to {max(us):.1f})".ljust(50)
-                line += f" {statistics.median(us) / base:6.2f}"
+                line += f" {statistics.median(us) / base:6.2f}  switches {statistics.median(self.switched[work, server]):5.2f}"
                 if self.calls[work, server]:
                     line += "  READ %d WRITE %d COMMIT %d" % tuple(self.calls[work, server])
                 if (work, server) in self.copies:
-                    line += f"  copied by the daemon per byte: {self.copies[work, server]:.4f}"
+                    line += f"  copied {self.copies[work, server]:.4f}"
                 print(line)
 
 

@@ -6,7 +6,8 @@
 # COMMIT in the end, but for those that the client sends as stable because they are direct: then each ends in a sync, by all three.
 # What reads come from: layout from the disk (direct I/O), all others from the page cache, where their writes go as well until the COMMIT.
 # BESIDE_ROUNDS (3) rounds of BESIDE_MIB (192) MiB, BESIDE_OPS (8192) calls of 4 KiB and BESIDE_SYNCS (512) stable ones; BESIDE_JSON=1 prints all figures,
-# BESIDE_PERF=FOLDER leaves profiles of perf there.
+# BESIDE_PERF=FOLDER leaves profiles of perf there; BESIDE_OLD=BUILD measures another build beside this one, BESIDE_WORKS="WORK..."
+# only some of the work (see beside.py).
 for program in ganesha.nfsd rpcbind fio; do
 	command -v $program >/dev/null || { skip "there is no $program here: see the head of b_ganesha.sh"; exit 0; }
 done
@@ -60,17 +61,39 @@ until ss -ltn | grep -q :21049; do
 	sleep 0.1
 done
 
+# NAME KIND WHAT... for the guest, NAME PID METRICS for beside.py.
+json=
+server() { # NAME PID METRICS KIND WHAT...
+	json="$json${json:+,}
+	\"$1\": {\"pid\": $2, \"metrics\": ${3:+\"}${3:-null}${3:+\"}}"
+	echo "$1" "${@:4}" >>"$SHARED/servers"
+}
+weft_servers() { # SUFFIX MOUNT-COMMAND
+	local port pid metrics
+	port=$(daemon ds1 port) pid=$(daemon ds1 pid) metrics=$(daemon ds1 metrics)
+	server "by-path$1" "$pid" "$metrics" v3 "$tree" "$port" "$port"
+	server "layout$1" "$pid" "$metrics" weft "$2"
+}
+server ganesha $ganesha "" v3 "$tree" 21049 21050
+weft_servers "" "$WEFT_MOUNT"
+if [ -n "${BESIDE_OLD:-}" ]; then
+	old=$(
+		json= CLUSTER=$LAB_DIR/old WEFT_BUILD=$BESIDE_OLD
+		cluster_up --ds 1 --port 14049 --set ds.exports="$LAB_DIR/exports.v3" ${BESIDE_OPTIONS:-} >&2
+		weft_servers -old "$WEFT_MOUNT"
+		echo "$json"
+	) || exit 1
+	json=$json,$old
+fi
+server bare+file $file "" bare 21052
+server bare $bare "" bare 21051
 cat >"$LAB_DIR/beside.json" <<END
-{"rounds": ${BESIDE_ROUNDS:-3}, "mib": $mib, "ops": ${BESIDE_OPS:-8192}, "syncs": ${BESIDE_SYNCS:-512}, "perf": "${BESIDE_PERF:-}", "servers": {
-	"ganesha": {"pid": $ganesha, "metrics": null},
-	"by-path": {"pid": $(daemon ds1 pid), "metrics": "$(daemon ds1 metrics)"},
-	"layout": {"pid": $(daemon ds1 pid), "metrics": "$(daemon ds1 metrics)"},
-	"bare+file": {"pid": $file, "metrics": null},
-	"bare": {"pid": $bare, "metrics": null}}}
+{"rounds": ${BESIDE_ROUNDS:-3}, "mib": $mib, "ops": ${BESIDE_OPS:-8192}, "syncs": ${BESIDE_SYNCS:-512}, "works": "${BESIDE_WORKS:-}", "perf": "${BESIDE_PERF:-}", "servers": {$json}}
 END
-guest -t 600 1 ganesha.sh "$tree" "$(daemon ds1 port)" 21049 21050 "$WEFT_BUILD/tests/bench/tcp_floor" 21051 21052 "$mib" &
+guest -t 600 1 ganesha.sh "$WEFT_BUILD/tests/bench/tcp_floor" "$mib" &
 guest=$!
 python3 "$LAB_HERE/../bench/beside.py" "$SHARED" "$LAB_DIR/beside.json" ${BESIDE_JSON:+json}
 wait $guest
 kill $ganesha $bare $file $rpcbind
 wait $ganesha $bare $file $rpcbind
+[ -z "${BESIDE_OLD:-}" ] || WEFT_BUILD=$BESIDE_OLD "$weft_dev" down "$LAB_DIR/old"

@@ -1,27 +1,37 @@
 #!/bin/bash
-# ganesha.sh TREE WEFT-PORT GANESHA-PORT GANESHA-MOUNT-PORT FLOOR-PROGRAM FLOOR-PORT FLOOR-FILE-PORT MIB - the client's side of tests/bench/beside.py.
+# ganesha.sh FLOOR-PROGRAM MIB - the client's side of tests/bench/beside.py. What to use is in $WEFT_SHARED/servers, a line for each:
+#   NAME v3 FOLDER PORT MOUNT-PORT | NAME weft MOUNT-COMMAND... | NAME bare PORT
 . "$(dirname "$0")/lib.sh"
-tree=$1 weft=$2 nfs=$3 mnt=$4 floor=$5 bare=$6 file=$7 mib=$8
+floor=$1 mib=$2
 size=$((mib << 20))
 opts=vers=3,proto=tcp,mountproto=tcp,nolock,hard,rsize=1048576,wsize=1048576
-mount_v3() { # NAME PORT MOUNT-PORT
-	mkdir -p "/mnt/$1"
-	timeout 60 mount -t nfs -o "$opts,port=$2,mountport=$3" "$LAB_HOST:$tree" "/mnt/$1" || { not_ok "mount of $1"; exit 1; }
-}
-mount_v3 by-path "$weft" "$weft"
-mount_v3 ganesha "$nfs" "$mnt"
-mount_weft
-policy $M stripes=1,mirrors=1
-dd if=/dev/zero of=$M/file bs=1M count="$mib" conv=fsync status=none
+declare -A point port
+while read -r name kind what; do
+	set -- $what
+	case $kind in
+		bare) port[$name]=$1; continue ;;
+		v3) set -- mount -t nfs -o "$opts,port=$2,mountport=$3" "$LAB_HOST:$1" ;;
+	esac
+	point[$name]=/mnt/$name
+	mkdir "/mnt/$name"
+	timeout 60 "$@" "/mnt/$name" || { not_ok "mount of $name"; dmesg | tail -5; exit 1; }
+	if [ "$kind" = weft ]; then
+		mkdir -p "/mnt/$name/one"
+		policy "/mnt/$name/one" stripes=1,mirrors=1
+		point[$name]=/mnt/$name/one
+		dd if=/dev/zero of="/mnt/$name/one/file" bs=1M count="$mib" conv=fsync status=none
+	fi
+done <"$WEFT_SHARED/servers"
 sync
 
-# calls MOUNT-POINT: how many READs, WRITEs and COMMITs it has sent.
+# calls NAME: how many READs, WRITEs and COMMITs its mount has sent, but for those to data servers.
 calls() {
-	awk -v m="$1" '$1 == "device" { here = $5 == m } here && $1 == "READ:" { r = $2 } here && $1 == "WRITE:" { w = $2 } here && $1 == "COMMIT:" { c = $2 }
+	awk -v m="/mnt/$1" '$1 == "device" { here = $5 == m } here && $1 == "READ:" { r = $2 } here && $1 == "WRITE:" { w = $2 } here && $1 == "COMMIT:" { c = $2 }
 		END { print r + 0, w + 0, c + 0 }' /proc/self/mountstats
 }
 load() { # FILE COUNT RW BS [OPTION...]: count of BS bytes
-	fio --name=x --filename="$1" --size="$size" --rw="$3" --bs="$4" --io_size="$(($2 * ($4)))" --norandommap --randrepeat=0 --thread --output=/run/fio "${@:5}"
+	fio --name=x --filename="$1" --size="$size" --rw="$3" --bs="$4" --io_size="$(($2 * $4))" --norandommap --randrepeat=0 --thread --eta=never \
+		--output=/run/fio "${@:5}"
 }
 stock() { # FILE WORK COUNT
 	case $2 in
@@ -41,29 +51,26 @@ bare() { # PORT WORK COUNT
 		write-4k | sync-4k) "$floor" call "$LAB_HOST" "$1" 4096 0 "$3" 16 "$size" ;;
 	esac
 }
+answer() { # NUMBER TEXT
+	echo "$2" >"$WEFT_SHARED/done.new"
+	mv "$WEFT_SHARED/done.new" "$WEFT_SHARED/done.$1"
+}
 
 for ((i = 1; ; i++)); do
 	wait_flag todo.$i 200
 	read -r server work count <"$WEFT_SHARED/todo.$i"
 	[ "$work" != end ] || break
-	before=(0 0 0) after=(0 0 0) point=/mnt/$server
-	[ "$server" != layout ] || point=$M
 	echo 3 >/proc/sys/vm/drop_caches
-	before=($(calls "$point"))
-	case $server in
-		bare) bare "$bare" "$work" "$count" ;;
-		bare+file) bare "$file" "$work" "$count" ;;
-		*) stock "$point/file" "$work" "$count" ;;
-	esac
-	status=$?
-	after=($(calls "$point"))
-	if [ -d "$point" ]; then
-		status="$status $((after[0] - before[0])) $((after[1] - before[1])) $((after[2] - before[2]))"
+	if [ -n "${port[$server]:-}" ]; then
+		bare "${port[$server]}" "$work" "$count"
+		answer $i $?
+		continue
 	fi
-	echo "$status" >"$WEFT_SHARED/done.new"
-	mv "$WEFT_SHARED/done.new" "$WEFT_SHARED/done.$i"
+	before=($(calls "$server"))
+	stock "${point[$server]}/file" "$work" "$count"
+	status=$?
+	after=($(calls "$server"))
+	answer $i "$status $((after[0] - before[0])) $((after[1] - before[1])) $((after[2] - before[2]))"
 done
-echo 0 >"$WEFT_SHARED/done.$i.new"
-mv "$WEFT_SHARED/done.$i.new" "$WEFT_SHARED/done.$i"
-umount /mnt/by-path /mnt/ganesha
-umount_weft
+answer $i 0
+for name in "${!point[@]}"; do umount "/mnt/$name"; done
