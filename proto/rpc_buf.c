@@ -7,6 +7,7 @@
 #define RX_RECV	 16384u /* most bytes of one receive of unknown records */
 #define RX_SMALL 8192u	/* a record up to this is completed in the receive buffer */
 #define RX_ROOM	 4096u	/* less free space than this: start a new receive buffer */
+#define RX_MOVE	 256u	/* more of a record is not moved to a new receive buffer for want of space behind it */
 #define BULK_MIN 8192u
 #define BULK_AGAIN 16u /* so many small records after a bulk one, another bulk one is looked out for */
 #define HINT_MAX 2048u
@@ -196,7 +197,7 @@ static int rx_fresh(struct rpc_rx *x)
 int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
 {
 	uint32_t have = x->x_w - x->x_r;
-	size_t cap, len, want = RX_ROOM, rest = 0;
+	size_t cap, len, want = RX_ROOM, rest = 0, small = 0;
 	int err;
 
 	*all = false;
@@ -212,11 +213,17 @@ int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
 	/* rpc_rx_next leaves at most a mark and an incomplete small record, or the first bytes of a header. */
 	if (have >= RPC_MARK) {
 		len = mark_at(x->x_rx->b_data + x->x_r) & ~RPC_LAST;
-		if (len > RX_SMALL)
+		if (len <= RX_SMALL)
+			small = RPC_MARK + len - have;
+		else
 			len = x->x_hint > CALL_CRED ? x->x_hint : CALL_CRED;
 		rest = RPC_MARK + len - have;
-		if (want < rest)
+		if (want < rest || (small && have > RX_MOVE))
 			want = rest;
+	} else if (x->x_small) {
+		small = x->x_small - have;
+		if (want < small)
+			want = small;
 	}
 	if (cap - x->x_w < want) {
 		err = rx_fresh(x);
@@ -226,6 +233,9 @@ int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
 	}
 	*p = x->x_rx->b_data + x->x_w;
 	*n = cap - x->x_w < RX_RECV ? cap - x->x_w : RX_RECV;
+	/* Whole records, if more come like the last one: what the buffer's end cuts in two is moved to the next. */
+	if (small && x->x_small)
+		*n = small + (*n - small) / x->x_small * x->x_small;
 	/* Just the header of the bulk record to come, so that its payload is not taken along and
 	 * then copied. */
 	if (x->x_bulk && x->x_hint)
@@ -283,6 +293,7 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 			x->x_rx->b_refs++;
 			*r = (struct rpc_record){.r_buf = x->x_rx, .r_data = p + RPC_MARK, .r_len = len, .r_copied = x->x_copied};
 			x->x_copied = 0;
+			x->x_small = RPC_MARK + len;
 			x->x_r += RPC_MARK + len;
 			x->x_bulk -= x->x_bulk > 0;
 			return 1;

@@ -88,6 +88,7 @@ struct rpc_rx {
 	bool x_last;	 /* this is its last fragment */
 	uint32_t x_hint; /* offset of the payload in the last bulk record, or 0 */
 	uint32_t x_hint_args; /* the same, in the call's arguments; 0: it was no call */
+	uint32_t x_small; /* bytes of the last record that was handed out in place, with its mark, or 0 */
 	unsigned x_bulk; /* there was a bulk record not long ago: expect another */
 	size_t x_copied; /* bytes of the record to come that were copied, some perhaps more than once */
 };
