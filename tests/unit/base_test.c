@@ -463,7 +463,7 @@ static const struct {
 	{"mds { sync = maybe }\n", "1", "mds.sync: expected true or false, got \"maybe\""},
 	{"mds { size_from_ds = lay }\n", "1",
 	 "mds.size_from_ds: expected one of always|layout|never, got \"lay\""},
-	{"disks {\n}\n", "1", "unknown key \"disks\""},
+	{"floppies {\n}\n", "1", "unknown key \"floppies\""},
 	{"mds {\n lease = 0x1p4\n}\n", "2",
 	 "mds.lease: expected a time such as 30s, got \"0x1p4\""},
 	{"mds {\n lease = 99999999999999999999h\n}\n", "2",
