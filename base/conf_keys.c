@@ -45,6 +45,7 @@ const struct conf_key conf_keys[] = {
 	{ "ds.advertise", CONF_STR, "", NULL, "Addresses told to clients, comma separated; empty: those of ds.listen." },
 	{ "ds.store", CONF_STR, "", NULL, "Directories of the data store, comma separated; the first is its home." },
 	{ "ds.name", CONF_STR, "", NULL, "Name shown to administrators; empty: the host's." },
+	{ "ds.labels", CONF_STR, "", NULL, "Labels told to the metadata server, such as rack=r1,speed=nvme; those the administrator has set there count more." },
 	{ "ds.admin", CONF_STR, "", NULL, "Address of the administration and metrics server: unix:/path or 127.0.0.1:port." },
 	{ "ds.mds", CONF_STR, "127.0.0.1:12049", NULL, "Address of the metadata server." },
 	{ "ds.pool", CONF_SIZE, "256M", "0..1T", "Memory for payload, taken at start; what does not fit goes through ordinary memory." },

@@ -219,6 +219,16 @@ uint64_t metric_value(const struct metric *m)
 	return v;
 }
 
+uint64_t metric_sum_us(const struct metric *m)
+{
+	uint64_t v;
+
+	pthread_mutex_lock(&lock);
+	v = cell_sum(m->m_cell + BUCKETS + 1);
+	pthread_mutex_unlock(&lock);
+	return v;
+}
+
 /* ---- rendering (OpenMetrics 1.0) ---- */
 
 static void put_series(FILE *o, const char *name, const char *suffix, const char *labels)

@@ -18,6 +18,8 @@ void metric_gauge(const char *name, const char *help, const char *labels, double
 void metric_add(struct metric *m, uint64_t n);
 void metric_observe_us(struct metric *m, uint64_t us);
 uint64_t metric_value(const struct metric *m);
+/* Of a histogram: all that was observed, in microseconds. */
+uint64_t metric_sum_us(const struct metric *m);
 /* OpenMetrics text of all metrics, ending in "# EOF\n"; malloc'd, the caller frees. */
 char *metrics_render(void);
 #endif

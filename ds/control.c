@@ -38,6 +38,7 @@ struct ds_control {
 	bool dc_ready;			  /* the handshake is done */
 	uint32_t dc_backoff_ms;
 	struct loop_timer dc_timer; /* the next join, or the next heartbeat */
+	uint64_t dc_load_ns, dc_busy_us; /* when the load was reported last; ds_nfs3_busy_us then */
 	uint64_t dc_instance;		/* of the MDS that we joined */
 	unsigned dc_lost_beats;
 	uint64_t dc_sent_ns;		/* the request under way */
@@ -273,6 +274,7 @@ static void join(struct ds_control *c)
 	j->available = available;
 	j->tls = rpc_tls_mode(d->d_tls);
 	j->order_high = ds_store_order_high(d->d_store);
+	j->labels = d->d_labels;
 	c->dc_sent_ns = ds_now_ns();
 	if (ctl_chan_call(c->dc_chan, &req, JOIN_TIMEOUT_MS, join_done, c))
 		join_later(c, "the request could not be sent");
@@ -318,6 +320,17 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 	timer_next(c, next);
 }
 
+/* Time spent in calls by time: how many were in progress, on average. A call counts when it ends. */
+static uint32_t load(struct ds_control *c)
+{
+	uint64_t now = ds_now_ns(), busy = ds_nfs3_busy_us(), passed = (now - c->dc_load_ns) / 1000, l;
+
+	l = c->dc_load_ns && passed ? (busy - c->dc_busy_us) * 100 / passed : 0;
+	c->dc_load_ns = now;
+	c->dc_busy_us = busy;
+	return l < UINT32_MAX ? (uint32_t)l : UINT32_MAX;
+}
+
 static void beat(struct ds_control *c)
 {
 	struct ds *d = c->dc_ds;
@@ -328,7 +341,7 @@ static void beat(struct ds_control *c)
 	ds_store_space(d->d_store, &capacity, &available);
 	req.ctl_request_u.heartbeat.capacity = capacity;
 	req.ctl_request_u.heartbeat.available = available;
-	req.ctl_request_u.heartbeat.load = ds_store_open_objects(d->d_store);
+	req.ctl_request_u.heartbeat.load = load(c);
 	c->dc_sent_ns = ds_now_ns();
 	if (ctl_chan_call(c->dc_chan, &req, timeout, beat_done, c))
 		timer_next(c, d->d_heartbeat_ms);

@@ -15,6 +15,7 @@
 #ifndef DS_DS_H
 #define DS_DS_H
 #include "base/conf.h"
+#include "base/labels.h"
 #include "base/metrics.h"
 #include "ds/store/store.h"
 #include "proto/cap.h"
@@ -46,6 +47,7 @@ struct ds {
 	unsigned d_nloops;
 	struct ds_control *d_control;
 	uint32_t d_heartbeat_ms, d_lease_ms;
+	char d_labels[LABELS_LEN]; /* told to the MDS */
 	struct sockaddr_storage d_mds;
 	socklen_t d_mdslen;
 	struct sockaddr_storage d_addr[DS_MAX_ADDRS]; /* told to clients */
@@ -63,6 +65,8 @@ bool ds_lease_live(const struct ds *d);
 
 /* nfs3.c */
 void ds_nfs3_init(void); /* metrics; before other threads run */
+/* How long calls took, all together, so far. */
+uint64_t ds_nfs3_busy_us(void);
 void ds_nfs3_dispatch(struct rpc_call *call, void *arg /* struct ds */);
 
 /* control.c. Both on loop 0. */

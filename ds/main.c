@@ -444,6 +444,7 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	struct addr mds[DS_MAX_ADDRS];
 	char *dirs[DS_VOLUMES_MAX];
 	unsigned ndirs;
+	char why[256];
 	int n;
 
 	st->st_zerocopy = zerocopy(c);
@@ -474,6 +475,10 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	if (ds_dirs_parse(conf_str(c, "ds.store"), dirs, &ndirs, err, errlen))
 		return -EINVAL;
 	ds_dirs_free(dirs, ndirs);
+	if (labels_parse(conf_str(c, "ds.labels"), strlen(conf_str(c, "ds.labels")), false, ds.d_labels, why, sizeof(why))) {
+		snprintf(err, errlen, "ds.labels: %s", why);
+		return -EINVAL;
+	}
 	ds.d_mds = mds[0].a_ss;
 	ds.d_mdslen = mds[0].a_len;
 	ds.d_heartbeat_ms = (uint32_t)conf_msec(c, "ds.heartbeat");

@@ -48,6 +48,11 @@ void ds_nfs3_init(void)
 	m_garbage = metric_counter("weft_ds_garbage_total", "Calls whose arguments are malformed.", "");
 }
 
+uint64_t ds_nfs3_busy_us(void)
+{
+	return metric_sum_us(m_seconds[NFS3_NULL]) + metric_sum_us(m_seconds[NFS3_READ]) + metric_sum_us(m_seconds[NFS3_WRITE]) + metric_sum_us(m_seconds[NFS3_COMMIT]);
+}
+
 uint64_t ds_now_ns(void)
 {
 	struct timespec ts;

@@ -1,21 +1,14 @@
 /* admin.c - see admin.h. */
 #include "mds/admin/admin.h"
-#include "base/http.h"
+#include "mds/admin/admin_int.h"
 #include <errno.h>
-#include <jansson.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <time.h>
 #include <urcu/compiler.h>
 
-struct admin {
-	struct http *a_http;
-	struct admin_ops a_ops;
-};
-
 /* ---- replies ---- */
 
-static void reply_json(struct http_reply *rp, int status, json_t *j)
+void admin_reply_json(struct http_reply *rp, int status, json_t *j)
 {
 	rp->rp_status = j ? status : 500;
 	rp->rp_body = j ? json_dumps(j, JSON_COMPACT) : NULL;
@@ -26,8 +19,7 @@ static void reply_json(struct http_reply *rp, int status, json_t *j)
 	json_decref(j);
 }
 
-static __attribute__((format(printf, 3, 4))) void reply_error(struct http_reply *rp, int status,
-							      const char *fmt, ...)
+void admin_reply_error(struct http_reply *rp, int status, const char *fmt, ...)
 {
 	char *text = NULL;
 	json_t *s = NULL;
@@ -46,7 +38,7 @@ static __attribute__((format(printf, 3, 4))) void reply_error(struct http_reply 
 		s = json_string(text);
 	}
 	free(text);
-	reply_json(rp, status, s ? json_pack("{s:o}", "error", s) : NULL);
+	admin_reply_json(rp, status, s ? json_pack("{s:o}", "error", s) : NULL);
 }
 
 static void reply_errno(struct http_reply *rp, int err, const char *path)
@@ -55,17 +47,17 @@ static void reply_errno(struct http_reply *rp, int err, const char *path)
 	case -ENOENT:
 	case -ESTALE:
 	case -ENOTDIR:
-		reply_error(rp, 404, "%s: no such file or directory", path);
+		admin_reply_error(rp, 404, "%s: no such file or directory", path);
 		return;
 	case -ENAMETOOLONG:
 	case -EINVAL:
-		reply_error(rp, 400, "%s: not a path", path);
+		admin_reply_error(rp, 400, "%s: not a path", path);
 		return;
 	case -ENOSPC:
-		reply_error(rp, 409, "%s: the metadata store is full", path);
+		admin_reply_error(rp, 409, "%s: the metadata store is full", path);
 		return;
 	default:
-		reply_error(rp, 500, "%s: %s", path, strerror(-err));
+		admin_reply_error(rp, 500, "%s: %s", path, strerror(-err));
 	}
 }
 
@@ -76,7 +68,7 @@ static const char *path_arg(const struct http_req *rq, struct http_reply *rp)
 
 	if (path && path[0] == '/')
 		return path;
-	reply_error(rp, 400, "%s: expected an absolute path", path ? path : "path");
+	admin_reply_error(rp, 400, "%s: expected an absolute path", path ? path : "path");
 	return NULL;
 }
 
@@ -86,7 +78,7 @@ static void get_health(void *arg, const struct http_req *rq, struct http_reply *
 {
 	(void)arg;
 	(void)rq;
-	reply_json(rp, 200, json_pack("{s:s}", "status", "ok"));
+	admin_reply_json(rp, 200, json_pack("{s:s}", "status", "ok"));
 }
 
 static struct dsc_server *servers(struct admin *a, unsigned *n)
@@ -142,7 +134,7 @@ static void get_status(void *arg, const struct http_req *rq, struct http_reply *
 	(void)rq;
 	a->a_ops.ao_counts(a->a_ops.ao_arg, &ac);
 	lo_uuid_text(su->su_uuid, cluster);
-	reply_json(rp, 200,
+	admin_reply_json(rp, 200,
 		   json_pack("{s:i, s:s, s:i, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}",
 			     "version", 1, "cluster", cluster, "fs", su->su_fs, "boot_epoch",
 			     (json_int_t)su->su_boot, "grace", ac.ac_grace, "ds", status_ds(a),
@@ -151,30 +143,6 @@ static void get_status(void *arg, const struct http_req *rq, struct http_reply *
 			     "layouts", (json_int_t)ac.ac_layouts, "orders",
 			     (json_int_t)lo_orders_count(a->a_ops.ao_lo), "store",
 			     status_store(a)));
-}
-
-static void get_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
-{
-	unsigned n;
-	struct dsc_server *sv = servers(arg, &n);
-	json_t *list = json_array();
-
-	(void)rq;
-	for (unsigned i = 0; i < n; i++) {
-		char id[37];
-
-		lo_uuid_text(sv[i].sv_uuid, id);
-		json_array_append_new(
-			list, json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I}", "number",
-					(json_int_t)sv[i].sv_id, "name", sv[i].sv_name, "id", id,
-					"alive", sv[i].sv_alive, "addr", lo_addrs_json(&sv[i]),
-					"capacity", (json_int_t)sv[i].sv_capacity, "available",
-					(json_int_t)sv[i].sv_available, "max_read",
-					(json_int_t)sv[i].sv_max_read, "max_write",
-					(json_int_t)sv[i].sv_max_write));
-	}
-	free(sv);
-	reply_json(rp, 200, json_pack("{s:o}", "ds", list));
 }
 
 /* ---- policies ---- */
@@ -201,7 +169,7 @@ static void policy_reply(struct admin *a, const char *path, struct http_reply *r
 		err = ns_get(ns, t, ino, &i);
 	if (!err && i.i_type != NS_DIR) {
 		kv_read_end(t);
-		reply_error(rp, 400, "%s: policies belong to directories", path);
+		admin_reply_error(rp, 400, "%s: policies belong to directories", path);
 		return;
 	}
 	if (!err)
@@ -215,7 +183,7 @@ static void policy_reply(struct admin *a, const char *path, struct http_reply *r
 	}
 	lo_policy_format(&p, text);
 	jpath = json_string(path);
-	reply_json(rp, 200,
+	admin_reply_json(rp, 200,
 		   json_pack("{s:o, s:s, s:b}", "path", jpath ? jpath : json_null(), "policy", text,
 			     "inherited", !i.i_has_policy));
 }
@@ -228,18 +196,42 @@ static void get_policy(void *arg, const struct http_req *rq, struct http_reply *
 		policy_reply(arg, path, rp);
 }
 
-/* A mutation that the HTTP thread waits for; no loop has a part in it. */
+void admin_wait_init(struct admin_wait *w)
+{
+	pthread_mutex_init(&w->aw_lock, NULL);
+	pthread_cond_init(&w->aw_cond, NULL);
+	w->aw_done = false;
+}
+
+void admin_wait_done(struct admin_wait *w, int err)
+{
+	pthread_mutex_lock(&w->aw_lock);
+	w->aw_err = err;
+	w->aw_done = true;
+	pthread_cond_signal(&w->aw_cond);
+	pthread_mutex_unlock(&w->aw_lock);
+}
+
+int admin_wait_end(struct admin_wait *w)
+{
+	pthread_mutex_lock(&w->aw_lock);
+	while (!w->aw_done)
+		pthread_cond_wait(&w->aw_cond, &w->aw_lock);
+	pthread_mutex_unlock(&w->aw_lock);
+	pthread_cond_destroy(&w->aw_cond);
+	pthread_mutex_destroy(&w->aw_lock);
+	return w->aw_err;
+}
+
 struct policy_set {
 	struct kv_op ps_op;
 	struct ns *ps_ns;
 	const char *ps_path;
 	struct ns_time ps_now;
-	uint8_t ps_blob[64];
+	uint8_t ps_blob[LO_POLICY_MAX];
 	size_t ps_len;
 	bool ps_not_dir;
-	pthread_mutex_t ps_lock;
-	pthread_cond_t ps_cond;
-	bool ps_done;
+	struct admin_wait ps_wait;
 	int ps_err;
 };
 
@@ -265,11 +257,7 @@ static void policy_done(struct kv_op *op, int err)
 {
 	struct policy_set *ps = caa_container_of(op, struct policy_set, ps_op);
 
-	pthread_mutex_lock(&ps->ps_lock);
-	ps->ps_err = err;
-	ps->ps_done = true;
-	pthread_cond_signal(&ps->ps_cond);
-	pthread_mutex_unlock(&ps->ps_lock);
+	admin_wait_done(&ps->ps_wait, err);
 }
 
 static void policy_commit(struct admin *a, struct policy_set *ps)
@@ -280,15 +268,9 @@ static void policy_commit(struct admin *a, struct policy_set *ps)
 	ps->ps_now = (struct ns_time){now.tv_sec, (uint32_t)now.tv_nsec};
 	ps->ps_op.o_run = policy_run;
 	ps->ps_op.o_done = policy_done; /* on the committer: the loops may have stopped */
-	pthread_mutex_init(&ps->ps_lock, NULL);
-	pthread_cond_init(&ps->ps_cond, NULL);
+	admin_wait_init(&ps->ps_wait);
 	kv_submit(ns_kv(a->a_ops.ao_ns), &ps->ps_op);
-	pthread_mutex_lock(&ps->ps_lock);
-	while (!ps->ps_done)
-		pthread_cond_wait(&ps->ps_cond, &ps->ps_lock);
-	pthread_mutex_unlock(&ps->ps_lock);
-	pthread_cond_destroy(&ps->ps_cond);
-	pthread_mutex_destroy(&ps->ps_lock);
+	ps->ps_err = admin_wait_end(&ps->ps_wait);
 }
 
 static bool inherits(const char *body, size_t len)
@@ -310,18 +292,18 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 		return;
 	if (!inherits(rq->rq_body, rq->rq_len)) {
 		if (lo_policy_parse(rq->rq_body, rq->rq_len, &p, err, sizeof(err))) {
-			reply_error(rp, 400, "%s", err);
+			admin_reply_error(rp, 400, "%s", err);
 			return;
 		}
 		if (lo_policy_check(a->a_ops.ao_lo, &p, err, sizeof(err))) {
-			reply_error(rp, 409, "%s", err);
+			admin_reply_error(rp, 409, "%s", err);
 			return;
 		}
 		ps.ps_len = lo_policy_encode(&p, ps.ps_blob, sizeof(ps.ps_blob));
 	}
 	policy_commit(a, &ps);
 	if (ps.ps_not_dir)
-		reply_error(rp, 400, "%s: policies belong to directories", path);
+		admin_reply_error(rp, 400, "%s: policies belong to directories", path);
 	else if (ps.ps_err)
 		reply_errno(rp, ps.ps_err, path);
 	else
@@ -339,7 +321,7 @@ static void get_exports(void *arg, const struct http_req *rq, struct http_reply 
 	rp->rp_body = exp_json(t, exp_set_path(a->a_ops.ao_exports));
 	exp_put(t);
 	if (!rp->rp_body)
-		reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "no memory");
 }
 
 static void put_exports(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -348,7 +330,7 @@ static void put_exports(void *arg, const struct http_req *rq, struct http_reply 
 	char err[512];
 
 	if (a->a_ops.ao_reload(a->a_ops.ao_arg, err, sizeof(err)))
-		reply_error(rp, 409, "%s", err);
+		admin_reply_error(rp, 409, "%s", err);
 	else
 		get_exports(arg, rq, rp);
 }
@@ -382,11 +364,11 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 	if (err) {
 		reply_errno(rp, err, path);
 	} else if (i.i_type != NS_REG) {
-		reply_error(rp, 400, "%s: not a regular file", path);
+		admin_reply_error(rp, 400, "%s: not a regular file", path);
 	} else {
 		rp->rp_body = lo_layout_json(a->a_ops.ao_lo, &i, &m);
 		if (!rp->rp_body)
-			reply_error(rp, 500, "%s: no memory", path);
+			admin_reply_error(rp, 500, "%s: no memory", path);
 	}
 }
 
@@ -394,7 +376,8 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 
 static const struct http_route routes[] = {
 	{"GET", "/v1/health", get_health}, {"GET", "/v1/status", get_status},
-	{"GET", "/v1/ds", get_ds},	   {"GET", "/v1/policy", get_policy},
+	{"GET", "/v1/ds", admin_get_ds},  {"PUT", "/v1/ds/weight", admin_put_weight},
+	{"PUT", "/v1/ds/labels", admin_put_labels}, {"GET", "/v1/policy", get_policy},
 	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},
 	{"GET", "/v1/exports", get_exports}, {"PUT", "/v1/exports", put_exports},
 };

@@ -45,9 +45,14 @@ struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
 	return NULL;
 }
 
+static bool alive_at(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
+{
+	return nd->nd_joined && nd->nd_link && now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
+}
+
 bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd)
 {
-	return nd->nd_joined && nd->nd_link && dsc_now_ms() - nd->nd_heard_ms < d->d_opts.do_lease_ms;
+	return alive_at(d, nd, dsc_now_ms());
 }
 
 static void node_copy(const struct dsc *d, const struct dsc_node *nd, struct dsc_server *out)
@@ -115,29 +120,110 @@ unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned m
 	return n;
 }
 
-static int later(const void *a, const void *b)
+bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	bool found;
 
-	return x < y ? 1 : x > y ? -1 : 0;
+	pthread_mutex_lock(&d->d_lock);
+	found = id && id <= DSC_MAX && d->d_node[id];
+	if (found)
+		*out = d->d_node[id]->nd_terms;
+	pthread_mutex_unlock(&d->d_lock);
+	return found;
 }
 
-uint64_t dsc_scarce_ms(struct dsc *d, unsigned n)
+void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
 {
-	uint64_t now, since[DSC_MAX];
-	unsigned k = 0;
+	unsigned seen = 0;
+	uint64_t now;
 
 	pthread_mutex_lock(&d->d_lock);
 	now = dsc_now_ms();
-	for (unsigned id = 1; id <= DSC_MAX; id++) {
+	for (unsigned id = 1; id <= DSC_MAX && seen < d->d_count; id++) {
 		const struct dsc_node *nd = d->d_node[id];
+		struct dsc_seat se;
 
-		if (nd)
-			since[k++] = dsc_node_alive(d, nd) ? now : nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
+		if (!nd)
+			continue;
+		seen++;
+		se = (struct dsc_seat){.se_id = id,
+				       .se_weight = nd->nd_terms.dt_weight,
+				       .se_load = nd->nd_terms.dt_load,
+				       .se_capacity = nd->nd_sv.sv_capacity,
+				       .se_available = nd->nd_sv.sv_available,
+				       .se_alive = alive_at(d, nd, now),
+				       .se_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
+				       .se_labels = nd->nd_terms.dt_labels};
+		fn(arg, &se);
 	}
 	pthread_mutex_unlock(&d->d_lock);
-	qsort(since, k, sizeof(since[0]), later);
-	return now - (n == 0 ? now : n <= k ? since[n - 1] : d->d_start_ms);
+}
+
+uint64_t dsc_up_ms(struct dsc *d)
+{
+	return dsc_now_ms() - d->d_start_ms;
+}
+
+/* ---- the administrator's word ---- */
+
+static int word_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
+	char both[LABELS_TWO_LEN];
+	uint8_t row[DSC_ROW_MAX];
+	struct dsc_server sv;
+	struct kv_slice val;
+	int err = ns_row_get(t, NS_T_DS, w->dw_uuid, 16, &val);
+
+	if (!err)
+		err = dsc_row_decode((struct kv_slice){w->dw_uuid, 16}, val, &sv, &w->dw_terms);
+	if (err)
+		return err;
+	if (w->dw_has_weight)
+		w->dw_terms.dt_weight = w->dw_weight;
+	if (w->dw_has_labels) {
+		if (labels_merge(w->dw_terms.dt_set, w->dw_labels, both) > LABELS_MAX)
+			return -E2BIG;
+		strcpy(w->dw_terms.dt_set, both);
+	}
+	return ns_row_put(t, NS_T_DS, w->dw_uuid, 16, row, dsc_row_encode(&sv, &w->dw_terms, row));
+}
+
+/* In the order of the commits: the committer calls it. What the server tells of itself is the node's. */
+static void word_done(struct kv_op *op, int err)
+{
+	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
+	struct dsc *d = w->dw_dsc;
+
+	if (!err) {
+		pthread_mutex_lock(&d->d_lock);
+		struct dsc_terms *dt = &d->d_node[w->dw_id]->nd_terms;
+
+		dt->dt_weight = w->dw_terms.dt_weight;
+		strcpy(dt->dt_set, w->dw_terms.dt_set);
+		labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
+		pthread_mutex_unlock(&d->d_lock);
+	}
+	w->dw_done(w, err);
+}
+
+void dsc_say(struct dsc *d, struct dsc_word *w)
+{
+	bool found;
+
+	pthread_mutex_lock(&d->d_lock);
+	found = w->dw_id && w->dw_id <= DSC_MAX && d->d_node[w->dw_id];
+	if (found)
+		memcpy(w->dw_uuid, d->d_node[w->dw_id]->nd_sv.sv_uuid, 16);
+	pthread_mutex_unlock(&d->d_lock);
+	if (!found) {
+		w->dw_done(w, -ENOENT);
+		return;
+	}
+	w->dw_dsc = d;
+	w->dw_op.o_run = word_run;
+	w->dw_op.o_done = word_done;
+	kv_submit(ns_kv(d->d_ns), &w->dw_op);
 }
 
 unsigned dsc_count(struct dsc *d)
@@ -289,7 +375,7 @@ static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 
 	if (!nd)
 		return ld->ld_err = -ENOMEM;
-	ld->ld_err = dsc_row_decode(id, val, &nd->nd_sv);
+	ld->ld_err = dsc_row_decode(id, val, &nd->nd_sv, &nd->nd_terms);
 	if (!ld->ld_err && ld->ld_dsc->d_node[nd->nd_sv.sv_id])
 		ld->ld_err = -EIO;
 	if (ld->ld_err) {

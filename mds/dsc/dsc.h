@@ -9,6 +9,7 @@
  */
 #ifndef MDS_DSC_H
 #define MDS_DSC_H
+#include "base/labels.h"
 #include "mds/ns/ns.h"
 #include "proto/cap.h"
 #include "proto/ctl.h"
@@ -58,12 +59,47 @@ uint32_t dsc_clone_block(struct dsc *d);
 bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out); /* copy; false: unknown */
 bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out);
 unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all known, by id */
+/* What placement goes by, apart from dsc_server, which every call on an object copies. */
+#define DSC_WEIGHT_ONE 100u    /* weights are in hundredths; */
+#define DSC_WEIGHT_MAX 100000u /* 0: nothing new is placed there */
+struct dsc_terms {
+	uint32_t dt_weight;	    /* the administrator's */
+	char dt_own[LABELS_LEN];    /* labels that the server told; none that dt_set has count */
+	char dt_set[LABELS_LEN];    /* the administrator's */
+	char dt_labels[LABELS_TWO_LEN]; /* those that count */
+	uint32_t dt_load;	    /* NFS requests in progress, lately, in hundredths */
+};
+bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out); /* copy; false: unknown */
+/* The administrator's word on a server: durable, then in force. dw_done is called once, on the committer's thread: -ENOENT (unknown), -E2BIG
+ * (more than LABELS_MAX labels), or what the store says. Memory is the caller's until then. */
+struct dsc_word {
+	uint32_t dw_id;
+	bool dw_has_weight, dw_has_labels;
+	uint32_t dw_weight;
+	char dw_labels[LABELS_LEN]; /* changes: those of other keys stay, KEY= takes one away */
+	void (*dw_done)(struct dsc_word *w, int err);
+	/* dsc's own */
+	struct kv_op dw_op;
+	struct dsc *dw_dsc;
+	uint8_t dw_uuid[16];
+	struct dsc_terms dw_terms;
+};
+void dsc_say(struct dsc *d, struct dsc_word *w);
+/* Every known server as placement sees it, by id. fn runs under dsc's lock: it is short, and calls nothing of dsc. */
+struct dsc_seat {
+	uint32_t se_id, se_weight, se_load;
+	uint64_t se_capacity, se_available;
+	bool se_alive;
+	uint64_t se_unheard_ms; /* since its last word, or since our start */
+	const char *se_labels;
+};
+void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), void *arg);
+/* Since when we are here, in ms: servers may not have joined yet. */
+uint64_t dsc_up_ms(struct dsc *d);
 unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max);
 unsigned dsc_count(struct dsc *d);
 /* The least that any of them demands of clients (enum rpc_tls_mode); RPC_TLS_OFF where there is none. */
 unsigned dsc_least_tls(struct dsc *d);
-/* For how long fewer than n servers have been alive, in ms; 0: as many are. */
-uint64_t dsc_scarce_ms(struct dsc *d, unsigned n);
 /* True while the server may still honour capabilities: its lease (counted from its last heartbeat,
  * or from our own start when it was not heard yet: it may hold a lease of the instance before us)
  * has not run out. A fence is complete when a server confirmed it or this is false. */

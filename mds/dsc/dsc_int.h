@@ -3,7 +3,8 @@
  *
  * Locking. d_lock guards the table of servers and of control connections. It is a mutex, not RCU:
  * those who read are loops, the committer (placement inside a mutation) and the HTTP thread, only
- * the first of which are RCU readers; what is read is copied out, a microsecond at most; and
+ * the first of which are RCU readers; what is read is copied out, a microsecond at most (placement
+ * looks at each server and its labels: tens of microseconds when there are a thousand); and
  * writers (heartbeats) come every few seconds. It is never held over a send, a commit or a
  * callback.
  *
@@ -31,6 +32,7 @@ struct dsc_link {
 
 struct dsc_node {
 	struct dsc_server nd_sv; /* sv_alive is computed when copied */
+	struct dsc_terms nd_terms; /* dt_weight and dt_set: as committed last */
 	struct dsc_link *nd_link;
 	bool nd_joined;	      /* the join was answered on nd_link */
 	bool nd_told_alive;   /* what the log said last */
@@ -73,9 +75,9 @@ void dsc_set_key(struct dsc *d, struct dsc_server *sv);
 void dsc_note_clone(struct dsc *d, const struct dsc_server *sv);
 
 /* row.c: the durable record of a server */
-#define DSC_ROW_MAX 2048
-size_t dsc_row_encode(const struct dsc_server *sv, uint8_t *out);
-int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv);
+#define DSC_ROW_MAX 2560
+size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, uint8_t *out);
+int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv, struct dsc_terms *dt);
 
 /* join.c: the control program */
 void dsc_dispatch(struct rpc_call *call, void *arg);

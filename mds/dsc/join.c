@@ -20,6 +20,7 @@ struct join {
 	uint64_t jn_conn;
 	bool jn_new, jn_changed;
 	struct dsc_server jn_sv;
+	struct dsc_terms jn_terms; /* dt_own is its own word; the others are those of the store */
 };
 
 struct eof_ask {
@@ -128,11 +129,14 @@ static bool name_ok(const char *s)
 #define CLONE_BLOCK_MAX (1u << 20)
 
 /* What the server says of itself into sv; false when no client could use it. */
-static bool join_check(const ctl_join_args *a, struct dsc_server *sv)
+static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[LABELS_LEN])
 {
+	char err[256];
+
 	memset(sv, 0, sizeof(*sv));
 	if (!name_ok(a->name) || strlen(a->name) >= sizeof(sv->sv_name) || a->max_read < 4096 ||
-	    a->max_write < 4096 || (a->clone_block & (a->clone_block - 1)) || a->clone_block > CLONE_BLOCK_MAX)
+	    a->max_write < 4096 || (a->clone_block & (a->clone_block - 1)) || a->clone_block > CLONE_BLOCK_MAX ||
+	    labels_parse(a->labels, strlen(a->labels), false, own, err, sizeof(err)))
 		return false;
 	memcpy(sv->sv_uuid, a->ds_uuid, 16);
 	strcpy(sv->sv_name, a->name);
@@ -171,19 +175,22 @@ static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 static int join_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct join *jn = caa_container_of(op, struct join, jn_op);
+	struct dsc_terms *dt = &jn->jn_terms, was;
 	uint8_t row[DSC_ROW_MAX];
 	struct dsc_server old;
 	struct kv_slice val;
 	int err = ns_row_get(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, &val);
 
 	if (!err) {
-		err = dsc_row_decode((struct kv_slice){jn->jn_sv.sv_uuid, 16}, val, &old);
+		err = dsc_row_decode((struct kv_slice){jn->jn_sv.sv_uuid, 16}, val, &old, &was);
 		if (err)
 			return err;
 		jn->jn_sv.sv_id = old.sv_id;
-		if (same_row(&jn->jn_sv, &old))
+		jn->jn_changed = !same_row(&jn->jn_sv, &old);
+		dt->dt_weight = was.dt_weight;
+		strcpy(dt->dt_set, was.dt_set);
+		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own))
 			return 0;
-		jn->jn_changed = true;
 	} else if (err == -ENOENT) {
 		if (dsc_count(jn->jn_dsc) >= DSC_MAX)
 			return -ENOSPC;
@@ -193,10 +200,11 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		if (!jn->jn_sv.sv_id || jn->jn_sv.sv_id > DSC_MAX)
 			return -ENOSPC;
 		jn->jn_new = true;
+		dt->dt_weight = DSC_WEIGHT_ONE;
 	} else {
 		return err;
 	}
-	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row, dsc_row_encode(&jn->jn_sv, row));
+	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row, dsc_row_encode(&jn->jn_sv, dt, row));
 }
 
 /* Locked. The node of jn's server with lk as its link, or NULL without memory. */
@@ -208,6 +216,8 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		nd = calloc(1, sizeof(*nd));
 		if (!nd)
 			return NULL;
+		nd->nd_terms.dt_weight = jn->jn_terms.dt_weight;
+		strcpy(nd->nd_terms.dt_set, jn->jn_terms.dt_set);
 		d->d_node[jn->jn_sv.sv_id] = nd;
 		d->d_count++;
 	}
@@ -215,6 +225,8 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	if (nd->nd_link && nd->nd_link != lk)
 		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 	nd->nd_sv = jn->jn_sv;
+	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
+	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
 	dsc_set_key(d, &nd->nd_sv);
 	dsc_note_clone(d, &nd->nd_sv);
 	nd->nd_link = lk;
@@ -322,8 +334,8 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 		return;
 	}
 	jn = calloc(1, sizeof(*jn));
-	if (!jn || !join_check(a, &jn->jn_sv)) {
-		log_warn("a data server joins with a name, limits or addresses that cannot be "
+	if (!jn || !join_check(a, &jn->jn_sv, jn->jn_terms.dt_own)) {
+		log_warn("a data server joins with a name, limits, labels or addresses that cannot be "
 			 "used; refused");
 		free(jn);
 		ctl_chan_reply(in, CTL_INVAL, NULL);
@@ -355,6 +367,8 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 		joined = true;
 		nd->nd_sv.sv_capacity = a->capacity;
 		nd->nd_sv.sv_available = a->available;
+		/* The last few reports count: a burst is over before it is known. */
+		nd->nd_terms.dt_load = (uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
 		nd->nd_heard_ms = dsc_now_ms();
 	}
 	pthread_mutex_unlock(&d->d_lock);

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#define ROW_VERSION 2
+#define ROW_VERSION 3
 
 struct row_addr {
 	char r_netid[8], r_uaddr[64];
@@ -18,12 +18,57 @@ struct row {
 	char r_name[64];
 	struct row_addr r_addrs[];
 } __attribute__((packed));
+/* Behind the addresses since version 3; then the two texts of labels, without NULs. */
+struct row_terms {
+	uint32_t r_weight;
+	uint16_t r_own, r_set; /* bytes */
+} __attribute__((packed));
+_Static_assert(sizeof(struct row_terms) == 8, "data server record, version 3");
 _Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72, "data server record, versions 2 and 1");
-_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) <= DSC_ROW_MAX,
+_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN <= DSC_ROW_MAX,
 	       "a record fits");
-_Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64, "what joins can be kept");
+_Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 && CTL_LABELS_MAX >= LABELS_LEN - 1, "what joins can be kept");
 
-size_t dsc_row_encode(const struct dsc_server *sv, uint8_t *out)
+static size_t terms_encode(const struct dsc_terms *dt, uint8_t *out)
+{
+	size_t own = strlen(dt->dt_own), set = strlen(dt->dt_set);
+	struct row_terms *rt = (struct row_terms *)out;
+
+	rt->r_weight = htole32(dt->dt_weight);
+	rt->r_own = htole16((uint16_t)own);
+	rt->r_set = htole16((uint16_t)set);
+	memcpy(out + sizeof(*rt), dt->dt_own, own);
+	memcpy(out + sizeof(*rt) + own, dt->dt_set, set);
+	return sizeof(*rt) + own + set;
+}
+
+/* Labels as they were written, or none: -EIO. */
+static int labels_decode(const uint8_t *p, size_t n, char out[LABELS_LEN])
+{
+	char err[256];
+
+	if (n >= LABELS_LEN || labels_parse((const char *)p, n, false, out, err, sizeof(err)))
+		return -EIO;
+	return strlen(out) == n && !memcmp(out, p, n) ? 0 : -EIO;
+}
+
+static int terms_decode(const uint8_t *p, size_t n, struct dsc_terms *dt)
+{
+	const struct row_terms *rt = (const struct row_terms *)p;
+	size_t own, set;
+
+	if (n < sizeof(*rt))
+		return -EIO;
+	own = le16toh(rt->r_own);
+	set = le16toh(rt->r_set);
+	dt->dt_weight = le32toh(rt->r_weight);
+	if (n != sizeof(*rt) + own + set || dt->dt_weight > DSC_WEIGHT_MAX || labels_decode(p + sizeof(*rt), own, dt->dt_own) ||
+	    labels_decode(p + sizeof(*rt) + own, set, dt->dt_set))
+		return -EIO;
+	return 0;
+}
+
+size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, uint8_t *out)
 {
 	struct row *r = (struct row *)out;
 
@@ -43,20 +88,26 @@ size_t dsc_row_encode(const struct dsc_server *sv, uint8_t *out)
 		memcpy(r->r_addrs[i].r_uaddr, sv->sv_addrs[i].uaddr, sizeof(r->r_addrs[i].r_uaddr));
 		r->r_addrs[i].r_prefix = sv->sv_addrs[i].prefix;
 	}
-	return sizeof(*r) + sv->sv_naddrs * sizeof(struct row_addr);
+	return sizeof(*r) + sv->sv_naddrs * sizeof(struct row_addr) + terms_encode(dt, (uint8_t *)&r->r_addrs[sv->sv_naddrs]);
 }
 
-int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv)
+int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv, struct dsc_terms *dt)
 {
 	const struct row *r = val.s_data;
-	size_t each;
+	size_t each, len;
 
 	memset(sv, 0, sizeof(*sv));
-	if (id.s_len != 16 || val.s_len < sizeof(*r) || (r->r_version != ROW_VERSION && r->r_version != 1))
+	memset(dt, 0, sizeof(*dt));
+	dt->dt_weight = DSC_WEIGHT_ONE;
+	if (id.s_len != 16 || val.s_len < sizeof(*r) || !r->r_version || r->r_version > ROW_VERSION)
 		return -EIO;
 	each = r->r_version == 1 ? ROW_ADDR_1 : sizeof(struct row_addr);
-	if (r->r_naddrs > DSC_ADDRS || val.s_len != sizeof(*r) + r->r_naddrs * each)
+	len = sizeof(*r) + r->r_naddrs * each;
+	if (r->r_naddrs > DSC_ADDRS || val.s_len < len || (r->r_version < 3 && val.s_len != len))
 		return -EIO;
+	if (r->r_version >= 3 && terms_decode((const uint8_t *)val.s_data + len, val.s_len - len, dt))
+		return -EIO;
+	labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	memcpy(sv->sv_uuid, id.s_data, 16);
 	sv->sv_tls = r->r_tls <= RPC_TLS_CERT ? r->r_tls : RPC_TLS_OFF;
 	sv->sv_clone_block = r->r_clone && r->r_clone <= 20 ? 1u << r->r_clone : 0;

@@ -18,17 +18,22 @@
 #define LO_MAX_OBJECTS	44 /* entries of 92 bytes that fit in 4096, the longest layout that Linux takes */
 #define LO_UNIT_MIN	(1u << 20)
 #define LO_UNIT_DEFAULT (1u << 20)
-#define LO_POLICY_TEXT	96
+#define LO_POLICY_TEXT	384
+#define LO_POLICY_MAX	288 /* bytes of the stored form */
+#define LO_GROUPS_LEN	256
 
 struct lo_policy {
 	uint32_t lp_unit; /* bytes, power of two, 1 MiB .. 2 GiB */
 	uint8_t lp_stripes, lp_mirrors;
+	char lp_domain[LABELS_KEY_MAX + 1]; /* copies of a stripe differ in this label; "": each server is its own */
+	char lp_groups[LO_GROUPS_LEN];	    /* "group=EXPR,group0=EXPR,group3=EXPR" in this order, each or none; "": all servers */
 };
 extern const struct lo_policy lo_policy_default; /* stripes=1,unit=1M,mirrors=1 */
-/* "stripes=4,unit=1M,mirrors=2", keys in any order, absent keys take defaults. -EINVAL with one
- * line in err naming the key and what was expected. */
+/* "stripes=4,unit=1M,mirrors=2,domain=rack,group=speed=nvme,group0=rack=r1/r2", keys in any order,
+ * absent keys take defaults (docs/groups.md). -EINVAL with one line in err naming the key and what was
+ * expected. */
 int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err, size_t errlen);
-/* Normal form "stripes=4,unit=1M,mirrors=2". Returns its length. */
+/* Normal form "stripes=4,unit=1M,mirrors=2", then domain, group, group0, group1.. if any. Returns its length. */
 size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT]);
 /* Stored form (versioned). An empty slice decodes to the default. */
 size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max);
@@ -64,11 +69,11 @@ struct lo;
 int lo_create(struct lo **out, struct ns *ns, struct dsc *dsc);
 /* The loops have ended. */
 void lo_destroy(struct lo *lo);
-/* Chooses servers for a new file (any thread; capacity-weighted, alive only, distinct servers per
- * stripe's copies, stripes spread). -EAGAIN: too few servers alive. */
-int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, struct lo_map *m);
+/* Chooses servers for a new file (any thread): living ones, by weight, as the policy says or not at all. -EAGAIN: too few are
+ * alive, but those that were patience_ms ago, or may still join, would do. -ENOSPC: nor would they; the log says what is lacking. */
+int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t patience_ms, struct lo_map *m);
 /* Refuses a policy that can never be served: -EINVAL with a line (does not fit 4096 bytes, more
- * mirrors than known servers). */
+ * mirrors than known servers, or than these have values of the domain; groups that none is in). */
 int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t errlen);
 
 /* The body of a ff_layout4 (RFC 8435 section 5.1) for one client: appends to x. write: capabilities

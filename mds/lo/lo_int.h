@@ -25,8 +25,8 @@ struct lo {
 	struct ns *l_ns;
 	struct dsc *l_dsc;
 	pthread_mutex_t l_place_lock;
-	int64_t l_credit[DSC_MAX +
-			 1]; /* smooth weighted round robin, by server; under l_place_lock */
+	double l_credit[DSC_MAX + 1]; /* smooth weighted round robin, by server; under l_place_lock */
+	_Atomic uint64_t l_lacking_said;
 	/* Write verifiers. l_generation rises when a data server's verifier is seen to change. */
 	pthread_mutex_t l_verf_lock;
 	uint64_t l_verf[DSC_MAX + 1];
@@ -35,6 +35,42 @@ struct lo {
 	struct lo_stats **l_stats; /* by loop */
 	unsigned l_nloops;
 };
+
+/* group.c. An expression that can be met, and is at least one term. */
+bool lo_group_ok(const char *p, size_t n);
+/* The mirrors (a bit each) that a server with these labels may hold a part of. */
+uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels);
+/* The highest mirror that has a group of its own, or -1. */
+int lo_group_last(const struct lo_policy *lp);
+
+/*
+ * plan.c: servers for stripes x mirrors objects.
+ *
+ * Copies of a stripe differ in their domain (a number below DSC_MAX), and each is on a server that may hold its mirror. Within that, each
+ * server gets as few objects of the file as can be, those that are full (pl_full) none if that can be; and among the servers that are equal
+ * in this they are drawn by weight, without replacement, with random numbers that follow from the seed. The first object's server is asked
+ * for (pl_first).
+ */
+struct lo_seat {
+	uint32_t st_id;
+	uint16_t st_domain;
+	bool st_full;
+	uint64_t st_mirrors; /* a bit each */
+	double st_weight;    /* more than 0 */
+};
+struct lo_plan {
+	const struct lo_seat *pl_seat;
+	unsigned pl_n, pl_stripes, pl_mirrors;
+	uint64_t pl_seed;
+	/* Which of pick[0..n). */
+	unsigned (*pl_first)(void *arg, const struct lo_seat *seat, const uint16_t *pick, unsigned n);
+	void *pl_arg;
+	uint16_t pl_pick[LO_MAX_OBJECTS]; /* the result: seats by [mirror * stripes + stripe] */
+};
+/* 0, or -EAGAIN: it cannot be. */
+int lo_plan(struct lo_plan *pl);
+/* The same question without the answer. The shape is one that lo_shape_ok takes. */
+bool lo_plan_can(const struct lo_seat *seat, unsigned n, unsigned mirrors);
 
 bool lo_shape_ok(unsigned stripes, unsigned mirrors);
 void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,

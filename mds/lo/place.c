@@ -1,128 +1,216 @@
 /*
- * place.c - which data servers a new file goes to.
+ * place.c - which data servers a new file goes to (docs/groups.md).
  *
- * First an order of servers is made for the file. Its head, which takes stripe 0 and so all of a
- * small file, goes round by smooth weighted round robin: each server's turns are in proportion to
- * its free space, evenly mixed. The rest is drawn at random by weight, from a generator seeded with
- * the inode number.
- *
- * Then stripe s of mirror m goes to place (s + m * stripes + m / q) mod n of that order, with q = n
- * / gcd(stripes, n). Without the last term the copies of a stripe step through the n / gcd places
- * of one residue class and come back after q mirrors; the term moves on to the next class then. So
- * up to n copies of a stripe are on n servers. Mirrors follow one another without gaps until each
- * place has been used equally often, so servers differ by one object at most.
+ * Those that live, have a weight, and are what the policy asks for take part. A server's share is its weight times its free space, less
+ * where it has more to do than the others. The first object of a file, which is all of a small one, goes round by smooth weighted round
+ * robin: each server's turns are in proportion to its share, evenly mixed, whatever policies files have. The others are drawn, from a
+ * generator seeded with the inode number (plan.c).
  */
+#include "base/log.h"
 #include "mds/lo/lo_int.h"
 #include <errno.h>
+#include <stdio.h>
 
-/* A server with less free space takes new files only when there are too few others. */
+/* A server is full that has less than this, or than a hundredth of its capacity: what it holds may grow. */
 #define PLACE_ROOM (64u << 20)
+/* Requests in progress, in hundredths, that make no difference between servers. */
+#define PLACE_CALM 800.0
+/* What is left of the share of one that is very busy. */
+#define PLACE_BUSY_LEAST 0.25
 
-struct candidate {
-	uint32_t cd_id;
-	uint64_t cd_weight;
+enum { LOOK_ALIVE, LOOK_HOPED, LOOK_KNOWN };
+
+/* Servers as the policy sees them. */
+struct look {
+	const struct lo_policy *lk_policy;
+	unsigned lk_whom;
+	uint32_t lk_patience_ms;
+	unsigned lk_n, lk_seen; /* seats; servers, whatever their labels */
+	double lk_load;		/* sum */
+	uint32_t lk_loads[DSC_MAX];
+	uint64_t lk_domain[DSC_MAX]; /* hash of its value of the domain */
+	struct lo_seat lk_seat[DSC_MAX];
 };
 
-static uint64_t weight_of(uint64_t available)
+static void look_at(void *arg, const struct dsc_seat *se)
 {
-	/* At most 2^40: sums over all servers, and credits, stay far from overflow. */
-	uint64_t w = available >> 20;
+	const char *domain = NULL;
+	struct look *lk = arg;
+	struct lo_seat *st = &lk->lk_seat[lk->lk_n];
+	uint64_t room = se->se_capacity / 100;
+	size_t len = 0;
 
-	return w ? (w < UINT64_C(1) << 40 ? w : UINT64_C(1) << 40) : 1;
+	if (lk->lk_whom != LOOK_KNOWN && (!se->se_weight || (!se->se_alive && (lk->lk_whom == LOOK_ALIVE || se->se_unheard_ms > lk->lk_patience_ms))))
+		return;
+	lk->lk_seen++;
+	st->st_mirrors = lo_group_mirrors(lk->lk_policy, se->se_labels);
+	if (!st->st_mirrors)
+		return;
+	st->st_id = se->se_id;
+	st->st_full = se->se_available < (room > PLACE_ROOM ? room : PLACE_ROOM);
+	st->st_weight = se->se_weight * (double)(se->se_available < 1 << 20 ? 1 << 20 : se->se_available);
+	if (*lk->lk_policy->lp_domain)
+		domain = labels_get(se->se_labels, lk->lk_policy->lp_domain, strlen(lk->lk_policy->lp_domain), &len);
+	lk->lk_domain[lk->lk_n] = domain ? hash_bytes(domain, len) : 0;
+	lk->lk_loads[lk->lk_n] = se->se_load;
+	lk->lk_load += se->se_load;
+	lk->lk_n++;
 }
 
-/* Those with room first; a candidate list long enough for the mirrors, if there are as many alive.
- */
-static unsigned candidates(struct lo *lo, unsigned need, struct candidate *cd)
+/* Equal hashes are one domain: numbers from 0 on. Returns how many there are. */
+static unsigned number_domains(struct look *lk)
 {
-	uint32_t ids[DSC_MAX];
-	uint64_t available[DSC_MAX];
-	unsigned n = dsc_alive(lo->l_dsc, ids, available, DSC_MAX), k = 0;
+	uint16_t slot[2 * DSC_MAX]; /* a seat + 1, by hash */
+	unsigned count = 0;
 
-	for (unsigned i = 0; i < n; i++)
-		if (available[i] >= PLACE_ROOM)
-			cd[k++] = (struct candidate){ids[i], weight_of(available[i])};
-	for (unsigned i = 0; i < n && k < need; i++)
-		if (available[i] < PLACE_ROOM)
-			cd[k++] = (struct candidate){ids[i], 1};
-	return k;
+	if (!*lk->lk_policy->lp_domain) {
+		for (unsigned i = 0; i < lk->lk_n; i++)
+			lk->lk_seat[i].st_domain = (uint16_t)i;
+		return lk->lk_n;
+	}
+	memset(slot, 0, sizeof(slot));
+	for (unsigned i = 0; i < lk->lk_n; i++) {
+		unsigned s = (unsigned)(lk->lk_domain[i] % (2 * DSC_MAX));
+
+		while (slot[s] && lk->lk_domain[slot[s] - 1] != lk->lk_domain[i])
+			s = (s + 1) % (2 * DSC_MAX);
+		if (!slot[s]) {
+			slot[s] = (uint16_t)(i + 1);
+			lk->lk_seat[i].st_domain = (uint16_t)count++;
+		} else {
+			lk->lk_seat[i].st_domain = lk->lk_seat[slot[s] - 1].st_domain;
+		}
+	}
+	return count;
 }
 
-static void swap_in(struct candidate *cd, unsigned at, unsigned pick)
+/* Returns how many domains there are. */
+static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, uint32_t patience_ms, struct look *lk)
 {
-	struct candidate c = cd[at];
+	double mean;
 
-	cd[at] = cd[pick];
-	cd[pick] = c;
+	lk->lk_policy = p;
+	lk->lk_whom = whom;
+	lk->lk_patience_ms = patience_ms;
+	lk->lk_n = lk->lk_seen = 0;
+	lk->lk_load = 0;
+	dsc_seats(lo->l_dsc, look_at, lk);
+	mean = lk->lk_n ? lk->lk_load / lk->lk_n : 0;
+	for (unsigned i = 0; i < lk->lk_n; i++) {
+		double f = (PLACE_CALM + mean) / (PLACE_CALM + lk->lk_loads[i]);
+
+		lk->lk_seat[i].st_weight *= f > 1 ? 1 : f < PLACE_BUSY_LEAST ? PLACE_BUSY_LEAST : f;
+	}
+	return number_domains(lk);
 }
 
-static unsigned next_head(struct lo *lo, const struct candidate *cd, unsigned n)
+/* What is lacking, for people. whom: "" or more words on the servers that were looked at. */
+static void lacking(const struct look *lk, unsigned domains, const char *whom, char *out, size_t len)
 {
-	int64_t total = 0;
+	const struct lo_policy *p = lk->lk_policy;
+	unsigned n = lk->lk_seen;
+	uint64_t have = 0;
+
+	for (unsigned i = 0; i < lk->lk_n; i++)
+		have |= lk->lk_seat[i].st_mirrors;
+	if (n < p->lp_mirrors) {
+		snprintf(out, len, "mirrors=%u: there %s only %u data server%s%s", p->lp_mirrors, n == 1 ? "is" : "are", n, n == 1 ? "" : "s", whom);
+		return;
+	}
+	for (unsigned m = 0; m < p->lp_mirrors; m++) {
+		if (have >> m & 1)
+			continue;
+		snprintf(out, len, "mirror %u: none of the %u data servers%s has the labels for it", m, n, whom);
+		return;
+	}
+	if (domains < p->lp_mirrors && *p->lp_domain)
+		snprintf(out, len, "mirrors=%u,domain=%s: the data servers%s have only %u value%s of it, within the groups", p->lp_mirrors, p->lp_domain, whom, domains,
+			 domains == 1 ? "" : "s");
+	else if (domains < p->lp_mirrors)
+		snprintf(out, len, "mirrors=%u: only %u of the data servers%s %s in the groups", p->lp_mirrors, domains, whom, domains == 1 ? "is" : "are");
+	else
+		snprintf(out, len, "mirrors=%u: the data servers%s of the mirrors' groups are too few to keep the copies of a stripe apart", p->lp_mirrors, whom);
+}
+
+static unsigned next_first(void *arg, const struct lo_seat *seat, const uint16_t *pick, unsigned n)
+{
+	struct lo *lo = arg;
+	double total = 0;
 	unsigned best = 0;
 
 	pthread_mutex_lock(&lo->l_place_lock);
 	for (unsigned i = 0; i < n; i++) {
-		lo->l_credit[cd[i].cd_id] += (int64_t)cd[i].cd_weight;
-		total += (int64_t)cd[i].cd_weight;
-		if (lo->l_credit[cd[i].cd_id] > lo->l_credit[cd[best].cd_id])
+		double *credit = &lo->l_credit[seat[pick[i]].st_id];
+
+		*credit += seat[pick[i]].st_weight;
+		total += seat[pick[i]].st_weight;
+		if (*credit > lo->l_credit[seat[pick[best]].st_id])
 			best = i;
 	}
-	lo->l_credit[cd[best].cd_id] -= total;
+	lo->l_credit[seat[pick[best]].st_id] -= total;
 	pthread_mutex_unlock(&lo->l_place_lock);
 	return best;
 }
 
-/* Orders the first `use` places of cd[0..n). */
-static void arrange(struct lo *lo, struct candidate *cd, unsigned n, unsigned use, uint64_t seed)
+/* The living do not suffice: would those do that were alive a moment ago? */
+static int cannot(struct lo *lo, const struct lo_policy *p, uint32_t patience_ms, struct look *lk)
 {
-	uint64_t total = 0;
+	char text[LO_POLICY_TEXT], why[256];
+	unsigned domains;
 
-	swap_in(cd, 0, next_head(lo, cd, n));
-	for (unsigned i = 1; i < n; i++)
-		total += cd[i].cd_weight;
-	for (unsigned at = 1; at < use; at++) {
-		uint64_t r = hash_u64(seed + at * UINT64_C(0x9e3779b97f4a7c15)) % total;
-		unsigned pick = at;
-
-		while (r >= cd[pick].cd_weight)
-			r -= cd[pick++].cd_weight;
-		total -= cd[pick].cd_weight;
-		swap_in(cd, at, pick);
+	if (dsc_up_ms(lo->l_dsc) <= patience_ms)
+		return -EAGAIN;
+	domains = look(lo, p, LOOK_HOPED, patience_ms, lk);
+	if (lo_plan_can(lk->lk_seat, lk->lk_n, p->lp_mirrors))
+		return -EAGAIN;
+	if (log_due(&lo->l_lacking_said)) {
+		lacking(lk, domains, " that live and have a weight", why, sizeof(why));
+		lo_policy_format(p, text);
+		log_warn("a new file is refused: policy %s: %s", text, why);
 	}
+	return -ENOSPC;
 }
 
-static unsigned gcd(unsigned a, unsigned b)
+int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t patience_ms, struct lo_map *m)
 {
-	while (b) {
-		unsigned t = a % b;
-
-		a = b;
-		b = t;
-	}
-	return a;
-}
-
-int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, struct lo_map *m)
-{
-	struct candidate cd[DSC_MAX];
-	unsigned objects = (unsigned)p->lp_stripes * p->lp_mirrors, n, q;
+	struct lo_plan pl = {.pl_stripes = p->lp_stripes, .pl_mirrors = p->lp_mirrors, .pl_seed = hash_u64(ino), .pl_first = next_first, .pl_arg = lo};
+	struct look lk;
 
 	if (!lo_shape_ok(p->lp_stripes, p->lp_mirrors))
 		return -EINVAL;
-	n = candidates(lo, p->lp_mirrors, cd);
-	if (n < p->lp_mirrors || !n)
-		return -EAGAIN;
-	arrange(lo, cd, n, objects < n ? objects : n, ino);
+	look(lo, p, LOOK_ALIVE, 0, &lk);
+	pl.pl_seat = lk.lk_seat;
+	pl.pl_n = lk.lk_n;
+	if (lo_plan(&pl))
+		return cannot(lo, p, patience_ms, &lk);
 	memset(m, 0, sizeof(*m));
 	m->lm_unit = p->lp_unit;
 	m->lm_stripes = p->lp_stripes;
 	m->lm_mirrors = p->lp_mirrors;
 	m->lm_epoch = 1;
-	q = n / gcd(p->lp_stripes, n);
-	for (unsigned i = 0; i < objects; i++)
-		m->lm_obj[i].ob_ds = cd[(i + i / p->lp_stripes / q) % n].cd_id;
+	for (unsigned i = 0; i < (unsigned)p->lp_stripes * p->lp_mirrors; i++)
+		m->lm_obj[i].ob_ds = lk.lk_seat[pl.pl_pick[i]].st_id;
 	return 0;
+}
+
+int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t errlen)
+{
+	struct look lk;
+	unsigned domains;
+
+	if (!lo_shape_ok(p->lp_stripes, p->lp_mirrors)) {
+		snprintf(err, errlen, "stripes=%u,mirrors=%u: the layout would not fit in 4096 bytes (stripes x mirrors can be at most %d)", p->lp_stripes,
+			 p->lp_mirrors, LO_MAX_OBJECTS);
+		return -EINVAL;
+	}
+	/* One copy, anywhere, is what there is to say before the first server joins. */
+	if (p->lp_mirrors == 1 && !*p->lp_domain && !*p->lp_groups)
+		return 0;
+	domains = look(lo, p, LOOK_KNOWN, 0, &lk);
+	if (lo_plan_can(lk.lk_seat, lk.lk_n, p->lp_mirrors))
+		return 0;
+	lacking(&lk, domains, "", err, errlen);
+	return -EINVAL;
 }
 
 int lo_create(struct lo **out, struct ns *ns, struct dsc *dsc)

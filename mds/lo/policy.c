@@ -4,20 +4,37 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define POLICY_VERSION 1
-#define UNIT_MAX       (1u << 31)
+#define UNIT_MAX (1u << 31)
 
 struct policy_rec {
 	uint8_t p_version, p_stripes, p_mirrors, p_unit_log2;
 } __attribute__((packed));
 _Static_assert(sizeof(struct policy_rec) == 4, "policy record, version 1");
+/* Version 2, where there is a domain or a group: behind it a byte, the length of the domain; the domain; the groups as lp_groups. */
+_Static_assert(sizeof(struct policy_rec) + 1 + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <= LO_POLICY_MAX, "a policy fits");
+/* "stripes=44,unit=1023M,mirrors=44,domain=,": 42 */
+_Static_assert(42 + LABELS_KEY_MAX + LO_GROUPS_LEN <= LO_POLICY_TEXT, "a policy's text fits");
 _Static_assert(LO_MAX_OBJECTS <= UINT8_MAX, "counts fit a byte");
 
 const struct lo_policy lo_policy_default = {
 	.lp_unit = LO_UNIT_DEFAULT, .lp_stripes = 1, .lp_mirrors = 1};
 
-enum { KEY_STRIPES, KEY_UNIT, KEY_MIRRORS, KEYS };
-static const char *const key_name[KEYS] = {"stripes", "unit", "mirrors"};
+enum { KEY_STRIPES, KEY_UNIT, KEY_MIRRORS, KEY_DOMAIN, KEY_GROUP, KEYS };
+static const char *const key_name[KEYS] = {"stripes", "unit", "mirrors", "domain", "group"};
+#define KEYS_TEXT "stripes, unit, mirrors, domain, group or group0, group1..."
+
+#define LO_POLICY_LONGEST 1024
+
+/* A text that is being read. */
+struct reading {
+	struct lo_policy rd_lp;
+	unsigned rd_seen; /* keys */
+	/* Groups: [0] is group, [m + 1] that of mirror m; they point into the text. */
+	const char *rd_group[LO_MAX_OBJECTS + 1];
+	size_t rd_group_len[LO_MAX_OBJECTS + 1];
+	char *rd_err;
+	size_t rd_errlen;
+};
 
 static __attribute__((format(printf, 3, 4))) int refuse(char *err, size_t errlen, const char *fmt,
 							...)
@@ -77,12 +94,21 @@ bad:
 		"unit: expected a power of two from 1M to 2G (K, M and G are powers of 1024)");
 }
 
-static int find_key(const char *p, size_t len)
+/* KEY_..; *mirror: of group3 it is 3, else -1. -1: no key. */
+static int find_key(const char *p, size_t len, int *mirror)
 {
+	const char *at = p + strlen("group"), *end = p + len;
+	uint64_t n;
+
+	*mirror = -1;
 	for (int k = 0; k < KEYS; k++)
 		if (strlen(key_name[k]) == len && !memcmp(key_name[k], p, len))
 			return k;
-	return -1;
+	if (len <= strlen("group") || memcmp(p, "group", strlen("group")) || (*at == '0' && at + 1 < end) || !number(&at, end, &n) || at != end ||
+	    n >= LO_MAX_OBJECTS)
+		return -1;
+	*mirror = (int)n;
+	return KEY_GROUP;
 }
 
 /* Bytes from outside in a message: what does not print is shown as '?'. */
@@ -96,82 +122,161 @@ static const char *printable(const char *p, size_t len, char out[33])
 	return out;
 }
 
-static int parse_pair(const char *p, const char *end, struct lo_policy *lp, unsigned *seen,
-		      char *err, size_t errlen)
+static int parse_domain(struct reading *rd, const char *v, const char *end)
+{
+	size_t n = (size_t)(end - v);
+
+	if (!labels_key_ok(v, n))
+		return refuse(rd->rd_err, rd->rd_errlen, "domain: expected the key of a label, such as rack");
+	memcpy(rd->rd_lp.lp_domain, v, n);
+	return 0;
+}
+
+static int parse_group(struct reading *rd, const char *key, int mirror, const char *v, const char *end)
+{
+	char shown[33];
+
+	if (rd->rd_group[mirror + 1])
+		return refuse(rd->rd_err, rd->rd_errlen, "%s: expected once", printable(key, (size_t)(v - 1 - key), shown));
+	if (!lo_group_ok(v, (size_t)(end - v)))
+		return refuse(rd->rd_err, rd->rd_errlen, "%s: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each key once",
+			      printable(key, (size_t)(v - 1 - key), shown));
+	rd->rd_group[mirror + 1] = v;
+	rd->rd_group_len[mirror + 1] = (size_t)(end - v);
+	return 0;
+}
+
+static int parse_pair(struct reading *rd, const char *p, const char *end)
 {
 	const char *eq = memchr(p, '=', (size_t)(end - p));
-	char shown[33];
-	int k;
+	char shown[33], *err = rd->rd_err;
+	size_t errlen = rd->rd_errlen;
+	int k, mirror;
 
 	if (!eq)
-		return refuse(err, errlen,
-			      "\"%s\": expected KEY=VALUE, with keys stripes, unit and mirrors",
-			      printable(p, (size_t)(end - p), shown));
-	k = find_key(p, (size_t)(eq - p));
+		return refuse(err, errlen, "\"%s\": expected KEY=VALUE, with keys " KEYS_TEXT, printable(p, (size_t)(end - p), shown));
+	k = find_key(p, (size_t)(eq - p), &mirror);
 	if (k < 0)
-		return refuse(err, errlen, "unknown key \"%s\": expected stripes, unit or mirrors",
-			      printable(p, (size_t)(eq - p), shown));
-	if (*seen & 1u << k)
+		return refuse(err, errlen, "unknown key \"%s\": expected " KEYS_TEXT, printable(p, (size_t)(eq - p), shown));
+	if (k == KEY_GROUP)
+		return parse_group(rd, p, mirror, eq + 1, end);
+	if (rd->rd_seen & 1u << k)
 		return refuse(err, errlen, "%s: expected once", key_name[k]);
-	*seen |= 1u << k;
+	rd->rd_seen |= 1u << k;
 	switch (k) {
 	case KEY_STRIPES:
-		return parse_count("stripes", eq + 1, end, &lp->lp_stripes, err, errlen);
+		return parse_count("stripes", eq + 1, end, &rd->rd_lp.lp_stripes, err, errlen);
 	case KEY_MIRRORS:
-		return parse_count("mirrors", eq + 1, end, &lp->lp_mirrors, err, errlen);
+		return parse_count("mirrors", eq + 1, end, &rd->rd_lp.lp_mirrors, err, errlen);
+	case KEY_UNIT:
+		return parse_unit(eq + 1, end, &rd->rd_lp.lp_unit, err, errlen);
 	default:
-		return parse_unit(eq + 1, end, &lp->lp_unit, err, errlen);
+		return parse_domain(rd, eq + 1, end);
 	}
+}
+
+/* The groups in their order; lp_mirrors is known. */
+static int put_groups(struct reading *rd)
+{
+	char *out = rd->rd_lp.lp_groups, number[12] = "";
+	size_t at = 0;
+
+	for (int m = -1; m < LO_MAX_OBJECTS; m++) {
+		if (!rd->rd_group[m + 1])
+			continue;
+		if (m >= rd->rd_lp.lp_mirrors)
+			return refuse(rd->rd_err, rd->rd_errlen, "group%d: mirrors=%u, and they are counted from 0", m, rd->rd_lp.lp_mirrors);
+		if (m >= 0)
+			snprintf(number, sizeof(number), "%d", m);
+		at += (size_t)snprintf(out + at, LO_GROUPS_LEN - at, "%sgroup%s=%.*s", at ? "," : "", number, (int)rd->rd_group_len[m + 1],
+				       rd->rd_group[m + 1]);
+		if (at >= LO_GROUPS_LEN)
+			return refuse(rd->rd_err, rd->rd_errlen, "groups: expected at most %d characters, all together", LO_GROUPS_LEN - 1);
+	}
+	return 0;
 }
 
 int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err, size_t errlen)
 {
-	struct lo_policy lp = lo_policy_default;
+	struct reading rd = {.rd_lp = lo_policy_default, .rd_err = err, .rd_errlen = errlen};
 	const char *end;
-	unsigned seen = 0;
+	int e;
 
 	while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
 		len--;
 	if (!len)
-		return refuse(
-			err, errlen,
-			"empty policy: expected KEY=VALUE, with keys stripes, unit and mirrors");
+		return refuse(err, errlen, "empty policy: expected KEY=VALUE, with keys " KEYS_TEXT);
+	/* All that could be said is shorter. */
+	if (len > LO_POLICY_LONGEST)
+		return refuse(err, errlen, "policy: expected at most %d characters", LO_POLICY_LONGEST);
 	end = text + len;
 	for (const char *at = text; at <= end;) {
 		const char *comma = at < end ? memchr(at, ',', (size_t)(end - at)) : NULL;
 		const char *stop = comma ? comma : end;
-		int e = parse_pair(at, stop, &lp, &seen, err, errlen);
 
+		e = parse_pair(&rd, at, stop);
 		if (e)
 			return e;
 		at = stop + 1;
 	}
-	*p = lp;
-	return 0;
+	e = put_groups(&rd);
+	if (!e)
+		*p = rd.rd_lp;
+	return e;
 }
 
 size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT])
 {
 	bool g = p->lp_unit >= 1u << 30;
 
-	return (size_t)snprintf(out, LO_POLICY_TEXT, "stripes=%u,unit=%u%c,mirrors=%u",
-				p->lp_stripes, p->lp_unit >> (g ? 30 : 20), g ? 'G' : 'M',
-				p->lp_mirrors);
+	return (size_t)snprintf(out, LO_POLICY_TEXT, "stripes=%u,unit=%u%c,mirrors=%u%s%s%s%s", p->lp_stripes, p->lp_unit >> (g ? 30 : 20), g ? 'G' : 'M',
+				p->lp_mirrors, *p->lp_domain ? ",domain=" : "", p->lp_domain, *p->lp_groups ? "," : "", p->lp_groups);
 }
 
 size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max)
 {
+	size_t domain = strlen(p->lp_domain), groups = strlen(p->lp_groups), len = sizeof(struct policy_rec);
 	struct policy_rec r = {
-		.p_version = POLICY_VERSION,
+		.p_version = domain || groups ? 2 : 1,
 		.p_stripes = p->lp_stripes,
 		.p_mirrors = p->lp_mirrors,
 		.p_unit_log2 = (uint8_t)__builtin_ctz(p->lp_unit),
 	};
 
-	if (max < sizeof(r))
+	if (r.p_version == 2)
+		len += 1 + domain + groups;
+	if (max < len)
 		return 0;
 	memcpy(out, &r, sizeof(r));
-	return sizeof(r);
+	if (r.p_version == 2) {
+		out[sizeof(r)] = (uint8_t)domain;
+		memcpy(out + sizeof(r) + 1, p->lp_domain, domain);
+		memcpy(out + sizeof(r) + 1 + domain, p->lp_groups, groups);
+	}
+	return len;
+}
+
+/* What follows the head in version 2: read as a policy's text is, and the same then. */
+static int decode_terms(const uint8_t *b, size_t n, struct lo_policy *p)
+{
+	char text[LO_POLICY_TEXT], err[256];
+	struct lo_policy lp;
+	size_t domain = n ? b[0] : 0, groups;
+	int len;
+
+	if (!n || domain > LABELS_KEY_MAX || domain > n - 1 || n == 1)
+		return -EIO;
+	groups = n - 1 - domain;
+	if (groups >= LO_GROUPS_LEN)
+		return -EIO;
+	len = snprintf(text, sizeof(text), "mirrors=%u%s%.*s%s%.*s", p->lp_mirrors, domain ? ",domain=" : "", (int)domain, (const char *)b + 1, groups ? "," : "",
+		       (int)groups, (const char *)b + 1 + domain);
+	if (lo_policy_parse(text, (size_t)len, &lp, err, sizeof(err)) || strlen(lp.lp_domain) != domain || memcmp(lp.lp_domain, b + 1, domain) ||
+	    strlen(lp.lp_groups) != groups || memcmp(lp.lp_groups, b + 1 + domain, groups))
+		return -EIO;
+	strcpy(p->lp_domain, lp.lp_domain);
+	strcpy(p->lp_groups, lp.lp_groups);
+	return 0;
 }
 
 int lo_policy_decode(struct kv_slice s, struct lo_policy *p)
@@ -182,17 +287,16 @@ int lo_policy_decode(struct kv_slice s, struct lo_policy *p)
 		*p = lo_policy_default;
 		return 0;
 	}
-	if (s.s_len != sizeof(r))
+	if (s.s_len < sizeof(r))
 		return -EIO;
 	memcpy(&r, s.s_data, sizeof(r));
-	if (r.p_version != POLICY_VERSION || !r.p_stripes || r.p_stripes > LO_MAX_OBJECTS ||
-	    !r.p_mirrors || r.p_mirrors > LO_MAX_OBJECTS || r.p_unit_log2 < 20 ||
-	    r.p_unit_log2 > 31)
+	if ((r.p_version != 1 && r.p_version != 2) || !r.p_stripes || r.p_stripes > LO_MAX_OBJECTS || !r.p_mirrors || r.p_mirrors > LO_MAX_OBJECTS ||
+	    r.p_unit_log2 < 20 || r.p_unit_log2 > 31 || (r.p_version == 1 && s.s_len != sizeof(r)))
 		return -EIO;
 	*p = (struct lo_policy){.lp_unit = 1u << r.p_unit_log2,
 				.lp_stripes = r.p_stripes,
 				.lp_mirrors = r.p_mirrors};
-	return 0;
+	return r.p_version == 2 ? decode_terms((const uint8_t *)s.s_data + sizeof(r), s.s_len - sizeof(r), p) : 0;
 }
 
 bool lo_shape_ok(unsigned stripes, unsigned mirrors)
@@ -200,21 +304,4 @@ bool lo_shape_ok(unsigned stripes, unsigned mirrors)
 	return stripes && mirrors && stripes * mirrors <= LO_MAX_OBJECTS &&
 	       LO_HEAD_LEN + mirrors * LO_MIRROR_LEN + stripes * mirrors * LO_ENTRY_LEN <=
 		       LO_LAYOUT_MAX;
-}
-
-int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t errlen)
-{
-	unsigned known = dsc_count(lo->l_dsc);
-
-	if (!lo_shape_ok(p->lp_stripes, p->lp_mirrors))
-		return refuse(err, errlen,
-			      "stripes=%u,mirrors=%u: the layout would not fit in 4096 bytes "
-			      "(stripes x mirrors can be at most %d)",
-			      p->lp_stripes, p->lp_mirrors, LO_MAX_OBJECTS);
-	/* One copy is what there is to say before the first server joins. */
-	if (p->lp_mirrors > 1 && p->lp_mirrors > known)
-		return refuse(err, errlen, "mirrors=%u: there %s only %u data server%s",
-			      p->lp_mirrors, known == 1 ? "is" : "are", known,
-			      known == 1 ? "" : "s");
-	return 0;
 }

@@ -517,6 +517,15 @@ struct op_place {
 	bool stripes;
 };
 int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf, size_t max, size_t *len);
+/* SETXATTR of user.weft.policy on a file that is empty: it is placed again, by that policy. It is frozen for it, and its objects of before are deleted. EXIST: it is not empty. c->scratch
+ * begins with this; ag_put puts the result. The scratch's end thaws. */
+struct op_again {
+	struct op_freeze ag_freeze;
+	struct lo_policy ag_policy;
+	struct ns_cinfo *ag_ci;
+	op_put_fn ag_put;
+};
+nfsstat4 op_place_again(struct compound *c);
 /* virtual xattrs */
 bool op_xattr_virtual(const char *name, size_t len);
 /* slot end: store the reply */

@@ -143,30 +143,6 @@ static bool layoutget_follows(const struct compound *c)
 	return xdr_get_u32(&x) == LAYOUT4_FLEX_FILES && xdr_get_u32(&x) == LAYOUTIOMODE4_RW;
 }
 
-int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf, size_t max, size_t *len)
-{
-	struct op_place *p = arg;
-	struct lo_policy pol, hinted;
-	struct lo_map map;
-	char why[256];
-	int err = lo_policy_decode(policy, &pol);
-
-	if (err)
-		return err;
-	hinted = pol;
-	hinted.lp_mirrors = p->mirrors < UINT8_MAX ? (uint8_t)p->mirrors : UINT8_MAX;
-	if (p->mirrors && lo_policy_check(p->m->m_lo, &hinted, why, sizeof(why)) == 0)
-		pol = hinted;
-	err = lo_place(p->m->m_lo, &pol, i->i_ino, &map);
-	/* Too few servers alive: they may be restarting, so wait for one lease; then say so. */
-	if (err == -EAGAIN && dsc_scarce_ms(p->m->m_dsc, pol.lp_mirrors) > p->m->m_lease_ms)
-		return -ENOSPC;
-	if (err)
-		return err;
-	*len = lo_map_encode(&map, buf, max);
-	return *len ? 0 : -EIO;
-}
-
 /* ---- the state ---- */
 
 /* locked: the client has the delegation that it opens the file under. */

@@ -13,14 +13,21 @@ bool op_xattr_virtual(const char *name, size_t len)
 }
 
 struct xattr {
+	struct op_again again; /* its policy is that of a directory, too */
 	const char *name;
 	size_t len;
 	uint32_t how;
 	struct kv_slice val;
 	struct ns_cinfo ci;
-	bool is_policy;
-	struct lo_policy policy;
+	bool on_file;
 };
+
+static void xattr_fini(void *scratch)
+{
+	struct xattr *k = scratch;
+
+	op_thaw(&k->again.ag_freeze);
+}
 
 static nfsstat4 get_xname(struct compound *c, struct xattr *k)
 {
@@ -39,6 +46,26 @@ static nfsstat4 get_xname(struct compound *c, struct xattr *k)
 
 /* ---- GETXATTR ---- */
 
+/* A file's policy is what became of one: where its copies are is in weft.layout. */
+static nfsstat4 get_shape(struct compound *c, uint64_t ino)
+{
+	struct lo_policy p = lo_policy_default;
+	char text[LO_POLICY_TEXT];
+	struct lo_map map;
+	struct ns_inode i;
+	int err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
+
+	if (err)
+		return op_status(err);
+	if (lo_map_decode(i.i_blob, &map))
+		return NFS4ERR_IO;
+	p.lp_unit = map.lm_unit;
+	p.lp_stripes = map.lm_stripes;
+	p.lp_mirrors = map.lm_mirrors;
+	xdr_put_opaque(c->out, text, (uint32_t)lo_policy_format(&p, text));
+	return NFS4_OK;
+}
+
 static nfsstat4 get_policy(struct compound *c, const struct ns_inode *i)
 {
 	struct kv_slice s;
@@ -46,6 +73,8 @@ static nfsstat4 get_policy(struct compound *c, const struct ns_inode *i)
 	char text[LO_POLICY_TEXT];
 	int err;
 
+	if (i->i_type == NS_REG)
+		return get_shape(c, i->i_ino);
 	if (i->i_type != NS_DIR)
 		return NFS4ERR_NOXATTR;
 	err = ns_policy(c->m->m_ns, op_txn(c), i->i_ino, &s);
@@ -123,7 +152,7 @@ static int policy_run(struct kv_op *op, struct kv_txn *t)
 	struct xattr *k = c->scratch;
 	struct ns *ns = c->m->m_ns;
 	struct ns_inode i;
-	uint8_t buf[64];
+	uint8_t buf[LO_POLICY_MAX];
 	size_t len = 0;
 	int err = ns_get(ns, t, c->cur, &i);
 
@@ -134,7 +163,7 @@ static int policy_run(struct kv_op *op, struct kv_txn *t)
 	if (c->cred.cr_uid != 0 && c->cred.cr_uid != i.i_uid)
 		return -EPERM;
 	if (k->val.s_data)
-		len = lo_policy_encode(&k->policy, buf, sizeof(buf));
+		len = lo_policy_encode(&k->again.ag_policy, buf, sizeof(buf));
 	if (k->how == NS_X_CREATE && i.i_has_policy)
 		return -EEXIST;
 	if (!i.i_has_policy && (!k->val.s_data || k->how == NS_X_REPLACE))
@@ -182,6 +211,8 @@ static nfsstat4 xattr_change(struct compound *c, int err)
 	struct xattr *k = c->scratch;
 
 	(void)err;
+	if (name_is(k->name, k->len, "weft.policy") && c->opnum == OP_SETXATTR && k->on_file)
+		return k->how == NS_X_CREATE ? NFS4ERR_EXIST : op_place_again(c);
 	if (name_is(k->name, k->len, "weft.policy"))
 		return op_mutate(c, policy_run, xattr_put, xattr_done);
 	return op_mutate(c, c->opnum == OP_SETXATTR ? setxattr_run : removexattr_run, xattr_put, xattr_done);
@@ -190,11 +221,13 @@ static nfsstat4 xattr_change(struct compound *c, int err)
 /* Extended attributes are cached under a delegation as others are: those of other clients come back before one changes. Who may not change it takes none back. */
 static nfsstat4 xattr_recall(struct compound *c)
 {
+	struct xattr *k = c->scratch;
 	struct ns_inode i;
 	nfsstat4 st = op_cur_inode(c, &i);
 
 	if (st)
 		return st;
+	k->on_file = i.i_type == NS_REG;
 	if (ns_permission(&i, &c->cred, 2) == 0 && op_deleg_clear(c, &c->cur, 1, OPEN4_SHARE_ACCESS_WRITE, 0, xattr_change))
 		return OP_PARKED;
 	return xattr_change(c, 0);
@@ -202,7 +235,7 @@ static nfsstat4 xattr_recall(struct compound *c)
 
 nfsstat4 op_setxattr(struct compound *c)
 {
-	struct xattr *k = op_scratch(c, sizeof(*k), NULL);
+	struct xattr *k = op_scratch(c, sizeof(*k), xattr_fini);
 	char err[256];
 	uint32_t len;
 	nfsstat4 st;
@@ -224,8 +257,11 @@ nfsstat4 op_setxattr(struct compound *c)
 	if (name_is(k->name, k->len, "weft.layout"))
 		return NFS4ERR_PERM;
 	if (name_is(k->name, k->len, "weft.policy")) {
-		if (lo_policy_parse(k->val.s_data, len, &k->policy, err, sizeof(err)) || lo_policy_check(c->m->m_lo, &k->policy, err, sizeof(err)))
+		if (lo_policy_parse(k->val.s_data, len, &k->again.ag_policy, err, sizeof(err)) ||
+		    lo_policy_check(c->m->m_lo, &k->again.ag_policy, err, sizeof(err)))
 			return NFS4ERR_INVAL;
+		k->again.ag_ci = &k->ci;
+		k->again.ag_put = xattr_put;
 	}
 	return xattr_recall(c);
 }

@@ -41,7 +41,8 @@ enum {
 };
 
 static const char *const names[] = {"f", "g", "d", "s", "new", "user.a", "weft.policy", "weft.layout", "stripes=2,mirrors=1",
-				    "mirrors=2", "..", "a/b", "0", "1000", "", "stripes=2,unit=2M,mirrors=1", "EVERYONE@", "GROUP@"};
+				    "mirrors=2", "..", "a/b", "0", "1000", "", "stripes=2,unit=2M,mirrors=1", "EVERYONE@", "GROUP@",
+				    "mirrors=2,domain=rack", "group=rack=r1"};
 
 #define OP(n) T_OP, n
 #define NAME(k) T_NAME, k

@@ -1,20 +1,37 @@
 /* fuzz_policy.c - a policy's text comes from any user (an xattr): it is refused with a line, or
  * gives a policy that keeps its promises. */
-#include "mds/lo/lo.h"
+#include "mds/lo/lo_int.h"
 #include <stdlib.h>
 
 static void same(const struct lo_policy *a, const struct lo_policy *b)
 {
 	if (a->lp_unit != b->lp_unit || a->lp_stripes != b->lp_stripes ||
-	    a->lp_mirrors != b->lp_mirrors)
+	    a->lp_mirrors != b->lp_mirrors || strcmp(a->lp_domain, b->lp_domain) ||
+	    strcmp(a->lp_groups, b->lp_groups))
+		abort();
+}
+
+/* What it asks for, of a server with the labels that the input is, or with its own groups as labels. */
+static void servers(const struct lo_policy *p, const uint8_t *data, size_t size)
+{
+	char labels[LABELS_LEN], two[LABELS_TWO_LEN], err[256];
+	const char *eq = strchr(p->lp_groups, '=');
+
+	if (!labels_parse((const char *)data, size, true, labels, err, sizeof(err)))
+		labels_merge("", labels, two);
+	else if (eq && !labels_parse(eq + 1, strcspn(eq + 1, ",+/"), false, labels, err, sizeof(err)))
+		labels_merge(labels, "rack=r1", two);
+	else
+		two[0] = 0;
+	if (p->lp_mirrors <= LO_MAX_OBJECTS && lo_group_mirrors(p, two) >> p->lp_mirrors)
 		abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char err[160] = "", text[LO_POLICY_TEXT], *copy = malloc(size ? size : 1);
+	char err[256] = "", text[LO_POLICY_TEXT], *copy = malloc(size ? size : 1);
 	struct lo_policy p, q;
-	uint8_t stored[16];
+	uint8_t stored[LO_POLICY_MAX];
 	size_t n;
 
 	/* A copy of just that size, so that a step past its end is seen. */
@@ -35,6 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!n || lo_policy_decode((struct kv_slice){stored, n}, &q))
 		abort();
 	same(&p, &q);
+	servers(&p, data, size);
 out:
 	/* The stored form is decoded without trust as well. */
 	if (!lo_policy_decode((struct kv_slice){data, size}, &p) && size &&

@@ -172,9 +172,10 @@ static void read_inode(struct kv_txn *t, uint64_t ino)
 static int on_ds(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct dsc_server sv;
+	struct dsc_terms dt;
 
 	(void)arg;
-	if (dsc_row_decode(id, val, &sv) == 0 && (strlen(sv.sv_name) > 64 || sv.sv_naddrs > DSC_ADDRS || !sv.sv_id || sv.sv_id > DSC_MAX))
+	if (dsc_row_decode(id, val, &sv, &dt) == 0 && (dt.dt_weight > DSC_WEIGHT_MAX || strlen(dt.dt_labels) >= LABELS_TWO_LEN || strlen(sv.sv_name) > 64 || sv.sv_naddrs > DSC_ADDRS || !sv.sv_id || sv.sv_id > DSC_MAX))
 		abort();
 	return 0;
 }
@@ -257,6 +258,7 @@ static uint64_t make(struct kv_txn *t, uint64_t in, const char *name, uint8_t ty
 static int base(void *arg, struct kv_txn *t)
 {
 	struct dsc_server sv = {.sv_id = 1, .sv_naddrs = 1, .sv_max_read = 4096, .sv_max_write = 4096, .sv_name = "ds1"};
+	struct dsc_terms dt = {.dt_weight = 100, .dt_own = "rack=r1", .dt_set = "speed=nvme"};
 	uint8_t row[DSC_ROW_MAX], key[12] = {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, order[64] = {1, 1};
 	uint64_t d = make(t, NS_ROOT_INO, "d", NS_DIR), sub = make(t, d, "sub", NS_DIR), f = make(t, sub, "f", NS_REG);
 	struct ns_cinfo ci;
@@ -266,7 +268,7 @@ static int base(void *arg, struct kv_txn *t)
 	make(t, d, "fifo", NS_FIFO);
 	if (ns_link(ns, t, f, d, "hard", 4, &root, (struct ns_time){.t_sec = 2}, &ci) ||
 	    ns_xattr_set(ns, t, f, "a", 1, ns_slice("value", 5), 0, &root, (struct ns_time){.t_sec = 2}, &ci) ||
-	    ns_row_put(t, NS_T_DS, "0123456789abcdef", 16, row, dsc_row_encode(&sv, row)) || ns_row_put(t, NS_T_ORDER, key, 12, order, 40) ||
+	    ns_row_put(t, NS_T_DS, "0123456789abcdef", 16, row, dsc_row_encode(&sv, &dt, row)) || ns_row_put(t, NS_T_ORDER, key, 12, order, 40) ||
 	    ns_row_put(t, NS_T_MARK, key + 4, 8, "", 0) || ns_row_put(t, NS_T_CLIENT, "0123456789abcdef0123456789abcdef", 32, "\1\1\0\0\0verifier", 13))
 		abort();
 	return 0;

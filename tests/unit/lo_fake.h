@@ -328,7 +328,7 @@ static void fake_joined(void *arg, int err, const ctl_response *res)
 
 static void fake_join(struct fake *f)
 {
-	char netid[8], uaddr[64], name[8];
+	char netid[8], uaddr[64], name[8], labels[] = "rack=r1";
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	ctl_addr addr = {netid, uaddr, 0};
 	ctl_request req = {.op = CTL_OP_JOIN};
@@ -346,6 +346,7 @@ static void fake_join(struct fake *f)
 	j->max_read = j->max_write = f->f_max;
 	j->capacity = 100ull << 30;
 	j->available = 50ull << 30;
+	j->labels = labels;
 	ctl_chan_call(f->f_chan, &req, 8000, fake_joined, f);
 }
 

@@ -6,6 +6,8 @@
 #include "tests/unit/lo_fake.h"
 #include "tests/unit/unit.h"
 
+#define PATIENCE_MS 600000
+
 /* ---- policies ---- */
 
 static int parse(const char *text, struct lo_policy *p, char err[200])
@@ -130,7 +132,7 @@ START_TEST(copies_of_a_stripe_never_share_a_server_and_stripes_spread)
 
 			if (!lo_shape_ok(stripes, mirrors))
 				continue;
-			ck_assert_int_eq(lo_place(lo, &p, stripes * 100 + mirrors, &m), 0);
+			ck_assert_int_eq(lo_place(lo, &p, stripes * 100 + mirrors, PATIENCE_MS, &m), 0);
 			for (unsigned s = 0; s < stripes; s++)
 				for (unsigned a = 0; a < mirrors; a++) {
 					held[m.lm_obj[a * stripes + s].ob_ds]++;
@@ -149,7 +151,7 @@ START_TEST(copies_of_a_stripe_never_share_a_server_and_stripes_spread)
 	for (unsigned i = 0; i < FAKES * 20; i++) {
 		struct lo_map m;
 
-		ck_assert_int_eq(lo_place(lo, &lo_policy_default, i, &m), 0);
+		ck_assert_int_eq(lo_place(lo, &lo_policy_default, i, PATIENCE_MS, &m), 0);
 		first[m.lm_obj[0].ob_ds]++;
 	}
 	for (unsigned d = 1; d <= FAKES; d++)
@@ -163,11 +165,11 @@ START_TEST(four_servers_hold_two_objects_each_of_four_stripes_mirrored)
 	unsigned held[5] = {0};
 	struct lo_map m;
 
-	ck_assert_int_eq(lo_place(lo, &p, 1, &m), -EAGAIN);
+	ck_assert_int_eq(lo_place(lo, &p, 1, PATIENCE_MS, &m), -EAGAIN);
 	join_fakes(1);
-	ck_assert_int_eq(lo_place(lo, &p, 1, &m), -EAGAIN);
+	ck_assert_int_eq(lo_place(lo, &p, 1, PATIENCE_MS, &m), -EAGAIN);
 	join_fakes(4);
-	ck_assert_int_eq(lo_place(lo, &p, 1, &m), 0);
+	ck_assert_int_eq(lo_place(lo, &p, 1, PATIENCE_MS, &m), 0);
 	for (unsigned i = 0; i < 8; i++)
 		held[m.lm_obj[i].ob_ds]++;
 	for (unsigned d = 1; d <= 4; d++)

@@ -1,0 +1,188 @@
+/* ds.c - the data servers: what is known of them, and the administrator's word on them (docs/groups.md). */
+#include "mds/admin/admin_int.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <urcu/compiler.h>
+
+/* "rack=r1,speed=nvme" as an object; the caller's reference. */
+static json_t *labels_json(const char *labels)
+{
+	json_t *o = json_object();
+
+	for (const char *p = labels; *p;) {
+		const char *eq = strchr(p, '='), *end = eq + strcspn(eq, ",");
+		char key[LABELS_KEY_MAX + 1] = "";
+
+		memcpy(key, p, (size_t)(eq - p));
+		json_object_set_new(o, key, json_stringn(eq + 1, (size_t)(end - eq - 1)));
+		p = *end ? end + 1 : end;
+	}
+	return o;
+}
+
+static json_t *ds_json(struct admin *a, const struct dsc_server *sv)
+{
+	struct dsc_terms dt = {0};
+	char id[37];
+
+	dsc_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
+	lo_uuid_text(sv->sv_uuid, id);
+	return json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "alive",
+			 sv->sv_alive, "addr", lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available", (json_int_t)sv->sv_available, "max_read",
+			 (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "labels",
+			 labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
+}
+
+static struct dsc_server *servers(struct admin *a, unsigned *n)
+{
+	struct dsc_server *sv = calloc(DSC_MAX, sizeof(*sv));
+
+	*n = sv ? dsc_list(a->a_ops.ao_dsc, sv, DSC_MAX) : 0;
+	return sv;
+}
+
+void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	unsigned n;
+	struct dsc_server *sv = servers(arg, &n);
+	json_t *list = json_array();
+
+	(void)rq;
+	for (unsigned i = 0; i < n; i++)
+		json_array_append_new(list, ds_json(arg, &sv[i]));
+	free(sv);
+	admin_reply_json(rp, 200, json_pack("{s:o}", "ds", list));
+}
+
+static bool digits(const char *s)
+{
+	if (!*s)
+		return false;
+	for (; *s; s++)
+		if (!isdigit((unsigned char)*s))
+			return false;
+	return true;
+}
+
+/* The "ds" argument: a name, a number or an id; 0: refused. */
+static uint32_t ds_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)
+{
+	const char *what = http_arg(rq, "ds");
+	unsigned n, found = 0;
+	struct dsc_server *sv = servers(a, &n);
+	uint32_t id = 0;
+
+	if (!what || !*what) {
+		admin_reply_error(rp, 400, "ds: expected a data server's name, number or id");
+		free(sv);
+		return 0;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		char text[37];
+
+		lo_uuid_text(sv[i].sv_uuid, text);
+		if (strcmp(sv[i].sv_name, what) && strcmp(text, what) && !(digits(what) && strtoul(what, NULL, 10) == sv[i].sv_id))
+			continue;
+		found++;
+		id = sv[i].sv_id;
+	}
+	free(sv);
+	if (found == 1)
+		return id;
+	if (found)
+		admin_reply_error(rp, 409, "%s: %u data servers are called that; say the number or the id", what, found);
+	else
+		admin_reply_error(rp, 404, "%s: no such data server", what);
+	return 0;
+}
+
+struct word {
+	struct dsc_word wo_word;
+	struct admin_wait wo_wait;
+};
+
+static void word_done(struct dsc_word *w, int err)
+{
+	admin_wait_done(&caa_container_of(w, struct word, wo_word)->wo_wait, err);
+}
+
+/* Commits it, and answers with the server as it is then. */
+static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
+{
+	struct dsc_server sv;
+	int err;
+
+	admin_wait_init(&wo->wo_wait);
+	wo->wo_word.dw_done = word_done;
+	dsc_say(a->a_ops.ao_dsc, &wo->wo_word);
+	err = admin_wait_end(&wo->wo_wait);
+	if (!err && dsc_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv))
+		admin_reply_json(rp, 200, ds_json(a, &sv));
+	else if (err == -E2BIG)
+		admin_reply_error(rp, 409, "labels: a data server can have at most %d from the administrator", LABELS_MAX);
+	else if (err == -ENOSPC)
+		admin_reply_error(rp, 409, "the metadata store is full");
+	else
+		admin_reply_error(rp, 500, "%s", strerror(-err));
+}
+
+/* A number with at most two decimals, in hundredths; -1: none. */
+static long weight_of(const char *s, size_t len)
+{
+	long v = 0;
+	int decimals = -1;
+
+	while (len && (s[len - 1] == '\n' || s[len - 1] == ' '))
+		len--;
+	if (!len || *s == '.' || s[len - 1] == '.')
+		return -1;
+	for (; len; s++, len--) {
+		if (*s == '.' && decimals < 0) {
+			decimals = 0;
+			continue;
+		}
+		if (!isdigit((unsigned char)*s) || (decimals >= 0 && ++decimals > 2))
+			return -1;
+		v = v * 10 + (*s - '0');
+		if (v > DSC_WEIGHT_MAX)
+			return -1;
+	}
+	v *= decimals < 1 ? 100 : decimals < 2 ? 10 : 1;
+	return v > DSC_WEIGHT_MAX ? -1 : v;
+}
+
+void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct word wo = {.wo_word.dw_has_weight = true};
+	long w = weight_of(rq->rq_body, rq->rq_len);
+
+	wo.wo_word.dw_id = ds_arg(arg, rq, rp);
+	if (!wo.wo_word.dw_id)
+		return;
+	if (w < 0) {
+		admin_reply_error(rp, 400, "weight: expected a number from 0 to %u with at most two decimals; 0: nothing new is placed there",
+				  DSC_WEIGHT_MAX / DSC_WEIGHT_ONE);
+		return;
+	}
+	wo.wo_word.dw_weight = (uint32_t)w;
+	word_say(arg, &wo, rp);
+}
+
+void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct word wo = {.wo_word.dw_has_labels = true};
+	size_t len = rq->rq_len;
+	char err[256];
+
+	while (len && (rq->rq_body[len - 1] == '\n' || rq->rq_body[len - 1] == ' '))
+		len--;
+	wo.wo_word.dw_id = ds_arg(arg, rq, rp);
+	if (!wo.wo_word.dw_id)
+		return;
+	if (!len || labels_parse(rq->rq_body, len, true, wo.wo_word.dw_labels, err, sizeof(err))) {
+		admin_reply_error(rp, 400, "%s", len ? err : "labels: expected KEY=VALUE, or KEY= to take one away, separated by commas");
+		return;
+	}
+	word_say(arg, &wo, rp);
+}
