@@ -28,15 +28,18 @@ static void usage(FILE *f)
 	fputs("usage: weft [--admin ADDR] [--json] COMMAND\n"
 	      "  status                    the cluster at a glance\n"
 	      "  ds list                   the data servers\n"
+	      "  ds weight DS WEIGHT       share of new files; 1 is usual, 0: nothing new\n"
+	      "  ds group DS KEY=VALUE...  labels that policies go by; KEY= takes one away\n"
 	      "  policy get PATH           how files made in a directory are laid out\n"
-	      "  policy set PATH POLICY    POLICY: stripes=N,unit=SIZE,mirrors=N in any order\n"
+	      "  policy set PATH POLICY    POLICY: stripes=N,unit=SIZE,mirrors=N,domain=KEY,group=LABELS,\n"
+	      "                            group0=LABELS... in any order\n"
 	      "  policy remove PATH        inherit from the parent again\n"
 	      "  exports                   who may use what\n"
 	      "  exports reload            the exports' file again; a bad one changes nothing\n"
 	      "  file show PATH            where a file's data lies\n"
 	      "  fsck STORE [OPTION]...    check the metadata store of a stopped server\n"
 	      "  topo [OPTION]...          this machine's drives, network cards and GPUs, and their distances\n"
-	      "PATHs are absolute from the export's root. ADDR is unix:/path or 127.0.0.1:port; "
+	      "PATHs are absolute from the export's root. DS is a name, number or id. ADDR is unix:/path or 127.0.0.1:port; "
 	      "WEFT_ADMIN gives a default.\n",
 	      f);
 }
@@ -85,17 +88,21 @@ static int ask(const char *method, const char *target, const char *body, json_t 
 	return EXIT_FAILED;
 }
 
-static int ask_path(const char *method, const char *what, const char *path, const char *body,
-		    json_t **out)
+static int ask_about(const char *method, const char *what, const char *arg, const char *value, const char *body, json_t **out)
 {
-	char *encoded = http_encode(path), *target = NULL;
+	char *encoded = http_encode(value), *target = NULL;
 	int rc = EXIT_FAILED;
 
-	if (encoded && asprintf(&target, "%s?path=%s", what, encoded) >= 0)
+	if (encoded && asprintf(&target, "%s?%s=%s", what, arg, encoded) >= 0)
 		rc = ask(method, target, body, out);
 	free(target);
 	free(encoded);
 	return rc;
+}
+
+static int ask_path(const char *method, const char *what, const char *path, const char *body, json_t **out)
+{
+	return ask_about(method, what, "path", path, body, out);
 }
 
 /* Shows an answer and drops it: as it is with --json, else by table. */
@@ -176,21 +183,57 @@ static void status_table(const json_t *j)
 	       num(st, "inodes"), size(num(st, "bytes_used")), num(st, "commits"), per);
 }
 
+static void labels(const json_t *o)
+{
+	const char *key, *sep = "";
+	json_t *v;
+
+	json_object_foreach((json_t *)o, key, v)
+	{
+		printf("%s%s=%s", sep, key, json_is_string(v) ? json_string_value(v) : "?");
+		sep = ",";
+	}
+	if (!*sep)
+		putchar('-');
+}
+
+static double real(const json_t *j, const char *key)
+{
+	return json_number_value(json_object_get(j, key));
+}
+
+static void ds_line(const json_t *d)
+{
+	long long used = num(d, "capacity") - num(d, "available");
+
+	printf("%-6lld %-16s %-6s %6g %9s %9s %6.1f  ", num(d, "number"), str(d, "name"), json_is_true(json_object_get(d, "alive")) ? "alive" : "dead",
+	       real(d, "weight"), size(num(d, "capacity")), size(used), real(d, "load"));
+	labels(json_object_get(d, "labels"));
+	printf("  ");
+	addresses(json_object_get(d, "addr"));
+	putchar('\n');
+}
+
+static void ds_head(void)
+{
+	printf("%-6s %-16s %-6s %6s %9s %9s %6s  %s  %s\n", "NUMBER", "NAME", "STATE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LABELS", "ADDRESSES");
+}
+
 static void ds_table(const json_t *j)
 {
 	const json_t *list = json_object_get(j, "ds"), *d;
 	size_t i;
 
-	printf("%-6s %-16s %-6s %9s %9s  %s\n", "NUMBER", "NAME", "STATE", "CAPACITY", "AVAILABLE",
-	       "ADDRESSES");
+	ds_head();
 	json_array_foreach(list, i, d)
-	{
-		printf("%-6lld %-16s %-6s %9s %9s  ", num(d, "number"), str(d, "name"),
-		       json_is_true(json_object_get(d, "alive")) ? "alive" : "dead",
-		       size(num(d, "capacity")), size(num(d, "available")));
-		addresses(json_object_get(d, "addr"));
-		putchar('\n');
-	}
+		ds_line(d);
+}
+
+/* One, after a change. */
+static void ds_one(const json_t *j)
+{
+	ds_head();
+	ds_line(j);
 }
 
 static void policy_table(const json_t *j)
@@ -290,6 +333,37 @@ static int cmd_ds_list(char **args)
 	return show(rc, j, ds_table);
 }
 
+static int cmd_ds_weight(char **args)
+{
+	json_t *j;
+	int rc = ask_about("PUT", "/v1/ds/weight", "ds", args[0], args[1], &j);
+
+	return show(rc, j, ds_one);
+}
+
+/* The labels in one request: all of them, or none. */
+static int cmd_ds_group(char **args)
+{
+	size_t len = 0;
+	char *body;
+	json_t *j;
+	int rc;
+
+	for (char **a = args + 1; *a; a++)
+		len += strlen(*a) + 1;
+	body = calloc(1, len + 1);
+	if (!body)
+		return EXIT_FAILED;
+	for (char **a = args + 1; *a; a++) {
+		strcat(body, *a);
+		if (a[1])
+			strcat(body, ",");
+	}
+	rc = ask_about("PUT", "/v1/ds/labels", "ds", args[0], body, &j);
+	free(body);
+	return show(rc, j, ds_one);
+}
+
 static int cmd_policy_get(char **args)
 {
 	json_t *j;
@@ -368,18 +442,21 @@ static int cmd_fsck(int argc, char **argv)
 
 struct command {
 	const char *c_noun, *c_verb; /* verb NULL: none */
-	int c_args;		     /* the first is a PATH */
-	int (*c_fn)(char **args);
+	int c_args;		     /* the first is a PATH, but of ds */
+	int (*c_fn)(char **args); /* ends with NULL */
+	bool c_more;		  /* or more arguments */
 };
 static const struct command commands[] = {
-	{"status", NULL, 0, cmd_status},
-	{"ds", "list", 0, cmd_ds_list},
-	{"policy", "get", 1, cmd_policy_get},
-	{"policy", "set", 2, cmd_policy_set},
-	{"policy", "remove", 1, cmd_policy_remove},
-	{"file", "show", 1, cmd_file_show},
-	{"exports", "reload", 0, cmd_exports_reload},
-	{"exports", NULL, 0, cmd_exports},
+	{"status", NULL, 0, cmd_status, false},
+	{"ds", "list", 0, cmd_ds_list, false},
+	{"ds", "weight", 2, cmd_ds_weight, false},
+	{"ds", "group", 2, cmd_ds_group, true},
+	{"policy", "get", 1, cmd_policy_get, false},
+	{"policy", "set", 2, cmd_policy_set, false},
+	{"policy", "remove", 1, cmd_policy_remove, false},
+	{"file", "show", 1, cmd_file_show, false},
+	{"exports", "reload", 0, cmd_exports_reload, false},
+	{"exports", NULL, 0, cmd_exports, false},
 };
 
 static int dispatch(int argc, char **argv)
@@ -391,10 +468,10 @@ static int dispatch(int argc, char **argv)
 		if (strcmp(argv[0], c->c_noun) ||
 		    (c->c_verb && (argc < 2 || strcmp(argv[1], c->c_verb))))
 			continue;
-		if (argc - skip != c->c_args)
+		if (argc - skip < c->c_args || (argc - skip > c->c_args && !c->c_more))
 			return usage_error(argc - skip < c->c_args ? "an argument is missing"
 								   : "too many arguments");
-		if (c->c_args && argv[skip][0] != '/')
+		if (c->c_args && strcmp(c->c_noun, "ds") && argv[skip][0] != '/')
 			return usage_error("PATH is absolute: it begins with /");
 		return c->c_fn(argv + skip);
 	}

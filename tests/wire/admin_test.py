@@ -224,11 +224,12 @@ def test_ds_list_as_table_and_as_json(c):
     assert sorted(r["name"] for r in rows) == ["ds1", "ds2", "ds3", "ds4"], rows
     assert sorted(r["number"] for r in rows) == [1, 2, 3, 4], rows
     for r in rows:
-        assert set(r) == {"number", "name", "id", "alive", "addr", "capacity", "available", "max_read", "max_write"}, r
+        assert set(r) == {"number", "name", "id", "alive", "addr", "capacity", "available", "max_read", "max_write", "weight", "load", "labels", "labels_set"}, r
+        assert r["weight"] == 1 and r["load"] >= 0 and r["labels"] == r["labels_set"] == {}, r
         assert r["alive"] is True and re.fullmatch(UUID, r["id"]) and r["addr"] == [f"127.0.0.1:{PORT + int(r['name'][2])}"], r
     lines = c.weft("ds", "list").splitlines()
-    assert lines[0].split() == ["NUMBER", "NAME", "STATE", "CAPACITY", "AVAILABLE", "ADDRESSES"], lines
-    assert [line.split()[:3] for line in lines[1:]] == [[str(r["number"]), r["name"], "alive"] for r in rows], lines
+    assert lines[0].split() == ["NUMBER", "NAME", "STATE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LABELS", "ADDRESSES"], lines
+    assert [line.split()[:4] for line in lines[1:]] == [[str(r["number"]), r["name"], "alive", "1"] for r in rows], lines
 
 
 def test_a_data_server_that_is_gone_is_dead(c):
@@ -291,7 +292,7 @@ def test_wrong_policies_are_refused_and_the_key_is_named(c):
                           ("stripes=4294967297", ["stripes"]), ("mirrors=0", ["mirrors"]), ("mirrors=two", ["mirrors"]),
                           ("unit=3M", ["unit", "power of two", "1M"]), ("unit=512K", ["unit"]), ("unit=4G", ["unit", "2G"]),
                           ("unit=1T", ["unit"]), ("unit=1m", ["unit"]), ("unit=M", ["unit"]),
-                          ("strips=2", ["strips", "stripes, unit or mirrors"]), ("stripes", ["stripes", "KEY=VALUE"]),
+                          ("strips=2", ["strips", "stripes, unit, mirrors, domain, group or group0"]), ("stripes", ["stripes", "KEY=VALUE"]),
                           ("stripes=1,stripes=2", ["stripes", "once"]), ("stripes=2,", ["KEY=VALUE"]), ("stripes=2,,mirrors=2", ["KEY=VALUE"]),
                           ("stripes=2 mirrors=2", ["stripes"]), ("mirrors=5", ["mirrors=5", "only 4 data servers"]),
                           ("stripes=23,mirrors=2", ["stripes=23,mirrors=2", "4096 bytes"]), ("k\u00e9y=1", ["unknown key"])):
@@ -421,7 +422,7 @@ def test_wrong_paths_are_told(c):
 
 
 def test_usage_errors_end_with_2(c):
-    for args in ((), ("frobnicate",), ("ds",), ("ds", "frob"), ("status", "now"), ("policy",), ("policy", "get"), ("policy", "get", "/", "/"),
+    for args in ((), ("frobnicate",), ("ds",), ("ds", "frob"), ("status", "now"), ("policy",), ("ds", "weight"), ("ds", "weight", "ds1"), ("ds", "weight", "ds1", "1", "2"), ("ds", "group", "ds1"), ("policy", "get"), ("policy", "get", "/", "/"),
                  ("policy", "set", "/"), ("policy", "set", "/", "stripes=1", "more"), ("file", "show"), ("file",), ("--frob", "status"),
                  ("status", "--frob"), ("--frob", "fsck", "/x"), ("--admin",)):
         told = run(program("weft"), *args, rc=2)
