@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_ANSWER = 3 };
+#define JSON_STYLE    (JSON_INDENT(2) | JSON_REAL_PRECISION(10))
 #define ADMIN_DEFAULT "unix:/run/weft/mds.sock"
 #ifndef SBINDIR
 #define SBINDIR "/usr/sbin"
@@ -80,7 +81,7 @@ static int ask(const char *method, const char *target, const char *body, json_t 
 	else
 		fprintf(stderr, "weft: %s answers %d\n", admin, ha.ha_status);
 	if (json_out) {
-		json_dumpf(*out, stdout, JSON_INDENT(2));
+		json_dumpf(*out, stdout, JSON_STYLE);
 		putchar('\n');
 	}
 	json_decref(*out);
@@ -111,7 +112,7 @@ static int show(int rc, json_t *j, void (*table)(const json_t *j))
 	if (rc)
 		return rc;
 	if (json_out) {
-		json_dumpf(j, stdout, JSON_INDENT(2));
+		json_dumpf(j, stdout, JSON_STYLE);
 		putchar('\n');
 	} else {
 		table(j);

@@ -99,14 +99,3 @@ uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels)
 	}
 	return may;
 }
-
-int lo_group_last(const struct lo_policy *lp)
-{
-	const char *expr;
-	int mirror = -1;
-	size_t len;
-
-	for (const char *p = *lp->lp_groups ? lp->lp_groups : NULL; p;)
-		p = item(p, &mirror, &expr, &len);
-	return mirror;
-}

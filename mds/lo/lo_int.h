@@ -40,14 +40,12 @@ struct lo {
 bool lo_group_ok(const char *p, size_t n);
 /* The mirrors (a bit each) that a server with these labels may hold a part of. */
 uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels);
-/* The highest mirror that has a group of its own, or -1. */
-int lo_group_last(const struct lo_policy *lp);
 
 /*
  * plan.c: servers for stripes x mirrors objects.
  *
  * Copies of a stripe differ in their domain (a number below DSC_MAX), and each is on a server that may hold its mirror. Within that, each
- * server gets as few objects of the file as can be, those that are full (pl_full) none if that can be; and among the servers that are equal
+ * server gets as few objects of the file as can be, those that are full (st_full) none where another may have it; and among the servers that are equal
  * in this they are drawn by weight, without replacement, with random numbers that follow from the seed. The first object's server is asked
  * for (pl_first).
  */

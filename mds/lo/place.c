@@ -166,7 +166,7 @@ static int cannot(struct lo *lo, const struct lo_policy *p, uint32_t patience_ms
 	if (log_due(&lo->l_lacking_said)) {
 		lacking(lk, domains, " that live and have a weight", why, sizeof(why));
 		lo_policy_format(p, text);
-		log_warn("a new file is refused: policy %s: %s", text, why);
+		log_warn("a file is not placed: policy %s: %s", text, why);
 	}
 	return -ENOSPC;
 }

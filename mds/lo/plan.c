@@ -51,7 +51,7 @@ static void put(struct set *s, unsigned b)
 struct match {
 	const struct set *mt_has; /* by mirror */
 	unsigned mt_words;
-	struct set mt_taken;	  /* domains not to be used, or matched */
+	struct set mt_taken;	  /* domains not to be used */
 	struct set mt_matched;
 	struct set mt_seen;
 	uint8_t mt_mirror[DSC_MAX]; /* of a matched domain */

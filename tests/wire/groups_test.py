@@ -74,6 +74,8 @@ def test_weights_and_labels_are_set_and_shown(c, d):
     w = mds_test.THE
     with racks(w, ds1="rack=r1,speed=nvme", ds2="rack=r2"):
         number = str(rows(w)["ds2"]["number"])
+        weft(w, "ds", "weight", number, "0.1")
+        check('"weight": 0.1,' in weft(w, "ds", "list", "--json"), True)
         weft(w, "ds", "weight", number, "0.25")
         weft(w, "ds", "weight", rows(w)["ds3"]["id"], "1000")
         got = rows(w)
@@ -93,6 +95,22 @@ def test_weights_and_labels_are_set_and_shown(c, d):
             check(why in told and told.count("\n") == 1, True, f"{args}: {told}")
         check(rows(w)["ds1"]["labels"], {"rack": "r1"}, "what is refused changes nothing")
         check("unknown command" in weft(w, "ds", "drain", "ds1", rc=2), True)
+
+
+def test_servers_tell_their_load(c, d):
+    """Requests in progress, on average: who is kept busy has some, and the others none."""
+    w = mds_test.THE
+    s, f = c.open(d, "f")
+    c.ok(putfh(f), write(s, 0, bytes(1 << 20), FILE_SYNC))
+    busy, got = where(c, f)[0][0], {}
+
+    def told():
+        for _ in range(20):
+            c.ok(putfh(f), write(s, 0, bytes(1 << 20), FILE_SYNC))
+        got.update({n: r["load"] for n, r in rows(w).items()})
+        return got[busy] >= 0.03
+    eventually(told, 10, "a load")
+    check(max(v for n, v in got.items() if n != busy) < got[busy], True, f"{got}, {busy} is busy")
 
 
 def restart_keeps_weights_and_labels(w):
@@ -190,7 +208,7 @@ def test_policies_that_cannot_be_met_are_refused_and_say_what_is_lacking(c, d):
         c.until(lambda got: err(got.status) != "DELAY", putfh(d), create)  # a young cluster waits for a lease
         c.no("NOSPC", putfh(d), create)
         c.no("NOENT", putfh(d), lookup("g"))
-        check("a new file is refused: policy stripes=1,unit=1M,mirrors=2,domain=rack: mirrors=2,domain=rack: the data servers that live and have a weight"
+        check("a file is not placed: policy stripes=1,unit=1M,mirrors=2,domain=rack: mirrors=2,domain=rack: the data servers that live and have a weight"
               " have only 1 value of it" in log_of(w), True, "the log")
         weft(w, "ds", "weight", "ds4", "1")
         apart(c, make(c, d, "h"))
