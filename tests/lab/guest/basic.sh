@@ -146,6 +146,18 @@ sync
 check "the layout is JSON" bash -c 'getfattr --only-values -n user.weft.layout p/placed | python3 -m json.tool'
 fails "setting it answers EPERM" "not permitted" setfattr -n user.weft.layout -v x p/placed
 same "the virtual ones are not listed" "$(getfattr p p/placed 2>/dev/null)" ""
+# An empty file takes a policy of its own, also while it is open and its layout is here; one with data keeps its place.
+: >p/own
+check "an empty file takes a policy" policy p/own stripes=4
+same "and is placed by it" "$(get_policy_cold p/own)" "stripes=4,unit=1M,mirrors=1"
+exec 7>p/open
+check "so does one that is open" policy p/open stripes=4,mirrors=1
+dd if=/run/data bs=64k status=none >&7
+exec 7>&-
+cold
+check "what is written then is there" cmp /run/data p/open
+same "on four servers" "$(getfattr --only-values -n user.weft.layout p/open | grep -o '"ds":"[a-z0-9]*"' | sort -u | wc -l)" 4
+fails "one with data does not" "File exists" policy p/open stripes=1
 check "cp -a does not copy them" bash -c 'cp -a p p2 && [ "$(getfattr --only-values -n user.weft.policy p2)" != "stripes=2,unit=1M,mirrors=2" ]'
 
 cd /
