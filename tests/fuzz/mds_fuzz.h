@@ -221,7 +221,7 @@ static void fz_ds_ready(struct ctl_chan *ch, int err, void *arg)
 	ctl_request req = {.op = CTL_OP_JOIN};
 	ctl_join_args *j = &req.ctl_request_u.join;
 	struct fz_server *fs = arg;
-	char netid[9], uaddr[65], name[] = "ds0";
+	char netid[9], uaddr[65], name[] = "ds0", labels[] = "rack=r0";
 	ctl_addr addr = {netid, uaddr, 0};
 
 	sin.sin_port = htons(fz_nfs3_port[fs - fz_servers]);
@@ -229,7 +229,9 @@ static void fz_ds_ready(struct ctl_chan *ch, int err, void *arg)
 		fz_bug("a data server has no channel");
 	memcpy(j->ds_uuid, fs->fs_uuid, 16);
 	name[2] += (char)(fs - fz_servers);
+	labels[6] += (char)(fs - fz_servers);
 	j->name = name;
+	j->labels = labels;
 	j->addrs.addrs_len = 1;
 	j->addrs.addrs_val = &addr;
 	j->max_read = j->max_write = OP_MAX_IO;
