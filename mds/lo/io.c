@@ -288,12 +288,11 @@ uint8_t *lo_buf_new(size_t n)
 	struct lo_buf *lb = pool_get(sizeof(*lb) + n, POOL_LEAVE_HALF);
 	bool pooled = lb;
 
-	if (lb)
-		memset(lb, 0, sizeof(*lb) + n);
-	else
-		lb = calloc(1, sizeof(*lb) + n);
+	if (!lb)
+		lb = aligned_alloc(_Alignof(struct lo_buf), (sizeof(*lb) + n + _Alignof(struct lo_buf) - 1) & ~(_Alignof(struct lo_buf) - 1));
 	if (!lb)
 		return NULL;
+	memset(lb, 0, sizeof(*lb) + n);
 	lb->lb_len = n;
 	lb->lb_pooled = pooled;
 	return (uint8_t *)(lb + 1);
