@@ -32,6 +32,8 @@ static void granted(struct loop_msg *m)
 /* True: held now. False: rg_granted will be called on this loop. */
 bool ds_range_lock(struct ds_obj *o, struct ds_range *r)
 {
+	bool held;
+
 	r->rg_loop = loop_self();
 	r->rg_msg.m_run = granted;
 	r->rg_next = NULL;
@@ -40,9 +42,10 @@ bool ds_range_lock(struct ds_obj *o, struct ds_range *r)
 	*o->ob_ranges_end = r;
 	o->ob_ranges_end = &r->rg_next;
 	o->ob_nrange[r->rg_direct]++;
-	r->rg_held = !o->ob_nrange[!r->rg_direct] || !blocked(o, r);
+	held = r->rg_held = !o->ob_nrange[!r->rg_direct] || !blocked(o, r);
+	/* From now on it may be granted at any time. */
 	pthread_mutex_unlock(&o->ob_lock);
-	return r->rg_held;
+	return held;
 }
 
 void ds_range_unlock(struct ds_obj *o, struct ds_range *r)
