@@ -139,11 +139,14 @@ static unsigned next_first(void *arg, const struct lo_seat *seat, const uint16_t
 	unsigned best = 0;
 
 	pthread_mutex_lock(&lo->l_place_lock);
+	for (unsigned i = 0; i < n; i++)
+		total += seat[pick[i]].st_weight;
 	for (unsigned i = 0; i < n; i++) {
 		double *credit = &lo->l_credit[seat[pick[i]].st_id];
 
+		/* What was saved up while shares were larger counts no more. */
+		*credit = *credit > total ? total : *credit < -total ? -total : *credit;
 		*credit += seat[pick[i]].st_weight;
-		total += seat[pick[i]].st_weight;
 		if (*credit > lo->l_credit[seat[pick[best]].st_id])
 			best = i;
 	}

@@ -109,6 +109,8 @@ static nfsstat4 again_go(struct compound *c, int err)
 	struct lo_map map;
 
 	op_txn_stale(c->th);
+	if (err)
+		return NFS4ERR_DELAY; /* a server did not tell what it has: nobody knows that the file is empty */
 	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
 	if (!err)
 		err = again_check(c, &i);
@@ -130,7 +132,7 @@ static void again_frozen(void *arg, int err)
 	if (err)
 		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
 	else
-		st = op_refresh(c, c->cur, false, false, again_go) ? OP_PARKED : again_go(c, 0);
+		st = op_refresh(c, c->cur, true, false, again_go) ? OP_PARKED : NFS4ERR_DELAY;
 	if (st != OP_PARKED)
 		op_resume(c, st);
 }
@@ -146,7 +148,7 @@ static nfsstat4 again_begin(struct compound *c, int err)
 		err = again_check(c, &i);
 	if (err)
 		return op_status(err);
-	op_freeze(&a->ag_freeze, c->m, c->th->mt_loop, c->cur, NULL, FREEZE_GONE, again_frozen, c);
+	op_freeze(&a->ag_freeze, c->m, c->th->mt_loop, c->cur, NULL, FREEZE_ALL, again_frozen, c);
 	return OP_PARKED;
 }
 

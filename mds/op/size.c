@@ -121,8 +121,9 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	if (refresh_outdated(r)) {
-		r->unmark = false; /* asked again by whoever wants to know next */
+	/* The answers are of objects that were the file's; asked again by whoever wants to know next. */
+	if (refresh_outdated(r) || i.i_incarnation != r->ls.ls_incarnation) {
+		r->unmark = false;
 		return 0;
 	}
 	if (refresh_news(r, &i, &map)) {
