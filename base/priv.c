@@ -53,6 +53,7 @@ int priv_prepare(const char *key, const char *name, char *err, size_t errlen)
 	return 0;
 }
 
+/* But for what mkfs makes. */
 static bool folder_empty(int fd)
 {
 	int copy = dup(fd);
@@ -61,7 +62,7 @@ static bool folder_empty(int fd)
 	bool empty = d;
 
 	while (d && (e = readdir(d)))
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "lost+found"))
 			empty = false;
 	if (d)
 		closedir(d);

@@ -130,7 +130,8 @@ static void look_run(struct ds_job *j)
 
 static void health_job(struct ds_vol *v, void (*run)(struct ds_job *j))
 {
-	if (atomic_exchange(&v->v_health.h_probing, true))
+	/* At start there are no workers yet. */
+	if (!v->v_store->s_opened || atomic_exchange(&v->v_health.h_probing, true))
 		return;
 	v->v_health.h_job.jb_run = run;
 	ds_store_submit(v->v_store, DS_WORKER_HEALTH, &v->v_health.h_job);

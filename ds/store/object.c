@@ -530,11 +530,17 @@ static int remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
 	count_keep(o);
 	if (fstat(o->ob_fd, &st) < 0 || (unlinkat(o->ob_vol->v_dirfd, path, 0) < 0 && errno != ENOENT))
 		return -errno;
+	err = dir_fsync(o->ob_vol, folder, false);
+	if (err) {
+		o->ob_refs++; /* stays in the table as long as this daemon runs: who found it gone would make it anew, and the disk may still have it */
+		return err;
+	}
 	atomic_store(&o->ob_deleted, true);
 	unhash(sh, o);
-	err = dir_fsync(o->ob_vol, folder, false);
+	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), true, v, out);
+	/* Before anybody can find it: it is fenced as the old one was. */
 	if (!err)
-		err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), true, v, out);
+		err = ds_meta_put((*out)->ob_fd, atomic_load(&o->ob_epoch), o->ob_order);
 	if (!err) {
 		err = ds_mtime_set((*out)->ob_fd, ds_mtime_ns(&st));
 		(*out)->ob_told = ds_mtime_ns(&st);

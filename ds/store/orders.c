@@ -85,7 +85,8 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 {
 	uint32_t epoch;
 	int serr = o->type == CTL_CLONE ? prepare_source(s, o, it) : 0;
-	int err = ds_obj_get_at(s, &it->it_key, true, it->it_source ? it->it_source->ob_vol : NULL, &it->it_obj);
+	struct ds_vol *at = it->it_source && ds_vol_has_room(it->it_source->ob_vol) ? it->it_source->ob_vol : NULL;
+	int err = ds_obj_get_at(s, &it->it_key, true, at, &it->it_obj);
 
 	/* Deleted: what was ordered before the delete has nothing left to act on. */
 	if (err == -ESTALE)
@@ -114,12 +115,17 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	return 0;
 }
 
+/* With several volumes one may have come since the MDS asked, with other blocks or none: what no reflink can do is copied. */
+static bool clone_block_ok(const struct ds_store *s, const ctl_order *o)
+{
+	return s->s_nvols > 1 || (s->s_clone_block && o->offset % s->s_clone_block == 0 && o->from % s->s_clone_block == 0);
+}
+
 static int prepare(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
 {
 	switch (o->type) {
 	case CTL_CLONE:
-		if (!s->s_clone_block || !o->size || o->offset % s->s_clone_block || o->from % s->s_clone_block || o->offset > INT64_MAX - o->size ||
-		    o->from > INT64_MAX - o->size)
+		if (!o->size || o->offset > INT64_MAX - o->size || o->from > INT64_MAX - o->size || !clone_block_ok(s, o))
 			return -EINVAL;
 		/* fall through */
 	case CTL_TRUNCATE:
@@ -157,11 +163,14 @@ static int do_size(const ctl_order *o, struct order_item *it)
 }
 
 /* Reflinks do not leave a volume. Where the target has nothing that stays, it is made anew in the source's; else ds_clone copies. */
-static int do_clone(struct ds_store *s, const ctl_order *o, struct order_item *it)
+static int do_clone(const ctl_order *o, struct order_item *it)
 {
 	bool apart = it->it_source && it->it_source->ob_vol != it->it_obj->ob_vol;
-	int all = apart ? ds_clone_is_all(o, it->it_fd) : 0;
+	int all = apart && ds_vol_has_room(it->it_source->ob_vol) ? ds_clone_is_all(o, it->it_fd) : 0;
 
+	/* Made anew by an order before this one: the next try finds it. */
+	if (it->it_source && atomic_load(&it->it_source->ob_deleted))
+		return -EAGAIN;
 	if (all < 0)
 		return all;
 	if (all) {
@@ -177,10 +186,10 @@ static int do_clone(struct ds_store *s, const ctl_order *o, struct order_item *i
 		if (it->it_fd < 0)
 			return it->it_fd;
 	}
-	return ds_clone(s, o, it->it_source, it->it_obj, it->it_fd);
+	return ds_clone(o, it->it_source, it->it_obj, it->it_fd);
 }
 
-static int do_object(struct ds_store *s, const ctl_order *o, struct order_item *it)
+static int do_object(const ctl_order *o, struct order_item *it)
 {
 	int err = 0;
 
@@ -192,7 +201,7 @@ static int do_object(struct ds_store *s, const ctl_order *o, struct order_item *
 	if (o->number <= it->it_obj->ob_order_new)
 		return 0;
 	if (o->type == CTL_CLONE)
-		err = do_clone(s, o, it);
+		err = do_clone(o, it);
 	else if (o->type != CTL_FENCE)
 		err = do_size(o, it);
 	if (!err)
@@ -306,7 +315,7 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 		if (it[i].it_skip)
 			continue;
 		if (it[i].it_obj)
-			err = do_object(s, &orders[i], &it[i]);
+			err = do_object(&orders[i], &it[i]);
 		else if (orders[i].type == CTL_DELETE)
 			err = do_delete(s, &orders[i], &it[i].it_key);
 		if (err)

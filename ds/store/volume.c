@@ -344,8 +344,10 @@ static int mark_raise(struct ds_vol *v, uint64_t ino)
 
 	pthread_mutex_lock(&s->s_marks_lock);
 	if (ino > atomic_load(&v->v_mark)) {
-		uint64_t old = s->s_mark[v->v_number];
+		uint64_t old = s->s_mark[v->v_number], high = atomic_load(&v->v_high);
 
+		if (ino < high)
+			ino = high;
 		s->s_mark[v->v_number] = ino <= UINT64_MAX - MARK_STEP ? ino + MARK_STEP : UINT64_MAX;
 		err = marks_write(s);
 		if (err)
@@ -484,10 +486,8 @@ static int folder_make(int objfd, uint16_t folder)
 static int make_in(struct ds_vol *v, const struct cap_object *key)
 {
 	char path[OBJPATH_MAX];
-	int err = mark_admit(v, key->co_ino), fd;
+	int err, fd;
 
-	if (err)
-		return err;
 	objpath(key, path);
 	for (int tries = 0;; tries++) {
 		fd = openat(v->v_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
@@ -559,28 +559,36 @@ static struct ds_vol *choose(struct ds_store *s)
 	return n ? draw(vols, mib, n, sum) : best ? best : s->s_home;
 }
 
+/* An error of the marks is the home's, and noted there. */
+static int admit_and_make(struct ds_vol *v, const struct cap_object *key)
+{
+	int fd = mark_admit(v, key->co_ino);
+
+	if (fd < 0)
+		return fd == -ENOSPC ? -EIO : fd;
+	fd = make_in(v, key);
+	if (fd < 0)
+		ds_health_note(v, true, fd);
+	return fd;
+}
+
 int ds_vol_make(struct ds_store *s, const struct cap_object *key, struct ds_vol *at, struct ds_vol **vol)
 {
 	int fd = -ENOSPC;
 
 	if (s->s_nvols == 1 || at) {
 		*vol = at ? at : s->s_home;
-		fd = make_in(*vol, key);
-		if (fd < 0)
-			ds_health_note(*vol, true, fd);
-		return fd;
+		return admit_and_make(*vol, key);
 	}
 	for (unsigned tries = 0; tries < s->s_nvols && fd == -ENOSPC; tries++) {
 		*vol = choose(s);
-		fd = make_in(*vol, key);
+		fd = admit_and_make(*vol, key);
 		/* Fuller than it said; looked at again after SPACE_MS. */
 		if (fd == -ENOSPC) {
 			atomic_store(&(*vol)->v_free_ms, now_ms());
 			atomic_store(&(*vol)->v_free, 0);
 		}
 	}
-	if (fd < 0)
-		ds_health_note(*vol, true, fd);
 	return fd;
 }
 
