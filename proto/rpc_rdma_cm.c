@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -818,6 +819,8 @@ static void *cm_run(void *arg)
 	uint64_t next = now_ms();
 
 	(void)arg;
+	/* "rdma resource" names what a device holds after the thread that made it: that is the daemon, not the loop that this was started from. */
+	prctl(PR_SET_NAME, program_invocation_short_name);
 	for (;;) {
 		struct pollfd fds[MAX_DEVS + 2];
 		struct rd_dev *devs[MAX_DEVS + 2];

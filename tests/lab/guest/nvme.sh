@@ -160,13 +160,13 @@ all_paths() {
 # ---- the drive goes for good; files of d/ have a copy elsewhere, those of single/ have not
 
 server() { layout "$1" | python3 -c 'import re, sys; print(*sorted(set(re.findall(r"\"ds\": *\"(\w+)\"", sys.stdin.read()))))'; } # FILE: who holds it
-available() { "$WEFT_BUILD/weft" --admin unix:$CLUSTER/run/mds.sock ds list | awk -v n="$1" '$2 == n { print $5 }'; }
+available() { "$WEFT_BUILD/weft" --admin unix:$CLUSTER/run/mds.sock --json ds list | python3 -c 'import json, sys; print(*[d["available"] for d in json.load(sys.stdin)["ds"] if d["name"] == sys.argv[1]])' "$1"; }
 failed() { [ "$(metric ds1 weft_ds_store_failing)" = "$1" ]; }
 only_on() { # DAEMON: the files of single/ that it holds
 	local f
 	for f in $M/single/*; do [ "$(server "$f")" != "$1" ] || echo "$f"; done
 }
-no_room() { [ "$(available ds1)" = 0B ]; }
+no_room() { [ "$(available ds1)" = 0 ]; }
 put() { cp /run/src "$1" && timeout 20 sync "$1"; }
 
 gone() {
