@@ -12,6 +12,8 @@
 #include "base/exports.h"
 #include "base/log.h"
 #include "ds/ds.h"
+#include "ds/peer.h"
+#include "ds/store/rebuild.h"
 #include "proto/ctl_chan.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
@@ -351,6 +353,7 @@ static void beat(struct ds_control *c)
 
 struct serve_work {
 	struct ds_job sw_job;
+	struct work sw_work; /* of a rebuild's steps that take long */
 	struct loop_msg sw_msg;
 	struct ds *sw_ds;
 	struct ctl_incoming *sw_in;
@@ -417,6 +420,99 @@ static void serve_change(struct serve_work *sw)
 		ds_store_change(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.change, &sw->sw_res.ctl_result_u.change);
 }
 
+/* ---- a rebuild: BEGIN and ABORT on the orders worker, PULL on a puller, END on it, then the orders worker, then the one that counts writes ---- */
+
+static const ctl_rebuild_args *rebuild_args(const struct serve_work *sw)
+{
+	return &sw->sw_in->in_req.ctl_request_u.rebuild;
+}
+
+static void rebuild_count(struct ds_job *j)
+{
+	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
+	ctl_rebuild_res *res = &sw->sw_res.ctl_result_u.rebuild;
+	ctl_stat st;
+
+	ds_store_stat(sw->sw_ds->d_store, &rebuild_args(sw)->object, &st);
+	sw->sw_status = st.status;
+	res->size = st.size;
+	res->writes = st.writes;
+	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
+}
+
+static void rebuild_end(struct ds_job *j)
+{
+	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
+
+	sw->sw_status = ds_rebuild_end(sw->sw_ds->d_store, rebuild_args(sw));
+	if (sw->sw_status == CTL_OK) {
+		sw->sw_job.jb_run = rebuild_count;
+		ds_store_submit(sw->sw_ds->d_store, DS_WORKER_QUERIES, &sw->sw_job);
+		return;
+	}
+	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
+}
+
+static ctl_status rebuild_may(const struct serve_work *sw)
+{
+	const ctl_rebuild_args *a = rebuild_args(sw);
+
+	if (!ds_store_instance_ok(sw->sw_ds->d_store, a->instance_epoch))
+		return CTL_STALE_INSTANCE;
+	if (a->step < CTL_REBUILD_BEGIN || a->step > CTL_REBUILD_ABORT)
+		return CTL_INVAL;
+	/* As with changes: its orders may be waiting. */
+	return a->step != CTL_REBUILD_ABORT && !ds_lease_live(sw->sw_ds) ? CTL_NOT_JOINED : CTL_OK;
+}
+
+static void rebuild_pull(struct work *w)
+{
+	struct serve_work *sw = caa_container_of(w, struct serve_work, sw_work);
+	const ctl_rebuild_args *a = rebuild_args(sw);
+
+	sw->sw_status = rebuild_may(sw);
+	if (sw->sw_status == CTL_OK && a->step == CTL_REBUILD_PULL) {
+		sw->sw_status = ds_pull(sw->sw_ds, a, &sw->sw_res.ctl_result_u.rebuild);
+	} else if (sw->sw_status == CTL_OK) {
+		sw->sw_status = ds_rebuild_sync(sw->sw_ds->d_store, a);
+		if (sw->sw_status == CTL_OK) {
+			sw->sw_job.jb_run = rebuild_end;
+			ds_store_submit(sw->sw_ds->d_store, DS_WORKER_ORDERS, &sw->sw_job);
+			return;
+		}
+	}
+	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
+}
+
+static void rebuild_order(struct ds_job *j)
+{
+	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
+	const ctl_rebuild_args *a = rebuild_args(sw);
+
+	sw->sw_status = rebuild_may(sw);
+	if (sw->sw_status == CTL_OK && a->step == CTL_REBUILD_BEGIN)
+		sw->sw_status = ds_rebuild_begin(sw->sw_ds->d_store, a, &sw->sw_res.ctl_result_u.rebuild);
+	else if (sw->sw_status == CTL_OK)
+		sw->sw_status = ds_rebuild_abort(sw->sw_ds->d_store, a);
+	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
+}
+
+static void serve_rebuild(struct serve_work *sw)
+{
+	const ctl_rebuild_args *a = rebuild_args(sw);
+
+	if (a->step == CTL_REBUILD_BEGIN || a->step == CTL_REBUILD_ABORT) {
+		sw->sw_job.jb_run = rebuild_order;
+		ds_store_submit(sw->sw_ds->d_store, DS_WORKER_ORDERS, &sw->sw_job);
+		return;
+	}
+	sw->sw_work.w_run = rebuild_pull;
+	if (!ds_pull_submit(sw->sw_ds, a->object.ino, &sw->sw_work)) {
+		sw->sw_status = CTL_IO;
+		serve_done(&sw->sw_msg);
+	}
+}
+
 static void serve_job(struct ds_job *j)
 {
 	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
@@ -453,6 +549,7 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 		return true;
 	case CTL_OP_SEEK:
 	case CTL_OP_CHANGE:
+	case CTL_OP_REBUILD: /* goes its own ways */
 		*w = DS_WORKER_DATA;
 		return true;
 	default:
@@ -481,7 +578,10 @@ static void serve(struct ctl_incoming *in, void *arg)
 	sw->sw_ds = c->dc_ds;
 	sw->sw_in = in;
 	sw->sw_res.op = op;
-	ds_store_submit(c->dc_ds->d_store, worker, &sw->sw_job);
+	if (op == CTL_OP_REBUILD)
+		serve_rebuild(sw);
+	else
+		ds_store_submit(c->dc_ds->d_store, worker, &sw->sw_job);
 }
 
 static void dispatch(struct rpc_call *call, void *arg)

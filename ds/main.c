@@ -15,6 +15,8 @@
 #include "ds/ds.h"
 #include "ds/path/path.h"
 #include "ds/place.h"
+#include "ds/peer.h"
+#include "ds/store/rebuild.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_tls.h"
 #include <arpa/inet.h>
@@ -44,7 +46,7 @@ static void mount_dispatch(struct rpc_call *call, void *arg)
 	path_mount3(((struct ds *)arg)->d_path, call);
 }
 
-/* The second only where folders are exported. */
+/* The last only where folders are exported. */
 static const struct rpc_program programs[] = {
 	{
 		.pr_prog = NFS3_PROGRAM,
@@ -52,6 +54,14 @@ static const struct rpc_program programs[] = {
 		.pr_vers_hi = NFS3_VERSION,
 		.pr_nprocs = NFS3_NPROCS,
 		.pr_dispatch = ds_nfs3_dispatch,
+		.pr_arg = &ds,
+	},
+	{
+		.pr_prog = CTL_PEER_PROGRAM,
+		.pr_vers_lo = CTL_PEER_VERSION,
+		.pr_vers_hi = CTL_PEER_VERSION,
+		.pr_nprocs = CTL_PEER_READ + 1,
+		.pr_dispatch = ds_peer_dispatch,
 		.pr_arg = &ds,
 	},
 	{
@@ -194,7 +204,7 @@ static struct rpc_service service(const struct start *st)
 	return (struct rpc_service){
 		.rs_zerocopy = st->st_zerocopy,
 		.rs_progs = programs,
-		.rs_nprogs = st->st_exports ? 2 : 1,
+		.rs_nprogs = st->st_exports ? 3 : 2,
 		.rs_max_record = MAX_RECORD,
 		.rs_max_reply = MAX_RECORD,
 		.rs_tls = ds.d_tls,
@@ -347,6 +357,12 @@ static double objects_gauge(void *arg)
 	return ds.d_store ? ds_store_open_objects(ds.d_store) : 0;
 }
 
+static double sessions_gauge(void *arg)
+{
+	(void)arg;
+	return ds.d_store ? ds_store_sessions(ds.d_store) : 0;
+}
+
 static double export_files_gauge(void *arg)
 {
 	(void)arg;
@@ -363,6 +379,7 @@ static void metrics_init(void)
 	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "", lease_gauge, NULL);
 	metric_gauge("weft_ds_store_failing", "1 while the disk of a volume does not work.", "", failing_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
+	metric_gauge("weft_ds_rebuild_sessions", "Objects that are being rebuilt.", "", sessions_gauge, NULL);
 }
 
 /* ---- main ---- */
@@ -683,6 +700,8 @@ static int serve(struct settings *se, const sigset_t *signals)
 		e = exports_open(se->se_conf, err, sizeof(err));
 	if (!e)
 		e = store_start(se->se_conf, err, sizeof(err));
+	if (!e && ((e = ds_peer_start(&ds)) || (e = ds_pull_start(&ds))))
+		snprintf(err, sizeof(err), "threads: %s", strerror(-e));
 	if (!e && ds.d_path)
 		e = path_start(ds.d_path, ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, err, sizeof(err));
 	if (!e)

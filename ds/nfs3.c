@@ -2,10 +2,11 @@
  * nfs3.c - the NFSv3 service (RFC 1813): dispatch, handles, and the procedures that need no disk.
  *
  * What a handle allows is in the handle (proto/cap.h); credentials are not looked at. Errors of fencing are ACCES, of a
- * deleted or lost object STALE, of a handle that was not minted for this server BADHANDLE: never PERM or
- * JUKEBOX, on which clients disconnect or spin.
+ * deleted or lost object STALE, of a handle that was not minted for this server BADHANDLE: never PERM, on which clients disconnect.
+ * JUKEBOX, on which they come again, is a write's to an object whose rebuild does not let it be changed now; reading such an object is ACCES.
  */
 #include "ds/nfs3.h"
+#include "ds/peer.h"
 #include "base/log.h"
 #include "ds/path/path.h"
 #include "proto/objname.h"
@@ -45,6 +46,7 @@ void ds_nfs3_init(void)
 	m_bad_handle = metric_counter("weft_ds_bad_handle_total", "Handles that were not minted for this server.", "");
 	m_fenced = metric_counter("weft_ds_fenced_total", "Calls refused: old epoch, barred client, or no lease.", "");
 	m_lost = metric_counter("weft_ds_missing_object_total", "Calls for objects that must exist and do not.", "");
+	ds_peer_init();
 	m_garbage = metric_counter("weft_ds_garbage_total", "Calls whose arguments are malformed.", "");
 }
 
@@ -80,6 +82,8 @@ enum nfsstat3 ds_nfs3_errno(int err)
 		return NFS3ERR_ROFS;
 	case ESTALE:
 		return NFS3ERR_STALE;
+	case EAGAIN: /* its rebuild does not let it be changed now */
+		return NFS3ERR_JUKEBOX;
 	default:
 		return NFS3ERR_IO;
 	}

@@ -6,6 +6,7 @@
  * is sent from the buffer it was read into. What the transport copied on the way here is counted in ds_m_copied_bytes.
  */
 #include "ds/nfs3.h"
+#include "ds/store/rebuild.h"
 #include "proto/rpc_rdma.h"
 #include <errno.h>
 #include <urcu/compiler.h>
@@ -143,6 +144,8 @@ void ds_nfs3_read(struct ds_op *op)
 	st = ds_fh_check(op->op_ds, fh, len, CAP_READ, &op->op_cap);
 	if (st == NFS3_OK)
 		st = ds_fh_object(op->op_ds, &op->op_cap, false, &op->op_obj);
+	if (st == NFS3_OK && op->op_obj && ds_obj_rebuilding(op->op_obj))
+		st = NFS3ERR_ACCES;
 	if (st != NFS3_OK) {
 		read_reply(op, st, READ_GOES_ON);
 		return;
@@ -227,6 +230,8 @@ void ds_nfs3_write(struct ds_op *op)
 	st = open_bracket(op, fh, len, op->op_count);
 	if (st == NFS3_OK && op->op_off > (uint64_t)INT64_MAX - op->op_count)
 		st = NFS3ERR_FBIG;
+	if (st == NFS3_OK && op->op_count)
+		st = ds_nfs3_errno(ds_obj_note(op->op_obj, op->op_off, op->op_count));
 	op->op_verf = ds_store_verifier(op->op_ds->d_store);
 	if (st != NFS3_OK || !op->op_count) {
 		write_reply(op, st);
@@ -277,6 +282,8 @@ void ds_nfs3_commit(struct ds_op *op)
 	st = ds_fh_check(op->op_ds, fh, len, CAP_WRITE, &op->op_cap);
 	if (st == NFS3_OK)
 		st = ds_fh_object(op->op_ds, &op->op_cap, false, &op->op_obj);
+	if (st == NFS3_OK && op->op_obj && !ds_obj_writable(op->op_obj))
+		st = NFS3ERR_JUKEBOX;
 	/* Never written: nothing to make durable. */
 	if (st != NFS3_OK || !op->op_obj) {
 		commit_reply(op, st);

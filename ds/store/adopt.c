@@ -256,7 +256,7 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 		return refuse(a, -errno, "%s/lock: %s", v->v_dir, strerror(errno));
 	if (flock(v->v_lockfd, LOCK_EX | LOCK_NB) < 0)
 		return refuse(a, -EBUSY, "%s: another weft-ds uses this store", v->v_dir);
-	err = ds_meta_put(v->v_lockfd, 0, 0);
+	err = ds_meta_put(v->v_lockfd, 0, 0, false, 0);
 	if (err)
 		return refuse(a, -ENOTSUP, "%s: no extended attributes here (%s); XFS and ext4 have them", v->v_dir, strerror(-err));
 	return 0;

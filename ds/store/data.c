@@ -7,6 +7,7 @@
  */
 #include "ds/store/store_int.h"
 #include "base/log.h"
+#include "ds/store/rebuild_int.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +90,7 @@ ctl_status ds_store_seek(struct ds_store *s, const ctl_seek_args *a, ctl_seek_re
 	if (err)
 		return err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
 	/* Its own: lseek moves the descriptor's place. */
-	fd = ds_obj_reopen(o);
+	fd = ds_obj_rebuilding(o) ? -ENOLINK : ds_obj_reopen(o);
 	err = fd < 0 ? fd : seek(fd, &u, a->offset, a->hole ? SEEK_HOLE : SEEK_DATA, res);
 	if (fd >= 0)
 		close(fd);
@@ -286,6 +287,23 @@ static int change_span(int fd, int from, ctl_change_type type, const ctl_span *s
 	return -EINVAL;
 }
 
+/* What is reserved changes nothing that a rebuild looks at. */
+static int change_noted(struct ds_obj *o, int fd, int from, ctl_change_type type, const ctl_span *sp)
+{
+	uint64_t end = sp->offset + sp->length;
+	struct ds_change c = { .dc_obj = NULL };
+	int err = 0;
+
+	if (type == CTL_CHANGE_EXTEND)
+		err = ds_change_begin(&c, o, end, end, end);
+	else if (type != CTL_CHANGE_ALLOCATE)
+		err = ds_change_begin(&c, o, sp->offset, end, type == CTL_CHANGE_COPY ? end : 0);
+	if (!err)
+		err = change_span(fd, from, type, sp);
+	ds_change_end(&c);
+	return err;
+}
+
 static int change_sync(struct ds_obj *o, int fd)
 {
 	int err = fsync(fd) < 0 ? -errno : 0;
@@ -311,7 +329,7 @@ static int change(struct ds_obj *o, struct ds_obj *source, const ctl_change_args
 	if (!err && a->type == CTL_CHANGE_ALLOCATE)
 		err = room_for(fd, a);
 	for (unsigned i = 0; !err && i < a->spans.spans_len; i++)
-		err = change_span(fd, from, a->type, &a->spans.spans_val[i]);
+		err = change_noted(o, fd, from, a->type, &a->spans.spans_val[i]);
 	/* Also after an error: some of it may be done. */
 	if (fd >= 0)
 		ds_obj_wrote(o);
@@ -357,6 +375,10 @@ ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_cha
 		return CTL_INVAL;
 	if (a->type == CTL_CHANGE_COPY)
 		err = ds_obj_get(s, &from, false, &source);
+	if (source && ds_obj_rebuilding(source)) {
+		ds_obj_put(source);
+		return CTL_REBUILDING;
+	}
 	if (err && (err != -ENOENT || (a->known & CTL_KNOWN_SOURCE)))
 		return err == -ESTALE || err == -ENOENT ? CTL_NOENT : ds_ctl_status(err);
 	res->verifier = be64toh(ds_store_verifier(s)); /* NFSv3 tells its bytes, whose first is the highest to who reads a number */

@@ -122,6 +122,7 @@ static void piece_add(struct ds_rw *rw, uint64_t off, uint32_t len, bool direct)
 	pc->pc_range.rg_first = off / DS_PAGE;
 	pc->pc_range.rg_last = (off + len - 1) / DS_PAGE;
 	pc->pc_range.rg_direct = direct;
+	pc->pc_range.rg_alone = false;
 }
 
 /* The pieces end from completions or messages, never from here. */

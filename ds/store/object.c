@@ -119,26 +119,29 @@ int ds_obj_sync_dirs(struct ds_obj *o)
 
 /* ---- the xattr ---- */
 
-int ds_meta_put(int fd, uint32_t epoch, uint64_t order)
+int ds_meta_put(int fd, uint32_t epoch, uint64_t order, bool rebuilding, uint32_t begun)
 {
-	struct ds_meta m = { .m_version = DS_META_VERSION, .m_epoch = htobe32(epoch), .m_order = htobe64(order) };
+	struct ds_meta m = { .m_version = DS_META_VERSION, .m_flags = rebuilding ? DS_META_REBUILDING : 0, .m_epoch = htobe32(epoch),
+			     .m_order = htobe64(order), .m_begun = htobe32(begun) };
 
 	return fsetxattr(fd, DS_XATTR, &m, sizeof(m), 0) < 0 ? -errno : 0;
 }
 
-static int meta_get(int fd, uint32_t *epoch, uint64_t *order)
+static int meta_get(int fd, struct ds_obj *o)
 {
-	struct ds_meta m;
+	struct ds_meta m = { 0 };
 	ssize_t n = fgetxattr(fd, DS_XATTR, &m, sizeof(m));
 
-	*epoch = 0;
-	*order = 0;
 	if (n < 0)
 		return errno == ENODATA ? 0 : -errno;
-	if (n != sizeof(m) || m.m_version != DS_META_VERSION)
+	if (n == DS_META_LEN1 && m.m_version == 1)
+		m.m_flags = 0;
+	else if (n != sizeof(m) || m.m_version != DS_META_VERSION)
 		return -EPROTONOSUPPORT;
-	*epoch = be32toh(m.m_epoch);
-	*order = be64toh(m.m_order);
+	atomic_init(&o->ob_epoch, be32toh(m.m_epoch));
+	atomic_init(&o->ob_rebuilding, m.m_flags & DS_META_REBUILDING);
+	o->ob_order = be64toh(m.m_order);
+	o->ob_begun = be32toh(m.m_begun);
 	return 0;
 }
 
@@ -294,7 +297,6 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 {
 	struct ds_vol *vol;
 	struct ds_obj *o;
-	uint32_t epoch;
 	bool made = false;
 	int fd, err;
 
@@ -320,7 +322,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 		free(o);
 		return err;
 	}
-	err = meta_get(fd, &epoch, &o->ob_order);
+	err = meta_get(fd, o);
 	if (err) {
 		log_error("store: object %016" PRIx64 ": its xattr %s is not readable: %s", key->co_ino, DS_XATTR, strerror(-err));
 		ds_health_note(vol, false, err);
@@ -328,7 +330,6 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 		free(o);
 		return -EIO;
 	}
-	atomic_init(&o->ob_epoch, epoch);
 	atomic_init(&o->ob_dfd, DFD_UNOPENED);
 	o->ob_shard = sh;
 	o->ob_refs = 1;
@@ -540,12 +541,13 @@ static int remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
 	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), true, v, out);
 	/* Before anybody can find it: it is fenced as the old one was. */
 	if (!err)
-		err = ds_meta_put((*out)->ob_fd, atomic_load(&o->ob_epoch), o->ob_order);
+		err = ds_meta_put((*out)->ob_fd, atomic_load(&o->ob_epoch), o->ob_order, false, o->ob_begun); /* one that is being rebuilt is not made anew */
 	if (!err) {
 		err = ds_mtime_set((*out)->ob_fd, ds_mtime_ns(&st));
 		(*out)->ob_told = ds_mtime_ns(&st);
 		atomic_store(&(*out)->ob_epoch, atomic_load(&o->ob_epoch));
 		(*out)->ob_order = (*out)->ob_order_new = o->ob_order;
+		(*out)->ob_begun = o->ob_begun;
 	}
 	return err;
 }

@@ -13,6 +13,7 @@
  * would cut what was written since, and for the epoch.
  */
 #include "base/log.h"
+#include "ds/store/rebuild_int.h"
 #include "ds/store/store_int.h"
 #include <dirent.h>
 #include <errno.h>
@@ -45,6 +46,9 @@ ctl_status ds_ctl_status(int err)
 	case EFBIG:
 	case EINVAL:
 		return CTL_INVAL;
+	case EAGAIN:
+	case ENOLINK:
+		return CTL_REBUILDING;
 	default:
 		return CTL_IO;
 	}
@@ -78,7 +82,7 @@ static int prepare_source(struct ds_store *s, const ctl_order *o, struct order_i
 	/* Lost: it is no zeros. */
 	if (err && (err != -ENOENT || (o->known & CTL_KNOWN_SOURCE)))
 		return err == -ENOENT ? -EIO : err;
-	return 0;
+	return it->it_source && ds_obj_rebuilding(it->it_source) ? -ENOLINK : 0;
 }
 
 static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
@@ -166,7 +170,8 @@ static int do_size(const ctl_order *o, struct order_item *it)
 static int do_clone(const ctl_order *o, struct order_item *it)
 {
 	bool apart = it->it_source && it->it_source->ob_vol != it->it_obj->ob_vol;
-	int all = apart && ds_vol_has_room(it->it_source->ob_vol) ? ds_clone_is_all(o, it->it_fd) : 0;
+	/* One that is being rebuilt keeps its file: its session writes there. */
+	int all = apart && !ds_obj_rebuilding(it->it_obj) && ds_vol_has_room(it->it_source->ob_vol) ? ds_clone_is_all(o, it->it_fd) : 0;
 
 	/* Made anew by an order before this one: the next try finds it. */
 	if (it->it_source && atomic_load(&it->it_source->ob_deleted))
@@ -191,7 +196,8 @@ static int do_clone(const ctl_order *o, struct order_item *it)
 
 static int do_object(const ctl_order *o, struct order_item *it)
 {
-	int err = 0;
+	struct ds_change c;
+	int err;
 
 	/* Made anew, or deleted, by an earlier one of the same batch: not in the file that it_fd has. */
 	if (atomic_load(&it->it_obj->ob_deleted))
@@ -200,12 +206,14 @@ static int do_object(const ctl_order *o, struct order_item *it)
 	/* Done by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
 	if (o->number <= it->it_obj->ob_order_new)
 		return 0;
-	if (o->type == CTL_CLONE)
+	err = ds_change_order(&c, it->it_obj, o, it->it_obj->ob_vol->v_clone_block);
+	if (!err && o->type == CTL_CLONE)
 		err = do_clone(o, it);
-	else if (o->type != CTL_FENCE)
+	else if (!err && o->type != CTL_FENCE)
 		err = do_size(o, it);
+	ds_change_end(&c);
 	if (!err)
-		err = ds_meta_put(it->it_fd, atomic_load(&it->it_obj->ob_epoch), o->number);
+		err = ds_meta_put(it->it_fd, atomic_load(&it->it_obj->ob_epoch), o->number, ds_obj_rebuilding(it->it_obj), it->it_obj->ob_begun);
 	if (!err)
 		it->it_obj->ob_order_new = o->number;
 	return err;
@@ -217,7 +225,10 @@ static int do_delete(struct ds_store *s, const ctl_order *o, const struct cap_ob
 {
 	int err = ds_obj_kill(s, key, o->number);
 
-	return err ? err : ds_vol_unlink(s, key);
+	if (err)
+		return err;
+	ds_session_drop(s, key);
+	return ds_vol_unlink(s, key);
 }
 
 /* ---- pass 4 ---- */
@@ -374,12 +385,17 @@ ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_orde
 
 int ds_obj_set_size(struct ds_obj *o, uint64_t size)
 {
-	int fd = ds_obj_reopen(o), err = 0;
+	int fd = ds_obj_reopen(o), err;
+	struct ds_change c;
 
 	if (fd < 0)
 		return fd == -ENOENT ? -ESTALE : fd;
-	if (ftruncate(fd, (off_t)size) < 0) {
+	err = ds_change_begin(&c, o, size, DS_NOTE_END, 0);
+	if (!err && ftruncate(fd, (off_t)size) < 0)
 		err = -errno;
+	ds_change_end(&c);
+	if (err) {
+		err = err == -ENOLINK ? -EAGAIN : err;
 	} else if (fsync(fd) < 0) {
 		err = -errno;
 		metric_add(ds_m_sync_failures, 1);
@@ -415,7 +431,7 @@ void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 		out->used = (uint64_t)st.st_blocks * 512;
 		out->epoch = ds_obj_epoch(o);
 	}
-	out->status = ds_ctl_status(err);
+	out->status = err ? ds_ctl_status(err) : ds_obj_rebuilding(o) ? CTL_REBUILDING : CTL_OK;
 	ds_obj_put(o);
 }
 

@@ -1,5 +1,5 @@
 /* store.c - a store: making and opening it, identity, verifier, workers, the write barrier. */
-#include "ds/store/store_int.h"
+#include "ds/store/rebuild_int.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #define COUNTED_ID 40
 #define DRAIN_WARN_NS 10000000000ull
 
-struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_errors;
+struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_errors, *ds_m_rebuilt[3], *ds_m_put_off;
 
 void ds_store_metrics_init(void)
 {
@@ -31,6 +31,10 @@ void ds_store_metrics_init(void)
 	ds_m_direct = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"direct\"");
 	ds_m_buffered = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"buffered\"");
 	ds_m_errors = metric_counter("weft_ds_disk_errors_total", "Reads, writes and syncs that the disk failed.", "");
+	ds_m_rebuilt[0] = metric_counter("weft_ds_rebuild_bytes_total", "Bytes of objects that were rebuilt here.", "what=\"copied\"");
+	ds_m_rebuilt[1] = metric_counter("weft_ds_rebuild_bytes_total", "Bytes of objects that were rebuilt here.", "what=\"same\"");
+	ds_m_rebuilt[2] = metric_counter("weft_ds_rebuild_bytes_total", "Bytes of objects that were rebuilt here.", "what=\"hole\"");
+	ds_m_put_off = metric_counter("weft_ds_rebuild_put_off_total", "Writes put off by a rebuild.", "");
 	ds_m_fixed = metric_counter("weft_ds_fixed_io_total", "Reads and writes from and to memory that the ring knows.", "");
 }
 
@@ -472,6 +476,7 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 	s->s_marks_fd = s->s_journal.j_fd = s->s_journal.j_dirfd = -1;
 	s->s_tomb_keep_ns = o->so_tomb_keep_ms * 1000000u;
 	pthread_mutex_init(&s->s_id_lock, NULL);
+	pthread_mutex_init(&s->s_sessions_lock, NULL);
 	ds_verifier_change(s);
 	raise_nofile();
 	e = store_open(s, o, err, errlen);
@@ -488,6 +493,7 @@ void ds_store_close(struct ds_store *s)
 	worker_stop(&s->s_worker[DS_WORKER_ORDERS]);
 	worker_stop(&s->s_worker[DS_WORKER_DATA]);
 	worker_stop(&s->s_worker[DS_WORKER_HEALTH]);
+	ds_sessions_close(s);
 	/* Dropping the objects queues the closing of dirty ones. */
 	ds_objects_drop(s);
 	worker_stop(&s->s_worker[DS_WORKER_QUERIES]);

@@ -124,7 +124,7 @@ struct ds_range {
 	void (*rg_granted)(struct ds_range *r);
 	struct ds_range *rg_next, **rg_prevp;
 	uint64_t rg_first, rg_last; /* pages */
-	bool rg_direct, rg_held;
+	bool rg_direct, rg_alone, rg_held;
 };
 
 struct ds_rw;

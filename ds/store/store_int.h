@@ -12,14 +12,19 @@
 #define DS_XATTR	"user.weft"
 #define DS_UUID_TEXT	(2 * DS_UUID_LEN + 1)
 
-/* The xattr of an object, big-endian. Absent: all zero. */
-#define DS_META_VERSION 1
+/* The xattr of an object, big-endian. Absent: all zero. Version 1 ends after the order. */
+#define DS_META_VERSION 2
+#define DS_META_LEN1	16
+enum { DS_META_REBUILDING = 1 };
 struct ds_meta {
-	uint8_t m_version, m_zero[3];
+	uint8_t m_version, m_flags, m_zero[2];
 	uint32_t m_epoch;
 	uint64_t m_order;
+	uint32_t m_begun; /* the epoch of the last BEGIN of a rebuild */
+	uint32_t m_zero2;
 };
-_Static_assert(sizeof(struct ds_meta) == 16, "the xattr's format");
+_Static_assert(sizeof(struct ds_meta) == 24, "the xattr's format");
+_Static_assert(offsetof(struct ds_meta, m_begun) == DS_META_LEN1, "the xattr's first format");
 
 struct ds_obj {
 	struct hash_link ob_link; /* under the shard's lock, as are ob_refs and the LRU */
@@ -36,19 +41,22 @@ struct ds_obj {
 	_Atomic int ob_dfd;	   /* O_DIRECT; -1 not opened yet, -2 not possible */
 	_Atomic uint32_t ob_epoch;
 	_Atomic bool ob_deleted;
+	_Atomic bool ob_rebuilding; /* rebuild.h */
 	_Atomic uint64_t ob_writes; /* since it was loaded */
 	_Atomic bool ob_news;	   /* written since the mtime in ob_told; see ds_obj_count */
 	uint64_t ob_told;		   /* ns; the queries worker's, or under the shard's lock when nobody refers to the object */
 	_Atomic uint64_t ob_unsynced; /* 0: all that was written is durable */
 	uint64_t ob_order;	   /* highest order that is done and durable; the orders worker's, after obj_load */
 	uint64_t ob_order_new; /* the same, with those of the batch being done */
+	uint32_t ob_begun;	   /* ds_meta.m_begun; the orders worker's as well */
 
 	pthread_mutex_t ob_lock; /* what is below */
 	struct ds_range *ob_ranges, **ob_ranges_end; /* held and waiting, in order of arrival */
-	unsigned ob_nrange[2];	 /* buffered, direct */
+	unsigned ob_nrange[3];	 /* buffered, direct, alone */
 	struct ds_sync *ob_sync_wait; /* for the next sync */
 	bool ob_sync_running;
 	bool ob_dir_unsynced;	 /* its name may not be durable */
+	struct ds_session *ob_session; /* of its rebuild */
 };
 
 struct ds_shard {
@@ -141,6 +149,9 @@ struct ds_store {
 	struct ds_barred *s_barred; /* RCU */
 	struct ds_journal s_journal;
 	struct ds_worker s_worker[DS_WORKERS];
+	pthread_mutex_t s_sessions_lock; /* rebuild.c; taken alone */
+	struct ds_session *s_sessions;
+	_Atomic unsigned s_nsessions;
 	_Atomic unsigned s_open; /* objects in memory */
 	_Atomic unsigned s_gen;  /* of ds_write_begin */
 	struct ds_cell s_cell[DS_CELLS];
@@ -235,7 +246,7 @@ static inline uint64_t ds_mtime_ns(const struct stat *st)
 }
 /* Remembers the delete and takes the object out of the table: whoever looks it up from now on gets -ESTALE. */
 int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order);
-int ds_meta_put(int fd, uint32_t epoch, uint64_t order);
+int ds_meta_put(int fd, uint32_t epoch, uint64_t order, bool rebuilding, uint32_t begun);
 /* A descriptor of one's own: its fsync takes no error away from others. */
 int ds_obj_reopen(const struct ds_obj *o);
 int ds_obj_direct_fd(struct ds_obj *o);

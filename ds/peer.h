@@ -1,0 +1,24 @@
+/*
+ * peer.h - rebuilding from another data server: the source's side (peer.c) and the target's (pull.c).
+ *
+ * Both work on threads of their own. A source reads for others with two, a target pulls two objects at a time; all steps of one object go to
+ * the same thread.
+ */
+#ifndef DS_PEER_H
+#define DS_PEER_H
+#include "base/worker.h"
+#include "ds/ds.h"
+
+/* Metrics; before other threads run. */
+void ds_peer_init(void);
+/* Before the loops run. */
+int ds_peer_start(struct ds *d);
+/* The service CTL_PEER_PROGRAM; arg is the struct ds. */
+void ds_peer_dispatch(struct rpc_call *call, void *arg);
+
+int ds_pull_start(struct ds *d);
+/* w_run runs on the thread of this object; it may call the next. False: too many wait. */
+bool ds_pull_submit(struct ds *d, uint64_t ino, struct work *w);
+/* PULL. Blocks; on that thread. */
+ctl_status ds_pull(struct ds *d, const ctl_rebuild_args *a, ctl_rebuild_res *res);
+#endif

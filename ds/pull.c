@@ -1,0 +1,331 @@
+/*
+ * pull.c - PULL: fetches an object's bytes from the data server that has them, and writes them (store/rebuild.h). On threads of its own; the
+ * connection to the source lives on a loop, and is kept for the next.
+ */
+#include "base/hash.h"
+#include "base/log.h"
+#include "ds/peer.h"
+#include "ds/store/rebuild.h"
+#include "proto/rpc_tls.h"
+#include <errno.h>
+#include <semaphore.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <urcu/compiler.h>
+
+#define PULLERS		2
+#define WAITING_MAX 64u
+#define SOURCES		4	   /* connections that a thread keeps */
+#define FETCH_MS	10000u
+#define PULL_NS		5000000000ull /* then it answers how far it has come */
+#define ARGS_MAX	4096
+
+struct source {
+	struct rpc_client *so_client; /* NULL: a free place */
+	struct sockaddr_storage so_addr;
+	socklen_t so_len;
+	uint8_t so_uuid[DS_UUID_LEN];
+	bool so_tls;
+	uint64_t so_used;
+};
+struct puller {
+	struct worker *pl_worker;
+	struct loop *pl_loop; /* of its connections */
+	struct source pl_source[SOURCES];
+	uint64_t pl_uses;
+	uint8_t *pl_data, *pl_mem;
+};
+static struct puller pullers[PULLERS];
+
+int ds_pull_start(struct ds *d)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < PULLERS && !err; i++) {
+		struct puller *pl = &pullers[i];
+
+		pl->pl_loop = d->d_loops[i % d->d_nloops];
+		pl->pl_data = aligned_alloc(DS_PAGE, DS_FETCH_MEM);
+		pl->pl_mem = aligned_alloc(DS_PAGE, DS_SESSION_MEM);
+		err = pl->pl_data && pl->pl_mem ? worker_create(&pl->pl_worker, "weft-pull", WAITING_MAX) : -ENOMEM;
+	}
+	return err;
+}
+
+static struct puller *puller_of(uint64_t ino)
+{
+	return &pullers[hash_u64(ino) % PULLERS];
+}
+
+bool ds_pull_submit(struct ds *d, uint64_t ino, struct work *w)
+{
+	(void)d;
+	return worker_submit(puller_of(ino)->pl_worker, w);
+}
+
+/* ---- asking a source: sent and answered on the puller's loop, while its thread waits ---- */
+
+struct ask {
+	struct loop_msg as_msg;
+	struct rpc_req as_req;
+	struct ds *as_ds;
+	struct puller *as_puller;
+	const ctl_peer *as_peer;
+	struct sockaddr_storage as_addr;
+	socklen_t as_len;
+	uint64_t as_off;
+	uint32_t as_count;
+	struct rpc_buf *as_buf; /* what as_res walks */
+	struct xdr_in as_res;
+	int as_err;
+	sem_t as_done;
+};
+
+static void on_loop(struct ask *as, void (*run)(struct loop_msg *m))
+{
+	as->as_msg.m_run = run;
+	loop_post(as->as_puller->pl_loop, &as->as_msg);
+	while (sem_wait(&as->as_done))
+		;
+}
+
+static void ask_over(struct loop_msg *m)
+{
+	sem_post(&caa_container_of(m, struct ask, as_msg)->as_done);
+}
+
+/* The request is the RPC layer's until this has returned. */
+static void ask_done(struct rpc_req *q, int err, struct xdr_in *res)
+{
+	struct ask *as = caa_container_of(q, struct ask, as_req);
+
+	as->as_err = err;
+	if (!err) {
+		as->as_buf = rpc_req_keep(q);
+		as->as_res = *res;
+	}
+	as->as_msg.m_run = ask_over;
+	loop_post(as->as_puller->pl_loop, &as->as_msg);
+}
+
+static bool is_source(const struct source *so, const struct ask *as)
+{
+	return so->so_client && so->so_len == as->as_len && !memcmp(&so->so_addr, &as->as_addr, as->as_len) &&
+	       !memcmp(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN) && so->so_tls == (as->as_peer->tls != RPC_TLS_OFF);
+}
+
+static int connect_source(struct source *so, const struct ask *as)
+{
+	int err;
+
+	if (so->so_client)
+		rpc_client_destroy(so->so_client);
+	so->so_client = NULL;
+	err = rpc_client_create(&so->so_client, as->as_puller->pl_loop, (const struct sockaddr *)&as->as_addr, as->as_len, NULL, NULL, NULL);
+	if (err)
+		return err;
+	so->so_addr = as->as_addr;
+	so->so_len = as->as_len;
+	so->so_tls = as->as_peer->tls != RPC_TLS_OFF;
+	memcpy(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN);
+	if (so->so_tls) {
+		uint8_t key[CAP_TLS_KEY_LEN];
+
+		cap_derive_tls_key(as->as_ds->d_cluster_key, so->so_uuid, key);
+		rpc_client_use_tls(so->so_client, NFS3_PROGRAM, NFS3_VERSION, key);
+		sodium_memzero(key, sizeof(key));
+	}
+	return 0;
+}
+
+/* The one that was not used for the longest makes room. */
+static struct source *source_of(struct ask *as)
+{
+	struct puller *pl = as->as_puller;
+	struct source *so = &pl->pl_source[0];
+
+	for (unsigned i = 0; i < SOURCES; i++) {
+		struct source *one = &pl->pl_source[i];
+
+		if (is_source(one, as)) {
+			one->so_used = ++pl->pl_uses;
+			return one;
+		}
+		if (one->so_used < so->so_used)
+			so = one;
+	}
+	as->as_err = connect_source(so, as);
+	so->so_used = ++pl->pl_uses;
+	return as->as_err ? NULL : so;
+}
+
+static void ask_send(struct loop_msg *m)
+{
+	struct ask *as = caa_container_of(m, struct ask, as_msg);
+	struct source *so = source_of(as);
+
+	if (!so) {
+		sem_post(&as->as_done);
+		return;
+	}
+	rpc_req_init(&as->as_req, CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_READ, NULL, ARGS_MAX, ask_done);
+	xdr_put_opaque(&as->as_req.q_args, (const uint8_t *)as->as_peer->handle, CTL_HANDLE_LEN);
+	xdr_put_u64(&as->as_req.q_args, as->as_off);
+	xdr_put_u32(&as->as_req.q_args, as->as_count);
+	rpc_client_send(so->so_client, &as->as_req, FETCH_MS);
+}
+
+static void ask_release(struct loop_msg *m)
+{
+	struct ask *as = caa_container_of(m, struct ask, as_msg);
+
+	rpc_buf_put(as->as_buf);
+	sem_post(&as->as_done);
+}
+
+/* ---- what it says ---- */
+
+/* Copies the answer out of the record. What does not fit together is -EPROTO; a sum that is wrong, -EBADMSG. */
+static int answer_get(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
+{
+	const uint8_t *sum, *data;
+	uint8_t real[CTL_PEER_SUM];
+	uint64_t at = f->ft_off, total = 0;
+	uint32_t st = xdr_get_u32(x);
+
+	if (st || x->bad)
+		return x->bad ? -EPROTO : st == NFS3ERR_JUKEBOX ? -EAGAIN : -EACCES;
+	f->ft_size = xdr_get_u64(x);
+	f->ft_to = xdr_get_u64(x);
+	sum = xdr_get_fixed(x, CTL_PEER_SUM);
+	f->ft_nparts = xdr_get_u32(x);
+	if (x->bad || f->ft_nparts > CTL_PEER_PARTS || f->ft_to <= f->ft_off || f->ft_to > f->ft_off + count || f->ft_size > INT64_MAX)
+		return -EPROTO;
+	for (unsigned i = 0; i < f->ft_nparts; i++) {
+		struct ds_part *pt = &f->ft_part[i];
+
+		pt->pt_off = xdr_get_u64(x);
+		pt->pt_len = xdr_get_u32(x);
+		if (pt->pt_off < at || pt->pt_off > f->ft_to || !pt->pt_len || pt->pt_len > f->ft_to - pt->pt_off)
+			return -EPROTO;
+		at = pt->pt_off + pt->pt_len;
+		total += pt->pt_len;
+	}
+	/* There is nothing past the end. */
+	data = xdr_get_opaque(x, DS_MAX_IO, &f->ft_len);
+	if (!data || xdr_left(x) || f->ft_len != total || (f->ft_nparts && at > f->ft_size))
+		return -EPROTO;
+	memcpy(f->ft_data, data, f->ft_len);
+	crypto_generichash(real, sizeof(real), f->ft_data, f->ft_len, NULL, 0);
+	return sodium_memcmp(real, sum, sizeof(real)) ? -EBADMSG : 0;
+}
+
+static int ask_one(struct ask *as, struct ds_fetch *f)
+{
+	on_loop(as, ask_send);
+	if (as->as_err)
+		return as->as_err;
+	as->as_err = answer_get(&as->as_res, as->as_count, f);
+	on_loop(as, ask_release);
+	return as->as_err;
+}
+
+static const char *why(int err)
+{
+	switch (err) {
+	case -EACCES:
+		return "it refuses";
+	case -EAGAIN:
+		return "it is busy";
+	case -EPROTO:
+		return "its answer makes no sense";
+	case -EBADMSG:
+		return "its data does not have the sum that it tells";
+	case -EADDRNOTAVAIL:
+		return "it has no address of TCP";
+	default:
+		return strerror(-err);
+	}
+}
+
+/* Its addresses in turn. A connection that was lost is made anew once. */
+static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t count, struct ds_fetch *f)
+{
+	struct ask as = { .as_ds = d, .as_puller = pl, .as_peer = p, .as_off = f->ft_off, .as_count = count };
+	int err = -EADDRNOTAVAIL;
+	bool again = true;
+
+	sem_init(&as.as_done, 0, 0);
+	for (unsigned i = 0; i < p->addrs.addrs_len; i++) {
+		const ctl_addr *a = &p->addrs.addrs_val[i];
+
+		memset(&as.as_addr, 0, sizeof(as.as_addr));
+		if ((strcmp(a->netid, "tcp") && strcmp(a->netid, "tcp6")) || rpc_uaddr_parse(a->netid, a->uaddr, &as.as_addr, &as.as_len))
+			continue;
+		as.as_err = 0;
+		err = ask_one(&as, f);
+		if (err == -ECONNRESET && again) {
+			again = false;
+			i--;
+			continue;
+		}
+		/* What it says it would say at another address as well. */
+		if (!err || err == -EACCES || err == -EAGAIN || err == -EPROTO || err == -EBADMSG)
+			break;
+	}
+	sem_destroy(&as.as_done);
+	return err;
+}
+
+/* ---- PULL ---- */
+
+static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *ss, const ctl_rebuild_args *a, uint64_t at, uint32_t count,
+			   ctl_rebuild_res *res)
+{
+	struct ds_fetch f = { .ft_off = at, .ft_data = pl->pl_data };
+	static _Atomic uint64_t last;
+	int err = fetch(d, pl, &a->source, count, &f);
+
+	if (err) {
+		if (log_due(&last))
+			log_warn("the source of a rebuild at %s: %s", a->source.addrs.addrs_len ? a->source.addrs.addrs_val[0].uaddr : "?", why(err));
+		return CTL_SOURCE;
+	}
+	res->size = f.ft_size;
+	return ds_session_write(ss, &f, pl->pl_mem, res);
+}
+
+static ctl_status pull(struct ds *d, struct ds_session *ss, const ctl_rebuild_args *a, ctl_rebuild_res *res)
+{
+	uint64_t end = a->length < (uint64_t)INT64_MAX - a->offset ? a->offset + a->length : INT64_MAX, until = ds_now_ns() + PULL_NS, at;
+	struct puller *pl = puller_of(a->object.ino);
+	ctl_status st = CTL_OK;
+
+	while (st == CTL_OK && (at = ds_session_cursor(ss)) < end && ds_now_ns() < until) {
+		uint64_t n = DS_MAX_IO - at % DS_MAX_IO;
+
+		st = pull_one(d, pl, ss, a, at, (uint32_t)(n < end - at ? n : end - at), res);
+	}
+	at = ds_session_cursor(ss);
+	res->eof = at == DS_NOTE_END;
+	if (res->eof)
+		res->size = ds_session_size(ss);
+	res->next = res->eof ? res->size : at;
+	return st;
+}
+
+ctl_status ds_pull(struct ds *d, const ctl_rebuild_args *a, ctl_rebuild_res *res)
+{
+	struct ds_session *ss = ds_session_get(d->d_store, a);
+	ctl_status st;
+
+	if (!ss)
+		return CTL_BAD_SESSION;
+	if (!a->length || a->offset > INT64_MAX || a->offset > ds_session_cursor(ss))
+		st = CTL_INVAL;
+	else
+		st = pull(d, ss, a, res);
+	ds_session_put(ss);
+	return st;
+}

@@ -1,0 +1,32 @@
+/* rebuild_int.h - inside ds/store: sessions, and locks of ranges on workers. */
+#ifndef DS_STORE_REBUILD_INT_H
+#define DS_STORE_REBUILD_INT_H
+#include "ds/store/rebuild.h"
+#include "ds/store/store_int.h"
+
+struct ds_session {
+	struct ds_obj *ss_obj; /* a reference */
+	uint64_t ss_id;
+	int ss_fd; /* its own, open since BEGIN: it hears of every failed write-back */
+	struct ds_session *ss_next; /* s_sessions_lock's, as the next two */
+	unsigned ss_refs;
+	uint64_t ss_stepped_ns;
+	/* ob_lock's; ss_notes knows nothing below ss_cursor */
+	struct ds_notes ss_notes;
+	uint64_t ss_cursor;
+	uint64_t ss_least; /* where changes have put the object's end, at least */
+	uint64_t ss_size;  /* the source's, when the cursor came to its end */
+	bool ss_dead;
+};
+
+extern struct metric *ds_m_rebuilt[3], *ds_m_put_off; /* bytes copied, there already, holes */
+
+/* Blocks. DIRECT and BUFFERED are as I/O's, ALONE keeps all others out. */
+enum ds_lock { DS_LOCK_BUFFERED, DS_LOCK_DIRECT, DS_LOCK_ALONE };
+void ds_change_lock(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to, enum ds_lock how);
+
+/* The object is deleted. */
+void ds_session_drop(struct ds_store *s, const struct cap_object *key);
+/* The store is closed. */
+void ds_sessions_close(struct ds_store *s);
+#endif

@@ -1,0 +1,379 @@
+/*
+ * window.c - the bytes of a rebuild: reading a piece of the source with its holes, and writing it to the target (rebuild.h).
+ *
+ * What the target has already is compared first, and only pages that differ are written. What was written is read back past the page cache, where the
+ * store can, and compared with what was fetched.
+ */
+#include "base/log.h"
+#include "ds/store/rebuild_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* All of it, or up to the end of the file, or -errno. */
+static ssize_t read_at(int fd, uint8_t *mem, size_t n, uint64_t off)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t got = pread(fd, mem + done, n - done, (off_t)(off + done));
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return -errno;
+		done += (size_t)got;
+		/* A direct read that stops inside a page stops at the end. */
+		if (!got || done % DS_PAGE)
+			break;
+	}
+	return (ssize_t)done;
+}
+
+static int write_at(int fd, const uint8_t *mem, size_t n, uint64_t off)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t put = pwrite(fd, mem + done, n - done, (off_t)(off + done));
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0)
+			return put ? -errno : -EIO;
+		done += (size_t)put;
+	}
+	return 0;
+}
+
+/* ---- the source ---- */
+
+/* The parts of [ft_off, end) that are data; fewer where there are too many of them. */
+static int find_parts(int fd, uint64_t end, struct ds_fetch *f)
+{
+	uint64_t at = f->ft_off;
+
+	while (at < end) {
+		off_t data = lseek(fd, (off_t)at, SEEK_DATA), hole;
+
+		if (data < 0 && errno == ENXIO)
+			return 0;
+		if (data < 0)
+			return -errno;
+		if ((uint64_t)data >= end)
+			return 0;
+		if (f->ft_nparts == CTL_PEER_PARTS) {
+			f->ft_to = (uint64_t)data;
+			return 0;
+		}
+		hole = lseek(fd, data, SEEK_HOLE);
+		if (hole < 0 && errno == ENXIO)
+			return 0; /* it was cut */
+		if (hole < 0)
+			return -errno;
+		at = least((uint64_t)hole, end);
+		f->ft_part[f->ft_nparts++] = (struct ds_part){ (uint64_t)data, (uint32_t)(at - (uint64_t)data) };
+	}
+	return 0;
+}
+
+/* What was cut off since it was found reads as zeros. */
+static int read_part(struct ds_obj *o, const struct ds_part *pt, uint8_t *mem)
+{
+	int dfd = ds_obj_direct_fd(o);
+	bool direct = dfd >= 0 && pt->pt_off % DS_PAGE == 0 && (uintptr_t)mem % DS_PAGE == 0;
+	size_t whole = (pt->pt_len + DS_PAGE - 1) & ~(size_t)(DS_PAGE - 1);
+	struct ds_change c;
+	ssize_t n;
+
+	ds_change_lock(&c, o, pt->pt_off, pt->pt_off + pt->pt_len, direct ? DS_LOCK_DIRECT : DS_LOCK_BUFFERED);
+	n = direct ? read_at(dfd, mem, whole, pt->pt_off) : read_at(o->ob_fd, mem, pt->pt_len, pt->pt_off);
+	ds_change_end(&c);
+	if (n == -EINVAL && direct) {
+		ds_change_lock(&c, o, pt->pt_off, pt->pt_off + pt->pt_len, DS_LOCK_BUFFERED);
+		n = read_at(o->ob_fd, mem, pt->pt_len, pt->pt_off);
+		ds_change_end(&c);
+	}
+	ds_health_note(o->ob_vol, false, (int)n);
+	if (n < 0)
+		return (int)n;
+	if ((size_t)n < pt->pt_len)
+		memset(mem + n, 0, pt->pt_len - (size_t)n);
+	return 0;
+}
+
+int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f)
+{
+	int fd = o ? ds_obj_reopen(o) : -1, err = 0;
+	struct stat st = { 0 };
+
+	f->ft_nparts = 0;
+	f->ft_len = 0;
+	f->ft_size = 0;
+	f->ft_to = f->ft_off + count;
+	if (o && fd < 0)
+		return fd == -ENOENT ? -ESTALE : fd;
+	if (o && fstat(fd, &st) < 0)
+		err = -errno;
+	f->ft_size = (uint64_t)st.st_size;
+	if (o && !err)
+		err = find_parts(fd, least(f->ft_to, f->ft_size), f);
+	if (fd >= 0)
+		close(fd);
+	for (unsigned i = 0; i < f->ft_nparts && !err; i++) {
+		err = read_part(o, &f->ft_part[i], f->ft_data + f->ft_len);
+		f->ft_len += f->ft_part[i].pt_len;
+	}
+	return err;
+}
+
+/* ---- the target ---- */
+
+/* A window while it is locked. */
+struct window {
+	struct ds_session *w_ss;
+	const struct ds_fetch *w_f;
+	ctl_rebuild_res *w_res;
+	uint64_t w_base; /* of the memory: the page of ft_off */
+	uint8_t *w_new, *w_old;
+	uint64_t w_size; /* the target's */
+	unsigned w_part; /* the first that is not past */
+	uint32_t w_pos;	 /* of its data */
+};
+
+static uint8_t *new_at(const struct window *w, uint64_t off)
+{
+	return w->w_new + (off - w->w_base);
+}
+
+/* Into w_old, as far as the file goes; the rest is left alone. */
+static int read_back(struct window *w, uint64_t from, uint64_t to)
+{
+	struct ds_obj *o = w->w_ss->ss_obj;
+	uint64_t first = from / DS_PAGE * DS_PAGE, end = (to + DS_PAGE - 1) / DS_PAGE * DS_PAGE;
+	int dfd = ds_obj_direct_fd(o);
+	ssize_t n = dfd < 0 ? -EINVAL : read_at(dfd, w->w_old + (first - w->w_base), (size_t)(end - first), first);
+
+	if (n == -EINVAL)
+		n = read_at(w->w_ss->ss_fd, w->w_old + (from - w->w_base), (size_t)(to - from), from);
+	ds_health_note(o->ob_vol, false, (int)n);
+	return n < 0 ? (int)n : 0;
+}
+
+/* Whole pages past the page cache. */
+static int put(struct window *w, uint64_t from, uint64_t to)
+{
+	uint64_t head = least((from + DS_PAGE - 1) / DS_PAGE * DS_PAGE, to), tail = to / DS_PAGE * DS_PAGE;
+	int dfd = ds_obj_direct_fd(w->w_ss->ss_obj), fd = w->w_ss->ss_fd, err;
+
+	if (tail <= head)
+		head = tail = to;
+	err = write_at(fd, new_at(w, from), (size_t)(head - from), from);
+	if (!err && head < tail) {
+		err = dfd < 0 ? -EINVAL : write_at(dfd, new_at(w, head), (size_t)(tail - head), head);
+		if (err == -EINVAL)
+			err = write_at(fd, new_at(w, head), (size_t)(tail - head), head);
+	}
+	if (!err)
+		err = write_at(fd, new_at(w, tail), (size_t)(to - tail), tail);
+	ds_health_note(w->w_ss->ss_obj->ob_vol, true, err);
+	if (!err && to > w->w_size)
+		w->w_size = to;
+	return err;
+}
+
+/* Writes what differs, and looks at it. */
+static int put_differing(struct window *w, uint64_t from, uint64_t to)
+{
+	int err = put(w, from, to);
+
+	w->w_res->copied += to - from;
+	if (!err)
+		err = read_back(w, from, to);
+	if (!err && memcmp(new_at(w, from), w->w_old + (from - w->w_base), (size_t)(to - from))) {
+		log_error("store: object %016" PRIx64 ": the disk does not hold what was written at %" PRIu64 " to %" PRIu64,
+			  w->w_ss->ss_obj->ob_key.co_ino, from, to);
+		err = -EIO;
+	}
+	return err;
+}
+
+static bool page_same(const struct window *w, uint64_t from, uint64_t to, uint64_t have)
+{
+	return to <= have && !memcmp(new_at(w, from), w->w_old + (from - w->w_base), (size_t)(to - from));
+}
+
+static int put_data(struct window *w, uint64_t from, uint64_t to)
+{
+	uint64_t have = w->w_size, at = from, run = from;
+	int err = from < have ? read_back(w, from, least(to, have)) : 0;
+
+	while (at < to && !err) {
+		uint64_t next = least((at / DS_PAGE + 1) * DS_PAGE, to);
+
+		if (page_same(w, at, next, have)) {
+			w->w_res->same += next - at;
+			err = run < at ? put_differing(w, run, at) : 0;
+			run = next;
+		}
+		at = next;
+	}
+	return err || run == to ? err : put_differing(w, run, to);
+}
+
+/* Only where there is data: what is reserved stays so. */
+static int put_hole(struct window *w, uint64_t from, uint64_t to)
+{
+	int fd = w->w_ss->ss_fd;
+	uint64_t at = from;
+
+	if (from < w->w_f->ft_size)
+		w->w_res->holes += least(to, w->w_f->ft_size) - from;
+	to = least(to, w->w_size);
+	while (at < to) {
+		off_t data = lseek(fd, (off_t)at, SEEK_DATA), hole;
+		uint64_t end;
+
+		if (data < 0)
+			return errno == ENXIO ? 0 : -errno;
+		if ((uint64_t)data >= to)
+			return 0;
+		hole = lseek(fd, data, SEEK_HOLE);
+		if (hole < 0)
+			return -errno;
+		end = least((uint64_t)hole, to);
+		if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, data, (off_t)(end - (uint64_t)data)) < 0)
+			return -errno;
+		at = end;
+	}
+	return 0;
+}
+
+/* A range without notes: as the source has it. */
+static int put_range(struct window *w, uint64_t from, uint64_t to)
+{
+	const struct ds_fetch *f = w->w_f;
+	int err = 0;
+
+	while (from < to && !err) {
+		const struct ds_part *pt = w->w_part < f->ft_nparts ? &f->ft_part[w->w_part] : NULL;
+		uint64_t end = to;
+
+		if (pt && pt->pt_off + pt->pt_len <= from) {
+			w->w_pos += pt->pt_len;
+			w->w_part++;
+			continue;
+		}
+		if (pt && pt->pt_off <= from) {
+			end = least(to, pt->pt_off + pt->pt_len);
+			memcpy(new_at(w, from), f->ft_data + w->w_pos + (from - pt->pt_off), (size_t)(end - from));
+			err = put_data(w, from, end);
+		} else {
+			end = pt ? least(to, pt->pt_off) : to;
+			err = put_hole(w, from, end);
+		}
+		from = end;
+	}
+	return err;
+}
+
+/* The next range that is not noted now. False: none. */
+static bool next_range(struct ds_session *ss, uint64_t from, uint64_t to, struct ds_note *gap)
+{
+	bool any;
+
+	pthread_mutex_lock(&ss->ss_obj->ob_lock);
+	any = ds_note_gap(&ss->ss_notes, from, to, gap);
+	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
+	return any;
+}
+
+/*
+ * The end: where the source ends, or a change since BEGIN has put it. A size that was set is the object's already. A source that is shorter than it was before is cut
+ * here as well, by an order that comes.
+ */
+static int put_end(struct window *w)
+{
+	struct ds_session *ss = w->w_ss;
+	uint64_t size = w->w_f->ft_size > w->w_f->ft_off ? w->w_f->ft_size : w->w_f->ft_off;
+	const struct ds_notes *ns = &ss->ss_notes;
+	bool set;
+
+	pthread_mutex_lock(&ss->ss_obj->ob_lock);
+	set = ns->ns_n && ns->ns_note[ns->ns_n - 1].n_to == DS_NOTE_END;
+	size = ss->ss_least > size ? ss->ss_least : size;
+	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
+	if (set || size == w->w_size)
+		return 0;
+	return ftruncate(ss->ss_fd, (off_t)size) < 0 ? -errno : 0;
+}
+
+static int put_window(struct window *w, bool eof)
+{
+	uint64_t at = w->w_f->ft_off, to = eof ? INT64_MAX : w->w_f->ft_to;
+	struct ds_note gap;
+	struct stat st;
+	int err = fstat(w->w_ss->ss_fd, &st) < 0 ? -errno : 0;
+
+	w->w_size = (uint64_t)st.st_size;
+	while (!err && next_range(w->w_ss, at, to, &gap)) {
+		err = put_range(w, gap.n_from, gap.n_to);
+		at = gap.n_to;
+	}
+	return !err && eof ? put_end(w) : err;
+}
+
+/* The cursor goes on while the window is locked: who waits for it is past. */
+static void window_done(struct ds_session *ss, const struct ds_fetch *f, bool eof)
+{
+	pthread_mutex_lock(&ss->ss_obj->ob_lock);
+	ss->ss_cursor = eof ? DS_NOTE_END : f->ft_to;
+	ss->ss_size = f->ft_size;
+	ds_note_forget(&ss->ss_notes, ss->ss_cursor);
+	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
+}
+
+static bool session_dead(struct ds_session *ss)
+{
+	bool dead;
+
+	pthread_mutex_lock(&ss->ss_obj->ob_lock);
+	dead = ss->ss_dead;
+	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
+	return dead;
+}
+
+ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem, ctl_rebuild_res *res)
+{
+	struct window w = { .w_ss = ss, .w_f = f, .w_res = res, .w_base = f->ft_off / DS_PAGE * DS_PAGE, .w_new = mem, .w_old = mem + DS_MAX_IO + DS_PAGE };
+	ctl_rebuild_res was = *res;
+	bool eof = f->ft_size <= f->ft_to;
+	struct ds_change c;
+	int err;
+
+	if (f->ft_off != ds_session_cursor(ss) || f->ft_to - f->ft_off > DS_MAX_IO || f->ft_to < f->ft_off)
+		return CTL_INVAL;
+	ds_change_lock(&c, ss->ss_obj, f->ft_off, eof ? DS_NOTE_END : f->ft_to, DS_LOCK_ALONE);
+	if (session_dead(ss)) {
+		ds_change_end(&c);
+		return CTL_BAD_SESSION;
+	}
+	err = put_window(&w, eof);
+	ds_obj_wrote(ss->ss_obj);
+	if (!err)
+		window_done(ss, f, eof);
+	ds_change_end(&c);
+	metric_add(ds_m_rebuilt[0], res->copied - was.copied);
+	metric_add(ds_m_rebuilt[1], res->same - was.same);
+	metric_add(ds_m_rebuilt[2], res->holes - was.holes);
+	if (err)
+		log_error("store: object %016" PRIx64 ": its rebuild stops: %s", ss->ss_obj->ob_key.co_ino, strerror(-err));
+	return ds_ctl_status(err);
+}
