@@ -9,6 +9,7 @@
  * Held: what decodes is answered, sealed, once, and the answer decodes; what does not open or decode ends the connection.
  */
 #include "ds/ds.h"
+#include "ds/peer.h"
 #include "tests/fuzz/mds_fuzz.h"
 
 /* Of HELLO; both sides must say it. */
@@ -614,6 +615,8 @@ static void start_ds(void)
 	if (bind(fd, (struct sockaddr *)sin, sizeof(*sin)) || listen(fd, 1) || getsockname(fd, (struct sockaddr *)sin, &len))
 		fz_bug("cannot listen");
 	ds.d_mdslen = len;
+	if (ds_pull_start(&ds))
+		fz_bug("no threads");
 	fz_on_loop(start_control);
 	as_mds->p_fd = accept(fd, NULL, NULL);
 	as_mds->p_dir = TO_DS;

@@ -3,11 +3,12 @@
  * peers answer.
  *
  * The first byte chooses: a procedure of objects (with or without a good handle put in front of the arguments), one of an exported folder (with the handle of
- * the folder or of a file in it, where there are the privileges), one of MOUNT, or a decoder.
+ * the folder or of a file in it, where there are the privileges), one of MOUNT, what data servers ask of each other, or a decoder.
  */
 #include "base/log.h"
 #include "ds/ds.h"
 #include "ds/path/path_int.h"
+#include "ds/peer.h"
 #include "proto/ctl.h"
 #include "tests/unit/scratch.h"
 #include <arpa/inet.h>
@@ -23,6 +24,7 @@
 #define MAX_REPLY (DS_MAX_IO + 4096)
 #define FIRST_PATH 128
 #define FIRST_MOUNT (FIRST_PATH + 2 * NFS3_NPROCS)
+#define FIRST_PEER (FIRST_MOUNT + 32)
 
 static struct ds ds;
 static char dir[64];
@@ -60,11 +62,12 @@ static void mount_dispatch(struct rpc_call *rpc, void *arg)
 
 static const struct rpc_program progs[] = {
 	{ NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION, NFS3_NPROCS, ds_nfs3_dispatch, &ds },
+	{ CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_VERSION, CTL_PEER_READ + 1, ds_peer_dispatch, &ds },
 	{ MOUNT3_PROGRAM, MOUNT3_VERSION, MOUNT3_VERSION, MOUNT3_NPROCS, mount_dispatch, NULL },
 };
 static const struct rpc_service svc = {
 	.rs_progs = progs,
-	.rs_nprogs = 2,
+	.rs_nprogs = 3,
 	.rs_max_record = MAX_REPLY,
 	.rs_max_reply = MAX_REPLY,
 	.rs_opened = opened,
@@ -173,7 +176,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	atomic_store(&ds.d_fs, 1);
 	ds.d_loops = loops;
 	ds.d_nloops = 1;
-	if (loop_create(&loops[0], 256) || pthread_create(&t, NULL, thread_run, loops[0]))
+	if (loop_create(&loops[0], 256) || ds_peer_start(&ds) || pthread_create(&t, NULL, thread_run, loops[0]))
 		abort();
 	sem_init(&start.fs_done, 0, 0);
 	start.fs_msg.m_run = start_run;
@@ -223,7 +226,7 @@ static void call(uint32_t prog, uint32_t proc, const uint8_t *fh, uint32_t len, 
 	xdr_put_u32(&x, 0);
 	xdr_put_u32(&x, 2);
 	xdr_put_u32(&x, prog);
-	xdr_put_u32(&x, 3);
+	xdr_put_u32(&x, prog == CTL_PEER_PROGRAM ? CTL_PEER_VERSION : 3);
 	xdr_put_u32(&x, proc);
 	xdr_put_u64(&x, 0);
 	xdr_put_u64(&x, 0);
@@ -335,6 +338,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		decode(data[0], data + 2, size - 2);
 	else if (data[0] < FIRST_MOUNT)
 		path_call(data[0] - FIRST_PATH, data[1], data + 2, size - 2);
+	else if (data[0] >= FIRST_PEER)
+		call(CTL_PEER_PROGRAM, CTL_PEER_READ, data[0] & 1 ? fh : NULL, CAP_LEN, data + 2, size - 2);
 	else
 		call(MOUNT3_PROGRAM, data[0] % MOUNT3_NPROCS, NULL, 0, data + 2, size - 2);
 	return 0;

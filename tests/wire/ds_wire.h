@@ -495,6 +495,7 @@ static ctl_status got_results[CTL_BATCH_MAX];
 static ctl_stat got_stats[CTL_BATCH_MAX];
 static ctl_list_entry got_entries[CTL_BATCH_MAX];
 static uint8_t got_cookie[64];
+static ctl_rebuild_res got_rebuild;
 static unsigned got_n, got_cookie_len;
 
 static void mds_done(void *arg, int err, const ctl_response *res)
@@ -519,6 +520,8 @@ static void mds_done(void *arg, int err, const ctl_response *res)
 			got_cookie_len = r->cookie.cookie_len;
 			if (got_cookie_len)
 				memcpy(got_cookie, r->cookie.cookie_val, got_cookie_len);
+		} else if (res->status == CTL_OK && res->result.op == CTL_OP_REBUILD) {
+			got_rebuild = res->result.ctl_result_u.rebuild;
 		}
 	}
 	sem_post(&mc->mc_ol->ol_done);
@@ -585,6 +588,8 @@ static ctl_stat stat_object(void)
 
 /* ---- the daemon ---- */
 
+static const char *ds_options[8]; /* more, KEY=VALUE */
+static bool nfs_by_tls;			  /* its clients use it, as peers of the cluster */
 static bool on_tmpfs; /* its store is a small tmpfs, in a mount namespace of its own */
 
 static void ds_exec(void)
@@ -600,8 +605,17 @@ static void ds_exec(void)
 	snprintf(o_key, sizeof o_key, "ds.cluster_key=%s/key", dir);
 	snprintf(o_mds, sizeof o_mds, "ds.mds=127.0.0.1:%u", mds_port);
 	snprintf(o_admin, sizeof o_admin, "ds.admin=unix:%s", admin);
-	execl(bin ? bin : path, "weft-ds", "-o", o_store, "-o", o_key, "-o", o_mds, "-o", o_admin, "-o", "ds.listen=127.0.0.1:0",
-	      "-o", "ds.name=unit-one", "-o", "ds.threads=2", "-o", "ds.heartbeat=100ms", "-o", "log.level=warn", NULL);
+	const char *argv[64] = { "weft-ds", "-o", o_store, "-o", o_key, "-o", o_mds, "-o", o_admin, "-o", "ds.listen=127.0.0.1:0",
+				 "-o", "ds.name=unit-one", "-o", "ds.threads=2", "-o", "ds.heartbeat=100ms", "-o", "log.level=warn" };
+	unsigned n = 0;
+
+	while (argv[n])
+		n++;
+	for (unsigned i = 0; ds_options[i]; i++) {
+		argv[n++] = "-o";
+		argv[n++] = ds_options[i];
+	}
+	execv(bin ? bin : path, (char **)argv);
 	perror(bin ? bin : path);
 	_exit(127);
 }
@@ -623,6 +637,12 @@ static void nfs_connect(struct on_loop *ol)
 		rpc_client_destroy(nfs);
 	nfs = NULL;
 	ol->ol_err = rpc_client_create(&nfs, L, (struct sockaddr *)&ds_addr, ds_addrlen, NULL, NULL, NULL);
+	if (!ol->ol_err && nfs_by_tls) {
+		uint8_t tls_key[CAP_TLS_KEY_LEN];
+
+		cap_derive_tls_key(cluster_key, ds_uuid, tls_key);
+		rpc_client_use_tls(nfs, NFS3_PROGRAM, NFS3_VERSION, tls_key);
+	}
 	sem_post(&ol->ol_done);
 }
 
