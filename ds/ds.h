@@ -6,6 +6,7 @@
  *   control.c   the connection to the MDS: joining, the lease, orders
  *   rdma.c      NFSv3 over RDMA
  *   place.c     what runs where
+ *   peer.c      what other data servers read here; pull.c: what is read there, for rebuilds
  *   eof.c       asking the MDS where a striped file ends
  *   store/      the objects
  *   path/       folders of this machine, exported by path

@@ -465,7 +465,7 @@ static void tame(ctl_request *req)
 		r->session &= 3;
 		r->offset &= 0xffffff;
 		r->length &= 0xffffff;
-		r->epoch &= 3;
+		r->epoch &= 0xffffff;
 		peer_tame(&r->source);
 	}
 }
