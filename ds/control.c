@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "ds/ds.h"
 #include "ds/peer.h"
-#include "ds/store/rebuild.h"
 #include "proto/ctl_chan.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>

@@ -16,7 +16,6 @@
 #include "ds/path/path.h"
 #include "ds/place.h"
 #include "ds/peer.h"
-#include "ds/store/rebuild.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_tls.h"
 #include <arpa/inet.h>

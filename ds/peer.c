@@ -4,7 +4,6 @@
  */
 #include "ds/peer.h"
 #include "ds/nfs3.h"
-#include "ds/store/rebuild.h"
 #include <errno.h>
 #include <sodium.h>
 #include <urcu/compiler.h>

@@ -8,6 +8,7 @@
 #define DS_PEER_H
 #include "base/worker.h"
 #include "ds/ds.h"
+#include "ds/store/rebuild.h"
 
 /* Metrics; before other threads run. */
 void ds_peer_init(void);
@@ -19,6 +20,8 @@ void ds_peer_dispatch(struct rpc_call *call, void *arg);
 int ds_pull_start(struct ds *d);
 /* w_run runs on the thread of this object; it may call the next. False: too many wait. */
 bool ds_pull_submit(struct ds *d, uint64_t ino, struct work *w);
+/* Copies a source's answer to a question for count bytes at ft_off. What does not fit together is -EPROTO; a sum that is wrong, -EBADMSG. */
+int ds_pull_answer(struct xdr_in *x, uint32_t count, struct ds_fetch *f);
 /* PULL. Blocks; on that thread. */
 ctl_status ds_pull(struct ds *d, const ctl_rebuild_args *a, ctl_rebuild_res *res);
 #endif

@@ -5,7 +5,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "ds/peer.h"
-#include "ds/store/rebuild.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
 #include <semaphore.h>
@@ -18,6 +17,7 @@
 #define WAITING_MAX 64u
 #define SOURCES		4	   /* connections that a thread keeps */
 #define FETCH_MS	10000u
+#define FETCH_NS	15000000000ull /* after that no other address is tried */
 #define PULL_NS		5000000000ull /* then it answers how far it has come */
 #define ARGS_MAX	4096
 
@@ -186,8 +186,7 @@ static void ask_release(struct loop_msg *m)
 
 /* ---- what it says ---- */
 
-/* Copies the answer out of the record. What does not fit together is -EPROTO; a sum that is wrong, -EBADMSG. */
-static int answer_get(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
+int ds_pull_answer(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
 {
 	const uint8_t *sum, *data;
 	uint8_t real[CTL_PEER_SUM];
@@ -226,7 +225,7 @@ static int ask_one(struct ask *as, struct ds_fetch *f)
 	on_loop(as, ask_send);
 	if (as->as_err)
 		return as->as_err;
-	as->as_err = answer_get(&as->as_res, as->as_count, f);
+	as->as_err = ds_pull_answer(&as->as_res, as->as_count, f);
 	on_loop(as, ask_release);
 	return as->as_err;
 }
@@ -253,11 +252,12 @@ static const char *why(int err)
 static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t count, struct ds_fetch *f)
 {
 	struct ask as = { .as_ds = d, .as_puller = pl, .as_peer = p, .as_off = f->ft_off, .as_count = count };
+	uint64_t until = ds_now_ns() + FETCH_NS;
 	int err = -EADDRNOTAVAIL;
 	bool again = true;
 
 	sem_init(&as.as_done, 0, 0);
-	for (unsigned i = 0; i < p->addrs.addrs_len; i++) {
+	for (unsigned i = 0; i < p->addrs.addrs_len && ds_now_ns() < until; i++) {
 		const ctl_addr *a = &p->addrs.addrs_val[i];
 
 		memset(&as.as_addr, 0, sizeof(as.as_addr));

@@ -26,7 +26,7 @@ static uint32_t rnd(uint32_t n)
 
 START_TEST(notes_are_a_set_of_bytes)
 {
-	for (unsigned round = 0; round < 300; round++) {
+	for (unsigned round = 0; round < 40; round++) {
 		struct ds_notes ns = { 0 };
 		bool model[MODEL] = { false };
 		uint64_t below = 0;
@@ -767,7 +767,7 @@ static bool round_of_race(unsigned round, bool orders)
 	return same_bytes();
 }
 
-static unsigned races(unsigned rounds, bool notes, bool orders)
+static unsigned races(unsigned n, bool notes, bool orders)
 {
 	unsigned differ = 0;
 
@@ -776,7 +776,7 @@ static unsigned races(unsigned rounds, bool notes, bool orders)
 	ra.ra_number = 1;
 	if (getenv("WEFT_TEST_SEED"))
 		seed = strtoull(getenv("WEFT_TEST_SEED"), NULL, 0);
-	for (unsigned i = 0; i < rounds; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		bool same = round_of_race(i, orders);
 
 		differ += !same;
@@ -788,18 +788,21 @@ static unsigned races(unsigned rounds, bool notes, bool orders)
 	return differ;
 }
 
+static unsigned rounds(void)
+{
+	return getenv("WEFT_TEST_ROUNDS") ? (unsigned)atoi(getenv("WEFT_TEST_ROUNDS")) : 80;
+}
+
 START_TEST(pull_and_writes_end_equal)
 {
-	unsigned rounds = getenv("WEFT_TEST_ROUNDS") ? (unsigned)atoi(getenv("WEFT_TEST_ROUNDS")) : 200;
-
-	ck_assert_uint_eq(races(rounds, true, false), 0);
-	ck_assert_uint_gt(ra.ra_writes, rounds);
+	ck_assert_uint_eq(races(rounds(), true, false), 0);
+	ck_assert_uint_gt(ra.ra_writes, rounds());
 }
 END_TEST
 
 START_TEST(pull_writes_and_orders_end_equal)
 {
-	ck_assert_uint_eq(races(150, true, true), 0);
+	ck_assert_uint_eq(races(rounds(), true, true), 0);
 }
 END_TEST
 
