@@ -521,7 +521,7 @@ START_TEST(source_that_is_not_there_is_empty)
 	ck_assert_int_eq(ds_session_write(ss, &f, session_mem, &res), CTL_OK);
 	ck_assert_uint_eq(ds_session_cursor(ss), DS_NOTE_END);
 	ds_session_put(ss);
-	get(SOURCE);
+	ds_obj_put(get(SOURCE));
 	ck_assert(same_bytes());
 }
 END_TEST
