@@ -35,8 +35,10 @@ static void keep_server(void)
 	sv->sv_len = ds_addrlen;
 }
 
-static void use(int which)
+/* On the loop, which has them as well. */
+static void use_run(struct on_loop *ol)
 {
+	int which = *(int *)ol->ol_arg;
 	struct server *sv = &server[which];
 
 	keep_server();
@@ -49,6 +51,12 @@ static void use(int which)
 	memcpy(ds_uuid, sv->sv_uuid, 16);
 	ds_addr = sv->sv_addr;
 	ds_addrlen = sv->sv_len;
+	sem_post(&ol->ol_done);
+}
+
+static void use(int which)
+{
+	on_loop(use_run, &which);
 }
 
 static uint32_t epoch;
@@ -56,12 +64,12 @@ static uint32_t epoch;
 static struct fh fh_of(int which, unsigned rights)
 {
 	struct cap c = cap_make(rights);
+	uint8_t key[CAP_KEY_LEN];
 	struct fh fh;
 
 	c.cp_epoch = epoch;
-	use(which);
-	fh = mint(&c);
-	use(TARGET);
+	cap_derive_key(cluster_key, server[which].sv_uuid, c.cp_key, key);
+	cap_mint(&c, key, fh.b);
 	return fh;
 }
 
@@ -100,6 +108,7 @@ static void teardown_both(void)
 static char uaddr[80], netid[16];
 static ctl_addr source_addr = { .netid = netid, .uaddr = uaddr };
 static bool source_tls;
+static uint64_t instance = 5;
 
 static ctl_status rebuild_at(ctl_rebuild_step step, uint64_t session, uint64_t off, uint64_t len, const struct sockaddr_storage *at)
 {
@@ -108,7 +117,7 @@ static ctl_status rebuild_at(ctl_rebuild_step step, uint64_t session, uint64_t o
 	ctl_rebuild_args *a = &req.ctl_request_u.rebuild;
 	struct fh fh = fh_of(SOURCE, CAP_READ);
 
-	a->instance_epoch = mds_instance;
+	a->instance_epoch = instance;
 	a->step = step;
 	a->object = object_of(&c);
 	a->epoch = epoch;
@@ -290,9 +299,9 @@ END_TEST
 
 START_TEST(who_is_deposed_and_who_has_no_lease_rebuilds_nothing)
 {
-	mds_instance = 4;
+	instance = 4;
 	ck_assert_int_eq(begin_next(7), CTL_STALE_INSTANCE);
-	mds_instance = 5;
+	instance = 5;
 	mds_lease_ms = 0;
 	ds_restart(SIGKILL);
 	ck_assert_int_eq(begin_next(7), CTL_NOT_JOINED);
@@ -378,13 +387,9 @@ static uint32_t peer_read(struct fh fh, uint64_t off, uint32_t count)
 
 START_TEST(peer_reads_what_its_capability_lets_it)
 {
-	struct cap c = cap_make(CAP_READ | CAP_MUST_EXIST);
-	struct fh fh = fh_of(SOURCE, CAP_READ), must;
+	struct fh fh = fh_of(SOURCE, CAP_READ), must = fh_of(SOURCE, CAP_READ | CAP_MUST_EXIST);
 	struct nfs_call *call = call_new(CTL_PEER_READ);
 
-	use(SOURCE);
-	must = mint(&c);
-	use(TARGET);
 	ck_assert_uint_eq(peer_read(fh, 0, MIB), NFS3_OK); /* not there: empty */
 	ck_assert_uint_eq(peer_read(must, 0, MIB), NFS3ERR_STALE);
 	put_bytes(SOURCE, 0, 'a', MIB);
