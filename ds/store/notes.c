@@ -27,10 +27,10 @@ static int grow(struct ds_notes *ns)
 	if (ns->ns_n < ns->ns_cap)
 		return 0;
 	if (ns->ns_n >= DS_NOTES_MAX)
-		return -EAGAIN;
+		return -ENOBUFS;
 	more = realloc(ns->ns_note, cap * sizeof(*more));
 	if (!more)
-		return -EAGAIN;
+		return -ENOBUFS;
 	ns->ns_note = more;
 	ns->ns_cap = cap;
 	return 0;
@@ -47,7 +47,7 @@ int ds_note_add(struct ds_notes *ns, uint64_t from, uint64_t to)
 	while (k < ns->ns_n && ns->ns_note[k].n_from <= to)
 		k++;
 	if (k == i && grow(ns))
-		return -EAGAIN;
+		return -ENOBUFS;
 	n = ns->ns_note ? ns->ns_note + i : NULL;
 	if (k == i) {
 		memmove(n + 1, n, (ns->ns_n - i) * sizeof(*n));

@@ -46,8 +46,8 @@ ctl_status ds_ctl_status(int err)
 	case EFBIG:
 	case EINVAL:
 		return CTL_INVAL;
-	case EAGAIN:
 	case ENOLINK:
+	case ENOBUFS:
 		return CTL_REBUILDING;
 	default:
 		return CTL_IO;
@@ -395,7 +395,7 @@ int ds_obj_set_size(struct ds_obj *o, uint64_t size)
 		err = -errno;
 	ds_change_end(&c);
 	if (err) {
-		err = err == -ENOLINK ? -EAGAIN : err;
+		err = err == -ENOLINK || err == -ENOBUFS ? -EAGAIN : err;
 	} else if (fsync(fd) < 0) {
 		err = -errno;
 		metric_add(ds_m_sync_failures, 1);

@@ -30,7 +30,7 @@ struct ds_notes {
 	struct ds_note *ns_note; /* ascending; none meets another */
 	unsigned ns_n, ns_cap;
 };
-/* -EAGAIN: no room. */
+/* -ENOBUFS: no room. */
 int ds_note_add(struct ds_notes *ns, uint64_t from, uint64_t to);
 /* What is below to goes. */
 void ds_note_forget(struct ds_notes *ns, uint64_t to);
@@ -53,7 +53,8 @@ struct ds_change {
 	struct ds_obj *dc_obj; /* NULL: nothing is locked */
 	sem_t dc_sem;
 };
-/* to: DS_NOTE_END when the object's end is set there. least: the object ends there at least, or 0. Lasts until ds_change_end, also after an error. */
+/* to: DS_NOTE_END when the object's end is set there. least: the object ends there at least, or 0. Lasts until
+ * ds_change_end, also after an error. -ENOLINK: there is no session; -ENOBUFS: it has no room. */
 int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least);
 /* The same for an order, which is done also where there is no session. */
 int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *order, uint32_t clone_block);
