@@ -4,13 +4,16 @@
  *	weft-fsck [--json] STORE
  *
  * One line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage, 3 the
- *store cannot be read. What it holds true is in mds/ns/check.c. It reads one snapshot; beside a
+ *store cannot be read. What it holds true of the name space is in mds/ns/check.c, and of layout maps and repairs here. It reads one snapshot; beside a
  *running weft-mds it checks what was committed when it began.
  */
 #include "base/log.h"
+#include "mds/lo/repair.h"
 #include "mds/ns/keys.h"
+#include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdlib.h>
 
 enum { EXIT_CLEAN = 0, EXIT_VIOLATIONS = 1, EXIT_USAGE = 2, EXIT_UNREADABLE = 3 };
@@ -53,6 +56,106 @@ static void on_violation(void *arg, const char *line)
 	print_string(line);
 }
 
+/* ---- layout maps, and the table of repairs ---- */
+
+struct maps {
+	struct kv_txn *m_txn;
+	struct report *m_report;
+	struct ns_check_stats *m_stats;
+};
+
+static void __attribute__((format(printf, 2, 3))) bad(struct maps *m, const char *fmt, ...)
+{
+	char line[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	m->m_stats->cs_violations++;
+	on_violation(m->m_report, line);
+}
+
+static void check_stripe(struct maps *m, uint64_t ino, const struct lo_map *map, unsigned stripe)
+{
+	unsigned n = (unsigned)map->lm_stripes * map->lm_mirrors;
+
+	if (lo_copy(map, stripe, 0) < 0)
+		bad(m, "inode %lu: stripe %u has no copy in sync", (unsigned long)ino, stripe);
+	for (unsigned a = stripe; a < n; a += map->lm_stripes) {
+		for (unsigned b = stripe; b < a; b += map->lm_stripes) {
+			if (map->lm_obj[a].ob_ds == map->lm_obj[b].ob_ds)
+				bad(m, "inode %lu: two copies of stripe %u are on data server %u", (unsigned long)ino, stripe, map->lm_obj[a].ob_ds);
+			if (map->lm_obj[a].ob_copy == map->lm_obj[b].ob_copy)
+				bad(m, "inode %lu: two copies of stripe %u have number %u", (unsigned long)ino, stripe, map->lm_obj[a].ob_copy);
+		}
+	}
+}
+
+static void check_map(struct maps *m, const struct ns_inode *i)
+{
+	struct lo_repair rr;
+	struct lo_map map;
+
+	if (lo_map_decode(i->i_blob, &map)) {
+		bad(m, "inode %lu: layout map damaged", (unsigned long)i->i_ino);
+		return;
+	}
+	for (unsigned s = 0; s < map.lm_stripes; s++)
+		check_stripe(m, i->i_ino, &map, s);
+	if (!lo_map_whole(&map) && lo_repair_get(m->m_txn, i->i_ino, &rr) == -ENOENT)
+		bad(m, "inode %lu: not all of its objects are in sync, and it is not in the table of repairs", (unsigned long)i->i_ino);
+}
+
+static void check_inode(struct maps *m, struct kv_slice key, struct kv_slice val)
+{
+	struct ns_inode i;
+
+	/* What is damaged was told. */
+	if (key.s_len == NS_KEY_INODE && !ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i) && i.i_type == NS_REG)
+		check_map(m, &i);
+}
+
+static void check_repair(struct maps *m, struct kv_slice key, struct kv_slice val)
+{
+	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1}, have;
+	uint8_t buf[NS_KEY_INODE];
+	struct lo_repair rr;
+	struct ns_inode i;
+	uint64_t ino;
+
+	if (id.s_len == 8 && !ns_get64(id.s_data) && val.s_len == 1)
+		return; /* lo_lost_put */
+	if (lo_repair_decode(id, val, &ino, &rr)) {
+		bad(m, "table of repairs: record damaged");
+		return;
+	}
+	if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) || ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
+		bad(m, "table of repairs: inode %lu is no file", (unsigned long)ino);
+}
+
+static int check_kind(struct maps *m, uint8_t prefix, void (*fn)(struct maps *m, struct kv_slice key, struct kv_slice val))
+{
+	struct kv_slice p = ns_slice(&prefix, 1), key, val;
+	struct kv_scan sc;
+	int rc = kv_scan_begin(m->m_txn, p, p, &sc);
+
+	if (rc)
+		return rc;
+	while ((rc = kv_scan_next(&sc, &key, &val)) > 0)
+		fn(m, key, val);
+	kv_scan_end(&sc);
+	return rc;
+}
+
+static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats *st)
+{
+	struct maps m = {t, r, st};
+	int rc = check_kind(&m, NS_K_INODE, check_inode);
+
+	return rc ? rc : check_kind(&m, NS_T_REPAIR, check_repair);
+}
+
 static int check(struct kv *kv, const char *path, bool json)
 {
 	struct report r = {.re_json = json};
@@ -71,6 +174,8 @@ static int check(struct kv *kv, const char *path, bool json)
 		fputs(", \"violations\": [", stdout);
 	}
 	err = ns_check(t, on_violation, &r, &st);
+	if (!err)
+		err = check_maps(t, &r, &st);
 	kv_read_end(t);
 	if (json)
 		printf("],\n \"complete\": %s, \"count\": %lu, \"inodes\": %lu, \"directories\": "

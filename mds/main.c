@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/priv.h"
 #include "mds/admin/admin.h"
+#include "mds/op/repair.h"
 #include "mds/op/sec.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_tls.h"
@@ -198,6 +199,8 @@ static void on_tick(struct loop_timer *t)
 	pthread_mutex_unlock(&mds.m_st->st_lock);
 	trim(clients);
 	op_once_tick(&mds, loops[0]);
+	op_judge_tick(&mds, loops[0]);
+	op_repair_tick(&mds);
 	loop_timer_start(loops[0], t, TICK_MS);
 }
 
@@ -219,7 +222,8 @@ static int expire_run(struct kv_op *op, struct kv_txn *t)
 
 	crash_point("grace-over");
 	e->n = st_records_expire(mds.m_st, t, evict, mds.m_lo);
-	return e->n < 0 ? e->n : 0;
+	/* The records go, and what they were writing is to be judged: the next boot must know. */
+	return e->n > 0 ? lo_lost_put(t) : e->n;
 }
 
 static void expire_done(struct kv_op *op, int err)
@@ -229,6 +233,8 @@ static void expire_done(struct kv_op *op, int err)
 	if (err)
 		log_error("records of clients that did not come back: %s", strerror(-err));
 	lo_orders_kick(mds.m_lo);
+	if (e->n)
+		mds.m_lost = true;
 	if (!err && e->n)
 		kv_submit(mds.m_kv, op);
 	else
@@ -440,6 +446,20 @@ static void device_changed(void *arg, const uint8_t uuid[16])
 	st_device_changed(mds.m_st, uuid);
 }
 
+static void open_repair(const struct conf *conf)
+{
+	const struct op_repair_opts opts = {
+		.ro_files = (unsigned)conf_int(conf, "mds.repair_files"),
+		.ro_rate = conf_size(conf, "mds.repair_rate"),
+		.ro_wait_ms = (uint32_t)conf_msec(conf, "mds.repair_wait"),
+	};
+
+	if (op_repair_open(&mds, loops[0], &opts))
+		die("repairs: no memory", NULL);
+	if (op_judge_open(&mds))
+		die("the table of repairs cannot be read", NULL);
+}
+
 static void open_data(const struct conf *conf)
 {
 	char err[512];
@@ -454,6 +474,7 @@ static void open_data(const struct conf *conf)
 		die(err, NULL);
 	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		die("layouts: no memory", NULL);
+	open_repair(conf);
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
 	dsc_set_change_handler(mds.m_dsc, device_changed, NULL);
 }

@@ -266,6 +266,21 @@ bool dsc_leased(struct dsc *d, uint32_t id)
 	return now - heard < d->d_opts.do_lease_ms;
 }
 
+uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
+{
+	uint64_t heard = d->d_start_ms, now;
+	bool alive = false;
+
+	pthread_mutex_lock(&d->d_lock);
+	now = dsc_now_ms();
+	if (id && id <= DSC_MAX && d->d_node[id]) {
+		alive = dsc_node_alive(d, d->d_node[id]);
+		heard = d->d_node[id]->nd_heard_ms ? d->d_node[id]->nd_heard_ms : heard;
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	return alive ? 0 : now > heard ? now - heard : 1;
+}
+
 struct loop *dsc_loop(struct dsc *d, unsigned n)
 {
 	return n < d->d_opts.do_nloops ? d->d_opts.do_loops[n] : NULL;

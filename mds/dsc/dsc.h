@@ -104,6 +104,8 @@ unsigned dsc_least_tls(struct dsc *d);
  * or from our own start when it was not heard yet: it may hold a lease of the instance before us)
  * has not run out. A fence is complete when a server confirmed it or this is false. */
 bool dsc_leased(struct dsc *d, uint32_t id);
+/* For how long it has not been alive, in ms; 0: it is. One that was never heard since our start counts from then. */
+uint64_t dsc_silent_ms(struct dsc *d, uint32_t id);
 /* Before a clean end, on each loop: closes its connections to the data servers. */
 void dsc_data_close(struct dsc *d);
 /* Frees; the loops have ended. */

@@ -235,7 +235,7 @@ static int change_err(const struct change_run *cr)
 		return cr->cr_err;
 	/* A promise of space is kept by every copy, or it is none. */
 	for (unsigned i = 0; i < LO_MAX_OBJECTS; i++)
-		if ((cr->cr_bad >> i & 1) && (cr->cr_errs[i] == -EOPNOTSUPP || (lc->lc_kind == LO_ALLOCATE && cr->cr_errs[i] == -ENOSPC)))
+		if ((cr->cr_bad >> i & 1) && lc->lc_map.lm_obj[i].ob_state == LO_IN_SYNC && (cr->cr_errs[i] == -EOPNOTSUPP || (lc->lc_kind == LO_ALLOCATE && cr->cr_errs[i] == -ENOSPC)))
 			return cr->cr_errs[i];
 	return lo_copies_err(&lc->lc_map, cr->cr_touched, cr->cr_bad, cr->cr_errs);
 }
@@ -247,6 +247,7 @@ static void change_end(struct loop_msg *msg)
 	int err = change_err(cr);
 
 	lc->lc_failed_map = err ? 0 : cr->cr_bad;
+	lc->lc_half_map = err ? cr->cr_touched : 0;
 	lc->lc_verifier = lo_verifier_of(cr->cr_lo, cr->cr_generation);
 	for (unsigned i = 0; i < cr->cr_nparts; i++)
 		free(cr->cr_part[i].cp_spans);
@@ -396,7 +397,7 @@ bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, uint64
 	for (unsigned s = 0; s < dst->lm_stripes; s++) {
 		int obj = lo_copy(dst, s, 0);
 
-		if (obj < 0 || lo_copy(dst, s, 1) >= 0 || lo_clone_source(dst, (unsigned)obj, src) < 0)
+		if (obj < 0 || lo_writer(dst, s, 1) >= 0 || lo_clone_source(dst, (unsigned)obj, src) < 0)
 			return false;
 	}
 	return true;
@@ -418,7 +419,7 @@ void lo_change(struct lo *lo, struct lo_change *lc)
 		if (lo_copy(m, s, 0) < 0)
 			cr->cr_err = -ETIMEDOUT; /* somebody is at work on it */
 	for (unsigned i = 0; !cr->cr_err && i < (unsigned)m->lm_stripes * m->lm_mirrors; i++)
-		if (m->lm_obj[i].ob_state == LO_IN_SYNC)
+		if (lo_writers(m) >> i & 1)
 			change_start(cr, i);
 	change_put(cr);
 }

@@ -2,7 +2,7 @@
  * io.c - READ, WRITE and COMMIT through the MDS, by map.
  *
  * An I/O is cut at stripe units. A read's piece goes to one copy and moves on to the next when it
- * fails; a write has a piece for each copy in sync. A piece longer than the server takes at once is
+ * fails; a write has a piece for each copy in sync or being rebuilt. A piece longer than the server takes at once is
  * done bit by bit.
  *
  * Verifiers. The client compares what a WRITE gave with what COMMIT gives; between them are many
@@ -91,7 +91,7 @@ int lo_plain_err(int err)
 	}
 }
 
-/* A stripe that was touched and that no copy took makes it fail; otherwise the copies that failed
+/* A stripe that was touched and that no copy in sync took makes it fail; otherwise the copies that failed
  * are told. */
 int lo_copies_err(const struct lo_map *m, uint64_t hit, uint64_t bad, const int *errs)
 {
@@ -109,6 +109,8 @@ int lo_copies_err(const struct lo_map *m, uint64_t hit, uint64_t bad, const int 
 			if (!(hit >> i & 1))
 				continue;
 			touched = true;
+			if (m->lm_obj[i].ob_state != LO_IN_SYNC)
+				continue;
 			if (!(bad >> i & 1))
 				taken = true;
 			else if (!err || errs[i] == -ENOSPC)
@@ -135,6 +137,7 @@ static void run_end(struct loop_msg *msg)
 	} else if (!err) {
 		err = lo_copies_err(&io->io_map, ir->ir_touched, ir->ir_bad, ir->ir_obj_err);
 		io->io_failed_map = err ? 0 : ir->ir_bad;
+		io->io_half_map = err ? ir->ir_touched : 0;
 		io->io_committed = ir->ir_committed;
 		io->io_verifier = lo_verifier_of(
 			ir->ir_lo, ir->ir_kind == IO_WRITE ? ir->ir_generation
@@ -253,7 +256,7 @@ static void piece_start(struct io_piece *ip)
 	}
 	ms = sv.sv_alive ? LO_IO_MS : LO_IO_SHORT_MS;
 	lo_mint(lo, &sv, io->io_inode.i_ino, io->io_inode.i_incarnation, &io->io_map, ip->ip_obj,
-		ir->ir_kind == IO_READ ? CAP_READ : CAP_READ | CAP_WRITE, 0, ip->ip_fh);
+		ir->ir_kind == IO_READ ? CAP_READ : CAP_WRITE, 0, ip->ip_fh);
 	memset(di, 0, sizeof(*di));
 	di->di_done = piece_done;
 	di->di_off = ip->ip_off + ip->ip_done;
@@ -323,7 +326,7 @@ static struct io_run *run_new(struct lo *lo, struct lo_io *io, enum io_kind kind
 	ir->ir_generation = atomic_load(&lo->l_generation);
 	ir->ir_committed = 2;
 	io->io_priv = ir;
-	io->io_failed_map = 0;
+	io->io_failed_map = io->io_half_map = 0;
 	return ir;
 }
 
@@ -368,9 +371,9 @@ static void cut(struct io_run *ir, uint64_t off, uint32_t count, bool all)
 		unsigned stripe = lo_stripe_of(m, off), r = 0;
 		int obj;
 
-		for (; (obj = lo_copy(m, stripe, r)) >= 0 && (all || !r); r++)
+		for (; (obj = all ? lo_writer(m, stripe, r) : lo_copy(m, stripe, r)) >= 0 && (all || !r); r++)
 			add_piece(ir, (unsigned)obj, off, n);
-		if (!r)
+		if (lo_copy(m, stripe, 0) < 0)
 			ir->ir_err = -ETIMEDOUT; /* no copy in sync: somebody is at work on it */
 		off += n;
 		count -= n;
@@ -421,7 +424,7 @@ void lo_commit(struct lo *lo, struct lo_io *io)
 	struct io_run *ir = run_new(lo, io, IO_COMMIT, objects);
 
 	for (unsigned i = 0; i < objects; i++)
-		if (m->lm_obj[i].ob_state == LO_IN_SYNC)
+		if (lo_writers(m) >> i & 1)
 			add_piece(ir, i, 0, 0);
 	for (unsigned s = 0; s < m->lm_stripes; s++)
 		if (lo_copy(m, s, 0) < 0)

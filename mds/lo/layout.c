@@ -10,6 +10,7 @@
 /* Clients sort mirrors by the sum of their efficiencies and read from the first. */
 #define EFF_ALIVE 1000u
 #define EFF_DEAD  1u
+#define EFF_NONE  0u /* a row with an object being rebuilt */
 
 void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
@@ -22,7 +23,7 @@ void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t 
 				.co_fs = ns_super(lo->l_ns)->su_fs,
 				.co_incarnation = incarnation,
 				.co_stripe = (uint8_t)(obj % m->lm_stripes),
-				.co_mirror = (uint8_t)(obj / m->lm_stripes),
+				.co_mirror = m->lm_obj[obj].ob_copy,
 			},
 		.cp_rights = (uint8_t)(rights | (m->lm_obj[obj].ob_known ? CAP_MUST_EXIST : 0)),
 		.cp_key = sv->sv_key_number,
@@ -41,7 +42,7 @@ void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const stru
 		.fs = ns_super(lo->l_ns)->su_fs,
 		.incarnation = incarnation,
 		.stripe = obj % m->lm_stripes,
-		.mirror = obj / m->lm_stripes,
+		.mirror = m->lm_obj[obj].ob_copy,
 	};
 }
 
@@ -56,12 +57,12 @@ struct encoding {
 	struct xdr_out *en_x;
 };
 
-/* ff_data_server4 */
-static int put_data_server(const struct encoding *en, unsigned obj, bool preferred)
+/* ff_data_server4. whole: all of its row is in sync. */
+static int put_data_server(const struct encoding *en, unsigned obj, bool whole, bool preferred)
 {
 	const struct lo_map *m = en->en_map;
-	unsigned rights =
-		(en->en_read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
+	bool read = en->en_read && m->lm_obj[obj].ob_state == LO_IN_SYNC;
+	unsigned rights = (read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
 	static const uint8_t anonymous[16];
 	struct dsc_server sv;
 	uint8_t fh[CAP_LEN];
@@ -71,7 +72,7 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool preferr
 	lo_mint(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj, rights,
 		en->en_client, fh);
 	xdr_put_fixed(en->en_x, sv.sv_uuid, 16);
-	xdr_put_u32(en->en_x, (sv.sv_alive ? EFF_ALIVE : EFF_DEAD) + preferred);
+	xdr_put_u32(en->en_x, whole ? (sv.sv_alive ? EFF_ALIVE : EFF_DEAD) + preferred : EFF_NONE);
 	xdr_put_fixed(en->en_x, anonymous, 16);
 	xdr_put_u32(en->en_x, 1);
 	xdr_put_opaque(en->en_x, fh, CAP_LEN);
@@ -82,35 +83,57 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool preferr
 	return 0;
 }
 
-static unsigned copies(const struct lo_map *m, unsigned stripe)
+static unsigned copies(const struct lo_map *m, unsigned stripe, int (*copy)(const struct lo_map *m, unsigned stripe, unsigned r))
 {
 	unsigned n = 0;
 
-	while (lo_copy(m, stripe, n) >= 0)
+	while (copy(m, stripe, n) >= 0)
 		n++;
 	return n;
 }
 
-/* The most copies in sync that any stripe has; 0 when one has none. */
-static unsigned rows(const struct lo_map *m)
+/* The most copies that any stripe has; 0 when one has none in sync. */
+static unsigned rows(const struct lo_map *m, bool write)
 {
 	unsigned most = 0;
 
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
-		unsigned n = copies(m, s);
+		unsigned n = copies(m, s, write ? lo_writer : lo_copy);
 
-		if (!n)
+		if (lo_copy(m, s, 0) < 0)
 			return 0;
 		most = n > most ? n : most;
 	}
 	return most;
 }
 
+/* What row r names of a stripe. */
+static unsigned in_row(const struct lo_map *m, unsigned stripe, unsigned r, bool write)
+{
+	int obj = write ? lo_writer(m, stripe, r) : lo_copy(m, stripe, r);
+
+	return (unsigned)(obj >= 0 ? obj : lo_copy(m, stripe, copies(m, stripe, lo_copy) - 1));
+}
+
+static int put_row(const struct encoding *en, unsigned r, bool preferred)
+{
+	const struct lo_map *m = en->en_map;
+	bool whole = true;
+	int err = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++)
+		whole &= m->lm_obj[in_row(m, s, r, en->en_write)].ob_state == LO_IN_SYNC;
+	xdr_put_u32(en->en_x, m->lm_stripes);
+	for (unsigned s = 0; s < m->lm_stripes && !err; s++)
+		err = put_data_server(en, in_row(m, s, r, en->en_write), whole, preferred);
+	return err;
+}
+
 int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
 		     uint32_t client, uint32_t flags, struct xdr_out *x)
 {
 	struct encoding en = {lo, i, m, read, write, client, x};
-	unsigned nrows = rows(m);
+	unsigned nrows = rows(m, write), nread = rows(m, false);
 	size_t at = x->x_len;
 	int err = 0;
 
@@ -118,16 +141,9 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 		return -EAGAIN;
 	xdr_put_u64(x, m->lm_stripes > 1 ? m->lm_unit : 0);
 	xdr_put_u32(x, nrows);
-	for (unsigned r = 0; r < nrows && !err; r++) {
-		xdr_put_u32(x, m->lm_stripes);
-		for (unsigned s = 0; s < m->lm_stripes && !err; s++) {
-			unsigned n = copies(m, s);
-
-			/* All readers of one file prefer the same copy; files differ. */
-			err = put_data_server(&en, (unsigned)lo_copy(m, s, r < n ? r : n - 1),
-					      hash_u64(i->i_ino) % nrows == r);
-		}
-	}
+	/* All readers of one file prefer the same copy; files differ. */
+	for (unsigned r = 0; r < nrows && !err; r++)
+		err = put_row(&en, r, hash_u64(i->i_ino) % nread == r);
 	xdr_put_u32(x, flags);
 	xdr_put_u32(x, 0);
 	if (!err && !x->bad && x->x_len - at > LO_LAYOUT_MAX)
@@ -284,7 +300,7 @@ static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct
 		.co_ino = i->i_ino,
 		.co_incarnation = i->i_incarnation,
 		.co_stripe = (uint8_t)(obj % m->lm_stripes),
-		.co_mirror = (uint8_t)(obj / m->lm_stripes),
+		.co_mirror = m->lm_obj[obj].ob_copy,
 	};
 	char path[OBJPATH_MAX], id[37], name[32];
 	struct dsc_server sv;

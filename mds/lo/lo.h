@@ -45,13 +45,17 @@ struct lo_object {
 	uint8_t ob_state;	/* enum lo_state */
 	uint8_t ob_known;	/* 1: the object is known to exist */
 	uint64_t ob_writes;	/* the server's write count as last seen: another one is a new mtime */
+	uint8_t ob_copy;	/* its name on its server, beside the stripe: no position in the map, and never another's of the stripe */
 };
+
 struct lo_map {
 	uint32_t lm_unit;
 	uint8_t lm_stripes, lm_mirrors;
+	uint8_t lm_next;			 /* the copy number that an object gets that is made next */
 	uint32_t lm_epoch;			 /* fence epoch of all objects of the file */
 	struct lo_object lm_obj[LO_MAX_OBJECTS]; /* [mirror * stripes + stripe] */
 };
+struct lo;
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max);
 int lo_map_decode(struct kv_slice s, struct lo_map *m); /* -EIO */
 static inline unsigned lo_stripe_of(const struct lo_map *m, uint64_t off)
@@ -61,11 +65,26 @@ static inline unsigned lo_stripe_of(const struct lo_map *m, uint64_t off)
 
 /* The r-th copy of a stripe that is in sync: its index in lm_obj, or -1. */
 int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r);
-/* Makes the objects of hit (a bit each) stale where their stripe keeps a copy in sync. Returns those
- * that became so. *last (may be NULL): those of hit that stay because they are the last. */
+/* The same of those that writes reach: the ones in sync first, then those being rebuilt. */
+int lo_writer(const struct lo_map *m, unsigned stripe, unsigned r);
+/* A bit for each object that writes reach. */
+uint64_t lo_writers(const struct lo_map *m);
+/* The object of that stripe and copy number on that server: its index in lm_obj, or -1. */
+int lo_object_of(const struct lo_map *m, uint32_t ds, unsigned stripe, unsigned copy);
+/* Makes the objects of hit (a bit each), in sync or being rebuilt, stale where their stripe keeps a copy in sync. Returns those
+ * that became so. *last (may be NULL): those of hit that stay because they are the last in sync; what was being rebuilt of their
+ * stripe becomes stale: it may hold more than they do. */
 uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last);
+/* The copies of these stripes (a bit each) may differ: one in sync stays so, of those in prefer (a bit per object) where it can be, and the
+ * others become stale. Returns those that became so. */
+uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer);
+/* Those on servers that live. */
+uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m);
+/* All objects are in sync. */
+bool lo_map_whole(const struct lo_map *m);
+/* A copy number that no object of the stripe has; the next one is another. */
+uint8_t lo_map_new_copy(struct lo_map *m, unsigned stripe);
 
-struct lo;
 int lo_create(struct lo **out, struct ns *ns, struct dsc *dsc);
 /* The loops have ended. */
 void lo_destroy(struct lo *lo);
@@ -77,11 +96,13 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t errlen);
 
 /* The body of a ff_layout4 (RFC 8435 section 5.1) for one client: appends to x. write: capabilities
- * that may write. flags: FF_FLAGS_*. Only objects that are in sync are named, and all of them. Row
- * r of the layout holds the r-th copy in sync of each stripe (with every object in sync, row r is
- * mirror r). A stripe with fewer copies left than another names its last one again: a writer then
- * reaches every copy that counts as in sync, so that each stays so. -EAGAIN: a stripe has no copy
- * in sync; -E2BIG: longer than 4096 bytes; -EIO: names an unknown server. */
+ * that may write. flags: FF_FLAGS_*. A layout for reading names the objects that are in sync, and all
+ * of them; one for writing also those being rebuilt, with capabilities that do not read. Row r of the
+ * layout holds the r-th copy of each stripe, those in sync first (with every object in sync, row r is
+ * mirror r). A stripe with fewer copies than another names its last one in sync again: a writer then
+ * reaches every copy that counts, so that each stays so. A row with an object being rebuilt has the
+ * least efficiency. -EAGAIN: a stripe has no copy in sync; -E2BIG: longer than 4096 bytes; -EIO: names
+ * an unknown server. */
 int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
 		     uint32_t client, uint32_t flags, struct xdr_out *x);
 /* GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid, in the order in which a client at peer should try the addresses; -ENOENT. Deviceid: the
@@ -116,6 +137,7 @@ struct lo_io {
 	uint64_t io_verifier;	/* of WRITE and COMMIT: changes when any data server's does */
 	uint64_t io_failed_map; /* WRITE/COMMIT: bit per object index that failed while another copy
 				   took it (make it stale) */
+	uint64_t io_half_map;	/* WRITE/COMMIT that failed: the objects that it was for. Some may have taken it */
 	void (*io_done)(struct lo_io *io, int err); /* -EIO, -ENOSPC, -ETIMEDOUT.. */
 	void *io_priv;				    /* lo's own */
 };
@@ -163,7 +185,7 @@ struct lo_seek {
 };
 void lo_seek(struct lo *lo, struct lo_seek *lk);
 
-/* A change of a range that data servers do by themselves, in every copy that is in sync; durable
+/* A change of a range that data servers do by themselves, in every copy that is in sync or being rebuilt; durable
  * when it is done. Errors as of a write; -ENOSPC of an allocation where one copy has no room;
  * -EOPNOTSUPP: a server's file system cannot. EXTEND: the objects of an unstriped file end at the
  * range's end at least. COPY takes the source's bytes from lc_from on, where lo_copy_is_local says that it can; it is
@@ -181,6 +203,7 @@ struct lo_change {
 	struct lo_map lc_src_map;
 	/* Results: */
 	uint64_t lc_failed_map; /* bit per object that failed while another copy of its stripe did it */
+	uint64_t lc_half_map;	/* where it failed: the objects that it was for. Some may have done it */
 	uint64_t lc_verifier;
 	void (*lc_done)(struct lo_change *lc, int err);
 	void *lc_priv; /* lo's own */
@@ -195,6 +218,9 @@ bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to);
 /* Orders (durable work for data servers), queued in a mutation (W): */
 int lo_order_free(struct lo *lo, struct kv_txn *t,
 		  const struct ns_inode *i); /* delete every object of the map in i_blob */
+int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, unsigned obj); /* delete this one */
+/* Whether an order for this object is not done that others than deletions wait for. */
+bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj);
 int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		      const struct lo_map *m, uint64_t size); /* every object */
 int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
@@ -216,7 +242,7 @@ int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);
 void lo_orders_kick(struct lo *lo);
 void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms,
 		    void (*done)(void *arg, int err), void *arg);
-/* Which objects of the map (a bit each, in-sync ones only) must not be used yet: a truncate or a
+/* Which objects of the map (a bit each, in sync or being rebuilt) must not be used yet: a truncate or a
  * fence of theirs, that a kick or wait has seen, is not done. Any thread. */
 uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m);
 /* How many orders are known and not done. */

@@ -71,27 +71,36 @@ static int row_put(struct lo *lo, struct kv_txn *t, uint32_t ds, const struct or
 	return row_put_n(lo, t, ds, r, sizeof(*r));
 }
 
+static int put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i, const struct lo_map *m, unsigned k, uint64_t size, uint32_t epoch)
+{
+	struct order_rec r = {
+		.r_version = ORDER_VERSION,
+		.r_type = (uint8_t)type,
+		.r_stripe = (uint8_t)(k % m->lm_stripes),
+		.r_mirror = m->lm_obj[k].ob_copy,
+		.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
+		.r_incarnation = htole16(i->i_incarnation),
+		.r_ino = htole64(i->i_ino),
+		.r_size = htole64(size),
+		.r_epoch = htole32(epoch),
+	};
+
+	return row_put(lo, t, m->lm_obj[k].ob_ds, &r);
+}
+
 static int put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i,
 		   const struct lo_map *m, uint64_t size, uint32_t epoch)
 {
-	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
-		struct order_rec r = {
-			.r_version = ORDER_VERSION,
-			.r_type = (uint8_t)type,
-			.r_stripe = (uint8_t)(k % m->lm_stripes),
-			.r_mirror = (uint8_t)(k / m->lm_stripes),
-			.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
-			.r_incarnation = htole16(i->i_incarnation),
-			.r_ino = htole64(i->i_ino),
-			.r_size = htole64(size),
-			.r_epoch = htole32(epoch),
-		};
-		int err = row_put(lo, t, m->lm_obj[k].ob_ds, &r);
+	int err = 0;
 
-		if (err)
-			return err;
-	}
-	return 0;
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && !err; k++)
+		err = put_one(lo, t, type, i, m, k, size, epoch);
+	return err;
+}
+
+int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, unsigned obj)
+{
+	return put_one(lo, t, CTL_DELETE, i, m, obj, 0, m->lm_epoch);
 }
 
 /* A damaged map must not keep the name from going: what it named is then found by the checker. */
@@ -141,7 +150,7 @@ int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, co
 				.r_version = ORDER_VERSION,
 				.r_type = CTL_CLONE,
 				.r_stripe = (uint8_t)(k % m->lm_stripes),
-				.r_mirror = (uint8_t)(k / m->lm_stripes),
+				.r_mirror = m->lm_obj[k].ob_copy,
 				.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
 				.r_incarnation = htole16(i->i_incarnation),
 				.r_ino = htole64(i->i_ino),
@@ -158,7 +167,7 @@ int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, co
 			continue;
 		if (source < 0)
 			return -EXDEV;
-		r.r_src_mirror = (uint8_t)((unsigned)source / m->lm_stripes);
+		r.r_src_mirror = cl->cl_map.lm_obj[source].ob_copy;
 		r.r_src_known = cl->cl_map.lm_obj[source].ob_known;
 		err = row_put_n(lo, t, m->lm_obj[k].ob_ds, &r, sizeof(r));
 		if (err)
@@ -253,14 +262,12 @@ static void file_put(struct lo_orders *os, struct order_file *of)
 
 static uint64_t object_held(struct lo *lo, const struct order *o, const struct lo_map *m)
 {
-	unsigned k = (unsigned)o->or_mirror * m->lm_stripes + o->or_stripe;
+	int k = lo_object_of(m, o->or_ds, o->or_stripe, o->or_mirror);
 
 	/* A server without a lease fences before it serves again. */
 	if (o->or_type == CTL_FENCE ? !dsc_leased(lo->l_dsc, o->or_ds) : o->or_type != CTL_TRUNCATE && o->or_type != CTL_CLONE)
 		return 0;
-	if (o->or_stripe >= m->lm_stripes ||
-	    o->or_mirror >= m->lm_mirrors || m->lm_obj[k].ob_ds != o->or_ds ||
-	    m->lm_obj[k].ob_state != LO_IN_SYNC)
+	if (k < 0 || m->lm_obj[k].ob_state == LO_STALE)
 		return 0;
 	return UINT64_C(1) << k;
 }
@@ -277,6 +284,20 @@ uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m)
 	of = file_find(os, ino);
 	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
 		pending |= object_held(lo, o, m);
+	pthread_mutex_unlock(&os->os_lock);
+	return pending;
+}
+
+bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj)
+{
+	struct lo_orders *os = lo->l_orders;
+	struct order_file *of;
+	bool pending = false;
+
+	pthread_mutex_lock(&os->os_lock);
+	of = file_find(os, ino);
+	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
+		pending |= o->or_type != CTL_DELETE && lo_object_of(m, o->or_ds, o->or_stripe, o->or_mirror) == (int)obj;
 	pthread_mutex_unlock(&os->os_lock);
 	return pending;
 }

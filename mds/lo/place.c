@@ -190,9 +190,10 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 	m->lm_unit = p->lp_unit;
 	m->lm_stripes = p->lp_stripes;
 	m->lm_mirrors = p->lp_mirrors;
+	m->lm_next = p->lp_mirrors;
 	m->lm_epoch = 1;
 	for (unsigned i = 0; i < (unsigned)p->lp_stripes * p->lp_mirrors; i++)
-		m->lm_obj[i].ob_ds = lk.lk_seat[pl.pl_pick[i]].st_id;
+		m->lm_obj[i] = (struct lo_object){.ob_ds = lk.lk_seat[pl.pl_pick[i]].st_id, .ob_copy = (uint8_t)(i / p->lp_stripes)};
 	return 0;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "mds/op/op.h"
 #include "base/log.h"
+#include "mds/lo/repair.h"
 #include <errno.h>
 
 struct clone {
@@ -93,6 +94,14 @@ static bool in_place(const struct clone *k, const struct lo_map *src, const stru
 	return true;
 }
 
+/* What is being rebuilt of the target is not cloned to: it is stale from then on. */
+static void not_rebuilding(struct lo_map *map)
+{
+	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
+		if (map->lm_obj[i].ob_state == LO_REBUILDING)
+			map->lm_obj[i].ob_state = LO_STALE;
+}
+
 /* The source's servers for an empty target. -EXDEV: it is neither there nor empty. */
 static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst, const struct lo_map *src, struct lo_map *map)
 {
@@ -103,8 +112,10 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 		return err;
 	if (!can_all(m, src))
 		return -EXDEV;
-	if (in_place(k, src, map))
+	if (in_place(k, src, map)) {
+		not_rebuilding(map);
 		return 0;
+	}
 	if (dst->i_size || k->src == k->dst)
 		return -EXDEV;
 	uint32_t epoch = map->lm_epoch;
@@ -114,6 +125,7 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
 		map->lm_obj[i].ob_known = map->lm_obj[i].ob_writes = 0;
 	k->again = true;
+	not_rebuilding(map);
 	return in_place(k, src, map) ? 0 : -EXDEV;
 }
 
@@ -255,6 +267,8 @@ static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, st
 	map->lm_epoch++;
 	if (!err)
 		err = ns_place_again(c->m->m_ns, t, k->dst, blob, lo_map_encode(map, blob, sizeof(blob)), &moved);
+	if (!err)
+		err = lo_repair_note(t, k->dst, map);
 	dst->i_incarnation += NS_PLACED_AGAIN;
 	return err;
 }

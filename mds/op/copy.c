@@ -36,6 +36,7 @@ struct op_copy {
 	struct loop_timer timer;
 	unsigned waits, turn;
 	bool outdated, wrote, never_local;
+	int piece_err;
 	uint64_t verifier;
 	uint32_t committed;
 	int err;
@@ -265,12 +266,22 @@ static int copy_run(struct kv_op *op, struct kv_txn *t)
 	return j->outdated ? 0 : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len, j->failed);
 }
 
+static void copy_half_done(void *arg)
+{
+	struct op_copy *j = arg;
+
+	copy_failed(j, j->piece_err);
+}
+
 static void copy_recorded(struct kv_op *op, int err)
 {
 	struct op_copy *j = hash_entry(op, struct op_copy, op);
 
+	j->piece_err = err == -ENOENT ? -ESTALE : err;
+	if (err && j->failed && op_half_done(j->m, j->th->mt_loop, j->dst, &j->io.io_map, lo_writers(&j->io.io_map), err, copy_half_done, j))
+		return;
 	if (err)
-		copy_fail(j, err == -ENOENT ? -ESTALE : err);
+		copy_fail(j, j->piece_err);
 	else if (j->outdated)
 		copy_wait(j);
 	else if (!j->failed || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j))
@@ -293,8 +304,11 @@ static void copy_written(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
+	j->piece_err = err == -ESTALE ? -EAGAIN : err;
+	if (err && op_half_done(j->m, j->th->mt_loop, j->dst, &io->io_map, io->io_half_map, err, copy_half_done, j))
+		return;
 	if (err)
-		copy_failed(j, err == -ESTALE ? -EAGAIN : err);
+		copy_failed(j, j->piece_err);
 	else
 		copy_record(j, io->io_verifier, io->io_failed_map);
 }

@@ -42,7 +42,7 @@ static void seek_done(struct lo_seek *lk, int err)
 {
 	struct seek *k = hash_entry(lk, struct seek, lk);
 
-	op_resume(k->c, err ? op_data_status(err) : seek_reply(k->c, k));
+	op_resume(k->c, err ? op_read_status(k->c->m, &lk->lk_map, err) : seek_reply(k->c, k));
 }
 
 static nfsstat4 seek_go(struct compound *c, int err)
@@ -107,6 +107,7 @@ struct change {
 	uint64_t ino, off, len, failed, stale; /* stale: before the change, because their servers are silent */
 	unsigned tries;
 	bool outdated, grows;
+	nfsstat4 status;
 };
 
 static nfsstat4 change_begin(struct compound *c, struct change *k);
@@ -145,6 +146,13 @@ static void change_taken_back(void *arg, int err)
 		op_resume(c, st);
 }
 
+static void change_failed(void *arg)
+{
+	struct change *k = arg;
+
+	op_resume(k->c, k->status);
+}
+
 static nfsstat4 change_committed(struct compound *c, int err)
 {
 	struct change *k = c->scratch;
@@ -152,6 +160,9 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	if (!err && k->outdated)
 		return change_begin(c, k);
 	op_thaw(&k->freeze);
+	k->status = op_status(err);
+	if (err && k->failed && op_half_done(c->m, c->th->mt_loop, k->ino, &k->lc.lc_map, c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err, change_failed, k))
+		return OP_PARKED;
 	/* Copies that became stale are in clients' layouts. */
 	if (!err && (k->failed | k->stale) && op_take_back(c->m, c->th->mt_loop, k->ino, NULL, change_taken_back, c))
 		return OP_PARKED;
@@ -175,9 +186,11 @@ static void change_done(struct lo_change *lc, int err)
 
 	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map)))
 		st = change_begin(c, k);
-	else if (err)
-		st = op_data_status(err);
-	else if (lc->lc_kind == LO_ALLOCATE && k->grows && lc->lc_map.lm_stripes == 1) {
+	else if (err) {
+		st = k->status = op_data_status(err);
+		if (op_half_done(c->m, c->th->mt_loop, k->ino, &lc->lc_map, c->opnum == OP_DEALLOCATE ? lc->lc_half_map : 0, err, change_failed, k))
+			return;
+	} else if (lc->lc_kind == LO_ALLOCATE && k->grows && lc->lc_map.lm_stripes == 1) {
 		/* A data server tells the end of an unstriped file by its object. */
 		uint64_t failed = lc->lc_failed_map;
 
@@ -235,7 +248,7 @@ static unsigned copies(const struct lo_map *map)
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
 		unsigned n = 0;
 
-		while (lo_copy(map, s, n) >= 0)
+		while (lo_writer(map, s, n) >= 0)
 			n++;
 		most = n > most ? n : most;
 	}
@@ -470,7 +483,7 @@ static void read_plus_done(struct lo_io *io, int err)
 		return;
 	}
 	if (err) {
-		op_resume(c, op_data_status(err));
+		op_resume(c, op_read_status(c->m, &io->io_map, err));
 		return;
 	}
 	if (io->io_count && !k->locked && all_zero(io->io_buf, io->io_count)) {

@@ -3,6 +3,7 @@
  * does its state go (docs/fencing.md, "Eviction"). If it lives after all, it comes back as a new client with a new number.
  */
 #include "base/log.h"
+#include "mds/lo/repair.h"
 #include "mds/op/op.h"
 #include <errno.h>
 
@@ -12,7 +13,7 @@ struct evict {
 	struct loop *loop;
 	uint64_t id;
 	uint32_t number;
-	bool barred;
+	bool barred, writer; /* writer: files of it are to be judged */
 	uint8_t key[32];
 };
 
@@ -56,6 +57,10 @@ static void evict_committed(struct kv_op *op, int err)
 
 	if (err)
 		log_error("client %u cannot be evicted now: %s", e->number, strerror(-err));
+	if (e->writer) {
+		e->m->m_lost = true; /* also where it failed: they are judged all the same */
+		op_lost_end(e->m);
+	}
 	if (err || !e->barred) {
 		evict_end(e, !err);
 		return;
@@ -69,6 +74,8 @@ static int evict_run(struct kv_op *op, struct kv_txn *t)
 	struct evict *e = hash_entry(op, struct evict, op);
 	int err = st_record_del(e->m->m_st, t, e->key, e->number);
 
+	if (!err && e->writer)
+		err = lo_lost_put(t);
 	return err || !e->barred ? err : lo_order_bar(e->m->m_lo, t, e->number);
 }
 
@@ -96,6 +103,8 @@ void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
 	e->number = cl->cl_number;
 	e->barred = cl->cl_laid && (cl->cl_layouts || cl->cl_opens); /* else it has returned all it had */
 	memcpy(e->key, cl->cl_key, sizeof(e->key));
+	e->writer = op_lost_client(st, cl);
+	m->m_losing += e->writer;
 	pthread_mutex_unlock(&st->st_lock);
 	if (e->barred)
 		log_warn("client %u is evicted: its lease has run out", e->number);

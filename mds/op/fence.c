@@ -18,6 +18,7 @@ struct fence {
 	uint64_t ino;
 	struct st_client *except;
 	bool settle, revoke, always; /* always: fence, whoever returned */
+	bool raised;                 /* settle: the epoch went up; else it was only judged */
 	void (*then)(void *arg, int err);
 	void *arg;
 };
@@ -29,11 +30,10 @@ uint32_t op_confirm_ms(const struct mds *m)
 
 int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now)
 {
-	uint8_t blob[NS_BLOB_MAX];
 	int err;
 
 	map->lm_epoch++;
-	err = ns_set_blob(m->m_ns, t, i->i_ino, blob, lo_map_encode(map, blob, sizeof(blob)), false, now);
+	err = op_set_map(m, t, i->i_ino, map, now);
 	return err ? err : lo_order_fence(m->m_lo, t, i, map, map->lm_epoch);
 }
 
@@ -51,7 +51,7 @@ static void fence_end(struct fence *j, int err)
 	if (!j->settle)
 		f->f_excl--;
 	else if (f && !err)
-		f->f_mark_old = false;
+		f->f_mark_old = f->f_judge = false;
 	if (f)
 		st_file_put(st, f);
 	pthread_mutex_unlock(&st->st_lock);
@@ -64,20 +64,29 @@ static void fence_confirmed(void *arg, int err)
 	fence_end(arg, err);
 }
 
+static void nobody(void *arg, int err)
+{
+	(void)arg;
+	(void)err;
+}
+
 static void fence_committed(struct kv_op *op, int err)
 {
 	struct fence *j = hash_entry(op, struct fence, op);
 
-	if (err) {
-		fence_end(j, err == -ENOENT ? 0 : err); /* removed meanwhile: nothing to protect */
+	if (err || (j->settle && !j->raised)) {
+		/* Others' layouts name what became stale. Nobody waits for them: they are given no new ones before. */
+		if (!err)
+			op_take_back(j->m, j->loop, j->ino, NULL, nobody, NULL);
+		fence_end(j, err == -ENOENT || err == -ESTALE ? 0 : err); /* removed meanwhile: nothing to protect */
 		return;
 	}
 	lo_orders_kick(j->m->m_lo);
 	lo_orders_wait(j->m->m_lo, j->ino, j->loop, op_confirm_ms(j->m), fence_confirmed, j);
 }
 
-/* Several may settle one file at once: the first raises the epoch, all wait for it. */
-static bool settle_is_raised(struct fence *j, const struct lo_map *map)
+/* Several may settle one file at once: the first raises the epoch, all wait for it. *judge: its copies are not to be trusted. */
+static bool settle_is_raised(struct fence *j, const struct lo_map *map, bool *judge)
 {
 	struct st *st = j->m->m_st;
 	struct st_file *f;
@@ -85,6 +94,8 @@ static bool settle_is_raised(struct fence *j, const struct lo_map *map)
 
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, j->ino, false);
+	*judge = f && f->f_judge;
+	j->raised = f && f->f_mark_old;
 	raised = !f || !f->f_mark_old || (f->f_old_epoch && map->lm_epoch >= f->f_old_epoch);
 	if (!raised)
 		f->f_old_epoch = map->lm_epoch + 1;
@@ -97,14 +108,19 @@ static int fence_run(struct kv_op *op, struct kv_txn *t)
 	struct fence *j = hash_entry(op, struct fence, op);
 	struct ns_inode i;
 	struct lo_map map;
+	bool judge = false, raised;
 	int err = ns_get(j->m->m_ns, t, j->ino, &i);
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	if (j->settle && settle_is_raised(j, &map))
-		return 0;
+	raised = j->settle && settle_is_raised(j, &map, &judge);
+	/* Who is fenced in the middle of a write, or died in it, leaves it on some copies. */
+	if (judge || (j->revoke && op_writers_left(j->m, j->ino, j->except)))
+		judge = op_mistrust(j->m, j->ino, &map, UINT64_MAX);
+	if (raised)
+		return judge ? op_set_map(j->m, t, j->ino, &map, op_now()) : 0;
 	return op_raise_epoch(j->m, t, &i, &map, op_now());
 }
 
@@ -188,7 +204,7 @@ bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void
 
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, ino, false);
-	old = f && f->f_mark_old;
+	old = f && (f->f_mark_old || f->f_judge);
 	pthread_mutex_unlock(&st->st_lock);
 	if (!old)
 		return false;

@@ -34,12 +34,11 @@ uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t
 {
 	struct ns_inode i;
 	struct lo_map map;
-	uint8_t blob[NS_BLOB_MAX];
 
 	if (ns_get(m->m_ns, t, ino, &i) || lo_map_decode(i.i_blob, &map))
 		return 0;
 	held = lo_map_make_stale(&map, held, NULL);
-	if (held && ns_set_blob(m->m_ns, t, ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, op_now()))
+	if (held && op_set_map(m, t, ino, &map, op_now()))
 		return 0;
 	if (held)
 		log_warn("inode %lu: data servers do not answer: their copies are stale now", (unsigned long)ino);
@@ -71,7 +70,7 @@ static void freeze_confirmed(void *arg, int err)
 		log_error("inode %lu: the fence is not confirmed: %s", (unsigned long)z->fz_ino, strerror(-err));
 	else if (z->fz_left)
 		st_revoke_file(z->fz_m->m_st, z->fz_ino, z->fz_except, z->fz_how == FREEZE_WRITES);
-	if (!err && kv_read_begin(z->fz_m->m_kv, &t) == 0) {
+	if (!err && z->fz_how != FREEZE_LAYOUTS && kv_read_begin(z->fz_m->m_kv, &t) == 0) {
 		z->fz_silent = op_held(z->fz_m, t, z->fz_ino);
 		kv_read_end(t);
 	}
@@ -106,6 +105,9 @@ static int freeze_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
+	/* Who is fenced in the middle of a write leaves it on some copies. */
+	if (!err && z->fz_left && op_writers_left(z->fz_m, z->fz_ino, z->fz_except))
+		op_mistrust(z->fz_m, z->fz_ino, &map, UINT64_MAX);
 	return err ? err : op_raise_epoch(z->fz_m, t, &i, &map, op_now());
 }
 
@@ -124,7 +126,7 @@ static bool freeze_may_be_written(struct op_freeze *z)
 
 static void freeze_fence(struct op_freeze *z)
 {
-	if (z->fz_how == FREEZE_GONE || (!z->fz_left && !freeze_may_be_written(z))) {
+	if (z->fz_how == FREEZE_GONE || (!z->fz_left && z->fz_how != FREEZE_LAYOUTS && !freeze_may_be_written(z))) {
 		freeze_end(z, 0);
 		return;
 	}
@@ -174,7 +176,7 @@ void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t i
 	if (z->fz_held) {
 		f->f_excl++;
 		f->f_frozen++;
-		f->f_hidden += how != FREEZE_WRITES;
+		f->f_hidden += how >= FREEZE_ALL;
 	} else if (f) {
 		st_file_put(st, f);
 	}
@@ -196,7 +198,7 @@ void op_thaw(struct op_freeze *z)
 	f = st_file_get(st, z->fz_ino, false);
 	f->f_excl--;
 	f->f_frozen--;
-	f->f_hidden -= z->fz_how != FREEZE_WRITES;
+	f->f_hidden -= z->fz_how >= FREEZE_ALL;
 	st_file_put(st, f);
 	pthread_mutex_unlock(&st->st_lock);
 	z->fz_held = false;

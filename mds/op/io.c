@@ -11,6 +11,7 @@ struct io {
 	unsigned tries;
 	struct op_pin pin; /* WRITE */
 	bool again;
+	nfsstat4 failed;
 };
 
 #define IO_TRIES 3
@@ -274,7 +275,6 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	struct ns *ns = m->m_ns;
 	struct ns_inode i;
 	struct lo_map map;
-	uint8_t blob[NS_BLOB_MAX];
 	uint64_t last;
 	struct ns_time now = op_now();
 	int err = ns_get(ns, t, ino, &i);
@@ -296,7 +296,7 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	if (last) /* what took it has become stale meanwhile */
 		return -EIO;
 	err = ns_setattr(ns, t, ino, &s, NULL, now, &i);
-	return err ? err : ns_set_blob(ns, t, ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
+	return err ? err : op_set_map(m, t, ino, &map, now);
 }
 
 static int write_run(struct kv_op *op, struct kv_txn *t)
@@ -329,6 +329,13 @@ static void write_taken_back(void *arg, int err)
 	op_resume(arg, write_reply(arg, err));
 }
 
+static void io_failed(void *arg)
+{
+	struct io *k = arg;
+
+	op_resume(k->c, k->failed);
+}
+
 /* Copies that became stale are in clients' layouts: those come back before the write is answered. */
 static nfsstat4 write_committed(struct compound *c, int err)
 {
@@ -336,6 +343,10 @@ static nfsstat4 write_committed(struct compound *c, int err)
 
 	if (!err && k->again)
 		return io_again(c, k);
+	/* What took it is not trusted any more, or it cannot be written down that others did not: some have it. */
+	k->failed = op_status(err);
+	if (err && k->io.io_failed_map && op_half_done(c->m, c->th->mt_loop, c->cur, &k->io.io_map, lo_writers(&k->io.io_map), err, io_failed, k))
+		return OP_PARKED;
 	if (!err && k->io.io_failed_map && op_take_back(c->m, c->th->mt_loop, c->cur, NULL, write_taken_back, c))
 		return OP_PARKED;
 	return write_reply(c, err);
@@ -466,7 +477,9 @@ static void io_done(struct lo_io *lio, int err)
 		return;
 	}
 	if (err) {
-		op_resume(c, op_data_status(err));
+		k->failed = c->opnum == OP_READ ? op_read_status(c->m, &k->io.io_map, err) : op_data_status(err);
+		if (!op_half_done(c->m, c->th->mt_loop, c->cur, &k->io.io_map, c->opnum == OP_READ ? 0 : k->io.io_half_map, err, io_failed, k))
+			op_resume(c, k->failed);
 		return;
 	}
 	if (c->opnum == OP_READ) {

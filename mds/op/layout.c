@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #define NOTIFY_CHANGE_DELETE 0x6u
-#define MAX_ERRORS 64
+#define MAX_ERRORS OP_DEV_ERRORS
 
 nfsstat4 op_getdeviceinfo(struct compound *c)
 {
@@ -112,7 +112,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	if (!f)
 		return NFS4ERR_DELAY;
 	l = st_layout_of(f, c->client);
-	if (f->f_excl || f->f_removing || (l && l->l_recalled)) {
+	if (f->f_excl || f->f_removing || f->f_judge || (l && l->l_recalled)) {
 		st_file_put(st, f);
 		return NFS4ERR_RECALLCONFLICT;
 	}
@@ -192,6 +192,7 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	struct xdr_out *x = c->out;
 	struct ns_inode i;
 	struct lo_map map;
+	nfsstat4 st;
 	size_t at;
 	int err;
 
@@ -202,6 +203,9 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return op_status(err);
+	/* The client would ask for ever. */
+	if (g->iomode == LAYOUTIOMODE4_READ && (st = op_unread(c, g->ino, &map)))
+		return st;
 	/* Cut, and a server that holds the only copy does not know yet (docs/size.md, "Setting a size"). */
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
@@ -496,12 +500,7 @@ nfsstat4 op_layoutcommit(struct compound *c)
 
 /* ---- errors of data servers, as clients report them ---- */
 
-struct dev_error {
-	uint8_t dev[16];
-	uint32_t status, opnum;
-};
-
-static void get_dev_error(struct xdr_in *x, struct dev_error *e)
+static void get_dev_error(struct xdr_in *x, struct op_dev_error *e)
 {
 	const uint8_t *p = xdr_get_fixed(x, 16);
 
@@ -512,7 +511,7 @@ static void get_dev_error(struct xdr_in *x, struct dev_error *e)
 }
 
 struct report {
-	struct dev_error e[MAX_ERRORS];
+	struct op_dev_error e[MAX_ERRORS];
 	unsigned n;
 	uint64_t ino;
 	uint32_t epoch;    /* of the layout it is about */
@@ -525,8 +524,8 @@ struct report {
 	struct st_stateid sid;
 };
 
-/* READ errors only steer; connection failures (OP_ILLEGAL) say nothing about what was written. */
-static bool report_means_write_failed(const struct dev_error *e)
+/* READ errors are unread.c's; connection failures (OP_ILLEGAL) say nothing about what was written. */
+static bool report_means_write_failed(const struct op_dev_error *e)
 {
 	return e->opnum == OP_WRITE || e->opnum == OP_COMMIT;
 }
@@ -566,11 +565,20 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 				continue;
 		}
 		for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++) {
-			if (map->lm_obj[k].ob_ds == sv.sv_id && map->lm_obj[k].ob_state == LO_IN_SYNC)
+			if (map->lm_obj[k].ob_ds == sv.sv_id && map->lm_obj[k].ob_state != LO_STALE)
 				hit |= 1ull << k;
 		}
 	}
 	return hit;
+}
+
+static uint64_t last_stripes(const struct lo_map *map, uint64_t last)
+{
+	uint64_t stripes = 0;
+
+	for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++)
+		stripes |= (last >> k & 1) << k % map->lm_stripes;
+	return stripes;
 }
 
 /* Makes them stale, unless that were the last copy: then the data server's own answers decide. */
@@ -580,7 +588,6 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	struct report *r = c->scratch;
 	struct ns_inode i;
 	struct lo_map map;
-	uint8_t blob[NS_BLOB_MAX];
 	uint64_t last;
 	struct st *st = c->m->m_st;
 	struct st_file *f;
@@ -599,10 +606,13 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	r->stale = lo_map_make_stale(&map, stale_objects(c->m, r, &map), &last);
 	if (last)
 		r->fatal = fatal_status(r);
+	/* The application hears that its write failed, and some copies may have it. */
+	if (r->fatal)
+		r->stale |= op_mistrust(c->m, r->ino, &map, last_stripes(&map, last));
 	if (!r->stale)
 		return 0;
 	log_warn("inode %lu: a client reported failed writes: objects are stale now", (unsigned long)r->ino);
-	return ns_set_blob(c->m->m_ns, t, r->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, op_now());
+	return op_set_map(c->m, t, r->ino, &map, op_now());
 }
 
 /* Who may not write the file cannot have failed at it. */
@@ -674,7 +684,7 @@ nfsstat4 op_layouterror(struct compound *c)
 	if (c->in->bad || n > xdr_left(c->in) / 24)
 		return NFS4ERR_BADXDR;
 	for (uint32_t k = 0; k < n; k++) {
-		struct dev_error e;
+		struct op_dev_error e;
 
 		get_dev_error(c->in, &e);
 		if (r->n < MAX_ERRORS)
@@ -693,7 +703,9 @@ nfsstat4 op_layouterror(struct compound *c)
 		r->writer = l->l_iomode & LAYOUTIOMODE4_RW;
 	}
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
-	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done) : NFS4_OK; /* a stale copy stays stale */
+	if (known)
+		op_unread_report(c, r->ino, r->e, r->n);
+	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done) : NFS4_OK; /* told again, it changes nothing */
 }
 
 nfsstat4 op_layoutstats(struct compound *c)
@@ -727,7 +739,7 @@ static bool get_ff_return(struct xdr_in *x, struct report *r)
 		xdr_get_fixed(x, 16);
 		m = xdr_get_u32(x);
 		for (uint32_t j = 0; j < m && !x->bad; j++) {
-			struct dev_error e;
+			struct op_dev_error e;
 
 			get_dev_error(x, &e);
 			if (r->n < MAX_ERRORS)
@@ -941,5 +953,6 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	pthread_mutex_unlock(&st->st_lock);
 	if (status)
 		return status;
+	op_unread_report(c, r->ino, r->e, r->n);
 	return report_counts(r) ? op_mutate_again(c, report_run, return_reported) : return_refresh(c, 0);
 }

@@ -84,6 +84,10 @@ struct mds {
 	char m_scope[64];
 	struct st_client m_gone; /* stands for the client of a session of an earlier boot (once.c): nothing is anybody's less */
 	bool m_once_swept;
+	unsigned m_losing;          /* under st_lock: transactions under way that give writers up */
+	_Atomic bool m_lost;        /* files may wait to be judged (truth.c), and the store knows */
+	bool m_judging;             /* the tick's loop's */
+	struct op_repair *m_repair; /* repair.c */
 	struct metric *m_once;
 	bool m_krb5;           /* Kerberos is live */
 	struct names *m_names; /* names.c; NULL: ids are numbers only */
@@ -366,11 +370,42 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 /* copy.c: may the saved file be read and the current one written? Two regular files. */
 nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid, struct ns_inode *src);
 
+/* unread.c: what clients could not read. */
+#define OP_DEV_ERRORS 64
+struct op_dev_error {
+	uint8_t dev[16];
+	uint32_t status, opnum;
+};
+/* The client's report about a layout of the file: its errors of READ are remembered for a while. */
+void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_error *e, unsigned n);
+/* OK; or what a LAYOUTGET for reading is answered where a stripe has no copy that this client can read. */
+nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map);
+/* op_data_status of what only reads: a server that is away is waited for, but not for ever. */
+nfsstat4 op_read_status(struct mds *m, const struct lo_map *map, int err);
+
+/* truth.c. W: the file's map as it is to be, and a row for its repair where it is not whole. */
+int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map, struct ns_time now);
+/* The copies of these stripes may differ: of the map in hand, one that lives stays in sync. Returns those that became stale. */
+uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes);
+/* A write layout is out, of others than except. */
+bool op_writers_left(struct mds *m, uint64_t ino, const struct st_client *except);
+/* A change through the MDS failed (why), and these objects of that map may have taken it, or part of it: what may differ becomes stale, and layouts that name it come back. then(arg) on
+ * loop. False: nothing can differ, and then is not called. */
+bool op_half_done(struct mds *m, struct loop *loop, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg);
+/* Around a transaction that gives up a client which may have written (and puts lo_lost_put's row), and what it does in memory. */
+void op_lost_begin(struct mds *m);
+void op_lost_end(struct mds *m);
+/* locked: the files that it was writing are to be judged. False: there are none. */
+bool op_lost_client(struct st *st, struct st_client *cl);
+void op_judge_tick(struct mds *m, struct loop *loop);
+int op_judge_open(struct mds *m); /* before the loops run */
+
 /* freeze.c: between then(arg, 0) and op_thaw nobody changes the file's data: others' write layouts are back or fenced, what they had under way is over, and what comes through
  * the MDS is told DELAY. except keeps its layouts, but what it wrote under them is over, too. Copies whose servers are silent are stale then (fz_silent: clients' layouts may name them
  * still). Memory is the caller's until op_thaw; then is called on loop, once, later; op_thaw comes in either case. */
 enum op_freeze_how {
 	FREEZE_WRITES,
+	FREEZE_LAYOUTS, /* all layouts are back, and every capability of before is fenced; reads through the MDS go on. No copy is made stale */
 	FREEZE_ALL, /* nobody reads either: all layouts are back */
 	FREEZE_GONE /* and the objects are about to be deleted, which is fence enough */
 };
@@ -418,7 +453,8 @@ uint32_t op_confirm_ms(const struct mds *m);
 bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg);
 /* Everybody's, and what they return is worth nothing afterwards: fenced in any case. */
 bool op_take_back_fenced(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
-/* A file for which a write layout was out when an earlier boot ended: those capabilities are fenced, then then(arg, err) on loop. False: it is not one. */
+/* A file for which a write layout was out when an earlier boot ended: those capabilities are fenced; one whose writer is lost: it is judged (truth.c). Then then(arg, err) on
+ * loop. False: it is neither. */
 bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
 
 /* deleg.c: an answer about a delegation */

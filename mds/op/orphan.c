@@ -4,6 +4,7 @@
  */
 #include "mds/op/op.h"
 #include "base/log.h"
+#include "mds/lo/repair.h"
 
 /* ---- in a mutation that takes a name away ---- */
 
@@ -40,6 +41,8 @@ static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
 	}
 	int err = lo_order_free(ctx->m->m_lo, t, i);
 
+	if (!err)
+		err = lo_repair_del(t, i->i_ino);
 	return err ? err : op_mark_del(t, i->i_ino);
 }
 
@@ -67,7 +70,7 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 	f = ctx->removing ? st_file_get(st, ctx->removing, false) : NULL;
 	if (f) {
 		if (!err) {
-			f->f_marked = f->f_mark_durable = false;
+			f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot = false;
 			/* The file is gone, and its layouts name objects that are being deleted. Nobody waits for the others' to come back; who removed it knows. */
 			while (f->f_layouts) {
 				if (f->f_layouts->l_client != ctx->client)

@@ -1,6 +1,7 @@
 /* EXCHANGE_ID, sessions, SEQUENCE, and what else manages clients (RFC 8881 chapter 18.35 and on). */
 #include "base/log.h"
 #include "base/pool.h"
+#include "mds/lo/repair.h"
 #include "mds/op/sec.h"
 #include "proto/rpc_rdma.h"
 #include <errno.h>
@@ -212,6 +213,7 @@ struct create_session {
 	uint32_t seq, flags, prog, flavor, uid, gid;
 	struct chan fore, back;
 	uint32_t number, barred;
+	bool losing;   /* the transaction gives up what the client was writing before its reboot */
 	bool old_laid; /* the client of before the reboot may have layouts */
 	uint8_t verifier[8], key[32];
 	uint8_t owner[NFS4_OPAQUE_LIMIT];
@@ -325,6 +327,11 @@ static int record_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!a->old_laid)
 		a->barred = 0;
+	if (!err && a->barred && !a->losing)
+		op_lost_begin(c->m);
+	a->losing |= !err && a->barred;
+	if (a->losing && !err)
+		err = lo_lost_put(t); /* it was restarted: what it was writing is lost */
 	return err || !a->barred ? err : lo_order_bar(c->m->m_lo, t, a->barred);
 }
 
@@ -340,6 +347,14 @@ static nfsstat4 record_confirm(struct compound *c)
 	old = st_client_by_owner(st, a->owner, a->owner_len, true);
 	cl = st_client_get(st, a->clientid);
 	/* Also when another EXCHANGE_ID took the place of this one meanwhile: the old one's number may be barred. */
+	if (a->losing) {
+		if (old && old != cl)
+			op_lost_client(st, old);
+		st->st_lost |= st_in_grace(st);
+		c->m->m_lost = true;
+		c->m->m_losing--;
+		a->losing = false;
+	}
 	if (old && old != cl)
 		st_client_destroy(st, old);
 	if (!cl) {
@@ -348,6 +363,7 @@ static nfsstat4 record_confirm(struct compound *c)
 		cl->cl_number = a->number;
 		cl->cl_confirmed = cl->cl_recorded = true;
 		cl->cl_confirming = false;
+		cl->cl_boot = st_record_known(st, cl->cl_key) && !a->barred;
 		cl->cl_may_reclaim = st_in_grace(st) && st_record_reclaims(st, cl->cl_key);
 		st_record_back(st, cl->cl_key);
 		status = session_make(c, a, cl);
@@ -378,6 +394,8 @@ static nfsstat4 record_done(struct compound *c, int err)
 		cl = st_client_get(st, a->clientid);
 		if (cl)
 			cl->cl_confirming = false;
+		c->m->m_losing -= a->losing;
+		a->losing = false;
 		pthread_mutex_unlock(&st->st_lock);
 		return op_status(err);
 	}
@@ -441,7 +459,7 @@ nfsstat4 op_create_session(struct compound *c)
 		memcpy(a->verifier, cl->cl_verifier, 8);
 		memcpy(a->key, cl->cl_key, sizeof(a->key));
 		old = st_client_by_owner(st, cl->cl_owner, cl->cl_owner_len, true);
-		a->old_laid = !old || old->cl_laid; /* not known: an earlier boot's */
+		a->old_laid = !old || old->cl_laid || old->cl_boot; /* not known: an earlier boot's */
 		cl->cl_confirming = record = true;
 	}
 	pthread_mutex_unlock(&st->st_lock);

@@ -59,6 +59,21 @@ static bool refresh_news(const struct refresh *r, const struct ns_inode *i, cons
 	return false;
 }
 
+/* What the map is to remember of the answers. Another object than the one that was asked may have its place by now. */
+static void refresh_map(const struct refresh *r, struct lo_map *map)
+{
+	for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++) {
+		const struct lo_object *was = &r->ls.ls_map.lm_obj[k];
+		struct lo_object *o = &map->lm_obj[k];
+
+		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy)
+			continue;
+		o->ob_known |= r->ls.ls_exists >> k & 1;
+		if (r->ls.ls_answered >> k & 1)
+			o->ob_writes = r->ls.ls_writes[k];
+	}
+}
+
 static void refresh_end(struct refresh *r, int err)
 {
 	struct compound *c = r->c;
@@ -98,7 +113,7 @@ static bool refresh_unmark(struct refresh *r)
 	f = st_file_get(st, r->ls.ls_ino, false);
 	r->unmark = !st_file_has_writers(f);
 	if (r->unmark) {
-		f->f_mark_durable = false;
+		f->f_mark_durable = f->f_judge_boot = false;
 		f->f_mark_gen++;
 	}
 	pthread_mutex_unlock(&st->st_lock);
@@ -135,11 +150,7 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 			s.s_mask |= NS_S_SIZE | NS_S_GROW_ONLY;
 			s.s_size = r->ls.ls_size;
 		}
-		for (unsigned k = 0; k < (unsigned)map.lm_stripes * map.lm_mirrors; k++) {
-			map.lm_obj[k].ob_known |= r->ls.ls_exists >> k & 1;
-			if (r->ls.ls_answered >> k & 1)
-				map.lm_obj[k].ob_writes = r->ls.ls_writes[k];
-		}
+		refresh_map(r, &map);
 		len = lo_map_encode(&map, blob, sizeof(blob));
 		err = ns_setattr(ns, t, r->ls.ls_ino, &s, NULL, now, &i);
 		if (!err)
@@ -195,13 +206,12 @@ static bool refresh_needed(struct mds *m, uint64_t ino)
 	struct st_file *f;
 	bool need;
 
-	if (m->m_size_mode == OP_SIZE_NEVER)
-		return false;
 	if (m->m_size_mode == OP_SIZE_ALWAYS)
 		return true;
 	pthread_mutex_lock(&m->m_st->st_lock);
 	f = st_file_get(m->m_st, ino, false);
-	need = f && f->f_marked;
+	/* One that is to be judged first is not read, whatever is asked about it. */
+	need = f && (f->f_judge || (f->f_marked && m->m_size_mode == OP_SIZE_LAYOUT));
 	pthread_mutex_unlock(&m->m_st->st_lock);
 	return need;
 }
@@ -425,7 +435,6 @@ static int silent_run(struct kv_op *op, struct kv_txn *t)
 	struct setattr *j = c->sub;
 	struct ns_inode i;
 	struct lo_map map;
-	uint8_t blob[NS_BLOB_MAX];
 	int err = ns_get(c->m->m_ns, t, j->ino, &i);
 
 	if (!err)
@@ -436,7 +445,7 @@ static int silent_run(struct kv_op *op, struct kv_txn *t)
 	if (!j->silent)
 		return 0;
 	log_warn("inode %lu: data servers do not answer while it is cut: their copies are stale now", (unsigned long)j->ino);
-	return ns_set_blob(c->m->m_ns, t, j->ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, op_now());
+	return op_set_map(c->m, t, j->ino, &map, op_now());
 }
 
 /* Every server has confirmed, or its lease has run out. */
@@ -497,6 +506,8 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	if (j->a.has_size)
 		size_is_set(c->m->m_st, j->ino);
+	if (j->left && op_writers_left(c->m, j->ino, j->except)) /* fenced in the middle of a write */
+		op_mistrust(c->m, j->ino, &map, UINT64_MAX);
 	if (j->fence)
 		err = op_raise_epoch(c->m, t, &i, &map, now);
 	if (!err && j->a.has_size)

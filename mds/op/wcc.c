@@ -69,14 +69,14 @@ static bool names_object(struct compound *c, const uint8_t dev[16], const struct
 	static const struct st_stateid anonymous;
 	struct dsc_server sv;
 	struct cap cap;
-	unsigned obj;
+	int obj;
 
 	if (memcmp(sid, &anonymous, sizeof(anonymous)) || !fh || len != CAP_LEN || !dsc_get_uuid(c->m->m_dsc, dev, &sv) || cap_key_number(fh) != sv.sv_key_number ||
 	    !cap_open(fh, sv.sv_key, &cap))
 		return false;
-	obj = (unsigned)cap.cp_obj.co_mirror * map->lm_stripes + cap.cp_obj.co_stripe;
+	obj = lo_object_of(map, sv.sv_id, cap.cp_obj.co_stripe, cap.cp_obj.co_mirror);
 	return cap.cp_obj.co_ino == i->i_ino && cap.cp_obj.co_incarnation == i->i_incarnation && cap.cp_client == c->client->cl_number && cap.cp_epoch == map->lm_epoch &&
-	       cap.cp_obj.co_stripe < map->lm_stripes && cap.cp_obj.co_mirror < map->lm_mirrors && map->lm_obj[obj].ob_ds == sv.sv_id && map->lm_obj[obj].ob_state == LO_IN_SYNC;
+	       obj >= 0 && map->lm_obj[obj].ob_state == LO_IN_SYNC;
 }
 
 static void wcc_note(struct wcc *k, const struct wcc_attrs *a)

@@ -98,7 +98,7 @@ static int mark_load(void *arg, struct kv_slice id, struct kv_slice val)
 	f = st_file_get(st, be64toh(ino), true);
 	if (!f)
 		return -ENOMEM;
-	f->f_marked = f->f_mark_durable = f->f_mark_old = true;
+	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge_boot = true;
 	return 0;
 }
 
@@ -353,6 +353,11 @@ int st_record_del(struct st *st, struct kv_txn *t, const uint8_t h[32], uint32_t
 	return ns_row_del(t, NS_T_CLIENT, h, 32);
 }
 
+bool st_record_known(struct st *st, const uint8_t h[32])
+{
+	return record_find(st, h) != NULL;
+}
+
 bool st_record_reclaims(struct st *st, const uint8_t h[32])
 {
 	struct st_record *r = record_find(st, h);
@@ -406,6 +411,28 @@ int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, s
 	return err ? err : n;
 }
 
+void st_marks_judge(struct st *st)
+{
+	hash_each(&st->st_files, i, l, next) {
+		struct st_file *f = hash_entry(l, struct st_file, f_link);
+
+		f->f_judge |= f->f_judge_boot;
+		f->f_judge_boot = false;
+	}
+}
+
+/* locked: some recorded client has no client again, and has not said that it has all it had. */
+static bool records_lost(struct st *st)
+{
+	hash_each(&st->st_records, i, l, next) {
+		const struct st_record *r = hash_entry(l, struct st_record, r_link);
+
+		if (!r->r_done && !r->r_back)
+			return true;
+	}
+	return false;
+}
+
 bool st_in_grace(struct st *st)
 {
 	return st->st_in_grace;
@@ -438,6 +465,9 @@ void st_tick(struct st *st)
 	now = st_now_ns(); /* not before: a lease that was renewed while we waited would have been renewed in the future, and count as long gone */
 	if (st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull)) {
 		st->st_in_grace = false;
+		st->st_lost |= records_lost(st);
+		if (st->st_lost)
+			st_marks_judge(st);
 		over = true;
 		log_info("grace period ended, %u recorded clients did not come back", st->st_reclaimers);
 	}

@@ -100,6 +100,7 @@ struct st_client {
 	bool cl_confirmed, cl_recorded, cl_reclaim_done, cl_may_reclaim, cl_dead;
 	bool cl_notified;           /* it asked to be told when a device changes */
 	bool cl_stripes;            /* its kernel reads striped layouts */
+	bool cl_boot;               /* it is from an earlier boot, with layouts of then that are not known */
 	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
 	bool cl_evicting, cl_confirming;
 	bool cl_recalls_wait;       /* recalls that found no session */
@@ -133,6 +134,8 @@ struct st_file {
 	uint32_t f_excl;      /* a shrink or a recall is under way: no new layouts (RECALLCONFLICT) */
 	bool f_marked;        /* a write layout is or was out: size and change must come from the data servers */
 	bool f_mark_durable;
+	bool f_judge;         /* a writer of it is lost: one copy is believed, the others become stale, before it is used again (op_settle) */
+	bool f_judge_boot;    /* it had writers when an earlier boot ended; who they were is not known */
 	bool f_mark_old;      /* the mark is an earlier boot's: the epoch goes up before its size is asked or a layout given (op_settle) */
 	uint32_t f_old_epoch; /* what it was raised to for that */
 	bool f_orphan;        /* last link gone while open */
@@ -142,6 +145,8 @@ struct st_file {
 	uint32_t f_pins;      /* questions to the data servers under way */
 	nfsstat4 f_error;     /* the last copy failed with it: write layouts are refused until f_error_until_ns, so that the application hears it */
 	uint64_t f_error_until_ns, f_error_client; /* for the client that reported it */
+	uint64_t f_unread, f_unreached; /* objects (a bit each) that f_unread_client could not read, or not reach, lately: until f_unread_until_ns */
+	uint64_t f_unread_client, f_unread_until_ns;
 	uint32_t f_denied;    /* the epoch, plus 1, in which a live server was reported to deny access: at the second report that counts */
 	uint32_t f_mark_gen;  /* rises when the mark is deleted */
 	uint64_t f_calm_ns;   /* not frozen again before, for who only reads it (clone.c) */
@@ -284,6 +289,7 @@ struct st {
 	uint64_t st_started_ns;
 	bool st_in_grace;
 	uint32_t st_reclaimers;   /* recorded clients that have not finished */
+	bool st_lost;             /* of those that had layouts when the earlier boot ended, one does not come back as who it was */
 	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_opens, st_locks, st_files, st_layouts, st_records, st_places;
 	uint64_t st_next;         /* clientid, session and stateid counter of this boot */
 	uint64_t st_verifier;     /* of this boot */
@@ -342,8 +348,11 @@ struct st_record {
 int st_record_put(struct st *st, struct kv_txn *t, const uint8_t key[32], const uint8_t verifier[8], uint32_t *number, uint32_t *old);
 /* W: unless it is a later incarnation's: its number is another. */
 int st_record_del(struct st *st, struct kv_txn *t, const uint8_t key[32], uint32_t number);
-/* locked: was the owner recorded by an earlier boot and has not finished reclaiming */
+/* locked: was the owner recorded by an earlier boot; and has not finished reclaiming */
+bool st_record_known(struct st *st, const uint8_t key[32]);
 bool st_record_reclaims(struct st *st, const uint8_t key[32]);
+/* locked, or before anything is served: a writer of an earlier boot is lost, so all files that had one then are to be judged. */
+void st_marks_judge(struct st *st);
 /* locked: its owner is confirmed again: what is recorded stays */
 void st_record_back(struct st *st, const uint8_t key[32]);
 /* locked: RECLAIM_COMPLETE by this owner; ends grace when it was the last */

@@ -4,6 +4,7 @@
  */
 #include "mds/dsc/dsc_int.h"
 #include "tests/unit/lo_fake.h"
+#include "tests/unit/lo_layout.h"
 #include "tests/unit/unit.h"
 
 #define PATIENCE_MS 600000
@@ -100,7 +101,8 @@ START_TEST(maps_come_back_as_they_were_stored)
 	size_t len;
 
 	for (unsigned i = 0; i < 8; i++)
-		m.lm_obj[i] = (struct lo_object){i + 1, i % 3, i & 1, i * 77};
+		m.lm_obj[i] = (struct lo_object){i + 1, i % 3, i & 1, i * 77, (uint8_t)(200 + i)};
+	m.lm_next = 255;
 	len = lo_map_encode(&m, buf, sizeof(buf));
 	ck_assert_uint_gt(len, 0);
 	ck_assert_int_eq(lo_map_decode((struct kv_slice){buf, len}, &n), 0);
@@ -178,64 +180,6 @@ START_TEST(four_servers_hold_two_objects_each_of_four_stripes_mirrored)
 END_TEST
 
 /* ---- encoding ---- */
-
-static struct lo_map map_on(unsigned stripes, unsigned mirrors)
-{
-	struct lo_map m = {.lm_unit = MIB,
-			   .lm_stripes = (uint8_t)stripes,
-			   .lm_mirrors = (uint8_t)mirrors,
-			   .lm_epoch = 3};
-
-	/* Mirror m's stripe s on server (s + m) % 4 + 1. */
-	for (unsigned i = 0; i < stripes * mirrors; i++)
-		m.lm_obj[i].ob_ds = (i % stripes + i / stripes) % 4 + 1;
-	return m;
-}
-
-struct entry {
-	uint8_t e_uuid[16];
-	uint32_t e_eff;
-	struct cap e_cap;
-};
-
-/* Takes a layout apart; returns the number of mirrors. */
-static unsigned take_layout(struct xdr_out *x, uint64_t *unit, unsigned stripes, struct entry *e)
-{
-	struct xdr_in in;
-	unsigned mirrors, n = 0;
-	uint32_t len;
-
-	xdr_in_init(&in, x->x_head, x->x_len);
-	*unit = xdr_get_u64(&in);
-	mirrors = xdr_get_u32(&in);
-	for (unsigned m = 0; m < mirrors; m++) {
-		ck_assert_uint_eq(xdr_get_u32(&in), stripes);
-		for (unsigned s = 0; s < stripes; s++, n++) {
-			struct dsc_server sv;
-
-			memcpy(e[n].e_uuid, xdr_get_fixed(&in, 16), 16);
-			e[n].e_eff = xdr_get_u32(&in);
-			for (unsigned k = 0; k < 4; k++)
-				ck_assert_uint_eq(xdr_get_u32(&in), 0);
-			ck_assert_uint_eq(xdr_get_u32(&in), 1);
-			const uint8_t *fh = xdr_get_opaque(&in, 64, &len);
-
-			ck_assert_uint_eq(len, CAP_LEN);
-			ck_assert(dsc_get_uuid(dsc, e[n].e_uuid, &sv));
-			ck_assert(cap_open(fh, sv.sv_key, &e[n].e_cap));
-			for (unsigned k = 0; k < 2; k++) {
-				const uint8_t *who = xdr_get_opaque(&in, 16, &len);
-
-				ck_assert_uint_eq(len, 1);
-				ck_assert_int_eq(*who, '0');
-			}
-		}
-	}
-	ck_assert_uint_eq(xdr_get_u32(&in), 5);
-	xdr_get_u32(&in);
-	ck_assert(!in.bad && xdr_left(&in) == 0);
-	return mirrors;
-}
 
 START_TEST(layouts_name_every_copy_in_sync_with_the_rights_asked_for)
 {

@@ -1,0 +1,31 @@
+/* repair.h - repair of mirrors, as the administrator sees and steers it (docs/repair.md). */
+#ifndef MDS_OP_REPAIR_H
+#define MDS_OP_REPAIR_H
+#include "mds/lo/repair.h"
+#include "mds/op/op.h"
+
+struct op_repair_opts {
+	unsigned ro_files; /* at a time; 0: nothing is repaired */
+	uint64_t ro_rate;  /* bytes a second, of all together; 0: no limit */
+	uint32_t ro_wait_ms; /* a server that is away so long counts as gone */
+};
+/* Before the loops run. */
+int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts *o);
+/* On that loop, often. */
+void op_repair_tick(struct mds *m);
+
+enum op_repair_step { OP_REPAIR_RECALL, OP_REPAIR_BEGIN, OP_REPAIR_COPY, OP_REPAIR_END };
+/* What is under way. */
+struct op_repair_view {
+	uint64_t rv_ino, rv_done, rv_size; /* bytes of the object; size: 0 while it is not known */
+	uint64_t rv_copied, rv_same;	   /* of done: written; found equal */
+	uint64_t rv_ms;			   /* since the copy began */
+	uint64_t rv_began;		   /* where it did: after a restart not at 0 */
+	unsigned rv_object;
+	uint32_t rv_from, rv_to; /* servers; from: the last that was read */
+	enum op_repair_step rv_step;
+};
+/* Any thread. Returns how many. */
+unsigned op_repair_list(struct mds *m, struct op_repair_view *out, unsigned max);
+struct op_repair_opts op_repair_opts(const struct mds *m);
+#endif

@@ -1,0 +1,279 @@
+/*
+ * truth.c - a copy that may lack a write, or hold one that others lack, is not trusted (docs/mirrors.md): it becomes stale in the transaction that finds it out.
+ *
+ * Who dies with a write layout out leaves copies that may differ. Of each of these files one copy stays in sync, and the others become stale: the file is judged. In memory a file waits for
+ * that from the moment its writer is given up (f_judge), in the same hold of st_lock: op_settle, which comes before each layout, freeze, size and read, judges it first. The store knows that
+ * some wait by one row (lo_lost_put), committed with what gives the writer up: however many files there are. After a crash every file that had a write layout out is judged where that row is.
+ */
+#include "base/log.h"
+#include "mds/lo/repair.h"
+#include "mds/op/op.h"
+#include <errno.h>
+
+#define JUDGING 8 /* files at a time */
+
+int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map, struct ns_time now)
+{
+	uint8_t blob[NS_BLOB_MAX];
+	int err = ns_set_blob(m->m_ns, t, ino, blob, lo_map_encode(map, blob, sizeof(blob)), false, now);
+
+	return err ? err : lo_repair_note(t, ino, map);
+}
+
+uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes)
+{
+	uint64_t stale = lo_map_mistrust(map, stripes, lo_map_alive(m->m_lo, map));
+
+	if (stale)
+		log_warn("inode %lu: its copies may differ: one is believed, the others are stale now", (unsigned long)ino);
+	return stale;
+}
+
+bool op_writers_left(struct mds *m, uint64_t ino, const struct st_client *except)
+{
+	struct st *st = m->m_st;
+	const struct st_file *f;
+	bool left = false;
+
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false);
+	for (const struct st_layout *l = f ? f->f_layouts : NULL; l; l = l->l_fnext)
+		left |= l->l_client != except && (l->l_iomode & LAYOUTIOMODE4_RW);
+	pthread_mutex_unlock(&st->st_lock);
+	return left;
+}
+
+/* ---- a change through us that failed: what it was for may have taken it, or part of it ---- */
+
+static uint64_t stripes_of(const struct lo_map *map, uint64_t objects)
+{
+	uint64_t stripes = 0;
+
+	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
+		stripes |= (objects >> i & 1) << i % map->lm_stripes;
+	return stripes;
+}
+
+/* What was being rebuilt may hold what its source lacks. */
+static uint64_t rebuilding_stale(struct lo_map *map, uint64_t objects)
+{
+	uint64_t stale = 0, stripes = stripes_of(map, objects);
+
+	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++) {
+		if (!(stripes >> i % map->lm_stripes & 1) || map->lm_obj[i].ob_state != LO_REBUILDING)
+			continue;
+		map->lm_obj[i].ob_state = LO_STALE;
+		stale |= 1ull << i;
+	}
+	return stale;
+}
+
+struct half {
+	struct kv_op op;
+	struct mds *m;
+	struct loop *loop;
+	uint64_t ino, objects, stale;
+	int why;
+	void (*then)(void *arg);
+	void *arg;
+};
+
+static int half_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct half *h = hash_entry(op, struct half, op);
+	struct ns_inode i;
+	struct lo_map map;
+	int err = ns_get(h->m->m_ns, t, h->ino, &i);
+
+	h->stale = 0;
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
+	/* Not reached: it is asked again until it is, or until who asked is given up. */
+	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects) : op_mistrust(h->m, h->ino, &map, stripes_of(&map, h->objects));
+	return h->stale ? op_set_map(h->m, t, h->ino, &map, op_now()) : 0;
+}
+
+static void half_end(void *arg, int err)
+{
+	struct half *h = arg;
+
+	(void)err; /* who kept a layout is fenced as soon as the servers do it */
+	h->then(h->arg);
+	free(h);
+}
+
+static void half_committed(struct kv_op *op, int err)
+{
+	struct half *h = hash_entry(op, struct half, op);
+
+	if (err)
+		log_error("inode %lu: copies that may differ cannot be made stale: %s", (unsigned long)h->ino, strerror(-err));
+	if (err || !h->stale || !op_take_back(h->m, h->loop, h->ino, NULL, half_end, h))
+		half_end(h, 0);
+}
+
+bool op_half_done(struct mds *m, struct loop *loop, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg)
+{
+	struct half *h;
+	bool rebuilding = false;
+
+	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
+		rebuilding |= (objects >> i & 1) && map->lm_obj[i].ob_state == LO_REBUILDING;
+	if (!objects || map->lm_mirrors == 1 || why == -EACCES || (why == -ETIMEDOUT && !rebuilding))
+		return false;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		log_fatal("no memory to tell which copies took a write");
+	*h = (struct half){.m = m, .loop = loop, .ino = ino, .objects = objects, .why = why, .then = then, .arg = arg};
+	h->op = (struct kv_op){.o_run = half_run, .o_done = half_committed, .o_loop = loop};
+	kv_submit(m->m_kv, &h->op);
+	return true;
+}
+
+/* ---- writers that are lost ---- */
+
+void op_lost_begin(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_st->st_lock);
+	m->m_losing++;
+	pthread_mutex_unlock(&m->m_st->st_lock);
+}
+
+void op_lost_end(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_st->st_lock);
+	m->m_losing--;
+	pthread_mutex_unlock(&m->m_st->st_lock);
+}
+
+bool op_lost_client(struct st *st, struct st_client *cl)
+{
+	bool any = cl->cl_boot;
+
+	for (struct st_layout *l = cl->cl_layouts; l; l = l->l_cnext) {
+		if (l->l_iomode & LAYOUTIOMODE4_RW)
+			l->l_file->f_judge = any = true;
+	}
+	if (cl->cl_boot)
+		st_marks_judge(st);
+	return any;
+}
+
+struct judge {
+	struct mds *m;
+	struct loop *loop;
+	struct kv_op op;
+	uint64_t *ino;
+	size_t n, next;
+	unsigned busy;
+	bool clean;
+};
+
+static void judge_go(struct judge *j);
+
+static void judged(void *arg, int err)
+{
+	struct judge *j = arg;
+
+	(void)err; /* what is not judged yet, is with the next tick's */
+	j->busy--;
+	judge_go(j);
+}
+
+/* On the committer: nobody is being given up, and nothing waits. */
+static int clean_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct judge *j = hash_entry(op, struct judge, op);
+	struct st *st = j->m->m_st;
+
+	pthread_mutex_lock(&st->st_lock);
+	j->clean = !j->m->m_losing && !st->st_in_grace;
+	hash_each(&st->st_files, i, l, next)
+	{
+		const struct st_file *f = hash_entry(l, struct st_file, f_link);
+
+		j->clean &= !f->f_judge;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return j->clean ? lo_lost_del(t) : 0;
+}
+
+static void judge_end(struct judge *j)
+{
+	j->m->m_judging = false;
+	free(j->ino);
+	free(j);
+}
+
+static void clean_done(struct kv_op *op, int err)
+{
+	struct judge *j = hash_entry(op, struct judge, op);
+
+	if (!err && j->clean)
+		j->m->m_lost = false;
+	judge_end(j);
+}
+
+static void judge_go(struct judge *j)
+{
+	while (j->next < j->n && j->busy < JUDGING) {
+		j->busy++;
+		if (!op_settle(j->m, j->loop, j->ino[j->next++], judged, j))
+			j->busy--;
+	}
+	if (j->busy)
+		return;
+	j->op = (struct kv_op){.o_run = clean_run, .o_done = clean_done, .o_loop = j->loop};
+	kv_submit(j->m->m_kv, &j->op);
+}
+
+/* Every tick, while there may be some. */
+void op_judge_tick(struct mds *m, struct loop *loop)
+{
+	struct st *st = m->m_st;
+	struct judge *j;
+
+	if (!m->m_lost || m->m_judging)
+		return;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		return; /* the next tick's */
+	j->m = m;
+	j->loop = loop;
+	pthread_mutex_lock(&st->st_lock);
+	j->ino = st->st_in_grace ? NULL : calloc(st->st_files.h_count + 1, sizeof(*j->ino));
+	hash_each(&st->st_files, i, l, next)
+	{
+		const struct st_file *f = hash_entry(l, struct st_file, f_link);
+
+		if (j->ino && f->f_judge)
+			j->ino[j->n++] = f->f_ino;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	if (!j->ino) {
+		free(j);
+		return;
+	}
+	m->m_judging = true;
+	if (j->n)
+		log_info("%zu files are judged: their writers are lost", j->n);
+	judge_go(j);
+}
+
+int op_judge_open(struct mds *m)
+{
+	struct st *st = m->m_st;
+	struct kv_txn *t;
+	int err = kv_read_begin(m->m_kv, &t);
+
+	if (err)
+		return err;
+	m->m_lost = lo_lost_get(t);
+	kv_read_end(t);
+	st->st_lost = m->m_lost;
+	if (st->st_lost && !st->st_in_grace)
+		st_marks_judge(st);
+	return 0;
+}

@@ -1,0 +1,115 @@
+/*
+ * unread.c - no client asks for ever for what cannot be read (docs/mirrors.md, "Reading"). A client has no guard of its own: where every copy has failed, it gives its layout back, with the
+ * errors, and asks for another.
+ */
+#include "mds/op/repair.h"
+#include <errno.h>
+
+#define UNREAD_NS 5000000000ull
+
+static uint64_t objects_on(const struct lo_map *map, uint32_t ds)
+{
+	uint64_t bits = 0;
+
+	for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++)
+		bits |= (uint64_t)(map->lm_obj[k].ob_ds == ds) << k;
+	return bits;
+}
+
+/* ACCESS is a fence's answer, or of a server without a lease: the next layout is good. */
+static bool failed(const struct op_dev_error *e)
+{
+	return e->opnum == OP_READ && e->status && e->status != NFS4ERR_ACCESS && e->status != NFS4ERR_NXIO && e->status != NFS4ERR_DELAY;
+}
+
+void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_error *e, unsigned n)
+{
+	struct st *st = c->m->m_st;
+	uint64_t unread = 0, unreached = 0;
+	struct dsc_server sv;
+	struct ns_inode i;
+	struct lo_map map;
+	struct st_file *f;
+
+	if (!n || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_type != NS_REG || lo_map_decode(i.i_blob, &map))
+		return;
+	for (unsigned k = 0; k < n; k++) {
+		if (e[k].opnum != OP_READ || !dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv))
+			continue;
+		if (failed(&e[k]))
+			unread |= objects_on(&map, sv.sv_id);
+		else if (e[k].status == NFS4ERR_NXIO)
+			unreached |= objects_on(&map, sv.sv_id);
+	}
+	if (!(unread | unreached))
+		return;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false); /* open, or it has a layout: else nobody asks for one */
+	if (f) {
+		if (f->f_unread_client != c->client->cl_id || st_now_ns() >= f->f_unread_until_ns)
+			f->f_unread = f->f_unreached = 0;
+		f->f_unread |= unread;
+		f->f_unreached |= unreached;
+		f->f_unread_client = c->client->cl_id;
+		f->f_unread_until_ns = st_now_ns() + UNREAD_NS;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+}
+
+/* A stripe has no copy in sync whose server is not gone, as far as mds.repair_wait tells. */
+static bool all_gone(struct mds *m, const struct lo_map *map)
+{
+	uint32_t wait = op_repair_opts(m).ro_wait_ms;
+
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		bool left = false;
+		int k;
+
+		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++) {
+			uint64_t silent = dsc_silent_ms(m->m_dsc, map->lm_obj[k].ob_ds);
+
+			left |= !silent || silent < wait;
+		}
+		if (!left)
+			return true;
+	}
+	return false;
+}
+
+nfsstat4 op_read_status(struct mds *m, const struct lo_map *map, int err)
+{
+	return err == -ETIMEDOUT && all_gone(m, map) ? NFS4ERR_IO : op_data_status(err);
+}
+
+nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
+{
+	struct st *st = c->m->m_st;
+	uint64_t unread = 0, unreached = 0, alive = lo_map_alive(c->m->m_lo, map);
+	nfsstat4 status = NFS4_OK;
+	const struct st_file *f;
+
+	if (all_gone(c->m, map))
+		return NFS4ERR_IO;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, false);
+	if (f && f->f_unread_client == c->client->cl_id && st_now_ns() < f->f_unread_until_ns) {
+		unread = f->f_unread;
+		unreached = f->f_unreached;
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	for (unsigned s = 0; (unread | unreached) && s < map->lm_stripes && status != NFS4ERR_IO; s++) {
+		uint64_t copies = 0;
+		int k;
+
+		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++)
+			copies |= 1ull << k;
+		if (copies & ~(unread | unreached))
+			continue;
+		/* One that it does not reach, and we do, is read through us. One that is away for us as well may come back. */
+		if (copies & ~unread & alive)
+			status = NFS4ERR_LAYOUTUNAVAILABLE;
+		else if (!(copies & ~unread))
+			status = NFS4ERR_IO;
+	}
+	return status;
+}

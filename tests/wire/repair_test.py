@@ -1,0 +1,379 @@
+#!/usr/bin/python3
+"""Copies that miss a write are made equal again: in place, elsewhere, over restarts of everybody, and while clients write. Prints TAP."""
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from data_test import content, layout_of  # noqa: E402
+from nfs41 import err  # noqa: E402
+
+MB = 1 << 20
+QUICK = ["mds.repair_files=4", "mds.repair_wait=4s", "mds.lease=5s"]
+
+
+def states(c, f):
+    return [o["state"] for m in layout_of(c, f)["mirrors"] for o in m["objects"]]
+
+
+def servers(c, f):
+    return [o["ds"] for m in layout_of(c, f)["mirrors"] for o in m["objects"]]
+
+
+def whole(c, f):
+    return set(states(c, f)) == {"in-sync"}
+
+
+def settled(c, f, sid, iomode=IO_RW):
+    """A layout, whoever is at work on the file now."""
+    c.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "RECALLCONFLICT", "DELAY", "GRACE"), putfh(f), layoutget(sid, iomode), tries=200)
+    return lay(c, f, sid, iomode)
+
+
+def bytes_of(w, c, f):
+    """What each object holds, from the stores."""
+    out = []
+    for m in layout_of(c, f)["mirrors"]:
+        for o in m["objects"]:
+            with open(os.path.join(w.dir, o["ds"], o["object"]), "rb") as p:
+                out.append(p.read())
+    return out
+
+
+def equal(w, c, f, want=None):
+    got = bytes_of(w, c, f)
+    check([g == got[0] for g in got], [True] * len(got), "copies are equal byte for byte")
+    if want is not None:
+        check(got[0] == want, True, "and hold what was written")
+
+
+class Wide:
+    """A client with a mirrored file, which it writes straight to the data servers."""
+
+    def __init__(self, name, size=3 * MB, policy="mirrors=2"):
+        self.c = client()
+        self.d = self.c.mkdir(self.c.root(), name)
+        self.c.ok(putfh(self.d), setxattr("weft.policy", policy))
+        self.s, self.f = self.c.open(self.d, "f")
+        self.data = bytearray(random.Random(name).randbytes(size))
+        self.open_layout()
+        for off in range(0, size, MB):
+            check(self.write(off, bytes(self.data[off:off + MB])), [0] * len(self.o.mirrors))
+
+    def open_layout(self):
+        self.o = settled(self.c, self.f, self.s)
+        self.ds = [data_server(self.c, m[0]) for m in self.o.mirrors]
+
+    def write(self, off, data):
+        self.data[off:off + len(data)] = data
+        return [ds.write(m[0].fhs[0], off, data).status for ds, m in zip(self.ds, self.o.mirrors)]
+
+    def give_back(self):
+        self.c.ok(putfh(self.f), layoutreturn(self.o.stateid))
+        for ds in self.ds:
+            ds.close()
+
+    def report(self, mirror, status=5, what="WRITE"):
+        self.c.ok(putfh(self.f), layouterror(self.o.stateid, [(self.o.mirrors[mirror][0].deviceid, status, NUM[what])]))
+
+
+def test_a_copy_that_missed_a_write_heals_in_place(w):
+    x = Wide("place")
+    name = servers(x.c, x.f)[1]
+    at = next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, name) == m[0].deviceid)
+    x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], MB, b"n" * 5000)
+    x.data[MB:MB + 5000] = b"n" * 5000
+    x.report(at)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    eventually(lambda: whole(x.c, x.f), 10, "repair")
+    check(servers(x.c, x.f)[1], name, "in place")
+    equal(w, x.c, x.f, bytes(x.data))
+    check(w.metric("weft_mds_repair_equal_bytes_total") >= 2 * MB, True, "what was equal was not written")
+    check(w.metric("weft_mds_repair_files"), 0)
+    mtime = x.c.attrs(x.f, "time_modify").time_modify
+    check(len(settled(x.c, x.f, x.s).mirrors), 2)
+    time.sleep(0.3)
+    check(x.c.attrs(x.f, "time_modify").time_modify, mtime, "what was copied is no write")
+
+
+def uuid_of(c, f, name):
+    import uuid
+    return next(uuid.UUID(o["id"]).bytes for m in layout_of(c, f)["mirrors"] for o in m["objects"] if o["ds"] == name)
+
+
+def test_a_server_that_comes_back_gets_what_it_missed(w):
+    x = Wide("back")
+    name = servers(x.c, x.f)[0]
+    at = next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, name) == m[0].deviceid)
+    w.dev("kill", w.dir, name, "-9")
+    # A client's mirrored write: one copy takes it, and it says of the other that it does not reach it.
+    x.data[MB:MB + 9] = b"on one of"
+    check(x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], MB, b"on one of").status, 0)
+    x.report(at, 6)
+    check(states(x.c, x.f)[0], "stale")
+    x.give_back()
+    done = lambda got: err(got.status) != "DELAY"
+    for off in (5, 2 * MB):
+        x.c.until(done, putfh(x.f), write(x.s, off, b"while it was away", FILE_SYNC), tries=200)
+        x.data[off:off + 17] = b"while it was away"
+    check(sorted(states(x.c, x.f)), ["in-sync", "stale"])
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    w.dev("start", w.dir, name)
+    eventually(lambda: whole(x.c, x.f), 15, "repair")
+    check(servers(x.c, x.f)[0], name, "in place")
+    equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_one_that_stays_away_is_replaced(w):
+    x = Wide("gone", policy="stripes=2,mirrors=2", size=0)
+    for off in range(0, 5 * MB, MB):
+        data = random.Random(off).randbytes(MB)
+        x.c.ok(putfh(x.f), write(x.s, off, data, FILE_SYNC))
+        x.data += data
+    x.give_back()
+    before = servers(x.c, x.f)
+    name = before[0]
+    w.dev("kill", w.dir, name, "-9")
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC), tries=200)
+    x.data[:2] = b"on"
+    eventually(lambda: whole(x.c, x.f) or name not in servers(x.c, x.f), 20, "repair")
+    eventually(lambda: states(x.c, x.f)[0] == "in-sync", 10, "repair of the object")
+    now = servers(x.c, x.f)
+    check((now[0] == name, now[1:] == before[1:]), (False, True), f"{before} -> {now}")
+    check(now[0] in now[2:3], False, "copies of a stripe share no server")
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    got = bytes_of(w, x.c, x.f)
+    check(got[0] == got[2], True, "equal")
+    w.dev("start", w.dir, name)
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of the old object")
+    old = [p for d, _, names in os.walk(os.path.join(w.dir, name)) for p in names if f"{x_ino(x):x}" in d + p]
+    check(len(old) <= 1, True, "the old object is deleted")
+
+
+def x_ino(x):
+    return layout_of(x.c, x.f)["inode"]
+
+
+class Writer(threading.Thread):
+    """Writes through layouts, or the metadata server, until it is told to stop; what was acknowledged is in x.data."""
+
+    def __init__(self, x):
+        super().__init__()
+        self.x, self.over, self.n, self.why, self.rebuilding = x, False, 0, None, 0
+
+    def one(self, rnd):
+        x = self.x
+        got = x.c.call(putfh(x.f), layoutget(x.s))
+        off, data = rnd.randrange(len(x.data) - 9000), rnd.randbytes(rnd.randrange(1, 9000))
+        if got.status:
+            if err(got.status) not in ("LAYOUTTRYLATER", "RECALLCONFLICT", "DELAY"):
+                self.why = err(got.status)
+            time.sleep(0.02)
+            return
+        x.open_layout()
+        results = x.write(off, data)
+        self.rebuilding += "rebuilding" in states(x.c, x.f)
+        while any(results):  # fenced, or put off: done again under a new layout, as a client does
+            x.c.call(putfh(x.f), layoutreturn(x.o.stateid))
+            for ds in x.ds:
+                ds.close()
+            time.sleep(0.05)
+            x.open_layout()
+            results = x.write(off, data)
+        x.give_back()
+        self.n += 1
+
+    def run(self):
+        rnd = random.Random(7)
+        try:
+            while not self.over and not self.why:
+                self.one(rnd)
+        except Exception as e:  # noqa: BLE001
+            self.why = e
+
+
+def test_writes_go_on_while_it_is_repaired(w):
+    x = Wide("busy", 24 * MB)
+    x.report(1)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    t = Writer(x)
+    t.start()
+    try:
+        eventually(lambda: whole(x.c, x.f), 25, "repair beside a writer")
+    finally:
+        t.over = True
+        t.join()
+    check(t.why, None)
+    tap.say(f"{t.n} writes, {t.rebuilding} of them while an object was being rebuilt")
+    check(t.n > 0, True)
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_a_restart_of_the_metadata_server_in_the_middle(w):
+    x = Wide("mds", 24 * MB)
+    x.report(1)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    eventually(lambda: "rebuilding" in states(x.c, x.f), 8, "the beginning of the repair")
+    data = bytes(x.data)
+    w.restart()
+    c = client()
+    eventually(lambda: whole(c, x.f), 25, "repair after the restart")
+    equal(w, c, x.f, data)
+
+
+def test_a_restart_of_either_data_server_in_the_middle(w):
+    for which in (0, 1):
+        x = Wide(f"ds{which}", 24 * MB)
+        names = servers(x.c, x.f)
+        at = next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, names[1]) == m[0].deviceid)
+        x.report(at)
+        x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+        eventually(lambda: "rebuilding" in states(x.c, x.f), 8, "the beginning of the repair")
+        w.restart(names[which])
+        eventually(lambda: whole(x.c, x.f), 40, f"repair after a restart of the {('source', 'target')[which]}")
+        equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_a_client_that_dies_leaves_copies_that_are_made_equal(w):
+    x = Wide("dead")
+    check(x.ds[1].write(x.o.mirrors[1][0].fhs[0], 0, b"half of a write").status, 0)
+    other = client()
+    fresh = Client(ADDR, owner=x.c.owner, verifier=b"rebooted")  # it is back, and knows nothing
+    mds_test.CLIENTS.append(fresh)
+    eventually(lambda: w.metric("weft_mds_repaired_total") > 0 and whole(other, x.f), 15, "repair")
+    equal(w, other, x.f)
+
+
+def test_one_that_is_given_up_does_too(w):
+    x = Wide("given up")
+    check(x.ds[1].write(x.o.mirrors[1][0].fhs[0], 0, b"half of a write").status, 0)
+    before = w.metric("weft_mds_repaired_total")
+    x.c.conn.close()
+    other = client()
+    eventually(lambda: w.metric("weft_mds_repaired_total") > before and whole(other, x.f), 25, "eviction and repair")
+    equal(w, other, x.f)
+
+
+def test_a_writer_that_is_fenced_does_too(w):
+    x = Wide("fenced")
+    check(x.ds[0].write(x.o.mirrors[0][0].fhs[0], 0, b"half of a write").status, 0)
+    other = client()
+    before = w.metric("weft_mds_repaired_total")
+    got = other.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG))
+    other.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(got.stateid, size=2 * MB), tries=200)
+    eventually(lambda: w.metric("weft_mds_repaired_total") > before and whole(other, x.f), 15, "repair")
+    equal(w, other, x.f)
+
+
+def test_one_that_does_not_come_back_after_a_restart_does_too(w):
+    x, there = Wide("lost"), client()
+    check(x.ds[1].write(x.o.mirrors[1][0].fhs[0], 0, b"half of a write").status, 0)
+    w.restart()
+    back = Client(ADDR, owner=there.owner, verifier=there.verifier)
+    mds_test.CLIENTS.append(back)
+    back.until(lambda got: err(got.status) != "GRACE", putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    # Judged before it is read or given out: one copy is left at once.
+    check([s for s in states(back, x.f) if s == "in-sync"] if content(back, x.f) else None, ["in-sync"])
+    eventually(lambda: w.metric("weft_mds_repaired_total") == 1 and whole(back, x.f), 10, "repair")
+    equal(w, back, x.f)
+    # What the store knew of it is gone: the next restart judges nothing.
+    w.restart()
+    again = Client(ADDR, owner=there.owner, verifier=there.verifier)
+    mds_test.CLIENTS.append(again)
+    again.until(lambda got: err(got.status) != "GRACE", putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    time.sleep(0.6)
+    check((whole(again, x.f), w.metric("weft_mds_repair_files")), (True, 0))
+
+
+def test_one_that_comes_back_after_a_restart_is_trusted(w):
+    x = Wide("kept")
+    w.restart()
+    back = Client(ADDR, owner=x.c.owner, verifier=x.c.verifier)
+    mds_test.CLIENTS.append(back)
+    got = back.until(lambda got: err(got.status) != "GRACE", putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    settled(back, x.f, got.results[-1].stateid)
+    time.sleep(0.6)
+    check((whole(back, x.f), w.metric("weft_mds_repair_files")), (True, 0))
+
+
+def test_a_read_that_no_copy_answers_ends(w):
+    c = client()
+    d = c.mkdir(c.root(), "read")
+    s, f, o, ds, fh = one_server(c, d)
+    ds.write(fh, 0, b"lost")
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    o = lay(c, f, s, IO_READ)
+    c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, 5, NUM["READ"])]))
+    c.no("IO", putfh(f), layoutget(s, IO_READ))
+    other = client()
+    got = other.ok(putfh(f), open_(claim_fh(), READ | NO_DELEG))
+    lay(other, f, got.stateid, IO_READ)  # it has not seen that it fails
+    time.sleep(5.2)
+    o = lay(c, f, s, IO_READ)
+    # One of two that fails: the other one is there.
+    s, f, o = striped(c, c.mkdir(d, "wide"), "mirrors=2", "two")
+    c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, 5, NUM["READ"])]))
+    lay(c, f, s, IO_READ)
+    c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[1][0].deviceid, 5, NUM["READ"])]))
+    c.no("IO", putfh(f), layoutget(s, IO_READ))
+    # One that it does not reach, and the metadata server does.
+    s, f, o, ds, fh = one_server(c, d, "cut off")
+    c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, 6, NUM["READ"])]))
+    c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s, IO_READ))
+    # A server that does not come back counts as gone after a while.
+    s, f, o, ds, fh = one_server(c, d, "away")
+    ds.write(fh, 0, b"lost")
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    name = servers(c, f)[0]
+    w.dev("kill", w.dir, name, "-9")
+    began = time.monotonic()
+    c.until(lambda got: err(got.status) == "IO", putfh(f), layoutget(s, IO_READ), tries=400)
+    c.no("IO", putfh(f), read(s, 0, 4))
+    check(2 < time.monotonic() - began < 12, True, "not at once, and not never")
+    w.dev("start", w.dir, name)
+    eventually(lambda: w.metric("weft_mds_ds_alive") == 4, 8, "the return of the server")
+    check(c.ok(putfh(f), read(s, 0, 4)).data, b"lost")
+
+
+def test_what_is_not_repaired_stays_stale(w):
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.repair_files=0")
+    x = Wide("off")
+    x.report(1)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    time.sleep(2)
+    check(sorted(states(x.c, x.f)), ["in-sync", "stale"])
+    check(w.metric("weft_mds_repair_files"), 1)
+    w.dev("down", w.dir)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, timeout=20, check=False)
+    check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
+    w.dev("up", w.dir)
+
+
+@contextlib.contextmanager
+def around(name):
+    """A cluster of its own for each."""
+    w = mds_test.THE = Cluster(settings=[*QUICK, *(["mds.repair_rate=4M"] if "restart" in name or "writes_go" in name else []),
+                                         *(["mds.repair_rate=8M", "mds.repair_wait=60s"] if "tool" in name else []),
+                                         *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else [])])
+    try:
+        yield (w,)
+    finally:
+        for c in mds_test.CLIENTS:
+            with contextlib.suppress(Exception):
+                c.drop()
+        mds_test.CLIENTS.clear()
+        w.down()
+
+
+if __name__ == "__main__":
+    tap.run(tap.named(globals()), around)
