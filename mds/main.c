@@ -528,7 +528,7 @@ static void serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
 	pthread_t tid, *runs = calloc(nloops, sizeof(*runs));
-	const struct admin_ops ops = {.ao_ns = mds.m_ns, .ao_dsc = mds.m_dsc, .ao_lo = mds.m_lo, .ao_counts = counts, .ao_exports = mds.m_exports, .ao_reload = reload};
+	const struct admin_ops ops = {.ao_ns = mds.m_ns, .ao_dsc = mds.m_dsc, .ao_lo = mds.m_lo, .ao_counts = counts, .ao_exports = mds.m_exports, .ao_reload = reload, .ao_mds = &mds};
 	const char *addr = conf_str(conf, "mds.admin");
 	struct admin *admin = NULL;
 	char err[512];

@@ -37,6 +37,8 @@ static void usage(FILE *f)
 	      "  policy remove PATH        inherit from the parent again\n"
 	      "  exports                   who may use what\n"
 	      "  exports reload            the exports' file again; a bad one changes nothing\n"
+	      "  mirror status [PATH]      copies being made equal again, and those that wait\n"
+	      "  mirror repair PATH        a file's copies now, without waiting for a server\n"
 	      "  file show PATH            where a file's data lies\n"
 	      "  fsck STORE [OPTION]...    check the metadata store of a stopped server\n"
 	      "  topo [OPTION]...          this machine's drives, network cards and GPUs, and their distances\n"
@@ -402,6 +404,55 @@ static int cmd_file_show(char **args)
 	return show(rc, j, file_table);
 }
 
+static void repair_table(const json_t *j)
+{
+	const json_t *e;
+	size_t i;
+
+	if (!num(j, "files") && !json_array_size(json_object_get(j, "running"))) {
+		puts("all copies are in sync");
+		return;
+	}
+	printf("%lld files with copies that are not in sync; %lld at a time, %s/s\n", num(j, "files"), num(j, "files_at_a_time"), num(j, "rate") ? size(num(j, "rate")) : "any rate");
+	printf("%-12s %-6s %-16s %-8s %s\n", "INODE", "OBJECT", "SERVER", "STATE", "PROGRESS");
+	json_array_foreach(json_object_get(j, "running"), i, e)
+	{
+		long long whole = num(e, "size");
+
+		printf("%-12lld %-6lld %-16s %-8s %3lld%%  %s of %s from %s, %s/s", num(e, "inode"), num(e, "object"), str(e, "ds"), str(e, "step"), whole ? num(e, "done") * 100 / whole : 0,
+		       size(num(e, "done")), size(whole), str(e, "from"), size(num(e, "rate")));
+		if (json_is_integer(json_object_get(e, "seconds_left")))
+			printf(", %lld s left", num(e, "seconds_left"));
+		putchar('\n');
+	}
+	json_array_foreach(json_object_get(j, "waiting"), i, e)
+	{
+		printf("%-12lld %-6lld %-16s %-8s %s", num(e, "inode"), num(e, "object"), str(e, "ds"), "waits", str(e, "why"));
+		if (num(e, "seconds_left"))
+			printf(", %lld s more", num(e, "seconds_left"));
+		putchar('\n');
+	}
+}
+
+static int cmd_mirror_status(char **args)
+{
+	json_t *j;
+	int rc;
+
+	if (args[0] && (args[1] || args[0][0] != '/'))
+		return usage_error(args[1] ? "too many arguments" : "PATH is absolute: it begins with /");
+	rc = args[0] ? ask_path("GET", "/v1/repair", args[0], NULL, &j) : ask("GET", "/v1/repair", NULL, &j);
+	return show(rc, j, repair_table);
+}
+
+static int cmd_mirror_repair(char **args)
+{
+	json_t *j;
+	int rc = ask_path("PUT", "/v1/repair", args[0], "", &j);
+
+	return show(rc, j, repair_table);
+}
+
 /* Tries dir/name; comes back when it cannot be run. */
 static void try_exec(const char *dir, const char *name, char **argv)
 {
@@ -455,6 +506,8 @@ static const struct command commands[] = {
 	{"policy", "get", 1, cmd_policy_get, false},
 	{"policy", "set", 2, cmd_policy_set, false},
 	{"policy", "remove", 1, cmd_policy_remove, false},
+	{"mirror", "status", 0, cmd_mirror_status, true},
+	{"mirror", "repair", 1, cmd_mirror_repair, false},
 	{"file", "show", 1, cmd_file_show, false},
 	{"exports", "reload", 0, cmd_exports_reload, false},
 	{"exports", NULL, 0, cmd_exports, false},

@@ -1,6 +1,7 @@
 /* admin.c - see admin.h. */
 #include "mds/admin/admin.h"
 #include "mds/admin/admin_int.h"
+#include "mds/admin/repair.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <time.h>
@@ -372,6 +373,22 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 	}
 }
 
+/* ---- repair ---- */
+
+static void get_repair(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct admin *a = arg;
+
+	admin_get_repair(a->a_ops.ao_mds, rq, rp);
+}
+
+static void put_repair(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct admin *a = arg;
+
+	admin_put_repair(a->a_ops.ao_mds, rq, rp);
+}
+
 /* ---- life ---- */
 
 static const struct http_route routes[] = {
@@ -379,6 +396,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/ds", admin_get_ds},  {"PUT", "/v1/ds/weight", admin_put_weight},
 	{"PUT", "/v1/ds/labels", admin_put_labels}, {"GET", "/v1/policy", get_policy},
 	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},
+	{"GET", "/v1/repair", get_repair}, {"PUT", "/v1/repair", put_repair},
 	{"GET", "/v1/exports", get_exports}, {"PUT", "/v1/exports", put_exports},
 };
 

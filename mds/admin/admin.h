@@ -12,6 +12,9 @@
  *   GET    /v1/exports              the exports in force
  *   PUT    /v1/exports              reads their file again; answers as GET does, 409 where it is bad: then the old ones stay
  *
+ *   GET    /v1/repair?path=/file    mirrors being repaired, and those that wait, with why; of one file, or without a path of all
+ *   PUT    /v1/repair?path=/file    it is repaired now, and no server is waited for; answers as GET does
+ *
  * Errors: {"error":"one line"} with 400 (what was asked makes no sense), 404 (no such path), 409
  * (understood, and cannot be served), 500.
  *
@@ -25,6 +28,7 @@
 #include "mds/lo/lo.h"
 #include "mds/ns/ns.h"
 
+struct mds;
 /* What only the state tables know; filled on the HTTP thread, so behind their locks. */
 struct admin_counts {
 	uint64_t ac_clients, ac_sessions, ac_opens, ac_layouts;
@@ -40,6 +44,7 @@ struct admin_ops {
 	/* The exports' file again; 0, or a negative errno and one line in err. */
 	int (*ao_reload)(void *arg, char *err, size_t errlen);
 	void *ao_arg;
+	struct mds *ao_mds;
 };
 
 struct admin;

@@ -344,6 +344,44 @@ def test_a_read_that_no_copy_answers_ends(w):
     check(c.ok(putfh(f), read(s, 0, 4)).data, b"lost")
 
 
+def weft(w, *args):
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args], capture_output=True, text=True, timeout=20, check=False)
+    check(done.returncode, 0, done.stderr)
+    return done.stdout
+
+
+def test_the_tool_shows_it_and_hurries(w):
+    check(weft(w, "mirror", "status"), "all copies are in sync\n")
+    x = Wide("tool", 24 * MB, "mirrors=3")
+    names = servers(x.c, x.f)
+    x.give_back()
+    w.dev("kill", w.dir, names[0], "-9")
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC), tries=200)
+    x.data[:2] = b"on"
+    got = json.loads(weft(w, "--json", "mirror", "status"))
+    check((got["files"], got["running"], len(got["waiting"])), (1, [], 1))
+    (one,) = json.loads(weft(w, "--json", "mirror", "status", "/tool/f"))["waiting"]
+    check((one["inode"], one["ds"], one["state"], "may come back" in one["why"]), (x_ino(x), names[0], "stale", True))
+    check(1 <= one["seconds_left"] <= 60, True)
+    check("waits" in weft(w, "mirror", "status"), True)
+    weft(w, "mirror", "repair", "/tool/f")  # elsewhere, at once: the wait is 60 s here
+    eventually(lambda: json.loads(weft(w, "--json", "mirror", "status"))["running"], 5, "the repair")
+    seen = []
+
+    def copying():
+        seen.extend(r for r in json.loads(weft(w, "--json", "mirror", "status", "/tool/f"))["running"] if r["step"] == "copy" and r["size"])
+        return seen
+
+    eventually(copying, 5, "progress")
+    check((seen[0]["size"], seen[0]["from"] in names[1:], seen[0]["ds"] not in names), (24 * MB, True, True))
+    check("%" in weft(w, "mirror", "status"), True)
+    eventually(lambda: whole(x.c, x.f), 20, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+    for args, why in ((("mirror", "repair", "/tool"), "not a regular file"), (("mirror", "status", "/none"), "no such file")):
+        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args], capture_output=True, text=True, timeout=20, check=False)
+        check((done.returncode, why in done.stderr), (1, True), done.stderr)
+
+
 def test_what_is_not_repaired_stays_stale(w):
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", "mds.repair_files=0")
