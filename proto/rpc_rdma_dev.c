@@ -616,7 +616,8 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l)
 		return NULL;
 	}
 	p->pt_recv_max = rd_opts.ro_srq_max;
-	if (rd_opts.ro_srq && d->dv_attr.max_srq > 0)
+	/* On iWARP whoever finds a queue empty has lost his connection: nothing there tries again (RFC 5041). So nobody's receives may be used up by others. */
+	if (rd_opts.ro_srq && !d->dv_iwarp && d->dv_attr.max_srq > 0)
 		port_share(p);
 	return p;
 }
