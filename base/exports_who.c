@@ -43,14 +43,13 @@ bool exp_addr(const struct sockaddr_storage *ss, uint8_t addr[16], uint16_t *por
 {
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)ss;
 	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)ss;
-	sa_family_t family = ((const struct sockaddr *)ss)->sa_family; /* getifaddrs aligns its addresses to less than a sockaddr_storage */
 
 	memset(addr, 0, 16);
-	if (family == AF_INET) {
+	if (ss->ss_family == AF_INET) {
 		addr[10] = addr[11] = 0xff;
 		memcpy(addr + 12, &v4->sin_addr, 4);
 		*port = ntohs(v4->sin_port);
-	} else if (family == AF_INET6) {
+	} else if (ss->ss_family == AF_INET6) {
 		memcpy(addr, &v6->sin6_addr, 16);
 		*port = ntohs(v6->sin6_port);
 	} else {
