@@ -245,11 +245,21 @@ int ds_clone_is_all(const ctl_order *o, int fd)
 	return (uint64_t)st.st_size <= o->offset + o->size && (data < 0 || (uint64_t)data >= o->offset);
 }
 
-int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_obj *target, int fd)
+static bool in_blocks(const ctl_order *o, const struct ds_obj *target)
 {
 	uint32_t block = target->ob_vol->v_clone_block;
-	bool fits = block && o->offset % block == 0 && o->from % block == 0;
-	bool apart = !fits || (source && source->ob_vol != target->ob_vol);
+
+	return block && o->offset % block == 0 && o->from % block == 0;
+}
+
+uint32_t ds_clone_rounds(const ctl_order *o, const struct ds_obj *target)
+{
+	return in_blocks(o, target) ? target->ob_vol->v_clone_block : DS_PAGE;
+}
+
+int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_obj *target, int fd)
+{
+	bool apart = !in_blocks(o, target) || (source && source->ob_vol != target->ob_vol);
 	int from = source ? ds_obj_reopen(source) : -1, err = 0;
 	struct stat src, dst;
 	uint64_t len = 0;
@@ -262,7 +272,7 @@ int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_ob
 	if (!err && source && (uint64_t)src.st_size > o->from)
 		len = (uint64_t)src.st_size - o->from < o->size ? (uint64_t)src.st_size - o->from : o->size;
 	if (!err)
-		err = clone_data(from, fd, o, len, fits ? block : DS_PAGE, apart);
+		err = clone_data(from, fd, o, len, ds_clone_rounds(o, target), apart);
 	if (!err)
 		err = extend(fd, o->offset + o->size);
 	if (!err)

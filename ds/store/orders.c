@@ -206,7 +206,7 @@ static int do_object(const ctl_order *o, struct order_item *it)
 	/* Done by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
 	if (o->number <= it->it_obj->ob_order_new)
 		return 0;
-	err = ds_change_order(&c, it->it_obj, o, it->it_obj->ob_vol->v_clone_block);
+	err = ds_change_order(&c, it->it_obj, o, o->type == CTL_CLONE ? ds_clone_rounds(o, it->it_obj) : 0);
 	if (!err && o->type == CTL_CLONE)
 		err = do_clone(o, it);
 	else if (!err && o->type != CTL_FENCE)

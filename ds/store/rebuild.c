@@ -129,7 +129,7 @@ int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64
 	return 0;
 }
 
-int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *order, uint32_t block)
+int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *order, uint32_t rounds)
 {
 	uint64_t end = order->offset + order->size;
 	int err = 0;
@@ -140,7 +140,7 @@ int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *orde
 	else if (order->type == CTL_EXTEND)
 		err = ds_change_begin(c, o, order->size, order->size, order->size);
 	else if (order->type == CTL_CLONE) /* the rest of the last block becomes zeros */
-		err = ds_change_begin(c, o, order->offset, end + (block - end % block) % block, end);
+		err = ds_change_begin(c, o, order->offset, end + (rounds - end % rounds) % rounds, end);
 	/* What no session knows of is before the next one, which fetches all. */
 	return err == -ENOLINK ? 0 : err;
 }

@@ -56,8 +56,8 @@ struct ds_change {
 /* to: DS_NOTE_END when the object's end is set there. least: the object ends there at least, or 0. Lasts until
  * ds_change_end, also after an error. -ENOLINK: there is no session; -ENOBUFS: it has no room. */
 int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least);
-/* The same for an order, which is done also where there is no session. */
-int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *order, uint32_t clone_block);
+/* The same for an order, which is done also where there is no session. rounds: a clone's, as ds_clone_rounds says. */
+int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *order, uint32_t rounds);
 void ds_change_end(struct ds_change *c);
 
 /* ---- the source's side; blocks ---- */

@@ -264,6 +264,8 @@ int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out);
 
 /* data.c: of an order's objects, the target open at fd. Leaves the mtime alone. Copies where they are in two volumes. */
 int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_obj *target, int fd);
+/* What the end of a clone is rounded up to: from there on the target is left as it was. */
+uint32_t ds_clone_rounds(const ctl_order *o, const struct ds_obj *target);
 /* True when all there is in fd is what the clone writes over. -errno */
 int ds_clone_is_all(const ctl_order *o, int fd);
 /* orders.c. False: no object has these numbers. */

@@ -306,7 +306,7 @@ START_TEST(objects_in_memory_are_bounded_and_keep_their_write_counts)
 		for (unsigned i = 2; i < N; i++)
 			ck_assert_int_eq(touch(i), 0);
 		/* The closing of those with unsynced data is the worker's, which may lag. */
-		for (int i = 0; i < 5000 && ds_store_open_objects(S) > 64; i++)
+		for (int i = 0; i < 60000 && ds_store_open_objects(S) > 64; i++)
 			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 		ck_assert_uint_le(ds_store_open_objects(S), 64);
 		/* dropped and loaded again */
