@@ -155,28 +155,27 @@ static int on_value(cfg_t *cfg, cfg_opt_t *opt)
 
 /* ---- patterns ---- */
 
-static bool parse_net(const char *text, struct exp_who *w)
+bool exp_net(const char *text, uint8_t addr[16], unsigned *bits)
 {
 	char host[64];
 	const char *slash = strchr(text, '/');
 	size_t len = slash ? (size_t)(slash - text) : strlen(text);
-	uint32_t bits = 128;
+	uint32_t n = 128;
 	bool v4;
 
 	if (len >= sizeof(host))
 		return false;
 	memcpy(host, text, len);
 	host[len] = 0;
-	memset(w->w_addr, 0, 16);
-	v4 = inet_pton(AF_INET, host, w->w_addr + 12) == 1;
+	memset(addr, 0, 16);
+	v4 = inet_pton(AF_INET, host, addr + 12) == 1;
 	if (v4)
-		w->w_addr[10] = w->w_addr[11] = 0xff;
-	else if (inet_pton(AF_INET6, host, w->w_addr) != 1)
+		addr[10] = addr[11] = 0xff;
+	else if (inet_pton(AF_INET6, host, addr) != 1)
 		return false;
-	if (slash && !parse_number(slash + 1, v4 ? 32 : 128, &bits))
+	if (slash && !parse_number(slash + 1, v4 ? 32 : 128, &n))
 		return false;
-	w->w_kind = EXP_NET;
-	w->w_bits = v4 && slash ? bits + 96 : bits;
+	*bits = v4 && slash ? n + 96 : n;
 	return true;
 }
 
@@ -199,8 +198,8 @@ static bool parse_who(const char *text, struct exp_who *w)
 		w->w_kind = EXP_ANY;
 	else if (*text == '@' && text[1] && !strpbrk(text + 1, "@/*?"))
 		w->w_kind = EXP_GROUP;
-	else if (parse_net(text, w))
-		return true;
+	else if (exp_net(text, w->w_addr, &w->w_bits))
+		w->w_kind = EXP_NET;
 	else if (name_ok(text))
 		w->w_kind = strpbrk(text, "*?") ? EXP_WILD : EXP_HOST;
 	else

@@ -87,6 +87,8 @@ void exp_put(struct exp_table *t);
 const struct exp *exp_by_id(const struct exp_table *t, uint16_t id);
 /* IPv4 as ::ffff:a.b.c.d; false: of another family. */
 bool exp_addr(const struct sockaddr_storage *ss, uint8_t addr[16], uint16_t *port);
+/* An address, or a network in CIDR notation: as exp_addr gives it, and how many of its bits count. */
+bool exp_net(const char *text, uint8_t addr[16], unsigned *bits);
 /* The first bits of both are the same; at most 128. */
 bool exp_same_net(const uint8_t a[16], const uint8_t b[16], unsigned bits);
 /* What is known of a name and an address: two bits in match, by exp_who.w_name. NULL: nothing of any. */

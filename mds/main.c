@@ -474,6 +474,8 @@ static void open_data(const struct conf *conf)
 		die(err, NULL);
 	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		die("layouts: no memory", NULL);
+	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"), (unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
+		die(err, NULL);
 	open_repair(conf);
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
 	dsc_set_change_handler(mds.m_dsc, device_changed, NULL);

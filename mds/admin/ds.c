@@ -28,9 +28,10 @@ static json_t *ds_json(struct admin *a, const struct dsc_server *sv)
 
 	dsc_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
 	lo_uuid_text(sv->sv_uuid, id);
-	return json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "alive",
+	return json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "alive",
 			 sv->sv_alive, "addr", lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available", (json_int_t)sv->sv_available, "max_read",
-			 (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "labels",
+			 (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "latency_us",
+			 (json_int_t)dt.dt_latency, "labels",
 			 labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
 }
 

@@ -11,6 +11,8 @@
 /* The first and so far only number: key rotation raises it. */
 #define KEY_NUMBER 0
 #define SWEEP_MS   500
+#define DSC_LATENCY_MS 300000	 /* what clients told of a server counts for so long */
+#define DSC_LATENCY_US 60000000u /* and is no longer than this */
 
 uint64_t dsc_now_ms(void)
 {
@@ -120,16 +122,40 @@ unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned m
 	return n;
 }
 
+/* What clients told counts for as long as they go on telling. */
+static uint32_t latency_at(const struct dsc_node *nd, uint64_t now)
+{
+	return now - nd->nd_latency_ms > DSC_LATENCY_MS ? 0 : nd->nd_terms.dt_latency;
+}
+
 bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out)
 {
 	bool found;
 
 	pthread_mutex_lock(&d->d_lock);
 	found = id && id <= DSC_MAX && d->d_node[id];
-	if (found)
+	if (found) {
 		*out = d->d_node[id]->nd_terms;
+		out->dt_latency = latency_at(d->d_node[id], dsc_now_ms());
+	}
 	pthread_mutex_unlock(&d->d_lock);
 	return found;
+}
+
+static void seat_show(struct dsc *d, uint32_t id, uint64_t now, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
+{
+	const struct dsc_node *nd = d->d_node[id];
+	struct dsc_seat se = {.se_id = id,
+			      .se_weight = nd->nd_terms.dt_weight,
+			      .se_load = nd->nd_terms.dt_load,
+			      .se_latency = latency_at(nd, now),
+			      .se_capacity = nd->nd_sv.sv_capacity,
+			      .se_available = nd->nd_sv.sv_available,
+			      .se_alive = alive_at(d, nd, now),
+			      .se_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
+			      .se_labels = nd->nd_terms.dt_labels};
+
+	fn(arg, &se);
 }
 
 void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
@@ -140,21 +166,40 @@ void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), 
 	pthread_mutex_lock(&d->d_lock);
 	now = dsc_now_ms();
 	for (unsigned id = 1; id <= DSC_MAX && seen < d->d_count; id++) {
-		const struct dsc_node *nd = d->d_node[id];
-		struct dsc_seat se;
-
-		if (!nd)
+		if (!d->d_node[id])
 			continue;
 		seen++;
-		se = (struct dsc_seat){.se_id = id,
-				       .se_weight = nd->nd_terms.dt_weight,
-				       .se_load = nd->nd_terms.dt_load,
-				       .se_capacity = nd->nd_sv.sv_capacity,
-				       .se_available = nd->nd_sv.sv_available,
-				       .se_alive = alive_at(d, nd, now),
-				       .se_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
-				       .se_labels = nd->nd_terms.dt_labels};
-		fn(arg, &se);
+		seat_show(d, id, now, fn, arg);
+	}
+	pthread_mutex_unlock(&d->d_lock);
+}
+
+bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
+{
+	bool found;
+
+	pthread_mutex_lock(&d->d_lock);
+	found = id && id <= DSC_MAX && d->d_node[id];
+	if (found)
+		seat_show(d, id, dsc_now_ms(), fn, arg);
+	pthread_mutex_unlock(&d->d_lock);
+	return found;
+}
+
+void dsc_note_latency(struct dsc *d, const uint8_t uuid[16], uint32_t us)
+{
+	struct dsc_node *nd;
+	uint64_t now;
+
+	us = us < 1 ? 1 : us > DSC_LATENCY_US ? DSC_LATENCY_US : us;
+	pthread_mutex_lock(&d->d_lock);
+	now = dsc_now_ms();
+	nd = dsc_find_uuid(d, uuid);
+	if (nd) {
+		uint32_t was = latency_at(nd, now);
+
+		nd->nd_terms.dt_latency = was ? (uint32_t)(((uint64_t)was * 7 + us + 4) / 8) : us;
+		nd->nd_latency_ms = now;
 	}
 	pthread_mutex_unlock(&d->d_lock);
 }

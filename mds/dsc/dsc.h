@@ -68,6 +68,7 @@ struct dsc_terms {
 	char dt_set[LABELS_LEN];    /* the administrator's */
 	char dt_labels[LABELS_TWO_LEN]; /* those that count */
 	uint32_t dt_load;	    /* NFS requests in progress, lately, in hundredths */
+	uint32_t dt_latency;	    /* microseconds that clients waited for a read of 64 KiB, lately; 0: nobody told */
 };
 bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out); /* copy; false: unknown */
 /* The administrator's word on a server: durable, then in force. dw_done is called once, on the committer's thread: -ENOENT (unknown), -E2BIG
@@ -87,13 +88,17 @@ struct dsc_word {
 void dsc_say(struct dsc *d, struct dsc_word *w);
 /* Every known server as placement sees it, by id. fn runs under dsc's lock: it is short, and calls nothing of dsc. */
 struct dsc_seat {
-	uint32_t se_id, se_weight, se_load;
+	uint32_t se_id, se_weight, se_load, se_latency; /* as in dsc_terms */
 	uint64_t se_capacity, se_available;
 	bool se_alive;
 	uint64_t se_unheard_ms; /* since its last word, or since our start */
 	const char *se_labels;
 };
 void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), void *arg);
+/* The same for one; false: unknown. */
+bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se), void *arg);
+/* What a client told of its reads from a server, for dt_latency. */
+void dsc_note_latency(struct dsc *d, const uint8_t uuid[16], uint32_t us);
 /* Since when we are here, in ms: servers may not have joined yet. */
 uint64_t dsc_up_ms(struct dsc *d);
 unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max);

@@ -37,6 +37,7 @@ struct dsc_node {
 	bool nd_joined;	      /* the join was answered on nd_link */
 	bool nd_told_alive;   /* what the log said last */
 	uint64_t nd_heard_ms; /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
+	uint64_t nd_latency_ms; /* the same of the last word on its latency */
 };
 
 /* Connections for data of one loop, by server id: touched by that loop only. */

@@ -67,6 +67,11 @@ static bool group_has(const char *p, size_t n, const char *labels)
 	return true;
 }
 
+bool lo_group_has(const char *expr, const char *labels)
+{
+	return group_has(expr, strlen(expr), labels);
+}
+
 /* Of lp_groups: "group=EXPR" or "group3=EXPR". */
 static const char *item(const char *p, int *mirror, const char **expr, size_t *len)
 {

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <jansson.h>
 
-/* Clients sort mirrors by the sum of their efficiencies and read from the first. */
+/* Clients sort mirrors by the sum of their efficiencies and read from the first: the row's rank is added. */
 #define EFF_ALIVE 1000u
 #define EFF_DEAD  1u
 #define EFF_NONE  0u /* a row with an object being rebuilt */
@@ -55,10 +55,12 @@ struct encoding {
 	bool en_read, en_write;
 	uint32_t en_client;
 	struct xdr_out *en_x;
+	/* The copies of each stripe, lm_mirrors places for each: those in sync in the client's order, then those being rebuilt if it writes. */
+	uint8_t en_order[LO_MAX_OBJECTS], en_count[LO_MAX_OBJECTS], en_sync[LO_MAX_OBJECTS];
 };
 
 /* ff_data_server4. whole: all of its row is in sync. */
-static int put_data_server(const struct encoding *en, unsigned obj, bool whole, bool preferred)
+static int put_data_server(const struct encoding *en, unsigned obj, bool whole, unsigned rank)
 {
 	const struct lo_map *m = en->en_map;
 	bool read = en->en_read && m->lm_obj[obj].ob_state == LO_IN_SYNC;
@@ -72,7 +74,7 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 	lo_mint(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj, rights,
 		en->en_client, fh);
 	xdr_put_fixed(en->en_x, sv.sv_uuid, 16);
-	xdr_put_u32(en->en_x, whole ? (sv.sv_alive ? EFF_ALIVE : EFF_DEAD) + preferred : EFF_NONE);
+	xdr_put_u32(en->en_x, whole ? (sv.sv_alive ? EFF_ALIVE : EFF_DEAD) + rank : EFF_NONE);
 	xdr_put_fixed(en->en_x, anonymous, 16);
 	xdr_put_u32(en->en_x, 1);
 	xdr_put_opaque(en->en_x, fh, CAP_LEN);
@@ -83,57 +85,53 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 	return 0;
 }
 
-static unsigned copies(const struct lo_map *m, unsigned stripe, int (*copy)(const struct lo_map *m, unsigned stripe, unsigned r))
+/* Returns the most copies that any stripe has; 0 when one has none in sync. */
+static unsigned put_in_order(struct encoding *en, uint64_t ino, const struct lo_reader *reader)
 {
-	unsigned n = 0;
-
-	while (copy(m, stripe, n) >= 0)
-		n++;
-	return n;
-}
-
-/* The most copies that any stripe has; 0 when one has none in sync. */
-static unsigned rows(const struct lo_map *m, bool write)
-{
+	const struct lo_map *m = en->en_map;
 	unsigned most = 0;
 
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
-		unsigned n = copies(m, s, write ? lo_writer : lo_copy);
+		uint8_t *order = en->en_order + s * m->lm_mirrors;
+		unsigned n = lo_prefer(en->en_lo, m, ino, s, reader, order);
+		int obj;
 
-		if (lo_copy(m, s, 0) < 0)
+		if (!n)
 			return 0;
+		en->en_sync[s] = (uint8_t)n;
+		for (; en->en_write && (obj = lo_writer(m, s, n)) >= 0; n++)
+			order[n] = (uint8_t)obj;
+		en->en_count[s] = (uint8_t)n;
 		most = n > most ? n : most;
 	}
 	return most;
 }
 
 /* What row r names of a stripe. */
-static unsigned in_row(const struct lo_map *m, unsigned stripe, unsigned r, bool write)
+static unsigned in_row(const struct encoding *en, unsigned stripe, unsigned r)
 {
-	int obj = write ? lo_writer(m, stripe, r) : lo_copy(m, stripe, r);
-
-	return (unsigned)(obj >= 0 ? obj : lo_copy(m, stripe, copies(m, stripe, lo_copy) - 1));
+	return en->en_order[stripe * en->en_map->lm_mirrors + (r < en->en_count[stripe] ? r : en->en_sync[stripe] - 1u)];
 }
 
-static int put_row(const struct encoding *en, unsigned r, bool preferred)
+static int put_row(const struct encoding *en, unsigned r, unsigned rank)
 {
 	const struct lo_map *m = en->en_map;
 	bool whole = true;
 	int err = 0;
 
 	for (unsigned s = 0; s < m->lm_stripes; s++)
-		whole &= m->lm_obj[in_row(m, s, r, en->en_write)].ob_state == LO_IN_SYNC;
+		whole &= m->lm_obj[in_row(en, s, r)].ob_state == LO_IN_SYNC;
 	xdr_put_u32(en->en_x, m->lm_stripes);
 	for (unsigned s = 0; s < m->lm_stripes && !err; s++)
-		err = put_data_server(en, in_row(m, s, r, en->en_write), whole, preferred);
+		err = put_data_server(en, in_row(en, s, r), whole, rank);
 	return err;
 }
 
 int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
-		     uint32_t client, uint32_t flags, struct xdr_out *x)
+		     const struct lo_reader *reader, uint32_t flags, struct xdr_out *x)
 {
-	struct encoding en = {lo, i, m, read, write, client, x};
-	unsigned nrows = rows(m, write), nread = rows(m, false);
+	struct encoding en = {.en_lo = lo, .en_inode = i, .en_map = m, .en_read = read, .en_write = write, .en_client = reader->rd_client, .en_x = x};
+	unsigned nrows = put_in_order(&en, i->i_ino, reader);
 	size_t at = x->x_len;
 	int err = 0;
 
@@ -141,9 +139,8 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 		return -EAGAIN;
 	xdr_put_u64(x, m->lm_stripes > 1 ? m->lm_unit : 0);
 	xdr_put_u32(x, nrows);
-	/* All readers of one file prefer the same copy; files differ. */
 	for (unsigned r = 0; r < nrows && !err; r++)
-		err = put_row(&en, r, hash_u64(i->i_ino) % nread == r);
+		err = put_row(&en, r, nrows - 1 - r);
 	xdr_put_u32(x, flags);
 	xdr_put_u32(x, 0);
 	if (!err && !x->bad && x->x_len - at > LO_LAYOUT_MAX)

@@ -98,13 +98,20 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
 /* The body of a ff_layout4 (RFC 8435 section 5.1) for one client: appends to x. write: capabilities
  * that may write. flags: FF_FLAGS_*. A layout for reading names the objects that are in sync, and all
  * of them; one for writing also those being rebuilt, with capabilities that do not read. Row r of the
- * layout holds the r-th copy of each stripe, those in sync first (with every object in sync, row r is
- * mirror r). A stripe with fewer copies than another names its last one in sync again: a writer then
- * reaches every copy that counts, so that each stays so. A row with an object being rebuilt has the
- * least efficiency. -EAGAIN: a stripe has no copy in sync; -E2BIG: longer than 4096 bytes; -EIO: names
+ * layout holds the r-th copy of each stripe, in the order in which this client should read them (prefer.c),
+ * those being rebuilt last. A stripe with fewer copies than another names its last one in sync again: a
+ * writer then reaches every copy that counts, so that each stays so. A row with an object being rebuilt has
+ * the least efficiency. -EAGAIN: a stripe has no copy in sync; -E2BIG: longer than 4096 bytes; -EIO: names
  * an unknown server. */
+struct lo_reader {
+	uint32_t rd_client; /* cp_client of its capabilities */
+	const struct sockaddr_storage *rd_peer; /* or NULL */
+};
 int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
-		     uint32_t client, uint32_t flags, struct xdr_out *x);
+		     const struct lo_reader *reader, uint32_t flags, struct xdr_out *x);
+/* Before the loops run: clients of a network have servers with these labels near, which then count as if they had factor times their weight.
+ * text: "NETWORK LABELS, ..." (weft-mds(8), mds.near). -EINVAL, -E2BIG, -ENOMEM with a line. */
+int lo_near_set(struct lo *lo, const char *text, unsigned factor, char *err, size_t errlen);
 /* GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid, in the order in which a client at peer should try the addresses; -ENOENT. Deviceid: the
  * data server's uuid. */
 int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer, bool tls, struct xdr_out *x);

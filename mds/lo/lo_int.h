@@ -11,6 +11,7 @@
 #define LO_MIRROR_LEN 4u    /* ff_mirror4: count of data servers */
 #define LO_ENTRY_LEN  92u   /* ff_data_server4 with our handle and owners of one digit */
 
+#define LO_NEAR_MAX 64 /* networks of clients: a bit each */
 #define LO_STAT_MS 2000
 #define LO_IO_MS   30000
 #define LO_IO_SHORT_MS 3000 /* to a server that does not seem to live, but may */
@@ -31,6 +32,8 @@ struct lo {
 	pthread_mutex_t l_verf_lock;
 	uint64_t l_verf[DSC_MAX + 1];
 	_Atomic uint64_t l_generation;
+	struct lo_near *l_near; /* set before the loops run (prefer.c) */
+	unsigned l_nnear, l_near_factor;
 	struct lo_orders *l_orders;
 	struct lo_stats **l_stats; /* by loop */
 	unsigned l_nloops;
@@ -40,6 +43,12 @@ struct lo {
 bool lo_group_ok(const char *p, size_t n);
 /* The mirrors (a bit each) that a server with these labels may hold a part of. */
 uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels);
+/* A server with these labels is in the group of this expression (lo_group_ok). */
+bool lo_group_has(const char *expr, const char *labels);
+
+/* prefer.c: the copies in sync of a stripe, the one that this client should read first; how many. */
+unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe, const struct lo_reader *reader, uint8_t *order);
+void lo_near_free(struct lo *lo);
 
 /*
  * plan.c: servers for stripes x mirrors objects.

@@ -247,5 +247,6 @@ void lo_destroy(struct lo *lo)
 	lo_stats_destroy(lo);
 	pthread_mutex_destroy(&lo->l_place_lock);
 	pthread_mutex_destroy(&lo->l_verf_lock);
+	lo_near_free(lo);
 	free(lo);
 }

@@ -220,7 +220,8 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 	at = x->x_len;
 	xdr_put_u32(x, 0);
-	err = lo_encode_layout(c->m->m_lo, &i, &map, g->read, g->iomode == LAYOUTIOMODE4_RW, c->client->cl_number, 0, x);
+	err = lo_encode_layout(c->m->m_lo, &i, &map, g->read, g->iomode == LAYOUTIOMODE4_RW,
+			       &(struct lo_reader){c->client->cl_number, rpc_conn_peer(c->call->c_conn)}, 0, x);
 	if (err)
 		return err == -EAGAIN ? NFS4ERR_LAYOUTTRYLATER : op_status(err);
 	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
@@ -708,30 +709,12 @@ nfsstat4 op_layouterror(struct compound *c)
 	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done) : NFS4_OK; /* told again, it changes nothing */
 }
 
-nfsstat4 op_layoutstats(struct compound *c)
-{
-	struct st_stateid sid;
-	uint32_t len;
-
-	xdr_get_u64(c->in);
-	xdr_get_u64(c->in);
-	op_get_stateid(c->in, &sid);
-	for (int k = 0; k < 4; k++)
-		xdr_get_u64(c->in); /* read and write: counts and bytes */
-	xdr_get_fixed(c->in, 16);
-	xdr_get_u32(c->in);
-	xdr_get_opaque(c->in, 65536, &len);
-	if (c->in->bad)
-		return NFS4ERR_BADXDR;
-	return c->cur ? NFS4_OK : NFS4ERR_NOFILEHANDLE;
-}
-
 /* ---- LAYOUTRETURN ---- */
 
 /* ff_layoutreturn4 (RFC 8435 section 9.3): I/O errors, then statistics, every byte of them. */
-static bool get_ff_return(struct xdr_in *x, struct report *r)
+static bool get_ff_return(struct compound *c, struct xdr_in *x, struct report *r)
 {
-	uint32_t n = xdr_get_u32(x), m, len;
+	uint32_t n = xdr_get_u32(x), m;
 
 	for (uint32_t k = 0; k < n && !x->bad; k++) {
 		xdr_get_u64(x);
@@ -747,28 +730,8 @@ static bool get_ff_return(struct xdr_in *x, struct report *r)
 		}
 	}
 	n = xdr_get_u32(x);
-	for (uint32_t k = 0; k < n && !x->bad; k++) {
-		xdr_get_u64(x);
-		xdr_get_u64(x);
-		xdr_get_fixed(x, 16);
-		for (int j = 0; j < 4; j++)
-			xdr_get_u64(x);
-		xdr_get_fixed(x, 16);                 /* device */
-		xdr_get_opaque(x, 64, &len);          /* netid */
-		xdr_get_opaque(x, 256, &len);         /* uaddr */
-		xdr_get_opaque(x, NFS4_FHSIZE, &len); /* fh */
-		for (int j = 0; j < 2; j++) {         /* ff_io_latency4: read, write */
-			for (int q = 0; q < 5; q++)
-				xdr_get_u64(x);
-			xdr_get_u64(x);               /* nfstime4 of the total busy time */
-			xdr_get_u32(x);
-			xdr_get_u64(x);
-			xdr_get_u32(x);
-		}
-		xdr_get_u64(x); /* duration */
-		xdr_get_u32(x);
-		xdr_get_bool(x);
-	}
+	for (uint32_t k = 0; k < n && !x->bad; k++)
+		op_get_iostats(c, x);
 	return !x->bad;
 }
 
@@ -937,7 +900,7 @@ nfsstat4 op_layoutreturn(struct compound *c)
 		return NFS4ERR_INVAL;
 	if (len) {
 		xdr_in_init(&body, p, len);
-		if (!get_ff_return(&body, r))
+		if (!get_ff_return(c, &body, r))
 			return NFS4ERR_BADXDR;
 	}
 	if (sid.seqid == 0 && st_sid_ours(st, &sid, ST_SID_LAYOUT))

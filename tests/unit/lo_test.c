@@ -192,8 +192,10 @@ START_TEST(layouts_name_every_copy_in_sync_with_the_rights_asked_for)
 	join_fakes(4);
 	m.lm_obj[5].ob_known = 1;
 	for (unsigned write = 0; write < 2; write++) {
+		unsigned named = 0;
+
 		xdr_out_init(&x, 100000);
-		ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, write, 42, 5, &x), 0);
+		ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, write, &(struct lo_reader){42, NULL}, 5, &x), 0);
 		ck_assert_uint_le(x.x_len, 4096);
 		ck_assert_uint_eq(x.x_len, 20 + 2 * 4 + 8 * 92);
 		ck_assert_uint_eq(take_layout(&x, &unit, 4, e), 2);
@@ -202,14 +204,17 @@ START_TEST(layouts_name_every_copy_in_sync_with_the_rights_asked_for)
 			ck_assert_uint_eq(e[k].e_cap.cp_rights,
 					  (unsigned)(CAP_READ | CAP_STRIPED |
 						     (write ? CAP_WRITE : 0) |
-						     (k == 5 ? CAP_MUST_EXIST : 0)));
+						     (e[k].e_cap.cp_obj.co_stripe == 1 && e[k].e_cap.cp_obj.co_mirror == 1 ? CAP_MUST_EXIST : 0)));
 			ck_assert_uint_eq(e[k].e_cap.cp_client, 42);
 			ck_assert_uint_eq(e[k].e_cap.cp_epoch, 3);
 			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_ino, 77);
 			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_stripe, k % 4);
-			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_mirror, k / 4);
+			named |= 1u << (e[k].e_cap.cp_obj.co_mirror * 4 + k % 4);
 			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_incarnation, 2);
 		}
+		ck_assert_uint_eq(named, 0xff);
+		for (unsigned k = 0; k < 4; k++)
+			ck_assert_uint_gt(e[k].e_eff, e[4 + k].e_eff);
 		xdr_out_free(&x);
 	}
 }
@@ -226,7 +231,7 @@ START_TEST(a_stale_object_is_not_named_and_its_stripe_keeps_a_copy)
 	join_fakes(4);
 	m.lm_obj[0].ob_state = LO_STALE; /* stripe 0 of mirror 0 */
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, 1, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL}, 5, &x), 0);
 	/* Both rows name mirror 1's copy of stripe 0, and each its own of stripe 1: no copy in sync
 	 * misses a write. */
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 2);
@@ -237,11 +242,11 @@ START_TEST(a_stale_object_is_not_named_and_its_stripe_keeps_a_copy)
 	xdr_truncate(&x, 0);
 	/* A whole mirror stale: one row. */
 	m.lm_obj[1].ob_state = LO_STALE;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, 1, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL}, 5, &x), 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 1);
 	xdr_truncate(&x, 0);
 	m.lm_obj[3].ob_state = LO_REBUILDING;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, 1, 5, &x), -EAGAIN);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL}, 5, &x), -EAGAIN);
 	ck_assert_uint_eq(x.x_len, 0);
 	xdr_out_free(&x);
 }
@@ -259,10 +264,11 @@ START_TEST(one_server_per_mirror_has_unit_zero_and_a_dead_one_sorts_last)
 	on_loop(fake_loop, fake_disconnect, &fakes[0]);
 	eventually(alive() == 3);
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, 1, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL}, 5, &x), 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 1, e), 2);
 	ck_assert_uint_eq(unit, 0);
-	ck_assert_uint_lt(e[0].e_eff, e[1].e_eff);
+	ck_assert_uint_gt(e[0].e_eff, 2 * e[1].e_eff);
+	ck_assert_uint_eq(e[0].e_cap.cp_obj.co_mirror, 1);
 	xdr_out_free(&x);
 }
 END_TEST

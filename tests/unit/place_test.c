@@ -681,6 +681,166 @@ START_TEST(what_can_be_met_is_met)
 }
 END_TEST
 
+/* ---- which copy a client reads ---- */
+
+enum { READERS = 20000 };
+
+/* How many of many clients have server 1, 2 and 3 first for a file that is on all of them. */
+static void readers(const struct sockaddr_storage *peer, double *first)
+{
+	struct lo_map m = {.lm_unit = MIB, .lm_stripes = 1, .lm_mirrors = 3};
+
+	for (unsigned i = 0; i < 3; i++) {
+		m.lm_obj[i] = (struct lo_object){.ob_ds = i + 1, .ob_copy = (uint8_t)i};
+		first[i] = 0;
+	}
+	for (uint32_t c = 0; c < READERS; c++) {
+		struct lo_reader rd = {c, peer};
+		uint8_t order[LO_MAX_OBJECTS], again[LO_MAX_OBJECTS];
+
+		ck_assert_uint_eq(lo_prefer(lo, &m, 4711, 0, &rd, order), 3);
+		ck_assert_uint_eq(lo_prefer(lo, &m, 4711, 0, &rd, again), 3);
+		ck_assert(!memcmp(order, again, 3));
+		ck_assert_uint_eq(1u << order[0] | 1u << order[1] | 1u << order[2], 7);
+		first[order[0]] += 1.0 / READERS;
+	}
+}
+
+/* A part is within 4 sigma of what it should be. */
+static void part(double have, double want)
+{
+	ck_assert_msg(fabs(have - want) <= 4 * sqrt(want * (1 - want) / READERS) + 1e-9, "%f, want %f", have, want);
+}
+
+START_TEST(reads_of_one_file_spread_over_its_copies_by_weight)
+{
+	struct lo_map m = {.lm_unit = MIB, .lm_stripes = 1, .lm_mirrors = 3};
+	struct lo_reader rd = {7, NULL};
+	double first[3], other = 0;
+	uint8_t order[LO_MAX_OBJECTS];
+
+	for (unsigned i = 0; i < 3; i++) {
+		server(i + 1, "")->nd_terms.dt_weight = DSC_WEIGHT_ONE << i;
+		m.lm_obj[i] = (struct lo_object){.ob_ds = i + 1, .ob_copy = (uint8_t)i};
+	}
+	readers(NULL, first);
+	for (unsigned i = 0; i < 3; i++)
+		part(first[i], (1 << i) / 7.0);
+	/* The same client reads other files elsewhere. */
+	for (uint64_t ino = 0; ino < READERS; ino++) {
+		lo_prefer(lo, &m, ino, 0, &rd, order);
+		other += (order[0] == 2) * 1.0 / READERS;
+	}
+	part(other, 4 / 7.0);
+	/* What nothing new is placed on is read when no other lives; the dead come last. */
+	dsc->d_node[3]->nd_terms.dt_weight = 0;
+	readers(NULL, first);
+	part(first[0], 1 / 3.0);
+	part(first[2], 0);
+	dsc->d_node[1]->nd_joined = dsc->d_node[2]->nd_joined = false;
+	readers(NULL, first);
+	part(first[2], 1);
+}
+END_TEST
+
+START_TEST(a_change_of_weight_moves_no_more_clients_than_it_must)
+{
+	struct lo_map m = {.lm_unit = MIB, .lm_stripes = 1, .lm_mirrors = 3};
+	uint8_t was[READERS], order[LO_MAX_OBJECTS];
+	unsigned moved = 0;
+
+	for (unsigned i = 0; i < 3; i++) {
+		server(i + 1, "");
+		m.lm_obj[i] = (struct lo_object){.ob_ds = i + 1, .ob_copy = (uint8_t)i};
+	}
+	for (uint32_t c = 0; c < READERS; c++) {
+		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, order);
+		was[c] = order[0];
+	}
+	dsc->d_node[2]->nd_terms.dt_weight = 2 * DSC_WEIGHT_ONE;
+	for (uint32_t c = 0; c < READERS; c++) {
+		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, order);
+		ck_assert(order[0] == was[c] || order[0] == 1);
+		moved += order[0] != was[c];
+	}
+	part((double)moved / READERS, 1 / 2.0 - 1 / 3.0);
+}
+END_TEST
+
+START_TEST(who_is_busy_or_slow_is_read_less_and_who_is_near_more)
+{
+	struct sockaddr_storage near, far;
+	double first[3];
+	char err[256] = "";
+	socklen_t len;
+	uint8_t uuid[16];
+
+	for (unsigned i = 0; i < 3; i++)
+		server(i + 1, i ? "rack=r2" : "rack=r1");
+	ck_assert(!rpc_addr_parse("10.1.2.3", 1, &near, &len) && !rpc_addr_parse("10.2.2.3", 1, &far, &len));
+	/* Half of what can be lost by load: 8 of 16 in progress. */
+	dsc->d_node[2]->nd_terms.dt_load = 800;
+	readers(&near, first);
+	part(first[1], 1 / 5.0);
+	dsc->d_node[2]->nd_terms.dt_load = 1000000;
+	readers(&near, first);
+	part(first[1], 0.25 / 2.25);
+	dsc->d_node[2]->nd_terms.dt_load = 0;
+	/* Slow, as clients tell; of the others one is known to be fast and one not known. */
+	memset(uuid, 3, 16);
+	dsc_note_latency(dsc, uuid, 4500);
+	memset(uuid, 1, 16);
+	dsc_note_latency(dsc, uuid, 500);
+	readers(&near, first);
+	part(first[2], 2.5 / 6.5 / (2 + 2.5 / 6.5));
+	/* One word of many does little, and what is old counts no more. */
+	for (unsigned i = 0; i < 100; i++)
+		dsc_note_latency(dsc, uuid, UINT32_MAX);
+	dsc_note_latency(dsc, uuid, 0);
+	ck_assert_uint_gt(dsc->d_node[1]->nd_terms.dt_latency, 40000000);
+	for (unsigned i = 1; i <= 3; i++)
+		dsc->d_node[i]->nd_latency_ms -= 300001;
+	readers(&near, first);
+	part(first[2], 1 / 3.0);
+	/* Near. */
+	ck_assert_int_eq(lo_near_set(lo, "10.1.0.0/16 rack=r1, 10.3.0.0/16 rack=r2", 8, err, sizeof(err)), 0);
+	readers(&near, first);
+	part(first[0], 8 / 10.0);
+	readers(&far, first);
+	part(first[0], 1 / 3.0);
+	/* But for the dead. */
+	dsc->d_node[1]->nd_joined = false;
+	readers(&near, first);
+	part(first[0], 0);
+}
+END_TEST
+
+START_TEST(a_bad_map_of_networks_is_refused_with_what_is_wrong)
+{
+	static const char *const bad[][2] = {
+		{"10.1.0.0/33 rack=r1", "10.1.0.0/33"}, {"10.1.0.0/16", "10.1.0.0/16"}, {"10.1.0.0/16 rack", "rack"}, {"10.1.0.0/16 rack=r1 x", "10.1.0.0/16"},
+		{"x rack=r1", "x"}, {"10.0.0.0/8 rack=r1,, ", "nothing"},
+	};
+	char err[256], many[4096] = "";
+
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		*err = 0;
+		lo->l_nnear = 0;
+		ck_assert_int_eq(lo_near_set(lo, bad[i][0], 16, err, sizeof(err)), -EINVAL);
+		ck_assert_msg(strstr(err, "mds.near") && strstr(err, bad[i][1]), "%s: %s", bad[i][0], err);
+	}
+	lo->l_nnear = 0;
+	for (unsigned i = 0; i < 65; i++)
+		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%s10.%u.0.0/16 a=b", i ? "," : "", i);
+	ck_assert_int_eq(lo_near_set(lo, many, 16, err, sizeof(err)), -E2BIG);
+	*strrchr(many, ',') = 0;
+	lo->l_nnear = 0;
+	ck_assert_int_eq(lo_near_set(lo, many, 16, err, sizeof(err)), 0);
+	lo->l_nnear = 0;
+	ck_assert_int_eq(lo_near_set(lo, "", 16, err, sizeof(err)), 0);
+}
+END_TEST
+
 /* The largest that there can be, so that the time it takes is known: a create waits for it. */
 START_TEST(a_thousand_servers_are_no_burden)
 {
@@ -730,6 +890,10 @@ int main(void)
 	tcase_add_test(live, copies_of_a_stripe_never_share_a_domain);
 	tcase_add_test(live, each_mirror_is_in_its_own_group);
 	tcase_add_test(live, a_thousand_servers_are_no_burden);
+	tcase_add_test(live, reads_of_one_file_spread_over_its_copies_by_weight);
+	tcase_add_test(live, a_change_of_weight_moves_no_more_clients_than_it_must);
+	tcase_add_test(live, who_is_busy_or_slow_is_read_less_and_who_is_near_more);
+	tcase_add_test(live, a_bad_map_of_networks_is_refused_with_what_is_wrong);
 	suite_add_tcase(s, plain);
 	suite_add_tcase(s, live);
 	return unit_run(s);
