@@ -1,0 +1,68 @@
+/*
+ * weft.h - what the files of weft(1) share: each noun has a file of its own, weft.c has the table
+ * of commands. A command is a function that gets the arguments behind its name (no options; they
+ * end with NULL, and there are as many as its row in the table allows) and returns the exit status.
+ */
+#ifndef TOOLS_WEFT_H
+#define TOOLS_WEFT_H
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_ANSWER = 3 };
+#define WEFT_JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(10))
+
+extern const char *weft_admin; /* --admin */
+extern bool weft_json;	       /* --json */
+
+/* An option of a command; a list of them ends with one without a name. Commands of one noun that
+ * have an option of the same name agree on whether it has an argument. */
+struct weft_opt {
+	const char *o_name;
+	char o_short;	   /* 0: none */
+	const char *o_arg; /* as the summary shows it; NULL: a flag */
+};
+/* The value of an option of this command; "" for a flag that was given, NULL: not given. */
+const char *weft_option(const char *name);
+/* Says what is wrong with the command line, and the summary. Returns EXIT_USAGE. */
+int weft_usage_error(const char *what);
+
+/* ---- asking; weft_ask.c ---- */
+
+/* EXIT_DONE and the answer in *out (the caller's reference), or said what is wrong. */
+int weft_ask(const char *method, const char *target, const char *body, json_t **out);
+/* The same with pairs of a query argument's name and value behind out, and NULL at the end. An
+ * argument whose value is NULL is not sent. */
+int weft_ask_with(const char *method, const char *target, const char *body, json_t **out, ...)
+	__attribute__((sentinel));
+int weft_ask_path(const char *method, const char *target, const char *path, const char *body,
+		  json_t **out);
+/* Shows an answer and drops it: as it is with --json, else by table. Returns rc when it is not
+ * EXIT_DONE. */
+int weft_show(int rc, json_t *j, void (*table)(const json_t *j));
+/* Flushes standard output; an error is said. */
+int weft_flush(void);
+
+/* ---- the parts of an answer ---- */
+
+const char *j_str(const json_t *j, const char *key); /* "-" where there is none */
+long long j_num(const json_t *j, const char *key);
+double j_real(const json_t *j, const char *key);
+/* Prints a list of strings with commas. */
+void j_words(const json_t *list);
+/* Prints KEY=VALUE with commas; - when there is none. */
+void j_labels(const json_t *o);
+/* Binary units, three digits. Two buffers take turns, so that one line can show two sizes. */
+const char *size_text(long long bytes);
+
+/* ---- commands ---- */
+
+typedef int weft_cmd(char **args);
+weft_cmd cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group;
+weft_cmd cmd_policy_get, cmd_policy_set, cmd_policy_remove;
+weft_cmd cmd_mirror_status, cmd_mirror_repair;
+weft_cmd cmd_file_show;
+weft_cmd cmd_exports, cmd_exports_reload;
+/* Gets all that stands behind its name: its options are the checker's. */
+int cmd_fsck(int argc, char **argv);
+#endif

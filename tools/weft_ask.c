@@ -1,0 +1,153 @@
+/* weft_ask.c - what commands ask the server, and how answers are shown. See weft.h. */
+#include "tools/weft.h"
+#include "tools/http_get.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+int weft_ask(const char *method, const char *target, const char *body, json_t **out)
+{
+	struct http_answer ha = {0};
+	json_error_t je;
+	int err = http_ask(weft_admin, method, target, body, &ha);
+
+	*out = NULL;
+	if (err) {
+		fprintf(stderr, "weft: no answer from %s: %s\n", weft_admin, strerror(-err));
+		return EXIT_NO_ANSWER;
+	}
+	*out = json_loads(ha.ha_body, 0, &je);
+	free(ha.ha_body);
+	if (!*out) {
+		fprintf(stderr, "weft: %s answers %d with something that is not JSON\n", weft_admin,
+			ha.ha_status);
+		/* A refusal by the HTTP layer (a path that is too long) is an answer. */
+		return ha.ha_status == 200 ? EXIT_NO_ANSWER : EXIT_FAILED;
+	}
+	if (ha.ha_status == 200)
+		return EXIT_DONE;
+	if (json_is_string(json_object_get(*out, "error")))
+		fprintf(stderr, "weft: %s\n", json_string_value(json_object_get(*out, "error")));
+	else
+		fprintf(stderr, "weft: %s answers %d\n", weft_admin, ha.ha_status);
+	if (weft_json) {
+		json_dumpf(*out, stdout, WEFT_JSON_STYLE);
+		putchar('\n');
+	}
+	json_decref(*out);
+	*out = NULL;
+	return EXIT_FAILED;
+}
+
+int weft_ask_with(const char *method, const char *target, const char *body, json_t **out, ...)
+{
+	char *full = strdup(target), *longer, *encoded;
+	const char *name, *value, *sep = "?";
+	va_list ap;
+	int rc = EXIT_FAILED;
+
+	va_start(ap, out);
+	while (full && (name = va_arg(ap, const char *))) {
+		value = va_arg(ap, const char *);
+		if (!value)
+			continue;
+		encoded = http_encode(value);
+		if (!encoded || asprintf(&longer, "%s%s%s=%s", full, sep, name, encoded) < 0)
+			longer = NULL;
+		free(encoded);
+		free(full);
+		full = longer;
+		sep = "&";
+	}
+	va_end(ap);
+	*out = NULL;
+	if (full)
+		rc = weft_ask(method, full, body, out);
+	else
+		fputs("weft: no memory\n", stderr);
+	free(full);
+	return rc;
+}
+
+int weft_ask_path(const char *method, const char *target, const char *path, const char *body,
+		  json_t **out)
+{
+	return weft_ask_with(method, target, body, out, "path", path, NULL);
+}
+
+int weft_flush(void)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return EXIT_DONE;
+	fputs("weft: cannot write the output\n", stderr);
+	return EXIT_FAILED;
+}
+
+int weft_show(int rc, json_t *j, void (*table)(const json_t *j))
+{
+	if (rc)
+		return rc;
+	if (weft_json) {
+		json_dumpf(j, stdout, WEFT_JSON_STYLE);
+		putchar('\n');
+	} else {
+		table(j);
+	}
+	json_decref(j);
+	return weft_flush();
+}
+
+const char *j_str(const json_t *j, const char *key)
+{
+	const char *s = json_string_value(json_object_get(j, key));
+
+	return s ? s : "-";
+}
+
+long long j_num(const json_t *j, const char *key)
+{
+	return (long long)json_integer_value(json_object_get(j, key));
+}
+
+const char *size_text(long long bytes)
+{
+	static const char units[] = "BKMGTPE";
+	static char buf[2][24];
+	static unsigned turn;
+	char *out = buf[turn++ & 1];
+	double v = (double)bytes;
+	unsigned u = 0;
+
+	for (; v >= 1024 && u < sizeof(units) - 2; u++)
+		v /= 1024;
+	snprintf(out, sizeof(buf[0]), u && v < 10 ? "%.1f%c" : "%.0f%c", v, units[u]);
+	return out;
+}
+
+void j_labels(const json_t *o)
+{
+	const char *key, *sep = "";
+	json_t *v;
+
+	json_object_foreach((json_t *)o, key, v)
+	{
+		printf("%s%s=%s", sep, key, json_is_string(v) ? json_string_value(v) : "?");
+		sep = ",";
+	}
+	if (!*sep)
+		putchar('-');
+}
+
+double j_real(const json_t *j, const char *key)
+{
+	return json_number_value(json_object_get(j, key));
+}
+
+void j_words(const json_t *list)
+{
+	size_t i;
+	json_t *w;
+
+	json_array_foreach(list, i, w)
+		printf("%s%s", i ? "," : "", json_is_string(w) ? json_string_value(w) : "?");
+}
