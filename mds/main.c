@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/priv.h"
 #include "mds/admin/admin.h"
+#include "mds/ev/event.h"
 #include "mds/op/repair.h"
 #include "mds/op/sec.h"
 #include "proto/rpc_rdma.h"
@@ -201,6 +202,7 @@ static void on_tick(struct loop_timer *t)
 	op_once_tick(&mds, loops[0]);
 	op_judge_tick(&mds, loops[0]);
 	op_repair_tick(&mds);
+	ev_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
 }
 
@@ -213,6 +215,7 @@ struct expire {
 static int evict(void *lo, struct kv_txn *t, uint32_t number)
 {
 	log_warn("client %u did not come back in the grace period: it is barred from the data servers", number);
+	ev_add(EV_CLIENT_EVICTED, "", 0, "client %u: it did not come back in the grace period", number);
 	return lo_order_bar(lo, t, number);
 }
 
@@ -246,6 +249,7 @@ static void grace_over(void *arg)
 	struct expire *e = calloc(1, sizeof(*e));
 
 	(void)arg;
+	ev_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and lay out again");
 	if (e) {
 		e->op = (struct kv_op){.o_run = expire_run, .o_done = expire_done, .o_loop = loops[0]};
 		kv_submit(mds.m_kv, &e->op);
@@ -360,6 +364,7 @@ static int reload(void *arg, char *err, size_t errlen)
 		now = exp_set_get(mds.m_exports);
 		op_exports_changed(&mds, loops[0], old, now);
 		exp_put(now);
+		ev_add(EV_EXPORTS_RELOADED, "", 0, "%s", *exp_set_path(mds.m_exports) ? exp_set_path(mds.m_exports) : "what is built in");
 	}
 	exp_put(old);
 	pthread_mutex_unlock(&one);
@@ -429,6 +434,8 @@ static void open_store(const struct conf *conf)
 		die(err, NULL);
 	if (ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)))
 		die(err, NULL);
+	if (ev_open(mds.m_ns))
+		die("the journal cannot be read", NULL);
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"), (uint32_t)conf_msec(conf, "mds.courtesy")))
 		die("client records cannot be read", NULL);
 	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
@@ -547,6 +554,9 @@ static void serve(const struct conf *conf)
 		log_warn("mds.exports is not set: only this machine may use this server, and its root is nobody");
 	log_info("serving: boot %lu, engine LMDB, threads %u, sync %s, recorded clients %u", (unsigned long)su->su_boot, nloops,
 		 conf_bool(conf, "mds.sync") ? "on" : "OFF", mds.m_st->st_reclaimers);
+	ev_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
+	if (mds.m_st->st_in_grace)
+		ev_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim", mds.m_st->st_reclaimers);
 	pthread_create(&tid, NULL, wait_signals, &signals);
 	for (unsigned i = 1; i < nloops; i++)
 		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))
@@ -562,6 +572,8 @@ static void serve(const struct conf *conf)
 		admin_stop(admin);
 	for (unsigned i = 0; i < nloops; i++)
 		op_thread_forget(&mds.m_thread[i]);
+	ev_add(EV_STOPPED, "", 0, "by a signal");
+	ev_close();
 	ns_close(mds.m_ns);
 	kv_close(mds.m_kv);
 	log_info("stopped");

@@ -22,13 +22,14 @@ bad_includes() {
 		may["client"] = "client proto base"
 		may["tools"] = "tools client proto base"
 		may["mds/ns"] = "mds/ns kv base"
-		may["mds/exp"] = "mds/exp mds/ns kv base"
-		may["mds/st"] = "mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/lo"] = "mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/dsc"] = "mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/op"] = "mds/exp mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/admin"] = "mds/exp mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds"] = "mds mds/exp mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/exp"] = "mds/ev mds/exp mds/ns kv base"
+		may["mds/ev"] = "mds/ev mds/ns kv base"
+		may["mds/st"] = "mds/ev mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/lo"] = "mds/ev mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/dsc"] = "mds/ev mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/op"] = "mds/ev mds/exp mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/admin"] = "mds/ev mds/exp mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds"] = "mds mds/ev mds/exp mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
 	}
 	{
 		from = room($1)
@@ -94,6 +95,8 @@ try mds/ns/a.c proto/nfs4.h bad
 try mds/ns/a.c mds/st/st.h bad
 try mds/ns/a.c keys.h good
 try mds/exp/a.c mds/ns/ns.h good
+try mds/lo/a.c mds/ev/event.h good
+try mds/ev/a.c mds/st/st.h bad
 try mds/exp/a.c proto/rpc.h bad
 try mds/st/a.c mds/exp/exp.h bad
 try mds/ns/a.c ../op/op.h bad

@@ -25,6 +25,8 @@ struct command {
 	const struct weft_opt *c_options;
 	const char *c_args, *c_what; /* for the summary */
 };
+static const struct weft_opt layout_options[] = {{"client", 0, "C"}, {"ds", 0, "DS"}, {0}};
+static const struct weft_opt events_options[] = {{"follow", 'f', NULL}, {"since", 0, "TIME"}, {"kind", 0, "KIND"}, {"last", 'n', "N"}, {0}};
 /* A row is a line; the first that fits counts. */
 /* clang-format off */
 static const struct command commands[] = {
@@ -40,6 +42,11 @@ static const struct command commands[] = {
 	{"mirror", "status", 0, 1, true, cmd_mirror_status, NULL, "[PATH]", "copies being made equal again, and those that wait"},
 	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, NULL, "PATH", "a file's copies now, without waiting for a server"},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH", "where a file's data lies"},
+	{"client", "list", 0, 0, false, cmd_client_list, NULL, "", "who mounts this file system, and what each holds"},
+	{"client", "evict", 1, 1, false, cmd_client_evict, NULL, "CLIENT", "put one out as if its lease had run out: what it holds is fenced"},
+	{"layout", "list", 0, 1, true, cmd_layout_list, layout_options, "[PATH]", "layouts that are out: of a file, a client, a data server"},
+	{"layout", "recall", 1, 1, true, cmd_layout_recall, NULL, "PATH", "take a file's layouts back; fenced at the deadline"},
+	{"events", NULL, 0, 0, false, cmd_events, events_options, "", "the journal of what happened; -f goes on"},
 	/* Their options are their own; see main. */
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...", "check the metadata store of a stopped server"},
 	{"topo", NULL, 0, ANY, false, NULL, NULL, "[OPTION]...", "this machine's drives, network cards and GPUs, and their distances"},
@@ -53,12 +60,15 @@ static void usage(FILE *f)
 	for (size_t i = 0; i < COMMANDS; i++) {
 		const struct command *c = &commands[i];
 		char left[200];
+		int n = snprintf(left, sizeof(left), "%s%s%s%s%s", c->c_noun, c->c_verb ? " " : "",
+				 c->c_verb ? c->c_verb : "", *c->c_args ? " " : "", c->c_args);
 
-		snprintf(left, sizeof(left), "%s%s%s%s%s", c->c_noun, c->c_verb ? " " : "",
-			 c->c_verb ? c->c_verb : "", *c->c_args ? " " : "", c->c_args);
-		fprintf(f, "  %-26s %s\n", left, c->c_what);
+		for (const struct weft_opt *o = c->c_options; o && o->o_name && n < 150; o++)
+			n += o->o_short ? snprintf(left + n, sizeof(left) - (size_t)n, " [-%c%s%s]", o->o_short, o->o_arg ? " " : "", o->o_arg ? o->o_arg : "")
+					: snprintf(left + n, sizeof(left) - (size_t)n, " [--%s%s%s]", o->o_name, o->o_arg ? " " : "", o->o_arg ? o->o_arg : "");
+		fprintf(f, n > 34 ? "  %s\n  %34s %s\n" : "  %-34s%s %s\n", left, "", c->c_what);
 	}
-	fputs("PATHs are absolute from the export's root. DS is a name, number or id. POLICY: "
+	fputs("PATHs are absolute from the export's root. DS is a name, number or id; CLIENT and C are a number, name, address or clientid. POLICY: "
 	      "stripes=N,unit=SIZE,mirrors=N,domain=KEY,group=LABELS,group0=LABELS... in any order. ADDR is "
 	      "unix:/path or 127.0.0.1:port; WEFT_ADMIN gives a default.\n",
 	      f);

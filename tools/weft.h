@@ -42,6 +42,10 @@ int weft_ask_path(const char *method, const char *target, const char *path, cons
 int weft_show(int rc, json_t *j, void (*table)(const json_t *j));
 /* Flushes standard output; an error is said. */
 int weft_flush(void);
+/* Until something that was begun is over: shorter steps first, and on standard error, where that is a terminal, what is waited for. step counts from 0. */
+void weft_wait_step(unsigned step, const char *what);
+/* Takes that line away again. */
+void weft_wait_over(void);
 
 /* ---- the parts of an answer ---- */
 
@@ -54,6 +58,18 @@ void j_words(const json_t *list);
 void j_labels(const json_t *o);
 /* Binary units, three digits. Two buffers take turns, so that one line can show two sizes. */
 const char *size_text(long long bytes);
+/* Lines of columns that are as wide as they have to be. A cell is added with printf's arguments; table_row ends a line; the first has the heads. table_end prints and frees; right: a letter for
+ * each column, r where it is flush right. */
+struct table {
+	char **t_cell;
+	unsigned t_n, t_max, t_columns; /* columns: of the first row */
+	bool t_failed;
+};
+void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void table_heads(struct table *t, const char *heads); /* separated by spaces */
+void table_end(struct table *t, const char *right);
+/* 5s, 2m10s, 3h05m, 12d; two buffers take turns. */
+const char *time_text(double seconds);
 
 /* ---- commands ---- */
 
@@ -63,6 +79,9 @@ weft_cmd cmd_policy_get, cmd_policy_set, cmd_policy_remove;
 weft_cmd cmd_mirror_status, cmd_mirror_repair;
 weft_cmd cmd_file_show;
 weft_cmd cmd_exports, cmd_exports_reload;
+weft_cmd cmd_client_list, cmd_client_evict;
+weft_cmd cmd_layout_list, cmd_layout_recall;
+weft_cmd cmd_events;
 /* Gets all that stands behind its name: its options are the checker's. */
 int cmd_fsck(int argc, char **argv);
 #endif

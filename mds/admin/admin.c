@@ -2,6 +2,8 @@
 #include "mds/admin/admin.h"
 #include "mds/admin/admin_int.h"
 #include "mds/admin/repair.h"
+#include "mds/admin/who.h"
+#include "mds/ev/event.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <time.h>
@@ -281,6 +283,16 @@ static bool inherits(const char *body, size_t len)
 	return !len || (len == 7 && !memcmp(body, "inherit", 7));
 }
 
+static void policy_said(struct admin *a, const struct policy_set *ps, const struct lo_policy *p, struct http_reply *rp)
+{
+	char text[LO_POLICY_TEXT] = "inherit";
+
+	if (ps->ps_len)
+		lo_policy_format(p, text);
+	ev_add(EV_POLICY_SET, ps->ps_path, 0, "%s", text);
+	policy_reply(a, ps->ps_path, rp);
+}
+
 static void put_policy(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
@@ -308,7 +320,7 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 	else if (ps.ps_err)
 		reply_errno(rp, ps.ps_err, path);
 	else
-		policy_reply(a, path, rp);
+		policy_said(a, &ps, &p, rp);
 }
 
 /* ---- exports ---- */
@@ -398,6 +410,9 @@ static const struct http_route routes[] = {
 	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},
 	{"GET", "/v1/repair", get_repair}, {"PUT", "/v1/repair", put_repair},
 	{"GET", "/v1/exports", get_exports}, {"PUT", "/v1/exports", put_exports},
+	{"GET", "/v1/events", admin_get_events},
+	{"GET", "/v1/clients", admin_get_clients}, {"DELETE", "/v1/clients", admin_delete_client},
+	{"GET", "/v1/layouts", admin_get_layouts}, {"PUT", "/v1/layouts/recall", admin_put_recall},
 };
 
 int admin_start(struct admin **out, const char *addr, const struct admin_ops *ops, char *err,

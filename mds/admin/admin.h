@@ -15,6 +15,15 @@
  *   GET    /v1/repair?path=/file    mirrors being repaired, and those that wait, with why; of one file, or without a path of all
  *   PUT    /v1/repair?path=/file    it is repaired now, and no server is waited for; answers as GET does
  *
+ *   GET    /v1/clients?client=C     all clients, or one: {"known","lease","clients":[...]}. C: number, name, address or clientid
+ *   DELETE /v1/clients?client=C     evicts it as if its lease had run out; it is done when it is not listed any more
+ *
+ *   GET    /v1/layouts?path=/f&client=C&ds=D    layouts that are out, by any of these: {"known","recalled","layouts":[...]}
+ *   PUT    /v1/layouts/recall?path=/f           takes them back; those that stay out are fenced at the deadline. Answers as GET does when they have been asked for
+ *
+ *   GET    /v1/events?after=SEQ&since=SECONDS&kind=K&last=N    the journal, the oldest first: {"events":[...],"next","more"}; next is the next request's after.
+ *                                   last: only so many, the newest
+ *
  * Errors: {"error":"one line"} with 400 (what was asked makes no sense), 404 (no such path), 409
  * (understood, and cannot be served), 500.
  *

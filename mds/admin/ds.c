@@ -1,5 +1,7 @@
 /* ds.c - the data servers: what is known of them, and the administrator's word on them (docs/groups.md). */
 #include "mds/admin/admin_int.h"
+#include "mds/admin/who.h"
+#include "mds/ev/event.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -118,6 +120,12 @@ static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
 	wo->wo_word.dw_done = word_done;
 	dsc_say(a->a_ops.ao_dsc, &wo->wo_word);
 	err = admin_wait_end(&wo->wo_wait);
+	if (!err && dsc_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv)) {
+		if (wo->wo_word.dw_has_weight)
+			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "weight %g", wo->wo_word.dw_weight / 100.0);
+		else
+			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "labels %s", wo->wo_word.dw_labels);
+	}
 	if (!err && dsc_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv))
 		admin_reply_json(rp, 200, ds_json(a, &sv));
 	else if (err == -E2BIG)
@@ -186,4 +194,9 @@ void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *r
 		return;
 	}
 	word_say(arg, &wo, rp);
+}
+
+uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)
+{
+	return ds_arg(a, rq, rp);
 }

@@ -1,5 +1,6 @@
 /* dsc.c - the table of data servers. See dsc.h, and dsc_int.h for the locking. */
 #include "base/log.h"
+#include "mds/ev/event.h"
 #include "base/metrics.h"
 #include "mds/dsc/dsc_int.h"
 #include "proto/rpc_tls.h"
@@ -391,6 +392,8 @@ static void sweep(struct loop_timer *t)
 		nd->nd_told_alive = alive;
 		*sv = nd->nd_sv;
 		pthread_mutex_unlock(&d->d_lock);
+		if (alive != told)
+			ev_add(alive ? EV_DS_ALIVE : EV_DS_DEAD, sv->sv_name, 0, "%s", alive ? "it is heard" : "not heard within its lease");
 		if (alive != told && alive)
 			log_info("data server %u (%s): alive", id, sv->sv_name);
 		else if (alive != told)

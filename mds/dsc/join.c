@@ -7,6 +7,7 @@
  * then it is answered, and counts as alive.
  */
 #include "base/log.h"
+#include "mds/ev/event.h"
 #include "mds/dsc/dsc_int.h"
 #include <errno.h>
 #include <urcu/compiler.h>
@@ -100,6 +101,8 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 		atomic_fetch_sub(&d->d_nlinks, 1);
 		nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
 		if (nd && nd->nd_link == lk) {
+			if (nd->nd_joined)
+				ev_add(EV_DS_LEFT, nd->nd_sv.sv_name, 0, "its control connection is closed");
 			nd->nd_link = NULL;
 			nd->nd_joined = false;
 		}
@@ -268,6 +271,8 @@ static void join_answer(struct loop_msg *m)
 	j->instance_epoch = su->su_boot;
 	j->lease_ms = d->d_opts.do_lease_ms;
 	if (nd)
+		ev_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0, jn->jn_new ? "for the first time" : "again");
+	if (nd)
 		log_info("data server %u (%s): %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
 			 jn->jn_new ? "joined for the first time" : "joined");
 	ctl_chan_reply(jn->jn_in, nd ? CTL_OK : CTL_NOT_JOINED, &res);
@@ -365,6 +370,8 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 	nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
 	if (nd && nd->nd_link == lk && nd->nd_joined) {
 		joined = true;
+		if (nd->nd_sv.sv_available && !a->available)
+			ev_add(EV_DS_NO_SPACE, nd->nd_sv.sv_name, 0, "it is full, or its disks fail: nothing new is placed there");
 		nd->nd_sv.sv_capacity = a->capacity;
 		nd->nd_sv.sv_available = a->available;
 		/* The last few reports count: a burst is over before it is known. */

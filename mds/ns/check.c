@@ -345,7 +345,7 @@ static int scan_rest(struct check *c)
 {
 	static const uint8_t known[] = {NS_K_SUPER, NS_K_INODE,	 NS_K_DIRENT,
 					NS_K_XATTR, NS_K_ORPHAN, NS_T_ONCE};
-	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS, NS_T_ORDER, NS_T_MARK, NS_T_REPAIR};
+	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS, NS_T_ORDER, NS_T_MARK, NS_T_REPAIR, NS_T_EVENT};
 	int rc = scan(c, NS_T_ONCE, on_once);
 
 	for (unsigned b = 1; b < 256 && rc >= 0; b++) {

@@ -598,8 +598,7 @@ static int rename_put(struct ns *ns, struct kv_txn *t, struct rename *r, const c
 	} else {
 		dir_change(s, -1, -isdir, now);
 		dir_change(d, replaces ? 0 : 1, replaces ? 0 : isdir, now);
-		if (isdir)
-			moved->i_parent = d->i_ino;
+		moved->i_parent = d->i_ino;
 	}
 	moved->i_ctime = now;
 	moved->i_change++;

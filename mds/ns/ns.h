@@ -80,7 +80,7 @@ struct ns_inode {
 	uint32_t i_nlink, i_uid, i_gid;
 	uint64_t i_size, i_used; /* directories: entries * 64 */
 	uint64_t i_change;       /* RFC 8881 section 5.8.1.4: rises with every change, never goes back */
-	uint64_t i_parent;       /* directories: the parent; else the directory it was created in */
+	uint64_t i_parent;       /* directories: the parent; else the directory it was created in, or moved to last */
 	struct ns_time i_atime, i_mtime, i_ctime, i_btime;
 	uint32_t i_rdev_major, i_rdev_minor;
 	uint64_t i_verifier;     /* EXCLUSIVE4(_1) create */
@@ -218,7 +218,7 @@ int ns_xattr_remove(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *n
 int ns_xattr_list(struct ns *ns, struct kv_txn *t, uint64_t ino, int (*fn)(void *arg, const char *name, size_t len), void *arg);
 
 /* Small durable tables: rows with a fixed-size id, an opaque value. The prefix byte is theirs. */
-enum ns_table { NS_T_CLIENT = 'C', NS_T_DS = 'D', NS_T_ORDER = 'o', NS_T_MARK = 'm', NS_T_ONCE = 'q', NS_T_REPAIR = 'r' };
+enum ns_table { NS_T_CLIENT = 'C', NS_T_DS = 'D', NS_T_ORDER = 'o', NS_T_MARK = 'm', NS_T_ONCE = 'q', NS_T_REPAIR = 'r', NS_T_EVENT = 'e' };
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val, size_t len); /* W */
 int ns_row_del(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen);                             /* W; absent: 0 */
 int ns_row_get(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, struct kv_slice *val);
@@ -259,6 +259,9 @@ int ns_once_del(struct kv_txn *t, const uint8_t *from, size_t fromlen, const uin
 
 /* Path from the root ("/a/b") to an inode, no symlinks followed. */
 int ns_path(struct ns *ns, struct kv_txn *t, const char *path, uint64_t *ino);
+/* Back: a path of the inode into out (max bytes). Of a file with several names one in the directory that it was made in, or moved to; -ENOENT where it has none there. Directories are read from
+ * their beginning; *budget is how many entries may be looked at yet; -E2BIG: more, or the path is longer, or deeper than 256. */
+int ns_path_of(struct ns *ns, struct kv_txn *t, uint64_t ino, unsigned *budget, char *out, size_t max);
 /* statfs */
 struct ns_counts {
 	uint64_t n_inodes;

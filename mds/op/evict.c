@@ -3,6 +3,7 @@
  * does its state go (docs/fencing.md, "Eviction"). If it lives after all, it comes back as a new client with a new number.
  */
 #include "base/log.h"
+#include "mds/ev/event.h"
 #include "mds/lo/repair.h"
 #include "mds/op/op.h"
 #include <errno.h>
@@ -14,6 +15,8 @@ struct evict {
 	uint64_t id;
 	uint32_t number;
 	bool barred, writer; /* writer: files of it are to be judged */
+	bool asked, held;    /* held: it had something to lose */
+	char name[EV_SUBJECT_MAX + 1];
 	uint8_t key[32];
 };
 
@@ -26,6 +29,8 @@ static void evict_end(struct evict *e, bool gone)
 
 	pthread_mutex_lock(&st->st_lock);
 	cl = st_client_get(st, e->id);
+	if (cl && gone && (e->asked || e->held))
+		ev_add(EV_CLIENT_EVICTED, e->name, 0, "client %u: %s", e->number, e->asked ? "the administrator wanted it" : "its lease had run out");
 	if (cl && gone)
 		st_client_destroy(st, cl);
 	else if (cl)
@@ -79,20 +84,34 @@ static int evict_run(struct kv_op *op, struct kv_txn *t)
 	return err || !e->barred ? err : lo_order_bar(e->m->m_lo, t, e->number);
 }
 
-void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
+/* The end of the owner string tells most: Linux's ends with the host's name. */
+static void name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1])
+{
+	uint32_t len = cl->cl_owner_len < EV_SUBJECT_MAX ? cl->cl_owner_len : EV_SUBJECT_MAX;
+	const uint8_t *from = cl->cl_owner + cl->cl_owner_len - len;
+
+	for (uint32_t i = 0; i < len; i++)
+		name[i] = from[i] >= 0x20 && from[i] < 0x7f ? (char)from[i] : '?';
+	name[len] = 0;
+}
+
+/* asked: by the administrator, whether its lease has run out or not. 0; -ENOENT; -EALREADY: it is under way; -EAGAIN: it lives; -ENOMEM. */
+static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool asked)
 {
 	struct evict *e = calloc(1, sizeof(*e));
 	struct st *st = m->m_st;
 	struct st_client *cl;
+	int err;
 
 	if (!e)
-		return; /* the next tick tries again */
+		return -ENOMEM;
 	pthread_mutex_lock(&st->st_lock);
 	cl = st_client_get(st, clientid);
-	if (!cl || cl->cl_evicting || !st_lease_expired(st, cl)) {
+	err = !cl ? -ENOENT : cl->cl_evicting ? -EALREADY : !asked && !st_lease_expired(st, cl) ? -EAGAIN : 0;
+	if (err) {
 		pthread_mutex_unlock(&st->st_lock);
 		free(e);
-		return;
+		return err;
 	}
 	cl->cl_evicting = true;
 	while (cl->cl_sessions)
@@ -102,14 +121,30 @@ void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
 	e->id = clientid;
 	e->number = cl->cl_number;
 	e->barred = cl->cl_laid && (cl->cl_layouts || cl->cl_opens); /* else it has returned all it had */
+	e->asked = asked;
+	e->held = cl->cl_opens || cl->cl_layouts;
+	name_of(cl, e->name);
 	memcpy(e->key, cl->cl_key, sizeof(e->key));
 	e->writer = op_lost_client(st, cl);
 	m->m_losing += e->writer;
 	pthread_mutex_unlock(&st->st_lock);
-	if (e->barred)
+	if (asked)
+		log_warn("client %u is evicted: the administrator wants it", e->number);
+	else if (e->barred)
 		log_warn("client %u is evicted: its lease has run out", e->number);
 	e->op = (struct kv_op){.o_run = evict_run, .o_done = evict_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &e->op);
+	return 0;
+}
+
+void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
+{
+	evict_begin(m, loop, clientid, false); /* no memory: the next tick tries again */
+}
+
+int op_evict_now(struct mds *m, struct loop *loop, uint64_t clientid)
+{
+	return evict_begin(m, loop, clientid, true);
 }
 
 /* An open that denies it, or is denied by it; or, where nothing is asked for, one with locks. */

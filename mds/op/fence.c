@@ -4,6 +4,7 @@
  * A job is on one loop; compounds wait parked. While it runs, f_excl keeps new layouts of the file away.
  */
 #include "base/log.h"
+#include "mds/ev/event.h"
 #include "mds/op/op.h"
 #include <errno.h>
 
@@ -18,6 +19,7 @@ struct fence {
 	uint64_t ino;
 	struct st_client *except;
 	bool settle, revoke, always; /* always: fence, whoever returned */
+	unsigned left;
 	bool raised;                 /* settle: the epoch went up; else it was only judged */
 	void (*then)(void *arg, int err);
 	void *arg;
@@ -46,6 +48,8 @@ static void fence_end(struct fence *j, int err)
 		log_error("inode %lu: the fence is not confirmed: %s", (unsigned long)j->ino, strerror(-err));
 	else if (j->revoke)
 		st_revoke_file(st, j->ino, j->except, false);
+	if (!err && j->revoke)
+		ev_add(EV_LAYOUT_FENCED, "", j->ino, "%u layout%s not come back at the deadline", j->left, j->left > 1 ? "s did" : " did");
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, j->ino, false);
 	if (!j->settle)
@@ -155,6 +159,7 @@ static void recalled(struct st_wait *w, unsigned left)
 		return;
 	}
 	j->revoke = left;
+	j->left = left;
 	fence_submit(j);
 }
 

@@ -6,18 +6,51 @@
  * some wait by one row (lo_lost_put), committed with what gives the writer up: however many files there are. After a crash every file that had a write layout out is judged where that row is.
  */
 #include "base/log.h"
+#include "mds/ev/event.h"
 #include "mds/lo/repair.h"
 #include "mds/op/op.h"
 #include <errno.h>
 
 #define JUDGING 8 /* files at a time */
 
+/* The journal: what became stale, and what is in sync again. */
+static int note_states(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *old, const struct lo_map *map)
+{
+	char stale[EV_SUBJECT_MAX + 1] = "", whole[EV_SUBJECT_MAX + 1] = "";
+	unsigned nstale = 0, nwhole = 0;
+	int err = 0;
+
+	for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++) {
+		const struct lo_object *o = &map->lm_obj[k];
+		int was = lo_object_of(old, o->ob_ds, k % map->lm_stripes, o->ob_copy);
+		struct dsc_server sv;
+		char *to;
+
+		if (was < 0 || old->lm_obj[was].ob_state == o->ob_state || o->ob_state == LO_REBUILDING)
+			continue;
+		to = o->ob_state == LO_STALE ? stale : whole;
+		*(o->ob_state == LO_STALE ? &nstale : &nwhole) += 1;
+		if (dsc_get(m->m_dsc, o->ob_ds, &sv) && strlen(to) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX && !strstr(to, sv.sv_name))
+			strcat(strcat(to, *to ? "," : ""), sv.sv_name);
+	}
+	if (nstale)
+		err = ev_put(t, EV_COPY_STALE, stale, ino, "%u object%s became stale", nstale, nstale > 1 ? "s" : "");
+	if (nwhole && !err)
+		err = ev_put(t, EV_COPY_REPAIRED, whole, ino, "%u object%s in sync again", nwhole, nwhole > 1 ? "s are" : " is");
+	return err;
+}
+
 int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map, struct ns_time now)
 {
 	uint8_t blob[NS_BLOB_MAX];
+	struct ns_inode i;
+	struct lo_map old;
+	bool had = ns_get(m->m_ns, t, ino, &i) == 0 && i.i_type == NS_REG && lo_map_decode(i.i_blob, &old) == 0;
 	int err = ns_set_blob(m->m_ns, t, ino, blob, lo_map_encode(map, blob, sizeof(blob)), false, now);
 
-	return err ? err : lo_repair_note(t, ino, map);
+	if (!err)
+		err = lo_repair_note(t, ino, map);
+	return err || !had || old.lm_stripes != map->lm_stripes ? err : note_states(m, t, ino, &old, map);
 }
 
 uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes)

@@ -1,0 +1,114 @@
+/* weft_client.c - weft client: who mounts us, and putting one out. */
+#include "tools/weft.h"
+
+static void words_cell(struct table *t, const json_t *list)
+{
+	const char *a = json_string_value(json_array_get(list, 0)), *b = json_string_value(json_array_get(list, 1));
+	size_t n = json_array_size(list);
+
+	if (n > 2)
+		table_cell(t, "%s,%s+%zu", a, b, n - 2);
+	else
+		table_cell(t, "%s%s%s", a ? a : "-", b ? "," : "", b ? b : "");
+}
+
+/* What protects it: krb5p, sys+tls. */
+static void flavour_cell(struct table *t, const json_t *c)
+{
+	const char *tls = j_str(c, "tls");
+
+	table_cell(t, "%s%s", j_str(c, "flavour"), tls[0] == 'n' ? "" : tls[0] == 'm' ? "+mtls" : "+tls");
+}
+
+static void client_table(const json_t *j)
+{
+	struct table t = {0};
+	const json_t *c;
+	size_t i;
+
+	table_heads(&t, "CLIENT NAME STATE LEASE VERSION OPENS LOCKS DELEGS LAYOUTS SESSIONS BACK FLAVOUR ADDRESSES");
+	json_array_foreach(json_object_get(j, "clients"), i, c)
+	{
+		double left = j_real(c, "lease_left");
+
+		if (j_num(c, "number"))
+			table_cell(&t, "%lld", j_num(c, "number"));
+		else
+			table_cell(&t, "-");
+		table_cell(&t, "%s", j_str(c, "name"));
+		table_cell(&t, "%s", j_str(c, "state"));
+		if (left > 0)
+			table_cell(&t, "%s", time_text(left));
+		else
+			table_cell(&t, "-%s", time_text(j_real(c, "silent") - j_real(j, "lease")));
+		table_cell(&t, j_num(c, "minor") ? "4.%lld" : "-", j_num(c, "minor"));
+		table_cell(&t, "%lld", j_num(c, "opens"));
+		table_cell(&t, "%lld", j_num(c, "locks"));
+		table_cell(&t, "%lld", j_num(c, "delegations"));
+		table_cell(&t, "%lld", j_num(c, "layouts"));
+		table_cell(&t, "%lld", j_num(c, "sessions"));
+		table_cell(&t, "%s", j_num(c, "backchannels") ? "yes" : "no");
+		flavour_cell(&t, c);
+		words_cell(&t, json_object_get(c, "addr"));
+	}
+	table_end(&t, "r--r-rrrrr---");
+	if (j_num(j, "known") > (long long)json_array_size(json_object_get(j, "clients")) && json_array_size(json_object_get(j, "clients")) > 1)
+		printf("and more: %lld in all\n", j_num(j, "known"));
+}
+
+int cmd_client_list(char **args)
+{
+	json_t *j;
+	int rc = weft_ask("GET", "/v1/clients", NULL, &j);
+
+	(void)args;
+	return weft_show(rc, j, client_table);
+}
+
+/* Asked for every step: 1 while the client is listed, 0 when it is gone, -1: it lives on. */
+static int goes(const char *id)
+{
+	json_t *j;
+	const json_t *c;
+	size_t i;
+	int is = 0;
+
+	if (weft_ask("GET", "/v1/clients", NULL, &j))
+		return -1;
+	json_array_foreach(json_object_get(j, "clients"), i, c)
+	{
+		const char *have = j_str(c, "clientid"), *p = id;
+
+		for (; *p && *p == *have; p++, have++)
+			;
+		if (*p || *have)
+			continue;
+		is = j_str(c, "state")[0] == 'e' ? 1 : -1;
+	}
+	json_decref(j);
+	return is;
+}
+
+static void evicted(const json_t *j)
+{
+	printf("client %lld (%s) is evicted\n", j_num(j, "number"), j_str(j, "name"));
+}
+
+int cmd_client_evict(char **args)
+{
+	json_t *j;
+	int rc = weft_ask_with("DELETE", "/v1/clients", NULL, &j, "client", args[0], NULL), is = 1;
+
+	if (rc)
+		return rc;
+	for (unsigned step = 0; (is = goes(j_str(j, "clientid"))) == 1; step++)
+		weft_wait_step(step, "waiting for the data servers to confirm; the eviction goes on without this command");
+	weft_wait_over();
+	if (is) {
+		fprintf(stderr, "weft: client %lld is not evicted: its record could not be deleted; the server's log says why\n", j_num(j, "number"));
+		json_decref(j);
+		return EXIT_FAILED;
+	}
+	json_object_set_new(j, "state", json_string("evicted"));
+	return weft_show(EXIT_DONE, j, evicted);
+}

@@ -1,0 +1,82 @@
+/* weft_layout.c - weft layout: what clients may do with data servers directly, and taking it back. */
+#include "tools/weft.h"
+
+static void servers_cell(struct table *t, const json_t *list)
+{
+	const char *sep = "";
+	char text[256] = "";
+	size_t i, n = 0;
+	json_t *s;
+
+	json_array_foreach(list, i, s)
+	{
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", sep, json_string_value(s));
+		sep = ",";
+		if (n > sizeof(text) - 80) {
+			snprintf(text + n, sizeof(text) - n, ",+%zu", json_array_size(list) - i - 1);
+			break;
+		}
+	}
+	table_cell(t, "%s", *text ? text : "-");
+}
+
+static void layout_table(const json_t *j)
+{
+	size_t i, shown = json_array_size(json_object_get(j, "layouts"));
+	struct table t = {0};
+	const json_t *l;
+
+	table_heads(&t, "CLIENT NAME MODE RECALLED INODE SERVERS PATH");
+	json_array_foreach(json_object_get(j, "layouts"), i, l)
+	{
+		const char *path = json_string_value(json_object_get(l, "path"));
+
+		table_cell(&t, "%lld", j_num(l, "client"));
+		table_cell(&t, "%s", j_str(l, "name"));
+		table_cell(&t, "%s", j_str(l, "mode"));
+		table_cell(&t, "%s", json_is_true(json_object_get(l, "recalled")) ? "yes" : "no");
+		table_cell(&t, "%lld", j_num(l, "inode"));
+		servers_cell(&t, json_object_get(l, "ds"));
+		table_cell(&t, "%s", path ? path : "-");
+	}
+	table_end(&t, "r---r--");
+	if (j_num(j, "known") > (long long)shown)
+		printf("and %lld more: name a file, a client (--client) or a data server (--ds)\n", j_num(j, "known") - (long long)shown);
+}
+
+int cmd_layout_list(char **args)
+{
+	json_t *j;
+	int rc = weft_ask_with("GET", "/v1/layouts", NULL, &j, "path", args[0], "client", weft_option("client"), "ds", weft_option("ds"), NULL);
+
+	return weft_show(rc, j, layout_table);
+}
+
+static void recalled(const json_t *j)
+{
+	printf("%lld layouts are back\n", j_num(j, "recalled"));
+}
+
+int cmd_layout_recall(char **args)
+{
+	long long n, left;
+	json_t *j, *now;
+	int rc = weft_ask_path("PUT", "/v1/layouts/recall", args[0], "", &j);
+
+	if (rc)
+		return rc;
+	n = left = j_num(j, "recalled");
+	json_decref(j);
+	for (unsigned step = 0; left; step++) {
+		weft_wait_step(step, "waiting for clients to return them; at the deadline they are fenced");
+		rc = weft_ask_path("GET", "/v1/layouts", args[0], NULL, &now);
+		if (rc) {
+			weft_wait_over();
+			return rc;
+		}
+		left = j_num(now, "recalled");
+		json_decref(now);
+	}
+	weft_wait_over();
+	return weft_show(EXIT_DONE, json_pack("{s:s, s:I}", "path", args[0], "recalled", (json_int_t)n), recalled);
+}
