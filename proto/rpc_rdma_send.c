@@ -334,7 +334,18 @@ static bool flatten(struct reply *rp, struct rd_op *op, struct rd_src *src, unsi
 	return true;
 }
 
-static void put_writes(struct rd_op *op, unsigned *nwr, unsigned *nsge, const struct rd_cut *cuts, unsigned ncuts, const struct rd_src *pieces)
+/* siw copies up to 32 bytes to its header, and that wrongly where they lie across a page and its own thread sends them; but not what is in two parts. */
+#define SLIVER 32u
+
+/* How much of s is the first of two parts; 0: it may go as it is. */
+static uint32_t sliver_cut(const struct rd_conn *r, const struct rd_src *s)
+{
+	uint32_t page = RPC_PAGE - (uint32_t)((uintptr_t)s->sr_p % RPC_PAGE);
+
+	return r->r_dev->dv_iwarp && r->r_max_sge > 1 && s->sr_len <= SLIVER && s->sr_len > page ? page : 0;
+}
+
+static void put_writes(const struct rd_conn *r, struct rd_op *op, unsigned *nwr, unsigned *nsge, const struct rd_cut *cuts, unsigned ncuts, const struct rd_src *pieces)
 {
 	for (unsigned i = 0; i < ncuts; i++) {
 		struct ibv_send_wr *wr = &op->op_wr[(*nwr)++];
@@ -344,8 +355,13 @@ static void put_writes(struct rd_op *op, unsigned *nwr, unsigned *nsge, const st
 		wr->wr.rdma.rkey = cuts[i].ct_handle;
 		for (unsigned k = 0; k < cuts[i].ct_n; k++) {
 			const struct rd_src *s = &pieces[cuts[i].ct_first + k];
+			uint32_t first = cuts[i].ct_n == 1 ? sliver_cut(r, s) : 0;
 
-			op->op_sge[(*nsge)++] = (struct ibv_sge){(uintptr_t)s->sr_p, s->sr_len, s->sr_lkey};
+			if (first) {
+				op->op_sge[(*nsge)++] = (struct ibv_sge){(uintptr_t)s->sr_p, first, s->sr_lkey};
+				wr->num_sge = 2;
+			}
+			op->op_sge[(*nsge)++] = (struct ibv_sge){(uintptr_t)s->sr_p + first, s->sr_len - first, s->sr_lkey};
 			metric_add(rd_m_write_bytes, s->sr_len);
 		}
 	}
@@ -362,7 +378,7 @@ static void build_writes(struct reply *rp, struct builder *b, const struct rd_ws
 {
 	unsigned npieces, ncuts = rd_cut(segs, nsegs, src, nsrc, rp->rp_r->r_max_sge, b->b_cuts, b->b_pieces, &npieces);
 
-	put_writes(b->b_op, &b->b_nwr, &b->b_nsge, b->b_cuts, ncuts, b->b_pieces);
+	put_writes(rp->rp_r, b->b_op, &b->b_nwr, &b->b_nsge, b->b_cuts, ncuts, b->b_pieces);
 }
 
 static void build_send(struct reply *rp, struct builder *b, uint32_t hdr_len, const struct rd_src *src, unsigned nsrc)
@@ -444,7 +460,8 @@ static unsigned most_writes(const struct reply *rp)
 static enum built reply_build(struct reply *rp, struct rd_op **out)
 {
 	unsigned most = most_writes(rp);
-	struct builder b = {.b_op = rd_op_new(most + 1, most + 2 * XDR_SPLICES + 2)};
+	unsigned parts = rp->rp_r->r_dev->dv_iwarp ? 2 * most : most;
+	struct builder b = {.b_op = rd_op_new(most + 1, parts + 2 * XDR_SPLICES + 2)};
 	enum built res = NO_MEMORY;
 
 	if (!b.b_op)

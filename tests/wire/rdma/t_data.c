@@ -284,6 +284,18 @@ static void t_read_ragged(void)
 	}
 }
 
+/* Slivers whose source lies across a page of the server's memory: so many that siw sends the last of them from its own thread, which copies
+ * such pieces wrongly (docs/rdma.md). */
+static void t_read_slivers(void)
+{
+	struct opt o = { .recv_size = 8192 };
+	struct conn *c = conn_open(&o);
+
+	pattern_file(c, 1);
+	for (uint32_t each = 17; each <= 72; each++)
+		read_256(c, 240, each, 4096 * each);
+}
+
 static void t_read_empty_segments(void)
 {
 	struct conn *c = conn_open(NULL);
@@ -550,6 +562,7 @@ const struct test data_tests[] = {
 	{ "a call behind position zero in segments of one byte", t_position_zero_small, false },
 	{ "READ into 256 segments, each byte compared", t_read_256, false },
 	{ "READ into ragged segments", t_read_ragged, false },
+	{ "READ into slivers", t_read_slivers, false },
 	{ "READ with empty segments between", t_read_empty_segments, false },
 	{ "READ with a pad segment", t_read_pad_segment, false },
 	{ "READ past the end of the file", t_read_short, false },
