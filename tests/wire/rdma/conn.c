@@ -17,7 +17,15 @@
 #define INV_BITS (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK)
 
 static struct conn *open_conns;
+static char why_not[160]; /* of the last conn_try that failed */
+static bool port_taken;
 static bool own_done, own_ok;
+
+static bool step_failed(const char *what)
+{
+	snprintf(why_not, sizeof why_not, "%s: %s", what, strerror(errno));
+	return true;
+}
 
 /* Waits for an event; an error stands as RDMA_CM_EVENT_CONNECT_ERROR. Private data of ESTABLISHED is kept. */
 static enum rdma_cm_event_type cm_event(struct conn *c, int ms)
@@ -26,9 +34,12 @@ static enum rdma_cm_event_type cm_event(struct conn *c, int ms)
 	enum rdma_cm_event_type type;
 	struct rdma_cm_event *ev;
 
-	if (poll(&pfd, 1, ms) <= 0 || rdma_get_cm_event(c->ch, &ev))
+	if (poll(&pfd, 1, ms) <= 0 || rdma_get_cm_event(c->ch, &ev)) {
+		snprintf(why_not, sizeof why_not, "no event within %d ms", ms);
 		return RDMA_CM_EVENT_CONNECT_ERROR;
+	}
 	type = ev->event;
+	snprintf(why_not, sizeof why_not, "%s, status %d", rdma_event_str(type), ev->status);
 	if (type == RDMA_CM_EVENT_ESTABLISHED && ev->param.conn.private_data_len) {
 		c->npriv = ev->param.conn.private_data_len;
 		memcpy(c->priv, ev->param.conn.private_data, c->npriv);
@@ -106,8 +117,10 @@ static enum rdma_cm_event_type connect_now(struct conn *c)
 	struct ibv_device_attr a;
 	enum rdma_cm_event_type ev;
 
-	if (ibv_query_device(c->id->verbs, &a))
+	if (ibv_query_device(c->id->verbs, &a)) {
+		step_failed("ibv_query_device");
 		return RDMA_CM_EVENT_CONNECT_ERROR;
+	}
 	/* RDMA Reads come from the server only. */
 	p.responder_resources = (uint8_t)(a.max_qp_rd_atom > 255 ? 255 : a.max_qp_rd_atom);
 	if (c->opt.raw) {
@@ -117,20 +130,24 @@ static enum rdma_cm_event_type connect_now(struct conn *c)
 		p.private_data = mine;
 		p.private_data_len = sizeof mine;
 	}
-	if (rdma_connect(c->id, &p))
+	if (rdma_connect(c->id, &p)) {
+		port_taken = errno == EADDRINUSE || errno == EADDRNOTAVAIL;
+		step_failed("rdma_connect");
 		return RDMA_CM_EVENT_CONNECT_ERROR;
+	}
 	do
 		ev = cm_event(c, 10000);
 	while (ev == RDMA_CM_EVENT_CONNECT_RESPONSE);
 	return ev;
 }
 
-struct conn *conn_try(const struct opt *o, enum rdma_cm_event_type *why)
+static struct conn *try_once(const struct opt *o, enum rdma_cm_event_type *why)
 {
 	struct addrinfo hint = { .ai_socktype = SOCK_STREAM }, *ai;
 	struct conn *c = calloc(1, sizeof *c);
 	enum rdma_cm_event_type ev = RDMA_CM_EVENT_CONNECT_ERROR;
 
+	port_taken = false;
 	if (o)
 		c->opt = *o;
 	c->opt.recv_size = c->opt.recv_size ? c->opt.recv_size : 4096;
@@ -143,8 +160,8 @@ struct conn *conn_try(const struct opt *o, enum rdma_cm_event_type *why)
 	need(!getaddrinfo(run.host, run.port, &hint, &ai), "no such host");
 	c->ch = rdma_create_event_channel();
 	need(c->ch && !rdma_create_id(c->ch, &c->id, NULL, RDMA_PS_TCP), "no RDMA here: %s", strerror(errno));
-	if (!rdma_resolve_addr(c->id, NULL, ai->ai_addr, 2000) && cm_event(c, 5000) == RDMA_CM_EVENT_ADDR_RESOLVED &&
-	    !rdma_resolve_route(c->id, 2000) && cm_event(c, 5000) == RDMA_CM_EVENT_ROUTE_RESOLVED) {
+	if ((!rdma_resolve_addr(c->id, NULL, ai->ai_addr, 2000) || !step_failed("rdma_resolve_addr")) && cm_event(c, 5000) == RDMA_CM_EVENT_ADDR_RESOLVED &&
+	    (!rdma_resolve_route(c->id, 2000) || !step_failed("rdma_resolve_route")) && cm_event(c, 5000) == RDMA_CM_EVENT_ROUTE_RESOLVED) {
 		need(make_qp(c), "a queue pair: %s", strerror(errno));
 		ev = connect_now(c);
 	}
@@ -160,12 +177,22 @@ struct conn *conn_try(const struct opt *o, enum rdma_cm_event_type *why)
 	return c;
 }
 
+/* Our port is chosen by the kernel's RDMA connection manager, at random among its own; on iWARP it is one of TCP as well, and may be in use there, or not free again yet. */
+struct conn *conn_try(const struct opt *o, enum rdma_cm_event_type *why)
+{
+	struct conn *c = NULL;
+
+	for (unsigned i = 0; !c && (!i || port_taken) && i < 5; i++)
+		c = try_once(o, why);
+	return c;
+}
+
 struct conn *conn_open(const struct opt *o)
 {
 	enum rdma_cm_event_type why = 0;
 	struct conn *c = conn_try(o, &why);
 
-	need(c, "connecting: %s", rdma_event_str(why));
+	need(c, "connecting: %s (%s)", rdma_event_str(why), why_not);
 	return c;
 }
 
