@@ -55,6 +55,9 @@ struct ds {
 	unsigned d_naddrs;
 	struct ds_rdma d_rdma[DS_MAX_ADDRS];
 	unsigned d_nrdma;
+	struct loop_timer d_rdma_late;
+	void (*d_rdma_begun)(void *arg); /* NULL: it has been told */
+	void *d_rdma_arg;
 	_Atomic uint64_t d_lease_end_ns; /* CLOCK_BOOTTIME; 0: none */
 	_Atomic uint32_t d_fs;
 	_Atomic bool d_joined, d_listening;
@@ -84,7 +87,8 @@ struct ctl_chan *ds_control_chan(struct ds *d);
 struct ds_addr_text {
 	char netid[9], uaddr[65];
 };
-int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc);
+/* begun is called once, on loop 0 (where this is called): when all of ds.rdma takes connections, or has not for a while. */
+int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc, void (*begun)(void *arg), void *arg);
 /* Those to be told now; at most max. Loop 0. */
 unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts, unsigned max);
 

@@ -212,7 +212,12 @@ static struct rpc_service service(const struct start *st)
 	};
 }
 
-/* Before the loops run: the kernel keeps those who come until then. */
+static void listen_failed(struct start *st, int i, int err)
+{
+	snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.listen: address %d of the list: %s", i + 1, strerror(-err));
+}
+
+/* Before the loops run: the kernel keeps those who come until then; but where there is RDMA as well, they are refused until that is there. */
 static int listen_all(struct start *st)
 {
 	const struct rpc_service svc = service(st);
@@ -223,44 +228,71 @@ static int listen_all(struct start *st)
 		int fd = held_socket(addr, st->st_listen[i].a_len);
 
 		err = fd >= 0 ? rpc_listen_fd(&st->st_listener[i], ds.d_loops[0], fd, &svc, ds.d_loops, ds.d_nloops)
-			      : rpc_listen(&st->st_listener[i], ds.d_loops[0], addr, st->st_listen[i].a_len, &svc, ds.d_loops, ds.d_nloops);
+			      : rpc_bind(&st->st_listener[i], ds.d_loops[0], addr, st->st_listen[i].a_len, &svc, ds.d_loops, ds.d_nloops);
+		if (!err && !ds.d_nrdma)
+			err = rpc_listener_open(st->st_listener[i]);
 		if (err)
-			snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.listen: address %d of the list: %s", i + 1,
-				 strerror(-err));
+			listen_failed(st, i, err);
+	}
+	return err;
+}
+
+static int open_all(struct start *st)
+{
+	int err = 0;
+
+	for (int i = 0; i < st->st_nlisten && !err; i++) {
+		err = rpc_listener_open(st->st_listener[i]);
+		if (err)
+			listen_failed(st, i, err);
 	}
 	return err;
 }
 
 static int start_services(struct start *st)
 {
-	const struct rpc_service svc = service(st);
 	char netid[16], uaddr[80];
-	int err = advertise(st);
+	int err = open_all(st);
 
 	if (err)
 		return err;
-	addrs_order();
 	for (unsigned i = 0; i < ds.d_naddrs; i++)
 		if (!rpc_uaddr((struct sockaddr *)&ds.d_addr[i], netid, sizeof(netid), uaddr, sizeof(uaddr)))
 			log_info("NFSv3 over %s at %s", netid, uaddr);
-	err = ds_rdma_start(&ds, st->st_conf, &svc);
-	if (err) {
-		snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.rdma: %s", strerror(-err));
-		return err;
-	}
 	err = ds_control_start(&ds);
 	if (err)
 		snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.mds: %s", strerror(-err));
 	return err;
 }
 
+static void start_end(struct start *st, int err)
+{
+	st->st_err = err;
+	atomic_store(&ds.d_listening, !err);
+	sem_post(&st->st_done);
+}
+
+static void rdma_begun(void *arg)
+{
+	start_end(arg, start_services(arg));
+}
+
 static void start_run(struct loop_msg *m)
 {
 	struct start *st = (struct start *)((char *)m - offsetof(struct start, st_msg));
+	const struct rpc_service svc = service(st);
+	int err = advertise(st);
 
-	st->st_err = start_services(st);
-	atomic_store(&ds.d_listening, !st->st_err);
-	sem_post(&st->st_done);
+	if (err) {
+		start_end(st, err);
+		return;
+	}
+	addrs_order();
+	err = ds_rdma_start(&ds, st->st_conf, &svc, rdma_begun, st);
+	if (err) {
+		snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.rdma: %s", strerror(-err));
+		start_end(st, err);
+	}
 }
 
 static void *thread_run(void *arg)

@@ -1,12 +1,17 @@
 /*
  * rdma.c - NFSv3 over RDMA: the listeners, and which addresses clients are told. An address is told while it takes connections: a
  * client tries the first of a data server's addresses, and waits long for one that nobody answers.
+ *
+ * A client that comes back after a restart takes the first address that answers, and stays with it: TCP is served when RDMA is.
  */
 #include "base/log.h"
 #include "ds/ds.h"
 #include "proto/rpc_rdma.h"
 #include <errno.h>
 #include <stdio.h>
+#include <urcu/compiler.h>
+
+#define WAIT_MS 2000u /* for devices that are not there */
 
 static bool any_address(const struct sockaddr_storage *ss)
 {
@@ -53,21 +58,45 @@ unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts
 	return n;
 }
 
+static void tell_begun(struct ds *d)
+{
+	void (*begun)(void *arg) = d->d_rdma_begun;
+
+	d->d_rdma_begun = NULL;
+	begun(d->d_rdma_arg);
+}
+
+static void late(struct loop_timer *t)
+{
+	log_warn("rdma: not all of ds.rdma is there after %u s: clients that come now may stay with TCP", WAIT_MS / 1000);
+	tell_begun(caa_container_of(t, struct ds, d_rdma_late));
+}
+
 static void listener_up(void *arg, bool yes)
 {
 	struct ds_rdma *rd = arg;
+	struct ds *d = rd->rd_ds;
+	bool all = true;
 
 	rd->rd_up = yes;
-	ds_control_addrs_changed(rd->rd_ds);
+	ds_control_addrs_changed(d);
+	for (unsigned i = 0; i < d->d_nrdma; i++)
+		all &= d->d_rdma[i].rd_up;
+	if (!all || !d->d_rdma_begun)
+		return;
+	loop_timer_stop(d->d_loops[0], &d->d_rdma_late);
+	tell_begun(d);
 }
 
-int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc)
+int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc, void (*begun)(void *arg), void *arg)
 {
 	struct rpc_rdma_opts opts = { .ro_loops = d->d_loops, .ro_nloops = d->d_nloops };
 	int err = 0;
 
-	if (!d->d_nrdma)
+	if (!d->d_nrdma) {
+		begun(arg);
 		return 0;
+	}
 	rpc_rdma_conf(&opts, c);
 	err = rpc_rdma_start(&opts);
 	for (unsigned i = 0; i < d->d_nrdma && !err; i++) {
@@ -76,5 +105,11 @@ int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *
 		rd->rd_ds = d;
 		err = rpc_listen_rdma(d->d_loops[0], (struct sockaddr *)&rd->rd_addr, rd->rd_len, svc, listener_up, rd);
 	}
-	return err;
+	if (err)
+		return err;
+	d->d_rdma_begun = begun;
+	d->d_rdma_arg = arg;
+	d->d_rdma_late.t_fire = late;
+	loop_timer_start(d->d_loops[0], &d->d_rdma_late, WAIT_MS);
+	return 0;
 }

@@ -115,6 +115,9 @@ size_t rpc_call_copied(const struct rpc_call *call, const void *p);
 struct rpc_listener;
 int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len,
 	       const struct rpc_service *svc, struct loop *const *loops, unsigned nloops);
+/* The same in two steps: the address is taken, and who connects is refused until the listener is opened, on its loop or before that runs. */
+int rpc_bind(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops);
+int rpc_listener_open(struct rpc_listener *ls); /* a second time: nothing */
 /* The same on a socket that listens already (base/held.h), and is the listener's then. */
 int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops);
 /* The port bound (host order), for port 0. */

@@ -13,7 +13,7 @@ struct rpc_listener {
 	struct loop *ls_loop;
 	int ls_fd;
 	uint16_t ls_port;
-	bool ls_closing;
+	bool ls_closing, ls_open;
 	struct rpc_service ls_svc;
 	struct loop **ls_loops;
 	unsigned ls_nloops, ls_next;
@@ -130,7 +130,7 @@ void rpc_listener_close(struct rpc_listener *ls)
 	ls->ls_inflight++;
 }
 
-static int listen_socket(const struct sockaddr *addr, socklen_t len)
+static int bound_socket(const struct sockaddr *addr, socklen_t len)
 {
 	int one = 1, err, fd;
 
@@ -146,7 +146,7 @@ static int listen_socket(const struct sockaddr *addr, socklen_t len)
 	    (addr->sa_family == AF_INET6 &&
 	     (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) ||
 	      setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one))) ||
-	    bind(fd, addr, len) || listen(fd, LISTEN_BACKLOG)) {
+	    bind(fd, addr, len)) {
 		err = -errno;
 		close(fd);
 		return err;
@@ -154,24 +154,17 @@ static int listen_socket(const struct sockaddr *addr, socklen_t len)
 	return fd;
 }
 
-int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr,
-	       socklen_t len, const struct rpc_service *svc, struct loop *const *loops,
-	       unsigned nloops)
+/* A listener whose process ended a moment ago still has the port: the kernel ends its ring's accept late. */
+static int bound_in_time(const struct sockaddr *addr, socklen_t len)
 {
-	int fd, err;
+	int fd;
 
-	/* A listener whose process ended a moment ago still has the port: the kernel ends its ring's accept late. */
-	for (int tries = 0; (fd = listen_socket(addr, len)) == -EADDRINUSE && tries < BUSY_TRIES; tries++)
+	for (int tries = 0; (fd = bound_socket(addr, len)) == -EADDRINUSE && tries < BUSY_TRIES; tries++)
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-	if (fd < 0)
-		return fd;
-	err = rpc_listen_fd(out, l, fd, svc, loops, nloops);
-	if (err)
-		close(fd);
-	return err;
+	return fd;
 }
 
-int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
+static int listener_new(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
 {
 	struct sockaddr_storage ss;
 	socklen_t sslen = sizeof ss;
@@ -199,8 +192,57 @@ int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struc
 	ls->ls_io.io_done = accept_done;
 	ls->ls_cancel_io.io_done = cancel_done;
 	ls->ls_retry.t_fire = accept_retry;
-	accept_arm(ls);
 	*out = ls;
+	return 0;
+}
+
+int rpc_bind(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
+{
+	int fd = bound_in_time(addr, len), err;
+
+	if (fd < 0)
+		return fd;
+	err = listener_new(out, l, fd, svc, loops, nloops);
+	if (err)
+		close(fd);
+	return err;
+}
+
+int rpc_listener_open(struct rpc_listener *ls)
+{
+	if (ls->ls_open)
+		return 0;
+	if (listen(ls->ls_fd, LISTEN_BACKLOG))
+		return -errno;
+	ls->ls_open = true;
+	accept_arm(ls);
+	return 0;
+}
+
+int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc, struct loop *const *loops,
+	       unsigned nloops)
+{
+	struct rpc_listener *ls;
+	int err = rpc_bind(&ls, l, addr, len, svc, loops, nloops);
+
+	if (err)
+		return err;
+	err = rpc_listener_open(ls);
+	if (err)
+		listener_free(ls);
+	else
+		*out = ls;
+	return err;
+}
+
+int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
+{
+	int err = listener_new(out, l, fd, svc, loops, nloops);
+
+	if (err)
+		return err;
+	(*out)->ls_open = true;
+	accept_arm(*out);
 	return 0;
 }
 

@@ -21,6 +21,17 @@ verified() {
 		--name=cached --rw=randwrite --bsrange=512-200k --bs_unaligned=1 --size=12m --ioengine=psync --fsync=50 ||
 		{ tail -25 /run/fio.out; return 1; }
 }
+# What is there to see of a round that does not end.
+stuck() {
+	sleep 120
+	echo "# round $round takes more than 120 s: the tasks that wait, and what the daemons said last"
+	dmesg -C
+	echo w >/proc/sysrq-trigger
+	dmesg | head -150 | sed 's/^/#   /'
+	tail -n 12 $CLUSTER/log/*.log | sed 's/^/#   /'
+	ss -tnp | sed 's/^/#   /'
+	rdma resource show qp | sed 's/^/#   /'
+}
 rdma=(--rdma 20049) proto=proto=rdma,port=20049
 [ "$kind" != tcp ] || rdma=() proto=proto=tcp,port=12049
 [ "$kind" = tcp ] || rdma_up "$kind"
@@ -33,6 +44,8 @@ mount_weft
 
 end=$((SECONDS + seconds)) round=0
 while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
+	stuck &
+	watch=$!
 	mkdir $M/d
 	if [ $((round % 2)) = 0 ] || [ $kills = none ]; then
 		policy $M/d stripes=2,unit=1M,mirrors=1
@@ -46,6 +59,7 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 		sleep $((round / 2 % 3)).7
 		if [ ! -d /proc/$fio ] && wait $fio; then # too fast: once more
 			rm -r $M/d
+			kill $watch
 			continue
 		fi
 		dev kill $victim -9
@@ -60,11 +74,14 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 		fi
 	fi
 	rm -r $M/d
+	kill $watch
 	[ "$kind" = tcp ] || [ $((round % 10)) != 0 ] || echo "# $kind: round $round: by RDMA since they started last, the data servers: $(for d in ds1 ds2 ds3; do echo -n "$(($(metric $d weft_rdma_bytes_total) >> 20)) "; done)MiB"
 	round=$((round + 1))
 done
 [ "$kind" = tcp ] || check "data came by RDMA Read and went by RDMA Write" test "$(total weft_rdma_bytes_total dir=read)" -gt 1000000 -a "$(total weft_rdma_bytes_total dir=write)" -gt 1000000 ||
 	for d in mds ds1 ds2 ds3; do tail -6 $CLUSTER/log/$d.log | sed "s/^/#   $d: /"; done
+# A client that comes back meanwhile would go on over TCP. Or the daemon says that RDMA takes long.
+[ "$kind" = tcp ] || same "no data server took connections over TCP before those over RDMA" "$(awk '/NFS over RDMA at|not all of ds.rdma/ { told = 1 } /NFSv3 over tcp at/ { n += !told; told = 0 } END { print n + 0 }' $CLUSTER/log/ds?.log)" 0
 umount_weft
 dev down >/run/down.log 2>&1 || not_ok "the daemons stop: $(tail -3 /run/down.log)"
 if grep -qE 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log; then
