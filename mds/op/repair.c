@@ -386,6 +386,19 @@ static void pulled(struct job *j)
 		job_later(j, wait, job_pull);
 }
 
+/* The r-th copy to read from. One that has yet to be cut, or cloned to, is none: what is pulled from it would come back after its order, and only at the target. */
+static int job_source(struct job *j, unsigned r)
+{
+	struct lo *lo = j->m->m_lo;
+	uint64_t held = lo_held_objects(lo, j->ino, &j->rb.rb_map);
+	int k;
+
+	for (unsigned n = 0; (k = lo_repair_source(lo, &j->rb.rb_map, j->obj, n)) >= 0; n++)
+		if (!(held >> k & 1) && r-- == 0)
+			return k;
+	return -1;
+}
+
 static void pull_done(struct lo_rebuild *rb, int err)
 {
 	struct job *j = hash_entry(rb, struct job, rb);
@@ -396,7 +409,7 @@ static void pull_done(struct lo_rebuild *rb, int err)
 		job_anew(j);
 	} else if (err == -EREMOTEIO) {
 		j->source++; /* another copy, or the first again in a moment */
-		if (lo_repair_source(j->m->m_lo, &rb->rb_map, j->obj, j->source) >= 0)
+		if (job_source(j, j->source) >= 0)
 			job_pull(j);
 		else if (job_patient(j))
 			job_later(j, AGAIN_MS, job_pull);
@@ -411,7 +424,7 @@ static void pull_done(struct lo_rebuild *rb, int err)
 
 static void job_pull(struct job *j)
 {
-	int err = job_look(j), source = err ? -1 : lo_repair_source(j->m->m_lo, &j->rb.rb_map, j->obj, j->source);
+	int err = job_look(j), source = err ? -1 : job_source(j, j->source);
 
 	if (err) {
 		job_fail(j, LO_REPAIR_CHANGED);

@@ -562,21 +562,22 @@ static nfsstat4 setattr_start(struct setattr *j)
 	/* A change of mode, ACL or owner takes back what was granted under the old one. */
 	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_ACL | NS_S_UID | NS_S_GID);
 	struct st_file *f;
+	bool frozen;
 
 	if (j->a.has_size || rights) {
 		/* No new layouts from here to the end; the others' layouts come back or are fenced. */
 		pthread_mutex_lock(&st->st_lock);
 		f = st_file_get(st, j->ino, j->a.has_size); /* no state, no layouts */
-		if (f) {
+		frozen = f && j->a.has_size && f->f_frozen;
+		if (f && !frozen) {
 			f->f_excl++;
 			f->f_sizing += j->a.has_size;
 			j->excl = true;
 		}
 		pthread_mutex_unlock(&st->st_lock);
-		if (!f && j->a.has_size) {
-			setattr_end(j, -EAGAIN);
-			return OP_PARKED;
-		}
+		/* As op_freeze is refused beside a size that is set: who froze it copies what this would cut at one copy before the other. */
+		if (frozen || (!f && j->a.has_size))
+			return j->then(c, -EAGAIN);
 		j->wait.w_then = setattr_recalled;
 		j->rw_only = !rights;
 		/* Set-id bits that are set must fall with the next write: the caller's own client has no layout to write it unseen (layoutget_rights). */
