@@ -249,6 +249,8 @@ int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);
 void lo_orders_kick(struct lo *lo);
 void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms,
 		    void (*done)(void *arg, int err), void *arg);
+/* The same, but for orders of objects that are stale in this map, or not in it: nobody has a layout with one of those, and a server that cannot do them holds up nobody. NULL: for all. */
+void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, struct loop *loop, uint32_t timeout_ms, void (*done)(void *arg, int err), void *arg);
 /* Which objects of the map (a bit each, in sync or being rebuilt) must not be used yet: a truncate or a
  * fence of theirs, that a kick or wait has seen, is not done. Any thread. */
 uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m);

@@ -489,12 +489,19 @@ static void wait_unlink(struct order_wait *ow)
 		ow->ow_all_next->ow_all_prevp = ow->ow_all_prevp;
 }
 
+static bool wait_counts(const struct order_wait *ow, const struct order *o)
+{
+	int k = ow->ow_map.lm_stripes ? lo_object_of(&ow->ow_map, o->or_ds, o->or_stripe, o->or_mirror) : -1;
+
+	return !ow->ow_map.lm_stripes || (k >= 0 && ow->ow_map.lm_obj[k].ob_state != LO_STALE);
+}
+
 /* A server whose lease has run out honours no capability, and does its orders before it does again.
  */
 static bool wait_over(struct lo_orders *os, const struct order_wait *ow)
 {
 	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
-		if (o->or_number <= ow->ow_high && dsc_leased(os->os_lo->l_dsc, o->or_ds))
+		if (o->or_number <= ow->ow_high && wait_counts(ow, o) && dsc_leased(os->os_lo->l_dsc, o->or_ds))
 			return false;
 	return true;
 }
@@ -568,12 +575,19 @@ static void wait_start(struct loop_msg *m)
 void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms,
 		    void (*done)(void *arg, int err), void *arg)
 {
+	lo_orders_wait_used(lo, ino, NULL, loop, timeout_ms, done, arg);
+}
+
+void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, struct loop *loop, uint32_t timeout_ms, void (*done)(void *arg, int err), void *arg)
+{
 	struct order_wait *ow = calloc(1, sizeof(*ow));
 
 	if (!ow)
 		log_fatal("no memory to wait for an order");
 	ow->ow_orders = lo->l_orders;
 	ow->ow_ino = ino;
+	if (map)
+		ow->ow_map = *map;
 	ow->ow_loop = loop;
 	ow->ow_timeout_ms = timeout_ms;
 	ow->ow_done = done;

@@ -54,6 +54,7 @@ struct order_wait {
 	struct lo_orders *ow_orders;
 	uint64_t ow_ino, ow_deadline_ms, ow_high;
 	uint32_t ow_timeout_ms;
+	struct lo_map ow_map; /* no stripes: every order counts */
 	struct loop *ow_loop;
 	void (*ow_done)(void *arg, int err);
 	void *ow_arg;

@@ -21,6 +21,7 @@ struct fence {
 	bool settle, revoke, always; /* always: fence, whoever returned */
 	unsigned left;
 	bool raised;                 /* settle: the epoch went up; else it was only judged */
+	struct lo_map map;           /* settle: before the fence */
 	void (*then)(void *arg, int err);
 	void *arg;
 };
@@ -86,7 +87,8 @@ static void fence_committed(struct kv_op *op, int err)
 		return;
 	}
 	lo_orders_kick(j->m->m_lo);
-	lo_orders_wait(j->m->m_lo, j->ino, j->loop, op_confirm_ms(j->m), fence_confirmed, j);
+	/* What is stale for long is in nobody's layout: a drive that died with it does not keep the file from being used. */
+	lo_orders_wait_used(j->m->m_lo, j->ino, j->settle ? &j->map : NULL, j->loop, op_confirm_ms(j->m), fence_confirmed, j);
 }
 
 /* Several may settle one file at once: the first raises the epoch, all wait for it. *judge: its copies are not to be trusted. */
@@ -119,6 +121,7 @@ static int fence_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
+	j->map = map;
 	raised = j->settle && settle_is_raised(j, &map, &judge);
 	/* Who is fenced in the middle of a write, or died in it, leaves it on some copies. */
 	if (judge || (j->revoke && op_writers_left(j->m, j->ino, j->except)))

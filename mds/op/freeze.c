@@ -93,7 +93,8 @@ static void freeze_committed(struct kv_op *op, int err)
 		return;
 	}
 	lo_orders_kick(z->fz_m->m_lo);
-	lo_orders_wait(z->fz_m->m_lo, z->fz_ino, z->fz_loop, op_confirm_ms(z->fz_m), freeze_confirmed, z);
+	/* Who kept a layout may read what became stale: that is fenced as well. Else a drive that died with its copy would keep the file from being repaired. */
+	lo_orders_wait_used(z->fz_m->m_lo, z->fz_ino, z->fz_left ? NULL : &z->fz_map, z->fz_loop, op_confirm_ms(z->fz_m), freeze_confirmed, z);
 }
 
 static int freeze_run(struct kv_op *op, struct kv_txn *t)
@@ -105,6 +106,7 @@ static int freeze_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
+	z->fz_map = map;
 	/* Who is fenced in the middle of a write leaves it on some copies. */
 	if (!err && z->fz_left && op_writers_left(z->fz_m, z->fz_ino, z->fz_except))
 		op_mistrust(z->fz_m, z->fz_ino, &map, UINT64_MAX);

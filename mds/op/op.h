@@ -418,6 +418,7 @@ struct op_freeze {
 	struct mds *fz_m;
 	struct loop *fz_loop;
 	uint64_t fz_ino, fz_silent;
+	struct lo_map fz_map; /* before the fence */
 	struct st_client *fz_except;
 	enum op_freeze_how fz_how;
 	bool fz_held;

@@ -489,8 +489,8 @@ static void job_begin(struct job *j)
 			j->since_ms = now_ms();
 		if (now_ms() - j->since_ms < ORDERS_MS)
 			job_later(j, AGAIN_MS / 5, job_begin);
-		else
-			job_fail(j, LO_REPAIR_NO_ANSWER);
+		else /* the freeze did not wait for them */
+			job_fail(j, dsc_silent_ms(j->m->m_dsc, j->ds) ? LO_REPAIR_NO_ANSWER : LO_REPAIR_TARGET);
 	} else {
 		job_view(j, OP_REPAIR_BEGIN);
 		job_step(j, CTL_REBUILD_BEGIN, begin_done);

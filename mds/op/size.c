@@ -372,6 +372,7 @@ struct setattr {
 	struct st_client *except; /* whose layouts stay */
 	uint64_t ino;
 	bool have_write, excl, rw_only, fence, orders;
+	struct lo_map map; /* before it; where nobody kept a layout */
 	uint64_t silent; /* objects that are not cut: their servers do not answer */
 	unsigned left;
 	op_put_fn put;
@@ -500,6 +501,8 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(old.i_blob, &map);
 		if (err)
 			return err;
+		if (!j->left)
+			j->map = map;
 	}
 	err = ns_setattr(ns, t, j->ino, &s, &c->cred, now, &i);
 	if (err || (!j->a.has_size && !j->fence))
@@ -526,7 +529,7 @@ static nfsstat4 setattr_committed(struct compound *c, int err)
 		return OP_PARKED;
 	}
 	lo_orders_kick(c->m->m_lo);
-	lo_orders_wait(c->m->m_lo, j->ino, c->th->mt_loop, op_confirm_ms(c->m), setattr_ordered, j);
+	lo_orders_wait_used(c->m->m_lo, j->ino, &j->map, c->th->mt_loop, op_confirm_ms(c->m), setattr_ordered, j);
 	return OP_PARKED;
 }
 

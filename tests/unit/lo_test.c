@@ -504,14 +504,19 @@ static void waited(void *arg, int err)
 	sem_post(&w->w_sem);
 }
 
-static int wait_orders(uint64_t ino, uint32_t ms)
+static int wait_orders_used(uint64_t ino, const struct lo_map *m, uint32_t ms)
 {
 	struct waiting w;
 
 	sem_init(&w.w_sem, 0, 0);
-	lo_orders_wait(lo, ino, loops[1], ms, waited, &w);
+	lo_orders_wait_used(lo, ino, m, loops[1], ms, waited, &w);
 	sem_wait(&w.w_sem);
 	return w.w_err;
+}
+
+static int wait_orders(uint64_t ino, uint32_t ms)
+{
+	return wait_orders_used(ino, NULL, ms);
 }
 
 static int count_row(void *arg, struct kv_slice id, struct kv_slice val)
@@ -625,6 +630,25 @@ START_TEST(a_failed_order_is_tried_again_and_holds_back_only_its_object)
 	ck_assert_int_eq(wait_orders(701, 300), 0);
 	ck_assert_int_eq(wait_orders(700, 5000), 0);
 	eventually(order_rows() == 0);
+}
+END_TEST
+
+START_TEST(what_nobody_uses_is_not_waited_for)
+{
+	struct lo_map m = map_on(1, 2), used = m, other = map_on(1, 2);
+
+	join_fakes(2);
+	fakes[1].f_order_status = CTL_IO;
+	order(&m, 700, 2);
+	used.lm_obj[1].ob_state = LO_STALE;
+	ck_assert_int_eq(wait_orders_used(700, &used, 300), 0);
+	used.lm_obj[1].ob_state = LO_REBUILDING;
+	ck_assert_int_eq(wait_orders_used(700, &used, 300), -ETIMEDOUT);
+	other.lm_obj[1].ob_copy = 7;
+	ck_assert_int_eq(wait_orders_used(700, &other, 300), 0);
+	ck_assert_int_eq(wait_orders(700, 300), -ETIMEDOUT);
+	fakes[1].f_order_status = CTL_OK;
+	ck_assert_int_eq(wait_orders(700, 5000), 0);
 }
 END_TEST
 
@@ -918,6 +942,7 @@ int main(void)
 		a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_before_it_serves);
 	tcase_add_test(live, the_last_copy_never_becomes_stale);
 	tcase_add_test(live, a_failed_order_is_tried_again_and_holds_back_only_its_object);
+	tcase_add_test(live, what_nobody_uses_is_not_waited_for);
 	tcase_add_test(live, orders_of_a_source_wait_for_its_clones);
 	tcase_add_test(live, many_orders_go_in_batches);
 	tcase_add_test(live, what_is_written_is_read_over_all_stripes_and_from_any_copy);

@@ -9,6 +9,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
 import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
+from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import MB, QUICK, Wide, equal, servers, states, uuid_of, weft, whole, x_ino  # noqa: E402
 
@@ -16,6 +17,10 @@ from repair_test import MB, QUICK, Wide, equal, servers, states, uuid_of, weft, 
 def at_of(x, name):
     """Which row of the layout is that server's."""
     return next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, name) == m[0].deviceid)
+
+
+def objects_of(x):
+    return [o["object"] for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]]
 
 
 def running(w):
@@ -33,6 +38,30 @@ def test_no_size_is_set_while_a_repair_is_about_to_copy(w):
     eventually(lambda: whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data[:MB]))
     check(x.c.attrs(x.f, "size").size, MB)
+
+
+def test_a_copy_that_its_server_cannot_open_is_made_elsewhere(w):
+    """A drive died, and the daemon lives: it does no order for the object."""
+    x = Wide("drive")
+    name = servers(x.c, x.f)[1]
+    at, path = at_of(x, name), os.path.join(w.dir, name, objects_of(x)[1])
+    w.dev("kill", w.dir, name, "-9")
+    os.rename(path, path + ".was")
+    os.mkdir(path)
+    w.dev("start", w.dir, name)
+    x.report(at)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    eventually(lambda: whole(x.c, x.f), 25, "repair")
+    check(name in servers(x.c, x.f), False)
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    # Its deletion is not done either, and stands in nobody's way.
+    check(w.metric("weft_mds_orders") > 0, True)
+    began = time.monotonic()
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(x.s, size=MB), tries=200)
+    check(time.monotonic() - began < 2, True, "a size is set without it")
+    os.rmdir(path)
+    os.rename(path + ".was", path)
+    eventually(lambda: w.metric("weft_mds_orders") == 0 and not os.path.exists(path), 10, "its deletion")
 
 
 SETTINGS = {
