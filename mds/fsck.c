@@ -83,6 +83,8 @@ static void check_stripe(struct maps *m, uint64_t ino, const struct lo_map *map,
 	if (lo_copy(map, stripe, 0) < 0)
 		bad(m, "inode %lu: stripe %u has no copy in sync", (unsigned long)ino, stripe);
 	for (unsigned a = stripe; a < n; a += map->lm_stripes) {
+		if (map->lm_obj[a].ob_state == LO_ABSENT)
+			continue;
 		for (unsigned b = stripe; b < a; b += map->lm_stripes) {
 			if (map->lm_obj[a].ob_ds == map->lm_obj[b].ob_ds)
 				bad(m, "inode %lu: two copies of stripe %u are on data server %u", (unsigned long)ino, stripe, map->lm_obj[a].ob_ds);
@@ -95,12 +97,15 @@ static void check_stripe(struct maps *m, uint64_t ino, const struct lo_map *map,
 static void check_map(struct maps *m, const struct ns_inode *i)
 {
 	struct lo_repair rr;
+	struct lo_policy p;
 	struct lo_map map;
 
 	if (lo_map_decode(i->i_blob, &map)) {
 		bad(m, "inode %lu: layout map damaged", (unsigned long)i->i_ino);
 		return;
 	}
+	if (lo_map_policy(&map, &p))
+		bad(m, "inode %lu: the policy in its layout map is damaged", (unsigned long)i->i_ino);
 	for (unsigned s = 0; s < map.lm_stripes; s++)
 		check_stripe(m, i->i_ino, &map, s);
 	if (!lo_map_whole(&map) && lo_repair_get(m->m_txn, i->i_ino, &rr) == -ENOENT)

@@ -7,6 +7,7 @@
 #include "base/priv.h"
 #include "mds/admin/admin.h"
 #include "mds/ev/event.h"
+#include "mds/op/drain.h"
 #include "mds/op/repair.h"
 #include "mds/op/sec.h"
 #include "proto/rpc_rdma.h"
@@ -201,6 +202,7 @@ static void on_tick(struct loop_timer *t)
 	trim(clients);
 	op_once_tick(&mds, loops[0]);
 	op_judge_tick(&mds, loops[0]);
+	op_drain_tick(&mds, loops[0]);
 	op_repair_tick(&mds);
 	ev_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
@@ -463,6 +465,8 @@ static void open_repair(const struct conf *conf)
 
 	if (op_repair_open(&mds, loops[0], &opts))
 		die("repairs: no memory", NULL);
+	if (op_drain_open(&mds))
+		die("drains: no memory", NULL);
 	if (op_judge_open(&mds))
 		die("the table of repairs cannot be read", NULL);
 }

@@ -27,6 +27,9 @@ struct command {
 };
 static const struct weft_opt layout_options[] = {{"client", 0, "C"}, {"ds", 0, "DS"}, {0}};
 static const struct weft_opt events_options[] = {{"follow", 'f', NULL}, {"since", 0, "TIME"}, {"kind", 0, "KIND"}, {"last", 'n', "N"}, {0}};
+static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait", 'w', NULL}, {NULL}};
+static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
+static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {NULL}};
 /* A row is a line; the first that fits counts. */
 /* clang-format off */
 static const struct command commands[] = {
@@ -34,6 +37,8 @@ static const struct command commands[] = {
 	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "", "the data servers"},
 	{"ds", "weight", 2, 2, false, cmd_ds_weight, NULL, "DS WEIGHT", "share of new files; 1 is usual, 0: nothing new"},
 	{"ds", "group", 2, ANY, false, cmd_ds_group, NULL, "DS KEY=VALUE...", "labels that policies go by; KEY= takes one away"},
+	{"ds", "drain", 1, 1, false, cmd_ds_drain, wait_options, "DS", "nothing new, and what is there is moved away"},
+	{"ds", "undrain", 1, 1, false, cmd_ds_undrain, NULL, "DS", "a server like others again"},
 	{"policy", "get", 1, 1, true, cmd_policy_get, NULL, "PATH", "how files made in a directory are laid out"},
 	{"policy", "set", 2, 2, true, cmd_policy_set, NULL, "PATH POLICY", "from now on, by a policy of its own"},
 	{"policy", "remove", 1, 1, true, cmd_policy_remove, NULL, "PATH", "inherit from the parent again"},
@@ -41,6 +46,10 @@ static const struct command commands[] = {
 	{"exports", NULL, 0, 0, false, cmd_exports, NULL, "", "who may use what"},
 	{"mirror", "status", 0, 1, true, cmd_mirror_status, NULL, "[PATH]", "copies being made equal again, and those that wait"},
 	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, NULL, "PATH", "a file's copies now, without waiting for a server"},
+	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH", "a file's mirrors, and what state they are in"},
+	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH", "one mirror more, which is filled then; --group LABELS: where"},
+	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, wait_options, "PATH MIRROR", "one mirror less"},
+	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS, --cancel"},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH", "where a file's data lies"},
 	{"client", "list", 0, 0, false, cmd_client_list, NULL, "", "who mounts this file system, and what each holds"},
 	{"client", "evict", 1, 1, false, cmd_client_evict, NULL, "CLIENT", "put one out as if its lease had run out: what it holds is fenced"},

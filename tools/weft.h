@@ -73,10 +73,15 @@ const char *time_text(double seconds);
 
 /* ---- commands ---- */
 
+/* weft_mirror.c: what is being repaired and moved; and, with --wait, until nothing is, of that path. */
+void repair_table(const json_t *j);
+int mirror_follow(int rc, json_t *j, const char *path);
+
 typedef int weft_cmd(char **args);
 weft_cmd cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group;
 weft_cmd cmd_policy_get, cmd_policy_set, cmd_policy_remove;
-weft_cmd cmd_mirror_status, cmd_mirror_repair;
+weft_cmd cmd_mirror_status, cmd_mirror_repair, cmd_mirror_list, cmd_mirror_add, cmd_mirror_remove;
+weft_cmd cmd_move, cmd_ds_drain, cmd_ds_undrain;
 weft_cmd cmd_file_show;
 weft_cmd cmd_exports, cmd_exports_reload;
 weft_cmd cmd_client_list, cmd_client_evict;

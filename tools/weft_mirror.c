@@ -1,7 +1,9 @@
-/* weft_mirror.c - weft mirror: copies that are not in sync. */
+/* weft_mirror.c - weft mirror: copies that are not in sync, and mirrors that come and go. */
 #include "tools/weft.h"
+#include <string.h>
+#include <unistd.h>
 
-static void repair_table(const json_t *j)
+void repair_table(const json_t *j)
 {
 	const json_t *e;
 	size_t i;
@@ -10,7 +12,7 @@ static void repair_table(const json_t *j)
 		puts("all copies are in sync");
 		return;
 	}
-	printf("%lld files with copies that are not in sync; %lld at a time, %s/s\n", j_num(j, "files"), j_num(j, "files_at_a_time"), j_num(j, "rate") ? size_text(j_num(j, "rate")) : "any rate");
+	printf("%lld files with copies that are not in sync, or that move; %lld at a time, %s/s\n", j_num(j, "files"), j_num(j, "files_at_a_time"), j_num(j, "rate") ? size_text(j_num(j, "rate")) : "any rate");
 	printf("%-12s %-6s %-16s %-8s %s\n", "INODE", "OBJECT", "SERVER", "STATE", "PROGRESS");
 	json_array_foreach(json_object_get(j, "running"), i, e)
 	{
@@ -29,6 +31,95 @@ static void repair_table(const json_t *j)
 			printf(", %lld s more", j_num(e, "seconds_left"));
 		putchar('\n');
 	}
+	json_array_foreach(json_object_get(j, "moving"), i, e)
+	{
+		printf("%-12lld %-6lld %-16s %-8s ", j_num(e, "inode"), j_num(e, "object"), j_str(e, "ds"), j_str(e, "state"));
+		if (json_is_string(json_object_get(e, "to")))
+			printf("to %s: ", j_str(e, "to"));
+		puts(j_str(e, "why"));
+	}
+}
+
+/* Whether something is under way, or will be. */
+static bool busy(const json_t *j)
+{
+	return j_num(j, "files") || json_array_size(json_object_get(j, "running"));
+}
+
+/* One line that is written over, where somebody looks at it. */
+static void progress(const json_t *j)
+{
+	const json_t *run = json_array_get(json_object_get(j, "running"), 0), *e = json_array_get(json_object_get(j, "moving"), 0);
+	long long whole = j_num(run, "size");
+
+	if (run)
+		fprintf(stderr, "\r%s of object %lld on %s: %s of %s (%lld%%)\033[K", j_str(run, "step"), j_num(run, "object"), j_str(run, "ds"), size_text(j_num(run, "done")), size_text(whole),
+			whole ? j_num(run, "done") * 100 / whole : 0);
+	else
+		fprintf(stderr, "\r%s\033[K", e ? j_str(e, "why") : j_str(json_array_get(json_object_get(j, "waiting"), 0), "why"));
+}
+
+int mirror_follow(int rc, json_t *j, const char *path)
+{
+	bool seen = isatty(STDERR_FILENO);
+
+	while (!rc && weft_option("wait") && busy(j)) {
+		if (seen)
+			progress(j);
+		usleep(300000);
+		json_decref(j);
+		rc = weft_ask_path("GET", "/v1/repair", path, NULL, &j);
+	}
+	if (seen && weft_option("wait"))
+		fputs("\r\033[K", stderr);
+	return weft_show(rc, j, repair_table);
+}
+
+static void list_table(const json_t *j)
+{
+	const json_t *mirror, *o;
+	size_t m, k;
+
+	printf("%s\n%-6s %-10s %s\n", j_str(j, "policy"), "MIRROR", "STATE", "SERVERS");
+	json_array_foreach(json_object_get(j, "mirrors"), m, mirror)
+	{
+		const char *sep = "";
+		char name[12] = "new";
+
+		if (!json_is_true(json_object_get(mirror, "spare")))
+			snprintf(name, sizeof(name), "%u", (unsigned)m);
+		printf("%-6s %-10s ", name, j_str(mirror, "state"));
+		json_array_foreach(json_object_get(mirror, "objects"), k, o)
+		{
+			printf("%s%s%s", sep, j_str(o, "ds"), json_is_true(json_object_get(o, "leaving")) ? " (leaves)" : "");
+			sep = ",";
+		}
+		putchar('\n');
+	}
+}
+
+int cmd_mirror_list(char **args)
+{
+	json_t *j;
+	int rc = weft_ask_path("GET", "/v1/file", args[0], NULL, &j);
+
+	return weft_show(rc, j, list_table);
+}
+
+int cmd_mirror_add(char **args)
+{
+	json_t *j;
+	int rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", args[0], "group", weft_option("group"), NULL);
+
+	return mirror_follow(rc, j, args[0]);
+}
+
+int cmd_mirror_remove(char **args)
+{
+	json_t *j;
+	int rc = weft_ask_with("PUT", "/v1/mirror/remove", "", &j, "path", args[0], "mirror", args[1], NULL);
+
+	return mirror_follow(rc, j, args[0]);
 }
 
 int cmd_mirror_status(char **args)

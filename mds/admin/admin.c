@@ -1,7 +1,6 @@
 /* admin.c - see admin.h. */
 #include "mds/admin/admin.h"
 #include "mds/admin/admin_int.h"
-#include "mds/admin/repair.h"
 #include "mds/admin/who.h"
 #include "mds/ev/event.h"
 #include <errno.h>
@@ -44,28 +43,7 @@ void admin_reply_error(struct http_reply *rp, int status, const char *fmt, ...)
 	admin_reply_json(rp, status, s ? json_pack("{s:o}", "error", s) : NULL);
 }
 
-static void reply_errno(struct http_reply *rp, int err, const char *path)
-{
-	switch (err) {
-	case -ENOENT:
-	case -ESTALE:
-	case -ENOTDIR:
-		admin_reply_error(rp, 404, "%s: no such file or directory", path);
-		return;
-	case -ENAMETOOLONG:
-	case -EINVAL:
-		admin_reply_error(rp, 400, "%s: not a path", path);
-		return;
-	case -ENOSPC:
-		admin_reply_error(rp, 409, "%s: the metadata store is full", path);
-		return;
-	default:
-		admin_reply_error(rp, 500, "%s: %s", path, strerror(-err));
-	}
-}
-
-/* The "path" argument; NULL: refused. */
-static const char *path_arg(const struct http_req *rq, struct http_reply *rp)
+const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp)
 {
 	const char *path = http_arg(rq, "path");
 
@@ -164,7 +142,7 @@ static void policy_reply(struct admin *a, const char *path, struct http_reply *r
 	int err = kv_read_begin(ns_kv(ns), &t);
 
 	if (err) {
-		reply_errno(rp, err, path);
+		admin_reply_errno(rp, err, path);
 		return;
 	}
 	err = ns_path(ns, t, path, &ino);
@@ -181,7 +159,7 @@ static void policy_reply(struct admin *a, const char *path, struct http_reply *r
 		err = lo_policy_decode(s, &p);
 	kv_read_end(t);
 	if (err) {
-		reply_errno(rp, err, path);
+		admin_reply_errno(rp, err, path);
 		return;
 	}
 	lo_policy_format(&p, text);
@@ -193,7 +171,7 @@ static void policy_reply(struct admin *a, const char *path, struct http_reply *r
 
 static void get_policy(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	const char *path = path_arg(rq, rp);
+	const char *path = admin_path_arg(rq, rp);
 
 	if (path)
 		policy_reply(arg, path, rp);
@@ -296,7 +274,7 @@ static void policy_said(struct admin *a, const struct policy_set *ps, const stru
 static void put_policy(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
-	const char *path = path_arg(rq, rp);
+	const char *path = admin_path_arg(rq, rp);
 	struct policy_set ps = {.ps_ns = a->a_ops.ao_ns, .ps_path = path};
 	struct lo_policy p;
 	char err[200];
@@ -318,7 +296,7 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 	if (ps.ps_not_dir)
 		admin_reply_error(rp, 400, "%s: policies belong to directories", path);
 	else if (ps.ps_err)
-		reply_errno(rp, ps.ps_err, path);
+		admin_reply_errno(rp, ps.ps_err, path);
 	else
 		policy_said(a, &ps, &p, rp);
 }
@@ -353,7 +331,7 @@ static void put_exports(void *arg, const struct http_req *rq, struct http_reply 
 static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
-	const char *path = path_arg(rq, rp);
+	const char *path = admin_path_arg(rq, rp);
 	struct ns *ns = a->a_ops.ao_ns;
 	struct ns_inode i;
 	struct lo_map m;
@@ -365,7 +343,7 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 		return;
 	err = kv_read_begin(ns_kv(ns), &t);
 	if (err) {
-		reply_errno(rp, err, path);
+		admin_reply_errno(rp, err, path);
 		return;
 	}
 	err = ns_path(ns, t, path, &ino);
@@ -375,7 +353,7 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 		err = lo_map_decode(i.i_blob, &m);
 	kv_read_end(t);
 	if (err) {
-		reply_errno(rp, err, path);
+		admin_reply_errno(rp, err, path);
 	} else if (i.i_type != NS_REG) {
 		admin_reply_error(rp, 400, "%s: not a regular file", path);
 	} else {
@@ -385,22 +363,6 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 	}
 }
 
-/* ---- repair ---- */
-
-static void get_repair(void *arg, const struct http_req *rq, struct http_reply *rp)
-{
-	struct admin *a = arg;
-
-	admin_get_repair(a->a_ops.ao_mds, rq, rp);
-}
-
-static void put_repair(void *arg, const struct http_req *rq, struct http_reply *rp)
-{
-	struct admin *a = arg;
-
-	admin_put_repair(a->a_ops.ao_mds, rq, rp);
-}
-
 /* ---- life ---- */
 
 static const struct http_route routes[] = {
@@ -408,7 +370,10 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/ds", admin_get_ds},  {"PUT", "/v1/ds/weight", admin_put_weight},
 	{"PUT", "/v1/ds/labels", admin_put_labels}, {"GET", "/v1/policy", get_policy},
 	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},
-	{"GET", "/v1/repair", get_repair}, {"PUT", "/v1/repair", put_repair},
+	{"GET", "/v1/repair", admin_get_repair}, {"PUT", "/v1/repair", admin_put_repair},
+	{"PUT", "/v1/mirror/add", admin_put_mirror_add}, {"PUT", "/v1/mirror/remove", admin_put_mirror_remove},
+	{"PUT", "/v1/move", admin_put_move},
+	{"GET", "/v1/ds/one", admin_get_one}, {"PUT", "/v1/ds/drain", admin_put_drain}, {"PUT", "/v1/ds/undrain", admin_put_undrain},
 	{"GET", "/v1/exports", get_exports}, {"PUT", "/v1/exports", put_exports},
 	{"GET", "/v1/events", admin_get_events},
 	{"GET", "/v1/clients", admin_get_clients}, {"DELETE", "/v1/clients", admin_delete_client},

@@ -14,6 +14,10 @@
  *
  *   GET    /v1/repair?path=/file    mirrors being repaired, and those that wait, with why; of one file, or without a path of all
  *   PUT    /v1/repair?path=/file    it is repaired now, and no server is waited for; answers as GET does
+ *   PUT    /v1/mirror/add?path=&group=       one mirror more, on servers with these labels; these three answer as GET /v1/repair
+ *   PUT    /v1/mirror/remove?path=&mirror=   one less
+ *   PUT    /v1/move?path=&group=&policy=&from=&cancel=   to these servers, or away from that one
+ *   GET    /v1/ds/one?ds=                    one data server, as in GET /v1/ds; with PUT /v1/ds/drain?ds= and /v1/ds/undrain?ds=
  *
  *   GET    /v1/clients?client=C     all clients, or one: {"known","lease","clients":[...]}. C: number, name, address or clientid
  *   DELETE /v1/clients?client=C     evicts it as if its lease had run out; it is done when it is not listed any more

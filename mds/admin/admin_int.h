@@ -15,6 +15,11 @@ struct admin {
 void admin_reply_json(struct http_reply *rp, int status, json_t *j);
 void admin_reply_error(struct http_reply *rp, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* The "path" argument; NULL: refused. */
+const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp);
+/* The inode of the "path" argument, a regular file's; 0: refused. repair.c */
+uint64_t admin_file_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp);
+
 /* The HTTP thread waits for a mutation; no loop has a part in it: they may have stopped. */
 struct admin_wait {
 	pthread_mutex_t aw_lock;
@@ -27,7 +32,23 @@ void admin_wait_done(struct admin_wait *w, int err); /* any thread */
 /* Until it is done; what it says. w is over. */
 int admin_wait_end(struct admin_wait *w);
 
+/* repair.c: copies that are not in sync, and what moves */
+void admin_get_repair(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_repair(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* Answers as GET does, about one file; 0: all. */
+void admin_reply_repair(struct admin *a, uint64_t ino, struct http_reply *rp);
+
+/* move.c: mirrors that come and go, and objects that move */
+void admin_put_mirror_add(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_mirror_remove(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_move(void *arg, const struct http_req *rq, struct http_reply *rp);
+
 /* ds.c: the data servers */
+/* The server that an argument names by name, number or id; 0: refused. */
+uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp);
+void admin_get_one(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_drain(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_undrain(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *rp);

@@ -2,6 +2,7 @@
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
 #include "mds/ev/event.h"
+#include "mds/op/drain.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -26,15 +27,23 @@ static json_t *labels_json(const char *labels)
 static json_t *ds_json(struct admin *a, const struct dsc_server *sv)
 {
 	struct dsc_terms dt = {0};
+	struct op_drain_view dv = {0};
 	char id[37];
+	json_t *j;
 
 	dsc_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
 	lo_uuid_text(sv->sv_uuid, id);
-	return json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "alive",
+	j = json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "alive",
 			 sv->sv_alive, "addr", lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available", (json_int_t)sv->sv_available, "max_read",
 			 (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "latency_us",
 			 (json_int_t)dt.dt_latency, "labels",
 			 labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
+	/* Objects that are left there, of one that is drained; null while they are not counted. */
+	if (op_drain_look(a->a_ops.ao_mds, sv->sv_id, &dv)) {
+		json_object_set_new(j, "drain", json_string(dv.dv_empty ? "drained" : "draining"));
+		json_object_set_new(j, "left", dv.dv_known ? json_integer((json_int_t)dv.dv_left) : json_null());
+	}
+	return j;
 }
 
 static struct dsc_server *servers(struct admin *a, unsigned *n)
@@ -68,10 +77,8 @@ static bool digits(const char *s)
 	return true;
 }
 
-/* The "ds" argument: a name, a number or an id; 0: refused. */
-static uint32_t ds_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)
+uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp)
 {
-	const char *what = http_arg(rq, "ds");
 	unsigned n, found = 0;
 	struct dsc_server *sv = servers(a, &n);
 	uint32_t id = 0;
@@ -100,6 +107,11 @@ static uint32_t ds_arg(struct admin *a, const struct http_req *rq, struct http_r
 	return 0;
 }
 
+uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)
+{
+	return admin_ds_named(a, http_arg(rq, "ds"), rp);
+}
+
 struct word {
 	struct dsc_word wo_word;
 	struct admin_wait wo_wait;
@@ -123,6 +135,8 @@ static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
 	if (!err && dsc_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv)) {
 		if (wo->wo_word.dw_has_weight)
 			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "weight %g", wo->wo_word.dw_weight / 100.0);
+		else if (wo->wo_word.dw_has_drain)
+			ev_add(EV_DS_CHANGED, sv.sv_name, 0, wo->wo_word.dw_drain ? "it is to be drained" : "it is not drained any more");
 		else
 			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "labels %s", wo->wo_word.dw_labels);
 	}
@@ -166,7 +180,7 @@ void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *r
 	struct word wo = {.wo_word.dw_has_weight = true};
 	long w = weight_of(rq->rq_body, rq->rq_len);
 
-	wo.wo_word.dw_id = ds_arg(arg, rq, rp);
+	wo.wo_word.dw_id = admin_ds_arg(arg, rq, rp);
 	if (!wo.wo_word.dw_id)
 		return;
 	if (w < 0) {
@@ -186,7 +200,7 @@ void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *r
 
 	while (len && (rq->rq_body[len - 1] == '\n' || rq->rq_body[len - 1] == ' '))
 		len--;
-	wo.wo_word.dw_id = ds_arg(arg, rq, rp);
+	wo.wo_word.dw_id = admin_ds_arg(arg, rq, rp);
 	if (!wo.wo_word.dw_id)
 		return;
 	if (!len || labels_parse(rq->rq_body, len, true, wo.wo_word.dw_labels, err, sizeof(err))) {
@@ -196,7 +210,36 @@ void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *r
 	word_say(arg, &wo, rp);
 }
 
-uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)
+static void say_drain(struct admin *a, const struct http_req *rq, struct http_reply *rp, bool drain)
 {
-	return ds_arg(a, rq, rp);
+	struct word wo = {.wo_word.dw_has_drain = true, .wo_word.dw_drain = drain};
+
+	wo.wo_word.dw_id = admin_ds_arg(a, rq, rp);
+	if (!wo.wo_word.dw_id)
+		return;
+	if (!dsc_draining(a->a_ops.ao_dsc, wo.wo_word.dw_id))
+		op_drain_begin(a->a_ops.ao_mds, wo.wo_word.dw_id);
+	word_say(a, &wo, rp);
+}
+
+void admin_put_drain(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	say_drain(arg, rq, rp, true);
+}
+
+void admin_put_undrain(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	say_drain(arg, rq, rp, false);
+}
+
+void admin_get_one(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct admin *a = arg;
+	uint32_t id = admin_ds_arg(a, rq, rp);
+	struct dsc_server sv;
+
+	if (id && dsc_get(a->a_ops.ao_dsc, id, &sv))
+		admin_reply_json(rp, 200, ds_json(a, &sv));
+	else if (id)
+		admin_reply_error(rp, 404, "%s: no such data server", http_arg(rq, "ds"));
 }

@@ -1,46 +1,12 @@
-/* repair.c - the repair of mirrors over the API: what is under way, what waits and for what, and files that are to be repaired now (docs/repair.md). */
-#include "mds/admin/repair.h"
+/* repair.c - the repair of mirrors over the API: what is under way, what waits and for what, and files that are to be repaired now (docs/repair.md); what moves (docs/moving.md). */
+#include "mds/admin/who.h"
+#include "mds/lo/column.h"
 #include "mds/op/repair.h"
 #include <errno.h>
-#include <jansson.h>
-#include <pthread.h>
 #include <urcu/compiler.h>
 
 #define WAITING_MAX 1000 /* told of; all are counted */
 #define RUNNING_MAX 64
-
-static void reply(struct http_reply *rp, int status, json_t *j)
-{
-	rp->rp_status = status;
-	rp->rp_body = j ? json_dumps(j, JSON_COMPACT) : NULL;
-	if (!rp->rp_body) {
-		rp->rp_status = 500;
-		rp->rp_body = strdup("{\"error\":\"no memory\"}");
-	}
-	json_decref(j);
-}
-
-static void refuse(struct http_reply *rp, int status, const char *path, const char *why)
-{
-	char *text = NULL;
-
-	if (asprintf(&text, "%s: %s", path, why) < 0)
-		text = NULL;
-	for (char *p = text; p && *p; p++) /* a path may hold bytes that JSON cannot */
-		*p = (unsigned char)*p < 0x80 ? *p : '?';
-	reply(rp, status, text ? json_pack("{s:s}", "error", text) : NULL);
-	free(text);
-}
-
-static void refuse_errno(struct http_reply *rp, int err, const char *path)
-{
-	if (err == -ENOENT || err == -ESTALE || err == -ENOTDIR)
-		refuse(rp, 404, path, "no such file or directory");
-	else if (err == -ENAMETOOLONG || err == -EINVAL)
-		refuse(rp, 400, path, "not a path");
-	else
-		refuse(rp, err == -ENOSPC ? 409 : 500, path, strerror(-err));
-}
 
 /* ---- what there is ---- */
 
@@ -51,7 +17,7 @@ struct listing {
 	struct op_repair_view l_run[RUNNING_MAX];
 	unsigned l_nrun, l_shown;
 	uint64_t l_only, l_count; /* only: of this inode; 0: of all */
-	json_t *l_running, *l_waiting;
+	json_t *l_running, *l_waiting, *l_moving;
 };
 
 static json_t *server(struct mds *m, uint32_t id)
@@ -63,7 +29,7 @@ static json_t *server(struct mds *m, uint32_t id)
 
 static void add_running(struct listing *l, const struct op_repair_view *v)
 {
-	static const char *const step[] = {[OP_REPAIR_RECALL] = "recall", [OP_REPAIR_BEGIN] = "begin", [OP_REPAIR_COPY] = "copy", [OP_REPAIR_END] = "end"};
+	static const char *const step[] = {[OP_REPAIR_RECALL] = "recall", [OP_REPAIR_BEGIN] = "begin", [OP_REPAIR_COPY] = "copy", [OP_REPAIR_END] = "end", [OP_REPAIR_SWITCH] = "switch"};
 	uint64_t moved = v->rv_done - v->rv_began;
 	double rate = v->rv_ms ? (double)moved * 1000 / (double)v->rv_ms : 0;
 	bool known = v->rv_step == OP_REPAIR_COPY && v->rv_size && rate > 0;
@@ -105,6 +71,27 @@ static bool runs(const struct listing *l, uint64_t ino, unsigned obj)
 	return false;
 }
 
+/* Objects that go, and where to; and those that should, and cannot. */
+static void add_moving(struct listing *l, uint64_t ino, const struct lo_map *map)
+{
+	uint64_t misplaced = lo_misplaced(l->l_m->m_lo, map);
+	unsigned spare = lo_objects(map) - map->lm_stripes;
+	const char *why;
+
+	if (op_move_look(l->l_m, map, &why) == OP_MOVE_NOTHING)
+		return;
+	for (unsigned k = 0; k < lo_objects(map); k++) {
+		bool goes = map->lm_obj[k].ob_leaving;
+		uint32_t to = goes && map->lm_spare ? map->lm_obj[spare + k % map->lm_stripes].ob_ds : 0;
+
+		if (!goes && !(misplaced >> k & 1))
+			continue;
+		json_array_append_new(l->l_moving, json_pack("{s:I, s:i, s:o, s:o, s:s, s:s}", "inode", (json_int_t)ino, "object", (int)k, "ds", server(l->l_m, map->lm_obj[k].ob_ds), "to",
+							     server(l->l_m, to), "state", to ? "moves" : goes ? "leaves" : "waits", "why", why));
+		l->l_shown++;
+	}
+}
+
 static int list_row(void *arg, uint64_t ino, const struct lo_repair *row)
 {
 	struct listing *l = arg;
@@ -117,17 +104,19 @@ static int list_row(void *arg, uint64_t ino, const struct lo_repair *row)
 	if (l->l_shown >= WAITING_MAX || ns_get(l->l_m->m_ns, l->l_txn, ino, &i) || lo_map_decode(i.i_blob, &map))
 		return 0;
 	for (unsigned k = 0; k < (unsigned)map.lm_stripes * map.lm_mirrors; k++) {
-		if (map.lm_obj[k].ob_state == LO_IN_SYNC || runs(l, ino, k))
+		if (map.lm_obj[k].ob_state == LO_IN_SYNC || map.lm_obj[k].ob_state == LO_ABSENT || map.lm_obj[k].ob_leaving || runs(l, ino, k))
 			continue;
 		add_waiting(l, ino, row, &map, k);
 		l->l_shown++;
 	}
+	add_moving(l, ino, &map);
 	return 0;
 }
 
-static void list(struct mds *m, uint64_t only, struct http_reply *rp)
+void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
 {
-	struct listing l = {.l_m = m, .l_opts = op_repair_opts(m), .l_only = only, .l_running = json_array(), .l_waiting = json_array()};
+	struct mds *m = a->a_ops.ao_mds;
+	struct listing l = {.l_m = m, .l_opts = op_repair_opts(m), .l_only = only, .l_running = json_array(), .l_waiting = json_array(), .l_moving = json_array()};
 	int err = kv_read_begin(m->m_kv, &l.l_txn);
 
 	l.l_nrun = op_repair_list(m, l.l_run, RUNNING_MAX);
@@ -141,47 +130,47 @@ static void list(struct mds *m, uint64_t only, struct http_reply *rp)
 	if (err < 0) {
 		json_decref(l.l_running);
 		json_decref(l.l_waiting);
-		refuse(rp, 500, "the table of repairs", strerror(-err));
+		json_decref(l.l_moving);
+		admin_reply_error(rp, 500, "the table of repairs: %s", strerror(-err));
 		return;
 	}
-	reply(rp, 200,
-	      json_pack("{s:i, s:I, s:I, s:I, s:o, s:o}", "files_at_a_time", (int)l.l_opts.ro_files, "rate", (json_int_t)l.l_opts.ro_rate, "wait_seconds",
-			(json_int_t)l.l_opts.ro_wait_ms / 1000, "files", (json_int_t)l.l_count, "running", l.l_running, "waiting", l.l_waiting));
+	admin_reply_json(rp, 200,
+			 json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "files_at_a_time", (int)l.l_opts.ro_files, "rate", (json_int_t)l.l_opts.ro_rate, "wait_seconds",
+				   (json_int_t)l.l_opts.ro_wait_ms / 1000, "files", (json_int_t)l.l_count, "running", l.l_running, "waiting", l.l_waiting, "moving", l.l_moving));
 }
 
-/* The inode of the "path" argument, a regular file's; 0: refused. */
-static uint64_t file_arg(struct mds *m, const char *path, struct http_reply *rp)
+uint64_t admin_file_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)
 {
+	const char *path = admin_path_arg(rq, rp);
+	struct ns *ns = a->a_ops.ao_ns;
 	struct ns_inode i;
 	struct kv_txn *t;
 	uint64_t ino = 0;
 	int err;
 
-	if (path[0] != '/') {
-		refuse(rp, 400, path, "expected an absolute path");
+	if (!path)
 		return 0;
-	}
-	err = kv_read_begin(m->m_kv, &t);
+	err = kv_read_begin(ns_kv(ns), &t);
 	if (!err) {
-		err = ns_path(m->m_ns, t, path, &ino);
+		err = ns_path(ns, t, path, &ino);
 		if (!err)
-			err = ns_get(m->m_ns, t, ino, &i);
+			err = ns_get(ns, t, ino, &i);
 		kv_read_end(t);
 	}
 	if (err)
-		refuse_errno(rp, err, path);
+		admin_reply_errno(rp, err, path);
 	else if (i.i_type != NS_REG)
-		refuse(rp, 400, path, "not a regular file");
+		admin_reply_error(rp, 400, "%s: not a regular file", path);
 	return !err && i.i_type == NS_REG ? ino : 0;
 }
 
-void admin_get_repair(struct mds *m, const struct http_req *rq, struct http_reply *rp)
+void admin_get_repair(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const char *path = http_arg(rq, "path");
-	uint64_t ino = path ? file_arg(m, path, rp) : 0;
+	uint64_t ino = path ? admin_file_arg(arg, rq, rp) : 0;
 
 	if (!path || ino)
-		list(m, ino, rp);
+		admin_reply_repair(arg, ino, rp);
 }
 
 /* ---- now ---- */
@@ -190,10 +179,7 @@ struct now {
 	struct kv_op n_op;
 	struct mds *n_m;
 	uint64_t n_ino;
-	pthread_mutex_t n_lock;
-	pthread_cond_t n_cond;
-	bool n_done;
-	int n_err;
+	struct admin_wait n_wait;
 };
 
 static int now_run(struct kv_op *op, struct kv_txn *t)
@@ -208,7 +194,7 @@ static int now_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	if (lo_map_whole(&map))
+	if (lo_map_whole(&map) && !lo_misplaced(n->n_m->m_lo, &map))
 		return lo_repair_del(t, n->n_ino);
 	if (lo_repair_get(t, n->n_ino, &row))
 		row = (struct lo_repair){0};
@@ -219,36 +205,23 @@ static int now_run(struct kv_op *op, struct kv_txn *t)
 
 static void now_done(struct kv_op *op, int err)
 {
-	struct now *n = caa_container_of(op, struct now, n_op);
-
-	pthread_mutex_lock(&n->n_lock);
-	n->n_err = err;
-	n->n_done = true;
-	pthread_cond_signal(&n->n_cond);
-	pthread_mutex_unlock(&n->n_lock);
+	admin_wait_done(&caa_container_of(op, struct now, n_op)->n_wait, err);
 }
 
-void admin_put_repair(struct mds *m, const struct http_req *rq, struct http_reply *rp)
+void admin_put_repair(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	const char *path = http_arg(rq, "path");
-	struct now n = {.n_m = m, .n_op = {.o_run = now_run, .o_done = now_done}}; /* on the committer: the loops may have stopped */
+	struct admin *a = arg;
+	struct now n = {.n_m = a->a_ops.ao_mds, .n_op = {.o_run = now_run, .o_done = now_done}};
+	int err;
 
-	n.n_ino = path ? file_arg(m, path, rp) : 0;
-	if (!path)
-		refuse(rp, 400, "path", "expected an absolute path");
+	n.n_ino = admin_file_arg(a, rq, rp);
 	if (!n.n_ino)
 		return;
-	pthread_mutex_init(&n.n_lock, NULL);
-	pthread_cond_init(&n.n_cond, NULL);
-	kv_submit(m->m_kv, &n.n_op);
-	pthread_mutex_lock(&n.n_lock);
-	while (!n.n_done)
-		pthread_cond_wait(&n.n_cond, &n.n_lock);
-	pthread_mutex_unlock(&n.n_lock);
-	pthread_cond_destroy(&n.n_cond);
-	pthread_mutex_destroy(&n.n_lock);
-	if (n.n_err)
-		refuse_errno(rp, n.n_err, path);
+	admin_wait_init(&n.n_wait);
+	kv_submit(ns_kv(a->a_ops.ao_ns), &n.n_op);
+	err = admin_wait_end(&n.n_wait);
+	if (err)
+		admin_reply_errno(rp, err, http_arg(rq, "path"));
 	else
-		list(m, n.n_ino, rp);
+		admin_reply_repair(a, n.n_ino, rp);
 }

@@ -153,6 +153,7 @@ static void seat_show(struct dsc *d, uint32_t id, uint64_t now, void (*fn)(void 
 			      .se_capacity = nd->nd_sv.sv_capacity,
 			      .se_available = nd->nd_sv.sv_available,
 			      .se_alive = alive_at(d, nd, now),
+			      .se_draining = nd->nd_terms.dt_draining,
 			      .se_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
 			      .se_labels = nd->nd_terms.dt_labels};
 
@@ -227,6 +228,8 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	if (w->dw_has_weight)
 		w->dw_terms.dt_weight = w->dw_weight;
+	if (w->dw_has_drain)
+		w->dw_terms.dt_draining = w->dw_drain;
 	if (w->dw_has_labels) {
 		if (labels_merge(w->dw_terms.dt_set, w->dw_labels, both) > LABELS_MAX)
 			return -E2BIG;
@@ -246,6 +249,7 @@ static void word_done(struct kv_op *op, int err)
 		struct dsc_terms *dt = &d->d_node[w->dw_id]->nd_terms;
 
 		dt->dt_weight = w->dw_terms.dt_weight;
+		dt->dt_draining = w->dw_terms.dt_draining;
 		strcpy(dt->dt_set, w->dw_terms.dt_set);
 		labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 		pthread_mutex_unlock(&d->d_lock);
@@ -270,6 +274,32 @@ void dsc_say(struct dsc *d, struct dsc_word *w)
 	w->dw_op.o_run = word_run;
 	w->dw_op.o_done = word_done;
 	kv_submit(ns_kv(d->d_ns), &w->dw_op);
+}
+
+bool dsc_draining(struct dsc *d, uint32_t id)
+{
+	bool draining;
+
+	pthread_mutex_lock(&d->d_lock);
+	draining = id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_terms.dt_draining;
+	pthread_mutex_unlock(&d->d_lock);
+	return draining;
+}
+
+unsigned dsc_drains(struct dsc *d, uint32_t *ids, unsigned max)
+{
+	unsigned n = 0, seen = 0;
+
+	pthread_mutex_lock(&d->d_lock);
+	for (unsigned id = 1; id <= DSC_MAX && seen < d->d_count && n < max; id++) {
+		if (!d->d_node[id])
+			continue;
+		seen++;
+		if (d->d_node[id]->nd_terms.dt_draining)
+			ids[n++] = id;
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	return n;
 }
 
 unsigned dsc_count(struct dsc *d)

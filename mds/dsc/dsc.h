@@ -64,6 +64,7 @@ unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all k
 #define DSC_WEIGHT_MAX 100000u /* 0: nothing new is placed there */
 struct dsc_terms {
 	uint32_t dt_weight;	    /* the administrator's */
+	bool dt_draining;	    /* his too: nothing new, and what is there is moved away */
 	char dt_own[LABELS_LEN];    /* labels that the server told; none that dt_set has count */
 	char dt_set[LABELS_LEN];    /* the administrator's */
 	char dt_labels[LABELS_TWO_LEN]; /* those that count */
@@ -75,7 +76,7 @@ bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out); /* copy; fals
  * (more than LABELS_MAX labels), or what the store says. Memory is the caller's until then. */
 struct dsc_word {
 	uint32_t dw_id;
-	bool dw_has_weight, dw_has_labels;
+	bool dw_has_weight, dw_has_labels, dw_has_drain, dw_drain;
 	uint32_t dw_weight;
 	char dw_labels[LABELS_LEN]; /* changes: those of other keys stay, KEY= takes one away */
 	void (*dw_done)(struct dsc_word *w, int err);
@@ -90,7 +91,7 @@ void dsc_say(struct dsc *d, struct dsc_word *w);
 struct dsc_seat {
 	uint32_t se_id, se_weight, se_load, se_latency; /* as in dsc_terms */
 	uint64_t se_capacity, se_available;
-	bool se_alive;
+	bool se_alive, se_draining;
 	uint64_t se_unheard_ms; /* since its last word, or since our start */
 	const char *se_labels;
 };
@@ -99,6 +100,9 @@ void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), 
 bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se), void *arg);
 /* What a client told of its reads from a server, for dt_latency. */
 void dsc_note_latency(struct dsc *d, const uint8_t uuid[16], uint32_t us);
+/* What is on the server is to be moved away; and which these servers are, by id. */
+bool dsc_draining(struct dsc *d, uint32_t id);
+unsigned dsc_drains(struct dsc *d, uint32_t *ids, unsigned max);
 /* Since when we are here, in ms: servers may not have joined yet. */
 uint64_t dsc_up_ms(struct dsc *d);
 unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max);

@@ -191,6 +191,7 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		jn->jn_sv.sv_id = old.sv_id;
 		jn->jn_changed = !same_row(&jn->jn_sv, &old);
 		dt->dt_weight = was.dt_weight;
+		dt->dt_draining = was.dt_draining;
 		strcpy(dt->dt_set, was.dt_set);
 		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own))
 			return 0;
@@ -220,6 +221,7 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		if (!nd)
 			return NULL;
 		nd->nd_terms.dt_weight = jn->jn_terms.dt_weight;
+		nd->nd_terms.dt_draining = jn->jn_terms.dt_draining;
 		strcpy(nd->nd_terms.dt_set, jn->jn_terms.dt_set);
 		d->d_node[jn->jn_sv.sv_id] = nd;
 		d->d_count++;

@@ -23,6 +23,8 @@ struct row_terms {
 	uint32_t r_weight;
 	uint16_t r_own, r_set; /* bytes */
 } __attribute__((packed));
+#define WEIGHT_DRAINING (UINT32_C(1) << 31) /* in r_weight */
+_Static_assert(DSC_WEIGHT_MAX < WEIGHT_DRAINING, "the weight has room for it");
 _Static_assert(sizeof(struct row_terms) == 8, "data server record, version 3");
 _Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72, "data server record, versions 2 and 1");
 _Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN <= DSC_ROW_MAX,
@@ -34,7 +36,7 @@ static size_t terms_encode(const struct dsc_terms *dt, uint8_t *out)
 	size_t own = strlen(dt->dt_own), set = strlen(dt->dt_set);
 	struct row_terms *rt = (struct row_terms *)out;
 
-	rt->r_weight = htole32(dt->dt_weight);
+	rt->r_weight = htole32(dt->dt_weight | (dt->dt_draining ? WEIGHT_DRAINING : 0));
 	rt->r_own = htole16((uint16_t)own);
 	rt->r_set = htole16((uint16_t)set);
 	memcpy(out + sizeof(*rt), dt->dt_own, own);
@@ -61,7 +63,8 @@ static int terms_decode(const uint8_t *p, size_t n, struct dsc_terms *dt)
 		return -EIO;
 	own = le16toh(rt->r_own);
 	set = le16toh(rt->r_set);
-	dt->dt_weight = le32toh(rt->r_weight);
+	dt->dt_weight = le32toh(rt->r_weight) & ~WEIGHT_DRAINING;
+	dt->dt_draining = le32toh(rt->r_weight) & WEIGHT_DRAINING;
 	if (n != sizeof(*rt) + own + set || dt->dt_weight > DSC_WEIGHT_MAX || labels_decode(p + sizeof(*rt), own, dt->dt_own) ||
 	    labels_decode(p + sizeof(*rt) + own, set, dt->dt_set))
 		return -EIO;

@@ -72,8 +72,7 @@ bool lo_group_has(const char *expr, const char *labels)
 	return group_has(expr, strlen(expr), labels);
 }
 
-/* Of lp_groups: "group=EXPR" or "group3=EXPR". */
-static const char *item(const char *p, int *mirror, const char **expr, size_t *len)
+const char *lo_group_item(const char *p, int *mirror, const char **expr, size_t *len)
 {
 	const char *comma = strchr(p, ',');
 
@@ -95,7 +94,7 @@ uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels)
 	if (*lp->lp_domain && !labels_get(labels, lp->lp_domain, strlen(lp->lp_domain), &len))
 		return 0;
 	for (const char *p = *lp->lp_groups ? lp->lp_groups : NULL; p;) {
-		p = item(p, &mirror, &expr, &len);
+		p = lo_group_item(p, &mirror, &expr, &len);
 		if (group_has(expr, len, labels))
 			continue;
 		if (mirror < 0)

@@ -229,9 +229,9 @@ int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct soc
 
 static const char *state_name(uint8_t state)
 {
-	static const char *const names[] = {"in-sync", "stale", "rebuilding"};
+	static const char *const names[] = {"in-sync", "stale", "rebuilding", "absent"};
 
-	return state < 3 ? names[state] : "?";
+	return state < 4 ? names[state] : "?";
 }
 
 /* A universal address as people write it: "127.0.0.1:12050", "[::1]:12050". */
@@ -301,7 +301,10 @@ static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct
 	};
 	char path[OBJPATH_MAX], id[37], name[32];
 	struct dsc_server sv;
+	json_t *j;
 
+	if (m->lm_obj[obj].ob_state == LO_ABSENT)
+		return json_pack("{s:n, s:n, s:[], s:n, s:i, s:s}", "ds", "id", "addr", "object", "size", 0, "state", state_name(LO_ABSENT));
 	if (!dsc_get(lo->l_dsc, m->lm_obj[obj].ob_ds, &sv)) {
 		memset(&sv, 0, sizeof(sv));
 		snprintf(name, sizeof(name), "unknown-%u", m->lm_obj[obj].ob_ds);
@@ -310,10 +313,13 @@ static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct
 	*eff += sv.sv_alive ? EFF_ALIVE : EFF_DEAD;
 	objpath(&co, path);
 	lo_uuid_text(sv.sv_uuid, id);
-	return json_pack("{s:s, s:s, s:o, s:s, s:I, s:s}", "ds", sv.sv_name, "id", id, "addr",
-			 lo_addrs_json(&sv), "object", path, "size",
-			 (json_int_t)stripe_end(m, co.co_stripe, i->i_size), "state",
-			 state_name(m->lm_obj[obj].ob_state));
+	j = json_pack("{s:s, s:s, s:o, s:s, s:I, s:s}", "ds", sv.sv_name, "id", id, "addr",
+		      lo_addrs_json(&sv), "object", path, "size",
+		      (json_int_t)stripe_end(m, co.co_stripe, i->i_size), "state",
+		      state_name(m->lm_obj[obj].ob_state));
+	if (m->lm_obj[obj].ob_leaving)
+		json_object_set_new(j, "leaving", json_true());
+	return j;
 }
 
 static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m,
@@ -322,28 +328,33 @@ static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct
 	json_t *objects = json_array();
 	uint8_t state = LO_IN_SYNC;
 	unsigned eff = 0;
+	json_t *j;
 
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
 		unsigned obj = mirror * m->lm_stripes + s;
 
 		json_array_append_new(objects, object_json(lo, i, m, obj, &eff));
-		if (m->lm_obj[obj].ob_state == LO_STALE || state == LO_IN_SYNC)
+		if (m->lm_obj[obj].ob_state != LO_ABSENT && (m->lm_obj[obj].ob_state == LO_STALE || state == LO_IN_SYNC))
 			state = m->lm_obj[obj].ob_state;
 	}
-	return json_pack("{s:s, s:i, s:o}", "state", state_name(state), "efficiency", (int)eff,
-			 "objects", objects);
+	j = json_pack("{s:s, s:i, s:o}", "state", state_name(state), "efficiency", (int)eff, "objects", objects);
+	if (m->lm_spare && mirror == m->lm_mirrors - 1u)
+		json_object_set_new(j, "spare", json_true());
+	return j;
 }
 
 char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m)
 {
 	json_t *mirrors = json_array(), *root;
-	char *text;
+	char *text, policy[LO_POLICY_TEXT] = "";
+	struct lo_policy p;
 
 	for (unsigned k = 0; k < m->lm_mirrors; k++)
 		json_array_append_new(mirrors, mirror_json(lo, i, m, k));
-	root = json_pack("{s:i, s:I, s:I, s:I, s:o}", "version", 1, "inode", (json_int_t)i->i_ino,
-			 "size", (json_int_t)i->i_size, "unit", (json_int_t)m->lm_unit, "mirrors",
-			 mirrors);
+	if (lo_map_policy(m, &p) == 0)
+		lo_policy_format(&p, policy);
+	root = json_pack("{s:i, s:I, s:I, s:I, s:s, s:o}", "version", 1, "inode", (json_int_t)i->i_ino, "size", (json_int_t)i->i_size, "unit", (json_int_t)m->lm_unit, "policy", policy,
+			 "mirrors", mirrors);
 	text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);
 	return text;

@@ -39,13 +39,14 @@ size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT]);
 size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max);
 int lo_policy_decode(struct kv_slice s, struct lo_policy *p);
 
-enum lo_state { LO_IN_SYNC = 0, LO_STALE = 1, LO_REBUILDING = 2 };
+enum lo_state { LO_IN_SYNC = 0, LO_STALE = 1, LO_REBUILDING = 2, LO_ABSENT = 3 /* there is none: in a spare column */ };
 struct lo_object {
 	uint32_t ob_ds;		/* dsc id */
 	uint8_t ob_state;	/* enum lo_state */
 	uint8_t ob_known;	/* 1: the object is known to exist */
 	uint64_t ob_writes;	/* the server's write count as last seen: another one is a new mtime */
 	uint8_t ob_copy;	/* its name on its server, beside the stripe: no position in the map, and never another's of the stripe */
+	bool ob_leaving;	/* it goes, when its stripe can do without it (mds/lo/column.h) */
 };
 
 struct lo_map {
@@ -53,11 +54,24 @@ struct lo_map {
 	uint8_t lm_stripes, lm_mirrors;
 	uint8_t lm_next;			 /* the copy number that an object gets that is made next */
 	uint32_t lm_epoch;			 /* fence epoch of all objects of the file */
+	bool lm_spare;				 /* the last mirror is none: its objects take the places of those that leave */
+	bool lm_move;				 /* what is not where the policy wants it is moved */
+	uint32_t lm_from;			 /* what is on this server is moved; 0: none */
+	char lm_domain[LABELS_KEY_MAX + 1];	 /* of the policy that the file was placed by, as in lo_policy */
+	char lm_groups[LO_GROUPS_LEN];
 	struct lo_object lm_obj[LO_MAX_OBJECTS]; /* [mirror * stripes + stripe] */
 };
 struct lo;
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max);
 int lo_map_decode(struct kv_slice s, struct lo_map *m); /* -EIO */
+/* The policy that the file was placed by: its mirrors are those without a spare one. -EIO: damaged. */
+int lo_map_policy(const struct lo_map *m, struct lo_policy *p);
+/* A policy with one mirror less (gone: its number), or one more at the end, with that group (NULL or "": no group of its own). -EINVAL with a line in err. */
+int lo_policy_column(struct lo_policy *p, int gone, const char *group, char *err, size_t errlen);
+static inline unsigned lo_objects(const struct lo_map *m)
+{
+	return (unsigned)m->lm_stripes * m->lm_mirrors;
+}
 static inline unsigned lo_stripe_of(const struct lo_map *m, uint64_t off)
 {
 	return (unsigned)(off / m->lm_unit % m->lm_stripes);
@@ -80,8 +94,10 @@ uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last);
 uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer);
 /* Those on servers that live. */
 uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m);
-/* All objects are in sync. */
+/* All objects are in sync, and none is being moved or taken away. */
 bool lo_map_whole(const struct lo_map *m);
+/* The same objects in another state of the file's map: what is bit k in was may be another bit there, or none. */
+uint64_t lo_map_same(const struct lo_map *was, uint64_t objects, const struct lo_map *is);
 /* A copy number that no object of the stripe has; the next one is another. */
 uint8_t lo_map_new_copy(struct lo_map *m, unsigned stripe);
 
@@ -91,6 +107,11 @@ void lo_destroy(struct lo *lo);
 /* Chooses servers for a new file (any thread): living ones, by weight, as the policy says or not at all. -EAGAIN: too few are
  * alive, but those that were patience_ms ago, or may still join, would do. -ENOSPC: nor would they; the log says what is lacking. */
 int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t patience_ms, struct lo_map *m);
+/* A server for an object of that stripe, as its copy of that mirror: one that lives, has a weight, is not drained, has room, holds nothing of the stripe, and is in the mirror's groups and
+ * in no other copy's domain. without: objects (a bit each) that do not count, as they go. Not bad. Few objects of this file count more than weight. 0: there is none. */
+uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t bad);
+/* Whether a server is where the policy wants an object of that mirror: its groups, and a domain that none of the stripe's copies before it is in. */
+bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj);
 /* Refuses a policy that can never be served: -EINVAL with a line (does not fit 4096 bytes, more
  * mirrors than known servers, or than these have values of the domain; groups that none is in). */
 int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t errlen);
@@ -254,6 +275,8 @@ void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, 
 /* Which objects of the map (a bit each, in sync or being rebuilt) must not be used yet: a truncate or a
  * fence of theirs, that a kick or wait has seen, is not done. Any thread. */
 uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m);
+/* Whether there are orders for that server that are not done, or were not written off yet. */
+bool lo_orders_for(struct kv_txn *t, uint32_t ds);
 /* How many orders are known and not done. */
 uint64_t lo_orders_count(struct lo *lo);
 #endif

@@ -41,6 +41,8 @@ struct lo {
 
 /* group.c. An expression that can be met, and is at least one term. */
 bool lo_group_ok(const char *p, size_t n);
+/* Of lp_groups: "group=EXPR" or "group3=EXPR", with mirror -1 or 3. The next one, or NULL. */
+const char *lo_group_item(const char *p, int *mirror, const char **expr, size_t *len);
 /* The mirrors (a bit each) that a server with these labels may hold a part of. */
 uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels);
 /* A server with these labels is in the group of this expression (lo_group_ok). */

@@ -2,8 +2,11 @@
 #include "mds/lo/lo_int.h"
 #include <errno.h>
 
-/* Version 1 has zeros for m_copy and m_next: an object's copy number is its mirror's. */
-#define MAP_VERSION 2
+/* Version 1 has zeros for m_copy and m_next: an object's copy number is its mirror's. Version 3 is for files whose policy has a domain or groups, or that are being moved. */
+#define MAP_VERSION 3
+
+#define KNOWN_LEAVING 2 /* version 3 */
+enum { TAIL_SPARE = 1, TAIL_MOVE = 2 };
 
 struct map_obj_rec {
 	uint32_t m_ds;
@@ -18,19 +21,47 @@ struct map_rec {
 } __attribute__((packed));
 _Static_assert(sizeof(struct map_rec) == 8 && sizeof(struct map_obj_rec) == 16,
 	       "map record, version 2");
-_Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) <= NS_BLOB_MAX,
+/* Version 3, behind the objects: then the domain, and the groups to the end. */
+struct map_tail {
+	uint8_t t_flags, t_domain;
+	uint32_t t_from;
+} __attribute__((packed));
+_Static_assert(sizeof(struct map_tail) == 6, "map record, version 3");
+_Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) + sizeof(struct map_tail) + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <= NS_BLOB_MAX,
 	       "a map fits an inode");
+
+static bool has_tail(const struct lo_map *m)
+{
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if (m->lm_obj[i].ob_leaving)
+			return true;
+	return m->lm_spare || m->lm_move || m->lm_from || *m->lm_domain || *m->lm_groups;
+}
+
+static size_t tail_encode(const struct lo_map *m, uint8_t *out)
+{
+	size_t domain = strlen(m->lm_domain), groups = strlen(m->lm_groups);
+	struct map_tail *t = (struct map_tail *)out;
+
+	t->t_flags = (m->lm_spare ? TAIL_SPARE : 0) | (m->lm_move ? TAIL_MOVE : 0);
+	t->t_domain = (uint8_t)domain;
+	t->t_from = htole32(m->lm_from);
+	memcpy(out + sizeof(*t), m->lm_domain, domain);
+	memcpy(out + sizeof(*t) + domain, m->lm_groups, groups);
+	return sizeof(*t) + domain + groups;
+}
 
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 {
 	unsigned n = (unsigned)m->lm_stripes * m->lm_mirrors;
 	size_t len = sizeof(struct map_rec) + n * sizeof(struct map_obj_rec);
 	struct map_rec *r = (struct map_rec *)out;
+	bool tail = has_tail(m);
 
-	if (!n || n > LO_MAX_OBJECTS || max < len)
+	if (!n || n > LO_MAX_OBJECTS || max < len + (tail ? sizeof(struct map_tail) + strlen(m->lm_domain) + strlen(m->lm_groups) : 0))
 		return 0;
 	memset(out, 0, len);
-	r->m_version = MAP_VERSION;
+	r->m_version = tail ? 3 : 2;
 	r->m_stripes = m->lm_stripes;
 	r->m_mirrors = m->lm_mirrors;
 	r->m_unit_log2 = (uint8_t)__builtin_ctz(m->lm_unit);
@@ -39,11 +70,11 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	for (unsigned i = 0; i < n; i++) {
 		r->m_obj[i].m_ds = htole32(m->lm_obj[i].ob_ds);
 		r->m_obj[i].m_state = m->lm_obj[i].ob_state;
-		r->m_obj[i].m_known = m->lm_obj[i].ob_known;
+		r->m_obj[i].m_known = m->lm_obj[i].ob_known | (m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0);
 		r->m_obj[i].m_copy = m->lm_obj[i].ob_copy;
 		r->m_obj[i].m_writes = htole64(m->lm_obj[i].ob_writes);
 	}
-	return len;
+	return tail ? len + tail_encode(m, out + len) : len;
 }
 
 static bool obj_ok(const struct map_rec *r, unsigned i)
@@ -52,7 +83,52 @@ static bool obj_ok(const struct map_rec *r, unsigned i)
 
 	if (r->m_version == 1 && (o->m_copy || o->m_next))
 		return false;
-	return o->m_state <= LO_REBUILDING && o->m_known <= 1 && (!i || !o->m_next) && o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
+	if (r->m_version == 3 && o->m_state == LO_ABSENT) /* where one may be, the tail says */
+		return i && !o->m_ds && !o->m_known && !o->m_copy && !o->m_next && !o->m_writes;
+	return o->m_state <= LO_REBUILDING && o->m_known <= (r->m_version == 3 ? 1 | KNOWN_LEAVING : 1) && (!i || !o->m_next) && o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
+}
+
+/* A spare column has objects, one at most for each stripe, and each has one that leaves to take the place of. Nothing is absent elsewhere. */
+static bool spare_ok(const struct lo_map *m)
+{
+	unsigned first = lo_objects(m) - m->lm_stripes, there = 0;
+
+	if (m->lm_spare && m->lm_mirrors < 2)
+		return false;
+	for (unsigned i = 0; i < lo_objects(m); i++) {
+		const struct lo_object *o = &m->lm_obj[i];
+		unsigned leaving = 0;
+
+		if (o->ob_state == LO_ABSENT && (!m->lm_spare || i < first))
+			return false;
+		if (!m->lm_spare || i < first)
+			continue;
+		for (unsigned k = i % m->lm_stripes; k < first; k += m->lm_stripes)
+			leaving += m->lm_obj[k].ob_leaving;
+		if (o->ob_leaving || leaving != (o->ob_state != LO_ABSENT))
+			return false;
+		there += leaving;
+	}
+	return !m->lm_spare || there;
+}
+
+/* The texts are looked at where they are used (lo_map_policy). */
+static bool tail_decode(const uint8_t *p, size_t n, struct lo_map *m)
+{
+	const struct map_tail *t = (const struct map_tail *)p;
+	size_t groups;
+
+	if (n < sizeof(*t) || t->t_flags > (TAIL_SPARE | TAIL_MOVE) || le32toh(t->t_from) > DSC_MAX || t->t_domain > LABELS_KEY_MAX || n - sizeof(*t) < t->t_domain)
+		return false;
+	groups = n - sizeof(*t) - t->t_domain;
+	if (groups >= LO_GROUPS_LEN || memchr(p + sizeof(*t), 0, n - sizeof(*t)))
+		return false;
+	m->lm_spare = t->t_flags & TAIL_SPARE;
+	m->lm_move = t->t_flags & TAIL_MOVE;
+	m->lm_from = le32toh(t->t_from);
+	memcpy(m->lm_domain, p + sizeof(*t), t->t_domain);
+	memcpy(m->lm_groups, p + sizeof(*t) + t->t_domain, groups);
+	return has_tail(m);
 }
 
 int lo_map_decode(struct kv_slice s, struct lo_map *m)
@@ -65,8 +141,8 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 	    r->m_unit_log2 > 31)
 		return -EIO;
 	n = (unsigned)r->m_stripes * r->m_mirrors;
-	if (!lo_shape_ok(r->m_stripes, r->m_mirrors) ||
-	    s.s_len != sizeof(*r) + n * sizeof(r->m_obj[0]))
+	if (!lo_shape_ok(r->m_stripes, r->m_mirrors) || s.s_len < sizeof(*r) + n * sizeof(r->m_obj[0]) ||
+	    (r->m_version < 3 && s.s_len != sizeof(*r) + n * sizeof(r->m_obj[0])))
 		return -EIO;
 	m->lm_unit = 1u << r->m_unit_log2;
 	m->lm_stripes = r->m_stripes;
@@ -79,17 +155,15 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 			return -EIO;
 		m->lm_obj[i].ob_ds = le32toh(o->m_ds);
 		m->lm_obj[i].ob_state = o->m_state;
-		m->lm_obj[i].ob_known = o->m_known;
+		m->lm_obj[i].ob_known = o->m_known & 1;
+		m->lm_obj[i].ob_leaving = o->m_known & KNOWN_LEAVING;
 		m->lm_obj[i].ob_writes = le64toh(o->m_writes);
 		m->lm_obj[i].ob_copy = r->m_version == 1 ? (uint8_t)(i / m->lm_stripes) : o->m_copy;
 	}
 	m->lm_next = r->m_version == 1 ? m->lm_mirrors : r->m_obj[0].m_next;
-	return 0;
-}
-
-static unsigned objects(const struct lo_map *m)
-{
-	return (unsigned)m->lm_stripes * m->lm_mirrors;
+	if (r->m_version < 3)
+		return 0;
+	return tail_decode((const uint8_t *)&r->m_obj[n], s.s_len - sizeof(*r) - n * sizeof(r->m_obj[0]), m) && spare_ok(m) ? 0 : -EIO;
 }
 
 /* The objects of a stripe that are in that state. */
@@ -97,14 +171,14 @@ static uint64_t in_state(const struct lo_map *m, unsigned stripe, enum lo_state 
 {
 	uint64_t bits = 0;
 
-	for (unsigned i = stripe; i < objects(m); i += m->lm_stripes)
+	for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
 		bits |= (uint64_t)(m->lm_obj[i].ob_state == state) << i;
 	return bits;
 }
 
 static void set_stale(struct lo_map *m, uint64_t which)
 {
-	for (unsigned i = 0; i < objects(m); i++)
+	for (unsigned i = 0; i < lo_objects(m); i++)
 		if (which >> i & 1)
 			m->lm_obj[i].ob_state = LO_STALE;
 }
@@ -134,7 +208,7 @@ uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m)
 	struct dsc_server sv;
 	uint64_t bits = 0;
 
-	for (unsigned i = 0; i < objects(m); i++)
+	for (unsigned i = 0; i < lo_objects(m); i++)
 		bits |= (uint64_t)(dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_alive) << i;
 	return bits;
 }
@@ -155,8 +229,10 @@ uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer)
 
 bool lo_map_whole(const struct lo_map *m)
 {
-	for (unsigned i = 0; i < objects(m); i++)
-		if (m->lm_obj[i].ob_state != LO_IN_SYNC)
+	if (m->lm_spare || m->lm_move || m->lm_from)
+		return false;
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if (m->lm_obj[i].ob_state != LO_IN_SYNC || m->lm_obj[i].ob_leaving)
 			return false;
 	return true;
 }
@@ -167,7 +243,7 @@ uint8_t lo_map_new_copy(struct lo_map *m, unsigned stripe)
 		uint8_t copy = m->lm_next++;
 		bool taken = false;
 
-		for (unsigned i = stripe; i < objects(m); i += m->lm_stripes)
+		for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
 			taken |= m->lm_obj[i].ob_copy == copy;
 		if (!taken)
 			return copy;
@@ -176,7 +252,7 @@ uint8_t lo_map_new_copy(struct lo_map *m, unsigned stripe)
 
 int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r)
 {
-	for (unsigned i = stripe; i < objects(m); i += m->lm_stripes)
+	for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
 		if (m->lm_obj[i].ob_state == LO_IN_SYNC && r-- == 0)
 			return (int)i;
 	return -1;
@@ -187,7 +263,7 @@ int lo_writer(const struct lo_map *m, unsigned stripe, unsigned r)
 	static const uint8_t order[] = {LO_IN_SYNC, LO_REBUILDING};
 
 	for (unsigned k = 0; k < 2; k++)
-		for (unsigned i = stripe; i < objects(m); i += m->lm_stripes)
+		for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
 			if (m->lm_obj[i].ob_state == order[k] && r-- == 0)
 				return (int)i;
 	return -1;
@@ -204,8 +280,21 @@ uint64_t lo_writers(const struct lo_map *m)
 
 int lo_object_of(const struct lo_map *m, uint32_t ds, unsigned stripe, unsigned copy)
 {
-	for (unsigned i = stripe; stripe < m->lm_stripes && i < objects(m); i += m->lm_stripes)
+	for (unsigned i = stripe; stripe < m->lm_stripes && i < lo_objects(m); i += m->lm_stripes)
 		if (m->lm_obj[i].ob_ds == ds && m->lm_obj[i].ob_copy == copy)
 			return (int)i;
 	return -1;
+}
+
+uint64_t lo_map_same(const struct lo_map *was, uint64_t objects, const struct lo_map *is)
+{
+	uint64_t bits = 0;
+
+	for (; objects; objects &= objects - 1) {
+		unsigned k = (unsigned)__builtin_ctzll(objects);
+		int at = lo_object_of(is, was->lm_obj[k].ob_ds, k % was->lm_stripes, was->lm_obj[k].ob_copy);
+
+		bits |= at < 0 ? 0 : UINT64_C(1) << at;
+	}
+	return bits;
 }

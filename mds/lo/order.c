@@ -94,7 +94,7 @@ static int put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type, const s
 	int err = 0;
 
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && !err; k++)
-		err = put_one(lo, t, type, i, m, k, size, epoch);
+		err = m->lm_obj[k].ob_state == LO_ABSENT ? 0 : put_one(lo, t, type, i, m, k, size, epoch);
 	return err;
 }
 
@@ -300,6 +300,23 @@ bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsig
 		pending |= o->or_type != CTL_DELETE && lo_object_of(m, o->or_ds, o->or_stripe, o->or_mirror) == (int)obj;
 	pthread_mutex_unlock(&os->os_lock);
 	return pending;
+}
+
+static int orders_first(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	uint32_t *ds = arg, be;
+
+	(void)val;
+	memcpy(&be, id.s_data, sizeof(be));
+	*ds = id.s_len == ORDER_KEY_LEN ? be32toh(be) : 0;
+	return 1;
+}
+
+bool lo_orders_for(struct kv_txn *t, uint32_t ds)
+{
+	uint32_t be = htobe32(ds), first = 0;
+
+	return ns_rows(t, NS_T_ORDER, &be, sizeof(be), orders_first, &first) == 0 && first == ds;
 }
 
 uint64_t lo_orders_count(struct lo *lo)

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "mds/lo/lo_int.h"
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 
 /* A server is full that has less than this, or than a hundredth of its capacity: what it holds may grow. */
@@ -40,7 +41,7 @@ static void look_at(void *arg, const struct dsc_seat *se)
 	uint64_t room = se->se_capacity / 100;
 	size_t len = 0;
 
-	if (lk->lk_whom != LOOK_KNOWN && (!se->se_weight || (!se->se_alive && (lk->lk_whom == LOOK_ALIVE || se->se_unheard_ms > lk->lk_patience_ms))))
+	if (lk->lk_whom != LOOK_KNOWN && (!se->se_weight || se->se_draining || (!se->se_alive && (lk->lk_whom == LOOK_ALIVE || se->se_unheard_ms > lk->lk_patience_ms))))
 		return;
 	lk->lk_seen++;
 	st->st_mirrors = lo_group_mirrors(lk->lk_policy, se->se_labels);
@@ -192,9 +193,123 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 	m->lm_mirrors = p->lp_mirrors;
 	m->lm_next = p->lp_mirrors;
 	m->lm_epoch = 1;
+	strcpy(m->lm_domain, p->lp_domain);
+	strcpy(m->lm_groups, p->lp_groups);
 	for (unsigned i = 0; i < (unsigned)p->lp_stripes * p->lp_mirrors; i++)
 		m->lm_obj[i] = (struct lo_object){.ob_ds = lk.lk_seat[pl.pl_pick[i]].st_id, .ob_copy = (uint8_t)(i / p->lp_stripes)};
 	return 0;
+}
+
+/* ---- one object more ---- */
+
+/* The value of the domain that a server is in, as a hash; 0: none. */
+static uint64_t domain_of(struct lo *lo, const char *key, uint32_t ds)
+{
+	struct dsc_terms dt;
+	const char *v;
+	size_t len;
+
+	if (!*key || !dsc_terms(lo->l_dsc, ds, &dt))
+		return 0;
+	v = labels_get(dt.dt_labels, key, strlen(key), &len);
+	return v ? hash_bytes(v, len) : 0;
+}
+
+/* Servers and domains that a stripe's copies have. */
+struct taken {
+	unsigned tk_n, tk_ndomains;
+	uint32_t tk_ds[LO_MAX_OBJECTS];
+	uint64_t tk_domain[LO_MAX_OBJECTS];
+};
+
+static void taken_by(struct lo *lo, const struct lo_map *m, unsigned stripe, uint64_t without, struct taken *tk)
+{
+	tk->tk_n = tk->tk_ndomains = 0;
+	for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes) {
+		uint64_t domain;
+
+		if (m->lm_obj[i].ob_state == LO_ABSENT)
+			continue;
+		tk->tk_ds[tk->tk_n++] = m->lm_obj[i].ob_ds;
+		domain = without >> i & 1 ? 0 : domain_of(lo, m->lm_domain, m->lm_obj[i].ob_ds);
+		if (domain)
+			tk->tk_domain[tk->tk_ndomains++] = domain;
+	}
+}
+
+static bool is_taken(const struct taken *tk, uint32_t ds, uint64_t domain)
+{
+	for (unsigned i = 0; i < tk->tk_n; i++)
+		if (tk->tk_ds[i] == ds)
+			return true;
+	for (unsigned i = 0; domain && i < tk->tk_ndomains; i++)
+		if (tk->tk_domain[i] == domain)
+			return true;
+	return false;
+}
+
+/* Of seats, one by weight. */
+static uint32_t draw_seat(const struct lo_seat *seat, const uint16_t *pick, unsigned n)
+{
+	double total = 0, at;
+
+	for (unsigned i = 0; i < n; i++)
+		total += seat[pick[i]].st_weight;
+	at = total * randombytes_uniform(1u << 30) / (1u << 30);
+	for (unsigned i = 0; i + 1 < n; i++) {
+		at -= seat[pick[i]].st_weight;
+		if (at < 0)
+			return seat[pick[i]].st_id;
+	}
+	return n ? seat[pick[n - 1]].st_id : 0;
+}
+
+uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t bad)
+{
+	unsigned least = LO_MAX_OBJECTS + 1, n = 0;
+	uint16_t pick[DSC_MAX];
+	struct lo_policy p;
+	struct taken tk;
+	struct look lk;
+
+	if (lo_map_policy(m, &p) || mirror >= p.lp_mirrors)
+		return 0;
+	taken_by(lo, m, stripe, without, &tk);
+	look(lo, &p, LOOK_ALIVE, 0, &lk);
+	for (unsigned i = 0; i < lk.lk_n; i++) {
+		const struct lo_seat *st = &lk.lk_seat[i];
+		unsigned has = 0;
+
+		if (st->st_full || st->st_id == bad || !(st->st_mirrors >> mirror & 1) || is_taken(&tk, st->st_id, *m->lm_domain ? lk.lk_domain[i] : 0))
+			continue;
+		for (unsigned k = 0; k < lo_objects(m); k++)
+			has += m->lm_obj[k].ob_state != LO_ABSENT && m->lm_obj[k].ob_ds == st->st_id;
+		if (has > least)
+			continue;
+		if (has < least)
+			n = 0;
+		least = has;
+		pick[n++] = (uint16_t)i;
+	}
+	return draw_seat(lk.lk_seat, pick, n);
+}
+
+bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj)
+{
+	unsigned mirror = obj / m->lm_stripes;
+	struct dsc_terms dt;
+	struct lo_policy p;
+	uint64_t domain;
+
+	if (lo_map_policy(m, &p) || mirror >= p.lp_mirrors || !dsc_terms(lo->l_dsc, m->lm_obj[obj].ob_ds, &dt))
+		return true; /* there is nothing to go by */
+	if (!(lo_group_mirrors(&p, dt.dt_labels) >> mirror & 1))
+		return false;
+	domain = domain_of(lo, m->lm_domain, m->lm_obj[obj].ob_ds);
+	for (unsigned i = obj % m->lm_stripes; domain && i < obj; i += m->lm_stripes)
+		if (domain_of(lo, m->lm_domain, m->lm_obj[i].ob_ds) == domain)
+			return false;
+	return true;
 }
 
 int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t errlen)

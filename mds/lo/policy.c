@@ -132,15 +132,14 @@ static int parse_domain(struct reading *rd, const char *v, const char *end)
 	return 0;
 }
 
-static int parse_group(struct reading *rd, const char *key, int mirror, const char *v, const char *end)
+static int parse_group(struct reading *rd, const char *key, size_t keylen, int mirror, const char *v, const char *end)
 {
 	char shown[33];
 
 	if (rd->rd_group[mirror + 1])
-		return refuse(rd->rd_err, rd->rd_errlen, "%s: expected once", printable(key, (size_t)(v - 1 - key), shown));
+		return refuse(rd->rd_err, rd->rd_errlen, "%s: expected once", printable(key, keylen, shown));
 	if (!lo_group_ok(v, (size_t)(end - v)))
-		return refuse(rd->rd_err, rd->rd_errlen, "%s: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each key once",
-			      printable(key, (size_t)(v - 1 - key), shown));
+		return refuse(rd->rd_err, rd->rd_errlen, "%s: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each key once", printable(key, keylen, shown));
 	rd->rd_group[mirror + 1] = v;
 	rd->rd_group_len[mirror + 1] = (size_t)(end - v);
 	return 0;
@@ -159,7 +158,7 @@ static int parse_pair(struct reading *rd, const char *p, const char *end)
 	if (k < 0)
 		return refuse(err, errlen, "unknown key \"%s\": expected " KEYS_TEXT, printable(p, (size_t)(eq - p), shown));
 	if (k == KEY_GROUP)
-		return parse_group(rd, p, mirror, eq + 1, end);
+		return parse_group(rd, p, (size_t)(eq - p), mirror, eq + 1, end);
 	if (rd->rd_seen & 1u << k)
 		return refuse(err, errlen, "%s: expected once", key_name[k]);
 	rd->rd_seen |= 1u << k;
@@ -297,6 +296,50 @@ int lo_policy_decode(struct kv_slice s, struct lo_policy *p)
 				.lp_stripes = r.p_stripes,
 				.lp_mirrors = r.p_mirrors};
 	return r.p_version == 2 ? decode_terms((const uint8_t *)s.s_data + sizeof(r), s.s_len - sizeof(r), p) : 0;
+}
+
+int lo_map_policy(const struct lo_map *m, struct lo_policy *p)
+{
+	uint8_t terms[1 + LABELS_KEY_MAX + LO_GROUPS_LEN];
+	size_t domain = strlen(m->lm_domain), groups = strlen(m->lm_groups);
+
+	*p = (struct lo_policy){.lp_unit = m->lm_unit, .lp_stripes = m->lm_stripes, .lp_mirrors = m->lm_mirrors - m->lm_spare};
+	if (!domain && !groups)
+		return 0;
+	terms[0] = (uint8_t)domain;
+	memcpy(terms + 1, m->lm_domain, domain);
+	memcpy(terms + 1 + domain, m->lm_groups, groups);
+	return decode_terms(terms, 1 + domain + groups, p);
+}
+
+int lo_policy_column(struct lo_policy *p, int gone, const char *group, char *err, size_t errlen)
+{
+	struct reading rd = {.rd_lp = *p, .rd_err = err, .rd_errlen = errlen};
+	struct lo_policy was = *p;
+	const char *expr;
+	size_t len;
+	int mirror, e;
+
+	for (const char *at = *was.lp_groups ? was.lp_groups : NULL; at;) {
+		at = lo_group_item(at, &mirror, &expr, &len);
+		if (mirror >= 0 && mirror == gone)
+			continue;
+		if (gone >= 0 && mirror > gone)
+			mirror--;
+		rd.rd_group[mirror + 1] = expr;
+		rd.rd_group_len[mirror + 1] = len;
+	}
+	if (gone < 0 && group && *group) {
+		e = parse_group(&rd, "group", strlen("group"), p->lp_mirrors, group, group + strlen(group));
+		if (e)
+			return e;
+	}
+	rd.rd_lp.lp_mirrors = (uint8_t)(p->lp_mirrors + (gone < 0 ? 1 : -1));
+	memset(rd.rd_lp.lp_groups, 0, sizeof(rd.rd_lp.lp_groups));
+	e = put_groups(&rd);
+	if (!e)
+		*p = rd.rd_lp;
+	return e;
 }
 
 bool lo_shape_ok(unsigned stripes, unsigned mirrors)

@@ -1,5 +1,6 @@
 /* repair.c - see repair.h. */
 #include "mds/lo/repair.h"
+#include "mds/lo/column.h"
 #include "mds/lo/lo_int.h"
 #include <errno.h>
 #include <sodium.h>
@@ -7,8 +8,6 @@
 
 #define REPAIR_VERSION 1
 #define LOST_VERSION   1
-/* A server with less free space is given no object that it does not have. */
-#define REPAIR_ROOM (64u << 20)
 #define STEP_MS	    30000
 #define END_MS	    300000 /* it syncs what may be a large object */
 #define FIRST_S	    2	   /* after the first failure */
@@ -179,35 +178,13 @@ int lo_repair_source(struct lo *lo, const struct lo_map *m, unsigned obj, unsign
 	return -1;
 }
 
-static bool holds(const struct lo_map *m, unsigned stripe, uint32_t ds)
+/* Another server, as the file's policy wants it; the places of what leaves the stripe may be taken. */
+static uint32_t elsewhere(struct lo *lo, const struct lo_map *m, unsigned obj, uint32_t bad)
 {
-	for (unsigned i = stripe; i < (unsigned)m->lm_stripes * m->lm_mirrors; i += m->lm_stripes)
-		if (m->lm_obj[i].ob_ds == ds)
-			return true;
-	return false;
-}
+	unsigned stripe = obj % m->lm_stripes;
+	int goes = lo_leaving(m, stripe);
 
-/* A server that lives, has room and no copy of the stripe, drawn by its free space. 0: there is none. */
-static uint32_t elsewhere(struct lo *lo, const struct lo_map *m, unsigned stripe, uint32_t bad)
-{
-	uint32_t ids[DSC_MAX];
-	uint64_t available[DSC_MAX], total = 0, pick;
-	unsigned n = dsc_alive(lo->l_dsc, ids, available, DSC_MAX), k = 0;
-
-	for (unsigned i = 0; i < n; i++) {
-		if (ids[i] == bad || available[i] < REPAIR_ROOM || holds(m, stripe, ids[i]))
-			continue;
-		ids[k] = ids[i];
-		total += available[k++] = available[i] >> 20;
-	}
-	if (!k)
-		return 0;
-	randombytes_buf(&pick, sizeof(pick));
-	pick %= total;
-	for (unsigned i = 0; i < k; pick -= available[i++])
-		if (pick < available[i])
-			return ids[i];
-	return ids[0];
+	return lo_place_object(lo, m, stripe, lo_mirror_of(m, obj), UINT64_C(1) << obj | (goes < 0 ? 0 : UINT64_C(1) << goes), bad);
 }
 
 enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned obj, const struct lo_repair *rr, uint32_t wait_ms, uint32_t *ds, uint64_t *left_ms)
@@ -219,17 +196,17 @@ enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned ob
 	*left_ms = 0;
 	if (lo_repair_source(lo, m, obj, 0) < 0)
 		return LO_WAIT_SOURCE;
-	if (!silent && rr->rr_bad != own)
+	if (!silent && rr->rr_bad != own && !dsc_draining(lo->l_dsc, own))
 		return LO_IN_PLACE;
 	if (silent && !rr->rr_now && silent < wait_ms) {
 		*left_ms = wait_ms - silent;
 		return LO_WAIT_SERVER;
 	}
-	*ds = elsewhere(lo, m, obj % m->lm_stripes, rr->rr_bad);
+	*ds = elsewhere(lo, m, obj, rr->rr_bad);
 	if (*ds)
 		return LO_ELSEWHERE;
 	*ds = own;
-	return silent ? LO_WAIT_SPACE : LO_IN_PLACE; /* it failed, and there is no other */
+	return silent ? LO_WAIT_SPACE : LO_IN_PLACE; /* it failed or is drained, and there is no other */
 }
 
 /* ---- a step ---- */

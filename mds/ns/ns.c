@@ -334,6 +334,29 @@ int ns_rows(struct kv_txn *t, enum ns_table tab, const void *from, size_t fromle
 	return err < 0 ? err : 0;
 }
 
+int ns_files(struct ns *ns, struct kv_txn *t, uint64_t from, int (*fn)(void *arg, const struct ns_inode *i), void *arg)
+{
+	uint8_t k[NS_KEY_INODE], prefix = NS_K_INODE;
+	struct kv_slice key, val;
+	struct kv_scan sc;
+	int err = kv_scan_begin(t, ns_slice(&prefix, 1), ns_key_ino(k, NS_K_INODE, from), &sc);
+
+	(void)ns;
+	if (err)
+		return err;
+	while ((err = kv_scan_next(&sc, &key, &val)) > 0) {
+		struct ns_inode i;
+
+		if (key.s_len != NS_KEY_INODE || ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i) || i.i_type != NS_REG)
+			continue; /* what is damaged, the checker tells */
+		err = fn(arg, &i);
+		if (err)
+			break;
+	}
+	kv_scan_end(&sc);
+	return err < 0 ? err : 0;
+}
+
 int ns_path(struct ns *ns, struct kv_txn *t, const char *path, uint64_t *ino)
 {
 	uint64_t at = NS_ROOT_INO;

@@ -262,6 +262,8 @@ int ns_path(struct ns *ns, struct kv_txn *t, const char *path, uint64_t *ino);
 /* Back: a path of the inode into out (max bytes). Of a file with several names one in the directory that it was made in, or moved to; -ENOENT where it has none there. Directories are read from
  * their beginning; *budget is how many entries may be looked at yet; -E2BIG: more, or the path is longer, or deeper than 256. */
 int ns_path_of(struct ns *ns, struct kv_txn *t, uint64_t ino, unsigned *budget, char *out, size_t max);
+/* Regular files in the order of their numbers, from that one on. fn: 0 goes on, positive stops, negative stops and is returned. */
+int ns_files(struct ns *ns, struct kv_txn *t, uint64_t from, int (*fn)(void *arg, const struct ns_inode *i), void *arg);
 /* statfs */
 struct ns_counts {
 	uint64_t n_inodes;

@@ -7,6 +7,7 @@
  */
 #include "mds/op/op.h"
 #include "base/log.h"
+#include "mds/lo/column.h"
 #include "mds/lo/repair.h"
 #include <errno.h>
 
@@ -121,6 +122,7 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 	uint32_t epoch = map->lm_epoch;
 
 	*map = *src;
+	lo_map_settle(map);
 	map->lm_epoch = epoch;
 	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
 		map->lm_obj[i].ob_known = map->lm_obj[i].ob_writes = 0;
@@ -311,7 +313,7 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = clone_place(c, k, t, &dst, &map);
 	if (!err)
-		err = op_data_changed(c->m, t, k->dst, &c->cred, k->to + k->len, 0);
+		err = op_data_changed(c->m, t, k->dst, &c->cred, k->to + k->len, 0, NULL);
 	if (!err)
 		err = lo_order_clone(c->m->m_lo, t, &dst, &map, &cl);
 	c->once_orders = k->dst;

@@ -30,6 +30,7 @@ struct op_copy {
 	struct lo_change lc;    /* where the servers can copy by themselves */
 	uint8_t *buf;
 	uint64_t len, failed;
+	const struct lo_map *by; /* failed is of */
 	struct op_pin pin;
 	struct op_stand stand;
 	struct kv_op op;
@@ -103,7 +104,7 @@ static int copy_stale_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_copy *j = hash_entry(op, struct op_copy, op);
 
-	return op_data_changed(j->m, t, j->dst, &j->cred, 0, j->io.io_failed_map);
+	return op_data_changed(j->m, t, j->dst, &j->cred, 0, j->io.io_failed_map, &j->io.io_map);
 }
 
 static void copy_taken_back(void *arg, int err)
@@ -263,7 +264,7 @@ static int copy_run(struct kv_op *op, struct kv_txn *t)
 	struct op_copy *j = hash_entry(op, struct op_copy, op);
 
 	j->outdated = op_pin_outdated(&j->pin);
-	return j->outdated ? 0 : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len, j->failed);
+	return j->outdated ? 0 : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len, j->failed, j->by);
 }
 
 static void copy_half_done(void *arg)
@@ -288,12 +289,13 @@ static void copy_recorded(struct kv_op *op, int err)
 		copy_piece_done(j);
 }
 
-static void copy_record(struct op_copy *j, uint64_t verifier, uint64_t failed)
+static void copy_record(struct op_copy *j, uint64_t verifier, uint64_t failed, const struct lo_map *by)
 {
 	if (!j->wrote)
 		j->verifier = verifier;
 	j->wrote = true;
 	j->failed = failed;
+	j->by = by;
 	j->op.o_run = copy_run;
 	j->op.o_done = copy_recorded;
 	j->op.o_loop = j->th->mt_loop;
@@ -310,7 +312,7 @@ static void copy_written(struct lo_io *io, int err)
 	if (err)
 		copy_failed(j, j->piece_err);
 	else
-		copy_record(j, io->io_verifier, io->io_failed_map);
+		copy_record(j, io->io_verifier, io->io_failed_map, &io->io_map);
 }
 
 static void copy_changed(struct lo_change *lc, int err)
@@ -323,7 +325,7 @@ static void copy_changed(struct lo_change *lc, int err)
 	if (err)
 		copy_failed(j, -EAGAIN);
 	else
-		copy_record(j, lc->lc_verifier, lc->lc_failed_map);
+		copy_record(j, lc->lc_verifier, lc->lc_failed_map, &lc->lc_map);
 }
 
 /* Both files' maps are known: do the servers copy the next piece by themselves? */

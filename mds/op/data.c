@@ -175,7 +175,7 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	struct change *k = c->scratch;
 
 	k->outdated = op_pin_outdated(&k->pin);
-	return k->outdated ? 0 : op_data_changed(c->m, t, k->ino, &c->cred, c->opnum == OP_ALLOCATE ? k->off + k->len : 0, k->failed);
+	return k->outdated ? 0 : op_data_changed(c->m, t, k->ino, &c->cred, c->opnum == OP_ALLOCATE ? k->off + k->len : 0, k->failed, &k->lc.lc_map);
 }
 
 static void change_done(struct lo_change *lc, int err)

@@ -269,7 +269,7 @@ nfsstat4 op_read(struct compound *c)
 
 /* ---- WRITE ---- */
 
-int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed)
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by)
 {
 	struct ns_setattr s = {.s_mask = NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE, .s_size = end};
 	struct ns *ns = m->m_ns;
@@ -292,7 +292,7 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	if (err)
 		return err;
 	/* A copy that did not take the change is stale from now on, before anybody hears that it succeeded. */
-	lo_map_make_stale(&map, failed, &last);
+	lo_map_make_stale(&map, lo_map_same(by, failed, &map), &last);
 	if (last) /* what took it has become stale meanwhile */
 		return -EIO;
 	err = ns_setattr(ns, t, ino, &s, NULL, now, &i);
@@ -305,7 +305,7 @@ static int write_run(struct kv_op *op, struct kv_txn *t)
 	struct io *k = c->scratch;
 
 	k->again = op_pin_outdated(&k->pin);
-	return k->again ? 0 : op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count, k->io.io_failed_map);
+	return k->again ? 0 : op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count, k->io.io_failed_map, &k->io.io_map);
 }
 
 static nfsstat4 io_again(struct compound *c, struct io *k);

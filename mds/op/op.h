@@ -88,6 +88,7 @@ struct mds {
 	_Atomic bool m_lost;        /* files may wait to be judged (truth.c), and the store knows */
 	bool m_judging;             /* the tick's loop's */
 	struct op_repair *m_repair; /* repair.c */
+	struct op_drain *m_drain;   /* drain.c */
 	struct metric *m_once;
 	bool m_krb5;           /* Kerberos is live */
 	struct names *m_names; /* names.c; NULL: ids are numbers only */
@@ -364,8 +365,8 @@ nfsstat4 op_data_status(int err);
 void op_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, uint64_t off, uint32_t count, void (*done)(struct lo_io *io, int err));
 /* I/O by that map of that incarnation may be of two states of the file, or of none: it was fenced, or placed again, since. */
 bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct lo_map *map);
-/* W: the file's data changed, it goes up to end at least, and the objects of failed did not take it. */
-int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed);
+/* W: the file's data changed, it goes up to end at least, and the objects of failed (of the map that it was done by) did not take it. */
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by);
 
 /* copy.c: may the saved file be read and the current one written? Two regular files. */
 nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid, struct ns_inode *src);

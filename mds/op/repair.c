@@ -9,6 +9,8 @@
  *	PULL     until the source's end
  *	END      it is durable
  *	T2       the object is in sync, if it still is what T1 made it
+ * Where all that can be repaired is, objects move, and mirrors go (move.c).
+ *
  * A new BEGIN is always behind a new freeze: a write of before that is on its way to the source only would be overwritten at the target.
  */
 #include "mds/op/repair.h"
@@ -33,6 +35,7 @@ struct job {
 	uint64_t ino;
 	struct lo_repair row;
 	struct op_freeze freeze;
+	struct op_move move;
 	struct kv_op op;
 	struct lo_rebuild rb;
 	struct loop_timer timer;
@@ -590,6 +593,24 @@ static void job_freeze(struct job *j)
 
 /* ---- which object ---- */
 
+/* ---- what moves ---- */
+
+static void job_moved(void *arg, int err)
+{
+	struct job *j = arg;
+
+	if (!err) {
+		j->since_ms = 0;
+		job_object(j);
+	} else if (err == -ESTALE || err == -ENOENT) {
+		job_end(j); /* it was removed, and its row with it */
+	} else if (err == -EAGAIN && job_patient(j)) {
+		job_later(j, AGAIN_MS, job_object);
+	} else {
+		job_fail(j, err == -ETIMEDOUT ? LO_REPAIR_NO_ANSWER : LO_REPAIR_BUSY);
+	}
+}
+
 /* What there is to do for a file now. -ENOENT: nothing; -EAGAIN: something waits; 0: the job's object, and resume where its session may live still. */
 struct pick {
 	struct ns_inode i;
@@ -597,15 +618,18 @@ struct pick {
 	unsigned obj;
 	uint32_t ds;
 	bool resume, demote; /* demote: nobody goes on with what is being rebuilt, so it is stale */
+	enum op_move_what move;
 };
 
 static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row, struct pick *p)
 {
 	int err = ns_get(r->r_m->m_ns, t, ino, &p->i);
 	bool waits = false, off = !r->r_opts.ro_files;
+	const char *why;
 	uint64_t left;
 
 	p->resume = p->demote = false;
+	p->move = OP_MOVE_NOTHING;
 	if (!err)
 		err = lo_map_decode(p->i.i_blob, &p->map);
 	if (err)
@@ -614,7 +638,7 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 		const struct lo_object *o = &p->map.lm_obj[k];
 		bool later = off || row->rr_after > wall_s();
 
-		if (o->ob_state == LO_IN_SYNC)
+		if (o->ob_state == LO_IN_SYNC || o->ob_state == LO_ABSENT || (o->ob_leaving && o->ob_state == LO_STALE))
 			continue;
 		waits = true;
 		p->obj = k;
@@ -627,6 +651,12 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 			p->ds = o->ob_ds;
 			return 0;
 		}
+	}
+	p->move = op_move_look(r->r_m, &p->map, &why);
+	waits |= p->move != OP_MOVE_NOTHING;
+	if (p->move > OP_MOVE_WAITS && !off && row->rr_after <= wall_s()) {
+		p->obj = lo_objects(&p->map) - p->map.lm_stripes;
+		return 0;
 	}
 	return waits ? -EAGAIN : -ENOENT;
 }
@@ -673,6 +703,11 @@ static void job_object(struct job *j)
 	j->ds = p.map.lm_obj[p.obj].ob_ds;
 	j->copy = p.map.lm_obj[p.obj].ob_copy;
 	j->incarnation = p.i.i_incarnation;
+	if (p.move > OP_MOVE_WAITS) {
+		job_view(j, OP_REPAIR_SWITCH);
+		op_move_step(&j->move, j->m, j->loop, j->ino, p.move, job_moved, j);
+		return;
+	}
 	j->since_ms = 0;
 	if (p.demote) {
 		j->begun = true; /* layouts may name it */
@@ -842,7 +877,7 @@ int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts
 	r->r_copied = metric_counter("weft_mds_repair_written_bytes_total", "Bytes that data servers wrote to repair objects", "");
 	r->r_same = metric_counter("weft_mds_repair_equal_bytes_total", "Bytes that data servers compared to repair objects, and found equal", "");
 	metric_gauge("weft_mds_repairs", "Files being repaired now", "", gauge_running, m);
-	metric_gauge("weft_mds_repair_files", "Files with objects that are not in sync", "", gauge_files, m);
+	metric_gauge("weft_mds_repair_files", "Files with objects that are not in sync, or that are being moved", "", gauge_files, m);
 	m->m_repair = r;
 	return 0;
 }

@@ -14,7 +14,7 @@ int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts
 /* On that loop, often. */
 void op_repair_tick(struct mds *m);
 
-enum op_repair_step { OP_REPAIR_RECALL, OP_REPAIR_BEGIN, OP_REPAIR_COPY, OP_REPAIR_END };
+enum op_repair_step { OP_REPAIR_RECALL, OP_REPAIR_BEGIN, OP_REPAIR_COPY, OP_REPAIR_END, OP_REPAIR_SWITCH };
 /* What is under way. */
 struct op_repair_view {
 	uint64_t rv_ino, rv_done, rv_size; /* bytes of the object; size: 0 while it is not known */
@@ -28,4 +28,21 @@ struct op_repair_view {
 /* Any thread. Returns how many. */
 unsigned op_repair_list(struct mds *m, struct op_repair_view *out, unsigned max);
 struct op_repair_opts op_repair_opts(const struct mds *m);
+
+/* move.c: what the map asks for beside repair (mds/lo/column.h), one step of it: objects begin to leave, or the switch, with the layouts back and fenced before it. then(arg, err) on loop,
+ * once, later: 0, -EAGAIN (somebody else has the file), or what failed. Memory is the caller's until then. */
+struct op_move {
+	struct op_freeze mv_freeze;
+	struct kv_op mv_op;
+	struct mds *mv_m;
+	struct loop *mv_loop;
+	uint64_t mv_ino;
+	bool mv_switched;
+	void (*mv_then)(void *arg, int err);
+	void *mv_arg;
+};
+enum op_move_what { OP_MOVE_NOTHING, OP_MOVE_WAITS, OP_MOVE_BEGIN, OP_MOVE_SWITCH };
+/* What there is to do of that now. why: where it waits, for what. */
+enum op_move_what op_move_look(struct mds *m, const struct lo_map *map, const char **why);
+void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino, enum op_move_what what, void (*then)(void *arg, int err), void *arg);
 #endif

@@ -49,19 +49,16 @@ static nfsstat4 get_xname(struct compound *c, struct xattr *k)
 /* A file's policy is what became of one: where its copies are is in weft.layout. */
 static nfsstat4 get_shape(struct compound *c, uint64_t ino)
 {
-	struct lo_policy p = lo_policy_default;
 	char text[LO_POLICY_TEXT];
+	struct lo_policy p;
 	struct lo_map map;
 	struct ns_inode i;
 	int err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
 
 	if (err)
 		return op_status(err);
-	if (lo_map_decode(i.i_blob, &map))
+	if (lo_map_decode(i.i_blob, &map) || lo_map_policy(&map, &p))
 		return NFS4ERR_IO;
-	p.lp_unit = map.lm_unit;
-	p.lp_stripes = map.lm_stripes;
-	p.lp_mirrors = map.lm_mirrors;
 	xdr_put_opaque(c->out, text, (uint32_t)lo_policy_format(&p, text));
 	return NFS4_OK;
 }

@@ -101,7 +101,7 @@ START_TEST(maps_come_back_as_they_were_stored)
 	size_t len;
 
 	for (unsigned i = 0; i < 8; i++)
-		m.lm_obj[i] = (struct lo_object){i + 1, i % 3, i & 1, i * 77, (uint8_t)(200 + i)};
+		m.lm_obj[i] = (struct lo_object){i + 1, i % 3, i & 1, i * 77, (uint8_t)(200 + i), i == 2};
 	m.lm_next = 255;
 	len = lo_map_encode(&m, buf, sizeof(buf));
 	ck_assert_uint_gt(len, 0);

@@ -326,7 +326,8 @@ def test_file_show_names_every_object(c):
     c.weft("policy", "set", "/show", "stripes=4,mirrors=2")
     fh = write_file(c, d, "f", size)
     got = c.json("file", "show", "/show/f")
-    assert set(got) == {"version", "inode", "size", "unit", "mirrors"}, got
+    assert set(got) == {"version", "inode", "size", "unit", "policy", "mirrors"}, got
+    assert got["policy"] == "stripes=4,unit=1M,mirrors=2", got
     assert (got["version"], got["size"], got["unit"]) == (1, size, 1 << 20), got
     assert got["inode"] == c.nfs().attrs(fh, "fileid").fileid
     servers = {r["name"]: r for r in c.json("ds", "list")["ds"]}

@@ -1,0 +1,161 @@
+/*
+ * move.c - objects that move to other servers, and mirrors that are taken away (docs/moving.md): the steps beside repair. What is to be done is in the file's map, and repair.c's jobs come here.
+ *
+ * The switch changes which object is which copy, and deletes some. So all layouts are back and everything before is fenced; and what is under way through us is done again (f_sizegen): it
+ * would count objects as they were.
+ */
+#include "mds/op/repair.h"
+#include "mds/ev/event.h"
+#include "mds/lo/column.h"
+#include <errno.h>
+
+enum op_move_what op_move_look(struct mds *m, const struct lo_map *map, const char **why)
+{
+	struct lo_map wide = *map;
+	int n;
+
+	*why = "its turn comes";
+	if (lo_switch_ready(map))
+		return OP_MOVE_SWITCH;
+	if (map->lm_spare) {
+		*why = "its new place is not filled yet";
+		return OP_MOVE_WAITS;
+	}
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		if (lo_leaving(map, s) >= 0) {
+			*why = "no other copy is in sync";
+			return OP_MOVE_WAITS;
+		}
+	}
+	n = lo_move_begin(m->m_lo, &wide);
+	if (n > 0 || (!n && (map->lm_move || map->lm_from)))
+		return OP_MOVE_BEGIN;
+	if (!n)
+		return OP_MOVE_NOTHING;
+	*why = n == -EFBIG ? "its layout has no room for one copy more" : "no data server lives that it could move to: with room, no copy of it, and as its policy says";
+	return OP_MOVE_WAITS;
+}
+
+static void move_end(struct op_move *mv, int err)
+{
+	op_thaw(&mv->mv_freeze);
+	mv->mv_then(mv->mv_arg, err);
+}
+
+static void move_outdated(struct op_move *mv)
+{
+	struct st *st = mv->mv_m->m_st;
+
+	pthread_mutex_lock(&st->st_lock);
+	st_file_get(st, mv->mv_ino, false)->f_sizegen++; /* the freeze keeps it */
+	pthread_mutex_unlock(&st->st_lock);
+}
+
+static void add_name(struct mds *m, uint32_t ds, char out[EV_SUBJECT_MAX + 1])
+{
+	struct dsc_server sv;
+
+	if (dsc_get(m->m_dsc, ds, &sv) && strlen(out) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX && !strstr(out, sv.sv_name))
+		strcat(strcat(out, *out ? "," : ""), sv.sv_name);
+}
+
+/* The journal: what the switch is about to do. */
+static int move_note(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map)
+{
+	char from[EV_SUBJECT_MAX + 1] = "", to[EV_SUBJECT_MAX + 1] = "";
+	unsigned n = 0, mirror = 0;
+
+	for (unsigned k = 0; k < lo_objects(map); k++) {
+		if (map->lm_obj[k].ob_leaving) {
+			add_name(m, map->lm_obj[k].ob_ds, from);
+			mirror = k / map->lm_stripes;
+			n++;
+		} else if (map->lm_spare && k / map->lm_stripes == map->lm_mirrors - 1u) {
+			add_name(m, map->lm_obj[k].ob_ds, to);
+		}
+	}
+	if (!map->lm_spare)
+		return ev_put(t, EV_FILE_MOVED, from, ino, "mirror %u was taken away", mirror);
+	return ev_put(t, EV_FILE_MOVED, from, ino, "%u object%s moved to %s", n, n > 1 ? "s" : "", to);
+}
+
+/* Only a snapshot said before that it can be done. */
+static int move_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
+	struct mds *m = mv->mv_m;
+	struct lo_repair row;
+	struct lo_map map;
+	struct ns_inode i;
+	const char *why;
+	int err = ns_get(m->m_ns, t, mv->mv_ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
+	switch (op_move_look(m, &map, &why)) {
+	case OP_MOVE_SWITCH:
+		if (!mv->mv_freeze.fz_held)
+			return -EAGAIN;
+		move_outdated(mv);
+		err = move_note(m, t, mv->mv_ino, &map);
+		if (!err)
+			err = lo_switch(m->m_lo, t, &i, &map);
+		mv->mv_switched = true;
+		break;
+	case OP_MOVE_BEGIN:
+		err = lo_move_begin(m->m_lo, &map) < 0 ? -EAGAIN : 0;
+		break;
+	default:
+		return -EAGAIN;
+	}
+	if (!err)
+		err = op_set_map(m, t, mv->mv_ino, &map, op_now());
+	if (err)
+		return err;
+	/* It tells of an object by its place. */
+	row = (struct lo_repair){0};
+	if (lo_repair_get(t, mv->mv_ino, &row) == 0)
+		row = (struct lo_repair){.rr_now = row.rr_now};
+	return lo_map_whole(&map) && !lo_misplaced(m->m_lo, &map) ? lo_repair_del(t, mv->mv_ino) : lo_repair_put(t, mv->mv_ino, &row);
+}
+
+static void move_done(struct kv_op *op, int err)
+{
+	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
+
+	if (!err && mv->mv_switched)
+		lo_orders_kick(mv->mv_m->m_lo);
+	move_end(mv, err);
+}
+
+static void move_submit(struct op_move *mv)
+{
+	mv->mv_op = (struct kv_op){.o_run = move_run, .o_done = move_done, .o_loop = mv->mv_loop};
+	kv_submit(mv->mv_m->m_kv, &mv->mv_op);
+}
+
+static void move_frozen(void *arg, int err)
+{
+	struct op_move *mv = arg;
+
+	if (err)
+		move_end(mv, err);
+	else
+		move_submit(mv);
+}
+
+void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino, enum op_move_what what, void (*then)(void *arg, int err), void *arg)
+{
+	memset(mv, 0, sizeof(*mv));
+	mv->mv_m = m;
+	mv->mv_loop = loop;
+	mv->mv_ino = ino;
+	mv->mv_then = then;
+	mv->mv_arg = arg;
+	if (what == OP_MOVE_SWITCH)
+		op_freeze(&mv->mv_freeze, m, loop, ino, NULL, FREEZE_LAYOUTS, move_frozen, mv);
+	else
+		move_submit(mv);
+}

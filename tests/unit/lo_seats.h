@@ -1,0 +1,105 @@
+/* lo_seats.h - an MDS side with a store and data servers that are made in memory; nothing is asked of them. */
+#ifndef TESTS_UNIT_LO_SEATS_H
+#define TESTS_UNIT_LO_SEATS_H
+#include "base/loop.h"
+#include "mds/dsc/dsc_int.h"
+#include "mds/lo/lo_int.h"
+#include "tests/unit/unit.h"
+#include <errno.h>
+#include <math.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define MIB 1048576u
+#define GIB (1ull << 30)
+#define PATIENCE_MS 60000
+
+static char dir[64];
+static struct kv *kv;
+static struct ns *ns;
+static struct loop *loop;
+static struct dsc *dsc;
+static struct lo *lo;
+static uint8_t cluster_key[32];
+
+static void setup(void)
+{
+	struct kv_opts ko = {.ko_create = true, .ko_nosync = true, .ko_map_max = 1ull << 28};
+	struct dsc_opts o = {.do_cluster_key = cluster_key, .do_lease_ms = 600000, .do_loops = &loop, .do_nloops = 1};
+	char err[256] = "";
+
+	ck_assert_int_ge(sodium_init(), 0);
+	strcpy(dir, "/tmp/place_test.XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	ck_assert_msg(!kv_open(&kv, dir, &ko, err, sizeof(err)), "%s", err);
+	ck_assert_msg(!ns_open(&ns, kv, err, sizeof(err)), "%s", err);
+	ck_assert_int_eq(loop_create(&loop, 64), 0);
+	ck_assert_msg(!dsc_create(&dsc, ns, &o, err, sizeof(err)), "%s", err);
+	ck_assert_int_eq(lo_create(&lo, ns, dsc), 0);
+	dsc->d_start_ms = dsc_now_ms() - 10 * PATIENCE_MS; /* nobody is waited for who has not joined */
+}
+
+static void teardown(void)
+{
+	char cmd[100];
+
+	ns_close(ns);
+	kv_close(kv);
+	lo_destroy(lo);
+	dsc_destroy(dsc);
+	loop_destroy(loop);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	ck_assert_int_eq(system(cmd), 0);
+}
+
+static struct dsc_node *server(unsigned id, const char *labels)
+{
+	static struct dsc_link link;
+	struct dsc_node *nd = calloc(1, sizeof(*nd));
+
+	ck_assert_ptr_nonnull(nd);
+	ck_assert_ptr_null(dsc->d_node[id]);
+	nd->nd_sv.sv_id = id;
+	snprintf(nd->nd_sv.sv_name, sizeof(nd->nd_sv.sv_name), "ds%u", id);
+	memset(nd->nd_sv.sv_uuid, (int)id, 16);
+	nd->nd_sv.sv_capacity = 1000 * GIB;
+	nd->nd_sv.sv_available = 500 * GIB;
+	nd->nd_terms.dt_weight = DSC_WEIGHT_ONE;
+	strcpy(nd->nd_terms.dt_own, labels);
+	strcpy(nd->nd_terms.dt_labels, labels);
+	nd->nd_link = &link;
+	nd->nd_joined = true;
+	nd->nd_heard_ms = dsc_now_ms();
+	dsc->d_node[id] = nd;
+	dsc->d_count++;
+	return nd;
+}
+
+static void label(unsigned id, const char *labels)
+{
+	strcpy(dsc->d_node[id]->nd_terms.dt_labels, labels);
+}
+
+static struct lo_policy policy(const char *text)
+{
+	struct lo_policy p;
+	char err[256] = "";
+
+	ck_assert_msg(!lo_policy_parse(text, strlen(text), &p, err, sizeof(err)), "%s: %s", text, err);
+	return p;
+}
+
+static void place(const struct lo_policy *p, uint64_t ino, struct lo_map *m)
+{
+	ck_assert_int_eq(lo_place(lo, p, ino, PATIENCE_MS, m), 0);
+}
+
+/* The rest of the label, behind "rack=": of a server. */
+static char rack_of(uint32_t ds)
+{
+	size_t n;
+
+	return *labels_get(dsc->d_node[ds]->nd_terms.dt_labels, "rack", 4, &n);
+}
+#endif

@@ -1,0 +1,298 @@
+#!/usr/bin/python3
+"""Mirrors that come and go, files that move to other servers, and servers that are drained: while clients write, and over kills of the metadata server. Prints TAP."""
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from data_test import content, layout_of  # noqa: E402
+from nfs41 import err  # noqa: E402
+from repair_test import MB, QUICK, Wide, Writer, bytes_of, equal, servers, settled, states, whole  # noqa: E402
+
+RACKS = {"ds1": "rack=a", "ds2": "rack=a", "ds3": "rack=b", "ds4": "rack=b"}
+
+
+def weft(w, *args, rc=0):
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args], capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode, rc, f"weft {' '.join(args)}: {done.stderr}")
+    return done.stdout if not rc else done.stderr
+
+
+def ask(w, *args):
+    return json.loads(weft(w, "--json", *args))
+
+
+def racks(w):
+    for ds, label in RACKS.items():
+        weft(w, "ds", "group", ds, label)
+
+
+def still(c, f):
+    """Nothing is under way: as it is shown, and as a client sees it."""
+    j = layout_of(c, f)
+    return {o["state"] for m in j["mirrors"] for o in m["objects"]} == {"in-sync"} and not any("leaving" in o or "spare" in m for m in j["mirrors"] for o in m["objects"])
+
+
+def objects_on(w, ds):
+    """The files of a data server's store that are objects."""
+    return [os.path.join(d, p) for d, _, names in os.walk(os.path.join(w.dir, ds)) for p in names if p.count("-") == 2 or ".o" in p]
+
+
+def fsck(w):
+    """The store says what it should: looked at beside the running server."""
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, timeout=20, check=False)
+    check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
+
+
+class Striped(Wide):
+    """One whose file has stripes: a write goes to each copy of each stripe that it is for."""
+
+    def open_layout(self):
+        self.o = settled(self.c, self.f, self.s)
+        self.at = [[data_server(self.c, o) for o in m] for m in self.o.mirrors]
+        self.ds = [ds for m in self.at for ds in m]
+
+    def write(self, off, data):
+        self.data[off:off + len(data)] = data
+        results = []
+        while data:
+            n, k = min(len(data), MB - off % MB), off // MB % len(self.at[0])
+            results += [self.at[m][k].write(self.o.mirrors[m][k].fhs[0], off, data[:n]).status for m in range(len(self.at))]
+            off, data = off + n, data[n:]
+        return results
+
+
+@contextlib.contextmanager
+def writing(x):
+    """A client writes all the while, and none of its writes is refused."""
+    t = Writer(x)
+    t.start()
+    try:
+        yield t
+    finally:
+        t.over = True
+        t.join()
+    check(t.why, None, "the writer")
+    tap.say(f"{t.n} writes beside it")
+    check(t.n > 0, True)
+
+
+def test_a_mirror_more_is_filled_while_a_client_writes(w):
+    x = Wide("add", 8 * MB, "stripes=1")
+    x.give_back()
+    with writing(x):
+        got = ask(w, "mirror", "add", "/add/f")
+        check(got["files"], 1)
+        eventually(lambda: still(x.c, x.f), 30, "the new mirror")
+    check(len(set(servers(x.c, x.f))), 2)
+    equal(w, x.c, x.f, bytes(x.data))
+    check("MIRROR" in weft(w, "mirror", "list", "/add/f"), True)
+    check(len(settled(x.c, x.f, x.s).mirrors), 2, "clients write to both")
+    fsck(w)
+
+
+def test_a_mirror_less(w):
+    x = Striped("remove", 4 * MB, "stripes=2,mirrors=3")
+    before = servers(x.c, x.f)
+    x.give_back()
+    with writing(x):
+        weft(w, "mirror", "remove", "/remove/f", "1", "--wait")
+    check(servers(x.c, x.f), before[:2] + before[4:], "the second is gone, the others are as they were")
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of its objects")
+    weft(w, "mirror", "remove", "/remove/f", "0", "--wait")
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    check("no copy in sync" in weft(w, "mirror", "remove", "/remove/f", "0", rc=1), True)
+    check("counted from 0" in weft(w, "mirror", "remove", "/remove/f", "7", rc=1), True)
+    check("expected its number" in weft(w, "mirror", "remove", "/remove/f", "first", rc=1), True)
+    fsck(w)
+
+
+def test_the_last_copy_in_sync_is_not_taken_away(w):
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.repair_files=0")
+    x = Wide("last")
+    x.report(1)
+    (stale,) = [i for i, s in enumerate(states(x.c, x.f)) if s == "stale"]
+    check("no copy in sync" in weft(w, "mirror", "remove", "/last/f", str(1 - stale), rc=1), True)
+    weft(w, "mirror", "remove", "/last/f", str(stale))
+    check("being taken away" in weft(w, "mirror", "add", "/last/f", rc=1), True)
+    got = ask(w, "mirror", "status", "/last/f")
+    check([(m["object"], m["state"]) for m in got["moving"]], [(stale, "leaves")])
+
+
+def test_what_cannot_be_is_refused(w):
+    racks(w)
+    c = client()
+    d = c.mkdir(c.root(), "no")
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2,domain=rack"))
+    c.open(d, "f")
+    check("another domain" in weft(w, "mirror", "add", "/no/f", rc=1), True)
+    check("labels" in weft(w, "mirror", "add", "/no/f", "--group", "rack", rc=1), True)
+    check("not a regular file" in weft(w, "mirror", "add", "/no", rc=1), True)
+    check("no such file" in weft(w, "mirror", "add", "/none", rc=1), True)
+    check("stripes and unit stay" in weft(w, "move", "/no/f", "--policy", "stripes=2,mirrors=2", rc=1), True)
+    check("weft mirror add" in weft(w, "move", "/no/f", "--policy", "mirrors=1", rc=1), True)
+    check("where to" in weft(w, "move", "/no/f", rc=1), True)
+    check("labels" in weft(w, "move", "/no/f", "--group", "rack=c", rc=1), True)
+    check("no such data server" in weft(w, "move", "/no/f", "--from", "ds9", rc=1), True)
+    check("no such data server" in weft(w, "ds", "drain", "ds9", rc=1), True)
+    c.ok(putfh(d), setxattr("weft.policy", "stripes=22,mirrors=2"))
+    c.open(d, "wide")
+    check("would not fit" in weft(w, "mirror", "add", "/no/wide", rc=1), True)
+    check("would not fit" in weft(w, "move", "/no/wide", "--from", "ds1", rc=1), True)
+    fsck(w)
+
+
+def test_a_copy_that_is_replaced_keeps_to_the_policy(w):
+    """Two racks of two; a server dies: the new copy is in the same rack, and where none is left in it, it waits."""
+    racks(w)
+    x = Wide("rack", 2 * MB, "mirrors=2,domain=rack")
+    check(x.c.ok(putfh(x.f), getxattr("weft.policy")).value, b"stripes=1,unit=1M,mirrors=2,domain=rack")
+    before = servers(x.c, x.f)
+    lost = before[1]
+    (other,) = [d for d, r in RACKS.items() if r == RACKS[lost] and d != lost]
+    x.give_back()
+    w.dev("kill", w.dir, other, "-9")
+    w.dev("kill", w.dir, lost, "-9")
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC), tries=200)
+    x.data[:2] = b"on"
+    time.sleep(5)  # mds.repair_wait and a lease
+    weft(w, "mirror", "repair", "/rack/f")
+    (one,) = ask(w, "mirror", "status", "/rack/f")["waiting"]
+    check(("no data server" in one["why"], states(x.c, x.f)), (True, ["in-sync", "stale"]), one["why"])
+    w.dev("start", w.dir, other)
+    eventually(lambda: whole(x.c, x.f), 20, "repair")
+    check(servers(x.c, x.f), [before[0], other])
+    equal_on(w, x)
+
+
+def equal_on(w, x):
+    got = bytes_of(w, x.c, x.f)
+    check(all(g == bytes(x.data) for g in got), True, "every copy holds what was written")
+
+
+def test_a_file_moves_while_a_client_writes(w):
+    racks(w)
+    x = Striped("move", 8 * MB, "stripes=2,mirrors=1,group=rack=a")
+    check({RACKS[s] for s in servers(x.c, x.f)}, {"rack=a"})
+    x.give_back()
+    with writing(x):
+        weft(w, "move", "/move/f", "--group", "rack=b", "--wait")
+    check({RACKS[s] for s in servers(x.c, x.f)}, {"rack=b"})
+    check(x.c.ok(putfh(x.f), getxattr("weft.policy")).value, b"stripes=2,unit=1M,mirrors=1,group=rack=b")
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of the old objects")
+    # Both mirrors, one after the other, and never fewer than two copies.
+    weft(w, "mirror", "add", "/move/f", "--wait")
+    weft(w, "move", "/move/f", "--policy", "stripes=2,mirrors=2,domain=rack,group0=rack=a,group1=rack=b", "--wait")
+    check([RACKS[s] for s in servers(x.c, x.f)], ["rack=a"] * 2 + ["rack=b"] * 2)
+    weft(w, "move", "/move/f", "--from", "ds1", "--wait")
+    last = json.loads(weft(w, "--json", "events", "--kind", "file-moved").splitlines()[-1])
+    check((last["path"], last["subject"], "moved to ds2" in last["text"]), ("/move/f", "ds1", True), last)
+    check("ds1" in servers(x.c, x.f), False)
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    fsck(w)
+
+
+def test_a_move_outlives_the_metadata_server(w):
+    racks(w)
+    x = Striped("crash", 12 * MB, "stripes=2,mirrors=2,domain=rack")
+    x.give_back()
+    before = servers(x.c, x.f)
+    data = bytes(x.data)
+    weft(w, "move", "/crash/f", "--from", before[0])
+    amid = 0
+    for i in range(3):
+        time.sleep(random.Random(i).random())
+        amid += not i and not still(x.c, x.f)
+        w.restart()
+    c = client()
+    check(amid > 0, True, "it was moving when the first kill came")
+    eventually(lambda: still(c, x.f), 40, "the move")
+    check(before[0] in servers(c, x.f), False)
+    got = c.until(lambda got: err(got.status) != "GRACE", putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    check(content(c, x.f, got.results[-1].stateid) == data, True)
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of the old objects")
+    fsck(w)
+
+
+def drained(w, ds):
+    (one,) = [d for d in ask(w, "ds", "list")["ds"] if d["name"] == ds]
+    return one.get("drain") == "drained"
+
+
+def test_a_server_is_drained_while_clients_write(w):
+    x = Wide("drain", 4 * MB, "mirrors=2")
+    x.give_back()
+    c = client()
+    d = c.mkdir(c.root(), "many")
+    files = []
+    for i in range(40):
+        s, f = c.open(d, f"f{i}")
+        c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"%d" % i * 1000, FILE_SYNC))
+        files.append((s, f, b"%d" % i * 1000))
+    name = servers(x.c, x.f)[0]
+    with writing(x):
+        weft(w, "ds", "drain", name, "--wait")
+    check(drained(w, name), True)
+    check(any(name in servers(c, f) for _, f, _ in files + [(0, x.f, 0)]), False)
+    check("drained" in weft(w, "ds", "list"), True)
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    equal_on(w, x)
+    for s, f, data in files:
+        check(content(c, f, s), data)
+    # Nothing new is placed there, over a restart too.
+    w.restart()
+    eventually(lambda: not ask(w, "status")["grace"], 20, "the end of the grace period")
+    c = client()
+    d = c.mkdir(c.root(), "new")
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=3"))
+    for i in range(5):
+        check(name in servers(c, c.open(d, f"g{i}")[1]), False)
+    eventually(lambda: drained(w, name), 10, "the state after a restart")
+    weft(w, "ds", "undrain", name)
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=4"))
+    check(name in servers(c, c.open(d, "all")[1]), True)
+    fsck(w)
+
+
+def test_where_nothing_can_go_it_stays(w):
+    x = Wide("full", 2 * MB, "mirrors=4")
+    x.give_back()
+    name = servers(x.c, x.f)[0]
+    weft(w, "ds", "drain", name)
+    eventually(lambda: ask(w, "mirror", "status", "/full/f")["moving"], 10, "the look")
+    (one,) = ask(w, "mirror", "status", "/full/f")["moving"]
+    check((one["state"], "no data server" in one["why"]), ("waits", True))
+    (shown,) = [d for d in ask(w, "ds", "list")["ds"] if d["name"] == name]
+    check((shown["drain"], shown["left"]), ("draining", 1))
+    check("1 left" in weft(w, "ds", "list"), True)
+    check((len(servers(x.c, x.f)), content(x.c, x.f, x.s) == bytes(x.data)), (4, True))
+    weft(w, "ds", "undrain", name)
+    eventually(lambda: ask(w, "mirror", "status")["files"] == 0, 10, "nothing to do")
+
+
+@contextlib.contextmanager
+def around(name):
+    """A cluster of its own for each."""
+    w = mds_test.THE = Cluster(settings=[*QUICK, *(["mds.repair_rate=8M"] if "crash" in name or "outlives" in name else [])])
+    try:
+        yield (w,)
+    finally:
+        for c in mds_test.CLIENTS:
+            with contextlib.suppress(Exception):
+                c.drop()
+        mds_test.CLIENTS.clear()
+        w.down()
+
+
+if __name__ == "__main__":
+    tap.run(tap.named(globals()), around)
