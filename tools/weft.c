@@ -30,6 +30,7 @@ static const struct weft_opt events_options[] = {{"follow", 'f', NULL}, {"since"
 static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {NULL}};
+static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
 /* A row is a line; the first that fits counts. */
 /* clang-format off */
 static const struct command commands[] = {
@@ -55,6 +56,10 @@ static const struct command commands[] = {
 	{"client", "evict", 1, 1, false, cmd_client_evict, NULL, "CLIENT", "put one out as if its lease had run out: what it holds is fenced"},
 	{"layout", "list", 0, 1, true, cmd_layout_list, layout_options, "[PATH]", "layouts that are out: of a file, a client, a data server"},
 	{"layout", "recall", 1, 1, true, cmd_layout_recall, NULL, "PATH", "take a file's layouts back; fenced at the deadline"},
+	{"find", NULL, 0, 1, true, cmd_find, find_options, "[PATH]", "files on a data server, with copies not in sync, or of a policy"},
+	{"xattr", "show", 1, 2, true, cmd_xattr_show, NULL, "PATH [NAME]", "extended attributes, readable"},
+	{"xattr", "set", 2, 3, true, cmd_xattr_set, NULL, "PATH NAME [VALUE]", "0x and digits: bytes"},
+	{"xattr", "remove", 2, 2, true, cmd_xattr_remove, NULL, "PATH NAME", "take one away"},
 	{"events", NULL, 0, 0, false, cmd_events, events_options, "", "the journal of what happened; -f goes on"},
 	/* Their options are their own; see main. */
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...", "check the metadata store of a stopped server"},

@@ -25,6 +25,9 @@
  *   GET    /v1/layouts?path=/f&client=C&ds=D    layouts that are out, by any of these: {"known","recalled","layouts":[...]}
  *   PUT    /v1/layouts/recall?path=/f           takes them back; those that stay out are fenced at the deadline. Answers as GET does when they have been asked for
  *
+ *   GET    /v1/find?path=/d&ds=D&stale=1&policy=P&cursor=X    files below a path that have all of these: {"found":[...],"looked","too_deep","cursor"}; it ends where the cursor is null
+ *   GET    /v1/xattr?path=/f&name=N    extended attributes: {"path","xattrs":[{"name","size","virtual","text" or "hex"}]}, of one name or all
+ *   PUT    /v1/xattr?path=/f&name=N&encoding=hex    body: the value; DELETE takes it away. Both answer as GET does. Delegations come back first
  *   GET    /v1/events?after=SEQ&since=SECONDS&kind=K&last=N    the journal, the oldest first: {"events":[...],"next","more"}; next is the next request's after.
  *                                   last: only so many, the newest
  *

@@ -44,9 +44,16 @@ bool admin_inode_arg(struct admin *a, const struct http_req *rq, struct http_rep
 json_t *admin_text(const void *bytes, size_t len)
 {
 	const uint8_t *p = bytes;
-	char *out = malloc(4 * len + 1), *q = out;
+	bool plain = true;
+	char *out, *q;
 	json_t *s;
 
+	for (size_t i = 0; i < len; i++)
+		plain &= p[i] >= 0x20 && p[i] != 0x7f;
+	s = plain ? json_stringn(bytes, len) : NULL;
+	if (s)
+		return s;
+	q = out = malloc(4 * len + 1);
 	for (size_t i = 0; out && i < len; i++) {
 		if (p[i] >= 0x20 && p[i] < 0x7f && p[i] != '\\')
 			*q++ = (char)p[i];

@@ -12,7 +12,7 @@ void admin_reply_errno(struct http_reply *rp, int err, const char *path);
 uint64_t admin_client_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp);
 /* The "ds" argument: a name, a number or an id; 0: refused. */
 uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp);
-/* Bytes as JSON can carry them: what is not printable ASCII, and the backslash, as \xNN. The caller's reference. */
+/* Bytes as JSON can carry them: UTF-8 without control characters as it is; of anything else what is not printable ASCII, and the backslash, as \xNN. The caller's reference. */
 json_t *admin_text(const void *bytes, size_t len);
 /* As a whole number from least to most, or fallback when it is not there; -1: refused. */
 int64_t admin_number_arg(const struct http_req *rq, struct http_reply *rp, const char *name, int64_t least, int64_t most, int64_t fallback);
@@ -23,5 +23,9 @@ void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *
 void admin_delete_client(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_layouts(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_xattr(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_xattr(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_delete_xattr(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_events(void *arg, const struct http_req *rq, struct http_reply *rp);
 #endif

@@ -422,8 +422,9 @@ static void sweep(struct loop_timer *t)
 		nd->nd_told_alive = alive;
 		*sv = nd->nd_sv;
 		pthread_mutex_unlock(&d->d_lock);
-		if (alive != told)
-			ev_add(alive ? EV_DS_ALIVE : EV_DS_DEAD, sv->sv_name, 0, "%s", alive ? "it is heard" : "not heard within its lease");
+		if (alive != told && (!alive || d->d_told_dead[id]))
+			ev_add(alive ? EV_DS_ALIVE : EV_DS_DEAD, sv->sv_name, 0, "%s", alive ? "it is heard again" : "not heard within its lease");
+		d->d_told_dead[id] |= told && !alive;
 		if (alive != told && alive)
 			log_info("data server %u (%s): alive", id, sv->sv_name);
 		else if (alive != told)

@@ -54,6 +54,7 @@ struct dsc {
 	struct hash d_links;
 	_Atomic unsigned d_nlinks;
 	struct loop_timer d_timer;
+	bool d_told_dead[DSC_MAX + 1]; /* the sweep's */
 	struct loop_msg d_start;
 	void (*d_eof)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
 		      void (*reply)(void *rarg, int err, uint64_t size), void *rarg);

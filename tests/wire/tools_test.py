@@ -165,11 +165,12 @@ def test_recall_asks_and_then_fences(w):
     got = lay(c, fh, sid)
 
     def give_back(name, args):
-        if name == "CB_LAYOUTRECALL":
+        if name == "LAYOUTRECALL":
             threading.Timer(0.2, lambda: c.call(putfh(fh), layoutreturn(got.stateid))).start()
         return 0
     c.on_callback = give_back
     check(weft("layout", "recall", "/recall/f"), "1 layouts are back\n")
+    check([e for e in seen("layout-fenced") if e["path"] == "/recall/f"], [], "nothing was fenced")
     check(asked("layout", "list", "/recall/f")["known"], 0)
     check(weft("layout", "recall", "/recall/f"), "0 layouts are back\n", "it can be repeated")
     c.on_callback = lambda name, args: 0  # it says yes, and keeps it
@@ -271,7 +272,145 @@ def test_fences_and_evictions_are_in_the_journal(w):
     check([e["path"] for e in seen("layout-fenced")][-1], "/fenced/f")
 
 
-SETTINGS_HERE = ["mds.lease=2s", "mds.recall_deadline=1s", "mds.grace=1s"]
+# ---- find
+
+
+def test_find_by_server_state_and_policy(w):
+    c = client()
+    top = c.mkdir(c.root(), "find")
+    many = c.mkdir(top, "many")
+    c.ok(putfh(many), setxattr("weft.policy", "stripes=2,mirrors=2"))
+    deep = top
+    for name in ("a", "b", "\u00e4 \n"):
+        deep = c.mkdir(deep, name)
+    want = {}
+    for d, path in ((top, "/find"), (many, "/find/many"), (deep, "/find/a/b/\\xc3\\xa4 \\x0a")):
+        for i in range(3):
+            c.open(d, f"f{i}")
+            want[f"{path}/f{i}"] = None
+    rows = [json.loads(line) for line in weft("--json", "find", "/find", "--policy", "unit=1M").splitlines()]
+    check(sorted(r["path"] for r in rows if r["type"] == "file"), sorted(want), "every file")
+    check([r["path"] for r in rows if r["type"] == "directory"], ["/find/many"])
+    for s in ("ds1", "ds2", "ds3", "ds4"):
+        on = {r["path"] for r in rows if s in {o["ds"] for o in r["objects"]}}
+        check(set(weft("find", "/find", "--on-ds", s).splitlines()), on, s)
+    check(weft("find", "/find", "--stale"), "")
+    check(sorted(weft("find", "--policy", "mirrors=2,stripes=2", "/find").splitlines()), ["/find/many"] + [f"/find/many/f{i}" for i in range(3)])
+    check(weft("find", "/find", "--policy", "mirrors=2,stripes=3"), "")
+    check(weft("find", "/find/many/f1", "--policy", "mirrors=2"), "/find/many/f1\n")
+    check(set(weft("find", "--policy", "mirrors=2", "--on-ds", "ds1").splitlines()) <= {f"/find/many/f{i}" for i in range(3)}, True, "directories lie on no server")
+    sid, fh = c.open(many, "f0")
+    got = lay(c, fh, sid)
+    c.ok(putfh(fh), layouterror(got.stateid, [(got.mirrors[0][0].deviceid, 5, NUM["WRITE"])]))
+    check(weft("find", "/find", "--stale"), "/find/many/f0  (1 of 4 objects)\n")
+    c.ok(putfh(fh), layoutreturn(got.stateid))
+    check("what?" in weft("find", "/find", rc=2), True)
+    check("mirrors" in weft("find", "--policy", "mirror=2", rc=1), True)
+    check("no such data server" in weft("find", "--on-ds", "ds9", rc=1), True)
+    check("no such file" in weft("find", "/none", "--stale", rc=1), True)
+
+
+def ask(target, status=200):
+    import http.client
+    import socket
+    conn = http.client.HTTPConnection("localhost", timeout=10)
+    conn.sock = socket.socket(socket.AF_UNIX)
+    conn.sock.connect(admin[5:])
+    conn.request("GET", target)
+    reply = conn.getresponse()
+    check(reply.status, status, target)
+    return json.loads(reply.read())
+
+
+def test_find_goes_on_from_a_cursor_and_over_changes(w):
+    c = client()
+    top = c.mkdir(c.root(), "walk")
+    dirs = [c.mkdir(top, f"d{i}") for i in range(3)]
+    for d in dirs:
+        for i in range(300):
+            c.ok(putfh(d), open_(f"f{i}", BOTH, how=UNCHECKED, attrs={"mode": 0o644}, owner=b"o"), getfh())
+    page = ask("/v1/find?path=/walk&policy=mirrors=1")
+    check((len(page["found"]), page["cursor"] is not None), (500, True), "an answer is bounded")
+    rest = ask(f"/v1/find?path=/walk&policy=mirrors=1&cursor={page['cursor']}")
+    check((len(rest["found"]), rest["cursor"]), (400, None))
+    check(len({f["path"] for f in page["found"] + rest["found"]}), 900, "each of them once")
+    # The directory that the walk is in goes: what is left is found all the same.
+    at = page["found"][-1]["path"].split("/")[2]
+    for i in range(300):
+        c.call(putfh(dirs[int(at[1])]), remove(f"f{i}"))
+    c.ok(putfh(top), remove(at))
+    rest = ask(f"/v1/find?path=/walk&policy=mirrors=1&cursor={page['cursor']}")
+    check(len(rest["found"]), 300, "those of the third directory")
+    for bad in ("x", "1", "1_", "1_2.", "_", "1_2.3_4x", "1_2/3_4", "-1_2"):
+        ask(f"/v1/find?path=/walk&stale=1&cursor={bad}", 400)
+    ask("/v1/find?path=/walk&stale=1&cursor=ffffffffffffffff_ffffffffffffffff.1_1")
+    ask("/v1/find?path=/walk", 400)
+
+
+# ---- extended attributes
+
+
+def shown(path, *name):
+    return {x["name"]: x.get("text", "0x" + x.get("hex", "")) for x in asked("xattr", "show", path, *name)["xattrs"]}
+
+
+def test_xattr_show_set_and_remove(w):
+    c, d, fh, sid = made("xattrs", "stripes=2")
+    c.ok(putfh(fh), setxattr("plain", "text of\nlines"))
+    c.ok(putfh(fh), setxattr("bytes", b"\x00\xff"))
+    got = shown("/xattrs/f")
+    check(json.loads(got.pop("user.weft.layout"))["inode"], asked("file", "show", "/xattrs/f")["inode"])
+    check(got, {"user.weft.policy": "stripes=2,unit=1M,mirrors=1", "user.plain": "text of\nlines", "user.bytes": "0x00ff"})
+    check(shown("/xattrs"), {"user.weft.policy": "stripes=2,unit=1M,mirrors=1"})
+    check(weft("xattr", "show", "/xattrs/f", "user.bytes"), "user.bytes = 0x00ff\n")
+    check(weft("xattr", "set", "/xattrs/f", "plain", "\u00e4"), "user.plain = \u00e4\n")
+    check(c.ok(putfh(fh), getxattr("plain")).value, "\u00e4".encode())
+    weft("xattr", "set", "/xattrs/f", "user.bytes", "0x0001Fe")
+    check(c.ok(putfh(fh), getxattr("bytes")).value, b"\x00\x01\xfe")
+    weft("xattr", "set", "/xattrs", "empty")
+    check(shown("/xattrs")["user.empty"], "")
+    before = c.attrs(fh, "change").change
+    check("user.plain" in weft("xattr", "remove", "/xattrs/f", "plain"), False)
+    check(c.attrs(fh, "change").change > before, True, "clients see that it has changed")
+    c.no("NOXATTR", putfh(fh), getxattr("plain"))
+    check("has no attribute user.plain" in weft("xattr", "remove", "/xattrs/f", "plain", rc=1), True)
+    check("has no attribute" in weft("xattr", "show", "/xattrs/f", "none", rc=1), True)
+    check("no such file" in weft("xattr", "show", "/xattrs/none", rc=1), True)
+    check("hexadecimal" in weft("xattr", "set", "/xattrs/f", "x", "0x123", rc=1), True)
+    check("hexadecimal" in weft("xattr", "set", "/xattrs/f", "x", "0x12zz", rc=1), True)
+    check("longer than 65536" in weft("xattr", "set", "/xattrs/f", "x", "y" * 65537, rc=1), True)
+    for bad in ("", "user.", "n" * 256):
+        check("name: expected" in weft("xattr", "set", "/xattrs/f", bad, "v", rc=1), True, bad)
+    for name in ("weft.layout", "user.weft.policy"):
+        weft("xattr", "set", "/xattrs/f", name, "stripes=1", rc=1)
+        weft("xattr", "remove", "/xattrs/f", name, rc=1)
+    c.ok(putfh(d), create(5, "link", link=b"f"))
+    check("only regular files" in weft("xattr", "set", "/xattrs/link", "a", "b", rc=1), True)
+
+
+def test_a_delegation_comes_back_before_an_attribute_changes(w):
+    c, d, fh, sid = made("xdeleg", owner=b"Linux NFSv4.2 xdeleg")
+    c.ok(putfh(fh), close(sid))
+    told = []
+
+    def give_back():
+        told.append(c.call(putfh(fh), getxattr("new"), delegreturn(held)).status == 0)  # is it there before? Then this succeeds
+        c.ok(putfh(fh), delegreturn(held))
+
+    def recalled(name, args):
+        if name == "RECALL":
+            threading.Timer(0.3, give_back).start()
+        return 0
+    c.on_callback = recalled
+    r = c.ok(putfh(d), open_("f", READ | 0x0100, how=None, attrs=None), getfh())
+    held = r.all[1].deleg_stateid
+    check(listed(c)["delegations"], 1)
+    weft("xattr", "set", "/xdeleg/f", "new", "value")
+    check(told, [False], "the delegation is returned first")
+    check(c.ok(putfh(fh), getxattr("new")).value, b"value")
+
+
+SETTINGS_HERE = ["mds.lease=2s", "mds.recall_deadline=1s", "mds.grace=1s", "mds.repair_files=2"]
 
 
 def main():
