@@ -31,6 +31,8 @@ static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait",
 static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
+static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "N"}, {0}};
+static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
 /* A row is a line; the first that fits counts. */
 /* clang-format off */
 static const struct command commands[] = {
@@ -60,6 +62,8 @@ static const struct command commands[] = {
 	{"xattr", "show", 1, 2, true, cmd_xattr_show, NULL, "PATH [NAME]", "extended attributes, readable"},
 	{"xattr", "set", 2, 3, true, cmd_xattr_set, NULL, "PATH NAME [VALUE]", "0x and digits: bytes"},
 	{"xattr", "remove", 2, 2, true, cmd_xattr_remove, NULL, "PATH NAME", "take one away"},
+	{"top", NULL, 0, 0, false, cmd_top, top_options, "", "who does how much now, live; -n N: N times, for scripts"},
+	{"heat", NULL, 0, 1, true, cmd_heat, heat_options, "[PATH]", "directories and files where most was done lately"},
 	{"events", NULL, 0, 0, false, cmd_events, events_options, "", "the journal of what happened; -f goes on"},
 	/* Their options are their own; see main. */
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...", "check the metadata store of a stopped server"},

@@ -375,6 +375,7 @@ static const struct http_route routes[] = {
 	{"PUT", "/v1/move", admin_put_move},
 	{"GET", "/v1/ds/one", admin_get_one}, {"PUT", "/v1/ds/drain", admin_put_drain}, {"PUT", "/v1/ds/undrain", admin_put_undrain},
 	{"GET", "/v1/exports", get_exports}, {"PUT", "/v1/exports", put_exports},
+	{"GET", "/v1/top", admin_get_top}, {"GET", "/v1/heat", admin_get_heat},
 	{"GET", "/v1/find", admin_get_find},
 	{"GET", "/v1/xattr", admin_get_xattr}, {"PUT", "/v1/xattr", admin_put_xattr}, {"DELETE", "/v1/xattr", admin_delete_xattr},
 	{"GET", "/v1/events", admin_get_events},

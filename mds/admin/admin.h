@@ -28,6 +28,8 @@
  *   GET    /v1/find?path=/d&ds=D&stale=1&policy=P&cursor=X    files below a path that have all of these: {"found":[...],"looked","too_deep","cursor"}; it ends where the cursor is null
  *   GET    /v1/xattr?path=/f&name=N    extended attributes: {"path","xattrs":[{"name","size","virtual","text" or "hex"}]}, of one name or all
  *   PUT    /v1/xattr?path=/f&name=N&encoding=hex    body: the value; DELETE takes it away. Both answer as GET does. Delegations come back first
+ *   GET    /v1/top?rows=N           the busiest now: {"half_life","clients","servers","directories"}
+ *   GET    /v1/heat?path=/d&rows=N  where most was done lately: {"half_life","directories","files"}
  *   GET    /v1/events?after=SEQ&since=SECONDS&kind=K&last=N    the journal, the oldest first: {"events":[...],"next","more"}; next is the next request's after.
  *                                   last: only so many, the newest
  *

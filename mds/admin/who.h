@@ -26,6 +26,8 @@ void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *r
 void admin_get_xattr(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_xattr(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_delete_xattr(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_top(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_heat(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_events(void *arg, const struct http_req *rq, struct http_reply *rp);
 #endif

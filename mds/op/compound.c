@@ -1,6 +1,7 @@
 /* The COMPOUND engine: decoding the frame, running operations, parking, finishing. */
 #include "mds/op/sec.h"
 #include "base/crash.h"
+#include "mds/op/heat.h"
 #include "base/log.h"
 #include <errno.h>
 #include <stdio.h>
@@ -364,6 +365,7 @@ static void compound_finish(struct compound *c)
 	if (c->slot)
 		op_slot_done(c);
 	metric_observe_us(c->m->m_op_time, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
+	op_heat_compound(c, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
 	compound_free(c);
 	crash_point("reply");
 	rpc_reply(call);
@@ -404,6 +406,8 @@ static bool op_end(struct compound *c, nfsstat4 st)
 			xdr_put_u32(c->out, 0);
 	}
 	c->keep_body = false;
+	if (c->opnum == OP_OPEN && st == NFS4_OK)
+		op_heat_opened(c);
 	xdr_patch_u32(c->out, c->status_at, st);
 	c->status = st;
 	c->at++;
@@ -478,6 +482,7 @@ static nfsstat4 op_start(struct compound *c)
 	/* What changes something is not begun when its result may have no room. */
 	if (d->room && op_room(c->out) < d->room + OP_ERROR_ROOM)
 		return op_too_big(c);
+	op_heat_op(c);
 	return d->fn(c);
 }
 

@@ -1,5 +1,5 @@
 /* READ, WRITE, COMMIT through the MDS: for clients without a layout, by the same map as direct I/O, or the two would not see the same file. */
-#include "mds/op/op.h"
+#include "mds/op/heat.h"
 #include <errno.h>
 
 struct io {
@@ -482,6 +482,8 @@ static void io_done(struct lo_io *lio, int err)
 			op_resume(c, k->failed);
 		return;
 	}
+	if (c->opnum == OP_READ || c->opnum == OP_WRITE)
+		op_heat_io(c, &k->inode, lio->io_count, c->opnum == OP_WRITE);
 	if (c->opnum == OP_READ) {
 		read_reply(c, k, lio->io_count);
 		st = NFS4_OK;

@@ -59,6 +59,7 @@ struct mds_thread {
 	unsigned mt_copying;
 	bool mt_copies_next;
 	struct exp_table *mt_exports; /* in force when this thread looked last */
+	struct heat *_Atomic mt_heat; /* heat.c */
 	struct ask_val *mt_groups[OP_GROUPS_NEAR]; /* peer.c: of users seen lately */
 };
 
@@ -133,6 +134,8 @@ struct compound {
 	uint8_t once_check[16];        /* op_once_check, for the mutation in hand */
 	uint64_t once_orders;          /* the mutation in hand: whose orders are waited for after it */
 	bool again;                    /* answered from the row of an earlier boot: only what reads is run */
+
+	uint64_t heat_dir; /* heat.c: the last directory that was worked in; 0: none */
 
 	/* file handles: inode numbers, 0 is none */
 	uint64_t cur, saved;

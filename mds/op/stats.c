@@ -4,7 +4,7 @@
  * It is a client's word, and steers only: how long reads take from a data server is one of the things by which a client's first copy is chosen, within bounds
  * (mds/lo/prefer.c). Linux tells sums since the layout was made.
  */
-#include "mds/op/op.h"
+#include "mds/op/heat.h"
 
 /* A request for more counts as several, so that servers of large reads are not taken for slow ones. */
 #define STATS_UNIT 65536u
@@ -37,7 +37,7 @@ static struct io_latency get_latency(struct xdr_in *x)
 }
 
 /* ff_layoutupdate4 (section 9.2.2). Returns what was told of reads. */
-static struct io_latency get_update(struct xdr_in *x)
+static struct io_latency get_update(struct xdr_in *x, struct io_latency *written)
 {
 	struct io_latency read;
 	uint32_t len;
@@ -46,16 +46,19 @@ static struct io_latency get_update(struct xdr_in *x)
 	xdr_get_opaque(x, 256, &len);	      /* uaddr */
 	xdr_get_opaque(x, NFS4_FHSIZE, &len); /* fh */
 	read = get_latency(x);
-	get_latency(x);
+	*written = get_latency(x);
 	get_us(x); /* duration */
 	xdr_get_bool(x);
 	return read;
 }
 
-static void note(struct compound *c, const uint8_t dev[16], const struct io_latency *il)
+static void note(struct compound *c, const uint8_t dev[16], const struct io_latency *il, const struct io_latency *written)
 {
+	const struct heat_told r = {il->il_ops, il->il_bytes, il->il_us}, w = {written->il_ops, written->il_bytes, written->il_us};
 	uint64_t n = il->il_ops > UINT64_MAX / 2 ? UINT64_MAX / 2 : il->il_ops, more = il->il_bytes / STATS_UNIT, us;
 
+	if (c->cur)
+		op_heat_told(c, dev, &r, &w);
 	n = more > n ? more : n;
 	if (!n || !il->il_us)
 		return;
@@ -67,7 +70,7 @@ static void note(struct compound *c, const uint8_t dev[16], const struct io_late
 void op_get_iostats(struct compound *c, struct xdr_in *x)
 {
 	const uint8_t *dev;
-	struct io_latency il;
+	struct io_latency il, written;
 
 	xdr_get_u64(x); /* offset, length, stateid */
 	xdr_get_u64(x);
@@ -75,14 +78,14 @@ void op_get_iostats(struct compound *c, struct xdr_in *x)
 	for (int k = 0; k < 4; k++)
 		xdr_get_u64(x); /* read and write: counts and bytes */
 	dev = xdr_get_fixed(x, 16);
-	il = get_update(x);
+	il = get_update(x, &written);
 	if (!x->bad)
-		note(c, dev, &il);
+		note(c, dev, &il, &written);
 }
 
 nfsstat4 op_layoutstats(struct compound *c)
 {
-	struct io_latency il = {0};
+	struct io_latency il, written;
 	struct st_stateid sid;
 	const uint8_t *dev, *data;
 	struct xdr_in body;
@@ -103,9 +106,9 @@ nfsstat4 op_layoutstats(struct compound *c)
 	if (type != LAYOUT4_FLEX_FILES)
 		return NFS4_OK;
 	xdr_in_init(&body, data, len);
-	il = get_update(&body);
+	il = get_update(&body, &written);
 	if (body.bad)
 		return NFS4ERR_BADXDR;
-	note(c, dev, &il);
+	note(c, dev, &il, &written);
 	return NFS4_OK;
 }

@@ -410,6 +410,64 @@ def test_a_delegation_comes_back_before_an_attribute_changes(w):
     check(c.ok(putfh(fh), getxattr("new")).value, b"value")
 
 
+# ---- load and heat
+
+
+def told(o, server, read=(0, 0), written=(0, 0)):
+    """LAYOUTSTATS: operations and bytes since the layout was made."""
+    def latency(ops, size):
+        return u64(ops) + u64(size) + u64(ops) + u64(size) + u64(0) + (u64(0) + u32(0)) + u64(ops // 1000) + u32(ops % 1000 * 1000000)
+    body = opaque("tcp") + opaque("127.0.0.1.8.1") + opaque(server.fhs[0]) + latency(*read) + latency(*written) + u64(1) + u32(0) + boolean(True)
+    return op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4, server.deviceid, u32(FLEX), opaque(body))
+
+
+def row(rows, **want):
+    return next((r for r in rows if all(r.get(k) == v for k, v in want.items())), None)
+
+
+def test_top_tells_who_does_how_much_where(w):
+    c, d, fh, sid = made("busy", owner=b"Linux NFSv4.2 busy")
+    for _ in range(10):
+        c.ok(putfh(fh), write(sid, 0, b"w" * MB, FILE_SYNC))
+        c.ok(putfh(fh), read(sid, 0, 65536))
+        c.ok(putfh(d), lookup("f"))
+    got = asked("top", "-n", "1")
+    me, here = row(got["clients"], name="busy"), row(got["directories"], path="/busy")
+    for r in me, here:
+        check(r["written"] > 10 * r["read"] > 0 and r["ops"] > 1 and 0 < r["p50_us"] <= r["p99_us"] and r["mean_us"] > 0, True, r)
+    check(me["number"], listed(c)["number"])
+    # A megabyte a second for 10 s is what 10 MB in no time look like: less than 2 MB a second, with this half-life.
+    check(MB / 2 < me["written"] < 2 * MB, True, me)
+    text = weft("top", "-n", "2", "--rows", "5")
+    check(text.count("CLIENT"), 2)
+    check(re.search(r"^ *[\d.]+ +\S+/s +\S+/s +\d+[um]s +\d+[um]s +\d+[um]s +/busy$", text, re.M) is not None, True, text)
+    for bad in ("0", "x", "-1", ""):
+        check("N is a number" in weft("top", f"-n{bad}" if bad else "--times=", rc=2), True, bad)
+    check("rows: expected" in weft("top", "--rows", "0", rc=1), True)
+
+
+def test_data_past_the_metadata_server_is_known_from_the_clients_word(w):
+    c, d, fh, sid = made("past", owner=b"Linux NFSv4.2 past")
+    o = lay(c, fh, sid)
+    server = o.mirrors[0][0]
+    for times in (1, 1, 2):  # the same again is nothing new, and sums grow
+        c.ok(putfh(fh), told(o, server, (100 * times, 100 * MB * times), (50 * times, 10 * MB * times)))
+    got = asked("top")
+    name = asked("file", "show", "/past/f")["mirrors"][0]["objects"][0]["ds"]
+    rate = 200 * MB * 0.693 / got["half_life"]
+    for r in row(got["servers"], name=name), row(got["clients"], name="past"), row(got["directories"], path="/past"):
+        check(rate / 2 < r["read"] < rate * 1.1, True, r)
+        check(r["read"] / 12 < r["written"] < r["read"] / 8, True, r)
+    check(row(got["servers"], name=name)["mean_us"], 1000)
+    hot = asked("heat", "/past")
+    check([(f["path"], f["heat"] > 3000) for f in hot["files"]], [("/past/f", True)])
+    check([f["path"] for f in hot["directories"]], ["/past"])
+    check(re.search(r"^ *\d+ +[\d.]+ +\S+/s +\S+/s +/past/f$", weft("heat"), re.M) is not None, True)
+    check(asked("heat", "/")["files"][0]["path"], "/past/f", "the hottest first")
+    check("no such file" in weft("heat", "/none", rc=1), True)
+    c.no("BADXDR", putfh(fh), op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4, server.deviceid, u32(FLEX), opaque(b"abc")))
+
+
 SETTINGS_HERE = ["mds.lease=2s", "mds.recall_deadline=1s", "mds.grace=1s", "mds.repair_files=2"]
 
 

@@ -1,0 +1,42 @@
+/*
+ * heat.h - who does how much, where: rates and latencies by client, data server, directory and file, for weft top and weft heat (docs/heat.md).
+ *
+ * Every thread counts in tables of its own, of fixed size, which only it writes: no lock, and no line that another thread writes. What is not among the busiest of its table is forgotten. All
+ * counts decay: with a half-life of HEAT_FAST_S they are rates of now, with one of HEAT_SLOW_S they are heat. Data that goes past us, between clients and data servers, is known as far as clients
+ * tell (LAYOUTSTATS, and with LAYOUTRETURN): Linux does once a minute, and when it returns a layout. It is a client's word, and counts for statistics only.
+ */
+#ifndef MDS_OP_HEAT_H
+#define MDS_OP_HEAT_H
+#include "mds/op/op.h"
+
+#define HEAT_FAST_S  5
+#define HEAT_SLOW_S  600
+#define HEAT_BUCKETS 22	   /* of latency: up to 1 us, 2 us, 4 us ... 2^20 us, more */
+#define HEAT_UNIT    65536 /* bytes that are as hot as an operation */
+
+enum heat_kind { HEAT_CLIENT, HEAT_SERVER, HEAT_DIR, HEAT_FILE, HEAT_KINDS };
+/* What clients told of their I/O with one data server, as sums since their layout was made. */
+struct heat_told {
+	uint64_t ht_ops, ht_bytes, ht_us;
+};
+
+/* On the compound's loop. */
+void op_heat_op(struct compound *c);			/* an operation begins */
+void op_heat_opened(struct compound *c);		/* OPEN has succeeded: c->cur is the file */
+void op_heat_compound(struct compound *c, uint64_t us); /* it ends */
+void op_heat_io(struct compound *c, const struct ns_inode *i, uint64_t bytes, bool write); /* through us */
+void op_heat_told(struct compound *c, const uint8_t dev[16], const struct heat_told *read, const struct heat_told *write);
+
+/* Sums of all threads, any thread. Rates are per second. */
+struct heat_row {
+	uint64_t hr_key; /* clientid, data server's number, or inode */
+	float hr_ops, hr_read, hr_written; /* bytes */
+	float hr_us;			   /* mean; 0: nothing was measured */
+	float hr_bucket[HEAT_BUCKETS];
+	float hr_heat;
+};
+/* Up to max rows, those with the most operations and bytes first (heat: the hottest first). Malloc'd; NULL: none, or no memory. */
+struct heat_row *op_heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t *n);
+/* Of the latencies of a row, the one that this part (0.5, 0.99) is below: microseconds, by powers of two; 0: nothing was measured. */
+double op_heat_percentile(const struct heat_row *r, double part);
+#endif

@@ -1,0 +1,96 @@
+/* Heat: the busiest are known, however many others there are, and what is over cools down. */
+#include "mds/op/heat.h"
+#include "tests/unit/unit.h"
+#include <stdlib.h>
+
+static struct mds mds;
+static struct mds_thread th;
+static struct compound c;
+
+static void setup(void)
+{
+	memset(&c, 0, sizeof(c));
+	memset(&th, 0, sizeof(th));
+	ck_assert_int_eq(loop_create(&th.mt_loop, 64), 0);
+	th.mt_mds = &mds;
+	mds.m_thread = &th;
+	mds.m_nthreads = 1;
+	c.m = &mds;
+	c.th = &th;
+}
+
+static void teardown(void)
+{
+	loop_destroy(th.mt_loop);
+}
+
+static void opened(uint64_t ino)
+{
+	c.cur = ino;
+	op_heat_opened(&c);
+}
+
+START_TEST(the_hottest_are_known_among_very_many)
+{
+	enum { HOT = 10, COLD = 200000, TIMES = 300 };
+	struct heat_row *rows;
+	unsigned hot = 0;
+	size_t n;
+
+	for (unsigned i = 0; i < COLD; i++) {
+		opened(1000 + i);
+		if (i % (COLD / TIMES / HOT) == 0)
+			opened(1 + i / (COLD / TIMES / HOT) % HOT);
+	}
+	rows = op_heat_rows(&mds, HEAT_FILE, true, &n);
+	ck_assert_ptr_nonnull(rows);
+	ck_assert_uint_le(n, 4096); /* bounded */
+	for (unsigned i = 0; i < HOT; i++)
+		hot += rows[i].hr_key <= HOT;
+	ck_assert_uint_eq(hot, HOT);
+	ck_assert(rows[0].hr_heat > TIMES * 0.9f && rows[0].hr_heat < TIMES * 1.1f);
+	ck_assert(rows[HOT].hr_heat < TIMES * 0.1f);
+	free(rows);
+}
+END_TEST
+
+START_TEST(latencies_have_means_and_percentiles)
+{
+	struct st_session session;
+	struct st_client client = {.cl_id = 77};
+	struct heat_row *rows;
+	size_t n;
+
+	c.session = &session;
+	c.client = &client;
+	c.at = 3;
+	for (unsigned i = 0; i < 98; i++)
+		op_heat_compound(&c, 100);
+	op_heat_compound(&c, 5000);
+	op_heat_compound(&c, 5000);
+	rows = op_heat_rows(&mds, HEAT_CLIENT, false, &n);
+	ck_assert_uint_eq(n, 1);
+	ck_assert_uint_eq(rows->hr_key, 77);
+	ck_assert(rows->hr_us > 190 && rows->hr_us < 205);
+	ck_assert(op_heat_percentile(rows, 0.5) == 128);
+	ck_assert(op_heat_percentile(rows, 0.99) == 8192);
+	/* 300 operations within no time, with a half-life of 5 s */
+	ck_assert(rows->hr_ops > 300 * 0.6931 / 5 * 0.9 && rows->hr_ops < 300 * 0.6931 / 5 * 1.01);
+	ck_assert(rows->hr_heat > 299 && rows->hr_heat < 301);
+	free(rows);
+	ck_assert_ptr_null(op_heat_rows(&mds, HEAT_DIR, false, &n));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("heat");
+	TCase *t = tcase_create("heat");
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, the_hottest_are_known_among_very_many);
+	tcase_add_test(t, latencies_have_means_and_percentiles);
+	suite_add_tcase(s, t);
+	return unit_run(s);
+}

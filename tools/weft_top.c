@@ -1,0 +1,134 @@
+/* weft_top.c - weft top and weft heat: who does how much now, and where most was done lately. */
+#include "tools/weft.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void us_cell(struct table *t, long long us)
+{
+	if (!us)
+		table_cell(t, "-");
+	else if (us < 10000)
+		table_cell(t, "%lldus", us);
+	else
+		table_cell(t, "%lldms", us / 1000);
+}
+
+static void rate_cells(struct table *t, const json_t *r)
+{
+	table_cell(t, "%.1f", j_real(r, "ops"));
+	table_cell(t, "%s/s", size_text((long long)j_real(r, "read")));
+	table_cell(t, "%s/s", size_text((long long)j_real(r, "written")));
+	us_cell(t, j_num(r, "mean_us"));
+	us_cell(t, j_num(r, "p50_us"));
+	us_cell(t, j_num(r, "p99_us"));
+}
+
+static void name_cell(struct table *t, const json_t *r)
+{
+	const char *path = json_string_value(json_object_get(r, "path"));
+
+	if (path)
+		table_cell(t, "%s", path);
+	else if (json_object_get(r, "inode"))
+		table_cell(t, "inode %lld", j_num(r, "inode"));
+	else
+		table_cell(t, "%s", j_str(r, "name"));
+}
+
+static void part(const json_t *list, const char *heads)
+{
+	struct table t = {0};
+	const json_t *r;
+	size_t i;
+
+	table_heads(&t, heads);
+	json_array_foreach(list, i, r)
+	{
+		rate_cells(&t, r);
+		name_cell(&t, r);
+	}
+	table_end(&t, "rrrrrr-");
+}
+
+static void top_table(const json_t *j)
+{
+	part(json_object_get(j, "clients"), "OPS/S READ WRITTEN MEAN P50 P99 CLIENT");
+	putchar('\n');
+	part(json_object_get(j, "servers"), "OPS/S READ WRITTEN MEAN P50 P99 SERVER");
+	putchar('\n');
+	part(json_object_get(j, "directories"), "OPS/S READ WRITTEN MEAN P50 P99 DIRECTORY");
+}
+
+/* A number of this option, or the fallback; -1: it is none. */
+static long number(const char *name, long fallback)
+{
+	const char *text = weft_option(name);
+	char *end;
+	long n = text ? strtol(text, &end, 10) : fallback;
+
+	return text && (*end || !*text || n < 1 || n > 1000000) ? -1 : n;
+}
+
+/* Until it is interrupted, or so many times: for scripts, without clearing the screen. */
+int cmd_top(char **args)
+{
+	long times = number("times", 0);
+	bool live = !times && !weft_json && isatty(STDOUT_FILENO);
+	int rc = EXIT_DONE;
+
+	(void)args;
+	if (times < 0)
+		return weft_usage_error("N is a number of times, from 1 on");
+	if (!times && !live)
+		times = 1;
+	for (long n = 0; !rc && (live || n < times); n++) {
+		json_t *j;
+
+		if (n)
+			nanosleep(&(struct timespec){1, 0}, NULL);
+		rc = weft_ask_with("GET", "/v1/top", NULL, &j, "rows", weft_option("rows"), NULL);
+		if (!rc && live)
+			fputs("\033[H\033[2J", stdout);
+		else if (!rc && n && !weft_json)
+			putchar('\n');
+		rc = weft_show(rc, j, top_table);
+	}
+	return rc;
+}
+
+static void heat_part(const json_t *list, const char *head)
+{
+	struct table t = {0};
+	const json_t *r;
+	size_t i;
+
+	table_heads(&t, "HEAT OPS/S READ WRITTEN");
+	t.t_columns++;
+	table_cell(&t, "%s", head);
+	json_array_foreach(list, i, r)
+	{
+		table_cell(&t, "%.0f", j_real(r, "heat"));
+		table_cell(&t, "%.1f", j_real(r, "ops"));
+		table_cell(&t, "%s/s", size_text((long long)j_real(r, "read")));
+		table_cell(&t, "%s/s", size_text((long long)j_real(r, "written")));
+		name_cell(&t, r);
+	}
+	table_end(&t, "rrrr-");
+}
+
+static void heat_table(const json_t *j)
+{
+	heat_part(json_object_get(j, "directories"), "DIRECTORY");
+	putchar('\n');
+	heat_part(json_object_get(j, "files"), "FILE");
+}
+
+int cmd_heat(char **args)
+{
+	json_t *j;
+	int rc = weft_ask_with("GET", "/v1/heat", NULL, &j, "path", args[0], "rows", weft_option("rows"), NULL);
+
+	return weft_show(rc, j, heat_table);
+}
