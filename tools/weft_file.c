@@ -22,10 +22,50 @@ static void file_table(const json_t *j)
 	}
 }
 
+/* Of whom it is laid out to. */
+static void layouts_line(const json_t *j)
+{
+	size_t i, n = json_array_size(json_object_get(j, "layouts"));
+	const json_t *l;
+
+	json_array_foreach(json_object_get(j, "layouts"), i, l)
+		printf("%s%s (%s%s)", i ? ", " : "laid out to ", j_str(l, "name"), j_str(l, "mode"), json_is_true(json_object_get(l, "recalled")) ? ", recalled" : "");
+	if (n)
+		putchar('\n');
+}
+
+static void repair_lines(const json_t *j)
+{
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach(json_object_get(j, "running"), i, e)
+		printf("object %lld on %s is made equal: %s of %s from %s\n", j_num(e, "object"), j_str(e, "ds"), size_text(j_num(e, "done")), size_text(j_num(e, "size")), j_str(e, "from"));
+	json_array_foreach(json_object_get(j, "waiting"), i, e)
+		printf("object %lld on %s waits: %s\n", j_num(e, "object"), j_str(e, "ds"), j_str(e, "why"));
+}
+
+static int more(const char *target, const char *path, void (*lines)(const json_t *j))
+{
+	json_t *j;
+	int rc = weft_ask_path("GET", target, path, NULL, &j);
+
+	if (rc)
+		return rc;
+	lines(j);
+	json_decref(j);
+	return weft_flush();
+}
+
 int cmd_file_show(char **args)
 {
 	json_t *j;
 	int rc = weft_ask_path("GET", "/v1/file", args[0], NULL, &j);
 
-	return weft_show(rc, j, file_table);
+	rc = weft_show(rc, j, file_table);
+	if (!rc && !weft_json)
+		rc = more("/v1/layouts", args[0], layouts_line);
+	if (!rc && !weft_json)
+		rc = more("/v1/repair", args[0], repair_lines);
+	return rc;
 }

@@ -347,6 +347,25 @@ def test_find_goes_on_from_a_cursor_and_over_changes(w):
     ask("/v1/find?path=/walk", 400)
 
 
+def test_file_show_tells_who_has_it_and_what_waits(w):
+    c, d, fh, sid = made("shows", "mirrors=2", owner=b"Linux NFSv4.2 holder")
+    got = lay(c, fh, sid)
+    check("laid out to holder (write)\n" in weft("file", "show", "/shows/f"), True)
+    ds = asked("file", "show", "/shows/f")["mirrors"][1]["objects"][0]["ds"]
+    w.dev("kill", w.dir, ds, "-9")
+    c.ok(putfh(fh), layouterror(got.stateid, [(m[0].deviceid, 6, NUM["WRITE"]) for m in got.mirrors if uuid_of("/shows/f", ds) == m[0].deviceid]))
+    c.ok(putfh(fh), layoutreturn(got.stateid))
+    text = weft("file", "show", "/shows/f")
+    check(f"object 1 on {ds} waits: its data server is away" in text and "laid out" not in text, True, text)
+    w.dev("start", w.dir, ds)
+    eventually(lambda: "waits" not in weft("file", "show", "/shows/f"), 15, "the repair")
+
+
+def uuid_of(path, ds):
+    import uuid
+    return next(uuid.UUID(o["id"]).bytes for m in asked("file", "show", path)["mirrors"] for o in m["objects"] if o["ds"] == ds)
+
+
 # ---- extended attributes
 
 
