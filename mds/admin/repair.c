@@ -46,7 +46,8 @@ static void add_running(struct listing *l, const struct op_repair_view *v)
 static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair *row, const struct lo_map *map, unsigned obj)
 {
 	static const char *const wait[] = {[LO_IN_PLACE] = "its turn comes", [LO_ELSEWHERE] = "its turn comes", [LO_WAIT_SERVER] = "its data server is away, and may come back",
-					   [LO_WAIT_SPACE] = "no data server is there for it", [LO_WAIT_SOURCE] = "no copy in sync can be read"};
+					   [LO_WAIT_SPACE] = "no data server is there for it", [LO_WAIT_SOURCE] = "no copy in sync can be read",
+					   [LO_WAIT_LEASE] = "a data server of the file is away, and may hold its lease still"};
 	uint64_t now = (uint64_t)op_now().t_sec, left_ms = 0;
 	const char *why;
 	uint32_t ds;

@@ -187,6 +187,15 @@ static uint32_t elsewhere(struct lo *lo, const struct lo_map *m, unsigned obj, u
 	return lo_place_object(lo, m, stripe, lo_mirror_of(m, obj), UINT64_C(1) << obj | (goes < 0 ? 0 : UINT64_C(1) << goes), bad);
 }
 
+/* The fence that a repair begins with would wait for the lease of a server that is away, and all clients with it. For stale objects it does not wait. */
+static bool would_hang(struct lo *lo, const struct lo_map *m)
+{
+	for (unsigned i = 0; i < (unsigned)m->lm_stripes * m->lm_mirrors; i++)
+		if (m->lm_obj[i].ob_state != LO_STALE && dsc_silent_ms(lo->l_dsc, m->lm_obj[i].ob_ds) && dsc_leased(lo->l_dsc, m->lm_obj[i].ob_ds))
+			return true;
+	return false;
+}
+
 enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned obj, const struct lo_repair *rr, uint32_t wait_ms, uint32_t *ds, uint64_t *left_ms)
 {
 	uint32_t own = m->lm_obj[obj].ob_ds;
@@ -196,12 +205,14 @@ enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned ob
 	*left_ms = 0;
 	if (lo_repair_source(lo, m, obj, 0) < 0)
 		return LO_WAIT_SOURCE;
-	if (!silent && rr->rr_bad != own && !dsc_draining(lo->l_dsc, own))
-		return LO_IN_PLACE;
 	if (silent && !rr->rr_now && silent < wait_ms) {
 		*left_ms = wait_ms - silent;
 		return LO_WAIT_SERVER;
 	}
+	if (would_hang(lo, m))
+		return LO_WAIT_LEASE;
+	if (!silent && rr->rr_bad != own && !dsc_draining(lo->l_dsc, own))
+		return LO_IN_PLACE;
 	*ds = elsewhere(lo, m, obj, rr->rr_bad);
 	if (*ds)
 		return LO_ELSEWHERE;

@@ -40,7 +40,7 @@ int lo_lost_del(struct kv_txn *t);  /* W */
 bool lo_lost_get(struct kv_txn *t);
 
 /* Where an object that is not in sync can be made again. */
-enum lo_where { LO_IN_PLACE, LO_ELSEWHERE, LO_WAIT_SERVER, LO_WAIT_SPACE, LO_WAIT_SOURCE };
+enum lo_where { LO_IN_PLACE, LO_ELSEWHERE, LO_WAIT_SERVER, LO_WAIT_SPACE, LO_WAIT_SOURCE, LO_WAIT_LEASE };
 /* *ds: on which server; or, WAIT_SERVER, whose return is waited for, for *left_ms more. */
 enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned obj, const struct lo_repair *rr, uint32_t wait_ms, uint32_t *ds, uint64_t *left_ms);
 /* The r-th copy that the object can be made from, living ones only; -1. */
