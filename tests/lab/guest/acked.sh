@@ -1,0 +1,25 @@
+#!/bin/bash
+# acked.sh LIMIT NAME=POLICY...: writes a file for each NAME until its flag NAME.stop; then reads all back on a cold mount. LIMIT bounds the wait for one block.
+. "$(dirname "$0")/lib.sh"
+limit=$1
+shift
+# How long the client waits for a data server that does not answer, in tenths of a second; 600 is its own.
+echo "${WEFT_TIMEO:-600}" >/sys/module/nfs_layout_flexfiles/parameters/dataserver_timeo
+mount_weft
+names=
+for arg; do
+	name=${arg%%=*}
+	names="$names $name"
+	mkdir "$M/$name"
+	policy "$M/$name" "${arg#*=}"
+	python3 "${0%/*}/acked.py" write "$M/$name/f" "$WEFT_SHARED/$name.log" "$WEFT_SHARED" "$name" "$limit" 2>"$WEFT_SHARED/$name.err" || {
+		not_ok "$name: no client loops: $(tail -1 "$WEFT_SHARED/$name.err")"
+		dmesg | tail -60 | sed 's/^/#   /'
+	} &
+done
+wait
+cold
+for name in $names; do
+	check "$name: what was acknowledged is read" python3 "${0%/*}/acked.py" verify "$M/$name/f" "$WEFT_SHARED/$name.log"
+done
+umount_weft
