@@ -237,11 +237,11 @@ static enum lo_repair_why why_of(int err)
 	return err == -ENOSPC ? LO_REPAIR_FULL : err == -ETIMEDOUT ? LO_REPAIR_NO_ANSWER : err == -EACCES ? LO_REPAIR_BUSY : LO_REPAIR_TARGET;
 }
 
-/* Begins anew, in this job: the session is gone, and with it what was noted. */
+/* Begins anew, in this job: the session is gone, and with it what was noted. Layouts name the object until the freeze has taken them back (begun stays). */
 static void job_anew(struct job *j)
 {
-	j->begun = false;
 	j->session = 0;
+	j->since_ms = 0;
 	job_freeze(j);
 }
 
