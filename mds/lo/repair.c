@@ -122,6 +122,21 @@ void lo_repair_failed(struct lo_repair *rr, enum lo_repair_why why, uint64_t now
 	rr->rr_after = now_s + (wait < LAST_S ? wait : LAST_S);
 }
 
+void lo_repair_of(struct lo_repair *rr, unsigned obj)
+{
+	if (rr->rr_object != obj)
+		rr->rr_bad = 0;
+	rr->rr_object = (uint8_t)obj;
+}
+
+/* After a server's first failure with it the object's turn is elsewhere; after that it is the next one's. So each gets both. */
+unsigned lo_repair_first(const struct lo_repair *rr)
+{
+	if (!rr->rr_fails)
+		return 0;
+	return rr->rr_bad && rr->rr_fails % 2 ? rr->rr_object : rr->rr_object + 1u;
+}
+
 struct rows {
 	int (*fn)(void *arg, uint64_t ino, const struct lo_repair *rr);
 	void *arg;
@@ -198,7 +213,7 @@ static bool would_hang(struct lo *lo, const struct lo_map *m)
 
 enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned obj, const struct lo_repair *rr, uint32_t wait_ms, uint32_t *ds, uint64_t *left_ms)
 {
-	uint32_t own = m->lm_obj[obj].ob_ds;
+	uint32_t own = m->lm_obj[obj].ob_ds, bad = rr->rr_object == obj ? rr->rr_bad : 0;
 	uint64_t silent = dsc_silent_ms(lo->l_dsc, own);
 
 	*ds = own;
@@ -211,9 +226,9 @@ enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned ob
 	}
 	if (would_hang(lo, m))
 		return LO_WAIT_LEASE;
-	if (!silent && rr->rr_bad != own && !dsc_draining(lo->l_dsc, own))
+	if (!silent && bad != own && !dsc_draining(lo->l_dsc, own))
 		return LO_IN_PLACE;
-	*ds = elsewhere(lo, m, obj, rr->rr_bad);
+	*ds = elsewhere(lo, m, obj, bad);
 	if (*ds)
 		return LO_ELSEWHERE;
 	*ds = own;

@@ -16,8 +16,8 @@ struct lo_repair {
 	uint64_t rr_session; /* of the rebuild under way, or 0 */
 	uint64_t rr_done;    /* how far it is; known to be so for as long as the target has that session */
 	uint64_t rr_after;   /* seconds of CLOCK_REALTIME: it failed, and is not tried before */
-	uint32_t rr_bad;     /* server that failed as a target last, or 0 */
-	uint8_t rr_object;   /* the one being rebuilt: its index in the map */
+	uint32_t rr_bad;     /* server that failed as a target of rr_object last, or 0 */
+	uint8_t rr_object;   /* the one being rebuilt, or that failed last: its index in the map */
 	uint8_t rr_fails;    /* in a row */
 	uint8_t rr_why;      /* enum lo_repair_why: of the last */
 	bool rr_now;         /* the administrator asked: no server is waited for */
@@ -29,6 +29,10 @@ int lo_repair_del(struct kv_txn *t, uint64_t ino);			   /* W */
 int lo_repair_note(struct kv_txn *t, uint64_t ino, const struct lo_map *m);
 /* W: it failed once more: when is it tried again? */
 void lo_repair_failed(struct lo_repair *rr, enum lo_repair_why why, uint64_t now_s);
+/* The row is about this object from now on: which server fails is another's story. */
+void lo_repair_of(struct lo_repair *rr, unsigned obj);
+/* With which object the look for one begins: one that fails does not keep the file's others from being repaired. */
+unsigned lo_repair_first(const struct lo_repair *rr);
 /* Rows from an inode on; fn returns 0 to go on. */
 int lo_repairs(struct kv_txn *t, uint64_t from, int (*fn)(void *arg, uint64_t ino, const struct lo_repair *rr), void *arg);
 /* A row's bytes, for the checker: 0 or -EIO. */

@@ -26,7 +26,7 @@
 #define AGAIN_MS    500
 #define PATIENCE_MS 20000 /* for a source or a target that does not answer */
 #define SILENT_FAILS 3 /* then its place is elsewhere */
-#define ORDERS_MS   10000 /* for orders of the object that are older */
+#define ORDERS_MS   5000 /* for orders of the object that are older */
 
 struct job {
 	struct op_repair *r;
@@ -180,6 +180,7 @@ static int fail_run(struct kv_op *op, struct kv_txn *t)
 	if (lo_repair_get(t, j->ino, &j->row))
 		j->row = (struct lo_repair){0};
 	lo_repair_failed(&j->row, j->why, wall_s());
+	lo_repair_of(&j->row, j->obj);
 	/* One that does not answer may come back in time. */
 	if (j->why == LO_REPAIR_TARGET || j->why == LO_REPAIR_FULL || (j->why == LO_REPAIR_NO_ANSWER && j->row.rr_fails > SILENT_FAILS))
 		j->row.rr_bad = j->ds;
@@ -548,7 +549,7 @@ static int t1_run(struct kv_op *op, struct kv_txn *t)
 	j->ds = ds;
 	j->copy = map.lm_obj[j->obj].ob_copy;
 	j->row.rr_session = j->session;
-	j->row.rr_object = (uint8_t)j->obj;
+	lo_repair_of(&j->row, j->obj);
 	j->row.rr_done = 0;
 	err = lo_repair_put(t, j->ino, &j->row);
 	return err ? err : op_set_map(j->m, t, j->ino, &map, op_now());
@@ -634,7 +635,8 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 		err = lo_map_decode(p->i.i_blob, &p->map);
 	if (err)
 		return err == -ESTALE ? -ENOENT : err;
-	for (unsigned k = 0; k < (unsigned)p->map.lm_stripes * p->map.lm_mirrors; k++) {
+	for (unsigned n = 0; n < (unsigned)p->map.lm_stripes * p->map.lm_mirrors; n++) {
+		unsigned k = (lo_repair_first(row) + n) % ((unsigned)p->map.lm_stripes * p->map.lm_mirrors);
 		const struct lo_object *o = &p->map.lm_obj[k];
 		bool later = off || row->rr_after > wall_s();
 

@@ -269,6 +269,26 @@ START_TEST(a_failure_is_tried_again_later_and_later)
 }
 END_TEST
 
+START_TEST(one_that_fails_does_not_keep_the_others_from_their_turn)
+{
+	struct lo_repair rr = {.rr_object = 2};
+
+	ck_assert_uint_eq(lo_repair_first(&rr), 0);
+	lo_repair_failed(&rr, LO_REPAIR_TARGET, 1000);
+	lo_repair_of(&rr, 2);
+	rr.rr_bad = 7;
+	ck_assert_uint_eq(lo_repair_first(&rr), 2); /* elsewhere */
+	lo_repair_failed(&rr, LO_REPAIR_TARGET, 1000);
+	lo_repair_of(&rr, 2);
+	ck_assert_uint_eq(rr.rr_bad, 7);
+	ck_assert_uint_eq(lo_repair_first(&rr), 3);
+	lo_repair_failed(&rr, LO_REPAIR_BUSY, 1000);
+	lo_repair_of(&rr, 3);
+	ck_assert_uint_eq(rr.rr_bad, 0); /* it failed with the other one */
+	ck_assert_uint_eq(lo_repair_first(&rr), 4);
+}
+END_TEST
+
 /* ---- where ---- */
 
 START_TEST(an_object_is_repaired_in_place_and_elsewhere_when_its_server_stays_away)
@@ -289,6 +309,9 @@ START_TEST(an_object_is_repaired_in_place_and_elsewhere_when_its_server_stays_aw
 		ck_assert_int_eq(lo_repair_where(lo, &m, 0, &rr, 60000, &ds, &left), LO_ELSEWHERE);
 		ck_assert(ds == 3 || ds == 4);
 	}
+	rr.rr_object = 1; /* with another object: that says nothing of this one */
+	ck_assert_int_eq(lo_repair_where(lo, &m, 0, &rr, 60000, &ds, &left), LO_IN_PLACE);
+	rr.rr_object = 0;
 	rr.rr_bad = 0;
 	on_loop(fake_loop, fake_disconnect, &fakes[0]);
 	eventually(alive() == 3);
@@ -324,6 +347,7 @@ int main(void)
 	tcase_add_test(plain, of_copies_that_may_differ_one_is_believed_a_living_one_where_there_is_one);
 	tcase_add_test(plain, a_write_is_for_all_in_sync_or_being_rebuilt_and_one_in_sync_must_take_it);
 	tcase_add_test(plain, a_failure_is_tried_again_later_and_later);
+	tcase_add_test(plain, one_that_fails_does_not_keep_the_others_from_their_turn);
 	tcase_add_checked_fixture(live, setup, teardown);
 	tcase_add_test(live, write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last);
 	tcase_add_test(live, a_file_that_is_not_whole_has_a_row_and_the_lost_have_one);

@@ -64,6 +64,20 @@ def test_a_copy_that_its_server_cannot_open_is_made_elsewhere(w):
     eventually(lambda: w.metric("weft_mds_orders") == 0 and not os.path.exists(path), 10, "its deletion")
 
 
+def test_one_that_fails_does_not_keep_the_others_from_repair(w):
+    x = Wide("starve", MB, "mirrors=4")
+    names = servers(x.c, x.f)  # every server has a copy: the first can be made nowhere else
+    path = os.path.join(w.dir, names[0], objects_of(x)[0])
+    w.dev("kill", w.dir, names[0], "-9")
+    os.unlink(path)
+    os.mkdir(path)
+    w.dev("start", w.dir, names[0])
+    x.c.ok(putfh(x.f), layouterror(x.o.stateid, [(x.o.mirrors[at_of(x, n)][0].deviceid, 5, NUM["WRITE"]) for n in names[:2]]))
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    eventually(lambda: states(x.c, x.f)[1] == "in-sync", 30, "repair of the second")
+    check(states(x.c, x.f)[0] in ("stale", "rebuilding"), True)
+
+
 SETTINGS = {
     "no_size_is_set_while_a_repair_is_about_to_copy": ["mds.recall_deadline=4s"],
 }
