@@ -53,10 +53,12 @@ static void fence_end(struct fence *j, int err)
 		ev_add(EV_LAYOUT_FENCED, "", j->ino, "%u layout%s not come back at the deadline", j->left, j->left > 1 ? "s did" : " did");
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, j->ino, false);
-	if (!j->settle)
+	if (!j->settle) {
 		f->f_excl--;
-	else if (f && !err)
+		f->f_taking--;
+	} else if (f && !err) {
 		f->f_mark_old = f->f_judge = false;
+	}
 	if (f)
 		st_file_put(st, f);
 	pthread_mutex_unlock(&st->st_lock);
@@ -80,7 +82,7 @@ static void fence_committed(struct kv_op *op, int err)
 	struct fence *j = hash_entry(op, struct fence, op);
 
 	if (err || (j->settle && !j->raised)) {
-		/* Others' layouts name what became stale. Nobody waits for them: they are given no new ones before. */
+		/* Others' layouts name what became stale. Nobody waits for them: before they are back no new ones are given, and nothing is written through us (f_taking). */
 		if (!err)
 			op_take_back(j->m, j->loop, j->ino, NULL, nobody, NULL);
 		fence_end(j, err == -ENOENT || err == -ESTALE ? 0 : err); /* removed meanwhile: nothing to protect */
@@ -174,8 +176,10 @@ static bool take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_
 
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, ino, false);
-	if (f)
+	if (f) {
 		f->f_excl++;
+		f->f_taking++;
+	}
 	pthread_mutex_unlock(&st->st_lock);
 	if (!f)
 		return false;
@@ -187,6 +191,7 @@ static bool take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_
 		return true;
 	pthread_mutex_lock(&st->st_lock);
 	f->f_excl--;
+	f->f_taking--;
 	st_file_put(st, f);
 	pthread_mutex_unlock(&st->st_lock);
 	free(j);

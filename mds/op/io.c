@@ -91,7 +91,7 @@ bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino)
 
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, ino, true);
-	ok = f && !f->f_sizing && !f->f_frozen;
+	ok = f && !f->f_sizing && !f->f_frozen && !f->f_taking;
 	if (ok && !p->p_m) {
 		p->p_m = m;
 		p->p_ino = ino;

@@ -352,7 +352,7 @@ nfsstat4 op_regular(const struct ns_inode *i);
 /* io.c: the stateid of an I/O: special ones are checked by permission, others by their open. */
 nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write);
 /* A change of data through the MDS under way. A size that is set beside it is seen by f_sizegen: the change is then done again whole, because under the old epoch it may be
- * cut, or not. Zeroed before its first use. False: a size is being set, or the file is frozen; what was pinned stays so. */
+ * cut, or not. Zeroed before its first use. False: a size is being set, layouts are taken back, or the file is frozen; what was pinned stays so. */
 struct op_pin {
 	struct mds *p_m;
 	uint64_t p_ino, p_sizegen;

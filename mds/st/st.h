@@ -141,6 +141,7 @@ struct st_file {
 	bool f_orphan;        /* last link gone while open */
 	uint32_t f_frozen;    /* of f_excl: those in whose way changes of data through the MDS are */
 	uint32_t f_hidden;    /* of f_frozen: and reads */
+	uint32_t f_taking;    /* of f_excl: layouts come back, which may name what is stale: no writes through the MDS, that those would not see */
 	uint32_t f_sizing;    /* of f_excl: those that set the size */
 	uint32_t f_pins;      /* questions to the data servers under way */
 	nfsstat4 f_error;     /* the last copy failed with it: write layouts are refused until f_error_until_ns, so that the application hears it */

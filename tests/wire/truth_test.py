@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -11,7 +12,7 @@ import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import MB, QUICK, Wide, equal, servers, states, uuid_of, weft, whole, x_ino  # noqa: E402
+from repair_test import MB, QUICK, Wide, equal, servers, settled, states, uuid_of, weft, whole, x_ino  # noqa: E402
 
 
 def at_of(x, name):
@@ -78,7 +79,24 @@ def test_one_that_fails_does_not_keep_the_others_from_repair(w):
     check(states(x.c, x.f)[0] in ("stale", "rebuilding"), True)
 
 
+def test_nothing_is_written_while_layouts_with_a_stale_copy_come_back(w):
+    """A reader would go on with what it does not see."""
+    x, reader, writer = Wide("reader"), client(), client()
+    got = reader.ok(putfh(x.f), open_(claim_fh(), READ | NO_DELEG))
+    held = settled(reader, x.f, got.stateid, IO_READ)
+    ws = writer.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
+    t = threading.Thread(target=lambda: x.report(1))
+    t.start()
+    eventually(lambda: "stale" in states(writer, x.f), 5, "the report")
+    writer.no("DELAY", putfh(x.f), write(ws, 0, b"new", FILE_SYNC))
+    reader.ok(putfh(x.f), layoutreturn(held.stateid))
+    t.join()
+    x.give_back()
+    writer.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(ws, 0, b"new", FILE_SYNC), tries=200)
+
+
 SETTINGS = {
+    "nothing_is_written_while_layouts_with_a_stale_copy_come_back": ["mds.recall_deadline=4s", "mds.repair_files=0"],
     "no_size_is_set_while_a_repair_is_about_to_copy": ["mds.recall_deadline=4s"],
 }
 
