@@ -522,6 +522,8 @@ struct report {
 	bool denied, denied_before; /* ACCESS of a server that lives: in this report, in one before it in this epoch */
 	bool returned_rw;  /* LAYOUTRETURN: the last write layout may be back */
 	bool present;
+	uint32_t iomode;   /* what is returned */
+	bool recalled;
 	struct st_stateid sid;
 };
 
@@ -776,8 +778,36 @@ static void return_taken_back(void *arg, int err)
 		op_resume(c, status);
 }
 
+/* locked: what is returned is ours again. */
+static void return_drop(struct st *st, struct report *r, struct st_layout *l)
+{
+	struct st_file *f = l->l_file;
+
+	r->returned_rw = r->iomode & l->l_iomode & LAYOUTIOMODE4_RW;
+	r->present = l->l_iomode & ~r->iomode;
+	r->sid = l->l_sid;
+	f->f_pins++; /* keeps f over the free */
+	st_layout_drop(st, l, r->iomode);
+	f->f_pins--;
+	if (r->returned_rw)
+		r->returned_rw = !st_file_has_writers(f);
+	st_file_put(st, f);
+}
+
+/* Only now: who waits for the layout finds what it tells of written down. The next epoch would make nothing of it. */
 static nfsstat4 return_reported(struct compound *c, int err)
 {
+	struct report *r = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_layout *l;
+
+	pthread_mutex_lock(&st->st_lock);
+	l = st_layout_find(st, &r->sid);
+	if (l && l->l_sid.seqid - l->l_recalled != r->sid.seqid - r->recalled)
+		l = NULL; /* a newer grant: that one is the client's */
+	if (l)
+		return_drop(st, r, l);
+	pthread_mutex_unlock(&st->st_lock);
 	return report_takes_back(c, err, return_taken_back) ? OP_PARKED : return_refresh(c, err);
 }
 
@@ -787,7 +817,6 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 	static const struct st_stateid zero;
 	struct st *st = c->m->m_st;
 	struct st_layout *l = st_layout_find(st, sid);
-	struct st_file *f;
 	bool whole = off == 0 && len == NFS4_UINT64_MAX;
 
 	/* After a restart Linux returns its layouts with the all-zero stateid (facts section 5). */
@@ -800,21 +829,15 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 	/* One that crosses a newer grant would take that away, too (section 12.5.3). A recall alone is no grant. */
 	if (sid->seqid && sid->seqid + l->l_recalled < l->l_sid.seqid)
 		return NFS4ERR_OLD_STATEID;
-	f = l->l_file;
 	r->epoch = l->l_epoch;
 	r->writer = l->l_iomode & LAYOUTIOMODE4_RW;
-	l->l_sid.seqid++;
-	if (!whole) /* a part of a layout is kept whole until the rest comes back */
-		iomode = 0;
-	r->returned_rw = iomode & l->l_iomode & LAYOUTIOMODE4_RW;
-	r->present = l->l_iomode & ~iomode;
+	r->iomode = whole ? iomode : 0; /* a part of a layout is kept whole until the rest comes back */
 	r->sid = l->l_sid;
-	f->f_pins++; /* keeps f over the free */
-	st_layout_drop(st, l, iomode);
-	f->f_pins--;
-	if (r->returned_rw)
-		r->returned_rw = !st_file_has_writers(f);
-	st_file_put(st, f);
+	r->sid.seqid = ++l->l_sid.seqid;
+	r->recalled = l->l_recalled;
+	r->present = l->l_iomode;
+	if (!report_counts(r))
+		return_drop(st, r, l);
 	return NFS4_OK;
 }
 
