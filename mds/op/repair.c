@@ -24,7 +24,7 @@
 #define PULL_BYTES  (8u << 20)
 #define SAVE_BYTES  (256ull << 20)
 #define AGAIN_MS    500
-#define PATIENCE_MS 20000 /* for a source or a target that does not answer */
+#define PATIENCE_MS 70000 /* for a source or a target that does not answer: two steps' limits (lo/repair.c) at least, or the target is blamed for a source that hangs */
 #define SILENT_FAILS 3 /* then its place is elsewhere */
 #define ORDERS_MS   5000 /* for orders of the object that are older */
 
@@ -583,7 +583,7 @@ static void frozen(void *arg, int err)
 	if (err == -EAGAIN && job_patient(j))
 		job_later(j, AGAIN_MS, job_freeze);
 	else
-		job_fail(j, err == -ETIMEDOUT ? LO_REPAIR_NO_ANSWER : LO_REPAIR_BUSY);
+		job_fail(j, LO_REPAIR_BUSY); /* also where a fence is not confirmed: whose is not known here, and it is seldom the target's */
 }
 
 static void job_freeze(struct job *j)
