@@ -127,6 +127,7 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	memcpy(e->key, cl->cl_key, sizeof(e->key));
 	e->writer = op_lost_client(st, cl);
 	m->m_losing += e->writer;
+	m->m_lost_gen += e->writer;
 	pthread_mutex_unlock(&st->st_lock);
 	if (asked)
 		log_warn("client %u is evicted: the administrator wants it", e->number);

@@ -86,6 +86,7 @@ struct mds {
 	struct st_client m_gone; /* stands for the client of a session of an earlier boot (once.c): nothing is anybody's less */
 	bool m_once_swept;
 	unsigned m_losing;          /* under st_lock: transactions under way that give writers up */
+	uint64_t m_lost_gen; /* rises with each; locked by st_lock, as m_losing */
 	_Atomic bool m_lost;        /* files may wait to be judged (truth.c), and the store knows */
 	bool m_judging;             /* the tick's loop's */
 	struct op_repair *m_repair; /* repair.c */

@@ -171,6 +171,7 @@ void op_lost_begin(struct mds *m)
 {
 	pthread_mutex_lock(&m->m_st->st_lock);
 	m->m_losing++;
+	m->m_lost_gen++;
 	pthread_mutex_unlock(&m->m_st->st_lock);
 }
 
@@ -202,6 +203,7 @@ struct judge {
 	size_t n, next;
 	unsigned busy;
 	bool clean;
+	uint64_t gen;
 };
 
 static void judge_go(struct judge *j);
@@ -223,6 +225,7 @@ static int clean_run(struct kv_op *op, struct kv_txn *t)
 
 	pthread_mutex_lock(&st->st_lock);
 	j->clean = !j->m->m_losing && !st->st_in_grace;
+	j->gen = j->m->m_lost_gen;
 	hash_each(&st->st_files, i, l, next)
 	{
 		const struct st_file *f = hash_entry(l, struct st_file, f_link);
@@ -244,8 +247,11 @@ static void clean_done(struct kv_op *op, int err)
 {
 	struct judge *j = hash_entry(op, struct judge, op);
 
-	if (!err && j->clean)
+	/* Who was given up since has put the row again. */
+	pthread_mutex_lock(&j->m->m_st->st_lock);
+	if (!err && j->clean && j->gen == j->m->m_lost_gen)
 		j->m->m_lost = false;
+	pthread_mutex_unlock(&j->m->m_st->st_lock);
 	judge_end(j);
 }
 
