@@ -49,6 +49,7 @@ struct job {
 	unsigned source;
 	enum lo_where where;
 	enum lo_repair_why why;
+	bool repaired; /* an object, at least */
 	bool begun, lost; /* lost: the object is not ours any more */
 	struct op_repair_view view;
 };
@@ -58,6 +59,7 @@ struct op_repair {
 	struct loop *r_loop;
 	struct op_repair_opts r_opts;
 	struct job *r_job[FILES_MAX];
+	struct loop_timer r_next;
 	pthread_mutex_t r_lock; /* r_job and views: changed on the loop, looked at from any thread */
 	uint64_t r_started_ms; /* data servers come back within a lease of it */
 	uint64_t r_cursor, r_next_ns; /* r_next: when the next pull may begin */
@@ -90,6 +92,9 @@ static void job_end(struct job *j)
 		if (r->r_job[i] == j)
 			r->r_job[i] = NULL;
 	pthread_mutex_unlock(&r->r_lock);
+	/* Very many small files wait for no tick. */
+	if (j->repaired && !r->r_next.t_pos)
+		loop_timer_start(r->r_loop, &r->r_next, 1);
 	free(j);
 }
 
@@ -277,6 +282,9 @@ static int t2_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	if (lo_map_whole(&map))
 		return lo_repair_del(t, j->ino);
+	/* The administrator may have asked meanwhile. */
+	if (lo_repair_get(t, j->ino, &j->row))
+		j->row.rr_now = false;
 	j->row = (struct lo_repair){.rr_now = j->row.rr_now};
 	return lo_repair_put(t, j->ino, &j->row);
 }
@@ -296,6 +304,7 @@ static void t2_done(struct kv_op *op, int err)
 	log_info("inode %lu: object %u on data server %u is in sync again: %lu bytes written, %lu found equal", (unsigned long)j->ino, j->obj, j->ds, (unsigned long)j->view.rv_copied,
 		 (unsigned long)j->view.rv_same);
 	metric_add(j->r->r_repaired, 1);
+	j->repaired = true;
 	j->begun = false;
 	j->session = 0;
 	job_object(j);
@@ -669,7 +678,11 @@ static int row_del_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 
-	return job_map(j, t, &i, &map) == 0 && !lo_map_whole(&map) ? 0 : lo_repair_del(t, j->ino);
+	int err = job_map(j, t, &i, &map);
+
+	if (!err)
+		return lo_map_whole(&map) ? lo_repair_del(t, j->ino) : 0;
+	return err == -ENOENT || err == -ESTALE ? lo_repair_del(t, j->ino) : err; /* what cannot be read now may not be whole */
 }
 
 static void row_deleted(struct kv_op *op, int err)
@@ -862,6 +875,11 @@ static double gauge_files(void *arg)
 	return (double)n;
 }
 
+static void next_fire(struct loop_timer *t)
+{
+	op_repair_tick(hash_entry(t, struct op_repair, r_next)->r_m);
+}
+
 int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts *o)
 {
 	struct op_repair *r = calloc(1, sizeof(*r));
@@ -872,6 +890,7 @@ int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts
 	r->r_loop = loop;
 	r->r_opts = *o;
 	r->r_cursor = 1;
+	r->r_next.t_fire = next_fire;
 	r->r_started_ms = now_ms();
 	pthread_mutex_init(&r->r_lock, NULL);
 	r->r_repaired = metric_counter("weft_mds_repaired_total", "Objects that were made equal to a copy in sync again", "");
