@@ -111,7 +111,8 @@ static bool refresh_unmark(struct refresh *r)
 
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, r->ls.ls_ino, false);
-	r->unmark = !st_file_has_writers(f);
+	/* In grace its writers of before may yet stay away: the mark says that it is to be judged then. */
+	r->unmark = !st_file_has_writers(f) && !(st_in_grace(st) && f->f_judge_boot);
 	if (r->unmark) {
 		f->f_mark_durable = f->f_judge_boot = false;
 		f->f_mark_gen++;
