@@ -26,6 +26,7 @@
 #define BACKOFF_MIN_MS	 100u
 #define BACKOFF_MAX_MS	 5000u
 #define JOIN_TIMEOUT_MS	 10000u
+#define UNADMITTED_MS	 1000u
 #define UNLEASED_BEAT_MS 200u /* while orders are pending */
 #define MAX_LOST_BEATS	 3u
 /* An ORDERS batch is the largest record; it is sealed. */
@@ -174,6 +175,12 @@ static void join_done(void *arg, int err, const ctl_response *res)
 	if (err) {
 		/* A connection that swallows a join is no use: make another. */
 		drop_connection(c);
+		return;
+	}
+	if (res->status == CTL_NOT_ADMITTED) {
+		lease_set(c->dc_ds, c->dc_sent_ns, 0);
+		c->dc_backoff_ms = UNADMITTED_MS;
+		join_later(c, "an administrator has to admit this server (weft ds admit); it serves nothing");
 		return;
 	}
 	if (res->status != CTL_OK || res->result.op != CTL_OP_JOIN) {

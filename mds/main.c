@@ -203,6 +203,7 @@ static void on_tick(struct loop_timer *t)
 	op_once_tick(&mds, loops[0]);
 	op_judge_tick(&mds, loops[0]);
 	op_drain_tick(&mds, loops[0]);
+	op_dead_tick(&mds, loops[0]);
 	op_repair_tick(&mds);
 	ev_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
@@ -455,6 +456,12 @@ static void device_changed(void *arg, const uint8_t uuid[16])
 	st_device_changed(mds.m_st, uuid);
 }
 
+static void ds_dead(void *arg, uint32_t id, const uint8_t uuid[16])
+{
+	(void)arg;
+	op_ds_dead(&mds, loops[0], id, uuid);
+}
+
 static void open_repair(const struct conf *conf)
 {
 	const struct op_repair_opts opts = {
@@ -478,6 +485,10 @@ static void open_data(const struct conf *conf)
 	dsc_opts = (struct dsc_opts){
 		.do_cluster_key = cluster_key,
 		.do_lease_ms = (uint32_t)conf_msec(conf, "ds.lease"),
+		.do_suspect_ms = (uint32_t)conf_msec(conf, "mds.ds_suspect"),
+		.do_refused_ms = (uint32_t)conf_msec(conf, "mds.ds_refused"),
+		.do_dead_ms = (uint32_t)conf_msec(conf, "mds.ds_dead"),
+		.do_admit = strcmp(conf_str(conf, "mds.admit"), "manual") == 0,
 		.do_loops = loops,
 		.do_nloops = nloops,
 	};
@@ -490,6 +501,7 @@ static void open_data(const struct conf *conf)
 	open_repair(conf);
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
 	dsc_set_change_handler(mds.m_dsc, device_changed, NULL);
+	dsc_set_dead_handler(mds.m_dsc, ds_dead, NULL);
 }
 
 static void open_exports(const struct conf *conf)

@@ -33,6 +33,7 @@ static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"polic
 static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
 static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "N"}, {0}};
 static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
+static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {0}};
 /* A row is a line; the first that fits counts. */
 /* clang-format off */
 static const struct command commands[] = {
@@ -42,6 +43,9 @@ static const struct command commands[] = {
 	{"ds", "group", 2, ANY, false, cmd_ds_group, NULL, "DS KEY=VALUE...", "labels that policies go by; KEY= takes one away"},
 	{"ds", "drain", 1, 1, false, cmd_ds_drain, wait_options, "DS", "nothing new, and what is there is moved away"},
 	{"ds", "undrain", 1, 1, false, cmd_ds_undrain, NULL, "DS", "a server like others again"},
+	{"ds", "kill", 1, 1, false, cmd_ds_kill, NULL, "DS", "it is dead from now on, whatever it says, until it is admitted"},
+	{"ds", "admit", 1, 1, false, cmd_ds_admit, NULL, "DS", "one that waits, or was killed, may join"},
+	{"ds", "forget", 1, 1, false, cmd_ds_forget, forget_options, "DS", "its record goes; with --force also what only it has"},
 	{"policy", "get", 1, 1, true, cmd_policy_get, NULL, "PATH", "how files made in a directory are laid out"},
 	{"policy", "set", 2, 2, true, cmd_policy_set, NULL, "PATH POLICY", "from now on, by a policy of its own"},
 	{"policy", "remove", 1, 1, true, cmd_policy_remove, NULL, "PATH", "inherit from the parent again"},

@@ -2,12 +2,26 @@
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Dead, alive, or what the administrator said of it. */
+/* Local time: of today the hour, else the day. */
+static const char *moment(long long when)
+{
+	static char out[24];
+	time_t t = (time_t)when, now = time(NULL);
+	struct tm at, today;
+
+	if (!when || !localtime_r(&t, &at) || !localtime_r(&now, &today))
+		return "-";
+	strftime(out, sizeof(out), at.tm_yday == today.tm_yday && at.tm_year == today.tm_year ? "%H:%M:%S" : "%Y-%m-%d", &at);
+	return out;
+}
+
+/* Whether it lives, and what the administrator said of it. */
 static void ds_state(const json_t *d, char *out, size_t len)
 {
-	const char *alive = json_is_true(json_object_get(d, "alive")) ? "alive" : "dead";
+	const char *alive = j_str(d, "state");
 
 	if (json_is_integer(json_object_get(d, "left")) && j_num(d, "left"))
 		snprintf(out, len, "%s, %s: %lld left", alive, j_str(d, "drain"), j_num(d, "left"));
@@ -21,7 +35,7 @@ static void ds_line(const json_t *d)
 	char state[80];
 
 	ds_state(d, state, sizeof(state));
-	printf("%-6lld %-16s %-6s %6g %9s %9s %6.1f  ", j_num(d, "number"), j_str(d, "name"), state,
+	printf("%-6lld %-16s %-8s %-11s %6g %9s %9s %6.1f  ", j_num(d, "number"), j_str(d, "name"), state, moment(j_num(d, "since")),
 	       j_real(d, "weight"), size_text(j_num(d, "capacity")), size_text(used), j_real(d, "load"));
 	j_labels(json_object_get(d, "labels"));
 	printf("  ");
@@ -31,7 +45,7 @@ static void ds_line(const json_t *d)
 
 static void ds_head(void)
 {
-	printf("%-6s %-16s %-6s %6s %9s %9s %6s  %s  %s\n", "NUMBER", "NAME", "STATE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LABELS", "ADDRESSES");
+	printf("%-6s %-16s %-8s %-11s %6s %9s %9s %6s  %s  %s\n", "NUMBER", "NAME", "STATE", "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LABELS", "ADDRESSES");
 }
 
 static void ds_table(const json_t *j)
@@ -121,4 +135,42 @@ int cmd_ds_undrain(char **args)
 	int rc = weft_ask_with("PUT", "/v1/ds/undrain", "", &j, "ds", args[0], NULL);
 
 	return weft_show(rc, j, ds_one);
+}
+
+static int ds_put(const char *what, const char *ds)
+{
+	json_t *j;
+	int rc = weft_ask_with("PUT", what, "", &j, "ds", ds, NULL);
+
+	return weft_show(rc, j, ds_one);
+}
+
+int cmd_ds_kill(char **args)
+{
+	return ds_put("/v1/ds/kill", args[0]);
+}
+
+int cmd_ds_admit(char **args)
+{
+	return ds_put("/v1/ds/admit", args[0]);
+}
+
+static void forgotten_table(const json_t *j)
+{
+	const json_t *path;
+	size_t i;
+
+	json_array_foreach(json_object_get(j, "lost"), i, path)
+		printf("lost: %s\n", json_is_string(path) ? json_string_value(path) : "?");
+	if (j_num(j, "lost_files") > (long long)json_array_size(json_object_get(j, "lost")))
+		printf("lost: %lld more\n", j_num(j, "lost_files") - (long long)json_array_size(json_object_get(j, "lost")));
+	printf("%s is forgotten; %lld files had objects there, %lld are lost\n", j_str(j, "forgotten"), j_num(j, "files"), j_num(j, "lost_files"));
+}
+
+int cmd_ds_forget(char **args)
+{
+	json_t *j;
+	int rc = weft_ask_with("PUT", "/v1/ds/forget", "", &j, "ds", args[0], "force", weft_option("force") ? "1" : NULL, NULL);
+
+	return weft_show(rc, j, forgotten_table);
 }

@@ -369,6 +369,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/health", get_health}, {"GET", "/v1/status", get_status},
 	{"GET", "/v1/ds", admin_get_ds},  {"PUT", "/v1/ds/weight", admin_put_weight},
 	{"PUT", "/v1/ds/labels", admin_put_labels}, {"GET", "/v1/policy", get_policy},
+	{"PUT", "/v1/ds/kill", admin_put_kill}, {"PUT", "/v1/ds/admit", admin_put_admit}, {"PUT", "/v1/ds/forget", admin_put_forget},
 	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},
 	{"GET", "/v1/repair", admin_get_repair}, {"PUT", "/v1/repair", admin_put_repair},
 	{"PUT", "/v1/mirror/add", admin_put_mirror_add}, {"PUT", "/v1/mirror/remove", admin_put_mirror_remove},

@@ -5,6 +5,9 @@
  *   GET    /v1/health               {"status":"ok"}: it answers
  *   GET    /v1/status               counts of servers, clients, space, commits
  *   GET    /v1/ds                   {"ds":[...]}: every data server that ever joined
+ *   PUT    /v1/ds/kill?ds=DS        it is dead from now on, whatever it says; answers with the server
+ *   PUT    /v1/ds/admit?ds=DS       it may join
+ *   PUT    /v1/ds/forget?ds=DS      its record goes: {"forgotten","files","lost_files","lost":[paths]}; 409 with these where files have objects there, without force=1
  *   GET    /v1/policy?path=/dir     {"path","policy","inherited"}
  *   PUT    /v1/policy?path=/dir     body: the policy; empty or "inherit": removes it. Answers as
  * GET does GET    /v1/file?path=/file      the placement (lo_layout_json)

@@ -49,6 +49,10 @@ uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp
 void admin_get_one(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_drain(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_undrain(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* forget.c */
+void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *rp);

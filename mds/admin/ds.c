@@ -33,8 +33,8 @@ static json_t *ds_json(struct admin *a, const struct dsc_server *sv)
 
 	dsc_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
 	lo_uuid_text(sv->sv_uuid, id);
-	j = json_pack("{s:I, s:s, s:s, s:b, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "alive",
-			 sv->sv_alive, "addr", lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available", (json_int_t)sv->sv_available, "max_read",
+	j = json_pack("{s:I, s:s, s:s, s:b, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "alive",
+			 sv->sv_alive, "state", dsc_state_text(sv->sv_state), "since", (json_int_t)sv->sv_since_s, "addr", lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available", (json_int_t)sv->sv_available, "max_read",
 			 (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "latency_us",
 			 (json_int_t)dt.dt_latency, "labels",
 			 labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
@@ -242,4 +242,22 @@ void admin_get_one(void *arg, const struct http_req *rq, struct http_reply *rp)
 		admin_reply_json(rp, 200, ds_json(a, &sv));
 	else if (id)
 		admin_reply_error(rp, 404, "%s: no such data server", http_arg(rq, "ds"));
+}
+
+void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct word wo = {.wo_word.dw_kill = true};
+
+	wo.wo_word.dw_id = admin_ds_arg(arg, rq, rp);
+	if (wo.wo_word.dw_id)
+		word_say(arg, &wo, rp);
+}
+
+void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct word wo = {.wo_word.dw_admit = true};
+
+	wo.wo_word.dw_id = admin_ds_arg(arg, rq, rp);
+	if (wo.wo_word.dw_id)
+		word_say(arg, &wo, rp);
 }

@@ -265,6 +265,19 @@ static void io_send(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t time
 	loop_timer_start(loop_self(), &io->di_rpc.q_timer, 0);
 }
 
+static void ping_reply(struct rpc_req *q, int err, struct xdr_in *x)
+{
+	io_fail(q, err == -EPROTO ? 0 : err, x);
+}
+
+void dsc_ping(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms)
+{
+	io->di_holds = 1;
+	io->di_err = 0;
+	rpc_req_init(&io->di_rpc, NFS3_PROGRAM, NFS3_VERSION, NFS3_NULL, NULL, 64, ping_reply);
+	io_send(d, id, io, timeout_ms);
+}
+
 void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
 	      uint32_t timeout_ms)
 {

@@ -11,7 +11,6 @@
 
 /* The first and so far only number: key rotation raises it. */
 #define KEY_NUMBER 0
-#define SWEEP_MS   500
 #define DSC_LATENCY_MS 300000	 /* what clients told of a server counts for so long */
 #define DSC_LATENCY_US 60000000u /* and is no longer than this */
 
@@ -50,7 +49,7 @@ struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
 
 static bool alive_at(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
 {
-	return nd->nd_joined && nd->nd_link && now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
+	return nd->nd_joined && nd->nd_link && nd->nd_state < DSC_DEAD && now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
 }
 
 bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd)
@@ -62,6 +61,8 @@ static void node_copy(const struct dsc *d, const struct dsc_node *nd, struct dsc
 {
 	*out = nd->nd_sv;
 	out->sv_alive = dsc_node_alive(d, nd);
+	out->sv_state = (uint8_t)nd->nd_state;
+	out->sv_since_s = nd->nd_since_s;
 }
 
 /* ---- readers ---- */
@@ -171,7 +172,8 @@ void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), 
 		if (!d->d_node[id])
 			continue;
 		seen++;
-		seat_show(d, id, now, fn, arg);
+		if (!d->d_node[id]->nd_terms.dt_barred)
+			seat_show(d, id, now, fn, arg);
 	}
 	pthread_mutex_unlock(&d->d_lock);
 }
@@ -230,6 +232,12 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 		w->dw_terms.dt_weight = w->dw_weight;
 	if (w->dw_has_drain)
 		w->dw_terms.dt_draining = w->dw_drain;
+	if (w->dw_admit)
+		w->dw_terms.dt_barred = 0;
+	if (w->dw_kill && w->dw_terms.dt_barred != DSC_KILLED) {
+		w->dw_terms.dt_barred = DSC_KILLED;
+		w->dw_terms.dt_barred_s = (uint64_t)time(NULL);
+	}
 	if (w->dw_has_labels) {
 		if (labels_merge(w->dw_terms.dt_set, w->dw_labels, both) > LABELS_MAX)
 			return -E2BIG;
@@ -244,20 +252,52 @@ static void word_done(struct kv_op *op, int err)
 	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
 	struct dsc *d = w->dw_dsc;
 
-	if (!err) {
-		pthread_mutex_lock(&d->d_lock);
+	pthread_mutex_lock(&d->d_lock);
+	if (!err && d->d_node[w->dw_id]) {
 		struct dsc_terms *dt = &d->d_node[w->dw_id]->nd_terms;
 
 		dt->dt_weight = w->dw_terms.dt_weight;
 		dt->dt_draining = w->dw_terms.dt_draining;
+		if (dt->dt_barred != w->dw_terms.dt_barred)
+			dsc_bar(d, d->d_node[w->dw_id], w->dw_terms.dt_barred);
+		dt->dt_barred_s = w->dw_terms.dt_barred_s;
 		strcpy(dt->dt_set, w->dw_terms.dt_set);
 		labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	w->dw_done(w, err);
+}
+
+static int forget_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
+	struct dsc_server sv;
+	struct kv_slice val;
+	int err = ns_row_get(t, NS_T_DS, w->dw_uuid, 16, &val);
+
+	if (!err)
+		err = dsc_row_decode((struct kv_slice){w->dw_uuid, 16}, val, &sv, &w->dw_terms);
+	if (!err && !w->dw_terms.dt_barred)
+		err = -EBUSY;
+	return err ? err : ns_row_del(t, NS_T_DS, w->dw_uuid, 16);
+}
+
+static void forget_done(struct kv_op *op, int err)
+{
+	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
+	struct dsc *d = w->dw_dsc;
+
+	if (!err) {
+		pthread_mutex_lock(&d->d_lock);
+		free(d->d_node[w->dw_id]); /* it has no link: it may not join */
+		d->d_node[w->dw_id] = NULL;
+		d->d_count--;
 		pthread_mutex_unlock(&d->d_lock);
 	}
 	w->dw_done(w, err);
 }
 
-void dsc_say(struct dsc *d, struct dsc_word *w)
+static void word_submit(struct dsc *d, struct dsc_word *w, int (*run)(struct kv_op *op, struct kv_txn *t), void (*done)(struct kv_op *op, int err))
 {
 	bool found;
 
@@ -271,9 +311,19 @@ void dsc_say(struct dsc *d, struct dsc_word *w)
 		return;
 	}
 	w->dw_dsc = d;
-	w->dw_op.o_run = word_run;
-	w->dw_op.o_done = word_done;
+	w->dw_op.o_run = run;
+	w->dw_op.o_done = done;
 	kv_submit(ns_kv(d->d_ns), &w->dw_op);
+}
+
+void dsc_say(struct dsc *d, struct dsc_word *w)
+{
+	word_submit(d, w, word_run, word_done);
+}
+
+void dsc_forget(struct dsc *d, struct dsc_word *w)
+{
+	word_submit(d, w, forget_run, forget_done);
 }
 
 bool dsc_draining(struct dsc *d, uint32_t id)
@@ -323,7 +373,7 @@ unsigned dsc_least_tls(struct dsc *d)
 		if (!nd)
 			continue;
 		seen++;
-		if (nd->nd_sv.sv_tls < least)
+		if (!nd->nd_terms.dt_barred && nd->nd_sv.sv_tls < least)
 			least = nd->nd_sv.sv_tls;
 	}
 	pthread_mutex_unlock(&d->d_lock);
@@ -345,16 +395,37 @@ bool dsc_leased(struct dsc *d, uint32_t id)
 uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
 {
 	uint64_t heard = d->d_start_ms, now;
-	bool alive = false;
+	bool alive = false, gone = true;
 
 	pthread_mutex_lock(&d->d_lock);
 	now = dsc_now_ms();
 	if (id && id <= DSC_MAX && d->d_node[id]) {
 		alive = dsc_node_alive(d, d->d_node[id]);
+		gone = d->d_node[id]->nd_terms.dt_barred;
 		heard = d->d_node[id]->nd_heard_ms ? d->d_node[id]->nd_heard_ms : heard;
 	}
 	pthread_mutex_unlock(&d->d_lock);
-	return alive ? 0 : now > heard ? now - heard : 1;
+	return gone ? DSC_GONE : alive ? 0 : now > heard ? now - heard : 1;
+}
+
+bool dsc_dead(struct dsc *d, uint32_t id)
+{
+	bool dead;
+
+	pthread_mutex_lock(&d->d_lock);
+	dead = !id || id > DSC_MAX || !d->d_node[id] || d->d_node[id]->nd_state >= DSC_DEAD;
+	pthread_mutex_unlock(&d->d_lock);
+	return dead;
+}
+
+bool dsc_known(struct dsc *d, uint32_t id)
+{
+	bool known;
+
+	pthread_mutex_lock(&d->d_lock);
+	known = id && id <= DSC_MAX && d->d_node[id];
+	pthread_mutex_unlock(&d->d_lock);
+	return known;
 }
 
 struct loop *dsc_loop(struct dsc *d, unsigned n)
@@ -392,6 +463,12 @@ void dsc_set_change_handler(struct dsc *d, void (*fn)(void *arg, const uint8_t u
 	d->d_change_arg = arg;
 }
 
+void dsc_set_dead_handler(struct dsc *d, void (*fn)(void *arg, uint32_t id, const uint8_t uuid[16]), void *arg)
+{
+	d->d_dead = fn;
+	d->d_dead_arg = arg;
+}
+
 void dsc_set_join_handler(struct dsc *d,
 			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg),
 			  void *arg)
@@ -400,46 +477,11 @@ void dsc_set_join_handler(struct dsc *d,
 	d->d_join_arg = arg;
 }
 
-/* ---- liveness: computed when read; the sweep only tells ---- */
-
-static void sweep(struct loop_timer *t)
-{
-	struct dsc *d = caa_container_of(t, struct dsc, d_timer);
-	struct dsc_server *sv = malloc(sizeof(*sv));
-
-	for (unsigned id = 1; sv && id <= DSC_MAX; id++) {
-		struct dsc_node *nd;
-		bool alive, told;
-
-		pthread_mutex_lock(&d->d_lock);
-		nd = d->d_node[id];
-		if (!nd) {
-			pthread_mutex_unlock(&d->d_lock);
-			continue;
-		}
-		alive = dsc_node_alive(d, nd);
-		told = nd->nd_told_alive;
-		nd->nd_told_alive = alive;
-		*sv = nd->nd_sv;
-		pthread_mutex_unlock(&d->d_lock);
-		if (alive != told && (!alive || d->d_told_dead[id]))
-			ev_add(alive ? EV_DS_ALIVE : EV_DS_DEAD, sv->sv_name, 0, "%s", alive ? "it is heard again" : "not heard within its lease");
-		d->d_told_dead[id] |= told && !alive;
-		if (alive != told && alive)
-			log_info("data server %u (%s): alive", id, sv->sv_name);
-		else if (alive != told)
-			log_warn("data server %u (%s): not heard; treated as dead", id,
-				 sv->sv_name);
-	}
-	free(sv);
-	loop_timer_start(d->d_opts.do_loops[0], t, SWEEP_MS);
-}
-
 static void start(struct loop_msg *m)
 {
 	struct dsc *d = caa_container_of(m, struct dsc, d_start);
 
-	loop_timer_start(d->d_opts.do_loops[0], &d->d_timer, SWEEP_MS);
+	loop_timer_start(d->d_opts.do_loops[0], &d->d_timer, 1);
 }
 
 static double gauge_alive(void *arg)
@@ -477,6 +519,9 @@ static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 		return ld->ld_err;
 	}
 	dsc_set_key(ld->ld_dsc, &nd->nd_sv);
+	dsc_set_state(nd, nd->nd_terms.dt_barred ? nd->nd_terms.dt_barred : DSC_SUSPECT); /* not heard yet */
+	if (nd->nd_terms.dt_barred)
+		nd->nd_since_s = nd->nd_terms.dt_barred_s;
 	dsc_note_clone(ld->ld_dsc, &nd->nd_sv);
 	ld->ld_dsc->d_node[nd->nd_sv.sv_id] = nd;
 	ld->ld_dsc->d_count++;
@@ -529,7 +574,7 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 		     "Data servers that are joined and were heard within the lease.", "",
 		     gauge_alive, d);
 	metric_gauge("weft_mds_ds_known", "Data servers that ever joined.", "", gauge_known, d);
-	d->d_timer.t_fire = sweep;
+	d->d_timer.t_fire = dsc_watch;
 	d->d_start.m_run = start;
 	loop_post(o->do_loops[0], &d->d_start);
 	*out = d;

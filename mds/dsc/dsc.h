@@ -17,6 +17,10 @@
 
 #define DSC_MAX	  1024
 #define DSC_ADDRS 16
+/* docs/device-failure.md. SUSPECT: it is asked whether it lives. DEAD: it did not say so; no layout names it until it has joined again. KILLED, WAITING: by the administrator's
+ * word, and for it; these may not join. */
+enum dsc_state { DSC_ALIVE, DSC_SUSPECT, DSC_DEAD, DSC_KILLED, DSC_WAITING, DSC_STATES };
+const char *dsc_state_text(enum dsc_state st);
 struct dsc_server {
 	uint32_t sv_id;
 	uint8_t sv_uuid[16];
@@ -26,7 +30,9 @@ struct dsc_server {
 		uint8_t prefix; /* of its subnet, as the server told when it joined; 0: not known (yet) */
 	} sv_addrs[DSC_ADDRS]; /* in the order that suits the server */
 	unsigned sv_naddrs;
-	bool sv_alive; /* joined and heartbeat within the lease */
+	bool sv_alive; /* joined and heartbeat within the lease, and not declared dead */
+	uint8_t sv_state;    /* enum dsc_state */
+	uint64_t sv_since_s; /* of CLOCK_REALTIME: in that state */
 	uint64_t sv_capacity, sv_available;
 	uint32_t sv_max_read, sv_max_write;
 	uint32_t sv_clone_block; /* what clones are multiples of; 0: it cannot */
@@ -39,6 +45,10 @@ struct dsc;
 struct dsc_opts {
 	const uint8_t *do_cluster_key; /* 32 bytes, must outlive */
 	uint32_t do_lease_ms;
+	uint32_t do_suspect_ms; /* without a heartbeat for so long it is asked; */
+	uint32_t do_refused_ms; /* it is dead when its connection was lost so long ago, and its port refuses; */
+	bool do_admit;		/* a server that was never here waits until it is admitted */
+	uint32_t do_dead_ms;	/* and when it has said nothing at all for so long */
 	struct loop *const *do_loops;
 	unsigned do_nloops;
 };
@@ -65,6 +75,8 @@ unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all k
 struct dsc_terms {
 	uint32_t dt_weight;	    /* the administrator's */
 	bool dt_draining;	    /* his too: nothing new, and what is there is moved away */
+	uint8_t dt_barred;	    /* DSC_KILLED, DSC_WAITING, or 0: it may join */
+	uint64_t dt_barred_s;	    /* since when */
 	char dt_own[LABELS_LEN];    /* labels that the server told; none that dt_set has count */
 	char dt_set[LABELS_LEN];    /* the administrator's */
 	char dt_labels[LABELS_TWO_LEN]; /* those that count */
@@ -77,6 +89,7 @@ bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out); /* copy; fals
 struct dsc_word {
 	uint32_t dw_id;
 	bool dw_has_weight, dw_has_labels, dw_has_drain, dw_drain;
+	bool dw_kill, dw_admit;
 	uint32_t dw_weight;
 	char dw_labels[LABELS_LEN]; /* changes: those of other keys stay, KEY= takes one away */
 	void (*dw_done)(struct dsc_word *w, int err);
@@ -87,7 +100,9 @@ struct dsc_word {
 	struct dsc_terms dw_terms;
 };
 void dsc_say(struct dsc *d, struct dsc_word *w);
-/* Every known server as placement sees it, by id. fn runs under dsc's lock: it is short, and calls nothing of dsc. */
+/* Forgets a server that is killed or waits, and all that is known of it: its record is deleted. Done is called as dsc_say's; -EBUSY: it is neither. */
+void dsc_forget(struct dsc *d, struct dsc_word *w);
+/* Every server that may join, as placement sees it, by id. fn runs under dsc's lock: it is short, and calls nothing of dsc. */
 struct dsc_seat {
 	uint32_t se_id, se_weight, se_load, se_latency; /* as in dsc_terms */
 	uint64_t se_capacity, se_available;
@@ -113,7 +128,15 @@ unsigned dsc_least_tls(struct dsc *d);
  * or from our own start when it was not heard yet: it may hold a lease of the instance before us)
  * has not run out. A fence is complete when a server confirmed it or this is false. */
 bool dsc_leased(struct dsc *d, uint32_t id);
-/* For how long it has not been alive, in ms; 0: it is. One that was never heard since our start counts from then. */
+/* It was declared dead, or is not known: nobody is sent to it. */
+bool dsc_dead(struct dsc *d, uint32_t id);
+bool dsc_known(struct dsc *d, uint32_t id);
+/* A client says that it does not reach this server: is that so for us as well? */
+void dsc_reported(struct dsc *d, const uint8_t uuid[16]);
+/* Called on the first loop when a server was declared dead, before anybody is told so. Set before the loops run. */
+void dsc_set_dead_handler(struct dsc *d, void (*fn)(void *arg, uint32_t id, const uint8_t uuid[16]), void *arg);
+#define DSC_GONE (UINT64_MAX / 2) /* of dsc_silent_ms: nobody waits for it */
+/* For how long it has not been alive, in ms; 0: it is; DSC_GONE: it may not join, or is not known. One that was never heard since our start counts from then. */
 uint64_t dsc_silent_ms(struct dsc *d, uint32_t id);
 /* Before a clean end, on each loop: closes its connections to the data servers. */
 void dsc_data_close(struct dsc *d);
@@ -178,6 +201,8 @@ void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_
 	      uint32_t timeout_ms);
 void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
 	       uint32_t timeout_ms);
+/* NULL: does it answer at all? A refusal of the call is an answer, too. */
+void dsc_ping(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms);
 /* COMMIT of the range di_off, di_count (0, 0: all). */
 void dsc_commit(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
 		uint32_t timeout_ms);

@@ -35,9 +35,20 @@ struct dsc_node {
 	struct dsc_terms nd_terms; /* dt_weight and dt_set: as committed last */
 	struct dsc_link *nd_link;
 	bool nd_joined;	      /* the join was answered on nd_link */
-	bool nd_told_alive;   /* what the log said last */
 	uint64_t nd_heard_ms; /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
 	uint64_t nd_latency_ms; /* the same of the last word on its latency */
+	/* watch.c */
+	enum dsc_state nd_state, nd_told; /* told: in the log */
+	uint64_t nd_since_s;
+	uint64_t nd_reported_ms;  /* by a client that did not reach it; 0: not, or its NFS port answered us since */
+	bool nd_barred;		  /* nobody was told yet that it is killed */
+	bool nd_unserving;	  /* it is dead for that, and lives when that port answers */
+	uint64_t nd_lost_ms;	  /* when its connection ended; 0: never */
+	uint64_t nd_said_ms;	  /* when it answered a question last, by whatever way */
+	uint64_t nd_nfs_ms;	  /* when it did so on its NFS port */
+	uint64_t nd_asked_ms;	  /* when it was asked last */
+	bool nd_asking, nd_silent; /* a question is under way; the last one had no answer */
+	uint64_t nd_refused_ms;	  /* when its port refused last */
 };
 
 /* Connections for data of one loop, by server id: touched by that loop only. */
@@ -54,7 +65,7 @@ struct dsc {
 	struct hash d_links;
 	_Atomic unsigned d_nlinks;
 	struct loop_timer d_timer;
-	bool d_told_dead[DSC_MAX + 1]; /* the sweep's */
+	bool d_told_dead[DSC_MAX + 1], d_told_alive[DSC_MAX + 1]; /* watch.c: in the journal, since our start */
 	struct loop_msg d_start;
 	void (*d_eof)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
 		      void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
@@ -63,6 +74,8 @@ struct dsc {
 	void *d_join_arg;
 	void (*d_change)(void *arg, const uint8_t uuid[16]);
 	void *d_change_arg;
+	void (*d_dead)(void *arg, uint32_t id, const uint8_t uuid[16]);
+	void *d_dead_arg;
 	struct dsc_data **d_data; /* by loop */
 	_Atomic uint32_t d_clone_block; /* the largest of any server */
 };
@@ -75,6 +88,13 @@ bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd);
 void dsc_set_key(struct dsc *d, struct dsc_server *sv);
 /* Locked, or before the loops run. */
 void dsc_note_clone(struct dsc *d, const struct dsc_server *sv);
+
+/* watch.c */
+void dsc_watch(struct loop_timer *t);
+/* Locked: it may not join (DSC_KILLED, DSC_WAITING), or may again (0). */
+void dsc_bar(struct dsc *d, struct dsc_node *nd, uint8_t barred);
+/* Locked. */
+void dsc_set_state(struct dsc_node *nd, enum dsc_state st);
 
 /* row.c: the durable record of a server */
 #define DSC_ROW_MAX 2560

@@ -20,6 +20,7 @@ struct join {
 	struct loop *jn_loop;
 	uint64_t jn_conn;
 	bool jn_new, jn_changed;
+	uint8_t jn_refused; /* dt_barred */
 	struct dsc_server jn_sv;
 	struct dsc_terms jn_terms; /* dt_own is its own word; the others are those of the store */
 };
@@ -105,6 +106,7 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 				ev_add(EV_DS_LEFT, nd->nd_sv.sv_name, 0, "its control connection is closed");
 			nd->nd_link = NULL;
 			nd->nd_joined = false;
+			nd->nd_lost_ms = dsc_now_ms();
 		}
 	}
 	pthread_mutex_unlock(&d->d_lock);
@@ -192,6 +194,8 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		jn->jn_changed = !same_row(&jn->jn_sv, &old);
 		dt->dt_weight = was.dt_weight;
 		dt->dt_draining = was.dt_draining;
+		dt->dt_barred = was.dt_barred;
+		dt->dt_barred_s = was.dt_barred_s;
 		strcpy(dt->dt_set, was.dt_set);
 		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own))
 			return 0;
@@ -205,17 +209,21 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 			return -ENOSPC;
 		jn->jn_new = true;
 		dt->dt_weight = DSC_WEIGHT_ONE;
+		dt->dt_barred = jn->jn_dsc->d_opts.do_admit ? DSC_WAITING : 0;
+		dt->dt_barred_s = dt->dt_barred ? (uint64_t)time(NULL) : 0;
 	} else {
 		return err;
 	}
 	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row, dsc_row_encode(&jn->jn_sv, dt, row));
 }
 
-/* Locked. The node of jn's server with lk as its link, or NULL without memory. */
+/* Locked. The node of jn's server with lk as its link, unless it may not join, or NULL without memory. */
 static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *lk)
 {
 	struct dsc_node *nd = d->d_node[jn->jn_sv.sv_id];
 
+	if (!nd && !jn->jn_new)
+		return NULL; /* forgotten meanwhile */
 	if (!nd) {
 		nd = calloc(1, sizeof(*nd));
 		if (!nd)
@@ -223,9 +231,13 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		nd->nd_terms.dt_weight = jn->jn_terms.dt_weight;
 		nd->nd_terms.dt_draining = jn->jn_terms.dt_draining;
 		strcpy(nd->nd_terms.dt_set, jn->jn_terms.dt_set);
+		nd->nd_terms.dt_barred_s = jn->jn_terms.dt_barred_s;
+		if (jn->jn_terms.dt_barred)
+			dsc_bar(d, nd, jn->jn_terms.dt_barred);
 		d->d_node[jn->jn_sv.sv_id] = nd;
 		d->d_count++;
 	}
+	lk = nd->nd_terms.dt_barred ? NULL : lk;
 	/* A newer connection of the same server takes over; its old one is dead or about to be. */
 	if (nd->nd_link && nd->nd_link != lk)
 		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
@@ -236,7 +248,8 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	dsc_note_clone(d, &nd->nd_sv);
 	nd->nd_link = lk;
 	nd->nd_joined = false;
-	lk->lk_server = jn->jn_sv.sv_id;
+	if (lk)
+		lk->lk_server = jn->jn_sv.sv_id;
 	return nd;
 }
 
@@ -263,6 +276,8 @@ static void join_answer(struct loop_msg *m)
 	if (nd && nd->nd_link == lk) {
 		nd->nd_joined = true;
 		nd->nd_heard_ms = dsc_now_ms();
+		if (!nd->nd_unserving)
+			dsc_set_state(nd, DSC_ALIVE);
 	} else {
 		nd = NULL;
 	}
@@ -300,13 +315,21 @@ static void join_done(struct kv_op *op, int err)
 		pthread_mutex_lock(&d->d_lock);
 		lk = dsc_link_find(d, jn->jn_conn);
 		nd = lk ? node_attach(d, jn, lk) : NULL;
+		jn->jn_refused = nd ? nd->nd_terms.dt_barred : 0;
 		pthread_mutex_unlock(&d->d_lock);
 		if (!nd)
-			err = lk ? -ENOMEM : -ENOTCONN;
+			err = !lk ? -ENOTCONN : jn->jn_new ? -ENOMEM : -ESTALE;
 	}
 	if (err) {
 		log_error("data server %s: not joined: %s", jn->jn_sv.sv_name, strerror(-err));
 		ctl_chan_reply(jn->jn_in, status_of(err), NULL);
+		free(jn);
+		return;
+	}
+	if (jn->jn_refused) {
+		if (jn->jn_new)
+			log_warn("data server %u (%s) is here for the first time, and waits to be admitted", jn->jn_sv.sv_id, jn->jn_sv.sv_name);
+		ctl_chan_reply(jn->jn_in, CTL_NOT_ADMITTED, NULL);
 		free(jn);
 		return;
 	}

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#define ROW_VERSION 3
+#define ROW_VERSION 4
 
 struct row_addr {
 	char r_netid[8], r_uaddr[64];
@@ -25,9 +25,15 @@ struct row_terms {
 } __attribute__((packed));
 #define WEIGHT_DRAINING (UINT32_C(1) << 31) /* in r_weight */
 _Static_assert(DSC_WEIGHT_MAX < WEIGHT_DRAINING, "the weight has room for it");
+/* At the end since version 4. */
+struct row_bar {
+	uint64_t r_since;
+	uint8_t r_barred, r_zero[7];
+} __attribute__((packed));
+_Static_assert(sizeof(struct row_bar) == 16, "data server record, version 4");
 _Static_assert(sizeof(struct row_terms) == 8, "data server record, version 3");
 _Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72, "data server record, versions 2 and 1");
-_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN <= DSC_ROW_MAX,
+_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN + sizeof(struct row_bar) <= DSC_ROW_MAX,
 	       "a record fits");
 _Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 && CTL_LABELS_MAX >= LABELS_LEN - 1, "what joins can be kept");
 
@@ -35,13 +41,17 @@ static size_t terms_encode(const struct dsc_terms *dt, uint8_t *out)
 {
 	size_t own = strlen(dt->dt_own), set = strlen(dt->dt_set);
 	struct row_terms *rt = (struct row_terms *)out;
+	struct row_bar bar = {0};
 
 	rt->r_weight = htole32(dt->dt_weight | (dt->dt_draining ? WEIGHT_DRAINING : 0));
 	rt->r_own = htole16((uint16_t)own);
 	rt->r_set = htole16((uint16_t)set);
 	memcpy(out + sizeof(*rt), dt->dt_own, own);
 	memcpy(out + sizeof(*rt) + own, dt->dt_set, set);
-	return sizeof(*rt) + own + set;
+	bar.r_since = htole64(dt->dt_barred_s);
+	bar.r_barred = dt->dt_barred;
+	memcpy(out + sizeof(*rt) + own + set, &bar, sizeof(bar));
+	return sizeof(*rt) + own + set + sizeof(bar);
 }
 
 /* Labels as they were written, or none: -EIO. */
@@ -52,6 +62,15 @@ static int labels_decode(const uint8_t *p, size_t n, char out[LABELS_LEN])
 	if (n >= LABELS_LEN || labels_parse((const char *)p, n, false, out, err, sizeof(err)))
 		return -EIO;
 	return strlen(out) == n && !memcmp(out, p, n) ? 0 : -EIO;
+}
+
+static int bar_decode(const uint8_t *p, struct dsc_terms *dt)
+{
+	const struct row_bar *rb = (const struct row_bar *)p;
+
+	dt->dt_barred = rb->r_barred;
+	dt->dt_barred_s = le64toh(rb->r_since);
+	return dt->dt_barred == 0 || dt->dt_barred == DSC_KILLED || dt->dt_barred == DSC_WAITING ? 0 : -EIO;
 }
 
 static int terms_decode(const uint8_t *p, size_t n, struct dsc_terms *dt)
@@ -97,7 +116,7 @@ size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, u
 int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv, struct dsc_terms *dt)
 {
 	const struct row *r = val.s_data;
-	size_t each, len;
+	size_t each, len, end;
 
 	memset(sv, 0, sizeof(*sv));
 	memset(dt, 0, sizeof(*dt));
@@ -108,7 +127,10 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 	len = sizeof(*r) + r->r_naddrs * each;
 	if (r->r_naddrs > DSC_ADDRS || val.s_len < len || (r->r_version < 3 && val.s_len != len))
 		return -EIO;
-	if (r->r_version >= 3 && terms_decode((const uint8_t *)val.s_data + len, val.s_len - len, dt))
+	end = r->r_version >= 4 ? sizeof(struct row_bar) : 0;
+	if (val.s_len < len + end || (end && bar_decode((const uint8_t *)val.s_data + val.s_len - end, dt)))
+		return -EIO;
+	if (r->r_version >= 3 && terms_decode((const uint8_t *)val.s_data + len, val.s_len - len - end, dt))
 		return -EIO;
 	labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	memcpy(sv->sv_uuid, id.s_data, 16);

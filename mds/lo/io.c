@@ -250,7 +250,7 @@ static void piece_start(struct io_piece *ip)
 	struct dsc_io *di = &ip->ip_io;
 	struct dsc_server sv;
 
-	if (!dsc_get(lo->l_dsc, ds, &sv) || (!sv.sv_alive && !dsc_leased(lo->l_dsc, ds))) {
+	if (!dsc_get(lo->l_dsc, ds, &sv) || sv.sv_state >= DSC_DEAD || (!sv.sv_alive && !dsc_leased(lo->l_dsc, ds))) {
 		piece_failed(ip, -ENOTCONN);
 		return;
 	}

@@ -131,10 +131,16 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 		     const struct lo_reader *reader, uint32_t flags, struct xdr_out *x)
 {
 	struct encoding en = {.en_lo = lo, .en_inode = i, .en_map = m, .en_read = read, .en_write = write, .en_client = reader->rd_client, .en_x = x};
-	unsigned nrows = put_in_order(&en, i->i_ino, reader);
+	struct lo_map worth = *m;
 	size_t at = x->x_len;
+	unsigned nrows;
 	int err = 0;
 
+	if (!write) {
+		lo_map_make_stale(&worth, lo_map_dead(lo, m), NULL); /* in this layout */
+		en.en_map = m = &worth;
+	}
+	nrows = put_in_order(&en, i->i_ino, reader);
 	if (!nrows)
 		return -EAGAIN;
 	xdr_put_u64(x, m->lm_stripes > 1 ? m->lm_unit : 0);

@@ -92,6 +92,16 @@ uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last);
 /* The copies of these stripes (a bit each) may differ: one in sync stays so, of those in prefer (a bit per object) where it can be, and the
  * others become stale. Returns those that became so. */
 uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer);
+/* Those that count, and are on servers that were declared dead. */
+uint64_t lo_map_dead(struct lo *lo, const struct lo_map *m);
+/* A stripe has no copy in sync but on such servers. */
+bool lo_map_cut(struct lo *lo, const struct lo_map *m);
+/* A bit of 64 for each server of the objects that count. */
+uint64_t lo_map_servers(const struct lo_map *m);
+static inline uint64_t lo_server_bit(uint32_t ds)
+{
+	return UINT64_C(1) << ds % 64;
+}
 /* Those on servers that live. */
 uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m);
 /* All objects are in sync, and none is being moved or taken away. */
@@ -118,7 +128,7 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
 
 /* The body of a ff_layout4 (RFC 8435 section 5.1) for one client: appends to x. write: capabilities
  * that may write. flags: FF_FLAGS_*. A layout for reading names the objects that are in sync, and all
- * of them; one for writing also those being rebuilt, with capabilities that do not read. Row r of the
+ * of them, but those on servers that were declared dead where their stripe has another; one for writing also those being rebuilt, with capabilities that do not read. Row r of the
  * layout holds the r-th copy of each stripe, in the order in which this client should read them (prefer.c),
  * those being rebuilt last. A stripe with fewer copies than another names its last one in sync again: a
  * writer then reaches every copy that counts, so that each stays so. A row with an object being rebuilt has
@@ -277,6 +287,8 @@ void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, 
 uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m);
 /* Whether there are orders for that server that are not done, or were not written off yet. */
 bool lo_orders_for(struct kv_txn *t, uint32_t ds);
+/* The server was forgotten: its orders go. Any thread. */
+void lo_orders_forget(struct lo *lo, uint32_t ds);
 /* How many orders are known and not done. */
 uint64_t lo_orders_count(struct lo *lo);
 #endif

@@ -213,6 +213,36 @@ uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m)
 	return bits;
 }
 
+uint64_t lo_map_dead(struct lo *lo, const struct lo_map *m)
+{
+	uint64_t bits = lo_writers(m);
+
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if ((bits >> i & 1) && !dsc_dead(lo->l_dsc, m->lm_obj[i].ob_ds))
+			bits &= ~(UINT64_C(1) << i);
+	return bits;
+}
+
+bool lo_map_cut(struct lo *lo, const struct lo_map *m)
+{
+	uint64_t dead = lo_map_dead(lo, m);
+
+	for (unsigned s = 0; dead && s < m->lm_stripes; s++)
+		if (!(in_state(m, s, LO_IN_SYNC) & ~dead))
+			return true;
+	return false;
+}
+
+uint64_t lo_map_servers(const struct lo_map *m)
+{
+	uint64_t bits = lo_writers(m), servers = 0;
+
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if (bits >> i & 1)
+			servers |= lo_server_bit(m->lm_obj[i].ob_ds);
+	return servers;
+}
+
 uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer)
 {
 	uint64_t done = 0;

@@ -56,6 +56,8 @@ static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r
 
 	if (!ds || ds > DSC_MAX)
 		return -EIO;
+	if (!dsc_known(lo->l_dsc, ds))
+		return 0; /* forgotten: nobody waits for it, and it never comes back as who it was */
 	err = ns_next_order(lo->l_ns, t, &number);
 	if (err)
 		return err;
@@ -446,9 +448,12 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 	return 0;
 }
 
+static void queue_drop(struct lo_orders *os, uint32_t ds);
+
 /* Queues of which a mutation has put more than was seen: their new rows are read. */
 void lo_orders_refresh(struct lo_orders *os)
 {
+	bool first = !os->os_loaded;
 	struct scan sc = {.sc_orders = os};
 	struct kv_txn *t = NULL;
 	struct order_key from;
@@ -477,6 +482,10 @@ void lo_orders_refresh(struct lo_orders *os)
 		kv_read_end(t);
 	if (err)
 		log_error("the rows of orders cannot be read: %s", strerror(-err));
+	/* A crash may come between a server's record and its orders. */
+	for (uint32_t ds = 1; first && os->os_loaded && ds <= DSC_MAX; ds++)
+		if (os->os_queue[ds] && !dsc_known(os->os_lo->l_dsc, ds))
+			queue_drop(os, ds);
 }
 
 /* ---- waiting ---- */
@@ -717,6 +726,51 @@ void lo_order_finish(struct lo_orders *os, struct order *o)
 	free(o);
 	waits_check(os, of);
 	file_put(os, of);
+}
+
+/* ---- a server that was forgotten ---- */
+
+static void queue_drop(struct lo_orders *os, uint32_t ds)
+{
+	struct order_queue *oq = os->os_queue[ds];
+
+	for (unsigned l = 0; oq && l < ORDER_LISTS; l++)
+		while (oq->oq_list[l])
+			lo_order_finish(os, oq->oq_list[l]);
+	lo_orders_delete(os);
+}
+
+struct forgetting {
+	struct loop_msg fg_msg;
+	struct lo_orders *fg_orders;
+	uint32_t fg_ds;
+};
+
+static void forget_go(struct loop_msg *m)
+{
+	struct forgetting *fg = caa_container_of(m, struct forgetting, fg_msg);
+	struct order_queue *oq;
+
+	lo_orders_refresh(fg->fg_orders);
+	oq = fg->fg_orders->os_queue[fg->fg_ds];
+	if (oq && oq->oq_busy) { /* the batch under way is about to fail: its connection has ended */
+		loop_post(fg->fg_orders->os_loop, m);
+		return;
+	}
+	queue_drop(fg->fg_orders, fg->fg_ds);
+	free(fg);
+}
+
+void lo_orders_forget(struct lo *lo, uint32_t ds)
+{
+	struct forgetting *fg = calloc(1, sizeof(*fg));
+
+	if (!fg)
+		return; /* the next start drops them */
+	fg->fg_msg.m_run = forget_go;
+	fg->fg_orders = lo->l_orders;
+	fg->fg_ds = ds;
+	loop_post(lo->l_orders->os_loop, &fg->fg_msg);
 }
 
 /* ---- life ---- */

@@ -477,7 +477,9 @@ static void io_done(struct lo_io *lio, int err)
 		return;
 	}
 	if (err) {
-		k->failed = c->opnum == OP_READ ? op_read_status(c->m, &k->io.io_map, err) : op_data_status(err);
+		k->failed = op_read_status(c->m, &k->io.io_map, err);
+		/* What is not asked again failed for good. */
+		err = k->failed == NFS4ERR_IO ? -EIO : err;
 		if (!op_half_done(c->m, c->th->mt_loop, c->cur, &k->io.io_map, c->opnum == OP_READ ? 0 : k->io.io_half_map, err, io_failed, k))
 			op_resume(c, k->failed);
 		return;

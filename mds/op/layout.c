@@ -45,9 +45,10 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 	xdr_patch_u32(c->out, at, (uint32_t)len);
 	/* What is understood, exactly: else Linux does not keep the device, and asks for it with every file. */
 	notify &= NOTIFY_CHANGE_DELETE;
-	if (notify & 1u << NOTIFY_DEVICEID4_CHANGE) {
+	if (notify) {
 		pthread_mutex_lock(&c->m->m_st->st_lock);
-		c->client->cl_notified = true;
+		c->client->cl_notified |= notify >> NOTIFY_DEVICEID4_CHANGE & 1;
+		c->client->cl_notified_gone |= notify >> NOTIFY_DEVICEID4_DELETE & 1;
 		pthread_mutex_unlock(&c->m->m_st->st_lock);
 	}
 	xdr_put_u32(c->out, notify ? 1 : 0);
@@ -64,6 +65,7 @@ struct layoutget {
 	struct st_stateid sid;
 	uint64_t ino;
 	uint32_t mark_gen, before; /* before: modes the client has */
+	uint64_t servers;	   /* of those */
 	bool read; /* an open of the client, or who asks, may read: else the capabilities only write */
 };
 
@@ -145,6 +147,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		return NFS4ERR_DELAY;
 	}
 	g->before = l->l_iomode;
+	g->servers = l->l_servers;
+	l->l_servers = UINT64_MAX; /* until it is known which it names */
 	l->l_iomode |= g->iomode;
 	c->client->cl_laid = true;
 	st_sid_bump(&l->l_sid);
@@ -154,15 +158,19 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	return NFS4_OK;
 }
 
-static void layout_note_epoch(struct compound *c, const struct st_stateid *sid, uint32_t epoch)
+/* What the layout is, which the snapshot behind its registration tells. */
+static void layout_note(struct compound *c, const struct st_stateid *sid, const struct lo_map *map)
 {
+	struct layoutget *g = c->scratch;
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
 
 	pthread_mutex_lock(&st->st_lock);
 	l = st_layout_find(st, sid);
+	if (l && !g->before)
+		l->l_epoch = map->lm_epoch;
 	if (l)
-		l->l_epoch = epoch;
+		l->l_servers = g->servers | lo_map_servers(map);
 	pthread_mutex_unlock(&st->st_lock);
 }
 
@@ -206,11 +214,12 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	/* The client would ask for ever. */
 	if (g->iomode == LAYOUTIOMODE4_READ && (st = op_unread(c, g->ino, &map)))
 		return st;
+	if ((st = op_dead_status(c->m, &map, g->iomode == LAYOUTIOMODE4_RW)))
+		return st;
 	/* Cut, and a server that holds the only copy does not know yet (docs/size.md, "Setting a size"). */
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
-	if (!g->before)
-		layout_note_epoch(c, sid, map.lm_epoch);
+	layout_note(c, sid, &map);
 	xdr_put_bool(x, c->m->m_return_on_close);
 	op_put_stateid(x, sid);
 	xdr_put_u32(x, 1);
@@ -299,6 +308,18 @@ static nfsstat4 layoutget_go(struct compound *c)
 	return status ? status : layoutget_reply(c, &sid);
 }
 
+/* Where the layouts of others come back now, the client asks again. */
+static void layoutget_without(void *arg, int err)
+{
+	struct compound *c = arg;
+	nfsstat4 status;
+
+	op_txn_stale(c->th);
+	status = err ? op_status(err) : layoutget_go(c);
+	if (status != OP_PARKED)
+		op_resume(c, status);
+}
+
 /* The writes that a layout allows are not seen here, and they must take set-id bits: such a file is written through the MDS. */
 static nfsstat4 layoutget_rights(struct compound *c)
 {
@@ -308,7 +329,11 @@ static nfsstat4 layoutget_rights(struct compound *c)
 
 	if (err)
 		return op_status(err);
-	return g->iomode == LAYOUTIOMODE4_RW && (i.i_mode & 06000) ? NFS4ERR_LAYOUTUNAVAILABLE : layoutget_go(c);
+	if (g->iomode == LAYOUTIOMODE4_RW && (i.i_mode & 06000))
+		return NFS4ERR_LAYOUTUNAVAILABLE;
+	if (g->iomode == LAYOUTIOMODE4_RW && op_without_dead(c->m, c->th->mt_loop, g->ino, &i, layoutget_without, c))
+		return OP_PARKED;
+	return layoutget_go(c);
 }
 
 static void layoutget_settled(void *arg, int err)
@@ -575,6 +600,16 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 	return hit;
 }
 
+/* A server that a client does not reach is asked whether it lives. */
+static void report_unreached(struct compound *c)
+{
+	struct report *r = c->scratch;
+
+	for (unsigned e = 0; e < r->n; e++)
+		if (r->e[e].status == NFS4ERR_NXIO)
+			dsc_reported(c->m->m_dsc, r->e[e].dev);
+}
+
 static uint64_t last_stripes(const struct lo_map *map, uint64_t last)
 {
 	uint64_t stripes = 0;
@@ -706,6 +741,8 @@ nfsstat4 op_layouterror(struct compound *c)
 		r->writer = l->l_iomode & LAYOUTIOMODE4_RW;
 	}
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	if (known)
+		report_unreached(c);
 	if (known)
 		op_unread_report(c, r->ino, r->e, r->n);
 	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done) : NFS4_OK; /* told again, it changes nothing */
@@ -939,6 +976,7 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	pthread_mutex_unlock(&st->st_lock);
 	if (status)
 		return status;
+	report_unreached(c);
 	op_unread_report(c, r->ino, r->e, r->n);
 	return report_counts(r) ? op_mutate_again(c, report_run, return_reported) : return_refresh(c, 0);
 }

@@ -91,6 +91,7 @@ struct mds {
 	bool m_judging;             /* the tick's loop's */
 	struct op_repair *m_repair; /* repair.c */
 	struct op_drain *m_drain;   /* drain.c */
+	struct op_sweep *m_sweep;   /* dead.c: the tick's loop's */
 	struct metric *m_once;
 	bool m_krb5;           /* Kerberos is live */
 	struct names *m_names; /* names.c; NULL: ids are numbers only */
@@ -388,8 +389,20 @@ struct op_dev_error {
 void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_error *e, unsigned n);
 /* OK; or what a LAYOUTGET for reading is answered where a stripe has no copy that this client can read. */
 nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map);
-/* op_data_status of what only reads: a server that is away is waited for, but not for ever. */
+/* op_data_status by that map: a server that is away is waited for, but not for ever. */
 nfsstat4 op_read_status(struct mds *m, const struct lo_map *map, int err);
+
+/* dead.c: a data server was declared dead (docs/device-failure.md): on the first loop. */
+void op_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uuid[16]);
+/* Every tick: what is on servers that do not come back becomes stale, so that repair makes it anew elsewhere. */
+void op_dead_tick(struct mds *m, struct loop *loop);
+/* What is on dead servers is stale, where its stripe has another copy in sync, before anybody writes without it; layouts that may name it come back. then(arg, err) on loop, when that is
+ * durable. False: nothing is, and then is not called. */
+bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struct ns_inode *i, void (*then)(void *arg, int err), void *arg);
+/* OK; or what LAYOUTGET is answered for a file with objects on dead servers. */
+nfsstat4 op_dead_status(struct mds *m, const struct lo_map *map, bool write);
+/* unread.c: a stripe's copies are all on servers that have been away for mds.repair_wait. */
+bool op_all_gone(struct mds *m, const struct lo_map *map);
 
 /* truth.c. W: the file's map as it is to be, and a row for its repair where it is not whole. */
 int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map, struct ns_time now);

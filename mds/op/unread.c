@@ -57,7 +57,7 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 }
 
 /* A stripe has no copy in sync whose server is not gone, as far as mds.repair_wait tells. */
-static bool all_gone(struct mds *m, const struct lo_map *map)
+bool op_all_gone(struct mds *m, const struct lo_map *map)
 {
 	uint32_t wait = op_repair_opts(m).ro_wait_ms;
 
@@ -78,7 +78,7 @@ static bool all_gone(struct mds *m, const struct lo_map *map)
 
 nfsstat4 op_read_status(struct mds *m, const struct lo_map *map, int err)
 {
-	return err == -ETIMEDOUT && all_gone(m, map) ? NFS4ERR_IO : op_data_status(err);
+	return err == -ETIMEDOUT && op_all_gone(m, map) ? NFS4ERR_IO : op_data_status(err);
 }
 
 nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
@@ -88,7 +88,7 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 	nfsstat4 status = NFS4_OK;
 	const struct st_file *f;
 
-	if (all_gone(c->m, map))
+	if (op_all_gone(c->m, map))
 		return NFS4ERR_IO;
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, ino, false);

@@ -368,14 +368,27 @@ static void device_encode(const struct st_cb *cb, struct xdr_out *x)
 
 static const struct st_cb_kind device_kind = {.k_op = OP_CB_NOTIFY_DEVICEID, .k_metric = ST_CB_NOTIFY_DEVICEID, .k_encode = device_encode, .k_done = notify_done};
 
+static void device_gone_encode(const struct st_cb *cb, struct xdr_out *x)
+{
+	xdr_put_u32(x, 1);
+	xdr_put_u32(x, 1);
+	xdr_put_u32(x, 1u << NOTIFY_DEVICEID4_DELETE);
+	xdr_put_u32(x, 4 + NFS4_DEVICEID4_SIZE);
+	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+	xdr_put_fixed(x, cb->cb_arg, NFS4_DEVICEID4_SIZE);
+}
+
+static const struct st_cb_kind device_gone_kind = {.k_op = OP_CB_NOTIFY_DEVICEID, .k_metric = ST_CB_NOTIFY_DEVICEID, .k_encode = device_gone_encode, .k_done = notify_done};
+
 /* A client that cannot be told now finds out by itself: the old addresses do not answer, and it asks again. */
-void st_device_changed(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE])
+static void device_tell(struct st *st, const struct st_cb_kind *kind, const uint8_t deviceid[NFS4_DEVICEID4_SIZE])
 {
 	pthread_mutex_lock(&st->st_lock);
 	hash_each(&st->st_clients, i, l, next) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 		struct st_session *s;
-		struct st_cb *cb = c->cl_notified ? st_cb_new(c, &device_kind, NULL, 0, &s) : NULL;
+		bool asked = kind == &device_kind ? c->cl_notified : c->cl_notified_gone;
+		struct st_cb *cb = asked ? st_cb_new(c, kind, NULL, 0, &s) : NULL;
 
 		if (!cb)
 			continue;
@@ -388,4 +401,14 @@ void st_device_changed(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE
 		st_cb_queue(st, s, cb);
 	}
 	pthread_mutex_unlock(&st->st_lock);
+}
+
+void st_device_changed(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE])
+{
+	device_tell(st, &device_kind, deviceid);
+}
+
+void st_device_gone(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE])
+{
+	device_tell(st, &device_gone_kind, deviceid);
 }

@@ -99,6 +99,7 @@ struct st_client {
 	uint32_t cl_enforce[3], cl_allow[3]; /* bitmap4 of operations (RFC 8881 section 18.35.3) */
 	bool cl_confirmed, cl_recorded, cl_reclaim_done, cl_may_reclaim, cl_dead;
 	bool cl_notified;           /* it asked to be told when a device changes */
+	bool cl_notified_gone;      /* and when one goes */
 	bool cl_stripes;            /* its kernel reads striped layouts */
 	bool cl_boot;               /* it is from an earlier boot, with layouts of then that are not known */
 	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
@@ -228,6 +229,7 @@ struct st_layout {
 	struct st_layout *l_cnext, **l_cprev, *l_fnext, **l_fprev;
 	uint32_t l_iomode;            /* bit 1 READ, bit 2 RW */
 	bool l_recalled, l_queued;    /* queued: a CB_LAYOUTRECALL is on its way or waits in a session */
+	uint64_t l_servers;           /* a bit of 64 for each data server that it names, or may name */
 	uint32_t l_epoch;             /* fence epoch of the oldest grant that is out: reports against an older one than the file's mean nothing */
 	uint8_t l_fh[NFS4_FHSIZE];    /* as GETFH gave it */
 	uint32_t l_fhlen;
@@ -397,6 +399,8 @@ void st_cb_lost(struct st *st, struct st_cb *cb);                        /* lock
 void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w);
 /* Tells all clients that asked for it that a device (a data server's addresses, or its limits) is another now: CB_NOTIFY_DEVICEID. Takes the lock. */
 void st_device_changed(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE]);
+/* Likewise that it is gone. No layout names it any more. */
+void st_device_gone(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE]);
 /* locked: the session's connection for callbacks is gone: what cannot wait for another is lost. */
 void st_cb_path_lost(struct st *st, struct st_session *s);
 /* locked: sends the next waiting callback when the slot is free. */

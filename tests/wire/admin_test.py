@@ -224,12 +224,13 @@ def test_ds_list_as_table_and_as_json(c):
     assert sorted(r["name"] for r in rows) == ["ds1", "ds2", "ds3", "ds4"], rows
     assert sorted(r["number"] for r in rows) == [1, 2, 3, 4], rows
     for r in rows:
-        assert set(r) == {"number", "name", "id", "alive", "addr", "capacity", "available", "max_read", "max_write", "weight", "load", "latency_us", "labels", "labels_set"}, r
+        assert set(r) == {"number", "name", "id", "alive", "state", "since", "addr", "capacity", "available", "max_read", "max_write", "weight", "load", "latency_us", "labels", "labels_set"}, r
         assert r["weight"] == 1 and r["load"] >= 0 and r["labels"] == r["labels_set"] == {}, r
+        assert r["state"] == "alive" and abs(r["since"] - time.time()) < 600, r
         assert r["alive"] is True and re.fullmatch(UUID, r["id"]) and r["addr"] == [f"127.0.0.1:{PORT + int(r['name'][2])}"], r
     lines = c.weft("ds", "list").splitlines()
-    assert lines[0].split() == ["NUMBER", "NAME", "STATE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LABELS", "ADDRESSES"], lines
-    assert [line.split()[:4] for line in lines[1:]] == [[str(r["number"]), r["name"], "alive", "1"] for r in rows], lines
+    assert lines[0].split() == ["NUMBER", "NAME", "STATE", "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LABELS", "ADDRESSES"], lines
+    assert [line.split()[:3] + line.split()[4:5] for line in lines[1:]] == [[str(r["number"]), r["name"], "alive", "1"] for r in rows], lines
 
 
 def test_a_data_server_that_is_gone_is_dead(c):
@@ -238,7 +239,9 @@ def test_a_data_server_that_is_gone_is_dead(c):
     while c.json("status")["ds"]["alive"] != 3:
         assert time.monotonic() < deadline, "still alive after 5 s"
         time.sleep(0.02)
-    assert re.search(r"^\d +ds4 +dead ", c.weft("ds", "list"), re.M)
+    while not re.search(r"^\d +ds4 +dead ", c.weft("ds", "list"), re.M):
+        assert time.monotonic() < deadline, "not dead after 5 s"
+        time.sleep(0.02)
     c.dev("start", c.dir, "ds4")
     rows = {r["name"]: r for r in c.json("ds", "list")["ds"]}
     assert len(rows) == 4 and rows["ds4"]["alive"], rows

@@ -1,0 +1,314 @@
+#!/usr/bin/python3
+"""Data servers that die: how it is noticed, what becomes of layouts, and what they are when they come back. Prints TAP."""
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from data_test import content, layout_of  # noqa: E402
+from nfs41 import err  # noqa: E402
+from repair_test import servers, states, uuid_of  # noqa: E402
+
+MB = 1 << 20
+# Leases are long: what these tests see does not come of one that runs out.
+QUICK = ["ds.lease=30s", "mds.lease=10s", "mds.ds_suspect=700ms", "mds.ds_dead=1500ms", "mds.repair_wait=4s", "mds.recall_deadline=3s"]
+
+
+def pid_of(w, name):
+    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == name)
+
+
+def admin_of(w):
+    return next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
+
+
+def weft(w, *args, want=0):
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin_of(w), "--json", *args], capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode, want, f"weft {args}: {done.stderr}")
+    return json.loads(done.stdout) if not want else done.stderr
+
+
+def server(w, name):
+    return next(d for d in weft(w, "ds", "list")["ds"] if d["name"] == name)
+
+
+def state(w, name):
+    return server(w, name)["state"]
+
+
+def is_state(w, name, want, seconds):
+    began = time.monotonic()
+    eventually(lambda: state(w, name) == want, seconds, f"{name} {want}")
+    return time.monotonic() - began
+
+
+class Holder:
+    """A client with a mirrored file and a layout of it, which it returns when it is asked to."""
+
+    def __init__(self, name, iomode=IO_RW, policy="mirrors=2", data=b"x" * 5000):
+        self.c = client()
+        self.c.on_callback = self.called
+        self.d = self.c.mkdir(self.c.root(), name)
+        self.c.ok(putfh(self.d), setxattr("weft.policy", policy))
+        self.s, self.f = self.c.open(self.d, "f")
+        self.c.ok(putfh(self.f), write(self.s, 0, data, FILE_SYNC))
+        self.names = servers(self.c, self.f)
+        self.uuids = [uuid_of(self.c, self.f, n) for n in self.names]
+        self.recalls, self.gone = [], []
+        self.get(iomode)
+
+    def get(self, iomode=IO_RW):
+        self.c.until(lambda got: err(got.status) not in ("RECALLCONFLICT", "LAYOUTTRYLATER"), putfh(self.f), layoutget(self.s, iomode), tries=100)
+        self.o = lay(self.c, self.f, self.s, iomode)
+        self.named = [m[0].deviceid for m in self.o.mirrors]
+        for i in self.named:
+            self.c.ok(getdeviceinfo(i))
+        return self.named
+
+    def called(self, name, args):
+        if name == "LAYOUTRECALL":
+            self.recalls.append(time.monotonic())
+            threading.Thread(target=self.give_back, args=(args.stateid,), daemon=True).start()
+        elif name == "NOTIFY_DEVICEID":
+            self.gone.append((args.changes[0][0], args.changes[0][1][4:20]))
+        return 0
+
+    def give_back(self, sid):
+        self.c.call(putfh(self.f), layoutreturn(sid))
+
+
+def test_killed_it_is_dead_in_a_second_and_writers_go_on_without_it(w):
+    x = Holder("kill")
+    check(sorted(x.named), sorted(x.uuids))
+    began = time.monotonic()
+    w.dev("kill", w.dir, x.names[0], "-9")
+    eventually(lambda: x.recalls, 4, "recall")
+    tap.say(f"recalled {x.recalls[0] - began:.2f} s after kill -9")
+    check(x.recalls[0] - began < 3, True, "soon")
+    check((state(w, x.names[0]), state(w, x.names[1])), ("dead", "alive"))
+    check(states(x.c, x.f), ["stale", "in-sync"])
+    check(x.get(), [x.uuids[1]], "what a new layout names")
+    eventually(lambda: x.gone, 3, "CB_NOTIFY_DEVICEID")
+    check(x.gone, [({2}, x.uuids[0])], "DELETE")
+
+
+def test_one_that_says_nothing_is_dead_after_a_while(w):
+    x, y = Holder("stop"), Holder("read", IO_READ)
+    name = x.names[0]
+    pid = pid_of(w, name)
+    began = time.monotonic()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: state(w, name) == "suspect", 3, "suspicion")
+        check(x.recalls, [], "recalled on suspicion")
+        is_state(w, name, "dead", 4)
+        check(1.4 < time.monotonic() - began < 4, True, "when")
+        check(x.get(), [x.uuids[1]])
+        check(content(x.c, x.f, x.s), b"x" * 5000)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    is_state(w, name, "alive", 5)
+    check(states(x.c, x.f)[0] in ("stale", "rebuilding", "in-sync"), True)
+    eventually(lambda: set(states(x.c, x.f)) == {"in-sync"}, 10, "repair in place")
+    check(servers(x.c, x.f), x.names)
+    check(set(states(y.c, y.f)), {"in-sync"}, "of a file that nobody wrote")
+
+
+def test_files_that_nobody_has_open_are_judged_when_they_are_written(w):
+    x = Holder("lazy")
+    x.give_back(x.o.stateid)
+    w.dev("kill", w.dir, x.names[0], "-9")
+    is_state(w, x.names[0], "dead", 4)
+    check(states(x.c, x.f), ["in-sync", "in-sync"])
+    check(x.get(IO_READ), [x.uuids[1]], "readers are not sent there")
+    check(states(x.c, x.f), ["in-sync", "in-sync"], "for that nothing is stale")
+    check(x.get(IO_RW), [x.uuids[1]], "nor are writers")
+    check(states(x.c, x.f), ["stale", "in-sync"])
+
+
+def test_one_that_only_a_client_does_not_reach_lives(w):
+    x = Holder("part")
+    x.c.ok(putfh(x.f), layouterror(x.o.stateid, [(x.uuids[0], 6, NUM["READ"])]))
+    time.sleep(2.2)
+    check((state(w, x.names[0]), x.recalls), ("alive", []))
+
+
+def test_the_only_copy_is_waited_for_and_then_given_up(w):
+    x = Holder("only", policy="mirrors=1")
+    w.dev("kill", w.dir, x.names[0], "-9")
+    eventually(lambda: x.recalls, 4, "recall")
+    check(states(x.c, x.f), ["in-sync"])
+    for mode in (IO_READ, IO_RW):
+        x.c.until(lambda got: err(got.status) != "RECALLCONFLICT", putfh(x.f), layoutget(x.s, mode))
+        x.c.no("LAYOUTTRYLATER", putfh(x.f), layoutget(x.s, mode))
+    x.c.no("DELAY", putfh(x.f), read(x.s, 0, 100))
+    x.c.no("DELAY", putfh(x.f), write(x.s, 0, b"later", FILE_SYNC))
+    eventually(lambda: err(x.c.call(putfh(x.f), layoutget(x.s, IO_RW)).status) == "IO", 8, "the end of waiting")
+    x.c.no("IO", putfh(x.f), layoutget(x.s, IO_READ))
+    x.c.no("IO", putfh(x.f), read(x.s, 0, 100))
+    x.c.no("IO", putfh(x.f), write(x.s, 0, b"lost", FILE_SYNC))
+    w.dev("start", w.dir, x.names[0])
+    is_state(w, x.names[0], "alive", 5)
+    check(x.get(), x.uuids, "it is back")
+    check(content(x.c, x.f, x.s), b"x" * 5000)
+
+
+def test_a_restart_of_the_metadata_server_kills_nobody(w):
+    x = Holder("boot")
+    x.give_back(x.o.stateid)
+    w.restart()
+    for _ in range(8):
+        check({d["state"] for d in weft(w, "ds", "list")["ds"]} <= {"alive", "suspect"}, True)
+        time.sleep(0.1)
+    for name in x.names:
+        is_state(w, name, "alive", 5)
+    check([o["state"] for m in weft(w, "file", "show", "/boot/f")["mirrors"] for o in m["objects"]], ["in-sync", "in-sync"])
+
+
+def test_the_administrators_word(w):
+    x = Holder("word")
+    name, at = x.names[0], x.named.index(x.uuids[0])
+    ds, fh = data_server(x.c, x.o.mirrors[at][0]), x.o.mirrors[at][0].fhs[0]
+    check(ds.write(fh, 0, b"y" * 5000).status, 0)
+    check("is alive" in weft(w, "ds", "forget", name, want=1), True, "an alive one is not forgotten")
+    got = weft(w, "ds", "kill", name)
+    check((got["state"], got["alive"], abs(got["since"] - time.time()) < 60), ("killed", False, True))
+    eventually(lambda: x.recalls, 4, "recall")
+    eventually(lambda: ds.write(fh, 0, b"z" * 5000).status == 13, 4, "the end of its lease")
+    check(x.get(), [x.uuids[1]])
+    check(weft(w, "ds", "kill", name)["since"], got["since"], "said twice")
+    w.restart()
+    time.sleep(1.5)
+    check((state(w, name), server(w, name)["since"]), ("killed", got["since"]), "after a restart")
+    check(ds.write(fh, 0, b"z" * 5000).status, 13)
+    w.dev("kill", w.dir, name, "-9")
+    with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, name], stdout=subprocess.DEVNULL):  # ends when it has joined
+        time.sleep(1.5)
+        check(state(w, name), "killed", "after its own restart")
+        check(weft(w, "ds", "admit", name)["state"] in ("dead", "alive"), True)
+        is_state(w, name, "alive", 5)
+    check("ds9" in weft(w, "ds", "kill", "ds9", want=1), True)
+    ds.close()
+
+
+def test_it_is_forgotten_with_what_only_it_has(w):
+    x = Holder("lost", policy="mirrors=1")
+    y = Holder("kept", policy="mirrors=2")
+    while y.names[0] != x.names[0] and y.names[1] != x.names[0]:
+        y = Holder(f"kept{time.monotonic_ns()}", policy="mirrors=2")
+    for h in (x, y):
+        h.give_back(h.o.stateid)
+    name = x.names[0]
+    weft(w, "ds", "kill", name)
+    text = weft(w, "ds", "forget", name, want=1)
+    check("1 of them the only copy" in text and "--force" in text, True, text)
+    check(state(w, name), "killed")
+    check(set(states(y.c, y.f)), {"in-sync"}, "a refusal changes nothing")
+    got = weft(w, "ds", "forget", "--force", name)
+    check((got["forgotten"], got["lost_files"], got["lost"]), (name, 1, ["/lost/f"]))
+    check(sorted(states(y.c, y.f)), ["in-sync", "stale"])
+    x.c.no("IO", putfh(x.f), read(x.s, 0, 100))
+    x.c.no("IO", putfh(x.f), write(x.s, 0, b"gone", FILE_SYNC))
+    x.c.no("IO", putfh(x.f), layoutget(x.s, IO_READ))
+    check(content(y.c, y.f, y.s), b"x" * 5000)
+    x.c.ok(putfh(x.d), remove("f"))
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 5, "no order is left for it")
+    # Its daemon still runs, and joins as a new one.
+    eventually(lambda: any(d["name"] == name and d["alive"] for d in weft(w, "ds", "list")["ds"]), 5, "it joins anew")
+    check(server(w, name)["number"], 5)
+    w.restart()
+    is_state(w, name, "alive", 5)
+    check(len(weft(w, "ds", "list")["ds"]), 4)
+    w.dev("down", w.dir)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, timeout=20, check=False)
+    check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
+    w.dev("up", w.dir)
+
+
+def test_what_is_on_one_that_is_gone_is_made_anew_while_nobody_looks(w):
+    x = Holder("anew")
+    x.give_back(x.o.stateid)
+    name = x.names[0]
+    w.dev("kill", w.dir, name, "-9")
+    eventually(lambda: name not in servers(x.c, x.f) and set(states(x.c, x.f)) == {"in-sync"}, 20, "repair elsewhere")
+    check(content(x.c, x.f, x.s), b"x" * 5000)
+    weft(w, "ds", "kill", name)
+    check(weft(w, "ds", "forget", name)["files"], 0)
+    check(name in {d["name"] for d in weft(w, "ds", "list")["ds"]}, False)
+
+
+def test_servers_that_were_never_here_wait_where_they_must(w):
+    rows = json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+    pid = next(r["pid"] for r in rows if r["name"] == "mds")
+    with open(f"/proc/{pid}/cmdline", "rb") as f:
+        words = [os.fsdecode(b) for b in f.read().split(b"\0")[:-1]]
+    w.dev("kill", w.dir, "mds", "-9")
+    words[0] = os.path.join(BUILD, "weft-mds")
+    with subprocess.Popen([*words, "-o", "mds.admit=manual"], stderr=subprocess.DEVNULL) as child:
+        try:
+            admin = next(r["admin"] for r in rows if r["name"] == "mds")
+            ask = lambda *a: json.loads(subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, "--json", *a], capture_output=True, text=True, timeout=20, check=False).stdout or "{}")
+            of = lambda name: next((d["state"] for d in ask("ds", "list").get("ds", []) if d["name"] == name), None)
+            eventually(lambda: of("ds4") == "alive", 10, "those that are known join")
+            ask("ds", "kill", "ds4")
+            check(ask("ds", "forget", "ds4")["files"], 0)
+            eventually(lambda: of("ds4") == "waiting", 5, "a new one waits")
+            time.sleep(1.5)
+            check(of("ds4"), "waiting")
+            ask("ds", "admit", "ds4")
+            eventually(lambda: of("ds4") == "alive", 5, "it is admitted")
+        finally:
+            child.kill()
+    w.dev("start", w.dir, "mds")
+
+
+SHARED = None
+
+
+def mended(w):
+    """All of its servers run, and live."""
+    for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]:
+        if not d["pid"]:
+            w.dev("start", w.dir, d["name"])
+    eventually(lambda: {d["state"] for d in weft(w, "ds", "list")["ds"]} == {"alive"}, 10, "all live again")
+    return w
+
+
+@contextlib.contextmanager
+def around(name):
+    """One cluster for all, but for those that need repairs, or leave it another."""
+    global SHARED
+    own = "while" in name or "forgotten" in name or "never_here" in name
+    if own:
+        if SHARED:  # at the same address
+            SHARED.down()
+        SHARED = None
+        w = Cluster(settings=[*QUICK, *(["mds.repair_files=4"] if "while" in name else [])])
+    else:
+        w = SHARED = mended(SHARED) if SHARED else Cluster(settings=QUICK)
+    mds_test.THE = w
+    try:
+        yield (w,)
+    finally:
+        for c in mds_test.CLIENTS:
+            with contextlib.suppress(Exception):
+                c.drop()
+        mds_test.CLIENTS.clear()
+        if own:
+            w.down()
+
+
+if __name__ == "__main__":
+    try:
+        tap.run(tap.named(globals()), around)
+    finally:
+        if SHARED:
+            SHARED.down()
