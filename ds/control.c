@@ -519,6 +519,23 @@ static void serve_rebuild(struct serve_work *sw)
 	}
 }
 
+static void sum_run(struct work *w)
+{
+	struct serve_work *sw = caa_container_of(w, struct serve_work, sw_work);
+
+	sw->sw_status = ds_sum(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.sum, &sw->sw_res.ctl_result_u.sum);
+	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
+}
+
+static void serve_sum(struct serve_work *sw)
+{
+	sw->sw_work.w_run = sum_run;
+	if (!ds_pull_submit(sw->sw_ds, sw->sw_in->in_req.ctl_request_u.sum.object.ino, &sw->sw_work)) {
+		sw->sw_status = CTL_IO;
+		serve_done(&sw->sw_msg);
+	}
+}
+
 static void serve_job(struct ds_job *j)
 {
 	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
@@ -555,7 +572,8 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 		return true;
 	case CTL_OP_SEEK:
 	case CTL_OP_CHANGE:
-	case CTL_OP_REBUILD: /* goes its own ways */
+	case CTL_OP_REBUILD: /* these two go their own ways */
+	case CTL_OP_SUM:
 		*w = DS_WORKER_DATA;
 		return true;
 	default:
@@ -586,6 +604,8 @@ static void serve(struct ctl_incoming *in, void *arg)
 	sw->sw_res.op = op;
 	if (op == CTL_OP_REBUILD)
 		serve_rebuild(sw);
+	else if (op == CTL_OP_SUM)
+		serve_sum(sw);
 	else
 		ds_store_submit(c->dc_ds->d_store, worker, &sw->sw_job);
 }

@@ -10,6 +10,7 @@
 #include "mds/op/drain.h"
 #include "mds/op/repair.h"
 #include "mds/op/sec.h"
+#include "mds/op/verify.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
@@ -472,6 +473,8 @@ static void open_repair(const struct conf *conf)
 
 	if (op_repair_open(&mds, loops[0], &opts))
 		die("repairs: no memory", NULL);
+	if (op_verify_open(&mds, loops[0]))
+		die("verify: no memory", NULL);
 	if (op_drain_open(&mds))
 		die("drains: no memory", NULL);
 	if (op_judge_open(&mds))

@@ -28,6 +28,7 @@ struct command {
 static const struct weft_opt layout_options[] = {{"client", 0, "C"}, {"ds", 0, "DS"}, {0}};
 static const struct weft_opt events_options[] = {{"follow", 'f', NULL}, {"since", 0, "TIME"}, {"kind", 0, "KIND"}, {"last", 'n', "N"}, {0}};
 static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait", 'w', NULL}, {NULL}};
+static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL}, {"mend", 0, NULL}, {"keep", 0, "MIRROR"}, {NULL}};
 static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
@@ -56,6 +57,7 @@ static const struct command commands[] = {
 	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH", "a file's mirrors, and what state they are in"},
 	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH", "one mirror more, which is filled then; --group LABELS: where"},
 	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, wait_options, "PATH MIRROR", "one mirror less"},
+	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH", "compares copies; -r: all below; --mend: repairs what differs from the first, or --keep MIRROR"},
 	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS, --cancel"},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH", "where a file's data lies"},
 	{"client", "list", 0, 0, false, cmd_client_list, NULL, "", "who mounts this file system, and what each holds"},

@@ -137,3 +137,44 @@ int cmd_mirror_repair(char **args)
 
 	return weft_show(rc, j, repair_table);
 }
+
+static void verify_table(const json_t *j)
+{
+	const json_t *d, *bad;
+	size_t i, k;
+
+	printf("%lld files compared, %s read; %lld have one copy only, of %lld not all could be asked; %lld ranges differ\n", j_num(j, "files"), size_text(j_num(j, "bytes")), j_num(j, "single"),
+	       j_num(j, "skipped"), j_num(j, "different"));
+	json_array_foreach(json_object_get(j, "differences"), i, d)
+	{
+		printf("%s  inode %lld, stripe %lld, from %lld on: ", j_str(d, "path"), j_num(d, "inode"), j_num(d, "stripe"), j_num(d, "offset"));
+		json_array_foreach(json_object_get(d, "differ"), k, bad)
+			printf("%s%s", k ? "," : "", j_str(bad, "ds"));
+		printf(" not as %s%s\n", j_str(d, "kept"), json_is_true(json_object_get(d, "mended")) ? "; stale now, and being repaired" : "");
+	}
+}
+
+/* Interrupted, it goes on; the same command looks at it again. */
+int cmd_mirror_verify(char **args)
+{
+	bool seen = isatty(STDERR_FILENO);
+	long long different;
+	json_t *j;
+	int rc = weft_ask_with("PUT", "/v1/verify", "", &j, "path", args[0], "recursive", weft_option("recursive") ? "1" : NULL, "mend", weft_option("mend") ? "1" : NULL, "keep",
+			       weft_option("keep"), NULL);
+
+	while (!rc && json_is_true(json_object_get(j, "running"))) {
+		if (seen)
+			fprintf(stderr, "\r%lld files, %s: %s\033[K", j_num(j, "files"), size_text(j_num(j, "bytes")), j_str(j, "now"));
+		json_decref(j);
+		usleep(200000);
+		rc = weft_ask("GET", "/v1/verify", NULL, &j);
+	}
+	if (seen)
+		fputs("\r\033[K", stderr);
+	if (rc)
+		return rc;
+	different = j_num(j, "different") + j_num(j, "skipped");
+	rc = weft_show(rc, j, verify_table);
+	return rc ? rc : different ? EXIT_FAILED : EXIT_DONE;
+}

@@ -374,6 +374,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/repair", admin_get_repair}, {"PUT", "/v1/repair", admin_put_repair},
 	{"PUT", "/v1/mirror/add", admin_put_mirror_add}, {"PUT", "/v1/mirror/remove", admin_put_mirror_remove},
 	{"PUT", "/v1/move", admin_put_move},
+	{"GET", "/v1/verify", admin_get_verify}, {"PUT", "/v1/verify", admin_put_verify}, {"DELETE", "/v1/verify", admin_delete_verify},
 	{"GET", "/v1/ds/one", admin_get_one}, {"PUT", "/v1/ds/drain", admin_put_drain}, {"PUT", "/v1/ds/undrain", admin_put_undrain},
 	{"GET", "/v1/exports", get_exports}, {"PUT", "/v1/exports", put_exports},
 	{"GET", "/v1/top", admin_get_top}, {"GET", "/v1/heat", admin_get_heat},

@@ -19,6 +19,7 @@
  *   PUT    /v1/repair?path=/file    it is repaired now, and no server is waited for; answers as GET does
  *   PUT    /v1/mirror/add?path=&group=       one mirror more, on servers with these labels; these three answer as GET /v1/repair
  *   PUT    /v1/mirror/remove?path=&mirror=   one less
+ *   PUT    /v1/verify?path=&recursive=&mend=&keep=   copies are compared; as GET /v1/verify answers: how far it is, and what differs. DELETE: it ends
  *   PUT    /v1/move?path=&group=&policy=&from=&cancel=   to these servers, or away from that one
  *   GET    /v1/ds/one?ds=                    one data server, as in GET /v1/ds; with PUT /v1/ds/drain?ds= and /v1/ds/undrain?ds=
  *

@@ -43,6 +43,11 @@ void admin_put_mirror_add(void *arg, const struct http_req *rq, struct http_repl
 void admin_put_mirror_remove(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_move(void *arg, const struct http_req *rq, struct http_reply *rp);
 
+/* verify.c: copies are compared */
+void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_delete_verify(void *arg, const struct http_req *rq, struct http_reply *rp);
+
 /* ds.c: the data servers */
 /* The server that an argument names by name, number or id; 0: refused. */
 uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp);

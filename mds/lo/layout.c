@@ -46,6 +46,11 @@ void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const stru
 	};
 }
 
+void lo_object_name(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj, ctl_object *out)
+{
+	lo_ctl_object(lo, ino, incarnation, m, obj, out);
+}
+
 /* ---- ff_layout4 ---- */
 
 struct encoding {

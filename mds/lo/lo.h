@@ -285,6 +285,8 @@ void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, 
 /* Which objects of the map (a bit each, in sync or being rebuilt) must not be used yet: a truncate or a
  * fence of theirs, that a kick or wait has seen, is not done. Any thread. */
 uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m);
+/* How its data server knows an object of the file. */
+void lo_object_name(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj, ctl_object *out);
 /* Whether there are orders for that server that are not done, or were not written off yet. */
 bool lo_orders_for(struct kv_txn *t, uint32_t ds);
 /* The server was forgotten: its orders go. Any thread. */

@@ -374,6 +374,11 @@ static uint32_t pace(struct op_repair *r, uint64_t bytes)
 	return (uint32_t)((r->r_next_ns - now) / 1000000);
 }
 
+uint32_t op_repair_pace(struct mds *m, uint64_t bytes)
+{
+	return pace(m->m_repair, bytes);
+}
+
 static void pulled(struct job *j)
 {
 	const ctl_rebuild_res *res = &j->rb.rb_res;

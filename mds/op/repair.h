@@ -28,6 +28,8 @@ struct op_repair_view {
 /* Any thread. Returns how many. */
 unsigned op_repair_list(struct mds *m, struct op_repair_view *out, unsigned max);
 struct op_repair_opts op_repair_opts(const struct mds *m);
+/* So many bytes were read: for how many ms nothing more is, of all together. On that loop. */
+uint32_t op_repair_pace(struct mds *m, uint64_t bytes);
 
 /* move.c: what the map asks for beside repair (mds/lo/column.h), one step of it: objects begin to leave, or the switch, with the layouts back and fenced before it. then(arg, err) on loop,
  * once, later: 0, -EAGAIN (somebody else has the file), or what failed. Memory is the caller's until then. */

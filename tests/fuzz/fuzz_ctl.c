@@ -445,6 +445,11 @@ static void tame(ctl_request *req)
 			s->objects.objects_val[i].ino &= 0xf;
 	} else if (req->op == CTL_OP_SEEK) {
 		req->ctl_request_u.seek.object.ino &= 0xf;
+	} else if (req->op == CTL_OP_SUM) {
+		req->ctl_request_u.sum.object.ino &= 0xf;
+		req->ctl_request_u.sum.object.fs &= 1;
+		req->ctl_request_u.sum.offset &= 0xfff000;
+		req->ctl_request_u.sum.length &= 0xffffff;
 	} else if (req->op == CTL_OP_CHANGE) {
 		ctl_change_args *g = &req->ctl_request_u.change;
 
@@ -476,7 +481,7 @@ static void check_answer(const ctl_request *req, const ctl_response *res)
 
 	if (res->status)
 		return;
-	if (r->op != req->op || req->op < CTL_OP_ORDERS || req->op > CTL_OP_REBUILD)
+	if (r->op != req->op || req->op < CTL_OP_ORDERS || req->op > CTL_OP_SUM)
 		fz_bug("an answer to another question");
 	if (req->op == CTL_OP_ORDERS && r->ctl_result_u.orders.results.results_len != req->ctl_request_u.orders.orders.orders_len)
 		fz_bug("as many results as orders");

@@ -280,6 +280,57 @@ def test_where_nothing_can_go_it_stays(w):
     eventually(lambda: ask(w, "mirror", "status")["files"] == 0, 10, "nothing to do")
 
 
+def spoil(w, x, obj, off, data):
+    """Bytes of one copy, behind everybody's back."""
+    o = [o for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]][obj]
+    with open(os.path.join(w.dir, o["ds"], o["object"]), "r+b") as p:
+        p.seek(off)
+        p.write(data)
+        p.flush()
+        os.fsync(p.fileno())
+    return o["ds"]
+
+
+def test_copies_are_compared_and_mended(w):
+    x = Wide("verify", 10 * MB, "mirrors=3")
+    x.give_back()
+    c = client()
+    s, f = c.open(c.mkdir(c.root(), "single"), "f")
+    with writing(x):
+        got = ask(w, "mirror", "verify", "/", "-r")
+        check((got["files"], got["single"], got["skipped"], got["differences"]), (1, 1, 0, []), "while a client writes")
+    check(got["bytes"] >= 30 * MB, True)
+    names = servers(x.c, x.f)
+    # In the second range, and past the first page; and a hole that has zeros is the same.
+    check(spoil(w, x, 1, 9 * MB + 5, b"rotten"), names[1])
+    got = json.loads(verify(w, "/verify/f", rc=1))
+    (d,) = got["differences"]
+    check((d["path"], d["offset"], d["kept"], [b["ds"] for b in d["differ"]], d["mended"]), ("/verify/f", 8 * MB, names[0], [names[1]], False))
+    check(states(x.c, x.f), ["in-sync"] * 3, "what is only reported stays")
+    # Two of three differ from the one that is believed: which that is, only the administrator can know.
+    json.loads(verify(w, "/verify/f", "--mend", "--keep", "2", rc=1))
+    eventually(lambda: whole(x.c, x.f), 20, "repair")
+    check(json.loads(verify(w, "/verify/f"))["differences"], [])
+    equal(w, x.c, x.f, bytes(x.data))
+    # A longer copy is another one.
+    spoil(w, x, 2, 10 * MB, b"more")
+    (d,) = json.loads(verify(w, "/verify/f", "--mend", rc=1))["differences"]
+    check(([b["ds"] for b in d["differ"]], d["mended"]), ([names[2]], True))
+    eventually(lambda: whole(x.c, x.f), 20, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+    check("recursive" in weft(w, "mirror", "verify", "/verify", rc=1), True)
+    check("keep" in weft(w, "mirror", "verify", "/verify/f", "--keep", "x", rc=1), True)
+    # One that cannot be asked is said to be.
+    w.dev("kill", w.dir, names[1], "-9")
+    check(json.loads(verify(w, "/verify/f", rc=1))["skipped"], 1)
+
+
+def verify(w, *args, rc=0):
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "--json", "mirror", "verify", *args], capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode, rc, done.stderr)
+    return done.stdout
+
+
 @contextlib.contextmanager
 def around(name):
     """A cluster of its own for each."""

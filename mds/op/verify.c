@@ -1,0 +1,472 @@
+/*
+ * verify.c - copies in sync are compared: each data server sums a range of its object, and the sums are compared here (proto/ctl.x, SUM). A job on one loop, range after range.
+ *
+ * Clients write meanwhile, so two copies may be looked at when one has a write that the other is about to have. A range whose sums are equal is equal. One that differs is asked for again, and
+ * if it still does, under a freeze: all layouts are back, older capabilities are fenced, nothing is under way. What differs then is a difference.
+ */
+#include "mds/op/verify.h"
+#include "base/log.h"
+#include "mds/op/repair.h"
+#include <errno.h>
+#include <sodium.h>
+#include <urcu/compiler.h>
+
+#define TRIES	  3   /* before the freeze */
+#define AGAIN_MS  200
+#define SUM_MS	  30000
+#define QUEUE_MAX (1u << 20)
+
+struct sum {
+	struct dsc_ctl su_ctl;
+	struct op_verify *su_v;
+	unsigned su_obj;
+	ctl_status su_status;
+	int su_err;
+	ctl_sum_res su_res;
+};
+
+struct op_verify {
+	struct mds *v_m;
+	struct loop *v_loop;
+	struct loop_msg v_msg;
+	struct loop_timer v_timer;
+	void (*v_wake)(struct op_verify *v);
+	pthread_mutex_t v_lock; /* v_view, v_stop: looked at from any thread */
+	struct op_verify_view v_view;
+	bool v_stop;
+	/* inodes that are to be looked at */
+	uint64_t *v_queue;
+	size_t v_n, v_cap;
+	/* the file in hand */
+	uint64_t v_ino, v_off, v_most; /* most: the largest of this stripe's copies */
+	struct ns_inode v_inode;
+	struct lo_map v_map;
+	unsigned v_stripe, v_tries, v_asked;
+	bool v_frozen;
+	struct op_freeze v_freeze;
+	struct kv_op v_op;
+	struct op_verify_diff v_diff;
+	unsigned v_nsum;
+	struct sum v_sum[LO_MAX_OBJECTS];
+};
+
+static void next_file(struct op_verify *v);
+static void ask_range(struct op_verify *v);
+
+static void woken(struct loop_timer *t)
+{
+	struct op_verify *v = caa_container_of(t, struct op_verify, v_timer);
+
+	v->v_wake(v);
+}
+
+static void later(struct op_verify *v, uint32_t ms, void (*wake)(struct op_verify *v))
+{
+	v->v_wake = wake;
+	v->v_timer.t_fire = woken;
+	loop_timer_start(v->v_loop, &v->v_timer, ms);
+}
+
+static void count(struct op_verify *v, uint64_t *what, uint64_t n)
+{
+	pthread_mutex_lock(&v->v_lock);
+	*what += n;
+	pthread_mutex_unlock(&v->v_lock);
+}
+
+static void thaw(struct op_verify *v)
+{
+	op_thaw(&v->v_freeze);
+	v->v_frozen = false;
+}
+
+/* ---- one range ---- */
+
+static void next_range(struct op_verify *v)
+{
+	uint64_t bytes = 0;
+
+	thaw(v);
+	v->v_tries = 0;
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		bytes += v->v_sum[i].su_res.data;
+	count(v, &v->v_view.vv_bytes, bytes);
+	v->v_off += CTL_SUM_MAX;
+	if (v->v_off >= v->v_most) {
+		v->v_off = v->v_most = 0;
+		v->v_stripe++;
+	}
+	later(v, op_repair_pace(v->v_m, bytes), ask_range);
+}
+
+/* Not all could be asked: of this file no more is said. */
+static void skip_file(struct op_verify *v)
+{
+	thaw(v);
+	count(v, &v->v_view.vv_skipped, 1);
+	later(v, 0, next_file);
+}
+
+/* The object that is believed: the mirror's that was asked for, else the first. */
+static unsigned believed(const struct op_verify *v)
+{
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		if (v->v_view.vv_ask.va_keep >= 0 && v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep)
+			return i;
+	return 0;
+}
+
+static uint64_t differing(const struct op_verify *v, unsigned kept)
+{
+	const ctl_sum_res *k = &v->v_sum[kept].su_res;
+	uint64_t bad = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		if (v->v_sum[i].su_res.size != k->size || memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
+			bad |= UINT64_C(1) << v->v_sum[i].su_obj;
+	return bad;
+}
+
+static int mend_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_verify *v = caa_container_of(op, struct op_verify, v_op);
+	struct ns_inode i;
+	struct lo_map map;
+	uint64_t hit;
+	int err = ns_get(v->v_m->m_ns, t, v->v_ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (!err && i.i_incarnation != v->v_inode.i_incarnation)
+		err = -ESTALE;
+	if (err)
+		return err;
+	hit = lo_map_make_stale(&map, lo_map_same(&v->v_map, v->v_diff.vd_bad, &map), NULL);
+	return hit ? op_set_map(v->v_m, t, v->v_ino, &map, op_now()) : 0;
+}
+
+static void told(struct op_verify *v)
+{
+	struct op_verify_view *w = &v->v_view;
+
+	log_warn("inode %lu: copies of stripe %u differ between %lu and %lu", (unsigned long)v->v_ino, v->v_diff.vd_stripe, (unsigned long)v->v_diff.vd_off,
+		 (unsigned long)(v->v_diff.vd_off + v->v_diff.vd_len));
+	pthread_mutex_lock(&v->v_lock);
+	w->vv_diffs++;
+	if (w->vv_ndiff < OP_VERIFY_TOLD)
+		w->vv_diff[w->vv_ndiff++] = v->v_diff;
+	pthread_mutex_unlock(&v->v_lock);
+	next_range(v);
+}
+
+static void mended(struct kv_op *op, int err)
+{
+	struct op_verify *v = caa_container_of(op, struct op_verify, v_op);
+
+	v->v_diff.vd_mended = !err;
+	if (err)
+		log_error("inode %lu: a copy that differs cannot be made stale: %s", (unsigned long)v->v_ino, strerror(-err));
+	told(v);
+}
+
+static void differs(struct op_verify *v, unsigned kept, uint64_t bad)
+{
+	v->v_diff = (struct op_verify_diff){.vd_ino = v->v_ino, .vd_off = v->v_off, .vd_len = CTL_SUM_MAX, .vd_stripe = v->v_stripe, .vd_bad = bad, .vd_kept = v->v_sum[kept].su_obj};
+	for (unsigned k = 0; k < lo_objects(&v->v_map); k++)
+		v->v_diff.vd_ds[k] = v->v_map.lm_obj[k].ob_ds;
+	if (!v->v_view.vv_ask.va_mend) {
+		told(v);
+		return;
+	}
+	v->v_op = (struct kv_op){.o_run = mend_run, .o_done = mended, .o_loop = v->v_loop};
+	kv_submit(v->v_m->m_kv, &v->v_op);
+}
+
+static void frozen(void *arg, int err)
+{
+	struct op_verify *v = arg;
+
+	v->v_frozen = !err;
+	if (!err)
+		ask_range(v);
+	else if (op_thaw(&v->v_freeze), v->v_tries++ < 20 * TRIES)
+		later(v, AGAIN_MS, ask_range);
+	else
+		skip_file(v);
+}
+
+static void answered(struct op_verify *v)
+{
+	unsigned kept;
+	uint64_t bad;
+
+	for (unsigned i = 0; i < v->v_nsum; i++) {
+		struct sum *su = &v->v_sum[i];
+
+		if (su->su_err || (su->su_status != CTL_OK && su->su_status != CTL_NOENT)) {
+			if (v->v_tries++ < TRIES)
+				later(v, AGAIN_MS, ask_range);
+			else
+				skip_file(v);
+			return;
+		}
+		v->v_most = su->su_res.size > v->v_most ? su->su_res.size : v->v_most;
+	}
+	kept = believed(v);
+	bad = differing(v, kept);
+	if (!bad)
+		next_range(v);
+	else if (v->v_frozen)
+		differs(v, kept, bad);
+	else if (v->v_tries++ < TRIES)
+		later(v, AGAIN_MS, ask_range);
+	else
+		op_freeze(&v->v_freeze, v->v_m, v->v_loop, v->v_ino, NULL, FREEZE_LAYOUTS, frozen, v);
+}
+
+static void sum_take(struct dsc_ctl *c, const ctl_response *res)
+{
+	struct sum *su = caa_container_of(c, struct sum, su_ctl);
+
+	su->su_status = res->status;
+	if (res->status == CTL_OK)
+		su->su_res = res->result.ctl_result_u.sum;
+}
+
+static void sum_done(struct dsc_ctl *c, int err)
+{
+	struct sum *su = caa_container_of(c, struct sum, su_ctl);
+
+	su->su_err = err;
+	if (!err && su->su_status == CTL_NOENT) {
+		/* It reads as empty, as one that was never written. */
+		crypto_generichash((uint8_t *)su->su_res.sum, CTL_SUM_LEN, NULL, 0, NULL, 0);
+		if (su->su_v->v_map.lm_obj[su->su_obj].ob_known)
+			log_warn("inode %lu: object %u is not on its data server", (unsigned long)su->su_v->v_ino, su->su_obj);
+	}
+	if (!--su->su_v->v_asked)
+		answered(su->su_v);
+}
+
+static void sum_ask(struct op_verify *v, struct sum *su)
+{
+	ctl_sum_args *a = &su->su_ctl.dc_req.ctl_request_u.sum;
+
+	su->su_ctl.dc_req.op = CTL_OP_SUM;
+	su->su_ctl.dc_take = sum_take;
+	su->su_ctl.dc_done = sum_done;
+	lo_object_name(v->v_m->m_lo, v->v_ino, v->v_inode.i_incarnation, &v->v_map, su->su_obj, &a->object);
+	a->offset = v->v_off;
+	a->length = CTL_SUM_MAX;
+	dsc_call(v->v_m->m_dsc, v->v_map.lm_obj[su->su_obj].ob_ds, &su->su_ctl, SUM_MS);
+}
+
+/* The map of now; the file as it was. */
+static int look(struct op_verify *v)
+{
+	struct ns_inode i;
+	struct kv_txn *t;
+	int err = kv_read_begin(v->v_m->m_kv, &t);
+
+	if (err)
+		return err;
+	err = ns_get(v->v_m->m_ns, t, v->v_ino, &i);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &v->v_map);
+	if (!err && i.i_incarnation != v->v_inode.i_incarnation)
+		err = -ESTALE;
+	kv_read_end(t);
+	return err;
+}
+
+static bool stopped(struct op_verify *v)
+{
+	bool stop;
+
+	pthread_mutex_lock(&v->v_lock);
+	stop = v->v_stop;
+	pthread_mutex_unlock(&v->v_lock);
+	return stop;
+}
+
+static void ask_range(struct op_verify *v)
+{
+	int err = look(v);
+
+	if (err || stopped(v) || v->v_stripe >= v->v_map.lm_stripes) {
+		thaw(v);
+		if (!err)
+			count(v, &v->v_view.vv_files, 1);
+		next_file(v);
+		return;
+	}
+	v->v_nsum = 0;
+	for (unsigned k = v->v_stripe; k < lo_objects(&v->v_map); k += v->v_map.lm_stripes) {
+		if (v->v_map.lm_obj[k].ob_state == LO_IN_SYNC)
+			v->v_sum[v->v_nsum++] = (struct sum){.su_v = v, .su_obj = k};
+	}
+	if (v->v_nsum < 2) { /* the others are stale by now, and repair compares them */
+		thaw(v);
+		v->v_off = v->v_most = 0;
+		v->v_stripe++;
+		later(v, 0, ask_range);
+		return;
+	}
+	v->v_asked = v->v_nsum;
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		sum_ask(v, &v->v_sum[i]);
+}
+
+/* ---- which file ---- */
+
+static bool queue(struct op_verify *v, uint64_t ino)
+{
+	if (v->v_n == v->v_cap) {
+		size_t cap = v->v_cap ? v->v_cap * 2 : 256;
+		uint64_t *q = cap > QUEUE_MAX ? NULL : reallocarray(v->v_queue, cap, sizeof(*q));
+
+		if (!q) {
+			count(v, &v->v_view.vv_skipped, 1);
+			return false;
+		}
+		v->v_queue = q;
+		v->v_cap = cap;
+	}
+	v->v_queue[v->v_n++] = ino;
+	return true;
+}
+
+static int queue_entry(void *arg, const struct ns_dirent *d)
+{
+	if (d->d_type == NS_REG || d->d_type == NS_DIR)
+		queue(arg, d->d_ino);
+	return 0;
+}
+
+/* 1: a file to compare; 0: nothing; a directory's entries are queued. */
+static int take_inode(struct op_verify *v, struct kv_txn *t)
+{
+	bool eof;
+	int err = ns_get(v->v_m->m_ns, t, v->v_ino, &v->v_inode);
+
+	if (err)
+		return 0; /* removed */
+	if (v->v_inode.i_type == NS_DIR) {
+		err = ns_readdir(v->v_m->m_ns, t, v->v_ino, 0, queue_entry, v, &eof);
+		if (err)
+			count(v, &v->v_view.vv_skipped, 1);
+		return 0;
+	}
+	if (v->v_inode.i_type != NS_REG || lo_map_decode(v->v_inode.i_blob, &v->v_map))
+		return 0;
+	if (v->v_map.lm_mirrors - v->v_map.lm_spare < 2) {
+		count(v, &v->v_view.vv_single, 1);
+		return 0;
+	}
+	return 1;
+}
+
+static void finish(struct op_verify *v)
+{
+	free(v->v_queue);
+	v->v_queue = NULL;
+	v->v_n = v->v_cap = 0;
+	pthread_mutex_lock(&v->v_lock);
+	v->v_view.vv_running = false;
+	v->v_view.vv_now = 0;
+	pthread_mutex_unlock(&v->v_lock);
+}
+
+static void next_file(struct op_verify *v)
+{
+	struct kv_txn *t;
+	int found;
+
+	if (!v->v_n || stopped(v) || kv_read_begin(v->v_m->m_kv, &t)) {
+		finish(v);
+		return;
+	}
+	v->v_ino = v->v_queue[--v->v_n];
+	found = take_inode(v, t);
+	kv_read_end(t);
+	v->v_inode.i_blob = v->v_inode.i_acl = (struct kv_slice){0};
+	v->v_off = v->v_most = 0;
+	v->v_stripe = v->v_tries = 0;
+	pthread_mutex_lock(&v->v_lock);
+	v->v_view.vv_now = v->v_ino;
+	pthread_mutex_unlock(&v->v_lock);
+	later(v, 0, found ? ask_range : next_file);
+}
+
+static void begin(struct loop_msg *m)
+{
+	struct op_verify *v = caa_container_of(m, struct op_verify, v_msg);
+
+	if (queue(v, v->v_view.vv_ask.va_ino))
+		next_file(v);
+	else
+		finish(v);
+}
+
+/* ---- for the administrator ---- */
+
+bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask)
+{
+	struct op_verify *v = m->m_verify;
+	struct op_verify_view *w = &v->v_view;
+	bool same, free_;
+
+	pthread_mutex_lock(&v->v_lock);
+	free_ = !w->vv_running;
+	same = w->vv_ask.va_ino == ask->va_ino && w->vv_ask.va_mend == ask->va_mend && w->vv_ask.va_keep == ask->va_keep;
+	if (free_) {
+		struct op_verify_diff *diff = w->vv_diff;
+
+		*w = (struct op_verify_view){.vv_ask = *ask, .vv_number = w->vv_number + 1, .vv_running = true, .vv_diff = diff};
+		v->v_stop = false;
+	}
+	pthread_mutex_unlock(&v->v_lock);
+	if (free_)
+		loop_post(v->v_loop, &v->v_msg);
+	return free_ || same;
+}
+
+void op_verify_end(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_verify->v_lock);
+	m->m_verify->v_stop = true;
+	pthread_mutex_unlock(&m->m_verify->v_lock);
+}
+
+void op_verify_look(struct mds *m, struct op_verify_view *out)
+{
+	struct op_verify *v = m->m_verify;
+
+	pthread_mutex_lock(&v->v_lock);
+	*out = v->v_view;
+	out->vv_diff = calloc(out->vv_ndiff + 1, sizeof(*out->vv_diff));
+	if (out->vv_diff)
+		memcpy(out->vv_diff, v->v_view.vv_diff, out->vv_ndiff * sizeof(*out->vv_diff));
+	else
+		out->vv_ndiff = 0;
+	pthread_mutex_unlock(&v->v_lock);
+}
+
+int op_verify_open(struct mds *m, struct loop *loop)
+{
+	struct op_verify *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	v->v_view.vv_diff = calloc(OP_VERIFY_TOLD, sizeof(*v->v_view.vv_diff));
+	if (!v->v_view.vv_diff) {
+		free(v);
+		return -ENOMEM;
+	}
+	v->v_m = m;
+	v->v_loop = loop;
+	v->v_msg.m_run = begin;
+	pthread_mutex_init(&v->v_lock, NULL);
+	m->m_verify = v;
+	return 0;
+}

@@ -1,0 +1,34 @@
+/* verify.h - copies are compared by what their data servers say they have (docs/moving.md). One at a time, in memory: after a restart it is asked for again. */
+#ifndef MDS_OP_VERIFY_H
+#define MDS_OP_VERIFY_H
+#include "mds/op/op.h"
+
+#define OP_VERIFY_TOLD 1000 /* differences that are kept; all are counted */
+
+struct op_verify_ask {
+	uint64_t va_ino; /* a file, or a directory and all below it */
+	bool va_mend;	 /* what differs from the copy that is believed becomes stale */
+	int va_keep;	 /* the mirror that is believed where it is in sync; -1: the first in sync */
+};
+struct op_verify_diff {
+	uint64_t vd_ino, vd_off, vd_len; /* of an object */
+	unsigned vd_stripe;
+	uint64_t vd_bad;  /* objects that differ from the one that is believed, which is */
+	unsigned vd_kept;
+	uint32_t vd_ds[LO_MAX_OBJECTS];
+	bool vd_mended;
+};
+struct op_verify_view {
+	struct op_verify_ask vv_ask;
+	uint64_t vv_number; /* rises with each that begins; 0: there was none yet */
+	bool vv_running;
+	uint64_t vv_files, vv_bytes, vv_single, vv_skipped, vv_diffs, vv_now; /* single: without a second copy; skipped: not all could be asked; now: the file in hand */
+	struct op_verify_diff *vv_diff; /* malloc'd; of vv_ndiff */
+	unsigned vv_ndiff;
+};
+int op_verify_open(struct mds *m, struct loop *loop);
+/* Any thread. False: another one is under way, with other arguments. */
+bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask);
+void op_verify_end(struct mds *m); /* soon */
+void op_verify_look(struct mds *m, struct op_verify_view *out);
+#endif
