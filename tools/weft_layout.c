@@ -65,7 +65,8 @@ int cmd_layout_recall(char **args)
 
 	if (rc)
 		return rc;
-	n = left = j_num(j, "recalled");
+	n = j_num(j, "asked");
+	left = j_num(j, "recalled");
 	json_decref(j);
 	for (unsigned step = 0; left; step++) {
 		weft_wait_step(step, "waiting for clients to return them; at the deadline they are fenced");

@@ -27,7 +27,7 @@
  *   DELETE /v1/clients?client=C     evicts it as if its lease had run out; it is done when it is not listed any more
  *
  *   GET    /v1/layouts?path=/f&client=C&ds=D    layouts that are out, by any of these: {"known","recalled","layouts":[...]}
- *   PUT    /v1/layouts/recall?path=/f           takes them back; those that stay out are fenced at the deadline. Answers as GET does when they have been asked for
+ *   PUT    /v1/layouts/recall?path=/f           takes them back; those that stay out are fenced at the deadline. Answers as GET does when they have been asked for, and "asked": how many
  *
  *   GET    /v1/find?path=/d&ds=D&stale=1&policy=P&cursor=X    files below a path that have all of these: {"found":[...],"looked","too_deep","cursor"}; it ends where the cursor is null
  *   GET    /v1/xattr?path=/f&name=N    extended attributes: {"path","xattrs":[{"name","size","virtual","text" or "hex"}]}, of one name or all

@@ -107,7 +107,8 @@ static void add(void *arg, const struct st_layout_view *v)
 						   v->lv_recalled, "ds", l->l_servers));
 }
 
-static void list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds, const char *path, struct http_reply *rp)
+/* asked: how many there were when they were asked for; -1: they were not. */
+static void list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds, const char *path, json_int_t asked, struct http_reply *rp)
 {
 	struct listing l = {.l_a = a, .l_ds = ds, .l_path = path, .l_budget = ENTRIES_MOST, .l_list = json_array(), .l_client = UINT64_MAX};
 	struct kv_txn *t = NULL;
@@ -126,7 +127,8 @@ static void list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds, co
 		admin_reply_error(rp, 500, "%s", strerror(-err));
 		return;
 	}
-	admin_reply_json(rp, 200, json_pack("{s:I, s:I, s:o}", "known", (json_int_t)l.l_count, "recalled", (json_int_t)l.l_recalled, "layouts", l.l_list));
+	admin_reply_json(rp, 200, json_pack("{s:I, s:I, s:o, s:o*}", "known", (json_int_t)l.l_count, "recalled", (json_int_t)l.l_recalled, "layouts", l.l_list, "asked",
+					    asked < 0 ? NULL : json_integer(asked)));
 }
 
 void admin_get_layouts(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -142,7 +144,7 @@ void admin_get_layouts(void *arg, const struct http_req *rq, struct http_reply *
 		return;
 	if (http_arg(rq, "ds") && !(ds = admin_ds_arg(arg, rq, rp)))
 		return;
-	list(arg, i.i_ino, client, ds, path, rp);
+	list(arg, i.i_ino, client, ds, path, -1, rp);
 }
 
 /* ---- recall ---- */
@@ -162,6 +164,12 @@ static void recall_put(struct recall *r)
 {
 	if (atomic_fetch_sub(&r->r_refs, 1) == 1)
 		free(r);
+}
+
+static void count(void *arg, const struct st_layout_view *v)
+{
+	(void)v;
+	++*(json_int_t *)arg;
 }
 
 static void recall_over(void *arg, int err)
@@ -186,6 +194,7 @@ void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *r
 	const struct timespec ms = {0, 1000000};
 	struct admin *a = arg;
 	struct mds *m = a->a_ops.ao_mds;
+	json_int_t asked = 0;
 	struct ns_inode i;
 	struct recall *r;
 
@@ -196,7 +205,8 @@ void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *r
 		return;
 	}
 	r = calloc(1, sizeof(*r));
-	if (!r) {
+	if (!r || st_layouts_view(m->m_st, i.i_ino, 0, count, &asked)) {
+		free(r);
 		admin_reply_error(rp, 500, "no memory");
 		return;
 	}
@@ -210,7 +220,7 @@ void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *r
 	for (unsigned n = 0; n < BEGIN_MS && !atomic_load(&r->r_begun); n++)
 		nanosleep(&ms, NULL);
 	if (atomic_load(&r->r_begun))
-		list(a, i.i_ino, 0, 0, http_arg(rq, "path"), rp);
+		list(a, i.i_ino, 0, 0, http_arg(rq, "path"), asked, rp);
 	else
 		admin_reply_error(rp, 500, "the server is too busy, or stops");
 	recall_put(r);

@@ -164,34 +164,37 @@ static void add_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, 
 static bool op_names_something(uint32_t opnum)
 {
 	switch (opnum) {
-	case OP_LOOKUP: case OP_OPEN: case OP_CREATE: case OP_REMOVE: case OP_RENAME: case OP_LINK: case OP_READDIR:
+	case OP_LOOKUP: case OP_CREATE: case OP_REMOVE: case OP_RENAME: case OP_LINK: case OP_READDIR:
 		return true;
 	}
 	return false;
 }
 
-void op_heat_op(struct compound *c)
+static void once(struct compound *c, enum heat_kind kind, uint64_t ino)
 {
-	struct cell *ce;
+	struct cell *ce = cell_of(c->th, kind, ino);
 
-	if (!c->cur || !c->session || !op_names_something(c->opnum) || exp_is_pseudo(c->exp))
-		return;
-	c->heat_dir = c->cur;
-	ce = cell_of(c->th, HEAT_DIR, c->cur);
+	if (kind == HEAT_DIR)
+		c->heat_dir = ino;
 	if (ce) {
 		add(ce, F_OPS, 1);
 		add(ce, F_HEAT, 1);
 	}
 }
 
+void op_heat_op(struct compound *c)
+{
+	c->heat_from = c->cur;
+	if (c->cur && c->session && op_names_something(c->opnum) && !exp_is_pseudo(c->exp))
+		once(c, HEAT_DIR, c->cur);
+}
+
+/* By a name in a directory, or by the file's own handle. */
 void op_heat_opened(struct compound *c)
 {
-	struct cell *ce = cell_of(c->th, HEAT_FILE, c->cur);
-
-	if (ce) {
-		add(ce, F_OPS, 1);
-		add(ce, F_HEAT, 1);
-	}
+	if (c->heat_from && c->heat_from != c->cur)
+		once(c, HEAT_DIR, c->heat_from);
+	once(c, HEAT_FILE, c->cur);
 }
 
 void op_heat_compound(struct compound *c, uint64_t us)

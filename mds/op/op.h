@@ -138,7 +138,7 @@ struct compound {
 	uint64_t once_orders;          /* the mutation in hand: whose orders are waited for after it */
 	bool again;                    /* answered from the row of an earlier boot: only what reads is run */
 
-	uint64_t heat_dir; /* heat.c: the last directory that was worked in; 0: none */
+	uint64_t heat_dir, heat_from; /* heat.c: the last directory that was worked in, or 0; c->cur before OPEN */
 
 	/* file handles: inode numbers, 0 is none */
 	uint64_t cur, saved;
