@@ -94,19 +94,16 @@ static void found(struct walk *w, const struct ns_inode *i, const struct lo_poli
 
 static void look_file(struct walk *w, const struct ns_inode *i)
 {
-	struct lo_policy p = lo_policy_default;
+	struct lo_policy p;
 	bool on = !w->w_ds, stale = !w->w_stale;
 	struct lo_map m;
 
-	if (lo_map_decode(i->i_blob, &m))
+	if (lo_map_decode(i->i_blob, &m) || lo_map_policy(&m, &p))
 		return;
 	for (unsigned k = 0; k < (unsigned)m.lm_stripes * m.lm_mirrors; k++) {
 		on |= m.lm_obj[k].ob_ds == w->w_ds;
 		stale |= m.lm_obj[k].ob_state != LO_IN_SYNC;
 	}
-	p.lp_unit = m.lm_unit;
-	p.lp_stripes = m.lm_stripes;
-	p.lp_mirrors = m.lm_mirrors;
 	if (on && stale && (!w->w_policy || policy_fits(w, &p)))
 		found(w, i, &p, &m);
 }

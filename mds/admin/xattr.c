@@ -104,7 +104,7 @@ static int show_one(void *arg, const char *name, size_t len)
 static int show_made(struct show *s, const struct ns_inode *i)
 {
 	struct ns *ns = s->s_a->a_ops.ao_ns;
-	struct lo_policy p = lo_policy_default;
+	struct lo_policy p;
 	char text[LO_POLICY_TEXT], *json;
 	struct kv_slice blob;
 	struct lo_map m;
@@ -116,16 +116,13 @@ static int show_made(struct show *s, const struct ns_inode *i)
 			err = lo_policy_decode(blob, &p);
 	} else if (i->i_type == NS_REG) {
 		err = lo_map_decode(i->i_blob, &m);
+		if (!err)
+			err = lo_map_policy(&m, &p);
 	} else {
 		return 0;
 	}
 	if (err)
 		return err;
-	if (i->i_type == NS_REG) {
-		p.lp_unit = m.lm_unit;
-		p.lp_stripes = m.lm_stripes;
-		p.lp_mirrors = m.lm_mirrors;
-	}
 	if (!s->s_only || !strcmp(s->s_only, "weft.policy"))
 		json_array_append_new(s->s_list, xattr_json("weft.policy", 11, text, lo_policy_format(&p, text), true));
 	if (i->i_type != NS_REG || (s->s_only && strcmp(s->s_only, "weft.layout")))

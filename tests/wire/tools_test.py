@@ -298,7 +298,7 @@ def test_find_by_server_state_and_policy(w):
     check(sorted(weft("find", "--policy", "mirrors=2,stripes=2", "/find").splitlines()), ["/find/many"] + [f"/find/many/f{i}" for i in range(3)])
     check(weft("find", "/find", "--policy", "mirrors=2,stripes=3"), "")
     check(weft("find", "/find/many/f1", "--policy", "mirrors=2"), "/find/many/f1\n")
-    check(set(weft("find", "--policy", "mirrors=2", "--on-ds", "ds1").splitlines()) <= {f"/find/many/f{i}" for i in range(3)}, True, "directories lie on no server")
+    check(set(weft("find", "/find", "--policy", "mirrors=2", "--on-ds", "ds1").splitlines()) <= {f"/find/many/f{i}" for i in range(3)}, True, "directories lie on no server")
     sid, fh = c.open(many, "f0")
     got = lay(c, fh, sid)
     c.ok(putfh(fh), layouterror(got.stateid, [(got.mirrors[0][0].deviceid, 5, NUM["WRITE"])]))
