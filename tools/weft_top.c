@@ -15,11 +15,17 @@ static void us_cell(struct table *t, long long us)
 		table_cell(t, "%lldms", us / 1000);
 }
 
+/* It may be anything: it is added up from what clients tell. */
+static const char *bytes_text(double v)
+{
+	return size_text(v < 9e18 ? (long long)v : (long long)9e18);
+}
+
 static void rate_cells(struct table *t, const json_t *r)
 {
 	table_cell(t, "%.1f", j_real(r, "ops"));
-	table_cell(t, "%s/s", size_text((long long)j_real(r, "read")));
-	table_cell(t, "%s/s", size_text((long long)j_real(r, "written")));
+	table_cell(t, "%s/s", bytes_text(j_real(r, "read")));
+	table_cell(t, "%s/s", bytes_text(j_real(r, "written")));
 	us_cell(t, j_num(r, "mean_us"));
 	us_cell(t, j_num(r, "p50_us"));
 	us_cell(t, j_num(r, "p99_us"));
@@ -111,8 +117,8 @@ static void heat_part(const json_t *list, const char *head)
 	{
 		table_cell(&t, "%.0f", j_real(r, "heat"));
 		table_cell(&t, "%.1f", j_real(r, "ops"));
-		table_cell(&t, "%s/s", size_text((long long)j_real(r, "read")));
-		table_cell(&t, "%s/s", size_text((long long)j_real(r, "written")));
+		table_cell(&t, "%s/s", bytes_text(j_real(r, "read")));
+		table_cell(&t, "%s/s", bytes_text(j_real(r, "written")));
 		name_cell(&t, r);
 	}
 	table_end(&t, "rrrr-");

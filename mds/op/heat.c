@@ -226,7 +226,12 @@ void op_heat_io(struct compound *c, const struct ns_inode *i, uint64_t bytes, bo
 	data(c, i->i_ino, i->i_parent, write ? 0 : bytes, write ? bytes : 0);
 }
 
-/* What is new since the client told last. Sums that have become less are those of another layout. */
+static uint64_t at_most(uint64_t v, uint64_t most)
+{
+	return v < most ? v : most;
+}
+
+/* What is new since the client told last, within what can be: it is his word. Sums that have become less are those of another layout. */
 static struct heat_told since(struct heat_told *last, const struct heat_told *now)
 {
 	bool anew = now->ht_bytes < last->ht_bytes || now->ht_ops < last->ht_ops;
@@ -234,7 +239,7 @@ static struct heat_told since(struct heat_told *last, const struct heat_told *no
 			      anew || now->ht_us < last->ht_us ? now->ht_us : now->ht_us - last->ht_us};
 
 	*last = *now;
-	return d;
+	return (struct heat_told){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50), at_most(d.ht_us, 1ull << 50)};
 }
 
 void op_heat_told(struct compound *c, const uint8_t dev[16], const struct heat_told *read, const struct heat_told *write)
