@@ -4,7 +4,7 @@
 cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.recall_deadline=5s --set mds.repair_wait=6s --set ds.lease=5s
 rounds=1
 [ -z "${WEFT_SOAK:-}" ] || rounds=20
-guest -t $((100 + rounds * 60)) 1 acked.sh 60 two=stripes=2,unit=1M,mirrors=2 three=mirrors=3 &
+guest -t $((100 + rounds * 60)) 1 acked.sh 60 600 two=stripes=2,unit=1M,mirrors=2 three=mirrors=3 &
 both="two three"
 for n in $both; do wait_flag "$n.log" 60; done
 sleep 1
@@ -18,7 +18,7 @@ back() {
 	wrote "$at" 30 "$what" $both
 	check "$what: it starts" dev start "$1"
 	repaired 30 "$what"
-	pause $both && whole "$what" $both
+	pause $both && until_repaired 30 && whole "$what" $both
 	go_on $both
 	sleep 0.5
 }
@@ -29,9 +29,9 @@ away() {
 	at=$(now)
 	wrote "$at" 30 "$what" $both
 	repaired 40 "$what"
-	same "$what: no file is on it" "$(for n in $both; do weft --json file show /"$n"/f; done | grep -c "\"$1\"")" 0
+	same "$what: no file is on it" "$(for n in $both; do tell --json file show /"$n"/f; done | grep -c "\"$1\"")" 0
 	check "$what: it starts" dev start "$1"
-	pause $both && whole "$what" $both
+	pause $both && until_repaired 30 && whole "$what" $both
 	go_on $both
 	sleep 0.5
 }

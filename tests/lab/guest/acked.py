@@ -2,12 +2,12 @@
 """acked.py - writes a file, and knows which bytes of it must be there.
 
 acked.py write FILE LOG SHARED NAME [SECONDS]
-    writes blocks of FILE and notes in LOG what it began and what was acknowledged, until SHARED has the flag NAME.stop. While there is NAME.pause it holds nothing open
+    writes blocks of FILE and notes in LOG what it began and what was acknowledged, until SHARED has the flag NAME.stop. FILE is made at once. While there is NAME.pause it holds nothing open
     and shows that by NAME.paused. An error is noted, and the block written again. SECONDS bounds each block: who waits longer ends with a complaint.
 acked.py verify FILE LOG...
     every page holds a version that is not older than the last that was acknowledged, and that was written at all
-acked.py mirrors CLUSTER LAYOUT LOG...
-    the same of each copy in the data servers' stores, and that the copies of a stripe are equal. LAYOUT is what weft --json file show prints.
+acked.py mirrors CLUSTER DIR SHARED NAME...
+    the same of each copy in the data servers' stores, and that the copies of a stripe are equal. DIR/NAME.layout is what weft --json file show prints, SHARED/NAME.log the log.
 acked.py first LOG TIME
     seconds from TIME to the end of the first block that was begun after it
 acked.py count LOG
@@ -32,7 +32,7 @@ HEAD = struct.Struct("<IIIQI")
 
 def page(seed, block, n, version):
     head = HEAD.pack(seed, block, n, version, 0x77656674)
-    return head + hashlib.blake2b(head, digest_size=64).digest() * 63 + bytes(PAGE - HEAD.size - 64 * 63)
+    return head + hashlib.blake2b(head, digest_size=PAGE // 64 - 1).digest() * 64 + bytes(PAGE - HEAD.size - (PAGE // 64 - 1) * 64)
 
 
 def data_of(seed, block, version):
@@ -114,6 +114,7 @@ class Writer(threading.Thread):
 
 def cmd_write(path, log, shared, name, limit="60"):
     log = Log(log)
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
     writers = [Writer(path, log, shared, name, float(limit), n) for n in range(WRITERS)]
     for w in writers:
         w.start()
@@ -182,7 +183,7 @@ def cmd_verify(path, *logs):
         sys.exit("nothing was written")
 
 
-def cmd_mirrors(cluster, layout, *logs):
+def mirrors(cluster, layout, log):
     with open(layout, encoding="utf-8") as f:
         lay = json.load(f)
     stripes, unit = len(lay["mirrors"][0]["objects"]), lay["unit"]
@@ -208,10 +209,15 @@ def cmd_mirrors(cluster, layout, *logs):
     for off in range(0, size, unit):
         piece = objects[0][off // unit % stripes][off:off + unit]
         whole[off:off + len(piece)] = piece
-    wrong, pages = look(bytes(whole), logs)
+    wrong, pages = look(bytes(whole), [log])
     tell(wrong, "the copies")
-    if logs and not pages:
+    if not pages:
         sys.exit("nothing was written")
+
+
+def cmd_mirrors(cluster, folder, shared, *names):
+    for name in names:
+        mirrors(cluster, os.path.join(folder, name + ".layout"), os.path.join(shared, name + ".log"))
 
 
 def acks(log):

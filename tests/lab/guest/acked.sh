@@ -1,10 +1,10 @@
 #!/bin/bash
-# acked.sh LIMIT NAME=POLICY...: writes a file for each NAME until its flag NAME.stop; then reads all back on a cold mount. LIMIT bounds the wait for one block.
+# acked.sh LIMIT TIMEO NAME=POLICY...: writes a file for each NAME until its flag NAME.stop; then reads all back. LIMIT bounds the wait for one block, in seconds;
+# TIMEO is how long the client waits for a data server that does not answer, in tenths of a second (600 is what it does by itself).
 . "$(dirname "$0")/lib.sh"
-limit=$1
-shift
-# How long the client waits for a data server that does not answer, in tenths of a second; 600 is its own.
-echo "${WEFT_TIMEO:-600}" >/sys/module/nfs_layout_flexfiles/parameters/dataserver_timeo
+limit=$1 timeo=$2
+shift 2
+echo "$timeo" >/sys/module/nfs_layout_flexfiles/parameters/dataserver_timeo
 mount_weft
 names=
 for arg; do

@@ -1,0 +1,120 @@
+# Every kind of fault in the middle of mirrored and striped writes: daemons killed, frozen and slow, cut off from clients or from each other (one way or both), and full. Nothing
+# that was acknowledged is lost, no client hangs, and the copies are equal at the end. WEFT_SOAK=1: many rounds; WEFT_FAULTS: a pattern, for those faults alone.
+. "$LAB_HERE/faults.sh"
+cluster_up --set mds.lease=3s --set mds.grace=5s --set mds.recall_deadline=3s --set ds.lease=3s --set mds.repair_wait=60s --set mds.courtesy=0s
+both="two three" names=$both
+victim=ds3 victim_port=12052
+# A small disk for ds4.
+dev kill ds4
+truncate -s 200M "$LAB_DIR/disk"
+mkdir "$LAB_DIR/new"
+if mkfs.ext4 -q -O ^has_journal -m 0 "$LAB_DIR/disk" && mount -o loop "$LAB_DIR/disk" "$LAB_DIR/new"; then
+	rmdir "$LAB_DIR/new/lost+found"
+	cp -a "$CLUSTER/ds4/." "$LAB_DIR/new/"
+	mount --move "$LAB_DIR/new" "$CLUSTER/ds4"
+	small=1
+else
+	skip "needs loop devices"
+	small=
+fi
+dev start ds4
+# Groups of their own, so that packets show whose they are.
+dev kill $victim
+dev kill mds
+cuts=
+if ! command -v nft >/dev/null || ! cuts_up $victim_port; then skip "needs nftables"; else cuts=1; fi
+start_mds() { setpriv --regid $MDS_GID --clear-groups "$weft_dev" start "$CLUSTER" mds; }
+start_mds
+setpriv --regid $DS_GID --clear-groups "$weft_dev" start "$CLUSTER" $victim
+
+# full: ds4 has no room left
+fill() {
+	dd if=/dev/zero of="$CLUSTER/ds4/ballast" bs=1M status=none 2>"$LAB_DIR/dd"
+	go_on full
+}
+is_full() {
+	same "ds4 is full: no copy is left on it" "$(tell --json file show /full/f | grep -c '"ds4"')" 0
+	rm "$CLUSTER/ds4/ballast"
+}
+# A client of its own is killed in the middle of its writes.
+client_dies() {
+	local lab before
+	before=$(metric mds weft_mds_repaired_total)
+	"$LAB_HERE/lab" -t 120 -n 2 /usr/bin/env "WEFT_MOUNT=$WEFT_MOUNT" "WEFT_SHARED=$SHARED" "$LAB_HERE/guest/acked.sh" 60 600 "$1=stripes=2,unit=1M,mirrors=2" 2>/dev/null &
+	lab=$!
+	wait_flag "$1.log" 60 && sleep "1.$((RANDOM % 9))"
+	kill -TERM $lab
+	wait $lab
+	# Its lease runs out, its files are judged: copies become stale, and are made equal.
+	for ((i = 0; i < 150; i++)); do [ "$(metric mds weft_mds_repaired_total)" = "$before" ] || break; sleep 0.1; done
+	check "a client is killed: its copies are not trusted" test "$(metric mds weft_mds_repaired_total)" -gt "$before"
+	repaired 30 "a client is killed"
+	whole "a client is killed" "$1"
+	told "$1"
+}
+rounds=1 client_ways="to from" mds_ways="both from"
+[ -z "${WEFT_SOAK:-}" ] || rounds=10 client_ways="both to from" mds_ways="both to from"
+flag full.pause
+guest -t $((120 + rounds * 240)) 1 acked.sh 60 30 two=stripes=2,unit=1M,mirrors=2 three=mirrors=3 full=stripes=2,unit=1M,mirrors=2 &
+for n in $both; do wait_flag "$n.log" 60; done
+sleep 1
+
+# fault WHAT SECONDS BEGIN... -- END...: the fault lasts until the writers write again, and SECONDS at least. In passing: it lasts SECONDS, and they write again when it is over, if
+# not before: who is cut off, or waits for a server that is frozen, is helped by nobody but his own long timers.
+passing() {
+	fault_ends=first fault "$@"
+}
+fault() {
+	local what=$1 least=$2 at='' begin=() began=$SECONDS
+	shift 2
+	# shellcheck disable=SC2053
+	[[ $what == ${WEFT_FAULTS:-*} ]] || return 1
+	while [ "$1" != -- ]; do begin+=("$1"); shift; done
+	shift
+	"${begin[@]}"
+	[ -n "$at" ] || at=$(now)
+	sleep "$least"
+	[ -z "${fault_ends:-}" ] || { at=$(now); "$@"; }
+	wrote "$at" 40 "$what" $names
+	[ -n "${fault_ends:-}" ] || "$@"
+	repaired 30 "$what"
+	# What went wrong late is told by now.
+	pause $names && until_repaired 30 && whole "$what" $names
+	go_on $names
+	sleep 0.2
+	echo "# $what: $((SECONDS - began)) s"
+}
+mds_again() {
+	dev kill mds -9
+	at=$(now)
+	sleep 0.5
+	start_mds
+}
+for ((round = 1; round <= rounds; round++)); do
+	fault "ds1 is killed" 1 dev kill ds1 -9 -- dev start ds1
+	passing "$victim is frozen" 5 freeze $victim -- unfreeze $victim
+	passing "the MDS is frozen" 3 freeze mds -- unfreeze mds
+	fault "ds2 is slow" 0 slow ds2 3 -- true
+	if [ -n "$cuts" ]; then
+		for way in $client_ways; do
+			passing "$victim and the client are cut ($way)" 4 cut client $way -- join
+		done
+		for way in $mds_ways; do
+			fault "$victim and the MDS are cut ($way)" 1 cut mds $way -- join
+		done
+	fi
+	fault "the MDS is killed" 0 mds_again -- true
+	[[ "a client is killed" != ${WEFT_FAULTS:-*} ]] || client_dies dies$round
+done
+if [ -n "$small" ]; then
+	names="$both full"
+	fault "ds4 is full" 1 fill -- true && is_full
+fi
+stop_writers $both full
+wait
+repaired 30 "at the end"
+whole "at the end" $both
+told $both
+cluster_down
+[ -z "$small" ] || umount "$CLUSTER/ds4"
+rm "$CLUSTER/cluster.json"
