@@ -1,7 +1,7 @@
 # Every kind of fault in the middle of mirrored and striped writes: daemons killed, frozen and slow, cut off from clients or from each other (one way or both), and full. Nothing
 # that was acknowledged is lost, no client hangs, and the copies are equal at the end. WEFT_SOAK=1: many rounds; WEFT_FAULTS: a pattern, for those faults alone.
 . "$LAB_HERE/faults.sh"
-cluster_up --set mds.lease=3s --set mds.grace=5s --set mds.recall_deadline=3s --set ds.lease=3s --set mds.repair_wait=60s --set mds.courtesy=0s
+cluster_up --set mds.lease=10s --set mds.grace=5s --set mds.recall_deadline=3s --set ds.lease=3s --set mds.repair_wait=60s --set mds.courtesy=0s
 both="two three" names=$both
 victim=ds3 victim_port=12052
 # A small disk for ds4.
@@ -97,7 +97,7 @@ for ((round = 1; round <= rounds; round++)); do
 	fault "ds2 is slow" 0 slow ds2 3 -- true
 	if [ -n "$cuts" ]; then
 		for way in $client_ways; do
-			passing "$victim and the client are cut ($way)" 4 cut client $way -- join
+			fault "$victim and the client are cut ($way)" 1 cut client $way -- join
 		done
 		for way in $mds_ways; do
 			fault "$victim and the MDS are cut ($way)" 1 cut mds $way -- join
