@@ -115,6 +115,7 @@ wait
 repaired 30 "at the end"
 whole "at the end" $both
 told $both
+check "objects were repaired since the MDS was killed" test "$(metric mds weft_mds_repaired_total)" -gt 0
 cluster_down
 [ -z "$small" ] || umount "$CLUSTER/ds4"
 rm "$CLUSTER/cluster.json"
