@@ -209,13 +209,12 @@ static void join_done(void *arg, int err, const ctl_response *res)
 	ds_store_submit(c->dc_ds->d_store, DS_WORKER_ORDERS, &jw->jw_job);
 }
 
-/* What getifaddrs gives is neither as long nor as aligned as a sockaddr_storage. */
 static bool interface_addr(const struct sockaddr *sa, uint8_t addr[16])
 {
-	struct sockaddr_storage ss = { 0 };
+	struct sockaddr_storage ss;
 	uint16_t port;
 
-	memcpy(&ss, sa, sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+	rpc_addr_copy(&ss, sa);
 	return exp_addr(&ss, addr, &port);
 }
 

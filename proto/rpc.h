@@ -185,6 +185,8 @@ void rpc_client_destroy(struct rpc_client *cl);
 /* Universal addresses (RFC 5665): "1.2.3.4.8.1" with netid tcp, "::1.8.1" with tcp6. Read with rdma and rdma6 as well (RFC 8166 section 5). */
 int rpc_uaddr(const struct sockaddr *addr, char *netid, size_t nlen, char *uaddr, size_t ulen);
 int rpc_uaddr_parse(const char *netid, const char *uaddr, struct sockaddr_storage *out, socklen_t *len);
+/* Of an IPv4 or IPv6 address that is neither as long nor as aligned as a sockaddr_storage: what libraries give. */
+void rpc_addr_copy(struct sockaddr_storage *ss, const struct sockaddr *sa);
 /* As rpc_addr_parse takes it. */
 void rpc_addr_text(const struct sockaddr *addr, char *text, size_t len);
 /* "1.2.3.4:2049", "[::1]:2049", "1.2.3.4" with a default port. */

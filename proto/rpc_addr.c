@@ -125,6 +125,12 @@ int rpc_addr_parse(const char *text, uint16_t defport, struct sockaddr_storage *
 	return *p ? -EINVAL : addr_make(v6, host, (uint16_t)port, out, len);
 }
 
+void rpc_addr_copy(struct sockaddr_storage *ss, const struct sockaddr *sa)
+{
+	memset(ss, 0, sizeof *ss);
+	memcpy(ss, sa, sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+}
+
 void rpc_addr_text(const struct sockaddr *addr, char *text, size_t len)
 {
 	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;

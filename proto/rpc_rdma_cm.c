@@ -557,12 +557,6 @@ static struct rd_listener *listener_of(const struct rdma_cm_id *id)
 	return NULL;
 }
 
-static void addr_copy(struct sockaddr_storage *ss, const struct sockaddr *sa)
-{
-	memset(ss, 0, sizeof *ss);
-	memcpy(ss, sa, sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
-}
-
 static struct rd_port *port_for(const struct rd_dev *d, const struct rd_listener *li, struct rdma_cm_id *id)
 {
 	const struct rpc_service *svc = &li->li_svc;
@@ -580,7 +574,7 @@ static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 
 	if (!r)
 		return NULL;
-	addr_copy(&r->r_peer, rdma_get_peer_addr(ev->id));
+	rpc_addr_copy(&r->r_peer, rdma_get_peer_addr(ev->id));
 	r->r_host = host_get(&r->r_peer);
 	if (!r->r_host || host_full(r->r_host)) {
 		host_put(r->r_host);

@@ -43,21 +43,13 @@ bool ds_of_the_disk(int err)
 	}
 }
 
-static uint64_t health_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 static void take_out(struct ds_vol *v, const char *what, int err)
 {
 	struct ds_health *h = &v->v_health;
 
 	if (atomic_exchange(&h->h_failing, true))
 		return;
-	atomic_store(&h->h_again_ms, health_now() + HEALTH_AGAIN_MS);
+	atomic_store(&h->h_again_ms, ds_mono_ms() + HEALTH_AGAIN_MS);
 	log_error("store: %s: %s: %s: from now on %s", v->v_dir, what, strerror(-err),
 		  v == v->v_store->s_home ? "it says that it has no room" : "no new objects come to this volume");
 }
@@ -144,7 +136,7 @@ bool ds_vol_failing(struct ds_vol *v)
 
 	if (!atomic_load(&h->h_failing))
 		return false;
-	now = health_now();
+	now = ds_mono_ms();
 	again = atomic_load(&h->h_again_ms);
 	if (now >= again && atomic_compare_exchange_strong(&h->h_again_ms, &again, now + HEALTH_AGAIN_MS))
 		health_job(v, probe_run);
@@ -162,7 +154,7 @@ bool ds_store_failing(struct ds_store *s)
 
 void ds_health_look(struct ds_store *s)
 {
-	uint64_t now = health_now();
+	uint64_t now = ds_mono_ms();
 
 	for (unsigned i = 0; i < s->s_nvols; i++) {
 		struct ds_vol *v = s->s_vol[i];

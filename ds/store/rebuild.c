@@ -14,14 +14,6 @@
 /* One that the metadata server has forgotten makes room. */
 #define SESSIONS_MAX 256u
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 bool ds_obj_rebuilding(const struct ds_obj *o)
 {
 	return atomic_load(&o->ob_rebuilding);
@@ -157,7 +149,7 @@ static struct ds_session *session_new(struct ds_obj *o, uint64_t id, int fd)
 	ss->ss_id = id;
 	ss->ss_fd = fd;
 	ss->ss_refs = 1; /* the list's */
-	ss->ss_stepped_ns = now_ns();
+	ss->ss_stepped_ns = ds_mono_ns();
 	return ss;
 }
 
@@ -292,7 +284,7 @@ struct ds_session *ds_session_get(struct ds_store *s, const ctl_rebuild_args *a)
 		ss = NULL;
 	if (ss) {
 		ss->ss_refs++;
-		ss->ss_stepped_ns = now_ns();
+		ss->ss_stepped_ns = ds_mono_ns();
 	}
 	pthread_mutex_unlock(&s->s_sessions_lock);
 	return ss;

@@ -38,12 +38,17 @@ void ds_store_metrics_init(void)
 	ds_m_fixed = metric_counter("weft_ds_fixed_io_total", "Reads and writes from and to memory that the ring knows.", "");
 }
 
-static uint64_t now_ns(void)
+uint64_t ds_mono_ns(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t ds_mono_ms(void)
+{
+	return ds_mono_ns() / 1000000;
 }
 
 /* ---- the verifier ---- */
@@ -104,7 +109,7 @@ static bool cells_open(struct ds_store *s, unsigned gen)
  */
 void ds_write_drain(struct ds_store *s)
 {
-	uint64_t start = now_ns();
+	uint64_t start = ds_mono_ns();
 	bool warned = false;
 
 	for (int turn = 0; turn < 2; turn++) {
@@ -112,7 +117,7 @@ void ds_write_drain(struct ds_store *s)
 
 		while (cells_open(s, old)) {
 			nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
-			if (!warned && now_ns() - start > DRAIN_WARN_NS) {
+			if (!warned && ds_mono_ns() - start > DRAIN_WARN_NS) {
 				log_warn("store: an order waits since 10 s for writes that the disk does not end");
 				warned = true;
 			}

@@ -44,14 +44,6 @@ struct marks {
 _Static_assert(sizeof(struct marks) == 152 && sizeof(struct marks) <= 512, "the format of marks");
 _Static_assert(DS_VOLUMES_MAX <= 16, "a mark for each");
 
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 /* ---- the list of folders ---- */
 
 static int dirs_add(char **dirs, unsigned *n, const char *at, size_t len, char *err, size_t errlen)
@@ -502,7 +494,7 @@ static int make_in(struct ds_vol *v, const struct cap_object *key)
 /* What is free for new objects; a file system without inodes is full. */
 static uint64_t vol_free(struct ds_vol *v)
 {
-	uint64_t now = now_ms(), at = atomic_load(&v->v_free_ms);
+	uint64_t now = ds_mono_ms(), at = atomic_load(&v->v_free_ms);
 	struct statvfs st;
 
 	if (now - at < SPACE_MS || !atomic_compare_exchange_strong(&v->v_free_ms, &at, now))
@@ -585,7 +577,7 @@ int ds_vol_make(struct ds_store *s, const struct cap_object *key, struct ds_vol 
 		fd = admit_and_make(*vol, key);
 		/* Fuller than it said; looked at again after SPACE_MS. */
 		if (fd == -ENOSPC) {
-			atomic_store(&(*vol)->v_free_ms, now_ms());
+			atomic_store(&(*vol)->v_free_ms, ds_mono_ms());
 			atomic_store(&(*vol)->v_free, 0);
 		}
 	}
