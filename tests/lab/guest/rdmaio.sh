@@ -31,6 +31,15 @@ stuck() {
 	tail -n 12 $CLUSTER/log/*.log | sed 's/^/#   /'
 	ss -tnp | sed 's/^/#   /'
 	rdma resource show qp | sed 's/^/#   /'
+	for d in ds1 ds2 ds3 mds; do echo "#   $d: $(curl -s --max-time 3 --unix-socket "$(ls $CLUSTER/run/$d*sock | head -1)" http://x/metrics | grep -E '^weft_(rdma|pool)' | grep -v ' 0$' | tr '\n' ' ')"; done
+	ls $CLUSTER/run | tr '\n' ' ' | sed 's/^/#   /'
+	mount -t debugfs none /sys/kernel/debug 2>/dev/null
+	for i in 1 2; do
+		echo "#   $(grep -H . /sys/class/infiniband/*/ports/1/hw_counters/* | sed 's|.*hw_counters/||' | grep -v ':0$' | tr '\n' ' ')"
+		for f in /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks /sys/kernel/debug/sunrpc/rpc_xprt/*/info; do echo "#   $f"; head -20 "$f" | sed 's/^/#     /'; done
+		sleep 5
+	done
+	grep -A12 'fstype nfs' /proc/self/mountstats | grep -E 'xprt|device' | sed 's/^/#   /'
 }
 rdma=(--rdma 20049) proto=proto=rdma,port=20049
 [ "$kind" != tcp ] || rdma=() proto=proto=tcp,port=12049
