@@ -100,10 +100,13 @@ static int note_obj(struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least
 /* Announced by ds_write_begin, looked at after it: BEGIN's drain waits for who did not see the flag. */
 int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len)
 {
-	if (!ds_obj_rebuilding(o) || !note_obj(o, off, off + len, off + len))
+	int err = ds_obj_rebuilding(o) ? note_obj(o, off, off + len, off + len) : 0;
+
+	if (!err)
 		return 0;
 	metric_add(ds_m_put_off, 1);
-	return -EAGAIN;
+	/* No room ahead of the pull: who waited for that might wait for hours. It is told of, and the object stale. */
+	return err == -ENOBUFS ? -EIO : -EAGAIN;
 }
 
 int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least)

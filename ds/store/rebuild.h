@@ -44,7 +44,7 @@ void ds_notes_free(struct ds_notes *ns);
 bool ds_obj_rebuilding(const struct ds_obj *o);
 /* It is not, or there is a session. */
 bool ds_obj_writable(struct ds_obj *o);
-/* A client will write here, on a loop: notes it. -EAGAIN: not now. Within ds_write_begin and ds_write_end. */
+/* A client will write here, on a loop: notes it. -EAGAIN: not now; -EIO: there is no room for the note. Within ds_write_begin and ds_write_end. */
 int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len);
 
 /* The same for a worker's change, which keeps the pull out until it ends. */

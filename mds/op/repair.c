@@ -395,7 +395,8 @@ static void pulled(struct job *j)
 	j->since_ms = 0;
 	j->source = 0;
 	j->rb.rb_off = res->next;
-	wait = pace(j->r, res->copied + res->same);
+	/* A write missed it the last time, for want of notes perhaps: it is sooner behind them. */
+	wait = j->row.rr_why == LO_REPAIR_CHANGED ? 0 : pace(j->r, res->copied + res->same);
 	if (res->eof)
 		job_later(j, wait, job_finish);
 	else if (res->next - j->saved >= SAVE_BYTES)

@@ -317,6 +317,19 @@ START_TEST(flag_survives_and_the_session_does_not)
 END_TEST
 
 /* Changes of a session that is lost may be under way to the source still. */
+START_TEST(a_write_without_room_for_a_note_fails_and_waits_for_nothing)
+{
+	touch(TARGET);
+	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
+	for (uint64_t i = 0; i < DS_NOTES_MAX; i++)
+		ck_assert_int_eq(note_as(TARGET, 4096 * i, 1), 0);
+	ck_assert_int_eq(note_as(TARGET, 4096ull * DS_NOTES_MAX, 1), -EIO);
+	ck_assert_int_eq(note_as(TARGET, 1, 1), 0); /* meets another */
+	ck_assert_int_eq(abort_as(7), CTL_OK);
+	ck_assert_int_eq(note_as(TARGET, 0, 1), -EAGAIN);
+}
+END_TEST
+
 START_TEST(another_session_needs_a_fence)
 {
 	ck_assert_int_eq(begin_as(7, 0), CTL_INVAL);
@@ -835,6 +848,7 @@ static Suite *suite(void)
 	add(s, "notes", notes);
 	n = 0;
 	sessions[n++] = flag_survives_and_the_session_does_not;
+	sessions[n++] = a_write_without_room_for_a_note_fails_and_waits_for_nothing;
 	sessions[n++] = another_session_needs_a_fence;
 	sessions[n++] = repeated_begin_keeps_the_notes;
 	sessions[n++] = steps_of_another_session_are_refused;
