@@ -22,7 +22,7 @@ for i, (event, at) in enumerate(events):
     end = min(events[i + 1][1] if i + 1 < len(events) else 1e18, at + 14)
     stalls, again = {}, {}
     for name, got in logs.items():
-        usual = statistics.median(b - a for a, b, _ in got if at - 3 < a and b < at)
+        usual = statistics.median([b - a for a, b, _ in got if at - 3 < a and b < at] or [0])
         late = [b - at for a, b, _ in got if a < end and b > at and b - a > max(10 * usual, 0.5)]
         stalls[name] = max((b - a for a, b, _ in got if a < end and b > at), default=end - at)
         again[name] = max(late, default=0)

@@ -1,6 +1,6 @@
 # A data server is killed, and later another one frozen, while mirrored files are read and written: no error reaches an application, and all go on at full speed within
 # seconds. Prints how long it took, from the kill and from the freeze. A client alone would wait 60 s for the frozen one.
-cluster_up --set mds.repair_wait=5s
+cluster_up
 guest -t 150 1 dsdead.sh &
 state() { weft --json ds list | python3 -c 'import json, sys; print(next(d["state"] for d in json.load(sys.stdin)["ds"] if d["name"] == sys.argv[1]))' "$1"; }
 until_state() { # NAME STATE SECONDS

@@ -50,7 +50,7 @@ END_TEST
 START_TEST(rows_keep_weights_and_labels_and_old_rows_are_read)
 {
 	struct dsc_server sv = {.sv_id = 7, .sv_naddrs = 2, .sv_name = "ds7", .sv_max_read = 4096, .sv_max_write = 8192}, got;
-	struct dsc_terms dt = {.dt_weight = 250, .dt_own = "rack=r1,speed=hdd", .dt_set = "rack=r2"}, terms;
+	struct dsc_terms dt = {.dt_weight = 250, .dt_own = "rack=r1,speed=hdd", .dt_set = "rack=r2", .dt_barred = DSC_KILLED, .dt_barred_s = 1795000000}, terms;
 	uint8_t row[DSC_ROW_MAX], id[16] = {1};
 	size_t n, head;
 
@@ -64,9 +64,18 @@ START_TEST(rows_keep_weights_and_labels_and_old_rows_are_read)
 	ck_assert_str_eq(terms.dt_own, "rack=r1,speed=hdd");
 	ck_assert_str_eq(terms.dt_set, "rack=r2");
 	ck_assert_str_eq(terms.dt_labels, "rack=r2,speed=hdd");
+	ck_assert_uint_eq(terms.dt_barred, DSC_KILLED);
+	ck_assert_uint_eq(terms.dt_barred_s, 1795000000);
 	for (size_t k = 0; k < n; k++)
 		ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, k}, &got, &terms), -EIO);
-	/* Labels that are none. */
+	/* A word that is none. */
+	row[n - 8] = DSC_DEAD;
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), -EIO);
+	/* Version 3 ends with the labels; labels that are none. */
+	n -= 16;
+	row[0] = 3;
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), 0);
+	ck_assert_uint_eq(terms.dt_barred, 0);
 	row[n - 1] = ' ';
 	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), -EIO);
 	/* Version 2 ends with the addresses; version 1 has shorter ones. */
