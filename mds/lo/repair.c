@@ -202,11 +202,10 @@ static uint32_t elsewhere(struct lo *lo, const struct lo_map *m, unsigned obj, u
 	return lo_place_object(lo, m, stripe, lo_mirror_of(m, obj), UINT64_C(1) << obj | (goes < 0 ? 0 : UINT64_C(1) << goes), bad);
 }
 
-/* The fence that a repair begins with would wait for the lease of a server that is away, and all clients with it. For stale objects it does not wait. */
-static bool would_hang(struct lo *lo, const struct lo_map *m)
+bool lo_fence_hangs(struct lo *lo, const struct lo_map *m)
 {
 	for (unsigned i = 0; i < (unsigned)m->lm_stripes * m->lm_mirrors; i++)
-		if (m->lm_obj[i].ob_state != LO_STALE && dsc_silent_ms(lo->l_dsc, m->lm_obj[i].ob_ds) && dsc_leased(lo->l_dsc, m->lm_obj[i].ob_ds))
+		if (m->lm_obj[i].ob_state != LO_STALE && m->lm_obj[i].ob_state != LO_ABSENT && dsc_silent_ms(lo->l_dsc, m->lm_obj[i].ob_ds) && dsc_leased(lo->l_dsc, m->lm_obj[i].ob_ds))
 			return true;
 	return false;
 }
@@ -224,7 +223,7 @@ enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned ob
 		*left_ms = wait_ms - silent;
 		return LO_WAIT_SERVER;
 	}
-	if (would_hang(lo, m))
+	if (lo_fence_hangs(lo, m))
 		return LO_WAIT_LEASE;
 	if (!silent && bad != own && !dsc_draining(lo->l_dsc, own))
 		return LO_IN_PLACE;

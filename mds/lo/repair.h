@@ -47,6 +47,8 @@ bool lo_lost_get(struct kv_txn *t);
 enum lo_where { LO_IN_PLACE, LO_ELSEWHERE, LO_WAIT_SERVER, LO_WAIT_SPACE, LO_WAIT_SOURCE, LO_WAIT_LEASE };
 /* *ds: on which server; or, WAIT_SERVER, whose return is waited for, for *left_ms more. */
 enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned obj, const struct lo_repair *rr, uint32_t wait_ms, uint32_t *ds, uint64_t *left_ms);
+/* A fence of the file would wait for the lease of a server that is away, and all clients with it. For stale objects it does not wait. */
+bool lo_fence_hangs(struct lo *lo, const struct lo_map *m);
 /* The r-th copy that the object can be made from, living ones only; -1. */
 int lo_repair_source(struct lo *lo, const struct lo_map *m, unsigned obj, unsigned r);
 

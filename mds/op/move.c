@@ -15,8 +15,10 @@ enum op_move_what op_move_look(struct mds *m, const struct lo_map *map, const ch
 	int n;
 
 	*why = "its turn comes";
-	if (lo_switch_ready(map))
-		return OP_MOVE_SWITCH;
+	if (lo_switch_ready(map)) {
+		*why = "a data server of it is away, and has its lease still";
+		return lo_fence_hangs(m->m_lo, map) ? OP_MOVE_WAITS : OP_MOVE_SWITCH;
+	}
 	if (map->lm_spare) {
 		*why = "its new place is not filled yet";
 		return OP_MOVE_WAITS;
