@@ -392,6 +392,17 @@ bool dsc_leased(struct dsc *d, uint32_t id)
 	return now - heard < d->d_opts.do_lease_ms;
 }
 
+uint64_t dsc_heard_ms(struct dsc *d, uint32_t id)
+{
+	uint64_t heard = 0;
+
+	pthread_mutex_lock(&d->d_lock);
+	if (id && id <= DSC_MAX && d->d_node[id] && dsc_node_alive(d, d->d_node[id]))
+		heard = d->d_node[id]->nd_heard_ms;
+	pthread_mutex_unlock(&d->d_lock);
+	return heard;
+}
+
 uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
 {
 	uint64_t heard = d->d_start_ms, now;

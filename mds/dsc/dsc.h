@@ -124,6 +124,8 @@ unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned m
 unsigned dsc_count(struct dsc *d);
 /* The least that any of them demands of clients (enum rpc_tls_mode); RPC_TLS_OFF where there is none. */
 unsigned dsc_least_tls(struct dsc *d);
+/* When it was heard last, in milliseconds of CLOCK_MONOTONIC; 0: it is not alive. */
+uint64_t dsc_heard_ms(struct dsc *d, uint32_t id);
 /* True while the server may still honour capabilities: its lease (counted from its last heartbeat,
  * or from our own start when it was not heard yet: it may hold a lease of the instance before us)
  * has not run out. A fence is complete when a server confirmed it or this is false. */

@@ -104,6 +104,8 @@ static inline uint64_t lo_server_bit(uint32_t ds)
 }
 /* Those on servers that live. */
 uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m);
+/* Of each stripe the copy in sync whose server lives and was heard last: who stands still looks alive for a while. */
+uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m);
 /* All objects are in sync, and none is being moved or taken away. */
 bool lo_map_whole(const struct lo_map *m);
 /* The same objects in another state of the file's map: what is bit k in was may be another bit there, or none. */

@@ -243,6 +243,26 @@ uint64_t lo_map_servers(const struct lo_map *m)
 	return servers;
 }
 
+uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m)
+{
+	uint64_t bits = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		uint64_t last = 0, best = 0;
+
+		for (unsigned i = 0; i < lo_objects(m); i++) {
+			uint64_t heard = in_state(m, s, LO_IN_SYNC) >> i & 1 ? dsc_heard_ms(lo->l_dsc, m->lm_obj[i].ob_ds) : 0;
+
+			if (heard > last) {
+				last = heard;
+				best = UINT64_C(1) << i;
+			}
+		}
+		bits |= best;
+	}
+	return bits;
+}
+
 uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer)
 {
 	uint64_t done = 0;

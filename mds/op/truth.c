@@ -55,7 +55,7 @@ int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_ma
 
 uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes)
 {
-	uint64_t stale = lo_map_mistrust(map, stripes, lo_map_alive(m->m_lo, map));
+	uint64_t stale = lo_map_mistrust(map, stripes, lo_map_heard(m->m_lo, map));
 
 	if (stale)
 		log_warn("inode %lu: its copies may differ: one is believed, the others are stale now", (unsigned long)ino);
