@@ -261,6 +261,8 @@ static void word_done(struct kv_op *op, int err)
 		if (dt->dt_barred != w->dw_terms.dt_barred)
 			dsc_bar(d, d->d_node[w->dw_id], w->dw_terms.dt_barred);
 		dt->dt_barred_s = w->dw_terms.dt_barred_s;
+		if (dt->dt_barred)
+			d->d_node[w->dw_id]->nd_since_s = dt->dt_barred_s; /* as a restart reads it */
 		strcpy(dt->dt_set, w->dw_terms.dt_set);
 		labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	}

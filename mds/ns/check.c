@@ -340,14 +340,24 @@ static int on_unknown(struct check *c, struct kv_slice key, struct kv_slice val)
 	return 0;
 }
 
+static int on_event(struct check *c, struct kv_slice key, struct kv_slice val)
+{
+	(void)key;
+	(void)val;
+	c->c_st->cs_events++;
+	return 0;
+}
+
 /* Kind 0 is the engine's own. */
 static int scan_rest(struct check *c)
 {
 	static const uint8_t known[] = {NS_K_SUPER, NS_K_INODE,	 NS_K_DIRENT,
-					NS_K_XATTR, NS_K_ORPHAN, NS_T_ONCE};
-	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS, NS_T_ORDER, NS_T_MARK, NS_T_REPAIR, NS_T_EVENT};
+					NS_K_XATTR, NS_K_ORPHAN, NS_T_ONCE, NS_T_EVENT};
+	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS, NS_T_ORDER, NS_T_MARK, NS_T_REPAIR};
 	int rc = scan(c, NS_T_ONCE, on_once);
 
+	if (rc >= 0)
+		rc = scan(c, NS_T_EVENT, on_event);
 	for (unsigned b = 1; b < 256 && rc >= 0; b++) {
 		if (memchr(known, (int)b, sizeof(known)))
 			continue;

@@ -221,7 +221,7 @@ static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *c
 /* check.c: the offline checker. Reads one snapshot; memory is about 48 bytes per inode. fn gets one
  * line per violation, without a newline. */
 struct ns_check_stats {
-	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_rows, cs_violations;
+	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_rows, cs_events, cs_violations; /* rows: but for events */
 	uint64_t cs_counted; /* the count in the super record: exact after a clean stop only */
 };
 /* 0 (violations or not), or a negative errno when the store could not be read or memory ran out. */
