@@ -114,6 +114,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	if (!f)
 		return NFS4ERR_DELAY;
 	l = st_layout_of(f, c->client);
+	if (l && l->l_recalled)
+		st_recall_queue(st, l); /* unless one is on its way: who asks for more has not understood, or lost it */
 	if (f->f_excl || f->f_removing || f->f_judge || (l && l->l_recalled)) {
 		st_file_put(st, f);
 		return NFS4ERR_RECALLCONFLICT;
@@ -182,6 +184,11 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 
 	pthread_mutex_lock(&st->st_lock);
 	l = st_layout_find(st, sid);
+	/* Nor did the client hear of this number: a recall that counts on would be one that it waits for in vain. */
+	if (l && g->before && l->l_sid.seqid == sid->seqid && !l->l_recalled) {
+		l->l_sid.seqid--;
+		l->l_servers = g->servers;
+	}
 	if (l)
 		st_layout_drop(st, l, g->iomode & ~g->before);
 	pthread_mutex_unlock(&st->st_lock);
@@ -750,6 +757,9 @@ nfsstat4 op_layouterror(struct compound *c)
 
 /* ---- LAYOUTRETURN ---- */
 
+/* Of one return: a client names as many mirrors as the layout has. The rest is read over. */
+#define STATS_MAX LO_MAX_OBJECTS
+
 /* ff_layoutreturn4 (RFC 8435 section 9.3): I/O errors, then statistics, every byte of them. */
 static bool get_ff_return(struct compound *c, struct xdr_in *x, struct report *r)
 {
@@ -770,7 +780,7 @@ static bool get_ff_return(struct compound *c, struct xdr_in *x, struct report *r
 	}
 	n = xdr_get_u32(x);
 	for (uint32_t k = 0; k < n && !x->bad; k++)
-		op_get_iostats(c, x);
+		op_get_iostats(c, x, k < STATS_MAX);
 	return !x->bad;
 }
 

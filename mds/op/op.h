@@ -377,8 +377,8 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 /* copy.c: may the saved file be read and the current one written? Two regular files. */
 nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid, struct ns_inode *src);
 
-/* stats.c: takes one ff_iostats4, and what it tells. */
-void op_get_iostats(struct compound *c, struct xdr_in *x);
+/* stats.c: takes one ff_iostats4, and, if it counts, what it tells. */
+void op_get_iostats(struct compound *c, struct xdr_in *x, bool counts);
 
 /* unread.c: what clients could not read. */
 #define OP_DEV_ERRORS 64

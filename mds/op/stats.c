@@ -67,7 +67,7 @@ static void note(struct compound *c, const uint8_t dev[16], const struct io_late
 }
 
 /* ff_iostats4 (section 9.2.3) */
-void op_get_iostats(struct compound *c, struct xdr_in *x)
+void op_get_iostats(struct compound *c, struct xdr_in *x, bool counts)
 {
 	const uint8_t *dev;
 	struct io_latency il, written;
@@ -79,7 +79,7 @@ void op_get_iostats(struct compound *c, struct xdr_in *x)
 		xdr_get_u64(x); /* read and write: counts and bytes */
 	dev = xdr_get_fixed(x, 16);
 	il = get_update(x, &written);
-	if (!x->bad)
+	if (!x->bad && counts)
 		note(c, dev, &il, &written);
 }
 

@@ -308,12 +308,18 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	struct st_layout *l = st_layout_find(st, &cb->cb_sid);
 
 	(void)res;
-	if (!l || status == NFS4_OK)
+	if (!l)
 		return false;
-	if (status != NFS4ERR_NOMATCHING_LAYOUT)
-		return true;
-	st_layout_free(st, l);
-	return false;
+	if (status == NFS4ERR_NOMATCHING_LAYOUT) {
+		st_layout_free(st, l);
+		return false;
+	}
+	/* It is asked again when it is wanted again: a client may have said yes, or DELAY too often, and have kept it. */
+	if (status == NFS4_OK || cb->cb_tries + 1 >= CB_TRIES) {
+		l->l_queued = false;
+		return false;
+	}
+	return true;
 }
 
 /* Its session is gone: another carries it, or the client's next. */
