@@ -4,6 +4,7 @@
  * No file gets an object there meanwhile: it may not join. What another copy has becomes stale, so that repair makes it anew; the rest is lost, and told by name.
  */
 #include "mds/admin/admin_int.h"
+#include "mds/admin/who.h"
 #include "mds/op/op.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ static void tell_lost(struct forget *fo, const struct ns_inode *i)
 		return;
 	snprintf(text, sizeof(text), "inode %lu", (unsigned long)i->i_ino);
 	if (fo->fo_budget && !ns_path_of(fo->fo_admin->a_ops.ao_ns, fo->fo_txn, i->i_ino, &fo->fo_budget, path, sizeof(path)))
-		name = json_string(path);
+		name = admin_text(path, strlen(path));
 	json_array_append_new(fo->fo_paths, name ? name : json_string(text));
 }
 
@@ -183,6 +184,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 	const char *force = http_arg(rq, "force");
 	struct admin *a = arg;
 	struct dsc_server sv;
+	bool may_serve;
 	uint32_t ds = admin_ds_named(a, http_arg(rq, "ds"), rp);
 	char text[320];
 	int err;
@@ -195,6 +197,12 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 	}
 	*fo = (struct forget){.fo_admin = a, .fo_ds = ds, .fo_force = force && !strcmp(force, "1"), .fo_budget = NAMES_MANY, .fo_paths = json_array()};
 	err = dsc_get(a->a_ops.ao_dsc, ds, &sv) ? sv.sv_state < DSC_KILLED ? -EBUSY : look(fo) : -ENOENT;
+	/* One that is cut off from us serves on until its lease is over, and as long its fences count. */
+	may_serve = !err && sv.sv_state == DSC_KILLED && dsc_leased(a->a_ops.ao_dsc, ds);
+	if (may_serve) {
+		admin_reply_error(rp, 409, "%s may serve clients still: say it again when its lease (ds.lease) is over", sv.sv_name);
+		goto out;
+	}
 	if (!err && fo->fo_files && !fo->fo_force) {
 		snprintf(text, sizeof(text), "%s: %lu files have objects there, %lu of them the only copy that is in sync; see weft mirror status, or forget it with --force, which loses those", sv.sv_name,
 			 (unsigned long)fo->fo_files, (unsigned long)fo->fo_lost);

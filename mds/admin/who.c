@@ -41,16 +41,26 @@ bool admin_inode_arg(struct admin *a, const struct http_req *rq, struct http_rep
 	return !err;
 }
 
+bool admin_plain(const void *bytes, size_t len, const char *but)
+{
+	const uint8_t *p = bytes;
+
+	for (size_t i = 0; i < len; i++) {
+		if ((p[i] < 0x20 && (!p[i] || !strchr(but, p[i]))) || p[i] == 0x7f)
+			return false;
+		if (p[i] == 0xc2 && i + 1 < len && p[i + 1] < 0xa0)
+			return false;
+	}
+	return true;
+}
+
 json_t *admin_text(const void *bytes, size_t len)
 {
 	const uint8_t *p = bytes;
-	bool plain = true;
 	char *out, *q;
 	json_t *s;
 
-	for (size_t i = 0; i < len; i++)
-		plain &= p[i] >= 0x20 && p[i] != 0x7f;
-	s = plain ? json_stringn(bytes, len) : NULL;
+	s = admin_plain(bytes, len, "") ? json_stringn(bytes, len) : NULL;
 	if (s)
 		return s;
 	q = out = malloc(4 * len + 1);

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <urcu/compiler.h>
 
-#define PATIENCE_MS 2000 /* behind the recall deadline, when the tick has revoked */
+#define PATIENCE_MS 2000 /* this thread answers others as well; who asks again finds the delegation returned, or revoked */
 
 /* The name as it is stored: without "user.". NULL: refused. */
 static const char *name_arg(const struct http_req *rq, struct http_reply *rp)
@@ -42,13 +42,10 @@ static void put_value(json_t *o, const void *data, size_t len)
 {
 	const uint8_t *p = data;
 	json_t *s = NULL;
-	bool plain = true;
 	char *hex, *q;
 
 	json_object_set_new(o, "size", json_integer((json_int_t)len));
-	for (size_t i = 0; i < len; i++)
-		plain &= (p[i] >= 0x20 && p[i] != 0x7f) || p[i] == '\n' || p[i] == '\t';
-	if (plain)
+	if (admin_plain(data, len, "\n\t"))
 		s = json_stringn(data ? data : "", len);
 	if (s) {
 		json_object_set_new(o, "text", s);
@@ -225,7 +222,7 @@ static void change(struct admin *a, struct change *c, const char *path, struct h
 	struct mds *m = a->a_ops.ao_mds;
 	int err;
 
-	if (!delegations_back(m->m_st, c->c_ino, m->m_recall_ms + PATIENCE_MS)) {
+	if (!delegations_back(m->m_st, c->c_ino, PATIENCE_MS)) {
 		admin_reply_error(rp, 409, "%s: a client does not return its delegation; try again", path);
 		return;
 	}

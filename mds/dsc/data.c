@@ -19,6 +19,7 @@ struct data_conn {
 };
 struct dsc_data {
 	struct data_conn da_conn[DSC_MAX + 1];
+	bool da_closed;
 };
 
 int dsc_data_create(struct dsc *d)
@@ -43,6 +44,9 @@ void dsc_data_close(struct dsc *d)
 			rpc_client_destroy(dn->dn_client);
 		dn->dn_client = NULL;
 	}
+	/* Nor is any made again: the watch asks on. */
+	if (at < d->d_opts.do_nloops)
+		d->d_data[at]->da_closed = true;
 }
 
 /* What was not closed belongs to loops that have ended. */
@@ -77,7 +81,7 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id)
 	socklen_t len;
 	bool tls;
 
-	if (at == d->d_opts.do_nloops || !dsc_get(d, id, &sv) || !data_addr(&sv, &ss, &len))
+	if (at == d->d_opts.do_nloops || d->d_data[at]->da_closed || !dsc_get(d, id, &sv) || !data_addr(&sv, &ss, &len))
 		return NULL;
 	dn = &d->d_data[at]->da_conn[id];
 	tls = sv.sv_tls != RPC_TLS_OFF;

@@ -416,6 +416,8 @@ uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
 		alive = dsc_node_alive(d, d->d_node[id]);
 		gone = d->d_node[id]->nd_terms.dt_barred;
 		heard = d->d_node[id]->nd_heard_ms ? d->d_node[id]->nd_heard_ms : heard;
+		if (d->d_node[id]->nd_unserving) /* it talks to us, and serves nobody */
+			heard = d->d_node[id]->nd_reported_ms;
 	}
 	pthread_mutex_unlock(&d->d_lock);
 	return gone ? DSC_GONE : alive ? 0 : now > heard ? now - heard : 1;

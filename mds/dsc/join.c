@@ -276,8 +276,10 @@ static void join_answer(struct loop_msg *m)
 	if (nd && nd->nd_link == lk) {
 		nd->nd_joined = true;
 		nd->nd_heard_ms = dsc_now_ms();
-		if (!nd->nd_unserving)
+		if (!nd->nd_unserving) {
+			nd->nd_reported_ms = 0;
 			dsc_set_state(nd, DSC_ALIVE);
+		}
 	} else {
 		nd = NULL;
 	}

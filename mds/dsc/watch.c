@@ -229,6 +229,9 @@ static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *
 	if (why) {
 		dsc_set_state(nd, DSC_DEAD);
 		nd->nd_unserving = unserving(d, nd, now);
+		/* That it was not reached is explained: it counts no more when it is back. */
+		if (!nd->nd_unserving)
+			nd->nd_reported_ms = 0;
 		/* What it missed it is told when it joins: it must do so again. One that is just being told goes on. */
 		if (nd->nd_link && nd->nd_joined && !nd->nd_unserving)
 			dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);

@@ -179,9 +179,11 @@ static void death_go(struct death *d)
 		return;
 	if (d->n)
 		log_info("data server %u: layouts of %zu files are back, after %lu ms", d->id, d->n, (unsigned long)((st_now_ns() - d->began_ns) / 1000000));
-	/* Now no layout names it. */
+	/* Now no layout names it. One that is back already is looked up anew: a client may have marked it as unavailable. */
 	if (dsc_dead(d->m->m_dsc, d->id))
 		st_device_gone(d->m->m_st, d->uuid);
+	else
+		st_device_changed(d->m->m_st, d->uuid);
 	free(d->ino);
 	free(d);
 }

@@ -211,10 +211,14 @@ def test_it_is_forgotten_with_what_only_it_has(w):
         h.give_back(h.o.stateid)
     name = x.names[0]
     weft(w, "ds", "kill", name)
+    before = set(states(y.c, y.f))
+    check("may serve clients still" in weft(w, "ds", "forget", "--force", name, want=1), True, "it has its lease")
+    check(set(states(y.c, y.f)) | {"stale", "in-sync"} == before | {"stale", "in-sync"}, True, "a refusal loses nothing")
+    time.sleep(4)
     text = weft(w, "ds", "forget", name, want=1)
     check("1 of them the only copy" in text and "--force" in text, True, text)
     check(state(w, name), "killed")
-    check(set(states(y.c, y.f)), {"in-sync"}, "a refusal changes nothing")
+    check("in-sync" in states(y.c, y.f), True)
     got = weft(w, "ds", "forget", "--force", name)
     check((got["forgotten"], got["lost_files"], got["lost"]), (name, 1, ["/lost/f"]))
     check(sorted(states(y.c, y.f)), ["in-sync", "stale"])
@@ -244,6 +248,7 @@ def test_what_is_on_one_that_is_gone_is_made_anew_while_nobody_looks(w):
     eventually(lambda: name not in servers(x.c, x.f) and set(states(x.c, x.f)) == {"in-sync"}, 20, "repair elsewhere")
     check(content(x.c, x.f, x.s), b"x" * 5000)
     weft(w, "ds", "kill", name)
+    time.sleep(4)  # its lease
     check(weft(w, "ds", "forget", name)["files"], 0)
     check(name in {d["name"] for d in weft(w, "ds", "list")["ds"]}, False)
 
@@ -262,6 +267,7 @@ def test_servers_that_were_never_here_wait_where_they_must(w):
             of = lambda name: next((d["state"] for d in ask("ds", "list").get("ds", []) if d["name"] == name), None)
             eventually(lambda: of("ds4") == "alive", 10, "those that are known join")
             ask("ds", "kill", "ds4")
+            time.sleep(4.5)  # its lease
             check(ask("ds", "forget", "ds4")["files"], 0)
             eventually(lambda: of("ds4") == "waiting", 5, "a new one waits")
             time.sleep(1.5)
@@ -294,7 +300,7 @@ def around(name):
         if SHARED:  # at the same address
             SHARED.down()
         SHARED = None
-        w = Cluster(settings=[*QUICK, *(["mds.repair_files=4"] if "while" in name else [])])
+        w = Cluster(settings=[*QUICK, *(["mds.repair_files=4"] if "while" in name else []), "ds.lease=4s"])
     else:
         w = SHARED = mended(SHARED) if SHARED else Cluster(settings=QUICK)
     mds_test.THE = w
