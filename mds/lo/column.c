@@ -229,6 +229,27 @@ bool lo_switch_ready(const struct lo_map *m)
 	return true;
 }
 
+bool lo_switch_lives(struct lo *lo, const struct lo_map *m)
+{
+	unsigned first = columns(m) * m->lm_stripes;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		bool stays = false;
+
+		for (unsigned i = s; i < lo_objects(m); i += m->lm_stripes) {
+			bool lives = !dsc_silent_ms(lo->l_dsc, m->lm_obj[i].ob_ds);
+
+			if (m->lm_obj[i].ob_state == LO_IN_SYNC && !m->lm_obj[i].ob_leaving)
+				stays |= lives;
+			if (i >= first && m->lm_obj[i].ob_state == LO_IN_SYNC && !lives)
+				return false;
+		}
+		if (!stays && lo_leaving(m, s) >= 0)
+			return false;
+	}
+	return true;
+}
+
 static int fill_places(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, struct lo_map *m)
 {
 	unsigned first = columns(m) * m->lm_stripes;

@@ -29,6 +29,8 @@ uint64_t lo_misplaced(struct lo *lo, const struct lo_map *m);
 int lo_move_begin(struct lo *lo, struct lo_map *m);
 /* The switch can be done. */
 bool lo_switch_ready(const struct lo_map *m);
+/* And the servers of what takes the places, and of a copy that stays, live: what goes may be the last that can be read. */
+bool lo_switch_lives(struct lo *lo, const struct lo_map *m);
 /* W: does it, with the orders that delete what left. */
 int lo_switch(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, struct lo_map *m);
 /* For a file that is laid out like this one, and has nothing yet: no spare column, nobody leaves, nothing is asked for. */

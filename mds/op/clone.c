@@ -128,6 +128,10 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 		map->lm_obj[i].ob_known = map->lm_obj[i].ob_writes = 0;
 	k->again = true;
 	not_rebuilding(map);
+	/* What moves may have its only good copy where it goes to. */
+	for (unsigned s = 0; s < map->lm_stripes; s++)
+		if (lo_copy(map, s, 0) < 0)
+			return -EXDEV;
 	return in_place(k, src, map) ? 0 : -EXDEV;
 }
 

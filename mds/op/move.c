@@ -17,7 +17,10 @@ enum op_move_what op_move_look(struct mds *m, const struct lo_map *map, const ch
 	*why = "its turn comes";
 	if (lo_switch_ready(map)) {
 		*why = "a data server of it is away, and has its lease still";
-		return lo_fence_hangs(m->m_lo, map) ? OP_MOVE_WAITS : OP_MOVE_SWITCH;
+		if (lo_fence_hangs(m->m_lo, map))
+			return OP_MOVE_WAITS;
+		*why = "a data server of the copies that stay is away";
+		return lo_switch_lives(m->m_lo, map) ? OP_MOVE_SWITCH : OP_MOVE_WAITS;
 	}
 	if (map->lm_spare) {
 		*why = "its new place is not filled yet";
@@ -47,9 +50,12 @@ static void move_end(struct op_move *mv, int err)
 static void move_outdated(struct op_move *mv)
 {
 	struct st *st = mv->mv_m->m_st;
+	struct st_file *f;
 
 	pthread_mutex_lock(&st->st_lock);
-	st_file_get(st, mv->mv_ino, false)->f_sizegen++; /* the freeze keeps it */
+	f = st_file_get(st, mv->mv_ino, false); /* the freeze keeps it */
+	f->f_sizegen++;
+	f->f_unread = f->f_unreached = 0; /* by index */
 	pthread_mutex_unlock(&st->st_lock);
 }
 

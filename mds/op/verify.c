@@ -107,13 +107,25 @@ static void skip_file(struct op_verify *v)
 	later(v, 0, next_file);
 }
 
-/* The object that is believed: the mirror's that was asked for, else the first. */
+/* It was there, and is not: never believed. */
+static bool lost(const struct op_verify *v, unsigned i)
+{
+	return v->v_sum[i].su_status == CTL_NOENT && v->v_map.lm_obj[v->v_sum[i].su_obj].ob_known;
+}
+
+/* The object that is believed: the mirror's that was asked for, else the first. v_nsum: none is there. */
 static unsigned believed(const struct op_verify *v)
 {
-	for (unsigned i = 0; i < v->v_nsum; i++)
+	unsigned first = v->v_nsum;
+
+	for (unsigned i = 0; i < v->v_nsum; i++) {
+		if (lost(v, i))
+			continue;
 		if (v->v_view.vv_ask.va_keep >= 0 && v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep)
 			return i;
-	return 0;
+		first = first < i ? first : i;
+	}
+	return first;
 }
 
 static uint64_t differing(const struct op_verify *v, unsigned kept)
@@ -122,7 +134,7 @@ static uint64_t differing(const struct op_verify *v, unsigned kept)
 	uint64_t bad = 0;
 
 	for (unsigned i = 0; i < v->v_nsum; i++)
-		if (v->v_sum[i].su_res.size != k->size || memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
+		if (lost(v, i) || v->v_sum[i].su_res.size != k->size || memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
 			bad |= UINT64_C(1) << v->v_sum[i].su_obj;
 	return bad;
 }
@@ -141,7 +153,11 @@ static int mend_run(struct kv_op *op, struct kv_txn *t)
 		err = -ESTALE;
 	if (err)
 		return err;
-	hit = lo_map_make_stale(&map, lo_map_same(&v->v_map, v->v_diff.vd_bad, &map), NULL);
+	hit = lo_map_same(&v->v_map, v->v_diff.vd_bad, &map);
+	/* What is being made may be a copy of the bad one. */
+	for (unsigned k = v->v_diff.vd_stripe; hit && k < lo_objects(&map); k += map.lm_stripes)
+		hit |= (uint64_t)(map.lm_obj[k].ob_state == LO_REBUILDING) << k;
+	hit = lo_map_make_stale(&map, hit, NULL);
 	return hit ? op_set_map(v->v_m, t, v->v_ino, &map, op_now()) : 0;
 }
 
@@ -189,7 +205,7 @@ static void frozen(void *arg, int err)
 	v->v_frozen = !err;
 	if (!err)
 		ask_range(v);
-	else if (op_thaw(&v->v_freeze), v->v_tries++ < 20 * TRIES)
+	else if (op_thaw(&v->v_freeze), err != -ETIMEDOUT && v->v_tries++ < 20 * TRIES)
 		later(v, AGAIN_MS, ask_range);
 	else
 		skip_file(v);
@@ -213,6 +229,11 @@ static void answered(struct op_verify *v)
 		v->v_most = su->su_res.size > v->v_most ? su->su_res.size : v->v_most;
 	}
 	kept = believed(v);
+	if (kept == v->v_nsum) {
+		log_error("inode %lu: no copy of stripe %u is on its data server", (unsigned long)v->v_ino, v->v_stripe);
+		skip_file(v);
+		return;
+	}
 	bad = differing(v, kept);
 	if (!bad)
 		next_range(v);
@@ -220,6 +241,8 @@ static void answered(struct op_verify *v)
 		differs(v, kept, bad);
 	else if (v->v_tries++ < TRIES)
 		later(v, AGAIN_MS, ask_range);
+	else if (lo_fence_hangs(v->v_m->m_lo, &v->v_map))
+		skip_file(v);
 	else
 		op_freeze(&v->v_freeze, v->v_m, v->v_loop, v->v_ino, NULL, FREEZE_LAYOUTS, frozen, v);
 }

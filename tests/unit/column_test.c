@@ -124,6 +124,11 @@ START_TEST(a_mirror_more_and_one_less)
 	ck_assert_int_eq(lo_column_leave(&m, 1, why, sizeof(why)), -EBUSY);
 	ck_assert_int_eq(lo_column_add(lo, &m, "", why, sizeof(why)), -EBUSY);
 	same_when_stored(&m, 3);
+	/* Nor does it go while what stays is on a server that is away. */
+	ck_assert(lo_switch_lives(lo, &m));
+	dsc->d_node[m.lm_obj[3].ob_ds]->nd_joined = false;
+	ck_assert(!lo_switch_lives(lo, &m));
+	dsc->d_node[m.lm_obj[3].ob_ds]->nd_joined = true;
 	/* What was the only other one in sync is not any more: it waits. */
 	m.lm_obj[3].ob_state = LO_STALE;
 	ck_assert(!lo_switch_ready(&m));
@@ -159,7 +164,10 @@ START_TEST(what_is_misplaced_leaves_one_object_of_a_stripe_at_a_time)
 	ck_assert_int_eq(lo_move_ask(lo, &m, &q, 0, why, sizeof(why)), -EBUSY);
 	ck_assert_int_eq(lo_column_add(lo, &m, "", why, sizeof(why)), -EBUSY);
 	m.lm_obj[4].ob_state = LO_IN_SYNC;
-	ck_assert(lo_switch_ready(&m) && !lo_map_whole(&m));
+	ck_assert(lo_switch_ready(&m) && !lo_map_whole(&m) && lo_switch_lives(lo, &m));
+	dsc->d_node[m.lm_obj[4].ob_ds]->nd_joined = false; /* the new place */
+	ck_assert(!lo_switch_lives(lo, &m));
+	dsc->d_node[m.lm_obj[4].ob_ds]->nd_joined = true;
 	ck_assert_uint_eq(lo_map_make_stale(&m, 1, NULL), 1); /* it leaves anyway */
 	ck_assert(lo_switch_ready(&m));
 	/* For a clone it is a file like others. */
