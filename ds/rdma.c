@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <urcu/compiler.h>
 
-#define WAIT_MS 2000u /* for devices that are not there */
+#define WAIT_MS 700u /* for devices that are not there; less than mds.ds_refused, after which a port that refuses says that we are dead */
 
 static bool any_address(const struct sockaddr_storage *ss)
 {
@@ -68,7 +68,7 @@ static void tell_begun(struct ds *d)
 
 static void late(struct loop_timer *t)
 {
-	log_warn("rdma: not all of ds.rdma is there after %u s: clients that come now may stay with TCP", WAIT_MS / 1000);
+	log_warn("rdma: not all of ds.rdma is there after %u ms: clients that come now may stay with TCP", WAIT_MS);
 	tell_begun(caa_container_of(t, struct ds, d_rdma_late));
 }
 

@@ -239,7 +239,7 @@ static struct heat_told since(struct heat_told *last, const struct heat_told *no
 			      anew || now->ht_us < last->ht_us ? now->ht_us : now->ht_us - last->ht_us};
 
 	*last = *now;
-	return (struct heat_told){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50), at_most(d.ht_us, 1ull << 50)};
+	return (struct heat_told){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50), d.ht_ops ? at_most(d.ht_us, 1ull << 50) : 0};
 }
 
 void op_heat_told(struct compound *c, const uint8_t dev[16], const struct heat_told *read, const struct heat_told *write)
@@ -312,7 +312,8 @@ static bool row_of(const struct cell *ce, uint32_t tick, struct heat_row *r)
 	*r = (struct heat_row){key, get(ce, F_OPS) * rate, get(ce, F_READ) * rate, get(ce, F_WRITTEN) * rate, get(ce, F_US) * fast, {0}, get(ce, F_HEAT) * fade(past, HEAT_SLOW_S)};
 	for (unsigned b = 0; b < HEAT_BUCKETS; b++)
 		r->hr_bucket[b] = get(ce, F_BUCKET + b) * fast;
-	r->hr_us = get(ce, F_TIMED) > 0 ? get(ce, F_US) / get(ce, F_TIMED) : 0;
+	/* What has faded to almost nothing is no divisor. */
+	r->hr_us = get(ce, F_TIMED) > 0 ? fminf(get(ce, F_US) / get(ce, F_TIMED), 1e12f) : 0;
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&ce->ce_key, memory_order_relaxed) == key;
 }

@@ -15,7 +15,7 @@ from tap import BUILD  # noqa: E402
 
 PORTS = iter(range(12083, 12099))  # one that has ended may take a connection yet
 LATE = "not all of ds.rdma is there"
-WAIT_S = 2
+WAIT_S = 0.7
 NULL = bytes.fromhex("80000028 00000001 00000000 00000002 000186a3 00000003 00000000 00000000 00000000 00000000 00000000")
 
 
