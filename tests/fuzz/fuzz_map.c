@@ -7,7 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t out[NS_BLOB_MAX];
 	struct lo_policy p;
-	struct lo_map m;
+	struct lo_map m, again;
 	size_t n;
 
 	if (lo_map_decode((struct kv_slice){data, size}, &m))
@@ -23,8 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	if (lo_stripe_of(&m, UINT64_MAX) >= m.lm_stripes)
 		abort();
-	/* Promised: what decodes is encoded to the same bytes. */
-	if (lo_map_encode(&m, out, sizeof(out)) != size || memcmp(out, data, size))
+	/* Promised: what decodes is encoded to the same bytes; version 1 to what decodes to the same. */
+	n = lo_map_encode(&m, out, sizeof(out));
+	if (n != size || (data[0] != 1 && memcmp(out, data, size)))
+		abort();
+	if (data[0] == 1 && (lo_map_decode((struct kv_slice){out, n}, &again) || memcmp(&again, &m, sizeof(m))))
 		abort();
 	return 0;
 }

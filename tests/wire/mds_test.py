@@ -4,6 +4,7 @@
 A test gets a client and the filehandle of a directory of its own; a test called restart_... gets a cluster of its own.
 """
 import contextlib
+import glob
 import json
 import os
 import random
@@ -29,6 +30,15 @@ ADDR = ("127.0.0.1", 12049)
 SETTINGS = ["mds.lease=2s", "mds.grace=2s", "mds.recall_deadline=1s", "ds.lease=3s", "ds.heartbeat=300ms",
             "mds.repair_files=0"]  # what these tests find stale, stays so; repair_test.py has the rest
 USER, OTHER = auth_sys(1000, 1000), auth_sys(2000, 2000)
+
+
+def complaints(top):
+    """What no daemon may write to its log: it is a fault of the test that runs then, whatever else it found."""
+    found = []
+    for name in sorted(glob.glob(os.path.join(top, "log", "*.log"))):
+        with open(name, encoding="utf-8", errors="replace") as f:
+            found += [line.strip()[:300] for line in f if re.search(r"Sanitizer|runtime error|FATAL|[Aa]ssert", line)]
+    return found[:20]
 
 
 class Cluster:
@@ -60,7 +70,10 @@ class Cluster:
     def down(self):
         if os.path.exists(os.path.join(self.dir, "cluster.json")):
             self.dev("down", self.dir)
+        bad = complaints(self.dir)
         shutil.rmtree(self.top)
+        if bad:
+            raise Failed("a daemon complains: " + "; ".join(bad))
 
 
 CLIENTS = []
@@ -2319,6 +2332,25 @@ def returns_when_recalled(c, fh, before=None):
     def on_callback(name, args):
         return answered(c, before, args, putfh(args.fh), layoutreturn(args.stateid))
     c.on_callback = on_callback
+
+
+def test_who_said_yes_to_a_recall_and_asks_for_more_is_recalled_again(c, d):
+    s, f, o, ds, fh = one_server(c, d)
+    asked = []
+    c.on_callback = lambda name, args: asked.append(args.stateid) or 0
+    two = client()
+    waits = threading.Thread(target=lambda: two.call(putfh(f), setattr_(ANON, size=7)))
+    waits.start()
+    try:
+        eventually(lambda: len(asked) == 1, 5, "recall")
+        time.sleep(0.05)  # its answer has come
+        c.no("RECALLCONFLICT", putfh(f), layoutget(o.stateid))
+        eventually(lambda: len(asked) > 1, 5, "another recall")
+        check(set(asked), {(2, o.stateid[1])}, "it counts no further")
+        c.ok(putfh(f), layoutreturn(asked[0]))
+    finally:
+        waits.join()
+    lay(c, f, s)
 
 
 def revoked():
