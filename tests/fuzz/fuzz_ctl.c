@@ -211,7 +211,7 @@ static void answer_call(struct peer *p, uint32_t xid, struct xdr_in *x)
 
 	xdr_take(x, 16 + 16);
 	counter = unseal(p, IS_CALL, 0, x, (xdrproc_t)xdr_ctl_request, &req);
-	if (req.op != CTL_OP_ORDERS)
+	if (req.op != CTL_OP_ORDERS && req.op != CTL_OP_STAT) /* STAT of nothing: does it live? */
 		fz_bug("a question that was not expected");
 	put_reply(&out, xid);
 	if (answer) {
@@ -220,9 +220,11 @@ static void answer_call(struct peer *p, uint32_t xid, struct xdr_in *x)
 		p->p_spoiled = true;
 		patience(p, 20);
 	} else {
-		res.result.op = CTL_OP_ORDERS;
-		res.result.ctl_result_u.orders.results.results_len = req.ctl_request_u.orders.orders.orders_len;
-		res.result.ctl_result_u.orders.results.results_val = results;
+		res.result.op = req.op;
+		if (req.op == CTL_OP_ORDERS) {
+			res.result.ctl_result_u.orders.results.results_len = req.ctl_request_u.orders.orders.orders_len;
+			res.result.ctl_result_u.orders.results.results_val = results;
+		}
 		xdrmem_create(&xdrs, (char *)plain, sizeof(plain), XDR_ENCODE);
 		xdr_ctl_response(&xdrs, &res);
 		seal(p, IS_REPLY, counter, &out, plain, xdr_getpos(&xdrs));

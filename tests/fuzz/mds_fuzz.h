@@ -380,7 +380,7 @@ static void fz_exports(void)
 static void fz_start(const char *name, bool joins)
 {
 	struct kv_opts opts = {.ko_create = true, .ko_nosync = true, .ko_map_max = 1ull << 30};
-	struct dsc_opts dopts = {.do_cluster_key = fz_key, .do_lease_ms = 86400000, .do_loops = &fz_loop, .do_nloops = 1};
+	struct dsc_opts dopts = {.do_cluster_key = fz_key, .do_lease_ms = 86400000, .do_suspect_ms = 86400000, .do_refused_ms = 86400000, .do_dead_ms = 86400000, .do_loops = &fz_loop, .do_nloops = 1};
 	char err[512] = "", path[160];
 	pthread_t tid;
 

@@ -69,8 +69,7 @@ class Holder:
         self.get(iomode)
 
     def get(self, iomode=IO_RW):
-        self.c.until(lambda got: err(got.status) not in ("RECALLCONFLICT", "LAYOUTTRYLATER"), putfh(self.f), layoutget(self.s, iomode), tries=100)
-        self.o = lay(self.c, self.f, self.s, iomode)
+        self.o = settled(self.c, self.f, self.s, iomode)
         self.named = [m[0].deviceid for m in self.o.mirrors]
         for i in self.named:
             self.c.ok(getdeviceinfo(i))

@@ -32,12 +32,6 @@ def whole(c, f):
     return set(states(c, f)) == {"in-sync"}
 
 
-def settled(c, f, sid, iomode=IO_RW):
-    """A layout, whoever is at work on the file now."""
-    c.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "RECALLCONFLICT", "DELAY", "GRACE"), putfh(f), layoutget(sid, iomode), tries=200)
-    return lay(c, f, sid, iomode)
-
-
 def bytes_of(w, c, f):
     """What each object holds, from the stores."""
     out = []

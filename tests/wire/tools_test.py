@@ -183,12 +183,6 @@ def test_recall_asks_and_then_fences(w):
     check("not a regular file" in weft("layout", "recall", "/recall", rc=1), True)
 
 
-def settled(c, f, sid, iomode=IO_RW):
-    """A layout, whoever is at work on the file now."""
-    c.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "RECALLCONFLICT", "DELAY", "GRACE"), putfh(f), layoutget(sid, iomode), tries=200)
-    return lay(c, f, sid, iomode)
-
-
 # ---- the journal
 
 
