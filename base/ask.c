@@ -1,5 +1,6 @@
 /* ask.c - see ask.h. */
 #include "base/ask.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include <errno.h>
 #include <pthread.h>
@@ -51,14 +52,6 @@ struct ask {
 	bool a_has_clock;
 	pthread_t a_thread[THREADS_MAX], a_clock;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
 
 struct ask_val *ask_val_new(size_t len)
 {
@@ -227,7 +220,7 @@ static uint64_t failed_ns(const struct ask *a, const struct entry *e)
 
 static void entry_answer(struct ask *a, struct entry *e, struct ask_val *v, uint64_t generation)
 {
-	uint64_t now = now_ns();
+	uint64_t now = clock_mono_ns();
 
 	e->e_asked = false;
 	open_remove(a, e);
@@ -325,7 +318,7 @@ static void *clock_run(void *arg)
 
 		if (!e) {
 			pthread_cond_wait(&a->a_clock_cond, &a->a_lock);
-		} else if (now_ns() < end) {
+		} else if (clock_mono_ns() < end) {
 			pthread_cond_timedwait(&a->a_clock_cond, &a->a_lock, &ts);
 		} else {
 			open_remove(a, e);
@@ -406,7 +399,7 @@ struct ask_val *ask_get(struct ask *a, const void *key, size_t len, struct ask_w
 	w->aw_msg.m_run = wait_over;
 	w->aw_val = NULL;
 	pthread_mutex_lock(&a->a_lock);
-	now = now_ns();
+	now = clock_mono_ns();
 	e = entry_find(a, key, len);
 	if (e && entry_counts(a, e, now)) {
 		v = ask_val_get(e->e_val);

@@ -1,12 +1,12 @@
 /* log.c - see log.h. A line is built on the stack and written by one write(), so that lines of
  * threads never mix. */
 #include "base/log.h"
+#include "base/clock.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LOG_LINE 1024
@@ -72,11 +72,8 @@ void log_msg(enum log_level level, const char *fmt, ...)
 
 bool log_due(_Atomic uint64_t *last)
 {
-	struct timespec ts;
-	uint64_t now;
+	uint64_t now = clock_mono_ns() / 1000000000 + 1;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	now = (uint64_t)ts.tv_sec + 1;
 	return atomic_exchange(last, now) != now;
 }
 

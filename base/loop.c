@@ -10,6 +10,7 @@
  * at the queue. Both orders are sequentially consistent, so one of the two sees the other, and an
  * awake loop costs its posters no system call.
  */
+#include "base/clock.h"
 #include "base/loop.h"
 #include "base/log.h"
 #include <assert.h>
@@ -20,7 +21,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include <urcu/urcu-memb.h>
 
@@ -59,14 +59,6 @@ struct loop {
 };
 
 static _Thread_local struct loop *loop_this;
-
-static uint64_t clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* ---- messages ---- */
 
@@ -342,7 +334,7 @@ static void submit_and_wait(struct loop *l)
 	int n;
 
 	if (l->l_ntimers) {
-		uint64_t now = clock_ns(), due = l->l_heap[0]->t_due_ns;
+		uint64_t now = clock_mono_ns(), due = l->l_heap[0]->t_due_ns;
 
 		idle = due > now;
 		ts.tv_sec = (int64_t)(idle ? (due - now) / 1000000000u : 0);
@@ -380,7 +372,7 @@ void loop_run(struct loop *l)
 		l->l_disabled = false;
 	}
 	while (!atomic_load(&l->l_stop)) {
-		l->l_now_ns = clock_ns();
+		l->l_now_ns = clock_mono_ns();
 		reap(l);
 		run_messages(l);
 		run_timers(l);
@@ -414,7 +406,7 @@ void loop_at_turn_end(struct loop *l, struct loop_hook *h)
 
 uint64_t loop_now_ns(struct loop *l)
 {
-	return l->l_running ? l->l_now_ns : clock_ns();
+	return l->l_running ? l->l_now_ns : clock_mono_ns();
 }
 
 void *loop_local(struct loop *l, enum loop_slot slot)

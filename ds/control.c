@@ -9,6 +9,7 @@
  * Instances. The highest instance epoch seen is in the store. A peer with a lower one is a deposed MDS: its orders are
  * refused (CTL_STALE_INSTANCE), and what it answers gives no lease.
  */
+#include "base/clock.h"
 #include "base/exports.h"
 #include "base/log.h"
 #include "ds/ds.h"
@@ -282,7 +283,7 @@ static void join(struct ds_control *c)
 	j->tls = rpc_tls_mode(d->d_tls);
 	j->order_high = ds_store_order_high(d->d_store);
 	j->labels = d->d_labels;
-	c->dc_sent_ns = ds_now_ns();
+	c->dc_sent_ns = clock_boot_ns();
 	if (ctl_chan_call(c->dc_chan, &req, JOIN_TIMEOUT_MS, join_done, c))
 		join_later(c, "the request could not be sent");
 }
@@ -330,7 +331,7 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 /* Time spent in calls by time: how many were in progress, on average. A call counts when it ends. */
 static uint32_t load(struct ds_control *c)
 {
-	uint64_t now = ds_now_ns(), busy = ds_nfs3_busy_us(), passed = (now - c->dc_load_ns) / 1000, l;
+	uint64_t now = clock_boot_ns(), busy = ds_nfs3_busy_us(), passed = (now - c->dc_load_ns) / 1000, l;
 
 	l = c->dc_load_ns && passed ? (busy - c->dc_busy_us) * 100 / passed : 0;
 	c->dc_load_ns = now;
@@ -349,7 +350,7 @@ static void beat(struct ds_control *c)
 	req.ctl_request_u.heartbeat.capacity = capacity;
 	req.ctl_request_u.heartbeat.available = available;
 	req.ctl_request_u.heartbeat.load = load(c);
-	c->dc_sent_ns = ds_now_ns();
+	c->dc_sent_ns = clock_boot_ns();
 	if (ctl_chan_call(c->dc_chan, &req, timeout, beat_done, c))
 		timer_next(c, d->d_heartbeat_ms);
 }

@@ -64,7 +64,6 @@ struct ds {
 };
 
 /* A suspended machine's lease runs out all the same: CLOCK_BOOTTIME. Read for each call; the loop's own clock may be old. */
-uint64_t ds_now_ns(void);
 bool ds_lease_live(const struct ds *d);
 
 /* nfs3.c */

@@ -5,6 +5,7 @@
  * share the one under way: its answer may be from before their read, and then from before a write that a client knows to be
  * done.
  */
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "ds/ds.h"
@@ -60,7 +61,7 @@ static void answer_all(struct ds_eof **list, int err, uint64_t size)
 /* Not answered this time: they wait again, but for those who have waited enough. */
 static void give_back(struct question *qu)
 {
-	uint64_t now = ds_now_ns();
+	uint64_t now = clock_boot_ns();
 	struct ds_eof *e, **p;
 
 	while ((e = qu->qu_asked)) {
@@ -169,7 +170,7 @@ void ds_eof_ask(struct ds *d, struct ds_eof *e)
 {
 	e->eo_ds = d;
 	e->eo_loop = loop_self();
-	e->eo_deadline_ns = ds_now_ns() + EOF_DEADLINE_NS;
+	e->eo_deadline_ns = clock_boot_ns() + EOF_DEADLINE_NS;
 	e->eo_msg.m_run = ask;
 	loop_post(d->d_loops[0], &e->eo_msg);
 }

@@ -4,6 +4,7 @@
  * The main thread starts everything, then waits for a signal. Loops run on threads of their own; listeners and the control
  * connection are started on loop 0's thread, which owns them.
  */
+#include "base/clock.h"
 #include "base/conf.h"
 #include "base/exports.h"
 #include "base/held.h"
@@ -370,7 +371,7 @@ static double joined_gauge(void *arg)
 
 static double lease_gauge(void *arg)
 {
-	uint64_t end = atomic_load(&ds.d_lease_end_ns), now = ds_now_ns();
+	uint64_t end = atomic_load(&ds.d_lease_end_ns), now = clock_boot_ns();
 
 	(void)arg;
 	return end > now ? (double)(end - now) / 1e9 : 0;

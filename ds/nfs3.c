@@ -7,6 +7,7 @@
  */
 #include "ds/nfs3.h"
 #include "ds/peer.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "ds/path/path.h"
 #include "proto/objname.h"
@@ -14,7 +15,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 static const char *const proc_names[NFS3_NPROCS] = {
 	"NULL",	 "GETATTR", "SETATTR", "LOOKUP", "ACCESS", "READLINK", "READ",		  "WRITE",  "CREATE", "MKDIR",	  "SYMLINK",
@@ -55,17 +55,9 @@ uint64_t ds_nfs3_busy_us(void)
 	return metric_sum_us(m_seconds[NFS3_NULL]) + metric_sum_us(m_seconds[NFS3_READ]) + metric_sum_us(m_seconds[NFS3_WRITE]) + metric_sum_us(m_seconds[NFS3_COMMIT]);
 }
 
-uint64_t ds_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_BOOTTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 bool ds_lease_live(const struct ds *d)
 {
-	return ds_now_ns() < atomic_load(&d->d_lease_end_ns);
+	return clock_boot_ns() < atomic_load(&d->d_lease_end_ns);
 }
 
 enum nfsstat3 ds_nfs3_errno(int err)
@@ -179,7 +171,7 @@ struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call)
 		return NULL;
 	op->op_ds = d;
 	op->op_call = call;
-	op->op_start_ns = ds_now_ns();
+	op->op_start_ns = clock_boot_ns();
 	op->op_obj = NULL;
 	op->op_buf = NULL;
 	op->op_bracket = false;
@@ -201,7 +193,7 @@ void ds_op_reply(struct ds_op *op)
 {
 	struct rpc_call *call = op->op_call;
 
-	metric_observe_us(m_seconds[call->c_proc], (ds_now_ns() - op->op_start_ns) / 1000);
+	metric_observe_us(m_seconds[call->c_proc], (clock_boot_ns() - op->op_start_ns) / 1000);
 	op_free(op);
 	rpc_reply(call);
 }

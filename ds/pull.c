@@ -2,6 +2,7 @@
  * pull.c - PULL: fetches an object's bytes from the data server that has them, and writes them (store/rebuild.h). On threads of its own; the
  * connection to the source lives on a loop, and is kept for the next.
  */
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "ds/peer.h"
@@ -252,12 +253,12 @@ static const char *why(int err)
 static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t count, struct ds_fetch *f)
 {
 	struct ask as = { .as_ds = d, .as_puller = pl, .as_peer = p, .as_off = f->ft_off, .as_count = count };
-	uint64_t until = ds_now_ns() + FETCH_NS;
+	uint64_t until = clock_boot_ns() + FETCH_NS;
 	int err = -EADDRNOTAVAIL;
 	bool again = true;
 
 	sem_init(&as.as_done, 0, 0);
-	for (unsigned i = 0; i < p->addrs.addrs_len && ds_now_ns() < until; i++) {
+	for (unsigned i = 0; i < p->addrs.addrs_len && clock_boot_ns() < until; i++) {
 		const ctl_addr *a = &p->addrs.addrs_val[i];
 
 		memset(&as.as_addr, 0, sizeof(as.as_addr));
@@ -298,11 +299,11 @@ static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *s
 
 static ctl_status pull(struct ds *d, struct ds_session *ss, const ctl_rebuild_args *a, ctl_rebuild_res *res)
 {
-	uint64_t end = a->length < (uint64_t)INT64_MAX - a->offset ? a->offset + a->length : INT64_MAX, until = ds_now_ns() + PULL_NS, at;
+	uint64_t end = a->length < (uint64_t)INT64_MAX - a->offset ? a->offset + a->length : INT64_MAX, until = clock_boot_ns() + PULL_NS, at;
 	struct puller *pl = puller_of(a->object.ino);
 	ctl_status st = CTL_OK;
 
-	while (st == CTL_OK && (at = ds_session_cursor(ss)) < end && ds_now_ns() < until) {
+	while (st == CTL_OK && (at = ds_session_cursor(ss)) < end && clock_boot_ns() < until) {
 		uint64_t n = DS_MAX_IO - at % DS_MAX_IO;
 
 		st = pull_one(d, pl, ss, a, at, (uint32_t)(n < end - at ? n : end - at), res);

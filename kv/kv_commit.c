@@ -11,6 +11,7 @@
  * either side, one of them sees the other. A submitter makes a system call only when the committer
  * sleeps.
  */
+#include "base/clock.h"
 #include "base/crash.h"
 #include "base/log.h"
 #include "kv/kv_int.h"
@@ -21,17 +22,8 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include <urcu/compiler.h>
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static void count(_Atomic uint64_t *c, uint64_t n)
 {
@@ -212,14 +204,14 @@ static int show_hook(struct kv *kv)
 
 static int run_batch(struct kv *kv)
 {
-	uint64_t start = now_ns(), ran;
+	uint64_t start = clock_mono_ns(), ran;
 	bool dirty;
 	int rc;
 
 	rc = run_ops(kv);
 	if (rc == 0)
 		rc = show_hook(kv);
-	ran = now_ns();
+	ran = clock_mono_ns();
 	count(&kv->k_run_ns, ran - start);
 	dirty = kv->k_dirty;
 	if (rc) {
@@ -231,7 +223,7 @@ static int run_batch(struct kv *kv)
 	if (rc == 0 && dirty) {
 		crash_point("kv-committed");
 		count(&kv->k_commits, 1);
-		count(&kv->k_sync_ns, now_ns() - ran);
+		count(&kv->k_sync_ns, clock_mono_ns() - ran);
 	}
 	return rc;
 }

@@ -32,6 +32,7 @@
  * overwrites), statvfs is asked once per batch. That is weaker: others may take the space between
  * the question and the write, and when they took all of it, deletes are refused as well.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "kv/kv_int.h"
 #include <errno.h>
@@ -43,7 +44,6 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 #define KV_RESERVE   (8u << 20)
 #define KV_CHUNK     (16u << 20)
@@ -53,14 +53,6 @@
 #define KV_BATCH_PAGES 100000u
 #define ZFS_MAGIC      0x2fc12fc1
 #define BCACHEFS_MAGIC 0xca451a4e
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static uint64_t reserve_pages(const struct kv_space *sp)
 {
@@ -187,7 +179,7 @@ static void set_low(struct kv *kv, bool low)
 static void make_room(struct kv *kv, uint64_t want)
 {
 	struct kv_space *sp = &kv->k_space;
-	uint64_t now = now_ns(), enough = (KV_RESERVE + KV_CHUNK) / sp->sp_psize;
+	uint64_t now = clock_mono_ns(), enough = (KV_RESERVE + KV_CHUNK) / sp->sp_psize;
 
 	if (sp->sp_low && want < enough)
 		want = enough;

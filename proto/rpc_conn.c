@@ -5,6 +5,7 @@
  * (c_refs); c_dead says that nothing may be dispatched or sent any more, c_ended that everybody has
  * been told.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "proto/rpc_int.h"
 #include <assert.h>
@@ -12,7 +13,6 @@
 #include <netinet/tcp.h>
 #include <stdatomic.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 struct metric *rpc_m_garbage, *rpc_m_bad_replies, *rpc_m_rejected, *rpc_m_calls, *rpc_m_accepted,
@@ -326,12 +326,7 @@ static void conn_resume(struct rpc_conn *c)
 /* A peer that has sent much does not make the others wait for all of it: after so many records, or so much time of this turn, they come first. */
 static bool conn_had_its_turn(const struct rpc_conn *c, unsigned records)
 {
-	struct timespec ts;
-
-	if (records >= RPC_TURN_RECORDS)
-		return true;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - loop_now_ns(c->c_loop) > RPC_TURN_NS;
+	return records >= RPC_TURN_RECORDS || clock_mono_ns() - loop_now_ns(c->c_loop) > RPC_TURN_NS;
 }
 
 void rpc_conn_input(struct rpc_conn *c)

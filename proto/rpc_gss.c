@@ -1,5 +1,6 @@
 /* rpc_gss.c - RPCSEC_GSS contexts: the table, making them, and who is behind them; see rpc_gss.h. */
 #include "proto/rpc_gss_int.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include <errno.h>
 #include <gssapi/gssapi_ext.h>
@@ -7,7 +8,6 @@
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
 
 #define CTX_MOST  16384u
 #define INIT_MOST 1024u /* that wait for the thread */
@@ -19,14 +19,6 @@
 
 struct metric *gss_m_made, *gss_m_failed, *gss_m_dropped, *gss_m_evicted;
 static _Atomic int64_t gss_contexts;
-
-uint64_t gss_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static const struct rpc_ids nobody = {.id_uid = NOBODY, .id_gid = NOBODY};
 
@@ -175,7 +167,7 @@ static void ids_find(struct gss_ctx *x)
 		x->x_ids = ids;
 	else if (err == -ENOENT)
 		x->x_ids = nobody;
-	x->x_ids_due_ns = gss_now_ns() + (err && err != -ENOENT ? IDS_RETRY_NS : IDS_KEEP_NS);
+	x->x_ids_due_ns = clock_mono_ns() + (err && err != -ENOENT ? IDS_RETRY_NS : IDS_KEEP_NS);
 	x->x_ids_asked = false;
 	pthread_mutex_unlock(&x->x_lock);
 }
@@ -194,7 +186,7 @@ void gss_ctx_refresh(struct gss_ctx *x)
 	struct rpc_gss *g = x->x_gss;
 	struct refresh *r;
 
-	if (x->x_ids_asked || gss_now_ns() < x->x_ids_due_ns)
+	if (x->x_ids_asked || clock_mono_ns() < x->x_ids_due_ns)
 		return;
 	r = malloc(sizeof *r);
 	if (!r)
@@ -207,7 +199,7 @@ void gss_ctx_refresh(struct gss_ctx *x)
 	if (worker_submit(g->g_opts.go_names, &r->r_work))
 		return;
 	x->x_ids_asked = false;
-	x->x_ids_due_ns = gss_now_ns() + IDS_RETRY_NS;
+	x->x_ids_due_ns = clock_mono_ns() + IDS_RETRY_NS;
 	free(r);
 	pthread_mutex_lock(&g->g_lock);
 	x->x_refs--; /* not the last: the caller has one */
@@ -328,7 +320,7 @@ static void job_accept(struct work *w)
 	pthread_mutex_lock(&x->x_lock);
 	j->j_major = gss_accept_sec_context(&j->j_minor, &x->x_sec, j->j_gss->g_cred, &j->j_in, GSS_C_NO_CHANNEL_BINDINGS, &name, NULL,
 					    &j->j_out, NULL, &seconds, NULL);
-	x->x_expires_ns = gss_now_ns() + (j->j_major & GSS_S_CONTINUE_NEEDED ? HALF_MADE_NS : seconds * 1000000000ull);
+	x->x_expires_ns = clock_mono_ns() + (j->j_major & GSS_S_CONTINUE_NEEDED ? HALF_MADE_NS : seconds * 1000000000ull);
 	pthread_mutex_unlock(&x->x_lock);
 	/* Who is asked to go on is told with what (RFC 2743 section 2.2.2); MIT's krb5 asks so, without a token, after one of an unknown type. */
 	if (!GSS_ERROR(j->j_major) && (j->j_major & GSS_S_CONTINUE_NEEDED) && !j->j_out.length)
@@ -340,8 +332,8 @@ static void job_accept(struct work *w)
 	}
 	if (name != GSS_C_NO_NAME)
 		gss_release_name(&minor, &name);
-	if (GSS_ERROR(j->j_major) && gss_now_ns() >= j->j_gss->g_told_ns) {
-		j->j_gss->g_told_ns = gss_now_ns() + TELL_NS;
+	if (GSS_ERROR(j->j_major) && clock_mono_ns() >= j->j_gss->g_told_ns) {
+		j->j_gss->g_told_ns = clock_mono_ns() + TELL_NS;
 		status_text(j->j_major, j->j_minor, text, sizeof text);
 		log_info("gss: a client's context is refused: %s", text);
 	}
@@ -370,7 +362,7 @@ enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct r
 		return RPC_GSS_AUTH;
 	pthread_mutex_lock(&x->x_lock);
 	/* Half made, not in another call's hands, and not left lying for too long. */
-	idle = !x->x_established && !x->x_accepting && (!more || gss_now_ns() <= x->x_expires_ns);
+	idle = !x->x_established && !x->x_accepting && (!more || clock_mono_ns() <= x->x_expires_ns);
 	if (idle)
 		x->x_accepting = true;
 	pthread_mutex_unlock(&x->x_lock);

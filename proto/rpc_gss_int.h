@@ -44,7 +44,6 @@ struct rpc_gss {
 };
 
 extern struct metric *gss_m_made, *gss_m_failed, *gss_m_dropped, *gss_m_evicted;
-uint64_t gss_now_ns(void);
 /* A reference; NULL: no such context. */
 struct gss_ctx *gss_ctx_find(struct rpc_gss *g, const uint8_t *handle, uint32_t len);
 void gss_ctx_put(struct gss_ctx *x);

@@ -1,4 +1,5 @@
 /* rpc_gss_msg.c - one RPCSEC_GSS call: its header is checked, its arguments are opened, its results are wrapped (RFC 2203 section 5.3). */
+#include "base/clock.h"
 #include "proto/rpc_gss_int.h"
 #include <errno.h>
 #include <gssapi/gssapi_ext.h>
@@ -91,7 +92,7 @@ static enum rpc_gss_verdict header_check(struct gss_ctx *x, struct rpc_call_int 
 	if (!mic_good(x, gh->gh_signed, gh->gh_signed_len, gh->gh_verf, gh->gh_verf_len))
 		return RPC_GSS_AUTH;
 	h->h_auth = RPC_AUTH_CTXPROBLEM;
-	if (gh->gh_seq >= GSS_MAXSEQ || gss_now_ns() > x->x_expires_ns)
+	if (gh->gh_seq >= GSS_MAXSEQ || clock_mono_ns() > x->x_expires_ns)
 		return RPC_GSS_AUTH;
 	if (!gss_window(x, gh->gh_seq)) {
 		metric_add(gss_m_dropped, 1);

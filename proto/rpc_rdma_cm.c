@@ -4,6 +4,7 @@
  * Losing a device. A driver that can let go of its users tells them (DEVICE_REMOVAL, IBV_EVENT_DEVICE_FATAL). One that cannot waits
  * until they have let go, without telling them: such a device is missed in the list of devices, which is looked at once a second.
  */
+#include "base/clock.h"
 #include "base/exports.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -16,7 +17,6 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TICK_MS	    1000
@@ -85,14 +85,6 @@ __attribute__((constructor)) static void rdma_metrics_make(void)
 	rd_m_chunk_errors = metric_counter("weft_rdma_chunk_errors_total", "Calls answered with ERR_CHUNK or ERR_VERS.", "");
 	rd_m_errors = metric_counter("weft_rdma_failed_operations_total", "Work requests that failed and ended their connection.", "");
 	rd_m_discarded = metric_counter("weft_rdma_discarded_total", "Messages discarded because they are no RPC over RDMA.", "");
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
 /* ---- commands ---- */
@@ -425,7 +417,7 @@ static void host_put(struct rd_host *ho)
 
 static bool host_full(const struct rd_host *ho)
 {
-	uint64_t now = now_ms();
+	uint64_t now = clock_mono_ms();
 
 	if (!rd_opts.ro_conns_addr || ho->ho_conns <= rd_opts.ro_conns_addr)
 		return false;
@@ -810,7 +802,7 @@ static unsigned fds_fill(struct pollfd *fds, struct rd_dev **devs)
 
 static void *cm_run(void *arg)
 {
-	uint64_t next = now_ms();
+	uint64_t next = clock_mono_ms();
 
 	(void)arg;
 	/* "rdma resource" names what a device holds after the thread that made it: that is the daemon, not the loop that this was started from. */
@@ -818,7 +810,7 @@ static void *cm_run(void *arg)
 	for (;;) {
 		struct pollfd fds[MAX_DEVS + 2];
 		struct rd_dev *devs[MAX_DEVS + 2];
-		uint64_t now = now_ms();
+		uint64_t now = clock_mono_ms();
 		unsigned n = fds_fill(fds, devs);
 		struct rdma_cm_event *ev;
 
@@ -832,8 +824,8 @@ static void *cm_run(void *arg)
 			cm_event(ev);
 		if (fds[0].revents)
 			commands();
-		if (now_ms() >= next) {
-			next = now_ms() + TICK_MS;
+		if (clock_mono_ms() >= next) {
+			next = clock_mono_ms() + TICK_MS;
 			tick();
 		}
 	}

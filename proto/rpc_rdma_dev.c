@@ -1,4 +1,5 @@
 /* rpc_rdma_dev.c - a device and its part on each loop: receive queues, completions, polling. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_rdma_int.h"
@@ -177,14 +178,6 @@ void rd_unreserve(struct rd_conn *r)
 
 /* ---- polling ---- */
 
-static uint64_t clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static void kick_msg(struct loop_msg *m)
 {
 	caa_container_of(m, struct rd_loop, lo_kick)->lo_kicked = false;
@@ -278,7 +271,7 @@ static bool poll_on(uint64_t *last_ns, bool *spin, unsigned n)
 
 	if (!rd_opts.ro_poll_us)
 		return n > 0;
-	now = clock_ns();
+	now = clock_mono_ns();
 	if (n) {
 		*spin = now - *last_ns < 2000u * (uint64_t)rd_opts.ro_poll_us;
 		*last_ns = now;

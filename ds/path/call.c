@@ -4,6 +4,7 @@
  * On its loop: the handle's MAC, the rule that the peer's address meets (names are asked for by threads of their own), flavour, port and TLS, the
  * reply cache. On a thread of ours: everything that touches the file system, and the reply. Back on its loop: it is sent.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "ds/path/path_int.h"
 #include "proto/rpc_rdma.h"
@@ -11,7 +12,6 @@
 #include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 #include <urcu/compiler.h>
 
@@ -57,14 +57,6 @@ void path_metrics_init(void)
 	path_drc_metrics();
 }
 
-uint64_t path_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* ---- replies ---- */
 
 void path_fail(struct path_call *c, enum nfsstat3 st)
@@ -108,7 +100,7 @@ static void call_reply(struct path_call *c)
 
 	if (c->c_put_data && !garbage)
 		path_read_reply(c);
-	metric_observe_us(m_seconds, (path_now_ns() - c->c_start_ns) / 1000);
+	metric_observe_us(m_seconds, (clock_mono_ns() - c->c_start_ns) / 1000);
 	call_free(c);
 	if (garbage)
 		rpc_reply_error(rpc, RPC_A_GARBAGE_ARGS);
@@ -387,7 +379,7 @@ static struct path_call *call_new(struct path *p, struct rpc_call *rpc)
 	c->c_in = &rpc->c_args;
 	c->c_out = &rpc->c_reply;
 	c->c_table = path_table_get(p);
-	c->c_start_ns = path_now_ns();
+	c->c_start_ns = clock_mono_ns();
 	c->c_fd = -1;
 	c->c_port = UINT16_MAX;
 	c->c_tls = (enum exp_tls)rpc_conn_tls(rpc->c_conn); /* here, on its loop */

@@ -5,6 +5,7 @@
  * arguments' length and hash. One that is being done already waits for it and gets the same reply. Only procedures that
  * change something are kept, so that reading cannot push them out; the oldest go first, by bytes and by age. The cache does not outlive the daemon.
  */
+#include "base/clock.h"
 #include "ds/path/path_int.h"
 #include <errno.h>
 #include <sodium.h>
@@ -189,7 +190,7 @@ void path_drc_done(struct path_drc *d, struct path_call *c, bool keep)
 	}
 	if (e->de_reply) {
 		memcpy(e->de_reply, c->c_out->x_head + c->c_rpc->c_body, e->de_len);
-		e->de_done_ns = path_now_ns();
+		e->de_done_ns = clock_mono_ns();
 		*d->d_tail = e;
 		d->d_tail = &e->de_next;
 		d->d_bytes += ENTRY_COST + e->de_len;

@@ -4,11 +4,11 @@
  *
  * The descriptors are opened under the server's ids; each call has proved its own permission before it uses one.
  */
+#include "base/clock.h"
 #include "ds/path/path_int.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FILES_MOST 4096u
@@ -25,14 +25,6 @@ static _Atomic unsigned open_files;
 double path_files_gauge(void)
 {
 	return atomic_load(&open_files);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 int path_files_open(struct path_files **out)
@@ -124,7 +116,7 @@ void path_files_idle(void *arg)
 {
 	struct path *p = arg;
 
-	tidy(p->p_files, SIZE_MAX, now_ns() - FILES_KEEP_NS);
+	tidy(p->p_files, SIZE_MAX, clock_of(CLOCK_MONOTONIC_COARSE) - FILES_KEEP_NS);
 }
 
 int path_file_get(struct path *p, const struct path_export *x, const struct path_fh *fh, struct path_file **out)
@@ -173,7 +165,7 @@ void path_file_put(struct path *p, struct path_file *f)
 	if (!--f->pf_refs) {
 		last = f->pf_dropped;
 		if (!last) {
-			f->pf_used_ns = now_ns();
+			f->pf_used_ns = clock_of(CLOCK_MONOTONIC_COARSE);
 			idle_add(fs, f);
 		}
 	}

@@ -175,7 +175,6 @@ struct path_call {
 extern const struct path_proc path_procs[NFS3_NPROCS];
 extern struct metric *path_m_read_bytes, *path_m_write_bytes;
 
-uint64_t path_now_ns(void);
 /* As its caller; the reply is SERVERFAULT when that fails, and false. */
 bool path_as_caller(struct path_call *c);
 void path_as_server(struct path_call *c);

@@ -9,13 +9,13 @@
  * A disk that is seldom used would not be missed for long. So with the reports to the MDS, every HEALTH_LOOK_MS at most, the lock file is synced,
  * to which nothing was written: no I/O but the flush of the drive's cache, and file systems that have shut down say so. One failure is enough there.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "ds/store/store_int.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <urcu/compiler.h>
 
@@ -49,7 +49,7 @@ static void take_out(struct ds_vol *v, const char *what, int err)
 
 	if (atomic_exchange(&h->h_failing, true))
 		return;
-	atomic_store(&h->h_again_ms, ds_mono_ms() + HEALTH_AGAIN_MS);
+	atomic_store(&h->h_again_ms, clock_mono_ms() + HEALTH_AGAIN_MS);
 	log_error("store: %s: %s: %s: from now on %s", v->v_dir, what, strerror(-err),
 		  v == v->v_store->s_home ? "it says that it has no room" : "no new objects come to this volume");
 }
@@ -136,7 +136,7 @@ bool ds_vol_failing(struct ds_vol *v)
 
 	if (!atomic_load(&h->h_failing))
 		return false;
-	now = ds_mono_ms();
+	now = clock_mono_ms();
 	again = atomic_load(&h->h_again_ms);
 	if (now >= again && atomic_compare_exchange_strong(&h->h_again_ms, &again, now + HEALTH_AGAIN_MS))
 		health_job(v, probe_run);
@@ -154,7 +154,7 @@ bool ds_store_failing(struct ds_store *s)
 
 void ds_health_look(struct ds_store *s)
 {
-	uint64_t now = ds_mono_ms();
+	uint64_t now = clock_mono_ms();
 
 	for (unsigned i = 0; i < s->s_nvols; i++) {
 		struct ds_vol *v = s->s_vol[i];

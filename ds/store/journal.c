@@ -14,6 +14,7 @@
  *
  * A bad record ends its segment: it is the torn tail of an append that was never confirmed.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "ds/store/store_int.h"
 #include <dirent.h>
@@ -22,21 +23,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <urcu/urcu-memb.h>
 
 #define REC_VERSION		   1
 #define JOURNAL_TURN	   (4u << 20) /* a segment is replaced when it has this many bytes beyond what counts */
 #define NAME_LEN		   16
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_BOOTTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* ---- tombstones in memory ---- */
 
@@ -89,7 +81,7 @@ int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order)
 	}
 	t->t_key = *o;
 	t->t_order = order;
-	t->t_expires_ns = now_ns() + s->s_tomb_keep_ns;
+	t->t_expires_ns = clock_boot_ns() + s->s_tomb_keep_ns;
 	*j->j_newest = t;
 	j->j_newest = &t->t_next;
 	atomic_fetch_add(&j->j_ntombs, 1);
@@ -102,7 +94,7 @@ out:
 void ds_tomb_expire(struct ds_store *s)
 {
 	struct ds_journal *j = &s->s_journal;
-	uint64_t now = now_ns();
+	uint64_t now = clock_boot_ns();
 	struct ds_tomb *t;
 
 	pthread_mutex_lock(&j->j_lock);

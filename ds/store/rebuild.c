@@ -4,11 +4,11 @@
  * BEGIN and the last step of END run on the orders worker, which alone writes objects' xattrs. A session is the object's (ob_session, under ob_lock) and in
  * the store's list, and holds a reference to the object: it is not put out of memory while it is rebuilt.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "ds/store/rebuild_int.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <time.h>
 #include <unistd.h>
 
 /* One that the metadata server has forgotten makes room. */
@@ -152,7 +152,7 @@ static struct ds_session *session_new(struct ds_obj *o, uint64_t id, int fd)
 	ss->ss_id = id;
 	ss->ss_fd = fd;
 	ss->ss_refs = 1; /* the list's */
-	ss->ss_stepped_ns = ds_mono_ns();
+	ss->ss_stepped_ns = clock_mono_ns();
 	return ss;
 }
 
@@ -287,7 +287,7 @@ struct ds_session *ds_session_get(struct ds_store *s, const ctl_rebuild_args *a)
 		ss = NULL;
 	if (ss) {
 		ss->ss_refs++;
-		ss->ss_stepped_ns = ds_mono_ns();
+		ss->ss_stepped_ns = clock_mono_ns();
 	}
 	pthread_mutex_unlock(&s->s_sessions_lock);
 	return ss;

@@ -1,5 +1,6 @@
 /* store.c - a store: making and opening it, identity, verifier, workers, the write barrier. */
 #include "ds/store/rebuild_int.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -36,19 +37,6 @@ void ds_store_metrics_init(void)
 	ds_m_rebuilt[2] = metric_counter("weft_ds_rebuild_bytes_total", "Bytes of objects that were rebuilt here.", "what=\"hole\"");
 	ds_m_put_off = metric_counter("weft_ds_rebuild_put_off_total", "Writes put off by a rebuild.", "");
 	ds_m_fixed = metric_counter("weft_ds_fixed_io_total", "Reads and writes from and to memory that the ring knows.", "");
-}
-
-uint64_t ds_mono_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-uint64_t ds_mono_ms(void)
-{
-	return ds_mono_ns() / 1000000;
 }
 
 /* ---- the verifier ---- */
@@ -109,7 +97,7 @@ static bool cells_open(struct ds_store *s, unsigned gen)
  */
 void ds_write_drain(struct ds_store *s)
 {
-	uint64_t start = ds_mono_ns();
+	uint64_t start = clock_mono_ns();
 	bool warned = false;
 
 	for (int turn = 0; turn < 2; turn++) {
@@ -117,7 +105,7 @@ void ds_write_drain(struct ds_store *s)
 
 		while (cells_open(s, old)) {
 			nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
-			if (!warned && ds_mono_ns() - start > DRAIN_WARN_NS) {
+			if (!warned && clock_mono_ns() - start > DRAIN_WARN_NS) {
 				log_warn("store: an order waits since 10 s for writes that the disk does not end");
 				warned = true;
 			}

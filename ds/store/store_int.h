@@ -161,9 +161,6 @@ struct ds_store {
 extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_errors;
 
 /* store.c */
-/* CLOCK_MONOTONIC: the time that a suspended machine does not count. */
-uint64_t ds_mono_ns(void);
-uint64_t ds_mono_ms(void);
 void ds_verifier_change(struct ds_store *s);
 /* Waits until every ds_write_begin() before the call has ended. On a worker. */
 void ds_write_drain(struct ds_store *s);

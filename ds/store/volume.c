@@ -13,6 +13,7 @@
  * The file "marks" is two sectors, written by turns in place: it needs no room on a full disk.
  */
 #include "ds/store/store_int.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 #include <urcu/compiler.h>
 
@@ -494,7 +494,7 @@ static int make_in(struct ds_vol *v, const struct cap_object *key)
 /* What is free for new objects; a file system without inodes is full. */
 static uint64_t vol_free(struct ds_vol *v)
 {
-	uint64_t now = ds_mono_ms(), at = atomic_load(&v->v_free_ms);
+	uint64_t now = clock_mono_ms(), at = atomic_load(&v->v_free_ms);
 	struct statvfs st;
 
 	if (now - at < SPACE_MS || !atomic_compare_exchange_strong(&v->v_free_ms, &at, now))
@@ -577,7 +577,7 @@ int ds_vol_make(struct ds_store *s, const struct cap_object *key, struct ds_vol 
 		fd = admit_and_make(*vol, key);
 		/* Fuller than it said; looked at again after SPACE_MS. */
 		if (fd == -ENOSPC) {
-			atomic_store(&(*vol)->v_free_ms, ds_mono_ms());
+			atomic_store(&(*vol)->v_free_ms, clock_mono_ms());
 			atomic_store(&(*vol)->v_free, 0);
 		}
 	}

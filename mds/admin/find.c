@@ -5,12 +5,12 @@
  * walk is: for each directory the place of the entry in it (READDIR's cookie) and the inode that it led to. What was renamed or removed meanwhile may be found twice, or not. A snapshot is read
  * for so many entries only.
  */
+#include "base/clock.h"
 #include "mds/admin/who.h"
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define WALK_MS		    100
 #define FOUND_MOST	    500
@@ -37,14 +37,6 @@ struct walk {
 	uint64_t w_into; /* the directory that the last entry leads into; 0: none */
 	json_t *w_found;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* ---- what is looked for ---- */
 
@@ -125,7 +117,7 @@ static void look(struct walk *w, uint64_t ino)
 
 static bool enough(const struct walk *w)
 {
-	return json_array_size(w->w_found) >= FOUND_MOST || (w->w_looked % 64 == 0 && now_ns() > w->w_until_ns);
+	return json_array_size(w->w_found) >= FOUND_MOST || (w->w_looked % 64 == 0 && clock_mono_ns() > w->w_until_ns);
 }
 
 /* w_path becomes that of an entry of the level's directory. False: it is too long. */
@@ -335,7 +327,7 @@ static void begin(struct walk *w, const struct http_req *rq, const struct ns_ino
 			descend(w, i->i_ino);
 		if (cursor && i->i_type == NS_DIR)
 			err = cursor_take(w, cursor);
-		w->w_until_ns = now_ns() + WALK_MS * 1000000ull;
+		w->w_until_ns = clock_mono_ns() + WALK_MS * 1000000ull;
 		if (!err)
 			err = walk(w);
 		kv_read_end(w->w_txn);

@@ -1,4 +1,5 @@
 /* dsc.c - the table of data servers. See dsc.h, and dsc_int.h for the locking. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "mds/ev/event.h"
 #include "base/metrics.h"
@@ -13,14 +14,6 @@
 #define KEY_NUMBER 0
 #define DSC_LATENCY_MS 300000	 /* what clients told of a server counts for so long */
 #define DSC_LATENCY_US 60000000u /* and is no longer than this */
-
-uint64_t dsc_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 void dsc_set_key(struct dsc *d, struct dsc_server *sv)
 {
@@ -54,7 +47,7 @@ static bool alive_at(const struct dsc *d, const struct dsc_node *nd, uint64_t no
 
 bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd)
 {
-	return alive_at(d, nd, dsc_now_ms());
+	return alive_at(d, nd, clock_mono_ms());
 }
 
 static void node_copy(const struct dsc *d, const struct dsc_node *nd, struct dsc_server *out)
@@ -138,7 +131,7 @@ bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out)
 	found = id && id <= DSC_MAX && d->d_node[id];
 	if (found) {
 		*out = d->d_node[id]->nd_terms;
-		out->dt_latency = latency_at(d->d_node[id], dsc_now_ms());
+		out->dt_latency = latency_at(d->d_node[id], clock_mono_ms());
 	}
 	pthread_mutex_unlock(&d->d_lock);
 	return found;
@@ -167,7 +160,7 @@ void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), 
 	uint64_t now;
 
 	pthread_mutex_lock(&d->d_lock);
-	now = dsc_now_ms();
+	now = clock_mono_ms();
 	for (unsigned id = 1; id <= DSC_MAX && seen < d->d_count; id++) {
 		if (!d->d_node[id])
 			continue;
@@ -185,7 +178,7 @@ bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc
 	pthread_mutex_lock(&d->d_lock);
 	found = id && id <= DSC_MAX && d->d_node[id];
 	if (found)
-		seat_show(d, id, dsc_now_ms(), fn, arg);
+		seat_show(d, id, clock_mono_ms(), fn, arg);
 	pthread_mutex_unlock(&d->d_lock);
 	return found;
 }
@@ -197,7 +190,7 @@ void dsc_note_latency(struct dsc *d, const uint8_t uuid[16], uint32_t us)
 
 	us = us < 1 ? 1 : us > DSC_LATENCY_US ? DSC_LATENCY_US : us;
 	pthread_mutex_lock(&d->d_lock);
-	now = dsc_now_ms();
+	now = clock_mono_ms();
 	nd = dsc_find_uuid(d, uuid);
 	if (nd) {
 		uint32_t was = latency_at(nd, now);
@@ -210,7 +203,7 @@ void dsc_note_latency(struct dsc *d, const uint8_t uuid[16], uint32_t us)
 
 uint64_t dsc_up_ms(struct dsc *d)
 {
-	return dsc_now_ms() - d->d_start_ms;
+	return clock_mono_ms() - d->d_start_ms;
 }
 
 /* ---- the administrator's word ---- */
@@ -387,7 +380,7 @@ bool dsc_leased(struct dsc *d, uint32_t id)
 	uint64_t now, heard = d->d_start_ms;
 
 	pthread_mutex_lock(&d->d_lock);
-	now = dsc_now_ms(); /* not before: it may be heard of while we wait */
+	now = clock_mono_ms(); /* not before: it may be heard of while we wait */
 	if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_heard_ms)
 		heard = d->d_node[id]->nd_heard_ms;
 	pthread_mutex_unlock(&d->d_lock);
@@ -411,7 +404,7 @@ uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
 	bool alive = false, gone = true;
 
 	pthread_mutex_lock(&d->d_lock);
-	now = dsc_now_ms();
+	now = clock_mono_ms();
 	if (id && id <= DSC_MAX && d->d_node[id]) {
 		alive = dsc_node_alive(d, d->d_node[id]);
 		gone = d->d_node[id]->nd_terms.dt_barred;
@@ -568,7 +561,7 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 	assert(o->do_nloops && o->do_cluster_key);
 	d->d_ns = ns;
 	d->d_opts = *o;
-	d->d_start_ms = dsc_now_ms();
+	d->d_start_ms = clock_mono_ms();
 	d->d_program = (struct rpc_program){.pr_prog = CTL_PROGRAM,
 					    .pr_vers_lo = CTL_VERSION,
 					    .pr_vers_hi = CTL_VERSION,

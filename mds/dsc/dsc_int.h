@@ -80,7 +80,6 @@ struct dsc {
 	_Atomic uint32_t d_clone_block; /* the largest of any server */
 };
 
-uint64_t dsc_now_ms(void);
 /* Locked: the node of a uuid, or NULL. */
 struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16]);
 /* Locked. */

@@ -6,6 +6,7 @@
  * table, so that we can call it; the join handler runs what must be done on it before it serves;
  * then it is answered, and counts as alive.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "mds/ev/event.h"
 #include "mds/dsc/dsc_int.h"
@@ -106,7 +107,7 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 				ev_add(EV_DS_LEFT, nd->nd_sv.sv_name, 0, "its control connection is closed");
 			nd->nd_link = NULL;
 			nd->nd_joined = false;
-			nd->nd_lost_ms = dsc_now_ms();
+			nd->nd_lost_ms = clock_mono_ms();
 		}
 	}
 	pthread_mutex_unlock(&d->d_lock);
@@ -275,7 +276,7 @@ static void join_answer(struct loop_msg *m)
 		nd = d->d_node[lk->lk_server];
 	if (nd && nd->nd_link == lk) {
 		nd->nd_joined = true;
-		nd->nd_heard_ms = dsc_now_ms();
+		nd->nd_heard_ms = clock_mono_ms();
 		if (!nd->nd_unserving) {
 			nd->nd_reported_ms = 0;
 			dsc_set_state(nd, DSC_ALIVE);
@@ -403,7 +404,7 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 		nd->nd_sv.sv_available = a->available;
 		/* The last few reports count: a burst is over before it is known. */
 		nd->nd_terms.dt_load = (uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
-		nd->nd_heard_ms = dsc_now_ms();
+		nd->nd_heard_ms = clock_mono_ms();
 	}
 	pthread_mutex_unlock(&d->d_lock);
 	res.ctl_result_u.heartbeat.instance_epoch = ns_super(d->d_ns)->su_boot;

@@ -5,6 +5,7 @@
  * connection, and by a NULL call on its NFS port. Any answer says that it lives; one that refuses, or says nothing, is declared dead after a while, and so is one whose lease has run out:
  * it serves nobody any more. All on the first loop.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "mds/dsc/dsc_int.h"
 #include "mds/ev/event.h"
@@ -68,7 +69,7 @@ static void question_put(struct question *qu)
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[qu->qu_id];
 	if (nd) {
-		uint64_t now = dsc_now_ms();
+		uint64_t now = clock_mono_ms();
 
 		nd->nd_asking = false;
 		nd->nd_silent = !qu->qu_said;
@@ -138,7 +139,7 @@ void dsc_reported(struct dsc *d, const uint8_t uuid[16])
 	pthread_mutex_lock(&d->d_lock);
 	nd = dsc_find_uuid(d, uuid);
 	if (nd && nd->nd_state == DSC_ALIVE && !nd->nd_reported_ms)
-		nd->nd_reported_ms = dsc_now_ms();
+		nd->nd_reported_ms = clock_mono_ms();
 	pthread_mutex_unlock(&d->d_lock);
 }
 
@@ -271,7 +272,7 @@ void dsc_watch(struct loop_timer *t)
 			continue;
 		}
 		was = nd->nd_told;
-		why = look(d, nd, dsc_now_ms(), &wants);
+		why = look(d, nd, clock_mono_ms(), &wants);
 		nd->nd_told = nd->nd_state;
 		*sv = nd->nd_sv;
 		sv->sv_state = (uint8_t)nd->nd_state;

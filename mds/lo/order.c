@@ -1,10 +1,10 @@
 /* order.c - orders: rows, their mirror in memory, and waiting. See order_int.h. */
+#include "base/clock.h"
 #include "base/crash.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "mds/lo/order_int.h"
 #include <errno.h>
-#include <time.h>
 #include <urcu/compiler.h>
 
 #define ORDER_VERSION 1
@@ -28,14 +28,6 @@ struct clone_rec {
 } __attribute__((packed));
 _Static_assert(sizeof(struct clone_rec) == 64, "clone record, version 1");
 _Static_assert(sizeof(struct order_key) == ORDER_KEY_LEN, "keys are their bytes");
-
-uint64_t lo_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 static void key_make(struct order_key *key, uint32_t ds, uint64_t number)
 {
@@ -546,7 +538,7 @@ static void waits_check(struct lo_orders *os, struct order_file *of)
 static void tick(struct loop_timer *t)
 {
 	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_tick);
-	uint64_t now = lo_now_ms();
+	uint64_t now = clock_mono_ms();
 
 	for (struct order_wait *ow = os->os_waits, *next; ow; ow = next) {
 		struct order_file *of = ow->ow_file;
@@ -577,7 +569,7 @@ static void wait_start(struct loop_msg *m)
 
 	lo_orders_refresh(os);
 	ow->ow_high = os->os_high;
-	ow->ow_deadline_ms = lo_now_ms() + ow->ow_timeout_ms;
+	ow->ow_deadline_ms = clock_mono_ms() + ow->ow_timeout_ms;
 	ow->ow_file = file_find(os, ow->ow_ino);
 	if (!ow->ow_file || wait_over(os, ow)) {
 		wait_end(ow, 0);

@@ -113,7 +113,6 @@ struct lo_orders {
 /* order.c, used by run.c */
 struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds);
 void lo_orders_refresh(struct lo_orders *os);
-uint64_t lo_now_ms(void);
 /* Confirmed: forgets it, tells those who wait, and puts its row among those to delete. */
 void lo_order_finish(struct lo_orders *os, struct order *o);
 /* Deletes the rows of what is done, soon. */

@@ -1,4 +1,5 @@
 /* order_run.c - orders on their way to a data server. See order_int.h. On the orders' loop. */
+#include "base/clock.h"
 #include "base/crash.h"
 #include "base/log.h"
 #include "mds/lo/order_int.h"
@@ -44,7 +45,7 @@ static bool held_back(const struct order_queue *oq, const struct order *o)
 /* Fills the batch. Returns how many of it are urgent. */
 static unsigned collect(struct order_queue *oq)
 {
-	uint64_t now = lo_now_ms();
+	uint64_t now = clock_mono_ms();
 	unsigned urgent = 0;
 
 	oq->oq_n = 0;
@@ -137,7 +138,7 @@ static void batch_results(struct order_queue *oq)
 				 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
 				 (unsigned long long)o->or_file->of_ino, oq->oq_result[i]);
 		o->or_told = true;
-		o->or_after_ms = lo_now_ms() + RETRY_MS;
+		o->or_after_ms = clock_mono_ms() + RETRY_MS;
 		retry_later(oq);
 	}
 	lo_orders_delete(oq->oq_orders);

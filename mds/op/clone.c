@@ -6,6 +6,7 @@
  * its objects of before are deleted, and new ones have another incarnation in their names.
  */
 #include "mds/op/op.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "mds/lo/column.h"
 #include "mds/lo/repair.h"
@@ -42,9 +43,9 @@ static bool reader_may_freeze(struct compound *c, struct clone *k)
 		writers = f->f_pins || st_file_has_writers(f);
 		for (const struct st_open *o = f->f_opens; o && !writers; o = o->o_fnext)
 			writers = o->o_access & OPEN4_SHARE_ACCESS_WRITE;
-		may = !writers || st_now_ns() >= f->f_calm_ns;
+		may = !writers || clock_mono_ns() >= f->f_calm_ns;
 	}
-	k->frozen_ns = writers && may ? st_now_ns() : 0;
+	k->frozen_ns = writers && may ? clock_mono_ns() : 0;
 	pthread_mutex_unlock(&st->st_lock);
 	return may;
 }
@@ -52,7 +53,7 @@ static bool reader_may_freeze(struct compound *c, struct clone *k)
 static void calm(struct op_freeze *z, uint64_t since)
 {
 	struct st *st = z->fz_m->m_st;
-	uint64_t now = st_now_ns(), calm = (now - since) * 9;
+	uint64_t now = clock_mono_ns(), calm = (now - since) * 9;
 
 	pthread_mutex_lock(&st->st_lock);
 	st_file_get(st, z->fz_ino, false)->f_calm_ns = now + (calm > CALM_NS ? calm : CALM_NS); /* the freeze keeps it */

@@ -4,6 +4,7 @@
  * Layouts that are out are found in memory, by the servers that they name, and are taken back: clients then let go of what they have under way there, and go on with the next layout. A file
  * that is being written first loses what is on the dead server, durably. All other files are judged when somebody wants a layout for writing; or, by and by, when the server does not come back.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "mds/op/repair.h"
 #include "mds/op/op.h"
@@ -178,7 +179,7 @@ static void death_go(struct death *d)
 	if (d->busy || d->next < d->n)
 		return;
 	if (d->n)
-		log_info("data server %u: layouts of %zu files are back, after %lu ms", d->id, d->n, (unsigned long)((st_now_ns() - d->began_ns) / 1000000));
+		log_info("data server %u: layouts of %zu files are back, after %lu ms", d->id, d->n, (unsigned long)((clock_mono_ns() - d->began_ns) / 1000000));
 	/* Now no layout names it. One that is back already is looked up anew: a client may have marked it as unavailable. */
 	if (dsc_dead(d->m->m_dsc, d->id))
 		st_device_gone(d->m->m_st, d->uuid);
@@ -197,7 +198,7 @@ void op_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uui
 	d->m = m;
 	d->loop = loop;
 	d->id = id;
-	d->began_ns = st_now_ns();
+	d->began_ns = clock_mono_ns();
 	memcpy(d->uuid, uuid, 16);
 	collect(d);
 	death_go(d);

@@ -4,6 +4,7 @@
  * A table has sets of four cells; a key has its place in one of them, and puts out the coolest. The owner writes cells with plain stores of atomics; who reads from another thread looks at the key
  * before and after, and may see counts of which some are older than others: statistics can bear that.
  */
+#include "base/clock.h"
 #include "mds/op/heat.h"
 #include <math.h>
 #include <stdatomic.h>
@@ -336,7 +337,7 @@ struct heat_row *op_heat_rows(struct mds *m, enum heat_kind kind, bool heat, siz
 {
 	size_t cells = sets[kind] * WAYS, have = 0;
 	struct heat_row *rows = malloc(m->m_nthreads * cells * sizeof(*rows));
-	uint32_t tick = tick_of(st_now_ns());
+	uint32_t tick = tick_of(clock_mono_ns());
 
 	*n = 0;
 	for (unsigned t = 0; rows && t < m->m_nthreads; t++) {

@@ -1,4 +1,5 @@
 /* Layouts (RFC 8881 sections 18.40 to 18.44, RFC 8435, RFC 7862 sections 15.6 and 15.7). */
+#include "base/clock.h"
 #include "base/log.h"
 #include "mds/op/op.h"
 #include <errno.h>
@@ -127,7 +128,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	if (f->f_error && g->iomode == LAYOUTIOMODE4_RW && f->f_error_client == c->client->cl_id) {
 		nfsstat4 failed = f->f_error;
 
-		if (st_now_ns() < f->f_error_until_ns) {
+		if (clock_mono_ns() < f->f_error_until_ns) {
 			st_file_put(st, f);
 			return failed;
 		}
@@ -688,7 +689,7 @@ static void report_fatal(struct compound *c)
 	if (f && r->fatal) {
 		f->f_error = r->fatal;
 		f->f_error_client = c->client->cl_id;
-		f->f_error_until_ns = st_now_ns() + 5000000000ull;
+		f->f_error_until_ns = clock_mono_ns() + 5000000000ull;
 	}
 	pthread_mutex_unlock(&st->st_lock);
 }

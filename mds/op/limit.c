@@ -4,6 +4,7 @@
  * A connection over a limit is closed when it opens: the client's machine tries again by itself, later and later. What is refused to a client that is in
  * is answered DELAY, which is what NFSv4.1 has for "not now" in OPEN, LOCK and EXCHANGE_ID; a layout is answered LAYOUTUNAVAILABLE, and data then comes through us.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "mds/op/op.h"
 #include <stdio.h>
@@ -60,7 +61,7 @@ static struct limit_addr *addr_make(struct op_limits *lm, const uint8_t addr[16]
 
 bool op_limited(struct mds *m, enum op_limit which)
 {
-	uint64_t now = st_now_ns(), told = atomic_load(&m->m_limits.lm_told_ns[which]);
+	uint64_t now = clock_mono_ns(), told = atomic_load(&m->m_limits.lm_told_ns[which]);
 
 	metric_add(m->m_limits.lm_refused[which], 1);
 	if ((!told || now - told > LOG_EVERY_NS) && atomic_compare_exchange_strong(&m->m_limits.lm_told_ns[which], &told, now))

@@ -7,6 +7,7 @@
  * does not come after all, ids go out as numbers, and names that are to be set get NFS4ERR_DELAY.
  */
 #include "mds/op/sec.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/worker.h"
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NAMES_MOST 65536u   /* kept */
@@ -133,7 +133,7 @@ static void ask_run(struct work *w)
 		e->n_asking = false;
 		e->n_answered = true;
 		e->n_known = err == 0;
-		e->n_due_ns = st_now_ns() + (err ? KEEP_UNKNOWN_NS : KEEP_KNOWN_NS);
+		e->n_due_ns = clock_mono_ns() + (err ? KEEP_UNKNOWN_NS : KEEP_KNOWN_NS);
 		if (kind > OF_GID) {
 			e->n_id = a->a_id;
 		} else {
@@ -172,7 +172,7 @@ static struct name *name_get(struct names *n, enum kind kind, uint32_t id, const
 
 	if (!e)
 		e = name_new(n, kind, id, text);
-	if (e && (!e->n_answered || st_now_ns() > e->n_due_ns))
+	if (e && (!e->n_answered || clock_mono_ns() > e->n_due_ns))
 		ask(n, e);
 	return e && e->n_answered ? e : NULL;
 }

@@ -8,6 +8,7 @@
  * What these services fail to tell is not taken for "no", which would open what a deny keeps shut, or let a later section of the exports decide: whoever puts a file
  * handle of such an export, or as such a user, is told DELAY. Sessions and leases need no names: SEQUENCE, and what needs no file handle, go on.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "mds/op/op.h"
 #include "proto/rpc_tls.h"
@@ -23,7 +24,7 @@
 /* True once in a while: a failure is worth a line. On a worker. */
 static bool tell(_Atomic uint64_t *told)
 {
-	uint64_t now = st_now_ns(), last = atomic_load(told);
+	uint64_t now = clock_mono_ns(), last = atomic_load(told);
 
 	return (!last || now - last >= TELL_NS) && atomic_compare_exchange_strong(told, &last, now);
 }

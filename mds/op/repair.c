@@ -14,10 +14,10 @@
  * A new BEGIN is always behind a new freeze: a write of before that is on its way to the source only would be overwritten at the target.
  */
 #include "mds/op/repair.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include <errno.h>
 #include <sodium.h>
-#include <time.h>
 
 #define FILES_MAX   64
 #define SCAN_ROWS   512 /* of the table in one tick */
@@ -69,11 +69,6 @@ struct op_repair {
 static void job_object(struct job *j);
 static void job_pull(struct job *j);
 static void job_freeze(struct job *j);
-
-static uint64_t now_ms(void)
-{
-	return st_now_ns() / 1000000;
-}
 
 static uint64_t wall_s(void)
 {
@@ -255,8 +250,8 @@ static void job_anew(struct job *j)
 static bool job_patient(struct job *j)
 {
 	if (!j->since_ms)
-		j->since_ms = now_ms();
-	return now_ms() - j->since_ms < PATIENCE_MS;
+		j->since_ms = clock_mono_ms();
+	return clock_mono_ms() - j->since_ms < PATIENCE_MS;
 }
 
 /* ---- END, and in sync ---- */
@@ -365,7 +360,7 @@ static void save_done(struct kv_op *op, int err)
 /* All jobs together keep to the rate: each pull puts off the next. */
 static uint32_t pace(struct op_repair *r, uint64_t bytes)
 {
-	uint64_t now = st_now_ns();
+	uint64_t now = clock_mono_ns();
 
 	if (r->r_next_ns < now)
 		r->r_next_ns = now;
@@ -473,7 +468,7 @@ static void job_copy(struct job *j, uint64_t from)
 	pthread_mutex_lock(&j->r->r_lock);
 	j->view.rv_done = j->view.rv_began = from;
 	j->view.rv_copied = j->view.rv_same = j->view.rv_size = 0;
-	j->started_ms = now_ms();
+	j->started_ms = clock_mono_ms();
 	pthread_mutex_unlock(&j->r->r_lock);
 	job_view(j, OP_REPAIR_COPY);
 	job_pull(j);
@@ -505,8 +500,8 @@ static void job_begin(struct job *j)
 		job_fail(j, LO_REPAIR_CHANGED);
 	} else if (lo_order_pending(j->m->m_lo, j->ino, &j->rb.rb_map, j->obj)) {
 		if (!j->since_ms)
-			j->since_ms = now_ms();
-		if (now_ms() - j->since_ms < ORDERS_MS)
+			j->since_ms = clock_mono_ms();
+		if (clock_mono_ms() - j->since_ms < ORDERS_MS)
 			job_later(j, AGAIN_MS / 5, job_begin);
 		else /* the freeze did not wait for them */
 			job_fail(j, dsc_silent_ms(j->m->m_dsc, j->ds) ? LO_REPAIR_NO_ANSWER : LO_REPAIR_TARGET);
@@ -663,7 +658,7 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 		p->resume = !off && o->ob_state == LO_REBUILDING && row->rr_session && row->rr_object == k && !dsc_silent_ms(r->r_m->m_dsc, o->ob_ds);
 		if (p->resume || (!later && lo_repair_where(r->r_m->m_lo, &p->map, k, row, r->r_opts.ro_wait_ms, &p->ds, &left) <= LO_ELSEWHERE))
 			return 0;
-		if (o->ob_state == LO_REBUILDING && now_ms() - r->r_started_ms > r->r_m->m_ds_lease_ms) {
+		if (o->ob_state == LO_REBUILDING && clock_mono_ms() - r->r_started_ms > r->r_m->m_ds_lease_ms) {
 			p->demote = true;
 			p->ds = o->ob_ds;
 			return 0;
@@ -841,7 +836,7 @@ unsigned op_repair_list(struct mds *m, struct op_repair_view *out, unsigned max)
 		if (!r->r_job[i])
 			continue;
 		out[n] = r->r_job[i]->view;
-		out[n].rv_ms = r->r_job[i]->started_ms ? now_ms() - r->r_job[i]->started_ms : 0;
+		out[n].rv_ms = r->r_job[i]->started_ms ? clock_mono_ms() - r->r_job[i]->started_ms : 0;
 		n++;
 	}
 	pthread_mutex_unlock(&r->r_lock);
@@ -897,7 +892,7 @@ int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts
 	r->r_opts = *o;
 	r->r_cursor = 1;
 	r->r_next.t_fire = next_fire;
-	r->r_started_ms = now_ms();
+	r->r_started_ms = clock_mono_ms();
 	pthread_mutex_init(&r->r_lock, NULL);
 	r->r_repaired = metric_counter("weft_mds_repaired_total", "Objects that were made equal to a copy in sync again", "");
 	r->r_failed = metric_counter("weft_mds_repair_failures_total", "Repairs of an object that did not come to an end, and are tried again", "");

@@ -1,4 +1,5 @@
 /* EXCHANGE_ID, sessions, SEQUENCE, and what else manages clients (RFC 8881 chapter 18.35 and on). */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "mds/lo/repair.h"
@@ -79,7 +80,7 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 		return NULL;
 	}
 	if (conf && same_principal && memcmp(conf->cl_verifier, verf, 8) == 0) {
-		conf->cl_renewed_ns = st_now_ns();
+		conf->cl_renewed_ns = clock_mono_ns();
 		return conf;
 	}
 	if (conf && !same_principal) {
@@ -315,7 +316,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 		cl->cl_cs_len = (uint32_t)(c->out->x_len - at);
 		memcpy(cl->cl_cs_reply, c->out->x_head + at, cl->cl_cs_len);
 	}
-	cl->cl_renewed_ns = st_now_ns();
+	cl->cl_renewed_ns = clock_mono_ns();
 	return NFS4_OK;
 }
 
@@ -511,7 +512,7 @@ nfsstat4 op_bind_conn(struct compound *c)
 		given = dir == CDFC4_FORE ? CDFS4_FORE : dir == CDFC4_BACK ? CDFS4_BACK : CDFS4_BOTH;
 		if (given != CDFS4_FORE)
 			st_session_bind(st, s, c->call->c_conn);
-		s->se_client->cl_renewed_ns = st_now_ns();
+		s->se_client->cl_renewed_ns = clock_mono_ns();
 		xdr_put_fixed(c->out, id, 16);
 		xdr_put_u32(c->out, given);
 		xdr_put_bool(c->out, false);
@@ -645,7 +646,7 @@ nfsstat4 op_sequence(struct compound *c)
 		c->session = s;
 		c->client = s->se_client;
 		c->slot = sl;
-		c->client->cl_renewed_ns = st_now_ns();
+		c->client->cl_renewed_ns = clock_mono_ns();
 		put_sequence(c, s, seq, slot);
 		c->seq_end = c->out->x_len;
 		c->once_slot = slot;

@@ -2,6 +2,7 @@
  * unread.c - no client asks for ever for what cannot be read (docs/mirrors.md, "Reading"). A client has no guard of its own: where every copy has failed, it gives its layout back, with the
  * errors, and asks for another.
  */
+#include "base/clock.h"
 #include "mds/op/repair.h"
 #include <errno.h>
 
@@ -46,12 +47,12 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, ino, false); /* open, or it has a layout: else nobody asks for one */
 	if (f) {
-		if (f->f_unread_client != c->client->cl_id || st_now_ns() >= f->f_unread_until_ns)
+		if (f->f_unread_client != c->client->cl_id || clock_mono_ns() >= f->f_unread_until_ns)
 			f->f_unread = f->f_unreached = 0;
 		f->f_unread |= unread;
 		f->f_unreached |= unreached;
 		f->f_unread_client = c->client->cl_id;
-		f->f_unread_until_ns = st_now_ns() + UNREAD_NS;
+		f->f_unread_until_ns = clock_mono_ns() + UNREAD_NS;
 	}
 	pthread_mutex_unlock(&st->st_lock);
 }
@@ -92,7 +93,7 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 		return NFS4ERR_IO;
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, ino, false);
-	if (f && f->f_unread_client == c->client->cl_id && st_now_ns() < f->f_unread_until_ns) {
+	if (f && f->f_unread_client == c->client->cl_id && clock_mono_ns() < f->f_unread_until_ns) {
 		unread = f->f_unread;
 		unreached = f->f_unreached;
 	}

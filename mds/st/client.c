@@ -1,10 +1,10 @@
 /* Clients and their durable records; grace. */
 #include "mds/st/st.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include <errno.h>
 #include <sodium.h>
-#include <time.h>
 
 #define RECORD_VERSION 1
 #define EXPIRE_BATCH 1024 /* clients evicted in one tick */
@@ -22,14 +22,6 @@ static bool record_get(struct kv_slice v, struct record *r)
 		return false;
 	memcpy(r, v.s_data, sizeof(*r));
 	return r->version == RECORD_VERSION;
-}
-
-uint64_t st_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 /* The principal is part of the name: who says another's owner after a restart, and is another, reclaims nothing. */
@@ -117,7 +109,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_lease_ms = lease_ms;
 	st->st_grace_ms = grace_ms;
 	st->st_courtesy_ms = courtesy_ms;
-	st->st_started_ns = st_now_ns();
+	st->st_started_ns = clock_mono_ns();
 	st->st_next = 1;
 	st->st_kept_max = ST_KEPT_MAX;
 	salt = hash_u64(hash_bytes(ns_super(ns)->su_uuid, sizeof(ns_super(ns)->su_uuid)) + ((uint64_t)ns_super(ns)->su_fs << 16) + ns_super(ns)->su_incarnation);
@@ -191,7 +183,7 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	c->cl_id = (uint64_t)st->st_epoch << 32 | (uint32_t)st->st_next++;
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;
-	c->cl_renewed_ns = st_now_ns();
+	c->cl_renewed_ns = clock_mono_ns();
 	if (hash_add(&st->st_clients, &c->cl_link, hash_u64(c->cl_id)))
 		goto fail;
 	if (hash_add(&st->st_owners, &c->cl_owner_link, hash_bytes(owner, len))) {
@@ -254,7 +246,7 @@ static void place_leave(struct st *st, struct st_client *c)
 uint64_t st_client_oldest(struct st *st)
 {
 	struct st_client *oldest = NULL;
-	uint64_t now = st_now_ns();
+	uint64_t now = clock_mono_ns();
 
 	if (now - st->st_oldest_ns < 1000000000)
 		return 0;
@@ -284,7 +276,7 @@ bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, con
 
 bool st_lease_expired(const struct st *st, const struct st_client *c)
 {
-	return st_now_ns() - c->cl_renewed_ns > st->st_lease_ms * 1000000ull;
+	return clock_mono_ns() - c->cl_renewed_ns > st->st_lease_ms * 1000000ull;
 }
 
 void st_client_put(struct st_client *c)
@@ -462,7 +454,7 @@ void st_tick(struct st *st)
 	bool over = false, orphaned;
 
 	pthread_mutex_lock(&st->st_lock);
-	now = st_now_ns(); /* not before: a lease that was renewed while we waited would have been renewed in the future, and count as long gone */
+	now = clock_mono_ns(); /* not before: a lease that was renewed while we waited would have been renewed in the future, and count as long gone */
 	if (st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull)) {
 		st->st_in_grace = false;
 		st->st_lost |= records_lost(st);

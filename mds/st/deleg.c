@@ -1,5 +1,6 @@
 /* Delegations: who has one, recall, revocation, CB_GETATTR (RFC 8881 chapter 10, sections 20.1, 20.2 and 20.6; RFC 9754). All of it under st_lock. */
 #include "mds/st/st.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include <errno.h>
@@ -88,10 +89,10 @@ void st_deleg_recall(struct st *st, struct st_open *o)
 
 	if (dg->dg_queued)
 		return;
-	if (!dg->dg_recalled && st_now_ns() - dg->dg_given_ns < WASTED_NS)
+	if (!dg->dg_recalled && clock_mono_ns() - dg->dg_given_ns < WASTED_NS)
 		metric_add(st->st_deleg_wasted, 1);
 	if (!dg->dg_recalled) {
-		dg->dg_recalled_ns = st_now_ns();
+		dg->dg_recalled_ns = clock_mono_ns();
 		o->o_client->cl_nrecalled++;
 	}
 	dg->dg_recalled = true;
@@ -154,7 +155,7 @@ static void revoked_note(struct st_client *c, const struct st_stateid *sid)
 
 static bool is_overdue(const struct st *st, const struct st_open *o)
 {
-	return o->o_deleg && o->o_deleg->dg_recalled && st_now_ns() - o->o_deleg->dg_recalled_ns > st->st_recall_ms * 1000000ull;
+	return o->o_deleg && o->o_deleg->dg_recalled && clock_mono_ns() - o->o_deleg->dg_recalled_ns > st->st_recall_ms * 1000000ull;
 }
 
 /* True: it was for writing. */
@@ -349,7 +350,7 @@ struct st_heat {
 
 static uint32_t now_tenths(void)
 {
-	return (uint32_t)(st_now_ns() / 100000000u) + 1;
+	return (uint32_t)(clock_mono_ns() / 100000000u) + 1;
 }
 
 static struct st_heat *heat_of(struct st *st, uint64_t ino)

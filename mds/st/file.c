@@ -1,5 +1,6 @@
 /* State of files: opens and layouts, recall and revocation. */
 #include "mds/st/st.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include <errno.h>
@@ -147,7 +148,7 @@ struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client 
 	o->o_access = type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ;
 	dg->dg_type = type;
 	dg->dg_times = times;
-	dg->dg_given_ns = st_now_ns();
+	dg->dg_given_ns = clock_mono_ns();
 	memcpy(dg->dg_fh, fh, fhlen);
 	dg->dg_fhlen = fhlen;
 	c->cl_ndelegs++;

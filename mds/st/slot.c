@@ -9,6 +9,7 @@
  * At the limit the first slots of every session serve as ever; in others a request whose reply must be kept is put off. The most that is kept is therefore the limit, and
  * ST_SLOTS_LEAST replies a session.
  */
+#include "base/clock.h"
 #include "mds/st/st.h"
 #include <assert.h>
 
@@ -74,7 +75,7 @@ uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked)
 {
 	s->se_most = asked < ST_SLOTS ? asked : ST_SLOTS;
 	s->se_target = s->se_nslots = s->se_most < SLOTS_START ? s->se_most : SLOTS_START;
-	s->se_reviewed_ns = st_now_ns();
+	s->se_reviewed_ns = clock_mono_ns();
 	(void)st;
 	return s->se_nslots;
 }
@@ -144,7 +145,7 @@ static void retire(struct st *st, struct st_session *s)
 nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq, uint32_t highest, bool keep, struct st_slot **out)
 {
 	struct st_slot *sl = st_slot_get(s, slot);
-	uint64_t now = st_now_ns();
+	uint64_t now = clock_mono_ns();
 	bool knows = sl && sl->sl_gen == s->se_gen;
 
 	if (keep && slot >= ST_SLOTS_LEAST && st->st_kept >= st->st_kept_max && crowded(st, s, 4))

@@ -319,7 +319,6 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 #define ST_KEPT_MAX (256ull << 20) /* st_kept_max of a new one */
 
 /* Clients */
-uint64_t st_now_ns(void);
 struct st_client *st_client_get(struct st *st, uint64_t id);                                     /* locked */
 struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t len, bool confirmed); /* locked */
 struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, const uint8_t verifier[8]); /* locked; NULL: no memory */

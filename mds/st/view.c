@@ -1,4 +1,5 @@
 /* view.c - see view.h. */
+#include "base/clock.h"
 #include "mds/st/view.h"
 #include <errno.h>
 #include <stdio.h>
@@ -77,7 +78,7 @@ bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 		v->cv_locks = c->cl_nranges;
 		v->cv_delegs = c->cl_ndelegs;
 		v->cv_layouts = c->cl_nlayouts;
-		v->cv_silent_ms = (st_now_ns() - c->cl_renewed_ns) / 1000000;
+		v->cv_silent_ms = (clock_mono_ns() - c->cl_renewed_ns) / 1000000;
 		v->cv_confirmed = c->cl_confirmed;
 		v->cv_evicting = c->cl_evicting;
 		v->cv_expired = st_lease_expired(st, c);

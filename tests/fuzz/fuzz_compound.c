@@ -11,6 +11,7 @@
  *
  * FUZZ_SHOW=1 in the environment prints each operation's status, FUZZ_STATS=1 at the end how often each was good and failed.
  */
+#include "base/clock.h"
 #include "tests/fuzz/compound_words.h"
 #include "tests/fuzz/mds_fuzz.h"
 #include "tests/fuzz/nfs4_skip.h"
@@ -746,7 +747,7 @@ static void grace(void)
 	}
 	mds.m_st->st_in_grace = true;
 	mds.m_st->st_reclaimers = 1; /* ends with a frame that says so */
-	mds.m_st->st_started_ns = st_now_ns();
+	mds.m_st->st_started_ns = clock_mono_ns();
 	for (unsigned c = CONN_A; c <= CONN_B; c++) {
 		if (client_of(c))
 			client_of(c)->cl_may_reclaim = true;

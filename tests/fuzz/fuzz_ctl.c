@@ -8,6 +8,7 @@
  *
  * Held: what decodes is answered, sealed, once, and the answer decodes; what does not open or decode ends the connection.
  */
+#include "base/clock.h"
 #include "ds/ds.h"
 #include "ds/peer.h"
 #include "tests/fuzz/mds_fuzz.h"
@@ -495,7 +496,7 @@ static void check_answer(const ctl_request *req, const ctl_response *res)
 static bool too_often(const ctl_request *req)
 {
 	static uint64_t last;
-	uint64_t now = st_now_ns();
+	uint64_t now = clock_mono_ns();
 
 	if (req->op != CTL_OP_LIST)
 		return false;

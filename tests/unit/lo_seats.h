@@ -1,6 +1,7 @@
 /* lo_seats.h - an MDS side with a store and data servers that are made in memory; nothing is asked of them. */
 #ifndef TESTS_UNIT_LO_SEATS_H
 #define TESTS_UNIT_LO_SEATS_H
+#include "base/clock.h"
 #include "base/loop.h"
 #include "mds/dsc/dsc_int.h"
 #include "mds/lo/lo_int.h"
@@ -37,7 +38,7 @@ static void setup(void)
 	ck_assert_int_eq(loop_create(&loop, 64), 0);
 	ck_assert_msg(!dsc_create(&dsc, ns, &o, err, sizeof(err)), "%s", err);
 	ck_assert_int_eq(lo_create(&lo, ns, dsc), 0);
-	dsc->d_start_ms = dsc_now_ms() - 10 * PATIENCE_MS; /* nobody is waited for who has not joined */
+	dsc->d_start_ms = clock_mono_ms() - 10 * PATIENCE_MS; /* nobody is waited for who has not joined */
 }
 
 static void teardown(void)
@@ -70,7 +71,7 @@ static struct dsc_node *server(unsigned id, const char *labels)
 	strcpy(nd->nd_terms.dt_labels, labels);
 	nd->nd_link = &link;
 	nd->nd_joined = true;
-	nd->nd_heard_ms = dsc_now_ms();
+	nd->nd_heard_ms = clock_mono_ms();
 	dsc->d_node[id] = nd;
 	dsc->d_count++;
 	return nd;

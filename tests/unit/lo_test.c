@@ -2,6 +2,7 @@
  * lo_test.c - layouts and data servers: policies, maps, placement and encoding; joining, orders,
  * sizes and I/O against fake data servers (lo_fake.h).
  */
+#include "base/clock.h"
 #include "mds/dsc/dsc_int.h"
 #include "tests/unit/lo_fake.h"
 #include "tests/unit/lo_layout.h"
@@ -436,7 +437,7 @@ START_TEST(a_lease_renewed_during_the_question_has_not_run_out)
 	pthread_mutex_lock(&dsc->d_lock);
 	ck_assert_int_eq(pthread_create(&t, NULL, leased_ask, &a), 0);
 	usleep(50000);
-	dsc->d_node[a.id]->nd_heard_ms = dsc_now_ms();
+	dsc->d_node[a.id]->nd_heard_ms = clock_mono_ms();
 	pthread_mutex_unlock(&dsc->d_lock);
 	pthread_join(t, NULL);
 	ck_assert(a.leased);

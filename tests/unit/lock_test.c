@@ -1,4 +1,5 @@
 /* Byte-range locks against a model: an array that says for every byte what each owner holds of it. */
+#include "base/clock.h"
 #include "mds/st/st.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static void setup(void)
 	memset(&open_, 0, sizeof(open_));
 	memset(model, 0, sizeof(model));
 	st.st_lease_ms = 1000000;
-	client.cl_renewed_ns = st_now_ns();
+	client.cl_renewed_ns = clock_mono_ns();
 	open_.o_client = &client;
 	open_.o_file = &file;
 	for (char n = 0; n < OWNERS; n++) {
@@ -124,12 +125,12 @@ END_TEST
 /* An owner is a client's: the same bytes of another client are another owner. */
 START_TEST(the_living_are_told_before_the_dead)
 {
-	struct st_client dead = {.cl_renewed_ns = st_now_ns() - 2000000000ull}, asks = {0};
+	struct st_client dead = {.cl_renewed_ns = clock_mono_ns() - 2000000000ull}, asks = {0};
 	struct st_open o = {.o_client = &dead, .o_file = &file};
 	struct st_lock *k = st_lock_new(&st, &o, "\0", 1), *holder = NULL;
 
 	st.st_lease_ms = 1000;
-	asks.cl_renewed_ns = client.cl_renewed_ns = st_now_ns();
+	asks.cl_renewed_ns = client.cl_renewed_ns = clock_mono_ns();
 	ck_assert_int_eq(st_lock_set(k, 0, 9, false), 0);
 	ck_assert_ptr_nonnull(st_lock_conflict(&st, &file, &asks, "\0", 1, 0, 0, true, &holder));
 	ck_assert_ptr_eq(holder, k);
@@ -158,7 +159,7 @@ START_TEST(a_lease_renewed_during_a_tick_has_not_run_out)
 	pthread_mutex_lock(&st.st_lock);
 	ck_assert_int_eq(pthread_create(&t, NULL, tick, &st), 0);
 	usleep(50000);
-	c->cl_renewed_ns = st_now_ns();
+	c->cl_renewed_ns = clock_mono_ns();
 	pthread_mutex_unlock(&st.st_lock);
 	pthread_join(t, NULL);
 	ck_assert_ptr_eq(st_client_get(&st, id), c);
