@@ -85,6 +85,18 @@ bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out)
 	return nd != NULL;
 }
 
+uint32_t dsc_number(struct dsc *d, const uint8_t uuid[16])
+{
+	const struct dsc_node *nd;
+	uint32_t id;
+
+	pthread_mutex_lock(&d->d_lock);
+	nd = dsc_find_uuid(d, uuid);
+	id = nd ? nd->nd_sv.sv_id : 0;
+	pthread_mutex_unlock(&d->d_lock);
+	return id;
+}
+
 unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max)
 {
 	unsigned n = 0;
@@ -183,7 +195,7 @@ bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc
 	return found;
 }
 
-void dsc_note_latency(struct dsc *d, const uint8_t uuid[16], uint32_t us)
+void dsc_note_latency(struct dsc *d, uint32_t id, uint32_t us)
 {
 	struct dsc_node *nd;
 	uint64_t now;
@@ -191,7 +203,7 @@ void dsc_note_latency(struct dsc *d, const uint8_t uuid[16], uint32_t us)
 	us = us < 1 ? 1 : us > DSC_LATENCY_US ? DSC_LATENCY_US : us;
 	pthread_mutex_lock(&d->d_lock);
 	now = clock_mono_ms();
-	nd = dsc_find_uuid(d, uuid);
+	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
 	if (nd) {
 		uint32_t was = latency_at(nd, now);
 

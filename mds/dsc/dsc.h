@@ -68,6 +68,7 @@ void dsc_set_eof_handler(struct dsc *d,
 uint32_t dsc_clone_block(struct dsc *d);
 bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out); /* copy; false: unknown */
 bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out);
+uint32_t dsc_number(struct dsc *d, const uint8_t uuid[16]); /* 0: unknown */
 unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all known, by id */
 /* What placement goes by, apart from dsc_server, which every call on an object copies. */
 #define DSC_WEIGHT_ONE 100u    /* weights are in hundredths; */
@@ -114,7 +115,7 @@ void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), 
 /* The same for one; false: unknown. */
 bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se), void *arg);
 /* What a client told of its reads from a server, for dt_latency. */
-void dsc_note_latency(struct dsc *d, const uint8_t uuid[16], uint32_t us);
+void dsc_note_latency(struct dsc *d, uint32_t id, uint32_t us);
 /* What is on the server is to be moved away; and which these servers are, by id. */
 bool dsc_draining(struct dsc *d, uint32_t id);
 unsigned dsc_drains(struct dsc *d, uint32_t *ids, unsigned max);

@@ -243,17 +243,16 @@ static struct heat_told since(struct heat_told *last, const struct heat_told *no
 	return (struct heat_told){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50), d.ht_ops ? at_most(d.ht_us, 1ull << 50) : 0};
 }
 
-void op_heat_told(struct compound *c, const uint8_t dev[16], const struct heat_told *read, const struct heat_told *write)
+void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read, const struct heat_told *write)
 {
-	uint64_t key = hash_u64(c->client->cl_id) ^ hash_u64(c->cur) * 3 ^ hash_bytes(dev, 16);
+	uint64_t key = hash_u64(c->client->cl_id) ^ hash_u64(c->cur) * 3 ^ hash_u64(ds) * 5;
 	struct heat *h = heat_of(c->th);
 	struct heat_told r, w;
-	struct dsc_server sv;
 	struct ns_inode i;
 	struct told *td;
 	struct cell *ce;
 
-	if (!h || !dsc_get_uuid(c->m->m_dsc, dev, &sv) || ns_get(c->m->m_ns, op_txn(c), c->cur, &i))
+	if (!h || ns_get(c->m->m_ns, op_txn(c), c->cur, &i))
 		return;
 	td = &h->he_told[key & (TOLDS - 1)];
 	if (td->td_key != key)
@@ -261,8 +260,8 @@ void op_heat_told(struct compound *c, const uint8_t dev[16], const struct heat_t
 	r = since(&td->td_read, read);
 	w = since(&td->td_write, write);
 	data(c, i.i_ino, i.i_parent, r.ht_bytes, w.ht_bytes);
-	add_bytes(c->th, HEAT_SERVER, sv.sv_id, r.ht_bytes, w.ht_bytes);
-	ce = cell_of(c->th, HEAT_SERVER, sv.sv_id);
+	add_bytes(c->th, HEAT_SERVER, ds, r.ht_bytes, w.ht_bytes);
+	ce = cell_of(c->th, HEAT_SERVER, ds);
 	if (!ce)
 		return;
 	add(ce, F_OPS, (float)(r.ht_ops + w.ht_ops));

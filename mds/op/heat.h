@@ -25,7 +25,7 @@ void op_heat_op(struct compound *c);			/* an operation begins */
 void op_heat_opened(struct compound *c);		/* OPEN has succeeded: c->cur is the file */
 void op_heat_compound(struct compound *c, uint64_t us); /* it ends */
 void op_heat_io(struct compound *c, const struct ns_inode *i, uint64_t bytes, bool write); /* through us */
-void op_heat_told(struct compound *c, const uint8_t dev[16], const struct heat_told *read, const struct heat_told *write);
+void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read, const struct heat_told *write);
 
 /* Sums of all threads, any thread. Rates are per second. */
 struct heat_row {

@@ -56,14 +56,17 @@ static void note(struct compound *c, const uint8_t dev[16], const struct io_late
 {
 	const struct heat_told r = {il->il_ops, il->il_bytes, il->il_us}, w = {written->il_ops, written->il_bytes, written->il_us};
 	uint64_t n = il->il_ops > UINT64_MAX / 2 ? UINT64_MAX / 2 : il->il_ops, more = il->il_bytes / STATS_UNIT, us;
+	uint32_t ds = dsc_number(c->m->m_dsc, dev);
 
+	if (!ds)
+		return;
 	if (c->cur)
-		op_heat_told(c, dev, &r, &w);
+		op_heat_told(c, ds, &r, &w);
 	n = more > n ? more : n;
 	if (!n || !il->il_us)
 		return;
 	us = il->il_us / n;
-	dsc_note_latency(c->m->m_dsc, dev, us > UINT32_MAX ? UINT32_MAX : (uint32_t)us);
+	dsc_note_latency(c->m->m_dsc, ds, us > UINT32_MAX ? UINT32_MAX : (uint32_t)us);
 }
 
 /* ff_iostats4 (section 9.2.3) */

@@ -683,7 +683,6 @@ START_TEST(who_is_busy_or_slow_is_read_less_and_who_is_near_more)
 	double first[3];
 	char err[256] = "";
 	socklen_t len;
-	uint8_t uuid[16];
 
 	for (unsigned i = 0; i < 3; i++)
 		server(i + 1, i ? "rack=r2" : "rack=r1");
@@ -697,16 +696,16 @@ START_TEST(who_is_busy_or_slow_is_read_less_and_who_is_near_more)
 	part(first[1], 0.25 / 2.25);
 	dsc->d_node[2]->nd_terms.dt_load = 0;
 	/* Slow, as clients tell; of the others one is known to be fast and one not known. */
-	memset(uuid, 3, 16);
-	dsc_note_latency(dsc, uuid, 4500);
-	memset(uuid, 1, 16);
-	dsc_note_latency(dsc, uuid, 500);
+	dsc_note_latency(dsc, 3, 4500);
+	dsc_note_latency(dsc, 1, 500);
 	readers(&near, first);
 	part(first[2], 2.5 / 6.5 / (2 + 2.5 / 6.5));
 	/* One word of many does little, and what is old counts no more. */
 	for (unsigned i = 0; i < 100; i++)
-		dsc_note_latency(dsc, uuid, UINT32_MAX);
-	dsc_note_latency(dsc, uuid, 0);
+		dsc_note_latency(dsc, 1, UINT32_MAX);
+	dsc_note_latency(dsc, 1, 0);
+	dsc_note_latency(dsc, 0, 1); /* nobody */
+	dsc_note_latency(dsc, 99, 1);
 	ck_assert_uint_gt(dsc->d_node[1]->nd_terms.dt_latency, 40000000);
 	for (unsigned i = 1; i <= 3; i++)
 		dsc->d_node[i]->nd_latency_ms -= 300001;
