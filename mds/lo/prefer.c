@@ -153,16 +153,22 @@ static bool before(const struct choice *a, const struct choice *b)
 
 unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe, const struct lo_reader *reader, uint8_t *order)
 {
-	uint64_t nets = 0, who = hash_u64(ino + hash_u64(reader->rd_client + hash_u64(stripe)));
+	uint64_t nets = 0, who;
 	struct choice ch[LO_MAX_OBJECTS];
 	unsigned n = 0;
 	int obj;
 
 	while ((obj = lo_copy(m, stripe, n)) >= 0)
 		ch[n++] = (struct choice){.ch_lo = lo, .ch_near = &nets, .ch_obj = (uint8_t)obj, .ch_weight = 1};
-	if (n > 1 && reader->rd_peer)
+	/* Of one there is no order, and most files have one. */
+	if (n == 1)
+		order[0] = ch[0].ch_obj;
+	if (n < 2)
+		return n;
+	if (reader->rd_peer)
 		nets = nets_of(lo, reader->rd_peer);
-	for (unsigned i = 0; i < n && n > 1; i++)
+	who = hash_u64(ino + hash_u64(reader->rd_client + hash_u64(stripe)));
+	for (unsigned i = 0; i < n; i++)
 		dsc_seat(lo->l_dsc, m->lm_obj[ch[i].ch_obj].ob_ds, look_at, &ch[i]);
 	weigh(ch, n);
 	for (unsigned i = 0; i < n; i++) {
