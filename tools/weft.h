@@ -74,7 +74,6 @@ const char *time_text(double seconds);
 /* ---- commands ---- */
 
 /* weft_mirror.c: what is being repaired and moved; and, with --wait, until nothing is, of that path. */
-void repair_table(const json_t *j);
 int mirror_follow(int rc, json_t *j, const char *path);
 
 typedef int weft_cmd(char **args);

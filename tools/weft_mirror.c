@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-void repair_table(const json_t *j)
+static void repair_table(const json_t *j)
 {
 	const json_t *e;
 	size_t i;
