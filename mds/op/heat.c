@@ -243,22 +243,36 @@ static struct heat_told since(struct heat_told *last, const struct heat_told *no
 	return (struct heat_told){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50), d.ht_ops ? at_most(d.ht_us, 1ull << 50) : 0};
 }
 
-void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read, const struct heat_told *write)
+bool op_heat_news(struct compound *c, uint32_t ds, struct heat_told *read, struct heat_told *write, bool last)
 {
 	uint64_t key = hash_u64(c->client->cl_id) ^ hash_u64(c->cur) * 3 ^ hash_u64(ds) * 5;
 	struct heat *h = heat_of(c->th);
-	struct heat_told r, w;
+	struct told *td = h ? &h->he_told[key & (TOLDS - 1)] : NULL;
+
+	if (!td)
+		return false;
+	if (td->td_key && td->td_key != key) {
+		*td = (struct told){key, *read, *write};
+		*read = *write = (struct heat_told){0};
+	} else {
+		td->td_key = key;
+		*read = since(&td->td_read, read);
+		*write = since(&td->td_write, write);
+	}
+	/* The next layout's sums begin at 0, and in a place that nobody has all of them are new. */
+	if (last)
+		*td = (struct told){0};
+	return true;
+}
+
+void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read, const struct heat_told *write, bool last)
+{
+	struct heat_told r = *read, w = *write;
 	struct ns_inode i;
-	struct told *td;
 	struct cell *ce;
 
-	if (!h || ns_get(c->m->m_ns, op_txn(c), c->cur, &i))
+	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &i) || !op_heat_news(c, ds, &r, &w, last))
 		return;
-	td = &h->he_told[key & (TOLDS - 1)];
-	if (td->td_key != key)
-		*td = (struct told){.td_key = key};
-	r = since(&td->td_read, read);
-	w = since(&td->td_write, write);
 	data(c, i.i_ino, i.i_parent, r.ht_bytes, w.ht_bytes);
 	add_bytes(c->th, HEAT_SERVER, ds, r.ht_bytes, w.ht_bytes);
 	ce = cell_of(c->th, HEAT_SERVER, ds);

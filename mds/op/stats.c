@@ -52,7 +52,8 @@ static struct io_latency get_update(struct xdr_in *x, struct io_latency *written
 	return read;
 }
 
-static void note(struct compound *c, const uint8_t dev[16], const struct io_latency *il, const struct io_latency *written)
+/* last: with the layout's return */
+static void note(struct compound *c, const uint8_t dev[16], const struct io_latency *il, const struct io_latency *written, bool last)
 {
 	const struct heat_told r = {il->il_ops, il->il_bytes, il->il_us}, w = {written->il_ops, written->il_bytes, written->il_us};
 	uint64_t n = il->il_ops > UINT64_MAX / 2 ? UINT64_MAX / 2 : il->il_ops, more = il->il_bytes / STATS_UNIT, us;
@@ -61,7 +62,7 @@ static void note(struct compound *c, const uint8_t dev[16], const struct io_late
 	if (!ds)
 		return;
 	if (c->cur)
-		op_heat_told(c, ds, &r, &w);
+		op_heat_told(c, ds, &r, &w, last);
 	n = more > n ? more : n;
 	if (!n || !il->il_us)
 		return;
@@ -83,7 +84,7 @@ void op_get_iostats(struct compound *c, struct xdr_in *x, bool counts)
 	dev = xdr_get_fixed(x, 16);
 	il = get_update(x, &written);
 	if (!x->bad && counts)
-		note(c, dev, &il, &written);
+		note(c, dev, &il, &written, true);
 }
 
 nfsstat4 op_layoutstats(struct compound *c)
@@ -112,6 +113,6 @@ nfsstat4 op_layoutstats(struct compound *c)
 	il = get_update(&body, &written);
 	if (body.bad)
 		return NFS4ERR_BADXDR;
-	note(c, dev, &il, &written);
+	note(c, dev, &il, &written, false);
 	return NFS4_OK;
 }

@@ -82,6 +82,43 @@ START_TEST(latencies_have_means_and_percentiles)
 }
 END_TEST
 
+/* Bytes that are new of what is told. */
+static uint64_t told(uint64_t ino, uint64_t bytes, bool last)
+{
+	struct heat_told r = {1, bytes, 1}, w = {0};
+
+	c.cur = ino;
+	ck_assert(op_heat_news(&c, 1, &r, &w, last));
+	ck_assert_uint_eq(w.ht_bytes, 0);
+	return r.ht_bytes;
+}
+
+START_TEST(what_was_told_counts_once)
+{
+	enum { MANY = 100000 };
+	struct st_client client = {.cl_id = 77};
+	uint64_t first = 0, again = 0;
+
+	c.client = &client;
+	ck_assert_uint_eq(told(5, 1000, false), 1000);
+	ck_assert_uint_eq(told(5, 1000, false), 0);
+	ck_assert_uint_eq(told(5, 1500, true), 500);
+	ck_assert_uint_eq(told(5, 300, false), 300); /* another layout */
+	/* Far more than are remembered, and none comes back: whose sums were forgotten is not counted anew. */
+	for (unsigned i = 0; i < MANY; i++)
+		first += told(1000 + i, 1, false);
+	for (unsigned i = 0; i < MANY; i++)
+		again += told(1000 + i, 1, false);
+	ck_assert_uint_ge(first, 4000);
+	ck_assert_uint_le(first, 4096);
+	ck_assert_uint_eq(again, 0);
+	/* They come back, one after the other: each counts, but for those that take a place first. */
+	for (unsigned i = 0; i < MANY; i++)
+		again += told(1000000 + i, 1, true);
+	ck_assert_uint_ge(again, MANY - 4096);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("heat");
@@ -91,6 +128,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, the_hottest_are_known_among_very_many);
 	tcase_add_test(t, latencies_have_means_and_percentiles);
+	tcase_add_test(t, what_was_told_counts_once);
 	suite_add_tcase(s, t);
 	return unit_run(s);
 }
