@@ -29,14 +29,26 @@ static void ds_state(const json_t *d, char *out, size_t len)
 		snprintf(out, len, "%s%s%s", alive, json_is_string(json_object_get(d, "drain")) ? ", " : "", json_is_string(json_object_get(d, "drain")) ? j_str(d, "drain") : "");
 }
 
+/* Of a read of 64 KiB, as clients tell. */
+static void latency(const json_t *d, char *out, size_t len)
+{
+	long long us = j_num(d, "latency_us");
+
+	if (us)
+		snprintf(out, len, us < 10000 ? "%lldus" : "%lldms", us < 10000 ? us : us / 1000);
+	else
+		snprintf(out, len, "-");
+}
+
 static void ds_line(const json_t *d)
 {
 	long long used = j_num(d, "capacity") - j_num(d, "available");
-	char state[80];
+	char state[80], wait[32];
 
 	ds_state(d, state, sizeof(state));
-	printf("%-6lld %-16s %-8s %-11s %6g %9s %9s %6.1f  ", j_num(d, "number"), j_str(d, "name"), state, moment(j_num(d, "since")),
-	       j_real(d, "weight"), size_text(j_num(d, "capacity")), size_text(used), j_real(d, "load"));
+	latency(d, wait, sizeof(wait));
+	printf("%-6lld %-16s %-8s %-11s %6g %9s %9s %6.1f %7s  ", j_num(d, "number"), j_str(d, "name"), state, moment(j_num(d, "since")),
+	       j_real(d, "weight"), size_text(j_num(d, "capacity")), size_text(used), j_real(d, "load"), wait);
 	j_labels(json_object_get(d, "labels"));
 	printf("  ");
 	j_words(json_object_get(d, "addr"));
@@ -45,7 +57,7 @@ static void ds_line(const json_t *d)
 
 static void ds_head(void)
 {
-	printf("%-6s %-16s %-8s %-11s %6s %9s %9s %6s  %s  %s\n", "NUMBER", "NAME", "STATE", "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LABELS", "ADDRESSES");
+	printf("%-6s %-16s %-8s %-11s %6s %9s %9s %6s %7s  %s  %s\n", "NUMBER", "NAME", "STATE", "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LATENCY", "LABELS", "ADDRESSES");
 }
 
 static void ds_table(const json_t *j)

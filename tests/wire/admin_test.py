@@ -229,7 +229,7 @@ def test_ds_list_as_table_and_as_json(c):
         assert r["state"] == "alive" and abs(r["since"] - time.time()) < 600, r
         assert r["alive"] is True and re.fullmatch(UUID, r["id"]) and r["addr"] == [f"127.0.0.1:{PORT + int(r['name'][2])}"], r
     lines = c.weft("ds", "list").splitlines()
-    assert lines[0].split() == ["NUMBER", "NAME", "STATE", "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LABELS", "ADDRESSES"], lines
+    assert lines[0].split() == ["NUMBER", "NAME", "STATE", "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LATENCY", "LABELS", "ADDRESSES"], lines
     assert [line.split()[:3] + line.split()[4:5] for line in lines[1:]] == [[str(r["number"]), r["name"], "alive", "1"] for r in rows], lines
 
 

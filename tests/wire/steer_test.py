@@ -78,6 +78,8 @@ def test_what_clients_tell_of_their_reads_steers(w):
     check({r["latency_us"] for r in rows(w).values()}, {0})
     c.ok(putfh(f), stats(o.stateid, by["ds1"], 100, 4096, 500), stats(o.stateid, by["ds2"], 10, 1 << 20, 16 * 500), stats(o.stateid, by["ds3"], 10, 4096, 98000))
     check({n: r["latency_us"] for n, r in rows(w).items()}, {"ds1": 500, "ds2": 500, "ds3": 98000})
+    table = [line.split() for line in weft(w, "ds", "list").splitlines()]
+    check({line[1]: line[table[0].index("LATENCY")] for line in table[1:]}, {"ds1": "500us", "ds2": "500us", "ds3": "98ms"})
     got = first_copies(names)
     part(got.get("ds3", 0), 0.25 / 2.25)
     # One word of many changes little; a broken one nothing. A LAYOUTRETURN tells as well.
