@@ -492,6 +492,7 @@ static void open_data(const struct conf *conf)
 		.do_refused_ms = (uint32_t)conf_msec(conf, "mds.ds_refused"),
 		.do_dead_ms = (uint32_t)conf_msec(conf, "mds.ds_dead"),
 		.do_admit = strcmp(conf_str(conf, "mds.admit"), "manual") == 0,
+		.do_pool = (unsigned)conf_int(conf, "mds.generic_pool"),
 		.do_loops = loops,
 		.do_nloops = nloops,
 	};

@@ -41,6 +41,7 @@ static const struct command commands[] = {
 	{"status", NULL, 0, 0, false, cmd_status, NULL, "", "the cluster at a glance"},
 	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "", "the data servers"},
 	{"ds", "weight", 2, 2, false, cmd_ds_weight, NULL, "DS WEIGHT", "share of new files; 1 is usual, 0: nothing new"},
+	{"ds", "add", 1, ANY, false, cmd_ds_add, NULL, "URL [KEY=VALUE]...", "take in any NFSv3 server, nfs3://HOST[:PORT]/PATH"},
 	{"ds", "group", 2, ANY, false, cmd_ds_group, NULL, "DS KEY=VALUE...", "labels that policies go by; KEY= takes one away"},
 	{"ds", "drain", 1, 1, false, cmd_ds_drain, wait_options, "DS", "nothing new, and what is there is moved away"},
 	{"ds", "undrain", 1, 1, false, cmd_ds_undrain, NULL, "DS", "a server like others again"},

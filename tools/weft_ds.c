@@ -94,8 +94,8 @@ int cmd_ds_weight(char **args)
 	return weft_show(rc, j, ds_one);
 }
 
-/* The labels in one request: all of them, or none. */
-int cmd_ds_group(char **args)
+/* What follows the first argument goes in one request: all of it, or none. */
+static int words(const char *method, const char *what, const char *arg, char **args)
 {
 	size_t len = 0;
 	char *body;
@@ -112,7 +112,7 @@ int cmd_ds_group(char **args)
 		if (a[1])
 			strcat(body, ",");
 	}
-	rc = weft_ask_with("PUT", "/v1/ds/labels", body, &j, "ds", args[0], NULL);
+	rc = weft_ask_with(method, what, body, &j, arg, args[0], NULL);
 	free(body);
 	return weft_show(rc, j, ds_one);
 }
@@ -185,4 +185,14 @@ int cmd_ds_forget(char **args)
 	int rc = weft_ask_with("PUT", "/v1/ds/forget", "", &j, "ds", args[0], "force", weft_option("force") ? "1" : NULL, NULL);
 
 	return weft_show(rc, j, forgotten_table);
+}
+
+int cmd_ds_group(char **args)
+{
+	return words("PUT", "/v1/ds/labels", "ds", args);
+}
+
+int cmd_ds_add(char **args)
+{
+	return words("POST", "/v1/ds", "url", args);
 }

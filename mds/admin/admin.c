@@ -367,7 +367,7 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 
 static const struct http_route routes[] = {
 	{"GET", "/v1/health", get_health}, {"GET", "/v1/status", get_status},
-	{"GET", "/v1/ds", admin_get_ds},  {"PUT", "/v1/ds/weight", admin_put_weight},
+	{"GET", "/v1/ds", admin_get_ds}, {"POST", "/v1/ds", admin_post_ds}, {"PUT", "/v1/ds/weight", admin_put_weight},
 	{"PUT", "/v1/ds/labels", admin_put_labels}, {"GET", "/v1/policy", get_policy},
 	{"PUT", "/v1/ds/kill", admin_put_kill}, {"PUT", "/v1/ds/admit", admin_put_admit}, {"PUT", "/v1/ds/forget", admin_put_forget},
 	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},

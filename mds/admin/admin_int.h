@@ -61,4 +61,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *rp);
+json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv); /* the caller's reference */
+/* gen.c: any NFSv3 server becomes one */
+void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 #endif

@@ -24,7 +24,7 @@ static json_t *labels_json(const char *labels)
 	return o;
 }
 
-static json_t *ds_json(struct admin *a, const struct dsc_server *sv)
+json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv)
 {
 	struct dsc_terms dt = {0};
 	struct op_drain_view dv = {0};
@@ -33,7 +33,7 @@ static json_t *ds_json(struct admin *a, const struct dsc_server *sv)
 
 	dsc_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
 	lo_uuid_text(sv->sv_uuid, id);
-	j = json_pack("{s:I, s:s, s:s, s:b, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "alive",
+	j = json_pack("{s:I, s:s, s:s, s:s, s:b, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "kind", sv->sv_generic ? "nfs3" : "weft", "alive",
 			 sv->sv_alive, "state", dsc_state_text(sv->sv_state), "since", (json_int_t)sv->sv_since_s, "addr", lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available", (json_int_t)sv->sv_available, "max_read",
 			 (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "latency_us",
 			 (json_int_t)dt.dt_latency, "labels",
@@ -62,7 +62,7 @@ void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 
 	(void)rq;
 	for (unsigned i = 0; i < n; i++)
-		json_array_append_new(list, ds_json(arg, &sv[i]));
+		json_array_append_new(list, admin_ds_json(arg, &sv[i]));
 	free(sv);
 	admin_reply_json(rp, 200, json_pack("{s:o}", "ds", list));
 }
@@ -112,6 +112,17 @@ uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_re
 	return admin_ds_named(a, http_arg(rq, "ds"), rp);
 }
 
+uint32_t admin_ds_own_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)
+{
+	uint32_t id = admin_ds_arg(a, rq, rp);
+	struct dsc_server sv;
+
+	if (!id || !dsc_get(a->a_ops.ao_dsc, id, &sv) || !sv.sv_generic)
+		return id;
+	admin_reply_error(rp, 409, "%s: a generic data server cannot be killed, drained or forgotten; weight 0 keeps new files away", sv.sv_name);
+	return 0;
+}
+
 struct word {
 	struct dsc_word wo_word;
 	struct admin_wait wo_wait;
@@ -141,7 +152,7 @@ static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
 			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "labels %s", wo->wo_word.dw_labels);
 	}
 	if (!err && dsc_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv))
-		admin_reply_json(rp, 200, ds_json(a, &sv));
+		admin_reply_json(rp, 200, admin_ds_json(a, &sv));
 	else if (err == -E2BIG)
 		admin_reply_error(rp, 409, "labels: a data server can have at most %d from the administrator", LABELS_MAX);
 	else if (err == -ENOSPC)
@@ -214,7 +225,7 @@ static void say_drain(struct admin *a, const struct http_req *rq, struct http_re
 {
 	struct word wo = {.wo_word.dw_has_drain = true, .wo_word.dw_drain = drain};
 
-	wo.wo_word.dw_id = admin_ds_arg(a, rq, rp);
+	wo.wo_word.dw_id = admin_ds_own_arg(a, rq, rp);
 	if (!wo.wo_word.dw_id)
 		return;
 	if (!dsc_draining(a->a_ops.ao_dsc, wo.wo_word.dw_id))
@@ -239,7 +250,7 @@ void admin_get_one(void *arg, const struct http_req *rq, struct http_reply *rp)
 	struct dsc_server sv;
 
 	if (id && dsc_get(a->a_ops.ao_dsc, id, &sv))
-		admin_reply_json(rp, 200, ds_json(a, &sv));
+		admin_reply_json(rp, 200, admin_ds_json(a, &sv));
 	else if (id)
 		admin_reply_error(rp, 404, "%s: no such data server", http_arg(rq, "ds"));
 }
@@ -248,7 +259,7 @@ void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct word wo = {.wo_word.dw_kill = true};
 
-	wo.wo_word.dw_id = admin_ds_arg(arg, rq, rp);
+	wo.wo_word.dw_id = admin_ds_own_arg(arg, rq, rp);
 	if (wo.wo_word.dw_id)
 		word_say(arg, &wo, rp);
 }

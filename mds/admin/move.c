@@ -34,6 +34,10 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
+	if (!err && lo_generic(m->m_lo, &map)) {
+		snprintf(ch->ch_why, sizeof(ch->ch_why), "it is on a generic data server, which copies nothing to others: copy the file");
+		err = -EOPNOTSUPP;
+	}
 	if (!err)
 		err = ch->ch_fn(ch, &map);
 	if (!err)

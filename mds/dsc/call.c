@@ -1,6 +1,6 @@
 /* call.c - control requests to a data server, from any loop: the request travels to the loop of the
  * server's connection, and back. */
-#include "mds/dsc/dsc_int.h"
+#include "mds/dsc/gen.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
@@ -11,7 +11,7 @@ static void call_back(struct loop_msg *m)
 	c->dc_done(c, c->dc_err);
 }
 
-static void call_end(struct dsc_ctl *c, int err)
+void dsc_call_end(struct dsc_ctl *c, int err)
 {
 	c->dc_err = err;
 	c->dc_msg.m_run = call_back;
@@ -27,18 +27,22 @@ static void call_reply(void *arg, int err, const ctl_response *res)
 		err = -EPROTO;
 	if (!err)
 		c->dc_take(c, res);
-	call_end(c, err);
+	dsc_call_end(c, err);
 }
 
 /* The loop on which the server's link is, or NULL. On that loop, *lk stays valid until the caller
  * returns. */
-static struct loop *link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk)
+static struct loop *link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, struct gen **g)
 {
 	struct loop *l = NULL;
 
 	*lk = NULL;
+	*g = NULL;
 	pthread_mutex_lock(&d->d_lock);
-	if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_link) {
+	if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_gen) {
+		*g = d->d_node[id]->nd_gen;
+		l = dsc_loop(d, 0);
+	} else if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_link) {
 		*lk = d->d_node[id]->nd_link;
 		l = (*lk)->lk_loop;
 	}
@@ -50,11 +54,12 @@ static void call_run(struct loop_msg *m)
 {
 	struct dsc_ctl *c = caa_container_of(m, struct dsc_ctl, dc_msg);
 	struct dsc_link *lk;
-	struct loop *l = link_loop(c->dc_dsc, c->dc_id, &lk);
+	struct gen *g;
+	struct loop *l = link_loop(c->dc_dsc, c->dc_id, &lk, &g);
 	int err;
 
 	if (!l) {
-		call_end(c, -ENOTCONN);
+		dsc_call_end(c, -ENOTCONN);
 		return;
 	}
 	if (l != loop_self()) {
@@ -62,9 +67,13 @@ static void call_run(struct loop_msg *m)
 		loop_post(l, &c->dc_msg);
 		return;
 	}
+	if (g) {
+		gen_call(g, c);
+		return;
+	}
 	err = ctl_chan_call(lk->lk_chan, &c->dc_req, c->dc_timeout, call_reply, c);
 	if (err)
-		call_end(c, err);
+		dsc_call_end(c, err);
 }
 
 void dsc_call(struct dsc *d, uint32_t id, struct dsc_ctl *c, uint32_t timeout_ms)

@@ -5,7 +5,7 @@
  * goes out by reference: the call ends only when the reply is here (or its time is up) and the
  * transport has let go of the payload. To a server that speaks TLS it goes over TLS, each side proving the cluster's key.
  */
-#include "mds/dsc/dsc_int.h"
+#include "mds/dsc/gen.h"
 #include "proto/nfs3.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -37,6 +37,10 @@ void dsc_data_close(struct dsc *d)
 {
 	unsigned at = dsc_loop_index(d);
 
+	atomic_store(&d->d_closed, true);
+	for (uint32_t id = 1; !at && id <= DSC_MAX; id++)
+		if (d->d_node[id] && d->d_node[id]->nd_gen)
+			gen_stop(d->d_node[id]->nd_gen);
 	for (uint32_t id = 0; at < d->d_opts.do_nloops && id <= DSC_MAX; id++) {
 		struct data_conn *dn = &d->d_data[at]->da_conn[id];
 
@@ -234,16 +238,16 @@ static void commit_reply(struct rpc_req *q, int err, struct xdr_in *x)
 }
 
 /* A call with the handle in it; the holds are one for the reply. */
-static struct xdr_out *io_begin(struct dsc_io *io, uint32_t proc, const uint8_t fh[CAP_LEN],
+static struct xdr_out *io_begin(struct dsc_io *io, uint32_t proc, const struct dsc_handle *h,
 				size_t limit, void (*done)(struct rpc_req *, int, struct xdr_in *))
 {
-	static const struct rpc_cred root = {.rc_flavor = RPC_AUTH_SYS};
+	struct rpc_cred cred = {.rc_flavor = RPC_AUTH_SYS, .rc_uid = h->dh_uid, .rc_gid = h->dh_gid};
 
 	io->di_asked = io->di_count;
 	io->di_holds = 1;
 	io->di_err = 0;
-	rpc_req_init(&io->di_rpc, NFS3_PROGRAM, NFS3_VERSION, proc, &root, limit, done);
-	xdr_put_opaque(&io->di_rpc.q_args, fh, CAP_LEN);
+	rpc_req_init(&io->di_rpc, NFS3_PROGRAM, NFS3_VERSION, proc, &cred, limit, done);
+	xdr_put_opaque(&io->di_rpc.q_args, h->dh_data, h->dh_len);
 	xdr_put_u64(&io->di_rpc.q_args, io->di_off);
 	return &io->di_rpc.q_args;
 }
@@ -282,20 +286,20 @@ void dsc_ping(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms
 	io_send(d, id, io, timeout_ms);
 }
 
-void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+void dsc_read(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
 	      uint32_t timeout_ms)
 {
-	struct xdr_out *x = io_begin(io, NFS3_READ, fh, 64, read_reply);
+	struct xdr_out *x = io_begin(io, NFS3_READ, h, 128, read_reply);
 
 	xdr_put_u32(x, io->di_count);
 	io->di_count = 0;
 	io_send(d, id, io, timeout_ms);
 }
 
-void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+void dsc_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
 	       uint32_t timeout_ms)
 {
-	struct xdr_out *x = io_begin(io, NFS3_WRITE, fh, 128 + (size_t)io->di_count, write_reply);
+	struct xdr_out *x = io_begin(io, NFS3_WRITE, h, 256 + (size_t)io->di_count, write_reply);
 
 	xdr_put_u32(x, io->di_count);
 	xdr_put_u32(x, io->di_stable);
@@ -305,10 +309,10 @@ void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc
 	io_send(d, id, io, timeout_ms);
 }
 
-void dsc_commit(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+void dsc_commit(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
 		uint32_t timeout_ms)
 {
-	struct xdr_out *x = io_begin(io, NFS3_COMMIT, fh, 64, commit_reply);
+	struct xdr_out *x = io_begin(io, NFS3_COMMIT, h, 128, commit_reply);
 
 	xdr_put_u32(x, io->di_count);
 	io_send(d, id, io, timeout_ms);

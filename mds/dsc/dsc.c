@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "mds/ev/event.h"
 #include "base/metrics.h"
-#include "mds/dsc/dsc_int.h"
+#include "mds/dsc/gen.h"
 #include "proto/rpc_tls.h"
 #include <assert.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
 
 static bool alive_at(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
 {
-	return nd->nd_joined && nd->nd_link && nd->nd_state < DSC_DEAD && now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
+	return nd->nd_joined && (nd->nd_link || nd->nd_gen) && nd->nd_state < DSC_DEAD && now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
 }
 
 bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd)
@@ -160,6 +160,9 @@ static void seat_show(struct dsc *d, uint32_t id, uint64_t now, void (*fn)(void 
 			      .se_available = nd->nd_sv.sv_available,
 			      .se_alive = alive_at(d, nd, now),
 			      .se_draining = nd->nd_terms.dt_draining,
+			      .se_generic = nd->nd_gen != NULL,
+			      .se_ready = !nd->nd_gen || atomic_load(&nd->nd_gen->gn_ready),
+			      .se_hopeless = nd->nd_gen && atomic_load(&nd->nd_gen->gn_said),
 			      .se_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
 			      .se_labels = nd->nd_terms.dt_labels};
 
@@ -359,6 +362,11 @@ unsigned dsc_drains(struct dsc *d, uint32_t *ids, unsigned max)
 	return n;
 }
 
+bool dsc_closed(struct dsc *d)
+{
+	return atomic_load(&d->d_closed);
+}
+
 unsigned dsc_count(struct dsc *d)
 {
 	unsigned n;
@@ -390,13 +398,16 @@ unsigned dsc_least_tls(struct dsc *d)
 bool dsc_leased(struct dsc *d, uint32_t id)
 {
 	uint64_t now, heard = d->d_start_ms;
+	bool generic = false;
 
 	pthread_mutex_lock(&d->d_lock);
 	now = clock_mono_ms(); /* not before: it may be heard of while we wait */
 	if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_heard_ms)
 		heard = d->d_node[id]->nd_heard_ms;
+	/* What it let anybody do, it lets them do until it is told otherwise. */
+	generic = id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_gen;
 	pthread_mutex_unlock(&d->d_lock);
-	return now - heard < d->d_opts.do_lease_ms;
+	return generic || now - heard < d->d_opts.do_lease_ms;
 }
 
 uint64_t dsc_heard_ms(struct dsc *d, uint32_t id)
@@ -501,6 +512,9 @@ static void start(struct loop_msg *m)
 {
 	struct dsc *d = caa_container_of(m, struct dsc, d_start);
 
+	for (unsigned id = 1; id <= DSC_MAX; id++)
+		if (d->d_node[id] && d->d_node[id]->nd_gen)
+			gen_start(d->d_node[id]->nd_gen);
 	loop_timer_start(d->d_opts.do_loops[0], &d->d_timer, 1);
 }
 
@@ -584,6 +598,8 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 	e = dsc_data_create(d);
 	if (!e)
 		e = load(d);
+	if (!e)
+		e = gen_load(d);
 	if (e) {
 		snprintf(err, errlen, "the records of the data servers cannot be read: %s",
 			 strerror(-e));
@@ -606,8 +622,11 @@ void dsc_destroy(struct dsc *d)
 	hash_each(&d->d_links, i, l, next) free(hash_entry(l, struct dsc_link, lk_link));
 	free(d->d_links.h_slot);
 	dsc_data_destroy(d);
-	for (unsigned id = 1; id <= DSC_MAX; id++)
+	for (unsigned id = 1; id <= DSC_MAX; id++) {
+		if (d->d_node[id])
+			gen_free(d->d_node[id]->nd_gen);
 		free(d->d_node[id]);
+	}
 	pthread_mutex_destroy(&d->d_lock);
 	free(d);
 }

@@ -39,6 +39,7 @@ struct dsc_server {
 	uint8_t sv_key[CAP_KEY_LEN]; /* to mint capabilities */
 	uint8_t sv_key_number;
 	uint8_t sv_tls; /* enum rpc_tls_mode: what its addresses offer clients */
+	bool sv_generic; /* any NFSv3 server (docs/generic.md); it has no capabilities */
 };
 
 struct dsc;
@@ -49,6 +50,7 @@ struct dsc_opts {
 	uint32_t do_refused_ms; /* it is dead when its connection was lost so long ago, and its port refuses; */
 	bool do_admit;		/* a server that was never here waits until it is admitted */
 	uint32_t do_dead_ms;	/* and when it has said nothing at all for so long */
+	unsigned do_pool; /* files made ahead on each generic data server */
 	struct loop *const *do_loops;
 	unsigned do_nloops;
 };
@@ -108,6 +110,7 @@ struct dsc_seat {
 	uint32_t se_id, se_weight, se_load, se_latency; /* as in dsc_terms */
 	uint64_t se_capacity, se_available;
 	bool se_alive, se_draining;
+	bool se_generic, se_ready, se_hopeless; /* ready: it can take a new file now; hopeless: it makes none ahead any more */
 	uint64_t se_unheard_ms; /* since its last word, or since our start */
 	const char *se_labels;
 };
@@ -200,13 +203,44 @@ struct dsc_io {
 	int di_err;
 	unsigned di_holds;
 };
-void dsc_read(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+/* An object as NFSv3 knows it, and who may use it: a capability of root's, or a generic server's handle and its owner in the file's epoch. */
+#define DSC_HANDLE_MAX 64
+struct dsc_handle {
+	uint32_t dh_len, dh_uid, dh_gid;
+	uint8_t dh_data[DSC_HANDLE_MAX];
+};
+void dsc_read(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
 	      uint32_t timeout_ms);
-void dsc_write(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+void dsc_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
 	       uint32_t timeout_ms);
 /* NULL: does it answer at all? A refusal of the call is an answer, too. */
 void dsc_ping(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms);
 /* COMMIT of the range di_off, di_count (0, 0: all). */
-void dsc_commit(struct dsc *d, uint32_t id, const uint8_t fh[CAP_LEN], struct dsc_io *io,
+void dsc_commit(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
 		uint32_t timeout_ms);
+
+/* ---- generic data servers (gen.h) ---- */
+
+/* Whether there is a file made ahead for an object: 0; -EAGAIN: none yet. 0 as well where the server is not generic. */
+int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id);
+/* W: an object is one of these files from now on. Nothing where the server is not generic. */
+int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_object *obj);
+/* What reaches an object in this epoch; write: also to write it. -ESTALE: there is none. */
+int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uint32_t epoch, bool write, struct dsc_handle *h);
+/* A server is taken in: reached, tried, then recorded. da_done is called once, on the first loop. Memory is the caller's until then. */
+struct dsc_add {
+	struct sockaddr_storage da_addr; /* its NFS port */
+	socklen_t da_len;
+	uint16_t da_mount_port; /* of MOUNT version 3; 0: its rpcbind tells */
+	uint16_t da_rdma_port;	/* clients are told this address as well; 0: none */
+	char da_path[256], da_name[65];
+	struct dsc_handle da_root; /* the export's, where MOUNT is not to be asked; dh_len 0: it is */
+	/* Results: err 0 and the number, or one line that says what is wrong. */
+	uint32_t da_id;
+	char da_why[256];
+	void (*da_done)(struct dsc_add *a, int err); /* -EEXIST: it is there already (da_id) */
+};
+void dsc_add(struct dsc *d, struct dsc_add *a); /* any thread */
+/* Once it is true, nothing that was asked is answered any more. */
+bool dsc_closed(struct dsc *d);
 #endif

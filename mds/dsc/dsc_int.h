@@ -30,10 +30,12 @@ struct dsc_link {
 	uint32_t lk_server; /* joined, or joining, as; 0 before */
 };
 
+struct gen;
 struct dsc_node {
 	struct dsc_server nd_sv; /* sv_alive is computed when copied */
 	struct dsc_terms nd_terms; /* dt_weight and dt_set: as committed last */
 	struct dsc_link *nd_link;
+	struct gen *nd_gen; /* a generic server: there is no link. Lives as long as the table */
 	bool nd_joined;	      /* the join was answered on nd_link */
 	uint64_t nd_heard_ms; /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
 	uint64_t nd_latency_ms; /* the same of the last word on its latency */
@@ -77,6 +79,7 @@ struct dsc {
 	void (*d_dead)(void *arg, uint32_t id, const uint8_t uuid[16]);
 	void *d_dead_arg;
 	struct dsc_data **d_data; /* by loop */
+	_Atomic bool d_closed;
 	_Atomic uint32_t d_clone_block; /* the largest of any server */
 };
 
@@ -106,6 +109,9 @@ void dsc_dispatch(struct rpc_call *call, void *arg);
 struct dsc_link *dsc_link_find(struct dsc *d, uint64_t conn_id);
 /* Ends a connection of any loop. Any thread. */
 void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id);
+
+/* call.c: the end of a call, on any loop */
+void dsc_call_end(struct dsc_ctl *c, int err);
 
 /* data.c */
 int dsc_data_create(struct dsc *d);

@@ -212,6 +212,11 @@ static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *
 	const char *why;
 
 	*wants = false;
+	/* It is asked all the time (gen_pool.c), and never done without: nobody else has what it holds, and it fences nothing by itself. */
+	if (nd->nd_gen) {
+		dsc_set_state(nd, nd->nd_joined && now - heard < d->d_opts.do_lease_ms ? DSC_ALIVE : DSC_SUSPECT);
+		return NULL;
+	}
 	if (nd->nd_terms.dt_barred) {
 		why = nd->nd_barred ? "the administrator says so" : NULL;
 		nd->nd_barred = false;

@@ -26,7 +26,7 @@ struct io_piece {
 	uint64_t ip_off, ip_tried; /* tried: bit per object (reads) */
 	uint32_t ip_len, ip_done;
 	bool ip_again; /* it was sent again after a lost connection */
-	uint8_t ip_fh[CAP_LEN];
+	struct dsc_handle ip_fh;
 };
 struct io_run {
 	struct lo *ir_lo;
@@ -249,14 +249,18 @@ static void piece_start(struct io_piece *ip)
 	uint32_t ds = io->io_map.lm_obj[ip->ip_obj].ob_ds, left = ip->ip_len - ip->ip_done, ms;
 	struct dsc_io *di = &ip->ip_io;
 	struct dsc_server sv;
+	int err;
 
 	if (!dsc_get(lo->l_dsc, ds, &sv) || sv.sv_state >= DSC_DEAD || (!sv.sv_alive && !dsc_leased(lo->l_dsc, ds))) {
 		piece_failed(ip, -ENOTCONN);
 		return;
 	}
 	ms = sv.sv_alive ? LO_IO_MS : LO_IO_SHORT_MS;
-	lo_mint(lo, &sv, io->io_inode.i_ino, io->io_inode.i_incarnation, &io->io_map, ip->ip_obj,
-		ir->ir_kind == IO_READ ? CAP_READ : CAP_WRITE, 0, ip->ip_fh);
+	err = lo_handle(lo, &sv, io->io_inode.i_ino, io->io_inode.i_incarnation, &io->io_map, ip->ip_obj, ir->ir_kind == IO_READ ? CAP_READ : CAP_WRITE, 0, &ip->ip_fh);
+	if (err) {
+		piece_failed(ip, err);
+		return;
+	}
 	memset(di, 0, sizeof(*di));
 	di->di_done = piece_done;
 	di->di_off = ip->ip_off + ip->ip_done;
@@ -264,17 +268,17 @@ static void piece_start(struct io_piece *ip)
 	case IO_READ:
 		di->di_count = most(left, sv.sv_max_read);
 		di->di_read_to = io->io_buf + (di->di_off - io->io_off);
-		dsc_read(lo->l_dsc, ds, ip->ip_fh, di, ms);
+		dsc_read(lo->l_dsc, ds, &ip->ip_fh, di, ms);
 		return;
 	case IO_WRITE:
 		di->di_count = most(left, sv.sv_max_write);
 		di->di_data = io->io_data + (di->di_off - io->io_off);
 		di->di_stable = io->io_stable;
-		dsc_write(lo->l_dsc, ds, ip->ip_fh, di, ms);
+		dsc_write(lo->l_dsc, ds, &ip->ip_fh, di, ms);
 		return;
 	case IO_COMMIT:
 		di->di_off = 0;
-		dsc_commit(lo->l_dsc, ds, ip->ip_fh, di, ms);
+		dsc_commit(lo->l_dsc, ds, &ip->ip_fh, di, ms);
 	}
 }
 

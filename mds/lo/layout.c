@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 
 /* Clients sort mirrors by the sum of their efficiencies and read from the first: the row's rank is added. */
 #define EFF_ALIVE 1000u
@@ -32,6 +33,60 @@ void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t 
 	};
 
 	cap_mint(&c, sv->sv_key, fh);
+}
+
+static struct cap_object cap_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj)
+{
+	return (struct cap_object){
+		.co_ino = ino,
+		.co_fs = ns_super(lo->l_ns)->su_fs,
+		.co_incarnation = incarnation,
+		.co_stripe = (uint8_t)(obj % m->lm_stripes),
+		.co_mirror = m->lm_obj[obj].ob_copy,
+	};
+}
+
+int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client, struct dsc_handle *h)
+{
+	struct cap_object co = cap_object(lo, ino, incarnation, m, obj);
+
+	if (sv->sv_generic)
+		return dsc_gen_handle(lo->l_dsc, sv->sv_id, &co, m->lm_epoch, rights & CAP_WRITE, h);
+	memset(h, 0, sizeof(*h));
+	h->dh_len = CAP_LEN;
+	lo_mint(lo, sv, ino, incarnation, m, obj, rights, client, h->dh_data);
+	return 0;
+}
+
+int lo_adopt(struct lo *lo, struct kv_txn *t, uint64_t ino, uint16_t incarnation, const struct lo_map *m)
+{
+	int err = 0;
+
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && !err; k++) {
+		struct cap_object co = cap_object(lo, ino, incarnation, m, k);
+
+		err = dsc_gen_take(lo->l_dsc, t, m->lm_obj[k].ob_ds, &co);
+	}
+	return err;
+}
+
+int lo_can_adopt(struct lo *lo, struct kv_txn *t, const struct lo_map *m)
+{
+	int err = 0;
+
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && !err; k++)
+		err = dsc_gen_ready(lo->l_dsc, t, m->lm_obj[k].ob_ds);
+	return err;
+}
+
+bool lo_generic(struct lo *lo, const struct lo_map *m)
+{
+	struct dsc_server sv;
+
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++)
+		if (dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_generic)
+			return true;
+	return false;
 }
 
 void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
@@ -71,22 +126,24 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 	bool read = en->en_read && m->lm_obj[obj].ob_state == LO_IN_SYNC;
 	unsigned rights = (read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
 	static const uint8_t anonymous[16];
+	struct dsc_handle h;
 	struct dsc_server sv;
-	uint8_t fh[CAP_LEN];
+	char user[16], group[16];
+	int err;
 
 	if (!dsc_get(en->en_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv))
 		return -EIO;
-	lo_mint(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj, rights,
-		en->en_client, fh);
+	err = lo_handle(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj, rights, en->en_client, &h);
+	if (err)
+		return err;
 	xdr_put_fixed(en->en_x, sv.sv_uuid, 16);
 	xdr_put_u32(en->en_x, whole ? (sv.sv_alive ? EFF_ALIVE : EFF_DEAD) + rank : EFF_NONE);
 	xdr_put_fixed(en->en_x, anonymous, 16);
 	xdr_put_u32(en->en_x, 1);
-	xdr_put_opaque(en->en_x, fh, CAP_LEN);
-	/* Numeric, or the client refuses the layout; a data server looks at the capability and at
-	 * no user. */
-	xdr_put_opaque(en->en_x, "0", 1);
-	xdr_put_opaque(en->en_x, "0", 1);
+	xdr_put_opaque(en->en_x, h.dh_data, h.dh_len);
+	/* Numeric, or the client refuses the layout. Our data servers look at the capability and at no user: there they are 0. */
+	xdr_put_opaque(en->en_x, user, (uint32_t)snprintf(user, sizeof(user), "%u", h.dh_uid));
+	xdr_put_opaque(en->en_x, group, (uint32_t)snprintf(group, sizeof(group), "%u", h.dh_gid));
 	return 0;
 }
 

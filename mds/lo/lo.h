@@ -124,6 +124,11 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t bad);
 /* Whether a server is where the policy wants an object of that mirror: its groups, and a domain that none of the stripe's copies before it is in. */
 bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj);
+/* A map that lo_place made, in the transaction that makes the file: generic data servers' objects are files made ahead. 0, or -EAGAIN: there is none at the moment. */
+int lo_can_adopt(struct lo *lo, struct kv_txn *t, const struct lo_map *m);
+int lo_adopt(struct lo *lo, struct kv_txn *t, uint64_t ino, uint16_t incarnation, const struct lo_map *m); /* W, after that */
+/* Some of it is on a generic data server (docs/generic.md): there is no clone, and who is evicted is kept out by a fence of each file. */
+bool lo_generic(struct lo *lo, const struct lo_map *m);
 /* Refuses a policy that can never be served: -EINVAL with a line (does not fit 4096 bytes, more
  * mirrors than known servers, or than these have values of the domain; groups that none is in). */
 int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t errlen);

@@ -82,6 +82,8 @@ int lo_plan(struct lo_plan *pl);
 bool lo_plan_can(const struct lo_seat *seat, unsigned n, unsigned mirrors);
 
 bool lo_shape_ok(unsigned stripes, unsigned mirrors);
+/* What reaches an object with these rights, for client: 0, or -ESTALE: there is none. */
+int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client, struct dsc_handle *h);
 void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN]);

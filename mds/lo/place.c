@@ -27,11 +27,22 @@ struct look {
 	unsigned lk_whom;
 	uint32_t lk_patience_ms;
 	unsigned lk_n, lk_seen; /* seats; servers, whatever their labels */
+	unsigned lk_generic;	/* servers that take files of one stripe and one copy only, where the policy is of others */
 	double lk_load;		/* sum */
 	uint32_t lk_loads[DSC_MAX];
 	uint64_t lk_domain[DSC_MAX]; /* hash of its value of the domain */
 	struct lo_seat lk_seat[DSC_MAX];
 };
+
+/* It can have a new file now or, where that is asked, soon. */
+static bool may_take(const struct dsc_seat *se, const struct look *lk)
+{
+	if (!se->se_weight || se->se_draining || (!se->se_ready && se->se_hopeless))
+		return false;
+	if (lk->lk_whom == LOOK_ALIVE)
+		return se->se_alive && se->se_ready;
+	return se->se_alive || se->se_unheard_ms <= lk->lk_patience_ms;
+}
 
 static void look_at(void *arg, const struct dsc_seat *se)
 {
@@ -41,7 +52,12 @@ static void look_at(void *arg, const struct dsc_seat *se)
 	uint64_t room = se->se_capacity / 100;
 	size_t len = 0;
 
-	if (lk->lk_whom != LOOK_KNOWN && (!se->se_weight || se->se_draining || (!se->se_alive && (lk->lk_whom == LOOK_ALIVE || se->se_unheard_ms > lk->lk_patience_ms))))
+	/* A generic server cannot be told where a striped file ends, and copies nothing to or from another. */
+	if (se->se_generic && (lk->lk_policy->lp_stripes > 1 || lk->lk_policy->lp_mirrors > 1)) {
+		lk->lk_generic++;
+		return;
+	}
+	if (lk->lk_whom != LOOK_KNOWN && !may_take(se, lk))
 		return;
 	lk->lk_seen++;
 	st->st_mirrors = lo_group_mirrors(lk->lk_policy, se->se_labels);
@@ -93,7 +109,7 @@ static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, ui
 	lk->lk_policy = p;
 	lk->lk_whom = whom;
 	lk->lk_patience_ms = patience_ms;
-	lk->lk_n = lk->lk_seen = 0;
+	lk->lk_n = lk->lk_seen = lk->lk_generic = 0;
 	lk->lk_load = 0;
 	dsc_seats(lo->l_dsc, look_at, lk);
 	mean = lk->lk_n ? lk->lk_load / lk->lk_n : 0;
@@ -112,6 +128,11 @@ static void lacking(const struct look *lk, unsigned domains, const char *whom, c
 	unsigned n = lk->lk_seen;
 	uint64_t have = 0;
 
+	if (lk->lk_generic && n < p->lp_mirrors) {
+		snprintf(out, len, "stripes=%u,mirrors=%u: %u data server%s%s, and %u any NFSv3 server, which only takes files of stripes=1,mirrors=1", p->lp_stripes, p->lp_mirrors, n,
+			 n == 1 ? "" : "s", whom, lk->lk_generic);
+		return;
+	}
 	for (unsigned i = 0; i < lk->lk_n; i++)
 		have |= lk->lk_seat[i].st_mirrors;
 	if (n < p->lp_mirrors) {
@@ -278,8 +299,12 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 	look(lo, &p, LOOK_ALIVE, 0, &lk);
 	for (unsigned i = 0; i < lk.lk_n; i++) {
 		const struct lo_seat *st = &lk.lk_seat[i];
+		struct dsc_server sv;
 		unsigned has = 0;
 
+		/* Nothing is copied to a generic one. */
+		if (dsc_get(lo->l_dsc, st->st_id, &sv) && sv.sv_generic)
+			continue;
 		if (st->st_full || st->st_id == bad || !(st->st_mirrors >> mirror & 1) || is_taken(&tk, st->st_id, *m->lm_domain ? lk.lk_domain[i] : 0))
 			continue;
 		for (unsigned k = 0; k < lo_objects(m); k++)

@@ -335,7 +335,7 @@ static bool copy_local(struct op_copy *j, uint64_t from, uint64_t left)
 	struct ns_inode dst;
 	struct lo_map map;
 
-	if (j->never_local || copy_inode(j, j->dst, &dst, &map) || !lo_copy_is_local(&map, &j->io.io_map, from, j->dst_off + j->done))
+	if (j->never_local || copy_inode(j, j->dst, &dst, &map) || lo_generic(j->m->m_lo, &map) || !lo_copy_is_local(&map, &j->io.io_map, from, j->dst_off + j->done))
 		return false;
 	if (!op_pin(&j->pin, j->m, j->dst))
 		return false;

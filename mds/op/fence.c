@@ -58,6 +58,7 @@ static void fence_end(struct fence *j, int err)
 		f->f_taking--;
 	} else if (f && !err) {
 		f->f_mark_old = f->f_judge = false;
+		f->f_old_epoch = 0;
 	}
 	if (f)
 		st_file_put(st, f);
@@ -93,18 +94,20 @@ static void fence_committed(struct kv_op *op, int err)
 	lo_orders_wait_used(j->m->m_lo, j->ino, j->settle ? &j->map : NULL, j->loop, op_confirm_ms(j->m), fence_confirmed, j);
 }
 
-/* Several may settle one file at once: the first raises the epoch, all wait for it. *judge: its copies are not to be trusted. */
+/* Several may settle one file at once: the first raises the epoch, all wait for it. *judge: its copies are not to be trusted. Where data servers do not know clients, a lost writer is kept
+ * out by that as well. */
 static bool settle_is_raised(struct fence *j, const struct lo_map *map, bool *judge)
 {
 	struct st *st = j->m->m_st;
 	struct st_file *f;
-	bool raised;
+	bool raised, needed;
 
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, j->ino, false);
 	*judge = f && f->f_judge;
-	j->raised = f && f->f_mark_old;
-	raised = !f || !f->f_mark_old || (f->f_old_epoch && map->lm_epoch >= f->f_old_epoch);
+	needed = f && (f->f_mark_old || (f->f_judge && lo_generic(j->m->m_lo, map)));
+	j->raised = needed;
+	raised = !needed || (f->f_old_epoch && map->lm_epoch >= f->f_old_epoch);
 	if (!raised)
 		f->f_old_epoch = map->lm_epoch + 1;
 	pthread_mutex_unlock(&st->st_lock);

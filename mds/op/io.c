@@ -169,6 +169,8 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	/* Cut, and a server does not know yet: no old byte is read below a new end, and nothing written that its order would cut. */
 	if (k->inode.i_type == NS_REG && lo_held_objects(c->m->m_lo, k->inode.i_ino, &k->io.io_map))
 		return NFS4ERR_DELAY;
+	if (c->opnum == OP_WRITE && op_lost_writes(c->m, c->cur, &k->io.io_map))
+		return NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && !op_pin(&k->pin, c->m, c->cur))
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_READ && op_hidden(c->m, k->inode.i_ino))

@@ -419,6 +419,8 @@ void op_lost_begin(struct mds *m);
 void op_lost_end(struct mds *m);
 /* locked: the files that it was writing are to be judged. False: there are none. */
 bool op_lost_client(struct st *st, struct st_client *cl);
+/* A writer of it is lost, and on a generic data server it may write until the next fence, which the next tick brings (docs/generic.md). */
+bool op_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map);
 void op_judge_tick(struct mds *m, struct loop *loop);
 int op_judge_open(struct mds *m); /* before the loops run */
 
@@ -574,6 +576,7 @@ void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci);
 /* the map of a file for a new inode: lo_place as ns_create_args.a_map */
 struct op_place {
 	struct mds *m;
+	struct kv_txn *t; /* the one that makes the file */
 	uint32_t mirrors; /* a hint, followed where the policy's other values permit it; 0: none */
 	bool stripes;
 };

@@ -407,7 +407,15 @@ static int create_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct open *o = c->scratch;
-	int err = ns_create(c->m->m_ns, t, &o->a, &o->out, o->blob, &o->ci);
+	struct lo_map map;
+	int err;
+
+	o->place.t = t;
+	err = ns_create(c->m->m_ns, t, &o->a, &o->out, o->blob, &o->ci);
+	if (!err)
+		err = lo_map_decode(o->out.i_blob, &map);
+	if (!err)
+		err = lo_adopt(c->m->m_lo, t, o->out.i_ino, o->out.i_incarnation, &map);
 
 	if (!err && o->mark)
 		err = op_mark_put(t, o->out.i_ino);

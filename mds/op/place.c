@@ -18,6 +18,8 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 		pol = hinted;
 	/* Too few servers alive: they may be restarting, so wait for one lease; then say so. */
 	err = lo_place(p->m->m_lo, &pol, i->i_ino, p->m->m_lease_ms, &map);
+	if (!err)
+		err = lo_can_adopt(p->m->m_lo, p->t, &map);
 	if (err)
 		return err;
 	*len = lo_map_encode(&map, buf, max);
@@ -63,6 +65,8 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 		err = -EEXIST;
 	if (!err)
 		err = lo_place(m->m_lo, &a->ag_policy, i.i_ino, m->m_lease_ms, &map);
+	if (!err)
+		err = lo_can_adopt(m->m_lo, t, &map);
 	if (err)
 		return err;
 	again_outdated(c);
@@ -71,6 +75,11 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 	err = lo_order_free(m->m_lo, t, &i);
 	if (!err)
 		err = ns_place_again(m->m_ns, t, c->cur, blob, lo_map_encode(&map, blob, sizeof(blob)), &moved);
+	if (!err)
+		err = lo_adopt(m->m_lo, t, moved.i_ino, moved.i_incarnation, &map);
+	/* Files made ahead are of epoch 1. */
+	if (!err && lo_generic(m->m_lo, &map))
+		err = lo_order_fence(m->m_lo, t, &moved, &map, map.lm_epoch);
 	if (!err)
 		err = ns_setattr(m->m_ns, t, c->cur, &touch, NULL, op_now(), &moved);
 	if (!err)

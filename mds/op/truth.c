@@ -195,6 +195,20 @@ bool op_lost_client(struct st *st, struct st_client *cl)
 	return any;
 }
 
+bool op_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map)
+{
+	const struct st_file *f;
+	bool judge;
+
+	if (!m->m_lost || !lo_generic(m->m_lo, map))
+		return false;
+	pthread_mutex_lock(&m->m_st->st_lock);
+	f = st_file_get(m->m_st, ino, false);
+	judge = f && f->f_judge;
+	pthread_mutex_unlock(&m->m_st->st_lock);
+	return judge;
+}
+
 struct judge {
 	struct mds *m;
 	struct loop *loop;

@@ -1,0 +1,78 @@
+#!/bin/bash
+# generic.sh one|two KINDS - clients of generic data servers: one works in a folder of each, then is cut off from the metadata server while it writes; two takes over.
+. "$(dirname "$0")/lib.sh"
+me=$1 kinds=$2
+mount_weft
+if [ "$me" = one ]; then
+	for kind in $kinds; do
+		d=$M/$kind
+		mkdir $d
+		policy $d group=who=$kind
+		head -c 8000000 /dev/urandom >/run/data
+		check "$kind: write" cp /run/data $d/f
+		check "$kind: fsync" sync $d/f
+		sha256sum </run/data >"$WEFT_SHARED/$kind.sum"
+		same "$kind: it is there" "$(layout $d/f | grep -o '"ds":"[a-z]*"')" "\"ds\":\"$kind\""
+		flag $kind.written
+		wait_flag $kind.seen
+		cold
+		check "$kind: read" cmp /run/data $d/f
+		same "$kind: size" "$(stat -c %s $d/f)" 8000000
+		check "$kind: cut" truncate -s 5000001 $d/f
+		cold
+		check "$kind: what is left" cmp -n 5000001 /run/data $d/f
+		same "$kind: its size" "$(stat -c %s $d/f)" 5000001
+		check "$kind: append" bash -c "echo end >>$d/f; sync $d/f"
+		cold
+		same "$kind: what was appended" "$(tail -c 4 $d/f)" end
+		check "$kind: a hole" truncate -s 9000000 $d/f
+		cold
+		same "$kind: reads as zeros" "$(tail -c 1000 $d/f | tr -d '\0' | wc -c) $(stat -c %s $d/f)" "0 9000000"
+		check "$kind: many files" bash -c "for n in {1..40}; do echo \$n >$d/n\$n; done; [ \$(cat $d/n* | sort -nu | wc -l) = 40 ]"
+		check "$kind: copy and remove" bash -c "cp $d/f $d/f2 && cmp $d/f $d/f2 && rm $d/f $d/f2 $d/n*"
+		python3 - $d/fenced "$WEFT_SHARED" $kind <<'PY' &
+import mmap, os, sys, time
+path, shared, kind = sys.argv[1:]
+buf = mmap.mmap(-1, 65536)
+buf.write(b"A" * 65536)
+fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+done = 0
+try:
+    while True:
+        for off in range(0, 1 << 20, 65536):
+            os.pwrite(fd, buf, off)
+            done += 1
+        if done == 64:
+            open(f"{shared}/{kind}.writing", "w").close()
+        with open(f"{shared}/{kind}.rounds", "w") as f:
+            f.write(str(done))
+except OSError:
+    pass
+PY
+	done
+	for kind in $kinds; do wait_flag $kind.writing; done
+	# The metadata server is away for this client; the data servers are not.
+	ip route add blackhole 10.77.0.1/32
+	for kind in $kinds; do cp "$WEFT_SHARED/$kind.rounds" /run/$kind.rounds; done
+	sleep 1
+	for kind in $kinds; do check "$kind: it writes on, without the metadata server" test "$(cat "$WEFT_SHARED/$kind.rounds")" -gt "$(cat /run/$kind.rounds)"; done
+	flag cut
+	wait_flag over
+	ip route del blackhole 10.77.0.1/32
+	sync -f $M 2>/dev/null
+else
+	wait_flag cut
+	for kind in $kinds; do
+		d=$M/$kind
+		check "$kind: another cuts the file" timeout 30 truncate -s 0 $d/fenced
+		check "$kind: and writes it" bash -c "tr '\0' B </dev/zero | head -c 1048576 >$d/fenced; sync $d/fenced"
+		same "$kind: by its own layout" "$(layout $d/fenced | grep -o '"ds":"[a-z]*"')" "\"ds\":\"$kind\""
+	done
+	sleep 3
+	cold
+	for kind in $kinds; do same "$kind: nothing else is in it" "$(tr -d B <$M/$kind/fenced | wc -c)" 0; done
+	flag settled
+	wait_flag over
+	umount_weft
+fi
+no_complaint
