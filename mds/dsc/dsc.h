@@ -221,6 +221,9 @@ void dsc_commit(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct d
 
 /* ---- generic data servers (gen.h) ---- */
 
+/* Whether there is any: without one, no file needs a look at where its objects are. */
+bool dsc_has_generic(struct dsc *d);
+
 /* Whether there is a file made ahead for an object: 0; -EAGAIN: none yet. 0 as well where the server is not generic. */
 int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id);
 /* W: an object is one of these files from now on. Nothing where the server is not generic. */

@@ -80,6 +80,7 @@ struct dsc {
 	void *d_dead_arg;
 	struct dsc_data **d_data; /* by loop */
 	_Atomic bool d_closed;
+	_Atomic bool d_generic; /* some server is */
 	_Atomic uint32_t d_clone_block; /* the largest of any server */
 };
 

@@ -188,6 +188,11 @@ static struct gen *gen_of(struct dsc *d, uint32_t id)
 	return g;
 }
 
+bool dsc_has_generic(struct dsc *d)
+{
+	return atomic_load_explicit(&d->d_generic, memory_order_relaxed);
+}
+
 int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id)
 {
 	struct first f;
@@ -330,6 +335,7 @@ static int load_server(void *arg, struct kv_slice id, struct kv_slice val)
 	}
 	g->gn_id = nd->nd_sv.sv_id;
 	nd->nd_gen = g;
+	atomic_store(&gl->d->d_generic, true);
 	nd->nd_sv.sv_generic = true;
 	gl->err = server_decode(val, g, &next);
 	return gl->err ? 1 : 0;

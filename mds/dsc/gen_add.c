@@ -125,6 +125,7 @@ static void record_done(struct kv_op *op, int err)
 	}
 	g->gn_id = ad->ad_add->da_id = nd->nd_sv.sv_id;
 	nd->nd_gen = g;
+	atomic_store(&d->d_generic, true);
 	pthread_mutex_lock(&d->d_lock);
 	d->d_node[g->gn_id] = nd;
 	d->d_count++;

@@ -62,7 +62,7 @@ int lo_adopt(struct lo *lo, struct kv_txn *t, uint64_t ino, uint16_t incarnation
 {
 	int err = 0;
 
-	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && !err; k++) {
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && dsc_has_generic(lo->l_dsc) && !err; k++) {
 		struct cap_object co = cap_object(lo, ino, incarnation, m, k);
 
 		err = dsc_gen_take(lo->l_dsc, t, m->lm_obj[k].ob_ds, &co);
@@ -74,7 +74,7 @@ int lo_can_adopt(struct lo *lo, struct kv_txn *t, const struct lo_map *m)
 {
 	int err = 0;
 
-	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && !err; k++)
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && dsc_has_generic(lo->l_dsc) && !err; k++)
 		err = dsc_gen_ready(lo->l_dsc, t, m->lm_obj[k].ob_ds);
 	return err;
 }
@@ -83,7 +83,7 @@ bool lo_generic(struct lo *lo, const struct lo_map *m)
 {
 	struct dsc_server sv;
 
-	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++)
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && dsc_has_generic(lo->l_dsc); k++)
 		if (dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_generic)
 			return true;
 	return false;

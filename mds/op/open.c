@@ -412,11 +412,11 @@ static int create_run(struct kv_op *op, struct kv_txn *t)
 
 	o->place.t = t;
 	err = ns_create(c->m->m_ns, t, &o->a, &o->out, o->blob, &o->ci);
-	if (!err)
+	if (!err && dsc_has_generic(c->m->m_dsc)) {
 		err = lo_map_decode(o->out.i_blob, &map);
-	if (!err)
-		err = lo_adopt(c->m->m_lo, t, o->out.i_ino, o->out.i_incarnation, &map);
-
+		if (!err)
+			err = lo_adopt(c->m->m_lo, t, o->out.i_ino, o->out.i_incarnation, &map);
+	}
 	if (!err && o->mark)
 		err = op_mark_put(t, o->out.i_ino);
 	if (!err)

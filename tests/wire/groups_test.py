@@ -82,7 +82,7 @@ def test_weights_and_labels_are_set_and_shown(c, d):
         check([got[n]["weight"] for n in NAMES], [1, 0.25, 1000, 1])
         check([got[n]["labels"] for n in NAMES], [{"rack": "r1", "speed": "nvme"}, {"rack": "r2"}, {}, {}])
         one = weft(w, "ds", "group", "ds1", "speed=", "site=a")
-        check(one.splitlines()[1].split()[8], "rack=r1,site=a")
+        check(one.splitlines()[1].split()[9], "rack=r1,site=a")
         check(json.loads(weft(w, "ds", "group", "ds1", "site=", "--json"))["labels"], {"rack": "r1"})
         check(re.search(rf"^{number} +ds2 +alive +\S+ +0\.25 .* rack=r2 ", weft(w, "ds", "list"), re.M) is not None, True)
         for args, why in ((("weight", "ds1", "--", "-1"), "from 0 to 1000"), (("weight", "ds1", "1001"), "from 0 to 1000"), (("weight", "ds1", "1.005"), "two decimals"),
