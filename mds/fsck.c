@@ -9,6 +9,7 @@
  */
 #include "base/log.h"
 #include "mds/lo/repair.h"
+#include "mds/lo/shift.h"
 #include "mds/ns/keys.h"
 #include <errno.h>
 #include <getopt.h>
@@ -139,6 +140,16 @@ static void check_repair(struct maps *m, struct kv_slice key, struct kv_slice va
 		bad(m, "table of repairs: inode %lu is no file", (unsigned long)ino);
 }
 
+/* Of a file that is gone it stays until it is old. */
+static void check_shifted(struct maps *m, struct kv_slice key, struct kv_slice val)
+{
+	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1};
+	uint64_t ino, when;
+
+	if (lo_shifted_decode(id, val, &ino, &when))
+		bad(m, "files moved lately: record damaged");
+}
+
 static int check_kind(struct maps *m, uint8_t prefix, void (*fn)(struct maps *m, struct kv_slice key, struct kv_slice val))
 {
 	struct kv_slice p = ns_slice(&prefix, 1), key, val;
@@ -158,7 +169,9 @@ static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats 
 	struct maps m = {t, r, st};
 	int rc = check_kind(&m, NS_K_INODE, check_inode);
 
-	return rc ? rc : check_kind(&m, NS_T_REPAIR, check_repair);
+	if (!rc)
+		rc = check_kind(&m, NS_T_REPAIR, check_repair);
+	return rc ? rc : check_kind(&m, NS_T_SHIFTED, check_shifted);
 }
 
 static int check(struct kv *kv, const char *path, bool json)

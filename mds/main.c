@@ -7,6 +7,7 @@
 #include "base/priv.h"
 #include "mds/admin/admin.h"
 #include "mds/ev/event.h"
+#include "mds/op/balance.h"
 #include "mds/op/drain.h"
 #include "mds/op/repair.h"
 #include "mds/op/sec.h"
@@ -475,6 +476,8 @@ static void open_repair(const struct conf *conf)
 		die("repairs: no memory", NULL);
 	if (op_verify_open(&mds, loops[0]))
 		die("verify: no memory", NULL);
+	if (op_balance_open(&mds, loops[0], (uint64_t)conf_msec(conf, "mds.balance_again")))
+		die("balance: no memory", NULL);
 	if (op_drain_open(&mds))
 		die("drains: no memory", NULL);
 	if (op_judge_open(&mds))

@@ -34,6 +34,8 @@ static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"polic
 static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
 static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "N"}, {0}};
 static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
+static const struct weft_opt advise_options[] = {{"spread", 0, "PERCENT"}, {0}};
+static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL}, {"files", 0, "N"}, {"bytes", 0, "SIZE"}, {"rate", 0, "SIZE"}, {"spread", 0, "PERCENT"}, {"stop", 0, NULL}, {0}};
 static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {0}};
 /* A row is a line; the first that fits counts. */
 /* clang-format off */
@@ -71,6 +73,8 @@ static const struct command commands[] = {
 	{"xattr", "remove", 2, 2, true, cmd_xattr_remove, NULL, "PATH NAME", "take one away"},
 	{"top", NULL, 0, 0, false, cmd_top, top_options, "", "who does how much now, live; -n N: N times, for scripts"},
 	{"heat", NULL, 0, 1, true, cmd_heat, heat_options, "[PATH]", "directories and files where most was done lately"},
+	{"advise", NULL, 0, 0, false, cmd_advise, advise_options, "", "in words: what is hot, which data servers are behind, and what would move"},
+	{"balance", NULL, 0, 0, false, cmd_balance, balance_options, "", "move files until data servers are within the spread of their shares"},
 	{"events", NULL, 0, 0, false, cmd_events, events_options, "", "the journal of what happened; -f goes on"},
 	/* Their options are their own; see main. */
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...", "check the metadata store of a stopped server"},

@@ -376,6 +376,8 @@ static const struct http_route routes[] = {
 	{"PUT", "/v1/move", admin_put_move},
 	{"GET", "/v1/verify", admin_get_verify}, {"PUT", "/v1/verify", admin_put_verify}, {"DELETE", "/v1/verify", admin_delete_verify},
 	{"GET", "/v1/ds/one", admin_get_one}, {"PUT", "/v1/ds/drain", admin_put_drain}, {"PUT", "/v1/ds/undrain", admin_put_undrain},
+	{"GET", "/v1/advise", admin_get_advise},
+	{"GET", "/v1/balance", admin_get_balance}, {"PUT", "/v1/balance", admin_put_balance}, {"DELETE", "/v1/balance", admin_delete_balance},
 	{"GET", "/v1/exports", get_exports}, {"PUT", "/v1/exports", put_exports},
 	{"GET", "/v1/top", admin_get_top}, {"GET", "/v1/heat", admin_get_heat},
 	{"GET", "/v1/find", admin_get_find},

@@ -48,6 +48,14 @@ void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *r
 void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_delete_verify(void *arg, const struct http_req *rq, struct http_reply *rp);
 
+/* advise.c: who is behind, and what is moved for it */
+void admin_get_balance(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_balance(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_delete_balance(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* top.c: the hottest directories, by path */
+json_t *admin_hot_directories(struct admin *a, size_t most);
+
 /* ds.c: the data servers */
 /* The server that an argument names by name, number or id; 0: refused. */
 uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp);

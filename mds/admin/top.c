@@ -132,3 +132,15 @@ void admin_get_heat(void *arg, const struct http_req *rq, struct http_reply *rp)
 	kv_read_end(n.n_txn);
 	admin_reply_json(rp, 200, j);
 }
+
+json_t *admin_hot_directories(struct admin *a, size_t most)
+{
+	struct names n = {.n_a = a, .n_budget = ENTRIES_MOST, .n_below = ""};
+	json_t *list;
+
+	if (kv_read_begin(ns_kv(a->a_ops.ao_ns), &n.n_txn))
+		return json_array();
+	list = busiest(&n, HEAT_DIR, true, most);
+	kv_read_end(n.n_txn);
+	return list;
+}

@@ -122,6 +122,8 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 /* A server for an object of that stripe, as its copy of that mirror: one that lives, has a weight, is not drained, has room, holds nothing of the stripe, and is in the mirror's groups and
  * in no other copy's domain. without: objects (a bit each) that do not count, as they go. Not bad. Few objects of this file count more than weight. 0: there is none. */
 uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t bad);
+/* Whether that server is one of those. */
+bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t ds);
 /* Whether a server is where the policy wants an object of that mirror: its groups, and a domain that none of the stripe's copies before it is in. */
 bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj);
 /* A map that lo_place made, in the transaction that makes the file: generic data servers' objects are files made ahead. 0, or -EAGAIN: there is none at the moment. */

@@ -285,6 +285,32 @@ static uint32_t draw_seat(const struct lo_seat *seat, const uint16_t *pick, unsi
 	return n ? seat[pick[n - 1]].st_id : 0;
 }
 
+/* Nothing is copied to a generic one. */
+static bool may_have(struct lo *lo, const struct look *lk, unsigned i, const struct lo_map *m, unsigned mirror, const struct taken *tk, uint32_t bad)
+{
+	const struct lo_seat *st = &lk->lk_seat[i];
+	struct dsc_server sv;
+
+	return !st->st_full && st->st_id != bad && (st->st_mirrors >> mirror & 1) && !is_taken(tk, st->st_id, *m->lm_domain ? lk->lk_domain[i] : 0) &&
+	       !(dsc_get(lo->l_dsc, st->st_id, &sv) && sv.sv_generic);
+}
+
+bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t ds)
+{
+	struct lo_policy p;
+	struct taken tk;
+	struct look lk;
+
+	if (lo_map_policy(m, &p) || mirror >= p.lp_mirrors)
+		return false;
+	taken_by(lo, m, stripe, without, &tk);
+	look(lo, &p, LOOK_ALIVE, 0, &lk);
+	for (unsigned i = 0; i < lk.lk_n; i++)
+		if (lk.lk_seat[i].st_id == ds)
+			return may_have(lo, &lk, i, m, mirror, &tk, 0);
+	return false;
+}
+
 uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t bad)
 {
 	unsigned least = LO_MAX_OBJECTS + 1, n = 0;
@@ -299,13 +325,9 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 	look(lo, &p, LOOK_ALIVE, 0, &lk);
 	for (unsigned i = 0; i < lk.lk_n; i++) {
 		const struct lo_seat *st = &lk.lk_seat[i];
-		struct dsc_server sv;
 		unsigned has = 0;
 
-		/* Nothing is copied to a generic one. */
-		if (dsc_get(lo->l_dsc, st->st_id, &sv) && sv.sv_generic)
-			continue;
-		if (st->st_full || st->st_id == bad || !(st->st_mirrors >> mirror & 1) || is_taken(&tk, st->st_id, *m->lm_domain ? lk.lk_domain[i] : 0))
+		if (!may_have(lo, &lk, i, m, mirror, &tk, bad))
 			continue;
 		for (unsigned k = 0; k < lo_objects(m); k++)
 			has += m->lm_obj[k].ob_state != LO_ABSENT && m->lm_obj[k].ob_ds == st->st_id;

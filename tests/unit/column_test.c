@@ -1,6 +1,7 @@
 /* Mirrors that come and go, and objects that move: what the map says of it, and where it is placed (mds/lo/column.h). */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_seats.h has more than this test needs */
 #include "mds/lo/column.h"
+#include "mds/lo/shift.h"
 #include "tests/unit/lo_seats.h"
 
 static char why[300];
@@ -90,6 +91,44 @@ START_TEST(a_new_copy_is_in_its_group_and_in_no_other_copys_domain)
 	/* Files of before say nothing: any other server. */
 	*m.lm_domain = *m.lm_groups = 0;
 	ck_assert_int_eq(rack_of(lo_place_object(lo, &m, 0, 0, 1, 0)), 'b');
+}
+END_TEST
+
+START_TEST(one_object_goes_where_it_is_sent_if_it_may)
+{
+	struct lo_policy p = policy("stripes=2,mirrors=2,domain=rack");
+	struct lo_map m, was;
+	uint32_t other = 0;
+
+	six();
+	place(&p, 7, &m);
+	was = m;
+	for (uint32_t id = 1; id <= 6; id++) {
+		bool may = rack_of(id) == rack(&m, 1) && id != m.lm_obj[1].ob_ds;
+
+		ck_assert_int_eq(lo_shift_may(lo, &m, 1, id), may);
+		other = may ? id : other;
+		if (!may)
+			ck_assert_int_eq(lo_shift(lo, &m, 1, id), -EAGAIN);
+	}
+	ck_assert_mem_eq(&m, &was, sizeof(m));
+	ck_assert(!lo_shift_may(lo, &m, 4, other) && !lo_shift_may(lo, &m, 1, 0));
+	dsc->d_node[other]->nd_sv.sv_available = 1000;
+	ck_assert_int_eq(lo_shift(lo, &m, 1, other), -EAGAIN);
+	dsc->d_node[other]->nd_sv.sv_available = dsc->d_node[1]->nd_sv.sv_available ? 1ull << 40 : 0;
+	ck_assert_int_eq(lo_shift(lo, &m, 1, other), 0);
+	ck_assert(m.lm_spare && m.lm_mirrors == 3 && m.lm_obj[1].ob_leaving);
+	ck_assert_uint_eq(m.lm_obj[5].ob_ds, other);
+	ck_assert_int_eq(m.lm_obj[5].ob_state, LO_STALE);
+	ck_assert_int_eq(m.lm_obj[4].ob_state, LO_ABSENT);
+	same_when_stored(&m, 3);
+	ck_assert_int_eq(lo_shift(lo, &m, 0, other), -EAGAIN); /* one at a time */
+	in_sync(&m);
+	ck_assert(lo_switch_ready(&m));
+	/* Nor where the layout has no room. */
+	p = policy("stripes=22,mirrors=2");
+	place(&p, 8, &m);
+	ck_assert(!lo_shift_fits(lo, &m));
 }
 END_TEST
 
@@ -280,6 +319,7 @@ int main(void)
 	tcase_add_checked_fixture(live, setup, teardown);
 	tcase_add_test(live, what_placed_a_file_is_kept_with_it);
 	tcase_add_test(live, a_new_copy_is_in_its_group_and_in_no_other_copys_domain);
+	tcase_add_test(live, one_object_goes_where_it_is_sent_if_it_may);
 	tcase_add_test(live, a_mirror_more_and_one_less);
 	tcase_add_test(live, what_is_misplaced_leaves_one_object_of_a_stripe_at_a_time);
 	tcase_add_test(live, a_drained_server_and_one_that_is_named_are_left);

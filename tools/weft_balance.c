@@ -1,0 +1,100 @@
+/* weft_balance.c - weft advise and weft balance: data servers that are behind, and what is moved for it. */
+#include "tools/weft.h"
+#include <unistd.h>
+
+static void progress(const json_t *j)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	if (j_num(j, "files"))
+		fprintf(stderr, "\r%lld of %lld files moved, %s of %s\033[K", j_num(j, "done_files"), j_num(j, "files"), size_text(j_num(j, "done_bytes")), size_text(j_num(j, "bytes")));
+	else
+		fprintf(stderr, "\r%lld files looked at\033[K", j_num(j, "looked"));
+}
+
+/* Until the run is over. Interrupted, it goes on in the server; the same command looks at it again. */
+static int follow(int rc, json_t **j)
+{
+	bool shown = false;
+
+	while (!rc && json_is_true(json_object_get(*j, "running"))) {
+		progress(*j);
+		shown = true;
+		json_decref(*j);
+		usleep(100000);
+		rc = weft_ask("GET", "/v1/balance", NULL, j);
+	}
+	if (shown && isatty(STDERR_FILENO))
+		fputs("\r\033[K", stderr);
+	return rc;
+}
+
+static void balance_table(const json_t *j)
+{
+	bool dry = json_is_true(json_object_get(j, "dry_run"));
+	struct table t = {0};
+	const json_t *m;
+	size_t i;
+
+	if (j_num(j, "files") + j_num(j, "left")) {
+		table_heads(&t, "SIZE FROM TO WHY STATE FILE");
+		json_array_foreach(json_object_get(j, "moves"), i, m)
+		{
+			table_cell(&t, "%s", size_text(j_num(m, "bytes")));
+			table_cell(&t, "%s", j_str(m, "from"));
+			table_cell(&t, "%s", j_str(m, "to"));
+			table_cell(&t, "%s", j_str(m, "why"));
+			table_cell(&t, "%s", j_str(m, "state"));
+			if (json_is_string(json_object_get(m, "path")))
+				table_cell(&t, "%s", j_str(m, "path"));
+			else
+				table_cell(&t, "inode %lld", j_num(m, "inode"));
+		}
+		table_end(&t, "r-----");
+	}
+	printf("%lld files, %s %s; %s\n", j_num(j, "files"), size_text(j_num(j, "bytes")), dry ? "would move" : "moved",
+	       json_is_string(json_object_get(j, "end")) ? j_str(j, "end") : "it goes on");
+}
+
+int cmd_balance(char **args)
+{
+	json_t *j;
+	int rc;
+
+	(void)args;
+	if (weft_option("stop"))
+		return weft_show(weft_ask("DELETE", "/v1/balance", NULL, &j), j, balance_table);
+	rc = weft_ask_with("PUT", "/v1/balance", "", &j, "dry", weft_option("dry-run") ? "1" : NULL, "bytes", weft_option("bytes"), "files", weft_option("files"), "rate", weft_option("rate"),
+			   "spread", weft_option("spread"), NULL);
+	rc = follow(rc, &j);
+	return weft_show(rc, j, balance_table);
+}
+
+static void advise_table(const json_t *j)
+{
+	const json_t *w;
+	size_t i;
+
+	json_array_foreach(json_object_get(j, "words"), i, w)
+		puts(json_string_value(w));
+}
+
+/* Beside a run that moves it tells of that one. */
+int cmd_advise(char **args)
+{
+	json_t *j;
+	int rc = weft_ask("GET", "/v1/balance", NULL, &j);
+
+	(void)args;
+	if (!rc && !json_is_true(json_object_get(j, "running"))) {
+		json_decref(j);
+		rc = weft_ask_with("PUT", "/v1/balance", "", &j, "dry", "1", "spread", weft_option("spread"), NULL);
+	}
+	if (!rc && json_is_true(json_object_get(j, "dry_run")))
+		rc = follow(rc, &j);
+	if (!rc) {
+		json_decref(j);
+		rc = weft_ask("GET", "/v1/advise", NULL, &j);
+	}
+	return weft_show(rc, j, advise_table);
+}
