@@ -1,0 +1,610 @@
+/*
+ * call.c - one COMPOUND: its slot, sending it until it is answered, and what the answer means for the session (RFC 8881 section 2.10.6).
+ *
+ * A slot's number rises when its SEQUENCE was answered with OK, and only then. A call whose connection is lost keeps its slot and number
+ * and goes again on the next connection: the server does it once. When the session itself is lost, the slot is of none.
+ */
+#include "client/int.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <urcu/compiler.h>
+
+#define NFS4ERR_BAD_HIGH_SLOT 10077
+#define DELAY_FIRST_MS 10u
+#define DELAY_MOST_MS  2000u
+#define ROUNDS	       64u /* of a call whose SEQUENCE the server does not take */
+#define PUT_LIMIT      (WC_MAX_IO + 65536u)
+
+struct wc_call *wc_call_new(struct weft *w, const struct wc_kind *kind, struct weft_op *op, void *arg)
+{
+	struct wc_call *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->c_w = w;
+	c->c_kind = kind;
+	c->c_op = op;
+	c->c_arg = arg;
+	c->c_slot = -1;
+	c->c_since_ns = loop_now_ns(w->w_loop);
+	c->c_all_next = w->w_all;
+	if (w->w_all)
+		w->w_all->c_all_prev = c;
+	w->w_all = c;
+	return c;
+}
+
+static void call_free(struct wc_call *c)
+{
+	struct weft *w = c->c_w;
+
+	if (c->c_all_prev)
+		c->c_all_prev->c_all_next = c->c_all_next;
+	else
+		w->w_all = c->c_all_next;
+	if (c->c_all_next)
+		c->c_all_next->c_all_prev = c->c_all_prev;
+	free(c);
+}
+
+/* ---- slots ---- */
+
+static void slot_free(struct wc_call *c)
+{
+	struct weft *w = c->c_w;
+
+	if (c->c_slot >= 0 && c->c_gen == w->w_gen)
+		w->w_busy[c->c_slot / 64] &= ~(1ull << c->c_slot % 64);
+	c->c_slot = -1;
+}
+
+/* The lowest (section 2.10.6.1). */
+static bool slot_take(struct wc_call *c)
+{
+	struct weft *w = c->c_w;
+	uint32_t most = w->w_target + 1 < w->w_nslots ? w->w_target + 1 : w->w_nslots;
+
+	for (uint32_t i = 0; i * 64 < most; i++) {
+		uint32_t at;
+
+		if (!~w->w_busy[i])
+			continue;
+		at = i * 64 + (uint32_t)__builtin_ctzll(~w->w_busy[i]);
+		if (at >= most)
+			return false;
+		w->w_busy[i] |= 1ull << at % 64;
+		c->c_slot = (int)at;
+		c->c_gen = w->w_gen;
+		return true;
+	}
+	return false;
+}
+
+static uint32_t slot_highest(const struct weft *w)
+{
+	for (uint32_t i = WEFT_MAX_SLOTS / 64; i--;)
+		if (w->w_busy[i])
+			return i * 64 + 63 - (uint32_t)__builtin_clzll(w->w_busy[i]);
+	return 0;
+}
+
+/* ---- sending ---- */
+
+void wc_call_op(struct wc_call *c, struct xdr_out *x, uint32_t op)
+{
+	c->c_nops++;
+	xdr_put_u32(x, op);
+}
+
+static void payload_sent(void *arg);
+
+void wc_put_payload(struct wc_call *c, struct xdr_out *x, const void *data, uint32_t n)
+{
+	xdr_put_u32(x, n);
+	c->c_holds++;
+	xdr_put_ref(x, data, n, payload_sent, c);
+}
+
+static void put_sequence(struct wc_call *c, struct xdr_out *x)
+{
+	struct weft *w = c->c_w;
+
+	wc_call_op(c, x, OP_SEQUENCE);
+	xdr_put_fixed(x, w->w_session, NFS4_SESSIONID_SIZE);
+	xdr_put_u32(x, w->w_slots[c->c_slot].sl_seq);
+	xdr_put_u32(x, (uint32_t)c->c_slot);
+	xdr_put_u32(x, slot_highest(w));
+	xdr_put_bool(x, c->c_kind->k_cache);
+	w->w_used_ns = loop_now_ns(w->w_loop);
+}
+
+static void call_reply(struct rpc_req *q, int err, struct xdr_in *x);
+
+static void call_put(struct wc_call *c)
+{
+	struct xdr_out *x = &c->c_rpc.q_args;
+	size_t at;
+
+	rpc_req_init(&c->c_rpc, NFS4_PROGRAM, 4, c->c_null ? 0 : 1, &c->c_w->w_cred, PUT_LIMIT, call_reply);
+	c->c_holds = 1;
+	c->c_err = 0;
+	c->c_status = 0;
+	c->c_seq_ok = false;
+	c->c_nops = 0;
+	if (c->c_null)
+		return;
+	xdr_put_u32(x, 0); /* tag */
+	xdr_put_u32(x, c->c_w->w_minor);
+	at = x->x_len;
+	xdr_put_u32(x, 0);
+	if (!c->c_kind->k_bare)
+		put_sequence(c, x);
+	c->c_kind->k_put(c, x);
+	xdr_patch_u32(x, at, c->c_nops);
+}
+
+void wc_call_send_on(struct wc_call *c, struct wc_conn *cn)
+{
+	c->c_conn = cn;
+	call_put(c);
+	rpc_req_send(cn->cn_conn, &c->c_rpc, c->c_w->w_opts.wo_timeout_ms);
+}
+
+static struct wc_conn *conn_take(struct weft *w)
+{
+	for (unsigned i = 0; i < w->w_nconns; i++) {
+		struct wc_conn *cn = &w->w_conns[w->w_turn++ % w->w_nconns];
+
+		if (cn->cn_conn && cn->cn_bound)
+			return cn;
+	}
+	return NULL;
+}
+
+static bool call_slot(struct wc_call *c)
+{
+	if (c->c_slot >= 0 && c->c_gen != c->c_w->w_gen)
+		c->c_slot = -1;
+	return c->c_null || c->c_slot >= 0 || slot_take(c);
+}
+
+/* Whether it went; else it stays queued. */
+static bool call_start(struct wc_call *c)
+{
+	struct weft *w = c->c_w;
+	struct wc_conn *cn = conn_take(w);
+
+	if (!cn || (!c->c_null && !w->w_have_session) || !call_slot(c))
+		return false;
+	wc_call_send_on(c, cn);
+	return true;
+}
+
+static void queue_add(struct wc_call *c, bool front)
+{
+	struct weft *w = c->c_w;
+
+	c->c_queued = true;
+	if (c->c_kind && c->c_kind->k_urgent) {
+		c->c_next = w->w_urgent;
+		w->w_urgent = c;
+	} else if (front) {
+		c->c_next = w->w_queue;
+		if (!w->w_queue)
+			w->w_queue_end = &c->c_next;
+		w->w_queue = c;
+	} else {
+		c->c_next = NULL;
+		*w->w_queue_end = c;
+		w->w_queue_end = &c->c_next;
+	}
+}
+
+void wc_pump(struct weft *w)
+{
+	while (w->w_urgent && w->w_have_session) {
+		struct wc_call *c = w->w_urgent;
+
+		w->w_urgent = c->c_next;
+		if (!call_start(c)) {
+			w->w_urgent = c;
+			break;
+		}
+		c->c_queued = false;
+	}
+	while (w->w_queue && w->w_state == WC_READY) {
+		struct wc_call *c = w->w_queue, *next = c->c_next;
+
+		if (!call_start(c))
+			break;
+		c->c_queued = false;
+		w->w_queue = next;
+		if (!next)
+			w->w_queue_end = &w->w_queue;
+	}
+}
+
+/* ---- ends ---- */
+
+static void call_end(struct wc_call *c, int err, uint32_t status)
+{
+	slot_free(c);
+	if (c->c_null)
+		wc_op_end(c->c_op, err, 0);
+	else
+		c->c_kind->k_end(c, err, status);
+	if (!c->c_queued && !c->c_timer.t_pos)
+		call_free(c);
+}
+
+void wc_call_send(struct wc_call *c)
+{
+	struct weft *w = c->c_w;
+
+	queue_add(c, false);
+	wc_pump(w);
+}
+
+static void pause_over(struct loop_timer *t)
+{
+	struct wc_call *c = caa_container_of(t, struct wc_call, c_timer);
+
+	queue_add(c, c->c_slot >= 0);
+	wc_pump(c->c_w);
+}
+
+void wc_call_again(struct wc_call *c, uint32_t pause_ms)
+{
+	if (!pause_ms) {
+		queue_add(c, c->c_slot >= 0);
+		return;
+	}
+	c->c_timer.t_fire = pause_over;
+	loop_timer_start(c->c_w->w_loop, &c->c_timer, pause_ms);
+}
+
+static bool too_old(const struct wc_call *c)
+{
+	const struct weft *w = c->c_w;
+
+	return w->w_opts.wo_giveup_ms && loop_now_ns(w->w_loop) - c->c_since_ns > w->w_opts.wo_giveup_ms * 1000000ull;
+}
+
+/* It goes again, unless its time is over: then its slot is in nobody knows what state. */
+static void call_retry(struct wc_call *c, uint32_t pause_ms)
+{
+	struct weft *w = c->c_w;
+
+	if (w->w_state == WC_CLOSING || w->w_state == WC_FAILED) {
+		call_end(c, w->w_state == WC_FAILED ? w->w_err : -ECANCELED, 0);
+	} else if (too_old(c)) {
+		if (c->c_slot >= 0 && c->c_gen == w->w_gen) {
+			w->w_spoiled = true;
+			c->c_slot = -1;
+		}
+		call_end(c, -ETIMEDOUT, c->c_status);
+	} else {
+		wc_call_again(c, pause_ms);
+	}
+}
+
+static uint32_t call_pause(struct wc_call *c)
+{
+	c->c_delay_ms = !c->c_delay_ms ? DELAY_FIRST_MS : c->c_delay_ms * 2 < DELAY_MOST_MS ? c->c_delay_ms * 2 : DELAY_MOST_MS;
+	return c->c_delay_ms;
+}
+
+/* The slot is of a session that is no more. What went out before without an answer may have been done. */
+static void call_lost(struct wc_call *c)
+{
+	struct weft *w = c->c_w;
+
+	if (c->c_given_up && c->c_op && c->c_kind->k_cache)
+		c->c_op->o_again = true;
+	c->c_given_up = false;
+	if (c->c_gen == w->w_gen)
+		wc_session_lost(w);
+	c->c_slot = -1;
+	if (++c->c_rounds > ROUNDS)
+		call_end(c, -EPROTO, c->c_status);
+	else if (c->c_kind->k_urgent)
+		call_end(c, -ECONNRESET, c->c_status); /* what it is a part of begins anew */
+	else
+		call_retry(c, c->c_rounds > 2 ? call_pause(c) : 0);
+}
+
+/* SEQUENCE was refused: the slot's number stays. */
+static void sequence_refused(struct wc_call *c)
+{
+	struct weft *w = c->c_w;
+	bool current = c->c_gen == w->w_gen;
+
+	switch (c->c_status) {
+	case NFS4ERR_SEQ_MISORDERED:
+		/* A slot that the server took away and gave again may begin anew. */
+		if (current && w->w_slots[c->c_slot].sl_retired && w->w_slots[c->c_slot].sl_seq != 1) {
+			w->w_slots[c->c_slot].sl_retired = false;
+			w->w_slots[c->c_slot].sl_seq = 1;
+			call_retry(c, 0);
+			return;
+		}
+		call_lost(c);
+		return;
+	case NFS4ERR_BADSESSION:
+	case NFS4ERR_DEADSESSION:
+	case NFS4ERR_SEQ_FALSE_RETRY:
+	case NFS4ERR_BADSLOT:
+	case NFS4ERR_BAD_HIGH_SLOT:
+		call_lost(c);
+		return;
+	case NFS4ERR_DELAY:
+		call_retry(c, call_pause(c));
+		return;
+	case NFS4ERR_CONN_NOT_BOUND_TO_SESSION:
+		if (c->c_conn->cn_conn) {
+			c->c_conn->cn_bound = false;
+			wc_bind(c->c_conn);
+		}
+		if (++c->c_rounds > ROUNDS)
+			call_end(c, -EPROTO, c->c_status);
+		else
+			call_retry(c, 0);
+		return;
+	default:
+		call_end(c, wc_errno(c->c_status), c->c_status);
+	}
+}
+
+/* The transport failed. */
+static void call_broken(struct wc_call *c)
+{
+	struct weft *w = c->c_w;
+
+	if (c->c_kind->k_bare) {
+		call_end(c, c->c_err, 0);
+		return;
+	}
+	switch (c->c_err) {
+	case -EPROTO:
+		/* Rejected, or no RPC: whether the slot was used is not known. */
+		w->w_spoiled = true;
+		c->c_slot = -1;
+		call_end(c, -EPROTO, 0);
+		return;
+	case -EMSGSIZE:
+		call_end(c, -EMSGSIZE, 0);
+		return;
+	case -ENOMEM:
+		call_retry(c, call_pause(c));
+		return;
+	default:
+		c->c_given_up = true;
+		w->w_resent++;
+		call_retry(c, 0);
+	}
+}
+
+static void call_over(struct wc_call *c)
+{
+	struct weft *w = c->c_w;
+
+	if (c->c_null)
+		call_end(c, c->c_err, 0);
+	else if (c->c_err && !c->c_parsed)
+		call_broken(c);
+	else if (c->c_kind->k_bare)
+		call_end(c, c->c_err ? c->c_err : wc_errno(c->c_status), c->c_status);
+	else if (!c->c_seq_ok && c->c_err) {
+		w->w_spoiled = true;
+		c->c_slot = -1;
+		call_end(c, c->c_err, 0);
+	} else if (!c->c_seq_ok)
+		sequence_refused(c);
+	else {
+		if (c->c_gen == w->w_gen && c->c_slot >= 0)
+			w->w_slots[c->c_slot].sl_seq++;
+		slot_free(c);
+		if (c->c_err)
+			call_end(c, c->c_err, c->c_status);
+		else if (c->c_status == NFS4ERR_DELAY || c->c_status == NFS4ERR_GRACE)
+			call_retry(c, call_pause(c));
+		else if (c->c_status == NFS4ERR_RETRY_UNCACHED_REP && ++c->c_rounds < ROUNDS) {
+			if (c->c_op && c->c_kind->k_cache)
+				c->c_op->o_again = true;
+			call_retry(c, 0);
+		} else
+			call_end(c, wc_errno(c->c_status), c->c_status);
+	}
+	if (w->w_spoiled && w->w_have_session) {
+		w->w_spoiled = false;
+		wc_session_lost(w);
+	}
+	wc_pump(w);
+}
+
+static void call_put_down(struct wc_call *c)
+{
+	if (--c->c_holds == 0)
+		call_over(c);
+}
+
+static void payload_sent(void *arg)
+{
+	call_put_down(arg);
+}
+
+/* ---- replies ---- */
+
+/* SEQUENCE4resok. What does not fit our call is no answer to it. */
+static bool get_sequence(struct wc_call *c, struct wc_res *r)
+{
+	struct weft *w = c->c_w;
+	uint32_t seq, slot, highest, target, flags;
+	const uint8_t *id;
+
+	if (!wc_res_op(r, OP_SEQUENCE))
+		return false;
+	id = xdr_get_fixed(r->x, NFS4_SESSIONID_SIZE);
+	seq = xdr_get_u32(r->x);
+	slot = xdr_get_u32(r->x);
+	highest = xdr_get_u32(r->x);
+	target = xdr_get_u32(r->x);
+	flags = xdr_get_u32(r->x);
+	if (r->x->bad)
+		return false;
+	if (c->c_gen == w->w_gen && c->c_slot >= 0) {
+		if (memcmp(id, w->w_session, NFS4_SESSIONID_SIZE) || slot != (uint32_t)c->c_slot || seq != w->w_slots[c->c_slot].sl_seq) {
+			r->r_bad = true;
+			return false;
+		}
+		target = target < highest ? target : highest;
+		for (uint32_t i = target + 1; i <= w->w_target && i < WEFT_MAX_SLOTS; i++)
+			w->w_slots[i].sl_retired = true;
+		w->w_target = target < WEFT_MAX_SLOTS ? target : WEFT_MAX_SLOTS - 1;
+		if (flags)
+			wc_seq_flags(w, flags);
+	}
+	c->c_seq_ok = true;
+	return true;
+}
+
+void wc_call_parse(struct wc_call *c, struct xdr_in *x)
+{
+	struct wc_res r = {.x = x};
+	uint32_t n;
+
+	c->c_parsed = true;
+	r.r_status = xdr_get_u32(x);
+	xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &n); /* the tag */
+	r.r_left = xdr_get_u32(x);
+	if (r.r_left > c->c_nops)
+		x->bad = true;
+	c->c_status = r.r_status;
+	/* No results: the COMPOUND itself was refused. */
+	if (!x->bad && !r.r_left && r.r_status != NFS4_OK)
+		return;
+	if (c->c_kind->k_bare || get_sequence(c, &r))
+		c->c_kind->k_got(c, &r);
+	if (x->bad || r.r_bad || r.r_left || (r.r_status != NFS4_OK && !r.r_failed))
+		c->c_err = -EPROTO;
+}
+
+struct wc_call *wc_call_take(struct weft *w)
+{
+	struct wc_call *c = w->w_queue;
+
+	if (!c || !call_slot(c))
+		return NULL;
+	w->w_queue = c->c_next;
+	if (!w->w_queue)
+		w->w_queue_end = &w->w_queue;
+	c->c_queued = false;
+	call_put(c);
+	return c;
+}
+
+void wc_call_feed(struct wc_call *c, struct xdr_in *x)
+{
+	struct xdr_out args = c->c_rpc.q_args;
+
+	c->c_parsed = false;
+	if (!c->c_null)
+		wc_call_parse(c, x);
+	xdr_out_init(&c->c_rpc.q_args, 0);
+	xdr_out_free(&args);
+	call_put_down(c);
+}
+
+static void call_reply(struct rpc_req *q, int err, struct xdr_in *x)
+{
+	struct wc_call *c = caa_container_of(q, struct wc_call, c_rpc);
+
+	c->c_err = err;
+	c->c_parsed = false;
+	if (!err && c->c_conn->cn_client)
+		rpc_client_proven(c->c_conn->cn_client);
+	if (!err && !c->c_null)
+		wc_call_parse(c, x);
+	/* A connection that does not answer is given up, which also gives the payload back. */
+	if (err == -ETIMEDOUT && q->q_conn)
+		rpc_conn_close(q->q_conn);
+	call_put_down(c);
+}
+
+/* ---- all of them ---- */
+
+static void queue_expire(struct weft *w, struct wc_call **at, bool all, int err)
+{
+	while (*at) {
+		struct wc_call *c = *at;
+
+		if (!all && !too_old(c)) {
+			at = &c->c_next;
+			continue;
+		}
+		*at = c->c_next;
+		c->c_queued = false;
+		if (c->c_slot >= 0 && c->c_gen == w->w_gen) {
+			w->w_spoiled = true;
+			c->c_slot = -1;
+		}
+		call_end(c, err, 0);
+	}
+}
+
+/* Calls that end may queue others, at the end: what is taken is the list of now. */
+static void queues_expire(struct weft *w, bool all, int err)
+{
+	struct wc_call *old = w->w_queue;
+
+	w->w_queue = NULL;
+	w->w_queue_end = &w->w_queue;
+	queue_expire(w, &old, all, err);
+	*w->w_queue_end = old;
+	while (*w->w_queue_end)
+		w->w_queue_end = &(*w->w_queue_end)->c_next;
+	old = w->w_urgent;
+	w->w_urgent = NULL;
+	queue_expire(w, &old, all, err);
+	while (old) {
+		struct wc_call *c = old;
+
+		old = c->c_next;
+		c->c_next = w->w_urgent;
+		w->w_urgent = c;
+	}
+}
+
+void wc_calls_expire(struct weft *w)
+{
+	if (w->w_opts.wo_giveup_ms)
+		queues_expire(w, false, -ETIMEDOUT);
+}
+
+void wc_calls_fail(struct weft *w, int err)
+{
+	struct wc_call *c, *next;
+
+	queues_expire(w, true, err);
+	for (c = w->w_all; c; c = next) {
+		next = c->c_all_next;
+		if (c->c_timer.t_pos) {
+			loop_timer_stop(w->w_loop, &c->c_timer);
+			call_end(c, err, 0);
+			next = w->w_all; /* anything may have changed */
+		}
+	}
+}
+
+void wc_null(struct weft *w, struct weft_op *op)
+{
+	static const struct wc_kind null_kind = {0};
+	struct wc_call *c = wc_call_new(w, &null_kind, op, NULL);
+
+	if (!c) {
+		wc_op_end(op, -ENOMEM, 0);
+		return;
+	}
+	c->c_null = true;
+	wc_call_send(c);
+}

@@ -1,0 +1,358 @@
+/*
+ * io.c - data: READ, WRITE and COMMIT (RFC 8881 sections 18.22, 18.32 and 18.3), in as many calls as the server's limits make of an operation.
+ *
+ * What a WRITE left unstable is remembered (wc_dirty), with the server's verifier: a COMMIT that answers with another one tells that the
+ * server has lost it, and it is written again from the caller's memory.
+ */
+#include "client/int.h"
+#include <errno.h>
+#include <stdlib.h>
+
+#define STATE_WAIT_MS 20u
+#define STATE_ROUNDS  256u
+
+/* An operation of several calls. */
+struct wc_io {
+	struct weft_op *io_op;
+	struct weft_file *io_file; /* NULL: READ without an open */
+	struct wc_stateid io_none;
+	unsigned io_pending;
+	uint64_t io_end; /* READ: where the data that are there end */
+	bool io_eof;	 /* that is the end of the file */
+	int io_err;
+	uint32_t io_status;
+	uint32_t io_stable;
+	struct wc_dirty *io_dirty; /* COMMIT: what it is about */
+};
+
+static void dirty_free(struct wc_dirty *d)
+{
+	while (d) {
+		struct wc_dirty *next = d->d_next;
+
+		free(d);
+		d = next;
+	}
+}
+
+static void io_put_down(struct wc_io *io)
+{
+	struct weft_op *op = io->io_op;
+
+	if (--io->io_pending)
+		return;
+	if (op->o_what == WEFT_READ && !io->io_err) {
+		op->o_count = (uint32_t)(io->io_end - op->o_off);
+		op->o_eof = io->io_eof;
+	} else if (op->o_what == WEFT_WRITE && !io->io_err) {
+		op->o_count = op->o_len;
+	}
+	dirty_free(io->io_dirty);
+	wc_op_end(op, io->io_err, io->io_status);
+	free(io);
+}
+
+static void io_failed(struct wc_io *io, int err, uint32_t status)
+{
+	if (io->io_err)
+		return;
+	io->io_err = err;
+	io->io_status = status;
+}
+
+/* An end that is one for each kind of call: true when the call goes again. */
+static bool io_state_again(struct wc_call *c, uint32_t status)
+{
+	struct wc_io *io = c->c_arg;
+	struct weft_file *f = io->io_file;
+
+	if (!wc_state_error(status) || !f || f->f_state == WC_F_BAD || c->c_state_rounds++ > STATE_ROUNDS)
+		return false;
+	wc_file_lost(f, c->c_file_gen);
+	if (f->f_state == WC_F_BAD)
+		return false;
+	wc_call_again(c, STATE_WAIT_MS);
+	return true;
+}
+
+static void put_io(struct wc_call *c, struct xdr_out *x, uint32_t opnum)
+{
+	struct wc_io *io = c->c_arg;
+	struct wc_stateid si = io->io_file ? io->io_file->f_stateid : io->io_none;
+
+	si.si_seq = 0; /* the state as it is (section 8.2.2) */
+	c->c_file_gen = io->io_file ? io->io_file->f_gen : 0;
+	wc_put_fh(c, x, io->io_file ? &io->io_file->f_fh : &io->io_op->o_fh);
+	wc_call_op(c, x, opnum);
+	if (opnum != OP_COMMIT)
+		wc_put_stateid(x, &si);
+	xdr_put_u64(x, c->c_off);
+}
+
+static bool res_io(struct wc_call *c, struct wc_res *r, uint32_t opnum)
+{
+	struct wc_io *io = c->c_arg;
+
+	return wc_res_fh(r, io->io_file ? &io->io_file->f_fh : &io->io_op->o_fh) && wc_res_op(r, opnum);
+}
+
+static struct wc_call *io_call(struct wc_io *io, const struct wc_kind *kind, uint64_t off, const uint8_t *buf, uint32_t n)
+{
+	struct wc_call *c = wc_call_new(io->io_op->o_w, kind, io->io_op, io);
+
+	if (!c) {
+		io_failed(io, -ENOMEM, 0);
+		return NULL;
+	}
+	c->c_off = off;
+	c->c_buf = (uint8_t *)(uintptr_t)buf;
+	c->c_n = n;
+	io->io_pending++;
+	return c;
+}
+
+/* ---- READ ---- */
+
+static void read_put(struct wc_call *c, struct xdr_out *x)
+{
+	put_io(c, x, OP_READ);
+	xdr_put_u32(x, c->c_n);
+}
+
+/* c_at: bytes that came; c_eof */
+static void read_got(struct wc_call *c, struct wc_res *r)
+{
+	const uint8_t *p;
+	uint32_t n;
+
+	if (!res_io(c, r, OP_READ))
+		return;
+	c->c_eof = xdr_get_bool(r->x);
+	p = xdr_get_opaque(r->x, c->c_n, &n);
+	if (!n && !c->c_eof)
+		r->r_bad = true; /* it would be asked for ever */
+	if (r->x->bad || r->r_bad)
+		return;
+	c->c_at = n;
+	if (n)
+		memcpy(c->c_buf, p, n);
+}
+
+/* The file ends there, or before: the least of what the calls say. */
+static void read_ends(struct wc_io *io, uint64_t end)
+{
+	io->io_eof = true;
+	if (end < io->io_end)
+		io->io_end = end;
+}
+
+static void read_end(struct wc_call *c, int err, uint32_t status)
+{
+	struct wc_io *io = c->c_arg;
+
+	if (err && io_state_again(c, status))
+		return;
+	if (err) {
+		io_failed(io, err, status);
+	} else {
+		c->c_off += c->c_at;
+		c->c_buf += c->c_at;
+		c->c_n -= c->c_at;
+		if (c->c_n && !c->c_eof) {
+			wc_call_again(c, 0);
+			return;
+		}
+		if (c->c_eof)
+			read_ends(io, c->c_off);
+	}
+	io_put_down(io);
+}
+
+static const struct wc_kind read_kind = {.k_put = read_put, .k_got = read_got, .k_end = read_end};
+
+/* ---- WRITE ---- */
+
+static void write_put(struct wc_call *c, struct xdr_out *x)
+{
+	struct wc_io *io = c->c_arg;
+
+	put_io(c, x, OP_WRITE);
+	xdr_put_u32(x, io->io_stable);
+	wc_put_payload(c, x, c->c_buf, c->c_n);
+}
+
+static void write_got(struct wc_call *c, struct wc_res *r)
+{
+	struct wc_io *io = c->c_arg;
+	const uint8_t *verf;
+	uint32_t n, how;
+
+	if (!res_io(c, r, OP_WRITE))
+		return;
+	n = xdr_get_u32(r->x);
+	how = xdr_get_u32(r->x);
+	verf = xdr_get_fixed(r->x, NFS4_VERIFIER_SIZE);
+	if (!n || n > c->c_n || how > FILE_SYNC4 || how < io->io_stable)
+		r->r_bad = true;
+	if (r->x->bad || r->r_bad)
+		return;
+	c->c_at = n;
+	c->c_how = how;
+	memcpy(&c->c_verf, verf, sizeof(c->c_verf));
+}
+
+/* Data without attributes, or neither, may still be lost. */
+static bool dirty_add(struct weft_file *f, const struct wc_call *c)
+{
+	struct wc_dirty *d = f->f_dirty_last;
+
+	if (d && d->d_verf == c->c_verf && d->d_off + d->d_len == c->c_off && d->d_buf + d->d_len == c->c_buf && d->d_len <= UINT32_MAX - c->c_at) {
+		d->d_len += c->c_at;
+		return true;
+	}
+	d = malloc(sizeof(*d));
+	if (!d)
+		return false;
+	*d = (struct wc_dirty){.d_off = c->c_off, .d_verf = c->c_verf, .d_buf = c->c_buf, .d_len = c->c_at};
+	if (f->f_dirty_last)
+		f->f_dirty_last->d_next = d;
+	else
+		f->f_dirty = d;
+	f->f_dirty_last = d;
+	return true;
+}
+
+static void write_end(struct wc_call *c, int err, uint32_t status)
+{
+	struct wc_io *io = c->c_arg;
+
+	if (err && io_state_again(c, status))
+		return;
+	if (!err && c->c_how != FILE_SYNC4 && !dirty_add(io->io_file, c))
+		err = -ENOMEM;
+	if (err) {
+		io_failed(io, err, status);
+	} else {
+		c->c_off += c->c_at;
+		c->c_buf += c->c_at;
+		c->c_n -= c->c_at;
+		if (c->c_n) {
+			wc_call_again(c, 0);
+			return;
+		}
+	}
+	io_put_down(io);
+}
+
+static const struct wc_kind write_kind = {.k_put = write_put, .k_got = write_got, .k_end = write_end, .k_cache = true};
+
+/* A range, in calls. */
+static void io_range(struct wc_io *io, const struct wc_kind *kind, uint64_t off, const uint8_t *buf, uint32_t len, uint32_t most)
+{
+	while (len && !io->io_err) {
+		uint32_t n = len < most ? len : most;
+		struct wc_call *c = io_call(io, kind, off, buf, n);
+
+		if (!c)
+			return;
+		wc_call_send(c);
+		off += n;
+		buf += n;
+		len -= n;
+	}
+}
+
+static struct wc_io *io_new(struct weft_op *op)
+{
+	struct wc_io *io = calloc(1, sizeof(*io));
+
+	if (!io) {
+		wc_op_end(op, -ENOMEM, 0);
+		return NULL;
+	}
+	io->io_op = op;
+	io->io_file = op->o_file;
+	io->io_pending = 1;
+	return io;
+}
+
+void wc_io_begin(struct weft_op *op)
+{
+	struct weft_file *f = op->o_file;
+	bool rd = op->o_what == WEFT_READ;
+	struct wc_io *io;
+
+	if ((f && !(f->f_access & (rd ? OPEN4_SHARE_ACCESS_READ : OPEN4_SHARE_ACCESS_WRITE))) || (f && f->f_state == WC_F_BAD)) {
+		wc_op_end(op, -EBADF, 0);
+		return;
+	}
+	if (op->o_off > (uint64_t)INT64_MAX - op->o_len || (op->o_len && !op->o_buf)) {
+		wc_op_end(op, -EINVAL, 0);
+		return;
+	}
+	io = io_new(op);
+	if (!io)
+		return;
+	io->io_end = op->o_off + op->o_len;
+	io->io_stable = op->o_flags & WEFT_STABLE ? FILE_SYNC4 : UNSTABLE4;
+	io_range(io, rd ? &read_kind : &write_kind, op->o_off, op->o_buf, op->o_len, rd ? op->o_w->w_max_read : op->o_w->w_max_write);
+	io_put_down(io);
+}
+
+/* ---- COMMIT ---- */
+
+static void commit_put(struct wc_call *c, struct xdr_out *x)
+{
+	put_io(c, x, OP_COMMIT);
+	xdr_put_u32(x, 0); /* with offset 0: all of it */
+}
+
+static void commit_got(struct wc_call *c, struct wc_res *r)
+{
+	const uint8_t *verf;
+
+	if (!res_io(c, r, OP_COMMIT))
+		return;
+	verf = xdr_get_fixed(r->x, NFS4_VERIFIER_SIZE);
+	if (verf)
+		memcpy(&c->c_verf, verf, sizeof(c->c_verf));
+}
+
+static void commit_end(struct wc_call *c, int err, uint32_t status)
+{
+	struct wc_io *io = c->c_arg;
+
+	if (err)
+		io_failed(io, err, status);
+	io->io_stable = FILE_SYNC4;
+	for (const struct wc_dirty *d = io->io_dirty; d && !err; d = d->d_next)
+		if (d->d_verf != c->c_verf) {
+			c->c_w->w_rewritten++;
+			io_range(io, &write_kind, d->d_off, d->d_buf, d->d_len, c->c_w->w_max_write);
+		}
+	io_put_down(io);
+}
+
+static const struct wc_kind commit_kind = {.k_put = commit_put, .k_got = commit_got, .k_end = commit_end};
+
+void wc_commit_begin(struct weft_op *op)
+{
+	struct weft_file *f = op->o_file;
+	struct wc_io *io;
+	struct wc_call *c;
+
+	if (!f->f_dirty) {
+		wc_op_end(op, 0, 0);
+		return;
+	}
+	io = io_new(op);
+	if (!io)
+		return;
+	c = io_call(io, &commit_kind, 0, NULL, 0);
+	if (c) {
+		io->io_dirty = f->f_dirty;
+		f->f_dirty = f->f_dirty_last = NULL;
+		wc_call_send(c);
+	}
+	io_put_down(io);
+}

@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""libweft (client/weft.h) against a live cluster: tests/wire/weft_client does what a test's name says; here is what happens to the server meanwhile. Prints TAP."""
+import os
+import random
+import select
+import socket
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import ADDR, BUILD, Cluster, Failed  # noqa: E402
+
+PROGRAM = os.path.join(BUILD, "tests/wire/weft_client")
+THE = None
+
+
+def libweft(name, answers=None, address=ADDR, **env):
+    """Runs a test of the program. answers: what is done when it asks for something. Returns what else it said."""
+    p = subprocess.Popen([PROGRAM, f"{address[0]}:{address[1]}", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         env={**os.environ, **env})
+    said = []
+    try:
+        for line in p.stdout:
+            if answers and line.strip() in answers:
+                answers[line.strip()]()
+                p.stdin.write("\n")
+                p.stdin.flush()
+            else:
+                said.append(line.strip())
+        _, why = p.communicate(timeout=60)
+    finally:
+        p.kill()
+    if p.returncode:
+        raise Failed(f"{name}: status {p.returncode}: {why.strip()[-600:]}")
+    return said
+
+
+class Proxy:
+    """Between client and server. Cutting, it closes a connection now and then instead of giving a reply on."""
+
+    def __init__(self, seed=1):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self.listener.getsockname()
+        self.cutting, self.rng = False, random.Random(seed)
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.carry, args=(near, socket.create_connection(ADDR)), daemon=True).start()
+
+    def carry(self, near, far):
+        while True:
+            for s in select.select([near, far], [], [])[0]:
+                try:
+                    got = s.recv(1 << 16)
+                    if not got or (self.cutting and s is far and self.rng.random() < 0.1):
+                        raise OSError
+                    (far if s is near else near).sendall(got)
+                except OSError:
+                    near.close()
+                    far.close()
+                    return
+
+    def close(self):
+        self.listener.close()
+
+
+def test_names_attributes_and_links():
+    libweft("names", WEFT_MINOR="1")
+
+
+def test_minor_version_2_is_spoken_where_there_is_one():
+    said = libweft("many")
+    if not said or not said[-1].endswith("minor 2"):
+        raise Failed(f"{said}")
+
+
+def test_a_path_longer_than_a_compound():
+    libweft("paths")
+
+
+def test_data_in_many_calls():
+    libweft("data")
+
+
+def test_null_calls():
+    libweft("null")
+
+
+def test_an_idle_client_keeps_its_lease():
+    libweft("idle")
+
+
+def test_replies_that_are_lost_are_given_again():
+    proxy = Proxy()
+    try:
+        libweft("cut", {"begin": lambda: setattr(proxy, "cutting", True)}, proxy.address)
+    finally:
+        proxy.close()
+
+
+def test_servers_that_start_again_give_files_back_and_get_what_they_lost():
+    def restart():
+        for name in ("mds", "ds1", "ds2"):
+            THE.restart(name)
+    libweft("restart", {"restart": restart})
+
+
+def test_an_operation_ends_when_its_time_is_over():
+    libweft("giveup", {"kill": lambda: THE.dev("kill", THE.dir, "mds", "-9")})
+    libweft("refused")
+    THE.dev("start", THE.dir, "mds")
+
+
+def main():
+    global THE
+    if not tap.built("weft-mds", "weft-ds", "tests/wire/weft_client"):
+        tap.skip("not built")
+        return
+    THE = Cluster(ds=2, settings=["mds.lease=4s"])
+    try:
+        tap.run(tap.named(globals()))
+    finally:
+        THE.down()
+
+
+if __name__ == "__main__":
+    main()
