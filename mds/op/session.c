@@ -636,7 +636,7 @@ nfsstat4 op_sequence(struct compound *c)
 		status = seq == sl->sl_seq ? NFS4ERR_DELAY : NFS4ERR_SEQ_MISORDERED;
 	else if (sl && seq == sl->sl_seq)
 		status = sequence_replay(c, s, sl, slot);
-	else if (seq != (sl ? sl->sl_seq : 0) + 1)
+	else if (!st_slot_next(s, slot, seq))
 		status = NFS4ERR_SEQ_MISORDERED;
 	else if (c->cachethis && s->se_maxcached && c->out->x_len + SEQUENCE_LEN > s->se_maxcached)
 		status = NFS4ERR_REP_TOO_BIG_TO_CACHE;

@@ -27,6 +27,32 @@ static void kept(struct st *st, struct st_session *s, int64_t bytes)
 	st->st_kept += (uint64_t)bytes;
 }
 
+bool st_slot_next(const struct st_session *s, uint32_t slot, uint32_t seq)
+{
+	const struct st_slot *sl = st_slot_get(s, slot);
+
+	if (sl)
+		return seq == sl->sl_seq + 1;
+	return seq == 1 || (slot < s->se_npast && s->se_past[slot] && seq == s->se_past[slot] + 1);
+}
+
+/* The number of a slot that goes. false: no memory */
+static bool past_keep(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq)
+{
+	if (slot >= s->se_npast) {
+		uint32_t *p = realloc(s->se_past, (slot + 1) * sizeof(*p));
+
+		if (!p)
+			return false;
+		memset(p + s->se_npast, 0, (slot + 1 - s->se_npast) * sizeof(*p));
+		kept(st, s, (slot + 1 - s->se_npast) * sizeof(*p));
+		s->se_past = p;
+		s->se_npast = slot + 1;
+	}
+	s->se_past[slot] = seq;
+	return true;
+}
+
 static struct st_slot *slot_new(struct st *st, struct st_session *s, uint32_t slot)
 {
 	uint32_t n = s->se_nslot_ptrs ? s->se_nslot_ptrs : 1;
@@ -67,6 +93,8 @@ void st_slots_free(struct st *st, struct st_session *s)
 {
 	for (uint32_t i = 0; i < s->se_nslot_ptrs; i++)
 		slot_free(st, s, i);
+	kept(st, s, -(int64_t)(s->se_npast * sizeof(*s->se_past)));
+	free(s->se_past);
 	assert(s->se_kept == 0);
 	free(s->se_slot);
 }
@@ -125,7 +153,7 @@ static void retire(struct st *st, struct st_session *s)
 	while (n > s->se_target) {
 		struct st_slot *sl = st_slot_get(s, n - 1);
 
-		if (sl && sl->sl_busy)
+		if (sl && (sl->sl_busy || !past_keep(st, s, n - 1, sl->sl_seq)))
 			break;
 		if (sl)
 			slot_free(st, s, n - 1);

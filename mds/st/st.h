@@ -63,6 +63,7 @@ struct st_session {
 	uint64_t se_reviewed_ns, se_kept;
 	uint32_t se_nslot_ptrs;
 	struct st_slot **se_slot; /* NULL: not used yet. A busy slot stays where it is */
+	uint32_t *se_past, se_npast; /* the last sequence of slots that went, or 0 */
 	bool se_used;
 	uint32_t se_maxreq, se_maxresp, se_maxcached, se_maxops;
 	/* backchannel */
@@ -376,6 +377,7 @@ void st_session_put(struct st *st, struct st_session *s);                /* lock
 /* Slots (slot.c); all locked. How many a new session has, of those it asks for. */
 uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked);
 struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot); /* NULL: not used yet */
+bool st_slot_next(const struct st_session *s, uint32_t slot, uint32_t seq); /* may this be its next request? */
 /* A new request, the next of this slot (which may be new); keep: its reply must be. The reply tells se_nslots and se_target as they are after this. */
 nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq, uint32_t highest, bool keep, struct st_slot **out);
 /* reply: malloc'd, the slot's from now on; NULL: it is not kept */
