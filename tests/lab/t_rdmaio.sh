@@ -8,9 +8,22 @@ seconds=1
 kinds='rxe siw'
 [ -z "${WEFT_SOAK:-}" ] || kinds='rxe siw tcp'
 case ${WEFT_SOAK:-} in *[a-z]*) kinds=$WEFT_SOAK ;; esac
+count() { grep -cx "$1" "$SHARED/rounds"; }
 for kind in $kinds; do
 	# As in t_rdma.sh: on siw with kills in the long run only.
 	kills=kills
 	[ $kind = rxe ] || [ -n "${WEFT_SOAK:-}" ] || kills=none
-	guest -m 2G -t $((180 + seconds)) 1 rdmaio.sh $kind "$WEFT_BUILD" $seconds $kills | sed -uE "s/^(ok|not ok|skip) - /\1 - $kind: /"
+	end=$((SECONDS + seconds)) hangs=0
+	: >"$SHARED/rounds"
+	# The stock client may hang in its own transport when it loses a connection under load (docs/rdma.md); the guest says so, and ends, only where nothing else is the matter.
+	while :; do
+		left=$((end > SECONDS ? end - SECONDS : 1))
+		rm -f "$SHARED/hang"
+		guest -m 2G -t $((180 + left)) 1 rdmaio.sh $kind "$WEFT_BUILD" $left $kills | sed -uE "s/^(ok|not ok|skip) - /\1 - $kind: /"
+		[ -e "$SHARED/hang" ] || break
+		hangs=$((hangs + 1))
+		[ $hangs -lt 10 ] || break
+	done
+	echo "# $kind: $(count round) rounds, $(count kill) kills of a data server, $hangs of them left the client hanging"
+	[ $kills = none ] || check "$kind: few kills left the client hanging" test $((hangs * 4)) -lt "$(count kill)" -o $hangs = 1
 done

@@ -6,6 +6,8 @@ kind=$1 BUILD=$2 seconds=$3 kills=$4
 here=$(cd "$(dirname "$0")/.." && pwd)
 CLUSTER=/run/c
 mount -t tmpfs -o size=1400m tmpfs /run
+mount -t debugfs none /sys/kernel/debug
+ln -s /proc/self/fd /dev/fd 2>/dev/null # bash's <(...) wants it
 dev() { local command=$1; shift; python3 "$here/../../tools/weft-dev" "$command" $CLUSTER "$@"; }
 metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
 total() { # of the data servers
@@ -21,9 +23,29 @@ verified() {
 		--name=cached --rw=randwrite --bsrange=512-200k --bs_unaligned=1 --size=12m --ioengine=psync --fsync=50 ||
 		{ tail -25 /run/fio.out; return 1; }
 }
+# Workers of rpciod that wait for an invalidation for a call that was cancelled: what the stock client does for ever where the connection went meanwhile (docs/rdma.md).
+hung() { grep -lzP 'frwr_unmap_sync\S*\n\S+ xprt_rdma_free' /proc/[0-9]*/stack 2>/dev/null; }
+# Calls to data servers that wait for their answers.
+unanswered() { grep -h 'nfsv3.*q:xprt_pending' /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks | awk '{ print $1 }' | sort; }
+answer() { local d; for d in mds ds1 ds2 ds3; do timeout 5 python3 "$here/metric.py" $CLUSTER $d weft_rpc_received_bytes_total >/dev/null || return 1; done; }
+# Ends this guest where its kernel hangs so, and only where no server owes it an answer: nothing but a fresh client can go on then. The test counts it.
+hang() {
+	local workers calls
+	workers=$(hung) calls=$(unanswered)
+	[ -n "$workers" ] && sleep 15 && [ "$(hung)" = "$workers" ] || return
+	[ -z "$(comm -12 <(echo "$calls") <(unanswered) | grep .)" ] && answer || return
+	echo "# $kind: round $round: the client's kernel hangs, $(wc -w <<<"$workers") worker(s) of rpciod; all servers answer, and owe it nothing:"
+	sed 's/^/#   /' $(head -1 <<<"$workers") /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks
+	: >"$WEFT_SHARED/hang"
+	sleep 1
+	echo o >/proc/sysrq-trigger # umount and sync would wait for ever
+	sleep 60
+}
 # What is there to see of a round that does not end.
 stuck() {
-	sleep 120
+	sleep 60
+	hang
+	sleep 60
 	echo "# round $round takes more than 120 s: the tasks that wait, and what the daemons said last"
 	dmesg -C
 	echo w >/proc/sysrq-trigger
@@ -32,14 +54,13 @@ stuck() {
 	ss -tnp | sed 's/^/#   /'
 	rdma resource show qp | sed 's/^/#   /'
 	for d in ds1 ds2 ds3 mds; do echo "#   $d: $(curl -s --max-time 3 --unix-socket "$(ls $CLUSTER/run/$d*sock | head -1)" http://x/metrics | grep -E '^weft_(rdma|pool)' | grep -v ' 0$' | tr '\n' ' ')"; done
-	ls $CLUSTER/run | tr '\n' ' ' | sed 's/^/#   /'
-	mount -t debugfs none /sys/kernel/debug 2>/dev/null
 	for i in 1 2; do
 		echo "#   $(grep -H . /sys/class/infiniband/*/ports/1/hw_counters/* | sed 's|.*hw_counters/||' | grep -v ':0$' | tr '\n' ' ')"
 		for f in /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks /sys/kernel/debug/sunrpc/rpc_xprt/*/info; do echo "#   $f"; head -20 "$f" | sed 's/^/#     /'; done
 		sleep 5
 	done
 	grep -A12 'fstype nfs' /proc/self/mountstats | grep -E 'xprt|device' | sed 's/^/#   /'
+	hang
 }
 rdma=(--rdma 20049) proto=proto=rdma,port=20049
 [ "$kind" != tcp ] || rdma=() proto=proto=tcp,port=12049
@@ -72,6 +93,7 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 			continue
 		fi
 		dev kill $victim -9
+		echo kill >>"$WEFT_SHARED/rounds"
 		sleep 1
 		dev start $victim >/run/start.log 2>&1 || not_ok "$victim starts again: $(tail -1 /run/start.log)"
 		if wait $fio; then
@@ -84,6 +106,7 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 	fi
 	rm -r $M/d
 	kill $watch
+	echo round >>"$WEFT_SHARED/rounds"
 	[ "$kind" = tcp ] || [ $((round % 10)) != 0 ] || echo "# $kind: round $round: by RDMA since they started last, the data servers: $(for d in ds1 ds2 ds3; do echo -n "$(($(metric $d weft_rdma_bytes_total) >> 20)) "; done)MiB"
 	round=$((round + 1))
 done
