@@ -34,7 +34,7 @@ resources() { # of the daemons: what the kernel counts, by the name of the threa
 grown() { # BEFORE: what there is more of than then; 10 s are given for it to go
 	local now i
 	for i in {1..50}; do
-		now=$(paste -d ' ' <(echo "$1") <(resources) | awk '$4 > $2 { print $3, $2 " -> " $4 }')
+		now=$({ echo "$1"; resources; } | awk '!($1 in was) { was[$1] = $2; next } $2 > was[$1] { print $1, was[$1] " -> " $2 }')
 		[ -n "$now" ] || break
 		sleep 0.2
 	done
