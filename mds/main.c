@@ -594,7 +594,7 @@ static void serve(const struct conf *conf)
 	if (admin)
 		admin_stop(admin);
 	for (unsigned i = 0; i < nloops; i++)
-		op_thread_forget(&mds.m_thread[i]);
+		op_thread_end(&mds.m_thread[i]);
 	ev_add(EV_STOPPED, "", 0, "by a signal");
 	ev_close();
 	ns_close(mds.m_ns);

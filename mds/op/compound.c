@@ -193,6 +193,15 @@ struct kv_txn *op_thread_txn(struct mds_thread *th)
 	return th->mt_txn;
 }
 
+void op_thread_end(struct mds_thread *th)
+{
+	op_thread_forget(th);
+	if (th->mt_txn)
+		kv_read_end(th->mt_txn);
+	th->mt_txn = NULL;
+	th->mt_fresh = false;
+}
+
 struct kv_txn *op_txn(struct compound *c)
 {
 	return op_thread_txn(c->th);

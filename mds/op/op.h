@@ -197,6 +197,8 @@ struct kv_txn *op_txn(struct compound *c);
 struct kv_txn *op_thread_txn(struct mds_thread *th);
 /* Drops it, so that the next op_txn sees all that is committed now. */
 void op_txn_stale(struct mds_thread *th);
+/* What the thread holds of the store and of tables, when its loop has ended. */
+void op_thread_end(struct mds_thread *th);
 /* Runs a mutation, parks; then(c, err) is called on the loop after the commit and gives the operation's status (or OP_PARKED). The same transaction keeps the
  * result, so that a retry is answered alike after a restart: what the operation answers if nothing more of it is done. */
 nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t), op_put_fn put, nfsstat4 (*then)(struct compound *c, int err));
@@ -313,7 +315,7 @@ void op_stand_end(struct op_stand *s);
 /* The connection's view goes. */
 void op_conn_view_drop(struct rpc_conn *conn);
 int op_peer_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms);
-/* What a thread keeps of exports and groups, at its end. */
+/* What a thread keeps of exports and groups. */
 void op_thread_forget(struct mds_thread *th);
 /* Is it known what g is, and who asks there? A name service that fails has not said no: then DELAY. */
 bool op_enterable(const struct compound *c, const struct exp_grant *g);

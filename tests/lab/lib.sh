@@ -61,7 +61,7 @@ cluster_down() {
 	done
 	[ -z "$alive" ] || ok "every daemon still runs at the end"
 	check "the cluster stops" dev down
-	if grep -nE 'Sanitizer|runtime error|[Aa]ssert|FATAL|SUMMARY' "$CLUSTER"/log/*.log >"$LAB_DIR/complaints"; then
+	if grep -nE 'Sanitizer|runtime error|[Aa]ssert|FATAL|SUMMARY|read handles open' "$CLUSTER"/log/*.log >"$LAB_DIR/complaints"; then
 		not_ok "no daemon complains"
 		for d in "$CLUSTER"/log/*.log; do
 			grep -qE 'Sanitizer|runtime error|[Aa]ssert|FATAL' "$d" && grep -E -A40 'Sanitizer|runtime error|[Aa]ssert|FATAL' "$d" | head -60 | sed "s|^|#   $(basename "$d"): |"

@@ -38,7 +38,7 @@ def complaints(top):
     found = []
     for name in sorted(glob.glob(os.path.join(top, "log", "*.log"))):
         with open(name, encoding="utf-8", errors="replace") as f:
-            found += [line.strip()[:300] for line in f if re.search(r"Sanitizer|runtime error|FATAL|[Aa]ssert", line) and not re.search(r"LeakSanitizer|leaked in \d+ alloc", line)]
+            found += [line.strip()[:300] for line in f if re.search(r"Sanitizer|runtime error|FATAL|[Aa]ssert|read handles open", line) and not re.search(r"LeakSanitizer|leaked in \d+ alloc", line)]
     return found[:20]
 
 
