@@ -245,8 +245,10 @@ static void expire_done(struct kv_op *op, int err)
 		mds.m_lost = true;
 	if (!err && e->n)
 		kv_submit(mds.m_kv, op);
-	else
+	else {
+		op_lost_end(&mds);
 		free(op);
+	}
 }
 
 static void grace_over(void *arg)
@@ -256,6 +258,7 @@ static void grace_over(void *arg)
 	(void)arg;
 	ev_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and lay out again");
 	if (e) {
+		op_lost_begin(&mds);
 		e->op = (struct kv_op){.o_run = expire_run, .o_done = expire_done, .o_loop = loops[0]};
 		kv_submit(mds.m_kv, &e->op);
 	}

@@ -160,6 +160,8 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	if (!err && k->outdated)
 		return change_begin(c, k);
 	op_thaw(&k->freeze);
+	if (!err && c->opnum == OP_DEALLOCATE)
+		op_half_over(c, k->ino, k->off, k->off + k->len);
 	k->status = op_status(err);
 	if (err && k->failed && op_half_done(c->m, c->th->mt_loop, k->ino, &k->lc.lc_map, c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err, change_failed, k))
 		return OP_PARKED;
@@ -178,17 +180,32 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	return k->outdated ? 0 : op_data_changed(c->m, t, k->ino, &c->cred, c->opnum == OP_ALLOCATE ? k->off + k->len : 0, k->failed, &k->lc.lc_map);
 }
 
+/* Some copies may have the hole. */
+static bool change_half(struct compound *c, struct change *k, const struct lo_map *map, uint64_t half, int err)
+{
+	return c->opnum == OP_DEALLOCATE && op_half_told(c, k->ino, k->off, k->off + k->len, map, half, k->status, err, change_failed, k);
+}
+
+static nfsstat4 change_redo(struct compound *c, struct change *k)
+{
+	struct lo_map was = k->lc.lc_map;
+	uint64_t half = k->lc.lc_half_map;
+
+	k->status = change_begin(c, k);
+	return k->status != OP_PARKED && change_half(c, k, &was, half, -EACCES) ? OP_PARKED : k->status;
+}
+
 static void change_done(struct lo_change *lc, int err)
 {
 	struct change *k = hash_entry(lc, struct change, lc);
 	struct compound *c = k->c;
 	nfsstat4 st;
 
-	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map)))
-		st = change_begin(c, k);
-	else if (err) {
+	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map))) {
+		st = change_redo(c, k);
+	} else if (err) {
 		st = k->status = op_data_status(err);
-		if (op_half_done(c->m, c->th->mt_loop, k->ino, &lc->lc_map, c->opnum == OP_DEALLOCATE ? lc->lc_half_map : 0, err, change_failed, k))
+		if (change_half(c, k, &lc->lc_map, lc->lc_half_map, err))
 			return;
 	} else if (lc->lc_kind == LO_ALLOCATE && k->grows && lc->lc_map.lm_stripes == 1) {
 		/* A data server tells the end of an unstriped file by its object. */

@@ -310,7 +310,7 @@ static int write_run(struct kv_op *op, struct kv_txn *t)
 	return k->again ? 0 : op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count, k->io.io_failed_map, &k->io.io_map);
 }
 
-static nfsstat4 io_again(struct compound *c, struct io *k);
+static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half);
 
 static nfsstat4 write_reply(struct compound *c, int err)
 {
@@ -319,6 +319,7 @@ static nfsstat4 write_reply(struct compound *c, int err)
 	if (err)
 		return op_status(err);
 	if (c->opnum == OP_WRITE) {
+		op_half_over(c, c->cur, k->off, k->off + k->count);
 		xdr_put_u32(c->out, k->count);
 		xdr_put_u32(c->out, k->io.io_committed);
 	}
@@ -344,7 +345,7 @@ static nfsstat4 write_committed(struct compound *c, int err)
 	struct io *k = c->scratch;
 
 	if (!err && k->again)
-		return io_again(c, k);
+		return io_redo(c, k, k->io.io_failed_map ? lo_writers(&k->io.io_map) : 0);
 	/* What took it is not trusted any more, or it cannot be written down that others did not: some have it. */
 	k->failed = op_status(err);
 	if (err && k->io.io_failed_map && op_half_done(c->m, c->th->mt_loop, c->cur, &k->io.io_map, lo_writers(&k->io.io_map), err, io_failed, k))
@@ -462,6 +463,17 @@ static nfsstat4 io_again(struct compound *c, struct io *k)
 	return OP_PARKED;
 }
 
+/* half: objects of its map that may have it already, and others not. What is not done again now, is when the client asks again. */
+static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
+{
+	struct lo_map was = k->io.io_map;
+
+	k->failed = io_again(c, k);
+	if (k->failed == OP_PARKED || c->opnum != OP_WRITE)
+		return k->failed;
+	return op_half_told(c, c->cur, k->off, k->off + k->count, &was, half, k->failed, -EACCES, io_failed, k) ? OP_PARKED : k->failed;
+}
+
 static void io_done(struct lo_io *lio, int err)
 {
 	struct io *k = hash_entry(lio, struct io, io);
@@ -473,7 +485,7 @@ static void io_done(struct lo_io *lio, int err)
 	if (err == -EACCES || ((err == -ESTALE || (!err && c->opnum == OP_READ)) && op_io_outdated(c, &k->inode, &k->io.io_map))) {
 		lo_buf_free(k->io.io_buf);
 		k->io.io_buf = NULL;
-		st = io_again(c, k);
+		st = io_redo(c, k, k->io.io_half_map);
 		if (st != OP_PARKED)
 			op_resume(c, st);
 		return;
@@ -482,7 +494,8 @@ static void io_done(struct lo_io *lio, int err)
 		k->failed = op_read_status(c->m, &k->io.io_map, err);
 		/* What is not asked again failed for good. */
 		err = k->failed == NFS4ERR_IO ? -EIO : err;
-		if (!op_half_done(c->m, c->th->mt_loop, c->cur, &k->io.io_map, c->opnum == OP_READ ? 0 : k->io.io_half_map, err, io_failed, k))
+		if (c->opnum == OP_WRITE ? !op_half_told(c, c->cur, k->off, k->off + k->count, &k->io.io_map, k->io.io_half_map, k->failed, err, io_failed, k)
+					 : !op_half_done(c->m, c->th->mt_loop, c->cur, &k->io.io_map, c->opnum == OP_READ ? 0 : k->io.io_half_map, err, io_failed, k))
 			op_resume(c, k->failed);
 		return;
 	}

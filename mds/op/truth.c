@@ -165,6 +165,30 @@ bool op_half_done(struct mds *m, struct loop *loop, uint64_t ino, const struct l
 	return true;
 }
 
+bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end, const struct lo_map *map, uint64_t objects, nfsstat4 told, int why, void (*then)(void *arg), void *arg)
+{
+	struct st *st = c->m->m_st;
+	bool noted = false;
+
+	if (objects && map->lm_mirrors > 1 && told == NFS4ERR_DELAY) {
+		pthread_mutex_lock(&st->st_lock);
+		noted = st_half_note(st, c->client, ino, off, end);
+		pthread_mutex_unlock(&st->st_lock);
+	}
+	return op_half_done(c->m, c->th->mt_loop, ino, map, objects, noted ? why : -EIO, then, arg);
+}
+
+void op_half_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end)
+{
+	struct st *st = c->m->m_st;
+
+	if (!c->client->cl_nhalves)
+		return;
+	pthread_mutex_lock(&st->st_lock);
+	st_half_over(st, c->client, ino, off, end);
+	pthread_mutex_unlock(&st->st_lock);
+}
+
 /* ---- writers that are lost ---- */
 
 void op_lost_begin(struct mds *m)
@@ -184,8 +208,9 @@ void op_lost_end(struct mds *m)
 
 bool op_lost_client(struct st *st, struct st_client *cl)
 {
-	bool any = cl->cl_boot;
+	bool any = cl->cl_boot || cl->cl_halves;
 
+	st_half_lost(st, cl, NULL);
 	for (struct st_layout *l = cl->cl_layouts; l; l = l->l_cnext) {
 		if (l->l_iomode & LAYOUTIOMODE4_RW)
 			l->l_file->f_judge = any = true;
@@ -288,6 +313,13 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 	struct st *st = m->m_st;
 	struct judge *j;
 
+	pthread_mutex_lock(&st->st_lock);
+	if (st->st_judge) { /* the store does not know of these: a crash forgets them */
+		m->m_lost = true;
+		m->m_lost_gen++;
+	}
+	st->st_judge = false;
+	pthread_mutex_unlock(&st->st_lock);
 	if (!m->m_lost || m->m_judging)
 		return;
 	j = calloc(1, sizeof(*j));

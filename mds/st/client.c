@@ -304,6 +304,7 @@ void st_client_destroy(struct st *st, struct st_client *c)
 		st->st_orphaned |= c->cl_opens->o_file->f_orphan;
 		st_open_free(st, c->cl_opens);
 	}
+	st_half_lost(st, c, NULL);
 	st_offloads_drop(c);
 	while (c->cl_dead_sids)
 		st_revoked_free(c, &c->cl_dead_sids->v_sid);

@@ -56,7 +56,7 @@ struct st_file *st_file_get(struct st *st, uint64_t ino, bool make)
 
 void st_file_put(struct st *st, struct st_file *f)
 {
-	if (f->f_opens || f->f_layouts || f->f_removing || f->f_excl || f->f_marked || f->f_judge || f->f_orphan || f->f_pins)
+	if (f->f_opens || f->f_layouts || f->f_removing || f->f_excl || f->f_marked || f->f_judge || f->f_orphan || f->f_pins || f->f_halves)
 		return;
 	while (f->f_waiters) {
 		struct st_waiter *w = f->f_waiters;
@@ -159,10 +159,20 @@ struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client 
 
 static void waits_check(struct st *st, uint64_t ino);
 
+static bool opened_by(const struct st_file *f, const struct st_client *c)
+{
+	const struct st_open *o = f->f_opens;
+
+	while (o && o->o_client != c)
+		o = o->o_fnext;
+	return o;
+}
+
 void st_open_free(struct st *st, struct st_open *o)
 {
 	struct st_file *f = o->o_file;
 	struct st_deleg *dg = o->o_deleg;
+	struct st_client *c = o->o_client;
 
 	while (o->o_locks)
 		st_lock_free(st, o->o_locks);
@@ -185,6 +195,8 @@ void st_open_free(struct st *st, struct st_open *o)
 	free(o);
 	if (dg && st->st_waits)
 		waits_check(st, f->f_ino);
+	if (f->f_halves && !opened_by(f, c)) /* who gave up a write does not do it again */
+		st_half_lost(st, c, f);
 	st_file_put(st, f);
 }
 

@@ -120,7 +120,16 @@ struct st_client {
 	uint32_t cl_noffloads;
 	uint32_t cl_ndelegs, cl_nrecalled, cl_nrevoked;
 	struct st_revoked *cl_dead_sids;
+	struct st_half *cl_halves;
+	_Atomic uint32_t cl_nhalves;
 	bool cl_thinned;            /* CB_RECALL_ANY is under way */
+};
+
+/* A write through us that some copies have, and some may not: the client was told to ask again, and has not yet (half.c). */
+struct st_half {
+	struct st_half *hf_next;
+	struct st_file *hf_file;
+	uint64_t hf_off, hf_end;
 };
 
 /* State of one file while anybody has some. */
@@ -146,6 +155,7 @@ struct st_file {
 	uint32_t f_taking;    /* of f_excl: layouts come back, which may name what is stale: no writes through the MDS, that those would not see */
 	uint32_t f_sizing;    /* of f_excl: those that set the size */
 	uint32_t f_pins;      /* questions to the data servers under way */
+	uint32_t f_halves;    /* writes of it that some copies have (st_half) */
 	nfsstat4 f_error;     /* the last copy failed with it: write layouts are refused until f_error_until_ns, so that the application hears it */
 	uint64_t f_error_until_ns, f_error_client; /* for the client that reported it */
 	uint64_t f_unread, f_unreached; /* objects (a bit each) that f_unread_client could not read, or not reach, lately: until f_unread_until_ns */
@@ -310,6 +320,7 @@ struct st {
 	void (*st_overdue)(void *arg, uint64_t ino); /* a delegation on it was recalled and did not come back: st_deleg_revoke_overdue */
 	void (*st_expired)(void *arg, uint64_t clientid); /* its lease, and the courtesy after it, have run out */
 	bool st_orphaned;
+	bool st_judge;            /* files are to be judged since op_judge_tick looked */
 	void *st_arg;
 	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked, *st_deleg_given[2], *st_deleg_wasted, *st_deleg_revoked;
 	uint32_t st_ndelegs, st_max_delegs;
@@ -510,6 +521,13 @@ unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, b
 unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except, uint32_t access, uint32_t deny, struct loop *loop, uint32_t deadline_ms, struct st_wait *w);
 /* Takes away what is still out after a fence. Takes the lock. */
 void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only);
+
+/* half.c; all locked. The client was told to do a change of [off, end) again, and some copies may have it already. It is remembered until st_half_over says that it was done, or the client is
+ * gone, or closes the file: then the file is to be judged (f_judge). False: no room; the caller judges. */
+bool st_half_note(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);
+void st_half_over(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);
+/* It will not be done again: of this file, or of all (NULL). */
+void st_half_lost(struct st *st, struct st_client *c, struct st_file *f);
 
 /* Asynchronous copies (RFC 7862 section 4.8). A state ends with its client, when the client answered CB_OFFLOAD, or is cancelled; the job that copies finds out by st_offload_is_over, and
  * ends it in any case by st_offload_end. */

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import struct
 import subprocess
 import sys
 import threading
@@ -245,6 +246,40 @@ def test_a_client_that_dies_leaves_copies_that_are_made_equal(w):
     mds_test.CLIENTS.append(fresh)
     eventually(lambda: w.metric("weft_mds_repaired_total") > 0 and whole(other, x.f), 15, "repair")
     equal(w, other, x.f)
+
+
+def fenced_off(w, x, off, data):
+    """A write through the metadata server that one copy takes and the other refuses: what its server stores says that the file was fenced since."""
+    path = os.path.join(w.dir, servers(x.c, x.f)[1], [o["object"] for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]][1])
+    name = servers(x.c, x.f)[1]
+    w.dev("kill", w.dir, name, "-9")
+    os.setxattr(path, "user.weft", struct.pack(">BBHIQII", 2, 0, 0, 2, 0, 0, 0))  # the file's epoch is 1
+    w.dev("start", w.dir, name)
+    eventually(lambda: w.metric("weft_mds_ds_alive") == 4, 8, "the server")
+    x.c.no("DELAY", putfh(x.f), write(x.s, off, data, FILE_SYNC))
+    got = bytes_of(w, x.c, x.f)
+    check([g[off:off + len(data)] == data for g in got], [True, False], "one has it")
+    check(whole(x.c, x.f), True, "and may get it from the client still")
+
+
+def test_a_client_that_dies_in_the_middle_of_a_write_through_the_metadata_server_does_too(w):
+    x = Wide("through")
+    x.give_back()
+    fenced_off(w, x, 5000, b"half of a write")
+    other = client()
+    fresh = Client(ADDR, owner=x.c.owner, verifier=b"rebooted")
+    mds_test.CLIENTS.append(fresh)
+    eventually(lambda: w.metric("weft_mds_repaired_total") > 0 and whole(other, x.f), 15, "repair")
+    equal(w, other, x.f)
+
+
+def test_one_that_gives_such_a_write_up_does_too(w):
+    x = Wide("through")
+    x.give_back()
+    fenced_off(w, x, 5000, b"half of a write")
+    x.c.ok(putfh(x.f), close(x.s))
+    eventually(lambda: w.metric("weft_mds_repaired_total") > 0 and whole(x.c, x.f), 15, "repair")
+    equal(w, x.c, x.f)
 
 
 def test_one_that_is_given_up_does_too(w):
