@@ -318,7 +318,7 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = clone_place(c, k, t, &dst, &map);
 	if (!err)
-		err = op_data_changed(c->m, t, k->dst, &c->cred, k->to + k->len, 0, NULL);
+		err = op_data_changed(c->m, t, k->dst, &c->cred, k->to + k->len, 0, NULL, NULL); /* which makes nothing stale */
 	if (!err)
 		err = lo_order_clone(c->m->m_lo, t, &dst, &map, &cl);
 	c->once_orders = k->dst;

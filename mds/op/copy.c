@@ -32,6 +32,7 @@ struct op_copy {
 	uint64_t len, failed;
 	const struct lo_map *by; /* failed is of */
 	struct op_pin pin;
+	struct op_hold hold;
 	struct op_stand stand;
 	struct kv_op op;
 	struct loop_timer timer;
@@ -54,6 +55,7 @@ static void copy_free(struct op_copy *j)
 {
 	struct mds_thread *th = j->th;
 
+	op_unhold(&j->hold);
 	op_unpin(&j->pin);
 	op_stand_end(&j->stand);
 	lo_buf_free(j->buf);
@@ -104,7 +106,7 @@ static int copy_stale_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_copy *j = hash_entry(op, struct op_copy, op);
 
-	return op_data_changed(j->m, t, j->dst, &j->cred, 0, j->io.io_failed_map, &j->io.io_map);
+	return op_data_changed(j->m, t, j->dst, &j->cred, 0, j->io.io_failed_map, &j->io.io_map, &j->hold);
 }
 
 static void copy_taken_back(void *arg, int err)
@@ -259,12 +261,22 @@ static void copy_piece_taken_back(void *arg, int err)
 	copy_piece_done(arg);
 }
 
+/* Copies that did not take it are in clients' layouts. */
+static void copy_piece_stale(struct op_copy *j)
+{
+	bool parked = op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j);
+
+	op_unhold(&j->hold);
+	if (!parked)
+		copy_piece_done(j);
+}
+
 static int copy_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_copy *j = hash_entry(op, struct op_copy, op);
 
 	j->outdated = op_pin_outdated(&j->pin);
-	return j->outdated ? 0 : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len, j->failed, j->by);
+	return j->outdated ? 0 : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len, j->failed, j->by, &j->hold);
 }
 
 static void copy_half_done(void *arg)
@@ -285,8 +297,10 @@ static void copy_recorded(struct kv_op *op, int err)
 		copy_fail(j, j->piece_err);
 	else if (j->outdated)
 		copy_wait(j);
-	else if (!j->failed || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j))
+	else if (!j->failed)
 		copy_piece_done(j);
+	else
+		copy_piece_stale(j);
 }
 
 static void copy_record(struct op_copy *j, uint64_t verifier, uint64_t failed, const struct lo_map *by)

@@ -102,6 +102,7 @@ struct change {
 	struct lo_change lc;
 	struct op_freeze freeze;
 	struct op_pin pin;
+	struct op_hold hold;
 	struct compound *c;
 	struct ns_inode inode;
 	uint64_t ino, off, len, failed, stale; /* stale: before the change, because their servers are silent */
@@ -177,7 +178,7 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	struct change *k = c->scratch;
 
 	k->outdated = op_pin_outdated(&k->pin);
-	return k->outdated ? 0 : op_data_changed(c->m, t, k->ino, &c->cred, c->opnum == OP_ALLOCATE ? k->off + k->len : 0, k->failed, &k->lc.lc_map);
+	return k->outdated ? 0 : op_data_changed(c->m, t, k->ino, &c->cred, c->opnum == OP_ALLOCATE ? k->off + k->len : 0, k->failed, &k->lc.lc_map, &k->hold);
 }
 
 /* Some copies may have the hole. */

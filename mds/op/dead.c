@@ -23,6 +23,7 @@ struct without {
 	bool take_back;	     /* all layouts, whatever became stale */
 	bool wait;	     /* for them */
 	uint64_t stale;
+	struct op_hold hold;
 	void (*then)(void *arg, int err);
 	void *arg;
 };
@@ -40,13 +41,17 @@ static int without_run(struct kv_op *op, struct kv_txn *t)
 	if (err || (w->written && !op_writers_left(w->m, w->ino, NULL)))
 		return err;
 	w->stale = lo_map_make_stale(&map, lo_map_dead(w->m->m_lo, &map), NULL);
-	return w->stale ? op_set_map(w->m, t, w->ino, &map, op_now()) : 0;
+	if (!w->stale)
+		return 0;
+	err = op_hold(&w->hold, w->m, w->ino);
+	return err ? err : op_set_map(w->m, t, w->ino, &map, op_now());
 }
 
 static void without_end(void *arg, int err)
 {
 	struct without *w = arg;
 
+	op_unhold(&w->hold);
 	if (w->then)
 		w->then(w->arg, err);
 	free(w);

@@ -22,9 +22,44 @@ struct fence {
 	unsigned left;
 	bool raised;                 /* settle: the epoch went up; else it was only judged */
 	struct lo_map map;           /* settle: before the fence */
+	struct op_hold hold;
 	void (*then)(void *arg, int err);
 	void *arg;
 };
+
+int op_hold(struct op_hold *h, struct mds *m, uint64_t ino)
+{
+	struct st *st = m->m_st;
+	struct st_file *f;
+
+	if (h->h_m)
+		return 0;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, ino, true);
+	if (f) {
+		f->f_excl++;
+		f->f_taking++;
+		*h = (struct op_hold){m, ino};
+	}
+	pthread_mutex_unlock(&st->st_lock);
+	return f ? 0 : -ENOMEM;
+}
+
+void op_unhold(struct op_hold *h)
+{
+	struct st *st = h->h_m ? h->h_m->m_st : NULL;
+	struct st_file *f;
+
+	if (!st)
+		return;
+	pthread_mutex_lock(&st->st_lock);
+	f = st_file_get(st, h->h_ino, false);
+	f->f_excl--;
+	f->f_taking--;
+	st_file_put(st, f);
+	pthread_mutex_unlock(&st->st_lock);
+	h->h_m = NULL;
+}
 
 uint32_t op_confirm_ms(const struct mds *m)
 {
@@ -63,6 +98,7 @@ static void fence_end(struct fence *j, int err)
 	if (f)
 		st_file_put(st, f);
 	pthread_mutex_unlock(&st->st_lock);
+	op_unhold(&j->hold);
 	j->then(j->arg, err);
 	free(j);
 }
@@ -84,7 +120,7 @@ static void fence_committed(struct kv_op *op, int err)
 
 	if (err || (j->settle && !j->raised)) {
 		/* Others' layouts name what became stale. Nobody waits for them: before they are back no new ones are given, and nothing is written through us (f_taking). */
-		if (!err)
+		if (!err && j->hold.h_m)
 			op_take_back(j->m, j->loop, j->ino, NULL, nobody, NULL);
 		fence_end(j, err == -ENOENT || err == -ESTALE ? 0 : err); /* removed meanwhile: nothing to protect */
 		return;
@@ -131,6 +167,10 @@ static int fence_run(struct kv_op *op, struct kv_txn *t)
 	/* Who is fenced in the middle of a write, or died in it, leaves it on some copies. */
 	if (judge || (j->revoke && op_writers_left(j->m, j->ino, j->except)))
 		judge = op_mistrust(j->m, j->ino, &map, UINT64_MAX);
+	if (judge && j->settle)
+		err = op_hold(&j->hold, j->m, j->ino);
+	if (err)
+		return err;
 	if (raised)
 		return judge ? op_set_map(j->m, t, j->ino, &map, op_now()) : 0;
 	return op_raise_epoch(j->m, t, &i, &map, op_now());

@@ -10,6 +10,7 @@ struct io {
 	struct ns_inode inode;
 	unsigned tries;
 	struct op_pin pin; /* WRITE */
+	struct op_hold hold;
 	bool again;
 	nfsstat4 failed;
 };
@@ -198,6 +199,7 @@ static void io_fini(void *scratch)
 	struct io *k = scratch;
 
 	lo_buf_free(k->io.io_buf);
+	op_unhold(&k->hold);
 	op_unpin(&k->pin);
 }
 
@@ -271,7 +273,7 @@ nfsstat4 op_read(struct compound *c)
 
 /* ---- WRITE ---- */
 
-int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by)
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by, struct op_hold *hold)
 {
 	struct ns_setattr s = {.s_mask = NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE, .s_size = end};
 	struct ns *ns = m->m_ns;
@@ -297,6 +299,9 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	lo_map_make_stale(&map, lo_map_same(by, failed, &map), &last);
 	if (last) /* what took it has become stale meanwhile */
 		return -EIO;
+	err = op_hold(hold, m, ino);
+	if (err)
+		return err;
 	err = ns_setattr(ns, t, ino, &s, NULL, now, &i);
 	return err ? err : op_set_map(m, t, ino, &map, now);
 }
@@ -307,7 +312,7 @@ static int write_run(struct kv_op *op, struct kv_txn *t)
 	struct io *k = c->scratch;
 
 	k->again = op_pin_outdated(&k->pin);
-	return k->again ? 0 : op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count, k->io.io_failed_map, &k->io.io_map);
+	return k->again ? 0 : op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count, k->io.io_failed_map, &k->io.io_map, &k->hold);
 }
 
 static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half);

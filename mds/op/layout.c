@@ -558,6 +558,8 @@ struct report {
 	uint32_t iomode;   /* what is returned */
 	bool recalled;
 	struct st_stateid sid;
+	uint32_t told;     /* the grant that the client spoke of: its seqid */
+	struct op_hold hold;
 };
 
 /* READ errors are unread.c's; connection failures (OP_ILLEGAL) say nothing about what was written. */
@@ -658,7 +660,8 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	if (!r->stale)
 		return 0;
 	log_warn("inode %lu: a client reported failed writes: objects are stale now", (unsigned long)r->ino);
-	return op_set_map(c->m, t, r->ino, &map, op_now());
+	err = op_hold(&r->hold, c->m, r->ino);
+	return err ? err : op_set_map(c->m, t, r->ino, &map, op_now());
 }
 
 /* Who may not write the file cannot have failed at it. */
@@ -694,13 +697,41 @@ static void report_fatal(struct compound *c)
 	pthread_mutex_unlock(&st->st_lock);
 }
 
+static void nobody(void *arg, int err)
+{
+	(void)arg;
+	(void)err;
+}
+
+/* The client has a grant that is newer than the one it spoke of: it does not know that an object of that one is stale. */
+static bool report_is_older(struct compound *c)
+{
+	struct report *r = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_layout *l;
+	bool older;
+
+	pthread_mutex_lock(&st->st_lock);
+	l = st_layout_find(st, &r->sid);
+	older = l && l->l_sid.seqid - l->l_recalled > r->told;
+	pthread_mutex_unlock(&st->st_lock);
+	return older;
+}
+
 /* What became stale is in others' layouts: they come back before the report is answered, so that nobody reads it after the write is done elsewhere. */
 static bool report_takes_back(struct compound *c, int err, void (*then)(void *arg, int err))
 {
 	struct report *r = c->scratch;
 
+	bool stale = !err && r->stale, waits;
+
 	report_fatal(c);
-	return !err && r->stale && op_take_back(c->m, c->th->mt_loop, r->ino, c->client, then, c);
+	/* It is not waited for: the client may not answer before it has heard this. */
+	if (stale && report_is_older(c))
+		op_take_back(c->m, c->th->mt_loop, r->ino, NULL, nobody, NULL);
+	waits = stale && op_take_back(c->m, c->th->mt_loop, r->ino, c->client, then, c);
+	op_unhold(&r->hold);
+	return waits;
 }
 
 static void layouterror_taken_back(void *arg, int err)
@@ -747,6 +778,8 @@ nfsstat4 op_layouterror(struct compound *c)
 	if (known) {
 		r->epoch = l->l_epoch;
 		r->writer = l->l_iomode & LAYOUTIOMODE4_RW;
+		r->sid = l->l_sid;
+		r->told = sid.seqid ? sid.seqid : l->l_sid.seqid;
 	}
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
 	if (known)
@@ -883,6 +916,7 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 	r->sid = l->l_sid;
 	r->sid.seqid = ++l->l_sid.seqid;
 	r->recalled = l->l_recalled;
+	r->told = r->sid.seqid - r->recalled;
 	r->present = l->l_iomode;
 	if (!report_counts(r))
 		return_drop(st, r, l);

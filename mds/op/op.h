@@ -357,6 +357,14 @@ nfsstat4 op_regular(const struct ns_inode *i);
 
 /* io.c: the stateid of an I/O: special ones are checked by permission, others by their open. */
 nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write);
+/* fence.c. W: the mutation in hand makes objects stale that layouts which are out may name. Until op_unhold no new layout is given and nothing is written through us, by who would not see those that are
+ * out: from before the commit, so that op_take_back after it leaves no gap. Once for all tries: memory begins as zeros. -ENOMEM. */
+struct op_hold {
+	struct mds *h_m;
+	uint64_t h_ino;
+};
+int op_hold(struct op_hold *h, struct mds *m, uint64_t ino);
+void op_unhold(struct op_hold *h);
 /* A change of data through the MDS under way. A size that is set beside it is seen by f_sizegen: the change is then done again whole, because under the old epoch it may be
  * cut, or not. Zeroed before its first use. False: a size is being set, layouts are taken back, or the file is frozen; what was pinned stays so. */
 struct op_pin {
@@ -375,7 +383,7 @@ void op_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, u
 /* I/O by that map of that incarnation may be of two states of the file, or of none: it was fenced, or placed again, since. */
 bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct lo_map *map);
 /* W: the file's data changed, it goes up to end at least, and the objects of failed (of the map that it was done by) did not take it. */
-int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by);
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by, struct op_hold *hold);
 
 /* copy.c: may the saved file be read and the current one written? Two regular files. */
 nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid, struct ns_inode *src);

@@ -35,6 +35,7 @@ struct job {
 	uint64_t ino;
 	struct lo_repair row;
 	struct op_freeze freeze;
+	struct op_hold hold;
 	struct op_move move;
 	struct kv_op op;
 	struct lo_rebuild rb;
@@ -188,7 +189,8 @@ static int fail_run(struct kv_op *op, struct kv_txn *t)
 	if (err || !job_owns(j, &i, &map, LO_REBUILDING))
 		return err;
 	map.lm_obj[j->obj].ob_state = LO_STALE;
-	return op_set_map(j->m, t, j->ino, &map, op_now());
+	err = op_hold(&j->hold, j->m, j->ino);
+	return err ? err : op_set_map(j->m, t, j->ino, &map, op_now());
 }
 
 static void fail_aborted(struct lo_rebuild *rb, int err)
@@ -207,8 +209,11 @@ static void fail_abort(struct job *j)
 
 static void fail_left(void *arg, int err)
 {
+	struct job *j = arg;
+
 	(void)err;
-	fail_abort(arg);
+	op_unhold(&j->hold);
+	fail_abort(j);
 }
 
 static void fail_done(struct kv_op *op, int err)
@@ -221,7 +226,7 @@ static void fail_done(struct kv_op *op, int err)
 	/* Write layouts name it, and their writes to it fail from here on. */
 	if (j->begun && op_take_back(j->m, j->loop, j->ino, NULL, fail_left, j))
 		return;
-	fail_abort(j);
+	fail_left(j, 0);
 }
 
 static void job_fail(struct job *j, enum lo_repair_why why)

@@ -106,6 +106,7 @@ struct half {
 	struct mds *m;
 	struct loop *loop;
 	uint64_t ino, objects, stale;
+	struct op_hold hold;
 	int why;
 	void (*then)(void *arg);
 	void *arg;
@@ -125,7 +126,10 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	/* Not reached: it is asked again until it is, or until who asked is given up. */
 	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects) : op_mistrust(h->m, h->ino, &map, stripes_of(&map, h->objects));
-	return h->stale ? op_set_map(h->m, t, h->ino, &map, op_now()) : 0;
+	if (!h->stale)
+		return 0;
+	err = op_hold(&h->hold, h->m, h->ino);
+	return err ? err : op_set_map(h->m, t, h->ino, &map, op_now());
 }
 
 static void half_end(void *arg, int err)
@@ -133,6 +137,7 @@ static void half_end(void *arg, int err)
 	struct half *h = arg;
 
 	(void)err; /* who kept a layout is fenced as soon as the servers do it */
+	op_unhold(&h->hold);
 	h->then(h->arg);
 	free(h);
 }

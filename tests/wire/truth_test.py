@@ -95,7 +95,25 @@ def test_nothing_is_written_while_layouts_with_a_stale_copy_come_back(w):
     writer.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(ws, 0, b"new", FILE_SYNC), tries=200)
 
 
+def test_who_reports_has_a_newer_layout_taken_back(w):
+    """It spoke of the older one, and would read from the newer one what it knows to lack a write."""
+    x = Wide("newer", MB, "mirrors=3")
+    recalls = []
+    x.c.on_callback = lambda name, args: recalls.append(name) or 0
+    x.report(0)
+    time.sleep(0.3)
+    check(recalls, [], "what it speaks of it returns by itself")
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    x.open_layout()
+    old = x.o
+    x.open_layout()
+    check(x.o.stateid[0] > old.stateid[0], True, "a grant more")
+    x.c.ok(putfh(x.f), layouterror(old.stateid, [(old.mirrors[0][0].deviceid, 5, NUM["WRITE"])]))
+    eventually(lambda: recalls == ["LAYOUTRECALL"], 3, "the recall")
+
+
 SETTINGS = {
+    "who_reports_has_a_newer_layout_taken_back": ["mds.repair_files=0"],
     "nothing_is_written_while_layouts_with_a_stale_copy_come_back": ["mds.recall_deadline=4s", "mds.repair_files=0"],
     "no_size_is_set_while_a_repair_is_about_to_copy": ["mds.recall_deadline=4s"],
 }
