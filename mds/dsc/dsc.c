@@ -439,6 +439,18 @@ uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
 	return gone ? DSC_GONE : alive ? 0 : now > heard ? now - heard : 1;
 }
 
+bool dsc_linked(struct dsc *d, uint32_t id)
+{
+	const struct dsc_node *nd;
+	bool linked;
+
+	pthread_mutex_lock(&d->d_lock);
+	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
+	linked = nd && (nd->nd_gen ? dsc_node_alive(d, nd) : nd->nd_link && nd->nd_joined);
+	pthread_mutex_unlock(&d->d_lock);
+	return linked;
+}
+
 bool dsc_dead(struct dsc *d, uint32_t id)
 {
 	bool dead;

@@ -134,6 +134,8 @@ uint64_t dsc_heard_ms(struct dsc *d, uint32_t id);
  * or from our own start when it was not heard yet: it may hold a lease of the instance before us)
  * has not run out. A fence is complete when a server confirmed it or this is false. */
 bool dsc_leased(struct dsc *d, uint32_t id);
+/* Orders get there: over its control connection, whatever else it does; or, generic, it is alive. */
+bool dsc_linked(struct dsc *d, uint32_t id);
 /* It was declared dead, or is not known: nobody is sent to it. */
 bool dsc_dead(struct dsc *d, uint32_t id);
 bool dsc_known(struct dsc *d, uint32_t id);

@@ -204,9 +204,12 @@ static uint32_t elsewhere(struct lo *lo, const struct lo_map *m, unsigned obj, u
 
 bool lo_fence_hangs(struct lo *lo, const struct lo_map *m)
 {
-	for (unsigned i = 0; i < (unsigned)m->lm_stripes * m->lm_mirrors; i++)
-		if (m->lm_obj[i].ob_state != LO_STALE && m->lm_obj[i].ob_state != LO_ABSENT && dsc_silent_ms(lo->l_dsc, m->lm_obj[i].ob_ds) && dsc_leased(lo->l_dsc, m->lm_obj[i].ob_ds))
+	for (unsigned i = 0; i < lo_objects(m); i++) {
+		const struct lo_object *o = &m->lm_obj[i];
+
+		if (o->ob_state != LO_STALE && o->ob_state != LO_ABSENT && !dsc_linked(lo->l_dsc, o->ob_ds) && dsc_leased(lo->l_dsc, o->ob_ds))
 			return true;
+	}
 	return false;
 }
 

@@ -1,5 +1,7 @@
 /* repair_test.c - copies that are not in sync: what becomes of states, what layouts and writes name, the table of repairs, and where an object is made again. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_fake.h has more than this test needs */
+#include "base/clock.h"
+#include "mds/dsc/dsc_int.h"
 #include "mds/lo/repair.h"
 #include "tests/unit/lo_layout.h"
 #include "tests/unit/unit.h"
@@ -336,6 +338,28 @@ START_TEST(an_object_is_repaired_in_place_and_elsewhere_when_its_server_stays_aw
 }
 END_TEST
 
+START_TEST(a_fence_hangs_where_a_server_with_a_lease_does_not_hear_its_orders)
+{
+	struct lo_map m = map_on(1, 2);
+
+	join_fakes(2);
+	ck_assert(!lo_fence_hangs(lo, &m));
+	/* Clients do not reach it, and it does its orders. */
+	pthread_mutex_lock(&dsc->d_lock);
+	dsc->d_node[1]->nd_state = DSC_DEAD;
+	dsc->d_node[1]->nd_unserving = true;
+	dsc->d_node[1]->nd_reported_ms = clock_mono_ms();
+	pthread_mutex_unlock(&dsc->d_lock);
+	ck_assert(!lo_fence_hangs(lo, &m));
+	on_loop(fake_loop, fake_disconnect, &fakes[0]);
+	eventually(!dsc_linked(dsc, 1));
+	ck_assert(dsc_leased(dsc, 1));
+	ck_assert(lo_fence_hangs(lo, &m));
+	m.lm_obj[0].ob_state = STALE;
+	ck_assert(!lo_fence_hangs(lo, &m));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("repair");
@@ -352,6 +376,7 @@ int main(void)
 	tcase_add_test(live, write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last);
 	tcase_add_test(live, a_file_that_is_not_whole_has_a_row_and_the_lost_have_one);
 	tcase_add_test(live, an_object_is_repaired_in_place_and_elsewhere_when_its_server_stays_away);
+	tcase_add_test(live, a_fence_hangs_where_a_server_with_a_lease_does_not_hear_its_orders);
 	suite_add_tcase(s, plain);
 	suite_add_tcase(s, live);
 	return unit_run(s);
