@@ -26,7 +26,6 @@
 
 #define BACKOFF_MIN_MS	 100u
 #define BACKOFF_MAX_MS	 5000u
-#define JOIN_TIMEOUT_MS	 10000u
 #define UNADMITTED_MS	 1000u
 #define UNLEASED_BEAT_MS 200u /* while orders are pending */
 #define MAX_LOST_BEATS	 3u
@@ -284,7 +283,7 @@ static void join(struct ds_control *c)
 	j->order_high = ds_store_order_high(d->d_store);
 	j->labels = d->d_labels;
 	c->dc_sent_ns = clock_boot_ns();
-	if (ctl_chan_call(c->dc_chan, &req, JOIN_TIMEOUT_MS, join_done, c))
+	if (ctl_chan_call(c->dc_chan, &req, CTL_JOIN_MS, join_done, c))
 		join_later(c, "the request could not be sent");
 }
 

@@ -11,6 +11,11 @@
 #include "proto/ctl.h"
 #include "proto/rpc.h"
 
+/* How long a batch of orders may take, in milliseconds; and a JOIN, which is answered when what the server missed is done: more than a batch. */
+#define CTL_ORDERS_MS 20000u
+#define CTL_JOIN_MS   60000u
+_Static_assert(CTL_JOIN_MS > 2 * CTL_ORDERS_MS, "a join outlasts its orders");
+
 struct ctl_chan;
 
 /* A request from the peer. Answer now or later with ctl_chan_reply (exactly once); req lives until then. */

@@ -22,6 +22,7 @@ struct join {
 	uint64_t jn_conn;
 	bool jn_new, jn_changed;
 	uint8_t jn_refused; /* dt_barred */
+	uint32_t jn_number; /* nd_join */
 	struct dsc_server jn_sv;
 	struct dsc_terms jn_terms; /* dt_own is its own word; the others are those of the store */
 };
@@ -274,7 +275,8 @@ static void join_answer(struct loop_msg *m)
 	lk = dsc_link_find(d, jn->jn_conn);
 	if (lk && lk->lk_server)
 		nd = d->d_node[lk->lk_server];
-	if (nd && nd->nd_link == lk) {
+	/* One that was given up, and sent again over the same connection, answers nothing: what is before the later one is not done. */
+	if (nd && nd->nd_link == lk && nd->nd_join == jn->jn_number) {
 		nd->nd_joined = true;
 		nd->nd_heard_ms = clock_mono_ms();
 		if (!nd->nd_unserving) {
@@ -319,6 +321,7 @@ static void join_done(struct kv_op *op, int err)
 		lk = dsc_link_find(d, jn->jn_conn);
 		nd = lk ? node_attach(d, jn, lk) : NULL;
 		jn->jn_refused = nd ? nd->nd_terms.dt_barred : 0;
+		jn->jn_number = nd ? ++nd->nd_join : 0;
 		pthread_mutex_unlock(&d->d_lock);
 		if (!nd)
 			err = !lk ? -ENOTCONN : jn->jn_new ? -ENOMEM : -ESTALE;

@@ -3,11 +3,11 @@
 #include "base/crash.h"
 #include "base/log.h"
 #include "mds/lo/order_int.h"
+#include "proto/ctl_chan.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define ORDERS_MS 20000
-#define RETRY_MS  1000
+#define RETRY_MS 1000
 
 struct order_joining {
 	struct loop_msg oj_msg;
@@ -150,14 +150,15 @@ static void batch_lost(struct order_queue *oq, int err)
 		/* It was lost with an old connection; the server is back on a new one. */
 		oq->oq_again = false;
 		lo_order_run(oq);
-	} else if (err == -ETIMEDOUT || err == -ENOMEM) {
-		log_warn("data server %u: %u orders without an answer; trying again", oq->oq_ds,
-			 oq->oq_n);
-		retry_later(oq);
-	} else {
+	} else if (err == -ENOTCONN || err == -ECONNRESET) {
 		/* The next join begins again. One that waits here has lost its connection. */
 		oq->oq_up = false;
 		ready(oq);
+	} else {
+		/* Also where the connection has ended in another way: the next try finds that it has. */
+		log_warn("data server %u: %u orders without an answer (%s); trying again", oq->oq_ds,
+			 oq->oq_n, strerror(-err));
+		retry_later(oq);
 	}
 }
 
@@ -206,7 +207,7 @@ void lo_order_run(struct order_queue *oq)
 	a->orders.orders_val = oq->oq_wire;
 	oq->oq_ctl.dc_take = batch_take;
 	oq->oq_ctl.dc_done = batch_done;
-	dsc_call(os->os_lo->l_dsc, oq->oq_ds, &oq->oq_ctl, ORDERS_MS);
+	dsc_call(os->os_lo->l_dsc, oq->oq_ds, &oq->oq_ctl, CTL_ORDERS_MS);
 }
 
 /* ---- a server joins: what is urgent goes before it serves ---- */
@@ -220,7 +221,7 @@ static void joining_run(struct loop_msg *m)
 	oq = lo_order_queue(oj->oj_orders, oj->oj_ds);
 	if (!oq)
 		log_fatal("no memory for the orders of a data server");
-	/* A join before this one, not answered yet: its connection is gone. */
+	/* A join before this one, not answered yet: its connection is gone, or who sent it waited no longer. */
 	ready(oq);
 	oq->oq_ready = oj->oj_ready;
 	oq->oq_rarg = oj->oj_rarg;

@@ -105,6 +105,9 @@ struct fake {
 	_Atomic int f_order_status;   /* ctl_status */
 	_Atomic uint32_t f_nfs_error; /* answered to each NFS call */
 	_Atomic bool f_no_beats, f_other_cluster;
+	_Atomic unsigned f_babble;    /* so many batches of orders are answered with another operation's result */
+	_Atomic bool f_hold;	      /* orders have no answer: the request is */
+	struct ctl_incoming *_Atomic f_held;
 	_Atomic uint32_t f_max;
 	/* what was seen */
 	ctl_order f_clone;
@@ -274,7 +277,14 @@ static void fake_serve(struct ctl_incoming *in, void *arg)
 	const ctl_orders_args *oa = &in->in_req.ctl_request_u.orders;
 	const ctl_stat_args *sa = &in->in_req.ctl_request_u.stat;
 
-	if (in->in_req.op == CTL_OP_ORDERS) {
+	if (in->in_req.op == CTL_OP_ORDERS && f->f_hold) {
+		f->f_held = in;
+		return;
+	}
+	if (in->in_req.op == CTL_OP_ORDERS && f->f_babble) {
+		atomic_fetch_sub(&f->f_babble, 1);
+		res.op = CTL_OP_JOIN;
+	} else if (in->in_req.op == CTL_OP_ORDERS) {
 		if (f->f_join_status < 0)
 			f->f_orders_before_join = true;
 		for (unsigned i = 0; i < oa->orders.orders_len; i++)
@@ -348,6 +358,19 @@ static void fake_join(struct fake *f)
 	j->available = 50ull << 30;
 	j->labels = labels;
 	ctl_chan_call(f->f_chan, &req, 8000, fake_joined, f);
+}
+
+static void fake_join_again(void *arg)
+{
+	fake_join(arg);
+}
+
+static void fake_answer_held(void *arg)
+{
+	struct fake *f = arg;
+
+	f->f_hold = false;
+	fake_serve(f->f_held, f);
 }
 
 static void fake_ready(struct ctl_chan *ch, int err, void *arg)

@@ -617,6 +617,39 @@ START_TEST(a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_befo
 }
 END_TEST
 
+START_TEST(a_join_that_is_given_up_and_sent_again_makes_nobody_alive_before_its_orders)
+{
+	struct lo_map m = map_on(1, 2);
+
+	join_fakes(2);
+	on_loop(fake_loop, fake_disconnect, &fakes[0]);
+	eventually(alive() == 1);
+	order(&m, 600, 2);
+	fakes[0].f_hold = true;
+	on_loop(fake_loop, fake_connect, &fakes[0]);
+	eventually(fakes[0].f_held);
+	on_loop(fake_loop, fake_join_again, &fakes[0]);
+	nap(300);
+	ck_assert_uint_eq(alive(), 1);
+	ck_assert(!dsc_linked(dsc, 1));
+	on_loop(fake_loop, fake_answer_held, &fakes[0]);
+	eventually(alive() == 2);
+	ck_assert_int_eq(wait_orders(600, 3000), 0);
+}
+END_TEST
+
+START_TEST(an_answer_that_is_none_is_asked_for_again)
+{
+	struct lo_map m = map_on(1, 1);
+
+	join_fakes(1);
+	fakes[0].f_babble = 1;
+	order(&m, 700, 2);
+	ck_assert_int_eq(wait_orders(700, 5000), 0);
+	ck_assert_uint_eq(fakes[0].f_orders, 1);
+}
+END_TEST
+
 START_TEST(a_failed_order_is_tried_again_and_holds_back_only_its_object)
 {
 	struct lo_map m = map_on(1, 1);
@@ -943,6 +976,8 @@ int main(void)
 		a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_before_it_serves);
 	tcase_add_test(live, the_last_copy_never_becomes_stale);
 	tcase_add_test(live, a_failed_order_is_tried_again_and_holds_back_only_its_object);
+	tcase_add_test(live, a_join_that_is_given_up_and_sent_again_makes_nobody_alive_before_its_orders);
+	tcase_add_test(live, an_answer_that_is_none_is_asked_for_again);
 	tcase_add_test(live, what_nobody_uses_is_not_waited_for);
 	tcase_add_test(live, orders_of_a_source_wait_for_its_clones);
 	tcase_add_test(live, many_orders_go_in_batches);
