@@ -151,7 +151,7 @@ static void collect(struct death *d)
 	{
 		const struct st_layout *y = hash_entry(l, struct st_layout, l_link);
 
-		if (y->l_servers & bit)
+		if (y->l_granting || (y->l_servers & bit))
 			d->ino[n++] = y->l_file->f_ino;
 	}
 	pthread_mutex_unlock(&st->st_lock);
@@ -220,6 +220,7 @@ struct op_sweep {
 	struct loop *sw_loop;
 	uint64_t sw_cursor, sw_only; /* 0: no look is under way; files without another copy */
 	unsigned sw_rest, sw_busy, sw_seen, sw_found;
+	bool sw_last; /* all have been looked at; those of the last tick are not done yet, perhaps */
 	bool sw_gone[DSC_MAX + 1];	/* those that this look is about */
 	uint64_t sw_done[DSC_MAX + 1];	/* since when it was dead when a look found nothing more to do */
 	uint64_t sw_since[DSC_MAX + 1];
@@ -284,6 +285,7 @@ static void sweep_over(struct op_sweep *sw)
 			sw->sw_done[id] = sw->sw_since[id];
 	sw->sw_rest = sw->sw_only ? SWEEP_AGAIN : SWEEP_REST;
 	sw->sw_cursor = 0;
+	sw->sw_last = false;
 }
 
 void op_dead_tick(struct mds *m, struct loop *loop)
@@ -296,6 +298,10 @@ void op_dead_tick(struct mds *m, struct loop *loop)
 		return;
 	sw->sw_m = m;
 	sw->sw_loop = loop;
+	if (sw->sw_last) {
+		sweep_over(sw);
+		return;
+	}
 	if (!sw->sw_cursor && !sweep_begin(sw)) {
 		sw->sw_rest = SWEEP_REST;
 		return;
@@ -307,12 +313,12 @@ void op_dead_tick(struct mds *m, struct loop *loop)
 	kv_read_end(t);
 	if (err)
 		log_error("files cannot be looked at: %s", strerror(-err));
+	sw->sw_only += err != 0;
 	for (unsigned i = 0; i < sw->sw_found; i++) {
 		struct without *w = without_new(m, loop, sw->sw_ino[i], swept, sw);
 
 		sw->sw_busy++;
 		kv_submit(m->m_kv, &w->op);
 	}
-	if (err || (sw->sw_seen <= SWEEP_FILES && sw->sw_found < AT_ONCE))
-		sweep_over(sw);
+	sw->sw_last = err || (sw->sw_seen <= SWEEP_FILES && sw->sw_found < AT_ONCE);
 }

@@ -20,6 +20,7 @@ struct fence {
 	struct st_client *except;
 	bool settle, revoke, always; /* always: fence, whoever returned */
 	unsigned left;
+	uint32_t judged;             /* settle: f_judge_gen then */
 	bool raised;                 /* settle: the epoch went up; else it was only judged */
 	struct lo_map map;           /* settle: before the fence */
 	struct op_hold hold;
@@ -92,7 +93,8 @@ static void fence_end(struct fence *j, int err)
 		f->f_excl--;
 		f->f_taking--;
 	} else if (f && !err) {
-		f->f_mark_old = f->f_judge = false;
+		f->f_mark_old = false;
+		f->f_judge &= f->f_judge_gen != j->judged; /* of a writer that was lost since the others' copies were judged: not yet */
 		f->f_old_epoch = 0;
 	}
 	if (f)
@@ -118,10 +120,10 @@ static void fence_committed(struct kv_op *op, int err)
 {
 	struct fence *j = hash_entry(op, struct fence, op);
 
+	/* Others' layouts name what became stale. Nobody waits for them: before they are back no new ones are given, and nothing is written through us (f_taking). */
+	if (!err && j->hold.h_m)
+		op_take_back(j->m, j->loop, j->ino, NULL, nobody, NULL);
 	if (err || (j->settle && !j->raised)) {
-		/* Others' layouts name what became stale. Nobody waits for them: before they are back no new ones are given, and nothing is written through us (f_taking). */
-		if (!err && j->hold.h_m)
-			op_take_back(j->m, j->loop, j->ino, NULL, nobody, NULL);
 		fence_end(j, err == -ENOENT || err == -ESTALE ? 0 : err); /* removed meanwhile: nothing to protect */
 		return;
 	}
@@ -141,6 +143,7 @@ static bool settle_is_raised(struct fence *j, const struct lo_map *map, bool *ju
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, j->ino, false);
 	*judge = f && f->f_judge;
+	j->judged = f ? f->f_judge_gen : 0;
 	needed = f && (f->f_mark_old || (f->f_judge && lo_generic(j->m->m_lo, map)));
 	j->raised = needed;
 	raised = !needed || (f->f_old_epoch && map->lm_epoch >= f->f_old_epoch);

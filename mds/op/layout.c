@@ -66,7 +66,7 @@ struct layoutget {
 	struct st_stateid sid;
 	uint64_t ino;
 	uint32_t mark_gen, before; /* before: modes the client has */
-	uint64_t servers;	   /* of those */
+	bool noted;		   /* layout_note was here */
 	bool read; /* an open of the client, or who asks, may read: else the capabilities only write */
 };
 
@@ -150,8 +150,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		return NFS4ERR_DELAY;
 	}
 	g->before = l->l_iomode;
-	g->servers = l->l_servers;
-	l->l_servers = UINT64_MAX; /* until it is known which it names */
+	l->l_granting++;
 	l->l_iomode |= g->iomode;
 	c->client->cl_laid = true;
 	st_sid_bump(&l->l_sid);
@@ -172,8 +171,11 @@ static void layout_note(struct compound *c, const struct st_stateid *sid, const 
 	l = st_layout_find(st, sid);
 	if (l && !g->before)
 		l->l_epoch = map->lm_epoch;
-	if (l)
-		l->l_servers = g->servers | lo_map_servers(map);
+	if (l) {
+		l->l_servers |= lo_map_servers(map);
+		l->l_granting--;
+	}
+	g->noted = true;
 	pthread_mutex_unlock(&st->st_lock);
 }
 
@@ -185,11 +187,11 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 
 	pthread_mutex_lock(&st->st_lock);
 	l = st_layout_find(st, sid);
+	if (l && !g->noted)
+		l->l_granting--;
 	/* Nor did the client hear of this number: a recall that counts on would be one that it waits for in vain. */
-	if (l && g->before && l->l_sid.seqid == sid->seqid && !l->l_recalled) {
+	if (l && g->before && l->l_sid.seqid == sid->seqid && !l->l_recalled)
 		l->l_sid.seqid--;
-		l->l_servers = g->servers;
-	}
 	if (l)
 		st_layout_drop(st, l, g->iomode & ~g->before);
 	pthread_mutex_unlock(&st->st_lock);

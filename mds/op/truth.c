@@ -217,8 +217,10 @@ bool op_lost_client(struct st *st, struct st_client *cl)
 
 	st_half_lost(st, cl, NULL);
 	for (struct st_layout *l = cl->cl_layouts; l; l = l->l_cnext) {
-		if (l->l_iomode & LAYOUTIOMODE4_RW)
-			l->l_file->f_judge = any = true;
+		if (!(l->l_iomode & LAYOUTIOMODE4_RW))
+			continue;
+		st_file_judge(l->l_file);
+		any = true;
 	}
 	if (cl->cl_boot)
 		st_marks_judge(st);

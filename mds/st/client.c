@@ -409,7 +409,8 @@ void st_marks_judge(struct st *st)
 	hash_each(&st->st_files, i, l, next) {
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
-		f->f_judge |= f->f_judge_boot;
+		if (f->f_judge_boot)
+			st_file_judge(f);
 		f->f_judge_boot = false;
 	}
 }

@@ -55,7 +55,8 @@ void st_half_lost(struct st *st, struct st_client *c, struct st_file *f)
 			p = &(*p)->hf_next;
 			continue;
 		}
-		(*p)->hf_file->f_judge = st->st_judge = true; /* which keeps it */
+		st_file_judge((*p)->hf_file); /* which keeps it */
+		st->st_judge = true;
 		unlink_half(st, c, p);
 	}
 }

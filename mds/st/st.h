@@ -146,6 +146,7 @@ struct st_file {
 	bool f_marked;        /* a write layout is or was out: size and change must come from the data servers */
 	bool f_mark_durable;
 	bool f_judge;         /* a writer of it is lost: one copy is believed, the others become stale, before it is used again (op_settle) */
+	uint32_t f_judge_gen; /* rises with each: who judged it before knows nothing of this one */
 	bool f_judge_boot;    /* it had writers when an earlier boot ended; who they were is not known */
 	bool f_mark_old;      /* the mark is an earlier boot's: the epoch goes up before its size is asked or a layout given (op_settle) */
 	uint32_t f_old_epoch; /* what it was raised to for that */
@@ -240,7 +241,8 @@ struct st_layout {
 	struct st_layout *l_cnext, **l_cprev, *l_fnext, **l_fprev;
 	uint32_t l_iomode;            /* bit 1 READ, bit 2 RW */
 	bool l_recalled, l_queued;    /* queued: a CB_LAYOUTRECALL is on its way or waits in a session */
-	uint64_t l_servers;           /* a bit of 64 for each data server that it names, or may name */
+	uint64_t l_servers;           /* a bit of 64 for each data server that it names, or has named */
+	uint32_t l_granting;          /* grants of which it is not known yet which they name: any */
 	uint32_t l_epoch;             /* fence epoch of the oldest grant that is out: reports against an older one than the file's mean nothing */
 	uint8_t l_fh[NFS4_FHSIZE];    /* as GETFH gave it */
 	uint32_t l_fhlen;
@@ -499,6 +501,12 @@ struct st_layout *st_layout_of(struct st_file *f, struct st_client *c);         
 struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_client *c); /* locked */
 void st_layout_free(struct st *st, struct st_layout *l);                            /* locked; wakes waiters */
 void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode);           /* locked: takes modes off; frees it when none is left, wakes waiters */
+/* locked: a writer of it is lost. */
+static inline void st_file_judge(struct st_file *f)
+{
+	f->f_judge = true;
+	f->f_judge_gen++;
+}
 bool st_file_has_writers(struct st_file *f);                                        /* locked: a RW layout is out */
 /* Recalls the layouts of the file held by others than except (NULL: all): only RW ones when rw_only. then(arg, nleft) is called on loop when all have come back,
  * or at the deadline with the number still out (the caller fences, then calls st_revoke_file). Returns how many were asked; 0: then is not called. Takes the lock. */
