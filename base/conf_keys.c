@@ -41,6 +41,7 @@ const struct conf_key conf_keys[] = {
 	{ "mds.ds_refused", CONF_SECONDS, "1s", "0s..3600s", "A data server whose connection is lost, and whose port refuses, is declared dead after this time." },
 	{ "mds.ds_dead", CONF_SECONDS, "5s", "500ms..3600s", "A data server that answers nothing is declared dead after this time." },
 	{ "mds.generic_pool", CONF_INT, "256", "2..1024", "Files that are made ahead on each generic data server." },
+	{ "mds.ds_unreached", CONF_SECONDS, "2m", "0s..86400s", "A client that does not reach a data server which we reach writes its files there through us for this time." },
 	{ "mds.user", CONF_STR, "", NULL, "User that the daemon becomes when root has started it; empty: it stays who it is." },
 	{ "mds.sync", CONF_BOOL, "true", NULL, "Make every commit durable before it is answered; false loses acknowledged changes in a crash." },
 	{ "mds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },

@@ -672,6 +672,7 @@ int main(int argc, char **argv)
 	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
 	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
 	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
+	mds.m_unreached_ms = (uint32_t)conf_msec(conf, "mds.ds_unreached");
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
 	block_signals();

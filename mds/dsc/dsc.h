@@ -139,6 +139,8 @@ bool dsc_linked(struct dsc *d, uint32_t id);
 /* It was declared dead, or is not known: nobody is sent to it. */
 bool dsc_dead(struct dsc *d, uint32_t id);
 bool dsc_known(struct dsc *d, uint32_t id);
+/* True while we reach it ourselves, and have done so without a break since then (clock_mono_ms): it was not started anew. */
+bool dsc_reached(struct dsc *d, uint32_t id, uint64_t since_ms);
 /* A client says that it does not reach this server: is that so for us as well? */
 void dsc_reported(struct dsc *d, const uint8_t uuid[16]);
 /* Called on the first loop when a server was declared dead, before anybody is told so. Set before the loops run. */

@@ -38,6 +38,7 @@ struct dsc_node {
 	struct gen *nd_gen; /* a generic server: there is no link. Lives as long as the table */
 	bool nd_joined;	      /* the join was answered on nd_link */
 	uint32_t nd_join;     /* the number of the join under way, or the last */
+	uint64_t nd_joined_ms; /* when */
 	uint64_t nd_heard_ms; /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
 	uint64_t nd_latency_ms; /* the same of the last word on its latency */
 	/* watch.c */

@@ -278,7 +278,7 @@ static void join_answer(struct loop_msg *m)
 	/* One that was given up, and sent again over the same connection, answers nothing: what is before the later one is not done. */
 	if (nd && nd->nd_link == lk && nd->nd_join == jn->jn_number) {
 		nd->nd_joined = true;
-		nd->nd_heard_ms = clock_mono_ms();
+		nd->nd_heard_ms = nd->nd_joined_ms = clock_mono_ms();
 		if (!nd->nd_unserving) {
 			nd->nd_reported_ms = 0;
 			dsc_set_state(nd, DSC_ALIVE);

@@ -16,6 +16,7 @@
 #define WATCH_MS     200
 #define ASK_EVERY_MS 400
 #define ASK_MS	     1000
+#define START_MS     5000 /* after our start: a server asks again after so long at most whether it may join (ds/control.c) */
 
 struct question {
 	struct dsc_ctl qu_ctl;
@@ -143,6 +144,19 @@ void dsc_reported(struct dsc *d, const uint8_t uuid[16])
 	pthread_mutex_unlock(&d->d_lock);
 }
 
+bool dsc_reached(struct dsc *d, uint32_t id, uint64_t since_ms)
+{
+	const struct dsc_node *nd;
+	bool reached = false;
+
+	pthread_mutex_lock(&d->d_lock);
+	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
+	if (nd && dsc_node_alive(d, nd))
+		reached = nd->nd_joined_ms <= since_ms && clock_mono_ms() - nd->nd_heard_ms < d->d_opts.do_suspect_ms;
+	pthread_mutex_unlock(&d->d_lock);
+	return reached;
+}
+
 /* ---- judging ---- */
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -159,13 +173,16 @@ static bool unserving(const struct dsc *d, const struct dsc_node *nd, uint64_t n
 static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
 {
 	const struct dsc_opts *o = &d->d_opts;
-	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms, lost = nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms;
+	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms, lost = nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms, started = d->d_start_ms + START_MS;
 
 	if (now - heard >= o->do_lease_ms)
 		return "its lease has run out";
+	/* Both may have been started now, and a join be under way. */
+	if (!nd->nd_heard_ms && now < started)
+		return NULL;
 	if (!nd->nd_link && nd->nd_refused_ms >= lost && nd->nd_refused_ms && now - lost >= o->do_refused_ms)
 		return "its connection is lost, and its port refuses others";
-	if (nd->nd_silent && now - later(heard, nd->nd_said_ms) >= o->do_dead_ms)
+	if (nd->nd_silent && now - later(nd->nd_heard_ms ? heard : started, nd->nd_said_ms) >= o->do_dead_ms)
 		return "it answers nothing";
 	/* A client does not reach it, and we do not, though it says that it lives. */
 	if (unserving(d, nd, now))

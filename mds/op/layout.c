@@ -226,6 +226,8 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 		return st;
 	if ((st = op_dead_status(c->m, &map, g->iomode == LAYOUTIOMODE4_RW)))
 		return st;
+	if (g->iomode == LAYOUTIOMODE4_RW && op_unreached(c, &map))
+		return NFS4ERR_LAYOUTUNAVAILABLE;
 	/* Cut, and a server that holds the only copy does not know yet (docs/size.md, "Setting a size"). */
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
@@ -612,16 +614,6 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 	return hit;
 }
 
-/* A server that a client does not reach is asked whether it lives. */
-static void report_unreached(struct compound *c)
-{
-	struct report *r = c->scratch;
-
-	for (unsigned e = 0; e < r->n; e++)
-		if (r->e[e].status == NFS4ERR_NXIO)
-			dsc_reported(c->m->m_dsc, r->e[e].dev);
-}
-
 static uint64_t last_stripes(const struct lo_map *map, uint64_t last)
 {
 	uint64_t stripes = 0;
@@ -785,7 +777,7 @@ nfsstat4 op_layouterror(struct compound *c)
 	}
 	pthread_mutex_unlock(&c->m->m_st->st_lock);
 	if (known)
-		report_unreached(c);
+		op_unreached_report(c, r->e, r->n);
 	if (known)
 		op_unread_report(c, r->ino, r->e, r->n);
 	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done) : NFS4_OK; /* told again, it changes nothing */
@@ -1023,7 +1015,7 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	pthread_mutex_unlock(&st->st_lock);
 	if (status)
 		return status;
-	report_unreached(c);
+	op_unreached_report(c, r->e, r->n);
 	op_unread_report(c, r->ino, r->e, r->n);
 	return report_counts(r) ? op_mutate_again(c, report_run, return_reported) : return_refresh(c, 0);
 }

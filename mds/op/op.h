@@ -77,6 +77,7 @@ struct mds {
 	unsigned m_nthreads;
 	struct mds_thread *m_thread;
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
+	uint32_t m_unreached_ms;
 	bool m_return_on_close;
 	enum op_size_mode m_size_mode;
 	enum op_deleg_mode m_delegations; /* the most that is given */
@@ -401,6 +402,10 @@ struct op_dev_error {
 void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_error *e, unsigned n);
 /* OK; or what a LAYOUTGET for reading is answered where a stripe has no copy that this client can read. */
 nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map);
+/* Its errors of any kind: data servers that it does not reach are remembered, where we do. */
+void op_unreached_report(struct compound *c, const struct op_dev_error *e, unsigned n);
+/* True where a layout for writing would name a server that this client does not reach, and we do: it writes through us. */
+bool op_unreached(struct compound *c, const struct lo_map *map);
 /* op_data_status by that map: a server that is away is waited for, but not for ever. */
 nfsstat4 op_read_status(struct mds *m, const struct lo_map *map, int err);
 

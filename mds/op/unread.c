@@ -1,6 +1,6 @@
 /*
- * unread.c - no client asks for ever for what cannot be read (docs/mirrors.md, "Reading"). A client has no guard of its own: where every copy has failed, it gives its layout back, with the
- * errors, and asks for another.
+ * unread.c - no client asks for ever for what cannot be read (docs/mirrors.md, "Reading"), or writes again and again where it reaches nobody (docs/device-failure.md). A client has no guard of
+ * its own: where every copy has failed, it gives its layout back, with the errors, and asks for another.
  */
 #include "base/clock.h"
 #include "mds/op/repair.h"
@@ -113,4 +113,69 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 			status = NFS4ERR_IO;
 	}
 	return status;
+}
+
+/* ---- servers that only this client does not reach ---- */
+
+/* A report comes some time after the failure: a server that was started anew shortly before it is no such. */
+#define STOOD_MS 5000u
+
+/* Locked. The entry of a server, or the one to be used for it. */
+static struct st_unreached *unreached_entry(struct st_unreached *list, uint32_t ds)
+{
+	struct st_unreached *oldest = list;
+
+	for (unsigned k = 0; k < ST_UNREACHED; k++) {
+		if (list[k].un_ds == ds)
+			return &list[k];
+		if (list[k].un_at_ms < oldest->un_at_ms)
+			oldest = &list[k];
+	}
+	return oldest;
+}
+
+static void note_unreached(struct compound *c, uint32_t ds, uint64_t now)
+{
+	struct st *st = c->m->m_st;
+	struct st_client *cl = c->client;
+
+	pthread_mutex_lock(&st->st_lock);
+	if (!cl->cl_unreached)
+		cl->cl_unreached = calloc(ST_UNREACHED, sizeof(*cl->cl_unreached));
+	if (cl->cl_unreached)
+		*unreached_entry(cl->cl_unreached, ds) = (struct st_unreached){ds, now};
+	pthread_mutex_unlock(&st->st_lock);
+}
+
+void op_unreached_report(struct compound *c, const struct op_dev_error *e, unsigned n)
+{
+	uint64_t now = clock_mono_ms();
+	struct dsc_server sv;
+
+	for (unsigned k = 0; k < n; k++) {
+		if (e[k].status != NFS4ERR_NXIO)
+			continue;
+		dsc_reported(c->m->m_dsc, e[k].dev); /* it is asked whether it lives */
+		if (now > STOOD_MS && dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv) && dsc_reached(c->m->m_dsc, sv.sv_id, now - STOOD_MS))
+			note_unreached(c, sv.sv_id, now);
+	}
+}
+
+bool op_unreached(struct compound *c, const struct lo_map *map)
+{
+	uint64_t now = clock_mono_ms(), bits = lo_writers(map);
+	struct st_unreached list[ST_UNREACHED];
+	struct st *st = c->m->m_st;
+	bool any;
+
+	pthread_mutex_lock(&st->st_lock);
+	any = c->client->cl_unreached;
+	if (any)
+		memcpy(list, c->client->cl_unreached, sizeof(list));
+	pthread_mutex_unlock(&st->st_lock);
+	for (unsigned i = 0; any && i < lo_objects(map); i++)
+		for (unsigned k = 0; bits >> i & 1 && k < ST_UNREACHED; k++)
+			if (list[k].un_ds == map->lm_obj[i].ob_ds && now - list[k].un_at_ms < c->m->m_unreached_ms && dsc_reached(c->m->m_dsc, list[k].un_ds, list[k].un_at_ms))
+				return true;
+	return false;
 }

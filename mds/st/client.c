@@ -284,6 +284,7 @@ void st_client_put(struct st_client *c)
 	if (--c->cl_refs == 0) {
 		free(c->cl_principal);
 		free(c->cl_owner);
+		free(c->cl_unreached);
 		free(c);
 	}
 }

@@ -85,6 +85,13 @@ struct st_place {
 	uint32_t pl_clients;
 };
 
+/* A data server that a client does not reach. */
+struct st_unreached {
+	uint32_t un_ds;    /* 0: none */
+	uint64_t un_at_ms; /* when it said so last */
+};
+#define ST_UNREACHED 16
+
 struct st_client {
 	struct hash_link cl_link, cl_owner_link;
 	uint64_t cl_id;
@@ -122,6 +129,7 @@ struct st_client {
 	struct st_revoked *cl_dead_sids;
 	struct st_half *cl_halves;
 	_Atomic uint32_t cl_nhalves;
+	struct st_unreached *cl_unreached; /* ST_UNREACHED of them, or NULL */
 	bool cl_thinned;            /* CB_RECALL_ANY is under way */
 };
 

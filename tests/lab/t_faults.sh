@@ -55,7 +55,7 @@ client_dies() {
 rounds=1 client_ways="to from" mds_ways="both from"
 [ -z "${WEFT_SOAK:-}" ] || rounds=10 client_ways="both to from" mds_ways="both to from"
 flag full.pause
-guest -t $((120 + rounds * 240)) 1 acked.sh 60 30 two=stripes=2,unit=1M,mirrors=2 three=mirrors=3 full=stripes=2,unit=1M,mirrors=2 &
+guest -t $((120 + rounds * 240)) 1 acked.sh 60 "${WEFT_TIMEO:-30}" two=stripes=2,unit=1M,mirrors=2 three=mirrors=3 full=stripes=2,unit=1M,mirrors=2 &
 for n in $both; do wait_flag "$n.log" 60; done
 sleep 1
 

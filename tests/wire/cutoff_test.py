@@ -1,0 +1,143 @@
+#!/usr/bin/python3
+"""A client that does not reach one data server, which the metadata server reaches: it writes through the metadata server, and nothing goes round and round (docs/device-failure.md). Prints TAP."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from data_test import content  # noqa: E402
+from dead_test import Holder, admin_of, is_state, pid_of, state  # noqa: E402
+from nfs41 import err  # noqa: E402
+from repair_test import equal, servers, states  # noqa: E402
+
+NXIO, ILLEGAL = 6, 10044
+HOLD, STOOD, START = 4, 5, 5
+SETTINGS = ["mds.repair_files=4", "ds.lease=30s", "mds.lease=10s", f"mds.ds_unreached={HOLD}s", "mds.recall_deadline=3s", "mds.ds_suspect=700ms", "mds.ds_dead=1500ms"]
+W = None
+
+
+def cluster():
+    """One for all, whose servers have been there for a while."""
+    global W
+    if not W:
+        W = Cluster(settings=SETTINGS)
+        time.sleep(STOOD + 0.5)
+    return W
+
+
+def ask(c, f, s, iomode=IO_RW):
+    """What a LAYOUTGET says when nothing is being recalled: a status, or the servers that it names."""
+    got = c.until(lambda got: err(got.status) not in ("RECALLCONFLICT", "LAYOUTTRYLATER"), putfh(f), layoutget(s, iomode), tries=400)
+    return [m[0].deviceid for m in ff_layout(got.results[-1].layouts[0].body).mirrors] if err(got.status) == "OK" else err(got.status)
+
+
+def report(x, what):
+    x.c.ok(putfh(x.f), layouterror(x.o.stateid, [(x.uuids[0], NXIO, what)]))
+
+
+def test_its_writes_go_through_us_and_end_there(w):
+    x = Holder("round")
+    report(x, NUM["WRITE"])
+    check(states(x.c, x.f)[0] != "in-sync", True, "the write is on one copy")
+    x.give_back(x.o.stateid)
+    eventually(lambda: set(states(x.c, x.f)) == {"in-sync"}, 10, "repair")
+    repaired = w.metric("weft_mds_repaired_total")
+    check(ask(x.c, x.f, x.s), "LAYOUTUNAVAILABLE")
+    x.c.ok(putfh(x.f), write(x.s, 0, b"y" * 5000, FILE_SYNC))
+    check((states(x.c, x.f), w.metric("weft_mds_repaired_total")), (["in-sync"] * 2, repaired), "nothing is stale again")
+    equal(w, x.c, x.f, b"y" * 5000)
+    check(len(ask(x.c, x.f, x.s, IO_READ)), 2, "it still reads by itself")
+    # Others write as ever.
+    two = client()
+    s = two.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
+    check(sorted(ask(two, x.f, s)), sorted(x.uuids), "another client")
+
+
+def test_what_is_on_other_servers_it_writes_by_itself(w):
+    x = Holder("other")
+    report(x, ILLEGAL)
+    check(states(x.c, x.f), ["in-sync"] * 2, "a connection that failed says nothing of what was written")
+    check(ask(x.c, x.f, x.s), "LAYOUTUNAVAILABLE")
+    y = Holder("elsewhere", policy="mirrors=1")
+    while y.names[0] == x.names[0]:
+        y = Holder(f"elsewhere{time.monotonic_ns()}", policy="mirrors=1")
+    check(y.named, y.uuids, "another client, another server")
+    # The same client, a file that is not on that server
+    s = x.c.ok(putfh(y.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
+    check(ask(x.c, y.f, s), y.uuids, "of what is on others it gets layouts")
+
+
+def test_the_only_copy_is_written_through_us(w):
+    x = Holder("only", policy="mirrors=1")
+    report(x, NUM["WRITE"])
+    check(states(x.c, x.f), ["in-sync"])
+    check(ask(x.c, x.f, x.s), "LAYOUTUNAVAILABLE")
+    x.c.ok(putfh(x.f), write(x.s, 0, b"z" * 5000, FILE_SYNC))
+    check(content(x.c, x.f, x.s), b"z" * 5000)
+
+
+def test_it_is_over_after_a_while(w):
+    x = Holder("hold")
+    report(x, ILLEGAL)
+    began = time.monotonic()
+    check(ask(x.c, x.f, x.s), "LAYOUTUNAVAILABLE")
+    eventually(lambda: sorted(ask(x.c, x.f, x.s)) == sorted(x.uuids), HOLD + 3, "layouts again")
+    check(HOLD - 0.5 < time.monotonic() - began, True, "not before")
+
+
+def test_one_that_was_started_anew_was_gone_for_all(w):
+    x = Holder("again")
+    report(x, ILLEGAL)
+    check(ask(x.c, x.f, x.s), "LAYOUTUNAVAILABLE")
+    w.restart(x.names[0])
+    is_state(w, x.names[0], "alive", 5)
+    check(sorted(ask(x.c, x.f, x.s)), sorted(x.uuids), "what was said before it was started counts no more")
+    x.get()
+    report(x, ILLEGAL)
+    check(sorted(ask(x.c, x.f, x.s)), sorted(x.uuids), "nor what is said just after it")
+
+
+def test_after_our_start_a_server_may_join_late(w):
+    x = Holder("late")
+    x.give_back(x.o.stateid)
+    pid = pid_of(w, x.names[0])
+    os.kill(pid, signal.SIGSTOP)
+    w.dev("kill", w.dir, "mds", "-9")
+    began = time.monotonic()
+    with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, "mds"], stdout=subprocess.DEVNULL):  # ends when all have joined
+        try:
+            eventually(lambda: os.path.exists(admin_of(w).removeprefix("unix:")) and w.metric("weft_mds_ds_alive") == 3, START - 2, "the others")
+            while time.monotonic() - began < START - 0.5:
+                check(state(w, x.names[0]), "suspect", f"after {time.monotonic() - began:.1f} s")
+                time.sleep(0.2)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        is_state(w, x.names[0], "alive", 6)
+    check(states(client(), x.f), ["in-sync"] * 2)
+
+
+class around:
+    def __init__(self, name):
+        self.w = cluster()
+
+    def __enter__(self):
+        mds_test.THE = self.w
+        return (self.w,)
+
+    def __exit__(self, *_):
+        for c in mds_test.CLIENTS:
+            c.drop()
+        mds_test.CLIENTS.clear()
+
+
+if __name__ == "__main__":
+    try:
+        tap.run(tap.named(globals()), around)
+    finally:
+        if W:
+            W.down()
