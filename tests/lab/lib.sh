@@ -43,13 +43,21 @@ weft() {
 	admin=$(daemon mds admin)
 	"$WEFT_BUILD/weft" --admin "$admin" "$@"
 }
-daemon() { # NAME FIELD: of weft-dev status
+daemon() { # NAME FIELD: of weft-dev status. What is asked often is found by itself: where weft-dev puts it.
+	local pid
+	case $2 in
+		pid)
+			pid=$(cat "$CLUSTER/run/$1.pid" 2>/dev/null)
+			case $(readlink "/proc/${pid:-none}/exe") in */weft-*) echo "$pid"; return ;; esac
+			;;
+		admin) [ ! -S "$CLUSTER/run/$1.sock" ] || { echo "unix:$(realpath "$CLUSTER")/run/$1.sock"; return; } ;;
+	esac
 	dev status --json | python3 -c '
 import json, sys
 print(next(d[sys.argv[2]] for d in json.load(sys.stdin)["daemons"] if d["name"] == sys.argv[1]))' "$1" "$2"
 }
-# metric DAEMON NAME [LABEL=VALUE]...: the sum of the series that have these labels.
-metric() { python3 "$LAB_HERE/metric.py" "$CLUSTER" "$@"; }
+# metric DAEMON[,DAEMON...] NAME [LABEL=VALUE]...: the sum of the series that have these labels.
+metric() { python3 -S "$LAB_HERE/metric.py" "$CLUSTER" "$@"; }
 
 # Ends the cluster (also at the end of every test): the daemons must have lived to here without a complaint, and the store be sound.
 cluster_down() {
