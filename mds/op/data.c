@@ -118,6 +118,7 @@ static void change_fini(void *scratch)
 	struct change *k = scratch;
 
 	op_thaw(&k->freeze);
+	op_unhold(&k->hold);
 	op_unpin(&k->pin);
 }
 

@@ -282,6 +282,7 @@ def test_a_mirror_that_misses_a_change_is_stale(p):
         done = lambda got: err(got.status) != "DELAY"
         check(err(c.until(done, putfh(f0), deallocate(s0, MB, MB), pause=0.3).status), "OK")
         check(content(c, f0, s0) == hole, True, "what is left is read")
+        check(err(c.until(done, putfh(f0), write(s0, 0, data[:512]), pause=0.1).status), "OK", "and written")
         check(c.attrs(f0, "size").size, 4 * MB)
         s1, f1 = files[1]
         check(err(c.until(done, putfh(f1), allocate(s1, 0, 5 * MB), pause=0.3).status), "OK")
