@@ -28,7 +28,8 @@ import metric  # noqa: E402
 
 ADDR = ("127.0.0.1", 12049)
 SETTINGS = ["mds.lease=2s", "mds.grace=2s", "mds.recall_deadline=1s", "ds.lease=3s", "ds.heartbeat=300ms",
-            "mds.repair_files=0"]  # what these tests find stale, stays so; repair_test.py has the rest
+            "mds.repair_files=0",   # what these tests find stale, stays so; repair_test.py has the rest
+            "mds.ds_unreached=0s"]  # a client that says it does not reach a server is asked again; cutoff_test.py has the rest
 USER, OTHER = auth_sys(1000, 1000), auth_sys(2000, 2000)
 
 
