@@ -1,0 +1,112 @@
+#!/usr/bin/python3
+"""weft-bench against a live cluster: its phases do what they say, their results add up, and what fails is told. Prints TAP."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import tap  # noqa: E402
+from mds_test import ADDR, BUILD, Cluster, Failed, check  # noqa: E402
+
+SERVER = f"{ADDR[0]}:{ADDR[1]}"
+THE = None
+
+
+def run(*args, want=0):
+    done = subprocess.run([os.path.join(BUILD, "weft-bench"), *args], capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode, want, f"weft-bench {args}: {done.stderr[-300:]}")
+    return done
+
+
+def bench(what, *args):
+    """The phases by name, and the whole result."""
+    got = json.loads(run(what, "--server", SERVER, "--quiet", "--json", "-", *args).stdout)
+    return {p["phase"]: p for p in got["phases"]}, got
+
+
+def pid(name="mds"):
+    return str(next(d["pid"] for d in json.loads(THE.dev("status", THE.dir, "--json"))["daemons"] if d["name"] == name))
+
+
+def sound(p):
+    """What every phase's figures keep."""
+    check(p["p50_us"] <= p["p90_us"] <= p["p99_us"] <= p["p999_us"] <= p["max_us"], True, f"{p}")
+    check(abs(p["ops_per_s"] * p["seconds"] - p["ops"]) < 1, True, f"{p}")
+
+
+def test_null_calls_are_counted_and_cost_the_server_time():
+    got, _ = bench("null", "--count", "3000", "--depth", "4", "--pid", pid())
+    check(got["null"]["ops"], 3000)
+    sound(got["null"])
+    if not 0.1 < got["null"]["server_cpu_us_per_op"] < 5000:
+        raise Failed(f"{got}")
+
+
+def test_md_has_its_phases_in_their_order():
+    got, whole = bench("md", "--sessions", "3", "--depth", "4", "--count", "40", "--conns", "2")
+    check([p["phase"] for p in whole["phases"]], "mkdir rmdir create stat open readdir rename unlink".split())
+    for p in got.values():
+        check(p["ops"], 120, p["phase"])
+        sound(p)
+        check("server_cpu_us_per_op" in p or "mib_per_s" in p, False, "what was not asked for")
+
+
+def test_md_in_one_folder_with_bodies_by_two_threads():
+    got, _ = bench("md", "--sessions", "3", "--threads", "2", "--depth", "4", "--count", "20", "--shared", "--body", "5000", "--verify")
+    check(got["readdir"]["ops"], 3 * 60, "each session lists what all have made")
+    check(got["open"]["ops"], 60)
+    check(got["create"]["mib_per_s"] > 0 and got["open"]["mib_per_s"] > 0, True)
+
+
+def test_io_reads_what_it_wrote():
+    got, _ = bench("io", "--sessions", "2", "--depth", "3", "--file", "2M", "--size", "100k", "--verify", "--phases", "write,read,randwrite,randread,remove")
+    for name in ("write", "read", "randwrite", "randread"):
+        check(got[name]["ops"], 2 * 20, name)
+        sound(got[name])
+    got, _ = bench("io", "--file", "300k", "--size", "100k", "--verify", "--stable", "--phases", "randread,remove")
+    check(got["randread"]["ops"], 3)
+
+
+def test_two_results_are_compared():
+    with tempfile.TemporaryDirectory() as d:
+        a, b, bad = (os.path.join(d, n) for n in "abc")
+        for path in (a, b):
+            run("md", "--server", SERVER, "--quiet", "--count", "20", "--phases", "create,mkdir" if path == a else "mkdir", "--json", path)
+        done = run("compare", a, b)
+        check([line.split()[0] for line in done.stdout.splitlines()[2:]], ["mkdir"])
+        with open(a, encoding="utf-8") as f:
+            want = json.load(f)["phases"][1]["ops_per_s"]
+        with open(b, encoding="utf-8") as f:
+            want = json.load(f)["phases"][0]["ops_per_s"] / want
+        got = float(done.stdout.splitlines()[2].split()[1])
+        check(abs(got - want) < 0.01 * want + 0.001, True, f"{got}, want {want}")
+        with open(bad, "w", encoding="utf-8") as f:
+            f.write("{}")
+        run("compare", a, bad, want=1)
+
+
+def test_what_fails_is_told():
+    for args in (["md", "--server", SERVER, "--dir", "none"], ["null", "--server", "127.0.0.1:1"], ["md", "--server", SERVER, "--phases", "fly"],
+                 ["io", "--file", "1k"], ["md", "--threads", "2"], ["md", "--count", "0"]):
+        done = run(*args, "--quiet", want=1)
+        check(done.stderr.startswith("weft-bench: ") and done.stderr.count("\n") == 1, True, f"{args}: {done.stderr}")
+    for args in ([], ["fly"], ["md", "more"], ["md", "--fly"]):
+        run(*args, want=2)
+
+
+def main():
+    global THE
+    if not tap.built("weft-mds", "weft-ds", "weft-bench"):
+        tap.skip("not built")
+        return
+    THE = Cluster(ds=2)
+    try:
+        tap.run(tap.named(globals()))
+    finally:
+        THE.down()
+
+
+if __name__ == "__main__":
+    main()

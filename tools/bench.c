@@ -1,0 +1,225 @@
+/* bench.c - weft-bench: load on any NFSv4.1 server, and what it costs. docs/weft-bench.1 is its manual. */
+#include "tools/bench.h"
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PHASES 32
+#define MAX_PIECE  (64u << 20)
+
+struct bench_opts bench;
+uint8_t *bench_pattern;
+
+void bench_die(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fprintf(stderr, "weft-bench: ");
+	vfprintf(stderr, fmt, ap);
+	fprintf(stderr, "\n");
+	va_end(ap);
+	fflush(stdout);
+	_Exit(1); /* other threads are at work */
+}
+
+static void usage(FILE *f)
+{
+	fprintf(f, "usage: weft-bench null|md|io [options]\n"
+		   "       weft-bench compare A.json B.json\n"
+		   "options:\n"
+		   "  --server ADDRESS   the server (127.0.0.1:2049)\n"
+		   "  --dir PATH         an existing folder of it to work in (its root)\n"
+		   "  --threads N        threads, each with a ring of its own (1)\n"
+		   "  --sessions N       clients, each with a session (1)\n"
+		   "  --conns N          connections of a session (1)\n"
+		   "  --depth N          operations of a session under way (1)\n"
+		   "  --count N          pieces of work of a session in a phase (1000)\n"
+		   "  --phases A,B,...   md: mkdir,rmdir,create,stat,open,readdir,rename,unlink; io: write,read,randwrite,randread,remove\n"
+		   "                     (all in this order; io: write,read,randread,remove)\n"
+		   "  --shared           md: all sessions in one folder\n"
+		   "  --body BYTES       md: files have so many bytes, written in create and read in open (0)\n"
+		   "  --file BYTES       io: size of a session's file (64M)\n"
+		   "  --size BYTES       io: size of a read or write (1M)\n"
+		   "  --stable           writes are on stable storage when they are answered\n"
+		   "  --verify           what is read is compared with what was written\n"
+		   "  --pid N[,N...]     the server's processes: their CPU time per operation is told\n"
+		   "  --minor N          minor version 1 or 2 (the best there is)\n"
+		   "  --uid N --gid N    who calls (0, 0)\n"
+		   "  --keep             the folder that was made stays\n"
+		   "  --json FILE        results as JSON too (-: to standard output instead of the table)\n"
+		   "  --quiet            no progress\n");
+}
+
+static uint64_t number(const char *text, uint64_t least, uint64_t most, const char *what)
+{
+	char *end;
+	unsigned long long v;
+
+	errno = 0;
+	v = strtoull(text, &end, 10);
+	if (*end && strchr("kKmMgG", *end)) {
+		unsigned shift = *end == 'k' || *end == 'K' ? 10 : *end == 'm' || *end == 'M' ? 20 : 30;
+
+		if (v > UINT64_MAX >> shift)
+			errno = ERANGE;
+		v <<= shift;
+		end++;
+	}
+	if (errno || end == text || *end || *text == '-' || v < least || v > most)
+		bench_die("--%s %s: a number from %llu to %llu is wanted", what, text, (unsigned long long)least, (unsigned long long)most);
+	return v;
+}
+
+static void pids(char *text)
+{
+	for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+		if (bench.bo_npids == BENCH_MAX_PIDS)
+			bench_die("--pid: at most %u processes", BENCH_MAX_PIDS);
+		bench.bo_pids[bench.bo_npids++] = (long)number(p, 1, INT32_MAX, "pid");
+	}
+}
+
+enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_JSON, O_QUIET, O_HELP };
+static const struct option options[] = {
+	{"server", 1, NULL, O_SERVER}, {"dir", 1, NULL, O_DIR},	      {"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
+	{"conns", 1, NULL, O_CONNS},   {"depth", 1, NULL, O_DEPTH},   {"count", 1, NULL, O_COUNT},     {"phases", 1, NULL, O_PHASES},
+	{"shared", 0, NULL, O_SHARED}, {"body", 1, NULL, O_BODY},     {"file", 1, NULL, O_FILE},       {"size", 1, NULL, O_SIZE},
+	{"stable", 0, NULL, O_STABLE}, {"verify", 0, NULL, O_VERIFY}, {"pid", 1, NULL, O_PID},	       {"minor", 1, NULL, O_MINOR},
+	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP},       {"json", 1, NULL, O_JSON},
+	{"quiet", 0, NULL, O_QUIET},   {"help", 0, NULL, O_HELP},     {0}};
+
+static void option(int o)
+{
+	switch (o) {
+	case O_SERVER: bench.bo_client.wo_server = optarg; break;
+	case O_DIR: bench.bo_dir = optarg; break;
+	case O_THREADS: bench.bo_threads = (unsigned)number(optarg, 1, 256, "threads"); break;
+	case O_SESSIONS: bench.bo_sessions = (unsigned)number(optarg, 1, 65536, "sessions"); break;
+	case O_CONNS: bench.bo_client.wo_conns = (unsigned)number(optarg, 1, WEFT_MAX_CONNS, "conns"); break;
+	case O_DEPTH: bench.bo_depth = (unsigned)number(optarg, 1, WEFT_MAX_SLOTS, "depth"); break;
+	case O_COUNT: bench.bo_count = number(optarg, 1, 1ull << 40, "count"); break;
+	case O_PHASES: bench.bo_phases = optarg; break;
+	case O_SHARED: bench.bo_shared = true; break;
+	case O_BODY: bench.bo_body = (uint32_t)number(optarg, 0, MAX_PIECE, "body"); break;
+	case O_FILE: bench.bo_file = number(optarg, 1, 1ull << 50, "file"); break;
+	case O_SIZE: bench.bo_size = (uint32_t)number(optarg, 1, MAX_PIECE, "size"); break;
+	case O_STABLE: bench.bo_stable = true; break;
+	case O_VERIFY: bench.bo_verify = true; break;
+	case O_PID: pids(optarg); break;
+	case O_MINOR: bench.bo_client.wo_minor = (unsigned)number(optarg, 1, 2, "minor"); break;
+	case O_UID: bench.bo_client.wo_uid = (uint32_t)number(optarg, 0, UINT32_MAX, "uid"); break;
+	case O_GID: bench.bo_client.wo_gid = (uint32_t)number(optarg, 0, UINT32_MAX, "gid"); break;
+	case O_KEEP: bench.bo_keep = true; break;
+	case O_JSON: bench.bo_json = optarg; break;
+	case O_QUIET: bench.bo_quiet = true; break;
+	case O_HELP: usage(stdout); exit(0);
+	default: usage(stderr); exit(2);
+	}
+}
+
+static void options_read(int argc, char **argv)
+{
+	int o;
+
+	bench = (struct bench_opts){.bo_what = argv[1], .bo_dir = "", .bo_threads = 1, .bo_sessions = 1, .bo_depth = 1, .bo_count = 1000,
+				    .bo_size = 1 << 20, .bo_file = 64 << 20};
+	bench.bo_client = (struct weft_opts){.wo_server = "127.0.0.1", .wo_conns = 1, .wo_giveup_ms = 60000};
+	while ((o = getopt_long(argc - 1, argv + 1, "", options, NULL)) != -1)
+		option(o);
+	if (optind != argc - 1) {
+		usage(stderr);
+		exit(2);
+	}
+	if (bench.bo_sessions < bench.bo_threads)
+		bench_die("there are fewer sessions than threads");
+	bench.bo_client.wo_slots = bench.bo_depth;
+	if (strcmp(bench.bo_what, "io"))
+		return;
+	bench.bo_count = bench.bo_file / bench.bo_size;
+	if (!bench.bo_count)
+		bench_die("--file is less than --size");
+}
+
+static const struct bench_phase *phase_find(const struct bench_phase *all, const char *name)
+{
+	for (; all->p_name; all++)
+		if (!strcmp(all->p_name, name))
+			return all;
+	bench_die("%s has no phase %s", bench.bo_what, name);
+}
+
+static unsigned phases_choose(const struct bench_phase *all, const struct bench_phase **chosen)
+{
+	char text[512];
+	unsigned n = 0;
+
+	snprintf(text, sizeof(text), "%s", bench.bo_phases ? bench.bo_phases :
+		 all == bench_md ? "mkdir,rmdir,create,stat,open,readdir,rename,unlink" : all == bench_io ? "write,read,randread,remove" : "null");
+	for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+		if (n == MAX_PHASES)
+			bench_die("--phases: at most %u", MAX_PHASES);
+		chosen[n++] = phase_find(all, p);
+	}
+	return n;
+}
+
+static void pattern_make(void)
+{
+	size_t n = BENCH_PATTERN + (size_t)(bench.bo_size > bench.bo_body ? bench.bo_size : bench.bo_body);
+	uint64_t x = 88172645463325252ull;
+
+	bench_pattern = malloc(n);
+	if (!bench_pattern)
+		bench_die("no memory");
+	for (size_t i = 0; i < n; i++) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		bench_pattern[i] = (uint8_t)x;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct bench_phase *all, *chosen[MAX_PHASES];
+	struct bench_result *results;
+	bool table;
+	unsigned n;
+
+	if (argc == 4 && !strcmp(argv[1], "compare"))
+		return bench_compare(argv[2], argv[3]);
+	if (argc == 2 && !strcmp(argv[1], "--help")) {
+		usage(stdout);
+		return 0;
+	}
+	all = argc < 2 ? NULL : !strcmp(argv[1], "null") ? bench_null : !strcmp(argv[1], "md") ? bench_md : !strcmp(argv[1], "io") ? bench_io : NULL;
+	if (!all) {
+		usage(stderr);
+		return 2;
+	}
+	options_read(argc, argv);
+	n = phases_choose(all, chosen);
+	results = calloc(n + 1, sizeof(*results));
+	if (!results)
+		bench_die("no memory");
+	pattern_make();
+	table = !bench.bo_json || strcmp(bench.bo_json, "-");
+	bench_start();
+	if (table)
+		bench_table_head();
+	for (unsigned i = 0; i < n; i++) {
+		bench_phase(chosen[i], &results[i]);
+		if (table)
+			bench_table(&results[i]);
+	}
+	bench_stop();
+	free(bench_pattern);
+	if (bench.bo_json && bench_write_json(bench.bo_json, results, n))
+		bench_die("%s cannot be written", bench.bo_json);
+	free(results);
+	return 0;
+}

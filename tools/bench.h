@@ -1,0 +1,110 @@
+/*
+ * bench.h - what the files of weft-bench share.
+ *
+ *   bench.c      options, phases in their order, progress
+ *   bench_run.c  threads, sessions and jobs: how a phase is run and measured
+ *   bench_md.c   operations on names; bench_io.c: data, and NULL calls
+ *   bench_out.c  tables, JSON, comparison
+ *
+ * A thread has a ring and some sessions; a session has as many jobs as its depth. In a phase each job does one piece of work after the other (b_next
+ * deals them out) until all are done; a piece is one or several operations, and its time is that of all of them.
+ */
+#ifndef TOOLS_BENCH_H
+#define TOOLS_BENCH_H
+#include "base/histo.h"
+#include "client/weft.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define BENCH_PATTERN 65536u
+#define BENCH_MAX_PIDS 16
+
+struct bench_opts {
+	struct weft_opts bo_client;
+	const char *bo_what; /* null, md, io */
+	const char *bo_dir, *bo_phases, *bo_json;
+	unsigned bo_threads, bo_sessions, bo_depth;
+	uint64_t bo_count; /* pieces of work of a session in a phase */
+	uint32_t bo_body, bo_size;
+	uint64_t bo_file;
+	bool bo_shared, bo_verify, bo_stable, bo_quiet, bo_keep;
+	long bo_pids[BENCH_MAX_PIDS];
+	unsigned bo_npids;
+};
+
+struct bench_session;
+struct bench_job {
+	struct weft_op j_op; /* first: o_done gives it */
+	struct bench_session *j_s;
+	uint64_t j_i;
+	unsigned j_step;
+	uint64_t j_began;
+	char j_name[32], j_name2[32];
+	uint8_t *j_buf;
+};
+
+struct bench_phase {
+	const char *p_name;
+	/* Puts the next operation of a piece into j_op and returns true; false: the piece is done. step 0 is the first. */
+	bool (*p_step)(struct bench_job *j);
+	/* Once for each session, before it is measured: files to work on. May be NULL. */
+	void (*p_before)(struct bench_session *s);
+	/* When all of its pieces are done; measured. May be NULL. */
+	void (*p_finish)(struct bench_session *s);
+	/* After it, not measured. May be NULL. */
+	void (*p_after)(struct bench_session *s);
+	bool p_once; /* a session's piece of work is one, by its first job */
+};
+
+struct bench_session {
+	struct bench_thread *s_t;
+	struct weft *s_w;
+	unsigned s_id;
+	struct weft_fh s_dir;
+	struct weft_file *s_file;
+	struct bench_job *s_jobs;
+	uint64_t s_next;
+};
+
+struct bench_thread {
+	pthread_t t_id;
+	unsigned t_first, t_n; /* sessions */
+	struct weft_ring *t_ring;
+	struct bench_session *t_sessions;
+	unsigned t_busy; /* jobs */
+	struct histo t_histo;
+	uint64_t t_units, t_bytes;
+	_Atomic uint64_t t_seen; /* pieces that are done, for the progress */
+};
+
+struct bench_result {
+	const char *r_name;
+	struct histo r_histo;
+	uint64_t r_units, r_bytes; /* units: what operations per second counts (entries of readdir, else pieces) */
+	double r_seconds, r_server_cpu, r_client_cpu; /* CPU in seconds; server: below 0 where no pid was given */
+};
+
+extern struct bench_opts bench;
+extern const struct bench_phase *bench_now;
+extern uint8_t *bench_pattern; /* BENCH_PATTERN bytes and the largest piece behind; never changes: servers may lose what is not committed */
+
+/* Ends the program. */
+void bench_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+/* One operation that must not fail. */
+void bench_do(struct bench_session *s, struct weft_op *op, const char *what);
+uint64_t bench_ns(void);
+
+/* bench_run.c */
+void bench_start(void);
+void bench_phase(const struct bench_phase *p, struct bench_result *r);
+void bench_stop(void);
+
+/* bench_md.c, bench_io.c */
+extern const struct bench_phase bench_md[], bench_io[], bench_null[];
+
+/* bench_out.c */
+void bench_table_head(void);
+void bench_table(const struct bench_result *r);
+int bench_write_json(const char *path, const struct bench_result *r, unsigned n);
+int bench_compare(const char *a, const char *b);
+#endif

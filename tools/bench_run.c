@@ -1,0 +1,344 @@
+/* bench_run.c - threads, sessions and jobs: how a phase is run and measured. */
+#include "tools/bench.h"
+#include "base/clock.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static struct bench_thread *threads;
+static pthread_barrier_t begin, end;
+static bool over;
+static struct weft_fh shared_dir;
+
+uint64_t bench_ns(void)
+{
+	return clock_mono_ns();
+}
+
+void bench_do(struct bench_session *s, struct weft_op *op, const char *what)
+{
+	int err = weft_do(s->s_w, op);
+
+	if (err)
+		bench_die("%s: %s (NFS status %u)", what, strerror(-err), op->o_status);
+}
+
+/* ---- jobs ---- */
+
+static void job_go(struct bench_job *j);
+
+static void job_done(struct weft_op *op)
+{
+	struct bench_job *j = (struct bench_job *)op;
+
+	if (op->o_err)
+		bench_die("%s: %s (NFS status %u)", bench_now->p_name, strerror(-op->o_err), op->o_status);
+	j->j_step++;
+	job_go(j);
+}
+
+/* The next operation of this piece, else of the next one, else the job rests. */
+static void job_go(struct bench_job *j)
+{
+	struct bench_session *s = j->j_s;
+	struct bench_thread *t = s->s_t;
+	uint64_t n = bench_now->p_once ? 1 : bench.bo_count;
+
+	for (;;) {
+		if (j->j_step && bench_now->p_step(j))
+			break;
+		if (j->j_step) {
+			histo_add(&t->t_histo, bench_ns() - j->j_began);
+			atomic_store_explicit(&t->t_seen, t->t_seen + 1, memory_order_relaxed);
+		}
+		if (s->s_next == n) {
+			t->t_busy--;
+			return;
+		}
+		j->j_i = s->s_next++;
+		j->j_step = 0;
+		j->j_began = bench_ns();
+		bench_now->p_step(j);
+		break;
+	}
+	j->j_op.o_done = job_done;
+	weft_submit(s->s_w, &j->j_op);
+}
+
+static void phase_run(struct bench_thread *t)
+{
+	t->t_busy = t->t_n * bench.bo_depth;
+	for (unsigned i = 0; i < t->t_n; i++)
+		for (unsigned d = 0; d < bench.bo_depth; d++) {
+			t->t_sessions[i].s_jobs[d].j_step = 0;
+			job_go(&t->t_sessions[i].s_jobs[d]);
+		}
+	while (t->t_busy)
+		weft_reap(t->t_ring, NULL, 0, -1);
+	for (unsigned i = 0; i < t->t_n && bench_now->p_finish; i++)
+		bench_now->p_finish(&t->t_sessions[i]);
+}
+
+/* ---- sessions ---- */
+
+static void dir_make(struct bench_session *s, const struct weft_fh *in, const char *name, struct weft_fh *out)
+{
+	struct weft_op op = {.o_what = WEFT_MKDIR, .o_fh = *in, .o_name = name, .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0755}};
+
+	bench_do(s, &op, name);
+	*out = op.o_fh2;
+}
+
+static void session_open(struct bench_session *s)
+{
+	int err = weft_connect(&s->s_w, s->s_t->t_ring, &bench.bo_client);
+
+	if (err)
+		bench_die("%s: %s", bench.bo_client.wo_server, strerror(-err));
+	s->s_jobs = calloc(bench.bo_depth, sizeof(*s->s_jobs));
+	for (unsigned d = 0; s->s_jobs && d < bench.bo_depth; d++) {
+		s->s_jobs[d].j_s = s;
+		s->s_jobs[d].j_buf = malloc(bench.bo_size > bench.bo_body ? bench.bo_size : bench.bo_body + 1);
+		if (!s->s_jobs[d].j_buf)
+			bench_die("no memory");
+	}
+	if (!s->s_jobs)
+		bench_die("no memory");
+	if (bench.bo_what[0] == 'n')
+		return;
+	if (s->s_id == 0) {
+		struct weft_op op = {.o_what = WEFT_LOOKUP, .o_name = bench.bo_dir};
+		char name[64];
+
+		bench_do(s, &op, bench.bo_dir);
+		snprintf(name, sizeof(name), "weft-bench.%ld", (long)getpid());
+		dir_make(s, &op.o_fh2, name, &shared_dir);
+	}
+}
+
+/* After session 0 has made the folder that all work in. */
+static void session_dir(struct bench_session *s)
+{
+	char name[32];
+
+	s->s_dir = shared_dir;
+	if (bench.bo_what[0] == 'n' || bench.bo_shared)
+		return;
+	snprintf(name, sizeof(name), "s%u", s->s_id);
+	dir_make(s, &shared_dir, name, &s->s_dir);
+}
+
+static void session_close(struct bench_session *s)
+{
+	for (unsigned d = 0; d < bench.bo_depth; d++)
+		free(s->s_jobs[d].j_buf);
+	free(s->s_jobs);
+	weft_close(s->s_w);
+}
+
+static void dirs_remove(struct bench_thread *t)
+{
+	char name[64];
+
+	for (unsigned i = 0; i < t->t_n && !bench.bo_shared; i++) {
+		struct weft_op op = {.o_what = WEFT_REMOVE, .o_fh = shared_dir, .o_name = name};
+
+		snprintf(name, sizeof(name), "s%u", t->t_sessions[i].s_id);
+		weft_do(t->t_sessions[i].s_w, &op); /* one that holds something stays */
+	}
+}
+
+static void *thread_run(void *arg)
+{
+	struct bench_thread *t = arg;
+
+	if (weft_ring_create(&t->t_ring))
+		bench_die("no ring: io_uring");
+	for (unsigned i = 0; i < t->t_n; i++) {
+		t->t_sessions[i] = (struct bench_session){.s_t = t, .s_id = t->t_first + i};
+		session_open(&t->t_sessions[i]);
+	}
+	pthread_barrier_wait(&end);
+	for (unsigned i = 0; i < t->t_n; i++)
+		session_dir(&t->t_sessions[i]);
+	pthread_barrier_wait(&end);
+	for (;;) {
+		pthread_barrier_wait(&begin); /* bench_now is set */
+		if (over)
+			break;
+		for (unsigned i = 0; i < t->t_n; i++) {
+			t->t_sessions[i].s_next = 0;
+			if (bench_now->p_before)
+				bench_now->p_before(&t->t_sessions[i]);
+		}
+		pthread_barrier_wait(&end);
+		pthread_barrier_wait(&begin); /* the clock runs */
+		phase_run(t);
+		pthread_barrier_wait(&end);
+		for (unsigned i = 0; i < t->t_n && bench_now->p_after; i++)
+			bench_now->p_after(&t->t_sessions[i]);
+		pthread_barrier_wait(&end);
+	}
+	if (bench.bo_what[0] != 'n' && !bench.bo_keep)
+		dirs_remove(t);
+	pthread_barrier_wait(&end);
+	if (t->t_first == 0 && bench.bo_what[0] != 'n' && !bench.bo_keep) {
+		struct weft_op look = {.o_what = WEFT_LOOKUP, .o_name = bench.bo_dir}, op = {.o_what = WEFT_REMOVE};
+		char name[64];
+
+		snprintf(name, sizeof(name), "weft-bench.%ld", (long)getpid());
+		bench_do(&t->t_sessions[0], &look, bench.bo_dir);
+		op.o_fh = look.o_fh2;
+		op.o_name = name;
+		weft_do(t->t_sessions[0].s_w, &op);
+	}
+	for (unsigned i = 0; i < t->t_n; i++)
+		session_close(&t->t_sessions[i]);
+	weft_ring_destroy(t->t_ring);
+	return NULL;
+}
+
+void bench_start(void)
+{
+	unsigned at = 0;
+
+	threads = calloc(bench.bo_threads, sizeof(*threads));
+	if (!threads || pthread_barrier_init(&begin, NULL, bench.bo_threads + 1) || pthread_barrier_init(&end, NULL, bench.bo_threads + 1))
+		bench_die("no memory");
+	for (unsigned i = 0; i < bench.bo_threads; i++) {
+		struct bench_thread *t = &threads[i];
+
+		t->t_first = at;
+		t->t_n = bench.bo_sessions / bench.bo_threads + (i < bench.bo_sessions % bench.bo_threads);
+		at += t->t_n;
+		t->t_sessions = calloc(t->t_n, sizeof(*t->t_sessions));
+		if (!t->t_sessions || pthread_create(&t->t_id, NULL, thread_run, t))
+			bench_die("no memory");
+	}
+	pthread_barrier_wait(&end);
+	pthread_barrier_wait(&end);
+}
+
+/* ---- measuring ---- */
+
+/* Nanoseconds of all threads of a process. */
+static uint64_t cpu_of(long pid)
+{
+	char path[320];
+	uint64_t sum = 0;
+	struct dirent *de;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%ld/task", pid);
+	d = opendir(path);
+	if (!d)
+		bench_die("process %ld: %m", pid);
+	while ((de = readdir(d))) {
+		unsigned long long ns = 0;
+		FILE *f;
+
+		if (de->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%ld/task/%s/schedstat", pid, de->d_name);
+		f = fopen(path, "re");
+		if (!f)
+			continue;
+		if (fscanf(f, "%llu", &ns) == 1)
+			sum += ns;
+		fclose(f);
+	}
+	closedir(d);
+	return sum;
+}
+
+static uint64_t cpu_servers(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < bench.bo_npids; i++)
+		sum += cpu_of(bench.bo_pids[i]);
+	return sum;
+}
+
+static double cpu_own(void)
+{
+	struct rusage ru;
+
+	getrusage(RUSAGE_SELF, &ru);
+	return (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) + (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1e6;
+}
+
+static void *progress(void *arg)
+{
+	const struct bench_phase *p = arg;
+	uint64_t all = (p->p_once ? 1 : bench.bo_count) * bench.bo_sessions, last = 0;
+
+	for (;;) {
+		uint64_t now = 0;
+
+		for (int i = 0; i < 10; i++) {
+			usleep(100000);
+			pthread_testcancel();
+		}
+		for (unsigned i = 0; i < bench.bo_threads; i++)
+			now += atomic_load_explicit(&threads[i].t_seen, memory_order_relaxed);
+		fprintf(stderr, "%-9s %3.0f%%  %llu/s\n", p->p_name, 100.0 * (double)now / (double)all, (unsigned long long)(now - last));
+		last = now;
+	}
+	return NULL;
+}
+
+const struct bench_phase *bench_now;
+
+void bench_phase(const struct bench_phase *p, struct bench_result *r)
+{
+	uint64_t began, server;
+	pthread_t watch;
+	double own;
+
+	memset(r, 0, sizeof(*r));
+	r->r_name = p->p_name;
+	bench_now = p;
+	for (unsigned i = 0; i < bench.bo_threads; i++) {
+		memset(&threads[i].t_histo, 0, sizeof(threads[i].t_histo));
+		threads[i].t_units = threads[i].t_bytes = threads[i].t_seen = 0;
+	}
+	pthread_barrier_wait(&begin);
+	pthread_barrier_wait(&end);
+	server = cpu_servers();
+	own = cpu_own();
+	began = bench_ns();
+	if (!bench.bo_quiet && pthread_create(&watch, NULL, progress, (void *)(uintptr_t)p))
+		bench_die("no memory");
+	pthread_barrier_wait(&begin);
+	pthread_barrier_wait(&end);
+	r->r_seconds = (double)(bench_ns() - began) / 1e9;
+	r->r_client_cpu = cpu_own() - own;
+	r->r_server_cpu = bench.bo_npids ? (double)(cpu_servers() - server) / 1e9 : -1;
+	if (!bench.bo_quiet) {
+		pthread_cancel(watch);
+		pthread_join(watch, NULL);
+	}
+	pthread_barrier_wait(&end);
+	for (unsigned i = 0; i < bench.bo_threads; i++) {
+		histo_merge(&r->r_histo, &threads[i].t_histo);
+		r->r_units += threads[i].t_units;
+		r->r_bytes += threads[i].t_bytes;
+	}
+	r->r_units = r->r_units ? r->r_units : r->r_histo.h_count;
+}
+
+void bench_stop(void)
+{
+	over = true;
+	pthread_barrier_wait(&begin);
+	pthread_barrier_wait(&end);
+	for (unsigned i = 0; i < bench.bo_threads; i++) {
+		pthread_join(threads[i].t_id, NULL);
+		free(threads[i].t_sessions);
+	}
+	free(threads);
+}
