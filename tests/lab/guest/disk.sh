@@ -13,7 +13,14 @@ mkfs.ext4 -q -O ^has_journal -E lazy_itable_init=0 /dev/mapper/disk && mount -o 
 mkdir /mnt/ds3/store
 table() { dmsetup suspend --nolockfs disk && dmsetup load disk --table "$*" && dmsetup resume disk; }
 well() { table "0 $sectors linear $loop 0"; }
-slow_disk() { table "0 $sectors delay $loop 0 $1"; } # MS
+slow_disk() { # MS
+	table "0 $sectors delay $loop 0 $1" && python3 - "$1" <<-PY
+		import os, sys, time
+		fd, began = os.open("/mnt/ds3/probe", os.O_CREAT | os.O_WRONLY | os.O_DSYNC), time.time()
+		os.write(fd, b"x")
+		sys.exit(time.time() - began < float(sys.argv[1]) / 1000)
+	PY
+}
 flaky_disk() { table "0 $sectors flakey $loop 0 $1 $2"; } # SECONDS it works, SECONDS it fails
 failing_disk() { table "0 $sectors error"; }
 slow_net() { tc qdisc add dev lo root netem "$@"; }
