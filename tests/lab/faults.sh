@@ -16,13 +16,20 @@ pause() {
 }
 go_on() { local n; for n; do rm -f "$SHARED/$n.pause"; done; }
 
+# first_after LOG TIME: seconds from TIME to the end of the first block that was begun after it
+first_after() {
+	awk -v at="$2" '
+		$1 == "i" && !(($2, $3) in begun) { begun[$2, $3] = $4 }
+		$1 == "a" && begun[$2, $3] > at && (!best || $4 < best) { best = $4 }
+		END { if (!best) exit 1; printf "%.2f\n", best - at }' "$1"
+}
 # wrote FAULT-TIME SECONDS WHAT NAME...: each writer's first block that was begun after FAULT-TIME is acknowledged within SECONDS; the time is told.
 wrote() {
 	local at=$1 limit=$2 what=$3 n end took
 	shift 3
 	end=$(($(date +%s) + limit))
 	for n; do
-		until took=$(python3 "$acked" first "$SHARED/$n.log" "$at" 2>/dev/null); do
+		until took=$(first_after "$SHARED/$n.log" "$at"); do
 			[ "$(date +%s)" -le "$end" ] || { not_ok "$what: $n writes again within $limit s"; return 1; }
 			sleep 0.1
 		done
@@ -64,6 +71,12 @@ told() {
 
 # ---- faults
 
+slay() { # DAEMON: kill -9
+	local pid
+	pid=$(daemon "$1" pid)
+	kill -KILL "$pid"
+	while [ -e "/proc/$pid/exe" ]; do sleep 0.01; done
+}
 freeze() { kill -STOP "$(daemon "$1" pid)"; }
 unfreeze() { kill -CONT "$(daemon "$1" pid)"; }
 # slow DS SECONDS: it runs for a fifth of the time, a hundredth of a second at once.

@@ -1,7 +1,7 @@
 # Every kind of fault in the middle of mirrored and striped writes: daemons killed, frozen and slow, cut off from clients or from each other (one way or both), and full. Nothing
 # that was acknowledged is lost, no client hangs, and the copies are equal at the end. WEFT_SOAK=1: many rounds; WEFT_FAULTS: a pattern, for those faults alone.
 . "$LAB_HERE/faults.sh"
-cluster_up --set mds.lease=10s --set mds.grace=5s --set mds.recall_deadline=3s --set ds.lease=3s --set mds.repair_wait=60s --set mds.courtesy=0s
+cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.recall_deadline=2s --set ds.lease=3s --set mds.repair_wait=60s --set mds.courtesy=0s --set mds.ds_suspect=1s --set mds.ds_dead=2s
 both="two three" names=$both
 victim=ds3 victim_port=12052
 # A small disk for ds4.
@@ -85,15 +85,15 @@ fault() {
 	echo "# $what: $((SECONDS - began)) s"
 }
 mds_again() {
-	dev kill mds -9
+	slay mds
 	at=$(now)
 	sleep 0.5
 	start_mds
 }
 for ((round = 1; round <= rounds; round++)); do
-	fault "ds1 is killed" 1 dev kill ds1 -9 -- dev start ds1
-	passing "$victim is frozen" 5 freeze $victim -- unfreeze $victim
-	passing "the MDS is frozen" 3 freeze mds -- unfreeze mds
+	fault "ds1 is killed" 1 slay ds1 -- dev start ds1
+	passing "$victim is frozen" 3 freeze $victim -- unfreeze $victim
+	passing "the MDS is frozen" 2 freeze mds -- unfreeze mds
 	fault "ds2 is slow" 0 slow ds2 3 -- true
 	if [ -n "$cuts" ]; then
 		for way in $client_ways; do

@@ -4,7 +4,7 @@
 command -v nft >/dev/null || { skip "needs nftables"; exit 0; }
 cluster_up --set mds.lease=20s --set mds.grace=5s --set mds.recall_deadline=700ms --set mds.courtesy=60s --set ds.lease=5s
 rounds=3
-[ -z "${WEFT_SOAK:-}" ] || rounds=200
+[ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-200}
 guest -t $((100 + rounds * 15)) 1 fenced.sh first $rounds &
 guest -t $((100 + rounds * 15)) 2 fenced.sh second $rounds &
 # Packets of guest 1 and the metadata server
@@ -25,37 +25,42 @@ freeze_first() {
 }
 fenced() { metric ds1,ds2,ds3,ds4 weft_ds_fenced_total; }
 acked() { stat -c %s "$SHARED/$1" 2>/dev/null || echo 0; }
-pure() { # FILE: of each copy
-	local objects
+# What an object of each stripe holds: the units of 1 MiB that the file has there.
+head -c 1M /dev/zero | tr '\0' B >"$LAB_DIR/unit"
+for stripe in 0 1; do
+	for unit in 0 1; do dd if="$LAB_DIR/unit" of="$LAB_DIR/stripe$stripe" bs=1M seek=$((2 * unit + stripe)) conv=notrunc status=none; done
+done
+pure() { # FILE: each copy
+	local k=0 ds object
 	tell --json file show "$1" >"$LAB_DIR/layout" || return 1
-	mapfile -t objects < <(python3 -S -c '
-import json, sys
-lay = json.load(open(sys.argv[1]))
-for m in lay["mirrors"]:
-    for o in m["objects"]:
-        assert o["state"] == "in-sync", lay
-        print(sys.argv[2] + "/" + o["ds"] + "/" + o["object"])' "$LAB_DIR/layout" "$CLUSTER")
-	[ ${#objects[@]} = 4 ] && python3 -S "$LAB_HERE/guest/fenced.py" pure B $((1 << 20)) 2 "${objects[@]}"
+	[ "$(grep -c '"in-sync"' "$LAB_DIR/layout")" = 6 ] || { cat "$LAB_DIR/layout"; return 1; } # 2 mirrors, and their objects
+	while read -r ds object; do
+		cmp -n $((3 + k % 2 << 20)) "$LAB_DIR/stripe$((k % 2))" "$CLUSTER/$ds/$object" || return 1
+		k=$((k + 1))
+	done < <(awk -F'"' '$2 == "ds" { ds = $4 } $2 == "object" { print ds, $4 }' "$LAB_DIR/layout")
+	[ $k = 4 ]
 }
-both=0 late=0 mixed=0
+both=0 late=0 mixed=0 was=$(fenced)
 # Every other round the machine of the first stands still, and its writes under way come late.
 one_round() {
-	local n=$1 before was
+	local n=$1 before now
 	wait_flag "acked.$n" 60 || return 1
 	wait_flag "second-acked.$n" 60 || return 1
 	flag "first.$n"
 	for ((i = 0; i < 400; i++)); do [ "$(acked "acked.$n")" -lt 6 ] || break; sleep 0.02; done
 	[ $((n % 2)) = 1 ] || freeze_first
 	cut_mds
-	before=$(acked "acked.$n") was=$(fenced)
+	before=$(acked "acked.$n")
 	flag "second.$n"
 	wait_flag "wrote.$n" 60 || return 1
 	[ $((n % 2)) = 1 ] || kill -CONT "$first_pid"
 	until_repaired 30 || return 1
 	sleep 0.3
-	pure "/d/f$n" 2>"$LAB_DIR/mixed" || { mixed=$((mixed + 1)); sed "s/^/# round $n: /" "$LAB_DIR/mixed"; }
+	pure "/d/f$n" >"$LAB_DIR/mixed" 2>&1 || { mixed=$((mixed + 1)); sed "s/^/# round $n: /" "$LAB_DIR/mixed"; }
 	[ "$before" -lt 1 ] || [ "$(acked "second-acked.$n")" -lt 16 ] || both=$((both + 1))
-	[ "$(fenced)" -le "$was" ] || late=$((late + 1))
+	now=$(fenced)
+	[ "$now" -le "$was" ] || late=$((late + 1))
+	was=$now
 	nft flush chain inet weft in
 	nft flush chain inet weft out
 	flag "stop.$n"

@@ -12,7 +12,7 @@ sleep 1
 # back DS SECONDS: killed, and back before repair_wait
 back() {
 	local at what="$1 is killed, and back after $2 s"
-	dev kill "$1" -9
+	slay "$1"
 	at=$(now)
 	sleep "$2"
 	wrote "$at" 30 "$what" $both
@@ -25,7 +25,7 @@ back() {
 # away DS: killed, replaced, and started when nobody waits for it any more
 away() {
 	local at what="$1 stays away"
-	dev kill "$1" -9
+	slay "$1"
 	at=$(now)
 	wrote "$at" 30 "$what" $both
 	repaired 40 "$what"

@@ -8,8 +8,6 @@ acked.py verify FILE LOG...
     every page holds a version that is not older than the last that was acknowledged, and that was written at all
 acked.py mirrors CLUSTER DIR SHARED NAME...
     the same of each copy in the data servers' stores, and that the copies of a stripe are equal. DIR/NAME.layout is what weft --json file show prints, SHARED/NAME.log the log.
-acked.py first LOG TIME
-    seconds from TIME to the end of the first block that was begun after it
 acked.py count LOG
     how many blocks were acknowledged, how many errors there were, and the longest wait for one block
 
@@ -231,13 +229,6 @@ def acks(log):
             elif w[0] == "a":
                 out.append((begun[w[1], w[2]], float(w[3])))
     return out
-
-
-def cmd_first(log, when):
-    done = [a for i, a in acks(log) if i > float(when)]
-    if not done:
-        sys.exit("none yet")
-    print(f"{min(done) - float(when):.2f}")
 
 
 def cmd_count(log):

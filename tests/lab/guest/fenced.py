@@ -6,8 +6,6 @@ fenced.py first FOLDER SHARED ROUNDS
     fails is tried again, for it is fenced meanwhile. Then it shows the flag over.N.
 fenced.py second FOLDER SHARED ROUNDS
     at the flag second.N cuts the file to nothing, writes B all over it, and shows the flag wrote.N
-fenced.py pure B UNIT STRIPES OBJECT...
-    the objects, mirror by mirror, hold SIZE bytes of that letter
 """
 import mmap
 import os
@@ -75,19 +73,6 @@ def cmd_second(folder, shared, rounds):
         put(path, range(BLOCKS), b"B", acked, None)
         os.close(acked)
         show(os.path.join(shared, f"wrote.{n}"))
-
-
-def cmd_pure(letter, unit, stripes, *objects):
-    """Striped sparsely: an object holds its stripe's units where the file has them."""
-    unit, stripes, size = int(unit), int(stripes), BLOCK * BLOCKS
-    for k, name in enumerate(objects):
-        with open(name, "rb") as f:
-            data = f.read()
-        for off in range(0, size, unit):
-            if off // unit % stripes == k % stripes and data[off:off + unit] != letter.encode() * unit:
-                got = data[off:off + unit]
-                at = next((i for i, b in enumerate(got) if b != ord(letter)), len(got))
-                sys.exit(f"object {k} holds {got[at:at + 1]} at {off + at} of {size}")
 
 
 sys.exit(globals()["cmd_" + sys.argv[1]](*sys.argv[2:]))
