@@ -1,0 +1,277 @@
+#!/usr/bin/python3
+"""The units under a systemd that runs: it is process 1 of a container of namespaces, whose file system is this machine's with what is written kept in memory. Prints TAP. As root."""
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from mds_test import check, eventually  # noqa: E402
+from nfs41 import (ANON, BOTH, DIR, FILE_SYNC, NO_DELEG, Client, Closed, Conn, create, err, getfh, lookup, open_, putfh, putrootfh, read,  # noqa: E402
+                   write)
+import tap  # noqa: E402
+from tap import BUILD, SRC  # noqa: E402
+
+SYSTEMD = "/lib/systemd/systemd"
+MDS = ("127.0.0.1", 2049)
+# Sourced with T, the folder, and CGROUP, the group. The machine's own units are not there: only what is named here starts.
+BOOT = r"""
+set -e
+R=$T/root
+mount -t tmpfs -o mode=0755 tmpfs $T/mem
+mkdir $T/mem/up $T/mem/work
+mount -t overlay overlay -o lowerdir=/,upperdir=$T/mem/up,workdir=$T/mem/work $R
+mount -t proc proc $R/proc
+mount -t sysfs -o ro sys $R/sys
+mount -t cgroup2 cgroup2 $R/sys/fs/cgroup
+for d in run tmp var/lib dev; do mount -t tmpfs -o mode=0755 tmpfs $R/$d; done
+chmod 1777 $R/tmp
+for d in null zero full random urandom tty ptmx; do : >$R/dev/$d; mount --bind /dev/$d $R/dev/$d; done
+: >$R/dev/console
+mount --bind $CONSOLE $R/dev/console
+mkdir -p $R/dev/shm $R/dev/pts $R/dev/mqueue $R/dev/hugepages $R/usr/local/sbin $R/usr/local/etc/weft
+rm -rf $R/etc/systemd/system $R/usr/local/etc/weft/*
+mkdir -p $R/etc/systemd/system
+for t in sysinit basic shutdown network-online sockets lab; do printf '[Unit]\nDescription=%s\nDefaultDependencies=no\n' $t >$R/etc/systemd/system/$t.target; done
+cp $B/weft-mds $B/weft-ds $R/usr/local/sbin/
+for n in mds ds; do
+	cp $B/dist/systemd/weft-$n.service $S/dist/systemd/weft-$n.socket $R/etc/systemd/system/
+	mkdir $R/etc/systemd/system/weft-$n.service.d
+	printf '[Service]\nStandardOutput=append:/run/%s.log\nStandardError=append:/run/%s.log\n' $n $n >$R/etc/systemd/system/weft-$n.service.d/log.conf
+done
+systemd-sysusers --root=$R $S/dist/systemd/weft.conf
+cp $T/weft.conf $T/exports $R/usr/local/etc/weft/
+head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >$R/usr/local/etc/weft/cluster.key
+chroot $R chown weft: /usr/local/etc/weft/cluster.key
+chmod 0400 $R/usr/local/etc/weft/cluster.key
+cd $R
+mount --move . /
+# The kernel gives no user namespace to who is in a chroot, and this machine may be one.
+chroot . unshare -U true || for n in mds ds; do printf 'PrivateUsers=no\n' >>etc/systemd/system/weft-$n.service.d/log.conf; done
+exec env -i container=lab PATH="$PATH" ASAN_OPTIONS=detect_leaks=0 chroot . /lib/systemd/systemd --system --unit=lab.target --log-target=console --show-status=false
+"""
+CONF = """
+mds {
+	listen = "0.0.0.0:2049, [::]:2049"
+	store = /var/lib/weft/mds
+	admin = "unix:/run/weft-mds/admin"
+	cluster_key = /usr/local/etc/weft/cluster.key
+	exports = /usr/local/etc/weft/exports
+	lease = 5s
+	grace = 5s
+}
+ds {
+	listen = "0.0.0.0:2050, [::]:2050"
+	advertise = "127.0.0.1:2050"
+	store = /var/lib/weft/ds
+	admin = "unix:/run/weft-ds/admin"
+	cluster_key = /usr/local/etc/weft/cluster.key
+	mds = "127.0.0.1:2049"
+}
+"""
+EXPORTS = 'export "/" { squash = none privileged_port = false client "127.0.0.0/8" { access = %s } }\n'
+
+
+class Box:
+    """The container. run() runs something in it."""
+
+    def __init__(self):
+        self.top = tempfile.mkdtemp(prefix="weft-units.")
+        self.child, self.pid, self.said = None, 0, ""
+        self.group = os.path.join(self.top, "cg", f"weft-units-{os.getpid()}")
+        for d in ("root", "mem", "cg"):
+            os.mkdir(os.path.join(self.top, d))
+        for name, text in (("weft.conf", CONF), ("exports", EXPORTS % "rw"), ("boot", BOOT)):
+            with open(os.path.join(self.top, name), "w", encoding="utf-8") as f:
+                f.write(text)
+
+    def boot(self):
+        """None, or why it cannot be."""
+        if subprocess.run(["mount", "-t", "cgroup2", "cgroup2", os.path.join(self.top, "cg")], check=False, stderr=subprocess.DEVNULL).returncode:
+            return "cgroup2 cannot be mounted here"
+        os.mkdir(self.group)
+        group, (ours, its) = self.group, os.openpty()
+
+        def enter():
+            with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as f:
+                f.write(str(os.getpid()))
+        self.child = subprocess.Popen(["unshare", "--pid", "--mount", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child", "--propagation", "private", "bash", os.path.join(self.top, "boot")],
+                                      stdin=subprocess.DEVNULL, stdout=its, stderr=its, preexec_fn=enter,  # noqa: PLW1509
+                                      env={**os.environ, "T": self.top, "B": BUILD, "S": SRC, "CONSOLE": os.ttyname(its)})
+        threading.Thread(target=self.listen, args=(ours,), daemon=True).start()
+        eventually(lambda: self.child.poll() is not None or self.up(), 60, "systemd")
+        check(self.child.poll(), None, self.said[-1500:])
+        return None
+
+    def listen(self, console):
+        with contextlib.suppress(OSError):
+            while True:
+                self.said += os.read(console, 4096).decode(errors="replace")
+
+    def up(self):
+        with open(f"/proc/{self.child.pid}/task/{self.child.pid}/children", encoding="ascii") as f:
+            kids = f.read().split()
+        if not kids or not os.readlink(f"/proc/{kids[0]}/exe").endswith("/systemd"):
+            return False
+        self.pid = int(kids[0])
+        return self.run("systemctl", "is-active", "lab.target", want=None) == "active"
+
+    def run(self, *args, want=0):
+        done = subprocess.run(["nsenter", "-t", str(self.pid), "-m", "-u", "-i", "-p", "-C", "-r", "-w", *args], capture_output=True, text=True, timeout=60, check=False)
+        if want is not None:
+            check(done.returncode, want, f"{' '.join(args)}: {done.stdout[-800:]}{done.stderr[-800:]}{self.logs()}")
+        return done.stdout.strip()
+
+    def show(self, unit, what):
+        return self.run("systemctl", "show", "-P", what, unit)
+
+    def path(self, *names):
+        return f"/proc/{self.pid}/root/" + "/".join(names)
+
+    def logs(self):
+        text = self.said[-1500:]
+        for n in ("mds", "ds"):
+            with contextlib.suppress(OSError), open(self.path("run", n + ".log"), encoding="utf-8", errors="replace") as f:
+                text += f.read()[-4000:]
+        return text
+
+    def end(self):
+        if self.child:
+            self.child.kill()  # with it goes process 1, and with that all of them
+            self.child.wait(20)
+        for folder, _, _ in os.walk(self.group, topdown=False):
+            for _ in range(100):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+                    break
+                time.sleep(0.05)
+        subprocess.run(["umount", os.path.join(self.top, "cg")], check=False, stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.top)
+
+
+def test_they_start_and_serve(box):
+    box.run("systemctl", "start", "weft-mds.socket", "weft-ds.socket")
+    box.run("systemctl", "start", "weft-mds", "weft-ds")
+    check([box.run("systemctl", "is-active", f"weft-{n}.{k}") for n in ("mds", "ds") for k in ("service", "socket")], ["active"] * 4)
+    eventually(lambda: re.search(r"data server 1 .*joined", box.logs()), 20, "a data server")
+    c = Client(MDS)
+    root = c.root()
+    eventually(lambda: made(c, root), 10, "a file")
+    c.close()
+
+
+def test_nothing_that_they_do_is_forbidden(box):
+    """Locked memory apart, whose limit systemd itself may not raise in every container."""
+    bad = [line for line in box.logs().splitlines() if re.match("(WARN|ERROR|FATAL) ", line) and "RLIMIT_MEMLOCK" not in line]
+    check(bad, [])
+
+
+def made(c, root):
+    s, f = c.open(root, "f", attrs={"mode": 0o600})
+    c.ok(putfh(f), write(s, 0, b"under systemd", FILE_SYNC))
+    check(c.ok(putfh(f), read(s, 0, 99)).data, b"under systemd")
+    return True
+
+
+def status(box, section):
+    pid = box.show(f"weft-{section}", "MainPID")
+    text = box.run("cat", f"/proc/{pid}/status")
+    user = box.run("id", "-u", "weft")
+    return {k: re.search(rf"^{k}:\s*(\S+)", text, re.M)[1] for k in ("Uid", "NoNewPrivs", "Seccomp", "CapEff", "CapBnd")}, user, pid
+
+
+def test_they_are_confined(box):
+    for section in ("mds", "ds"):
+        got, user, pid = status(box, section)
+        check(got, {"Uid": user, "NoNewPrivs": "1", "Seccomp": "2", "CapEff": "0" * 16, "CapBnd": "0" * 16}, section)
+        mounts = box.run("cat", f"/proc/{pid}/mountinfo")
+        check(re.search(r" / / (ro|rw)", mounts)[1], "ro", f"{section}: its root")
+        check(box.run("nsenter", "-t", pid, "-m", "test", "-w", "/home", want=None), "")
+        check(box.run("nsenter", "-t", pid, "-m", "ls", "/home", want=None), "", f"{section}: what it sees of homes")
+        check(box.run("stat", "-c", "%U %a", f"/run/weft-{section}"), "weft 750")
+    check(box.run("stat", "-c", "%U %a", "/var/lib/weft"), "weft 700")
+
+
+def test_a_reload_reads_the_exports(box):
+    c = Client(MDS)
+    c.root()
+    with open(box.path("usr/local/etc/weft/exports"), "w", encoding="utf-8") as f:
+        f.write(EXPORTS % "ro")
+    box.run("systemctl", "reload", "weft-mds")
+    eventually(lambda: "exports are reloaded" in box.logs(), 10, "the reload")
+    c.no("ROFS", putrootfh(), create(DIR, b"d", mode=0o700))
+    with open(box.path("usr/local/etc/weft/exports"), "w", encoding="utf-8") as f:
+        f.write(EXPORTS % "rw")
+    box.run("systemctl", "reload", "weft-mds")
+    eventually(lambda: box.logs().count("exports are reloaded") == 2, 10, "the second reload")
+    c.close()
+
+
+def test_one_that_is_killed_is_started_again_and_its_clients_are_not_refused(box):
+    before = box.show("weft-mds", "MainPID")
+    c = Client(MDS)
+    c.root()
+    box.run("kill", "-9", before)
+    began = time.monotonic()
+    conn = Conn(MDS)  # systemd holds the address: it is not refused
+    check(conn.rpc(0), b"")
+    tap.say(f"the first answer {time.monotonic() - began:.2f} s after kill -9")
+    conn.close()
+    try:
+        c.ok(putrootfh())
+        raise AssertionError("a session outlived the server")
+    except (Closed, OSError):
+        pass
+    eventually(lambda: box.run("systemctl", "is-active", "weft-mds", want=None) == "active", 20, "the restart")
+    check((box.show("weft-mds", "NRestarts"), box.show("weft-mds", "MainPID") != before), ("1", True))
+    c = Client(MDS)
+    d = c.root()
+    c.until(lambda got: err(got.status) != "GRACE", putfh(d), open_("again", BOTH | NO_DELEG))
+    check(c.ok(putfh(c.ok(putfh(d), lookup("f"), getfh()).fh), read(ANON, 0, 99)).data, b"under systemd")
+    c.close()
+
+
+def test_one_that_is_stopped_ends_well(box):
+    for section in ("mds", "ds"):
+        box.run("systemctl", "stop", f"weft-{section}.socket", f"weft-{section}")  # who calls while systemd listens has it started
+        check((box.show(f"weft-{section}", "ActiveState"), box.show(f"weft-{section}", "Result"), box.show(f"weft-{section}", "ExecMainStatus")), ("inactive", "success", "0"), section)
+    check("stopped" in box.logs(), True)
+
+
+def test_the_figure_of_systemd(box):
+    for section in ("mds", "ds"):
+        text = box.run("systemd-analyze", "security", f"weft-{section}", want=None)
+        m = re.search(r"exposure level for \S+: (\S+)", text)
+        check(m is not None, True, text[-300:])
+        tap.say(f"weft-{section}: {m[1]}")
+        check(float(m[1]) <= 1.5, True, m[1])
+
+
+def main():
+    if os.geteuid() or not tap.built():
+        tap.skip("wants root, and the daemons built")
+        return
+    if not os.path.exists(SYSTEMD) or not shutil.which("systemctl"):
+        tap.skip("systemd is not here")
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    box = Box()
+    try:
+        why = box.boot()
+        if why:
+            tap.skip(why)
+        else:
+            tap.run(tap.named(globals()), tap.giving(box))
+    finally:
+        box.end()
+
+
+if __name__ == "__main__":
+    main()
