@@ -28,6 +28,8 @@
 #define RING_ENTRIES 1024
 #define TICK_MS 250
 #define TRIM_CLIENTS 1000
+#define TRIM_EVERY 8u  /* ticks */
+#define TRIM_TICKS 80u
 
 static struct mds mds;
 static struct dsc_opts dsc_opts;
@@ -182,17 +184,21 @@ static void listen_rdma(const struct conf *conf)
 
 static struct loop_timer tick;
 
-/* Thousands of clients have gone: their memory goes back to the system, which the allocator does not do by itself. */
+/* Thousands of clients have gone: their memory goes back to the system, which the allocator does not do by itself. More than once, because the orders that bar them
+ * and the judging of their files go on for a while. */
 static void trim(size_t clients)
 {
 	static size_t most;
+	static unsigned again;
 
 	if (clients > most)
 		most = clients;
-	if (most < TRIM_CLIENTS || clients > most / 4)
-		return;
-	most = clients;
-	malloc_trim(0);
+	if (most >= TRIM_CLIENTS && clients <= most / 4) {
+		most = clients;
+		again = TRIM_TICKS;
+	}
+	if (again && again-- % TRIM_EVERY == 0)
+		malloc_trim(0);
 }
 
 static void on_tick(struct loop_timer *t)

@@ -517,19 +517,45 @@ static bool wait_counts(const struct order_wait *ow, const struct order *o)
 
 /* A server whose lease has run out honours no capability, and does its orders before it does again.
  */
-static bool wait_over(struct lo_orders *os, const struct order_wait *ow)
+static bool order_open(struct lo_orders *os, const struct order *o)
 {
+	return dsc_leased(os->os_lo->l_dsc, o->or_ds);
+}
+
+/* The first order of the inode that is still waited for. */
+static uint64_t first_open(struct lo_orders *os, const struct order_file *of)
+{
+	uint64_t first = UINT64_MAX;
+	uint8_t leased[DSC_MAX + 1]; /* 2: not looked at */
+
+	memset(leased, 2, sizeof(leased));
+	for (const struct order *o = of->of_orders; o; o = o->or_file_next) {
+		if (leased[o->or_ds] == 2)
+			leased[o->or_ds] = order_open(os, o);
+		if (leased[o->or_ds] && o->or_number < first)
+			first = o->or_number;
+	}
+	return first;
+}
+
+/* first: first_open, which tells it for whom every order counts: ten thousand clients that are evicted at once wait beside each other. */
+static bool wait_over(struct lo_orders *os, const struct order_wait *ow, uint64_t first)
+{
+	if (!ow->ow_map.lm_stripes || first > ow->ow_high)
+		return first > ow->ow_high;
 	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
-		if (o->or_number <= ow->ow_high && wait_counts(ow, o) && dsc_leased(os->os_lo->l_dsc, o->or_ds))
+		if (o->or_number <= ow->ow_high && wait_counts(ow, o) && order_open(os, o))
 			return false;
 	return true;
 }
 
 static void waits_check(struct lo_orders *os, struct order_file *of)
 {
+	uint64_t first = first_open(os, of);
+
 	for (struct order_wait *ow = of->of_waits, *next; ow; ow = next) {
 		next = ow->ow_next;
-		if (wait_over(os, ow)) {
+		if (wait_over(os, ow, first)) {
 			wait_unlink(ow);
 			wait_end(ow, 0);
 		}
@@ -539,12 +565,16 @@ static void waits_check(struct lo_orders *os, struct order_file *of)
 static void tick(struct loop_timer *t)
 {
 	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_tick);
-	uint64_t now = clock_mono_ms();
+	uint64_t now = clock_mono_ms(), first = 0, ino = UINT64_MAX; /* first: of that inode, the last that was looked at */
 
 	for (struct order_wait *ow = os->os_waits, *next; ow; ow = next) {
 		struct order_file *of = ow->ow_file;
-		bool over = wait_over(os, ow);
+		bool over;
 
+		if (of->of_ino != ino)
+			first = first_open(os, of);
+		ino = of->of_ino;
+		over = wait_over(os, ow, first);
 		next = ow->ow_all_next;
 		if (!over && now < ow->ow_deadline_ms)
 			continue;
@@ -563,6 +593,15 @@ static void run_all(struct lo_orders *os)
 			lo_order_run(os->os_queue[ds]);
 }
 
+/* One that begins waits for all orders that there are: nearly always the first that is looked at says so. */
+static bool wait_needed(struct lo_orders *os, const struct order_wait *ow)
+{
+	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
+		if (wait_counts(ow, o) && order_open(os, o))
+			return true;
+	return false;
+}
+
 static void wait_start(struct loop_msg *m)
 {
 	struct order_wait *ow = caa_container_of(m, struct order_wait, ow_msg);
@@ -572,7 +611,7 @@ static void wait_start(struct loop_msg *m)
 	ow->ow_high = os->os_high;
 	ow->ow_deadline_ms = clock_mono_ms() + ow->ow_timeout_ms;
 	ow->ow_file = file_find(os, ow->ow_ino);
-	if (!ow->ow_file || wait_over(os, ow)) {
+	if (!ow->ow_file || !wait_needed(os, ow)) {
 		wait_end(ow, 0);
 	} else {
 		ow->ow_next = ow->ow_file->of_waits;
@@ -717,8 +756,25 @@ void lo_order_finish(struct lo_orders *os, struct order *o)
 	order_unlink(os, os->os_queue[o->or_ds], o);
 	delete_later(os, o);
 	free(o);
-	waits_check(os, of);
+	if (of->of_waits && !of->of_due) {
+		of->of_due = true;
+		of->of_due_next = os->os_due;
+		os->os_due = of;
+	}
 	file_put(os, of);
+}
+
+void lo_order_finished(struct lo_orders *os)
+{
+	struct order_file *of;
+
+	while ((of = os->os_due)) {
+		os->os_due = of->of_due_next;
+		of->of_due = false;
+		waits_check(os, of);
+		file_put(os, of);
+	}
+	lo_orders_delete(os);
 }
 
 /* ---- a server that was forgotten ---- */
@@ -730,7 +786,7 @@ static void queue_drop(struct lo_orders *os, uint32_t ds)
 	for (unsigned l = 0; oq && l < ORDER_LISTS; l++)
 		while (oq->oq_list[l])
 			lo_order_finish(os, oq->oq_list[l]);
-	lo_orders_delete(os);
+	lo_order_finished(os);
 }
 
 struct forgetting {

@@ -47,6 +47,8 @@ struct order_file {
 	uint64_t of_ino;
 	struct order *of_orders;
 	struct order_wait *of_waits;
+	bool of_due; /* some of its orders are done, and who waits is not yet told: while there are waits */
+	struct order_file *of_due_next;
 };
 
 struct order_wait {
@@ -102,6 +104,7 @@ struct lo_orders {
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;
 	struct order_wait *os_waits;
+	struct order_file *os_due;
 	struct loop_timer os_tick;
 	/* rows to delete */
 	struct order_key *os_dead, *os_deleting;
@@ -113,8 +116,10 @@ struct lo_orders {
 /* order.c, used by run.c */
 struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds);
 void lo_orders_refresh(struct lo_orders *os);
-/* Confirmed: forgets it, tells those who wait, and puts its row among those to delete. */
+/* Confirmed: forgets it, and puts its row among those to delete. */
 void lo_order_finish(struct lo_orders *os, struct order *o);
+/* After some of it: tells those who wait, once for all, and deletes the rows soon. */
+void lo_order_finished(struct lo_orders *os);
 /* Deletes the rows of what is done, soon. */
 void lo_orders_delete(struct lo_orders *os);
 /* order_run.c */

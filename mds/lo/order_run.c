@@ -32,6 +32,8 @@ static bool clone_needs(const struct order_queue *oq, const struct order *o)
 /* An older order of the same object is not done. */
 static bool held_back(const struct order_queue *oq, const struct order *o)
 {
+	if (o->or_type == CTL_BAR_CLIENT)
+		return false; /* a client that is barred twice is barred; and thousands may be at once */
 	if (clone_needs(oq, o))
 		return true;
 	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
@@ -141,7 +143,7 @@ static void batch_results(struct order_queue *oq)
 		o->or_after_ms = clock_mono_ms() + RETRY_MS;
 		retry_later(oq);
 	}
-	lo_orders_delete(oq->oq_orders);
+	lo_order_finished(oq->oq_orders);
 }
 
 static void batch_lost(struct order_queue *oq, int err)

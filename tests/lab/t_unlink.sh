@@ -11,8 +11,9 @@ check "the MDS starts again" dev start mds
 flag restarted
 wait_flag closed
 check "the last close takes its object away" no_objects 20
-wait_flag dies
-check "the object of the second is there when its holder dies" test "$(objects)" -ge 1
+wait_flag written2
+check "the object of the second is there while its holder lives" test "$(objects)" -ge 1
+flag die
 wait $holder
 check "it goes when the holder's lease is over" no_objects 40
 flag gone

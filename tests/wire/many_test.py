@@ -3,6 +3,7 @@
 
 2,000 clients on as many connections; 10,000 with WEFT_SOAK=1 or MANY_CLIENTS=10000; 500 of a build with sanitizers, whose memory is not judged.
 """
+import glob
 import os
 import re
 import resource
@@ -25,6 +26,7 @@ CLIENTS_N = int(os.environ.get("MANY_CLIENTS") or (500 if SANITIZED else 10000 i
 # Bytes of memory of the daemon for a client with its session, an open and a layout; for its connection; of the kernel's nothing is counted.
 STATE_MAX, CONN_MAX = 4500, 12000
 WINDOW = 400
+GONE_MAX = 0.0006  # seconds of the daemon, from its lease's end to its files having been judged
 
 
 class Swarm:
@@ -130,18 +132,31 @@ def clients_known(w):
     return json.loads(w.dev("status", w.dir, "--json")), w.metric("weft_mds_slots")
 
 
-def pace(c, d, name, n=150):
-    """Seconds of a lone SEQUENCE, and of a create, in the median."""
+def busy(pid):
+    """Seconds of processor time that its threads have had."""
+    total = 0
+    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+        with open(path, encoding="ascii") as f:
+            total += int(f.read().split()[0])
+    return total / 1e9
+
+
+def pace(c, d, pid, name, n=150):
+    """Of a lone SEQUENCE, and of a create: seconds of the daemon's processor time, which the machine's other work does not change much, and how long it took in the median."""
     def one(*ops):
         began = time.perf_counter()
         c.ok(*ops)
         return time.perf_counter() - began
-    return (statistics.median(one(putrootfh()) for _ in range(n)),
-            statistics.median(one(putfh(d), create(FIFO, b"%s%d" % (name, i), mode=0o600)) for i in range(n)))
+
+    def many(ops):
+        before = busy(pid)
+        took = statistics.median(one(*ops(i)) for i in range(n))
+        return (busy(pid) - before) / n, took
+    return many(lambda i: [putrootfh()]), many(lambda i: [putfh(d), create(FIFO, b"%s%d" % (name, i), mode=0o600)])
 
 
 def test_each_client_costs_little_and_slows_nobody(w):
-    lease = 20 if CLIENTS_N > 2000 else 5
+    lease = 60 if CLIENTS_N > 2000 else 10  # longer than it takes to have them all, also where the machine has other things to do
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", f"mds.lease={lease}s", "--set", "mds.courtesy=0s", "--set", "mds.sync=false")
     c = client()
@@ -150,45 +165,47 @@ def test_each_client_costs_little_and_slows_nobody(w):
     few = Swarm(10, b"few")
     few.begin()
     few.open(d)
-    alone = pace(c, d, b"alone")
+    alone = pace(c, d, pid, b"alone")
     at0, kept0, slots0 = anon(pid), w.metric("weft_mds_kept_bytes"), w.metric("weft_mds_slots")
     many = Swarm(CLIENTS_N, b"n")
     check(many.begin(), CLIENTS_N)
+    few.renew()
     check(many.open(d), CLIENTS_N)
+    few.renew()
     at1 = anon(pid)
     many.connect(CLIENTS_N)
     check((many.renew(), few.renew()), (CLIENTS_N, 10))
     at2, kept, slots = anon(pid), w.metric("weft_mds_kept_bytes"), w.metric("weft_mds_slots")
     check(w.metric("weft_rpc_connections") >= CLIENTS_N, True)
-    crowd = pace(c, d, b"crowd")
-    for i in range(6):  # the machine has other things to do: the best counts
-        if all(b <= 4 * a + 0.001 for a, b in zip(alone, crowd)):
-            break
-        time.sleep(0.3)
-        crowd = tuple(map(min, crowd, pace(c, d, b"crowd%d." % i)))
+    crowd = pace(c, d, pid, b"crowd")
     check((many.renew(), few.renew()), (CLIENTS_N, 10))
     per_client, per_conn = (at1 - at0) / CLIENTS_N, (at2 - at1) / (CLIENTS_N - 50)
     tap.say(f"{CLIENTS_N} clients on as many connections: {per_conn:.0f} bytes of memory a connection, {per_client:.0f} bytes a client with a "
             f"session, an open and a layout; {(kept - kept0) / CLIENTS_N:.0f} of them for slots and kept replies")
     for what, a, b in zip(("SEQUENCE and PUTROOTFH", "CREATE"), alone, crowd):
-        tap.say(f"{what}: {a * 1e6:.0f} us with 10 clients, {b * 1e6:.0f} us with {CLIENTS_N}")
-        if b > 4 * a + 0.001:
-            raise Failed(f"{what} takes {b * 1e6:.0f} us with {CLIENTS_N} clients, {a * 1e6:.0f} us with 10")
+        tap.say(f"{what}: {a[0] * 1e6:.0f} us of the daemon with 10 clients, {b[0] * 1e6:.0f} us with {CLIENTS_N}; as the client sees it {a[1] * 1e6:.0f} and {b[1] * 1e6:.0f} us")
+        if b[0] > 4 * a[0] + 300e-6:
+            raise Failed(f"{what} takes {b[0] * 1e6:.0f} us of the daemon with {CLIENTS_N} clients, {a[0] * 1e6:.0f} us with 10")
     check(slots - slots0, CLIENTS_N, "slots in use")
     if not SANITIZED and (per_conn > CONN_MAX or per_client > STATE_MAX):
         raise Failed(f"a connection costs {per_conn:.0f} bytes (bound {CONN_MAX}), a client {per_client:.0f} (bound {STATE_MAX})")
     # They fall silent, their leases end: all of it comes back, while others go on.
     many.close()
     few.close()
-    ended = time.monotonic()
+    ended, used, longest = time.monotonic(), busy(pid), 0
     while w.metric("weft_mds_slots") > slots0:
+        began = time.perf_counter()
         c.ok(putrootfh())
+        longest = max(longest, time.perf_counter() - began)
         if time.monotonic() - ended > 6 * lease + 20:
             raise Failed(f"{w.metric('weft_mds_slots')} slots are still there")
         time.sleep(0.1)
-    tap.say(f"all were gone {time.monotonic() - ended:.1f} s after they fell silent, the lease is {lease} s")
+    used = (busy(pid) - used) / CLIENTS_N
+    tap.say(f"all were gone {time.monotonic() - ended:.1f} s after they fell silent, the lease is {lease} s; {used * 1e6:.0f} us of the daemon each; the longest that another waited: {longest * 1e3:.0f} ms")
+    if used > GONE_MAX:
+        raise Failed(f"the end of a client takes {used * 1e6:.0f} us of {CLIENTS_N}")
     eventually(lambda: w.metric("weft_rpc_connections") < 20, what="the end of their connections")
-    most, until = at0 + (at2 - at0) // 5 + (11 << 19), time.monotonic() + 5
+    most, until = at0 + (at2 - at0) // 3 + (11 << 19), time.monotonic() + 5
     while anon(pid) > most and time.monotonic() < until and not SANITIZED:
         time.sleep(0.1)
     tap.say(f"memory: {at0 >> 10} KiB before, {at2 >> 10} KiB with them, {anon(pid) >> 10} KiB after")

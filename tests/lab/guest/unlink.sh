@@ -40,7 +40,8 @@ holder)
 	flag held2
 	wait_flag removed2
 	check "before its holder dies it is written" python3 -c 'import os; os.write(7, b"more"); os.fsync(7)'
-	flag dies
+	flag written2
+	wait_flag die
 	echo o >/proc/sysrq-trigger
 	sleep 10
 	;;
