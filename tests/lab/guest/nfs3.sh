@@ -7,6 +7,9 @@ mount_v3() {
 	timeout 60 mount -t nfs -o "$opts" "$LAB_HOST:$1" $M || { not_ok "mount of $1"; dmesg | tail -5 | sed 's/^/#   /'; exit 1; }
 }
 fails "a folder that is not exported is not mounted" "denied|No such|not permitted" timeout 60 mount -t nfs -o "$opts,retry=0" "$LAB_HOST:$(dirname "$1")" /mnt
+mkdir -p $M
+check "what rpcbind knows is mounted without its ports" timeout 60 mount -t nfs -o vers=3,proto=tcp,nolock "$LAB_HOST:$1" $M
+umount_weft
 mount_v3 "$1"
 cd $M || exit 1
 check "df tells the file system's size" bash -c '[ "$(stat -f -c %b .)" -gt 0 ]'
