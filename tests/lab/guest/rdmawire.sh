@@ -87,5 +87,13 @@ for shared in true false; do
 	ds_stop wire
 	ds_complaints wire
 done
+# Where memory may not be locked it says so, and serves without RDMA.
+: >/run/wire.log
+ds_by=(setpriv --bounding-set -ipc_lock,-sys_resource prlimit --memlock=8388608:8388608)
+ds_start wire 12100 20049 -o log.level=warn
+same "a registration that is refused is told once, with the limit" "$(grep -c "rdma: ${kind}0: registering 256 MiB of the pool: .*RLIMIT_MEMLOCK" /run/wire.log)" 1
+ds_by=()
+ds_stop wire
+ds_complaints wire
 tail -5 /run/wire.log | sed 's/^/#   /'
 dmesg | grep -E 'BUG:|Oops|general protection|WARNING:' | head -5 | sed 's/^/#   /'
