@@ -1,5 +1,5 @@
 /*
- * rdma_rpc.c - our RPC client and our RPC server over RDMA, in one process, on a device of this machine: rdma_rpc ADDRESS LISTEN [KEY=VALUE]...
+ * rdma_rpc.c - our RPC client and our RPC server over RDMA, in one process, on a device of this machine: rdma_rpc ADDRESS LISTEN [CONNECTIONS] [KEY=VALUE]...
  * Prints "ok - ..." and "not ok - ...".
  */
 #include "base/pool.h"
@@ -263,16 +263,19 @@ static void *run(void *arg)
 int main(int argc, char **argv)
 {
 	struct rpc_rdma_opts opts = {.ro_loops = loops, .ro_nloops = 2};
-	unsigned before, kept = 0;
+	unsigned before, kept = 0, most = 200;
 	struct conf *conf;
 	char err[256];
 	pthread_t tid;
+	int at = 3;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	srandom(1);
 	if (argc < 3 || rpc_addr_parse(argv[1], RPC_RDMA_PORT, &addr, &addrlen) || rpc_addr_parse(argv[2], RPC_RDMA_PORT, &on, &onlen) || conf_load(&conf, NULL, err, sizeof err) || pool_init(16 << 20, err, sizeof err))
 		return 2;
-	for (int i = 3; i < argc; i++)
+	if (argc > 3 && !strchr(argv[3], '='))
+		most = (unsigned)atoi(argv[at++]);
+	for (int i = at; i < argc; i++)
 		if (conf_set(conf, argv[i], err, sizeof err))
 			return 2;
 	for (unsigned i = 0; i < LARGE; i++)
@@ -299,12 +302,12 @@ int main(int argc, char **argv)
 	step(end);
 	say(all_closed(), "what was opened is closed");
 	before = descriptors();
-	for (unsigned i = 0; i < 200; i++) {
+	for (unsigned i = 0; i < most; i++) {
 		step(begin);
 		kept += step(one);
 		step(end);
 	}
-	say(kept == 200, "200 connections come and go");
+	say(kept == most, "connections come and go");
 	say(all_closed() && descriptors() == before, "and leave nothing open");
 	say(step(nowhere), "where nobody listens, calls are refused");
 	printf("# last error %s\n", strerror(-ended_with));

@@ -10,11 +10,7 @@ mount -t debugfs none /sys/kernel/debug
 ln -s /proc/self/fd /dev/fd 2>/dev/null # bash's <(...) wants it
 dev() { local command=$1; shift; python3 "$here/../../tools/weft-dev" "$command" $CLUSTER "$@"; }
 metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
-total() { # of the data servers
-	local n=0 d
-	for d in ds1 ds2 ds3; do n=$((n + $(metric $d "$@"))); done
-	echo $n
-}
+total() { metric ds1,ds2,ds3 "$@"; } # of the data servers
 # verified DIR SEED: three kinds of I/O at once, each block with its checksum, read back at the end.
 verified() {
 	timeout 300 fio --output=/run/fio.out --directory="$1" --randseed="$2" --verify=crc32c --verify_fatal=1 --do_verify=1 --fallocate=none \
@@ -27,7 +23,7 @@ verified() {
 hung() { grep -lzP 'frwr_unmap_sync\S*\n\S+ xprt_rdma_free' /proc/[0-9]*/stack 2>/dev/null; }
 # Calls to data servers that wait for their answers.
 unanswered() { grep -h 'nfsv3.*q:xprt_pending' /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks | awk '{ print $1 }' | sort; }
-answer() { local d; for d in mds ds1 ds2 ds3; do timeout 5 python3 "$here/metric.py" $CLUSTER $d weft_rpc_received_bytes_total >/dev/null || return 1; done; }
+answer() { timeout 10 python3 "$here/metric.py" $CLUSTER mds,ds1,ds2,ds3 weft_rpc_received_bytes_total >/dev/null; }
 # Ends this guest where its kernel hangs so, and only where no server owes it an answer: nothing but a fresh client can go on then. The test counts it.
 hang() {
 	local workers calls
@@ -107,7 +103,7 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 	rm -r $M/d
 	kill $watch
 	echo round >>"$WEFT_SHARED/rounds"
-	[ "$kind" = tcp ] || [ $((round % 10)) != 0 ] || echo "# $kind: round $round: by RDMA since they started last, the data servers: $(for d in ds1 ds2 ds3; do echo -n "$(($(metric $d weft_rdma_bytes_total) >> 20)) "; done)MiB"
+	[ "$kind" = tcp ] || [ $((round % 10)) != 0 ] || echo "# $kind: round $round: by RDMA since they started last, the data servers: $(($(total weft_rdma_bytes_total) >> 20)) MiB"
 	round=$((round + 1))
 done
 [ "$kind" = tcp ] || check "data came by RDMA Read and went by RDMA Write" test "$(total weft_rdma_bytes_total dir=read)" -gt 1000000 -a "$(total weft_rdma_bytes_total dir=write)" -gt 1000000 ||
