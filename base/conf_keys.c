@@ -61,6 +61,7 @@ const struct conf_key conf_keys[] = {
 	{ "ds.admin", CONF_STR, "", NULL, "Address of the administration and metrics server: unix:/path or 127.0.0.1:port." },
 	{ "ds.mds", CONF_STR, "127.0.0.1:12049", NULL, "Address of the metadata server." },
 	{ "ds.pool", CONF_SIZE, "256M", "0..1T", "Memory for payload, taken at start; what does not fit goes through ordinary memory." },
+	{ "ds.iopoll", CONF_BOOL, "false", NULL, "Poll the drives for the end of direct reads and writes, where they have queues for that." },
 	{ "ds.zerocopy", CONF_ENUM, "auto", "auto|yes|no", "Send what is read without a copy into the socket: where the device can, always, or never." },
 	{ "ds.threads", CONF_INT, "1", "1..64", "Threads that serve clients." },
 	{ "ds.placement", CONF_ENUM, "auto", "auto|off", "Bind threads and memory to NUMA nodes near the stores' drives and the network cards, or let the kernel place them." },

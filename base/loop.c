@@ -39,6 +39,9 @@
 struct loop {
 	struct io_uring l_ring;
 	bool l_disabled; /* ring not enabled yet */
+	struct io_uring l_poll; /* where l_polls; l_polling: I/O in it */
+	bool l_polls;
+	unsigned l_polling;
 	bool l_running;
 	_Atomic int l_stop;
 	int l_eventfd;
@@ -268,6 +271,8 @@ void loop_destroy(struct loop *l)
 {
 	assert(!l->l_running);
 	io_uring_queue_exit(&l->l_ring);
+	if (l->l_polls)
+		io_uring_queue_exit(&l->l_poll);
 	for (int i = 0; i < LOOP_SLOTS; i++)
 		if (l->l_slot[i].drop)
 			l->l_slot[i].drop(l->l_slot[i].p);
@@ -301,6 +306,58 @@ struct io_uring_sqe *loop_sqe(struct loop *l)
 	 * request. */
 	sqe->user_data = 0;
 	return sqe;
+}
+
+int loop_poll_create(struct loop *l, unsigned entries)
+{
+	struct io_uring_params p = { .flags = IORING_SETUP_IOPOLL | IORING_SETUP_CLAMP };
+	int err = io_uring_queue_init_params(entries, &l->l_poll, &p);
+
+	l->l_polls = !err;
+	return err;
+}
+
+struct io_uring *loop_poll_ring(struct loop *l)
+{
+	return l->l_polls ? &l->l_poll : NULL;
+}
+
+static void poll_enter(struct loop *l)
+{
+	int n = io_uring_submit_and_get_events(&l->l_poll);
+
+	if (n < 0 && n != -EINTR && n != -EAGAIN && n != -EBUSY)
+		log_fatal("loop: io_uring_enter to poll: %s", strerror(-n));
+}
+
+struct io_uring_sqe *loop_poll_sqe(struct loop *l)
+{
+	struct io_uring_sqe *sqe;
+
+	while (!(sqe = io_uring_get_sqe(&l->l_poll)))
+		poll_enter(l);
+	sqe->user_data = 0;
+	l->l_polling++;
+	return sqe;
+}
+
+/* Submits what is to be polled for, looks once at the devices' queues, and reaps. */
+static void poll_turn(struct loop *l)
+{
+	unsigned n;
+
+	if (!l->l_polling)
+		return;
+	poll_enter(l);
+	for (n = io_uring_cq_ready(&l->l_poll); n--; ) {
+		struct io_uring_cqe *cqe = &l->l_poll.cq.cqes[*l->l_poll.cq.khead & *l->l_poll.cq.kring_mask];
+		struct loop_io *io = io_uring_cqe_get_data(cqe);
+		int res = cqe->res;
+
+		io_uring_cq_advance(&l->l_poll, 1);
+		l->l_polling--;
+		io->io_done(io, res, 0);
+	}
 }
 
 static void reap(struct loop *l)
@@ -343,7 +400,7 @@ static void submit_and_wait(struct loop *l)
 	}
 	atomic_store(&l->l_sleeping, 1);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!idle || atomic_load(&l->l_stop) || !cds_wfcq_empty(&l->l_head, &l->l_tail) ||
+	if (!idle || l->l_polling || atomic_load(&l->l_stop) || !cds_wfcq_empty(&l->l_head, &l->l_tail) ||
 	    io_uring_cq_ready(&l->l_ring)) {
 		atomic_store(&l->l_sleeping, 0);
 		n = io_uring_submit_and_get_events(&l->l_ring);
@@ -374,6 +431,7 @@ void loop_run(struct loop *l)
 	while (!atomic_load(&l->l_stop)) {
 		l->l_now_ns = clock_mono_ns();
 		reap(l);
+		poll_turn(l);
 		run_messages(l);
 		run_timers(l);
 		for (struct loop_hook *h = l->l_hooks; h; h = h->h_next)

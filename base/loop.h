@@ -3,7 +3,7 @@
  *
  * A loop belongs to the thread that runs it. Everything except loop_post() and loop_stop() is called on that thread.
  * I/O is submitted as SQEs whose user data is a struct loop_io; its io_done runs once per completion. SQEs
- * are submitted in one system call at the end of a turn. A turn is: reap completions, run posted messages, fire
+ * are submitted in one system call at the end of a turn. A turn is: reap completions (of what is polled as well), run posted messages, fire
  * due timers, run the turn-end hooks, submit and wait.
  *
  * Caveats:
@@ -60,6 +60,14 @@ static inline void loop_arm(struct io_uring_sqe *sqe, struct loop_io *io)
 }
 /* The ring itself, for registrations. */
 struct io_uring *loop_ring(struct loop *l);
+
+/* A second ring of l, for reads and writes past the page cache whose end is polled for (IORING_SETUP_IOPOLL); before l runs. While some of them are under way the loop
+ * does not sleep. 0 or a negative errno. */
+int loop_poll_create(struct loop *l, unsigned entries);
+/* NULL: there is none. */
+struct io_uring *loop_poll_ring(struct loop *l);
+/* As loop_sqe. */
+struct io_uring_sqe *loop_poll_sqe(struct loop *l);
 
 /* Any thread: m->m_run runs on l's thread. Wait-free enqueue; wakes the loop only when it sleeps. */
 void loop_post(struct loop *l, struct loop_msg *m);

@@ -579,6 +579,10 @@ int pool_register(struct loop *l)
 		bytes += pp->pp_len;
 	}
 	err = io_uring_register_buffers(loop_ring(l), iov, n);
+	if (!err && loop_poll_ring(l)) {
+		err = io_uring_register_buffers(loop_poll_ring(l), iov, n);
+		bytes *= 2;
+	}
 	free(iov);
 	c->c_first = first;
 	c->c_nfixed = err ? 0 : n;

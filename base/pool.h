@@ -50,7 +50,7 @@ int pool_piece_of(const void *p);
 /* Before pool_register: l runs on this node. It gets blocks of the node's memory as long as there are some, keeps no others to itself, and
  * has that memory alone as fixed buffers. Nothing where the pool is not of several nodes, or has no memory of this one. */
 void pool_home(struct loop *l, int node);
-/* Makes the pool, or what of it is of the loop's node, the fixed buffers of l's ring. A refusal is logged, with the limit that refused,
+/* Makes the pool, or what of it is of the loop's node, the fixed buffers of l's ring, and of the one that is polled. A refusal is logged, with the limit that refused,
  * and returned as a negative errno: the loop does without. 0 where there is no pool. */
 int pool_register(struct loop *l);
 /* The fixed buffer of l's ring that p lies in; -1: none. On l. */

@@ -305,7 +305,7 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-static int make_loops(unsigned n, char *err, size_t errlen)
+static int make_loops(unsigned n, bool poll, char *err, size_t errlen)
 {
 	int e = 0;
 
@@ -314,6 +314,8 @@ static int make_loops(unsigned n, char *err, size_t errlen)
 		/* A ring's memory is of the node where it is made. */
 		place_thread(ds.d_place, i);
 		e = loop_create(&ds.d_loops[i], LOOP_ENTRIES);
+		if (!e && poll)
+			e = loop_poll_create(ds.d_loops[i], LOOP_ENTRIES);
 		if (e)
 			break;
 		place_loop(ds.d_place, i, ds.d_loops[i]);
@@ -600,6 +602,7 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 		.so_dir = conf_str(c, "ds.store"),
 		.so_name = conf_str(c, "ds.name"),
 		.so_tomb_keep_ms = TOMB_KEEP_MS,
+		.so_poll = conf_bool(c, "ds.iopoll"),
 	};
 	struct ds_identity id;
 	char uuid[33];
@@ -671,7 +674,7 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 	if (!e)
 		e = make_pool(c, err, errlen);
 	if (!e)
-		e = make_loops(n, err, errlen);
+		e = make_loops(n, conf_bool(c, "ds.iopoll"), err, errlen);
 	if (!e && (e = listen_all(&se->se_start)))
 		snprintf(err, errlen, "%s", se->se_start.st_errtext);
 	if (!e)

@@ -41,7 +41,8 @@ static void piece_end(struct ds_piece *pc, int err)
 static void piece_submit(struct ds_piece *pc)
 {
 	struct ds_rw *rw = pc->pc_rw;
-	struct io_uring_sqe *sqe = loop_sqe(loop_self());
+	bool polled = pc->pc_direct && atomic_load(&rw->rw_obj->ob_vol->v_polled) && loop_poll_ring(loop_self());
+	struct io_uring_sqe *sqe = polled ? loop_poll_sqe(loop_self()) : loop_sqe(loop_self());
 	int fd = pc->pc_direct ? atomic_load(&rw->rw_obj->ob_dfd) : rw->rw_obj->ob_fd;
 	uint8_t *mem = pc->pc_mem + pc->pc_done;
 	uint32_t left = pc->pc_len - pc->pc_done;
@@ -57,9 +58,12 @@ static void piece_submit(struct ds_piece *pc)
 	else
 		io_uring_prep_read(sqe, fd, mem, left, off);
 	loop_arm(sqe, &pc->pc_io);
+	pc->pc_polled = polled;
 	metric_add(pc->pc_direct ? ds_m_direct : ds_m_buffered, 1);
 	if (fixed >= 0)
 		metric_add(ds_m_fixed, 1);
+	if (polled)
+		metric_add(ds_m_polled, 1);
 }
 
 static void piece_granted(struct ds_range *r)
@@ -74,6 +78,12 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 
 	(void)flags;
 	if (res == -EINTR || res == -EAGAIN) {
+		piece_submit(pc);
+		return;
+	}
+	if (res == -EOPNOTSUPP && pc->pc_direct && atomic_exchange(&rw->rw_obj->ob_vol->v_polled, false))
+		log_warn("store: %s: the file system cannot poll; it is not polled from now on", rw->rw_obj->ob_vol->v_dir);
+	if (res == -EOPNOTSUPP && pc->pc_polled) {
 		piece_submit(pc);
 		return;
 	}

@@ -23,7 +23,7 @@
 #define COUNTED_ID 40
 #define DRAIN_WARN_NS 10000000000ull
 
-struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_errors, *ds_m_rebuilt[3], *ds_m_put_off;
+struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_polled, *ds_m_errors, *ds_m_rebuilt[3], *ds_m_put_off;
 
 void ds_store_metrics_init(void)
 {
@@ -36,6 +36,7 @@ void ds_store_metrics_init(void)
 	ds_m_rebuilt[1] = metric_counter("weft_ds_rebuild_bytes_total", "Bytes of objects that were rebuilt here.", "what=\"same\"");
 	ds_m_rebuilt[2] = metric_counter("weft_ds_rebuild_bytes_total", "Bytes of objects that were rebuilt here.", "what=\"hole\"");
 	ds_m_put_off = metric_counter("weft_ds_rebuild_put_off_total", "Writes put off by a rebuild.", "");
+	ds_m_polled = metric_counter("weft_ds_polled_io_total", "Direct reads and writes whose end was polled for.", "");
 	ds_m_fixed = metric_counter("weft_ds_fixed_io_total", "Reads and writes from and to memory that the ring knows.", "");
 }
 
@@ -442,7 +443,7 @@ static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *e
 		snprintf(err, errlen, "%s/counted: %s", s->s_home->v_dir, strerror(-e));
 		return e;
 	}
-	ds_volumes_probe(s, o->so_no_direct);
+	ds_volumes_probe(s, o->so_no_direct, o->so_poll);
 	e = ds_objects_init(s, o->so_max_open ? o->so_max_open : default_max_open());
 	if (!e)
 		e = workers_start(s);

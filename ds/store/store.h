@@ -48,6 +48,7 @@ struct ds_store_opts {
 	unsigned so_max_open;	   /* objects kept open while nobody uses them; 0: from RLIMIT_NOFILE */
 	uint64_t so_tomb_keep_ms;  /* how long a deleted object is remembered, at least */
 	bool so_no_direct;		   /* never O_DIRECT */
+	bool so_poll;			   /* direct I/O is polled for, on loops with a ring for that, where the drive has queues for it */
 };
 
 struct ds_identity {
@@ -135,7 +136,7 @@ struct ds_piece {
 	uint64_t pc_off;
 	uint32_t pc_len, pc_done;
 	uint8_t *pc_mem;
-	bool pc_direct;
+	bool pc_direct, pc_polled;
 };
 struct ds_rw {
 	struct ds_obj *rw_obj;	/* the caller's reference */

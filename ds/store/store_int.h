@@ -121,6 +121,7 @@ struct ds_vol {
 	bool v_shares; /* the file system of a volume named before it */
 	int v_dirfd, v_objfd, v_lockfd;
 	_Atomic bool v_direct;
+	_Atomic bool v_polled; /* what is direct is polled for */
 	uint32_t v_dio_mem; /* memory alignment that O_DIRECT wants */
 	uint32_t v_clone_block;
 	_Atomic uint64_t v_high; /* no object of a file above it was ever here; not the home's */
@@ -158,7 +159,7 @@ struct ds_store {
 	struct ds_shard s_shard[DS_SHARDS];
 };
 
-extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_errors;
+extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_polled, *ds_m_errors;
 
 /* store.c */
 void ds_verifier_change(struct ds_store *s);
@@ -177,7 +178,7 @@ ssize_t ds_file_get(int dirfd, const char *name, char *text, size_t size);
 /* volume.c */
 int ds_volumes_make(struct ds_store *s, const char *list, char *err, size_t errlen);
 void ds_volumes_close(struct ds_store *s);
-void ds_volumes_probe(struct ds_store *s, bool no_direct);
+void ds_volumes_probe(struct ds_store *s, bool no_direct, bool poll);
 /* syncfs of all; *bad is the first that failed, or fails. */
 int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad);
 int ds_vol_subfolder(struct ds_vol *v);

@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 #include <urcu/compiler.h>
 
@@ -183,6 +184,29 @@ static void probe_direct(struct ds_vol *v, bool never)
 	close(fd);
 }
 
+/* Does the drive have queues to poll? A partition is below its drive. */
+static void probe_poll(struct ds_vol *v)
+{
+	static const char *const where[] = { "", "/.." };
+	char path[96], c = '0';
+	FILE *f;
+
+	for (unsigned i = 0; i < 2 && c != '1'; i++) {
+		snprintf(path, sizeof(path), "/sys/dev/block/%u:%u%s/queue/io_poll", major(v->v_dev), minor(v->v_dev), where[i]);
+		f = fopen(path, "re");
+		if (!f)
+			continue;
+		if (fread(&c, 1, 1, f) != 1)
+			c = '0';
+		fclose(f);
+	}
+	atomic_store(&v->v_polled, c == '1' && atomic_load(&v->v_direct));
+	if (atomic_load(&v->v_polled))
+		log_info("store: %s: its drive is polled", v->v_dir);
+	else
+		log_warn("store: %s: ds.iopoll: its drive has no queues to poll (nvme.poll_queues, nvme connect --nr-poll-queues); it is not polled", v->v_dir);
+}
+
 /* Tried on two files without a name. */
 static void probe_clone(struct ds_vol *v)
 {
@@ -199,7 +223,7 @@ static void probe_clone(struct ds_vol *v)
 	log_info("store: %s: %s", v->v_dir, v->v_clone_block ? "files are cloned by reflink" : "no reflinks here: nothing is cloned");
 }
 
-void ds_volumes_probe(struct ds_store *s, bool no_direct)
+void ds_volumes_probe(struct ds_store *s, bool no_direct, bool poll)
 {
 	bool all = true;
 
@@ -208,6 +232,8 @@ void ds_volumes_probe(struct ds_store *s, bool no_direct)
 		struct ds_vol *v = s->s_vol[i];
 
 		probe_direct(v, no_direct);
+		if (poll)
+			probe_poll(v);
 		probe_clone(v);
 		all = all && v->v_clone_block;
 		if (v->v_clone_block > s->s_clone_block)
