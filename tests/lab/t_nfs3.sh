@@ -17,13 +17,14 @@ port=$(daemon ds1 port)
 for i in {1..50}; do [ -z "$(known)" ] || break; sleep 0.1; done
 same "rpcbind knows NFS and MOUNT" "$(known)" "100003 3 tcp $port,100005 3 tcp $port,"
 guest 1 nfs3.sh "$LAB_DIR/tree" "$port" &
+guest=$!
 wait_flag writing
 sleep 0.5
 dev kill ds1 -9
 sleep 1
 check "the server starts again" dev start ds1
 flag restarted
-wait
+wait $guest
 same "what the client made is here" "$(cd "$LAB_DIR/tree" && find copy -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)" "$(cat "$SHARED/tree.sum")"
 same "and belongs to who made it" "$(stat -c '%u:%g %a' "$LAB_DIR/tree/user/mine")" "1000:1000 640"
 check "calls came by path" test "$(metric ds1 weft_ds_export_bytes_total dir=write)" -gt 50000000
