@@ -53,6 +53,38 @@ void dsc_data_close(struct dsc *d)
 		d->d_data[at]->da_closed = true;
 }
 
+struct ending {
+	struct loop_msg en_msg;
+	struct dsc *en_dsc;
+	uint32_t en_id;
+};
+
+static void end_run(struct loop_msg *m)
+{
+	struct ending *en = caa_container_of(m, struct ending, en_msg);
+	struct data_conn *dn = &en->en_dsc->d_data[dsc_loop_index(en->en_dsc)]->da_conn[en->en_id];
+	struct rpc_client *cl = dn->dn_client;
+
+	dn->dn_client = NULL; /* who hears of its end may call */
+	if (cl)
+		rpc_client_destroy(cl);
+	free(en);
+}
+
+void dsc_data_end(struct dsc *d, uint32_t id)
+{
+	for (unsigned i = 0; i < d->d_opts.do_nloops; i++) {
+		struct ending *en = calloc(1, sizeof(*en));
+
+		if (!en)
+			return; /* then they end by their own time */
+		en->en_msg.m_run = end_run;
+		en->en_dsc = d;
+		en->en_id = id;
+		loop_post(d->d_opts.do_loops[i], &en->en_msg);
+	}
+}
+
 /* What was not closed belongs to loops that have ended. */
 void dsc_data_destroy(struct dsc *d)
 {

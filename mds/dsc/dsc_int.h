@@ -119,4 +119,6 @@ void dsc_call_end(struct dsc_ctl *c, int err);
 /* data.c */
 int dsc_data_create(struct dsc *d);
 void dsc_data_destroy(struct dsc *d);
+/* Ends the calls that are under way to a server that is dead: nobody waits for their time to be up. First loop. */
+void dsc_data_end(struct dsc *d, uint32_t id);
 #endif

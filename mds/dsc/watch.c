@@ -194,6 +194,7 @@ static void declare_dead(struct dsc *d, uint32_t id, const struct dsc_server *sv
 {
 	log_warn("data server %u (%s): declared dead: %s", id, sv->sv_name, why);
 	ev_add(EV_DS_DEAD, sv->sv_name, 0, "%s", why);
+	dsc_data_end(d, id);
 	if (d->d_dead)
 		d->d_dead(d->d_dead_arg, id, sv->sv_uuid);
 }

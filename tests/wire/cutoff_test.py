@@ -102,6 +102,25 @@ def test_one_that_was_started_anew_was_gone_for_all(w):
     check(sorted(ask(x.c, x.f, x.s)), sorted(x.uuids), "nor what is said just after it")
 
 
+def test_a_write_under_way_through_us_ends_when_its_server_is_dead(w):
+    x = Holder("under-way")
+    x.give_back(x.o.stateid)
+    pid = pid_of(w, x.names[0])
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"w" * 5000, FILE_SYNC), tries=400)
+        took = time.monotonic() - began
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    check(err(got.status), "OK")
+    tap.say(f"after {took:.1f} s")
+    check(took < 12, True, "not after the time of a call, 30 s")
+    is_state(w, x.names[0], "alive", 6)
+    eventually(lambda: set(states(x.c, x.f)) == {"in-sync"}, 10, "repair")
+    equal(w, x.c, x.f, b"w" * 5000)
+
+
 def test_after_our_start_a_server_may_join_late(w):
     x = Holder("late")
     x.give_back(x.o.stateid)
