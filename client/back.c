@@ -97,7 +97,7 @@ static uint32_t back_op(struct weft *w, uint32_t op, struct xdr_in *x)
 	case OP_CB_NOTIFY_LOCK:
 		return back_notify_lock(x);
 	case OP_CB_LAYOUTRECALL:
-		return NFS4ERR_NOMATCHING_LAYOUT;
+		return wc_lo_recall(w, x);
 	case OP_CB_RECALL:
 		return NFS4ERR_BAD_STATEID;
 	case OP_CB_GETATTR:

@@ -5,7 +5,8 @@
  *   session.c   a client's life: set-up, connections, recovery, renewal, its end
  *   call.c      one COMPOUND: slots, sending, what its reply means for the session
  *   res.c       results and attributes, by cursor; errors
- *   op.c        operations on names; open.c: on open files; io.c: data
+ *   op.c        operations on names; open.c: on open files; io.c: data through the server
+ *   layout.c    layouts: getting them, giving them back; device.c: who a layout names; ds.c: data straight to and from those
  *   back.c      calls of the server
  *
  * A call (struct wc_call) is one COMPOUND that is sent until it is answered. It puts its operations anew each time it is begun
@@ -123,6 +124,7 @@ struct weft {
 	struct wc_conn w_conns[WEFT_MAX_CONNS];
 	unsigned w_nconns, w_turn;
 	/* The client and its session. */
+	bool w_pnfs; /* the server gives layouts */
 	bool w_have_client, w_have_session, w_step; /* step: a call of the set-up is under way, or its timer runs */
 	bool w_reclaimed; /* RECLAIM_COMPLETE was answered for w_clientid */
 	bool w_lost_state, w_spoiled;
@@ -149,7 +151,9 @@ struct weft {
 	void (*w_reclaim_done)(struct weft *w, bool cut);
 	/* Backchannel */
 	struct wc_cb_slot w_cb[WC_CB_SLOTS];
-	uint64_t w_nsessions, w_resent, w_callbacks, w_rewritten;
+	struct wc_device *w_devices;
+	unsigned w_ds_calls; /* under way */
+	uint64_t w_nsessions, w_resent, w_callbacks, w_rewritten, w_nlayouts, w_ds_reads, w_ds_writes, w_ds_errors, w_recalls;
 };
 
 /* Data that the server may still lose. */
@@ -158,7 +162,77 @@ struct wc_dirty {
 	uint64_t d_off, d_verf;
 	const uint8_t *d_buf;
 	uint32_t d_len;
+	uint32_t d_ds;	/* of a layout: which of its servers */
+	bool d_forced;	/* it is to be written again whatever the verifier says */
 };
+
+/* An operation on data, of several calls. */
+struct wc_io {
+	struct weft_op *io_op;
+	struct weft_file *io_file; /* NULL: READ without an open */
+	struct wc_io *io_next;
+	unsigned io_pending;
+	uint64_t io_end; /* READ: where the data that are there end */
+	bool io_eof;	 /* that is the end of the file */
+	bool io_tell;	 /* the server is to be told of what was written elsewhere (LAYOUTCOMMIT), when all calls have ended */
+	int io_err;
+	uint32_t io_status;
+	uint32_t io_stable;
+	struct wc_dirty *io_through, *io_dirty; /* COMMIT: what it is about, with the server and with a layout's servers */
+};
+
+/* ---- layouts (RFC 8435) ---- */
+
+#define WC_FHS	  4
+#define WC_MIRRORS 16u
+#define WC_LO_DS  4096u
+#define WC_ERRORS 16u
+
+enum wc_dev_state { WC_DEV_ASKED, WC_DEV_GOOD, WC_DEV_BAD };
+struct wc_device {
+	struct wc_device *dv_next;
+	uint8_t dv_id[NFS4_DEVICEID4_SIZE];
+	enum wc_dev_state dv_state;
+	bool dv_again; /* it did not answer: perhaps it is elsewhere by now */
+	struct sockaddr_storage dv_addr;
+	socklen_t dv_len;
+	unsigned dv_version; /* which of the versions, and so of the handles */
+	uint32_t dv_rsize, dv_wsize;
+	struct rpc_client *dv_client; /* connected to dv_at */
+	struct sockaddr_storage dv_at;
+	socklen_t dv_at_len;
+};
+
+struct wc_lo_ds {
+	struct wc_device *ld_dev;
+	uint8_t ld_id[NFS4_DEVICEID4_SIZE];
+	uint32_t ld_efficiency, ld_uid, ld_gid, ld_nfh, ld_fh_len[WC_FHS];
+	uint8_t ld_fh[WC_FHS][64];
+	bool ld_usable;
+};
+
+struct wc_lo_error {
+	uint64_t le_off, le_len;
+	uint32_t le_ds, le_status, le_op;
+};
+
+struct wc_layout {
+	struct wc_stateid lo_stateid;
+	uint64_t lo_off, lo_end, lo_unit;
+	uint32_t lo_flags, lo_nmirrors, lo_nds;
+	uint32_t lo_first[WC_MIRRORS + 1]; /* of a mirror, in lo_ds */
+	unsigned lo_refs;		   /* calls to data servers under way */
+	bool lo_dead;			   /* the server knows it no more */
+	bool lo_tell;			   /* something was written since the last LAYOUTCOMMIT, up to lo_last */
+	uint64_t lo_last;
+	struct wc_dirty *lo_dirty, *lo_dirty_last;
+	struct wc_lo_error lo_error[WC_ERRORS];
+	uint32_t lo_nerrors;
+	struct wc_lo_ds lo_ds[];
+};
+
+/* NONE: asked for when there is I/O. OFF: not before f_lo_off_ns. */
+enum wc_lo_state { WC_LO_NONE, WC_LO_ASKED, WC_LO_DEVICES, WC_LO_HELD, WC_LO_RETURNING, WC_LO_OFF };
 
 enum wc_fstate { WC_F_OPEN, WC_F_LOST, WC_F_BAD };
 struct weft_file {
@@ -171,9 +245,19 @@ struct weft_file {
 	enum wc_fstate f_state;
 	uint64_t f_gen;	   /* rises with each new stateid */
 	struct wc_call *f_reopen; /* under way */
-	bool f_linked, f_closing, f_delegated;
+	bool f_linked, f_delegated;
 	struct wc_stateid f_deleg; /* that nobody asked for */
 	struct wc_dirty *f_dirty, *f_dirty_last;
+	struct wc_io *f_commits; /* the first is under way */
+	int f_commit_err; /* of what was committed without being asked: the next COMMIT tells */
+	uint32_t f_commit_status;
+	enum wc_lo_state f_lo_state;
+	struct wc_layout *f_lo;
+	struct wc_io *f_lo_wait, *f_lo_wait_last; /* until it is known whether there is a layout */
+	struct weft_op *f_lo_close;		  /* a CLOSE that waits for the layout's end */
+	uint64_t f_lo_off_ns;
+	unsigned f_lo_failures;
+	bool f_lo_flushing; /* RETURNING, and no I/O is left but that of the way back */
 };
 
 /* ---- ring.c ---- */
@@ -248,6 +332,54 @@ void wc_file_lost(struct weft_file *f, uint64_t gen);
 void wc_files_reclaim(struct weft *w, void (*done)(struct weft *w, bool cut));
 void wc_file_free(struct weft_file *f);
 bool wc_state_error(uint32_t status);
+
+void wc_io_put_down(struct wc_io *io);
+void wc_io_failed(struct wc_io *io, int err, uint32_t status);
+void wc_io_read_ends(struct wc_io *io, uint64_t end);
+/* A range of it, through the server. */
+void wc_io_through(struct wc_io *io, uint64_t off, const uint8_t *buf, uint32_t len);
+/* From its beginning, all of it. */
+void wc_io_through_all(struct wc_io *io);
+void wc_dirty_free(struct wc_dirty *d);
+void wc_close_now(struct weft_file *f, struct weft_op *op);
+
+/* ---- layout.c ---- */
+/* True: it goes on there. Else it is one for the server. */
+bool wc_lo_io(struct wc_io *io);
+/* COMMIT of what a layout's servers have. */
+void wc_lo_flush(struct wc_io *io);
+/* When all calls of an operation have ended: tells the server of it. */
+void wc_lo_tell(struct wc_io *io);
+/* A CLOSE: false when there is nothing to give back. */
+bool wc_lo_close(struct weft_file *f, struct weft_op *op);
+void wc_lo_give_back(struct weft_file *f);
+void wc_lo_ref_put(struct weft_file *f, struct wc_layout *lo);
+void wc_lo_error(struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op);
+bool wc_lo_dirty(struct weft_file *f, struct wc_layout *lo, const struct wc_dirty *d);
+/* The server has lost all layouts. */
+void wc_lo_lost(struct weft_file *f);
+void wc_lo_free(struct weft_file *f);
+/* Whether two places of a layout name one object. */
+bool wc_lo_same(const struct wc_layout *lo, uint32_t a, uint32_t b);
+/* Devices are known now: files that wait go on. */
+void wc_lo_go_on(struct weft *w);
+uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x);
+
+/* ---- device.c ---- */
+/* By its id; asked for when it is not known. NULL without memory. */
+struct wc_device *wc_device_get(struct weft *w, const uint8_t id[NFS4_DEVICEID4_SIZE]);
+/* Calls end; none begins again once the client is closing. */
+void wc_devices_drop(struct weft *w);
+void wc_devices_free(struct weft *w);
+struct rpc_client *wc_device_client(struct weft *w, struct wc_device *dv);
+
+/* ---- ds.c ---- */
+/* A part of an operation, within one stripe unit. */
+void wc_ds_read(struct wc_io *io, struct wc_layout *lo, uint64_t off, uint8_t *buf, uint32_t len);
+void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uint8_t *buf, uint32_t len);
+/* Of what io_dirty has of this server. */
+void wc_ds_commit(struct wc_io *io, struct wc_layout *lo, uint32_t ds);
+uint32_t wc_lo_index(const struct wc_layout *lo, unsigned mirror, uint64_t off);
 
 /* ---- back.c ---- */
 extern const struct rpc_service wc_back_service;

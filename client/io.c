@@ -11,21 +11,7 @@
 #define STATE_WAIT_MS 20u
 #define STATE_ROUNDS  256u
 
-/* An operation of several calls. */
-struct wc_io {
-	struct weft_op *io_op;
-	struct weft_file *io_file; /* NULL: READ without an open */
-	struct wc_stateid io_none;
-	unsigned io_pending;
-	uint64_t io_end; /* READ: where the data that are there end */
-	bool io_eof;	 /* that is the end of the file */
-	int io_err;
-	uint32_t io_status;
-	uint32_t io_stable;
-	struct wc_dirty *io_dirty; /* COMMIT: what it is about */
-};
-
-static void dirty_free(struct wc_dirty *d)
+void wc_dirty_free(struct wc_dirty *d)
 {
 	while (d) {
 		struct wc_dirty *next = d->d_next;
@@ -35,24 +21,43 @@ static void dirty_free(struct wc_dirty *d)
 	}
 }
 
-static void io_put_down(struct wc_io *io)
+static void commit_start(struct wc_io *io);
+
+void wc_io_put_down(struct wc_io *io)
 {
 	struct weft_op *op = io->io_op;
 
 	if (--io->io_pending)
 		return;
+	if (io->io_tell && !io->io_err) {
+		io->io_tell = false;
+		io->io_pending = 1;
+		wc_lo_tell(io);
+		return;
+	}
 	if (op->o_what == WEFT_READ && !io->io_err) {
 		op->o_count = (uint32_t)(io->io_end - op->o_off);
 		op->o_eof = io->io_eof;
 	} else if (op->o_what == WEFT_WRITE && !io->io_err) {
 		op->o_count = op->o_len;
 	}
-	dirty_free(io->io_dirty);
+	wc_dirty_free(io->io_dirty);
+	wc_dirty_free(io->io_through);
+	if (op->o_what == WEFT_COMMIT) {
+		struct weft_file *f = io->io_file;
+		struct wc_io *next = f->f_commits = io->io_next;
+
+		wc_op_end(op, io->io_err, io->io_status);
+		free(io);
+		if (next)
+			commit_start(next);
+		return;
+	}
 	wc_op_end(op, io->io_err, io->io_status);
 	free(io);
 }
 
-static void io_failed(struct wc_io *io, int err, uint32_t status)
+void wc_io_failed(struct wc_io *io, int err, uint32_t status)
 {
 	if (io->io_err)
 		return;
@@ -77,8 +82,9 @@ static bool io_state_again(struct wc_call *c, uint32_t status)
 
 static void put_io(struct wc_call *c, struct xdr_out *x, uint32_t opnum)
 {
+	static const struct wc_stateid none;
 	struct wc_io *io = c->c_arg;
-	struct wc_stateid si = io->io_file ? io->io_file->f_stateid : io->io_none;
+	struct wc_stateid si = io->io_file ? io->io_file->f_stateid : none;
 
 	si.si_seq = 0; /* the state as it is (section 8.2.2) */
 	c->c_file_gen = io->io_file ? io->io_file->f_gen : 0;
@@ -101,7 +107,7 @@ static struct wc_call *io_call(struct wc_io *io, const struct wc_kind *kind, uin
 	struct wc_call *c = wc_call_new(io->io_op->o_w, kind, io->io_op, io);
 
 	if (!c) {
-		io_failed(io, -ENOMEM, 0);
+		wc_io_failed(io, -ENOMEM, 0);
 		return NULL;
 	}
 	c->c_off = off;
@@ -139,7 +145,7 @@ static void read_got(struct wc_call *c, struct wc_res *r)
 }
 
 /* The file ends there, or before: the least of what the calls say. */
-static void read_ends(struct wc_io *io, uint64_t end)
+void wc_io_read_ends(struct wc_io *io, uint64_t end)
 {
 	io->io_eof = true;
 	if (end < io->io_end)
@@ -153,7 +159,7 @@ static void read_end(struct wc_call *c, int err, uint32_t status)
 	if (err && io_state_again(c, status))
 		return;
 	if (err) {
-		io_failed(io, err, status);
+		wc_io_failed(io, err, status);
 	} else {
 		c->c_off += c->c_at;
 		c->c_buf += c->c_at;
@@ -163,9 +169,9 @@ static void read_end(struct wc_call *c, int err, uint32_t status)
 			return;
 		}
 		if (c->c_eof)
-			read_ends(io, c->c_off);
+			wc_io_read_ends(io, c->c_off);
 	}
-	io_put_down(io);
+	wc_io_put_down(io);
 }
 
 static const struct wc_kind read_kind = {.k_put = read_put, .k_got = read_got, .k_end = read_end};
@@ -231,7 +237,7 @@ static void write_end(struct wc_call *c, int err, uint32_t status)
 	if (!err && c->c_how != FILE_SYNC4 && !dirty_add(io->io_file, c))
 		err = -ENOMEM;
 	if (err) {
-		io_failed(io, err, status);
+		wc_io_failed(io, err, status);
 	} else {
 		c->c_off += c->c_at;
 		c->c_buf += c->c_at;
@@ -241,7 +247,7 @@ static void write_end(struct wc_call *c, int err, uint32_t status)
 			return;
 		}
 	}
-	io_put_down(io);
+	wc_io_put_down(io);
 }
 
 static const struct wc_kind write_kind = {.k_put = write_put, .k_got = write_got, .k_end = write_end, .k_cache = true};
@@ -260,6 +266,21 @@ static void io_range(struct wc_io *io, const struct wc_kind *kind, uint64_t off,
 		buf += n;
 		len -= n;
 	}
+}
+
+void wc_io_through(struct wc_io *io, uint64_t off, const uint8_t *buf, uint32_t len)
+{
+	const struct weft *w = io->io_op->o_w;
+
+	if (io->io_op->o_what == WEFT_READ)
+		io_range(io, &read_kind, off, buf, len, w->w_max_read);
+	else
+		io_range(io, &write_kind, off, buf, len, w->w_max_write);
+}
+
+void wc_io_through_all(struct wc_io *io)
+{
+	wc_io_through(io, io->io_op->o_off, io->io_op->o_buf, io->io_op->o_len);
 }
 
 static struct wc_io *io_new(struct weft_op *op)
@@ -295,8 +316,9 @@ void wc_io_begin(struct weft_op *op)
 		return;
 	io->io_end = op->o_off + op->o_len;
 	io->io_stable = op->o_flags & WEFT_STABLE ? FILE_SYNC4 : UNSTABLE4;
-	io_range(io, rd ? &read_kind : &write_kind, op->o_off, op->o_buf, op->o_len, rd ? op->o_w->w_max_read : op->o_w->w_max_write);
-	io_put_down(io);
+	if (!f || !wc_lo_io(io))
+		wc_io_through_all(io);
+	wc_io_put_down(io);
 }
 
 /* ---- COMMIT ---- */
@@ -323,36 +345,52 @@ static void commit_end(struct wc_call *c, int err, uint32_t status)
 	struct wc_io *io = c->c_arg;
 
 	if (err)
-		io_failed(io, err, status);
-	io->io_stable = FILE_SYNC4;
-	for (const struct wc_dirty *d = io->io_dirty; d && !err; d = d->d_next)
-		if (d->d_verf != c->c_verf) {
+		wc_io_failed(io, err, status);
+	for (const struct wc_dirty *d = io->io_through; d && !err; d = d->d_next)
+		if (d->d_forced || d->d_verf != c->c_verf) {
 			c->c_w->w_rewritten++;
-			io_range(io, &write_kind, d->d_off, d->d_buf, d->d_len, c->c_w->w_max_write);
+			wc_io_through(io, d->d_off, d->d_buf, d->d_len);
 		}
-	io_put_down(io);
+	wc_dirty_free(io->io_through);
+	io->io_through = NULL;
+	wc_io_put_down(io);
 }
 
 static const struct wc_kind commit_kind = {.k_put = commit_put, .k_got = commit_got, .k_end = commit_end};
 
+static void commit_start(struct wc_io *io)
+{
+	struct weft_file *f = io->io_file;
+	struct wc_call *c;
+
+	if (f->f_commit_err) {
+		wc_io_failed(io, f->f_commit_err, f->f_commit_status);
+		f->f_commit_err = 0;
+	}
+	if (f->f_dirty) {
+		c = io_call(io, &commit_kind, 0, NULL, 0);
+		if (c) {
+			io->io_through = f->f_dirty;
+			f->f_dirty = f->f_dirty_last = NULL;
+			wc_call_send(c);
+		}
+	}
+	wc_lo_flush(io);
+	wc_io_put_down(io);
+}
+
+/* One after the other: the second must not end before what the first took over is stable. */
 void wc_commit_begin(struct weft_op *op)
 {
 	struct weft_file *f = op->o_file;
-	struct wc_io *io;
-	struct wc_call *c;
+	struct wc_io *io = io_new(op), **at = &f->f_commits;
 
-	if (!f->f_dirty) {
-		wc_op_end(op, 0, 0);
-		return;
-	}
-	io = io_new(op);
 	if (!io)
 		return;
-	c = io_call(io, &commit_kind, 0, NULL, 0);
-	if (c) {
-		io->io_dirty = f->f_dirty;
-		f->f_dirty = f->f_dirty_last = NULL;
-		wc_call_send(c);
-	}
-	io_put_down(io);
+	io->io_stable = FILE_SYNC4; /* what is written again */
+	while (*at)
+		at = &(*at)->io_next;
+	*at = io;
+	if (f->f_commits == io)
+		commit_start(io);
 }

@@ -48,12 +48,8 @@ void wc_file_free(struct weft_file *f)
 		if (f->f_next)
 			f->f_next->f_prev = f->f_prev;
 	}
-	while (f->f_dirty) {
-		struct wc_dirty *d = f->f_dirty;
-
-		f->f_dirty = d->d_next;
-		free(d);
-	}
+	wc_lo_free(f);
+	wc_dirty_free(f->f_dirty);
 	free(f);
 }
 
@@ -327,7 +323,12 @@ void wc_close_begin(struct weft_op *op)
 	struct weft_file *f = op->o_file;
 
 	op->o_file = NULL;
-	f->f_closing = true;
+	if (!wc_lo_close(f, op))
+		wc_close_now(f, op);
+}
+
+void wc_close_now(struct weft_file *f, struct weft_op *op)
+{
 	if (f->f_state == WC_F_BAD) {
 		wc_file_free(f);
 		wc_op_end(op, -EBADF, 0);
@@ -429,6 +430,7 @@ void wc_files_reclaim(struct weft *w, void (*done)(struct weft *w, bool cut))
 	w->w_reclaim_cut = false;
 	w->w_reclaiming = 1;
 	for (struct weft_file *f = w->w_files; f; f = f->f_next) {
+		wc_lo_lost(f);
 		if (f->f_state == WC_F_BAD || f->f_reopen)
 			continue;
 		f->f_state = WC_F_LOST;

@@ -72,7 +72,7 @@ static void exchange_got(struct wc_call *c, struct wc_res *r)
 		return;
 	c->c_off = xdr_get_u64(r->x);
 	c->c_n = xdr_get_u32(r->x);
-	xdr_get_u32(r->x); /* flags */
+	c->c_w->w_pnfs = xdr_get_u32(r->x) & EXCHGID4_FLAG_USE_PNFS_MDS && !c->c_w->w_opts.wo_no_layouts;
 	if (xdr_get_u32(r->x) != SP4_NONE)
 		r->r_bad = true;
 	xdr_get_u64(r->x); /* the server's owner and scope */
@@ -611,11 +611,16 @@ static void weft_free(struct weft *w)
 	conns_drop(w);
 	loop_timer_stop(w->w_loop, &w->w_tick);
 	loop_timer_stop(w->w_loop, &w->w_setup_timer);
+	wc_devices_drop(w);
 	wc_calls_fail(w, w->w_state == WC_FAILED ? w->w_err : -ECANCELED);
-	while (w->w_all)
+	/* What ends may have something else begin, which ends as well. */
+	while (w->w_all || w->w_ds_calls) {
 		wc_ring_run(w->w_ring, 1);
+		wc_calls_fail(w, -ECANCELED);
+	}
 	while (w->w_files)
 		wc_file_free(w->w_files);
+	wc_devices_free(w);
 	free(w);
 }
 
@@ -735,7 +740,8 @@ void weft_info(const struct weft *w, struct weft_info *info)
 {
 	*info = (struct weft_info){.wi_minor = w->w_minor, .wi_slots = w->w_target + 1 < w->w_nslots ? w->w_target + 1 : w->w_nslots, .wi_lease_s = w->w_lease_s,
 				   .wi_max_read = w->w_max_read, .wi_max_write = w->w_max_write, .wi_sessions = w->w_nsessions,
-				   .wi_resent = w->w_resent, .wi_callbacks = w->w_callbacks, .wi_rewritten = w->w_rewritten};
+				   .wi_resent = w->w_resent, .wi_callbacks = w->w_callbacks, .wi_rewritten = w->w_rewritten, .wi_layouts = w->w_nlayouts,
+				   .wi_ds_reads = w->w_ds_reads, .wi_ds_writes = w->w_ds_writes, .wi_ds_errors = w->w_ds_errors, .wi_recalls = w->w_recalls};
 	for (unsigned i = 0; i < w->w_nconns; i++)
 		info->wi_conns += w->w_conns[i].cn_conn && w->w_conns[i].cn_bound;
 }

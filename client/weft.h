@@ -21,6 +21,9 @@
  *   find what it made itself.
  * - Symbolic links are not followed: WEFT_LOOKUP through one ends with -ELOOP.
  * - An open file whose state could not be had back after a server lost it answers -EBADF from then on; close it.
+ * - Data go straight to data servers where the server gives Flex Files layouts (RFC 8435), over TCP and by NFSv3, and through the server
+ *   where it does not or where that fails; no operation sees the difference. RDMA is not used.
+ * - WEFT_CLOSE does not make data stable: only WEFT_COMMIT and WEFT_STABLE promise that.
  * - Security is AUTH_SYS. Delegations are not asked for, and given back where a server gives one all the same. There are no byte-range locks.
  */
 #ifndef CLIENT_WEFT_H
@@ -56,6 +59,7 @@ struct weft_opts {
 	uint32_t wo_max_io;	/* bytes of a READ or WRITE on the wire; 0: 1 MiB, which is the most. The server may allow fewer */
 	uint32_t wo_timeout_ms; /* without a reply for so long, a connection is made anew; 0: 60000 */
 	uint32_t wo_giveup_ms;	/* an operation without an answer for so long ends with -ETIMEDOUT; 0: it waits for ever */
+	bool wo_no_layouts; /* all data go through the server */
 	uint32_t wo_uid, wo_gid, wo_ngids, wo_gids[WEFT_MAX_GIDS];
 };
 /* Connects and makes the session; waits for that, at most wo_giveup_ms or 30 s. Not from inside o_done. -EPROTONOSUPPORT: the server speaks
@@ -71,6 +75,8 @@ struct weft_info {
 	uint64_t wi_sessions;	/* made so far */
 	uint64_t wi_resent;	/* calls that were sent again in their slots */
 	uint64_t wi_callbacks;	/* calls of the server */
+	uint64_t wi_layouts, wi_recalls;
+	uint64_t wi_ds_reads, wi_ds_writes, wi_ds_errors; /* calls to data servers; errors: of those, and of their connections */
 	uint64_t wi_rewritten;	/* stretches of data that a server had lost before WEFT_COMMIT, and that were written again */
 };
 void weft_info(const struct weft *w, struct weft_info *info);

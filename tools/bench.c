@@ -48,6 +48,7 @@ static void usage(FILE *f)
 		   "  --verify           what is read is compared with what was written\n"
 		   "  --pid N[,N...]     the server's processes: their CPU time per operation is told\n"
 		   "  --minor N          minor version 1 or 2 (the best there is)\n"
+		   "  --no-layouts       all data go through the server\n"
 		   "  --uid N --gid N    who calls (0, 0)\n"
 		   "  --keep             the folder that was made stays\n"
 		   "  --json FILE        results as JSON too (-: to standard output instead of the table)\n"
@@ -83,13 +84,13 @@ static void pids(char *text)
 	}
 }
 
-enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_JSON, O_QUIET, O_HELP };
+enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_JSON, O_QUIET, O_HELP };
 static const struct option options[] = {
 	{"server", 1, NULL, O_SERVER}, {"dir", 1, NULL, O_DIR},	      {"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
 	{"conns", 1, NULL, O_CONNS},   {"depth", 1, NULL, O_DEPTH},   {"count", 1, NULL, O_COUNT},     {"phases", 1, NULL, O_PHASES},
 	{"shared", 0, NULL, O_SHARED}, {"body", 1, NULL, O_BODY},     {"file", 1, NULL, O_FILE},       {"size", 1, NULL, O_SIZE},
 	{"stable", 0, NULL, O_STABLE}, {"verify", 0, NULL, O_VERIFY}, {"pid", 1, NULL, O_PID},	       {"minor", 1, NULL, O_MINOR},
-	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP},       {"json", 1, NULL, O_JSON},
+	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP}, {"no-layouts", 0, NULL, O_LAYOUTS},       {"json", 1, NULL, O_JSON},
 	{"quiet", 0, NULL, O_QUIET},   {"help", 0, NULL, O_HELP},     {0}};
 
 static void option(int o)
@@ -114,6 +115,7 @@ static void option(int o)
 	case O_UID: bench.bo_client.wo_uid = (uint32_t)number(optarg, 0, UINT32_MAX, "uid"); break;
 	case O_GID: bench.bo_client.wo_gid = (uint32_t)number(optarg, 0, UINT32_MAX, "gid"); break;
 	case O_KEEP: bench.bo_keep = true; break;
+	case O_LAYOUTS: bench.bo_client.wo_no_layouts = true; break;
 	case O_JSON: bench.bo_json = optarg; break;
 	case O_QUIET: bench.bo_quiet = true; break;
 	case O_HELP: usage(stdout); exit(0);

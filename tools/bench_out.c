@@ -61,10 +61,10 @@ int bench_write_json(const char *path, const struct bench_result *r, unsigned n)
 
 	for (unsigned i = 0; i < n; i++)
 		json_array_append_new(phases, result_json(&r[i]));
-	o = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:b, s:b, s:o}", "version", 1, "bench", bench.bo_what, "server",
+	o = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:b, s:b, s:b, s:o}", "version", 1, "bench", bench.bo_what, "server",
 		      bench.bo_client.wo_server, "threads", bench.bo_threads, "sessions", bench.bo_sessions, "conns", bench.bo_client.wo_conns, "depth",
 		      bench.bo_depth, "count", (json_int_t)bench.bo_count, "body", bench.bo_body, "size", bench.bo_size, "shared", bench.bo_shared, "stable",
-		      bench.bo_stable, "phases", phases);
+		      bench.bo_stable, "layouts", !bench.bo_client.wo_no_layouts, "phases", phases);
 	err = !strcmp(path, "-") ? json_dumpf(o, stdout, JSON_INDENT(1)) : json_dump_file(o, path, JSON_INDENT(1));
 	if (!strcmp(path, "-"))
 		printf("\n");
@@ -115,7 +115,7 @@ static void ratio(json_t *a, json_t *b, const char *key)
 
 static bool alike(json_t *a, json_t *b)
 {
-	static const char *const keys[] = {"bench", "threads", "sessions", "conns", "depth", "count", "body", "size", "shared", "stable"};
+	static const char *const keys[] = {"bench", "threads", "sessions", "conns", "depth", "count", "body", "size", "shared", "stable", "layouts"};
 	bool same = true;
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)

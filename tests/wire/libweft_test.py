@@ -11,7 +11,8 @@ import threading
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
 import tap  # noqa: E402
-from mds_test import ADDR, BUILD, Cluster, Failed  # noqa: E402
+from mds_test import ADDR, BUILD, Client, Cluster, Failed, check  # noqa: E402
+from nfs41 import lookup, putfh, putrootfh, setattr_, setxattr  # noqa: E402
 
 PROGRAM = os.path.join(BUILD, "tests/wire/weft_client")
 THE = None
@@ -108,9 +109,58 @@ def test_replies_that_are_lost_are_given_again():
 
 def test_servers_that_start_again_give_files_back_and_get_what_they_lost():
     def restart():
-        for name in ("mds", "ds1", "ds2"):
+        for name in ("mds", "ds1", "ds2", "ds3", "ds4"):
             THE.restart(name)
     libweft("restart", {"restart": restart})
+
+
+def folder(name, policy):
+    """Files made in it have this policy."""
+    c = Client(ADDR)
+    try:
+        d = c.mkdir(c.root(), name)
+        c.ok(putfh(d), setxattr("weft.policy", policy))
+    finally:
+        c.close()
+    return name
+
+
+def writes(said):
+    return int(said[-1].split()[1])
+
+
+def test_data_go_straight_to_striped_and_mirrored_data_servers():
+    plain = writes(libweft("straight", WEFT_TOP=folder("plain", "stripes=1,mirrors=1")))
+    libweft("content", WEFT_TOP="plain")
+    for minor in ("1", "2"):
+        top = folder("striped" + minor, "stripes=2,unit=1M,mirrors=2")
+        many = writes(libweft("straight", WEFT_TOP=top, WEFT_MINOR=minor))
+        check(plain >= 6 and many >= 2 * plain, True, f"{plain} writes to one server, {many} to four")
+        libweft("content", WEFT_TOP=top)
+
+
+def test_a_recall_is_answered_with_all_data_safe():
+    top = folder("recalled", "mirrors=2")
+
+    def recall():
+        c = Client(ADDR)
+        try:
+            c.ok(putrootfh(), lookup(top), lookup("recall"), setattr_(mode=0o640))
+        finally:
+            c.close()
+    libweft("recall", {"recall": recall}, WEFT_TOP=top)
+
+
+def test_what_data_servers_lost_is_written_again():
+    def restart():
+        for name in ("ds1", "ds2", "ds3", "ds4"):
+            THE.restart(name)
+    libweft("lost", {"restart ds": restart}, WEFT_TOP=folder("lost", "mirrors=2"))
+
+
+def test_a_dead_data_server_stops_nobody():
+    libweft("dead", {"kill ds": lambda: THE.dev("kill", THE.dir, "ds1", "-9")}, WEFT_TOP=folder("dead", "stripes=2,mirrors=2"))
+    THE.dev("start", THE.dir, "ds1")
 
 
 def test_an_operation_ends_when_its_time_is_over():
@@ -124,7 +174,7 @@ def main():
     if not tap.built("weft-mds", "weft-ds", "tests/wire/weft_client"):
         tap.skip("not built")
         return
-    THE = Cluster(ds=2, settings=["mds.lease=4s"])
+    THE = Cluster(ds=4, settings=["mds.lease=4s"])
     try:
         tap.run(tap.named(globals()))
     finally:

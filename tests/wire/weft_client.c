@@ -4,6 +4,7 @@
  */
 #include "client/weft.h"
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,11 +36,25 @@ static void ask(const char *what)
 	WANT(fgets(line, sizeof(line), stdin), "no answer");
 }
 
+/* The same, and the library goes on meanwhile: it answers the server's calls. */
+static void ask_awake(const char *what)
+{
+	struct pollfd in = {.fd = 0, .events = POLLIN};
+	char c;
+
+	printf("%s\n", what);
+	fflush(stdout);
+	while (poll(&in, 1, 0) == 0)
+		weft_reap(R, NULL, 0, 20);
+	WANT(read(0, &c, 1) == 1, "no answer");
+}
+
 static struct weft_opts options(void)
 {
 	const char *minor = getenv("WEFT_MINOR");
 
-	return (struct weft_opts){.wo_server = server, .wo_minor = minor ? (unsigned)atoi(minor) : 0, .wo_giveup_ms = 60000};
+	return (struct weft_opts){.wo_server = server, .wo_minor = minor ? (unsigned)atoi(minor) : 0, .wo_giveup_ms = 60000,
+				  .wo_no_layouts = getenv("WEFT_NO_LAYOUTS") != NULL};
 }
 
 static void begin(struct weft_opts o)
@@ -386,6 +401,127 @@ static void test_restart(void)
 	end();
 }
 
+/* ---- layouts: $WEFT_TOP is a folder with a policy ---- */
+
+static struct weft_info info_now(void)
+{
+	struct weft_info info;
+
+	weft_info(W, &info);
+	return info;
+}
+
+static void test_straight(void)
+{
+	struct weft_info i;
+	struct weft_file *f;
+
+	begin(options());
+	fill(data, sizeof(data), 3);
+	f = open_file(top(), "straight", WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE);
+	write_all(f, 0, 0, SIZE);
+	commit(f);
+	write_all(f, WEFT_STABLE, SIZE, 100);
+	read_all(f, SIZE + 100);
+	i = info_now();
+	WANT(i.wi_layouts == 1 && i.wi_ds_writes && i.wi_ds_reads && !i.wi_ds_errors && !i.wi_rewritten, "layouts %llu, reads %llu, writes %llu, errors %llu",
+	     (unsigned long long)i.wi_layouts, (unsigned long long)i.wi_ds_reads, (unsigned long long)i.wi_ds_writes, (unsigned long long)i.wi_ds_errors);
+	printf("writes %llu\n", (unsigned long long)i.wi_ds_writes);
+	close_file(f);
+	f = open_file(top(), "straight", WEFT_O_READ);
+	read_all(f, SIZE + 100);
+	i = info_now();
+	WANT(i.wi_layouts == 2, "%llu layouts", (unsigned long long)i.wi_layouts);
+	close_file(f);
+	end();
+}
+
+/* Through the server: what the others wrote is what it has. */
+static void content_is(const char *name, uint32_t seed, uint32_t n)
+{
+	struct weft_opts o = options();
+	struct weft_ring *ring = R;
+	struct weft *mine = W;
+	struct weft_file *f;
+
+	fill(data, sizeof(data), seed);
+	o.wo_no_layouts = true;
+	begin(o);
+	f = open_file(top(), name, WEFT_O_READ);
+	read_all(f, n);
+	WANT(info_now().wi_ds_reads == 0, "not through the server");
+	close_file(f);
+	end();
+	R = ring;
+	W = mine;
+}
+
+static void test_content(void)
+{
+	content_is("straight", 3, SIZE + 100);
+}
+
+/* A data server dies: another copy is read, what is written goes through the server. */
+static void test_dead(void)
+{
+	struct weft_file *f;
+
+	begin(options());
+	fill(data, sizeof(data), 4);
+	f = open_file(top(), "dead", WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE);
+	write_all(f, 0, 0, SIZE);
+	ask("kill ds");
+	read_all(f, SIZE);
+	write_all(f, 0, SIZE - 5000, 5100);
+	commit(f);
+	read_all(f, SIZE + 100);
+	WANT(info_now().wi_ds_errors, "no error was seen");
+	close_file(f);
+	content_is("dead", 4, SIZE + 100);
+	end();
+}
+
+/* Data servers start again, and have lost what was not committed. */
+static void test_lost(void)
+{
+	struct weft_file *f;
+
+	begin(options());
+	fill(data, sizeof(data), 5);
+	f = open_file(top(), "lost", WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE);
+	write_all(f, 0, 0, SIZE);
+	ask("restart ds");
+	commit(f);
+	WANT(info_now().wi_rewritten, "nothing was written again");
+	close_file(f);
+	content_is("lost", 5, SIZE);
+	end();
+}
+
+/* The layout is recalled with data that are not committed; then it is asked for again. */
+static void test_recall(void)
+{
+	struct weft_file *f;
+	struct weft_info i;
+
+	begin(options());
+	fill(data, sizeof(data), 6);
+	f = open_file(top(), "recall", WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE);
+	write_all(f, 0, 0, SIZE);
+	ask_awake("recall");
+	i = info_now();
+	WANT(i.wi_recalls && i.wi_layouts == 1 && !i.wi_ds_errors, "recalls %llu", (unsigned long long)i.wi_recalls);
+	write_all(f, 0, SIZE, 100);
+	commit(f);
+	read_all(f, SIZE + 100);
+	i = info_now();
+	WANT(i.wi_layouts == 2 && !i.wi_ds_errors && !i.wi_rewritten, "layouts %llu, errors %llu", (unsigned long long)i.wi_layouts,
+	     (unsigned long long)i.wi_ds_errors);
+	close_file(f);
+	content_is("recall", 6, SIZE + 100);
+	end();
+}
+
 /* Nobody answers: what waits ends in time. */
 static void test_giveup(void)
 {
@@ -443,7 +579,8 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} tests[] = {{"names", test_names}, {"paths", test_paths}, {"data", test_data},	      {"many", test_many},   {"cut", test_cut},
-		     {"restart", test_restart}, {"giveup", test_giveup}, {"idle", test_idle}, {"null", test_null}, {"refused", test_refused}};
+		     {"restart", test_restart}, {"giveup", test_giveup}, {"idle", test_idle}, {"null", test_null}, {"refused", test_refused},
+		     {"straight", test_straight}, {"content", test_content}, {"dead", test_dead}, {"lost", test_lost}, {"recall", test_recall}};
 
 	server = argc == 3 ? argv[1] : "";
 	for (size_t i = 0; argc == 3 && i < sizeof(tests) / sizeof(tests[0]); i++)

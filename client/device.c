@@ -1,0 +1,176 @@
+/* device.c - who a layout names: GETDEVICEINFO (RFC 8881 section 18.40), ff_device_addr4 (RFC 8435 section 4.1), and a connection to each, kept for the client. */
+#include "client/int.h"
+#include "proto/nfs3.h"
+#include <stdlib.h>
+
+#define DEVICE_IO_LEAST 512u
+
+static void device_opened(struct rpc_conn *conn, void *arg)
+{
+	(void)arg;
+	wc_ring_of(rpc_conn_loop(conn))->r_conns++;
+}
+
+static void device_closed(struct rpc_conn *conn, void *arg)
+{
+	(void)arg;
+	wc_ring_of(rpc_conn_loop(conn))->r_conns--;
+}
+
+/* It calls us not; its replies are as large as those of a server. */
+static const struct rpc_service device_service = {
+	.rs_max_record = WC_MAX_IO + 65536, .rs_max_reply = 512, .rs_opened = device_opened, .rs_closed = device_closed};
+
+static void put(struct wc_call *c, struct xdr_out *x)
+{
+	struct wc_device *dv = c->c_arg;
+
+	wc_call_op(c, x, OP_GETDEVICEINFO);
+	xdr_put_fixed(x, dv->dv_id, NFS4_DEVICEID4_SIZE);
+	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+	xdr_put_u32(x, c->c_w->w_max_resp - 512);
+	xdr_put_u32(x, 0); /* no notifications */
+}
+
+/* The first address that TCP reaches. */
+static bool get_addrs(struct xdr_in *x, struct wc_device *dv)
+{
+	uint32_t n = xdr_get_u32(x);
+	bool found = false;
+
+	for (uint32_t i = 0; i < n && !x->bad; i++) {
+		uint32_t idlen, ualen;
+		const uint8_t *id = xdr_get_opaque(x, 1024, &idlen), *ua = xdr_get_opaque(x, 1024, &ualen);
+		char netid[8], uaddr[128];
+
+		if (x->bad || found || idlen >= sizeof(netid) || !idlen || ualen >= sizeof(uaddr) || !ualen)
+			continue;
+		memcpy(netid, id, idlen);
+		netid[idlen] = 0;
+		memcpy(uaddr, ua, ualen);
+		uaddr[ualen] = 0;
+		if (!strcmp(netid, "tcp") || !strcmp(netid, "tcp6"))
+			found = !rpc_uaddr_parse(netid, uaddr, &dv->dv_addr, &dv->dv_len);
+	}
+	return found;
+}
+
+/* The first of its versions that is NFSv3. */
+static bool get_versions(struct xdr_in *x, struct wc_device *dv)
+{
+	uint32_t n = xdr_get_u32(x);
+	bool found = false;
+
+	for (uint32_t i = 0; i < n && !x->bad; i++) {
+		uint32_t version = xdr_get_u32(x), rsize, wsize;
+
+		xdr_get_u32(x);
+		rsize = xdr_get_u32(x);
+		wsize = xdr_get_u32(x);
+		xdr_get_bool(x);
+		if (x->bad || found || version != 3 || i >= WC_FHS || rsize < DEVICE_IO_LEAST || wsize < DEVICE_IO_LEAST)
+			continue;
+		dv->dv_version = i;
+		dv->dv_rsize = rsize < WC_MAX_IO ? rsize : WC_MAX_IO;
+		dv->dv_wsize = wsize < WC_MAX_IO ? wsize : WC_MAX_IO;
+		found = true;
+	}
+	return found;
+}
+
+static void got(struct wc_call *c, struct wc_res *r)
+{
+	struct wc_device *dv = c->c_arg;
+	uint32_t n, mask[3];
+	const uint8_t *p;
+	struct xdr_in in;
+
+	if (!wc_res_op(r, OP_GETDEVICEINFO))
+		return;
+	if (xdr_get_u32(r->x) != LAYOUT4_FLEX_FILES)
+		r->r_bad = true;
+	p = xdr_get_opaque(r->x, UINT32_MAX, &n);
+	wc_get_bits(r->x, mask);
+	if (r->x->bad || r->r_bad)
+		return;
+	xdr_in_init(&in, n ? p : (const uint8_t *)"", n);
+	c->c_n = get_addrs(&in, dv);
+	c->c_n &= get_versions(&in, dv);
+	if (in.bad)
+		r->r_bad = true;
+}
+
+static void end(struct wc_call *c, int err, uint32_t status)
+{
+	struct wc_device *dv = c->c_arg;
+
+	(void)status;
+	dv->dv_state = err || !c->c_n ? WC_DEV_BAD : WC_DEV_GOOD;
+	/* One that is not known, or not to be reached, may be so later. */
+	dv->dv_again = dv->dv_state == WC_DEV_BAD;
+	wc_lo_go_on(c->c_w);
+}
+
+static const struct wc_kind kind = {.k_put = put, .k_got = got, .k_end = end};
+
+struct wc_device *wc_device_get(struct weft *w, const uint8_t id[NFS4_DEVICEID4_SIZE])
+{
+	struct wc_device *dv = w->w_devices;
+	struct wc_call *c;
+
+	while (dv && memcmp(dv->dv_id, id, NFS4_DEVICEID4_SIZE))
+		dv = dv->dv_next;
+	if (dv && !dv->dv_again)
+		return dv;
+	if (!dv) {
+		dv = calloc(1, sizeof(*dv));
+		if (!dv)
+			return NULL;
+		memcpy(dv->dv_id, id, NFS4_DEVICEID4_SIZE);
+		dv->dv_next = w->w_devices;
+		w->w_devices = dv;
+	}
+	dv->dv_again = false;
+	dv->dv_state = WC_DEV_ASKED;
+	c = wc_call_new(w, &kind, NULL, dv);
+	if (c)
+		wc_call_send(c);
+	else
+		dv->dv_state = WC_DEV_BAD;
+	return dv;
+}
+
+/* Made at the first call, and again when the device has moved. */
+struct rpc_client *wc_device_client(struct weft *w, struct wc_device *dv)
+{
+	if (dv->dv_state != WC_DEV_GOOD || w->w_state == WC_CLOSING || w->w_state == WC_FAILED)
+		return NULL;
+	if (dv->dv_client && (dv->dv_len != dv->dv_at_len || memcmp(&dv->dv_addr, &dv->dv_at, dv->dv_len))) {
+		rpc_client_destroy(dv->dv_client);
+		dv->dv_client = NULL;
+	}
+	if (!dv->dv_client && rpc_client_create(&dv->dv_client, w->w_loop, (struct sockaddr *)&dv->dv_addr, dv->dv_len, &device_service, NULL, NULL))
+		dv->dv_client = NULL;
+	dv->dv_at = dv->dv_addr;
+	dv->dv_at_len = dv->dv_len;
+	return dv->dv_client;
+}
+
+void wc_devices_drop(struct weft *w)
+{
+	for (struct wc_device *dv = w->w_devices; dv; dv = dv->dv_next) {
+		if (dv->dv_client)
+			rpc_client_destroy(dv->dv_client);
+		dv->dv_client = NULL;
+	}
+}
+
+void wc_devices_free(struct weft *w)
+{
+	while (w->w_devices) {
+		struct wc_device *dv = w->w_devices;
+
+		w->w_devices = dv->dv_next;
+		free(dv);
+	}
+}

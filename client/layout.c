@@ -1,0 +1,722 @@
+/*
+ * layout.c - Flex Files layouts (RFC 8435; RFC 8881 section 12): one for a file, asked for with its first I/O, given back at its CLOSE, when the
+ * server recalls it, and after an error, which goes with it. I/O waits while it is asked for or given back. What the layout does not cover goes through the server.
+ *
+ * It goes back when no call to a data server is under way: then what those have unstable is committed, the server is told (LAYOUTCOMMIT), and
+ * LAYOUTRETURN follows.
+ */
+#include "client/int.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <urcu/compiler.h>
+
+#define OFF_MS	     1000u  /* after an error, or when there was none to be had just now */
+#define NEVER_NS     (3600 * 1000000000ull)
+#define FAILURES     3u
+#define LEAST_LENGTH 4096u
+#define LAYOUT_BYTES 65536u
+
+/* ---- ff_layout4 (RFC 8435 section 5.1) ---- */
+
+static bool get_id(struct xdr_in *x, uint32_t *id)
+{
+	uint32_t n;
+	const uint8_t *p = xdr_get_opaque(x, 1024, &n);
+	uint64_t v = 0;
+
+	if (!n || n > 10)
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		if (p[i] < '0' || p[i] > '9')
+			return false;
+		v = v * 10 + (p[i] - '0');
+	}
+	*id = (uint32_t)v;
+	return v <= UINT32_MAX;
+}
+
+static void get_ds(struct xdr_in *x, struct wc_lo_ds *ds)
+{
+	const uint8_t *p = xdr_get_fixed(x, NFS4_DEVICEID4_SIZE);
+	uint32_t n;
+
+	if (p)
+		memcpy(ds->ld_id, p, NFS4_DEVICEID4_SIZE);
+	ds->ld_efficiency = xdr_get_u32(x);
+	xdr_get_fixed(x, 16); /* a stateid: NFSv3 has none */
+	n = xdr_get_u32(x);
+	for (uint32_t i = 0; i < n && !x->bad; i++) {
+		uint32_t len;
+
+		p = xdr_get_opaque(x, NFS4_FHSIZE, &len);
+		if (x->bad || i >= WC_FHS)
+			continue;
+		ds->ld_nfh = i + 1;
+		if (len && len <= sizeof(ds->ld_fh[i])) {
+			ds->ld_fh_len[i] = len;
+			memcpy(ds->ld_fh[i], p, len);
+		}
+	}
+	ds->ld_usable = get_id(x, &ds->ld_uid);
+	ds->ld_usable &= get_id(x, &ds->ld_gid);
+}
+
+/* How many data servers there are in all; 0: it is none that we read. */
+static uint32_t count_ds(struct xdr_in x)
+{
+	uint32_t mirrors, all = 0;
+
+	xdr_get_u64(&x);
+	mirrors = xdr_get_u32(&x);
+	if (mirrors > WC_MIRRORS)
+		return 0;
+	for (uint32_t m = 0; m < mirrors; m++) {
+		uint32_t n = xdr_get_u32(&x);
+
+		if (!n || n > WC_LO_DS - all || x.bad)
+			return 0;
+		all += n;
+		for (uint32_t i = 0; i < n && !x.bad; i++) {
+			struct wc_lo_ds skipped;
+
+			get_ds(&x, &skipped);
+		}
+	}
+	return x.bad ? 0 : all;
+}
+
+static struct wc_layout *get_layout(const uint8_t *body, uint32_t len)
+{
+	struct wc_layout *lo;
+	struct xdr_in x;
+	uint32_t n;
+
+	xdr_in_init(&x, body, len);
+	n = count_ds(x);
+	lo = n ? calloc(1, sizeof(*lo) + n * sizeof(lo->lo_ds[0])) : NULL;
+	if (!lo)
+		return NULL;
+	lo->lo_unit = xdr_get_u64(&x);
+	lo->lo_nmirrors = xdr_get_u32(&x);
+	for (uint32_t m = 0; m < lo->lo_nmirrors; m++) {
+		uint32_t k = xdr_get_u32(&x);
+
+		lo->lo_first[m] = lo->lo_nds;
+		while (k--)
+			get_ds(&x, &lo->lo_ds[lo->lo_nds++]);
+		/* Stripes without a unit are none. */
+		if (lo->lo_nds - lo->lo_first[m] > 1 && !lo->lo_unit)
+			x.bad = true;
+	}
+	lo->lo_first[lo->lo_nmirrors] = lo->lo_nds;
+	lo->lo_flags = xdr_get_u32(&x);
+	xdr_get_u32(&x); /* how often statistics are wanted: we send none */
+	if (x.bad) {
+		free(lo);
+		return NULL;
+	}
+	return lo;
+}
+
+bool wc_lo_same(const struct wc_layout *lo, uint32_t a, uint32_t b)
+{
+	const struct wc_lo_ds *x = &lo->lo_ds[a], *y = &lo->lo_ds[b];
+
+	return x == y || (!memcmp(x->ld_id, y->ld_id, NFS4_DEVICEID4_SIZE) && x->ld_nfh == y->ld_nfh && !memcmp(x->ld_fh_len, y->ld_fh_len, sizeof(x->ld_fh_len)) &&
+			  !memcmp(x->ld_fh, y->ld_fh, sizeof(x->ld_fh)));
+}
+
+static void layout_free(struct wc_layout *lo)
+{
+	if (!lo)
+		return;
+	wc_dirty_free(lo->lo_dirty);
+	free(lo);
+}
+
+void wc_lo_free(struct weft_file *f)
+{
+	layout_free(f->f_lo);
+	f->f_lo = NULL;
+}
+
+/* ---- I/O ---- */
+
+static void io_start(struct wc_io *io)
+{
+	struct weft_file *f = io->io_file;
+	struct wc_layout *lo = f->f_lo;
+	bool rd = io->io_op->o_what == WEFT_READ;
+	uint64_t off = io->io_op->o_off, end = off + io->io_op->o_len;
+	uint8_t *buf = io->io_op->o_buf;
+
+	if (f->f_lo_state != WC_LO_HELD || (rd && lo->lo_flags & FF_FLAGS_NO_READ_IO)) {
+		wc_io_through_all(io);
+		return;
+	}
+	io->io_tell = !rd && io->io_stable == FILE_SYNC4;
+	while (off < end) {
+		uint64_t upto = end;
+		uint32_t n;
+
+		if (off < lo->lo_off || off >= lo->lo_end) {
+			upto = off < lo->lo_off && lo->lo_off < end ? lo->lo_off : end;
+			wc_io_through(io, off, buf, (uint32_t)(upto - off));
+		} else {
+			upto = lo->lo_end < upto ? lo->lo_end : upto;
+			if (lo->lo_unit && lo->lo_nds > lo->lo_nmirrors)
+				upto = (off / lo->lo_unit + 1) * lo->lo_unit < upto ? (off / lo->lo_unit + 1) * lo->lo_unit : upto;
+			for (unsigned m = 0; m < lo->lo_nmirrors; m++) {
+				const struct wc_device *dv = lo->lo_ds[wc_lo_index(lo, m, off)].ld_dev;
+				uint32_t most = rd ? dv->dv_rsize : dv->dv_wsize;
+
+				if (dv->dv_state == WC_DEV_GOOD)
+					upto = upto - off > most ? off + most : upto;
+			}
+			upto = upto - off > WC_MAX_IO ? off + WC_MAX_IO : upto;
+			n = (uint32_t)(upto - off);
+			if (rd)
+				wc_ds_read(io, lo, off, buf, n);
+			else
+				wc_ds_write(io, lo, off, buf, n);
+		}
+		buf += upto - off;
+		off = upto;
+	}
+}
+
+/* Those that waited go on, whatever came of the layout. */
+static void waiters_go(struct weft_file *f)
+{
+	struct wc_io *io = f->f_lo_wait, *next;
+
+	f->f_lo_wait = f->f_lo_wait_last = NULL;
+	for (; io; io = next) {
+		next = io->io_next;
+		io_start(io);
+		wc_io_put_down(io);
+	}
+}
+
+static void settled(struct weft_file *f)
+{
+	struct weft_op *op = f->f_lo_close;
+
+	waiters_go(f);
+	if (!op)
+		return;
+	f->f_lo_close = NULL;
+	if (!wc_lo_close(f, op))
+		wc_close_now(f, op);
+}
+
+static void off_for(struct weft_file *f, uint64_t ns)
+{
+	f->f_lo_state = WC_LO_OFF;
+	f->f_lo_off_ns = loop_now_ns(f->f_w->w_loop) + ns;
+}
+
+/* ---- LAYOUTGET (RFC 8881 section 18.43) ---- */
+
+static void get_put(struct wc_call *c, struct xdr_out *x)
+{
+	struct weft_file *f = c->c_arg;
+	uint32_t most = c->c_w->w_max_resp - 512;
+	struct wc_stateid si = f->f_stateid;
+
+	wc_put_fh(c, x, &f->f_fh);
+	wc_call_op(c, x, OP_LAYOUTGET);
+	xdr_put_bool(x, false);
+	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+	xdr_put_u32(x, f->f_access & OPEN4_SHARE_ACCESS_WRITE ? LAYOUTIOMODE4_RW : LAYOUTIOMODE4_READ);
+	xdr_put_u64(x, 0);
+	xdr_put_u64(x, NFS4_UINT64_MAX);
+	xdr_put_u64(x, LEAST_LENGTH);
+	wc_put_stateid(x, &si);
+	xdr_put_u32(x, most < LAYOUT_BYTES ? most : LAYOUT_BYTES);
+}
+
+static void get_got(struct wc_call *c, struct wc_res *r)
+{
+	struct weft_file *f = c->c_arg;
+	struct wc_stateid si;
+	uint32_t n;
+
+	if (!wc_res_fh(r, &f->f_fh) || !wc_res_op(r, OP_LAYOUTGET))
+		return;
+	xdr_get_bool(r->x); /* return_on_close: we always do */
+	wc_get_stateid(r->x, &si);
+	n = xdr_get_u32(r->x);
+	for (uint32_t i = 0; i < n && !r->x->bad; i++) {
+		uint64_t off = xdr_get_u64(r->x), len = xdr_get_u64(r->x);
+		uint32_t mode = xdr_get_u32(r->x), type = xdr_get_u32(r->x), blen;
+		const uint8_t *body = xdr_get_opaque(r->x, UINT32_MAX, &blen);
+
+		if (r->x->bad || f->f_lo || type != LAYOUT4_FLEX_FILES || !blen || (f->f_access & OPEN4_SHARE_ACCESS_WRITE && mode != LAYOUTIOMODE4_RW))
+			continue;
+		f->f_lo = get_layout(body, blen);
+		if (f->f_lo) {
+			f->f_lo->lo_off = off;
+			f->f_lo->lo_end = len > UINT64_MAX - off ? UINT64_MAX : off + len;
+		}
+	}
+	if (r->x->bad || !n) {
+		r->r_bad = true;
+		layout_free(f->f_lo);
+		f->f_lo = NULL;
+		return;
+	}
+	c->c_stateid = si;
+	c->c_at = 1;
+}
+
+/* Whether all devices are known, one way or the other. */
+static bool devices_known(const struct wc_layout *lo)
+{
+	for (uint32_t i = 0; i < lo->lo_nds; i++)
+		if (lo->lo_ds[i].ld_dev->dv_state == WC_DEV_ASKED)
+			return false;
+	return true;
+}
+
+static void devices_check(struct weft_file *f)
+{
+	if (!devices_known(f->f_lo))
+		return;
+	f->f_lo_state = WC_LO_HELD;
+	f->f_w->w_nlayouts++;
+	settled(f);
+}
+
+void wc_lo_go_on(struct weft *w)
+{
+	struct weft_file *f, *next;
+
+	for (f = w->w_files; f; f = next) {
+		next = f->f_next;
+		if (f->f_lo_state == WC_LO_DEVICES)
+			devices_check(f);
+	}
+}
+
+static void get_end(struct wc_call *c, int err, uint32_t status)
+{
+	struct weft_file *f = c->c_arg;
+	struct weft *w = f->f_w;
+
+	if (!err && c->c_at && !f->f_lo) {
+		/* Of a kind that we do not read: it goes back as it is. */
+		f->f_lo = calloc(1, sizeof(*f->f_lo));
+		if (f->f_lo)
+			f->f_lo->lo_stateid = c->c_stateid;
+		f->f_lo_failures = FAILURES;
+		f->f_lo_state = WC_LO_HELD;
+		if (f->f_lo)
+			wc_lo_give_back(f);
+		else
+			off_for(f, NEVER_NS);
+		return;
+	}
+	if (err) {
+		bool later = status == NFS4ERR_LAYOUTTRYLATER || status == NFS4ERR_RECALLCONFLICT || wc_state_error(status) || !status;
+
+		off_for(f, later ? OFF_MS * 1000000ull : NEVER_NS);
+		settled(f);
+		return;
+	}
+	f->f_lo->lo_stateid = c->c_stateid;
+	for (uint32_t i = 0; i < f->f_lo->lo_nds; i++) {
+		f->f_lo->lo_ds[i].ld_dev = wc_device_get(w, f->f_lo->lo_ds[i].ld_id);
+		if (!f->f_lo->lo_ds[i].ld_dev) {
+			f->f_lo->lo_nds = 0;
+			f->f_lo_failures = FAILURES;
+			f->f_lo_state = WC_LO_HELD;
+			wc_lo_give_back(f);
+			return;
+		}
+	}
+	f->f_lo_state = WC_LO_DEVICES;
+	devices_check(f);
+}
+
+static const struct wc_kind get_kind = {.k_put = get_put, .k_got = get_got, .k_end = get_end, .k_cache = true};
+
+bool wc_lo_io(struct wc_io *io)
+{
+	struct weft_file *f = io->io_file;
+	struct weft *w = f->f_w;
+	struct wc_call *c;
+
+	if (f->f_lo_state == WC_LO_OFF && loop_now_ns(w->w_loop) >= f->f_lo_off_ns)
+		f->f_lo_state = WC_LO_NONE;
+	if (!w->w_pnfs || f->f_lo_state == WC_LO_OFF)
+		return false;
+	if (f->f_lo_state == WC_LO_HELD) {
+		io_start(io);
+		return true;
+	}
+	if (f->f_lo_state == WC_LO_NONE) {
+		c = wc_call_new(w, &get_kind, NULL, f);
+		if (!c)
+			return false;
+		f->f_lo_state = WC_LO_ASKED;
+		wc_call_send(c);
+	}
+	io->io_pending++;
+	io->io_next = NULL;
+	if (f->f_lo_wait_last)
+		f->f_lo_wait_last->io_next = io;
+	else
+		f->f_lo_wait = io;
+	f->f_lo_wait_last = io;
+	return true;
+}
+
+/* ---- what data servers have unstable ---- */
+
+/* What a dead layout's servers have, and what has no place among its records, is written again by the next COMMIT. */
+bool wc_lo_dirty(struct weft_file *f, struct wc_layout *lo, const struct wc_dirty *d)
+{
+	struct wc_dirty *n = malloc(sizeof(*n)), **last = lo->lo_dead ? &f->f_dirty_last : &lo->lo_dirty_last, **first = lo->lo_dead ? &f->f_dirty : &lo->lo_dirty;
+
+	if (!n)
+		return false;
+	*n = *d;
+	n->d_next = NULL;
+	n->d_forced = lo->lo_dead;
+	if (*last)
+		(*last)->d_next = n;
+	else
+		*first = n;
+	*last = n;
+	return true;
+}
+
+void wc_lo_flush(struct wc_io *io)
+{
+	struct weft_file *f = io->io_file;
+	struct wc_layout *lo = f->f_lo;
+
+	if (!lo || (f->f_lo_state != WC_LO_HELD && f->f_lo_state != WC_LO_RETURNING) || lo->lo_dead)
+		return;
+	io->io_dirty = lo->lo_dirty;
+	lo->lo_dirty = lo->lo_dirty_last = NULL;
+	io->io_tell = lo->lo_tell;
+	for (uint32_t i = 0; i < lo->lo_nds; i++)
+		for (const struct wc_dirty *d = io->io_dirty; d; d = d->d_next)
+			if (d->d_ds == i) {
+				wc_ds_commit(io, lo, i);
+				break;
+			}
+}
+
+/* ---- LAYOUTCOMMIT (section 18.42) ---- */
+
+static void tell_put(struct wc_call *c, struct xdr_out *x)
+{
+	struct wc_io *io = c->c_arg;
+	const struct weft_file *f = io->io_file;
+
+	wc_put_fh(c, x, &f->f_fh);
+	wc_call_op(c, x, OP_LAYOUTCOMMIT);
+	xdr_put_u64(x, 0);
+	xdr_put_u64(x, NFS4_UINT64_MAX);
+	xdr_put_bool(x, false);
+	wc_put_stateid(x, &c->c_stateid);
+	xdr_put_bool(x, true);
+	xdr_put_u64(x, c->c_off - 1);
+	xdr_put_bool(x, false);
+	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+	xdr_put_u32(x, 0);
+}
+
+static void tell_got(struct wc_call *c, struct wc_res *r)
+{
+	struct wc_io *io = c->c_arg;
+
+	if (wc_res_fh(r, &io->io_file->f_fh) && wc_res_op(r, OP_LAYOUTCOMMIT) && xdr_get_bool(r->x))
+		xdr_get_u64(r->x);
+}
+
+/* Where it is refused, nothing is left but to write all of it again, through the server. */
+static void tell_end(struct wc_call *c, int err, uint32_t status)
+{
+	struct wc_io *io = c->c_arg;
+	struct weft_file *f = io->io_file;
+
+	(void)status;
+	if (c->c_more == f->f_lo && f->f_lo)
+		wc_lo_ref_put(f, f->f_lo);
+	if (err && io->io_op->o_what == WEFT_WRITE) {
+		wc_io_through_all(io);
+	} else if (err) {
+		for (const struct wc_dirty *d = io->io_dirty; d; d = d->d_next)
+			wc_io_through(io, d->d_off, d->d_buf, d->d_len);
+	}
+	wc_io_put_down(io);
+}
+
+static const struct wc_kind tell_kind = {.k_put = tell_put, .k_got = tell_got, .k_end = tell_end, .k_cache = true};
+
+void wc_lo_tell(struct wc_io *io)
+{
+	struct weft_file *f = io->io_file;
+	struct wc_layout *lo = f->f_lo;
+	struct wc_call *c;
+
+	if (!lo || lo->lo_dead || !lo->lo_tell || lo->lo_flags & FF_FLAGS_NO_LAYOUTCOMMIT) {
+		if (lo)
+			lo->lo_tell = false;
+		wc_io_put_down(io);
+		return;
+	}
+	c = wc_call_new(f->f_w, &tell_kind, NULL, io);
+	if (!c) {
+		wc_io_failed(io, -ENOMEM, 0);
+		wc_io_put_down(io);
+		return;
+	}
+	lo->lo_tell = false;
+	lo->lo_refs++;
+	c->c_more = lo;
+	c->c_off = lo->lo_last;
+	c->c_stateid = lo->lo_stateid;
+	wc_call_send(c);
+}
+
+/* ---- giving back: LAYOUTRETURN (section 18.44) with ff_layoutreturn4 (RFC 8435 section 9) ---- */
+
+void wc_lo_error(struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op)
+{
+	for (uint32_t i = 0; i < lo->lo_nerrors; i++)
+		if (lo->lo_error[i].le_ds == ds && lo->lo_error[i].le_op == op && lo->lo_error[i].le_status == status)
+			return;
+	if (lo->lo_nerrors < WC_ERRORS)
+		lo->lo_error[lo->lo_nerrors++] = (struct wc_lo_error){.le_off = off, .le_len = len, .le_ds = ds, .le_status = status, .le_op = op};
+}
+
+static void put_body(struct xdr_out *x, const struct wc_layout *lo)
+{
+	size_t at = x->x_len;
+
+	xdr_put_u32(x, 0);
+	xdr_put_u32(x, lo->lo_nerrors);
+	for (uint32_t i = 0; i < lo->lo_nerrors; i++) {
+		const struct wc_lo_error *e = &lo->lo_error[i];
+
+		xdr_put_u64(x, e->le_off);
+		xdr_put_u64(x, e->le_len);
+		wc_put_stateid(x, &lo->lo_stateid);
+		xdr_put_u32(x, 1);
+		xdr_put_fixed(x, lo->lo_ds[e->le_ds].ld_id, NFS4_DEVICEID4_SIZE);
+		xdr_put_u32(x, e->le_status);
+		xdr_put_u32(x, e->le_op);
+	}
+	xdr_put_u32(x, 0); /* statistics */
+	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
+}
+
+static void return_put(struct wc_call *c, struct xdr_out *x)
+{
+	struct weft_file *f = c->c_arg;
+
+	wc_put_fh(c, x, &f->f_fh);
+	wc_call_op(c, x, OP_LAYOUTRETURN);
+	xdr_put_bool(x, false);
+	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
+	xdr_put_u32(x, LAYOUTIOMODE4_ANY);
+	xdr_put_u32(x, LAYOUTRETURN4_FILE);
+	xdr_put_u64(x, 0);
+	xdr_put_u64(x, NFS4_UINT64_MAX);
+	wc_put_stateid(x, &f->f_lo->lo_stateid);
+	put_body(x, f->f_lo);
+}
+
+static void return_got(struct wc_call *c, struct wc_res *r)
+{
+	struct weft_file *f = c->c_arg;
+	struct wc_stateid si;
+
+	if (wc_res_fh(r, &f->f_fh) && wc_res_op(r, OP_LAYOUTRETURN) && xdr_get_bool(r->x))
+		wc_get_stateid(r->x, &si);
+}
+
+/* One that the server does not know is gone as well. */
+static void return_end(struct wc_call *c, int err, uint32_t status)
+{
+	struct weft_file *f = c->c_arg;
+
+	(void)err;
+	(void)status;
+	f->f_lo_failures = f->f_lo->lo_nerrors ? f->f_lo_failures + 1 : f->f_lo_failures;
+	wc_lo_free(f);
+	f->f_lo_state = WC_LO_NONE;
+	if (f->f_lo_failures >= FAILURES) {
+		f->f_lo_failures = 0;
+		off_for(f, OFF_MS * 1000000ull);
+	}
+	/* They ask anew, for what may be another layout. */
+	if (f->f_lo_state == WC_LO_NONE && f->f_lo_wait) {
+		struct wc_io *io = f->f_lo_wait, *next;
+
+		f->f_lo_wait = f->f_lo_wait_last = NULL;
+		for (; io; io = next) {
+			next = io->io_next;
+			if (!wc_lo_io(io))
+				wc_io_through_all(io);
+			wc_io_put_down(io);
+		}
+		return;
+	}
+	settled(f);
+}
+
+static const struct wc_kind return_kind = {.k_put = return_put, .k_got = return_got, .k_end = return_end, .k_cache = true};
+
+static void return_send(struct weft_file *f)
+{
+	struct wc_call *c = wc_call_new(f->f_w, &return_kind, NULL, f);
+
+	if (c) {
+		wc_call_send(c);
+		return;
+	}
+	/* The server takes it when it needs to. */
+	wc_lo_free(f);
+	off_for(f, OFF_MS * 1000000ull);
+	settled(f);
+}
+
+/* The flush before: an operation of our own. */
+struct flush {
+	struct weft_op fl_op;
+	struct weft_file *fl_file;
+};
+
+static void flushed(struct weft_op *op)
+{
+	struct flush *fl = caa_container_of(op, struct flush, fl_op);
+	struct weft_file *f = fl->fl_file;
+
+	if (op->o_err) {
+		f->f_commit_err = op->o_err;
+		f->f_commit_status = op->o_status;
+	}
+	free(fl);
+	return_send(f);
+}
+
+static void drained(struct weft_file *f)
+{
+	struct wc_layout *lo = f->f_lo;
+	struct flush *fl;
+
+	if (lo->lo_dead) {
+		wc_lo_free(f);
+		f->f_lo_state = WC_LO_NONE;
+		settled(f);
+		return;
+	}
+	f->f_lo_flushing = true;
+	fl = lo->lo_dirty || lo->lo_tell ? calloc(1, sizeof(*fl)) : NULL;
+	if (!fl) {
+		return_send(f);
+		return;
+	}
+	fl->fl_file = f;
+	fl->fl_op = (struct weft_op){.o_what = WEFT_COMMIT, .o_file = f, .o_done = flushed, .o_w = f->f_w};
+	wc_commit_begin(&fl->fl_op);
+}
+
+void wc_lo_give_back(struct weft_file *f)
+{
+	if (f->f_lo_state != WC_LO_HELD)
+		return;
+	f->f_lo_state = WC_LO_RETURNING;
+	f->f_lo_flushing = false;
+	if (!f->f_lo->lo_refs)
+		drained(f);
+}
+
+void wc_lo_ref_put(struct weft_file *f, struct wc_layout *lo)
+{
+	if (--lo->lo_refs)
+		return;
+	if (lo->lo_nerrors && f->f_lo_state == WC_LO_HELD)
+		wc_lo_give_back(f);
+	else if (f->f_lo_state == WC_LO_RETURNING && !f->f_lo_flushing)
+		drained(f);
+}
+
+bool wc_lo_close(struct weft_file *f, struct weft_op *op)
+{
+	if (!f->f_lo && f->f_lo_state != WC_LO_ASKED)
+		return false;
+	f->f_lo_close = op;
+	wc_lo_give_back(f);
+	return true;
+}
+
+void wc_lo_lost(struct weft_file *f)
+{
+	struct wc_layout *lo = f->f_lo;
+
+	f->f_lo_failures = 0;
+	if (!lo || lo->lo_dead)
+		return;
+	for (struct wc_dirty *d = lo->lo_dirty; d; d = d->d_next)
+		d->d_forced = true;
+	if (f->f_dirty_last)
+		f->f_dirty_last->d_next = lo->lo_dirty;
+	else
+		f->f_dirty = lo->lo_dirty;
+	f->f_dirty_last = lo->lo_dirty ? lo->lo_dirty_last : f->f_dirty_last;
+	lo->lo_dirty = lo->lo_dirty_last = NULL;
+	lo->lo_dead = true;
+	wc_lo_give_back(f);
+}
+
+/* ---- CB_LAYOUTRECALL (section 20.3) ---- */
+
+uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x)
+{
+	uint32_t type = xdr_get_u32(x), how, n = 0, status = NFS4ERR_NOMATCHING_LAYOUT;
+	const uint8_t *fh = NULL;
+	struct weft_file *f, *next;
+	struct wc_stateid si;
+	uint64_t fsid[2];
+
+	xdr_get_u32(x);
+	xdr_get_bool(x);
+	how = xdr_get_u32(x);
+	if (how == LAYOUTRETURN4_FILE) {
+		fh = xdr_get_opaque(x, NFS4_FHSIZE, &n);
+		xdr_get_u64(x);
+		xdr_get_u64(x);
+		wc_get_stateid(x, &si);
+	} else if (how == LAYOUTRETURN4_FSID) {
+		fsid[0] = xdr_get_u64(x);
+		fsid[1] = xdr_get_u64(x);
+		(void)fsid;
+	} else if (how != LAYOUTRETURN4_ALL) {
+		x->bad = true;
+	}
+	if (x->bad)
+		return NFS4ERR_BADXDR;
+	w->w_recalls++;
+	if (type != LAYOUT4_FLEX_FILES)
+		return NFS4ERR_NOMATCHING_LAYOUT;
+	for (f = w->w_files; f; f = next) {
+		next = f->f_next;
+		if (fh && (f->f_fh.fh_len != n || memcmp(f->f_fh.fh_data, fh, n)))
+			continue;
+		/* Of one that is on its way nobody knows yet which came first. */
+		if (f->f_lo_state == WC_LO_ASKED || f->f_lo_state == WC_LO_DEVICES)
+			return NFS4ERR_DELAY;
+		if (f->f_lo_state == WC_LO_HELD || f->f_lo_state == WC_LO_RETURNING) {
+			status = NFS4_OK;
+			wc_lo_give_back(f);
+		}
+	}
+	return status;
+}
