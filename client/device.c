@@ -105,9 +105,12 @@ static void end(struct wc_call *c, int err, uint32_t status)
 	struct wc_device *dv = c->c_arg;
 
 	(void)status;
-	dv->dv_state = err || !c->c_n ? WC_DEV_BAD : WC_DEV_GOOD;
 	/* One that is not known, or not to be reached, may be so later. */
-	dv->dv_again = dv->dv_state == WC_DEV_BAD;
+	dv->dv_again = err || !c->c_n;
+	if (!dv->dv_again)
+		dv->dv_state = WC_DEV_GOOD;
+	else if (dv->dv_state == WC_DEV_ASKED)
+		dv->dv_state = WC_DEV_BAD;
 	wc_lo_go_on(c->c_w);
 }
 
@@ -131,11 +134,13 @@ struct wc_device *wc_device_get(struct weft *w, const uint8_t id[NFS4_DEVICEID4_
 		w->w_devices = dv;
 	}
 	dv->dv_again = false;
-	dv->dv_state = WC_DEV_ASKED;
+	/* Others go on with what is known of it. */
+	if (dv->dv_state != WC_DEV_GOOD)
+		dv->dv_state = WC_DEV_ASKED;
 	c = wc_call_new(w, &kind, NULL, dv);
 	if (c)
 		wc_call_send(c);
-	else
+	else if (dv->dv_state == WC_DEV_ASKED)
 		dv->dv_state = WC_DEV_BAD;
 	return dv;
 }

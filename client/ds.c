@@ -82,8 +82,9 @@ static void call_free(struct ds_call *dc)
 
 	free(dc);
 	f->f_w->w_ds_calls--;
-	wc_lo_ref_put(f, lo);
+	/* In this order: the operation may have something to tell of the layout, which holds it. */
 	wc_io_put_down(io);
+	wc_lo_ref_put(f, lo);
 }
 
 static void call_put_down(struct ds_call *dc)

@@ -284,6 +284,10 @@ static void devices_check(struct weft_file *f)
 	if (!devices_known(f->f_lo))
 		return;
 	f->f_lo_state = WC_LO_HELD;
+	if (f->f_lo->lo_dead) {
+		wc_lo_give_back(f);
+		return;
+	}
 	f->f_w->w_nlayouts++;
 	settled(f);
 }
@@ -464,8 +468,9 @@ void wc_lo_tell(struct wc_io *io)
 	struct wc_layout *lo = f->f_lo;
 	struct wc_call *c;
 
-	if (!lo || lo->lo_dead || !lo->lo_tell || lo->lo_flags & FF_FLAGS_NO_LAYOUTCOMMIT) {
-		if (lo)
+	/* A stable WRITE tells in any case: what another one is telling may not be answered yet. */
+	if (!lo || lo->lo_dead || !lo->lo_last || (!lo->lo_tell && io->io_op->o_what != WEFT_WRITE) || lo->lo_flags & FF_FLAGS_NO_LAYOUTCOMMIT) {
+		if (lo && lo->lo_flags & FF_FLAGS_NO_LAYOUTCOMMIT)
 			lo->lo_tell = false;
 		wc_io_put_down(io);
 		return;
