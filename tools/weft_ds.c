@@ -23,7 +23,9 @@ static void ds_state(const json_t *d, char *out, size_t len)
 {
 	const char *alive = j_str(d, "state");
 
-	if (json_is_integer(json_object_get(d, "left")) && j_num(d, "left"))
+	if (json_is_true(json_object_get(d, "stuck")))
+		snprintf(out, len, "%s, %s: it fails %lld orders", alive, j_str(d, "drain"), j_num(d, "failing"));
+	else if (json_is_integer(json_object_get(d, "left")) && j_num(d, "left"))
 		snprintf(out, len, "%s, %s: %lld left", alive, j_str(d, "drain"), j_num(d, "left"));
 	else
 		snprintf(out, len, "%s%s%s", alive, json_is_string(json_object_get(d, "drain")) ? ", " : "", json_is_string(json_object_get(d, "drain")) ? j_str(d, "drain") : "");
@@ -132,6 +134,13 @@ int cmd_ds_drain(char **args)
 		rc = weft_ask_with("GET", "/v1/ds/one", NULL, &j, "ds", args[0], NULL);
 		if (!rc && !json_is_string(json_object_get(j, "drain"))) {
 			fprintf(stderr, "weft: %s is not drained any more\n", args[0]);
+			json_decref(j);
+			return EXIT_FAILED;
+		}
+		/* What it cannot fence or delete stays there, however long one waits. */
+		if (!rc && json_is_true(json_object_get(j, "stuck"))) {
+			fprintf(stderr, "%sweft: %s is not drained: it lives, and fails %lld orders to fence, cut or delete objects (the metadata server's log says which). Mend its drives; or weft ds kill %s, and what has another copy is made anew elsewhere\n",
+				seen ? "\r\033[K" : "", args[0], j_num(j, "failing"), args[0]);
 			json_decref(j);
 			return EXIT_FAILED;
 		}

@@ -28,6 +28,7 @@ json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv)
 {
 	struct dsc_terms dt = {0};
 	struct op_drain_view dv = {0};
+	uint64_t for_ms;
 	char id[37];
 	json_t *j;
 
@@ -38,10 +39,12 @@ json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv)
 			 (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "latency_us",
 			 (json_int_t)dt.dt_latency, "labels",
 			 labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
-	/* Objects that are left there, of one that is drained; null while they are not counted. */
+	/* Objects that are left there, of one that is drained; null while they are not counted. Stuck: it fails orders for so long that what is to go from there does not. */
 	if (op_drain_look(a->a_ops.ao_mds, sv->sv_id, &dv)) {
 		json_object_set_new(j, "drain", json_string(dv.dv_empty ? "drained" : "draining"));
 		json_object_set_new(j, "left", dv.dv_known ? json_integer((json_int_t)dv.dv_left) : json_null());
+		json_object_set_new(j, "failing", json_integer(lo_orders_failing(a->a_ops.ao_mds->m_lo, sv->sv_id, &for_ms)));
+		json_object_set_new(j, "stuck", json_boolean(for_ms > op_confirm_ms(a->a_ops.ao_mds)));
 	}
 	return j;
 }

@@ -298,6 +298,8 @@ uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m);
 void lo_object_name(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj, ctl_object *out);
 /* Whether there are orders for that server that are not done, or were not written off yet. */
 bool lo_orders_for(struct kv_txn *t, uint32_t ds);
+/* How many orders the server has said that it cannot do, and for how long there have been such; they are tried again. Any thread. */
+uint32_t lo_orders_failing(struct lo *lo, uint32_t ds, uint64_t *for_ms);
 /* The server was forgotten: its orders go. Any thread. */
 void lo_orders_forget(struct lo *lo, uint32_t ds);
 /* How many orders are known and not done. */

@@ -297,6 +297,15 @@ bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsig
 	return pending;
 }
 
+uint32_t lo_orders_failing(struct lo *lo, uint32_t ds, uint64_t *for_ms)
+{
+	struct lo_orders *os = lo->l_orders;
+	uint32_t n = atomic_load(&os->os_failing[ds]);
+
+	*for_ms = n ? clock_mono_ms() - atomic_load(&os->os_failing_ms[ds]) : 0;
+	return n;
+}
+
 static int orders_first(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	uint32_t *ds = arg, be;
@@ -754,6 +763,8 @@ void lo_order_finish(struct lo_orders *os, struct order *o)
 	struct order_file *of = o->or_file;
 
 	order_unlink(os, os->os_queue[o->or_ds], o);
+	if (o->or_told)
+		atomic_fetch_sub(&os->os_failing[o->or_ds], 1);
 	delete_later(os, o);
 	free(o);
 	if (of->of_waits && !of->of_due) {

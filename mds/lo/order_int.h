@@ -100,6 +100,8 @@ struct lo_orders {
 	pthread_mutex_t os_lock; /* os_files: changed on the loop, asked from any thread */
 	struct hash os_files;
 	_Atomic uint64_t os_count;
+	_Atomic uint32_t os_failing[DSC_MAX + 1];    /* orders that the server could not do */
+	_Atomic uint64_t os_failing_ms[DSC_MAX + 1]; /* since when it has been that there are some */
 	unsigned os_nclones;
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;

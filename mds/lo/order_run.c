@@ -139,6 +139,8 @@ static void batch_results(struct order_queue *oq)
 				 "status %d; it is tried again",
 				 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
 				 (unsigned long long)o->or_file->of_ino, oq->oq_result[i]);
+		if (!o->or_told && !atomic_fetch_add(&oq->oq_orders->os_failing[oq->oq_ds], 1))
+			atomic_store(&oq->oq_orders->os_failing_ms[oq->oq_ds], clock_mono_ms());
 		o->or_told = true;
 		o->or_after_ms = clock_mono_ms() + RETRY_MS;
 		retry_later(oq);

@@ -49,7 +49,7 @@ static void silent_committed(struct kv_op *op, int err)
 {
 	struct op_freeze *z = hash_entry(op, struct op_freeze, fz_op);
 
-	freeze_end(z, err);
+	freeze_end(z, err ? err : z->fz_unfenced ? -ETIMEDOUT : 0);
 }
 
 static int silent_run(struct kv_op *op, struct kv_txn *t)
@@ -57,6 +57,7 @@ static int silent_run(struct kv_op *op, struct kv_txn *t)
 	struct op_freeze *z = hash_entry(op, struct op_freeze, fz_op);
 
 	z->fz_silent = op_silent_stale(z->fz_m, t, z->fz_ino, z->fz_silent);
+	z->fz_unfenced = z->fz_late && op_held(z->fz_m, t, z->fz_ino);
 	return 0;
 }
 
@@ -70,11 +71,13 @@ static void freeze_confirmed(void *arg, int err)
 		log_error("inode %lu: the fence is not confirmed: %s", (unsigned long)z->fz_ino, strerror(-err));
 	else if (z->fz_left)
 		st_revoke_file(z->fz_m->m_st, z->fz_ino, z->fz_except, z->fz_how == FREEZE_WRITES);
-	if (!err && z->fz_how != FREEZE_LAYOUTS && kv_read_begin(z->fz_m->m_kv, &t) == 0) {
+	/* One that lives and does not do it (its drive died): where nobody kept a layout, nobody uses its copy once that is stale, as if it were dead. */
+	z->fz_late = err && !z->fz_left;
+	if ((z->fz_late || (!err && z->fz_how != FREEZE_LAYOUTS)) && kv_read_begin(z->fz_m->m_kv, &t) == 0) {
 		z->fz_silent = op_held(z->fz_m, t, z->fz_ino);
 		kv_read_end(t);
 	}
-	if (err || !z->fz_silent) {
+	if ((err && !z->fz_late) || !z->fz_silent) {
 		freeze_end(z, err ? -ETIMEDOUT : 0);
 		return;
 	}

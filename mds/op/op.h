@@ -462,7 +462,7 @@ struct op_freeze {
 	struct lo_map fz_map; /* before the fence */
 	struct st_client *fz_except;
 	enum op_freeze_how fz_how;
-	bool fz_held;
+	bool fz_held, fz_late, fz_unfenced; /* late: a server that lives did not confirm in time; unfenced: nor is its copy stale */
 	unsigned fz_left;
 	struct loop_msg fz_msg;
 	void (*fz_then)(void *arg, int err);

@@ -280,6 +280,48 @@ def test_where_nothing_can_go_it_stays(w):
     eventually(lambda: ask(w, "mirror", "status")["files"] == 0, 10, "nothing to do")
 
 
+def test_a_drain_of_one_that_fails_its_orders_ends_with_an_error(w):
+    x = Wide("fails", MB, "mirrors=2")
+    x.give_back()
+    name = servers(x.c, x.f)[0]
+    path = os.path.join(w.dir, name, layout_of(x.c, x.f)["mirrors"][0]["objects"][0]["object"])
+    w.dev("kill", w.dir, name, "-9")
+    os.unlink(path)
+    os.mkdir(path)
+    w.dev("start", w.dir, name)
+    why = weft(w, "ds", "drain", name, "--wait", rc=1)
+    check(("fails" in why, "ds kill" in why), (True, True), why)
+    check("it fails" in weft(w, "ds", "list"), True)
+    got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), read(x.s, 0, MB), tries=200)
+    check(got.results[-1].data == bytes(x.data), True)
+
+
+def test_what_is_stale_comes_before_what_moves(w):
+    c = client()
+    d = c.mkdir(c.root(), "many")
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=3"))
+    files = [c.open(d, f"f{i}")[1] for i in range(40)]
+    name = servers(c, files[0])[0]
+    x = Wide("last", MB, "mirrors=2")
+    weft(w, "ds", "drain", name)
+    eventually(lambda: w.metric("weft_mds_repair_files") > 20, 5, "the look")
+    x.report(0)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    eventually(lambda: whole(x.c, x.f), 20, "repair")
+    check(w.metric("weft_mds_repair_files") > 5, True, "others wait still")
+
+
+def test_large_directories_are_compared_bit_by_bit(w):
+    c = client()
+    d = c.mkdir(c.root(), "large")
+    for i in range(140):
+        one = c.mkdir(d, f"d{i}")
+        if i % 14 == 0:
+            c.open(one, "f")
+    got = ask(w, "mirror", "verify", "/", "-r")
+    check((got["single"], got["skipped"]), (10, 0))
+
+
 def spoil(w, x, obj, off, data):
     """Bytes of one copy, behind everybody's back."""
     o = [o for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]][obj]
@@ -334,7 +376,7 @@ def verify(w, *args, rc=0):
 @contextlib.contextmanager
 def around(name):
     """A cluster of its own for each."""
-    w = mds_test.THE = Cluster(settings=[*QUICK, *(["mds.repair_rate=8M"] if "crash" in name or "outlives" in name else [])])
+    w = mds_test.THE = Cluster(settings=[*QUICK, *(["mds.repair_rate=8M"] if "crash" in name or "outlives" in name else []), *(["mds.repair_files=1"] if "stale_comes" in name else [])])
     try:
         yield (w,)
     finally:
