@@ -5,7 +5,7 @@
  * (lo/order_int.h): from there on it is done, whoever crashes, and nobody sees the target before the orders have run. An empty target is placed again, like the source, because reflinks do not leave a server;
  * its objects of before are deleted, and new ones have another incarnation in their names.
  */
-#include "mds/op/op.h"
+#include "mds/op/drain.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/lo/column.h"
@@ -21,6 +21,7 @@ struct clone {
 	bool reader;            /* of the source, which he may not write */
 	uint64_t frozen_ns;     /* since when he keeps the source's writers waiting; 0: there are none */
 	uint64_t silent;
+	bool placing;           /* op_drain_placing */
 };
 
 /*
@@ -250,6 +251,9 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 {
 	struct clone *k = c->scratch;
 
+	if (k->placing)
+		op_drain_placed(c->m);
+	k->placing = false;
 	if (err)
 		return err == -EMFILE ? NFS4ERR_XDEV : op_status(err);
 	if (k->again)
@@ -270,6 +274,9 @@ static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, st
 
 	if (!k->again)
 		return op_raise_epoch(c->m, t, dst, map, op_now());
+	if (!k->placing)
+		op_drain_placing(c->m);
+	k->placing = true;
 	err = lo_order_free(c->m->m_lo, t, dst);
 	map->lm_epoch++;
 	if (!err)

@@ -13,11 +13,14 @@
 #define REST_TICKS 8 /* after a look that found nothing */
 
 struct op_drain {
-	pthread_mutex_t dr_lock; /* dr_view, dr_anew: any thread */
+	pthread_mutex_t dr_lock; /* these, to dr_view: any thread */
 	bool dr_anew;		 /* what is being counted is for nothing */
+	unsigned dr_placing;	 /* mutations that place objects unseen */
+	uint64_t dr_placed;	 /* rises with each that is over */
 	struct op_drain_view dr_view[DSC_MAX + 1];
 	/* the look of now */
 	uint64_t dr_cursor, dr_count[DSC_MAX + 1];
+	uint64_t dr_began; /* dr_placed then */
 	uint32_t dr_ds[DSC_MAX]; /* those that were drained when it began */
 	unsigned dr_n, dr_rest;
 	/* files that get a row */
@@ -60,6 +63,21 @@ void op_drain_begin(struct mds *m, uint32_t ds)
 	d->dr_view[ds] = (struct op_drain_view){0};
 	d->dr_anew = true;
 	pthread_mutex_unlock(&d->dr_lock);
+}
+
+void op_drain_placing(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_drain->dr_lock);
+	m->m_drain->dr_placing++;
+	pthread_mutex_unlock(&m->m_drain->dr_lock);
+}
+
+void op_drain_placed(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_drain->dr_lock);
+	m->m_drain->dr_placing--;
+	m->m_drain->dr_placed++;
+	pthread_mutex_unlock(&m->m_drain->dr_lock);
 }
 
 static int rows_run(struct kv_op *op, struct kv_txn *t)
@@ -131,14 +149,16 @@ static int look_file(void *arg, const struct ns_inode *i)
 static void look_over(struct op_drain *d, struct kv_txn *t)
 {
 	uint64_t left = 0;
+	bool unseen;
 
 	pthread_mutex_lock(&d->dr_lock);
+	unseen = d->dr_placing || d->dr_placed != d->dr_began;
 	for (unsigned i = 0; i < d->dr_n && !d->dr_anew; i++) {
 		struct op_drain_view *v = &d->dr_view[d->dr_ds[i]];
 		bool was = v->dv_empty;
 
 		*v = (struct op_drain_view){.dv_known = true, .dv_left = d->dr_count[d->dr_ds[i]]};
-		v->dv_empty = !v->dv_left && !lo_orders_for(t, d->dr_ds[i]);
+		v->dv_empty = !v->dv_left && !unseen && !lo_orders_for(t, d->dr_ds[i]);
 		if (v->dv_empty && !was)
 			log_info("data server %u is drained: nothing is there any more", d->dr_ds[i]);
 		left += !v->dv_empty;
@@ -152,6 +172,9 @@ static void look_begin(struct op_drain *d, struct mds *m)
 {
 	d->dr_n = dsc_drains(m->m_dsc, d->dr_ds, DSC_MAX);
 	memset(d->dr_count, 0, sizeof(d->dr_count));
+	pthread_mutex_lock(&d->dr_lock);
+	d->dr_began = d->dr_placed;
+	pthread_mutex_unlock(&d->dr_lock);
 	d->dr_cursor = 1;
 }
 
