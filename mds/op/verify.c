@@ -15,6 +15,7 @@
 #define AGAIN_MS  200
 #define SUM_MS	  30000
 #define QUEUE_MAX (1u << 20)
+#define TURN_ENTRIES 64  /* of a directory */
 
 struct sum {
 	struct dsc_ctl su_ctl;
@@ -34,8 +35,12 @@ struct op_verify {
 	pthread_mutex_t v_lock; /* v_view, v_stop: looked at from any thread */
 	struct op_verify_view v_view;
 	bool v_stop;
-	/* inodes that are to be looked at */
-	uint64_t *v_queue;
+	/* inodes that are to be looked at; of a directory, its entries from behind this cookie on */
+	struct queued {
+		uint64_t q_ino, q_after;
+	} *v_queue;
+	unsigned v_entries; /* of this turn */
+	uint64_t v_after;
 	size_t v_n, v_cap;
 	/* the file in hand */
 	uint64_t v_ino, v_off, v_most; /* most: the largest of this stripe's copies */
@@ -342,11 +347,11 @@ static void ask_range(struct op_verify *v)
 
 /* ---- which file ---- */
 
-static bool queue(struct op_verify *v, uint64_t ino)
+static bool queue(struct op_verify *v, uint64_t ino, uint64_t after)
 {
 	if (v->v_n == v->v_cap) {
 		size_t cap = v->v_cap ? v->v_cap * 2 : 256;
-		uint64_t *q = cap > QUEUE_MAX ? NULL : reallocarray(v->v_queue, cap, sizeof(*q));
+		struct queued *q = cap > QUEUE_MAX ? NULL : reallocarray(v->v_queue, cap, sizeof(*q));
 
 		if (!q) {
 			count(v, &v->v_view.vv_skipped, 1);
@@ -355,29 +360,50 @@ static bool queue(struct op_verify *v, uint64_t ino)
 		v->v_queue = q;
 		v->v_cap = cap;
 	}
-	v->v_queue[v->v_n++] = ino;
+	v->v_queue[v->v_n++] = (struct queued){ino, after};
 	return true;
 }
 
 static int queue_entry(void *arg, const struct ns_dirent *d)
 {
+	struct op_verify *v = arg;
+
+	if (v->v_entries++ == TURN_ENTRIES)
+		return 1;
+	v->v_after = d->d_cookie;
 	if (d->d_type == NS_REG || d->d_type == NS_DIR)
-		queue(arg, d->d_ino);
+		queue(v, d->d_ino, 0);
 	return 0;
 }
 
-/* 1: a file to compare; 0: nothing; a directory's entries are queued. */
-static int take_inode(struct op_verify *v, struct kv_txn *t)
+/* Some of its entries, and behind them itself for the rest: those are looked at first, so the queue stays short. */
+static void take_dir(struct op_verify *v, struct kv_txn *t, uint64_t after)
 {
-	bool eof;
+	size_t at = v->v_n;
+	bool eof, room = queue(v, v->v_ino, after);
+	int err = 0;
+
+	if (!room)
+		return;
+	v->v_entries = 0;
+	v->v_after = after;
+	err = ns_readdir(v->v_m->m_ns, t, v->v_ino, after, queue_entry, v, &eof);
+	v->v_queue[at].q_after = v->v_after;
+	if (err)
+		count(v, &v->v_view.vv_skipped, 1);
+	if (err || eof) /* nothing is left of it */
+		memmove(&v->v_queue[at], &v->v_queue[at + 1], (--v->v_n - at) * sizeof(*v->v_queue));
+}
+
+/* 1: a file to compare; 0: nothing; a directory's entries are queued. */
+static int take_inode(struct op_verify *v, struct kv_txn *t, uint64_t after)
+{
 	int err = ns_get(v->v_m->m_ns, t, v->v_ino, &v->v_inode);
 
 	if (err)
 		return 0; /* removed */
 	if (v->v_inode.i_type == NS_DIR) {
-		err = ns_readdir(v->v_m->m_ns, t, v->v_ino, 0, queue_entry, v, &eof);
-		if (err)
-			count(v, &v->v_view.vv_skipped, 1);
+		take_dir(v, t, after);
 		return 0;
 	}
 	if (v->v_inode.i_type != NS_REG || lo_map_decode(v->v_inode.i_blob, &v->v_map))
@@ -402,6 +428,7 @@ static void finish(struct op_verify *v)
 
 static void next_file(struct op_verify *v)
 {
+	struct queued q;
 	struct kv_txn *t;
 	int found;
 
@@ -409,8 +436,9 @@ static void next_file(struct op_verify *v)
 		finish(v);
 		return;
 	}
-	v->v_ino = v->v_queue[--v->v_n];
-	found = take_inode(v, t);
+	q = v->v_queue[--v->v_n];
+	v->v_ino = q.q_ino;
+	found = take_inode(v, t, q.q_after);
 	kv_read_end(t);
 	v->v_inode.i_blob = v->v_inode.i_acl = (struct kv_slice){0};
 	v->v_off = v->v_most = 0;
@@ -425,7 +453,7 @@ static void begin(struct loop_msg *m)
 {
 	struct op_verify *v = caa_container_of(m, struct op_verify, v_msg);
 
-	if (queue(v, v->v_view.vv_ask.va_ino))
+	if (queue(v, v->v_view.vv_ask.va_ino, 0))
 		next_file(v);
 	else
 		finish(v);
