@@ -20,7 +20,10 @@
 #include <sodium.h>
 
 #define FILES_MAX   64
-#define SCAN_ROWS   512 /* of the table in one tick */
+#define SCAN_ROWS   4096 /* of the table in one tick, */
+#define SCAN_MOVES  512  /* and of them those of which it is seen whether they can move */
+#define RESTS	    1024 /* files that are remembered to wait for a place */
+#define REST_MS	    1000
 #define PULL_BYTES  (8u << 20)
 #define SAVE_BYTES  (256ull << 20)
 #define AGAIN_MS    500
@@ -64,6 +67,9 @@ struct op_repair {
 	pthread_mutex_t r_lock; /* r_job and views: changed on the loop, looked at from any thread */
 	uint64_t r_started_ms; /* data servers come back within a lease of it */
 	uint64_t r_cursor, r_next_ns; /* r_next: when the next pull may begin */
+	struct {
+		uint64_t ino, until_ms;
+	} r_rest[RESTS];
 	struct metric *r_repaired, *r_failed, *r_copied, *r_same;
 };
 
@@ -634,17 +640,20 @@ struct pick {
 	unsigned obj;
 	uint32_t ds;
 	bool resume, demote; /* demote: nobody goes on with what is being rebuilt, so it is stale */
+	bool vain; /* a place was looked for, and there is none */
 	enum op_move_what move;
 };
 
-static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row, struct pick *p)
+/* moves: also whether it can move; else what could only do that waits. */
+static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row, bool moves, struct pick *p)
 {
 	int err = ns_get(r->r_m->m_ns, t, ino, &p->i);
 	bool waits = false, off = !r->r_opts.ro_files;
+	enum lo_where where;
 	const char *why;
 	uint64_t left;
 
-	p->resume = p->demote = false;
+	p->resume = p->demote = p->vain = false;
 	p->move = OP_MOVE_NOTHING;
 	if (!err)
 		err = lo_map_decode(p->i.i_blob, &p->map);
@@ -661,15 +670,22 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 		p->obj = k;
 		p->ds = o->ob_ds;
 		p->resume = !off && o->ob_state == LO_REBUILDING && row->rr_session && row->rr_object == k && !dsc_silent_ms(r->r_m->m_dsc, o->ob_ds);
-		if (p->resume || (!later && lo_repair_where(r->r_m->m_lo, &p->map, k, row, r->r_opts.ro_wait_ms, &p->ds, &left) <= LO_ELSEWHERE))
+		if (p->resume)
 			return 0;
+		where = later ? LO_WAIT_SERVER : lo_repair_where(r->r_m->m_lo, &p->map, k, row, r->r_opts.ro_wait_ms, &p->ds, &left);
+		if (where <= LO_ELSEWHERE)
+			return 0;
+		p->vain |= where == LO_WAIT_SPACE;
 		if (o->ob_state == LO_REBUILDING && clock_mono_ms() - r->r_started_ms > r->r_m->m_ds_lease_ms) {
 			p->demote = true;
 			p->ds = o->ob_ds;
 			return 0;
 		}
 	}
+	if (!moves)
+		return -EAGAIN;
 	p->move = op_move_look(r->r_m, &p->map, &why);
+	p->vain |= p->move == OP_MOVE_WAITS;
 	waits |= p->move != OP_MOVE_NOTHING;
 	if (p->move > OP_MOVE_WAITS && !off && row->rr_after <= wall_s()) {
 		p->obj = lo_objects(&p->map) - p->map.lm_stripes;
@@ -710,7 +726,7 @@ static void job_object(struct job *j)
 	}
 	err = lo_repair_get(t, j->ino, &j->row);
 	if (!err)
-		err = pick(j->r, t, j->ino, &j->row, &p);
+		err = pick(j->r, t, j->ino, &j->row, true, &p);
 	kv_read_end(t);
 	if (err == -ENOENT) {
 		job_submit(j, row_del_run, row_deleted);
@@ -747,8 +763,8 @@ static void job_object(struct job *j)
 struct scan {
 	struct op_repair *r;
 	struct kv_txn *t;
-	unsigned rows, n, room;
-	uint64_t last, ino[FILES_MAX];
+	unsigned rows, looks, n, nmove, room;
+	uint64_t last, ino[FILES_MAX], move[FILES_MAX]; /* those that only move come last: a drain has very many */
 	bool more;
 };
 
@@ -760,10 +776,23 @@ static bool under_way(const struct op_repair *r, uint64_t ino)
 	return false;
 }
 
+/* Places are not looked for again and again while there are none. */
+static bool rests(const struct op_repair *r, uint64_t ino)
+{
+	return r->r_rest[ino % RESTS].ino == ino && clock_mono_ms() < r->r_rest[ino % RESTS].until_ms;
+}
+
+static void rest(struct op_repair *r, uint64_t ino)
+{
+	r->r_rest[ino % RESTS].ino = ino;
+	r->r_rest[ino % RESTS].until_ms = clock_mono_ms() + REST_MS;
+}
+
 static int scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
 {
 	struct scan *s = arg;
 	struct pick p;
+	bool moves;
 	int err;
 
 	if (s->n == s->room || s->rows++ == SCAN_ROWS) {
@@ -771,11 +800,17 @@ static int scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
 		return 1;
 	}
 	s->last = ino;
-	if (under_way(s->r, ino))
+	if (under_way(s->r, ino) || rests(s->r, ino))
 		return 0;
-	err = pick(s->r, s->t, ino, row, &p);
-	if (!err || err == -ENOENT)
+	moves = s->nmove < s->room && s->looks < SCAN_MOVES;
+	s->looks += moves;
+	err = pick(s->r, s->t, ino, row, moves, &p);
+	if (!err && p.move > OP_MOVE_WAITS)
+		s->move[s->nmove++] = ino;
+	else if (!err || err == -ENOENT)
 		s->ino[s->n++] = ino;
+	else if (p.vain)
+		rest(s->r, ino);
 	return 0;
 }
 
@@ -827,6 +862,8 @@ void op_repair_tick(struct mds *m)
 	r->r_cursor = s.more ? s.last + 1 : 1;
 	for (unsigned i = 0; i < s.n; i++)
 		job_start(r, s.ino[i]);
+	for (unsigned i = 0; i < s.nmove && s.n + i < s.room; i++)
+		job_start(r, s.move[i]);
 }
 
 /* ---- for the administrator ---- */
