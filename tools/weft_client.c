@@ -73,18 +73,10 @@ static int goes(const char *id)
 	size_t i;
 	int is = 0;
 
-	if (weft_ask("GET", "/v1/clients", NULL, &j))
+	if (weft_ask_with("GET", "/v1/clients", NULL, &j, "client", id, NULL))
 		return -1;
 	json_array_foreach(json_object_get(j, "clients"), i, c)
-	{
-		const char *have = j_str(c, "clientid"), *p = id;
-
-		for (; *p && *p == *have; p++, have++)
-			;
-		if (*p || *have)
-			continue;
 		is = j_str(c, "state")[0] == 'e' ? 1 : -1;
-	}
 	json_decref(j);
 	return is;
 }

@@ -64,26 +64,40 @@ static json_t *client_json(struct admin *a, const struct st_client_view *v)
 			 "backchannels", (json_int_t)v->cv_backchannels, "flavour", flavour_of(v), "tls", tls[v->cv_tls % 3], "principal", principal);
 }
 
+/* 0x and hexadecimal digits; 0: it is something else. */
+static uint64_t clientid_of(const char *what)
+{
+	char *end;
+	uint64_t id = what[0] == '0' && what[1] == 'x' ? strtoull(what, &end, 16) : 0;
+
+	return id && !*end ? id : 0;
+}
+
 void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
 	struct st *st = a->a_ops.ao_mds->m_st;
-	uint64_t only = http_arg(rq, "client") ? admin_client_arg(a, rq, rp) : 0, *ids;
+	const char *what = http_arg(rq, "client");
+	uint64_t only = what ? clientid_of(what) : 0, *ids = NULL;
 	json_t *list = json_array();
 	struct st_client_view v;
-	size_t n;
+	size_t n = 0;
 
-	if (http_arg(rq, "client") && !only) {
+	/* Of a clientid the list is empty where it is gone: that is what who waits for it asks. */
+	if (what && !only && !(only = admin_client_arg(a, rq, rp))) {
 		json_decref(list);
 		return;
 	}
-	if (st_client_ids(st, &ids, &n)) {
+	if (only && st_client_view(st, only, &v)) {
+		json_array_append_new(list, client_json(a, &v));
+		n = 1;
+	} else if (!only && st_client_ids(st, &ids, &n)) {
 		json_decref(list);
 		admin_reply_error(rp, 500, "no memory");
 		return;
 	}
-	for (size_t i = 0; i < n && json_array_size(list) < CLIENTS_MOST; i++)
-		if ((!only || ids[i] == only) && st_client_view(st, ids[i], &v))
+	for (size_t i = 0; ids && i < n && json_array_size(list) < CLIENTS_MOST; i++)
+		if (st_client_view(st, ids[i], &v))
 			json_array_append_new(list, client_json(a, &v));
 	free(ids);
 	admin_reply_json(rp, 200, json_pack("{s:I, s:f, s:o}", "known", (json_int_t)n, "lease", a->a_ops.ao_mds->m_lease_ms / 1000.0, "clients", list));
