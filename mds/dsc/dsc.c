@@ -34,10 +34,34 @@ uint32_t dsc_clone_block(struct dsc *d)
 
 struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
 {
-	for (unsigned id = 1; id <= DSC_MAX; id++)
-		if (d->d_node[id] && !memcmp(d->d_node[id]->nd_sv.sv_uuid, uuid, 16))
-			return d->d_node[id];
+	for (struct hash_link *l = hash_first(&d->d_uuids, hash_bytes(uuid, 16)); l; l = hash_next(l)) {
+		struct dsc_node *nd = hash_entry(l, struct dsc_node, nd_uuid_link);
+
+		if (!memcmp(nd->nd_sv.sv_uuid, uuid, 16))
+			return nd;
+	}
 	return NULL;
+}
+
+int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd)
+{
+	int err = hash_add(&d->d_uuids, &nd->nd_uuid_link, hash_bytes(nd->nd_sv.sv_uuid, 16));
+
+	if (err)
+		return err;
+	d->d_node[id] = nd;
+	d->d_count++;
+	return 0;
+}
+
+void dsc_node_del(struct dsc *d, uint32_t id)
+{
+	struct dsc_node *nd = d->d_node[id];
+
+	hash_del(&d->d_uuids, &nd->nd_uuid_link);
+	d->d_node[id] = NULL;
+	d->d_count--;
+	free(nd);
 }
 
 static bool alive_at(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
@@ -299,9 +323,7 @@ static void forget_done(struct kv_op *op, int err)
 
 	if (!err) {
 		pthread_mutex_lock(&d->d_lock);
-		free(d->d_node[w->dw_id]); /* it has no link: it may not join */
-		d->d_node[w->dw_id] = NULL;
-		d->d_count--;
+		dsc_node_del(d, w->dw_id); /* it has no link: it may not join */
 		pthread_mutex_unlock(&d->d_lock);
 	}
 	w->dw_done(w, err);
@@ -560,6 +582,8 @@ static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 	ld->ld_err = dsc_row_decode(id, val, &nd->nd_sv, &nd->nd_terms);
 	if (!ld->ld_err && ld->ld_dsc->d_node[nd->nd_sv.sv_id])
 		ld->ld_err = -EIO;
+	if (!ld->ld_err)
+		ld->ld_err = dsc_node_add(ld->ld_dsc, nd->nd_sv.sv_id, nd);
 	if (ld->ld_err) {
 		free(nd);
 		return ld->ld_err;
@@ -569,8 +593,6 @@ static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 	if (nd->nd_terms.dt_barred)
 		nd->nd_since_s = nd->nd_terms.dt_barred_s;
 	dsc_note_clone(ld->ld_dsc, &nd->nd_sv);
-	ld->ld_dsc->d_node[nd->nd_sv.sv_id] = nd;
-	ld->ld_dsc->d_count++;
 	return 0;
 }
 
@@ -633,6 +655,7 @@ void dsc_destroy(struct dsc *d)
 {
 	hash_each(&d->d_links, i, l, next) free(hash_entry(l, struct dsc_link, lk_link));
 	free(d->d_links.h_slot);
+	free(d->d_uuids.h_slot);
 	dsc_data_destroy(d);
 	for (unsigned id = 1; id <= DSC_MAX; id++) {
 		if (d->d_node[id])

@@ -32,6 +32,7 @@ struct dsc_link {
 
 struct gen;
 struct dsc_node {
+	struct hash_link nd_uuid_link; /* by sv_uuid */
 	struct dsc_server nd_sv; /* sv_alive is computed when copied */
 	struct dsc_terms nd_terms; /* dt_weight and dt_set: as committed last */
 	struct dsc_link *nd_link;
@@ -66,6 +67,7 @@ struct dsc {
 	pthread_mutex_t d_lock;
 	struct dsc_node *d_node[DSC_MAX + 1]; /* by id */
 	unsigned d_count;
+	struct hash d_uuids; /* of d_node */
 	struct hash d_links;
 	_Atomic unsigned d_nlinks;
 	struct loop_timer d_timer;
@@ -86,6 +88,9 @@ struct dsc {
 	_Atomic uint32_t d_clone_block; /* the largest of any server */
 };
 
+/* Locked, or before the loops run: the node into the table, by its number and uuid, and out of it. -ENOMEM */
+int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd);
+void dsc_node_del(struct dsc *d, uint32_t id);
 /* Locked: the node of a uuid, or NULL. */
 struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16]);
 /* Locked. */
@@ -108,8 +113,6 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 
 /* join.c: the control program */
 void dsc_dispatch(struct rpc_call *call, void *arg);
-/* Locked: the link of a connection, or NULL when it is gone. */
-struct dsc_link *dsc_link_find(struct dsc *d, uint64_t conn_id);
 /* Ends a connection of any loop. Any thread. */
 void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id);
 

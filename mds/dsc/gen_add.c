@@ -127,8 +127,8 @@ static void record_done(struct kv_op *op, int err)
 	nd->nd_gen = g;
 	atomic_store(&d->d_generic, true);
 	pthread_mutex_lock(&d->d_lock);
-	d->d_node[g->gn_id] = nd;
-	d->d_count++;
+	if (dsc_node_add(d, g->gn_id, nd))
+		log_fatal("no memory for a data server");
 	pthread_mutex_unlock(&d->d_lock);
 	ad->ad_node = NULL;
 	ad->ad_gen = NULL;

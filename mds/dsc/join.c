@@ -43,7 +43,8 @@ struct closing {
 
 /* ---- links ---- */
 
-struct dsc_link *dsc_link_find(struct dsc *d, uint64_t conn_id)
+/* Locked: the link of a connection, or NULL when it is gone. */
+static struct dsc_link *link_find(struct dsc *d, uint64_t conn_id)
 {
 	uint64_t h = hash_u64(conn_id);
 
@@ -61,7 +62,7 @@ static struct dsc_link *link_of(struct dsc *d, uint64_t conn_id)
 	struct dsc_link *lk;
 
 	pthread_mutex_lock(&d->d_lock);
-	lk = dsc_link_find(d, conn_id);
+	lk = link_find(d, conn_id);
 	pthread_mutex_unlock(&d->d_lock);
 	return lk;
 }
@@ -98,7 +99,7 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 	if (!atomic_load_explicit(&d->d_nlinks, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&d->d_lock);
-	lk = dsc_link_find(d, rpc_conn_id(c));
+	lk = link_find(d, rpc_conn_id(c));
 	if (lk) {
 		hash_del(&d->d_links, &lk->lk_link);
 		atomic_fetch_sub(&d->d_nlinks, 1);
@@ -228,16 +229,18 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		return NULL; /* forgotten meanwhile */
 	if (!nd) {
 		nd = calloc(1, sizeof(*nd));
-		if (!nd)
+		if (nd)
+			nd->nd_sv = jn->jn_sv;
+		if (!nd || dsc_node_add(d, jn->jn_sv.sv_id, nd)) {
+			free(nd);
 			return NULL;
+		}
 		nd->nd_terms.dt_weight = jn->jn_terms.dt_weight;
 		nd->nd_terms.dt_draining = jn->jn_terms.dt_draining;
 		strcpy(nd->nd_terms.dt_set, jn->jn_terms.dt_set);
 		nd->nd_terms.dt_barred_s = jn->jn_terms.dt_barred_s;
 		if (jn->jn_terms.dt_barred)
 			dsc_bar(d, nd, jn->jn_terms.dt_barred);
-		d->d_node[jn->jn_sv.sv_id] = nd;
-		d->d_count++;
 	}
 	lk = nd->nd_terms.dt_barred ? NULL : lk;
 	/* A newer connection of the same server takes over; its old one is dead or about to be. */
@@ -272,7 +275,7 @@ static void join_answer(struct loop_msg *m)
 	struct dsc_link *lk;
 
 	pthread_mutex_lock(&d->d_lock);
-	lk = dsc_link_find(d, jn->jn_conn);
+	lk = link_find(d, jn->jn_conn);
 	if (lk && lk->lk_server)
 		nd = d->d_node[lk->lk_server];
 	/* One that was given up, and sent again over the same connection, answers nothing: what is before the later one is not done. */
@@ -318,7 +321,7 @@ static void join_done(struct kv_op *op, int err)
 
 	if (!err) {
 		pthread_mutex_lock(&d->d_lock);
-		lk = dsc_link_find(d, jn->jn_conn);
+		lk = link_find(d, jn->jn_conn);
 		nd = lk ? node_attach(d, jn, lk) : NULL;
 		jn->jn_refused = nd ? nd->nd_terms.dt_barred : 0;
 		jn->jn_number = nd ? ++nd->nd_join : 0;
