@@ -364,6 +364,7 @@ struct serve_work {
 	struct ctl_incoming *sw_in;
 	ctl_status sw_status;
 	ctl_result sw_res;
+	ctl_span *sw_spans; /* of a TAKE */
 	uint8_t sw_cookie[64];
 	union {
 		ctl_status sw_results[CTL_BATCH_MAX];
@@ -377,6 +378,7 @@ static void serve_done(struct loop_msg *m)
 	struct serve_work *sw = caa_container_of(m, struct serve_work, sw_msg);
 
 	ctl_chan_reply(sw->sw_in, sw->sw_status, sw->sw_status == CTL_OK ? &sw->sw_res : NULL);
+	free(sw->sw_spans);
 	free(sw);
 }
 
@@ -535,6 +537,64 @@ static void serve_sum(struct serve_work *sw)
 	}
 }
 
+/* ---- a file is laid out anew ---- */
+
+/* As with rebuilds. */
+static ctl_status anew_may(const struct serve_work *sw, uint64_t instance)
+{
+	if (!ds_store_instance_ok(sw->sw_ds->d_store, instance))
+		return CTL_STALE_INSTANCE;
+	return ds_lease_live(sw->sw_ds) ? CTL_OK : CTL_NOT_JOINED;
+}
+
+static void serve_watch(struct serve_work *sw)
+{
+	const ctl_watch_args *a = &sw->sw_in->in_req.ctl_request_u.watch;
+
+	sw->sw_spans = a->step == CTL_WATCH_TAKE ? calloc(CTL_SPANS_MAX, sizeof(*sw->sw_spans)) : NULL;
+	sw->sw_status = anew_may(sw, a->instance_epoch);
+	if (sw->sw_status == CTL_OK && a->step == CTL_WATCH_TAKE && !sw->sw_spans)
+		sw->sw_status = CTL_IO;
+	if (sw->sw_status == CTL_OK)
+		sw->sw_status = ds_watch(sw->sw_ds->d_store, a, sw->sw_spans, &sw->sw_res.ctl_result_u.watch);
+}
+
+static void fill_count(struct ds_job *j)
+{
+	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
+	ctl_stat st;
+
+	ds_store_stat(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.fill.object, &st);
+	sw->sw_status = st.status;
+	sw->sw_res.ctl_result_u.fill.writes = st.writes;
+	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
+}
+
+static void fill_run(struct work *w)
+{
+	struct serve_work *sw = caa_container_of(w, struct serve_work, sw_work);
+	const ctl_fill_args *a = &sw->sw_in->in_req.ctl_request_u.fill;
+
+	sw->sw_status = anew_may(sw, a->instance_epoch);
+	if (sw->sw_status == CTL_OK)
+		sw->sw_status = ds_fill(sw->sw_ds, a, &sw->sw_res.ctl_result_u.fill);
+	if (sw->sw_status == CTL_OK && a->end) {
+		sw->sw_job.jb_run = fill_count;
+		ds_store_submit(sw->sw_ds->d_store, DS_WORKER_QUERIES, &sw->sw_job);
+		return;
+	}
+	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
+}
+
+static void serve_fill(struct serve_work *sw)
+{
+	sw->sw_work.w_run = fill_run;
+	if (!ds_pull_submit(sw->sw_ds, sw->sw_in->in_req.ctl_request_u.fill.object.ino, &sw->sw_work)) {
+		sw->sw_status = CTL_IO;
+		serve_done(&sw->sw_msg);
+	}
+}
+
 static void serve_job(struct ds_job *j)
 {
 	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
@@ -553,6 +613,9 @@ static void serve_job(struct ds_job *j)
 	case CTL_OP_CHANGE:
 		serve_change(sw);
 		break;
+	case CTL_OP_WATCH:
+		serve_watch(sw);
+		break;
 	default:
 		serve_list(sw);
 	}
@@ -563,6 +626,7 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 {
 	switch (op) {
 	case CTL_OP_ORDERS:
+	case CTL_OP_WATCH:
 		*w = DS_WORKER_ORDERS;
 		return true;
 	case CTL_OP_STAT:
@@ -571,8 +635,9 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 		return true;
 	case CTL_OP_SEEK:
 	case CTL_OP_CHANGE:
-	case CTL_OP_REBUILD: /* these two go their own ways */
+	case CTL_OP_REBUILD: /* these go their own ways */
 	case CTL_OP_SUM:
+	case CTL_OP_FILL:
 		*w = DS_WORKER_DATA;
 		return true;
 	default:
@@ -605,6 +670,8 @@ static void serve(struct ctl_incoming *in, void *arg)
 		serve_rebuild(sw);
 	else if (op == CTL_OP_SUM)
 		serve_sum(sw);
+	else if (op == CTL_OP_FILL)
+		serve_fill(sw);
 	else
 		ds_store_submit(c->dc_ds->d_store, worker, &sw->sw_job);
 }

@@ -24,6 +24,10 @@ bool ds_pull_submit(struct ds *d, uint64_t ino, struct work *w);
 int ds_pull_answer(struct xdr_in *x, uint32_t count, struct ds_fetch *f);
 /* PULL. Blocks; on that thread. */
 ctl_status ds_pull(struct ds *d, const ctl_rebuild_args *a, ctl_rebuild_res *res);
+/* What a source has from ft_off on, count bytes at most. Blocks; on the thread of that object, whose memory f gets. */
+int ds_pull_fetch(struct ds *d, uint64_t ino, const ctl_peer *p, uint32_t count, struct ds_fetch *f);
+/* fill.c. The same. */
+ctl_status ds_fill(struct ds *d, const ctl_fill_args *a, ctl_fill_res *res);
 /* sum.c. Blocks; on one of those threads. */
 ctl_status ds_sum(struct ds_store *s, const ctl_sum_args *a, ctl_sum_res *res);
 #endif

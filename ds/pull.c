@@ -279,6 +279,19 @@ static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t co
 	return err;
 }
 
+int ds_pull_fetch(struct ds *d, uint64_t ino, const ctl_peer *p, uint32_t count, struct ds_fetch *f)
+{
+	struct puller *pl = puller_of(ino);
+	static _Atomic uint64_t last;
+	int err;
+
+	f->ft_data = pl->pl_data;
+	err = fetch(d, pl, p, count, f);
+	if (err && log_due(&last))
+		log_warn("the source of an object at %s: %s", p->addrs.addrs_len ? p->addrs.addrs_val[0].uaddr : "?", why(err));
+	return err;
+}
+
 /* ---- PULL ---- */
 
 static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *ss, const ctl_rebuild_args *a, uint64_t at, uint32_t count,

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "mds/lo/repair.h"
 #include "mds/lo/shift.h"
+#include "mds/lo/twin.h"
 #include "mds/ns/keys.h"
 #include <errno.h>
 #include <getopt.h>
@@ -150,6 +151,22 @@ static void check_shifted(struct maps *m, struct kv_slice key, struct kv_slice v
 		bad(m, "files moved lately: record damaged");
 }
 
+static void check_twin(struct maps *m, struct kv_slice key, struct kv_slice val)
+{
+	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1}, have;
+	uint8_t buf[NS_KEY_INODE];
+	struct lo_twin tw;
+	struct ns_inode i;
+	uint64_t ino;
+
+	if (lo_twin_decode(id, val, &ino, &tw))
+		bad(m, "files being laid out anew: record damaged");
+	else if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) || ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
+		bad(m, "files being laid out anew: inode %lu is no file", (unsigned long)ino);
+	else if (tw.tw_incarnation != i.i_incarnation + NS_PLACED_AGAIN)
+		bad(m, "inode %lu: the objects of its other layout are not those of its next incarnation", (unsigned long)ino);
+}
+
 static int check_kind(struct maps *m, uint8_t prefix, void (*fn)(struct maps *m, struct kv_slice key, struct kv_slice val))
 {
 	struct kv_slice p = ns_slice(&prefix, 1), key, val;
@@ -171,7 +188,9 @@ static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats 
 
 	if (!rc)
 		rc = check_kind(&m, NS_T_REPAIR, check_repair);
-	return rc ? rc : check_kind(&m, NS_T_SHIFTED, check_shifted);
+	if (!rc)
+		rc = check_kind(&m, NS_T_SHIFTED, check_shifted);
+	return rc ? rc : check_kind(&m, NS_T_TWIN, check_twin);
 }
 
 static int check(struct kv *kv, const char *path, bool json)

@@ -11,6 +11,7 @@
 #include "mds/op/drain.h"
 #include "mds/op/repair.h"
 #include "mds/op/sec.h"
+#include "mds/op/restripe.h"
 #include "mds/op/verify.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_tls.h"
@@ -213,6 +214,7 @@ static void on_tick(struct loop_timer *t)
 	op_drain_tick(&mds, loops[0]);
 	op_dead_tick(&mds, loops[0]);
 	op_repair_tick(&mds);
+	op_restripe_tick(&mds);
 	ev_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
 }
@@ -487,6 +489,8 @@ static void open_repair(const struct conf *conf)
 		die("verify: no memory", NULL);
 	if (op_balance_open(&mds, loops[0], (uint64_t)conf_msec(conf, "mds.balance_again")))
 		die("balance: no memory", NULL);
+	if (op_restripe_open(&mds, loops[0]))
+		die("restripe: no memory", NULL);
 	if (op_drain_open(&mds))
 		die("drains: no memory", NULL);
 	if (op_judge_open(&mds))

@@ -30,7 +30,7 @@ static const struct weft_opt events_options[] = {{"follow", 'f', NULL}, {"since"
 static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL}, {"mend", 0, NULL}, {"keep", 0, "MIRROR"}, {NULL}};
 static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
-static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {NULL}};
+static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"stripes", 's', "N"}, {"unit", 'u', "SIZE"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
 static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "N"}, {0}};
 static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
@@ -61,7 +61,7 @@ static const struct command commands[] = {
 	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH", "one mirror more, which is filled then; --group LABELS: where"},
 	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, wait_options, "PATH MIRROR", "one mirror less"},
 	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH", "compares copies; -r: all below; --mend: repairs what differs from the first, or --keep MIRROR"},
-	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS, --cancel"},
+	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS; or into other stripes; --cancel"},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH", "where a file's data lies"},
 	{"client", "list", 0, 0, false, cmd_client_list, NULL, "", "who mounts this file system, and what each holds"},
 	{"client", "evict", 1, 1, false, cmd_client_evict, NULL, "CLIENT", "put one out as if its lease had run out: what it holds is fenced"},

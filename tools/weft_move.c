@@ -1,11 +1,60 @@
-/* weft_move.c - weft move: a file's objects to other servers. */
+/* weft_move.c - weft move: a file's objects to other servers, and into other stripes. */
 #include "tools/weft.h"
+#include <unistd.h>
+
+static void restripe_table(const json_t *j)
+{
+	struct table t = {0};
+	const json_t *f;
+	size_t i;
+
+	if (!j_num(j, "files")) {
+		puts("it is laid out as it should be");
+		return;
+	}
+	table_heads(&t, "INODE STRIPES UNIT STEP DONE SIZE WRITTEN");
+	json_array_foreach(json_object_get(j, "restriping"), i, f)
+	{
+		table_cell(&t, "%lld", j_num(f, "inode"));
+		table_cell(&t, "%lld", j_num(f, "stripes"));
+		table_cell(&t, "%s", size_text(j_num(f, "unit")));
+		table_cell(&t, "%s", j_str(f, "step"));
+		table_cell(&t, "%s", size_text(j_num(f, "done")));
+		table_cell(&t, "%s", size_text(j_num(f, "size")));
+		table_cell(&t, "%s", size_text(j_num(f, "written")));
+	}
+	table_end(&t, "rrr-rrr");
+}
+
+static int restripe(const char *path)
+{
+	bool seen = isatty(STDERR_FILENO) && weft_option("wait");
+	json_t *j;
+	int rc = weft_ask_with("PUT", "/v1/move", "", &j, "path", path, "stripes", weft_option("stripes"), "unit", weft_option("unit"), "group", weft_option("group"), "policy",
+			       weft_option("policy"), "from", weft_option("from"), "cancel", weft_option("cancel") ? "1" : NULL, NULL);
+
+	while (!rc && weft_option("wait") && j_num(j, "files")) {
+		const json_t *f = json_array_get(json_object_get(j, "restriping"), 0);
+
+		if (seen)
+			fprintf(stderr, "\r%s: %s of %s\033[K", j_str(f, "step"), size_text(j_num(f, "done")), size_text(j_num(f, "size")));
+		usleep(200000);
+		json_decref(j);
+		rc = weft_ask_path("GET", "/v1/restripe", path, NULL, &j);
+	}
+	if (seen)
+		fputs("\r\033[K", stderr);
+	return weft_show(rc, j, restripe_table);
+}
 
 int cmd_move(char **args)
 {
 	json_t *j;
-	int rc = weft_ask_with("PUT", "/v1/move", "", &j, "path", args[0], "group", weft_option("group"), "policy", weft_option("policy"), "from", weft_option("from"), "cancel",
-			       weft_option("cancel") ? "1" : NULL, NULL);
+	int rc;
 
+	if (weft_option("stripes") || weft_option("unit"))
+		return restripe(args[0]);
+	rc = weft_ask_with("PUT", "/v1/move", "", &j, "path", args[0], "group", weft_option("group"), "policy", weft_option("policy"), "from", weft_option("from"), "cancel",
+			   weft_option("cancel") ? "1" : NULL, NULL);
 	return mirror_follow(rc, j, args[0]);
 }

@@ -228,6 +228,7 @@ static int do_delete(struct ds_store *s, const ctl_order *o, const struct cap_ob
 	if (err)
 		return err;
 	ds_session_drop(s, key);
+	ds_watch_drop(s, key);
 	return ds_vol_unlink(s, key);
 }
 

@@ -102,6 +102,7 @@ int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len)
 {
 	int err = ds_obj_rebuilding(o) ? note_obj(o, off, off + len, off + len) : 0;
 
+	ds_watch_note(o, off, off + len);
 	if (!err)
 		return 0;
 	metric_add(ds_m_put_off, 1);
@@ -114,6 +115,7 @@ int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64
 	int err;
 
 	c->dc_obj = NULL;
+	ds_watch_note(o, from, to);
 	if (!ds_obj_rebuilding(o))
 		return 0;
 	err = note_obj(o, from, to, least);

@@ -60,6 +60,11 @@ int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64
 int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *order, uint32_t rounds);
 void ds_change_end(struct ds_change *c);
 
+/* ---- who reads an object while it is written (watch.c): on the orders worker ---- */
+
+/* One step of a WATCH. spans: room for CTL_SPANS_MAX. */
+ctl_status ds_watch(struct ds_store *s, const ctl_watch_args *a, ctl_span *spans, ctl_watch_res *res);
+
 /* ---- the source's side; blocks ---- */
 
 struct ds_part {
@@ -77,6 +82,11 @@ struct ds_fetch {
 };
 /* Fills all but ft_off and ft_data. o may be NULL: it is not there, and empty. */
 int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f);
+
+/* fill.c: as in f, which was fetched, with its holes. */
+int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f);
+/* The object ends there, and is durable. */
+int ds_fill_end(struct ds_obj *o, int fd, uint64_t size);
 
 /* ---- the target's side ---- */
 

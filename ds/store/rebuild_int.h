@@ -25,6 +25,12 @@ extern struct metric *ds_m_rebuilt[3], *ds_m_put_off; /* bytes copied, there alr
 enum ds_lock { DS_LOCK_BUFFERED, DS_LOCK_DIRECT, DS_LOCK_ALONE };
 void ds_change_lock(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to, enum ds_lock how);
 
+/* A change of the object begins, within what ds_write_drain waits for, or on the orders worker. */
+void ds_watch_note(struct ds_obj *o, uint64_t from, uint64_t to);
+/* The object is deleted; the store is closed. */
+void ds_watch_drop(struct ds_store *s, const struct cap_object *key);
+void ds_watches_close(struct ds_store *s);
+
 /* The object is deleted. */
 void ds_session_drop(struct ds_store *s, const struct cap_object *key);
 /* The store is closed. */

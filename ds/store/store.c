@@ -488,6 +488,7 @@ void ds_store_close(struct ds_store *s)
 	worker_stop(&s->s_worker[DS_WORKER_DATA]);
 	worker_stop(&s->s_worker[DS_WORKER_HEALTH]);
 	ds_sessions_close(s);
+	ds_watches_close(s);
 	/* Dropping the objects queues the closing of dirty ones. */
 	ds_objects_drop(s);
 	worker_stop(&s->s_worker[DS_WORKER_QUERIES]);

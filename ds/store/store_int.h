@@ -42,6 +42,7 @@ struct ds_obj {
 	_Atomic uint32_t ob_epoch;
 	_Atomic bool ob_deleted;
 	_Atomic bool ob_rebuilding; /* rebuild.h */
+	_Atomic bool ob_watched;    /* there is an ob_watch */
 	_Atomic uint64_t ob_writes; /* since it was loaded */
 	_Atomic bool ob_news;	   /* written since the mtime in ob_told; see ds_obj_count */
 	uint64_t ob_told;		   /* ns; the queries worker's, or under the shard's lock when nobody refers to the object */
@@ -57,6 +58,7 @@ struct ds_obj {
 	bool ob_sync_running;
 	bool ob_dir_unsynced;	 /* its name may not be durable */
 	struct ds_session *ob_session; /* of its rebuild */
+	struct ds_watch *ob_watch;     /* watch.c */
 };
 
 struct ds_shard {
@@ -152,6 +154,7 @@ struct ds_store {
 	struct ds_worker s_worker[DS_WORKERS];
 	pthread_mutex_t s_sessions_lock; /* rebuild.c; taken alone */
 	struct ds_session *s_sessions;
+	struct ds_watch *s_watches; /* the orders worker's */
 	_Atomic unsigned s_nsessions;
 	_Atomic unsigned s_open; /* objects in memory */
 	_Atomic unsigned s_gen;  /* of ds_write_begin */

@@ -43,6 +43,10 @@ void admin_put_mirror_add(void *arg, const struct http_req *rq, struct http_repl
 void admin_put_mirror_remove(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_move(void *arg, const struct http_req *rq, struct http_reply *rp);
 
+/* restripe.c: files that are laid out anew */
+void admin_get_restripe(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_restripe(void *arg, const struct http_req *rq, struct http_reply *rp);
+
 /* verify.c: copies are compared */
 void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *rp);

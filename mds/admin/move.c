@@ -1,6 +1,7 @@
 /* move.c - mirrors that come and go, and objects that move, over the API (docs/moving.md). What is asked for is written into the file's map; the jobs of repair do it. */
 #include "mds/admin/who.h"
 #include "mds/lo/column.h"
+#include "mds/lo/twin.h"
 #include "mds/op/repair.h"
 #include <ctype.h>
 #include <errno.h>
@@ -38,6 +39,12 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 		snprintf(ch->ch_why, sizeof(ch->ch_why), "it is on a generic data server, which copies nothing to others: copy the file");
 		err = -EOPNOTSUPP;
 	}
+	if (!err && !ch->ch_cancel && lo_twin_is(t, ch->ch_ino)) {
+		snprintf(ch->ch_why, sizeof(ch->ch_why), "it is being laid out anew; when that is done, say it again");
+		err = -EBUSY;
+	}
+	if (!err && ch->ch_cancel)
+		err = lo_twin_free(m->m_lo, t, &i);
 	if (!err)
 		err = ch->ch_fn(ch, &map);
 	if (!err)
@@ -153,6 +160,10 @@ void admin_put_move(void *arg, const struct http_req *rq, struct http_reply *rp)
 	struct change ch = {.ch_fn = change_move, .ch_group = http_arg(rq, "group"), .ch_has_policy = policy};
 	char err[256];
 
+	if (http_arg(rq, "stripes") || http_arg(rq, "unit")) {
+		admin_put_restripe(arg, rq, rp);
+		return;
+	}
 	ch.ch_ino = admin_file_arg(arg, rq, rp);
 	if (!ch.ch_ino)
 		return;

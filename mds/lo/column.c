@@ -144,7 +144,7 @@ int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint
 	if (m->lm_spare || anybody_leaves(m))
 		return refuse(-EBUSY, err, errlen, "its objects are being moved, or taken away; when that is done, say it again");
 	if (p && (p->lp_stripes != m->lm_stripes || p->lp_unit != m->lm_unit))
-		return refuse(-EINVAL, err, errlen, "it has stripes=%u,unit=%uM: a file's stripes and unit stay as they are; copy it to change them", m->lm_stripes, m->lm_unit >> 20);
+		return refuse(-EINVAL, err, errlen, "it has stripes=%u,unit=%uM: stripes and unit stay as they are in a move to other servers; weft move --stripes and --unit change them", m->lm_stripes, m->lm_unit >> 20);
 	if (p && p->lp_mirrors != m->lm_mirrors)
 		return refuse(-EINVAL, err, errlen, "it has mirrors=%u: weft mirror add and weft mirror remove change how many", m->lm_mirrors);
 	if (p)

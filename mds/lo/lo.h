@@ -264,7 +264,7 @@ bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to);
 
 /* Orders (durable work for data servers), queued in a mutation (W): */
 int lo_order_free(struct lo *lo, struct kv_txn *t,
-		  const struct ns_inode *i); /* delete every object of the map in i_blob */
+		  const struct ns_inode *i); /* delete every object of the map in i_blob, and of its twin (mds/lo/twin.h) */
 int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, unsigned obj); /* delete this one */
 /* Whether an order for this object is not done that others than deletions wait for. */
 bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj);
@@ -302,6 +302,8 @@ bool lo_orders_for(struct kv_txn *t, uint32_t ds);
 uint32_t lo_orders_failing(struct lo *lo, uint32_t ds, uint64_t *for_ms);
 /* The server was forgotten: its orders go. Any thread. */
 void lo_orders_forget(struct lo *lo, uint32_t ds);
+/* One of this file is known, and not done. Any thread. */
+bool lo_orders_of(struct lo *lo, uint64_t ino);
 /* How many orders are known and not done. */
 uint64_t lo_orders_count(struct lo *lo);
 #endif

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "mds/lo/order_int.h"
+#include "mds/lo/twin.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
@@ -102,6 +103,7 @@ int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 {
 	struct ns_inode ino = *i;
 	struct lo_map m;
+	int err;
 
 	if (i->i_type != NS_REG || !i->i_blob.s_len)
 		return 0;
@@ -110,7 +112,8 @@ int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 			  (unsigned long long)i->i_ino);
 		return 0;
 	}
-	return put_all(lo, t, CTL_DELETE, &ino, &m, 0, m.lm_epoch);
+	err = put_all(lo, t, CTL_DELETE, &ino, &m, 0, m.lm_epoch);
+	return err ? err : lo_twin_free(lo, t, i);
 }
 
 int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
@@ -321,6 +324,19 @@ bool lo_orders_for(struct kv_txn *t, uint32_t ds)
 	uint32_t be = htobe32(ds), first = 0;
 
 	return ns_rows(t, NS_T_ORDER, &be, sizeof(be), orders_first, &first) == 0 && first == ds;
+}
+
+bool lo_orders_of(struct lo *lo, uint64_t ino)
+{
+	struct lo_orders *os = lo->l_orders;
+	const struct order_file *of;
+	bool any;
+
+	pthread_mutex_lock(&os->os_lock);
+	of = file_find(os, ino);
+	any = of && of->of_orders;
+	pthread_mutex_unlock(&os->os_lock);
+	return any;
 }
 
 uint64_t lo_orders_count(struct lo *lo)

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "mds/lo/repair.h"
 #include "mds/lo/shift.h"
+#include "mds/lo/twin.h"
 #include "mds/op/heat.h"
 #include "mds/op/repair.h"
 #include <errno.h>
@@ -232,7 +233,7 @@ static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode
 	uint64_t bytes, now = (uint64_t)op_now().t_sec, last;
 	struct lo_map map;
 
-	if (lo_map_decode(i->i_blob, &map) || !lo_shift_fits(b->b_m->m_lo, &map) || chosen(b, i->i_ino))
+	if (lo_map_decode(i->i_blob, &map) || !lo_shift_fits(b->b_m->m_lo, &map) || chosen(b, i->i_ino) || lo_twin_is(t, i->i_ino))
 		return false;
 	last = lo_shifted(t, i->i_ino);
 	bytes = bytes_of(i, &map);

@@ -6,6 +6,7 @@
  * its objects of before are deleted, and new ones have another incarnation in their names.
  */
 #include "mds/op/drain.h"
+#include "mds/lo/twin.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/lo/column.h"
@@ -322,6 +323,8 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 		size_outdated(c->m->m_st, k->dst);
 	if (!err && k->again && dst.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
 		err = -EMFILE;
+	if (!err && k->again && lo_twin_is(t, k->dst))
+		err = -EAGAIN; /* as where a file is placed again (place.c) */
 	if (!err)
 		err = clone_place(c, k, t, &dst, &map);
 	if (!err)

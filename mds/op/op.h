@@ -95,6 +95,7 @@ struct mds {
 	struct op_sweep *m_sweep;   /* dead.c: the tick's loop's */
 	struct op_verify *m_verify; /* verify.c */
 	struct op_balance *m_balance; /* balance.c */
+	struct op_restripe *m_restripe; /* restripe.c */
 	struct metric *m_once;
 	bool m_krb5;           /* Kerberos is live */
 	struct names *m_names; /* names.c; NULL: ids are numbers only */

@@ -1,4 +1,5 @@
 /* place.c - where a file's data goes: when it is made, and again while it is empty (docs/groups.md). */
+#include "mds/lo/twin.h"
 #include "mds/op/op.h"
 #include <errno.h>
 
@@ -63,6 +64,8 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &was);
 	if (!err && i.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
 		err = -EEXIST;
+	if (!err && lo_twin_is(t, c->cur))
+		err = -EAGAIN; /* its objects have the names of the new ones'; it is soon over */
 	if (!err)
 		err = lo_place(m->m_lo, &a->ag_policy, i.i_ino, m->m_lease_ms, &map);
 	if (!err)

@@ -464,6 +464,23 @@ static void tame(ctl_request *req)
 			g->spans.spans_val[i].length &= 0xfffff;
 			g->spans.spans_val[i].from &= 0xffffff;
 		}
+	} else if (req->op == CTL_OP_WATCH) {
+		req->ctl_request_u.watch.instance_epoch = 7 - (req->ctl_request_u.watch.instance_epoch & 1);
+		req->ctl_request_u.watch.object.ino &= 0xf;
+		req->ctl_request_u.watch.object.fs &= 1;
+		req->ctl_request_u.watch.session &= 3;
+	} else if (req->op == CTL_OP_FILL) {
+		ctl_fill_args *f = &req->ctl_request_u.fill;
+
+		f->instance_epoch = 7 - (f->instance_epoch & 1);
+		f->object.ino &= 0xf;
+		f->object.fs &= 1;
+		f->size &= 0xffffff;
+		for (unsigned i = 0; i < f->spans.spans_len; i++) {
+			f->spans.spans_val[i].offset &= 0xffffff;
+			f->spans.spans_val[i].length &= 0xfffff;
+		}
+		peer_tame(&f->source);
 	} else if (req->op == CTL_OP_REBUILD) {
 		ctl_rebuild_args *r = &req->ctl_request_u.rebuild;
 

@@ -1,0 +1,186 @@
+#!/usr/bin/python3
+"""Files that get other stripes or another unit: while clients write, and over kills of the metadata server and of data servers. Prints TAP."""
+import contextlib
+import http.client
+import json
+import os
+import socket
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from data_test import content, layout_of  # noqa: E402
+from move_test import Striped, ask, fsck, weft, writing  # noqa: E402
+from nfs41 import err  # noqa: E402
+from repair_test import MB, QUICK, servers  # noqa: E402
+
+
+def shape(c, f):
+    j = layout_of(c, f)
+    return len(j["mirrors"][0]["objects"]), j["unit"], len(j["mirrors"])
+
+
+def compared(w, path):
+    """Every copy of every stripe has the same."""
+    got = ask(w, "mirror", "verify", path)
+    check((got["differences"], got["skipped"]), ([], 0))
+
+
+def read_all(c, f, size):
+    """By a stateid of its own, as another client would."""
+    s = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f), open_(claim_fh(), READ | NO_DELEG), tries=200).results[-1].stateid
+    data = content(c, f, s)
+    c.ok(putfh(f), op("CLOSE", u32(0), stateid(s)))
+    check(len(data), size)
+    return data
+
+
+def restriping(w, path):
+    got = mds_json(w, path)
+    return got["restriping"][0] if got["files"] else None
+
+
+def mds_json(w, path):
+    """The API's answer."""
+    conn = http.client.HTTPConnection("mds")
+    conn.sock = socket.socket(socket.AF_UNIX)
+    conn.sock.connect(w.where["mds"].removeprefix("unix:"))
+    conn.request("GET", f"/v1/restripe?path={path}")
+    with conn.getresponse() as reply:
+        check(reply.status, 200)
+        return json.loads(reply.read())
+
+
+def clean(w):
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 20, "deletion of the old objects")
+    fsck(w)
+
+
+def test_other_stripes_while_a_client_writes(w):
+    x = Striped("wide", 10 * MB, "stripes=1,mirrors=2")
+    x.give_back()
+    before = x.c.attrs(x.f, "time_modify", "size")
+    for stripes in (3, 2, 1):
+        with writing(x):
+            weft(w, "move", "/wide/f", "--stripes", str(stripes), "--wait")
+        check(shape(x.c, x.f), (stripes, MB, 2))
+        check(content(x.c, x.f, x.s) == bytes(x.data), True, f"{stripes} stripes")
+        compared(w, "/wide/f")
+    check(x.c.ok(putfh(x.f), getxattr("weft.policy")).value, b"stripes=1,unit=1M,mirrors=2")
+    check(x.c.attrs(x.f, "size").size, before.size)
+    check("laid out anew" in weft(w, "events", "--kind", "file-moved"), True)
+    clean(w)
+
+
+def test_units_sizes_and_holes_are_kept(w):
+    c = client()
+    d = c.mkdir(c.root(), "holes")
+    c.ok(putfh(d), setxattr("weft.policy", "stripes=4,mirrors=1"))
+    s, f = c.open(d, "f")
+    size = 20 * MB + 12345
+    want = bytearray(size)
+    for off in (0, 3 * MB - 100, 9 * MB + 4096, size - 777):
+        data = bytes([off % 251 + 1]) * 777
+        c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, off, data, FILE_SYNC))
+        want[off:off + len(data)] = data
+    for stripes, unit in (("2", "4M"), ("1", "1M"), ("4", "2M")):
+        before = c.attrs(f, "time_modify").time_modify
+        weft(w, "move", "/holes/f", "--stripes", stripes, "--unit", unit, "--wait")
+        check(shape(c, f), (int(stripes), int(unit[0]) * MB, 1))
+        check(content(c, f, s) == bytes(want), True)
+        check((c.attrs(f, "size").size, c.attrs(f, "time_modify").time_modify), (size, before), "it is as it was for who looks at it")
+        held = sum(os.stat(os.path.join(w.dir, o["ds"], o["object"])).st_blocks for o in layout_of(c, f)["mirrors"][0]["objects"])
+        check(held * 512 < MB, True, "holes are holes")
+    empty = c.open(d, "empty")[1]
+    weft(w, "move", "/holes/empty", "--unit", "8M", "--wait")
+    check((shape(c, empty), c.attrs(empty, "size").size), ((4, 8 * MB, 1), 0))
+    clean(w)
+
+
+def test_what_cannot_be_is_refused(w):
+    c = client()
+    d = c.mkdir(c.root(), "no")
+    s, f = c.open(d, "f")
+    c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"x" * MB, FILE_SYNC))
+    for args, why in ((("--stripes", "0"), "expected a number"), (("--stripes", "45"), "expected a number"), (("--stripes", "1"), "it has these stripes"), (("--unit", "3M"), "power of two"),
+                      (("--stripes", "2", "--group", "rack=a"), "one after the other"), (("--unit", "1M,mirrors=2"), "power of two")):
+        check(why in weft(w, "move", "/no/f", *args, rc=1), True, args)
+    check("not a regular file" in weft(w, "move", "/no", "--stripes", "2", rc=1), True)
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.repair_files=0")
+    weft(w, "move", "/no/f", "--stripes", "2")
+    check("already" in weft(w, "move", "/no/f", "--stripes", "3", rc=1), True)
+    check("laid out anew" in weft(w, "mirror", "add", "/no/f", rc=1), True)
+    check(restriping(w, "/no/f")["step"], "waits")
+    weft(w, "move", "/no/f", "--cancel")
+    check(restriping(w, "/no/f"), None)
+    weft(w, "move", "/no/f", "--stripes", "2")
+    c = client()
+    c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d), remove("f"), tries=200)
+    clean(w)
+
+
+def test_it_outlives_kills(w):
+    """Slow enough to be hit: the metadata server, a data server that is read, one that is filled."""
+    x = Striped("kill", 12 * MB, "stripes=2,mirrors=2")
+    x.give_back()
+    data = bytes(x.data)
+    weft(w, "move", "/kill/f", "--stripes", "4")
+    time.sleep(0.5)
+    amid = restriping(w, "/kill/f") is not None
+    w.restart()
+    check((amid, restriping(w, "/kill/f") is not None), (True, True), "it was under way when the kill came, and is after it")
+    for ds in ("ds1", "ds4"):
+        eventually(lambda: restriping(w, "/kill/f")["step"] == "copy", 30, "it goes on")
+        time.sleep(0.3)
+        w.dev("kill", w.dir, ds, "-9")
+        time.sleep(0.5)
+        w.dev("start", w.dir, ds)
+        check(restriping(w, "/kill/f") is not None, True, "it was under way when the kill came")
+    eventually(lambda: restriping(w, "/kill/f") is None, 90, "its end")
+    c = client()
+    check(shape(c, x.f), (4, MB, 2))
+    check(read_all(c, x.f, len(data)) == data, True)
+    eventually(lambda: ask(w, "mirror", "status")["files"] == 0, 60, "repairs")
+    compared(w, "/kill/f")
+    clean(w)
+
+
+def test_a_file_that_is_cut_and_grown_meanwhile(w):
+    x = Striped("cut", 12 * MB, "stripes=3")
+    x.give_back()
+    want = bytearray(x.data)
+    weft(w, "move", "/cut/f", "--stripes", "2")
+    eventually(lambda: (restriping(w, "/cut/f") or {}).get("done", 0) >= 4 * MB, 30, "some of it")
+    for size in (3 * MB + 5, 7 * MB):
+        x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), op("SETATTR", stateid(x.s), fattr(size=size)), tries=200)
+        want = want[:size] + bytes(max(0, size - len(want)))
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 2 * MB - 10, b"n" * 5000, FILE_SYNC), tries=200)
+    want[2 * MB - 10:2 * MB - 10 + 5000] = b"n" * 5000
+    check(restriping(w, "/cut/f") is not None, True, "it was under way")
+    eventually(lambda: restriping(w, "/cut/f") is None, 60, "its end")
+    check(shape(x.c, x.f), (2, MB, 1))
+    check(content(x.c, x.f, x.s) == bytes(want), True)
+    check(x.c.attrs(x.f, "size").size, 7 * MB)
+    clean(w)
+
+
+@contextlib.contextmanager
+def around(name):
+    """A cluster of its own for each."""
+    w = mds_test.THE = Cluster(settings=[*QUICK, "mds.grace=1s", *(["mds.repair_rate=3M"] if "kills" in name or "cut" in name else [])])
+    try:
+        yield (w,)
+    finally:
+        for c in mds_test.CLIENTS:
+            with contextlib.suppress(Exception):
+                c.drop()
+        mds_test.CLIENTS.clear()
+        w.down()
+
+
+if __name__ == "__main__":
+    tap.run(tap.named(globals()), around)
