@@ -71,6 +71,8 @@ static void change_commit(struct admin *a, struct change *ch, const struct http_
 	admin_wait_init(&ch->ch_wait);
 	kv_submit(ns_kv(a->a_ops.ao_ns), &ch->ch_op);
 	err = admin_wait_end(&ch->ch_wait);
+	if (!err && ch->ch_cancel)
+		lo_orders_kick(ch->ch_m->m_lo);
 	if (!err)
 		admin_reply_repair(a, ch->ch_ino, rp);
 	else if (*ch->ch_why)

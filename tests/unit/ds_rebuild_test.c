@@ -100,11 +100,14 @@ struct step {
 	const ctl_rebuild_args *st_args;
 	ctl_rebuild_res *st_res;
 	ctl_order *st_order;
+	const ctl_watch_args *st_watch;
+	ctl_span *st_spans;
+	ctl_watch_res *st_taken;
 	int st_what;
 	ctl_status st_status;
 	sem_t st_done;
 };
-enum { BEGIN, END, ABORT, ORDER };
+enum { BEGIN, END, ABORT, ORDER, WATCH };
 
 static void step_run(struct ds_job *j)
 {
@@ -116,6 +119,8 @@ static void step_run(struct ds_job *j)
 		st->st_status = ds_rebuild_end(S, st->st_args);
 	else if (st->st_what == ABORT)
 		st->st_status = ds_rebuild_abort(S, st->st_args);
+	else if (st->st_what == WATCH)
+		st->st_status = ds_watch(S, st->st_watch, st->st_spans, st->st_taken);
 	else if (ds_store_orders(S, 1, st->st_order, 1, &st->st_status) != CTL_OK)
 		st->st_status = CTL_IO;
 	sem_post(&st->st_done);
@@ -826,6 +831,82 @@ START_TEST(pull_without_notes_does_not)
 }
 END_TEST
 
+/* ---- who is watched ---- */
+
+static ctl_span spans[CTL_SPANS_MAX];
+static ctl_watch_res took;
+
+static ctl_status watch_as(ctl_watch_step what, uint64_t session)
+{
+	ctl_watch_args a = { .step = what, .object = object(SOURCE), .session = session };
+	struct step st = { .st_what = WATCH, .st_watch = &a, .st_spans = spans, .st_taken = &took };
+
+	memset(&took, 0, sizeof(took));
+	return step(&st);
+}
+
+static void is_span(unsigned i, uint64_t off, uint64_t len)
+{
+	ck_assert_uint_gt(took.spans.spans_len, i);
+	ck_assert_uint_eq(spans[i].offset, off);
+	ck_assert_uint_eq(spans[i].length, len);
+}
+
+START_TEST(what_is_changed_is_told_once)
+{
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_BAD_SESSION);
+	ck_assert_int_eq(watch_as(CTL_WATCH_BEGIN, 0), CTL_INVAL);
+	ck_assert_int_eq(note_as(SOURCE, 0, 100), 0); /* before */
+	ck_assert_int_eq(watch_as(CTL_WATCH_BEGIN, 1), CTL_OK);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
+	ck_assert_uint_eq(took.spans.spans_len, 0);
+	ck_assert_int_eq(note_as(SOURCE, 5000, 10), 0);
+	ck_assert_int_eq(note_as(SOURCE, 5010, 10), 0);
+	ck_assert_int_eq(note_as(TARGET, 1, 1), 0); /* another's */
+	ck_assert_int_eq(order_as((ctl_order){ .type = CTL_TRUNCATE, .number = 1, .object = object(SOURCE), .size = 9000, .epoch = 1 }), CTL_OK);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 2), CTL_BAD_SESSION);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
+	ck_assert_uint_eq(took.spans.spans_len, 2);
+	is_span(0, 5000, 20);
+	is_span(1, 9000, DS_NOTE_END - 9000);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
+	ck_assert_uint_eq(took.spans.spans_len, 0);
+	/* Another session begins anew. */
+	ck_assert_int_eq(note_as(SOURCE, 1, 1), 0);
+	ck_assert_int_eq(watch_as(CTL_WATCH_BEGIN, 2), CTL_OK);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_BAD_SESSION);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 2), CTL_OK);
+	ck_assert_uint_eq(took.spans.spans_len, 0);
+	/* And ends, or goes with the object. */
+	ck_assert_int_eq(watch_as(CTL_WATCH_END, 2), CTL_OK);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 2), CTL_BAD_SESSION);
+	ck_assert_int_eq(watch_as(CTL_WATCH_BEGIN, 3), CTL_OK);
+	ck_assert_int_eq(order_as((ctl_order){ .type = CTL_DELETE, .number = 2, .object = object(SOURCE), .epoch = 1 }), CTL_OK);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 3), CTL_BAD_SESSION);
+}
+END_TEST
+
+START_TEST(many_changes_are_told_in_pieces_and_too_many_as_all)
+{
+	ck_assert_int_eq(watch_as(CTL_WATCH_BEGIN, 1), CTL_OK);
+	for (unsigned i = 0; i < CTL_SPANS_MAX + 5; i++)
+		ck_assert_int_eq(note_as(SOURCE, 100ull * i, 50), 0);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
+	ck_assert(took.more && took.spans.spans_len == CTL_SPANS_MAX);
+	is_span(CTL_SPANS_MAX - 1, 100ull * (CTL_SPANS_MAX - 1), 50);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
+	ck_assert(!took.more && took.spans.spans_len == 5);
+	is_span(0, 100ull * CTL_SPANS_MAX, 50);
+	for (unsigned i = 0; i <= DS_NOTES_MAX; i++)
+		ck_assert_int_eq(note_as(SOURCE, 100ull * i, 50), 0);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
+	ck_assert_uint_eq(took.spans.spans_len, 1);
+	is_span(0, 0, UINT64_MAX);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
+	ck_assert_uint_eq(took.spans.spans_len, 0);
+}
+END_TEST
+
 static void add(Suite *s, const char *name, const TTest *const *tests)
 {
 	TCase *tc = tcase_create(name);
@@ -840,7 +921,7 @@ static void add(Suite *s, const char *name, const TTest *const *tests)
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ds_rebuild");
-	static const TTest *notes[4], *sessions[12], *windows[12], *races_[4];
+	static const TTest *notes[4], *sessions[12], *windows[12], *races_[4], *watches[3];
 	unsigned n = 0;
 
 	notes[n++] = notes_are_a_set_of_bytes;
@@ -866,6 +947,9 @@ static Suite *suite(void)
 	windows[n++] = end_is_where_it_was_put_since_begin;
 	windows[n++] = what_the_disk_does_not_hold_is_seen;
 	add(s, "windows", windows);
+	watches[0] = what_is_changed_is_told_once;
+	watches[1] = many_changes_are_told_in_pieces_and_too_many_as_all;
+	add(s, "watches", watches);
 	n = 0;
 	races_[n++] = pull_and_writes_end_equal;
 	races_[n++] = pull_writes_and_orders_end_equal;

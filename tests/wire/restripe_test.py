@@ -117,6 +117,7 @@ def test_what_cannot_be_is_refused(w):
     check(restriping(w, "/no/f")["step"], "waits")
     weft(w, "move", "/no/f", "--cancel")
     check(restriping(w, "/no/f"), None)
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of objects that were never made")
     weft(w, "move", "/no/f", "--stripes", "2")
     c = client()
     c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d), remove("f"), tries=200)
@@ -125,7 +126,7 @@ def test_what_cannot_be_is_refused(w):
 
 def test_it_outlives_kills(w):
     """Slow enough to be hit: the metadata server, a data server that is read, one that is filled."""
-    x = Striped("kill", 12 * MB, "stripes=2,mirrors=2")
+    x = Striped("kill", 8 * MB, "stripes=2,mirrors=2")
     x.give_back()
     data = bytes(x.data)
     weft(w, "move", "/kill/f", "--stripes", "4")
