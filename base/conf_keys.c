@@ -34,6 +34,7 @@ const struct conf_key conf_keys[] = {
 	{ "mds.repair_rate", CONF_SIZE, "256M", "0..1T", "Bytes a second that repairs may read, all together; 0: no limit." },
 	{ "mds.repair_wait", CONF_SECONDS, "60s", "0s..86400s", "How long a data server may be away before its objects are made again on others." },
 	{ "mds.balance_again", CONF_SECONDS, "86400s", "0s..31536000s", "For how long weft balance leaves a file alone that it has moved." },
+	{ "mds.scrub_delay", CONF_SECONDS, "60s", "0s..86400s", "An object that is no file's is looked at again after so long, before it is removed." },
 	{ "mds.near", CONF_STR, "", NULL, "Networks of clients, and labels of the data servers that are near them: NETWORK LABELS, comma separated." },
 	{ "mds.near_factor", CONF_INT, "16", "1..1000", "How many times its weight a near data server counts when it is chosen which copy a client reads." },
 	{ "mds.admit", CONF_ENUM, "auto", "auto|manual", "A data server that has the cluster key, and was never here, may join: at once, or when it is admitted." },

@@ -10,6 +10,7 @@
 #include "mds/op/balance.h"
 #include "mds/op/drain.h"
 #include "mds/op/repair.h"
+#include "mds/op/scrub.h"
 #include "mds/op/sec.h"
 #include "mds/op/restripe.h"
 #include "mds/op/verify.h"
@@ -491,6 +492,8 @@ static void open_repair(const struct conf *conf)
 		die("balance: no memory", NULL);
 	if (op_restripe_open(&mds, loops[0]))
 		die("restripe: no memory", NULL);
+	if (op_scrub_open(&mds, loops[0], (uint32_t)conf_msec(conf, "mds.scrub_delay")))
+		die("scrubs: no memory", NULL);
 	if (op_drain_open(&mds))
 		die("drains: no memory", NULL);
 	if (op_judge_open(&mds))
@@ -591,6 +594,7 @@ static void serve(const struct conf *conf)
 	log_info("serving: boot %lu, engine LMDB, threads %u, sync %s, recorded clients %u", (unsigned long)su->su_boot, nloops,
 		 conf_bool(conf, "mds.sync") ? "on" : "OFF", mds.m_st->st_reclaimers);
 	ev_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
+	op_scrub_resume(&mds);
 	if (mds.m_st->st_in_grace)
 		ev_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim", mds.m_st->st_reclaimers);
 	pthread_create(&tid, NULL, wait_signals, &signals);

@@ -31,11 +31,12 @@ static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait",
 static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL}, {"mend", 0, NULL}, {"keep", 0, "MIRROR"}, {NULL}};
 static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"stripes", 's', "N"}, {"unit", 'u', "SIZE"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {NULL}};
-static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
+static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"lost", 0, NULL}, {"degraded", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
 static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "N"}, {0}};
 static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
 static const struct weft_opt advise_options[] = {{"spread", 0, "PERCENT"}, {0}};
 static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL}, {"files", 0, "N"}, {"bytes", 0, "SIZE"}, {"rate", 0, "SIZE"}, {"spread", 0, "PERCENT"}, {"stop", 0, NULL}, {0}};
+static const struct weft_opt scrub_options[] = {{"dry-run", 0, NULL}, {"background", 0, NULL}, {"status", 0, NULL}, {"stop", 0, NULL}, {0}};
 static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {0}};
 /* A row is a line; the first that fits counts. */
 /* clang-format off */
@@ -67,7 +68,7 @@ static const struct command commands[] = {
 	{"client", "evict", 1, 1, false, cmd_client_evict, NULL, "CLIENT", "put one out as if its lease had run out: what it holds is fenced"},
 	{"layout", "list", 0, 1, true, cmd_layout_list, layout_options, "[PATH]", "layouts that are out: of a file, a client, a data server"},
 	{"layout", "recall", 1, 1, true, cmd_layout_recall, NULL, "PATH", "take a file's layouts back; fenced at the deadline"},
-	{"find", NULL, 0, 1, true, cmd_find, find_options, "[PATH]", "files on a data server, with copies not in sync, or of a policy"},
+	{"find", NULL, 0, 1, true, cmd_find, find_options, "[PATH]", "files on a data server, with copies not in sync, of which no copy is left, or fewer than should be, or of a policy"},
 	{"xattr", "show", 1, 2, true, cmd_xattr_show, NULL, "PATH [NAME]", "extended attributes, readable"},
 	{"xattr", "set", 2, 3, true, cmd_xattr_set, NULL, "PATH NAME [VALUE]", "0x and digits: bytes"},
 	{"xattr", "remove", 2, 2, true, cmd_xattr_remove, NULL, "PATH NAME", "take one away"},
@@ -76,8 +77,9 @@ static const struct command commands[] = {
 	{"advise", NULL, 0, 0, false, cmd_advise, advise_options, "", "in words: what is hot, which data servers are behind, and what would move"},
 	{"balance", NULL, 0, 0, false, cmd_balance, balance_options, "", "move files until data servers are within the spread of their shares"},
 	{"events", NULL, 0, 0, false, cmd_events, events_options, "", "the journal of what happened; -f goes on"},
+	{"scrub", NULL, 0, 0, false, cmd_scrub, scrub_options, "", "compares what the data servers have with what it should be, content too, and mends what is safe to mend"},
 	/* Their options are their own; see main. */
-	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...", "check the metadata store of a stopped server"},
+	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...", "check the metadata store of a stopped server; --online [--dry-run] [--background]: what a running cluster's data servers have"},
 	{"topo", NULL, 0, ANY, false, NULL, NULL, "[OPTION]...", "this machine's drives, network cards and GPUs, and their distances"},
 };
 /* clang-format on */
@@ -247,6 +249,9 @@ int main(int argc, char **argv)
 		weft_admin = ADMIN_DEFAULT;
 	/* Options may stand anywhere, but those of fsck and topo go to them: ours end at their name. */
 	parse_options(argc, argv, "+");
+	for (int i = optind + 1; optind < argc && i < argc && !strcmp(argv[optind], "fsck"); i++)
+		if (!strcmp(argv[i], "--online"))
+			return cmd_fsck_online(argc - optind - 1, argv + optind + 1);
 	if (optind < argc && !strcmp(argv[optind], "fsck"))
 		return cmd_fsck(argc - optind - 1, argv + optind + 1);
 	if (optind < argc && !strcmp(argv[optind], "topo"))

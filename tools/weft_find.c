@@ -24,18 +24,19 @@ static void found_line(const json_t *f)
 int cmd_find(char **args)
 {
 	const char *ds = weft_option("on-ds"), *policy = weft_option("policy"), *stale = weft_option("stale") ? "1" : NULL;
+	const char *lost = weft_option("lost") ? "1" : NULL, *degraded = weft_option("degraded") ? "1" : NULL;
 	char *cursor = NULL;
 	long long deep = 0;
 	int rc;
 
-	if (!ds && !policy && !stale)
-		return weft_usage_error("find: what? --on-ds DS, --stale or --policy TEXT");
+	if (!ds && !policy && !stale && !lost && !degraded)
+		return weft_usage_error("find: what? --on-ds DS, --stale, --lost, --degraded or --policy TEXT");
 	do {
 		const json_t *f;
 		size_t i;
 		json_t *j;
 
-		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", args[0] ? args[0] : "/", "ds", ds, "stale", stale, "policy", policy, "cursor", cursor, NULL);
+		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", args[0] ? args[0] : "/", "ds", ds, "stale", stale, "lost", lost, "degraded", degraded, "policy", policy, "cursor", cursor, NULL);
 		free(cursor);
 		cursor = NULL;
 		if (rc)

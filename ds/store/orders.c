@@ -440,6 +440,7 @@ void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 
 /* The cookie: version, the volume's number, folder (2 bytes), name of the last object told. */
 #define LIST_VERSION 2
+#define LIST_FOLDERS 4096 /* looked at for one answer: others wait for this worker */
 struct list_cookie {
 	uint8_t lc_version, lc_volume, lc_folder[2];
 	char lc_name[OBJNAME_LEN];
@@ -530,8 +531,15 @@ static bool list_entry(struct ds_vol *v, const char *name, uint16_t folder, ctl_
 	return true;
 }
 
-/* One volume, from where c says; *n == max: there may be more, and c says where. */
-static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ctl_list_entry *entries, unsigned *n)
+static void list_here(struct ds_vol *v, struct list_cookie *c, unsigned folder)
+{
+	c->lc_volume = (uint8_t)v->v_number;
+	c->lc_folder[0] = (uint8_t)(folder >> 8);
+	c->lc_folder[1] = (uint8_t)folder;
+}
+
+/* One volume, from where c says. *left: folders that may be looked at yet. 1: there may be more, and c says where. */
+static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ctl_list_entry *entries, unsigned *n, unsigned *left)
 {
 	char last[OBJNAME_LEN + 1] = "";
 
@@ -539,8 +547,16 @@ static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ct
 	for (unsigned f = (unsigned)c->lc_folder[0] << 8 | c->lc_folder[1]; f <= UINT16_MAX; f++, *last = 0) {
 		char(*names)[OBJNAME_LEN + 1];
 		size_t count;
-		int err = folder_names(v, (uint16_t)f, &names, &count);
+		int err;
 
+		if (!*left) {
+			if (!*last)
+				memset(c->lc_name, 0, OBJNAME_LEN);
+			list_here(v, c, f);
+			return 1;
+		}
+		--*left;
+		err = folder_names(v, (uint16_t)f, &names, &count);
 		if (err)
 			return err;
 		for (size_t i = 0; i < count && *n < max; i++) {
@@ -551,10 +567,8 @@ static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ct
 		}
 		free(names);
 		if (*n == max) {
-			c->lc_volume = (uint8_t)v->v_number;
-			c->lc_folder[0] = (uint8_t)(f >> 8);
-			c->lc_folder[1] = (uint8_t)f;
-			return 0;
+			list_here(v, c, f);
+			return 1;
 		}
 	}
 	return 0;
@@ -564,6 +578,8 @@ int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, uns
 		  unsigned *n, uint8_t cookie_out[64], unsigned *outlen)
 {
 	struct list_cookie c = { .lc_version = LIST_VERSION };
+	unsigned left = LIST_FOLDERS;
+	int more = 0;
 
 	*n = *outlen = 0;
 	if (!max || (inlen && inlen != sizeof(c)))
@@ -572,19 +588,18 @@ int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, uns
 		memcpy(&c, cookie_in, sizeof(c));
 	if (c.lc_version != LIST_VERSION)
 		return -EINVAL;
-	for (unsigned i = 0; i < s->s_nvols && *n < max; i++) {
+	for (unsigned i = 0; i < s->s_nvols && !more; i++) {
 		struct ds_vol *v = s->s_vol[i];
-		int err;
 
 		if (v->v_number < c.lc_volume)
 			continue;
 		if (v->v_number > c.lc_volume)
 			c = (struct list_cookie){ .lc_version = LIST_VERSION, .lc_volume = (uint8_t)v->v_number };
-		err = list_volume(v, &c, max, entries, n);
-		if (err)
-			return err;
+		more = list_volume(v, &c, max, entries, n, &left);
+		if (more < 0)
+			return more;
 	}
-	if (*n == max) {
+	if (more) {
 		memcpy(cookie_out, &c, sizeof(c));
 		*outlen = sizeof(c);
 	}

@@ -204,7 +204,7 @@ void ds_store_submit(struct ds_store *s, enum ds_worker_id w, struct ds_job *j);
 /* On the orders worker. Durable when it returns. CTL_STALE_INSTANCE: nothing was done. */
 ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results);
 void ds_store_stat(struct ds_store *s, const ctl_object *o, ctl_stat *out);
-/* Fills entries (room for max); cookie_in empty starts, *cookie_out empty ends. -EINVAL for a cookie that is none. */
+/* Fills entries (room for max), maybe none; cookie_in empty starts, *cookie_out empty ends. -EINVAL for a cookie that is none. */
 int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max, ctl_list_entry *entries,
 				  unsigned *n, uint8_t cookie_out[64], unsigned *outlen);
 

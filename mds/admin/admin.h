@@ -20,6 +20,7 @@
  *   PUT    /v1/mirror/add?path=&group=       one mirror more, on servers with these labels; these three answer as GET /v1/repair
  *   PUT    /v1/mirror/remove?path=&mirror=   one less
  *   PUT    /v1/verify?path=&recursive=&mend=&keep=   copies are compared; as GET /v1/verify answers: how far it is, and what differs. DELETE: it ends
+ *   PUT    /v1/scrub?content=&dry=           what the data servers have is checked (docs/scrub.md); as GET /v1/scrub answers: how far it is; with findings=1 what was found. DELETE: it ends
  *   PUT    /v1/move?path=&group=&policy=&from=&cancel=   to these servers, or away from that one
  *   GET    /v1/ds/one?ds=                    one data server, as in GET /v1/ds; with PUT /v1/ds/drain?ds= and /v1/ds/undrain?ds=
  *
@@ -29,7 +30,7 @@
  *   GET    /v1/layouts?path=/f&client=C&ds=D    layouts that are out, by any of these: {"known","recalled","layouts":[...]}
  *   PUT    /v1/layouts/recall?path=/f           takes them back; those that stay out are fenced at the deadline. Answers as GET does when they have been asked for, and "asked": how many
  *
- *   GET    /v1/find?path=/d&ds=D&stale=1&policy=P&cursor=X    files below a path that have all of these: {"found":[...],"looked","too_deep","cursor"}; it ends where the cursor is null
+ *   GET    /v1/find?path=/d&ds=D&stale=1&lost=1&degraded=1&policy=P&cursor=X    files below a path that have all of these: {"found":[...],"looked","too_deep","cursor"}; it ends where the cursor is null
  *   GET    /v1/xattr?path=/f&name=N    extended attributes: {"path","xattrs":[{"name","size","virtual","text" or "hex"}]}, of one name or all
  *   PUT    /v1/xattr?path=/f&name=N&encoding=hex    body: the value; DELETE takes it away. Both answer as GET does. Delegations come back first
  *   GET    /v1/top?rows=N           the busiest now: {"half_life","clients","servers","directories"}

@@ -60,6 +60,11 @@ void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *r
 /* top.c: the hottest directories, by path */
 json_t *admin_hot_directories(struct admin *a, size_t most);
 
+/* scrub.c: what data servers have is compared with the maps */
+void admin_get_scrub(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_scrub(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_delete_scrub(void *arg, const struct http_req *rq, struct http_reply *rp);
+
 /* ds.c: the data servers */
 /* The server that an argument names by name, number or id; 0: refused. */
 uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp);

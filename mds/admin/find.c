@@ -28,7 +28,7 @@ struct walk {
 	struct ns *w_ns;
 	struct kv_txn *w_txn;
 	uint32_t w_ds; /* 0: any */
-	bool w_stale, w_policy;
+	bool w_stale, w_policy, w_lost, w_degraded;
 	char w_terms[LO_POLICY_TEXT]; /* of the policy: ",stripes=2,mirrors=2,": those that were asked for */
 	struct level w_level[DEPTH_MOST];
 	unsigned w_depth;
@@ -59,6 +59,27 @@ static bool policy_fits(const struct walk *w, const struct lo_policy *p)
 	return true;
 }
 
+/* A stripe has no copy in sync but on servers that are dead or forgotten. degraded: it can be read, and not all copies that it should have are good. */
+static bool is_lost(const struct walk *w, const struct lo_map *m, bool *degraded)
+{
+	bool lost = false;
+
+	*degraded = false;
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		bool any = false;
+
+		for (unsigned k = s; k < lo_objects(m); k += m->lm_stripes) {
+			bool good = m->lm_obj[k].ob_state == LO_IN_SYNC && !dsc_dead(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds);
+
+			any |= good;
+			*degraded |= !good && m->lm_obj[k].ob_state != LO_ABSENT;
+		}
+		lost |= !any;
+	}
+	*degraded &= !lost;
+	return lost;
+}
+
 static json_t *states_json(const struct walk *w, const struct lo_map *m)
 {
 	static const char *const name[] = {[LO_IN_SYNC] = "in-sync", [LO_STALE] = "stale", [LO_REBUILDING] = "rebuilding"};
@@ -87,7 +108,7 @@ static void found(struct walk *w, const struct ns_inode *i, const struct lo_poli
 static void look_file(struct walk *w, const struct ns_inode *i)
 {
 	struct lo_policy p;
-	bool on = !w->w_ds, stale = !w->w_stale;
+	bool on = !w->w_ds, stale = !w->w_stale, lost, degraded;
 	struct lo_map m;
 
 	if (lo_map_decode(i->i_blob, &m) || lo_map_policy(&m, &p))
@@ -96,6 +117,9 @@ static void look_file(struct walk *w, const struct ns_inode *i)
 		on |= m.lm_obj[k].ob_ds == w->w_ds;
 		stale |= m.lm_obj[k].ob_state != LO_IN_SYNC;
 	}
+	lost = is_lost(w, &m, &degraded);
+	if (w->w_lost || w->w_degraded)
+		on &= (w->w_lost && lost) || (w->w_degraded && degraded);
 	if (on && stale && (!w->w_policy || policy_fits(w, &p)))
 		found(w, i, &p, &m);
 }
@@ -109,7 +133,7 @@ static void look(struct walk *w, uint64_t ino)
 		return;
 	if (i.i_type == NS_REG)
 		look_file(w, &i);
-	else if (i.i_type == NS_DIR && w->w_policy && !w->w_ds && !w->w_stale && i.i_has_policy && !lo_policy_decode(i.i_blob, &p) && policy_fits(w, &p))
+	else if (i.i_type == NS_DIR && w->w_policy && !w->w_ds && !w->w_stale && !w->w_lost && !w->w_degraded && i.i_has_policy && !lo_policy_decode(i.i_blob, &p) && policy_fits(w, &p))
 		found(w, &i, &p, NULL);
 }
 
@@ -349,8 +373,10 @@ void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
 	w->w_a = arg;
 	w->w_ns = w->w_a->a_ops.ao_ns;
 	w->w_stale = stale && *stale == '1';
-	if (!policy && !stale && !http_arg(rq, "ds"))
-		admin_reply_error(rp, 400, "what is to be found: expected ds, stale=1 or policy");
+	w->w_lost = http_arg(rq, "lost");
+	w->w_degraded = http_arg(rq, "degraded");
+	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded)
+		admin_reply_error(rp, 400, "what is to be found: expected ds, stale=1, lost=1, degraded=1 or policy");
 	else if ((!http_arg(rq, "ds") || (w->w_ds = admin_ds_arg(arg, rq, rp))) && (!policy || policy_arg(w, policy, rp)) && admin_inode_arg(arg, rq, rp, &i))
 		begin(w, rq, &i, rp);
 	json_decref(w->w_found);

@@ -186,7 +186,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 	struct dsc_server sv;
 	bool may_serve;
 	uint32_t ds = admin_ds_named(a, http_arg(rq, "ds"), rp);
-	char text[320];
+	char text[400];
 	int err;
 
 	if (!ds || !fo) {
@@ -204,8 +204,8 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 		goto out;
 	}
 	if (!err && fo->fo_files && !fo->fo_force) {
-		snprintf(text, sizeof(text), "%s: %lu files have objects there, %lu of them the only copy that is in sync; see weft mirror status, or forget it with --force, which loses those", sv.sv_name,
-			 (unsigned long)fo->fo_files, (unsigned long)fo->fo_lost);
+		snprintf(text, sizeof(text), "%s: %lu files have objects there, %lu of them the only copy that is in sync; see weft mirror status and weft find --on-ds %s --lost, or forget it with --force, which loses those", sv.sv_name, (unsigned long)fo->fo_files,
+			 (unsigned long)fo->fo_lost, sv.sv_name);
 		admin_reply_json(rp, 409, what_is_there(fo, "error", text));
 		goto out;
 	}

@@ -208,7 +208,9 @@ struct lo_stat {
 	uint64_t ls_size, ls_used;	      /* results */
 	uint64_t ls_answered;		      /* bit per object: in sync, and its server told */
 	uint64_t ls_writes[LO_MAX_OBJECTS];   /* of those: write counts */
+	uint64_t ls_sizes[LO_MAX_OBJECTS];    /* likewise */
 	uint64_t ls_exists;		      /* bit per object: it is there */
+	uint64_t ls_lost;		      /* bit per object: it is known to exist, and its server says that it is not there */
 	unsigned ls_missing;		      /* how many in-sync objects could not be asked */
 	void (*ls_done)(struct lo_stat *ls, int err);
 	void *ls_priv;
@@ -266,6 +268,20 @@ bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to);
 int lo_order_free(struct lo *lo, struct kv_txn *t,
 		  const struct ns_inode *i); /* delete every object of the map in i_blob, and of its twin (mds/lo/twin.h) */
 int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, unsigned obj); /* delete this one */
+/* Delete an object of that server that is no file's (garbage.c). */
+int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o);
+/* Whether that is ordered already, as far as a kick or wait has seen. Any thread. */
+bool lo_order_deletes(struct lo *lo, uint32_t ds, const ctl_object *o);
+/* Whose an object is that a server has, as of the transaction. */
+enum lo_owner {
+	LO_OWNED,     /* a file's, or it cannot be told */
+	LO_NOBODYS,   /* it may be deleted */
+	LO_BESIDE,    /* a file's, but not in its map: it may be deleted when another copy of its stripe is there */
+	LO_FOREIGN,   /* of another file system, or of a later incarnation of this store */
+	LO_NOT_YET,   /* of a file that will be: the store is older than the object */
+	LO_OWNERS
+};
+enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o);
 /* Whether an order for this object is not done that others than deletions wait for. */
 bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj);
 int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,

@@ -98,6 +98,23 @@ int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode 
 	return put_one(lo, t, CTL_DELETE, i, m, obj, 0, m->lm_epoch);
 }
 
+int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o)
+{
+	struct order_rec r = {
+		.r_version = ORDER_VERSION,
+		.r_type = CTL_DELETE,
+		.r_stripe = (uint8_t)o->stripe,
+		.r_mirror = (uint8_t)o->mirror,
+		.r_fs = htole16((uint16_t)o->fs),
+		.r_incarnation = htole16((uint16_t)o->incarnation),
+		.r_ino = htole64(o->ino),
+	};
+
+	if (o->fs > UINT16_MAX || o->incarnation > UINT16_MAX || o->stripe > UINT8_MAX || o->mirror > UINT8_MAX)
+		return -EINVAL;
+	return row_put(lo, t, ds, &r);
+}
+
 /* A damaged map must not keep the name from going: what it named is then found by the checker. */
 int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 {
@@ -307,6 +324,20 @@ uint32_t lo_orders_failing(struct lo *lo, uint32_t ds, uint64_t *for_ms)
 
 	*for_ms = n ? clock_mono_ms() - atomic_load(&os->os_failing_ms[ds]) : 0;
 	return n;
+}
+
+bool lo_order_deletes(struct lo *lo, uint32_t ds, const ctl_object *obj)
+{
+	struct lo_orders *os = lo->l_orders;
+	struct order_file *of;
+	bool found = false;
+
+	pthread_mutex_lock(&os->os_lock);
+	of = file_find(os, obj->ino);
+	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
+		found |= o->or_type == CTL_DELETE && o->or_ds == ds && o->or_incarnation == obj->incarnation && o->or_stripe == obj->stripe && o->or_mirror == obj->mirror;
+	pthread_mutex_unlock(&os->os_lock);
+	return found;
 }
 
 static int orders_first(void *arg, struct kv_slice id, struct kv_slice val)

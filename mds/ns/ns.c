@@ -181,6 +181,17 @@ int ns_ino_reserve(struct ns *ns, struct kv_txn *t, uint64_t ino)
 	return super_put(ns, t, &su);
 }
 
+int ns_ino_limit(struct kv_txn *t, uint64_t *limit)
+{
+	struct ns_super su;
+	int err = super_get(t, &su);
+
+	if (err)
+		return err == -ENOENT ? -EIO : err;
+	*limit = su.su_ino_next;
+	return 0;
+}
+
 int ns_next_order(struct ns *ns, struct kv_txn *t, uint64_t *number)
 {
 	struct ns_super su;

@@ -502,7 +502,7 @@ static void read_plus_done(struct lo_io *io, int err)
 		return;
 	}
 	if (err) {
-		op_resume(c, op_read_status(c->m, &io->io_map, err));
+		op_resume(c, op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err)));
 		return;
 	}
 	if (io->io_count && !k->locked && all_zero(io->io_buf, io->io_count)) {

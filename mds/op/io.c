@@ -1,4 +1,5 @@
 /* READ, WRITE, COMMIT through the MDS: for clients without a layout, by the same map as direct I/O, or the two would not see the same file. */
+#include "base/log.h"
 #include "mds/op/heat.h"
 #include <errno.h>
 
@@ -142,6 +143,16 @@ bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct l
 	op_txn_stale(c->th);
 	return ns_get(c->m->m_ns, op_txn(c), i->i_ino, &now) == 0 && lo_map_decode(now.i_blob, &is) == 0 &&
 	       (now.i_incarnation != i->i_incarnation || is.lm_epoch != map->lm_epoch);
+}
+
+int op_lost_err(struct compound *c, uint64_t ino, int err)
+{
+	struct ns_inode i;
+
+	if (err != -ESTALE || ns_get(c->m->m_ns, op_txn(c), ino, &i))
+		return err;
+	log_error("inode %lu: it cannot be read or written: no copy is on its data server (docs/scrub.md)", (unsigned long)ino);
+	return -EIO;
 }
 
 nfsstat4 op_data_status(int err)
@@ -495,6 +506,7 @@ static void io_done(struct lo_io *lio, int err)
 			op_resume(c, st);
 		return;
 	}
+	err = op_lost_err(c, k->inode.i_ino, err);
 	if (err) {
 		k->failed = op_read_status(c->m, &k->io.io_map, err);
 		/* What is not asked again failed for good. */

@@ -96,6 +96,7 @@ struct mds {
 	struct op_verify *m_verify; /* verify.c */
 	struct op_balance *m_balance; /* balance.c */
 	struct op_restripe *m_restripe; /* restripe.c */
+	struct op_scrub *m_scrub;   /* scrub.c */
 	struct metric *m_once;
 	bool m_krb5;           /* Kerberos is live */
 	struct names *m_names; /* names.c; NULL: ids are numbers only */
@@ -380,6 +381,8 @@ void op_unpin(struct op_pin *p);
 nfsstat4 op_read_args(struct compound *c, struct st_stateid *sid, uint64_t *off, uint32_t *count);
 /* What the data servers' failure is to a client. One that cannot be reached now may come back: the client waits, as for any NFS server. */
 nfsstat4 op_data_status(int err);
+/* The data servers say that objects are gone: is the file gone as well? Else its handle is as good as ever, and its data is lost: -EIO, and the log says so. */
+int op_lost_err(struct compound *c, uint64_t ino, int err);
 /* All of an I/O by map but the map itself, and a WRITE's data. */
 void op_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, uint64_t off, uint32_t count, void (*done)(struct lo_io *io, int err));
 /* I/O by that map of that incarnation may be of two states of the file, or of none: it was fenced, or placed again, since. */

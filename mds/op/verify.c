@@ -51,6 +51,9 @@ struct op_verify {
 	struct op_freeze v_freeze;
 	struct kv_op v_op;
 	struct op_verify_diff v_diff;
+	/* op_verify_run */
+	void (*v_done)(void *arg);
+	void *v_arg;
 	unsigned v_nsum;
 	struct sum v_sum[LO_MAX_OBJECTS];
 };
@@ -118,13 +121,44 @@ static bool lost(const struct op_verify *v, unsigned i)
 	return v->v_sum[i].su_status == CTL_NOENT && v->v_map.lm_obj[v->v_sum[i].su_obj].ob_known;
 }
 
+/* Its server says, again and again, that it cannot read it: so it is, where there is a vote. */
+static bool unread(const struct op_verify *v, unsigned i)
+{
+	return v->v_view.vv_ask.va_vote && !v->v_sum[i].su_err && v->v_sum[i].su_status == CTL_IO;
+}
+
+static bool same(const struct op_verify *v, unsigned a, unsigned b)
+{
+	return v->v_sum[a].su_res.size == v->v_sum[b].su_res.size && !memcmp(v->v_sum[a].su_res.sum, v->v_sum[b].su_res.sum, CTL_SUM_LEN);
+}
+
+/* What more than half of those have that can be read. v_nsum: nothing. */
+static unsigned elected(const struct op_verify *v)
+{
+	unsigned voters = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		voters += !lost(v, i) && !unread(v, i);
+	for (unsigned i = 0; i < v->v_nsum; i++) {
+		unsigned votes = 0;
+
+		for (unsigned k = 0; k < v->v_nsum; k++)
+			votes += !lost(v, k) && !unread(v, k) && same(v, i, k);
+		if (!lost(v, i) && !unread(v, i) && 2 * votes > voters)
+			return i;
+	}
+	return v->v_nsum;
+}
+
 /* The object that is believed: the mirror's that was asked for, else the first. v_nsum: none is there. */
 static unsigned believed(const struct op_verify *v)
 {
 	unsigned first = v->v_nsum;
 
+	if (v->v_view.vv_ask.va_vote && elected(v) < v->v_nsum)
+		return elected(v);
 	for (unsigned i = 0; i < v->v_nsum; i++) {
-		if (lost(v, i))
+		if (lost(v, i) || unread(v, i))
 			continue;
 		if (v->v_view.vv_ask.va_keep >= 0 && v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep)
 			return i;
@@ -139,7 +173,7 @@ static uint64_t differing(const struct op_verify *v, unsigned kept)
 	uint64_t bad = 0;
 
 	for (unsigned i = 0; i < v->v_nsum; i++)
-		if (lost(v, i) || v->v_sum[i].su_res.size != k->size || memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
+		if (lost(v, i) || unread(v, i) || v->v_sum[i].su_res.size != k->size || memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
 			bad |= UINT64_C(1) << v->v_sum[i].su_obj;
 	return bad;
 }
@@ -193,14 +227,32 @@ static void mended(struct kv_op *op, int err)
 static void differs(struct op_verify *v, unsigned kept, uint64_t bad)
 {
 	v->v_diff = (struct op_verify_diff){.vd_ino = v->v_ino, .vd_off = v->v_off, .vd_len = CTL_SUM_MAX, .vd_stripe = v->v_stripe, .vd_bad = bad, .vd_kept = v->v_sum[kept].su_obj};
-	for (unsigned k = 0; k < lo_objects(&v->v_map); k++)
+	for (unsigned k = 0; k < lo_objects(&v->v_map); k++) {
 		v->v_diff.vd_ds[k] = v->v_map.lm_obj[k].ob_ds;
-	if (!v->v_view.vv_ask.va_mend) {
+		v->v_diff.vd_copy[k] = v->v_map.lm_obj[k].ob_copy;
+	}
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		v->v_diff.vd_unread |= unread(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
+	if (!v->v_view.vv_ask.va_mend || (v->v_view.vv_ask.va_vote && elected(v) == v->v_nsum)) {
 		told(v);
 		return;
 	}
 	v->v_op = (struct kv_op){.o_run = mend_run, .o_done = mended, .o_loop = v->v_loop};
 	kv_submit(v->v_m->m_kv, &v->v_op);
+}
+
+/* No copy of the stripe can be read: of it no more is said. */
+static void none_left(struct op_verify *v)
+{
+	uint64_t bad = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		bad |= unread(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
+	v->v_most = 0; /* the next stripe */
+	if (bad)
+		differs(v, 0, bad);
+	else
+		next_range(v);
 }
 
 static void frozen(void *arg, int err)
@@ -224,7 +276,7 @@ static void answered(struct op_verify *v)
 	for (unsigned i = 0; i < v->v_nsum; i++) {
 		struct sum *su = &v->v_sum[i];
 
-		if (su->su_err || (su->su_status != CTL_OK && su->su_status != CTL_NOENT)) {
+		if (su->su_err || (su->su_status != CTL_OK && su->su_status != CTL_NOENT && (!unread(v, i) || v->v_tries < TRIES))) {
 			if (v->v_tries++ < TRIES)
 				later(v, AGAIN_MS, ask_range);
 			else
@@ -234,6 +286,10 @@ static void answered(struct op_verify *v)
 		v->v_most = su->su_res.size > v->v_most ? su->su_res.size : v->v_most;
 	}
 	kept = believed(v);
+	if (kept == v->v_nsum && v->v_view.vv_ask.va_vote) {
+		none_left(v);
+		return;
+	}
 	if (kept == v->v_nsum) {
 		log_error("inode %lu: no copy of stripe %u is on its data server", (unsigned long)v->v_ino, v->v_stripe);
 		skip_file(v);
@@ -333,7 +389,7 @@ static void ask_range(struct op_verify *v)
 		if (v->v_map.lm_obj[k].ob_state == LO_IN_SYNC)
 			v->v_sum[v->v_nsum++] = (struct sum){.su_v = v, .su_obj = k};
 	}
-	if (v->v_nsum < 2) { /* the others are stale by now, and repair compares them */
+	if (v->v_nsum < (v->v_view.vv_ask.va_vote ? 1 : 2)) { /* the others are stale by now, and repair compares them */
 		thaw(v);
 		v->v_off = v->v_most = 0;
 		v->v_stripe++;
@@ -410,7 +466,7 @@ static int take_inode(struct op_verify *v, struct kv_txn *t, uint64_t after)
 		return 0;
 	if (v->v_map.lm_mirrors - v->v_map.lm_spare < 2) {
 		count(v, &v->v_view.vv_single, 1);
-		return 0;
+		return v->v_view.vv_ask.va_vote;
 	}
 	return 1;
 }
@@ -424,6 +480,8 @@ static void finish(struct op_verify *v)
 	v->v_view.vv_running = false;
 	v->v_view.vv_now = 0;
 	pthread_mutex_unlock(&v->v_lock);
+	if (v->v_done)
+		v->v_done(v->v_arg);
 }
 
 static void next_file(struct op_verify *v)
@@ -447,6 +505,26 @@ static void next_file(struct op_verify *v)
 	v->v_view.vv_now = v->v_ino;
 	pthread_mutex_unlock(&v->v_lock);
 	later(v, 0, found ? ask_range : next_file);
+}
+
+static void begin_run(struct loop_msg *m)
+{
+	next_file(caa_container_of(m, struct op_verify, v_msg));
+}
+
+void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool mend, void (*done)(void *arg), void *arg)
+{
+	struct op_verify_view *w = &v->v_view;
+
+	v->v_done = done;
+	v->v_arg = arg;
+	pthread_mutex_lock(&v->v_lock);
+	*w = (struct op_verify_view){.vv_ask = {.va_mend = mend, .va_keep = -1, .va_vote = true}, .vv_number = w->vv_number + 1, .vv_running = true, .vv_diff = w->vv_diff};
+	pthread_mutex_unlock(&v->v_lock);
+	for (unsigned k = n; k > 0; k--)
+		queue(v, ino[k - 1]);
+	v->v_msg.m_run = begin_run;
+	loop_post(v->v_loop, &v->v_msg);
 }
 
 static void begin(struct loop_msg *m)
@@ -491,8 +569,11 @@ void op_verify_end(struct mds *m)
 
 void op_verify_look(struct mds *m, struct op_verify_view *out)
 {
-	struct op_verify *v = m->m_verify;
+	op_verify_look_at(m->m_verify, out);
+}
 
+void op_verify_look_at(struct op_verify *v, struct op_verify_view *out)
+{
 	pthread_mutex_lock(&v->v_lock);
 	*out = v->v_view;
 	out->vv_diff = calloc(out->vv_ndiff + 1, sizeof(*out->vv_diff));
@@ -503,21 +584,26 @@ void op_verify_look(struct mds *m, struct op_verify_view *out)
 	pthread_mutex_unlock(&v->v_lock);
 }
 
-int op_verify_open(struct mds *m, struct loop *loop)
+struct op_verify *op_verify_new(struct mds *m, struct loop *loop)
 {
 	struct op_verify *v = calloc(1, sizeof(*v));
 
 	if (!v)
-		return -ENOMEM;
+		return NULL;
 	v->v_view.vv_diff = calloc(OP_VERIFY_TOLD, sizeof(*v->v_view.vv_diff));
 	if (!v->v_view.vv_diff) {
 		free(v);
-		return -ENOMEM;
+		return NULL;
 	}
 	v->v_m = m;
 	v->v_loop = loop;
 	v->v_msg.m_run = begin;
 	pthread_mutex_init(&v->v_lock, NULL);
-	m->m_verify = v;
-	return 0;
+	return v;
+}
+
+int op_verify_open(struct mds *m, struct loop *loop)
+{
+	m->m_verify = op_verify_new(m, loop);
+	return m->m_verify ? 0 : -ENOMEM;
 }

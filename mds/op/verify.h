@@ -9,12 +9,15 @@ struct op_verify_ask {
 	uint64_t va_ino; /* a file, or a directory and all below it */
 	bool va_mend;	 /* what differs from the copy that is believed becomes stale */
 	int va_keep;	 /* the mirror that is believed where it is in sync; -1: the first in sync */
+	bool va_vote;	 /* none is believed but what more than half of the copies have; and those that are alone are read as well */
 };
 struct op_verify_diff {
 	uint64_t vd_ino, vd_off, vd_len; /* of an object */
 	unsigned vd_stripe;
 	uint64_t vd_bad;  /* objects that differ from the one that is believed, which is */
 	unsigned vd_kept;
+	uint64_t vd_unread;		  /* of those: the ones that their servers cannot read */
+	uint8_t vd_copy[LO_MAX_OBJECTS]; /* as ob_copy */
 	uint32_t vd_ds[LO_MAX_OBJECTS];
 	bool vd_mended;
 };
@@ -27,6 +30,10 @@ struct op_verify_view {
 	unsigned vv_ndiff;
 };
 int op_verify_open(struct mds *m, struct loop *loop);
+/* Another one, for who begins it himself, on that loop: these files, by vote; done(arg) is called there when they have been looked at, and not from inside the call. NULL: no memory. */
+struct op_verify *op_verify_new(struct mds *m, struct loop *loop);
+void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool mend, void (*done)(void *arg), void *arg);
+void op_verify_look_at(struct op_verify *v, struct op_verify_view *out);
 /* Any thread. False: another one is under way, with other arguments. */
 bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask);
 void op_verify_end(struct mds *m); /* soon */

@@ -1,0 +1,313 @@
+#!/usr/bin/python3
+"""weft fsck --online and weft scrub: stores are damaged on purpose, and what is found, what is mended, and what is left alone is what docs/scrub.md says. Prints TAP."""
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from data_test import content, layout_of  # noqa: E402
+from nfs41 import err  # noqa: E402
+from repair_test import MB, Wide, equal, servers, settled, states, whole  # noqa: E402
+
+SETTINGS = ["mds.repair_files=4", "mds.repair_wait=20s", "mds.lease=5s"]
+
+
+def weft(w, *args, rc=0):
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args], capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout} {done.stderr}")
+    return done.stdout if rc < 2 else done.stderr
+
+
+def fsck(w, *args, rc=0):
+    return json.loads(weft(w, "fsck", "--online", "--json", *args, rc=rc))
+
+
+def scrub(w, *args, rc=0):
+    return json.loads(weft(w, "--json", "scrub", *args, rc=rc))
+
+
+def kinds(j):
+    return sorted((f["kind"], f["done"]) for f in j["findings"])
+
+
+def object_path(w, c, f, mirror=0, stripe=0):
+    o = layout_of(c, f)["mirrors"][mirror]["objects"][stripe]
+    return os.path.join(w.dir, o["ds"], o["object"])
+
+
+def name_of(w, path):
+    return os.path.relpath(path, w.dir).split("/")[0]
+
+
+@contextlib.contextmanager
+def without(w, ds):
+    """Its daemon has no object open."""
+    w.dev("kill", w.dir, ds, "-9")
+    yield
+    w.dev("start", w.dir, ds)
+    eventually(lambda: next(d for d in json.loads(weft(w, "--json", "ds", "list"))["ds"] if d["name"] == ds)["state"] == "alive", 10, f"{ds} is back")
+
+
+def plain(name, size=MB, policy="mirrors=1"):
+    """A file that nobody has a layout of, nor a mark."""
+    x = Wide(name, size, policy)
+    x.give_back()
+    quiet(x.c, x.f)
+    return x
+
+
+def quiet(c, f):
+    c.attrs(f, "size", "change")
+    time.sleep(0.5)
+
+
+def folder(ino):
+    n = ino * 0x9e3779b97f4a7c15 % (1 << 64) >> 48
+    return f"objects/{n >> 8:02x}/{n & 255:02x}"
+
+
+def plant(w, ds, ino, incarnation=1, stripe=0, copy=0, data=b"garbage"):
+    """An object that no file has."""
+    d = os.path.join(w.dir, ds, folder(ino))
+    os.makedirs(d, exist_ok=True)
+    path = os.path.join(d, f"{ino:016x}.{incarnation:04x}.{stripe:02x}.{copy:02x}")
+    with open(path, "wb") as p:
+        p.write(data)
+    return path
+
+
+def removed_inode(c, name="was"):
+    """The number of a file that was, and is not."""
+    d = c.mkdir(c.root(), name)
+    s, f = c.open(d, "f")
+    ino = layout_of(c, f)["inode"]
+    c.ok(putfh(f), close(s))
+    c.ok(putfh(d), remove("f"))
+    return ino
+
+
+def test_what_is_in_order_is_found_so(w):
+    x = Wide("good", 3 * MB, "mirrors=2")
+    x.give_back()
+    quiet(x.c, x.f)
+    got = fsck(w)
+    check((got["found"], got["findings"], got["what"], got["running"], got["phase"], got["objects"], got["files"]), (0, [], "fsck", False, "over", 2, 1))
+    got = scrub(w)
+    check((got["found"], got["what"], got["bytes"] >= 6 * MB), (0, "scrub", True))
+    check(weft(w, "scrub", "--status").startswith("scrub: 2 objects and 1 files looked at"), True)
+    eventually(lambda: [e["text"] for e in map(json.loads, weft(w, "--json", "events", "--kind", "scrub").splitlines())][-1].startswith("over: 2 objects"), 3, "its event")
+    check("stand alone" in weft(w, "scrub", "--status", "--stop", rc=2), True)
+    check("no more than" in weft(w, "fsck", "--online", "/somewhere", rc=2), True)
+
+
+def test_what_is_made_and_removed_meanwhile_is_never_garbage(w):
+    c = client()
+    d = c.mkdir(c.root(), "churn")
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    # One that is removed, and open still.
+    s, f = c.open(d, "open")
+    c.ok(putfh(f), write(s, 0, b"held", FILE_SYNC))
+    c.ok(putfh(d), remove("open"))
+    n, why, over = 0, [], threading.Event()
+
+    def churn():
+        nonlocal n
+        try:
+            c = client()
+            while not over.is_set():
+                s, f = c.open(d, f"f{n}")
+                c.ok(putfh(f), write(s, 0, b"x" * 5000, FILE_SYNC))
+                c.ok(putfh(f), close(s))
+                if n >= 20:
+                    c.ok(putfh(d), remove(f"f{n - 20}"))
+                n += 1
+        except Exception as e:
+            why.append(e)
+
+    t = threading.Thread(target=churn)
+    t.start()
+    try:
+        for _ in range(6):
+            got = fsck(w)
+            check((got["found"], got["removed"], got["skipped"]), (0, 0, 0), got["findings"])
+    finally:
+        over.set()
+        t.join()
+    check((why, n > 20), ([], True))
+    tap.say(f"{n} files were made")
+    check(content(c, f, s), b"held")
+
+
+def test_an_orphan_is_removed_at_the_second_look(w):
+    x = plain("orphan", policy="mirrors=2")
+    ino = removed_inode(x.c)
+    a, b = plant(w, "ds1", ino), plant(w, "ds2", ino, stripe=3)
+    mine = plant(w, servers(x.c, x.f)[0], layout_of(x.c, x.f)["inode"], copy=77)
+    got = fsck(w, "--dry-run", rc=1)
+    check((kinds(got), got["removed"], got["counts"]["orphan"]), ([("orphan", "left")] * 3, 0, 3))
+    check(all(map(os.path.exists, (a, b, mine))), True, "nothing is removed by a dry run")
+    check("(inode" in weft(w, "scrub", "--status"), True)
+    got = fsck(w, rc=1)
+    check((kinds(got), got["removed"]), ([("orphan", "removed")] * 3, 3))
+    check({(f["ds"], f["inode"], f["stripe"], f["copy"]) for f in got["findings"]} >= {("ds1", ino, 0, 0), ("ds2", ino, 3, 0)}, True)
+    eventually(lambda: not any(map(os.path.exists, (a, b, mine))), 5, "deletion")
+    check(fsck(w)["found"], 0)
+    equal(w, x.c, x.f, bytes(x.data))
+    check(w.metric(r'weft_mds_scrub_found_total{kind="orphan"}') >= 3, True)
+
+
+def test_what_may_be_needed_is_not_removed(w):
+    x = plain("needed")
+    ino = removed_inode(x.c)
+    foreign = plant(w, "ds1", ino, incarnation=9)
+    path = object_path(w, x.c, x.f)
+    with without(w, name_of(w, path)):
+        os.rename(path, path[:-2] + "09")  # the only copy, under a name that no map has
+    got = fsck(w, rc=1)
+    check(kinds(got), [("foreign", "left"), ("lost", "left"), ("needed", "left")])
+    check(os.path.exists(path[:-2] + "09") and os.path.exists(foreign), True)
+    # The store is older than an object: then nothing at all is garbage.
+    garbage, later = plant(w, "ds1", ino), plant(w, "ds2", 1 << 40)
+    got = fsck(w, rc=1)
+    check([k for k in kinds(got) if k[0] in ("orphan", "not-yet")], [("not-yet", "left"), ("orphan", "left")])
+    check(os.path.exists(garbage), True)
+    os.unlink(later)
+    check(fsck(w, rc=1)["removed"], 1)
+
+
+def test_an_object_that_is_gone_is_made_anew_or_told(w):
+    x, y = plain("gone", 3 * MB, "mirrors=2"), plain("only")
+    path, only = object_path(w, x.c, x.f, 1), object_path(w, y.c, y.f)
+    with without(w, name_of(w, path)):
+        os.unlink(path)
+    with without(w, name_of(w, only)):
+        os.unlink(only)
+    got = fsck(w, "--dry-run", rc=1)
+    check((kinds(got), states(x.c, x.f)), ([("lost", "left"), ("missing", "left")], ["in-sync"] * 2))
+    got = fsck(w, rc=1)
+    check(kinds(got), [("lost", "left"), ("missing", "stale")])
+    check({(f["kind"], f["path"], f["ds"]) for f in got["findings"]}, {("missing", "/gone/f", name_of(w, path)), ("lost", "/only/f", name_of(w, only))})
+    eventually(lambda: whole(x.c, x.f) and os.path.exists(path), 15, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+    got = y.c.call(putfh(y.f), read(y.s, 0, 10))
+    check(err(got.status), "IO", "what is lost is not read as zeros")
+
+
+def test_a_wrong_size_is_found_and_mended_where_the_right_one_is_known(w):
+    x, y, z = plain("cut", 3 * MB, "mirrors=2"), plain("short"), plain("long", MB, "mirrors=2")
+    os.truncate(object_path(w, x.c, x.f, 0), 2 * MB)
+    os.truncate(object_path(w, y.c, y.f), 1000)
+    for mirror in (0, 1):
+        os.truncate(object_path(w, z.c, z.f, mirror), 2 * MB)
+    got = fsck(w, rc=1)
+    by = {}
+    for f in got["findings"]:
+        by.setdefault(f["path"], []).append((f["kind"], f["done"], f["size"], f["want"]))
+    check(by, {"/cut/f": [("size", "stale", 2 * MB, 3 * MB)], "/short/f": [("size", "left", 1000, MB)], "/long/f": [("size", "left", 2 * MB, MB)] * 2})
+    eventually(lambda: whole(x.c, x.f), 15, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_a_file_that_is_being_written_is_left_for_later(w):
+    x = Wide("busy", MB, "mirrors=2")
+    os.truncate(object_path(w, x.c, x.f, 0), 1000)
+    got = scrub(w)
+    check((got["found"], got["busy"] >= 1, states(x.c, x.f)), (0, True, ["in-sync"] * 2))
+
+
+def flip(path, at):
+    with open(path, "r+b") as p:
+        p.seek(at)
+        was = p.read(1)
+        p.seek(at)
+        p.write(bytes([was[0] ^ 0x40]))
+        os.fsync(p.fileno())
+
+
+def test_flipped_bits_are_outvoted_or_told(w):
+    x, y = plain("three", 10 * MB, "mirrors=3"), plain("two", MB, "mirrors=2")
+    flip(object_path(w, x.c, x.f, 1), 9 * MB + 5)
+    flip(object_path(w, y.c, y.f, 0), 77)
+    check(fsck(w)["found"], 0, "fsck reads no content")
+    got = scrub(w, "--dry-run", rc=1)
+    check((kinds(got), states(x.c, x.f)), ([("differs", "left")] * 2, ["in-sync"] * 3))
+    got = scrub(w, rc=1)
+    check(kinds(got), [("differs", "left"), ("differs", "stale")])
+    check([(f["path"], f["ds"], f["size"]) for f in got["findings"] if f["done"] == "stale"], [("/three/f", servers(x.c, x.f)[1], 8 * MB)])
+    eventually(lambda: whole(x.c, x.f), 15, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+    check(states(y.c, y.f), ["in-sync"] * 2, "of two that differ none is believed")
+    weft(w, "mirror", "verify", "/two/f", "--mend", "--keep", "1", rc=1)
+    eventually(lambda: whole(y.c, y.f), 15, "repair")
+    equal(w, y.c, y.f, bytes(y.data))
+    check(scrub(w)["found"], 0)
+
+
+def test_a_crash_in_the_middle(w):
+    x = plain("crash", policy="mirrors=2")
+    garbage = plant(w, "ds1", removed_inode(x.c))
+    got = fsck(w, "--background")
+    check(got["running"], True)
+    check("another check" in subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "scrub", "--background"], capture_output=True, text=True, check=False).stderr, True)
+    eventually(lambda: scrub(w, "--status")["phase"] == "second-look", 5, "the second look is waited for")
+    w.restart()
+    got = scrub(w, "--status")
+    check((got["running"], got["number"], got["phase"]), (True, 1, "second-look"))
+    check(os.path.exists(garbage), True)
+    got = fsck(w, rc=1)  # looks at the one that goes on
+    check((got["number"], kinds(got), got["objects"]), (1, [("orphan", "removed")], 3))
+    eventually(lambda: not os.path.exists(garbage), 5, "deletion")
+    # What was found outlives a restart as well; and so does that it was stopped.
+    w.restart()
+    check(kinds(scrub(w, "--status")), [("orphan", "removed")])
+    garbage = plant(w, "ds1", removed_inode(client(), "too"))
+    fsck(w, "--background")
+    scrub(w, "--stop")
+    eventually(lambda: scrub(w, "--status")["stopped"], 5, "its end")
+    time.sleep(2.5)
+    check(os.path.exists(garbage), True)
+
+
+def test_a_server_that_is_away_is_said_to_be(w):
+    x = plain("away", MB, "mirrors=2")
+    name = servers(x.c, x.f)[0]
+    next(y for y in (plain(f"alone{k}") for k in range(8)) if servers(y.c, y.f) == [name])
+    w.dev("kill", w.dir, name, "-9")
+    eventually(lambda: next(d for d in json.loads(weft(w, "--json", "ds", "list"))["ds"] if d["name"] == name)["state"] == "dead", 10, "its death")
+    got = fsck(w, rc=1)
+    check((("away", "left") in kinds(got), ("cut-off", "left") in kinds(got), got["degraded"] >= 1), (True, True, True), got)
+    lost = [f["path"] for f in got["findings"] if f["kind"] == "cut-off"]
+    check(all(p.startswith("/alone") for p in lost), True)
+    # File by file: what has no copy left, and what has fewer.
+    check((weft(w, "find", "/", "--lost").split(), weft(w, "find", "--on-ds", name, "--degraded").split()), (lost, ["/away/f"]))
+    check("--on-ds" in weft(w, "find", rc=2) and not weft(w, "find", "--on-ds", "ds1" if name != "ds1" else "ds2", "--lost"), True)
+    weft(w, "ds", "kill", name)
+    eventually(lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "ds", "forget", name, "--force"], capture_output=True, check=False).returncode == 0, 10, "its end")
+    check(weft(w, "find", "/", "--lost").split(), lost, "of one that is forgotten, too")
+    r = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), read(x.s, 0, 10), tries=200)
+    check(r.status, 0)
+
+
+@contextlib.contextmanager
+def around(name):
+    """A cluster of its own for each."""
+    w = mds_test.THE = Cluster(settings=[*SETTINGS, f"mds.scrub_delay={'2s' if 'crash' in name else '200ms'}"])
+    try:
+        yield (w,)
+    finally:
+        for c in mds_test.CLIENTS:
+            with contextlib.suppress(Exception):
+                c.drop()
+        mds_test.CLIENTS.clear()
+        w.down()
+
+
+if __name__ == "__main__":
+    tap.run(tap.named(globals()), around)

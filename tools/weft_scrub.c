@@ -1,0 +1,131 @@
+/* weft_scrub.c - weft scrub, and weft fsck --online: what the data servers have is compared with what the metadata server knows. */
+#include "tools/weft.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void found_line(const json_t *f)
+{
+	const char *kind = j_str(f, "kind"), *done = j_str(f, "done");
+
+	printf("%-10s ", kind);
+	if (!strcmp(kind, "away")) {
+		printf("%s does not answer: what is there was not looked at\n", j_str(f, "ds"));
+		return;
+	}
+	if (json_is_string(json_object_get(f, "path")))
+		printf("%s ", j_str(f, "path"));
+	printf("(inode %lld", j_num(f, "inode"));
+	if (strcmp(kind, "damaged"))
+		printf(", stripe %lld, copy %lld on %s", j_num(f, "stripe"), j_num(f, "copy"), j_str(f, "ds"));
+	putchar(')');
+	if (!strcmp(kind, "size"))
+		printf(" ends at %lld, the file at %lld", j_num(f, "size"), j_num(f, "want"));
+	else if (!strcmp(kind, "differs") || !strcmp(kind, "unreadable"))
+		printf(" from %lld on", j_num(f, "size"));
+	printf("%s\n", !strcmp(done, "removed") ? ": removed" : !strcmp(done, "stale") ? ": stale now, and being repaired" : "");
+}
+
+static void scrub_table(const json_t *j)
+{
+	const json_t *list = json_object_get(j, "findings"), *f;
+	size_t i;
+
+	if (!j_num(j, "number")) {
+		puts("nothing was checked yet");
+		return;
+	}
+	json_array_foreach(list, i, f)
+		found_line(f);
+	if (j_num(j, "found") > (long long)json_array_size(list))
+		printf("and %lld more\n", j_num(j, "found") - (long long)json_array_size(list));
+	printf("%s%s: %lld objects and %lld files looked at", j_str(j, "what"), json_is_true(json_object_get(j, "dry")) ? " (nothing is changed)" : "", j_num(j, "objects"), j_num(j, "files"));
+	if (!strcmp(j_str(j, "what"), "scrub"))
+		printf(", %s read", size_text(j_num(j, "bytes")));
+	printf("; %lld findings, %lld objects removed, %lld copies to be made anew; %lld files are degraded, %lld were being written, of %lld not all could be asked%s\n", j_num(j, "found"),
+	       j_num(j, "removed"), j_num(j, "stale"), j_num(j, "degraded"), j_num(j, "busy"), j_num(j, "skipped"),
+	       json_is_true(json_object_get(j, "running")) ? "; it is under way" : json_is_true(json_object_get(j, "stopped")) ? "; it was stopped" : "");
+}
+
+static int show(int rc, json_t *j)
+{
+	bool clean = !rc && !j_num(j, "found") && !j_num(j, "skipped") && !json_is_true(json_object_get(j, "stopped"));
+
+	rc = weft_show(rc, j, scrub_table);
+	return rc ? rc : clean ? EXIT_DONE : EXIT_FAILED;
+}
+
+static int ask(const char *method, json_t **j)
+{
+	return weft_ask_with(method, "/v1/scrub", NULL, j, "findings", "1", NULL);
+}
+
+/* Interrupted, it goes on; the same command looks at it again. */
+static int follow(int rc, json_t *j)
+{
+	bool seen = isatty(STDERR_FILENO);
+
+	while (!rc && json_is_true(json_object_get(j, "running"))) {
+		if (seen)
+			fprintf(stderr, "\r%s: %lld objects, %lld files, %s read, %lld findings\033[K", j_str(j, "phase"), j_num(j, "objects"), j_num(j, "files"), size_text(j_num(j, "bytes")),
+				j_num(j, "found"));
+		json_decref(j);
+		usleep(200000);
+		rc = weft_ask("GET", "/v1/scrub", NULL, &j);
+	}
+	if (seen)
+		fputs("\r\033[K", stderr);
+	if (rc)
+		return rc;
+	json_decref(j);
+	rc = ask("GET", &j);
+	return show(rc, j);
+}
+
+static int check(bool content, bool dry, bool background)
+{
+	json_t *j;
+	int rc = weft_ask_with("PUT", "/v1/scrub", "", &j, "content", content ? "1" : NULL, "dry", dry ? "1" : NULL, NULL);
+
+	if (rc || !background)
+		return follow(rc, j);
+	return weft_show(rc, j, scrub_table);
+}
+
+static int look(const char *method)
+{
+	json_t *j;
+	int rc = ask(method, &j);
+
+	return weft_show(rc, j, scrub_table);
+}
+
+int cmd_scrub(char **args)
+{
+	(void)args;
+	if (!!weft_option("status") + !!weft_option("stop") + (weft_option("dry-run") || weft_option("background")) > 1)
+		return weft_usage_error("scrub: --status and --stop stand alone");
+	if (weft_option("status"))
+		return look("GET");
+	if (weft_option("stop"))
+		return look("DELETE");
+	return check(true, weft_option("dry-run"), weft_option("background"));
+}
+
+/* The options of weft fsck are the checker's, but for these. */
+int cmd_fsck_online(int argc, char **argv)
+{
+	bool dry = false, background = false;
+
+	for (int i = 0; i < argc; i++) {
+		if (!strcmp(argv[i], "--dry-run"))
+			dry = true;
+		else if (!strcmp(argv[i], "--background"))
+			background = true;
+		else if (!strcmp(argv[i], "--json"))
+			weft_json = true;
+		else if (strcmp(argv[i], "--online"))
+			return weft_usage_error("fsck --online: expected no more than --dry-run, --background and --json");
+	}
+	return check(false, dry, background);
+}
