@@ -8,6 +8,7 @@
 #include "mds/admin/admin.h"
 #include "mds/ev/event.h"
 #include "mds/op/balance.h"
+#include "mds/op/choose.h"
 #include "mds/op/drain.h"
 #include "mds/op/repair.h"
 #include "mds/op/scrub.h"
@@ -492,6 +493,8 @@ static void open_repair(const struct conf *conf)
 		die("balance: no memory", NULL);
 	if (op_restripe_open(&mds, loops[0]))
 		die("restripe: no memory", NULL);
+	if (op_choose_open(&mds, loops[0]))
+		die("choices: no memory", NULL);
 	if (op_scrub_open(&mds, loops[0], (uint32_t)conf_msec(conf, "mds.scrub_delay")))
 		die("scrubs: no memory", NULL);
 	if (op_drain_open(&mds))

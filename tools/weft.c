@@ -36,6 +36,7 @@ static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "
 static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
 static const struct weft_opt advise_options[] = {{"spread", 0, "PERCENT"}, {0}};
 static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL}, {"files", 0, "N"}, {"bytes", 0, "SIZE"}, {"rate", 0, "SIZE"}, {"spread", 0, "PERCENT"}, {"stop", 0, NULL}, {0}};
+static const struct weft_opt choose_options[] = {{"copy", 0, "MIRROR"}, {"force", 0, NULL}, {0}};
 static const struct weft_opt scrub_options[] = {{"dry-run", 0, NULL}, {"background", 0, NULL}, {"status", 0, NULL}, {"stop", 0, NULL}, {0}};
 static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {0}};
 /* A row is a line; the first that fits counts. */
@@ -62,6 +63,7 @@ static const struct command commands[] = {
 	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH", "one mirror more, which is filled then; --group LABELS: where"},
 	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, wait_options, "PATH MIRROR", "one mirror less"},
 	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH", "compares copies; -r: all below; --mend: repairs what differs from the first, or --keep MIRROR"},
+	{"mirror", "choose", 1, 1, true, cmd_mirror_choose, choose_options, "PATH", "what each copy has; --copy MIRROR: that one is good, and the others are made anew"},
 	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS; or into other stripes; --cancel"},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH", "where a file's data lies"},
 	{"client", "list", 0, 0, false, cmd_client_list, NULL, "", "who mounts this file system, and what each holds"},

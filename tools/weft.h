@@ -78,7 +78,7 @@ int mirror_follow(int rc, json_t *j, const char *path);
 
 typedef int weft_cmd(char **args);
 weft_cmd cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group, cmd_ds_add;
-weft_cmd cmd_scrub;
+weft_cmd cmd_scrub, cmd_mirror_choose;
 int cmd_fsck_online(int argc, char **argv);
 weft_cmd cmd_ds_kill, cmd_ds_admit, cmd_ds_forget;
 weft_cmd cmd_policy_get, cmd_policy_set, cmd_policy_remove;

@@ -2,6 +2,7 @@
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static void found_line(const json_t *f)
@@ -128,4 +129,46 @@ int cmd_fsck_online(int argc, char **argv)
 			return weft_usage_error("fsck --online: expected no more than --dry-run, --background and --json");
 	}
 	return check(false, dry, background);
+}
+
+/* ---- which copy is good ---- */
+
+static void choose_table(const json_t *j)
+{
+	const json_t *list = json_object_get(j, "copies"), *c;
+	size_t i;
+
+	printf("the file ends at %lld\n%-6s %-6s %-16s %-9s %-10s %-8s %14s  %-19s  %s\n", j_num(j, "size"), "MIRROR", "STRIPE", "SERVER", "SERVER IS", "STATE", "HAS", "SIZE", "LAST CHANGE", "SUM");
+	json_array_foreach(list, i, c)
+	{
+		time_t at = (time_t)(j_num(c, "changed_ns") / 1000000000);
+		char when[24] = "-", size[24] = "-";
+		struct tm tm;
+
+		if (at && localtime_r(&at, &tm))
+			strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm);
+		if (json_is_integer(json_object_get(c, "size")))
+			snprintf(size, sizeof(size), "%lld", j_num(c, "size"));
+		printf("%-6lld %-6lld %-16s %-9s %-10s %-8s %14s  %-19s  %.16s\n", j_num(c, "mirror"), j_num(c, "stripe"), j_str(c, "ds"), j_str(c, "server"), j_str(c, "state"), j_str(c, "has"), size, when,
+		       j_str(c, "sum"));
+	}
+	if (json_is_true(json_object_get(j, "chosen")))
+		puts("it is chosen; the others are stale, and made anew from it");
+}
+
+int cmd_mirror_choose(char **args)
+{
+	json_t *j;
+	int rc;
+
+	if (weft_option("force") && !weft_option("copy"))
+		return weft_usage_error("mirror choose: --force goes with --copy MIRROR");
+	rc = weft_ask_with("PUT", "/v1/choose", "", &j, "path", args[0], "mirror", weft_option("copy"), "force", weft_option("force") ? "1" : NULL, NULL);
+	for (unsigned step = 0; !rc && json_is_true(json_object_get(j, "running")); step++) {
+		json_decref(j);
+		weft_wait_step(step, "its copies are looked at");
+		rc = weft_ask("GET", "/v1/choose", NULL, &j);
+	}
+	weft_wait_over();
+	return weft_show(rc, j, choose_table);
 }

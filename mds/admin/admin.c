@@ -375,6 +375,7 @@ static const struct http_route routes[] = {
 	{"PUT", "/v1/mirror/add", admin_put_mirror_add}, {"PUT", "/v1/mirror/remove", admin_put_mirror_remove},
 	{"PUT", "/v1/move", admin_put_move},
 	{"GET", "/v1/verify", admin_get_verify}, {"PUT", "/v1/verify", admin_put_verify}, {"DELETE", "/v1/verify", admin_delete_verify},
+	{"GET", "/v1/choose", admin_get_choose}, {"PUT", "/v1/choose", admin_put_choose},
 	{"GET", "/v1/scrub", admin_get_scrub}, {"PUT", "/v1/scrub", admin_put_scrub}, {"DELETE", "/v1/scrub", admin_delete_scrub},
 	{"GET", "/v1/ds/one", admin_get_one}, {"PUT", "/v1/ds/drain", admin_put_drain}, {"PUT", "/v1/ds/undrain", admin_put_undrain},
 	{"GET", "/v1/restripe", admin_get_restripe}, {"PUT", "/v1/restripe", admin_put_restripe},

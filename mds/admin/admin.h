@@ -20,6 +20,7 @@
  *   PUT    /v1/mirror/add?path=&group=       one mirror more, on servers with these labels; these three answer as GET /v1/repair
  *   PUT    /v1/mirror/remove?path=&mirror=   one less
  *   PUT    /v1/verify?path=&recursive=&mend=&keep=   copies are compared; as GET /v1/verify answers: how far it is, and what differs. DELETE: it ends
+ *   PUT    /v1/choose?path=&mirror=&force=    that mirror is good, and the others are made anew; without mirror what each copy has. As GET /v1/choose answers; 409: why not
  *   PUT    /v1/scrub?content=&dry=           what the data servers have is checked (docs/scrub.md); as GET /v1/scrub answers: how far it is; with findings=1 what was found. DELETE: it ends
  *   PUT    /v1/move?path=&group=&policy=&from=&cancel=   to these servers, or away from that one
  *   GET    /v1/ds/one?ds=                    one data server, as in GET /v1/ds; with PUT /v1/ds/drain?ds= and /v1/ds/undrain?ds=

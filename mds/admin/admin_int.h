@@ -60,6 +60,10 @@ void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *r
 /* top.c: the hottest directories, by path */
 json_t *admin_hot_directories(struct admin *a, size_t most);
 
+/* choose.c: which copy is good */
+void admin_get_choose(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_choose(void *arg, const struct http_req *rq, struct http_reply *rp);
+
 /* scrub.c: what data servers have is compared with the maps */
 void admin_get_scrub(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_scrub(void *arg, const struct http_req *rq, struct http_reply *rp);

@@ -27,6 +27,7 @@ enum ev_kind {
 	EV_LAYOUT_FENCED = 15, EV_COPY_STALE = 16, EV_COPY_REPAIRED = 17, EV_FILE_MOVED = 18, /* these four are files' */
 	EV_LOST = 19, /* events that there was no room for */
 	EV_SCRUBBED = 20, /* a scrub began, or is over */
+	EV_COPY_CHOSEN = 21, /* the administrator declared a mirror good */
 	EV_KINDS
 };
 const char *ev_kind_name(enum ev_kind k);

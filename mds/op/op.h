@@ -97,6 +97,7 @@ struct mds {
 	struct op_balance *m_balance; /* balance.c */
 	struct op_restripe *m_restripe; /* restripe.c */
 	struct op_scrub *m_scrub;   /* scrub.c */
+	struct op_choose *m_choose; /* choose.c */
 	struct metric *m_once;
 	bool m_krb5;           /* Kerberos is live */
 	struct names *m_names; /* names.c; NULL: ids are numbers only */

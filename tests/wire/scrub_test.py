@@ -295,6 +295,51 @@ def test_a_server_that_is_away_is_said_to_be(w):
     check(r.status, 0)
 
 
+def test_the_administrator_says_which_copy_is_good(w):
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.repair_files=0")
+    x = Wide("choose", 3 * MB, "mirrors=2")
+    good = bytes(x.data)
+    x.report(1)  # missed the next write
+    x.give_back()
+    quiet(x.c, x.f)
+    (stale,) = [i for i, s in enumerate(states(x.c, x.f)) if s == "stale"]
+    x.c.ok(putfh(x.f), write(x.s, 0, b"the stale one lacks it", FILE_SYNC))
+    got = json.loads(weft(w, "--json", "mirror", "choose", "/choose/f"))
+    check([(c["mirror"], c["state"], c["has"], c["size"]) for c in got["copies"]], [(m, "stale" if m == stale else "in-sync", "it", 3 * MB) for m in (0, 1)])
+    check((got["copies"][0]["sum"] != got["copies"][1]["sum"], all(abs(c["changed_ns"] / 1e9 - time.time()) < 600 for c in got["copies"]), got["chosen"]), (True, True, False))
+    check("LAST CHANGE" in weft(w, "mirror", "choose", "/choose/f"), True)
+    check("in sync and can be read" in subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "choose", "/choose/f", "--copy", str(stale)], capture_output=True, text=True, check=False).stderr, True)
+    check("--force goes with" in weft(w, "mirror", "choose", "/choose/f", "--force", rc=2), True)
+    weft(w, "mirror", "choose", "/choose/f", "--copy", "7", rc=1)
+    # The copy in sync is lost: nobody reads zeros, and nobody reads what is stale.
+    name = servers(x.c, x.f)[1 - stale]
+    path = object_path(w, x.c, x.f, 1 - stale)
+    with without(w, name):
+        os.unlink(path)
+    check(err(x.c.call(putfh(x.f), read(x.s, 0, 10)).status), "IO")
+    check(kinds(fsck(w, rc=1)), [("lost", "left")])
+    got = json.loads(weft(w, "--json", "mirror", "choose", "/choose/f"))
+    check({c["mirror"]: c["has"] for c in got["copies"]}, {stale: "it", 1 - stale: "nothing"})
+    weft(w, "mirror", "choose", "/choose/f", "--copy", str(1 - stale), rc=1)
+    w.restart()
+    eventually(lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "choose", "/choose/f", "--copy", str(stale)], capture_output=True, check=False).returncode == 0,
+               10, "the choice, when the data servers are back")
+    w.restart()
+    c = client()
+    f = c.ok(putrootfh(), lookup("choose"), lookup("f"), getfh()).fh
+    check(states(c, f)[stale], "in-sync")
+    eventually(lambda: c.call(putfh(f), read(ANON, 0, 10)).status == 0, 10, "it is read again")
+    check(content(c, f) == good, True)
+    check([e["kind"] for e in map(json.loads, weft(w, "--json", "events", "--kind", "copy-chosen").splitlines())], ["copy-chosen"])
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.repair_files=4")
+    c = client()
+    f = c.ok(putrootfh(), lookup("choose"), lookup("f"), getfh()).fh
+    eventually(lambda: whole(c, f), 15, "repair of the others")
+    equal(w, c, f, good)
+
+
 @contextlib.contextmanager
 def around(name):
     """A cluster of its own for each."""
