@@ -132,7 +132,7 @@ static void file_over(struct op_scrub *c)
 	if (c->c_nfound > CTL_BATCH_MAX / 2)
 		scrub_commit(c, NULL, file_next);
 	else
-		scrub_later(c, 0, file_next);
+		file_next(c); /* no deeper than SCRUB_FILES */
 }
 
 static void file_skip(struct op_scrub *c, uint64_t *why)
@@ -293,6 +293,8 @@ static void file_next(struct op_scrub *c)
 		file_judge(c);
 		return;
 	}
+	if (c->c_at >= c->c_nfile)
+		c->c_s.ss_ino = c->c_last + 1;
 	if (c->c_nfound || ++c->c_unsaved >= 64)
 		scrub_commit(c, NULL, scrub_go);
 	else
@@ -327,11 +329,11 @@ static int take_file(void *arg, const struct ns_inode *i)
 	}
 	if (lo_map_decode(i->i_blob, &f->f_stat.ls_map)) {
 		scrub_find(c, &(struct op_scrub_found){.sf_kind = OP_SCRUB_DAMAGED, .sf_ino = i->i_ino, .sf_incarnation = i->i_incarnation});
-		if (!c->c_nfile)
-			c->c_s.ss_ino = i->i_ino + 1;
+		c->c_last = i->i_ino;
 		return 0;
 	}
 	scrub_ask(c, f, i, first_done);
+	c->c_last = i->i_ino;
 	c->c_nfile++;
 	return 0;
 }
@@ -346,7 +348,7 @@ void scrub_files_go(struct op_scrub *c)
 		scrub_later(c, AGAIN_MS, scrub_go);
 		return;
 	}
-	c->c_nfile = 0;
+	c->c_nfile = c->c_at = 0;
 	err = ns_files(c->c_m->m_ns, t, c->c_s.ss_ino, take_file, &l);
 	kv_read_end(t);
 	if (err)

@@ -81,6 +81,7 @@ struct op_scrub {
 	/* files */
 	struct scrub_file c_file[SCRUB_FILES];
 	unsigned c_nfile, c_asked, c_at;
+	uint64_t c_last; /* the last inode of those */
 	bool c_staled;	 /* the verdict made copies stale */
 	unsigned c_base; /* findings that are not of the file in hand */
 	bool c_frozen;

@@ -134,7 +134,7 @@ def test_what_is_made_and_removed_meanwhile_is_never_garbage(w):
     t = threading.Thread(target=churn)
     t.start()
     try:
-        for _ in range(6):
+        for _ in range(3):
             got = fsck(w)
             check((got["found"], got["removed"], got["skipped"]), (0, 0, 0), got["findings"])
     finally:
