@@ -2,15 +2,17 @@
  * garbage.c - whose an object is (docs/scrub.md).
  *
  * The rule, for an object that a data server told of before the transaction began: an object is made by who has a capability for it, or by an order or a rebuild, and each of these comes after the
- * commit of the map that names it. So a map that names it is in this transaction, or was there and is gone: then nobody may use the object any more, and the transaction that
+ * commit of the map that names it, or of the row of a map that is to be in force (twin.h). So what names it is in this transaction, or was there and is gone: then nobody may use the object any more, and the transaction that
  * took it out of the map has ordered its deletion. No object of a file that is being made can look like garbage.
  */
 #include "mds/lo/lo_int.h"
+#include "mds/lo/twin.h"
 #include <errno.h>
 
 enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o)
 {
 	const struct ns_super *su = ns_super(lo->l_ns);
+	struct lo_twin tw;
 	struct ns_inode i;
 	struct lo_map m;
 	uint64_t limit;
@@ -26,6 +28,8 @@ enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ct
 	if (err == -ESTALE || err == -ENOENT)
 		return LO_NOBODYS;
 	if (err || i.i_type != NS_REG || lo_map_decode(i.i_blob, &m))
+		return LO_OWNED;
+	if (o->incarnation != i.i_incarnation && !lo_twin_get(t, o->ino, &tw) && tw.tw_incarnation == o->incarnation && lo_object_of(&tw.tw_map, ds, o->stripe, o->mirror) >= 0)
 		return LO_OWNED;
 	if (o->incarnation != i.i_incarnation)
 		return o->incarnation < i.i_incarnation ? LO_NOBODYS : LO_NOT_YET; /* it was placed again since */

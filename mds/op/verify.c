@@ -522,7 +522,7 @@ void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool me
 	*w = (struct op_verify_view){.vv_ask = {.va_mend = mend, .va_keep = -1, .va_vote = true}, .vv_number = w->vv_number + 1, .vv_running = true, .vv_diff = w->vv_diff};
 	pthread_mutex_unlock(&v->v_lock);
 	for (unsigned k = n; k > 0; k--)
-		queue(v, ino[k - 1]);
+		queue(v, ino[k - 1], 0);
 	v->v_msg.m_run = begin_run;
 	loop_post(v->v_loop, &v->v_msg);
 }
