@@ -22,6 +22,8 @@ int ds_pull_start(struct ds *d);
 bool ds_pull_submit(struct ds *d, uint64_t ino, struct work *w);
 /* Copies a source's answer to a question for count bytes at ft_off. What does not fit together is -EPROTO; a sum that is wrong, -EBADMSG. */
 int ds_pull_answer(struct xdr_in *x, uint32_t count, struct ds_fetch *f);
+/* The same of an NFSv3 server's READ, which tells no sum and no holes. */
+int ds_pull_foreign(struct xdr_in *x, uint32_t count, struct ds_fetch *f);
 /* PULL. Blocks; on that thread. */
 ctl_status ds_pull(struct ds *d, const ctl_rebuild_args *a, ctl_rebuild_res *res);
 /* What a source has from ft_off on, count bytes at most. Blocks; on the thread of that object, whose memory f gets. */

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "ds/peer.h"
+#include "proto/nfs3.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
 #include <semaphore.h>
@@ -170,6 +171,16 @@ static void ask_send(struct loop_msg *m)
 		sem_post(&as->as_done);
 		return;
 	}
+	if (as->as_peer->foreign.foreign_len) {
+		struct rpc_cred cred = { .rc_flavor = RPC_AUTH_SYS, .rc_uid = as->as_peer->uid, .rc_gid = as->as_peer->gid };
+
+		rpc_req_init(&as->as_req, NFS3_PROGRAM, NFS3_VERSION, NFS3_READ, &cred, ARGS_MAX, ask_done);
+		xdr_put_opaque(&as->as_req.q_args, as->as_peer->foreign.foreign_val, as->as_peer->foreign.foreign_len);
+		xdr_put_u64(&as->as_req.q_args, as->as_off);
+		xdr_put_u32(&as->as_req.q_args, as->as_count);
+		rpc_client_send(so->so_client, &as->as_req, FETCH_MS);
+		return;
+	}
 	rpc_req_init(&as->as_req, CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_READ, NULL, ARGS_MAX, ask_done);
 	xdr_put_opaque(&as->as_req.q_args, (const uint8_t *)as->as_peer->handle, CTL_HANDLE_LEN);
 	xdr_put_u64(&as->as_req.q_args, as->as_off);
@@ -221,12 +232,68 @@ int ds_pull_answer(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
 	return sodium_memcmp(real, sum, sizeof(real)) ? -EBADMSG : 0;
 }
 
+static bool is_zero(const uint8_t *p, uint32_t n)
+{
+	return !p[0] && !memcmp(p, p + 1, n - 1);
+}
+
+/* Pages that are all zeros are holes, as far as there is room for parts. */
+static void find_parts(const uint8_t *data, uint32_t count, struct ds_fetch *f)
+{
+	f->ft_nparts = 0;
+	f->ft_len = 0;
+	for (uint32_t at = 0, n; at < count; at += n) {
+		struct ds_part *pt = f->ft_nparts ? &f->ft_part[f->ft_nparts - 1] : NULL;
+		uint64_t off = f->ft_off + at;
+
+		n = (uint32_t)(DS_PAGE - off % DS_PAGE);
+		n = n < count - at ? n : count - at;
+		if (f->ft_nparts == CTL_PEER_PARTS)
+			n = count - at;
+		else if (is_zero(data + at, n))
+			continue;
+		if (!pt || (pt->pt_off + pt->pt_len != off && f->ft_nparts < CTL_PEER_PARTS)) {
+			f->ft_part[f->ft_nparts++] = (struct ds_part){ .pt_off = off, .pt_len = n };
+		} else { /* the last there is room for goes on, zeros and all */
+			uint32_t from = (uint32_t)(pt->pt_off + pt->pt_len - f->ft_off);
+
+			memcpy(f->ft_data + f->ft_len, data + from, at - from);
+			f->ft_len += at - from;
+			pt->pt_len += at - from + n;
+		}
+		memcpy(f->ft_data + f->ft_len, data + at, n);
+		f->ft_len += n;
+	}
+}
+
+int ds_pull_foreign(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
+{
+	uint32_t st = xdr_get_u32(x), told, len;
+	struct nfs3_fattr fa = {0};
+	bool known, eof;
+	const uint8_t *data;
+
+	if (st || x->bad)
+		return x->bad ? -EPROTO : st == NFS3ERR_JUKEBOX ? -EAGAIN : -EACCES;
+	known = nfs3_get_post_op(x, &fa);
+	told = xdr_get_u32(x);
+	eof = xdr_get_bool(x);
+	data = xdr_get_opaque(x, count, &len);
+	if (x->bad || told != len || (!len && !eof) || (known && fa.fa_size > INT64_MAX))
+		return -EPROTO;
+	/* Without attributes the end is known when it is there. */
+	f->ft_to = f->ft_off + (eof ? count : len);
+	f->ft_size = eof ? f->ft_off + len : known && fa.fa_size > f->ft_to ? fa.fa_size : f->ft_to + 1;
+	find_parts(data, len, f);
+	return 0;
+}
+
 static int ask_one(struct ask *as, struct ds_fetch *f)
 {
 	on_loop(as, ask_send);
 	if (as->as_err)
 		return as->as_err;
-	as->as_err = ds_pull_answer(&as->as_res, as->as_count, f);
+	as->as_err = as->as_peer->foreign.foreign_len ? ds_pull_foreign(&as->as_res, as->as_count, f) : ds_pull_answer(&as->as_res, as->as_count, f);
 	on_loop(as, ask_release);
 	return as->as_err;
 }

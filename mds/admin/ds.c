@@ -122,7 +122,7 @@ uint32_t admin_ds_own_arg(struct admin *a, const struct http_req *rq, struct htt
 
 	if (!id || !dsc_get(a->a_ops.ao_dsc, id, &sv) || !sv.sv_generic)
 		return id;
-	admin_reply_error(rp, 409, "%s: a generic data server cannot be killed, drained or forgotten; weight 0 keeps new files away", sv.sv_name);
+	admin_reply_error(rp, 409, "%s: a generic data server cannot be forgotten; drained it has nothing, killed nobody waits for it", sv.sv_name);
 	return 0;
 }
 
@@ -228,7 +228,7 @@ static void say_drain(struct admin *a, const struct http_req *rq, struct http_re
 {
 	struct word wo = {.wo_word.dw_has_drain = true, .wo_word.dw_drain = drain};
 
-	wo.wo_word.dw_id = admin_ds_own_arg(a, rq, rp);
+	wo.wo_word.dw_id = admin_ds_arg(a, rq, rp);
 	if (!wo.wo_word.dw_id)
 		return;
 	if (!dsc_draining(a->a_ops.ao_dsc, wo.wo_word.dw_id))
@@ -262,7 +262,7 @@ void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct word wo = {.wo_word.dw_kill = true};
 
-	wo.wo_word.dw_id = admin_ds_own_arg(arg, rq, rp);
+	wo.wo_word.dw_id = admin_ds_arg(arg, rq, rp);
 	if (wo.wo_word.dw_id)
 		word_say(arg, &wo, rp);
 }

@@ -185,7 +185,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 	struct admin *a = arg;
 	struct dsc_server sv;
 	bool may_serve;
-	uint32_t ds = admin_ds_named(a, http_arg(rq, "ds"), rp);
+	uint32_t ds = admin_ds_own_arg(a, rq, rp);
 	char text[400];
 	int err;
 

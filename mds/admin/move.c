@@ -35,10 +35,6 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
-	if (!err && lo_generic(m->m_lo, &map)) {
-		snprintf(ch->ch_why, sizeof(ch->ch_why), "it is on a generic data server, which copies nothing to others: copy the file");
-		err = -EOPNOTSUPP;
-	}
 	if (!err && !ch->ch_cancel && lo_twin_is(t, ch->ch_ino)) {
 		snprintf(ch->ch_why, sizeof(ch->ch_why), "it is being laid out anew; when that is done, say it again");
 		err = -EBUSY;
@@ -49,6 +45,8 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 		err = ch->ch_fn(ch, &map);
 	if (!err)
 		err = op_set_map(m, t, ch->ch_ino, &map, op_now());
+	if (err == -EAGAIN && !*ch->ch_why)
+		snprintf(ch->ch_why, sizeof(ch->ch_why), "a data server of any NFSv3 kind has no file made ahead at the moment; say it again");
 	if (err || lo_repair_get(t, ch->ch_ino, &row))
 		return err;
 	row.rr_after = 0; /* what failed before was something else */

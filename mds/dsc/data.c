@@ -328,8 +328,7 @@ void dsc_read(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc
 	io_send(d, id, io, timeout_ms);
 }
 
-void dsc_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
-	       uint32_t timeout_ms)
+static void write_send(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io, uint32_t timeout_ms, bool by_copy)
 {
 	struct xdr_out *x = io_begin(io, NFS3_WRITE, h, 256 + (size_t)io->di_count, write_reply);
 
@@ -338,7 +337,36 @@ void dsc_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct ds
 	xdr_put_u32(x, io->di_count);
 	io->di_holds++;
 	xdr_put_ref(x, io->di_data, io->di_count, io_sent, io);
-	io_send(d, id, io, timeout_ms);
+	io->di_dsc = d;
+	io->di_loop = loop_self();
+	io->di_id = id;
+	io->di_timeout_ms = timeout_ms;
+	if (by_copy || !gen_copy_note(d, id, h, io))
+		io_send(d, id, io, timeout_ms);
+}
+
+void dsc_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
+	       uint32_t timeout_ms)
+{
+	write_send(d, id, h, io, timeout_ms, false);
+}
+
+void gen_copy_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io, uint32_t timeout_ms)
+{
+	write_send(d, id, h, io, timeout_ms, true);
+}
+
+static void let_go(struct loop_msg *m)
+{
+	struct dsc_io *io = caa_container_of(m, struct dsc_io, di_msg);
+
+	io_send(io->di_dsc, io->di_id, io, io->di_timeout_ms);
+}
+
+void gen_copy_let_go(struct dsc_io *io)
+{
+	io->di_msg.m_run = let_go;
+	loop_post(io->di_loop, &io->di_msg);
 }
 
 void dsc_commit(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,

@@ -206,6 +206,12 @@ struct dsc_io {
 	uint32_t di_asked;
 	int di_err;
 	unsigned di_holds;
+	/* a write that waits for a window (gen_copy.c) */
+	struct dsc *di_dsc;
+	struct loop *di_loop;
+	struct loop_msg di_msg;
+	struct dsc_io *di_next;
+	uint32_t di_id, di_timeout_ms;
 };
 /* An object as NFSv3 knows it, and who may use it: a capability of root's, or a generic server's handle and its owner in the file's epoch. */
 #define DSC_HANDLE_MAX 64
@@ -228,12 +234,15 @@ void dsc_commit(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct d
 /* Whether there is any: without one, no file needs a look at where its objects are. */
 bool dsc_has_generic(struct dsc *d);
 
-/* Whether there is a file made ahead for an object: 0; -EAGAIN: none yet. 0 as well where the server is not generic. */
-int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id);
+/* Whether there are files made ahead for n objects: 0; -EAGAIN: not yet. 0 as well where the server is not generic. */
+int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id, unsigned n);
 /* W: an object is one of these files from now on. Nothing where the server is not generic. */
 int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_object *obj);
 /* What reaches an object in this epoch; write: also to write it. -ESTALE: there is none. */
 int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uint32_t epoch, bool write, struct dsc_handle *h);
+/* Where an object is below the export, for people. False: there is none. */
+#define DSC_GEN_PATH 96
+bool dsc_gen_path(struct dsc *d, uint32_t id, const struct cap_object *obj, char out[DSC_GEN_PATH]);
 /* A server is taken in: reached, tried, then recorded. da_done is called once, on the first loop. Memory is the caller's until then. */
 struct dsc_add {
 	struct sockaddr_storage da_addr; /* its NFS port */

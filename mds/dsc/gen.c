@@ -193,11 +193,20 @@ bool dsc_has_generic(struct dsc *d)
 	return atomic_load_explicit(&d->d_generic, memory_order_relaxed);
 }
 
-int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id)
+static int one_less(void *arg, uint64_t number, const struct gen_fh *fh)
 {
-	struct first f;
+	unsigned *n = arg;
 
-	return gen_of(d, id) ? pool_first(t, id, &f) : 0;
+	(void)number;
+	*n -= fh->f_len && *n;
+	return !*n;
+}
+
+int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id, unsigned n)
+{
+	int err = n && gen_of(d, id) ? gen_pool_each(t, id, one_less, &n) : 0;
+
+	return err ? err : n && gen_of(d, id) ? -EAGAIN : 0;
 }
 
 int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_object *obj)
@@ -285,6 +294,7 @@ struct gen *gen_new(struct dsc *d, const uint8_t uuid[16])
 	if (!g)
 		return NULL;
 	g->gn_dsc = d;
+	pthread_mutex_init(&g->gn_copy_lock, NULL);
 	memcpy(g->gn_uuid, uuid, 16);
 	memcpy(msg, what, 16);
 	memcpy(msg + 16, uuid, 16);
@@ -294,8 +304,11 @@ struct gen *gen_new(struct dsc *d, const uint8_t uuid[16])
 
 void gen_free(struct gen *g)
 {
-	if (g)
-		sodium_memzero(g->gn_key, sizeof(g->gn_key));
+	if (!g)
+		return;
+	gen_copies_free(g);
+	pthread_mutex_destroy(&g->gn_copy_lock);
+	sodium_memzero(g->gn_key, sizeof(g->gn_key));
 	free(g);
 }
 
@@ -419,4 +432,28 @@ int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uin
 	if (!write)
 		h->dh_uid = OWNER_NONE;
 	return 0;
+}
+
+bool dsc_gen_path(struct dsc *d, uint32_t id, const struct cap_object *obj, char out[DSC_GEN_PATH])
+{
+	char dir[GEN_NAME], name[GEN_NAME], *p = out;
+	struct gen *g = gen_of(d, id);
+	uint8_t key[GEN_OBJECT_KEY];
+	struct gen_object o;
+	struct kv_txn *t;
+	int err;
+
+	if (!g || kv_read_begin(ns_kv(d->d_ns), &t))
+		return false;
+	gen_object_key(id, obj, key);
+	err = gen_object_get(t, key, &o);
+	kv_read_end(t);
+	if (err)
+		return false;
+	gen_name(o.go_number, dir, name);
+	p += sprintf(p, "weft-");
+	for (unsigned i = 0; i < 16; i++)
+		p += sprintf(p, "%02x", g->gn_uuid[i]);
+	sprintf(p, "/%s/%s", dir, name);
+	return true;
 }

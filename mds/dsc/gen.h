@@ -72,6 +72,7 @@ struct gen_file {
 void gen_file_make(struct gen_file *f);
 
 struct gen_fill;
+struct gen_copy;
 struct gen {
 	struct dsc *gn_dsc;
 	uint32_t gn_id;
@@ -81,6 +82,10 @@ struct gen {
 	struct gen_fh gn_dir; /* ours on the server */
 	_Atomic unsigned gn_ready; /* files made ahead; a hint */
 	_Atomic bool gn_said;	   /* none can be made: that is in the log */
+	_Atomic bool gn_rejoin;	   /* it was killed and is admitted: it joins anew */
+	pthread_mutex_t gn_copy_lock;
+	struct gen_copy *gn_copies; /* under it, as what is noted */
+	_Atomic unsigned gn_ncopies;
 	/* On the first loop: */
 	struct rpc_client *gn_client;
 	bool gn_up;	      /* it answers: orders go */
@@ -117,6 +122,25 @@ void gen_free(struct gen *g);
 void gen_start(struct gen *g);
 void gen_stop(struct gen *g);
 
+/* gen_copy.c: an object is made equal to another's. On the first loop; as gen_call. */
+void gen_rebuild(struct gen *g, struct dsc_ctl *c);
+/* A size is set, or it is deleted: what was copied is for nothing. False: a window is being written, this comes later. */
+bool gen_copy_end(struct gen *g, const uint8_t key[GEN_OBJECT_KEY]);
+void gen_copies_free(struct gen *g);
+/* Any loop: a write that comes. True: it waits for a window, and is let go after it. */
+bool gen_copy_note(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io);
+/* data.c: a write of the copy itself, and one that has waited. */
+void gen_copy_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io, uint32_t timeout_ms);
+void gen_copy_let_go(struct dsc_io *io);
+/* gen_sum.c */
+void gen_sum(struct gen *g, struct dsc_ctl *c);
+
+/* gen_call.c: the end of a request */
+void gen_answer(struct dsc_ctl *c, ctl_response *res);
+void gen_refuse(struct dsc_ctl *c, ctl_status status);
+struct cap_object gen_object_of(const ctl_object *o);
+/* The object that is meant, and who may write it in that epoch. 0, -ENOENT, -EIO. */
+int gen_object_find(struct gen *g, const ctl_object *o, uint32_t epoch, uint8_t key[GEN_OBJECT_KEY], struct gen_object *out, struct dsc_handle *h);
 /* gen_call.c: what dsc_call asks for, by NFSv3. On the first loop; ends with dsc_call_end. */
 void gen_call(struct gen *g, struct dsc_ctl *c);
 #endif

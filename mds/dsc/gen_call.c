@@ -9,12 +9,12 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-static struct cap_object object_of(const ctl_object *o)
+struct cap_object gen_object_of(const ctl_object *o)
 {
 	return (struct cap_object){.co_ino = o->ino, .co_fs = (uint16_t)o->fs, .co_incarnation = (uint16_t)o->incarnation, .co_stripe = (uint8_t)o->stripe, .co_mirror = (uint8_t)o->mirror};
 }
 
-static void answer(struct dsc_ctl *c, ctl_response *res)
+void gen_answer(struct dsc_ctl *c, ctl_response *res)
 {
 	if (res->status == CTL_OK)
 		res->result.op = c->dc_req.op;
@@ -22,11 +22,31 @@ static void answer(struct dsc_ctl *c, ctl_response *res)
 	dsc_call_end(c, 0);
 }
 
-static void refuse(struct dsc_ctl *c, ctl_status status)
+void gen_refuse(struct dsc_ctl *c, ctl_status status)
 {
 	ctl_response res = {.status = status};
 
-	answer(c, &res);
+	gen_answer(c, &res);
+}
+
+int gen_object_find(struct gen *g, const ctl_object *o, uint32_t epoch, uint8_t key[GEN_OBJECT_KEY], struct gen_object *out, struct dsc_handle *h)
+{
+	struct cap_object obj = gen_object_of(o);
+	struct kv_txn *t;
+	int err = kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t);
+
+	if (err)
+		return -EIO;
+	gen_object_key(g->gn_id, &obj, key);
+	err = gen_object_get(t, key, out);
+	kv_read_end(t);
+	if (err)
+		return err;
+	memset(h, 0, sizeof(*h));
+	h->dh_len = out->go_fh.f_len;
+	memcpy(h->dh_data, out->go_fh.f_data, out->go_fh.f_len);
+	gen_owner(g, out->go_number, epoch, &h->dh_uid, &h->dh_gid);
+	return 0;
 }
 
 /* ---- orders ---- */
@@ -57,7 +77,7 @@ static void orders_answer(struct orders *os)
 
 	res.result.ctl_result_u.orders.results.results_len = os->os_n;
 	res.result.ctl_result_u.orders.results.results_val = os->os_result;
-	answer(os->os_ctl, &res);
+	gen_answer(os->os_ctl, &res);
 	free(os);
 }
 
@@ -267,7 +287,7 @@ static void delete_now(struct one_order *oo)
 static void order_begin(struct one_order *oo, struct kv_txn *t)
 {
 	const ctl_order *o = oo->oo_order;
-	struct cap_object obj = object_of(&o->object);
+	struct cap_object obj = gen_object_of(&o->object);
 	int err;
 
 	gen_object_key(oo->oo_all->os_gen->gn_id, &obj, oo->oo_key);
@@ -278,6 +298,11 @@ static void order_begin(struct one_order *oo, struct kv_txn *t)
 		return;
 	}
 	gen_name(oo->oo_object.go_number, oo->oo_dir, oo->oo_name);
+	if (o->type != CTL_FENCE && !gen_copy_end(oo->oo_all->os_gen, oo->oo_key)) {
+		oo->oo_all->os_result[oo - oo->oo_all->os_one] = CTL_REBUILDING; /* tried again in a moment */
+		orders_put(oo->oo_all);
+		return;
+	}
 	switch (o->type) {
 	case CTL_FENCE:
 		fence_now(oo);
@@ -304,7 +329,7 @@ static void orders(struct gen *g, struct dsc_ctl *c)
 
 	if (!os || kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t)) {
 		free(os);
-		refuse(c, CTL_IO);
+		gen_refuse(c, CTL_IO);
 		return;
 	}
 	os->os_gen = g;
@@ -342,7 +367,7 @@ static void stats_put(struct stats *st)
 		return;
 	res.result.ctl_result_u.stat.stats.stats_len = st->st_n;
 	res.result.ctl_result_u.stat.stats.stats_val = st->st_stat;
-	answer(st->st_ctl, &res);
+	gen_answer(st->st_ctl, &res);
 	free(st);
 }
 
@@ -370,14 +395,14 @@ static void stats(struct gen *g, struct dsc_ctl *c)
 
 	if (!st || kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t)) {
 		free(st);
-		refuse(c, CTL_IO);
+		gen_refuse(c, CTL_IO);
 		return;
 	}
 	st->st_ctl = c;
 	st->st_n = n;
 	st->st_left = n + 1;
 	for (unsigned i = 0; i < n; i++) {
-		struct cap_object obj = object_of(&a->objects.objects_val[i]);
+		struct cap_object obj = gen_object_of(&a->objects.objects_val[i]);
 		struct gen_object o;
 		uint8_t key[GEN_OBJECT_KEY];
 		int err;
@@ -404,23 +429,34 @@ struct one_seek {
 	struct dsc_ctl *os_ctl;
 };
 
+/* The first offset at or after one that is the object's own: of a striped file it has every so many'th unit. */
+static uint64_t own_from(const ctl_seek_args *a, uint64_t at)
+{
+	uint64_t k = a->unit ? at / a->unit : 0, own;
+
+	if (a->stripes < 2 || !a->unit)
+		return at;
+	own = k + (a->object.stripe + a->stripes - k % a->stripes) % a->stripes;
+	return own == k ? at : own * a->unit;
+}
+
 static void seek_done(struct gen_rpc *r)
 {
 	struct one_seek *os = caa_container_of(r, struct one_seek, os_rpc);
 	const ctl_seek_args *a = &os->os_ctl->dc_req.ctl_request_u.seek;
 	ctl_response res = {.status = gen_errno(r) ? CTL_IO : CTL_OK};
 	ctl_seek_res *s = &res.result.ctl_result_u.seek;
-	uint64_t size = r->gr_attr.fa_size;
+	uint64_t size = r->gr_attr.fa_size, at = own_from(a, a->hole && size > a->offset ? size : a->offset);
 
-	s->found = a->hole || a->offset < size ? CTL_SEEK_FOUND : CTL_SEEK_NONE;
-	s->offset = a->hole && size > a->offset ? size : a->offset;
-	answer(os->os_ctl, &res);
+	s->found = a->hole || at < size ? CTL_SEEK_FOUND : CTL_SEEK_NONE;
+	s->offset = at;
+	gen_answer(os->os_ctl, &res);
 	free(os);
 }
 
 static void seek(struct gen *g, struct dsc_ctl *c)
 {
-	struct cap_object obj = object_of(&c->dc_req.ctl_request_u.seek.object);
+	struct cap_object obj = gen_object_of(&c->dc_req.ctl_request_u.seek.object);
 	struct one_seek *os = calloc(1, sizeof(*os));
 	uint8_t key[GEN_OBJECT_KEY];
 	struct gen_object o;
@@ -429,7 +465,7 @@ static void seek(struct gen *g, struct dsc_ctl *c)
 
 	if (!os || kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t)) {
 		free(os);
-		refuse(c, CTL_IO);
+		gen_refuse(c, CTL_IO);
 		return;
 	}
 	gen_object_key(g->gn_id, &obj, key);
@@ -437,7 +473,7 @@ static void seek(struct gen *g, struct dsc_ctl *c)
 	kv_read_end(t);
 	if (err) {
 		free(os);
-		refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
+		gen_refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
 		return;
 	}
 	os->os_ctl = c;
@@ -461,7 +497,13 @@ void gen_call(struct gen *g, struct dsc_ctl *c)
 	case CTL_OP_SEEK:
 		seek(g, c);
 		return;
+	case CTL_OP_REBUILD:
+		gen_rebuild(g, c);
+		return;
+	case CTL_OP_SUM:
+		gen_sum(g, c);
+		return;
 	default:
-		refuse(c, CTL_NOTSUPP);
+		gen_refuse(c, CTL_NOTSUPP);
 	}
 }

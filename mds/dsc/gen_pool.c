@@ -10,6 +10,7 @@
 #include "mds/dsc/gen.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "mds/ev/event.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
@@ -265,13 +266,25 @@ static void joined_run(struct loop_msg *m)
 	struct joined *jd = caa_container_of(m, struct joined, jd_msg);
 	struct gen *g = jd->jd_gen;
 	struct dsc *d = g->gn_dsc;
+	struct dsc_node *nd;
+	bool joined = false;
+	char name[65];
 
-	if (g->gn_up) {
-		pthread_mutex_lock(&d->d_lock);
-		d->d_node[g->gn_id]->nd_joined = true;
-		d->d_node[g->gn_id]->nd_heard_ms = clock_mono_ms();
-		pthread_mutex_unlock(&d->d_lock);
+	pthread_mutex_lock(&d->d_lock);
+	nd = d->d_node[g->gn_id];
+	strcpy(name, nd->nd_sv.sv_name);
+	if (g->gn_up && !atomic_load(&g->gn_rejoin) && !nd->nd_terms.dt_barred) {
+		nd->nd_joined = joined = true;
+		nd->nd_heard_ms = clock_mono_ms();
+		nd->nd_lost_ms = 0;
+		if (!nd->nd_unserving) {
+			nd->nd_reported_ms = 0;
+			dsc_set_state(nd, DSC_ALIVE);
+		}
 	}
+	pthread_mutex_unlock(&d->d_lock);
+	if (joined)
+		ev_add(EV_DS_JOINED, name, 0, "it answers");
 	free(jd);
 }
 
@@ -308,14 +321,27 @@ static void lost(struct gen *g)
 	pthread_mutex_unlock(&d->d_lock);
 }
 
+/* The watch asks it whether it lives. */
+static void missed(struct gen *g)
+{
+	struct dsc *d = g->gn_dsc;
+
+	pthread_mutex_lock(&d->d_lock);
+	if (!d->d_node[g->gn_id]->nd_lost_ms)
+		d->d_node[g->gn_id]->nd_lost_ms = clock_mono_ms();
+	pthread_mutex_unlock(&d->d_lock);
+}
+
 static void asked(struct gen_rpc *r)
 {
 	struct gen *g = caa_container_of(r, struct gen, gn_rpc);
 	struct dsc *d = g->gn_dsc;
 	struct dsc_node *nd;
+	bool barred;
 
 	g->gn_asking = false;
 	if (gen_errno(r)) {
+		missed(g);
 		if (++g->gn_failed == 2 && g->gn_up)
 			lost(g);
 		if (g->gn_failed == 2)
@@ -328,7 +354,14 @@ static void asked(struct gen_rpc *r)
 	nd->nd_sv.sv_capacity = r->gr_total;
 	nd->nd_sv.sv_available = r->gr_avail;
 	nd->nd_heard_ms = clock_mono_ms();
+	if (nd->nd_joined)
+		nd->nd_lost_ms = 0;
+	barred = nd->nd_terms.dt_barred;
 	pthread_mutex_unlock(&d->d_lock);
+	if (barred)
+		return;
+	if (atomic_exchange(&g->gn_rejoin, false))
+		lost(g);
 	if (!g->gn_up) {
 		g->gn_up = true;
 		g->gn_sub_fh.f_len = 0;

@@ -7,7 +7,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/dsc/dsc_int.h"
+#include "mds/dsc/gen.h"
 #include "mds/ev/event.h"
 #include <errno.h>
 #include <time.h>
@@ -56,6 +56,8 @@ void dsc_bar(struct dsc *d, struct dsc_node *nd, uint8_t barred)
 	if (nd->nd_link)
 		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 	nd->nd_link = NULL;
+	if (nd->nd_gen)
+		atomic_store(&nd->nd_gen->gn_rejoin, true);
 }
 
 /* ---- asking ---- */
@@ -111,7 +113,7 @@ static void nfs_done(struct dsc_io *io, int err)
 	question_put(qu);
 }
 
-static void ask(struct dsc *d, uint32_t id)
+static void ask(struct dsc *d, uint32_t id, bool generic)
 {
 	struct question *qu = calloc(1, sizeof(*qu));
 
@@ -124,13 +126,14 @@ static void ask(struct dsc *d, uint32_t id)
 	}
 	qu->qu_dsc = d;
 	qu->qu_id = id;
-	qu->qu_left = 2;
+	qu->qu_left = generic ? 1 : 2;
 	qu->qu_ctl.dc_req.op = CTL_OP_STAT; /* of no object */
 	qu->qu_ctl.dc_take = ctl_take;
 	qu->qu_ctl.dc_done = ctl_done;
 	qu->qu_io.di_done = nfs_done;
 	dsc_ping(d, id, &qu->qu_io, ASK_MS);
-	dsc_call(d, id, &qu->qu_ctl, ASK_MS);
+	if (!generic)
+		dsc_call(d, id, &qu->qu_ctl, ASK_MS);
 }
 
 void dsc_reported(struct dsc *d, const uint8_t uuid[16])
@@ -176,10 +179,11 @@ static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint6
 	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms, lost = nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms, started = d->d_start_ms + START_MS;
 
 	if (now - heard >= o->do_lease_ms)
-		return "its lease has run out";
+		return nd->nd_gen ? "it answers no question for its space" : "its lease has run out";
 	/* Both may have been started now, and a join be under way. */
 	if (!nd->nd_heard_ms && now < started)
 		return NULL;
+	/* A generic one has no connection; it is lost when a question fails. */
 	if (!nd->nd_link && nd->nd_refused_ms >= lost && nd->nd_refused_ms && now - lost >= o->do_refused_ms)
 		return "its connection is lost, and its port refuses others";
 	if (nd->nd_silent && now - later(nd->nd_heard_ms ? heard : started, nd->nd_said_ms) >= o->do_dead_ms)
@@ -226,15 +230,10 @@ static void look_dead(struct dsc_node *nd, uint64_t now, bool *wants)
 static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *wants)
 {
 	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
-	bool well = nd->nd_joined && nd->nd_link && now - heard < d->d_opts.do_suspect_ms && !nd->nd_reported_ms;
+	bool well = nd->nd_joined && !nd->nd_reported_ms && (nd->nd_gen ? !nd->nd_gen->gn_failed : nd->nd_link && now - heard < d->d_opts.do_suspect_ms);
 	const char *why;
 
 	*wants = false;
-	/* It is asked all the time (gen_pool.c), and never done without: nobody else has what it holds, and it fences nothing by itself. */
-	if (nd->nd_gen) {
-		dsc_set_state(nd, nd->nd_joined && now - heard < d->d_opts.do_lease_ms ? DSC_ALIVE : DSC_SUSPECT);
-		return NULL;
-	}
 	if (nd->nd_terms.dt_barred) {
 		why = nd->nd_barred ? "the administrator says so" : NULL;
 		nd->nd_barred = false;
@@ -259,6 +258,10 @@ static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *
 		/* What it missed it is told when it joins: it must do so again. One that is just being told goes on. */
 		if (nd->nd_link && nd->nd_joined && !nd->nd_unserving)
 			dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
+		if (nd->nd_gen && !nd->nd_unserving) {
+			nd->nd_joined = false;
+			atomic_store(&nd->nd_gen->gn_rejoin, true);
+		}
 		return why;
 	}
 	*wants = ask_now(nd, now);
@@ -307,7 +310,7 @@ void dsc_watch(struct loop_timer *t)
 		else if (sv->sv_state != was)
 			tell(d, id, sv, was);
 		if (wants)
-			ask(d, id);
+			ask(d, id, sv->sv_generic);
 	}
 	free(sv);
 	loop_timer_start(d->d_opts.do_loops[0], t, WATCH_MS);

@@ -418,6 +418,9 @@ void lo_change(struct lo *lo, struct lo_change *lc)
 	for (unsigned s = 0; s < m->lm_stripes; s++)
 		if (lo_copy(m, s, 0) < 0)
 			cr->cr_err = -ETIMEDOUT; /* somebody is at work on it */
+	/* NFSv3 has none of it, and the others are not to do it alone. */
+	if (lo_generic(lo, m))
+		cr->cr_err = -EOPNOTSUPP;
 	for (unsigned i = 0; !cr->cr_err && i < (unsigned)m->lm_stripes * m->lm_mirrors; i++)
 		if (lo_writers(m) >> i & 1)
 			change_start(cr, i);

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "mds/lo/lo_int.h"
+#include "proto/nfs3.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
@@ -26,6 +27,7 @@ struct io_piece {
 	uint64_t ip_off, ip_tried; /* tried: bit per object (reads) */
 	uint32_t ip_len, ip_done;
 	bool ip_again; /* it was sent again after a lost connection */
+	bool ip_pad;   /* a zero, which is no data of anybody's */
 	struct dsc_handle ip_fh;
 };
 struct io_run {
@@ -243,6 +245,7 @@ static uint32_t most(uint32_t left, uint32_t limit)
 
 static void piece_start(struct io_piece *ip)
 {
+	static const uint8_t zero;
 	struct io_run *ir = ip->ip_run;
 	struct lo_io *io = ir->ir_io;
 	struct lo *lo = ir->ir_lo;
@@ -272,7 +275,7 @@ static void piece_start(struct io_piece *ip)
 		return;
 	case IO_WRITE:
 		di->di_count = most(left, sv.sv_max_write);
-		di->di_data = io->io_data + (di->di_off - io->io_off);
+		di->di_data = ip->ip_pad ? &zero : io->io_data + (di->di_off - io->io_off);
 		di->di_stable = io->io_stable;
 		dsc_write(lo->l_dsc, ds, &ip->ip_fh, di, ms);
 		return;
@@ -406,18 +409,52 @@ void lo_read(struct lo *lo, struct lo_io *io)
 	run_start(ir);
 }
 
+static void pad(struct io_run *ir, uint64_t end, uint64_t objects)
+{
+	for (unsigned i = 0; i < LO_MAX_OBJECTS; i++) {
+		if (!(objects >> i & 1))
+			continue;
+		add_piece(ir, i, end - 1, 1);
+		ir->ir_piece[ir->ir_npieces - 1].ip_pad = true;
+	}
+}
+
+/* What a write that makes the file longer leaves short (lo_short). */
+static uint64_t left_short(struct lo *lo, const struct lo_io *io)
+{
+	const struct lo_map *m = &io->io_map;
+	uint64_t end = io->io_off + io->io_count, bits = 0, writers = lo_writers(m);
+	struct dsc_server sv;
+
+	for (unsigned i = 0; m->lm_stripes > 1 && dsc_has_generic(lo->l_dsc) && io->io_count && end > io->io_inode.i_size && i < lo_objects(m); i++)
+		if ((writers >> i & 1) && lo_stripe_of(m, end - 1) != i % m->lm_stripes && dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_generic)
+			bits |= UINT64_C(1) << i;
+	return bits;
+}
+
 void lo_write(struct lo *lo, struct lo_io *io)
 {
 	bool fits = io->io_count <= UINT64_MAX - io->io_off;
 	size_t n = fits ? units(&io->io_map, io->io_off, io->io_count) : 0;
-	struct io_run *ir = run_new(lo, io, IO_WRITE, n * io->io_map.lm_mirrors);
+	uint64_t more = fits ? left_short(lo, io) : 0;
+	struct io_run *ir = run_new(lo, io, IO_WRITE, n * io->io_map.lm_mirrors + (size_t)__builtin_popcountll(more));
 
 	if (!fits)
 		ir->ir_err = -EFBIG;
 	else
 		cut(ir, io->io_off, io->io_count, true);
+	pad(ir, io->io_off + io->io_count, more);
 	if (ir->ir_err)
 		ir->ir_npieces = 0;
+	run_start(ir);
+}
+
+void lo_pad(struct lo *lo, struct lo_io *io, uint64_t objects)
+{
+	struct io_run *ir = run_new(lo, io, IO_WRITE, (size_t)__builtin_popcountll(objects));
+
+	io->io_stable = NFS3_FILE_SYNC;
+	pad(ir, io->io_off, objects);
 	run_start(ir);
 }
 

@@ -58,35 +58,69 @@ int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t
 	return 0;
 }
 
-int lo_adopt(struct lo *lo, struct kv_txn *t, uint64_t ino, uint16_t incarnation, const struct lo_map *m)
+/* Those of a map that were in no map before it (NULL: all). */
+static uint64_t are_new(const struct lo_map *old, const struct lo_map *m)
 {
+	uint64_t bits = 0;
+
+	for (unsigned k = 0; k < lo_objects(m); k++)
+		if (m->lm_obj[k].ob_state != LO_ABSENT && (!old || lo_object_of(old, m->lm_obj[k].ob_ds, k % m->lm_stripes, m->lm_obj[k].ob_copy) < 0))
+			bits |= UINT64_C(1) << k;
+	return bits;
+}
+
+int lo_adopt(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *old, const struct lo_map *m)
+{
+	uint64_t new = are_new(old, m);
+	struct dsc_server sv;
 	int err = 0;
 
-	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && dsc_has_generic(lo->l_dsc) && !err; k++) {
-		struct cap_object co = cap_object(lo, ino, incarnation, m, k);
+	for (unsigned k = 0; k < lo_objects(m) && dsc_has_generic(lo->l_dsc) && !err; k++) {
+		struct cap_object co = cap_object(lo, i->i_ino, i->i_incarnation, m, k);
 
+		if (!(new >> k & 1) || !dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) || !sv.sv_generic)
+			continue;
 		err = dsc_gen_take(lo->l_dsc, t, m->lm_obj[k].ob_ds, &co);
+		/* Files made ahead are of epoch 1. */
+		if (!err && m->lm_epoch != 1)
+			err = lo_order_fence_object(lo, t, i, m, k);
 	}
 	return err;
 }
 
-int lo_can_adopt(struct lo *lo, struct kv_txn *t, const struct lo_map *m)
+int lo_can_adopt(struct lo *lo, struct kv_txn *t, const struct lo_map *old, const struct lo_map *m)
 {
+	uint64_t new = are_new(old, m);
 	int err = 0;
 
-	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && dsc_has_generic(lo->l_dsc) && !err; k++)
-		err = dsc_gen_ready(lo->l_dsc, t, m->lm_obj[k].ob_ds);
+	for (unsigned k = 0; k < lo_objects(m) && dsc_has_generic(lo->l_dsc) && !err; k++) {
+		unsigned n = 0;
+
+		for (unsigned i = 0; (new >> k & 1) && i <= k; i++)
+			n += (new >> i & 1) && m->lm_obj[i].ob_ds == m->lm_obj[k].ob_ds;
+		err = dsc_gen_ready(lo->l_dsc, t, m->lm_obj[k].ob_ds, n);
+	}
 	return err;
+}
+
+static bool any_generic(struct lo *lo, const struct lo_map *m, bool rebuilding)
+{
+	struct dsc_server sv;
+
+	for (unsigned k = 0; k < lo_objects(m) && dsc_has_generic(lo->l_dsc); k++)
+		if (m->lm_obj[k].ob_state != LO_ABSENT && (!rebuilding || m->lm_obj[k].ob_state == LO_REBUILDING) && dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_generic)
+			return true;
+	return false;
 }
 
 bool lo_generic(struct lo *lo, const struct lo_map *m)
 {
-	struct dsc_server sv;
+	return any_generic(lo, m, false);
+}
 
-	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && dsc_has_generic(lo->l_dsc); k++)
-		if (dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_generic)
-			return true;
-	return false;
+bool lo_copied_here(struct lo *lo, const struct lo_map *m)
+{
+	return any_generic(lo, m, true);
 }
 
 void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
@@ -363,11 +397,12 @@ static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct
 {
 	struct cap_object co = {
 		.co_ino = i->i_ino,
+		.co_fs = ns_super(lo->l_ns)->su_fs,
 		.co_incarnation = i->i_incarnation,
 		.co_stripe = (uint8_t)(obj % m->lm_stripes),
 		.co_mirror = m->lm_obj[obj].ob_copy,
 	};
-	char path[OBJPATH_MAX], id[37], name[32];
+	char path[OBJPATH_MAX > DSC_GEN_PATH ? OBJPATH_MAX : DSC_GEN_PATH], id[37], name[32];
 	struct dsc_server sv;
 	json_t *j;
 
@@ -379,7 +414,8 @@ static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct
 		strcpy(sv.sv_name, name);
 	}
 	*eff += sv.sv_alive ? EFF_ALIVE : EFF_DEAD;
-	objpath(&co, path);
+	if (!sv.sv_generic || !dsc_gen_path(lo->l_dsc, sv.sv_id, &co, path))
+		objpath(&co, path);
 	lo_uuid_text(sv.sv_uuid, id);
 	j = json_pack("{s:s, s:s, s:o, s:s, s:I, s:s}", "ds", sv.sv_name, "id", id, "addr",
 		      lo_addrs_json(&sv), "object", path, "size",

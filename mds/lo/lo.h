@@ -126,11 +126,14 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t ds);
 /* Whether a server is where the policy wants an object of that mirror: its groups, and a domain that none of the stripe's copies before it is in. */
 bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj);
-/* A map that lo_place made, in the transaction that makes the file: generic data servers' objects are files made ahead. 0, or -EAGAIN: there is none at the moment. */
-int lo_can_adopt(struct lo *lo, struct kv_txn *t, const struct lo_map *m);
-int lo_adopt(struct lo *lo, struct kv_txn *t, uint64_t ino, uint16_t incarnation, const struct lo_map *m); /* W, after that */
+/* A map that is about to be the file's, in that transaction: its objects on generic data servers that were not in the old map (NULL: there was none) are files made ahead. 0, or -EAGAIN: there
+ * are not enough at the moment. */
+int lo_can_adopt(struct lo *lo, struct kv_txn *t, const struct lo_map *old, const struct lo_map *m);
+int lo_adopt(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *old, const struct lo_map *m); /* W, after that; may put orders */
 /* Some of it is on a generic data server (docs/generic.md): there is no clone, and who is evicted is kept out by a fence of each file. */
 bool lo_generic(struct lo *lo, const struct lo_map *m);
+/* An object on one is being rebuilt: we do that (mds/dsc/gen_copy.c), and have to see every write. */
+bool lo_copied_here(struct lo *lo, const struct lo_map *m);
 /* Refuses a policy that can never be served: -EINVAL with a line (does not fit 4096 bytes, more
  * mirrors than known servers, or than these have values of the domain; groups that none is in). */
 int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t errlen);
@@ -194,6 +197,8 @@ void lo_buf_free(void *p);
 void lo_read(struct lo *lo, struct lo_io *io);
 void lo_write(struct lo *lo, struct lo_io *io);
 void lo_commit(struct lo *lo, struct lo_io *io);
+/* These objects end at io_off at least: a zero before it, where none of their data is; durably. As lo_write otherwise. */
+void lo_pad(struct lo *lo, struct lo_io *io, uint64_t objects);
 
 /* Asks the data servers how large the file is (max over in-sync objects) and how often its objects
  * were written. Skips dead servers, deadline 2 s. ls_used counts each
@@ -216,6 +221,8 @@ struct lo_stat {
 	void *ls_priv;
 };
 void lo_stat(struct lo *lo, struct lo_stat *ls);
+/* Objects (a bit each) of a striped file that end before it does, on generic data servers, which would tell a client that the file ends there. size: the file's; its last byte is in another's stripe. */
+uint64_t lo_short(struct lo *lo, const struct lo_stat *ls, uint64_t size);
 
 /* Where the next data or hole at or after lk_off is, by one copy of each stripe. */
 struct lo_seek {
@@ -288,6 +295,10 @@ int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		      const struct lo_map *m, uint64_t size); /* every object */
 int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		   const struct lo_map *m, uint32_t epoch); /* every object */
+int lo_order_fence_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, unsigned obj); /* this one, with the map's epoch */
+/* Of a map as it was before a fence that clients' layouts make necessary: what the fence does not wait for is stale in it, and nothing else. A generic data server that is dead confirms nothing,
+ * and what is stale there is done without (docs/generic.md). False: everything is waited for. */
+bool lo_fence_unheard(struct lo *lo, struct lo_map *m);
 /* CLONE: cl_len bytes of the source, from cl_from on, are at cl_to in the file then, in every copy in sync. -EXDEV (and
  * nothing is queued where the caller asked lo_clone_source first): a server of the file's has no copy of the source. */
 struct lo_clone {

@@ -18,6 +18,10 @@
 
 _Static_assert(LO_HEAD_LEN + LO_MIRROR_LEN + LO_MAX_OBJECTS * LO_ENTRY_LEN <= LO_LAYOUT_MAX,
 	       "one mirror of most objects fits");
+/* With the longest handle, and owners of ten digits. */
+#define LO_GENERIC_LEN (16 + 4 + 16 + 4 + 4 + DSC_HANDLE_MAX + 2 * 16u)
+#define LO_MAX_GENERIC 28
+_Static_assert(LO_HEAD_LEN + LO_MAX_GENERIC * (LO_MIRROR_LEN + LO_GENERIC_LEN) <= LO_LAYOUT_MAX, "a layout of generic data servers fits");
 
 struct lo_orders;
 struct lo_stats; /* questions to the data servers, of one loop */

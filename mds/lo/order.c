@@ -145,6 +145,29 @@ int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 	return put_all(lo, t, CTL_FENCE, i, m, 0, epoch);
 }
 
+int lo_order_fence_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, unsigned obj)
+{
+	return put_one(lo, t, CTL_FENCE, i, m, obj, 0, m->lm_epoch);
+}
+
+bool lo_fence_unheard(struct lo *lo, struct lo_map *m)
+{
+	bool any = false;
+
+	for (unsigned k = 0; k < lo_objects(m); k++) {
+		struct lo_object *o = &m->lm_obj[k];
+		struct dsc_server sv;
+
+		if (o->ob_state != LO_STALE)
+			continue;
+		if (dsc_dead(lo->l_dsc, o->ob_ds) && dsc_get(lo->l_dsc, o->ob_ds, &sv) && sv.sv_generic)
+			any = true;
+		else
+			o->ob_state = LO_IN_SYNC;
+	}
+	return any;
+}
+
 int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map *src)
 {
 	if (dst->lm_stripes != src->lm_stripes || dst->lm_unit != src->lm_unit)
@@ -309,6 +332,11 @@ bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsig
 	struct order_file *of;
 	bool pending = false;
 
+	/* One that nobody has read yet may be it. */
+	if (atomic_load(&os->os_put[m->lm_obj[obj].ob_ds]) > (os->os_queue[m->lm_obj[obj].ob_ds] ? os->os_queue[m->lm_obj[obj].ob_ds]->oq_seen : 0)) {
+		lo_orders_kick(lo);
+		return true;
+	}
 	pthread_mutex_lock(&os->os_lock);
 	of = file_find(os, ino);
 	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)

@@ -27,7 +27,7 @@ struct look {
 	unsigned lk_whom;
 	uint32_t lk_patience_ms;
 	unsigned lk_n, lk_seen; /* seats; servers, whatever their labels */
-	unsigned lk_generic;	/* servers that take files of one stripe and one copy only, where the policy is of others */
+	unsigned lk_generic;	/* servers that take no files of so many objects */
 	double lk_load;		/* sum */
 	uint32_t lk_loads[DSC_MAX];
 	uint64_t lk_domain[DSC_MAX]; /* hash of its value of the domain */
@@ -52,8 +52,8 @@ static void look_at(void *arg, const struct dsc_seat *se)
 	uint64_t room = se->se_capacity / 100;
 	size_t len = 0;
 
-	/* A generic server cannot be told where a striped file ends, and copies nothing to or from another. */
-	if (se->se_generic && (lk->lk_policy->lp_stripes > 1 || lk->lk_policy->lp_mirrors > 1)) {
+	/* Handles and owners of others are longer than ours: of as many objects a layout would be too long. */
+	if (se->se_generic && (lk->lk_policy->lp_mirrors + 1u) * lk->lk_policy->lp_stripes > LO_MAX_GENERIC) {
 		lk->lk_generic++;
 		return;
 	}
@@ -129,8 +129,8 @@ static void lacking(const struct look *lk, unsigned domains, const char *whom, c
 	uint64_t have = 0;
 
 	if (lk->lk_generic && n < p->lp_mirrors) {
-		snprintf(out, len, "stripes=%u,mirrors=%u: %u data server%s%s, and %u any NFSv3 server, which only takes files of stripes=1,mirrors=1", p->lp_stripes, p->lp_mirrors, n,
-			 n == 1 ? "" : "s", whom, lk->lk_generic);
+		snprintf(out, len, "stripes=%u,mirrors=%u: %u data server%s%s, and %u of any NFSv3 server, which take at most %d objects of a file", p->lp_stripes, p->lp_mirrors, n,
+			 n == 1 ? "" : "s", whom, lk->lk_generic, LO_MAX_GENERIC - p->lp_stripes);
 		return;
 	}
 	for (unsigned i = 0; i < lk->lk_n; i++)
@@ -286,13 +286,11 @@ static uint32_t draw_seat(const struct lo_seat *seat, const uint16_t *pick, unsi
 }
 
 /* Nothing is copied to a generic one. */
-static bool may_have(struct lo *lo, const struct look *lk, unsigned i, const struct lo_map *m, unsigned mirror, const struct taken *tk, uint32_t bad)
+static bool may_have(const struct look *lk, unsigned i, const struct lo_map *m, unsigned mirror, const struct taken *tk, uint32_t bad)
 {
 	const struct lo_seat *st = &lk->lk_seat[i];
-	struct dsc_server sv;
 
-	return !st->st_full && st->st_id != bad && (st->st_mirrors >> mirror & 1) && !is_taken(tk, st->st_id, *m->lm_domain ? lk->lk_domain[i] : 0) &&
-	       !(dsc_get(lo->l_dsc, st->st_id, &sv) && sv.sv_generic);
+	return !st->st_full && st->st_id != bad && (st->st_mirrors >> mirror & 1) && !is_taken(tk, st->st_id, *m->lm_domain ? lk->lk_domain[i] : 0);
 }
 
 bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t ds)
@@ -307,7 +305,7 @@ bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsign
 	look(lo, &p, LOOK_ALIVE, 0, &lk);
 	for (unsigned i = 0; i < lk.lk_n; i++)
 		if (lk.lk_seat[i].st_id == ds)
-			return may_have(lo, &lk, i, m, mirror, &tk, 0);
+			return may_have(&lk, i, m, mirror, &tk, 0);
 	return false;
 }
 
@@ -327,7 +325,7 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 		const struct lo_seat *st = &lk.lk_seat[i];
 		unsigned has = 0;
 
-		if (!may_have(lo, &lk, i, m, mirror, &tk, bad))
+		if (!may_have(&lk, i, m, mirror, &tk, bad))
 			continue;
 		for (unsigned k = 0; k < lo_objects(m); k++)
 			has += m->lm_obj[k].ob_state != LO_ABSENT && m->lm_obj[k].ob_ds == st->st_id;

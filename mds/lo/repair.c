@@ -293,6 +293,15 @@ static bool peer(struct lo *lo, struct lo_rebuild *rb, ctl_peer *p)
 	p->addrs.addrs_val = rb->rb_addrs;
 	memcpy(p->ds_uuid, sv->sv_uuid, sizeof(p->ds_uuid));
 	p->tls = sv->sv_tls;
+	if (sv->sv_generic) {
+		if (lo_handle(lo, sv, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_source, CAP_READ, 0, &rb->rb_foreign))
+			return false;
+		p->foreign.foreign_len = rb->rb_foreign.dh_len;
+		p->foreign.foreign_val = (char *)rb->rb_foreign.dh_data;
+		p->uid = rb->rb_foreign.dh_uid;
+		p->gid = rb->rb_foreign.dh_gid;
+		return true;
+	}
 	lo_mint(lo, sv, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_source, CAP_READ | (rb->rb_map.lm_stripes > 1 ? CAP_STRIPED : 0), 0, (uint8_t *)p->handle);
 	return true;
 }

@@ -69,6 +69,7 @@ struct lo_rebuild {
 	ctl_status rb_status;
 	ctl_addr rb_addrs[DSC_ADDRS];
 	struct dsc_server rb_peer;
+	struct dsc_handle rb_foreign;
 };
 void lo_rebuild(struct lo *lo, struct lo_rebuild *rb);
 #endif

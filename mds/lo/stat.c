@@ -289,6 +289,7 @@ void lo_stat(struct lo *lo, struct lo_stat *ls)
 	ls->ls_size = ls->ls_used = ls->ls_exists = ls->ls_lost = 0;
 	memset(ls->ls_sizes, 0, sizeof(ls->ls_sizes));
 	memset(ls->ls_writes, 0, sizeof(ls->ls_writes));
+	memset(ls->ls_sizes, 0, sizeof(ls->ls_sizes));
 	ls->ls_missing = 0;
 	ls->ls_priv = sr;
 	sr->sr_lo = lo;
@@ -307,6 +308,18 @@ void lo_stat(struct lo *lo, struct lo_stat *ls)
 	for (unsigned p = 0; p < sr->sr_nparts; p++)
 		part_ask(sr, p);
 	run_put(sr);
+}
+
+uint64_t lo_short(struct lo *lo, const struct lo_stat *ls, uint64_t size)
+{
+	const struct lo_map *m = &ls->ls_map;
+	struct dsc_server sv;
+	uint64_t bits = 0;
+
+	for (unsigned i = 0; size && m->lm_stripes > 1 && dsc_has_generic(lo->l_dsc) && i < lo_objects(m); i++)
+		if ((ls->ls_answered >> i & 1) && ls->ls_sizes[i] < size && lo_stripe_of(m, size - 1) != i % m->lm_stripes && dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_generic)
+			bits |= UINT64_C(1) << i;
+	return bits;
 }
 
 int lo_stats_create(struct lo *lo)

@@ -129,7 +129,7 @@ static void fence_committed(struct kv_op *op, int err)
 	}
 	lo_orders_kick(j->m->m_lo);
 	/* What is stale for long is in nobody's layout: a drive that died with it does not keep the file from being used. */
-	lo_orders_wait_used(j->m->m_lo, j->ino, j->settle ? &j->map : NULL, j->loop, op_confirm_ms(j->m), fence_confirmed, j);
+	lo_orders_wait_used(j->m->m_lo, j->ino, j->settle || lo_fence_unheard(j->m->m_lo, &j->map) ? &j->map : NULL, j->loop, op_confirm_ms(j->m), fence_confirmed, j);
 }
 
 /* Several may settle one file at once: the first raises the epoch, all wait for it. *judge: its copies are not to be trusted. Where data servers do not know clients, a lost writer is kept

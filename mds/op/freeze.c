@@ -97,7 +97,7 @@ static void freeze_committed(struct kv_op *op, int err)
 	}
 	lo_orders_kick(z->fz_m->m_lo);
 	/* Who kept a layout may read what became stale: that is fenced as well. Else a drive that died with its copy would keep the file from being repaired. */
-	lo_orders_wait_used(z->fz_m->m_lo, z->fz_ino, z->fz_left ? NULL : &z->fz_map, z->fz_loop, op_confirm_ms(z->fz_m), freeze_confirmed, z);
+	lo_orders_wait_used(z->fz_m->m_lo, z->fz_ino, !z->fz_left || lo_fence_unheard(z->fz_m->m_lo, &z->fz_map) ? &z->fz_map : NULL, z->fz_loop, op_confirm_ms(z->fz_m), freeze_confirmed, z);
 }
 
 static int freeze_run(struct kv_op *op, struct kv_txn *t)

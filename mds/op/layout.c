@@ -228,6 +228,9 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 		return st;
 	if (g->iomode == LAYOUTIOMODE4_RW && op_unreached(c, &map))
 		return NFS4ERR_LAYOUTUNAVAILABLE;
+	/* Who copies has to see each write: it comes through us. */
+	if (g->iomode == LAYOUTIOMODE4_RW && lo_copied_here(c->m->m_lo, &map))
+		return NFS4ERR_LAYOUTUNAVAILABLE;
 	/* Cut, and a server that holds the only copy does not know yet (docs/size.md, "Setting a size"). */
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;

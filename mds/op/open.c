@@ -415,7 +415,7 @@ static int create_run(struct kv_op *op, struct kv_txn *t)
 	if (!err && dsc_has_generic(c->m->m_dsc)) {
 		err = lo_map_decode(o->out.i_blob, &map);
 		if (!err)
-			err = lo_adopt(c->m->m_lo, t, o->out.i_ino, o->out.i_incarnation, &map);
+			err = lo_adopt(c->m->m_lo, t, &o->out, NULL, &map);
 	}
 	if (!err && o->mark)
 		err = op_mark_put(t, o->out.i_ino);

@@ -20,7 +20,7 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 	/* Too few servers alive: they may be restarting, so wait for one lease; then say so. */
 	err = lo_place(p->m->m_lo, &pol, i->i_ino, p->m->m_lease_ms, &map);
 	if (!err)
-		err = lo_can_adopt(p->m->m_lo, p->t, &map);
+		err = lo_can_adopt(p->m->m_lo, p->t, NULL, &map);
 	if (err)
 		return err;
 	*len = lo_map_encode(&map, buf, max);
@@ -69,7 +69,7 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = lo_place(m->m_lo, &a->ag_policy, i.i_ino, m->m_lease_ms, &map);
 	if (!err)
-		err = lo_can_adopt(m->m_lo, t, &map);
+		err = lo_can_adopt(m->m_lo, t, NULL, &map);
 	if (err)
 		return err;
 	again_outdated(c);
@@ -79,10 +79,7 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = ns_place_again(m->m_ns, t, c->cur, blob, lo_map_encode(&map, blob, sizeof(blob)), &moved);
 	if (!err)
-		err = lo_adopt(m->m_lo, t, moved.i_ino, moved.i_incarnation, &map);
-	/* Files made ahead are of epoch 1. */
-	if (!err && lo_generic(m->m_lo, &map))
-		err = lo_order_fence(m->m_lo, t, &moved, &map, map.lm_epoch);
+		err = lo_adopt(m->m_lo, t, &moved, NULL, &map);
 	if (!err)
 		err = ns_setattr(m->m_ns, t, c->cur, &touch, NULL, op_now(), &moved);
 	if (!err)

@@ -561,7 +561,9 @@ static int t1_run(struct kv_op *op, struct kv_txn *t)
 	j->where = lo_repair_where(j->m->m_lo, &map, j->obj, &j->row, j->r->r_opts.ro_wait_ms, &ds, &left);
 	if (j->where > LO_ELSEWHERE)
 		return -EAGAIN;
-	err = t1_place(j, t, &i, &map, ds);
+	err = j->where == LO_ELSEWHERE ? dsc_gen_ready(j->m->m_dsc, t, ds, 1) : 0;
+	if (!err)
+		err = t1_place(j, t, &i, &map, ds);
 	if (err)
 		return err;
 	map.lm_obj[j->obj].ob_state = LO_REBUILDING;

@@ -9,6 +9,8 @@
 
 struct refresh {
 	struct lo_stat ls;
+	struct lo_io pad;
+	bool padded;
 	struct kv_op op;
 	struct compound *c;
 	struct mds *m;
@@ -178,6 +180,42 @@ static void refresh_committed(struct kv_op *op, int err)
 	refresh_end(r, err ? err : r->ls.ls_missing ? -ETIMEDOUT : 0);
 }
 
+/* What was written meanwhile is counted with what was before. */
+static void refresh_padded(struct lo_io *io, int err)
+{
+	struct refresh *r = hash_entry(io, struct refresh, pad);
+
+	r->padded = true;
+	if (err || io->io_failed_map)
+		refresh_end(r, -ETIMEDOUT);
+	else
+		lo_stat(r->m->m_lo, &r->ls);
+}
+
+/* Before anybody is told of a size, objects of generic data servers reach to it: of who reads them they would tell that the file ends (docs/generic.md). */
+static bool refresh_pads(struct refresh *r)
+{
+	struct ns_inode i;
+	uint64_t size = r->ls.ls_size, objects;
+	struct kv_txn *t;
+	int err;
+
+	if (r->padded || r->ls.ls_map.lm_stripes == 1 || kv_read_begin(r->m->m_kv, &t))
+		return false;
+	err = ns_get(r->m->m_ns, t, r->ls.ls_ino, &i);
+	kv_read_end(t);
+	if (err || i.i_incarnation != r->ls.ls_incarnation || refresh_outdated(r))
+		return false;
+	size = i.i_size > size ? i.i_size : size;
+	objects = lo_short(r->m->m_lo, &r->ls, size);
+	if (!objects)
+		return false;
+	r->pad.io_map = r->ls.ls_map;
+	op_io_fill(&r->pad, r->loop, &i, size, 0, refresh_padded);
+	lo_pad(r->m->m_lo, &r->pad, objects);
+	return true;
+}
+
 static void refresh_stat(struct lo_stat *ls, int err)
 {
 	struct refresh *r = hash_entry(ls, struct refresh, ls);
@@ -186,6 +224,8 @@ static void refresh_stat(struct lo_stat *ls, int err)
 	struct kv_txn *t;
 	bool same = false;
 
+	if (!err && refresh_pads(r))
+		return;
 	if (err || ls->ls_missing)
 		r->unmark = false; /* somebody did not answer: the mark stays */
 	if (!err && !r->unmark && kv_read_begin(r->m->m_kv, &t) == 0) {

@@ -46,8 +46,12 @@ int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_ma
 	struct ns_inode i;
 	struct lo_map old;
 	bool had = ns_get(m->m_ns, t, ino, &i) == 0 && i.i_type == NS_REG && lo_map_decode(i.i_blob, &old) == 0;
-	int err = ns_set_blob(m->m_ns, t, ino, blob, lo_map_encode(map, blob, sizeof(blob)), false, now);
+	int err = had ? lo_can_adopt(m->m_lo, t, &old, map) : 0;
 
+	if (!err)
+		err = ns_set_blob(m->m_ns, t, ino, blob, lo_map_encode(map, blob, sizeof(blob)), false, now);
+	if (!err && had)
+		err = lo_adopt(m->m_lo, t, &i, &old, map);
 	if (!err)
 		err = lo_repair_note(t, ino, map);
 	return err || !had || old.lm_stripes != map->lm_stripes ? err : note_states(m, t, ino, &old, map);

@@ -1,0 +1,193 @@
+#!/usr/bin/python3
+"""Copies and stripes on any NFSv3 server, alone and beside ours: what repair_test, truth_test and fenced_test ask of ours, and what only these need. Prints TAP."""
+import contextlib
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import fenced_test  # noqa: E402
+import mds_test  # noqa: E402
+import repair_test  # noqa: E402
+import tap  # noqa: E402
+import truth_test  # noqa: E402
+from foreign import KINDS, Foreign  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from data_test import content, layout_of  # noqa: E402
+from groups_test import rows, weft  # noqa: E402
+from nfs41 import err  # noqa: E402
+from repair_test import MB, QUICK, Wide, equal, servers, settled, states, whole  # noqa: E402
+
+WIDE = Wide.__init__
+
+
+def of_kind(kind):
+    """Files of two copies are where this kind of test wants them: which copy is on a foreign server is in the name."""
+    def init(self, name, size=3 * MB, policy="mirrors=2"):
+        WIDE(self, name, size, policy + "," + KINDS[kind])
+    return init
+
+
+def borrowed(module, name, *kinds):
+    """Test of another file, here for these kinds."""
+    for kind in kinds:
+        def test(w, kind=kind):
+            Wide.__init__ = of_kind(kind)
+            try:
+                getattr(module, "test_" + name)(w)
+            finally:
+                Wide.__init__ = WIDE
+        globals()[f"test_{name}_{kind}"] = test
+
+
+borrowed(repair_test, "a_copy_that_missed_a_write_heals_in_place", "source", "target", "both")
+borrowed(repair_test, "a_server_that_comes_back_gets_what_it_missed", "source", "target")
+borrowed(repair_test, "one_that_stays_away_is_replaced", "both")
+borrowed(repair_test, "a_restart_of_the_metadata_server_in_the_middle", "target")
+borrowed(repair_test, "a_restart_of_either_data_server_in_the_middle", "source", "target")
+borrowed(repair_test, "a_client_that_dies_leaves_copies_that_are_made_equal", "target")
+borrowed(repair_test, "one_that_is_given_up_does_too", "both")
+borrowed(repair_test, "a_writer_that_is_fenced_does_too", "source")
+borrowed(truth_test, "no_size_is_set_while_a_repair_is_about_to_copy", "target")
+borrowed(truth_test, "nothing_is_written_while_layouts_with_a_stale_copy_come_back", "target")
+borrowed(fenced_test, "a_write_that_comes_late_is_refused", "both", "target")
+
+
+borrowed(fenced_test, "one_that_waited_in_a_server_that_stood_still_is_never_read", "target")
+
+
+def open_in(name, policy):
+    c = client()
+    d = c.mkdir(c.root(), name)
+    c.ok(putfh(d), setxattr("weft.policy", policy))
+    s, f = c.open(d, "f")
+    return c, s, f
+
+
+def test_a_striped_file_does_not_end_before_its_end(w):
+    """Who reads a hole of it is not told that the file ends there."""
+    c, s, f = open_in("stripes", "stripes=2,group=kind=nfs3")
+    o = settled(c, f, s)
+    check(len(o.mirrors[0]), 2)
+    ds = [data_server(c, server) for server in o.mirrors[0]]
+    at = lambda n, off, count: ds[n].read(o.mirrors[0][n].fhs[0], off, count)  # noqa: E731
+    check(ds[1].write(o.mirrors[0][1].fhs[0], 3 * MB, b"the end", FILE_SYNC).status, 0)
+    check(c.attrs(f, "size").size, 3 * MB + 7)
+    check((at(0, 2 * MB, 65536).data, at(1, MB, 65536).data), (bytes(65536), bytes(65536)))
+    before = c.attrs(f, "change", "time_modify")
+    time.sleep(0.3)
+    now = c.attrs(f, "change", "time_modify")
+    check((now.change, now.time_modify), (before.change, before.time_modify), "that is no write")
+    # Through the metadata server as well
+    c.ok(putfh(f), write(s, 8 * MB + 5, b"later", FILE_SYNC))
+    check((at(0, 6 * MB, 4096).data, at(1, 7 * MB, 4096).data), (bytes(4096), bytes(4096)))
+    check(c.attrs(f, "size").size, 8 * MB + 10)
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=MB + 1), tries=200)
+    check((c.attrs(f, "size").size, content(c, f, s)), (MB + 1, bytes(MB + 1)))
+    r = c.ok(putfh(f), seek(s, 0, 0))
+    check((r.eof, r.offset), (False, 0))
+
+
+def test_stripes_and_copies_of_both_kinds_in_one_file(w):
+    x = Wide("mixed", 5 * MB - 3, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    c, s, f = open_in("four", "stripes=2,mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    check({n[0] for n in servers(c, f)[:2]} | {n[0] + "!" for n in servers(c, f)[2:]}, {"d", "g!"})
+    for off in range(0, 5 * MB, MB):
+        c.ok(putfh(f), write(s, off, bytes(x.data[off:off + MB]), FILE_SYNC))
+    check(content(c, f, s) == bytes(x.data), True)
+    x.give_back()
+    for path in ("/mixed/f", "/four/f"):
+        weft(w, "mirror", "verify", path)
+    # A byte of a copy there is another: it is found, and mended from ours.
+    one = layout_of(x.c, x.f)["mirrors"][1]["objects"][0]
+    with open(os.path.join(w.dir, one["ds"], one["object"]), "r+b") as p:
+        p.seek(MB + 77)
+        p.write(bytes([x.data[MB + 77] ^ 1]))
+    weft(w, "mirror", "verify", "/mixed/f", rc=1)
+    weft(w, "mirror", "verify", "--mend", "/mixed/f", rc=1)
+    eventually(lambda: whole(x.c, x.f), 15, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_mirrors_come_and_go_there_and_files_move(w):
+    x = Wide("moves", 3 * MB, "group0=kind=weft")
+    x.give_back()
+    weft(w, "mirror", "add", "/moves/f", "--group", "kind=nfs3")
+    eventually(lambda: len(states(x.c, x.f)) == 2 and whole(x.c, x.f), 15, "the new mirror")
+    equal(w, x.c, x.f, bytes(x.data))
+    weft(w, "mirror", "remove", "/moves/f", "0")
+    eventually(lambda: len(states(x.c, x.f)) == 1, 15, "one mirror less")
+    name, = servers(x.c, x.f)
+    check((name[0], content(x.c, x.f, x.s) == bytes(x.data)), ("g", True))
+    # Drained, it goes to the other one there.
+    weft(w, "ds", "drain", name)
+    eventually(lambda: servers(x.c, x.f)[-1] != name and len(states(x.c, x.f)) == 1, 15, "the move")
+    check((servers(x.c, x.f)[0][0], content(x.c, x.f, x.s) == bytes(x.data)), ("g", True))
+    eventually(lambda: rows(w)[name].get("drain") == "drained", 10, "nothing is left there")
+    weft(w, "move", "/moves/f", "--group", "kind=weft")
+    eventually(lambda: servers(x.c, x.f)[-1][0] == "d" and len(states(x.c, x.f)) == 1, 15, "the move back")
+    equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_one_that_is_dead_is_done_without_and_comes_back(w):
+    x = Wide("away", 3 * MB, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    name = servers(x.c, x.f)[1]
+    x.c.on_callback = lambda what, args: None  # it keeps its layout
+    os.kill(w.servers[name].child.pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: rows(w)[name]["state"] == "dead", 20, "it is declared dead")
+        two = client()
+        s = two.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
+        began = time.monotonic()
+        two.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(s, 0, b"without it", FILE_SYNC), tries=400)
+        tap.say(f"written after {time.monotonic() - began:.1f} s")
+        check(states(two, x.f)[0], "in-sync")
+    finally:
+        os.kill(w.servers[name].child.pid, signal.SIGCONT)
+    eventually(lambda: rows(w)[name]["state"] == "alive", 10, "it is back")
+    eventually(lambda: whole(two, x.f), 20, "repair")
+    x.data[:10] = b"without it"
+    equal(w, two, x.f, bytes(x.data))
+    # What it had from before is fenced, or gone: ACCES, STALE.
+    at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
+    check(x.ds[at].write(x.o.mirrors[at][0].fhs[0], 0, b"late").status in (13, 70), True)
+
+
+def test_one_that_is_killed_by_word_is_nobodys_and_is_admitted_again(w):
+    c, s, f = open_in("killed", "group=kind=nfs3")
+    c.ok(putfh(f), write(s, 0, b"only here", FILE_SYNC))
+    name, = servers(c, f)
+    weft(w, "ds", "kill", name)
+    check(rows(w)[name]["state"], "killed")
+    c.no("IO", putfh(f), read(s, 0, 9))
+    check("forgotten" in weft(w, "ds", "forget", name, rc=1), True)
+    weft(w, "ds", "admit", name)
+    eventually(lambda: rows(w)[name]["state"] == "alive", 10, "it is admitted")
+    got = c.until(lambda got: err(got.status) not in ("DELAY", "IO"), putfh(f), read(s, 0, 9), tries=200)
+    check(got.results[-1].data, b"only here")
+
+
+SETTINGS = {**truth_test.SETTINGS}
+
+
+@contextlib.contextmanager
+def around(name):
+    plain = name.rpartition("_")[0]
+    both = name.endswith("_both")
+    w = mds_test.THE = Foreign(1 if both else 2, 4 if "stays_away" in name else 3 if both else 2,
+                               [*QUICK, *SETTINGS.get(plain, []), *(["mds.repair_rate=4M"] if "restart" in name or "writes" in name else []),
+                                *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else [])])
+    try:
+        with clients():
+            yield (w,)
+    finally:
+        if os.environ.get("WEFT_TRACE"):
+            with open(os.path.join(w.dir, "log", "mds.log"), encoding="utf-8") as f:
+                tap.say(f.read())
+        w.down()
+
+
+if __name__ == "__main__":
+    tap.run(tap.named(globals()), around)
