@@ -367,7 +367,11 @@ static void write_window(struct gen_copy *cy)
 {
 	cy->cy_at = cy->cy_run = 0;
 	window_lock(cy);
-	write_next(cy);
+	/* A change that was not noted may be under way. */
+	if (cy->cy_dead)
+		window_failed(cy, CTL_BAD_SESSION);
+	else
+		write_next(cy);
 }
 
 static void old_read(struct dsc_io *io, int err)

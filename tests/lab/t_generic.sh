@@ -79,6 +79,12 @@ for kind in $kinds; do
 	check "$kind: who is nobody here" test "$(stat -c %u "$path")" -ge $((0x40000000))
 	flag $kind.seen
 done
+set -- $all
+if [ $# -ge 2 ]; then
+	wait_flag mixed.written
+	check "mixed: both copies are equal" weft mirror verify -r /mixed
+	flag mixed.seen
+fi
 # Before the client that was cut off is back: it may open its file again, and write.
 wait_flag settled
 [ -z "${knfsd:-}" ] || wait_flag knfsd.looked

@@ -50,6 +50,24 @@ except OSError:
     pass
 PY
 	done
+	# Stripes and copies on different kinds in one file; read directly, a hole of one stripe does not end before the file does.
+	set -- $kinds
+	if [ $# -ge 2 ]; then
+		d=$M/mixed
+		mkdir $d
+		policy $d "stripes=2,mirrors=2,group0=who=$1,group1=who=${!#}"
+		head -c 5000000 /dev/urandom >/run/data
+		check "mixed: write" bash -c "cp /run/data $d/f && sync $d/f"
+		same "mixed: it is on both" "$(layout $d/f | grep -o '"ds":"[a-z]*"' | sort -u | wc -l)" 2
+		cold
+		check "mixed: read" cmp /run/data $d/f
+		check "mixed: a hole, and then data" bash -c "dd if=/run/data of=$d/h bs=1M count=1 seek=7 oflag=direct status=none; sync $d/h"
+		cold
+		same "mixed: its hole, read directly" "$(dd if=$d/h bs=7M count=1 iflag=direct status=none | tr -d '\0' | wc -c) $(dd if=$d/h bs=8M count=1 iflag=direct status=none | wc -c)" "0 8388608"
+		flag mixed.written
+		wait_flag mixed.seen
+		rm -r $d
+	fi
 	for kind in $kinds; do wait_flag $kind.writing; done
 	# The metadata server is away for this client; the data servers are not.
 	ip route add blackhole 10.77.0.1/32
