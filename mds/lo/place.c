@@ -285,7 +285,6 @@ static uint32_t draw_seat(const struct lo_seat *seat, const uint16_t *pick, unsi
 	return n ? seat[pick[n - 1]].st_id : 0;
 }
 
-/* Nothing is copied to a generic one. */
 static bool may_have(const struct look *lk, unsigned i, const struct lo_map *m, unsigned mirror, const struct taken *tk, uint32_t bad)
 {
 	const struct lo_seat *st = &lk->lk_seat[i];

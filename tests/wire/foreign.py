@@ -1,6 +1,7 @@
 """A cluster in which some data servers are any NFSv3 servers (docs/generic.md): each a weft-ds of its own, which exports a folder and knows no metadata server."""
 import os
 import signal
+import time
 
 import mds_test
 import nfs3
@@ -29,6 +30,7 @@ class Foreign(mds_test.Cluster):
                 self.add(f"g{n}", FIRST_PORT + n, **keys)
             for name in self.servers:
                 self.alive(name)
+            time.sleep(0.5)  # they are given to files when their handles are in the store
         except BaseException:
             self.down()
             raise
@@ -46,7 +48,7 @@ class Foreign(mds_test.Cluster):
     def alive(self, name):
         """It may be given files."""
         made = lambda: sum(len(names) for _, _, names in os.walk(os.path.join(self.dir, name) + "/"))  # noqa: E731
-        eventually(lambda: rows(self)[name]["alive"] and made() >= POOL // 2, 10, "files made ahead")
+        eventually(lambda: rows(self)[name]["alive"] and made() >= POOL, 20, "files made ahead")
 
     def dev(self, *args):
         if len(args) < 3 or args[2] not in self.servers:
