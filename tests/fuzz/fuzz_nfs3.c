@@ -251,13 +251,13 @@ static void call(uint32_t prog, uint32_t proc, const uint8_t *fh, uint32_t len, 
 }
 
 /* A source's to a question of ours: what is taken fits together. */
-static void answer(struct xdr_in *in)
+static void answer(struct xdr_in *in, int (*take)(struct xdr_in *x, uint32_t count, struct ds_fetch *f))
 {
 	static uint8_t mem[DS_FETCH_MEM];
 	struct ds_fetch f = { .ft_off = 4096, .ft_data = mem };
 	uint64_t at = f.ft_off, total = 0;
 
-	if (ds_pull_answer(in, 65536, &f))
+	if (take(in, 65536, &f))
 		return;
 	for (unsigned i = 0; i < f.ft_nparts; i++) {
 		if (f.ft_part[i].pt_off < at)
@@ -304,7 +304,9 @@ static void decode(unsigned which, const uint8_t *data, size_t size)
 		xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
 		break;
 	case 5:
-		answer(&in);
+		answer(&in, ds_pull_answer);
+		xdr_in_init(&in, data, size);
+		answer(&in, ds_pull_foreign);
 		break;
 	case 4:
 		xdrmem_create(&xdrs, (char *)data, (unsigned)size, XDR_DECODE);

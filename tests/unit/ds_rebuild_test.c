@@ -1,5 +1,7 @@
 /* ds_rebuild_test.c - rebuilds in the store: notes, sessions, windows; and a pull that races with who changes both copies. */
+#include "ds/peer.h"
 #include "ds/store/rebuild_int.h"
+#include "proto/nfs3.h"
 #include "tests/unit/ds_store.h"
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -907,6 +909,64 @@ START_TEST(many_changes_are_told_in_pieces_and_too_many_as_all)
 }
 END_TEST
 
+/* ---- what any NFSv3 server answers ---- */
+
+#define FOREIGN (4 * DS_PAGE + 100)
+
+/* READ's results: at 8192, of a file that ends there or goes on. */
+static int foreign(uint32_t len, uint32_t told, bool eof, const uint8_t *data, struct ds_fetch *f)
+{
+	struct xdr_out x;
+	struct xdr_in in;
+	uint8_t flat[FOREIGN + 64];
+	size_t n;
+	int err;
+
+	xdr_out_init(&x, sizeof(flat));
+	xdr_put_u32(&x, NFS3_OK);
+	xdr_put_bool(&x, false);
+	xdr_put_u32(&x, told);
+	xdr_put_bool(&x, eof);
+	xdr_put_opaque(&x, data, len);
+	n = x.x_len;
+	memcpy(flat, x.x_head, n);
+	xdr_out_free(&x);
+	xdr_in_init(&in, flat, n);
+	f->ft_off = 8192;
+	err = ds_pull_foreign(&in, FOREIGN, f);
+	return err;
+}
+
+START_TEST(pages_of_zeros_are_holes)
+{
+	static uint8_t data[FOREIGN], got[DS_FETCH_MEM];
+	struct ds_fetch f = { .ft_data = got };
+
+	memset(data + DS_PAGE, 'a', DS_PAGE);
+	data[3 * DS_PAGE + 7] = 'b';
+	data[FOREIGN - 1] = 'c';
+	ck_assert_int_eq(foreign(FOREIGN, FOREIGN, false, data, &f), 0);
+	ck_assert_uint_eq(f.ft_to, 8192 + FOREIGN);
+	ck_assert_uint_gt(f.ft_size, f.ft_to);
+	ck_assert_uint_eq(f.ft_nparts, 2);
+	ck_assert_uint_eq(f.ft_part[0].pt_off, 8192 + DS_PAGE);
+	ck_assert_uint_eq(f.ft_part[0].pt_len, DS_PAGE);
+	ck_assert_uint_eq(f.ft_part[1].pt_off, 8192 + 3 * DS_PAGE);
+	ck_assert_uint_eq(f.ft_part[1].pt_len, DS_PAGE + 100);
+	ck_assert_uint_eq(f.ft_len, 2 * DS_PAGE + 100);
+	ck_assert_int_eq(got[DS_PAGE + 7], 'b');
+	ck_assert_int_eq(got[f.ft_len - 1], 'c');
+	/* The end, and answers that make no sense. */
+	ck_assert_int_eq(foreign(100, 100, true, data, &f), 0);
+	ck_assert_uint_eq(f.ft_size, 8192 + 100);
+	ck_assert_uint_eq(f.ft_nparts, 0);
+	ck_assert_int_eq(foreign(0, 0, true, data, &f), 0);
+	ck_assert_uint_eq(f.ft_size, 8192);
+	ck_assert_int_eq(foreign(0, 0, false, data, &f), -EPROTO);
+	ck_assert_int_eq(foreign(100, 99, true, data, &f), -EPROTO);
+}
+END_TEST
+
 static void add(Suite *s, const char *name, const TTest *const *tests)
 {
 	TCase *tc = tcase_create(name);
@@ -927,6 +987,7 @@ static Suite *suite(void)
 	notes[n++] = notes_are_a_set_of_bytes;
 	notes[n++] = notes_are_bounded;
 	add(s, "notes", notes);
+	add(s, "answers", (const TTest *const[]){ pages_of_zeros_are_holes, NULL });
 	n = 0;
 	sessions[n++] = flag_survives_and_the_session_does_not;
 	sessions[n++] = a_write_without_room_for_a_note_fails_and_waits_for_nothing;
