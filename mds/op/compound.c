@@ -70,7 +70,7 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_LAYOUTRETURN] = {"LAYOUTRETURN", op_layoutreturn, 1, .room = 28},
 	[OP_SECINFO_NO_NAME] = {"SECINFO_NO_NAME", op_secinfo_no_name, 1, .reads = true},
 	[OP_SEQUENCE] = {"SEQUENCE", op_sequence, 1, true},
-	[OP_SET_SSV] = {"SET_SSV", NULL, 1},
+	[OP_SET_SSV] = {"SET_SSV", op_set_ssv, 1},
 	[OP_TEST_STATEID] = {"TEST_STATEID", op_test_stateid, 1},
 	[OP_WANT_DELEGATION] = {"WANT_DELEGATION", op_want_delegation, 1, .room = 80},
 	[OP_DESTROY_CLIENTID] = {"DESTROY_CLIENTID", op_destroy_clientid, 1, true},

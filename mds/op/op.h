@@ -569,7 +569,7 @@ nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(
 	op_getdeviceinfo(struct compound *c), op_layoutcommit(struct compound *c), op_layoutget(struct compound *c), op_layoutreturn(struct compound *c), op_lock(struct compound *c), op_lockt(struct compound *c), op_locku(struct compound *c),
 	op_secinfo_no_name(struct compound *c), op_sequence(struct compound *c), op_test_stateid(struct compound *c), op_destroy_clientid(struct compound *c),
 	op_reclaim_complete(struct compound *c), op_layouterror(struct compound *c), op_layoutstats(struct compound *c), op_getxattr(struct compound *c),
-	op_setxattr(struct compound *c), op_listxattrs(struct compound *c), op_removexattr(struct compound *c), op_backchannel_ctl(struct compound *c),
+	op_setxattr(struct compound *c), op_listxattrs(struct compound *c), op_removexattr(struct compound *c), op_backchannel_ctl(struct compound *c), op_set_ssv(struct compound *c),
 	op_allocate(struct compound *c), op_deallocate(struct compound *c), op_seek(struct compound *c), op_read_plus(struct compound *c), op_io_advise(struct compound *c), op_copy(struct compound *c), op_clone(struct compound *c), op_layout_wcc(struct compound *c),
 	op_offload_status(struct compound *c), op_offload_cancel(struct compound *c), op_delegreturn(struct compound *c), op_want_delegation(struct compound *c);
 

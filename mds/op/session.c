@@ -521,6 +521,16 @@ nfsstat4 op_bind_conn(struct compound *c)
 	return status;
 }
 
+/* No client has SP4_SSV: EXCHANGE_ID grants it to nobody (RFC 8881 section 18.47.3, which knows no NOTSUPP). */
+nfsstat4 op_set_ssv(struct compound *c)
+{
+	uint32_t len;
+
+	xdr_get_opaque(c->in, UINT32_MAX, &len);
+	xdr_get_opaque(c->in, UINT32_MAX, &len);
+	return c->in->bad ? NFS4ERR_BADXDR : NFS4ERR_INVAL;
+}
+
 nfsstat4 op_backchannel_ctl(struct compound *c)
 {
 	struct create_session a = {0};

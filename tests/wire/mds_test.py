@@ -317,13 +317,19 @@ def test_operations_that_4_1_dropped_are_not_supported(c, d):
 def test_operations_defined_and_not_served_are_not_supported(c, d):
     sid, fh = c.open(d, "f")
     both = stateid(sid) + stateid(sid)
-    args = {"OPENATTR": boolean(False), "DELEGPURGE": u64(0),
+    args = {"OPENATTR": boolean(False), "DELEGPURGE": u64(0), "GETDEVICELIST": u32(4) + u32(1) + u64(0) + bytes(8),
             "GET_DIR_DELEGATION": boolean(False) + bitmap([]) + bytes(24) + bitmap([]) + bitmap([]),
             "COPY_NOTIFY": stateid(sid) + u32(1) + opaque("n"), "CLONE": both + u64(0) * 3,
             "WRITE_SAME": stateid(sid) + u32(2) + u64(0) * 3 + u32(0) + u32(0) + u32(0) + opaque("")}
     for name, body in args.items():
         got = c.no("NOTSUPP", putfh(fh), savefh(), op(name, body))
         check(got.num, NUM[name])
+
+
+def test_set_ssv_is_for_clients_that_have_one(c, d):
+    """Section 18.47.3: INVAL, as SP4_SSV is granted to nobody."""
+    c.no("INVAL", op("SET_SSV", opaque(bytes(32)) + opaque(bytes(32))))
+    c.no("BADXDR", op("SET_SSV", opaque(bytes(32)) + u32(1000)))
 
 
 # ---- client ids (RFC 8881, 18.35 and 18.50)
