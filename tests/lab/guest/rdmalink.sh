@@ -5,6 +5,16 @@
 part=$1 kind=$2 BUILD=$3 KEY=$4 MDS=$5
 rdma_up "$kind"
 
+but_buffers() { sed 's/ mr=[0-9]*//'; } # those that were taken stay
+until_held() { # SECONDS: what it holds when it is what it was before, or when the time is over
+	local end=$((SECONDS + $1)) now
+	while :; do
+		now=$(held "$pid" link | but_buffers)
+		[ "$now" != "$before" ] && [ $SECONDS -lt $end ] || break
+		sleep 0.5
+	done
+	echo "$now"
+}
 server() {
 	local pid before now began
 	ds_disk link 300
@@ -21,20 +31,13 @@ server() {
 	began=$SECONDS
 	now=$(held "$pid" link)
 	check "a connection is there when the link is cut" grep -q ' connections=1 ' <<<"$now"
-	for i in {1..5}; do
-		now=$(settled "$pid" link "$before")
-		[ "$now" != "$before" ] || break
-	done
+	before=$(but_buffers <<<"$before")
+	now=$(until_held 90)
 	same "what was held for a client that is out of reach is given back" "$now" "$before"
 	echo "# $kind: that took $((SECONDS - began)) s"
 	flag given_back
 	wait_flag done
-	before=$(sed 's/ mr=[0-9]*//' <<<"$before") # buffers that were taken stay
-	for i in {1..100}; do
-		now=$(held "$pid" link | sed 's/ mr=[0-9]*//')
-		[ "$now" != "$before" ] || break
-		sleep 0.2
-	done
+	now=$(until_held 20)
 	same "and again in the end" "$now" "$before"
 	ds_stop link
 	ds_complaints link
