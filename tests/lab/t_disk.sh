@@ -3,7 +3,7 @@
 . "$LAB_HERE/faults.sh"
 cluster_up --ds 2 --set mds.lease=10s --set mds.grace=5s --set mds.recall_deadline=3s --set ds.lease=10s
 rounds=1
-[ -z "${WEFT_SOAK:-}" ] || rounds=20
+[ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-20}
 guest -m 1500M -t $((120 + rounds * 120)) 1 disk.sh "$WEFT_BUILD" "$CLUSTER/cluster.key" "10.77.0.1:12049" &
 # in_guest COMMAND...: its status; what it prints
 in_guest() {

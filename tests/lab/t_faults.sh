@@ -29,11 +29,20 @@ setpriv --regid $DS_GID --clear-groups "$weft_dev" start "$CLUSTER" $victim
 
 # full: ds4 has no room left
 fill() {
-	dd if=/dev/zero of="$CLUSTER/ds4/ballast" bs=1M status=none 2>"$LAB_DIR/dd"
+	# What moves away from it leaves room, which is filled as well.
+	flag filling
+	while [ -e "$SHARED/filling" ]; do
+		dd if=/dev/zero bs=1M status=none >>"$CLUSTER/ds4/ballast" 2>"$LAB_DIR/dd"
+		sleep 0.1
+	done &
+	filler=$!
+	sleep 1
 	go_on full
 }
 is_full() {
 	same "ds4 is full: no copy is left on it" "$(tell --json file show /full/f | grep -c '"ds4"')" 0
+	rm "$SHARED/filling"
+	wait $filler
 	rm "$CLUSTER/ds4/ballast"
 }
 # A client of its own is killed in the middle of its writes.
@@ -53,7 +62,7 @@ client_dies() {
 	told "$1"
 }
 rounds=1 client_ways="to from" mds_ways="both from"
-[ -z "${WEFT_SOAK:-}" ] || rounds=10 client_ways="both to from" mds_ways="both to from"
+[ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-10} client_ways="both to from" mds_ways="both to from"
 flag full.pause
 guest -t $((120 + rounds * 240)) 1 acked.sh 60 "${WEFT_TIMEO:-30}" two=stripes=2,unit=1M,mirrors=2 three=mirrors=3 full=stripes=2,unit=1M,mirrors=2 &
 for n in $both; do wait_flag "$n.log" 60; done

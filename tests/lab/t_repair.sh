@@ -3,7 +3,7 @@
 . "$LAB_HERE/faults.sh"
 cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.recall_deadline=5s --set mds.repair_wait=6s --set ds.lease=5s
 rounds=1
-[ -z "${WEFT_SOAK:-}" ] || rounds=20
+[ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-20}
 guest -t $((100 + rounds * 60)) 1 acked.sh 60 600 two=stripes=2,unit=1M,mirrors=2 three=mirrors=3 &
 both="two three"
 for n in $both; do wait_flag "$n.log" 60; done
