@@ -304,12 +304,9 @@ def around(name):
         w = SHARED = mended(SHARED) if SHARED else Cluster(settings=QUICK)
     mds_test.THE = w
     try:
-        yield (w,)
+        with clients():
+            yield (w,)
     finally:
-        for c in mds_test.CLIENTS:
-            with contextlib.suppress(Exception):
-                c.drop()
-        mds_test.CLIENTS.clear()
         if own:
             w.down()
 

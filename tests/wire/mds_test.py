@@ -3232,15 +3232,17 @@ def run_shared(names, given=lambda w, name: (w,), closing=False, ds=4):
         down()
 
 
-def run_apart(names, *args, **how):
-    """Each of the tests among these names with a cluster of its own."""
+def run_apart(names, ds=4, settings=()):
+    """Each of the tests among these names with a cluster of its own; settings may be a function of the name."""
     @contextlib.contextmanager
     def around(name):
-        w = Cluster(*args, **how)
+        global THE
+        w = THE = Cluster(ds, settings(name) if callable(settings) else settings)
         try:
             with clients():
                 yield (w,)
         finally:
+            THE = None
             w.down()
     tap.run(tap.named(names), around)
 

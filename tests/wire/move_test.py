@@ -9,7 +9,6 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
 import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
@@ -373,19 +372,9 @@ def verify(w, *args, rc=0):
     return done.stdout
 
 
-@contextlib.contextmanager
-def around(name):
-    """A cluster of its own for each."""
-    w = mds_test.THE = Cluster(settings=[*QUICK, *(["mds.repair_rate=8M"] if "crash" in name or "outlives" in name else []), *(["mds.repair_files=1"] if "stale_comes" in name else [])])
-    try:
-        yield (w,)
-    finally:
-        for c in mds_test.CLIENTS:
-            with contextlib.suppress(Exception):
-                c.drop()
-        mds_test.CLIENTS.clear()
-        w.down()
+def settings(name):
+    return [*QUICK, *(["mds.repair_rate=8M"] if "crash" in name or "outlives" in name else []), *(["mds.repair_files=1"] if "stale_comes" in name else [])]
 
 
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around)
+    run_apart(globals(), settings=settings)

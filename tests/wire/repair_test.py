@@ -1,6 +1,5 @@
 #!/usr/bin/python3
 """Copies that miss a write are made equal again: in place, elsewhere, over restarts of everybody, and while clients write. Prints TAP."""
-import contextlib
 import json
 import os
 import random
@@ -196,7 +195,7 @@ class Writer(threading.Thread):
 
 
 def test_writes_go_on_while_it_is_repaired(w):
-    x = Wide("busy", 24 * MB)
+    x = Wide("busy", 12 * MB)
     x.report(1)
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
     t = Writer(x)
@@ -214,7 +213,7 @@ def test_writes_go_on_while_it_is_repaired(w):
 
 
 def test_a_restart_of_the_metadata_server_in_the_middle(w):
-    x = Wide("mds", 24 * MB)
+    x = Wide("mds", 12 * MB)
     x.report(1)
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
     eventually(lambda: "rebuilding" in states(x.c, x.f), 8, "the beginning of the repair")
@@ -227,7 +226,7 @@ def test_a_restart_of_the_metadata_server_in_the_middle(w):
 
 def test_a_restart_of_either_data_server_in_the_middle(w):
     for which in (0, 1):
-        x = Wide(f"ds{which}", 24 * MB)
+        x = Wide(f"ds{which}", 12 * MB)
         names = servers(x.c, x.f)
         at = next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, names[1]) == m[0].deviceid)
         x.report(at)
@@ -426,21 +425,11 @@ def test_what_is_not_repaired_stays_stale(w):
     w.dev("up", w.dir)
 
 
-@contextlib.contextmanager
-def around(name):
-    """A cluster of its own for each."""
-    w = mds_test.THE = Cluster(settings=[*QUICK, *(["mds.repair_rate=4M"] if "restart" in name or "writes_go" in name else []),
-                                         *(["mds.repair_rate=8M", "mds.repair_wait=60s"] if "tool" in name else []),
-                                         *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else [])])
-    try:
-        yield (w,)
-    finally:
-        for c in mds_test.CLIENTS:
-            with contextlib.suppress(Exception):
-                c.drop()
-        mds_test.CLIENTS.clear()
-        w.down()
+def settings(name):
+    return [*QUICK, *(["mds.repair_rate=4M"] if "restart" in name or "writes_go" in name else []),
+            *(["mds.repair_rate=8M", "mds.repair_wait=60s"] if "tool" in name else []),
+            *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else [])]
 
 
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around)
+    run_apart(globals(), settings=settings)

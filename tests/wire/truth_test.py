@@ -1,14 +1,11 @@
 #!/usr/bin/python3
 """Copies are equal and only read when they are, whatever else happens to the file at that moment. Prints TAP."""
-import contextlib
 import os
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
-import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
@@ -119,19 +116,5 @@ SETTINGS = {
 }
 
 
-@contextlib.contextmanager
-def around(name):
-    """A cluster of its own for each."""
-    w = mds_test.THE = Cluster(settings=[*QUICK, *SETTINGS.get(name, [])])
-    try:
-        yield (w,)
-    finally:
-        for c in mds_test.CLIENTS:
-            with contextlib.suppress(Exception):
-                c.drop()
-        mds_test.CLIENTS.clear()
-        w.down()
-
-
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around)
+    run_apart(globals(), settings=lambda name: [*QUICK, *SETTINGS.get(name, [])])
