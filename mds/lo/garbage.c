@@ -29,9 +29,10 @@ enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ct
 		return LO_NOBODYS;
 	if (err || i.i_type != NS_REG || lo_map_decode(i.i_blob, &m))
 		return LO_OWNED;
-	if (o->incarnation != i.i_incarnation && !lo_twin_get(t, o->ino, &tw) && tw.tw_incarnation == o->incarnation && lo_object_of(&tw.tw_map, ds, o->stripe, o->mirror) >= 0)
+	/* What the file is to be laid out as (docs/restripe.md) is named by a row of its own, in a transaction that comes before its objects. */
+	if (o->incarnation != i.i_incarnation && lo_twin_get(t, o->ino, &tw) == 0 && tw.tw_incarnation == o->incarnation && lo_object_of(&tw.tw_map, ds, o->stripe, o->mirror) >= 0)
 		return LO_OWNED;
 	if (o->incarnation != i.i_incarnation)
-		return o->incarnation < i.i_incarnation ? LO_NOBODYS : LO_NOT_YET; /* it was placed again since */
+		return o->incarnation < i.i_incarnation ? LO_NOBODYS : LO_FOREIGN; /* it was placed again since */
 	return lo_object_of(&m, ds, o->stripe, o->mirror) >= 0 ? LO_OWNED : LO_BESIDE;
 }

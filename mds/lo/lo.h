@@ -284,7 +284,7 @@ enum lo_owner {
 	LO_OWNED,     /* a file's, or it cannot be told */
 	LO_NOBODYS,   /* it may be deleted */
 	LO_BESIDE,    /* a file's, but not in its map: it may be deleted when another copy of its stripe is there */
-	LO_FOREIGN,   /* of another file system, or of a later incarnation of this store */
+	LO_FOREIGN,   /* of another file system, or of a later incarnation of this store or of its file */
 	LO_NOT_YET,   /* of a file that will be: the store is older than the object */
 	LO_OWNERS
 };

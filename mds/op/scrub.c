@@ -176,9 +176,11 @@ static void list_take(struct dsc_ctl *ctl, const ctl_response *res)
 		return;
 	}
 	c->c_n = r->entries.entries_len;
-	memcpy(c->c_entry, r->entries.entries_val, c->c_n * sizeof(c->c_entry[0]));
+	if (c->c_n)
+		memcpy(c->c_entry, r->entries.entries_val, c->c_n * sizeof(c->c_entry[0]));
 	c->c_ncookie = r->cookie.cookie_len;
-	memcpy(c->c_cookie, r->cookie.cookie_val, c->c_ncookie);
+	if (c->c_ncookie)
+		memcpy(c->c_cookie, r->cookie.cookie_val, c->c_ncookie);
 }
 
 static void found_object(struct op_scrub *c, enum op_scrub_kind kind, enum op_scrub_done done, uint32_t ds, const ctl_object *o, uint64_t size)
@@ -203,10 +205,11 @@ static void list_judge(struct op_scrub *c, struct kv_txn *t)
 		const ctl_list_entry *e = &c->c_entry[k];
 		enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object);
 
+		if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, c->c_s.ss_ds, &e->object))
+			continue;
 		if (owner == LO_NOBODYS || owner == LO_BESIDE) {
-			if (!lo_order_deletes(c->c_m->m_lo, c->c_s.ss_ds, &e->object))
-				c->c_first[c->c_nfirst++] = (struct scrub_first){c->c_s.ss_ds, e->object, e->size};
-		} else if (owner != LO_OWNED) {
+			c->c_first[c->c_nfirst++] = (struct scrub_first){c->c_s.ss_ds, e->object, e->size};
+		} else {
 			found_object(c, kind_of[owner], OP_SCRUB_LEFT, c->c_s.ss_ds, &e->object, e->size);
 		}
 	}
