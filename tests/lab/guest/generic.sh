@@ -44,8 +44,9 @@ try:
             done += 1
         if done == 64:
             open(f"{shared}/{kind}.writing", "w").close()
-        with open(f"{shared}/{kind}.rounds", "w") as f:
+        with open(f"{shared}/{kind}.rounds.new", "w") as f:
             f.write(str(done))
+        os.rename(f"{shared}/{kind}.rounds.new", f"{shared}/{kind}.rounds")
 except OSError:
     pass
 PY
