@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
-from repair_test import MB, Wide, around, equal, servers, uuid_of, whole  # noqa: E402
+from repair_test import MB, Wide, equal, servers, settings, uuid_of, whole  # noqa: E402
 
 ROUNDS = 200 if os.environ.get("WEFT_SOAK") else 3
 TRIES = 300
@@ -83,4 +83,4 @@ def test_one_that_waited_in_a_server_that_stood_still_is_never_read(w):
 
 
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around)
+    run_apart(globals(), settings=settings)
