@@ -106,7 +106,7 @@ static void live(void)
 
 /* ---- shorthands ---- */
 
-static char list[512], err[512];
+static char list[4096], err[512];
 
 static void shell(const char *fmt, ...)
 {
