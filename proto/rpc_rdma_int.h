@@ -153,6 +153,7 @@ struct rd_op {
 	uint64_t op_last;   /* the number of the last one posted */
 	unsigned op_nwr, op_posted;
 	unsigned op_batch; /* RDMA Reads under way */
+	bool op_answer;	   /* to a call of the peer */
 	uint32_t op_xid;
 	struct ibv_send_wr *op_wr;
 	struct ibv_sge *op_sge;
@@ -201,9 +202,9 @@ struct rd_conn {
 	unsigned r_reserved; /* receives that stand behind them */
 	unsigned r_posted;  /* without a shared queue: in r_own */
 	struct rd_buf *r_own;
-	unsigned r_calls;   /* of the peer, not yet answered */
+	unsigned r_calls;   /* of the peer, whose answers are not yet posted */
 	unsigned r_nonsense; /* messages thrown away since the last reply */
-	unsigned r_ops;	    /* in r_txq and r_sent */
+	unsigned r_ops;	    /* in r_sent */
 	unsigned r_own_max;  /* calls of ours that there are receives for */
 	unsigned r_back, r_back_max; /* calls of ours under way, and how many the peer takes */
 	struct rpc_out *r_backlog, **r_backlog_end;

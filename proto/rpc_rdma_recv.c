@@ -230,10 +230,11 @@ static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 	rd_buf_put(b);
 }
 
-/* One more to be answered. False: the peer keeps to no rules, neither to its credits nor to having receives for our answers. */
+/* One more to be answered. False: the peer keeps to no rules, neither to its credits nor to having receives for our answers. One that does has had an
+ * answer for each call beyond its credits: that was posted, whether or not its completion has come to us. */
 static bool counted(struct rd_conn *r)
 {
-	if (++r->r_calls <= r->r_credits && r->r_ops <= 4 * r->r_credits + RD_BACK_CALLS)
+	if (++r->r_calls <= r->r_credits)
 		return true;
 	log_info("rdma: a peer sends more calls than it was granted, or takes no replies");
 	rpc_conn_fail(r->r_c, -EPROTO);

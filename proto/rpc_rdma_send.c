@@ -120,9 +120,16 @@ static void chain_reads(struct rd_conn *r, struct chain *ch)
 	}
 }
 
+/* What is posted keeps its memory until it completes. A peer that takes nothing gets no more of it than this, then its calls count (counted()); one that
+ * does, and whose completions are late, waits. */
+static bool may_post(const struct rd_conn *r)
+{
+	return room(r) && r->r_ops < 4 * r->r_credits + r->r_own_max;
+}
+
 static void chain_sends(struct rd_conn *r, struct chain *ch)
 {
-	while (r->r_txq && room(r)) {
+	while (r->r_txq && may_post(r)) {
 		struct rd_op *op = r->r_txq;
 
 		while (op->op_posted < op->op_nwr && room(r)) {
@@ -134,6 +141,8 @@ static void chain_sends(struct rd_conn *r, struct chain *ch)
 		if (op->op_posted < op->op_nwr)
 			return;
 		op->op_last = r->r_seq;
+		r->r_ops++;
+		r->r_calls -= op->op_answer;
 		r->r_txq = op->op_next;
 		if (!r->r_txq)
 			r->r_txq_end = &r->r_txq;
@@ -171,7 +180,6 @@ static void enqueue(struct rd_conn *r, struct rd_op *op)
 	op->op_next = NULL;
 	*r->r_txq_end = op;
 	r->r_txq_end = &op->op_next;
-	r->r_ops++;
 }
 
 void rd_read_completed(struct rd_conn *r, struct rd_op *op)
@@ -504,7 +512,7 @@ static bool reply_send(struct rd_conn *r, struct rpc_out *o)
 		return true;
 	}
 	op->op_out = o;
-	r->r_calls--;
+	op->op_answer = true;
 	r->r_nonsense = 0;
 	enqueue(r, op);
 	return true;
@@ -523,7 +531,7 @@ void rd_send_error(struct rd_conn *r, uint32_t xid, uint32_t vers, enum rd_errco
 	}
 	op->op_sge[0] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, (uint32_t)rd_error_put(op->op_head->bf_rpc.b_data, xid, vers, r->r_credits, err), op->op_head->bf_lkey};
 	op->op_wr[0] = (struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
-	r->r_calls--;
+	op->op_answer = true;
 	enqueue(r, op);
 }
 

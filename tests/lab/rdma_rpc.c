@@ -214,6 +214,27 @@ static void backwards(void)
 		call(P_BACK, 1000 + i, 0, 0);
 }
 
+/* The caller's loop looks at nothing for a while, once its calls have left, which is in another hook: then there are a call backwards and
+ * the completions of all that it sent, and it sees the call first where receives have a queue of their own. */
+static bool late;
+
+static void hold_up(struct loop_hook *h)
+{
+	(void)h;
+	if (late)
+		usleep(300000);
+	late = false;
+}
+
+static void backwards_late(void)
+{
+	static struct loop_hook h = {.h_run = hold_up};
+
+	loop_at_turn_end(loops[0], &h);
+	late = true;
+	backwards();
+}
+
 static void dropped(void)
 {
 	for (unsigned i = 0; i < 10; i++)
@@ -299,6 +320,8 @@ int main(int argc, char **argv)
 	say(step(backwards), "calls go backwards on the same connection");
 	say(step(dropped), "calls end with their connection");
 	say(step(one), "and others go on a new one");
+	/* whose other end is on the other loop */
+	say(step(backwards_late), "calls go backwards to one who is late to look");
 	step(end);
 	say(all_closed(), "what was opened is closed");
 	before = descriptors();

@@ -671,6 +671,21 @@ static void deaf(uint8_t rnr)
 static void t_deaf(void) { deaf(0); }
 static void t_deaf_waiting(void) { deaf(7); }
 
+/* It goes on calling: it has its credits once, and what the server posts for it. */
+static void t_deaf_calling(void)
+{
+	struct opt o = { .recvs = NONE, .rnr = 7 };
+	struct conn *other = conn_open(NULL), *c = conn_open(&o);
+	unsigned n = 0;
+
+	for (; n < 1000 && call_send_now(nfs_null(c)); n++)
+		conn_poll(c, 1);
+	need(n < 1000, "%u calls were taken of one who takes no answer", n);
+	diag("ended after %u calls", n);
+	conn_drop(c);
+	alive(other);
+}
+
 /* Nor does it wait for ever: the server looks twice a minute. rxe gives up by itself after seconds. */
 static void t_deaf_end(void)
 {
@@ -743,6 +758,7 @@ const struct test error_tests[] = {
 	{ "clients that vanish in the middle of transfers", t_vanish, false },
 	{ "a client without Receives", t_deaf, false },
 	{ "a client without Receives that lets the server wait", t_deaf_waiting, false },
+	{ "a client without Receives that goes on calling", t_deaf_calling, false },
 	{ "a client without Receives that lets the server wait is ended", t_deaf_end, false },
 	{ NULL, NULL, false },
 };
