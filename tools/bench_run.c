@@ -304,7 +304,8 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	bench_now = p;
 	for (unsigned i = 0; i < bench.bo_threads; i++) {
 		memset(&threads[i].t_histo, 0, sizeof(threads[i].t_histo));
-		threads[i].t_units = threads[i].t_bytes = threads[i].t_seen = 0;
+		threads[i].t_units = threads[i].t_bytes = 0;
+		threads[i].t_seen = 0;
 	}
 	pthread_barrier_wait(&begin);
 	pthread_barrier_wait(&end);

@@ -109,11 +109,13 @@ static int freeze_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
 	z->fz_map = map;
 	/* Who is fenced in the middle of a write leaves it on some copies. */
-	if (!err && z->fz_left && op_writers_left(z->fz_m, z->fz_ino, z->fz_except))
+	if (z->fz_left && op_writers_left(z->fz_m, z->fz_ino, z->fz_except))
 		op_mistrust(z->fz_m, z->fz_ino, &map, UINT64_MAX);
-	return err ? err : op_raise_epoch(z->fz_m, t, &i, &map, op_now());
+	return op_raise_epoch(z->fz_m, t, &i, &map, op_now());
 }
 
 static bool freeze_may_be_written(struct op_freeze *z)
