@@ -10,6 +10,7 @@
 #define MDS_FUZZ_H
 #include "base/log.h"
 #include "mds/ns/keys.h"
+#include "mds/op/drain.h"
 #include "mds/op/op.h"
 #include "mds/op/repair.h"
 #include "proto/ctl_chan.h"
@@ -412,6 +413,8 @@ static void fz_start(const char *name, bool joins)
 		fz_bug("no memory");
 	if (op_repair_open(&mds, fz_loop, &(struct op_repair_opts){.ro_wait_ms = 60000})) /* none at a time */
 		fz_bug("repairs");
+	if (op_drain_open(&mds))
+		fz_bug("drains");
 	fz_exports();
 	mds.m_st->st_max_delegs = 1000;
 	mds.m_st->st_recall_ms = FZ_RECALL_MS;
