@@ -656,6 +656,19 @@ static void taken_all(struct op_restripe *r)
 	copy(r);
 }
 
+/* What is told up to the end of all there is goes as far as the file by now: it is cut, and written far behind that. */
+static void taken_size(struct lo_stat *ls, int err)
+{
+	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+
+	if (err) { /* what was taken is told once */
+		anew(r, err);
+		return;
+	}
+	size_is(r);
+	taken_all(r);
+}
+
 static void taken(struct op_restripe *r, int err)
 {
 	bool fine = true, more = false;
@@ -678,7 +691,7 @@ static void taken(struct op_restripe *r, int err)
 	else if (more && (r->rs_frozen || ++r->rs_takes < TAKES))
 		take_more(r);
 	else
-		taken_all(r);
+		stat_ask(r, taken_size);
 }
 
 /* an_source is the stripe here. */

@@ -169,6 +169,27 @@ def test_a_file_that_is_cut_and_grown_meanwhile(w):
     clean(w)
 
 
+def test_a_file_that_is_cut_and_written_far_behind_meanwhile(w):
+    """A cut is noted up to the end of all there is, and what is written behind it later is the same note."""
+    x = Striped("cutfar", 6 * MB, "stripes=2")
+    x.give_back()
+    weft(w, "move", "/cutfar/f", "--stripes", "1")
+    eventually(lambda: (restriping(w, "/cutfar/f") or {}).get("step") == "copy", 30, "the copy")
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), op("SETATTR", stateid(x.s), fattr(size=0)), tries=200)
+    want = bytearray(16 * MB)
+    for at in range(0, 16 * MB, MB // 2):
+        piece = bytes([at * 2 // MB + 1]) * (MB // 4)
+        x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, at, piece, FILE_SYNC), tries=200)
+        want[at:at + len(piece)] = piece
+    now = restriping(w, "/cutfar/f") or {}
+    check((now.get("round"), now.get("step")), (0, "copy"), "nothing was taken yet")
+    eventually(lambda: restriping(w, "/cutfar/f") is None, 60, "its end")
+    check(shape(x.c, x.f), (1, MB, 1))
+    check(x.c.attrs(x.f, "size").size, 15 * MB + MB // 2 + MB // 4)
+    check(content(x.c, x.f, x.s) == bytes(want[:15 * MB + MB // 2 + MB // 4]), True)
+    clean(w)
+
+
 @contextlib.contextmanager
 def around(name):
     """A cluster of its own for each."""
