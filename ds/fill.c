@@ -56,7 +56,9 @@ ctl_status ds_fill(struct ds *d, const ctl_fill_args *a, ctl_fill_res *res)
 	for (unsigned i = 0; i < a->spans.spans_len && st == CTL_OK; i++)
 		st = fill_span(d, o, fd, a, &a->spans.spans_val[i], res);
 	if (st == CTL_OK && a->end)
-		st = ds_ctl_status(ds_fill_end(o, fd, a->size));
+		st = ds_ctl_status(ds_fill_end(fd, a->size));
+	if (st == CTL_OK)
+		st = ds_ctl_status(ds_fill_sync(o, fd));
 	if (fd >= 0)
 		close(fd);
 	ds_obj_put(o);

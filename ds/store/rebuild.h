@@ -85,8 +85,10 @@ int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f);
 
 /* fill.c: as in f, which was fetched, with its holes. */
 int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f);
-/* The object ends there, and is durable. */
-int ds_fill_end(struct ds_obj *o, int fd, uint64_t size);
+/* The object ends there. */
+int ds_fill_end(int fd, uint64_t size);
+/* All of it is durable. */
+int ds_fill_sync(struct ds_obj *o, int fd);
 
 /* ---- the target's side ---- */
 
