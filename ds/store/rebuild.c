@@ -358,6 +358,7 @@ static int begin(struct ds_obj *o, const ctl_rebuild_args *a)
 		return fd < 0 ? fd : -ENOMEM;
 	}
 	session_drop(o->ob_store, &o->ob_key, a->session);
+	ds_watch_drop(o->ob_store, &o->ob_key); /* what a session writes is not noted: whoever reads a stale copy is told so */
 	session_start(ss, a->epoch);
 	o->ob_begun = a->epoch;
 	err = flag_put(o, fd, true);

@@ -888,6 +888,20 @@ START_TEST(what_is_changed_is_told_once)
 }
 END_TEST
 
+/* What the session writes is not noted: whoever reads the copy for another layout is told so. */
+START_TEST(a_copy_that_is_rebuilt_is_watched_no_more)
+{
+	ctl_rebuild_args a = { .object = object(SOURCE), .session = 7, .epoch = 5 };
+	ctl_rebuild_res res;
+	struct step st = { .st_what = BEGIN, .st_args = &a, .st_res = &res };
+
+	ck_assert_int_eq(watch_as(CTL_WATCH_BEGIN, 1), CTL_OK);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
+	ck_assert_int_eq(step(&st), CTL_OK);
+	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_BAD_SESSION);
+}
+END_TEST
+
 START_TEST(many_changes_are_told_in_pieces_and_too_many_as_all)
 {
 	ck_assert_int_eq(watch_as(CTL_WATCH_BEGIN, 1), CTL_OK);
@@ -981,7 +995,7 @@ static void add(Suite *s, const char *name, const TTest *const *tests)
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ds_rebuild");
-	static const TTest *notes[4], *sessions[12], *windows[12], *races_[4], *watches[3];
+	static const TTest *notes[4], *sessions[12], *windows[12], *races_[4], *watches[4];
 	unsigned n = 0;
 
 	notes[n++] = notes_are_a_set_of_bytes;
@@ -1010,6 +1024,7 @@ static Suite *suite(void)
 	add(s, "windows", windows);
 	watches[0] = what_is_changed_is_told_once;
 	watches[1] = many_changes_are_told_in_pieces_and_too_many_as_all;
+	watches[2] = a_copy_that_is_rebuilt_is_watched_no_more;
 	add(s, "watches", watches);
 	n = 0;
 	races_[n++] = pull_and_writes_end_equal;
