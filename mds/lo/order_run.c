@@ -247,5 +247,7 @@ void lo_order_join(void *arg, uint32_t id, void (*fn)(void *rarg), void *rarg)
 	oj->oj_ready = fn;
 	oj->oj_rarg = rarg;
 	oj->oj_msg.m_run = joining_run;
+	/* It may have lost what was not committed, and is perhaps not of its files any more when their COMMIT comes, which then asks others. */
+	atomic_fetch_add(&os->os_lo->l_generation, 1);
 	loop_post(os->os_loop, &oj->oj_msg);
 }
