@@ -170,8 +170,8 @@ static int do_size(const ctl_order *o, struct order_item *it)
 static int do_clone(const ctl_order *o, struct order_item *it)
 {
 	bool apart = it->it_source && it->it_source->ob_vol != it->it_obj->ob_vol;
-	/* One that is being rebuilt keeps its file: its session writes there. */
-	int all = apart && !ds_obj_rebuilding(it->it_obj) && ds_vol_has_room(it->it_source->ob_vol) ? ds_clone_is_all(o, it->it_fd) : 0;
+	/* One that is being rebuilt keeps its file: its session writes there. One that is watched is read for another layout, and noted. */
+	int all = apart && !ds_obj_rebuilding(it->it_obj) && !atomic_load(&it->it_obj->ob_watched) && ds_vol_has_room(it->it_source->ob_vol) ? ds_clone_is_all(o, it->it_fd) : 0;
 
 	/* Made anew by an order before this one: the next try finds it. */
 	if (it->it_source && atomic_load(&it->it_source->ob_deleted))
