@@ -7,6 +7,7 @@
 
 #define TWIN_VERSION 1
 #define STEP_MS	     60000
+#define END_MS	     300000 /* as a repair's: all of an object is made durable */
 
 struct twin_rec {
 	uint8_t t_version, t_zero;
@@ -235,5 +236,5 @@ void lo_fill(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const 
 	a->size = size;
 	if (an->an_nspan)
 		source_of(lo, an, i, m, &a->source);
-	dsc_call(lo->l_dsc, tw->tw_map.lm_obj[an->an_target].ob_ds, &an->an_ctl, STEP_MS);
+	dsc_call(lo->l_dsc, tw->tw_map.lm_obj[an->an_target].ob_ds, &an->an_ctl, end ? END_MS : STEP_MS);
 }
