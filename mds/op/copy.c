@@ -211,6 +211,7 @@ static void copy_again(struct op_copy *j)
 /* In somebody's way, or a server's: again in a moment, and others meanwhile. */
 static void copy_wait(struct op_copy *j)
 {
+	op_unhold(&j->hold); /* or its own next piece is not let in */
 	if (++j->waits > (j->c ? COPY_SYNC_WAITS : COPY_WAITS)) {
 		copy_fail(j, -ETIMEDOUT);
 		return;
