@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "mds/lo/column.h"
 #include "mds/lo/repair.h"
+#include "mds/lo/twin.h"
 #include <errno.h>
 
 #define LOOK_FILES 1024 /* in a tick */
@@ -146,6 +147,14 @@ static int look_file(void *arg, const struct ns_inode *i)
 	return 0;
 }
 
+/* Its job places it anew (restripe.c). */
+static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
+{
+	(void)ino;
+	on_drained(arg, &tw->tw_map);
+	return 0;
+}
+
 static void look_over(struct op_drain *d, struct kv_txn *t)
 {
 	uint64_t left = 0;
@@ -203,6 +212,8 @@ void op_drain_tick(struct mds *m, struct loop *loop)
 		return;
 	d->dr_nino = 0;
 	err = ns_files(m->m_ns, l.t, d->dr_cursor, look_file, &l);
+	if (!err && !l.more)
+		err = lo_twins(l.t, 1, look_twin, d);
 	if (!err && !l.more)
 		look_over(d, l.t);
 	kv_read_end(l.t);
