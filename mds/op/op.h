@@ -485,6 +485,8 @@ nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len);
 /* size.c: brings the inode's size, change and mtime up to date from the data servers, parks as needed, then calls then(c, err). force: even when no write layout is out.
  * Returns true when it parked; false when nothing was to do (then is not called). */
 bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsstat4 (*then)(struct compound *c, int err));
+/* What data servers know of its size and times, we do not yet. Takes st_lock. */
+bool op_refresh_needed(struct mds *m, uint64_t ino);
 /* The last write layout of the file is back: its size is fetched and its mark taken away, soon, together with others'. Until then the file stays marked. */
 void op_unmark_later(struct compound *c, uint64_t ino);
 /* Answers CTL_OP_EOF. */

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "mds/ev/event.h"
 #include "mds/lo/repair.h"
+#include "mds/op/drain.h"
 #include "mds/op/repair.h"
 #include <errno.h>
 #include <sodium.h>
@@ -101,9 +102,30 @@ static void calls_free(struct op_restripe *r)
 	r->rs_ncall = 0;
 }
 
+static void unwatched(struct lo_anew *an, int err)
+{
+	(void)err; /* the server forgets it when there are many */
+	free(an);
+}
+
+/* Nobody waits for it: the notes of a session that is over take memory. */
+static void unwatch(struct op_restripe *r)
+{
+	for (unsigned s = 0; r->rs_session && s < r->rs_map.lm_stripes; s++) {
+		int k = lo_object_of(&r->rs_map, r->rs_source[s].ob_ds, s, r->rs_source[s].ob_copy);
+		struct lo_anew *an = k >= 0 ? calloc(1, sizeof(*an)) : NULL;
+
+		if (!an)
+			continue;
+		an->an_done = unwatched;
+		lo_watch(r->rs_m->m_lo, an, &r->rs_inode, &r->rs_map, (unsigned)k, CTL_WATCH_END, r->rs_session);
+	}
+}
+
 static void rest(struct op_restripe *r, uint64_t ms)
 {
 	thaw(r);
+	unwatch(r);
 	calls_free(r);
 	r->rs_ino = 0;
 	r->rs_rest_ms = ms ? clock_mono_ms() + ms : 0;
@@ -187,7 +209,7 @@ static void submit(struct op_restripe *r, int (*run)(struct kv_op *op, struct kv
 /* A server of the new objects does not come back: placed anew. Else it is tried again from the beginning, later. */
 static void fail(struct op_restripe *r, int err)
 {
-	bool lost = err == -ENOSPC || err == -EIO;
+	bool lost = err == -ENOSPC || err == -EIO || err == -ENXIO;
 
 	thaw(r);
 	log_warn("inode %lu: it is not laid out anew now: %s", (unsigned long)r->rs_ino, strerror(-err));
@@ -304,6 +326,18 @@ static bool sources_stand(const struct op_restripe *r, const struct lo_map *map)
 	for (unsigned s = 0; s < map->lm_stripes; s++)
 		if (source_at(r, map, s) < 0)
 			return false;
+	return true;
+}
+
+/* None of the new objects is where nothing is to be: on a server that is dead, forgotten or drained. */
+static bool targets_stand(const struct op_restripe *r)
+{
+	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
+		uint32_t ds = r->rs_twin.tw_map.lm_obj[k].ob_ds;
+
+		if (dsc_dead(r->rs_m->m_dsc, ds) || dsc_draining(r->rs_m->m_dsc, ds))
+			return false;
+	}
 	return true;
 }
 
@@ -467,6 +501,10 @@ static void copy(struct op_restripe *r)
 
 	if (!load(r))
 		return;
+	if (!targets_stand(r)) {
+		fail(r, -ENXIO);
+		return;
+	}
 	if (!sources_stand(r, &r->rs_map)) {
 		anew(r, -EREMOTEIO);
 		return;
@@ -498,15 +536,32 @@ static void outdated(struct op_restripe *r)
 	pthread_mutex_unlock(&st->st_lock);
 }
 
+/* There are writes past us that the times do not tell of yet. The counts of the old objects are gone with them. */
+static bool news(const struct op_restripe *r, const struct ns_inode *i, const struct lo_map *was)
+{
+	const struct lo_stat *ls = &r->rs_stat;
+
+	if (!op_refresh_needed(r->rs_m, r->rs_ino))
+		return false;
+	if (r->rs_size > i->i_size)
+		return true;
+	for (unsigned k = 0; k < lo_objects(was); k++)
+		if (was->lm_obj[k].ob_ds == ls->ls_map.lm_obj[k].ob_ds && was->lm_obj[k].ob_copy == ls->ls_map.lm_obj[k].ob_copy && (ls->ls_answered >> k & 1) && ls->ls_writes[k] != was->lm_obj[k].ob_writes)
+			return true;
+	return false;
+}
+
 static int commit_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
 	struct mds *m = r->rs_m;
 	struct lo_map was, map = r->rs_twin.tw_map;
 	uint8_t blob[NS_BLOB_MAX];
+	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY, .s_size = r->rs_size};
 	struct ns_inode i, out;
 	struct lo_twin tw;
 	int err = ns_get(m->m_ns, t, r->rs_ino, &i);
+	bool written;
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &was);
@@ -514,8 +569,11 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_twin_get(t, r->rs_ino, &tw);
 	if (err)
 		return err;
+	written = news(r, &i, &was);
 	if (!lo_twin_same(&tw, &r->rs_twin) || i.i_incarnation != r->rs_inode.i_incarnation || !sources_stand(r, &was))
 		return -EAGAIN;
+	if (!targets_stand(r))
+		return -ENXIO;
 	map.lm_epoch = was.lm_epoch + 1;
 	for (unsigned k = 0; k < lo_objects(&map); k++) {
 		map.lm_obj[k].ob_state = LO_IN_SYNC;
@@ -528,6 +586,8 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_order_free(m->m_lo, t, &i);
 	if (!err)
 		err = ns_place_again(m->m_ns, t, r->rs_ino, blob, lo_map_encode(&map, blob, sizeof(blob)), &out);
+	if (!err && written)
+		err = ns_setattr(m->m_ns, t, r->rs_ino, &s, NULL, op_now(), &out);
 	if (!err)
 		err = lo_repair_del(t, r->rs_ino);
 	return err ? err : ev_put(t, EV_FILE_MOVED, "", r->rs_ino, "laid out anew: stripes=%u,unit=%uM, before stripes=%u,unit=%uM", map.lm_stripes, map.lm_unit >> 20, was.lm_stripes, was.lm_unit >> 20);
@@ -537,6 +597,7 @@ static void committed(struct kv_op *op, int err)
 {
 	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
 
+	op_drain_placed(r->rs_m);
 	if (err == -EAGAIN) {
 		anew(r, err);
 		return;
@@ -556,10 +617,12 @@ static void ended(struct op_restripe *r, int err)
 	for (unsigned i = 0; i < r->rs_ncall; i++)
 		r->rs_writes[r->rs_call[i]->an_target] = r->rs_call[i]->an_filled.writes;
 	calls_free(r);
-	if (err)
+	if (err) {
 		fail(r, err);
-	else
-		submit(r, commit_run, committed);
+		return;
+	}
+	op_drain_placing(r->rs_m);
+	submit(r, commit_run, committed);
 }
 
 static void finish(struct op_restripe *r)
@@ -763,10 +826,10 @@ static void watched(struct op_restripe *r, int err)
 		stat_ask(r, first_size);
 }
 
-/* Of each stripe a copy in sync that lives and has no order to be cut before it is read. */
+/* Of each stripe a copy in sync that lives, is there if it was, and has no order to be cut before it is read. One that is lost must not be watched: that makes it, and it reads as zeros then. */
 static bool choose_sources(struct op_restripe *r)
 {
-	uint64_t held = lo_held_objects(r->rs_m->m_lo, r->rs_ino, &r->rs_map);
+	uint64_t held = lo_held_objects(r->rs_m->m_lo, r->rs_ino, &r->rs_map) | r->rs_stat.ls_lost | ~r->rs_stat.ls_answered;
 
 	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
 		int k, found = -1;
@@ -781,19 +844,26 @@ static bool choose_sources(struct op_restripe *r)
 	return true;
 }
 
-static void begin(struct op_restripe *r)
+static void looked(struct lo_stat *ls, int err)
 {
-	step(r, "watch");
-	if (!load(r))
-		return;
-	if (!choose_sources(r)) {
-		anew(r, -EREMOTEIO);
+	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+
+	unwatch(r);
+	if (err || !choose_sources(r)) {
+		anew(r, err ? err : -EREMOTEIO);
 		return;
 	}
 	randombytes_buf(&r->rs_session, sizeof(r->rs_session));
 	r->rs_session |= 1;
 	if (!watch_all(r, CTL_WATCH_BEGIN, watched))
 		fail(r, -ENOMEM);
+}
+
+static void begin(struct op_restripe *r)
+{
+	step(r, "watch");
+	if (load(r))
+		stat_ask(r, looked);
 }
 
 static int first(void *arg, uint64_t ino, const struct lo_twin *tw)

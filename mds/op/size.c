@@ -242,7 +242,7 @@ static void refresh_stat(struct lo_stat *ls, int err)
 	kv_submit(r->m->m_kv, &r->op);
 }
 
-static bool refresh_needed(struct mds *m, uint64_t ino)
+bool op_refresh_needed(struct mds *m, uint64_t ino)
 {
 	struct st_file *f;
 	bool need;
@@ -312,7 +312,7 @@ bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsst
 {
 	struct refresh *r;
 
-	if (!force && !refresh_needed(c->m, ino))
+	if (!force && !op_refresh_needed(c->m, ino))
 		return false;
 	r = refresh_new(c->m, c->th->mt_loop, op_txn(c), ino);
 	if (!r)
@@ -391,7 +391,7 @@ void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, vo
 		err = ns_get(m->m_ns, t, ino, &i);
 		if (!err && i.i_incarnation != inc)
 			err = -ESTALE;
-		if (!err && refresh_needed(m, ino))
+		if (!err && op_refresh_needed(m, ino))
 			r = refresh_new(m, loop, t, ino);
 		kv_read_end(t);
 	}

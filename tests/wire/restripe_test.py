@@ -190,10 +190,28 @@ def test_a_file_that_is_cut_and_written_far_behind_meanwhile(w):
     clean(w)
 
 
+def test_times_tell_of_the_last_writes_before_it(w):
+    """The counts that GETATTR would compare are gone with the old objects."""
+    x = Striped("times", 6 * MB, "stripes=2")
+    x.give_back()
+    before = x.c.attrs(x.f, "time_modify", "change")
+    weft(w, "move", "/times/f", "--stripes", "1")
+    eventually(lambda: (restriping(w, "/times/f") or {}).get("step") == "copy", 30, "the copy")
+    x.open_layout()
+    check(set(x.write(MB - 100, b"w" * 5000)), {0})
+    x.give_back()
+    check(restriping(w, "/times/f") is not None, True, "it was under way")
+    eventually(lambda: restriping(w, "/times/f") is None, 60, "its end")
+    after = x.c.attrs(x.f, "time_modify", "change")
+    check((after.change != before.change, after.time_modify > before.time_modify), (True, True))
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    clean(w)
+
+
 @contextlib.contextmanager
 def around(name):
     """A cluster of its own for each."""
-    w = mds_test.THE = Cluster(settings=[*QUICK, "mds.grace=1s", *(["mds.repair_rate=3M"] if "kills" in name or "cut" in name else [])])
+    w = mds_test.THE = Cluster(settings=[*QUICK, "mds.grace=1s", *(["mds.repair_rate=3M"] if any(part in name for part in ("kills", "cut", "times")) else [])])
     try:
         yield (w,)
     finally:
