@@ -382,7 +382,7 @@ static void content_done(void *arg)
 
 			scrub_find(c, &(struct op_scrub_found){
 					      .sf_kind = d->vd_unread & BIT(k) ? OP_SCRUB_UNREADABLE : OP_SCRUB_DIFFERS,
-					      .sf_done = d->vd_mended ? OP_SCRUB_STALE : OP_SCRUB_LEFT,
+					      .sf_done = d->vd_stale & BIT(k) ? OP_SCRUB_STALE : OP_SCRUB_LEFT,
 					      .sf_ds = d->vd_ds[k],
 					      .sf_ino = d->vd_ino,
 					      .sf_stripe = (uint8_t)d->vd_stripe,

@@ -3,6 +3,9 @@
  *
  * Clients write meanwhile, so two copies may be looked at when one has a write that the other is about to have. A range whose sums are equal is equal. One that differs is asked for again, and
  * if it still does, under a freeze: all layouts are back, older capabilities are fenced, nothing is under way. What differs then is a difference.
+ *
+ * An object that is known to exist and is not there is judged before any freeze: it is in its place whatever is under way, and a fence makes it, empty. What a fence has made so already is shorter
+ * than the others: where copies end at different places none of the shorter is elected, and none at all is believed but the one that was asked for.
  */
 #include "mds/op/verify.h"
 #include "base/log.h"
@@ -121,6 +124,15 @@ static bool lost(const struct op_verify *v, unsigned i)
 	return v->v_sum[i].su_status == CTL_NOENT && v->v_map.lm_obj[v->v_sum[i].su_obj].ob_known;
 }
 
+static uint64_t all_lost(const struct op_verify *v)
+{
+	uint64_t bits = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		bits |= lost(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
+	return bits;
+}
+
 /* Its server says, again and again, that it cannot read it: so it is, where there is a vote. */
 static bool unread(const struct op_verify *v, unsigned i)
 {
@@ -132,7 +144,33 @@ static bool same(const struct op_verify *v, unsigned a, unsigned b)
 	return v->v_sum[a].su_res.size == v->v_sum[b].su_res.size && !memcmp(v->v_sum[a].su_res.sum, v->v_sum[b].su_res.sum, CTL_SUM_LEN);
 }
 
-/* What more than half of those have that can be read. v_nsum: nothing. */
+static uint64_t longest(const struct op_verify *v)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		most = v->v_sum[i].su_res.size > most ? v->v_sum[i].su_res.size : most;
+	return most;
+}
+
+/* On generic data servers an object of a striped file goes on to where the file ends. */
+static bool sized(const struct op_verify *v)
+{
+	return v->v_map.lm_stripes == 1 || !lo_generic(v->v_m->m_lo, &v->v_map);
+}
+
+/* Those that are there end at different places. */
+static bool uneven(const struct op_verify *v)
+{
+	uint64_t most = longest(v);
+	bool yes = false;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		yes |= !lost(v, i) && !unread(v, i) && v->v_sum[i].su_res.size < most;
+	return yes && sized(v);
+}
+
+/* What more than half of those have that can be read, and that does not end before another: all in sync have what was acknowledged. v_nsum: nothing. */
 static unsigned elected(const struct op_verify *v)
 {
 	unsigned voters = 0;
@@ -144,13 +182,18 @@ static unsigned elected(const struct op_verify *v)
 
 		for (unsigned k = 0; k < v->v_nsum; k++)
 			votes += !lost(v, k) && !unread(v, k) && same(v, i, k);
-		if (!lost(v, i) && !unread(v, i) && 2 * votes > voters)
+		if (!lost(v, i) && !unread(v, i) && 2 * votes > voters && (!sized(v) || v->v_sum[i].su_res.size == longest(v)))
 			return i;
 	}
 	return v->v_nsum;
 }
 
-/* The object that is believed: the mirror's that was asked for, else the first. v_nsum: none is there. */
+static bool asked_for(const struct op_verify *v, unsigned i)
+{
+	return v->v_view.vv_ask.va_keep >= 0 && v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep;
+}
+
+/* The object that is believed: the mirror's that was asked for, else the first of the longest. v_nsum: none is there. */
 static unsigned believed(const struct op_verify *v)
 {
 	unsigned first = v->v_nsum;
@@ -160,9 +203,10 @@ static unsigned believed(const struct op_verify *v)
 	for (unsigned i = 0; i < v->v_nsum; i++) {
 		if (lost(v, i) || unread(v, i))
 			continue;
-		if (v->v_view.vv_ask.va_keep >= 0 && v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep)
+		if (asked_for(v, i))
 			return i;
-		first = first < i ? first : i;
+		if (first == v->v_nsum || (sized(v) && v->v_sum[i].su_res.size > v->v_sum[first].su_res.size))
+			first = i;
 	}
 	return first;
 }
@@ -170,12 +214,10 @@ static unsigned believed(const struct op_verify *v)
 static uint64_t differing(const struct op_verify *v, unsigned kept)
 {
 	const ctl_sum_res *k = &v->v_sum[kept].su_res;
-	/* On generic data servers an object of a striped file goes on to where the file ends. */
-	bool sized = v->v_map.lm_stripes == 1 || !lo_generic(v->v_m->m_lo, &v->v_map);
 	uint64_t bad = 0;
 
 	for (unsigned i = 0; i < v->v_nsum; i++)
-		if (lost(v, i) || unread(v, i) || (sized && v->v_sum[i].su_res.size != k->size) || memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
+		if (lost(v, i) || unread(v, i) || (sized(v) && v->v_sum[i].su_res.size != k->size) || memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
 			bad |= UINT64_C(1) << v->v_sum[i].su_obj;
 	return bad;
 }
@@ -186,7 +228,10 @@ static int mend_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 	uint64_t hit;
-	int err = ns_get(v->v_m->m_ns, t, v->v_ino, &i);
+	int err;
+
+	v->v_diff.vd_stale = 0;
+	err = ns_get(v->v_m->m_ns, t, v->v_ino, &i);
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
@@ -199,7 +244,15 @@ static int mend_run(struct kv_op *op, struct kv_txn *t)
 	for (unsigned k = v->v_diff.vd_stripe; hit && k < lo_objects(&map); k += map.lm_stripes)
 		hit |= (uint64_t)(map.lm_obj[k].ob_state == LO_REBUILDING) << k;
 	hit = lo_map_make_stale(&map, hit, NULL);
+	v->v_diff.vd_stale = hit & v->v_diff.vd_bad;
 	return hit ? op_set_map(v->v_m, t, v->v_ino, &map, op_now()) : 0;
+}
+
+static void frozen(void *arg, int err);
+
+static void freeze(struct op_verify *v)
+{
+	op_freeze(&v->v_freeze, v->v_m, v->v_loop, v->v_ino, NULL, FREEZE_LAYOUTS, frozen, v);
 }
 
 static void told(struct op_verify *v)
@@ -213,14 +266,30 @@ static void told(struct op_verify *v)
 	if (w->vv_ndiff < OP_VERIFY_TOLD)
 		w->vv_diff[w->vv_ndiff++] = v->v_diff;
 	pthread_mutex_unlock(&v->v_lock);
-	next_range(v);
+	/* One that is gone, and stays so: it is told once for the stripe. */
+	if (v->v_diff.vd_bad == all_lost(v) && !v->v_diff.vd_stale)
+		v->v_most = 0;
+	/* Objects that are gone: layouts that name them come back. What is stale is not fenced, so it is not made. */
+	if (!v->v_frozen && v->v_diff.vd_stale && !lo_fence_hangs(v->v_m->m_lo, &v->v_map)) {
+		v->v_tries = 0;
+		freeze(v);
+	} else {
+		next_range(v);
+	}
+}
+
+/* Nobody said which one is right, and it cannot be told. */
+static bool undecided(const struct op_verify *v, unsigned kept)
+{
+	return v->v_view.vv_ask.va_vote ? elected(v) == v->v_nsum : uneven(v) && !asked_for(v, kept);
 }
 
 static void mended(struct kv_op *op, int err)
 {
 	struct op_verify *v = caa_container_of(op, struct op_verify, v_op);
 
-	v->v_diff.vd_mended = !err;
+	v->v_diff.vd_stale = err ? 0 : v->v_diff.vd_stale;
+	v->v_diff.vd_mended = v->v_diff.vd_stale == v->v_diff.vd_bad;
 	if (err)
 		log_error("inode %lu: a copy that differs cannot be made stale: %s", (unsigned long)v->v_ino, strerror(-err));
 	told(v);
@@ -235,7 +304,7 @@ static void differs(struct op_verify *v, unsigned kept, uint64_t bad)
 	}
 	for (unsigned i = 0; i < v->v_nsum; i++)
 		v->v_diff.vd_unread |= unread(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
-	if (!v->v_view.vv_ask.va_mend || (v->v_view.vv_ask.va_vote && elected(v) == v->v_nsum)) {
+	if (!v->v_view.vv_ask.va_mend || (bad != all_lost(v) && undecided(v, kept))) {
 		told(v);
 		return;
 	}
@@ -304,10 +373,12 @@ static void answered(struct op_verify *v)
 		differs(v, kept, bad);
 	else if (v->v_tries++ < TRIES)
 		later(v, AGAIN_MS, ask_range);
+	else if (all_lost(v))
+		differs(v, kept, all_lost(v));
 	else if (lo_fence_hangs(v->v_m->m_lo, &v->v_map))
 		skip_file(v);
 	else
-		op_freeze(&v->v_freeze, v->v_m, v->v_loop, v->v_ino, NULL, FREEZE_LAYOUTS, frozen, v);
+		freeze(v);
 }
 
 static void sum_take(struct dsc_ctl *c, const ctl_response *res)

@@ -8,7 +8,7 @@
 struct op_verify_ask {
 	uint64_t va_ino; /* a file, or a directory and all below it */
 	bool va_mend;	 /* what differs from the copy that is believed becomes stale */
-	int va_keep;	 /* the mirror that is believed where it is in sync; -1: the first in sync */
+	int va_keep;	 /* the mirror that is believed where it is in sync; -1: the first in sync, where all end at the same place */
 	bool va_vote;	 /* none is believed but what more than half of the copies have; and those that are alone are read as well */
 };
 struct op_verify_diff {
@@ -19,6 +19,7 @@ struct op_verify_diff {
 	uint64_t vd_unread;		  /* of those: the ones that their servers cannot read */
 	uint8_t vd_copy[LO_MAX_OBJECTS]; /* as ob_copy */
 	uint32_t vd_ds[LO_MAX_OBJECTS];
+	uint64_t vd_stale;		  /* of vd_bad: those that were made stale; mended: all of them */
 	bool vd_mended;
 };
 struct op_verify_view {

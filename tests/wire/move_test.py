@@ -353,9 +353,11 @@ def test_copies_are_compared_and_mended(w):
     eventually(lambda: whole(x.c, x.f), 20, "repair")
     check(json.loads(verify(w, "/verify/f"))["differences"], [])
     equal(w, x.c, x.f, bytes(x.data))
-    # A longer copy is another one.
+    # A longer copy is another one; which is right is not guessed.
     spoil(w, x, 2, 10 * MB, b"more")
-    (d,) = json.loads(verify(w, "/verify/f", "--mend", rc=1))["differences"]
+    d, *_ = json.loads(verify(w, "/verify/f", "--mend", rc=1))["differences"]
+    check((d["kept"], [b["ds"] for b in d["differ"]], d["mended"], states(x.c, x.f)), (names[2], names[:2], False, ["in-sync"] * 3))
+    (d,) = json.loads(verify(w, "/verify/f", "--mend", "--keep", "0", rc=1))["differences"]
     check(([b["ds"] for b in d["differ"]], d["mended"]), ([names[2]], True))
     eventually(lambda: whole(x.c, x.f), 20, "repair")
     equal(w, x.c, x.f, bytes(x.data))
@@ -364,6 +366,35 @@ def test_copies_are_compared_and_mended(w):
     # One that cannot be asked is said to be.
     w.dev("kill", w.dir, names[1], "-9")
     check(json.loads(verify(w, "/verify/f", rc=1))["skipped"], 1)
+
+
+def test_what_is_gone_is_never_what_is_believed(w):
+    for name, gone in (("two", [0]), ("three", [0, 1])):
+        x = Wide(name, 10 * MB, f"mirrors={len(gone) + 1}")
+        x.give_back()
+        paths = [os.path.join(w.dir, m["objects"][0]["ds"], m["objects"][0]["object"]) for m in layout_of(x.c, x.f)["mirrors"]]
+        names = servers(x.c, x.f)
+        for k in gone:
+            w.dev("kill", w.dir, names[k], "-9")
+            os.unlink(paths[k])
+            w.dev("start", w.dir, names[k])
+        eventually(lambda: all(d["state"] == "alive" for d in ask(w, "ds", "list")["ds"]), 10, "all are back")
+        (d,) = json.loads(verify(w, f"/{name}/f", rc=1))["differences"]
+        check((d["kept"], [b["ds"] for b in d["differ"]], d["mended"]), (names[-1], names[:-1], False))
+        check([os.path.exists(p) for p in paths], [k not in gone for k in range(len(paths))], "it is not made, empty, by the look at it")
+        check(states(x.c, x.f), ["in-sync"] * len(paths))
+        if name == "three":  # a fence made them, empty: no vote for them
+            for k in gone:
+                with open(paths[k], "wb"):
+                    pass
+            (d,) = [f for f in json.loads(verify(w, "/three/f", "--mend", rc=1))["differences"] if f["offset"] == 0]
+            check((d["kept"], d["mended"], states(x.c, x.f)), (names[2], False, ["in-sync"] * 3))
+            json.loads(verify(w, "/three/f", "--mend", "--keep", "2", rc=1))
+        else:
+            (d,) = json.loads(verify(w, f"/{name}/f", "--mend", rc=1))["differences"]
+            check((d["kept"], d["mended"]), (names[-1], True))
+        eventually(lambda: whole(x.c, x.f) and all(map(os.path.exists, paths)), 20, "repair")
+        equal(w, x.c, x.f, bytes(x.data))
 
 
 def verify(w, *args, rc=0):
