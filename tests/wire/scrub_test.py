@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
+import metric  # noqa: E402
 import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
@@ -90,6 +92,8 @@ def removed_inode(c, name="was"):
     ino = layout_of(c, f)["inode"]
     c.ok(putfh(f), close(s))
     c.ok(putfh(d), remove("f"))
+    # An object that is being deleted is passed over.
+    eventually(lambda: sum(map(float, re.findall(r"^weft_mds_orders(?:\{.*\})? (\S+)", metric.fetch(mds_test.THE.where["mds"]), re.M))) == 0, 10, "its deletion")
     return ino
 
 
