@@ -80,7 +80,8 @@ void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *
 			living |= !dsc_dead(m->m_dsc, map->lm_obj[__builtin_ctzll(b)].ob_ds);
 		w->w_cut |= m && !living ? BIT(s) : 0;
 	}
-	if (!w->w_unasked && !w->w_missing)
+	/* On generic data servers an object of a striped file goes on to where the file ends. */
+	if (!w->w_unasked && !w->w_missing && !(m && map->lm_stripes > 1 && lo_generic(m->m_lo, map)))
 		judge_sizes(f, w);
 }
 

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """Copies and stripes on any NFSv3 server, alone and beside ours: what repair_test, truth_test and fenced_test ask of ours, and what only these need. Prints TAP."""
 import contextlib
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -100,6 +102,11 @@ def test_stripes_and_copies_of_both_kinds_in_one_file(w):
     x.give_back()
     for path in ("/mixed/f", "/four/f"):
         weft(w, "mirror", "verify", path)
+    # Ours end where their last byte is, those there where the file does: that is no finding.
+    x.c.attrs(x.f, "size"), c.attrs(f, "size")
+    time.sleep(0.5)
+    got = json.loads(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "fsck", "--online", "--json"], capture_output=True, text=True, timeout=60, check=False).stdout)
+    check((got["found"], got["busy"], got["files"]), (0, 0, 2), got["findings"])
     # A byte of a copy there is another: it is found, and mended from ours.
     one = layout_of(x.c, x.f)["mirrors"][1]["objects"][0]
     with open(os.path.join(w.dir, one["ds"], one["object"]), "r+b") as p:
