@@ -1,6 +1,6 @@
 /*
  * choose.c - where no copy of a stripe is known to be good any more, the administrator says which one counts. First each object is asked for its size, its last change and its sums; then the file
- * is frozen, and one transaction makes the mirror's objects in sync and all others stale, which repair makes equal to them.
+ * is frozen, and one transaction makes the mirror's objects in sync and all others stale, which repair makes equal to them. That is so of the stripes that have no good copy; by force, of all.
  */
 #include "mds/op/choose.h"
 #include "base/log.h"
@@ -31,7 +31,7 @@ struct op_choose {
 	ctl_sum_res h_sum;
 	crypto_generichash_state h_hash;
 	unsigned h_obj;
-	uint64_t h_off;
+	uint64_t h_off, h_lost; /* lost: a bit per stripe, of those that the choice is for */
 	struct op_freeze h_freeze;
 	struct kv_op h_op;
 };
@@ -78,8 +78,10 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 		const struct lo_object *was = &h->h_v.cv_map.lm_obj[k];
 		struct lo_object *o = &map.lm_obj[k];
 
-		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy || o->ob_leaving || o->ob_state == LO_ABSENT)
+		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy || o->ob_state != was->ob_state || o->ob_leaving || o->ob_state == LO_ABSENT)
 			return -EAGAIN;
+		if (!(h->h_lost & BIT(k % map.lm_stripes)))
+			continue;
 		if ((int)(k / map.lm_stripes) == h->h_v.cv_ask.ca_mirror) {
 			o->ob_state = LO_IN_SYNC;
 			o->ob_known = 1;
@@ -95,7 +97,8 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 	if (!marked)
 		err = lo_order_truncate(m->m_lo, t, &i, &map, i.i_size);
 	if (!err)
-		err = ev_put(t, EV_COPY_CHOSEN, "", i.i_ino, "mirror %d was declared good%s", h->h_v.cv_ask.ca_mirror, h->h_v.cv_ask.ca_force ? ", by force" : "");
+		err = ev_put(t, EV_COPY_CHOSEN, "", i.i_ino, "mirror %d was declared good for %d of %u stripes%s", h->h_v.cv_ask.ca_mirror, __builtin_popcountll(h->h_lost), map.lm_stripes,
+			     h->h_v.cv_ask.ca_force ? ", by force" : "");
 	return err ? err : op_set_map(m, t, i.i_ino, &map, op_now());
 }
 
@@ -107,7 +110,8 @@ static void chosen(struct kv_op *op, int err)
 		refuse(h, "%s", err == -EAGAIN ? "its copies were changed meanwhile; say it again" : strerror(-err));
 		return;
 	}
-	log_warn("inode %lu: mirror %d was declared good by the administrator; all others are stale", (unsigned long)h->h_v.cv_ask.ca_ino, h->h_v.cv_ask.ca_mirror);
+	log_warn("inode %lu: mirror %d was declared good by the administrator for %d of its %u stripes; their other copies are stale", (unsigned long)h->h_v.cv_ask.ca_ino, h->h_v.cv_ask.ca_mirror,
+		 __builtin_popcountll(h->h_lost), h->h_v.cv_map.lm_stripes);
 	lo_orders_kick(h->h_m->m_lo);
 	h->h_v.cv_done = true;
 	over(h);
@@ -125,37 +129,65 @@ static void frozen(void *arg, int err)
 	kv_submit(h->h_m->m_kv, &h->h_op);
 }
 
-/* NULL, or why it cannot be. */
-static const char *objection(const struct op_choose *h)
+/* That a copy in sync is not there, its server says, or it is dead: one that is only away comes back with it. */
+static bool may_be_read(const struct op_choose *h, unsigned k)
+{
+	const struct op_choose_view *v = &h->h_v;
+
+	if (v->cv_map.lm_obj[k].ob_state != LO_IN_SYNC)
+		return false;
+	return v->cv_there >> k & 1 || (!(v->cv_answered >> k & 1) && !dsc_dead(h->h_m->m_dsc, v->cv_map.lm_obj[k].ob_ds));
+}
+
+/* The stripes that the choice is for: those of which no copy is good; by force, all. */
+static uint64_t stripes_lost(const struct op_choose *h)
+{
+	const struct lo_map *map = &h->h_v.cv_map;
+	uint64_t lost = 0;
+
+	for (unsigned s = 0; s < map->lm_stripes; s++)
+		lost |= BIT(s);
+	for (unsigned k = 0; k < lo_objects(map) && !h->h_v.cv_ask.ca_force; k++)
+		lost &= may_be_read(h, k) ? ~BIT(k % map->lm_stripes) : UINT64_MAX;
+	return lost;
+}
+
+/* True: refused. */
+static bool objection(struct op_choose *h)
 {
 	const struct op_choose_view *v = &h->h_v;
 	const struct lo_map *map = &v->cv_map;
 
-	if (v->cv_ask.ca_mirror >= map->lm_mirrors)
-		return "mirror: expected its number, counted from 0, as weft mirror list shows it";
+	if (v->cv_ask.ca_mirror >= map->lm_mirrors) {
+		refuse(h, "mirror: expected its number, counted from 0, as weft mirror list shows it");
+		return true;
+	}
+	h->h_lost = stripes_lost(h);
 	for (unsigned k = 0; k < lo_objects(map); k++) {
-		bool mine = (int)(k / map->lm_stripes) == v->cv_ask.ca_mirror;
+		unsigned s = k % map->lm_stripes;
+		bool mine = (int)(k / map->lm_stripes) == v->cv_ask.ca_mirror && h->h_lost & BIT(s);
 
 		if (map->lm_obj[k].ob_leaving || map->lm_obj[k].ob_state == LO_ABSENT)
-			return "it is being moved, or a mirror is being taken away; see weft mirror status";
-		if (mine && !(v->cv_answered >> k & 1))
-			return "the data server of that copy does not answer, or its object is half rebuilt";
-		if (mine && !(v->cv_there >> k & 1))
-			return "the object of that copy is not on its data server";
-		if (!mine && !v->cv_ask.ca_force && map->lm_obj[k].ob_state == LO_IN_SYNC && (v->cv_there >> k & 1))
-			return "another copy is in sync and can be read: it is the good one; --force says that it is not";
+			refuse(h, "it is being moved, or a mirror is being taken away; see weft mirror status");
+		else if (mine && !(v->cv_answered >> k & 1))
+			refuse(h, "stripe %u: the data server of that copy does not answer, or its object is half rebuilt", s);
+		else if (mine && !(v->cv_there >> k & 1))
+			refuse(h, "stripe %u: the object of that copy is not on its data server", s);
+		else
+			continue;
+		return true;
 	}
-	return NULL;
+	if (!h->h_lost)
+		refuse(h, "each stripe has a copy that is in sync and can be read, or whose data server is away and not dead: it is the good one; --force says that it is not");
+	return !h->h_lost;
 }
 
 static void decide(struct op_choose *h)
 {
-	const char *why = h->h_v.cv_ask.ca_mirror < 0 ? NULL : objection(h);
-
 	if (h->h_v.cv_ask.ca_mirror < 0)
 		over(h);
-	else if (why)
-		refuse(h, "%s", why);
+	else if (objection(h))
+		return;
 	else if (lo_fence_hangs(h->h_m->m_lo, &h->h_v.cv_map))
 		refuse(h, "a data server of the file is away, and may hold its lease still; say it again when that is over");
 	else
