@@ -367,16 +367,13 @@ void scrub_files_go(struct op_scrub *c)
 
 /* ---- content ---- */
 
-static void content_done(void *arg)
+/* As many differences as one transaction takes; then the others. */
+static void content_told(struct op_scrub *c)
 {
-	struct op_scrub *c = arg;
-	struct op_verify_view v;
+	struct op_verify_view *v = &c->c_diffs;
 
-	op_verify_look_at(c->c_verify, &v);
-	c->c_s.ss_bytes += v.vv_bytes;
-	c->c_s.ss_skipped += v.vv_skipped;
-	for (unsigned i = 0; i < v.vv_ndiff; i++) {
-		const struct op_verify_diff *d = &v.vv_diff[i];
+	while (c->c_diff < v->vv_ndiff && c->c_nfound + LO_MAX_OBJECTS <= CTL_BATCH_MAX) {
+		const struct op_verify_diff *d = &v->vv_diff[c->c_diff++];
 
 		for (uint64_t b = d->vd_bad; b; b &= b - 1) {
 			unsigned k = (unsigned)__builtin_ctzll(b);
@@ -393,8 +390,26 @@ static void content_done(void *arg)
 				      });
 		}
 	}
-	free(v.vv_diff);
+	if (c->c_diff < v->vv_ndiff) {
+		scrub_commit(c, NULL, content_told);
+		return;
+	}
+	free(v->vv_diff);
+	v->vv_diff = NULL;
 	scrub_commit(c, NULL, scrub_go);
+}
+
+static void content_done(void *arg)
+{
+	struct op_scrub *c = arg;
+
+	free(c->c_diffs.vv_diff); /* of a run that the store ended */
+	op_verify_look_at(c->c_verify, &c->c_diffs);
+	c->c_diff = 0;
+	c->c_s.ss_bytes += c->c_diffs.vv_bytes;
+	c->c_s.ss_skipped += c->c_diffs.vv_skipped;
+	c->c_s.ss_counts[OP_SCRUB_DIFFERS] += c->c_diffs.vv_diffs - c->c_diffs.vv_ndiff; /* those that it did not keep */
+	content_told(c);
 }
 
 /* A generic server cannot sum what it has. */

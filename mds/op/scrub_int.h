@@ -87,6 +87,8 @@ struct op_scrub {
 	bool c_frozen;
 	struct op_freeze c_freeze;
 	struct op_verify *c_verify;
+	struct op_verify_view c_diffs; /* of the files that it looked at last */
+	unsigned c_diff;	       /* the next of those to be told */
 	uint64_t c_ino[SCRUB_FILES];
 };
 /* Runs run in a transaction, which puts the state after it; then(c). What cannot be stored ends the run. */
