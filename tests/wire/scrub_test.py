@@ -347,6 +347,30 @@ def test_the_administrator_says_which_copy_is_good(w):
     equal(w, c, f, good)
 
 
+def test_a_choice_leaves_stripes_that_have_a_good_copy(w):
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.repair_files=0")
+    c = client()
+    d = c.mkdir(c.root(), "striped")
+    c.ok(putfh(d), setxattr("weft.policy", "stripes=2,mirrors=2"))
+    s, f = c.open(d, "f")
+    for off in (0, MB):
+        c.ok(putfh(f), write(s, off, b"d" * MB, FILE_SYNC))
+    o = settled(c, f, s)
+    c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[1][0].deviceid, 5, NUM["WRITE"])]))
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    quiet(c, f)
+    now = lambda: [[x["state"] for x in m["objects"]] for m in layout_of(c, f)["mirrors"]]  # noqa: E731
+    was = now()
+    (stale,) = [m for m in (0, 1) if was[m][0] == "stale"]
+    check(was[1 - stale] + was[stale][1:], ["in-sync"] * 3)
+    path = object_path(w, c, f, 1 - stale)
+    with without(w, name_of(w, path)):
+        os.unlink(path)
+    weft(w, "mirror", "choose", "/striped/f", "--copy", str(stale))
+    check((now()[stale], now()[1 - stale]), (["in-sync"] * 2, ["stale", "in-sync"]), "of the second stripe both stay")
+
+
 @contextlib.contextmanager
 def around(name):
     """A cluster of its own for each."""
