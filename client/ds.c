@@ -320,7 +320,7 @@ static void commit_over(struct ds_call *dc, bool failed)
 	if (failed)
 		note(dc);
 	for (const struct wc_dirty *d = io->io_dirty; d; d = d->d_next)
-		if (d->d_ds == dc->dc_ds && (failed || d->d_forced || d->d_verf != dc->dc_verf)) {
+		if (d->d_len && d->d_ds == dc->dc_ds && (failed || d->d_forced || d->d_verf != dc->dc_verf)) {
 			dc->dc_file->f_w->w_rewritten++;
 			wc_io_through(io, d->d_off, d->d_buf, d->d_len);
 		}

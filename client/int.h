@@ -22,6 +22,7 @@
 #define WC_MAX_IO (1u << 20)
 /* Bytes of a COMPOUND around the payload of a READ or WRITE, at most. */
 #define WC_FRAME 4096u
+#define WC_PLACES 256u
 #define WC_CB_SLOTS 8
 #define WC_CB_BYTES 4096u
 
@@ -156,9 +157,10 @@ struct weft {
 	uint64_t w_nsessions, w_resent, w_callbacks, w_rewritten, w_nlayouts, w_ds_reads, w_ds_writes, w_ds_errors, w_recalls;
 };
 
-/* Data that the server may still lose. */
+/* Data that the server may still lose: WC_MAX_IO bytes at most. A later WRITE takes its part out of it; nothing left: d_len is 0. */
 struct wc_dirty {
 	struct wc_dirty *d_next;
+	struct wc_dirty *d_same, **d_at; /* of its file, in f_places; NULL: it is not there */
 	uint64_t d_off, d_verf;
 	const uint8_t *d_buf;
 	uint32_t d_len;
@@ -248,6 +250,7 @@ struct weft_file {
 	bool f_linked, f_delegated;
 	struct wc_stateid f_deleg; /* that nobody asked for */
 	struct wc_dirty *f_dirty, *f_dirty_last;
+	struct wc_dirty **f_places; /* all records by where they begin, wherever they are listed: WC_PLACES chains */
 	struct wc_io *f_commits; /* the first is under way */
 	int f_commit_err; /* of what was committed without being asked: the next COMMIT tells */
 	uint32_t f_commit_status;
@@ -341,6 +344,8 @@ void wc_io_through(struct wc_io *io, uint64_t off, const uint8_t *buf, uint32_t 
 /* From its beginning, all of it. */
 void wc_io_through_all(struct wc_io *io);
 void wc_dirty_free(struct wc_dirty *d);
+/* A copy of d; the caller lists it. NULL without memory. */
+struct wc_dirty *wc_dirty_new(struct weft_file *f, const struct wc_dirty *d);
 void wc_close_now(struct weft_file *f, struct weft_op *op);
 
 /* ---- layout.c ---- */

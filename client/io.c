@@ -2,7 +2,8 @@
  * io.c - data: READ, WRITE and COMMIT (RFC 8881 sections 18.22, 18.32 and 18.3), in as many calls as the server's limits make of an operation.
  *
  * What a WRITE left unstable is remembered (wc_dirty), with the server's verifier: a COMMIT that answers with another one tells that the
- * server has lost it, and it is written again from the caller's memory.
+ * server has lost it, and it is written again from the caller's memory. What a later WRITE is to replace is taken out of the records first: data that
+ * are older must not come over it, and what is stable or still there has no record, or one that is not written again.
  */
 #include "client/int.h"
 #include <errno.h>
@@ -11,14 +12,117 @@
 #define STATE_WAIT_MS 20u
 #define STATE_ROUNDS  256u
 
+static void place(struct weft_file *f, struct wc_dirty *d)
+{
+	struct wc_dirty **at = &f->f_places[d->d_off / WC_MAX_IO % WC_PLACES];
+
+	d->d_same = *at;
+	d->d_at = at;
+	if (*at)
+		(*at)->d_at = &d->d_same;
+	*at = d;
+}
+
+static void displace(struct wc_dirty *d)
+{
+	if (!d->d_at)
+		return;
+	*d->d_at = d->d_same;
+	if (d->d_same)
+		d->d_same->d_at = d->d_at;
+	d->d_at = NULL;
+}
+
 void wc_dirty_free(struct wc_dirty *d)
 {
 	while (d) {
 		struct wc_dirty *next = d->d_next;
 
+		displace(d);
 		free(d);
 		d = next;
 	}
+}
+
+struct wc_dirty *wc_dirty_new(struct weft_file *f, const struct wc_dirty *d)
+{
+	struct wc_dirty *n;
+
+	if (!f->f_places)
+		f->f_places = calloc(WC_PLACES, sizeof(f->f_places[0]));
+	n = f->f_places ? malloc(sizeof(*n)) : NULL;
+	if (!n)
+		return NULL;
+	*n = *d;
+	n->d_next = NULL;
+	place(f, n);
+	return n;
+}
+
+static void cut_front(struct weft_file *f, struct wc_dirty *d, uint64_t to)
+{
+	uint32_t n = (uint32_t)(to - d->d_off);
+
+	displace(d);
+	d->d_off = to;
+	d->d_buf += n;
+	d->d_len -= n;
+	place(f, d);
+}
+
+/* A record loses what is between off and end. */
+static bool cut_one(struct weft_file *f, struct wc_dirty *d, uint64_t off, uint64_t end)
+{
+	uint64_t dend = d->d_off + d->d_len;
+
+	if (d->d_off >= end || dend <= off)
+		return true;
+	if (d->d_off >= off && dend <= end) {
+		displace(d);
+		d->d_len = 0;
+		return true;
+	}
+	if (d->d_off < off && dend > end) {
+		struct wc_dirty *n = wc_dirty_new(f, d);
+
+		if (!n)
+			return false;
+		n->d_next = d->d_next;
+		d->d_next = n;
+		if (f->f_dirty_last == d)
+			f->f_dirty_last = n;
+		if (f->f_lo && f->f_lo->lo_dirty_last == d)
+			f->f_lo->lo_dirty_last = n;
+		cut_front(f, n, end);
+	}
+	if (d->d_off < off)
+		d->d_len = (uint32_t)(off - d->d_off);
+	else
+		cut_front(f, d, end);
+	return true;
+}
+
+/* Out of all records. One begins in the stretch of WC_MAX_IO bytes before at the earliest. */
+static bool dirty_cut(struct weft_file *f, uint64_t off, uint64_t end)
+{
+	uint64_t first = off / WC_MAX_IO, last;
+
+	if (!f->f_places || off >= end)
+		return true;
+	first -= first ? 1 : 0;
+	last = (end - 1) / WC_MAX_IO;
+	if (last - first >= WC_PLACES)
+		last = first + WC_PLACES - 1;
+	for (uint64_t i = first; i <= last; i++) {
+		struct wc_dirty *d = f->f_places[i % WC_PLACES], *next;
+
+		for (; d; d = next) {
+			next = d->d_same;
+			if (!cut_one(f, d, off, end))
+				return false;
+		}
+	}
+	return true;
 }
 
 static void commit_start(struct wc_io *io);
@@ -212,14 +316,14 @@ static bool dirty_add(struct weft_file *f, const struct wc_call *c)
 {
 	struct wc_dirty *d = f->f_dirty_last;
 
-	if (d && d->d_verf == c->c_verf && d->d_off + d->d_len == c->c_off && d->d_buf + d->d_len == c->c_buf && d->d_len <= UINT32_MAX - c->c_at) {
+	if (d && d->d_at && !d->d_forced && d->d_verf == c->c_verf && d->d_off + d->d_len == c->c_off &&
+	    d->d_buf + d->d_len == c->c_buf && d->d_len + c->c_at <= WC_MAX_IO) {
 		d->d_len += c->c_at;
 		return true;
 	}
-	d = malloc(sizeof(*d));
+	d = wc_dirty_new(f, &(struct wc_dirty){.d_off = c->c_off, .d_verf = c->c_verf, .d_buf = c->c_buf, .d_len = c->c_at});
 	if (!d)
 		return false;
-	*d = (struct wc_dirty){.d_off = c->c_off, .d_verf = c->c_verf, .d_buf = c->c_buf, .d_len = c->c_at};
 	if (f->f_dirty_last)
 		f->f_dirty_last->d_next = d;
 	else
@@ -316,7 +420,9 @@ void wc_io_begin(struct weft_op *op)
 		return;
 	io->io_end = op->o_off + op->o_len;
 	io->io_stable = op->o_flags & WEFT_STABLE ? FILE_SYNC4 : UNSTABLE4;
-	if (!f || !wc_lo_io(io))
+	if (!rd && !dirty_cut(f, op->o_off, io->io_end))
+		wc_io_failed(io, -ENOMEM, 0);
+	else if (!f || !wc_lo_io(io))
 		wc_io_through_all(io);
 	wc_io_put_down(io);
 }
@@ -347,7 +453,7 @@ static void commit_end(struct wc_call *c, int err, uint32_t status)
 	if (err)
 		wc_io_failed(io, err, status);
 	for (const struct wc_dirty *d = io->io_through; d && !err; d = d->d_next)
-		if (d->d_forced || d->d_verf != c->c_verf) {
+		if (d->d_len && (d->d_forced || d->d_verf != c->c_verf)) {
 			c->c_w->w_rewritten++;
 			wc_io_through(io, d->d_off, d->d_buf, d->d_len);
 		}

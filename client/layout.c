@@ -381,12 +381,10 @@ bool wc_lo_io(struct wc_io *io)
 /* What a dead layout's servers have, and what has no place among its records, is written again by the next COMMIT. */
 bool wc_lo_dirty(struct weft_file *f, struct wc_layout *lo, const struct wc_dirty *d)
 {
-	struct wc_dirty *n = malloc(sizeof(*n)), **last = lo->lo_dead ? &f->f_dirty_last : &lo->lo_dirty_last, **first = lo->lo_dead ? &f->f_dirty : &lo->lo_dirty;
+	struct wc_dirty *n = wc_dirty_new(f, d), **last = lo->lo_dead ? &f->f_dirty_last : &lo->lo_dirty_last, **first = lo->lo_dead ? &f->f_dirty : &lo->lo_dirty;
 
 	if (!n)
 		return false;
-	*n = *d;
-	n->d_next = NULL;
 	n->d_forced = lo->lo_dead;
 	if (*last)
 		(*last)->d_next = n;

@@ -50,6 +50,7 @@ void wc_file_free(struct weft_file *f)
 	}
 	wc_lo_free(f);
 	wc_dirty_free(f->f_dirty);
+	free(f->f_places);
 	free(f);
 }
 

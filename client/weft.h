@@ -131,7 +131,10 @@ enum weft_what {
 	WEFT_READ,     /* o_file (or NULL and o_fh: without an open), o_off, o_buf, o_len. Gives o_count, o_eof; fewer bytes only at the end */
 	WEFT_WRITE,    /* the same; o_flags WEFT_STABLE: on stable storage when it ends. Gives o_count, always all unless there is an error.
 			* Without WEFT_STABLE the data stay the caller's to keep, unchanged, until a WEFT_COMMIT that was submitted afterwards has
-			* ended: what the server lost is written again from there. Needs o_file */
+			* ended: what the server lost is written again from there, except where a
+			* WEFT_WRITE to the same o_file replaced it since. So none that overlaps what a WEFT_COMMIT is about is to be submitted while that is
+			* under way: the older data may come over it. One that fails leaves its stretch undefined: what was there before may be lost.
+			* Needs o_file */
 	WEFT_COMMIT,   /* o_file: all that was written to it and has ended is on stable storage */
 	WEFT_NWHATS
 };

@@ -158,6 +158,16 @@ def test_what_data_servers_lost_is_written_again():
     libweft("lost", {"restart ds": restart}, WEFT_TOP=folder("lost", "mirrors=2"))
 
 
+def test_what_is_written_again_comes_over_nothing_newer():
+    def restart(*names):
+        for name in names:
+            THE.restart(name)
+    servers = ("ds1", "ds2", "ds3", "ds4")
+    for top, policy, names, env in (("older1", "mirrors=2", servers, {}), ("older2", "stripes=2,unit=1M,mirrors=2", servers, {}),
+                                    ("older3", "mirrors=2", ("mds",) + servers, {}), ("older4", "mirrors=2", ("mds",) + servers, {"WEFT_NO_LAYOUTS": "1"})):
+        libweft("older", {"restart": lambda names=names: restart(*names)}, WEFT_TOP=folder(top, policy), **env)
+
+
 def test_a_dead_data_server_stops_nobody():
     libweft("dead", {"kill ds": lambda: THE.dev("kill", THE.dir, "ds1", "-9")}, WEFT_TOP=folder("dead", "stripes=2,mirrors=2"))
     THE.dev("start", THE.dir, "ds1")

@@ -437,14 +437,13 @@ static void test_straight(void)
 }
 
 /* Through the server: what the others wrote is what it has. */
-static void content_is(const char *name, uint32_t seed, uint32_t n)
+static void data_is(const char *name, uint32_t n)
 {
 	struct weft_opts o = options();
 	struct weft_ring *ring = R;
 	struct weft *mine = W;
 	struct weft_file *f;
 
-	fill(data, sizeof(data), seed);
 	o.wo_no_layouts = true;
 	begin(o);
 	f = open_file(top(), name, WEFT_O_READ);
@@ -454,6 +453,12 @@ static void content_is(const char *name, uint32_t seed, uint32_t n)
 	end();
 	R = ring;
 	W = mine;
+}
+
+static void content_is(const char *name, uint32_t seed, uint32_t n)
+{
+	fill(data, sizeof(data), seed);
+	data_is(name, n);
 }
 
 static void test_content(void)
@@ -495,6 +500,46 @@ static void test_lost(void)
 	WANT(info_now().wi_rewritten, "nothing was written again");
 	close_file(f);
 	content_is("lost", 5, SIZE);
+	end();
+}
+
+/* What is written again because servers lost it comes over nothing that was written later: not over what was lost as well, not over what was not, not
+ * over what was stable at once. */
+static void test_older(void)
+{
+	static const struct {
+		uint32_t off, len, flags;
+		bool before;
+	} later[] = {{100, 5000, 0, true},	  {1u << 20, 1u << 20, 0, true},	{3000, 1000, 0, false},	    {(2u << 20) - 100, 300, 0, false},
+		     {(2u << 20) + 7000, 500, WEFT_STABLE, false}, {(3u << 20) - 1, (1u << 20) + 2, WEFT_STABLE, false}, {SIZE - 10, 10, 0, false}};
+	static uint8_t newer[SIZE];
+	struct weft_file *f;
+
+	begin(options());
+	fill(data, sizeof(data), 7);
+	fill(newer, sizeof(newer), 107);
+	f = open_file(top(), "older", WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE);
+	write_all(f, 0, 0, SIZE);
+	for (int after = 0; after < 2; after++) {
+		for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++) {
+			struct weft_op op = {.o_what = WEFT_WRITE, .o_file = f, .o_flags = later[i].flags, .o_off = later[i].off};
+
+			op.o_buf = newer + op.o_off;
+			op.o_len = later[i].len;
+			if (later[i].before == !after)
+				GOOD(op);
+		}
+		/* Awake, it sees the connections end: else the first WRITE fails, and the layout goes back, with what was lost, before the others. */
+		if (!after)
+			ask_awake("restart");
+	}
+	commit(f);
+	WANT(info_now().wi_rewritten, "nothing was written again");
+	for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
+		memcpy(data + later[i].off, newer + later[i].off, later[i].len);
+	data_is("older", SIZE);
+	close_file(f);
+	data_is("older", SIZE);
 	end();
 }
 
@@ -580,7 +625,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {{"names", test_names}, {"paths", test_paths}, {"data", test_data},	      {"many", test_many},   {"cut", test_cut},
 		     {"restart", test_restart}, {"giveup", test_giveup}, {"idle", test_idle}, {"null", test_null}, {"refused", test_refused},
-		     {"straight", test_straight}, {"content", test_content}, {"dead", test_dead}, {"lost", test_lost}, {"recall", test_recall}};
+		     {"straight", test_straight}, {"content", test_content}, {"dead", test_dead}, {"lost", test_lost}, {"older", test_older}, {"recall", test_recall}};
 
 	server = argc == 3 ? argv[1] : "";
 	for (size_t i = 0; argc == 3 && i < sizeof(tests) / sizeof(tests[0]); i++)
