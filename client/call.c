@@ -325,6 +325,9 @@ static void sequence_refused(struct wc_call *c)
 		if (current && w->w_slots[c->c_slot].sl_retired && w->w_slots[c->c_slot].sl_seq != 1) {
 			w->w_slots[c->c_slot].sl_retired = false;
 			w->w_slots[c->c_slot].sl_seq = 1;
+			if (c->c_given_up && c->c_op && c->c_kind->k_cache)
+				c->c_op->o_again = true; /* what the slot kept of it is gone */
+			c->c_given_up = false;
 			call_retry(c, 0);
 			return;
 		}
