@@ -324,6 +324,8 @@ static void get_end(struct wc_call *c, int err, uint32_t status)
 	if (err) {
 		bool later = status == NFS4ERR_LAYOUTTRYLATER || status == NFS4ERR_RECALLCONFLICT || wc_state_error(status) || !status;
 
+		/* Of a reply that was bad further on: no CLOSE is to wait for its return. The server recalls what it gave when it needs to. */
+		wc_lo_free(f);
 		off_for(f, later ? OFF_MS * 1000000ull : NEVER_NS);
 		settled(f);
 		return;
@@ -621,8 +623,14 @@ static void drained(struct weft_file *f)
 		return;
 	}
 	f->f_lo_flushing = true;
-	fl = lo->lo_dirty || lo->lo_tell ? calloc(1, sizeof(*fl)) : NULL;
+	if (!lo->lo_dirty && !lo->lo_tell) {
+		return_send(f);
+		return;
+	}
+	fl = calloc(1, sizeof(*fl));
 	if (!fl) {
+		f->f_commit_err = -ENOMEM;
+		f->f_commit_status = 0;
 		return_send(f);
 		return;
 	}
