@@ -135,7 +135,8 @@ enum weft_what {
 			* WEFT_WRITE to the same o_file replaced it since. So none that overlaps what a WEFT_COMMIT is about is to be submitted while that is
 			* under way: the older data may come over it. One that fails leaves its stretch undefined: what was there before may be lost.
 			* Needs o_file */
-	WEFT_COMMIT,   /* o_file: all that was written to it and has ended is on stable storage */
+	WEFT_COMMIT,   /* o_file: all that was written to it and has ended is on stable storage. With an error, any of what was written since the last one
+			* that succeeded may be lost, and another WEFT_COMMIT does not tell again: write it anew */
 	WEFT_NWHATS
 };
 /* o_flags */
