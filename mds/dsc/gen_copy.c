@@ -268,6 +268,12 @@ static void put_end(struct gen_copy *cy)
 	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
 	sa.sa_size = cy->cy_least > cy->cy_size ? cy->cy_least : cy->cy_size;
 	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
+	/* What it has between the source's end and a write past that is of before. Begun anew, the source reaches to there. */
+	if (sa.sa_size > cy->cy_size && cy->cy_was > cy->cy_size) {
+		cy->cy_dead = true;
+		window_failed(cy, CTL_BAD_SESSION);
+		return;
+	}
 	memcpy(fh.f_data, cy->cy_h.dh_data, fh.f_len);
 	cy->cy_rpc.gr_done = ended;
 	gen_setattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh, &sa);

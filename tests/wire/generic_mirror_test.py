@@ -162,6 +162,29 @@ def test_one_that_is_dead_is_done_without_and_comes_back(w):
     check(x.ds[at].write(x.o.mirrors[at][0].fhs[0], 0, b"late").status in (13, 70), True)
 
 
+def test_nothing_of_before_is_left_behind_an_end_that_a_write_moves(w):
+    """The copy is longer than the source, and the write comes when the source's end has been read."""
+    x = Wide("behind", 3 * MB // 2, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    name = servers(x.c, x.f)[1]
+    at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
+    check(x.ds[at].write(x.o.mirrors[at][0].fhs[0], 2 * MB, b"old" * 100000, FILE_SYNC).status, 0)
+    x.report(at)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    eventually(lambda: w.metric("weft_mds_repair_equal_bytes_total") >= MB, 10, "the first of two windows")
+    os.kill(w.servers[name].child.pid, signal.SIGSTOP)
+    try:
+        time.sleep(1.5)  # the source is read, what is here is not
+        two = client()
+        s = two.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
+        done = two.begin(putfh(x.f), write(s, 4 * MB, b"the end", FILE_SYNC))
+        time.sleep(0.3)
+    finally:
+        os.kill(w.servers[name].child.pid, signal.SIGCONT)
+    check(err(two.finish(done).status), "OK")
+    eventually(lambda: whole(x.c, x.f), 20, "repair")
+    equal(w, x.c, x.f, bytes(x.data) + bytes(4 * MB - len(x.data)) + b"the end")
+
+
 def test_one_that_is_killed_by_word_is_nobodys_and_is_admitted_again(w):
     c, s, f = open_in("killed", "group=kind=nfs3")
     c.ok(putfh(f), write(s, 0, b"only here", FILE_SYNC))
@@ -176,7 +199,7 @@ def test_one_that_is_killed_by_word_is_nobodys_and_is_admitted_again(w):
     check(got.results[-1].data, b"only here")
 
 
-SETTINGS = {**truth_test.SETTINGS}
+SETTINGS = {**truth_test.SETTINGS, "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"]}
 
 
 @contextlib.contextmanager
