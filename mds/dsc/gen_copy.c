@@ -459,6 +459,29 @@ static void pull(struct gen_copy *cy, const ctl_rebuild_args *a)
 
 /* ---- BEGIN and END ---- */
 
+/* What is found equal from here on is on stable storage, and END sees any restart since. */
+static void synced(struct dsc_io *io, int err)
+{
+	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+
+	if (err) {
+		cy->cy_dead = true;
+		step_end(cy, status_of(err));
+		return;
+	}
+	cy->cy_lost |= cy->cy_wrote && cy->cy_verifier != io->di_verifier;
+	cy->cy_verifier = io->di_verifier;
+	cy->cy_wrote = true;
+	step_end(cy, CTL_OK);
+}
+
+static void commit(struct gen_copy *cy, void (*done)(struct dsc_io *io, int err))
+{
+	memset(&cy->cy_io, 0, sizeof(cy->cy_io));
+	cy->cy_io.di_done = done;
+	dsc_commit(cy->cy_gen->gn_dsc, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, STEP_MS);
+}
+
 static void begun(struct gen_rpc *r)
 {
 	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
@@ -471,7 +494,7 @@ static void begun(struct gen_rpc *r)
 		step_end(cy, CTL_FENCED);
 	} else {
 		cy->cy_was = cy->cy_res.size = r->gr_attr.fa_size;
-		step_end(cy, CTL_OK);
+		commit(cy, synced);
 	}
 }
 
@@ -529,8 +552,8 @@ static void committed(struct dsc_io *io, int err)
 
 	if (err) {
 		step_end(cy, status_of(err));
-	} else if (cy->cy_lost || (cy->cy_wrote && cy->cy_verifier != io->di_verifier)) {
-		cy->cy_dead = true; /* it was restarted, and may have lost what was written */
+	} else if (cy->cy_lost || cy->cy_verifier != io->di_verifier) {
+		cy->cy_dead = true; /* it was restarted, and may have lost what was written, or what was found equal */
 		step_end(cy, CTL_BAD_SESSION);
 	} else {
 		get_attr(cy, counted);
@@ -543,9 +566,7 @@ static void end(struct gen_copy *cy)
 		step_end(cy, CTL_INVAL);
 		return;
 	}
-	memset(&cy->cy_io, 0, sizeof(cy->cy_io));
-	cy->cy_io.di_done = committed;
-	dsc_commit(cy->cy_gen->gn_dsc, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, STEP_MS);
+	commit(cy, committed);
 }
 
 static void begin(struct gen *g, struct dsc_ctl *c, struct gen_copy *cy, const uint8_t key[GEN_OBJECT_KEY], const struct dsc_handle *h)

@@ -185,6 +185,21 @@ def test_nothing_of_before_is_left_behind_an_end_that_a_write_moves(w):
     equal(w, x.c, x.f, bytes(x.data) + bytes(4 * MB - len(x.data)) + b"the end")
 
 
+def test_what_is_found_equal_is_looked_at_again_after_a_restart(w):
+    x = Wide("equal", 3 * MB, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    name = servers(x.c, x.f)[1]
+    at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
+    x.report(at)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    same = lambda: w.metric("weft_mds_repair_equal_bytes_total")  # noqa: E731
+    eventually(lambda: same() >= MB, 10, "the first window")
+    w.dev("kill", w.dir, name, "-9")
+    w.dev("start", w.dir, name)
+    eventually(lambda: whole(x.c, x.f), 20, "repair")
+    check(same() >= 4 * MB, True, same())
+    equal(w, x.c, x.f, bytes(x.data))
+
+
 def test_one_that_is_killed_by_word_is_nobodys_and_is_admitted_again(w):
     c, s, f = open_in("killed", "group=kind=nfs3")
     c.ok(putfh(f), write(s, 0, b"only here", FILE_SYNC))
@@ -199,7 +214,8 @@ def test_one_that_is_killed_by_word_is_nobodys_and_is_admitted_again(w):
     check(got.results[-1].data, b"only here")
 
 
-SETTINGS = {**truth_test.SETTINGS, "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"]}
+SETTINGS = {**truth_test.SETTINGS, "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
+            "what_is_found_equal_is_looked_at_again_after_a": ["mds.repair_rate=1M"]}
 
 
 @contextlib.contextmanager
