@@ -33,6 +33,7 @@ struct gen_rpc {
 	struct rpc_req gr_req;
 	void (*gr_done)(struct gen_rpc *r);
 	uint32_t gr_proc;
+	uint32_t gr_uid, gr_gid; /* who calls; 0: root */
 	/* Results: err is of the transport, or -EPROTO; else the status counts. */
 	int gr_err;
 	uint32_t gr_status;

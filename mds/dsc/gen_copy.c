@@ -254,7 +254,7 @@ static void ended(struct gen_rpc *r)
 	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
 
 	if (gen_errno(r))
-		window_failed(cy, CTL_IO);
+		window_failed(cy, gen_errno(r) == -EPERM ? CTL_FENCED : CTL_IO);
 	else
 		window_done(cy);
 }
@@ -275,6 +275,9 @@ static void put_end(struct gen_copy *cy)
 		return;
 	}
 	memcpy(fh.f_data, cy->cy_h.dh_data, fh.f_len);
+	/* As the owner of the epoch: one that is done late, after its time was up, is locked out by the next fence. */
+	cy->cy_rpc.gr_uid = cy->cy_h.dh_uid;
+	cy->cy_rpc.gr_gid = cy->cy_h.dh_gid;
 	cy->cy_rpc.gr_done = ended;
 	gen_setattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh, &sa);
 }
@@ -528,6 +531,7 @@ static void get_attr(struct gen_copy *cy, void (*done)(struct gen_rpc *r))
 	struct gen_fh fh = {.f_len = cy->cy_h.dh_len};
 
 	memcpy(fh.f_data, cy->cy_h.dh_data, fh.f_len);
+	cy->cy_rpc.gr_uid = cy->cy_rpc.gr_gid = 0;
 	cy->cy_rpc.gr_done = done;
 	gen_getattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh);
 }

@@ -1,4 +1,4 @@
-/* gen_nfs.c - NFSv3 calls (RFC 1813) on a generic data server that are the metadata server's own, as root. See gen.h. */
+/* gen_nfs.c - NFSv3 calls (RFC 1813) on a generic data server that are the metadata server's own, as root unless gr_uid says otherwise. See gen.h. */
 #include "mds/dsc/gen.h"
 #include <errno.h>
 #include <stdio.h>
@@ -90,14 +90,14 @@ static void reply(struct rpc_req *q, int err, struct xdr_in *x)
 
 static struct xdr_out *begin(struct gen_rpc *r, uint32_t proc, const struct gen_fh *fh)
 {
-	static const struct rpc_cred root = {.rc_flavor = RPC_AUTH_SYS};
+	const struct rpc_cred cred = {.rc_flavor = RPC_AUTH_SYS, .rc_uid = r->gr_uid, .rc_gid = r->gr_gid};
 
 	r->gr_proc = proc;
 	r->gr_err = 0;
 	r->gr_status = 0;
 	r->gr_fh.f_len = 0;
 	r->gr_has_attr = false;
-	rpc_req_init(&r->gr_req, NFS3_PROGRAM, NFS3_VERSION, proc, &root, 512, reply);
+	rpc_req_init(&r->gr_req, NFS3_PROGRAM, NFS3_VERSION, proc, &cred, 512, reply);
 	xdr_put_opaque(&r->gr_req.q_args, fh->f_data, fh->f_len);
 	return &r->gr_req.q_args;
 }
