@@ -382,6 +382,8 @@ static void copy_read(struct lo_io *io, int err)
 		j->buf = io->io_buf;
 		j->len = io->io_count;
 		err = copy_io(j, j->dst, j->dst_off + j->done, j->len, copy_written);
+		if (!err && op_lost_writes(j->m, j->dst, &j->io.io_map))
+			err = -EAGAIN; /* who lost his layout may write there still */
 	} else if (err == -ESTALE) {
 		err = -EAGAIN; /* placed again, or lost: its inode tells which is gone */
 	}
