@@ -231,6 +231,8 @@ void dsc_commit(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct d
 
 /* ---- generic data servers (gen.h) ---- */
 
+/* No file is larger (OP_MAX_FILE): a size past it is a server's error. */
+#define DSC_GEN_SIZE_MAX ((UINT64_C(1) << 44) - 4096)
 /* Whether there is any: without one, no file needs a look at where its objects are. */
 bool dsc_has_generic(struct dsc *d);
 

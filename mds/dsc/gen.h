@@ -54,6 +54,8 @@ void gen_fsstat(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *f
 void gen_fsinfo(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh);
 /* 0, -ETIMEDOUT.., or what the status says: one errno for both. */
 int gen_errno(const struct gen_rpc *r);
+/* Of a GETATTR of an object: its attributes can be used. */
+bool gen_sized(const struct gen_rpc *r);
 /* The call's failure for people. */
 const char *gen_why(const struct gen_rpc *r);
 

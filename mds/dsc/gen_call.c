@@ -377,7 +377,7 @@ static void stat_done(struct gen_rpc *r)
 	const struct nfs3_fattr *a = &r->gr_attr;
 	ctl_stat *out = &ot->ot_all->st_stat[ot - ot->ot_all->st_one];
 
-	out->status = gen_errno(r) ? CTL_IO : CTL_OK;
+	out->status = gen_sized(r) ? CTL_OK : CTL_IO;
 	if (out->status == CTL_OK) {
 		out->size = a->fa_size;
 		out->used = a->fa_used;
@@ -444,7 +444,7 @@ static void seek_done(struct gen_rpc *r)
 {
 	struct one_seek *os = caa_container_of(r, struct one_seek, os_rpc);
 	const ctl_seek_args *a = &os->os_ctl->dc_req.ctl_request_u.seek;
-	ctl_response res = {.status = gen_errno(r) ? CTL_IO : CTL_OK};
+	ctl_response res = {.status = gen_sized(r) ? CTL_OK : CTL_IO};
 	ctl_seek_res *s = &res.result.ctl_result_u.seek;
 	uint64_t size = r->gr_attr.fa_size, at = own_from(a, a->hole && size > a->offset ? size : a->offset);
 

@@ -414,6 +414,10 @@ static void new_read(struct dsc_io *io, int err)
 	}
 	cy->cy_got = cy->cy_at;
 	cy->cy_size = cy->cy_cursor + cy->cy_got;
+	if (cy->cy_size > DSC_GEN_SIZE_MAX) {
+		step_end(cy, CTL_SOURCE);
+		return;
+	}
 	cy->cy_res.size = cy->cy_size > cy->cy_was ? cy->cy_size : cy->cy_was;
 	memset(cy->cy_old, 0, WINDOW);
 	cy->cy_at = 0;
@@ -489,7 +493,7 @@ static void begun(struct gen_rpc *r)
 {
 	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
 
-	if (gen_errno(r)) {
+	if (!gen_sized(r)) {
 		cy->cy_dead = true;
 		step_end(cy, CTL_IO);
 	} else if (r->gr_attr.fa_uid != cy->cy_h.dh_uid || r->gr_attr.fa_gid != cy->cy_h.dh_gid) {
@@ -540,7 +544,7 @@ static void counted(struct gen_rpc *r)
 {
 	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
 
-	if (gen_errno(r)) {
+	if (!gen_sized(r)) {
 		step_end(cy, CTL_IO);
 		return;
 	}

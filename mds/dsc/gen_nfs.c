@@ -207,6 +207,11 @@ int gen_errno(const struct gen_rpc *r)
 	return -EIO;
 }
 
+bool gen_sized(const struct gen_rpc *r)
+{
+	return !gen_errno(r) && r->gr_attr.fa_size <= DSC_GEN_SIZE_MAX;
+}
+
 const char *gen_why(const struct gen_rpc *r)
 {
 	if (r->gr_err == -EPROTO)

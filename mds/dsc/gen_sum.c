@@ -101,7 +101,7 @@ static void owned(struct gen_rpc *r)
 {
 	struct summing *su = caa_container_of(r, struct summing, su_rpc);
 
-	if (gen_errno(r)) {
+	if (!gen_sized(r)) {
 		sum_end(su, CTL_IO);
 		return;
 	}

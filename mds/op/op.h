@@ -23,6 +23,7 @@
 /* The mapping is sparse, so an object's largest offset is the file's: what ext4 with 4 KiB blocks takes, the smaller of the two
  * file systems that stores are on. */
 #define OP_MAX_FILE ((1ull << 44) - 4096)
+_Static_assert(OP_MAX_FILE == DSC_GEN_SIZE_MAX, "sizes of generic data servers");
 #define OP_FH_LEN 28
 #define OP_GROUPS_NEAR 64
 

@@ -299,6 +299,23 @@ def test_a_fence_that_is_not_confirmed_is_none(w):
 # ---- limits
 
 
+def test_a_size_that_no_file_has_is_not_believed(w):
+    c, d = begin(w)
+    s, f, o, ds, fh = one_server(c, d)
+    ds.write(fh, 0, b"data", FILE_SYNC)
+    check(c.attrs(f, "size").size, 4)
+    path, = w.owned(o.mirrors[0][0])
+    try:
+        os.truncate(path, 1 << 50)
+    except OSError:
+        os.truncate(path, (1 << 44) - 4096)  # as large as files are here, and may be
+        return
+    got = c.call(putfh(f), getattr_("size"))
+    check(err(got.status) == "DELAY" or c.attrs(f, "size").size == 4, True)
+    got = c.call(putfh(f), seek(s, 0, 1))
+    check(err(got.status) != "OK", True)
+
+
 def test_what_it_cannot_do_is_refused(w):
     c, d = begin(w)
     for policy in ("group=kind=nfs3,mirrors=2", "group=kind=nfs3,stripes=28"):
