@@ -17,6 +17,7 @@
 #define WINDOW	   (1u << 20)
 #define PAGE	   4096u
 #define STEP_MS	   10000
+#define COMMIT_MS  300000 /* it syncs what may be a large object */
 #define COPIES_MAX 64u
 #define NOTES_MAX  65536u
 #define WHOLE	   UINT64_MAX /* cursor: to the source's end */
@@ -486,7 +487,7 @@ static void commit(struct gen_copy *cy, void (*done)(struct dsc_io *io, int err)
 {
 	memset(&cy->cy_io, 0, sizeof(cy->cy_io));
 	cy->cy_io.di_done = done;
-	dsc_commit(cy->cy_gen->gn_dsc, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, STEP_MS);
+	dsc_commit(cy->cy_gen->gn_dsc, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, COMMIT_MS);
 }
 
 static void begun(struct gen_rpc *r)
