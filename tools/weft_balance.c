@@ -62,8 +62,10 @@ int cmd_balance(char **args)
 	int rc;
 
 	(void)args;
-	if (weft_option("stop"))
-		return weft_show(weft_ask("DELETE", "/v1/balance", NULL, &j), j, balance_table);
+	if (weft_option("stop")) {
+		rc = weft_ask("DELETE", "/v1/balance", NULL, &j);
+		return weft_show(rc, j, balance_table);
+	}
 	rc = weft_ask_with("PUT", "/v1/balance", "", &j, "dry", weft_option("dry-run") ? "1" : NULL, "bytes", weft_option("bytes"), "files", weft_option("files"), "rate", weft_option("rate"),
 			   "spread", weft_option("spread"), NULL);
 	rc = follow(rc, &j);

@@ -178,7 +178,8 @@ static void anew_take(struct dsc_ctl *c, const ctl_response *res)
 	}
 	an->an_taken = res->result.ctl_result_u.watch;
 	an->an_nspan = an->an_taken.spans.spans_len < CTL_SPANS_MAX ? an->an_taken.spans.spans_len : CTL_SPANS_MAX;
-	memcpy(an->an_span, an->an_taken.spans.spans_val, an->an_nspan * sizeof(an->an_span[0]));
+	if (an->an_nspan)
+		memcpy(an->an_span, an->an_taken.spans.spans_val, an->an_nspan * sizeof(an->an_span[0]));
 }
 
 static void anew_done(struct dsc_ctl *c, int err)
