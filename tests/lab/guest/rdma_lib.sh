@@ -71,7 +71,7 @@ ds_complaints() { # NAME
 # answers its connections and the pool's memory that is under way.
 held() { # PID [NAME]
 	local o
-	printf 'fd=%d' "$(ls "/proc/$1/fd" 2>/dev/null | wc -l)"
+	printf 'fd=%d' "$(find "/proc/$1/fd" -type l ! -lname '*/objects/*/*' 2>/dev/null | wc -l)" # objects that were used stay open for a while
 	for o in qp cq mr pd cm_id srq; do
 		printf ' %s=%d' $o "$(rdma resource show $o 2>/dev/null | grep -c 'comm weft-ds')"
 	done
