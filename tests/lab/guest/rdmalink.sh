@@ -5,7 +5,7 @@
 part=$1 kind=$2 BUILD=$3 KEY=$4 MDS=$5
 rdma_up "$kind"
 
-but_buffers() { sed 's/ mr=[0-9]*//'; } # those that were taken stay
+but_buffers() { sed -E 's/ mr=[0-9]*//; s/^fd=[0-9]* //'; } # those that were taken stay; descriptors are t_rdma's
 until_held() { # SECONDS: what it holds when it is what it was before, or when the time is over
 	local end=$((SECONDS + $1)) now
 	while :; do
