@@ -1,6 +1,6 @@
 /*
- * histo.h - counts of values by size: linear within each power of two, 32 steps of it, so that what is read of it is at most 1/32 too large. Any 64-bit
- * value fits. Zero it before use; it has no owner and no lock.
+ * histo.h - counts of values by size, log-linear: linear within each power of two, in 2^bits steps, so that what is read of it is at most 1/2^bits too large.
+ * struct histo has 32 steps; any 64-bit value fits. Zero it before use; it has no owner and no lock. The metrics (metrics.c) count in cells of their own, in fewer steps.
  */
 #ifndef BASE_HISTO_H
 #define BASE_HISTO_H
@@ -15,26 +15,26 @@ struct histo {
 	uint64_t h_bucket[HISTO_BUCKETS];
 };
 
-/* Values below 2 * HISTO_STEPS have a bucket each. */
-static inline unsigned histo_bucket(uint64_t v)
+/* Values below two times the steps have a bucket each. */
+static inline unsigned histo_bucket(uint64_t v, unsigned bits)
 {
 	unsigned shift;
 
-	if (v < 2 * HISTO_STEPS)
+	if (v < UINT64_C(2) << bits)
 		return (unsigned)v;
-	shift = 63 - (unsigned)__builtin_clzll(v) - HISTO_STEP_BITS;
-	return shift * HISTO_STEPS + (unsigned)(v >> shift);
+	shift = 63 - (unsigned)__builtin_clzll(v) - bits;
+	return (shift << bits) + (unsigned)(v >> shift);
 }
 
 /* The largest value that has this bucket. */
-static inline uint64_t histo_upper(unsigned bucket)
+static inline uint64_t histo_upper(unsigned bucket, unsigned bits)
 {
-	unsigned shift;
+	unsigned steps = 1u << bits, shift;
 
-	if (bucket < 2 * HISTO_STEPS)
+	if (bucket < 2 * steps)
 		return bucket;
-	shift = bucket / HISTO_STEPS - 1;
-	return (((uint64_t)(bucket % HISTO_STEPS) + HISTO_STEPS) << shift) + ((1ull << shift) - 1);
+	shift = bucket / steps - 1;
+	return (((uint64_t)(bucket % steps) + steps) << shift) + ((UINT64_C(1) << shift) - 1);
 }
 
 static inline void histo_add(struct histo *h, uint64_t v)
@@ -45,7 +45,7 @@ static inline void histo_add(struct histo *h, uint64_t v)
 		h->h_max = v;
 	h->h_count++;
 	h->h_sum += v;
-	h->h_bucket[histo_bucket(v)]++;
+	h->h_bucket[histo_bucket(v, HISTO_STEP_BITS)]++;
 }
 
 static inline void histo_merge(struct histo *to, const struct histo *from)
@@ -71,7 +71,7 @@ static inline uint64_t histo_per_mille(const struct histo *h, unsigned per_mille
 	for (unsigned i = 0; i < HISTO_BUCKETS && h->h_count; i++) {
 		seen += h->h_bucket[i];
 		if (seen >= rank)
-			return histo_upper(i) < h->h_max ? histo_upper(i) : h->h_max;
+			return histo_upper(i, HISTO_STEP_BITS) < h->h_max ? histo_upper(i, HISTO_STEP_BITS) : h->h_max;
 	}
 	return 0;
 }

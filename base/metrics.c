@@ -6,6 +6,7 @@
  * next new thread.
  */
 #include "base/metrics.h"
+#include "base/histo.h"
 #include "base/log.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,9 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK	1024u /* cells */
-#define CHUNKS	256u
-#define BUCKETS 27u /* le 1 us, 2 us, 4 us ... 2^26 us (67 s); then +Inf */
+#define CHUNK  1024u /* cells */
+#define CHUNKS 256u
+/* Two steps for each power of two: le 1 us, 2, 3, 4, 6, 8, 12 ... 2^26 us (67 s); then +Inf. */
+#define STEP_BITS 1u
+#define BUCKETS	  52u
 
 struct block {
 	_Atomic(_Atomic uint64_t *) b_chunk[CHUNKS];
@@ -202,7 +205,7 @@ void metric_add(struct metric *m, uint64_t n)
 
 void metric_observe_us(struct metric *m, uint64_t us)
 {
-	uint32_t b = us <= 1 ? 0 : 64 - (uint32_t)__builtin_clzll(us - 1);
+	uint32_t b = histo_bucket(us ? us - 1 : 0, STEP_BITS); /* a bound belongs to what it bounds */
 
 	cell_add(m->m_cell + (b < BUCKETS ? b : BUCKETS), 1);
 	cell_add(m->m_cell + BUCKETS + 1, us);
@@ -248,7 +251,7 @@ static void render_histogram(FILE *o, const char *name, const struct metric *m)
 		count += cell_sum(m->m_cell + i);
 		fprintf(o, "%s_bucket{%s%sle=\"", name, m->m_labels, comma);
 		if (i < BUCKETS)
-			fprintf(o, "%.9g", (double)(1u << i) / 1e6);
+			fprintf(o, "%.9g", (double)(histo_upper(i, STEP_BITS) + 1) / 1e6);
 		else
 			fputs("+Inf", o);
 		fprintf(o, "\"} %llu\n", (unsigned long long)count);

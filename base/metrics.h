@@ -11,7 +11,7 @@ struct metric;
 /* name without the _total suffix's absence: pass the full series name ("weft_ds_op_total"); labels: the text between
  * the braces (op="READ") or "" for none. Strings are copied. Never fails (ends the process without memory). */
 struct metric *metric_counter(const char *name, const char *help, const char *labels);
-/* A histogram of microseconds with power-of-two buckets, name in base unit seconds ("weft_mds_op_seconds"). */
+/* A histogram of microseconds, two buckets for each power of two (histo.h), name in base unit seconds ("weft_mds_op_seconds"). */
 struct metric *metric_histogram(const char *name, const char *help, const char *labels);
 /* A gauge read by fn(arg) when rendered, on the HTTP thread. */
 void metric_gauge(const char *name, const char *help, const char *labels, double (*fn)(void *arg), void *arg);

@@ -130,6 +130,7 @@ static void call_put(struct wc_call *c)
 	c->c_err = 0;
 	c->c_status = 0;
 	c->c_seq_ok = false;
+	c->c_recalled = false;
 	c->c_nops = 0;
 	if (c->c_null)
 		return;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #define DEVICE_IO_LEAST 512u
+#define RDMA_IO		(512u << 10) /* a call and its reply have room for 1 MiB each in all */
+#define RDMA_AGAIN_NS	30000000000ull
 
 static void device_opened(struct rpc_conn *conn, void *arg)
 {
@@ -32,25 +34,33 @@ static void put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_u32(x, 0); /* no notifications */
 }
 
-/* The first address that TCP reaches. */
+/* The first address that TCP reaches, and the first by RDMA. */
 static bool get_addrs(struct xdr_in *x, struct wc_device *dv)
 {
 	uint32_t n = xdr_get_u32(x);
 	bool found = false;
 
+	dv->dv_rlen = 0;
 	for (uint32_t i = 0; i < n && !x->bad; i++) {
 		uint32_t idlen, ualen;
 		const uint8_t *id = xdr_get_opaque(x, 1024, &idlen), *ua = xdr_get_opaque(x, 1024, &ualen);
 		char netid[8], uaddr[128];
 
-		if (x->bad || found || idlen >= sizeof(netid) || !idlen || ualen >= sizeof(uaddr) || !ualen)
+		if (x->bad || idlen >= sizeof(netid) || !idlen || ualen >= sizeof(uaddr) || !ualen)
 			continue;
 		memcpy(netid, id, idlen);
 		netid[idlen] = 0;
 		memcpy(uaddr, ua, ualen);
 		uaddr[ualen] = 0;
-		if (!strcmp(netid, "tcp") || !strcmp(netid, "tcp6"))
-			found = !rpc_uaddr_parse(netid, uaddr, &dv->dv_addr, &dv->dv_len);
+		if (!dv->dv_rlen && (!strcmp(netid, "rdma") || !strcmp(netid, "rdma6")) && rpc_uaddr_parse(netid, uaddr, &dv->dv_raddr, &dv->dv_rlen))
+			dv->dv_rlen = 0;
+		if (found || (strcmp(netid, "tcp") && strcmp(netid, "tcp6")))
+			continue;
+		found = !rpc_uaddr_parse(netid, uaddr, &dv->dv_addr, &dv->dv_len);
+		if (found) {
+			memcpy(dv->dv_netid, netid, sizeof(netid));
+			memcpy(dv->dv_uaddr, uaddr, ualen + 1);
+		}
 	}
 	return found;
 }
@@ -96,6 +106,10 @@ static void got(struct wc_call *c, struct wc_res *r)
 	xdr_in_init(&in, n ? p : (const uint8_t *)"", n);
 	c->c_n = get_addrs(&in, dv);
 	c->c_n &= get_versions(&in, dv);
+	if (wc_device_may_rdma(c->c_w, dv)) {
+		dv->dv_rsize = dv->dv_rsize < RDMA_IO ? dv->dv_rsize : RDMA_IO;
+		dv->dv_wsize = dv->dv_wsize < RDMA_IO ? dv->dv_wsize : RDMA_IO;
+	}
 	if (in.bad)
 		r->r_bad = true;
 }
@@ -145,19 +159,41 @@ struct wc_device *wc_device_get(struct weft *w, const uint8_t id[NFS4_DEVICEID4_
 	return dv;
 }
 
-/* Made at the first call, and again when the device has moved. */
+bool wc_device_may_rdma(const struct weft *w, const struct wc_device *dv)
+{
+	return w->w_opts.wo_rdma && w->w_ring->r_rdma && dv->dv_rlen && loop_now_ns(w->w_loop) >= dv->dv_no_rdma_ns;
+}
+
+void wc_device_no_rdma(struct weft *w, struct wc_device *dv)
+{
+	dv->dv_no_rdma_ns = loop_now_ns(w->w_loop) + RDMA_AGAIN_NS;
+}
+
+/* Made at the first call, and again when the device has moved, or is reached in another way. */
 struct rpc_client *wc_device_client(struct weft *w, struct wc_device *dv)
 {
+	bool rdma = wc_device_may_rdma(w, dv);
+	const struct sockaddr_storage *addr = rdma ? &dv->dv_raddr : &dv->dv_addr;
+	socklen_t len = rdma ? dv->dv_rlen : dv->dv_len;
+
 	if (dv->dv_state != WC_DEV_GOOD || w->w_state == WC_CLOSING || w->w_state == WC_FAILED)
 		return NULL;
-	if (dv->dv_client && (dv->dv_len != dv->dv_at_len || memcmp(&dv->dv_addr, &dv->dv_at, dv->dv_len))) {
+	if (dv->dv_client && (dv->dv_is_rdma != rdma || len != dv->dv_at_len || memcmp(addr, &dv->dv_at, len))) {
 		rpc_client_destroy(dv->dv_client);
 		dv->dv_client = NULL;
+		dv->dv_bad_ns = 0;
 	}
-	if (!dv->dv_client && rpc_client_create(&dv->dv_client, w->w_loop, (struct sockaddr *)&dv->dv_addr, dv->dv_len, &device_service, NULL, NULL))
+	if (dv->dv_client)
+		return dv->dv_client;
+	if (rpc_client_create(&dv->dv_client, w->w_loop, (const struct sockaddr *)addr, len, &device_service, NULL, NULL)) {
 		dv->dv_client = NULL;
-	dv->dv_at = dv->dv_addr;
-	dv->dv_at_len = dv->dv_len;
+		return NULL;
+	}
+	if (rdma)
+		rpc_client_use_rdma(dv->dv_client);
+	dv->dv_is_rdma = rdma;
+	dv->dv_at = *addr;
+	dv->dv_at_len = len;
 	return dv->dv_client;
 }
 

@@ -13,6 +13,7 @@
 #define DS_TIMEOUT_MS  10000u
 #define JUKEBOX_MS     100u
 #define JUKEBOX_ROUNDS 20u
+#define BAD_NS	       10000000000ull /* so long other copies are read first */
 
 /* A stretch that is written to several copies. */
 struct ds_write {
@@ -36,6 +37,9 @@ struct ds_call {
 	uint32_t dc_tried; /* READ: copies */
 	unsigned dc_holds, dc_rounds;
 	struct ds_write *dc_write;
+	bool dc_rdma;	 /* it went by RDMA */
+	bool dc_counted; /* it is among what its server has under way */
+	uint64_t dc_began_ns;
 	/* The reply's. */
 	int dc_err;
 	uint32_t dc_status, dc_got, dc_how;
@@ -163,6 +167,13 @@ static void reply(struct rpc_req *q, int err, struct xdr_in *x)
 
 /* ---- sending ---- */
 
+static struct wc_lo_traffic *traffic(const struct ds_call *dc)
+{
+	struct wc_lo_ds *ds = &dc->dc_lo->lo_ds[dc->dc_ds];
+
+	return dc->dc_proc == NFS3_READ ? &ds->ld_read : &ds->ld_write;
+}
+
 static void nowhere(struct loop_timer *t)
 {
 	struct ds_call *dc = caa_container_of(t, struct ds_call, dc_timer);
@@ -181,12 +192,15 @@ static void call_send(struct ds_call *dc)
 	unsigned version = ds->ld_dev->dv_version;
 
 	dc->dc_holds = 1;
+	dc->dc_counted = false;
+	dc->dc_rdma = cl && ds->ld_dev->dv_is_rdma;
 	if (!cl || version >= ds->ld_nfh || !ds->ld_fh_len[version]) {
 		dc->dc_timer.t_fire = nowhere;
 		loop_timer_start(w->w_loop, &dc->dc_timer, 0);
 		return;
 	}
 	rpc_req_init(&dc->dc_rpc, NFS3_PROGRAM, NFS3_VERSION, dc->dc_proc, &cred, 256 + (size_t)dc->dc_len, reply);
+	dc->dc_rpc.q_reply_max = dc->dc_proc == NFS3_READ ? 512 + (size_t)dc->dc_len : 0;
 	xdr_put_opaque(x, ds->ld_fh[version], ds->ld_fh_len[version]);
 	xdr_put_u64(x, dc->dc_off);
 	xdr_put_u32(x, dc->dc_len);
@@ -199,6 +213,10 @@ static void call_send(struct ds_call *dc)
 	} else if (dc->dc_proc == NFS3_READ) {
 		w->w_ds_reads++;
 	}
+	dc->dc_counted = dc->dc_proc != NFS3_COMMIT;
+	dc->dc_began_ns = loop_now_ns(w->w_loop);
+	if (dc->dc_counted)
+		wc_lo_begins(w, traffic(dc), dc->dc_len);
 	rpc_client_send(cl, &dc->dc_rpc, DS_TIMEOUT_MS);
 }
 
@@ -209,34 +227,41 @@ static void again(struct loop_timer *t)
 
 /* ---- ends ---- */
 
-/* Notes why, for the server. */
-static void note(struct ds_call *dc)
+/* Notes why, for the server. stays: the layout is good for this without that server. */
+static void note(struct ds_call *dc, uint32_t ds, bool stays)
 {
 	static const uint32_t ops[NFS3_NPROCS] = {[NFS3_READ] = OP_READ, [NFS3_WRITE] = OP_WRITE, [NFS3_COMMIT] = OP_COMMIT};
+	uint64_t len = dc->dc_len ? dc->dc_len : NFS4_UINT64_MAX, until = loop_now_ns(dc->dc_file->f_w->w_loop) + BAD_NS;
+	struct wc_lo_ds *ld = &dc->dc_lo->lo_ds[ds];
 	uint32_t status = dc->dc_status;
+	bool known = ld->ld_bad_ns > until - BAD_NS;
 
 	dc->dc_file->f_w->w_ds_errors++;
+	ld->ld_bad_ns = until;
 	if (dc->dc_err) {
 		status = dc->dc_err == -EPROTO ? NFS4ERR_IO : NFS4ERR_NXIO;
-		dc->dc_lo->lo_ds[dc->dc_ds].ld_dev->dv_again = true;
+		ld->ld_dev->dv_again = true;
+		ld->ld_dev->dv_bad_ns = until;
 	}
-	wc_lo_error(dc->dc_lo, dc->dc_ds, dc->dc_off, dc->dc_len ? dc->dc_len : NFS4_UINT64_MAX, status, ops[dc->dc_proc]);
+	if (!stays || (!known && !wc_lo_report(dc->dc_file, dc->dc_lo, ds, dc->dc_off, len, status, ops[dc->dc_proc])))
+		wc_lo_error(dc->dc_lo, ds, dc->dc_off, len, status, ops[dc->dc_proc]);
 }
 
-/* The copy that the server prefers of those that were not tried. */
+/* The copy that the server prefers of those that were not tried; those that failed of late come last. */
 static bool read_choose(struct ds_call *dc)
 {
 	const struct wc_layout *lo = dc->dc_lo;
+	uint64_t now = loop_now_ns(dc->dc_file->f_w->w_loop), most = 0;
 	int best = -1;
-	uint32_t most = 0;
 
 	for (unsigned m = 0; m < lo->lo_nmirrors; m++) {
 		const struct wc_lo_ds *ds = &lo->lo_ds[wc_lo_index(lo, m, dc->dc_off)];
+		uint64_t worth = ds->ld_efficiency | (uint64_t)(ds->ld_bad_ns <= now && ds->ld_dev->dv_bad_ns <= now) << 32;
 
-		if (dc->dc_tried & 1u << m || !ds->ld_usable || (best >= 0 && ds->ld_efficiency <= most))
+		if (dc->dc_tried & 1u << m || !ds->ld_usable || (best >= 0 && worth <= most))
 			continue;
 		best = (int)m;
-		most = ds->ld_efficiency;
+		most = worth;
 	}
 	if (best < 0)
 		return false;
@@ -256,8 +281,11 @@ static void through(struct ds_call *dc)
 static void read_over(struct ds_call *dc, bool failed)
 {
 	if (failed) {
-		note(dc);
-		if (read_choose(dc)) {
+		uint32_t ds = dc->dc_ds;
+		bool more = read_choose(dc);
+
+		note(dc, ds, more);
+		if (more) {
 			call_send(dc);
 			return;
 		}
@@ -283,7 +311,7 @@ static void write_over(struct ds_call *dc, bool failed)
 	struct wc_layout *lo = dc->dc_lo;
 
 	if (failed) {
-		note(dc);
+		note(dc, dc->dc_ds, false);
 		dw->w_failed = true;
 	} else {
 		struct wc_dirty d = {.d_off = dc->dc_off, .d_verf = dc->dc_verf, .d_buf = dc->dc_buf, .d_len = dc->dc_got, .d_ds = dc->dc_ds};
@@ -318,7 +346,7 @@ static void commit_over(struct ds_call *dc, bool failed)
 	struct wc_io *io = dc->dc_io;
 
 	if (failed)
-		note(dc);
+		note(dc, dc->dc_ds, false);
 	for (const struct wc_dirty *d = io->io_dirty; d; d = d->d_next)
 		if (d->d_len && d->d_ds == dc->dc_ds && (failed || d->d_forced || d->d_verf != dc->dc_verf)) {
 			dc->dc_file->f_w->w_rewritten++;
@@ -332,6 +360,16 @@ static void call_over(struct ds_call *dc)
 	struct weft *w = dc->dc_file->f_w;
 	bool closing = w->w_state == WC_CLOSING || w->w_state == WC_FAILED;
 
+	if (dc->dc_counted)
+		wc_lo_ends(w, traffic(dc), dc->dc_began_ns, dc->dc_err || dc->dc_status ? 0 : dc->dc_got);
+	dc->dc_counted = false;
+	/* By TCP then: all that is asked of data servers may be done twice. */
+	if (dc->dc_err && dc->dc_rdma && !closing) {
+		wc_device_no_rdma(w, dc->dc_lo->lo_ds[dc->dc_ds].ld_dev);
+		call_send(dc);
+		return;
+	}
+	w->w_ds_rdma += dc->dc_rdma;
 	if (!dc->dc_err && dc->dc_status == NFS3ERR_JUKEBOX && !closing && dc->dc_rounds++ < JUKEBOX_ROUNDS) {
 		dc->dc_timer.t_fire = again;
 		loop_timer_start(w->w_loop, &dc->dc_timer, JUKEBOX_MS);

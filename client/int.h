@@ -6,7 +6,8 @@
  *   call.c      one COMPOUND: slots, sending, what its reply means for the session
  *   res.c       results and attributes, by cursor; errors
  *   op.c        operations on names; open.c: on open files; io.c: data through the server
- *   layout.c    layouts: getting them, giving them back; device.c: who a layout names; ds.c: data straight to and from those
+ *   layout.c    layouts: getting them, giving them back; device.c: who a layout names; ds.c: data straight to and from those; report.c: what the server is
+ *               told of those
  *   back.c      calls of the server
  *
  * A call (struct wc_call) is one COMPOUND that is sent until it is answered. It puts its operations anew each time it is begun
@@ -23,6 +24,8 @@
 /* Bytes of a COMPOUND around the payload of a READ or WRITE, at most. */
 #define WC_FRAME 4096u
 #define WC_PLACES 256u
+#define WC_OPEN_BYTES 2048u /* of a layout that comes with an OPEN, at most; and of the rest of the reply */
+#define WC_BUCKETS 1024u
 #define WC_CB_SLOTS 8
 #define WC_CB_BYTES 4096u
 
@@ -35,6 +38,7 @@ struct weft_ring {
 	const struct weft_op *r_wait; /* weft_do waits for it */
 	uint64_t r_nended;
 	unsigned r_conns; /* that have not ended */
+	bool r_rdma;
 	struct loop_timer r_timer;
 };
 
@@ -76,6 +80,7 @@ struct wc_call {
 	int c_slot; /* -1: none */
 	uint64_t c_gen; /* the session that the slot is of */
 	bool c_queued, c_null, c_parsed;
+	bool c_recalled; /* a layout was recalled since it was put last */
 	bool c_given_up; /* it went out in its slot, and its connection was lost */
 	uint32_t c_delay_ms, c_rounds;
 	uint64_t c_since_ns;
@@ -89,6 +94,9 @@ struct wc_call {
 	uint8_t *c_buf;
 	bool c_eof;
 	struct wc_stateid c_stateid;
+	bool c_lo; /* a layout is asked for, or given back, with it */
+	struct wc_stateid c_lo_stateid;
+	uint32_t c_lo_status;
 	void *c_more;
 };
 
@@ -126,6 +134,9 @@ struct weft {
 	unsigned w_nconns, w_turn;
 	/* The client and its session. */
 	bool w_pnfs; /* the server gives layouts */
+	bool w_no_flex;	  /* but not of our kind: they are not asked for with an OPEN */
+	bool w_threshold; /* the last OPEN had an mdsthreshold: what is to be asked for is known after it */
+	bool w_no_report, w_no_stats; /* it takes no LAYOUTERROR, no LAYOUTSTATS */
 	bool w_have_client, w_have_session, w_step; /* step: a call of the set-up is under way, or its timer runs */
 	bool w_reclaimed; /* RECLAIM_COMPLETE was answered for w_clientid */
 	bool w_lost_state, w_spoiled;
@@ -137,7 +148,7 @@ struct weft {
 	uint32_t w_setup_wait_ms;
 	uint64_t w_used_ns; /* when a SEQUENCE was sent last */
 	/* Channel and server limits. */
-	uint32_t w_max_req, w_max_resp, w_max_ops, w_lease_s, w_max_read, w_max_write;
+	uint32_t w_max_req, w_max_resp, w_max_cached, w_max_ops, w_lease_s, w_max_read, w_max_write;
 	/* Slots: a bit is set while one is in use. */
 	struct wc_slot w_slots[WEFT_MAX_SLOTS];
 	uint64_t w_busy[WEFT_MAX_SLOTS / 64];
@@ -145,7 +156,7 @@ struct weft {
 	struct wc_call *w_queue, **w_queue_end, *w_urgent;
 	struct wc_call *w_all;
 	bool w_bind_again, w_renewing;
-	struct weft_file *w_files;
+	struct weft_file *w_files, *w_buckets[WC_BUCKETS]; /* buckets: the same, by handle */
 	uint64_t w_next_owner;
 	unsigned w_reclaiming;
 	bool w_reclaim_cut;
@@ -154,7 +165,8 @@ struct weft {
 	struct wc_cb_slot w_cb[WC_CB_SLOTS];
 	struct wc_device *w_devices;
 	unsigned w_ds_calls; /* under way */
-	uint64_t w_nsessions, w_resent, w_callbacks, w_rewritten, w_nlayouts, w_ds_reads, w_ds_writes, w_ds_errors, w_recalls;
+	uint64_t w_nsessions, w_resent, w_callbacks, w_rewritten, w_nlayouts, w_ds_reads, w_ds_writes, w_ds_errors, w_ds_rdma, w_recalls, w_reports, w_steered;
+	uint64_t w_stats_ns; /* when files were looked through last for statistics to tell */
 };
 
 /* Data that the server may still lose: WC_MAX_IO bytes at most. A later WRITE takes its part out of it; nothing left: d_len is 0. */
@@ -196,13 +208,27 @@ struct wc_device {
 	uint8_t dv_id[NFS4_DEVICEID4_SIZE];
 	enum wc_dev_state dv_state;
 	bool dv_again; /* it did not answer: perhaps it is elsewhere by now */
+	uint64_t dv_bad_ns; /* until then copies elsewhere are read first */
+	char dv_netid[8], dv_uaddr[128];
+	/* The same by RDMA; dv_rlen 0: there is none. */
+	struct sockaddr_storage dv_raddr;
+	socklen_t dv_rlen;
+	uint64_t dv_no_rdma_ns; /* until then it is not tried: it failed */
 	struct sockaddr_storage dv_addr;
 	socklen_t dv_len;
 	unsigned dv_version; /* which of the versions, and so of the handles */
 	uint32_t dv_rsize, dv_wsize;
 	struct rpc_client *dv_client; /* connected to dv_at */
+	bool dv_is_rdma;	      /* by RDMA */
 	struct sockaddr_storage dv_at;
 	socklen_t dv_at_len;
+};
+
+/* ff_io_latency4 (RFC 8435 section 9.2.1) */
+struct wc_lo_traffic {
+	uint64_t lt_asked, lt_asked_bytes, lt_done, lt_done_bytes, lt_busy_ns, lt_ns;
+	uint64_t lt_since_ns; /* busy since then */
+	unsigned lt_under_way;
 };
 
 struct wc_lo_ds {
@@ -211,6 +237,9 @@ struct wc_lo_ds {
 	uint32_t ld_efficiency, ld_uid, ld_gid, ld_nfh, ld_fh_len[WC_FHS];
 	uint8_t ld_fh[WC_FHS][64];
 	bool ld_usable;
+	uint64_t ld_bad_ns; /* as dv_bad_ns, for this object alone */
+	struct wc_lo_traffic ld_read, ld_write;
+	uint64_t ld_told; /* lt_done of both, when they were told last */
 };
 
 struct wc_lo_error {
@@ -227,6 +256,8 @@ struct wc_layout {
 	bool lo_dead;			   /* the server knows it no more */
 	bool lo_tell;			   /* something was written since the last LAYOUTCOMMIT, up to lo_last */
 	uint64_t lo_last;
+	uint32_t lo_hint_s; /* how often statistics are told */
+	uint64_t lo_since_ns, lo_told_ns;
 	struct wc_dirty *lo_dirty, *lo_dirty_last;
 	struct wc_lo_error lo_error[WC_ERRORS];
 	uint32_t lo_nerrors;
@@ -236,9 +267,14 @@ struct wc_layout {
 /* NONE: asked for when there is I/O. OFF: not before f_lo_off_ns. */
 enum wc_lo_state { WC_LO_NONE, WC_LO_ASKED, WC_LO_DEVICES, WC_LO_HELD, WC_LO_RETURNING, WC_LO_OFF };
 
+/* mdsthreshold (RFC 8881 section 5.12.6) for layouts of our kind: what is less goes through the server. 0: no such limit. */
+struct wc_limits {
+	uint64_t th_read_size, th_write_size, th_read_io, th_write_io;
+};
+
 enum wc_fstate { WC_F_OPEN, WC_F_LOST, WC_F_BAD };
 struct weft_file {
-	struct weft_file *f_next, *f_prev;
+	struct weft_file *f_next, *f_prev, *f_bucket;
 	struct weft *f_w;
 	struct weft_fh f_fh;
 	struct wc_stateid f_stateid;
@@ -260,6 +296,8 @@ struct weft_file {
 	struct weft_op *f_lo_close;		  /* a CLOSE that waits for the layout's end */
 	uint64_t f_lo_off_ns;
 	unsigned f_lo_failures;
+	struct wc_limits f_limits;
+	uint64_t f_size; /* as far as we know */
 	bool f_lo_flushing; /* RETURNING, and no I/O is left but that of the way back */
 };
 
@@ -310,15 +348,20 @@ bool wc_res_fh(struct wc_res *r, const struct weft_fh *fh);
 bool wc_get_fh(struct wc_res *r, struct weft_fh *fh); /* GETFH */
 void wc_put_stateid(struct xdr_out *x, const struct wc_stateid *si);
 void wc_get_stateid(struct xdr_in *x, struct wc_stateid *si);
+/* An owner that is a number as a name (RFC 8881 section 5.9); false: it is another name. */
+bool wc_get_id(struct xdr_in *x, uint32_t *id);
 void wc_put_getattr(struct wc_call *c, struct xdr_out *x);
 bool wc_res_attr(struct wc_res *r, struct weft_attr *a);
+/* The same with the limits. */
+void wc_put_getattr_limits(struct wc_call *c, struct xdr_out *x);
+bool wc_res_attr_limits(struct wc_res *r, struct weft_attr *a, struct wc_limits *th);
 /* The words of what is asked for; of READDIR with handle. */
 void wc_put_mask(struct xdr_out *x, bool readdir);
 void wc_put_bits(struct xdr_out *x, const unsigned *bits, unsigned n);
 /* Words beyond the third are skipped. */
 void wc_get_bits(struct xdr_in *x, uint32_t mask[3]);
-/* fattr4. fh may be NULL. */
-void wc_get_attrs(struct xdr_in *x, struct weft_attr *a, struct weft_fh *fh);
+/* fattr4. fh and th may be NULL. */
+void wc_get_attrs(struct xdr_in *x, struct weft_attr *a, struct weft_fh *fh, struct wc_limits *th);
 void wc_put_attrs(struct xdr_out *x, const struct weft_attr *a, uint32_t which);
 int wc_errno(uint32_t status);
 
@@ -334,6 +377,11 @@ void wc_file_lost(struct weft_file *f, uint64_t gen);
 /* All of a client's are to be reclaimed; then done. cut: a loss came between, and it is to be done again. */
 void wc_files_reclaim(struct weft *w, void (*done)(struct weft *w, bool cut));
 void wc_file_free(struct weft_file *f);
+/* Of the open files with this handle, the first; then f_bucket, as far as wc_fh_is. */
+struct weft_file *wc_files_of(struct weft *w, const struct weft_fh *fh);
+bool wc_fh_is(const struct weft_file *f, const struct weft_fh *fh);
+/* CLOSE; what layout the file has goes back with it. */
+void wc_close_send(struct weft_file *f, struct weft_op *op);
 bool wc_state_error(uint32_t status);
 
 void wc_io_put_down(struct wc_io *io);
@@ -343,6 +391,8 @@ void wc_io_read_ends(struct wc_io *io, uint64_t end);
 void wc_io_through(struct wc_io *io, uint64_t off, const uint8_t *buf, uint32_t len);
 /* From its beginning, all of it. */
 void wc_io_through_all(struct wc_io *io);
+/* A file's size was set: what was written behind it is not written again, nor is the server told of it, by none of the files that have it open. */
+void wc_io_cut(struct weft *w, const struct weft_fh *fh, uint64_t size);
 void wc_dirty_free(struct wc_dirty *d);
 /* A copy of d; the caller lists it. NULL without memory. */
 struct wc_dirty *wc_dirty_new(struct weft_file *f, const struct wc_dirty *d);
@@ -359,7 +409,6 @@ void wc_lo_tell(struct wc_io *io);
 bool wc_lo_close(struct weft_file *f, struct weft_op *op);
 void wc_lo_give_back(struct weft_file *f);
 void wc_lo_ref_put(struct weft_file *f, struct wc_layout *lo);
-void wc_lo_error(struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op);
 bool wc_lo_dirty(struct weft_file *f, struct wc_layout *lo, const struct wc_dirty *d);
 /* The server has lost all layouts. */
 void wc_lo_lost(struct weft_file *f);
@@ -369,6 +418,29 @@ bool wc_lo_same(const struct wc_layout *lo, uint32_t a, uint32_t b);
 /* Devices are known now: files that wait go on. */
 void wc_lo_go_on(struct weft *w);
 uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x);
+/* LAYOUTGET as a part of another call: whether it is to be one, its arguments, its result (false: there is none, or it failed). */
+bool wc_lo_with_open(const struct weft_file *f);
+void wc_lo_put_get(struct wc_call *c, struct xdr_out *x, const struct weft_file *f, const struct wc_stateid *si, uint32_t most);
+bool wc_lo_res_get(struct wc_res *r, struct weft_file *f, struct wc_stateid *si);
+/* OPEN is over, and LAYOUTGET in it. stale: a recall came meanwhile. */
+void wc_lo_opened(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status, bool stale);
+/* LAYOUTRETURN as a part of CLOSE. */
+void wc_lo_put_return(struct wc_call *c, struct xdr_out *x, const struct weft_file *f);
+bool wc_lo_res_return(struct wc_res *r);
+
+/* ---- report.c ---- */
+/* Goes with the layout's return. */
+void wc_lo_error(struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op);
+/* Goes at once, and the layout stays. False: the server takes no such report. */
+bool wc_lo_report(struct weft_file *f, const struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op);
+void wc_lo_begins(struct weft *w, struct wc_lo_traffic *lt, uint32_t bytes);
+/* began_ns: of this request; bytes 0: it failed. */
+void wc_lo_ends(struct weft *w, struct wc_lo_traffic *lt, uint64_t began_ns, uint32_t bytes);
+/* ff_layoutreturn4 (RFC 8435 section 9.3) */
+void wc_lo_put_reports(struct weft *w, struct xdr_out *x, const struct wc_layout *lo);
+/* Now and then: of layouts whose time has come. */
+void wc_lo_tell_stats(struct weft *w);
+extern const struct wc_kind wc_report_kind, wc_stats_kind;
 
 /* ---- device.c ---- */
 /* By its id; asked for when it is not known. NULL without memory. */
@@ -377,6 +449,9 @@ struct wc_device *wc_device_get(struct weft *w, const uint8_t id[NFS4_DEVICEID4_
 void wc_devices_drop(struct weft *w);
 void wc_devices_free(struct weft *w);
 struct rpc_client *wc_device_client(struct weft *w, struct wc_device *dv);
+bool wc_device_may_rdma(const struct weft *w, const struct wc_device *dv);
+/* It failed there: TCP for a while. */
+void wc_device_no_rdma(struct weft *w, struct wc_device *dv);
 
 /* ---- ds.c ---- */
 /* A part of an operation, within one stripe unit. */

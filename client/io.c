@@ -125,6 +125,18 @@ static bool dirty_cut(struct weft_file *f, uint64_t off, uint64_t end)
 	return true;
 }
 
+void wc_io_cut(struct weft *w, const struct weft_fh *fh, uint64_t size)
+{
+	for (struct weft_file *f = wc_files_of(w, fh); f; f = f->f_bucket) {
+		if (!wc_fh_is(f, fh))
+			continue;
+		f->f_size = size;
+		dirty_cut(f, size, UINT64_MAX);
+		if (f->f_lo && f->f_lo->lo_last > size)
+			f->f_lo->lo_last = size;
+	}
+}
+
 static void commit_start(struct wc_io *io);
 
 void wc_io_put_down(struct wc_io *io)
@@ -144,6 +156,8 @@ void wc_io_put_down(struct wc_io *io)
 		op->o_eof = io->io_eof;
 	} else if (op->o_what == WEFT_WRITE && !io->io_err) {
 		op->o_count = op->o_len;
+		if (io->io_end > io->io_file->f_size)
+			io->io_file->f_size = io->io_end;
 	}
 	wc_dirty_free(io->io_dirty);
 	wc_dirty_free(io->io_through);

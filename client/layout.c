@@ -1,6 +1,10 @@
 /*
- * layout.c - Flex Files layouts (RFC 8435; RFC 8881 section 12): one for a file, asked for with its first I/O, given back at its CLOSE, when the
- * server recalls it, and after an error, which goes with it. I/O waits while it is asked for or given back. What the layout does not cover goes through the server.
+ * layout.c - Flex Files layouts (RFC 8435; RFC 8881 section 12): one for a file, asked for with its OPEN or its first I/O, given back with its CLOSE, when the
+ * server recalls it, and after an error, which goes with it. I/O waits while it is asked for or given back. What the layout does not cover goes through the server,
+ * and what the server wants so (mdsthreshold).
+ *
+ * A server has one layout of a file for a client, whoever opened it (section 12.5.2): of several open files the first that asks has it, and the others go
+ * through the server meanwhile.
  *
  * It goes back when no call to a data server is under way: then what those have unstable is committed, the server is told (LAYOUTCOMMIT), and
  * LAYOUTRETURN follows.
@@ -15,25 +19,10 @@
 #define FAILURES     3u
 #define LEAST_LENGTH 4096u
 #define LAYOUT_BYTES 65536u
+#define HINT_S	     60u /* how often statistics are told where the server does not say, as Linux does */
+#define OPEN_OPS     7u /* SEQUENCE, PUTFH, OPEN, GETFH, SETATTR, GETATTR, LAYOUTGET */
 
 /* ---- ff_layout4 (RFC 8435 section 5.1) ---- */
-
-static bool get_id(struct xdr_in *x, uint32_t *id)
-{
-	uint32_t n;
-	const uint8_t *p = xdr_get_opaque(x, 1024, &n);
-	uint64_t v = 0;
-
-	if (!n || n > 10)
-		return false;
-	for (uint32_t i = 0; i < n; i++) {
-		if (p[i] < '0' || p[i] > '9')
-			return false;
-		v = v * 10 + (p[i] - '0');
-	}
-	*id = (uint32_t)v;
-	return v <= UINT32_MAX;
-}
 
 static void get_ds(struct xdr_in *x, struct wc_lo_ds *ds)
 {
@@ -57,8 +46,8 @@ static void get_ds(struct xdr_in *x, struct wc_lo_ds *ds)
 			memcpy(ds->ld_fh[i], p, len);
 		}
 	}
-	ds->ld_usable = get_id(x, &ds->ld_uid);
-	ds->ld_usable &= get_id(x, &ds->ld_gid);
+	ds->ld_usable = wc_get_id(x, &ds->ld_uid);
+	ds->ld_usable &= wc_get_id(x, &ds->ld_gid);
 }
 
 /* How many data servers there are in all; 0: it is none that we read. */
@@ -110,7 +99,8 @@ static struct wc_layout *get_layout(const uint8_t *body, uint32_t len)
 	}
 	lo->lo_first[lo->lo_nmirrors] = lo->lo_nds;
 	lo->lo_flags = xdr_get_u32(&x);
-	xdr_get_u32(&x); /* how often statistics are wanted: we send none */
+	lo->lo_hint_s = xdr_get_u32(&x);
+	lo->lo_hint_s = lo->lo_hint_s ? lo->lo_hint_s : HINT_S;
 	if (x.bad) {
 		free(lo);
 		return NULL;
@@ -150,7 +140,8 @@ static void io_start(struct wc_io *io)
 	uint64_t off = io->io_op->o_off, end = off + io->io_op->o_len;
 	uint8_t *buf = io->io_op->o_buf;
 
-	if (f->f_lo_state != WC_LO_HELD || (rd && lo->lo_flags & FF_FLAGS_NO_READ_IO)) {
+	/* That flag is about layouts for writing (RFC 8435 section 5.1). */
+	if (f->f_lo_state != WC_LO_HELD || (rd && f->f_access & OPEN4_SHARE_ACCESS_WRITE && lo->lo_flags & FF_FLAGS_NO_READ_IO)) {
 		wc_io_through_all(io);
 		return;
 	}
@@ -218,13 +209,8 @@ static void off_for(struct weft_file *f, uint64_t ns)
 
 /* ---- LAYOUTGET (RFC 8881 section 18.43) ---- */
 
-static void get_put(struct wc_call *c, struct xdr_out *x)
+void wc_lo_put_get(struct wc_call *c, struct xdr_out *x, const struct weft_file *f, const struct wc_stateid *si, uint32_t most)
 {
-	struct weft_file *f = c->c_arg;
-	uint32_t most = c->c_w->w_max_resp - 512;
-	struct wc_stateid si = f->f_stateid;
-
-	wc_put_fh(c, x, &f->f_fh);
 	wc_call_op(c, x, OP_LAYOUTGET);
 	xdr_put_bool(x, false);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
@@ -232,20 +218,19 @@ static void get_put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_u64(x, 0);
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	xdr_put_u64(x, LEAST_LENGTH);
-	wc_put_stateid(x, &si);
+	wc_put_stateid(x, si);
 	xdr_put_u32(x, most < LAYOUT_BYTES ? most : LAYOUT_BYTES);
 }
 
-static void get_got(struct wc_call *c, struct wc_res *r)
+/* Of a kind that we do not read, f_lo stays NULL. */
+bool wc_lo_res_get(struct wc_res *r, struct weft_file *f, struct wc_stateid *si)
 {
-	struct weft_file *f = c->c_arg;
-	struct wc_stateid si;
 	uint32_t n;
 
-	if (!wc_res_fh(r, &f->f_fh) || !wc_res_op(r, OP_LAYOUTGET))
-		return;
+	if (!wc_res_op(r, OP_LAYOUTGET))
+		return false;
 	xdr_get_bool(r->x); /* return_on_close: we always do */
-	wc_get_stateid(r->x, &si);
+	wc_get_stateid(r->x, si);
 	n = xdr_get_u32(r->x);
 	for (uint32_t i = 0; i < n && !r->x->bad; i++) {
 		uint64_t off = xdr_get_u64(r->x), len = xdr_get_u64(r->x);
@@ -262,12 +247,26 @@ static void get_got(struct wc_call *c, struct wc_res *r)
 	}
 	if (r->x->bad || !n) {
 		r->r_bad = true;
-		layout_free(f->f_lo);
-		f->f_lo = NULL;
-		return;
+		wc_lo_free(f);
+		return false;
 	}
-	c->c_stateid = si;
-	c->c_at = 1;
+	return true;
+}
+
+static void get_put(struct wc_call *c, struct xdr_out *x)
+{
+	const struct weft_file *f = c->c_arg;
+
+	wc_put_fh(c, x, &f->f_fh);
+	wc_lo_put_get(c, x, f, &f->f_stateid, c->c_w->w_max_resp - 512);
+}
+
+static void get_got(struct wc_call *c, struct wc_res *r)
+{
+	struct weft_file *f = c->c_arg;
+
+	if (wc_res_fh(r, &f->f_fh))
+		wc_lo_res_get(r, f, &c->c_stateid);
 }
 
 /* Whether all devices are known, one way or the other. */
@@ -303,41 +302,29 @@ void wc_lo_go_on(struct weft *w)
 	}
 }
 
-static void get_end(struct wc_call *c, int err, uint32_t status)
+static void refuse(struct weft_file *f, const struct wc_stateid *si)
 {
-	struct weft_file *f = c->c_arg;
-	struct weft *w = f->f_w;
-
-	if (!err && c->c_at && !f->f_lo) {
-		/* Of a kind that we do not read: it goes back as it is. */
+	if (!f->f_lo)
 		f->f_lo = calloc(1, sizeof(*f->f_lo));
-		if (f->f_lo)
-			f->f_lo->lo_stateid = c->c_stateid;
-		f->f_lo_failures = FAILURES;
-		f->f_lo_state = WC_LO_HELD;
-		if (f->f_lo)
-			wc_lo_give_back(f);
-		else
-			off_for(f, NEVER_NS);
+	if (!f->f_lo) {
+		off_for(f, NEVER_NS);
 		return;
 	}
-	if (err) {
-		bool later = status == NFS4ERR_LAYOUTTRYLATER || status == NFS4ERR_RECALLCONFLICT || wc_state_error(status) || !status;
+	f->f_lo->lo_stateid = *si;
+	f->f_lo->lo_nds = 0;
+	f->f_lo_state = WC_LO_HELD;
+	wc_lo_give_back(f);
+}
 
-		/* Of a reply that was bad further on: no CLOSE is to wait for its return. The server recalls what it gave when it needs to. */
-		wc_lo_free(f);
-		off_for(f, later ? OFF_MS * 1000000ull : NEVER_NS);
-		settled(f);
-		return;
-	}
-	f->f_lo->lo_stateid = c->c_stateid;
-	for (uint32_t i = 0; i < f->f_lo->lo_nds; i++) {
-		f->f_lo->lo_ds[i].ld_dev = wc_device_get(w, f->f_lo->lo_ds[i].ld_id);
-		if (!f->f_lo->lo_ds[i].ld_dev) {
-			f->f_lo->lo_nds = 0;
+static void devices_find(struct weft_file *f)
+{
+	struct wc_layout *lo = f->f_lo;
+
+	for (uint32_t i = 0; i < lo->lo_nds; i++) {
+		lo->lo_ds[i].ld_dev = wc_device_get(f->f_w, lo->lo_ds[i].ld_id);
+		if (!lo->lo_ds[i].ld_dev) {
 			f->f_lo_failures = FAILURES;
-			f->f_lo_state = WC_LO_HELD;
-			wc_lo_give_back(f);
+			refuse(f, &lo->lo_stateid);
 			return;
 		}
 	}
@@ -345,7 +332,79 @@ static void get_end(struct wc_call *c, int err, uint32_t status)
 	devices_check(f);
 }
 
-static const struct wc_kind get_kind = {.k_put = get_put, .k_got = get_got, .k_end = get_end, .k_cache = true};
+static void got(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status)
+{
+	if (err) {
+		bool later = status == NFS4ERR_LAYOUTTRYLATER || status == NFS4ERR_RECALLCONFLICT || status == NFS4ERR_DELAY || status == NFS4ERR_GRACE ||
+			     status == NFS4ERR_TOOSMALL || wc_state_error(status) || !status;
+
+		/* Of a reply that was bad further on: no CLOSE is to wait for its return. The server recalls what it gave when it needs to. */
+		wc_lo_free(f);
+		f->f_w->w_no_flex |= status == NFS4ERR_UNKNOWN_LAYOUTTYPE;
+		off_for(f, later ? OFF_MS * 1000000ull : NEVER_NS);
+		settled(f);
+		return;
+	}
+	if (!f->f_lo) {
+		f->f_lo_failures = FAILURES;
+		f->f_w->w_no_flex = true;
+		refuse(f, si);
+		return;
+	}
+	f->f_lo->lo_stateid = *si;
+	f->f_lo->lo_since_ns = f->f_lo->lo_told_ns = loop_now_ns(f->f_w->w_loop);
+	devices_find(f);
+}
+
+static void get_end(struct wc_call *c, int err, uint32_t status)
+{
+	got(c->c_arg, &c->c_stateid, err, status);
+}
+
+/* Its reply is not kept: asked again, the server gives the layout again, and what it can keep is less than what some layouts are. */
+static const struct wc_kind get_kind = {.k_put = get_put, .k_got = get_got, .k_end = get_end};
+
+/* Whether another open file has the layout of this one's, or is about to. */
+static bool another_has(const struct weft_file *f)
+{
+	struct weft_file *o = wc_files_of(f->f_w, &f->f_fh);
+
+	for (; o; o = o->f_bucket)
+		if (o != f && wc_fh_is(o, &f->f_fh) && o->f_lo_state != WC_LO_NONE && o->f_lo_state != WC_LO_OFF)
+			return true;
+	return false;
+}
+
+bool wc_lo_with_open(const struct weft_file *f)
+{
+	const struct weft *w = f->f_w;
+
+	return w->w_pnfs && !w->w_no_flex && !w->w_threshold && w->w_max_ops >= OPEN_OPS && w->w_max_cached >= 2 * WC_OPEN_BYTES &&
+	       !(f->f_fh.fh_len && another_has(f));
+}
+
+void wc_lo_opened(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status, bool stale)
+{
+	/* The layout that the other has is the same one: its return ends both. */
+	if (another_has(f))
+		wc_lo_free(f);
+	else if (!err && stale)
+		refuse(f, si);
+	else if (!err || (status != NFS4ERR_TOOSMALL && status != NFS4ERR_DELAY && status != NFS4ERR_REP_TOO_BIG && status != NFS4ERR_REP_TOO_BIG_TO_CACHE))
+		got(f, si, err, status);
+}
+
+/* What the server wants to have itself (RFC 8881 section 5.12.6). */
+static bool steered(const struct wc_io *io)
+{
+	const struct wc_limits *th = &io->io_file->f_limits;
+	const struct weft_op *op = io->io_op;
+	uint64_t end = op->o_off + op->o_len, size = io->io_file->f_size;
+
+	if (op->o_what == WEFT_READ)
+		return size < th->th_read_size || op->o_len < th->th_read_io;
+	return (end > size ? end : size) < th->th_write_size || op->o_len < th->th_write_io;
+}
 
 bool wc_lo_io(struct wc_io *io)
 {
@@ -357,11 +416,17 @@ bool wc_lo_io(struct wc_io *io)
 		f->f_lo_state = WC_LO_NONE;
 	if (!w->w_pnfs || f->f_lo_state == WC_LO_OFF)
 		return false;
+	if (steered(io)) {
+		w->w_steered++;
+		return false;
+	}
 	if (f->f_lo_state == WC_LO_HELD) {
 		io_start(io);
 		return true;
 	}
 	if (f->f_lo_state == WC_LO_NONE) {
+		if (another_has(f))
+			return false;
 		c = wc_call_new(w, &get_kind, NULL, f);
 		if (!c)
 			return false;
@@ -427,8 +492,12 @@ static void tell_put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	xdr_put_bool(x, false);
 	wc_put_stateid(x, &c->c_stateid);
-	xdr_put_bool(x, true);
-	xdr_put_u64(x, c->c_off - 1);
+	/* The file may have been cut meanwhile. */
+	if (c->c_more == f->f_lo && f->f_lo && f->f_lo->lo_last < c->c_off)
+		c->c_off = f->f_lo->lo_last;
+	xdr_put_bool(x, c->c_off != 0);
+	if (c->c_off)
+		xdr_put_u64(x, c->c_off - 1);
 	xdr_put_bool(x, false);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 	xdr_put_u32(x, 0);
@@ -491,41 +560,8 @@ void wc_lo_tell(struct wc_io *io)
 
 /* ---- giving back: LAYOUTRETURN (section 18.44) with ff_layoutreturn4 (RFC 8435 section 9) ---- */
 
-void wc_lo_error(struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op)
+void wc_lo_put_return(struct wc_call *c, struct xdr_out *x, const struct weft_file *f)
 {
-	for (uint32_t i = 0; i < lo->lo_nerrors; i++)
-		if (lo->lo_error[i].le_ds == ds && lo->lo_error[i].le_op == op && lo->lo_error[i].le_status == status)
-			return;
-	if (lo->lo_nerrors < WC_ERRORS)
-		lo->lo_error[lo->lo_nerrors++] = (struct wc_lo_error){.le_off = off, .le_len = len, .le_ds = ds, .le_status = status, .le_op = op};
-}
-
-static void put_body(struct xdr_out *x, const struct wc_layout *lo)
-{
-	size_t at = x->x_len;
-
-	xdr_put_u32(x, 0);
-	xdr_put_u32(x, lo->lo_nerrors);
-	for (uint32_t i = 0; i < lo->lo_nerrors; i++) {
-		const struct wc_lo_error *e = &lo->lo_error[i];
-
-		xdr_put_u64(x, e->le_off);
-		xdr_put_u64(x, e->le_len);
-		wc_put_stateid(x, &lo->lo_stateid);
-		xdr_put_u32(x, 1);
-		xdr_put_fixed(x, lo->lo_ds[e->le_ds].ld_id, NFS4_DEVICEID4_SIZE);
-		xdr_put_u32(x, e->le_status);
-		xdr_put_u32(x, e->le_op);
-	}
-	xdr_put_u32(x, 0); /* statistics */
-	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
-}
-
-static void return_put(struct wc_call *c, struct xdr_out *x)
-{
-	struct weft_file *f = c->c_arg;
-
-	wc_put_fh(c, x, &f->f_fh);
 	wc_call_op(c, x, OP_LAYOUTRETURN);
 	xdr_put_bool(x, false);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
@@ -534,16 +570,34 @@ static void return_put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_u64(x, 0);
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	wc_put_stateid(x, &f->f_lo->lo_stateid);
-	put_body(x, f->f_lo);
+	wc_lo_put_reports(c->c_w, x, f->f_lo);
+}
+
+bool wc_lo_res_return(struct wc_res *r)
+{
+	struct wc_stateid si;
+
+	if (!wc_res_op(r, OP_LAYOUTRETURN))
+		return false;
+	if (xdr_get_bool(r->x))
+		wc_get_stateid(r->x, &si);
+	return !r->x->bad;
+}
+
+static void return_put(struct wc_call *c, struct xdr_out *x)
+{
+	const struct weft_file *f = c->c_arg;
+
+	wc_put_fh(c, x, &f->f_fh);
+	wc_lo_put_return(c, x, f);
 }
 
 static void return_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft_file *f = c->c_arg;
-	struct wc_stateid si;
+	const struct weft_file *f = c->c_arg;
 
-	if (wc_res_fh(r, &f->f_fh) && wc_res_op(r, OP_LAYOUTRETURN) && xdr_get_bool(r->x))
-		wc_get_stateid(r->x, &si);
+	if (wc_res_fh(r, &f->f_fh))
+		wc_lo_res_return(r);
 }
 
 /* One that the server does not know is gone as well. */
@@ -580,8 +634,15 @@ static const struct wc_kind return_kind = {.k_put = return_put, .k_got = return_
 
 static void return_send(struct weft_file *f)
 {
-	struct wc_call *c = wc_call_new(f->f_w, &return_kind, NULL, f);
+	struct weft_op *op = f->f_lo_close;
+	struct wc_call *c;
 
+	if (op && !f->f_lo_wait && f->f_state == WC_F_OPEN) {
+		f->f_lo_close = NULL;
+		wc_close_send(f, op);
+		return;
+	}
+	c = wc_call_new(f->f_w, &return_kind, NULL, f);
 	if (c) {
 		wc_call_send(c);
 		return;
@@ -715,6 +776,9 @@ uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x)
 	if (x->bad)
 		return NFS4ERR_BADXDR;
 	w->w_recalls++;
+	/* What an OPEN that is under way brings may be what is recalled: nobody can tell, and it is given back. */
+	for (struct wc_call *c = w->w_all; c; c = c->c_all_next)
+		c->c_recalled = true;
 	if (type != LAYOUT4_FLEX_FILES)
 		return NFS4ERR_NOMATCHING_LAYOUT;
 	for (f = w->w_files; f; f = next) {

@@ -6,6 +6,7 @@
 
 #define READDIR_BYTES 65536u
 #define READDIR_FRAME 512u
+#define XATTR_MOST    65536u
 
 static void end_op(struct wc_call *c, int err, uint32_t status)
 {
@@ -125,6 +126,8 @@ static void setattr_put(struct wc_call *c, struct xdr_out *x)
 	struct wc_stateid si = op->o_file ? op->o_file->f_stateid : anonymous;
 
 	si.si_seq = 0;
+	c->c_n = op->o_attr.at_set & WEFT_A_SIZE;
+	c->c_off = op->o_attr.at_size;
 	wc_put_fh(c, x, &op->o_fh);
 	wc_call_op(c, x, OP_SETATTR);
 	wc_put_stateid(x, &si);
@@ -142,7 +145,15 @@ static void setattr_got(struct wc_call *c, struct wc_res *r)
 	wc_res_attr(r, &c->c_op->o_attr);
 }
 
-static const struct wc_kind setattr_kind = {.k_put = setattr_put, .k_got = setattr_got, .k_end = end_op, .k_cache = true};
+/* The reply's attributes are in the operation by now: the size that was asked for is in c_off. */
+static void setattr_end(struct wc_call *c, int err, uint32_t status)
+{
+	if (!err && c->c_n)
+		wc_io_cut(c->c_w, &c->c_op->o_fh, c->c_off);
+	wc_op_end(c->c_op, err, status);
+}
+
+static const struct wc_kind setattr_kind = {.k_put = setattr_put, .k_got = setattr_got, .k_end = setattr_end, .k_cache = true};
 
 /* ---- WEFT_MKDIR, WEFT_SYMLINK: CREATE (section 18.4) ---- */
 
@@ -259,6 +270,51 @@ static void rename_got(struct wc_call *c, struct wc_res *r)
 
 static const struct wc_kind rename_kind = {.k_put = rename_put, .k_got = rename_got, .k_end = end_op, .k_cache = true};
 
+/* ---- extended attributes (RFC 8276 sections 8.4.1 and 8.4.2) ---- */
+
+static void setxattr_put(struct wc_call *c, struct xdr_out *x)
+{
+	const struct weft_op *op = c->c_op;
+
+	wc_put_fh(c, x, &op->o_fh);
+	wc_call_op(c, x, OP_SETXATTR);
+	xdr_put_u32(x, 0); /* SETXATTR4_EITHER: made or replaced */
+	put_name(x, op->o_name);
+	xdr_put_u32(x, op->o_len);
+	xdr_put_fixed(x, op->o_buf, op->o_len);
+}
+
+static void setxattr_got(struct wc_call *c, struct wc_res *r)
+{
+	if (wc_res_fh(r, &c->c_op->o_fh) && wc_res_op(r, OP_SETXATTR))
+		skip_change(r->x);
+}
+
+static const struct wc_kind setxattr_kind = {.k_put = setxattr_put, .k_got = setxattr_got, .k_end = end_op, .k_cache = true};
+
+static void getxattr_put(struct wc_call *c, struct xdr_out *x)
+{
+	wc_put_fh(c, x, &c->c_op->o_fh);
+	wc_call_op(c, x, OP_GETXATTR);
+	put_name(x, c->c_op->o_name);
+}
+
+static void getxattr_got(struct wc_call *c, struct wc_res *r)
+{
+	struct weft_op *op = c->c_op;
+	const uint8_t *p;
+	uint32_t n;
+
+	if (!wc_res_fh(r, &op->o_fh) || !wc_res_op(r, OP_GETXATTR))
+		return;
+	p = xdr_get_opaque(r->x, UINT32_MAX, &n);
+	op->o_count = n;
+	if (n && n <= op->o_len)
+		memcpy(op->o_buf, p, n);
+}
+
+static const struct wc_kind getxattr_kind = {.k_put = getxattr_put, .k_got = getxattr_got, .k_end = readlink_end};
+
 /* ---- READDIR (section 18.23) ---- */
 
 static void readdir_put(struct wc_call *c, struct xdr_out *x)
@@ -284,7 +340,7 @@ static void get_entry(struct wc_call *c, struct xdr_in *x)
 
 	en.en_cookie = xdr_get_u64(x);
 	p = xdr_get_opaque(x, sizeof(name) - 1, &en.en_len);
-	wc_get_attrs(x, &en.en_attr, &en.en_fh);
+	wc_get_attrs(x, &en.en_attr, &en.en_fh, NULL);
 	/* Cookies 0 to 2 are no entry's; a name has neither a slash nor a NUL. */
 	if (!en.en_len || en.en_cookie <= 2 || (p && (memchr(p, 0, en.en_len) || memchr(p, '/', en.en_len))))
 		x->bad = true;
@@ -343,6 +399,10 @@ static bool op_complete(const struct weft_op *op)
 	case WEFT_REMOVE:
 	case WEFT_LINK:
 		return name_fits(op->o_name);
+	case WEFT_SETXATTR:
+		return name_fits(op->o_name) && op->o_len <= XATTR_MOST && (op->o_buf || !op->o_len);
+	case WEFT_GETXATTR:
+		return name_fits(op->o_name) && (op->o_buf || !op->o_len);
 	case WEFT_SYMLINK:
 	case WEFT_RENAME:
 		return name_fits(op->o_name) && name_fits(op->o_name2);
@@ -363,7 +423,8 @@ void wc_op_begin(struct weft_op *op)
 	static const struct wc_kind *const kinds[WEFT_NWHATS] = {
 		[WEFT_LOOKUP] = &lookup_kind,	[WEFT_GETATTR] = &getattr_kind,	  [WEFT_SETATTR] = &setattr_kind, [WEFT_MKDIR] = &create_kind,
 		[WEFT_SYMLINK] = &create_kind,	[WEFT_READLINK] = &readlink_kind, [WEFT_LINK] = &link_kind,	  [WEFT_REMOVE] = &remove_kind,
-		[WEFT_RENAME] = &rename_kind,	[WEFT_READDIR] = &readdir_kind};
+		[WEFT_RENAME] = &rename_kind,	[WEFT_READDIR] = &readdir_kind,
+		[WEFT_SETXATTR] = &setxattr_kind, [WEFT_GETXATTR] = &getxattr_kind};
 	struct weft *w = op->o_w;
 	struct wc_call *c;
 
@@ -371,6 +432,8 @@ void wc_op_begin(struct weft_op *op)
 		wc_op_end(op, w->w_state == WC_FAILED ? w->w_err : -ECANCELED, 0);
 	} else if (!op_complete(op)) {
 		wc_op_end(op, -EINVAL, 0);
+	} else if (op->o_what >= WEFT_SETXATTR && w->w_minor < 2) {
+		wc_op_end(op, -EOPNOTSUPP, 0);
 	} else if (op->o_what == WEFT_NULL) {
 		wc_null(w, op);
 	} else if (op->o_what == WEFT_OPEN) {

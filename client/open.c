@@ -27,9 +27,36 @@ static struct weft_file *file_new(struct weft *w, uint32_t flags)
 	return f;
 }
 
+static struct weft_file **bucket(struct weft *w, const struct weft_fh *fh)
+{
+	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
+
+	for (uint32_t i = 0; i < fh->fh_len; i++)
+		h = (h ^ fh->fh_data[i]) * 0x100000001b3ull;
+	return &w->w_buckets[(h ^ h >> 32) % WC_BUCKETS];
+}
+
+bool wc_fh_is(const struct weft_file *f, const struct weft_fh *fh)
+{
+	return f->f_fh.fh_len == fh->fh_len && !memcmp(f->f_fh.fh_data, fh->fh_data, fh->fh_len);
+}
+
+struct weft_file *wc_files_of(struct weft *w, const struct weft_fh *fh)
+{
+	struct weft_file *f = *bucket(w, fh);
+
+	while (f && !wc_fh_is(f, fh))
+		f = f->f_bucket;
+	return f;
+}
+
 static void file_link(struct weft_file *f)
 {
 	struct weft *w = f->f_w;
+	struct weft_file **b = bucket(w, &f->f_fh);
+
+	f->f_bucket = *b;
+	*b = f;
 
 	f->f_next = w->w_files;
 	if (w->w_files)
@@ -41,6 +68,11 @@ static void file_link(struct weft_file *f)
 void wc_file_free(struct weft_file *f)
 {
 	if (f->f_linked) {
+		struct weft_file **at = bucket(f->f_w, &f->f_fh);
+
+		while (*at != f)
+			at = &(*at)->f_bucket;
+		*at = f->f_bucket;
 		if (f->f_prev)
 			f->f_prev->f_next = f->f_next;
 		else
@@ -130,6 +162,7 @@ static void open_put(struct wc_call *c, struct xdr_out *x)
 	uint32_t flags = op->o_flags;
 
 	c->c_at = 0;
+	c->c_lo = !(flags & WEFT_O_NO_DATA) && wc_lo_with_open(c->c_arg);
 	wc_put_fh(c, x, &op->o_fh);
 	put_open(c, x, c->c_arg);
 	if (flags & WEFT_O_CREATE) {
@@ -157,7 +190,9 @@ static void open_put(struct wc_call *c, struct xdr_out *x)
 		wc_put_stateid(x, &current);
 		wc_put_attrs(x, &empty, WEFT_A_SIZE);
 	}
-	wc_put_getattr(c, x);
+	wc_put_getattr_limits(c, x);
+	if (c->c_lo)
+		wc_lo_put_get(c, x, c->c_arg, &current, WC_OPEN_BYTES);
 }
 
 static void open_got(struct wc_call *c, struct wc_res *r)
@@ -175,30 +210,43 @@ static void open_got(struct wc_call *c, struct wc_res *r)
 			return;
 		wc_get_bits(r->x, mask);
 	}
-	wc_res_attr(r, &op->o_attr);
+	if (!wc_res_attr_limits(r, &op->o_attr, &f->f_limits) || !c->c_lo)
+		return;
+	/* That there is no layout is no failure of the OPEN. */
+	if (!wc_lo_res_get(r, f, &c->c_lo_stateid) && r->r_failed) {
+		c->c_lo_status = c->c_status;
+		c->c_status = NFS4_OK;
+	}
 }
 
 static void deleg_return(struct weft_file *f);
-static void close_send(struct weft_file *f, struct weft_op *op);
 
 static void open_end(struct wc_call *c, int err, uint32_t status)
 {
 	struct weft_op *op = c->c_op;
 	struct weft_file *f = c->c_arg;
+	struct weft *w = c->c_w;
 
 	if (err && !c->c_at) {
 		wc_file_free(f);
 	} else if (err) {
 		/* It was opened, and what came after failed. */
+		wc_lo_free(f);
 		file_link(f);
-		close_send(f, NULL);
+		wc_close_send(f, NULL);
 	} else {
 		file_link(f);
 		f->f_gen = 1;
+		f->f_size = op->o_attr.at_size;
+		w->w_threshold = f->f_limits.th_read_size || f->f_limits.th_write_size || f->f_limits.th_read_io || f->f_limits.th_write_io;
+		if (op->o_flags & WEFT_O_TRUNC && !(op->o_flags & WEFT_O_EXCL))
+			wc_io_cut(w, &f->f_fh, 0);
 		op->o_file = f;
 		op->o_fh2 = f->f_fh;
 		if (f->f_delegated)
 			deleg_return(f);
+		if (c->c_lo)
+			wc_lo_opened(f, &c->c_lo_stateid, wc_errno(c->c_lo_status), c->c_lo_status, c->c_recalled);
 	}
 	wc_op_end(op, err, status);
 }
@@ -210,7 +258,11 @@ void wc_open_begin(struct weft_op *op)
 	bool good = op->o_flags & (WEFT_O_READ | WEFT_O_WRITE) && (op->o_name || !(op->o_flags & WEFT_O_CREATE)) &&
 		    (op->o_flags & WEFT_O_WRITE || !(op->o_flags & WEFT_O_TRUNC)) && (op->o_flags & WEFT_O_CREATE || !(op->o_flags & WEFT_O_EXCL));
 	struct weft_file *f = good ? file_new(op->o_w, op->o_flags) : NULL;
-	struct wc_call *c = f ? wc_call_new(op->o_w, &open_kind, op, f) : NULL;
+	struct wc_call *c;
+
+	if (f && !op->o_name)
+		f->f_fh = op->o_fh;
+	c = f ? wc_call_new(op->o_w, &open_kind, op, f) : NULL;
 
 	op->o_file = NULL;
 	if (c) {
@@ -275,26 +327,42 @@ static void close_put(struct wc_call *c, struct xdr_out *x)
 {
 	struct weft_file *f = c->c_arg;
 
+	c->c_lo = f->f_lo && !f->f_lo->lo_dead;
 	wc_put_fh(c, x, &f->f_fh);
+	if (c->c_lo)
+		wc_lo_put_return(c, x, f);
 	wc_call_op(c, x, OP_CLOSE);
 	xdr_put_u32(x, 0);
 	wc_put_stateid(x, &f->f_stateid);
 }
 
+/* c_at: LAYOUTRETURN was refused */
 static void close_got(struct wc_call *c, struct wc_res *r)
 {
 	struct weft_file *f = c->c_arg;
 	struct wc_stateid si;
 
-	if (wc_res_fh(r, &f->f_fh) && wc_res_op(r, OP_CLOSE))
+	c->c_at = 0;
+	if (!wc_res_fh(r, &f->f_fh))
+		return;
+	c->c_at = c->c_lo && !wc_lo_res_return(r);
+	if (!c->c_at && wc_res_op(r, OP_CLOSE))
 		wc_get_stateid(r->x, &si);
 }
 
 static void close_end(struct wc_call *c, int err, uint32_t status)
 {
 	struct weft_file *f = c->c_arg;
+	bool over = c->c_w->w_state == WC_CLOSING || c->c_w->w_state == WC_FAILED;
 
-	if (f->f_reopen && c->c_w->w_state != WC_CLOSING && c->c_w->w_state != WC_FAILED) {
+	/* A layout that the server does not know is gone as well. */
+	if (c->c_at && !over) {
+		c->c_at = 0;
+		wc_lo_free(f);
+		wc_call_again(c, 0);
+		return;
+	}
+	if (f->f_reopen && !over) {
 		wc_call_again(c, WAIT_MS);
 		return;
 	}
@@ -305,7 +373,7 @@ static void close_end(struct wc_call *c, int err, uint32_t status)
 
 static const struct wc_kind close_kind = {.k_put = close_put, .k_got = close_got, .k_end = close_end, .k_cache = true};
 
-static void close_send(struct weft_file *f, struct weft_op *op)
+void wc_close_send(struct weft_file *f, struct weft_op *op)
 {
 	struct wc_call *c = wc_call_new(f->f_w, &close_kind, op, f);
 
@@ -334,7 +402,7 @@ void wc_close_now(struct weft_file *f, struct weft_op *op)
 		wc_file_free(f);
 		wc_op_end(op, -EBADF, 0);
 	} else {
-		close_send(f, op);
+		wc_close_send(f, op);
 	}
 }
 

@@ -100,15 +100,22 @@ void wc_put_bits(struct xdr_out *x, const unsigned *bits, unsigned n)
 		xdr_put_u32(x, w[i]);
 }
 
-void wc_put_mask(struct xdr_out *x, bool readdir)
+static void put_mask(struct xdr_out *x, bool readdir, bool limits)
 {
-	unsigned bits[CAA_ARRAY_SIZE(wanted)], n = 0;
+	unsigned bits[CAA_ARRAY_SIZE(wanted) + 1], n = 0;
 
 	/* An error of an entry is told only where it is asked for; elsewhere it is no attribute (section 5.8.1.12). */
 	for (unsigned i = 0; i < CAA_ARRAY_SIZE(wanted); i++)
 		if (readdir || (wanted[i] != FATTR4_RDATTR_ERROR && wanted[i] != FATTR4_FILEHANDLE))
 			bits[n++] = wanted[i];
+	if (limits)
+		bits[n++] = FATTR4_MDSTHRESHOLD;
 	wc_put_bits(x, bits, n);
+}
+
+void wc_put_mask(struct xdr_out *x, bool readdir)
+{
+	put_mask(x, readdir, false);
 }
 
 void wc_get_bits(struct xdr_in *x, uint32_t mask[3])
@@ -136,8 +143,7 @@ static void get_time(struct xdr_in *x, struct weft_time *t)
 	t->ti_nsec = xdr_get_u32(x);
 }
 
-/* Numbers as names (RFC 8881 section 5.9); other names are not had. */
-static bool get_owner(struct xdr_in *x, uint32_t *id)
+bool wc_get_id(struct xdr_in *x, uint32_t *id)
 {
 	uint32_t n;
 	const uint8_t *p = xdr_get_opaque(x, 1024, &n);
@@ -154,7 +160,38 @@ static bool get_owner(struct xdr_in *x, uint32_t *id)
 	return v <= UINT32_MAX;
 }
 
-static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct weft_fh *fh)
+/* Of one layout type: the values follow in the order of their bits. Those that are not known are not to be told from what follows: they end it. */
+static void get_hints(struct xdr_in *x, struct wc_limits *th)
+{
+	uint64_t *const at[] = {&th->th_read_size, &th->th_write_size, &th->th_read_io, &th->th_write_io};
+	uint32_t type = xdr_get_u32(x), mask[3], n;
+	const uint8_t *p;
+	struct xdr_in in;
+
+	wc_get_bits(x, mask);
+	p = xdr_get_opaque(x, UINT32_MAX, &n);
+	if (x->bad || type != LAYOUT4_FLEX_FILES)
+		return;
+	xdr_in_init(&in, n ? p : (const uint8_t *)"", n);
+	for (unsigned bit = 0; bit < CAA_ARRAY_SIZE(at); bit++)
+		if (mask[0] & 1u << bit)
+			*at[bit] = xdr_get_u64(&in);
+	x->bad |= in.bad;
+}
+
+static void get_limits(struct xdr_in *x, struct wc_limits *th)
+{
+	uint32_t n = xdr_get_u32(x);
+
+	if (!th || n > xdr_left(x) / 12) {
+		x->bad = true; /* not asked for, or too many */
+		return;
+	}
+	while (n--)
+		get_hints(x, th);
+}
+
+static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct weft_fh *fh, struct wc_limits *th)
 {
 	struct weft_fh unused;
 
@@ -195,10 +232,10 @@ static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct
 		a->at_set |= WEFT_A_NLINK;
 		break;
 	case FATTR4_OWNER:
-		a->at_set |= get_owner(x, &a->at_uid) ? WEFT_A_UID : 0;
+		a->at_set |= wc_get_id(x, &a->at_uid) ? WEFT_A_UID : 0;
 		break;
 	case FATTR4_OWNER_GROUP:
-		a->at_set |= get_owner(x, &a->at_gid) ? WEFT_A_GID : 0;
+		a->at_set |= wc_get_id(x, &a->at_gid) ? WEFT_A_GID : 0;
 		break;
 	case FATTR4_SPACE_USED:
 		a->at_used = xdr_get_u64(x);
@@ -216,18 +253,23 @@ static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct
 		get_time(x, &a->at_mtime);
 		a->at_set |= WEFT_A_MTIME;
 		break;
+	case FATTR4_MDSTHRESHOLD:
+		get_limits(x, th);
+		break;
 	default:
 		x->bad = true; /* not asked for: nobody can tell where it ends */
 	}
 }
 
-void wc_get_attrs(struct xdr_in *x, struct weft_attr *a, struct weft_fh *fh)
+void wc_get_attrs(struct xdr_in *x, struct weft_attr *a, struct weft_fh *fh, struct wc_limits *th)
 {
 	uint32_t mask[3], n;
 	const uint8_t *p;
 	struct xdr_in in;
 
 	memset(a, 0, sizeof(*a));
+	if (th)
+		memset(th, 0, sizeof(*th));
 	wc_get_bits(x, mask);
 	p = xdr_get_opaque(x, UINT32_MAX, &n);
 	if (x->bad)
@@ -235,7 +277,7 @@ void wc_get_attrs(struct xdr_in *x, struct weft_attr *a, struct weft_fh *fh)
 	xdr_in_init(&in, n ? p : (const uint8_t *)"", n);
 	for (unsigned bit = 0; bit < 96 && !in.bad; bit++)
 		if (mask[bit / 32] & 1u << bit % 32)
-			get_attr(&in, bit, a, fh);
+			get_attr(&in, bit, a, fh, th);
 	if (in.bad || xdr_left(&in))
 		x->bad = true;
 }
@@ -250,7 +292,21 @@ bool wc_res_attr(struct wc_res *r, struct weft_attr *a)
 {
 	if (!wc_res_op(r, OP_GETATTR))
 		return false;
-	wc_get_attrs(r->x, a, NULL);
+	wc_get_attrs(r->x, a, NULL, NULL);
+	return !r->x->bad;
+}
+
+void wc_put_getattr_limits(struct wc_call *c, struct xdr_out *x)
+{
+	wc_call_op(c, x, OP_GETATTR);
+	put_mask(x, false, true);
+}
+
+bool wc_res_attr_limits(struct wc_res *r, struct weft_attr *a, struct wc_limits *th)
+{
+	if (!wc_res_op(r, OP_GETATTR))
+		return false;
+	wc_get_attrs(r->x, a, NULL, th);
 	return !r->x->bad;
 }
 
@@ -321,7 +377,8 @@ int wc_errno(uint32_t status)
 		{NFS4ERR_LOCKED, EACCES}, {NFS4ERR_SHARE_DENIED, EACCES}, {NFS4ERR_OPENMODE, EBADF}, {NFS4ERR_FILE_OPEN, EBUSY},
 		{NFS4ERR_MOVED, EREMOTE}, {NFS4ERR_WRONGSEC, EACCES}, {NFS4ERR_REQ_TOO_BIG, EMSGSIZE}, {NFS4ERR_REP_TOO_BIG, EMSGSIZE},
 		{NFS4ERR_REP_TOO_BIG_TO_CACHE, EMSGSIZE}, {NFS4ERR_TOO_MANY_OPS, EMSGSIZE}, {NFS4ERR_BAD_STATEID, EBADF},
-		{NFS4ERR_STALE_STATEID, EBADF}, {NFS4ERR_EXPIRED, EBADF}, {NFS4ERR_ADMIN_REVOKED, EBADF}, {NFS4ERR_MINOR_VERS_MISMATCH, EPROTONOSUPPORT}};
+		{NFS4ERR_STALE_STATEID, EBADF}, {NFS4ERR_EXPIRED, EBADF}, {NFS4ERR_ADMIN_REVOKED, EBADF}, {NFS4ERR_MINOR_VERS_MISMATCH, EPROTONOSUPPORT},
+		{NFS4ERR_NOXATTR, ENODATA}, {NFS4ERR_XATTR2BIG, E2BIG}};
 
 	for (unsigned i = 0; i < CAA_ARRAY_SIZE(map); i++)
 		if (map[i].status == status)

@@ -1,12 +1,16 @@
 /* ring.c - rings: operations go in, and come back. */
 #include "base/clock.h"
+#include "base/pool.h"
 #include "client/int.h"
+#include "proto/rpc_rdma.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
 #define RING_ENTRIES 512
 #define END_TURNS    3
+#define RDMA_RINGS   64u
+#define RDMA_POOL    (32u << 20)
 
 struct ring_hook {
 	struct loop_hook rh_hook;
@@ -81,6 +85,28 @@ struct weft_ring *wc_ring_of(struct loop *l)
 	return h->rh_ring;
 }
 
+int weft_rdma_start(struct weft_ring *const *rings, unsigned n)
+{
+	static struct loop *loops[RDMA_RINGS];
+	static bool started;
+	struct rpc_rdma_opts o = {.ro_loops = loops, .ro_nloops = n, .ro_credits = 128, .ro_srq = true, .ro_srq_max = 8192, .ro_quiet_ms = 30000};
+	char why[256];
+	int err;
+
+	if (!n || n > RDMA_RINGS)
+		return -EINVAL;
+	if (started)
+		return -EALREADY;
+	err = pool_init(RDMA_POOL, why, sizeof(why));
+	for (unsigned i = 0; i < n; i++)
+		loops[i] = rings[i]->r_loop;
+	err = err ? err : rpc_rdma_start(&o);
+	for (unsigned i = 0; i < n && !err; i++)
+		rings[i]->r_rdma = true;
+	started = true;
+	return err;
+}
+
 void weft_ring_destroy(struct weft_ring *r)
 {
 	/* Connections end in turns of the loop, and their last I/O comes back in the turns after. */
@@ -88,6 +114,9 @@ void weft_ring_destroy(struct weft_ring *r)
 		wc_ring_run(r, 1);
 	for (int i = 0; i < END_TURNS; i++)
 		wc_ring_run(r, 1);
+	/* The thread of RDMA knows its loop. */
+	if (r->r_rdma)
+		return;
 	loop_destroy(r->r_loop);
 	free(r);
 }

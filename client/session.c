@@ -148,7 +148,7 @@ static void create_put(struct wc_call *c, struct xdr_out *x)
 }
 
 struct channel {
-	uint32_t req, resp, ops, slots;
+	uint32_t req, resp, cached, ops, slots;
 };
 
 static void get_channel(struct xdr_in *x, struct channel *ch)
@@ -158,7 +158,7 @@ static void get_channel(struct xdr_in *x, struct channel *ch)
 	xdr_get_u32(x);
 	ch->req = xdr_get_u32(x);
 	ch->resp = xdr_get_u32(x);
-	xdr_get_u32(x);
+	ch->cached = xdr_get_u32(x);
 	ch->ops = xdr_get_u32(x);
 	ch->slots = xdr_get_u32(x);
 	n = xdr_get_u32(x);
@@ -195,7 +195,9 @@ static void create_got(struct wc_call *c, struct wc_res *r)
 	memcpy(w->w_session, id, NFS4_SESSIONID_SIZE);
 	w->w_max_req = least(fore.req, w->w_opts.wo_max_io + WC_FRAME);
 	w->w_max_resp = least(fore.resp, w->w_opts.wo_max_io + WC_FRAME);
+	w->w_max_cached = least(fore.cached, w->w_max_resp);
 	w->w_max_ops = least(fore.ops, MAX_OPS);
+	w->w_no_flex = w->w_threshold = w->w_no_report = w->w_no_stats = false;
 	w->w_nslots = least(fore.slots, w->w_opts.wo_slots);
 }
 
@@ -522,6 +524,7 @@ static void tick(struct loop_timer *t)
 
 	loop_timer_start(w->w_loop, t, TICK_MS);
 	wc_calls_expire(w);
+	wc_lo_tell_stats(w);
 	if (w->w_spoiled && w->w_have_session && cn) {
 		w->w_spoiled = false;
 		wc_session_lost(w);
@@ -741,7 +744,8 @@ void weft_info(const struct weft *w, struct weft_info *info)
 	*info = (struct weft_info){.wi_minor = w->w_minor, .wi_slots = w->w_target + 1 < w->w_nslots ? w->w_target + 1 : w->w_nslots, .wi_lease_s = w->w_lease_s,
 				   .wi_max_read = w->w_max_read, .wi_max_write = w->w_max_write, .wi_sessions = w->w_nsessions,
 				   .wi_resent = w->w_resent, .wi_callbacks = w->w_callbacks, .wi_rewritten = w->w_rewritten, .wi_layouts = w->w_nlayouts,
-				   .wi_ds_reads = w->w_ds_reads, .wi_ds_writes = w->w_ds_writes, .wi_ds_errors = w->w_ds_errors, .wi_recalls = w->w_recalls};
+				   .wi_ds_reads = w->w_ds_reads, .wi_ds_writes = w->w_ds_writes, .wi_ds_errors = w->w_ds_errors, .wi_ds_rdma = w->w_ds_rdma, .wi_recalls = w->w_recalls,
+				   .wi_reports = w->w_reports, .wi_steered = w->w_steered};
 	for (unsigned i = 0; i < w->w_nconns; i++)
 		info->wi_conns += w->w_conns[i].cn_conn && w->w_conns[i].cn_bound;
 }

@@ -21,8 +21,10 @@
  *   find what it made itself.
  * - Symbolic links are not followed: WEFT_LOOKUP through one ends with -ELOOP.
  * - An open file whose state could not be had back after a server lost it answers -EBADF from then on; close it.
- * - Data go straight to data servers where the server gives Flex Files layouts (RFC 8435), over TCP and by NFSv3, and through the server
- *   where it does not or where that fails; no operation sees the difference. RDMA is not used.
+ * - Data go straight to data servers where the server gives Flex Files layouts (RFC 8435), by NFSv3 over TCP or RDMA, and through the server
+ *   where it does not, where that fails, and where the server wants it so (mdsthreshold); no operation sees the difference. Of a file that is opened
+ *   several times at once the first has the layout; I/O by the others goes through the server.
+ * - Over RDMA data are copied once in each direction, to and from memory that is registered. Metadata go over TCP.
  * - WEFT_CLOSE does not make data stable: only WEFT_COMMIT and WEFT_STABLE promise that.
  * - Security is AUTH_SYS. Delegations are not asked for, and given back where a server gives one all the same. There are no byte-range locks.
  */
@@ -47,6 +49,10 @@ int weft_ring_create(struct weft_ring **out);
 /* After its last client was closed. */
 void weft_ring_destroy(struct weft_ring *r);
 
+/* RDMA, once in a process, before its clients connect: those of these rings (at most 64) that want it (wo_rdma) reach data servers by it. The rings and the
+ * thread that is started stay until the process ends. Takes 32 MiB of memory. -EALREADY: it was called before. */
+int weft_rdma_start(struct weft_ring *const *rings, unsigned n);
+
 #define WEFT_MAX_CONNS 16
 #define WEFT_MAX_SLOTS 1024
 #define WEFT_MAX_GIDS  16
@@ -60,6 +66,7 @@ struct weft_opts {
 	uint32_t wo_timeout_ms; /* without a reply for so long, a connection is made anew; 0: 60000 */
 	uint32_t wo_giveup_ms;	/* an operation without an answer for so long ends with -ETIMEDOUT; 0: it waits for ever */
 	bool wo_no_layouts; /* all data go through the server */
+	bool wo_rdma;	    /* data servers by RDMA, where they have it and weft_rdma_start was called for the ring; by TCP where that fails */
 	uint32_t wo_uid, wo_gid, wo_ngids, wo_gids[WEFT_MAX_GIDS];
 };
 /* Connects and makes the session; waits for that, at most wo_giveup_ms or 30 s. Not from inside o_done. -EPROTONOSUPPORT: the server speaks
@@ -77,6 +84,9 @@ struct weft_info {
 	uint64_t wi_callbacks;	/* calls of the server */
 	uint64_t wi_layouts, wi_recalls;
 	uint64_t wi_ds_reads, wi_ds_writes, wi_ds_errors; /* calls to data servers; errors: of those, and of their connections */
+	uint64_t wi_ds_rdma;	/* of those calls, by RDMA */
+	uint64_t wi_reports;	/* errors of data servers that the server was told of by LAYOUTERROR */
+	uint64_t wi_steered;	/* reads and writes that went through the server because it wants them so (mdsthreshold) */
 	uint64_t wi_rewritten;	/* stretches of data that a server had lost before WEFT_COMMIT, and that were written again */
 };
 void weft_info(const struct weft *w, struct weft_info *info);
@@ -117,7 +127,8 @@ enum weft_what {
 	WEFT_NULL,     /* the NULL procedure: the transport alone */
 	WEFT_LOOKUP,   /* o_fh, o_name: a path from there, "" or NULL: itself; "..": the parent. Gives o_fh2, o_attr */
 	WEFT_GETATTR,  /* o_fh. Gives o_attr */
-	WEFT_SETATTR,  /* o_fh, o_attr; o_file where size is set by an open file. Gives o_attr as it is then */
+	WEFT_SETATTR,  /* o_fh, o_attr; o_file where size is set by an open file. Gives o_attr as it is then. Where the size is set, what was written behind it
+			* is not written again; so no WEFT_WRITE or WEFT_COMMIT is to be under way then that is about what is behind it */
 	WEFT_MKDIR,    /* o_fh, o_name, o_attr. Gives o_fh2, o_attr */
 	WEFT_SYMLINK,  /* o_fh, o_name, o_name2: what it points to. Gives o_fh2, o_attr */
 	WEFT_READLINK, /* o_fh, o_buf, o_len. Gives o_count bytes, no NUL; -ERANGE: they do not fit */
@@ -126,7 +137,8 @@ enum weft_what {
 	WEFT_RENAME,   /* o_fh, o_name to o_fh2, o_name2 */
 	WEFT_READDIR,  /* o_fh, o_off: cookie, o_verf (0 and 0: from the beginning), o_len: bytes of reply (0: 64 KiB), o_entry: called for each
 			* entry, with handle and attributes. Gives o_off and o_verf to go on with, o_count entries, o_eof */
-	WEFT_OPEN,     /* o_fh, o_name, o_flags, o_attr for a new file. o_name NULL: the file o_fh itself. Gives o_file, o_fh2, o_attr */
+	WEFT_OPEN,     /* o_fh, o_name, o_flags, o_attr for a new file. o_name NULL: the file o_fh itself. Gives o_file, o_fh2, o_attr. WEFT_O_TRUNC: as
+			* WEFT_SETATTR of the size */
 	WEFT_CLOSE,    /* o_file, which is gone then, whatever the error */
 	WEFT_READ,     /* o_file (or NULL and o_fh: without an open), o_off, o_buf, o_len. Gives o_count, o_eof; fewer bytes only at the end */
 	WEFT_WRITE,    /* the same; o_flags WEFT_STABLE: on stable storage when it ends. Gives o_count, always all unless there is an error.
@@ -137,12 +149,15 @@ enum weft_what {
 			* Needs o_file */
 	WEFT_COMMIT,   /* o_file: all that was written to it and has ended is on stable storage. With an error, any of what was written since the last one
 			* that succeeded may be lost, and another WEFT_COMMIT does not tell again: write it anew */
+	WEFT_SETXATTR, /* o_fh, o_name: without "user.", o_buf, o_len: its value (RFC 8276). -EOPNOTSUPP: with NFSv4.1, or the server has none */
+	WEFT_GETXATTR, /* o_fh, o_name, o_buf, o_len. Gives o_count bytes; -ERANGE: they do not fit */
 	WEFT_NWHATS
 };
 /* o_flags */
 enum {
 	WEFT_O_READ = 1, WEFT_O_WRITE = 2, WEFT_O_CREATE = 4, WEFT_O_EXCL = 8, WEFT_O_TRUNC = 16, /* WEFT_OPEN */
-	WEFT_STABLE = 32 /* WEFT_WRITE */
+	WEFT_STABLE = 32,    /* WEFT_WRITE */
+	WEFT_O_NO_DATA = 64 /* WEFT_OPEN: perhaps nothing is read or written: the layout is not asked for before something is */
 };
 
 struct weft_op {

@@ -118,7 +118,8 @@ enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, str
 	bool must = cap->cp_rights & CAP_MUST_EXIST;
 	int err = ds_obj_get(d->d_store, &cap->cp_obj, create && !must, out);
 
-	if (err == -ENOENT && must) {
+	/* A capability from before it was known to exist reads no zeros either. */
+	if ((err == -ENOENT && must) || (err == -ESTALE && ds_obj_lost(d->d_store, &cap->cp_obj))) {
 		lost(cap);
 		return NFS3ERR_STALE;
 	}

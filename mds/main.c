@@ -217,6 +217,7 @@ static void on_tick(struct loop_timer *t)
 	op_dead_tick(&mds, loops[0]);
 	op_repair_tick(&mds);
 	op_restripe_tick(&mds);
+	op_atime_tick(loops[0]);
 	ev_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
 }
@@ -427,10 +428,18 @@ static void set_limits(const struct conf *conf)
 	lm->lm_conns_addr = (uint32_t)conf_int(conf, "mds.connections_of_address");
 	lm->lm_clients = (uint32_t)conf_int(conf, "mds.clients");
 	lm->lm_clients_addr = (uint32_t)conf_int(conf, "mds.clients_of_address");
-	lm->lm_opens = (uint32_t)conf_int(conf, "mds.opens_of_client");
-	lm->lm_locks = (uint32_t)conf_int(conf, "mds.locks_of_client");
-	lm->lm_layouts = (uint32_t)conf_int(conf, "mds.layouts_of_client");
+	for (unsigned i = 0; i < OP_SCOPES; i++) {
+		static const char *const opens[OP_SCOPES] = {"mds.opens_of_client", "mds.opens_of_address", "mds.opens"};
+		static const char *const locks[OP_SCOPES] = {"mds.locks_of_client", "mds.locks_of_address", "mds.locks"};
+		static const char *const layouts[OP_SCOPES] = {"mds.layouts_of_client", "mds.layouts_of_address", "mds.layouts"};
+
+		lm->lm_opens[i] = (uint32_t)conf_int(conf, opens[i]);
+		lm->lm_locks[i] = (uint32_t)conf_int(conf, locks[i]);
+		lm->lm_layouts[i] = (uint32_t)conf_int(conf, layouts[i]);
+	}
 	op_limits_init(&mds);
+	service.rs_host_calls = (unsigned)conf_int(conf, "mds.calls_of_address");
+	service.rs_host_rate = (uint32_t)conf_int(conf, "mds.rate_of_address");
 }
 
 static void set_size_mode(const char *text)
@@ -559,7 +568,10 @@ static void make_loops(unsigned n)
 /* As the user that the daemon runs as: the key table is read again and again. */
 static void open_kerberos(const struct conf *conf)
 {
-	struct rpc_gss_opts opts = {.go_keytab = conf_str(conf, "mds.keytab"), .go_max = (unsigned)conf_int(conf, "mds.gss_contexts"), .go_map = op_names_principal, .go_arg = &mds};
+	struct rpc_gss_opts opts = {.go_keytab = conf_str(conf, "mds.keytab"), .go_max = (unsigned)conf_int(conf, "mds.gss_contexts"),
+				    .go_max_addr = (unsigned)conf_int(conf, "mds.gss_contexts_of_address"),
+				    .go_max_principal = (unsigned)conf_int(conf, "mds.gss_contexts_of_principal"),
+				    .go_map = op_names_principal, .go_arg = &mds};
 	char err[512];
 
 	if (!*opts.go_keytab) {
@@ -700,6 +712,7 @@ int main(int argc, char **argv)
 	mds.m_threshold = conf_size(conf, "mds.threshold");
 	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);
+	op_atime_init(&mds, strcmp(conf_str(conf, "mds.atime"), "off") != 0);
 	set_limits(conf);
 	raise_files();
 	rpc_gss_metrics();

@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHAN_PROTOCOL 3
+#define CHAN_PROTOCOL 4
 #define CHAN_KEY	  crypto_aead_xchacha20poly1305_ietf_KEYBYTES
 #define CHAN_TAG	  crypto_aead_xchacha20poly1305_ietf_ABYTES
 #define CHAN_NONCE	  crypto_aead_xchacha20poly1305_ietf_NPUBBYTES

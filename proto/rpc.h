@@ -16,7 +16,7 @@
  * RPCSEC_GSS (rpc_gss.h) is served below the dispatch: c_args walks plain arguments, results are plain until rpc_reply.
  * Garbage that is not a record at all (size over the cap) ends the connection, and is counted (weft_rpc_garbage_total).
  * Connections are not closed for idleness. A connection whose sends pile up stops reading (back-pressure): no request is dropped.
- * A connection that has much to say takes turns with the others of its loop.
+ * A connection that has much to say takes turns with the others of its loop, and all those of one address have one turn together (rpc_turn.c).
  */
 #ifndef PROTO_RPC_H
 #define PROTO_RPC_H
@@ -79,6 +79,9 @@ struct rpc_service {
 	size_t rs_nprogs;
 	size_t rs_max_record;               /* bytes; a longer record ends the connection */
 	size_t rs_max_reply;
+	/* Of all connections of one address to one loop; 0: no limit. What is more is not read for a while. */
+	unsigned rs_host_calls;             /* calls in hand */
+	uint32_t rs_host_rate;              /* calls a second */
 	/* Optional life-cycle calls (both or none). opened: before the first call. closed: no further use of conn is allowed after it. */
 	void (*rs_opened)(struct rpc_conn *conn, void *arg);
 	void (*rs_closed)(struct rpc_conn *conn, void *arg);
@@ -103,6 +106,9 @@ void rpc_put_item(struct rpc_call *call, struct xdr_out *x, const void *data, ui
 /* The reply will take this much memory, from now on until it is sent, and without a copy until the peer has it: a connection that has so much under way
  * stops reading, so that a client that does not read its replies holds no more than its share. What counts is this or the reply's length, whichever is more. */
 void rpc_call_expect(struct rpc_call *call, size_t bytes);
+/* The call waits for what a client does (it gives back a layout, a delegation), and does not any more. Meanwhile it is not among those for whose number its
+ * address is read no more (rs_host_calls): what it waits for may come from there. An address has four times as many of these at most. */
+void rpc_call_waits(struct rpc_call *call, bool waits);
 /* Keeps the record's memory beyond the call (payload under way to a disk); pair with rpc_buf_put on the same loop. */
 struct rpc_buf *rpc_buf_get(struct rpc_call *call);
 void rpc_buf_put(struct rpc_buf *buf);
@@ -133,6 +139,8 @@ struct loop *rpc_conn_loop(const struct rpc_conn *c);
 bool rpc_conn_dead(const struct rpc_conn *c);
 void rpc_conn_set_priv(struct rpc_conn *c, void *priv);
 void *rpc_conn_priv(const struct rpc_conn *c);
+/* It does not share turns, calls in hand and rate with its address any more, and has no limit but its own. For a peer that has proved to be one of ours. */
+void rpc_conn_apart(struct rpc_conn *c);
 /* Ends it; outstanding calls of ours complete with -ECONNRESET (from the loop, not from inside this call). */
 void rpc_conn_close(struct rpc_conn *c);
 

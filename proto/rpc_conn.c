@@ -26,7 +26,6 @@ static void send_arm(struct rpc_conn *c);
 static void send_done(struct loop_io *io, int res, uint32_t flags);
 static void conn_start_msg(struct loop_msg *m);
 static void conn_end_msg(struct loop_msg *m);
-static void conn_resume_msg(struct loop_msg *m);
 
 static double open_conns(void *arg)
 {
@@ -65,6 +64,7 @@ static void rpc_loop_drop(void *p)
 
 	rpc_calls_drain(rl);
 	free(rl->rl_stage);
+	rpc_hosts_drop(rl);
 	rpc_pool_drain(&rl->rl_pool);
 	free(rl);
 }
@@ -128,7 +128,6 @@ struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_servic
 	c->c_send_io.io_done = send_done;
 	c->c_start_msg.m_run = conn_start_msg;
 	c->c_end_msg.m_run = conn_end_msg;
-	c->c_resume_msg.m_run = conn_resume_msg;
 	if (getrandom(&c->c_xid, sizeof c->c_xid, GRND_NONBLOCK) < 0)
 		c->c_xid = (uint32_t)c->c_id;
 	if (fd < 0) {
@@ -186,6 +185,7 @@ void rpc_conn_put(struct rpc_conn *c)
 	if (--c->c_refs)
 		return;
 	assert(c->c_closed);
+	rpc_host_leave(c);
 	free(c);
 }
 
@@ -222,6 +222,8 @@ static void conn_end_msg(struct loop_msg *m)
 {
 	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, c_end_msg);
 
+	if (c->c_host)
+		rpc_host_quit(c);
 	rpc_req_lost(c);
 	if (c->c_opened && c->c_svc.rs_closed)
 		c->c_svc.rs_closed(c, c->c_svc.rs_arg);
@@ -256,9 +258,9 @@ static size_t most_held(const struct rpc_conn *c)
 	return c->c_nreqs ? 4 * most : most;
 }
 
-static bool conn_full(const struct rpc_conn *c)
+static bool conn_full(struct rpc_conn *c)
 {
-	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED || c->c_held >= most_held(c);
+	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED || c->c_held >= most_held(c) || rpc_host_full(c);
 }
 
 static void recv_arm(struct rpc_conn *c)
@@ -314,22 +316,14 @@ static void record(struct rpc_conn *c, struct rpc_record *r)
 	rpc_conn_fail(c, -EPROTO);
 }
 
-static void conn_resume(struct rpc_conn *c)
+void rpc_conn_input(struct rpc_conn *c)
 {
-	if (c->c_resuming)
-		return;
-	c->c_resuming = true;
-	c->c_refs++;
-	loop_post(c->c_loop, &c->c_resume_msg);
+	if (rpc_turn_begins(c))
+		rpc_conn_turn(c);
 }
 
 /* A peer that has sent much does not make the others wait for all of it: after so many records, or so much time of this turn, they come first. */
-static bool conn_had_its_turn(const struct rpc_conn *c, unsigned records)
-{
-	return records >= RPC_TURN_RECORDS || clock_mono_ns() - loop_now_ns(c->c_loop) > RPC_TURN_NS;
-}
-
-void rpc_conn_input(struct rpc_conn *c)
+void rpc_conn_turn(struct rpc_conn *c)
 {
 	struct rpc_record r;
 	unsigned records = 0;
@@ -338,8 +332,8 @@ void rpc_conn_input(struct rpc_conn *c)
 	do {
 		while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = c->c_is_rdma ? rpc_rdma_next(c, &r) : rpc_rx_next(&c->c_rx, &r)) > 0) {
 			record(c, &r);
-			if (!c->c_dead && conn_had_its_turn(c, ++records)) {
-				conn_resume(c);
+			if (!c->c_dead && rpc_turn_ends(c, ++records)) {
+				rpc_turn_wait(c);
 				return;
 			}
 		}
@@ -376,24 +370,14 @@ static void recv_done(struct loop_io *io, int res, uint32_t flags)
 	rpc_conn_put(c);
 }
 
-static void conn_resume_msg(struct loop_msg *m)
-{
-	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, c_resume_msg);
-
-	c->c_resuming = false;
-	if (!c->c_dead)
-		rpc_conn_input(c);
-	rpc_conn_put(c);
-}
-
 /* By a message: the caller may be a service in the middle of its work, and must not be entered
  * again. */
 void rpc_conn_unpause(struct rpc_conn *c)
 {
 	if (!c->c_paused || c->c_resuming || c->c_dead || c->c_ncalls > most_calls(c) / 2 ||
-	    c->c_queued > RPC_MAX_QUEUED / 2 || c->c_held > most_held(c) / 2)
+	    c->c_queued > RPC_MAX_QUEUED / 2 || c->c_held > most_held(c) / 2 || rpc_host_full(c))
 		return;
-	conn_resume(c);
+	rpc_turn_wait(c);
 }
 
 static void conn_start_msg(struct loop_msg *m)
@@ -411,6 +395,10 @@ void rpc_conn_start(struct rpc_conn *c)
 	}
 	c->c_rl = rpc_loop_get(c->c_loop);
 	rpc_rx_init(&c->c_rx, &c->c_rl->rl_pool, c->c_svc.rs_max_record);
+	if (!rpc_host_join(c)) {
+		rpc_conn_fail(c, -ENOMEM);
+		return;
+	}
 	c->c_opened = true;
 	if (c->c_svc.rs_opened)
 		c->c_svc.rs_opened(c, c->c_svc.rs_arg);

@@ -24,19 +24,62 @@ static const struct rpc_ids nobody = {.id_uid = NOBODY, .id_gid = NOBODY};
 
 /* ---- the table ---- */
 
-static void lru_unlink(struct rpc_gss *g, struct gss_ctx *x)
+static void lru_unlink(struct gss_ctx *x, enum gss_list k)
 {
-	*(x->x_newer ? &x->x_newer->x_older : &g->g_newest) = x->x_older;
-	*(x->x_older ? &x->x_older->x_newer : &g->g_oldest) = x->x_newer;
-	x->x_newer = x->x_older = NULL;
+	struct gss_ctx *newer = x->x_on[k].newer, *older = x->x_on[k].older;
+	struct gss_lru *r = x->x_on[k].lru;
+
+	*(newer ? &newer->x_on[k].older : &r->lr_newest) = older;
+	*(older ? &older->x_on[k].newer : &r->lr_oldest) = newer;
+	x->x_on[k].newer = x->x_on[k].older = NULL;
+	x->x_on[k].lru = NULL;
+	r->lr_count--;
 }
 
-static void lru_front(struct rpc_gss *g, struct gss_ctx *x)
+static void lru_front(struct gss_lru *r, struct gss_ctx *x, enum gss_list k)
 {
-	x->x_newer = NULL;
-	x->x_older = g->g_newest;
-	*(g->g_newest ? &g->g_newest->x_newer : &g->g_oldest) = x;
-	g->g_newest = x;
+	x->x_on[k].lru = r;
+	x->x_on[k].newer = NULL;
+	x->x_on[k].older = r->lr_newest;
+	*(r->lr_newest ? &r->lr_newest->x_on[k].newer : &r->lr_oldest) = x;
+	r->lr_newest = x;
+	r->lr_count++;
+}
+
+/* On the list of its owner, who is made if he is not there. No memory: it is on none, and counts for all alone. */
+static void owner_list(struct rpc_gss *g, struct gss_ctx *x, enum gss_list k, const void *name, size_t len)
+{
+	uint64_t h = hash_bytes(name, len);
+	struct gss_owner *ow = NULL;
+
+	for (struct hash_link *l = hash_first(&g->g_owners, h); l && !ow; l = hash_next(l)) {
+		ow = hash_entry(l, struct gss_owner, ow_link);
+		if (ow->ow_kind != k || ow->ow_len != len || memcmp(ow->ow_name, name, len) != 0)
+			ow = NULL;
+	}
+	if (!ow) {
+		ow = calloc(1, sizeof *ow + len);
+		if (!ow || hash_add(&g->g_owners, &ow->ow_link, h)) {
+			free(ow);
+			return;
+		}
+		ow->ow_kind = k;
+		ow->ow_len = len;
+		memcpy(ow->ow_name, name, len);
+	}
+	lru_front(&ow->ow_lru, x, k);
+}
+
+static void owner_unlist(struct rpc_gss *g, struct gss_ctx *x, enum gss_list k)
+{
+	struct gss_lru *r = x->x_on[k].lru;
+	struct gss_owner *ow = caa_container_of(r, struct gss_owner, ow_lru);
+
+	lru_unlink(x, k);
+	if (r->lr_count)
+		return;
+	hash_del(&g->g_owners, &ow->ow_link);
+	free(ow);
 }
 
 static void ctx_free(struct gss_ctx *x)
@@ -66,7 +109,10 @@ void gss_ctx_put(struct gss_ctx *x)
 static void table_out(struct rpc_gss *g, struct gss_ctx *x)
 {
 	hash_del(&g->g_table, &x->x_link);
-	lru_unlink(g, x);
+	lru_unlink(x, GSS_ALL);
+	for (enum gss_list k = GSS_ADDR; k < GSS_LISTS; k++)
+		if (x->x_on[k].lru)
+			owner_unlist(g, x, k);
 	x->x_in = false;
 	atomic_fetch_sub(&gss_contexts, 1);
 }
@@ -100,14 +146,20 @@ struct gss_ctx *gss_ctx_find(struct rpc_gss *g, const uint8_t *handle, uint32_t 
 	}
 	if (x) {
 		x->x_refs++;
-		lru_unlink(g, x);
-		lru_front(g, x);
+		for (enum gss_list k = GSS_ALL; k < GSS_LISTS; k++) {
+			struct gss_lru *r = x->x_on[k].lru;
+
+			if (r && r->lr_newest != x) {
+				lru_unlink(x, k);
+				lru_front(r, x, k);
+			}
+		}
 	}
 	pthread_mutex_unlock(&g->g_lock);
 	return x;
 }
 
-static struct gss_ctx *ctx_new(struct rpc_gss *g)
+static struct gss_ctx *ctx_new(struct rpc_gss *g, const struct rpc_conn *c)
 {
 	struct gss_ctx *x = calloc(1, sizeof *x);
 
@@ -117,15 +169,31 @@ static struct gss_ctx *ctx_new(struct rpc_gss *g)
 	x->x_refs = 1;
 	x->x_sec = GSS_C_NO_CONTEXT;
 	x->x_ids = nobody;
+	rpc_conn_host(c, x->x_addr);
 	pthread_mutex_init(&x->x_lock, NULL);
 	randombytes_buf(x->x_handle, GSS_HANDLE);
 	return x;
 }
 
-/* Puts it in unless it is, with a reference of the table's own; what is too much goes at the other end. */
-static bool table_in(struct rpc_gss *g, struct gss_ctx *x)
+/* g_lock is held: the one that goes because there is another one too many of an address, a principal, or in all. */
+static struct gss_ctx *too_many(const struct rpc_gss *g, const struct gss_ctx *x)
 {
-	struct gss_ctx *old = NULL;
+	const unsigned most[GSS_LISTS] = {g->g_opts.go_max, g->g_opts.go_max_addr, g->g_opts.go_max_principal};
+
+	for (unsigned k = GSS_LISTS; k--;) {
+		const struct gss_lru *r = x->x_on[k].lru;
+
+		if (r && r->lr_count > most[k])
+			return r->lr_oldest;
+	}
+	return NULL;
+}
+
+/* Puts it in unless it is, with a reference of the table's own; what is too much goes at the other end. */
+static bool table_in(struct rpc_gss *g, struct gss_ctx *x, bool established)
+{
+	struct gss_ctx *old[GSS_LISTS];
+	unsigned n = 0;
 	bool in;
 
 	pthread_mutex_lock(&g->g_lock);
@@ -134,16 +202,18 @@ static bool table_in(struct rpc_gss *g, struct gss_ctx *x)
 		x->x_in = true;
 		atomic_fetch_add(&gss_contexts, 1);
 		x->x_refs++;
-		lru_front(g, x);
-		if (g->g_table.h_count > g->g_opts.go_max) {
-			old = g->g_oldest;
-			table_out(g, old);
-		}
+		lru_front(&g->g_all, x, GSS_ALL);
+		owner_list(g, x, GSS_ADDR, x->x_addr, sizeof x->x_addr);
 	}
+	if (in && established && !x->x_on[GSS_PRINCIPAL].lru)
+		owner_list(g, x, GSS_PRINCIPAL, x->x_principal, strlen(x->x_principal));
+	/* Each list is over by one at most, this one. */
+	while (in && n < GSS_LISTS && (old[n] = too_many(g, x)))
+		table_out(g, old[n++]);
 	pthread_mutex_unlock(&g->g_lock);
-	if (old) {
+	while (n) {
 		metric_add(gss_m_evicted, 1);
-		gss_ctx_put(old);
+		gss_ctx_put(old[--n]);
 	}
 	return in;
 }
@@ -262,7 +332,7 @@ static void job_done(struct loop_msg *m)
 	else if (complete)
 		x->x_established = true;
 	pthread_mutex_unlock(&x->x_lock);
-	if (good && !table_in(j->j_gss, x))
+	if (good && !table_in(j->j_gss, x, complete))
 		good = false;
 	if (!good) {
 		metric_add(gss_m_failed, 1);
@@ -357,7 +427,7 @@ enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct r
 		return RPC_GSS_AUTH;
 	if (!token)
 		return RPC_GSS_ARGS;
-	x = more ? gss_ctx_find(g, gh->gh_handle, gh->gh_handle_len) : ctx_new(g);
+	x = more ? gss_ctx_find(g, gh->gh_handle, gh->gh_handle_len) : ctx_new(g, call->c_conn);
 	if (!x)
 		return RPC_GSS_AUTH;
 	pthread_mutex_lock(&x->x_lock);
@@ -445,6 +515,10 @@ int rpc_gss_open(struct rpc_gss *g, const struct rpc_gss_opts *opts, char *err, 
 	g->g_opts = *opts;
 	if (!g->g_opts.go_max)
 		g->g_opts.go_max = CTX_MOST;
+	if (!g->g_opts.go_max_addr)
+		g->g_opts.go_max_addr = g->g_opts.go_max;
+	if (!g->g_opts.go_max_principal)
+		g->g_opts.go_max_principal = g->g_opts.go_max;
 	e = cred_acquire(g, err, errlen);
 	if (e)
 		return e;
@@ -460,9 +534,10 @@ void rpc_gss_destroy(struct rpc_gss *g)
 
 	if (g->g_worker)
 		worker_destroy(g->g_worker);
-	while (g->g_oldest)
-		gss_ctx_remove(g->g_oldest);
+	while (g->g_all.lr_oldest)
+		gss_ctx_remove(g->g_all.lr_oldest);
 	free(g->g_table.h_slot);
+	free(g->g_owners.h_slot);
 	gss_release_cred(&minor, &g->g_cred);
 	pthread_mutex_destroy(&g->g_lock);
 	free(g);

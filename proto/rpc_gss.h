@@ -8,7 +8,8 @@
  * services (go_names, the caller's worker). Checking, signing, encrypting and decrypting is done on the loop of the connection: pure computing.
  *
  * Handles are 16 random bytes, so that one of before a restart is unknown (RPCSEC_GSS_CREDPROBLEM: the client makes a new context) and none can be guessed.
- * There are at most go_max contexts; the least recently used one goes when another is made. The identity behind a context is asked again
+ * There are at most go_max contexts, fewer of one address and of one principal; when another is made, the least recently used one goes of whoever has too many: nobody
+ * makes contexts at the cost of everybody else's. The identity behind a context is asked again
  * every few minutes while the context is in use; until the answer is there the old one counts.
  *
  * There is no replay cache for INIT tokens: who repeats somebody's token gets a context whose key he does not have, so that no call of his carries a
@@ -28,6 +29,7 @@ struct rpc_gss;
 struct rpc_gss_opts {
 	const char *go_keytab;   /* path; the keys of nfs/... in it are used */
 	unsigned go_max;         /* contexts; 0: 16384 */
+	unsigned go_max_addr, go_max_principal; /* of those, of one address (IPv6: a network of 64 bits) and of one principal; 0: as many */
 	struct worker *go_names; /* where go_map runs */
 	/* Fills ids, on go_names. 0; -ENOENT: no such user, who is nobody then; another error: it cannot be told now. */
 	int (*go_map)(void *arg, const char *principal, struct rpc_ids *ids);

@@ -13,12 +13,32 @@
 #define GSS_MAXSEQ 0x80000000u
 #define GSS_MAX_TOKEN 65536u
 
+/* A context in the table is on up to three lists, each by last use: of all, of those that its address made, and, when it is established, of its principal's. */
+enum gss_list { GSS_ALL, GSS_ADDR, GSS_PRINCIPAL, GSS_LISTS };
+struct gss_lru {
+	struct gss_ctx *lr_newest, *lr_oldest;
+	unsigned lr_count;
+};
+
+/* The contexts of an address or a principal. */
+struct gss_owner {
+	struct hash_link ow_link;
+	struct gss_lru ow_lru;
+	enum gss_list ow_kind;
+	size_t ow_len;
+	uint8_t ow_name[];
+};
+
 struct gss_ctx {
 	struct hash_link x_link;
-	struct gss_ctx *x_newer, *x_older; /* in the table, by last use */
+	struct {
+		struct gss_ctx *newer, *older;
+		struct gss_lru *lru; /* NULL: not on it; g_lock */
+	} x_on[GSS_LISTS];
 	struct rpc_gss *x_gss;
 	uint32_t x_refs; /* the table's, and one for each call and job; g_lock */
 	bool x_in;	 /* in the table; g_lock */
+	uint8_t x_addr[16]; /* who made it */
 	uint8_t x_handle[GSS_HANDLE];
 	char *x_principal; /* set before it is established, then constant */
 
@@ -39,7 +59,8 @@ struct rpc_gss {
 	struct worker *g_worker;
 	pthread_mutex_t g_lock;
 	struct hash g_table;
-	struct gss_ctx *g_newest, *g_oldest;
+	struct gss_lru g_all;
+	struct hash g_owners;
 	uint64_t g_told_ns; /* the thread's: when a refusal may be logged again */
 };
 

@@ -4,6 +4,7 @@
  *   rpc_buf.c     received memory: buffers, free lists, cutting a byte stream into records
  *   rpc_msg.c     call and reply headers, on plain bytes
  *   rpc_conn.c    a connection's life, receiving, sending
+ *   rpc_turn.c    what the connections of one address share: turns, calls in hand, a rate
  *   rpc_zc.c      sending without a copy
  *   rpc_tls.c     TLS on a connection; rpc_tls_ctx.c: what TLS connections share
  *   rpc_server.c  calls of the peer: checks, dispatch, replies
@@ -15,6 +16,7 @@
  */
 #ifndef PROTO_RPC_INT_H
 #define PROTO_RPC_INT_H
+#include "base/hash.h"
 #include "base/metrics.h"
 #include "proto/rpc_tls.h"
 #include <openssl/ssl.h>
@@ -34,6 +36,9 @@
 /* Records of one connection handled in one turn of its loop, and nanoseconds after which a turn goes to the next. */
 #define RPC_TURN_RECORDS 32u
 #define RPC_TURN_NS	 1000000u
+/* Of one address in a turn; and of one connection while others of its address wait. */
+#define RPC_HOST_RECORDS 64u
+#define RPC_FEW_RECORDS	 4u
 /* The same for the memory of replies, of those to come as well (rpc_call_expect), until it is released: of one connection, and of all of a loop
  * together. */
 #define RPC_MAX_HELD	 (32u << 20)
@@ -180,9 +185,16 @@ struct rpc_loop {
 	uint8_t *rl_stage; /* a TLS record being put together */
 	uint64_t rl_shake_ns; /* the turn in which rl_shakes steps of handshakes ran */
 	unsigned rl_shakes;
+	struct hash rl_hosts; /* rpc_turn.c */
 };
 
 #define RPC_XIDS 64u
+
+/* Calls and the bytes of their records. */
+struct rpc_load {
+	unsigned ld_calls;
+	size_t ld_bytes;
+};
 
 struct rpc_conn {
 	uint64_t c_id;
@@ -193,7 +205,11 @@ struct rpc_conn {
 	int c_fd;
 	unsigned c_refs; /* one while open, one per I/O under way, posted message and call not yet
 			    freed */
-	bool c_opened, c_dead, c_ended, c_closed, c_paused, c_receiving, c_sending, c_on_flush, c_resuming;
+	bool c_opened, c_dead, c_ended, c_closed, c_paused, c_receiving, c_sending, c_on_flush;
+	bool c_resuming; /* it waits for its turn (rpc_turn.c) */
+	bool c_stuck;	 /* on the list of those that its address keeps from being read */
+	struct rpc_host *c_host; /* since it was started */
+	struct rpc_conn *c_wait_next, **c_wait_prev, *c_stuck_next, **c_stuck_prev;
 	struct sockaddr_storage c_peer;
 	enum rpc_tls c_tls;
 	bool c_probing;	 /* we wait for the answer to our probe */
@@ -208,7 +224,7 @@ struct rpc_conn {
 	int c_err; /* why it ended */
 	struct rpc_rx c_rx;
 	struct loop_io c_recv_io, c_send_io;
-	struct loop_msg c_start_msg, c_end_msg, c_resume_msg, c_later_msg;
+	struct loop_msg c_start_msg, c_end_msg, c_later_msg;
 	struct rpc_out *c_outs, **c_outs_end;
 	size_t c_queued; /* bytes of replies in c_outs */
 	size_t c_held;	 /* bytes of memory of replies: to come, in c_outs, and with the kernel */
@@ -216,6 +232,8 @@ struct rpc_conn {
 	size_t c_sent;	 /* bytes of c_outs that are sent */
 	struct rpc_conn *c_flush_next;
 	unsigned c_ncalls; /* not yet answered */
+	size_t c_bytes;	   /* of their records */
+	struct rpc_load c_waits; /* those of them that wait for a client (rpc_call_waits) */
 	unsigned c_nreqs;  /* of ours, in c_reqs */
 	struct rpc_req *c_reqs[RPC_XIDS];
 	uint32_t c_xid;
@@ -230,8 +248,9 @@ struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_servic
 			      const struct sockaddr_storage *peer);
 void rpc_conn_start(struct rpc_conn *c);
 void rpc_conn_fail(struct rpc_conn *c, int err);
-/* Handles what was received, and asks for more. */
+/* Handles what was received, and asks for more; later, if it is the others' turn. rpc_conn_turn: at once. */
 void rpc_conn_input(struct rpc_conn *c);
+void rpc_conn_turn(struct rpc_conn *c);
 void rpc_conn_put(struct rpc_conn *c);
 /* RDMA: nothing refers to its memory any more (see c_receiving). */
 void rpc_conn_released(struct rpc_conn *c);
@@ -256,6 +275,29 @@ void rpc_socket_tune(int fd);
 
 /* What was being sent ended so: bytes, or a negative errno. */
 void rpc_conn_sent(struct rpc_conn *c, int res);
+
+/* ---- rpc_turn.c ---- */
+
+/* What counts as the peer's address where contexts are counted: of IPv6 a network of 64 bits. */
+void rpc_conn_host(const struct rpc_conn *c, uint8_t addr[16]);
+/* When it starts; and when it is freed. False: no memory. */
+bool rpc_host_join(struct rpc_conn *c);
+void rpc_host_leave(struct rpc_conn *c);
+/* At the end of the loop: no turn comes any more. */
+void rpc_hosts_drop(struct rpc_loop *rl);
+/* May it handle records now? If not it waits for its turn, which rpc_conn_turn is. */
+bool rpc_turn_begins(struct rpc_conn *c);
+void rpc_turn_wait(struct rpc_conn *c);
+/* It has handled a record, which was this many of its turn: is that over? */
+bool rpc_turn_ends(struct rpc_conn *c, unsigned records);
+/* A call is in hand, and is not any more; between the two it waits for a client, and does not any more. */
+void rpc_host_call(struct rpc_conn *c, size_t bytes);
+void rpc_host_call_done(struct rpc_conn *c, size_t bytes);
+void rpc_host_call_waits(struct rpc_conn *c, size_t bytes, bool waits);
+/* Its address has too much in hand: it is to be read when that is less. */
+bool rpc_host_full(struct rpc_conn *c);
+/* It has ended, and waits for no turn. The caller has a reference. */
+void rpc_host_quit(struct rpc_conn *c);
 
 /* ---- rpc_zc.c ---- */
 
@@ -307,6 +349,7 @@ struct rpc_call_int {
 	struct rpc_call ci_call;
 	const uint8_t *ci_rec; /* the record's first byte */
 	size_t ci_copied;      /* r_copied */
+	bool ci_waits;	       /* rpc_call_waits */
 	struct rpc_call_int *ci_next;
 	/* RPCSEC_GSS */
 	struct gss_ctx *ci_ctx;	/* a reference, or NULL */

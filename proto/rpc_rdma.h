@@ -20,6 +20,7 @@ struct rpc_rdma_opts {
 	unsigned ro_poll_us;	      /* how long a loop may poll for the next completion; 0: never */
 	bool ro_srq;		      /* shared receive queues, where the device has them */
 	uint32_t ro_srq_max;	      /* receives of a loop on a device */
+	uint32_t ro_quiet_ms;	      /* peers not heard of for so long are tried */
 	unsigned ro_conns_addr;	      /* connections of one address, at most; 0: any number */
 };
 /* The keys rdma.*. */

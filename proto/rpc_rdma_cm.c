@@ -48,7 +48,7 @@ struct up_msg {
 };
 
 struct rpc_rdma_opts rd_opts;
-struct metric *rd_m_wrs, *rd_m_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
+struct metric *rd_m_wrs, *rd_m_signaled, *rd_m_doorbells, *rd_m_receives, *rd_m_receive_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
 static struct metric *m_accepted, *m_refused;
 
 static struct {
@@ -79,7 +79,10 @@ __attribute__((constructor)) static void rdma_metrics_make(void)
 	m_refused = metric_counter("weft_rdma_refused_total", "RDMA connections refused for want of memory or receives.", "");
 	metric_gauge("weft_rdma_connections", "RDMA connections open.", "", conns_gauge, NULL);
 	rd_m_wrs = metric_counter("weft_rdma_work_requests_total", "Sends, RDMA Reads and RDMA Writes posted.", "");
+	rd_m_signaled = metric_counter("weft_rdma_signaled_total", "Work requests that a completion was asked for.", "");
 	rd_m_doorbells = metric_counter("weft_rdma_doorbells_total", "Chains of work requests posted.", "");
+	rd_m_receives = metric_counter("weft_rdma_receives_total", "Receives posted.", "");
+	rd_m_receive_doorbells = metric_counter("weft_rdma_receive_doorbells_total", "Chains of receives posted.", "");
 	rd_m_read_bytes = metric_counter("weft_rdma_bytes_total", "Bytes moved by RDMA Read from clients, and by RDMA Write to them.", "dir=\"read\"");
 	rd_m_write_bytes = metric_counter("weft_rdma_bytes_total", "Bytes moved by RDMA Read from clients, and by RDMA Write to them.", "dir=\"write\"");
 	rd_m_chunk_errors = metric_counter("weft_rdma_chunk_errors_total", "Calls answered with ERR_CHUNK or ERR_VERS.", "");
@@ -684,6 +687,8 @@ static void conn_event(struct rd_conn *r, const struct rdma_cm_event *ev)
 {
 	switch (ev->event) {
 	case RDMA_CM_EVENT_ESTABLISHED:
+		atomic_store(&r->r_established, true);
+		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 	case RDMA_CM_EVENT_ADDR_CHANGE:
 		break;
@@ -838,6 +843,7 @@ void rpc_rdma_conf(struct rpc_rdma_opts *o, const struct conf *c)
 {
 	o->ro_credits = (unsigned)conf_int(c, "rdma.credits");
 	o->ro_poll_us = (unsigned)conf_int(c, "rdma.poll");
+	o->ro_quiet_ms = (uint32_t)conf_msec(c, "rdma.quiet");
 	o->ro_srq = conf_bool(c, "rdma.srq");
 	o->ro_srq_max = (uint32_t)conf_int(c, "rdma.receives");
 	o->ro_conns_addr = (unsigned)conf_int(c, "rdma.connections_of_address");

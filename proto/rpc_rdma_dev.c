@@ -9,8 +9,8 @@
 #include <poll.h>
 
 #define STALL_MS 2u
-#define QUIET_MS 30000u
 #define SIW_VENDOR 0x626d74u
+#define RECV_CHAIN 32u
 
 /* What a loop has of RDMA. */
 struct rd_loop {
@@ -21,6 +21,16 @@ struct rd_loop {
 	bool lo_kicked;
 	struct loop_timer lo_timer;
 };
+
+static struct metric *m_completions, *m_polls, *m_vain, *m_events;
+
+__attribute__((constructor)) static void poll_metrics_make(void)
+{
+	m_completions = metric_counter("weft_rdma_completions_total", "Completions of work requests and receives.", "");
+	m_polls = metric_counter("weft_rdma_polls_total", "Looks for completions: some found some, some none.", "found=\"some\"");
+	m_vain = metric_counter("weft_rdma_polls_total", "Looks for completions: some found some, some none.", "found=\"none\"");
+	m_events = metric_counter("weft_rdma_events_total", "Events that woke a thread, raised by completions that nothing polled for.", "");
+}
 
 static void port_poll_done(struct loop_io *io, int res, uint32_t flags);
 static void port_cancel_done(struct loop_io *io, int res, uint32_t flags);
@@ -54,39 +64,65 @@ void rd_own_returned(struct rd_conn *r, const struct ibv_wc *wc)
 	b->bf_next = b->bf_prev = NULL;
 }
 
-/* To the shared queue, or to r's own. */
-static int post_one(struct rd_port *p, struct rd_conn *r)
+/* One of a chain has come to stand in the queue. */
+static void posted(struct rd_port *p, struct rd_conn *r, struct rd_buf *b)
 {
-	struct rd_buf *b = rd_buf_get(p);
-	struct ibv_sge sge;
-	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
-
-	if (!b)
-		return p->pt_slab_asked ? -EAGAIN : -ENOMEM;
-	wr.wr_id = (uintptr_t)b;
-	sge = (struct ibv_sge){(uintptr_t)b->bf_rpc.b_data, RD_INLINE, b->bf_lkey};
-	if (r ? ibv_post_recv(r->r_qp, &wr, &bad) : ibv_post_srq_recv(p->pt_srq, &wr, &bad)) {
-		rd_buf_put(b);
-		return -EIO;
-	}
 	if (r)
 		own_add(r, b);
 	else
 		p->pt_srq_posted++;
-	return 0;
+}
+
+/* n in one chain, RECV_CHAIN at most: to the shared queue, or to r's own. */
+static int post_chain(struct rd_port *p, struct rd_conn *r, unsigned n)
+{
+	struct ibv_recv_wr wr[RECV_CHAIN], *bad = wr;
+	struct ibv_sge sge[RECV_CHAIN];
+	unsigned got = 0, i = 0;
+	struct rd_buf *b;
+	int err;
+
+	while (got < n && (b = rd_buf_get(p))) {
+		sge[got] = (struct ibv_sge){(uintptr_t)b->bf_rpc.b_data, RD_INLINE, b->bf_lkey};
+		wr[got] = (struct ibv_recv_wr){.wr_id = (uintptr_t)b, .sg_list = &sge[got], .num_sge = 1};
+		if (got)
+			wr[got - 1].next = &wr[got];
+		got++;
+	}
+	err = got < n ? p->pt_slab_asked ? -EAGAIN : -ENOMEM : 0;
+	if (!got)
+		return err;
+	if (r ? ibv_post_recv(r->r_qp, wr, &bad) : ibv_post_srq_recv(p->pt_srq, wr, &bad))
+		err = -EIO;
+	else
+		bad = NULL;
+	for (; i < got && &wr[i] != bad; i++)
+		posted(p, r, (struct rd_buf *)(uintptr_t)wr[i].wr_id);
+	metric_add(rd_m_receives, i);
+	metric_add(rd_m_receive_doorbells, 1);
+	for (; i < got; i++)
+		rd_buf_put((struct rd_buf *)(uintptr_t)wr[i].wr_id);
+	return err;
 }
 
 int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 {
-	unsigned posted = p->pt_srq ? p->pt_srq_posted : r->r_posted, want = p->pt_srq ? p->pt_recv_want : r->r_reserved;
+	unsigned want = p->pt_srq ? p->pt_recv_want : r->r_reserved;
 	int err = 0;
 
-	if (want > posted)
-		rd_bufs_want(p, want - posted);
-	while (!err && p->pt_srq && p->pt_srq_posted < p->pt_recv_want)
-		err = post_one(p, NULL);
-	while (!err && !p->pt_srq && !r->r_ending && r->r_posted < r->r_reserved)
-		err = post_one(p, r);
+	if (p->pt_srq)
+		r = NULL;
+	else if (r->r_ending)
+		return 0;
+	for (bool first = true; !err; first = false) {
+		unsigned have = r ? r->r_posted : p->pt_srq_posted, n = want > have ? want - have : 0;
+
+		if (!n)
+			break;
+		if (first)
+			rd_bufs_want(p, n);
+		err = post_chain(p, r, n < RECV_CHAIN ? n : RECV_CHAIN);
+	}
 	return err;
 }
 
@@ -177,6 +213,16 @@ void rd_unreserve(struct rd_conn *r)
 }
 
 /* ---- polling ---- */
+
+int rd_poll_cq(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	int n = ibv_poll_cq(cq, RD_WCS, wc);
+
+	metric_add(n > 0 ? m_polls : m_vain, 1);
+	if (n > 0)
+		metric_add(m_completions, (uint64_t)n);
+	return n;
+}
 
 static void kick_msg(struct loop_msg *m)
 {
@@ -315,7 +361,7 @@ static struct rd_conn *qp_find(struct rd_port *p, uint32_t qpn)
 static unsigned shared_poll(struct rd_port *p)
 {
 	struct ibv_wc wc[RD_WCS];
-	int n = ibv_poll_cq(p->pt_cq, RD_WCS, wc);
+	int n = rd_poll_cq(p->pt_cq, wc);
 
 	for (int i = 0; i < n; i++) {
 		struct rd_conn *r = qp_find(p, wc[i].qp_num);
@@ -415,6 +461,7 @@ static void port_events(struct rd_port *p)
 
 	while (!ibv_get_cq_event(p->pt_chan, &cq, &ctx)) {
 		ibv_ack_cq_events(cq, 1);
+		metric_add(m_events, 1);
 		if (cq == p->pt_cq)
 			p->pt_event = true;
 		else
@@ -460,8 +507,15 @@ static void port_cancel_done(struct loop_io *io, int res, uint32_t flags)
 		port_stopped(p);
 }
 
+/* What is posted before it is connected fails; on iWARP nobody who was connected to sends first (RFC 5044 section 7.1). */
+static bool may_probe(const struct rd_conn *r)
+{
+	return r->r_client || r->r_heard || (!r->r_dev->dv_iwarp && atomic_load(&r->r_established));
+}
+
 /*
- * Whoever was not heard of since the last time is tried: nothing tells of a peer that lost its power. And who has taken nothing of what was under
+ * Whoever was not heard of since the last time is tried: nothing tells of a peer that lost its power. On iWARP that gives TCP something to have
+ * acknowledged, which gives up in its own time. And who has taken nothing of what was under
  * way the last time, and gave nothing, is cut off: our Sends wait for its receives as long as it wants, which it may have said is for ever.
  */
 static void quiet_look(struct rd_conn *r)
@@ -477,7 +531,7 @@ static void quiet_look(struct rd_conn *r)
 	}
 	r->r_stuck = busy; /* until something completes */
 	r->r_mute = waits; /* until it answers one of those that others wait for */
-	if (r->r_quiet && !r->r_dev->dv_iwarp)
+	if (r->r_quiet && may_probe(r))
 		rd_probe(r);
 	r->r_quiet = true;
 }
@@ -490,7 +544,7 @@ static void quiet_timer(struct loop_timer *t)
 		for (unsigned i = 0; i < RD_QP_BUCKETS; i++)
 			for (struct rd_conn *r = p->pt_qps[i]; r; r = r->r_qp_next)
 				quiet_look(r);
-	loop_timer_start(lo->lo_loop, &lo->lo_timer, QUIET_MS);
+	loop_timer_start(lo->lo_loop, &lo->lo_timer, rd_opts.ro_quiet_ms);
 }
 
 static void rd_loop_drop(void *arg)
@@ -513,7 +567,7 @@ static struct rd_loop *rd_loop_get(struct loop *l)
 	loop_set_local(l, LOOP_SLOT_RDMA, lo, rd_loop_drop);
 	loop_at_turn_end(l, &lo->lo_hook);
 	lo->lo_timer.t_fire = quiet_timer;
-	loop_timer_start(l, &lo->lo_timer, QUIET_MS);
+	loop_timer_start(l, &lo->lo_timer, rd_opts.ro_quiet_ms);
 	return lo;
 }
 
@@ -579,15 +633,18 @@ static void port_share(struct rd_port *p)
 	p->pt_recv_want = RD_SRQ_SPARE;
 }
 
-static struct rd_port *port_new(struct rd_dev *d, struct loop *l)
+/* NULL, and errno. quiet: what is refused was told. */
+static struct rd_port *port_new(struct rd_dev *d, struct loop *l, bool quiet)
 {
 	struct rd_port *p = calloc(1, sizeof *p);
 	struct rd_slab *sl;
+	int err;
 
 	if (!p)
 		return NULL;
 	p->pt_dev = d;
 	p->pt_loop = l;
+	p->pt_refused_said = quiet;
 	p->pt_io.io_done = port_poll_done;
 	p->pt_cancel_io.io_done = port_cancel_done;
 	p->pt_start_msg.m_run = port_start;
@@ -596,18 +653,24 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l)
 	p->pt_bulk_msg.m_run = rd_bulk_came;
 	p->pt_chan = ibv_create_comp_channel(d->dv_ctx);
 	if (!p->pt_chan || nonblock(p->pt_chan->fd)) {
+		err = errno;
 		if (p->pt_chan)
 			ibv_destroy_comp_channel(p->pt_chan);
 		free(p);
+		errno = err;
 		return NULL;
 	}
 	sl = rd_slab_make(p, 2 * RD_SLAB);
 	if (sl)
 		rd_slab_use(p, sl);
-	if (!sl || (d->dv_iwarp && !(p->pt_sink = rd_sink_new(d->dv_pd, IBV_ACCESS_REMOTE_WRITE)))) {
+	p->pt_refused_said = quiet; /* whatever became of the slab */
+	if (!sl || (d->dv_iwarp && !(p->pt_sink = rd_sink_new(p, IBV_ACCESS_REMOTE_WRITE)))) {
+		err = errno;
 		port_destroy(p);
+		errno = err;
 		return NULL;
 	}
+	p->pt_refused_said = false;
 	p->pt_recv_max = rd_opts.ro_srq_max;
 	/* On iWARP whoever finds a queue empty has lost his connection: nothing there tries again (RFC 5041). So nobody's receives may be used up by others. */
 	if (rd_opts.ro_srq && !d->dv_iwarp && d->dv_attr.max_srq > 0)
@@ -619,6 +682,7 @@ static struct ibv_mr *piece_register(struct rd_dev *d, const struct pool_piece *
 {
 	struct ibv_mr *mr = ibv_reg_mr(d->dv_pd, pc->pp_base, pc->pp_len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 
+	d->dv_relaxed = mr != NULL;
 	return mr ? mr : ibv_reg_mr(d->dv_pd, pc->pp_base, pc->pp_len, IBV_ACCESS_LOCAL_WRITE);
 }
 
@@ -635,8 +699,8 @@ static int pool_register_dev(struct rd_dev *d, bool quiet)
 			int err = -errno;
 
 			if (!quiet)
-				log_error("rdma: %s: registering %zu MiB of the pool: %s%s", d->dv_name, pc->pp_len >> 20, strerror(-err),
-				  err == -ENOMEM ? ": the limit on locked memory (RLIMIT_MEMLOCK), or the device's" : "");
+				log_error("rdma: %s: registering %zu MiB of the pool: %s%s", d->dv_name, pc->pp_len >> 20, strerror(-err), rd_why_refused(-err));
+			errno = -err;
 			return err;
 		}
 	}
@@ -658,12 +722,12 @@ struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, u
 	d->dv_says_last = d->dv_attr.vendor_id != SIW_VENDOR; /* that one has given back all when the queue pair is in its error state */
 	d->dv_inv = d->dv_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS && !d->dv_iwarp;
 	for (; d->dv_nports < nloops; d->dv_nports++)
-		if (!(d->dv_port[d->dv_nports] = port_new(d, loops[d->dv_nports])))
+		if (!(d->dv_port[d->dv_nports] = port_new(d, loops[d->dv_nports], quiet)))
 			goto failed;
 	for (unsigned i = 0; i < d->dv_nports; i++)
 		loop_post(loops[i], &d->dv_port[i]->pt_start_msg);
-	log_info("rdma: %s: %s, %u MiB of memory in %u regions%s, reads %d deep", d->dv_name, d->dv_iwarp ? "iWARP" : "InfiniBand or RoCE",
-		 (unsigned)(pool_bytes() >> 20), d->dv_npieces, d->dv_port[0]->pt_srq ? ", shared receive queues" : "", d->dv_attr.max_qp_init_rd_atom);
+	log_info("rdma: %s: %s, %u MiB of memory in %u regions%s%s, reads %d deep", d->dv_name, d->dv_iwarp ? "iWARP" : "InfiniBand or RoCE",
+		 (unsigned)(pool_bytes() >> 20), d->dv_npieces, d->dv_relaxed ? ", relaxed ordering asked for" : "", d->dv_port[0]->pt_srq ? ", shared receive queues" : "", d->dv_attr.max_qp_init_rd_atom);
 	return d;
 failed:
 	if (!quiet)

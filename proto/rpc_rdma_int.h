@@ -132,6 +132,7 @@ struct rd_dev {
 	struct ibv_pd *dv_pd;
 	struct ibv_device_attr dv_attr;
 	bool dv_iwarp, dv_inv, dv_dead;
+	bool dv_relaxed;   /* the pool is registered with relaxed ordering */
 	bool dv_says_last; /* when a queue pair uses no more shared receives */
 	struct ibv_mr **dv_mr; /* of the pool's pieces */
 	unsigned dv_npieces;
@@ -178,6 +179,7 @@ struct rd_conn {
 	struct rd_host *r_host; /* whose connection it is; NULL: we connect */
 	_Atomic bool r_last; /* the device uses none of the shared receives for it any more */
 	bool r_last_told;
+	_Atomic bool r_established; /* the peer said that it is connected */
 	uint32_t r_depth;    /* of the send queue */
 	uint32_t r_recvs;    /* that a receive queue of its own takes */
 	uint32_t r_send_max; /* bytes of a Send */
@@ -192,6 +194,7 @@ struct rd_conn {
 	struct rpc_conn *r_c;
 	struct rd_conn *r_active_next, *r_stalled_next, *r_qp_next, *r_arriving_next;
 	bool r_up; /* something may be sent */
+	bool r_heard; /* something has come */
 	bool r_quiet; /* nothing has come since the last look */
 	bool r_stuck; /* and nothing of what was under way then is done */
 	bool r_mute; /* and no call of ours is answered, though others wait for that */
@@ -236,7 +239,7 @@ struct rpc_rdma_dial {
 };
 
 extern struct rpc_rdma_opts rd_opts;
-extern struct metric *rd_m_wrs, *rd_m_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
+extern struct metric *rd_m_wrs, *rd_m_signaled, *rd_m_doorbells, *rd_m_receives, *rd_m_receive_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
 
 /* ---- rpc_rdma_cm.c ---- */
 void rd_cmd(struct rd_cmd *cmd, enum rd_cmd_kind kind, void *arg);
@@ -300,7 +303,10 @@ void rd_slab_asked(struct rd_port *p);
 void rd_bulk_asked(struct rd_port *p);
 struct rd_slab *rd_slab_make(struct rd_port *p, unsigned n);
 struct rd_sink;
-struct rd_sink *rd_sink_new(struct ibv_pd *pd, int access);
+/* NULL, and errno: it was refused, and that was told unless the refusal before it was. The same with rd_slab_make. */
+struct rd_sink *rd_sink_new(struct rd_port *p, int access);
+/* What to put behind strerror(err): the limit that a registration hit. */
+const char *rd_why_refused(int err);
 void rd_sink_unregister(struct rd_sink *sk);
 /* On the loop. */
 void rd_slab_came(struct loop_msg *m);
@@ -346,7 +352,7 @@ void rd_read_completed(struct rd_conn *r, struct rd_op *op);
 void rd_post(struct rd_conn *r);
 void rd_send_error(struct rd_conn *r, uint32_t xid, uint32_t vers, enum rd_errcode err);
 void rd_send_free(struct rd_conn *r);
-/* An RDMA Write of no bytes, which needs no handle: fails where there is no peer any more. */
+/* An RDMA Write of no bytes, which needs no handle: fails where there is no peer any more; on iWARP the connection does, when TCP gives up. */
 void rd_probe(struct rd_conn *r);
 
 /* ---- for rpc_conn.c and rpc_server.c ---- */
@@ -359,4 +365,6 @@ void rd_last(struct loop_msg *m);
 void rd_gone(struct loop_msg *m);
 /* Polls; how many completions there were. */
 unsigned rd_poll(struct rd_conn *r);
+/* At most RD_WCS of a queue's completions, and counts. */
+int rd_poll_cq(struct ibv_cq *cq, struct ibv_wc *wc);
 #endif

@@ -11,6 +11,11 @@
 
 #define AGAIN_NS 1000000000u /* after a refusal */
 
+const char *rd_why_refused(int err)
+{
+	return err == ENOMEM ? ": the limit on locked memory (RLIMIT_MEMLOCK), or the device's" : "";
+}
+
 uint32_t rd_lkey(const struct rd_dev *d, const void *p)
 {
 	int i = pool_piece_of(p);
@@ -155,22 +160,39 @@ static void sink_own(struct rpc_buf *b)
 		sink_free(sk);
 }
 
-struct rd_sink *rd_sink_new(struct ibv_pd *pd, int access)
+static struct rd_sink *sink_new(struct ibv_pd *pd, int access)
 {
 	struct rd_sink *sk = calloc(1, sizeof *sk);
+	int err;
 
 	if (!sk)
 		return NULL;
 	sk->sk_mem = mmap(NULL, SINK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (sk->sk_mem == MAP_FAILED) {
 		free(sk);
+		errno = ENOMEM;
 		return NULL;
 	}
 	sk->sk_mr = ibv_reg_mr(pd, sk->sk_mem, SINK_BYTES, IBV_ACCESS_LOCAL_WRITE | access);
 	if (!sk->sk_mr) {
+		err = errno;
 		sink_free(sk);
+		errno = err;
 		return NULL;
 	}
+	return sk;
+}
+
+struct rd_sink *rd_sink_new(struct rd_port *p, int access)
+{
+	struct rd_sink *sk = sink_new(p->pt_dev->dv_pd, access);
+	int err = errno;
+
+	if (!sk && !p->pt_refused_said)
+		log_error("rdma: %s: registering %u MiB for %s: %s%s", p->pt_dev->dv_name, SINK_BYTES >> 20,
+			  access & IBV_ACCESS_REMOTE_READ ? "long calls" : "what is fetched", strerror(err), rd_why_refused(err));
+	p->pt_refused_said = !sk;
+	errno = err;
 	return sk;
 }
 
@@ -281,13 +303,15 @@ static struct rd_slab *slab_new(struct rd_port *p, unsigned n)
 struct rd_slab *rd_slab_make(struct rd_port *p, unsigned n)
 {
 	struct rd_slab *sl = NULL;
+	int err;
 
 	for (; !sl && n >= RD_SLAB; n /= 2)
 		sl = slab_new(p, n);
+	err = errno;
 	if (!sl && !p->pt_refused_said)
-		log_warn("rdma: %s: registering memory for %u messages: %s%s", p->pt_dev->dv_name, RD_SLAB, strerror(errno),
-			 errno == ENOMEM ? " (RLIMIT_MEMLOCK, or the device's limit)" : "");
+		log_warn("rdma: %s: registering memory for %u messages: %s%s", p->pt_dev->dv_name, RD_SLAB, strerror(err), rd_why_refused(err));
 	p->pt_refused_said = !sl;
+	errno = err;
 	return sl;
 }
 
@@ -299,7 +323,7 @@ void rd_slab_asked(struct rd_port *p)
 
 void rd_bulk_asked(struct rd_port *p)
 {
-	p->pt_bulk_new = rd_sink_new(p->pt_dev->dv_pd, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	p->pt_bulk_new = rd_sink_new(p, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	loop_post(p->pt_loop, &p->pt_bulk_msg);
 }
 

@@ -73,16 +73,22 @@ static struct rd_op *fetch_new(const struct rd_hdr *h, const struct rd_plan *pl,
 	return op;
 }
 
-static void place(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_copy *copies, uint8_t *base)
+/* How many bytes were copied: to be fetched, payload is not among them. */
+static size_t place(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_copy *copies, uint8_t *base)
 {
+	size_t copied = 0;
+
 	for (unsigned i = 0; i < pl->pl_ncopies; i++) {
 		const struct rd_copy *cp = &copies[i];
 
-		if (cp->cp_from == RD_ZEROS)
+		if (cp->cp_from == RD_ZEROS) {
 			memset(base + cp->cp_at, 0, cp->cp_len);
-		else
-			memcpy(base + cp->cp_at, h->h_body + cp->cp_from, cp->cp_len);
+			continue;
+		}
+		memcpy(base + cp->cp_at, h->h_body + cp->cp_from, cp->cp_len);
+		copied += cp->cp_len;
 	}
+	return copied;
 }
 
 /*
@@ -102,6 +108,7 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 	uint32_t start = (RPC_PAGE - pl->pl_first % RPC_PAGE) % RPC_PAGE, lkey;
 	struct rpc_buf *b, *sink = NULL;
 	struct rd_op *op;
+	size_t copied;
 
 	if (start + pl->pl_len > POOL_MOST)
 		start = 0;
@@ -110,7 +117,7 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 	b = rd_record_new(r->r_port, (size_t)start + pl->pl_len, &lkey, &sink);
 	if (!b)
 		return -EAGAIN;
-	place(h, pl, copies, b->b_data + start);
+	copied = place(h, pl, copies, b->b_data + start);
 	op = fetch_new(h, pl, reads, lkey, (sink ? sink : b)->b_data + start);
 	if (!op) {
 		if (sink)
@@ -123,7 +130,7 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 	op->op_in.in_fetched = (size_t)start + pl->pl_len;
 	r->r_fetched += op->op_in.in_fetched;
 	r->r_port->pt_fetched += op->op_in.in_fetched;
-	op->op_in.in_rec = (struct rpc_record){.r_buf = b, .r_data = b->b_data + start, .r_len = pl->pl_len, .r_rdma = rc};
+	op->op_in.in_rec = (struct rpc_record){.r_buf = b, .r_data = b->b_data + start, .r_len = pl->pl_len, .r_copied = copied, .r_rdma = rc};
 	*r->r_readq_end = op;
 	r->r_readq_end = &op->op_next;
 	if (!pl->pl_nreads) /* chunks of no length */
@@ -157,6 +164,7 @@ static void sink_leave(struct rd_op *op)
 		const uint8_t *from = (const uint8_t *)(uintptr_t)op->op_sge[i].addr;
 
 		memcpy(to + (from - op->op_sink->b_data), from, op->op_sge[i].length);
+		op->op_in.in_rec.r_copied += op->op_sge[i].length;
 	}
 	rpc_buf_put(op->op_sink);
 	op->op_sink = NULL;
@@ -348,6 +356,7 @@ void rd_received(struct rd_conn *r, const struct ibv_wc *wc)
 		return;
 	}
 	b->bf_len = wc->byte_len;
+	r->r_heard = true;
 	r->r_quiet = false;
 	message(r, b);
 	rd_activate(r);

@@ -68,7 +68,7 @@ void rd_op_free(struct rd_conn *r, struct rd_op *op)
 
 struct chain {
 	struct ibv_send_wr *ch_first, *ch_last;
-	unsigned ch_n;
+	unsigned ch_n, ch_told;
 };
 
 static unsigned room(const struct rd_conn *r)
@@ -87,11 +87,17 @@ static void chain_put(struct chain *ch, struct ibv_send_wr *wr)
 	ch->ch_n++;
 }
 
+static void chain_tell(struct chain *ch, struct ibv_send_wr *wr)
+{
+	ch->ch_told += !(wr->send_flags & IBV_SEND_SIGNALED);
+	wr->send_flags |= IBV_SEND_SIGNALED;
+}
+
 static void chain_send(struct rd_conn *r, struct chain *ch, struct ibv_send_wr *wr, bool tell)
 {
 	wr->wr_id = ++r->r_seq << 2 | SEND_ID;
 	if (tell || r->r_dev->dv_iwarp || r->r_seq - r->r_signaled >= r->r_depth / 4) {
-		wr->send_flags |= IBV_SEND_SIGNALED;
+		chain_tell(ch, wr);
 		r->r_signaled = r->r_seq;
 	}
 	chain_put(ch, wr);
@@ -113,7 +119,7 @@ static void chain_reads(struct rd_conn *r, struct chain *ch)
 			op->op_wr[op->op_posted + i].wr_id = (uintptr_t)op | READ_ID;
 			chain_put(ch, &op->op_wr[op->op_posted + i]);
 		}
-		ch->ch_last->send_flags |= IBV_SEND_SIGNALED;
+		chain_tell(ch, ch->ch_last);
 		op->op_posted += n;
 		op->op_batch = n;
 		r->r_reads += n;
@@ -164,10 +170,11 @@ void rd_post(struct rd_conn *r)
 	if (!ch.ch_n)
 		return;
 	if ((ch.ch_last->wr_id & ID_BITS) == SEND_ID) {
-		ch.ch_last->send_flags |= IBV_SEND_SIGNALED;
+		chain_tell(&ch, ch.ch_last);
 		r->r_signaled = r->r_seq;
 	}
 	metric_add(rd_m_wrs, ch.ch_n);
+	metric_add(rd_m_signaled, ch.ch_told);
 	metric_add(rd_m_doorbells, 1);
 	if (ibv_post_send(r->r_qp, ch.ch_first, &bad))
 		rpc_conn_fail(r->r_c, -EIO);
@@ -818,7 +825,7 @@ unsigned rd_poll(struct rd_conn *r)
 
 	if (r->r_destroying)
 		return 0;
-	n = ibv_poll_cq(r->r_cq, RD_WCS, wc);
+	n = rd_poll_cq(r->r_cq, wc);
 	for (int i = 0; i < n; i++) {
 		if (wc[i].wr_id & ID_BITS) {
 			sent(r, &wc[i]);

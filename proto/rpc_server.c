@@ -76,7 +76,8 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 	xdr_in_init(&ci->ci_call.c_args, r->r_data, r->r_len);
 	xdr_out_init(&ci->ci_call.c_reply, c->c_svc.rs_max_reply + RPC_REPLY_HEAD);
 	c->c_refs++;
-	c->c_ncalls++;
+	ci->ci_waits = false;
+	rpc_host_call(c, r->r_len);
 	return ci;
 }
 
@@ -110,6 +111,25 @@ void rpc_reply_head(struct rpc_call *call, uint32_t stat)
 	call->c_body = x->x_len;
 }
 
+void rpc_call_waits(struct rpc_call *call, bool waits)
+{
+	struct rpc_call_int *ci = call_int(call);
+
+	if (ci->ci_waits == waits)
+		return;
+	ci->ci_waits = waits;
+	rpc_host_call_waits(call->c_conn, call->c_size, waits);
+	if (waits)
+		rpc_conn_unpause(call->c_conn);
+}
+
+static void call_done(struct rpc_call *call)
+{
+	if (call_int(call)->ci_waits)
+		rpc_host_call_waits(call->c_conn, call->c_size, false);
+	rpc_host_call_done(call->c_conn, call->c_size);
+}
+
 /* The reply is complete in c_reply: the call's own part is over. */
 static void call_finish(struct rpc_call *call)
 {
@@ -118,7 +138,7 @@ static void call_finish(struct rpc_call *call)
 
 	rpc_buf_put(call->c_buf);
 	call->c_buf = NULL;
-	c->c_ncalls--;
+	call_done(call);
 	c->c_refs++;
 	if (x->bad) {
 		/* Not even the status fits in memory. A client that hears nothing waits for ever;
@@ -141,7 +161,7 @@ void rpc_drop(struct rpc_call *call)
 
 	rpc_buf_put(call->c_buf);
 	call->c_buf = NULL;
-	c->c_ncalls--;
+	call_done(call);
 	if (c->c_rdma)
 		rpc_rdma_dropped(c);
 	c->c_refs++;

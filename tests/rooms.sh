@@ -52,7 +52,7 @@ bad_includes() {
 
 # unlisted TREE: prints the source files that its Makefile.am does not name.
 unlisted() {
-	(cd "$1" && find base proto kv mds ds client tools tests -name '*.[chx]' 2>/dev/null | sort) |
+	(cd "$1" && find base proto kv mds ds client tools tests \( -name '*.[chx]' -o -path 'tests/wire/*.py' \) 2>/dev/null | sort) |
 		awk -v am="$1/Makefile.am" '
 		BEGIN { while ((getline line < am) > 0) { n = split(line, w, /[ \t]+/); for (i = 1; i <= n; i++) named[w[i]] = 1 } }
 		# A test program lists itself by its name without .c.
@@ -110,6 +110,10 @@ mkdir -p "$plant/t/base"
 echo 'x = base/found.c' >"$plant/t/Makefile.am"
 [ "$(unlisted "$plant/t")" = base/lost.c ]
 report $? "a source file that Makefile.am does not list is found"
+mkdir -p "$plant/t/tests/wire"
+: >"$plant/t/tests/wire/lost_test.py"
+[ "$(unlisted "$plant/t" | tail -1)" = tests/wire/lost_test.py ]
+report $? "and so is a test"
 
 found=$(bad_includes "$top")
 [ -z "$found" ]

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_PHASES 32
 #define MAX_PIECE  (64u << 20)
@@ -13,22 +14,43 @@
 struct bench_opts bench;
 uint8_t *bench_pattern;
 
+_Atomic bool bench_stopping, bench_made;
+
+static void *clean(void *arg)
+{
+	int err = bench_clean();
+
+	(void)arg;
+	if (err)
+		fprintf(stderr, "weft-bench: the folder weft-bench.%ld stays: %s\n", (long)getpid(), strerror(-err));
+	return NULL;
+}
+
 void bench_die(const char *fmt, ...)
 {
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	pthread_t id;
 	va_list ap;
 
+	/* The first failure is the one that is told. */
+	while (atomic_flag_test_and_set(&said))
+		pause();
 	va_start(ap, fmt);
 	fprintf(stderr, "weft-bench: ");
 	vfprintf(stderr, fmt, ap);
 	fprintf(stderr, "\n");
 	va_end(ap);
 	fflush(stdout);
+	atomic_store(&bench_stopping, true);
+	/* By a thread of its own: this one may be inside of a ring. */
+	if (atomic_load(&bench_made) && !pthread_create(&id, NULL, clean, NULL))
+		pthread_join(id, NULL);
 	_Exit(1); /* other threads are at work */
 }
 
 static void usage(FILE *f)
 {
-	fprintf(f, "usage: weft-bench null|md|io [options]\n"
+	fprintf(f, "usage: weft-bench null|md|io|small|storm [options]\n"
 		   "       weft-bench compare A.json B.json\n"
 		   "options:\n"
 		   "  --server ADDRESS   the server (127.0.0.1:2049)\n"
@@ -38,19 +60,23 @@ static void usage(FILE *f)
 		   "  --conns N          connections of a session (1)\n"
 		   "  --depth N          operations of a session under way (1)\n"
 		   "  --count N          pieces of work of a session in a phase (1000)\n"
+		   "  --time SECONDS     a phase ends then; one that only reads or overwrites begins again until then\n"
 		   "  --phases A,B,...   md: mkdir,rmdir,create,stat,open,readdir,rename,unlink; io: write,read,randwrite,randread,remove\n"
-		   "                     (all in this order; io: write,read,randread,remove)\n"
+		   "                     small: create,read,remove; storm: write,remove (all in this order; io: write,read,randread,remove)\n"
+		   "  --policy TEXT      the policy of all that is made (stripes=2,unit=1M,mirrors=2)\n"
 		   "  --shared           md: all sessions in one folder\n"
-		   "  --body BYTES       md: files have so many bytes, written in create and read in open (0)\n"
-		   "  --file BYTES       io: size of a session's file (64M)\n"
+		   "  --body BYTES       md, small: files have so many bytes, written in create and read in open (0; small: 50k)\n"
+		   "  --file BYTES       io, storm: size of a session's file (64M; storm: 256M)\n"
 		   "  --size BYTES       io: size of a read or write (1M)\n"
+		   "  --commit N         io, storm: COMMIT after each N writes of a session (0: once, at the end)\n"
 		   "  --stable           writes are on stable storage when they are answered\n"
 		   "  --verify           what is read is compared with what was written\n"
 		   "  --pid N[,N...]     the server's processes: their CPU time per operation is told\n"
 		   "  --minor N          minor version 1 or 2 (the best there is)\n"
+		   "  --rdma             data servers by RDMA, where they and this machine have it\n"
 		   "  --no-layouts       all data go through the server\n"
 		   "  --uid N --gid N    who calls (0, 0)\n"
-		   "  --keep             the folder that was made stays\n"
+		   "  --keep             the folder that was made stays, with what is in it\n"
 		   "  --json FILE        results as JSON too (-: to standard output instead of the table)\n"
 		   "  --quiet            no progress\n");
 }
@@ -84,13 +110,14 @@ static void pids(char *text)
 	}
 }
 
-enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_JSON, O_QUIET, O_HELP };
+enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_COMMIT, O_RDMA, O_JSON, O_QUIET, O_HELP };
 static const struct option options[] = {
 	{"server", 1, NULL, O_SERVER}, {"dir", 1, NULL, O_DIR},	      {"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
 	{"conns", 1, NULL, O_CONNS},   {"depth", 1, NULL, O_DEPTH},   {"count", 1, NULL, O_COUNT},     {"phases", 1, NULL, O_PHASES},
 	{"shared", 0, NULL, O_SHARED}, {"body", 1, NULL, O_BODY},     {"file", 1, NULL, O_FILE},       {"size", 1, NULL, O_SIZE},
 	{"stable", 0, NULL, O_STABLE}, {"verify", 0, NULL, O_VERIFY}, {"pid", 1, NULL, O_PID},	       {"minor", 1, NULL, O_MINOR},
-	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP}, {"no-layouts", 0, NULL, O_LAYOUTS},       {"json", 1, NULL, O_JSON},
+	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP}, {"no-layouts", 0, NULL, O_LAYOUTS},
+	{"time", 1, NULL, O_TIME},     {"policy", 1, NULL, O_POLICY}, {"commit", 1, NULL, O_COMMIT}, {"rdma", 0, NULL, O_RDMA},       {"json", 1, NULL, O_JSON},
 	{"quiet", 0, NULL, O_QUIET},   {"help", 0, NULL, O_HELP},     {0}};
 
 static void option(int o)
@@ -116,6 +143,10 @@ static void option(int o)
 	case O_GID: bench.bo_client.wo_gid = (uint32_t)number(optarg, 0, UINT32_MAX, "gid"); break;
 	case O_KEEP: bench.bo_keep = true; break;
 	case O_LAYOUTS: bench.bo_client.wo_no_layouts = true; break;
+	case O_RDMA: bench.bo_client.wo_rdma = true; break;
+	case O_TIME: bench.bo_seconds = number(optarg, 1, 1000000, "time"); break;
+	case O_POLICY: bench.bo_policy = optarg; break;
+	case O_COMMIT: bench.bo_commit = number(optarg, 0, 1ull << 40, "commit"); break;
 	case O_JSON: bench.bo_json = optarg; break;
 	case O_QUIET: bench.bo_quiet = true; break;
 	case O_HELP: usage(stdout); exit(0);
@@ -129,6 +160,12 @@ static void options_read(int argc, char **argv)
 
 	bench = (struct bench_opts){.bo_what = argv[1], .bo_dir = "", .bo_threads = 1, .bo_sessions = 1, .bo_depth = 1, .bo_count = 1000,
 				    .bo_size = 1 << 20, .bo_file = 64 << 20};
+	if (!strcmp(argv[1], "small"))
+		bench.bo_body = 50 << 10;
+	if (!strcmp(argv[1], "storm")) {
+		bench.bo_sessions = 64;
+		bench.bo_file = 256 << 20;
+	}
 	bench.bo_client = (struct weft_opts){.wo_server = "127.0.0.1", .wo_conns = 1, .wo_giveup_ms = 60000};
 	while ((o = getopt_long(argc - 1, argv + 1, "", options, NULL)) != -1)
 		option(o);
@@ -139,7 +176,9 @@ static void options_read(int argc, char **argv)
 	if (bench.bo_sessions < bench.bo_threads)
 		bench_die("there are fewer sessions than threads");
 	bench.bo_client.wo_slots = bench.bo_depth;
-	if (strcmp(bench.bo_what, "io"))
+	if (!bench.bo_body && !strcmp(bench.bo_what, "small"))
+		bench_die("--body 0: small reads what files have");
+	if (strcmp(bench.bo_what, "io") && strcmp(bench.bo_what, "storm"))
 		return;
 	bench.bo_count = bench.bo_file / bench.bo_size;
 	if (!bench.bo_count)
@@ -154,17 +193,34 @@ static const struct bench_phase *phase_find(const struct bench_phase *all, const
 	bench_die("%s has no phase %s", bench.bo_what, name);
 }
 
-static unsigned phases_choose(const struct bench_phase *all, const struct bench_phase **chosen)
+static const struct kind {
+	const char *k_name;
+	const struct bench_phase *k_all;
+	const char *k_phases;
+} kinds[] = {{"null", bench_null, "null"},
+	     {"md", bench_md, "mkdir,rmdir,create,stat,open,readdir,rename,unlink"},
+	     {"io", bench_io, "write,read,randread,remove"},
+	     {"small", bench_small, "create,read,remove"},
+	     {"storm", bench_storm, "write,remove"}};
+
+static const struct kind *kind_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (!strcmp(kinds[i].k_name, name))
+			return &kinds[i];
+	return NULL;
+}
+
+static unsigned phases_choose(const struct kind *kind, const struct bench_phase **chosen)
 {
 	char text[512];
 	unsigned n = 0;
 
-	snprintf(text, sizeof(text), "%s", bench.bo_phases ? bench.bo_phases :
-		 all == bench_md ? "mkdir,rmdir,create,stat,open,readdir,rename,unlink" : all == bench_io ? "write,read,randread,remove" : "null");
+	snprintf(text, sizeof(text), "%s", bench.bo_phases ? bench.bo_phases : kind->k_phases);
 	for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
 		if (n == MAX_PHASES)
 			bench_die("--phases: at most %u", MAX_PHASES);
-		chosen[n++] = phase_find(all, p);
+		chosen[n++] = phase_find(kind->k_all, p);
 	}
 	return n;
 }
@@ -187,7 +243,8 @@ static void pattern_make(void)
 
 int main(int argc, char **argv)
 {
-	const struct bench_phase *all, *chosen[MAX_PHASES];
+	const struct bench_phase *chosen[MAX_PHASES];
+	const struct kind *kind;
 	struct bench_result *results;
 	bool table;
 	unsigned n;
@@ -198,27 +255,31 @@ int main(int argc, char **argv)
 		usage(stdout);
 		return 0;
 	}
-	all = argc < 2 ? NULL : !strcmp(argv[1], "null") ? bench_null : !strcmp(argv[1], "md") ? bench_md : !strcmp(argv[1], "io") ? bench_io : NULL;
-	if (!all) {
+	kind = argc < 2 ? NULL : kind_find(argv[1]);
+	if (!kind) {
 		usage(stderr);
 		return 2;
 	}
 	options_read(argc, argv);
-	n = phases_choose(all, chosen);
+	n = phases_choose(kind, chosen);
 	results = calloc(n + 1, sizeof(*results));
 	if (!results)
 		bench_die("no memory");
 	pattern_make();
 	table = !bench.bo_json || strcmp(bench.bo_json, "-");
+	bench_watch();
 	bench_start();
 	if (table)
 		bench_table_head();
 	for (unsigned i = 0; i < n; i++) {
 		bench_phase(chosen[i], &results[i]);
+		while (atomic_load(&bench_stopping))
+			pause(); /* who stopped it ends it */
 		if (table)
 			bench_table(&results[i]);
 	}
 	bench_stop();
+	clean(NULL);
 	free(bench_pattern);
 	if (bench.bo_json && bench_write_json(bench.bo_json, results, n))
 		bench_die("%s cannot be written", bench.bo_json);

@@ -4,6 +4,8 @@
  *   bench.c      options, phases in their order, progress
  *   bench_run.c  threads, sessions and jobs: how a phase is run and measured
  *   bench_md.c   operations on names; bench_io.c: data, and NULL calls
+ *   bench_small.c  small files in random order, and checkpoints
+ *   bench_clean.c  what is left of it goes away
  *   bench_out.c  tables, JSON, comparison
  *
  * A thread has a ring and some sessions; a session has as many jobs as its depth. In a phase each job does one piece of work after the other (b_next
@@ -18,15 +20,16 @@
 
 #define BENCH_PATTERN 65536u
 #define BENCH_MAX_PIDS 16
+#define BENCH_MAX_RDMA 64 /* threads */
 
 struct bench_opts {
 	struct weft_opts bo_client;
-	const char *bo_what; /* null, md, io */
-	const char *bo_dir, *bo_phases, *bo_json;
+	const char *bo_what; /* null, md, io, small, storm */
+	const char *bo_dir, *bo_phases, *bo_json, *bo_policy;
 	unsigned bo_threads, bo_sessions, bo_depth;
 	uint64_t bo_count; /* pieces of work of a session in a phase */
 	uint32_t bo_body, bo_size;
-	uint64_t bo_file;
+	uint64_t bo_file, bo_seconds, bo_commit; /* commit: after so many writes of a session; 0: at the end */
 	bool bo_shared, bo_verify, bo_stable, bo_quiet, bo_keep;
 	long bo_pids[BENCH_MAX_PIDS];
 	unsigned bo_npids;
@@ -38,6 +41,7 @@ struct bench_job {
 	struct bench_session *j_s;
 	uint64_t j_i;
 	unsigned j_step;
+	bool j_first, j_last; /* it does what comes before or after a session's pieces */
 	uint64_t j_began;
 	char j_name[32], j_name2[32];
 	uint8_t *j_buf;
@@ -49,11 +53,15 @@ struct bench_phase {
 	bool (*p_step)(struct bench_job *j);
 	/* Once for each session, before it is measured: files to work on. May be NULL. */
 	void (*p_before)(struct bench_session *s);
-	/* When all of its pieces are done; measured. May be NULL. */
-	void (*p_finish)(struct bench_session *s);
+	/* As p_step, in front of a session's first piece and behind its last one; measured, but not as pieces. May be NULL. */
+	bool (*p_first)(struct bench_job *j);
+	bool (*p_last)(struct bench_job *j);
 	/* After it, not measured. May be NULL. */
 	void (*p_after)(struct bench_session *s);
-	bool p_once; /* a session's piece of work is one, by its first job */
+	/* How many pieces there are where --time may have ended an earlier phase before its time. May be NULL. */
+	uint64_t (*p_pieces)(const struct bench_session *s);
+	bool p_once;   /* a session's piece of work is one, by its first job */
+	bool p_repeat; /* until the time of --time is over */
 };
 
 struct bench_session {
@@ -64,6 +72,10 @@ struct bench_session {
 	struct weft_file *s_file;
 	struct bench_job *s_jobs;
 	uint64_t s_next;
+	unsigned s_busy; /* jobs */
+	uint64_t s_began, s_ended;
+	uint64_t s_dirs, s_files, s_renamed; /* md, small: what is there */
+	uint64_t s_writes;
 };
 
 struct bench_thread {
@@ -71,7 +83,7 @@ struct bench_thread {
 	unsigned t_first, t_n; /* sessions */
 	struct weft_ring *t_ring;
 	struct bench_session *t_sessions;
-	unsigned t_busy; /* jobs */
+	unsigned t_over; /* sessions */
 	struct histo t_histo;
 	uint64_t t_units, t_bytes;
 	_Atomic uint64_t t_seen; /* pieces that are done, for the progress */
@@ -81,6 +93,7 @@ struct bench_result {
 	const char *r_name;
 	struct histo r_histo;
 	uint64_t r_units, r_bytes; /* units: what operations per second counts (entries of readdir, else pieces) */
+	double r_slowest; /* session over the fastest one, in time */
 	double r_seconds, r_server_cpu, r_client_cpu; /* CPU in seconds; server: below 0 where no pid was given */
 };
 
@@ -88,7 +101,10 @@ extern struct bench_opts bench;
 extern const struct bench_phase *bench_now;
 extern uint8_t *bench_pattern; /* BENCH_PATTERN bytes and the largest piece behind; never changes: servers may lose what is not committed */
 
-/* Ends the program. */
+extern _Atomic bool bench_stopping; /* no more pieces are begun */
+extern _Atomic bool bench_made;	    /* there is a folder */
+
+/* Ends the program, and takes away what it made. */
 void bench_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* One operation that must not fail. */
 void bench_do(struct bench_session *s, struct weft_op *op, const char *what);
@@ -99,8 +115,17 @@ void bench_start(void);
 void bench_phase(const struct bench_phase *p, struct bench_result *r);
 void bench_stop(void);
 
-/* bench_md.c, bench_io.c */
-extern const struct bench_phase bench_md[], bench_io[], bench_null[];
+/* bench_clean.c: 0 or a negative errno. */
+int bench_clean(void);
+/* SIGINT and SIGTERM end the program as failures do. */
+void bench_watch(void);
+
+/* bench_md.c, bench_io.c, bench_small.c */
+extern const struct bench_phase bench_md[], bench_io[], bench_null[], bench_small[], bench_storm[];
+const uint8_t *bench_content(uint64_t off);
+void bench_file_name(const struct bench_session *s, char *name, size_t len);
+bool bench_step_write(struct bench_job *j);
+bool bench_step_remove(struct bench_job *j);
 
 /* bench_out.c */
 void bench_table_head(void);

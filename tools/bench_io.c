@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint8_t *content(uint64_t off)
+const uint8_t *bench_content(uint64_t off)
 {
 	return bench_pattern + off / 4096 * 8168 % BENCH_PATTERN;
 }
@@ -18,7 +18,7 @@ static uint64_t offset(const struct bench_job *j, bool random)
 	return (random ? x % n : i) * bench.bo_size;
 }
 
-static void file_name(const struct bench_session *s, char *name, size_t len)
+void bench_file_name(const struct bench_session *s, char *name, size_t len)
 {
 	snprintf(name, len, "io.%u", s->s_id);
 }
@@ -29,14 +29,14 @@ static void file_open(struct bench_session *s)
 			     .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0644}};
 	char name[32];
 
-	file_name(s, name, sizeof(name));
+	bench_file_name(s, name, sizeof(name));
 	op.o_name = name;
 	bench_do(s, &op, "opening a file");
 	s->s_file = op.o_file;
 	/* What is read, or written over, is there. */
 	for (uint64_t off = op.o_attr.at_size / bench.bo_size * bench.bo_size; strcmp(bench_now->p_name, "write") && off < bench.bo_count * bench.bo_size;
 	     off += bench.bo_size) {
-		struct weft_op wr = {.o_what = WEFT_WRITE, .o_file = s->s_file, .o_off = off, .o_len = bench.bo_size, .o_buf = (void *)(uintptr_t)content(off)};
+		struct weft_op wr = {.o_what = WEFT_WRITE, .o_file = s->s_file, .o_off = off, .o_len = bench.bo_size, .o_buf = (void *)(uintptr_t)bench_content(off)};
 
 		bench_do(s, &wr, "filling a file");
 	}
@@ -52,22 +52,27 @@ static void file_close(struct bench_session *s)
 	s->s_file = NULL;
 }
 
-static void commit(struct bench_session *s)
+static bool commit(struct bench_job *j)
 {
-	struct weft_op op = {.o_what = WEFT_COMMIT, .o_file = s->s_file};
-
-	bench_do(s, &op, "commit");
+	if (j->j_step)
+		return false;
+	j->j_op = (struct weft_op){.o_what = WEFT_COMMIT, .o_file = j->j_s->s_file};
+	return true;
 }
 
-static bool step_write(struct bench_job *j)
+bool bench_step_write(struct bench_job *j)
 {
 	uint64_t off = offset(j, bench_now->p_name[0] == 'r');
 
+	if (j->j_step == 1 && bench.bo_commit && !(++j->j_s->s_writes % bench.bo_commit)) {
+		j->j_op = (struct weft_op){.o_what = WEFT_COMMIT, .o_file = j->j_s->s_file};
+		return true;
+	}
 	if (j->j_step)
 		return false;
 	j->j_s->s_t->t_bytes += bench.bo_size;
 	j->j_op = (struct weft_op){.o_what = WEFT_WRITE, .o_file = j->j_s->s_file, .o_off = off, .o_len = bench.bo_size,
-				   .o_buf = (void *)(uintptr_t)content(off), .o_flags = bench.bo_stable ? WEFT_STABLE : 0};
+				   .o_buf = (void *)(uintptr_t)bench_content(off), .o_flags = bench.bo_stable ? WEFT_STABLE : 0};
 	return true;
 }
 
@@ -76,7 +81,7 @@ static bool step_read(struct bench_job *j)
 	uint64_t off = offset(j, bench_now->p_name[1] == 'a');
 
 	if (j->j_step) {
-		if (j->j_op.o_count != bench.bo_size || (bench.bo_verify && memcmp(j->j_buf, content(off), bench.bo_size)))
+		if (j->j_op.o_count != bench.bo_size || (bench.bo_verify && memcmp(j->j_buf, bench_content(off), bench.bo_size)))
 			bench_die("%s: %u bytes at %llu are not what was written", bench_now->p_name, j->j_op.o_count, (unsigned long long)off);
 		return false;
 	}
@@ -86,21 +91,21 @@ static bool step_read(struct bench_job *j)
 }
 
 /* Session by session; in a shared folder each removes its own. */
-static bool step_remove(struct bench_job *j)
+bool bench_step_remove(struct bench_job *j)
 {
 	if (j->j_step)
 		return false;
-	file_name(j->j_s, j->j_name, sizeof(j->j_name));
+	bench_file_name(j->j_s, j->j_name, sizeof(j->j_name));
 	j->j_op = (struct weft_op){.o_what = WEFT_REMOVE, .o_fh = j->j_s->s_dir, .o_name = j->j_name};
 	return true;
 }
 
 const struct bench_phase bench_io[] = {
-	{.p_name = "write", .p_step = step_write, .p_before = file_open, .p_finish = commit, .p_after = file_close},
-	{.p_name = "read", .p_step = step_read, .p_before = file_open, .p_after = file_close},
-	{.p_name = "randwrite", .p_step = step_write, .p_before = file_open, .p_finish = commit, .p_after = file_close},
-	{.p_name = "randread", .p_step = step_read, .p_before = file_open, .p_after = file_close},
-	{.p_name = "remove", .p_step = step_remove, .p_once = true},
+	{.p_name = "write", .p_repeat = true, .p_step = bench_step_write, .p_before = file_open, .p_last = commit, .p_after = file_close},
+	{.p_name = "read", .p_repeat = true, .p_step = step_read, .p_before = file_open, .p_after = file_close},
+	{.p_name = "randwrite", .p_repeat = true, .p_step = bench_step_write, .p_before = file_open, .p_last = commit, .p_after = file_close},
+	{.p_name = "randread", .p_repeat = true, .p_step = step_read, .p_before = file_open, .p_after = file_close},
+	{.p_name = "remove", .p_step = bench_step_remove, .p_once = true},
 	{0}};
 
 static bool step_null(struct bench_job *j)
@@ -111,4 +116,4 @@ static bool step_null(struct bench_job *j)
 	return true;
 }
 
-const struct bench_phase bench_null[] = {{.p_name = "null", .p_step = step_null}, {0}};
+const struct bench_phase bench_null[] = {{.p_name = "null", .p_repeat = true, .p_step = step_null}, {0}};

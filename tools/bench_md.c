@@ -57,7 +57,7 @@ static bool step_create(struct bench_job *j)
 	if (j->j_step)
 		return with_body(j, WEFT_WRITE);
 	op = begin(j, WEFT_OPEN, "f");
-	op->o_flags = WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL;
+	op->o_flags = WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL | (bench.bo_body ? 0 : WEFT_O_NO_DATA);
 	op->o_attr = (struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0644};
 	return true;
 }
@@ -66,7 +66,7 @@ static bool step_open(struct bench_job *j)
 {
 	if (j->j_step)
 		return with_body(j, WEFT_READ);
-	begin(j, WEFT_OPEN, "f")->o_flags = WEFT_O_READ;
+	begin(j, WEFT_OPEN, "f")->o_flags = WEFT_O_READ | (bench.bo_body ? 0 : WEFT_O_NO_DATA);
 	return true;
 }
 
@@ -112,13 +112,44 @@ static bool step_unlink(struct bench_job *j)
 {
 	if (j->j_step)
 		return false;
-	begin(j, WEFT_REMOVE, "g");
+	begin(j, WEFT_REMOVE, j->j_i < j->j_s->s_renamed ? "g" : "f");
 	return true;
 }
 
+/* What a phase left for those that follow. */
+static void dirs_made(struct bench_session *s)
+{
+	s->s_dirs = s->s_next;
+}
+
+static void files_made(struct bench_session *s)
+{
+	s->s_files = s->s_next;
+	s->s_renamed = 0;
+}
+
+static void files_renamed(struct bench_session *s)
+{
+	s->s_renamed = s->s_next;
+}
+
+static uint64_t dirs(const struct bench_session *s)
+{
+	return s->s_dirs;
+}
+
+static uint64_t files(const struct bench_session *s)
+{
+	return s->s_files;
+}
+
 const struct bench_phase bench_md[] = {
-	{.p_name = "mkdir", .p_step = step_mkdir},   {.p_name = "rmdir", .p_step = step_rmdir},
-	{.p_name = "create", .p_step = step_create}, {.p_name = "stat", .p_step = step_stat},
-	{.p_name = "open", .p_step = step_open},     {.p_name = "readdir", .p_step = step_readdir, .p_once = true},
-	{.p_name = "rename", .p_step = step_rename}, {.p_name = "unlink", .p_step = step_unlink},
+	{.p_name = "mkdir", .p_step = step_mkdir, .p_after = dirs_made},
+	{.p_name = "rmdir", .p_step = step_rmdir, .p_pieces = dirs},
+	{.p_name = "create", .p_step = step_create, .p_after = files_made},
+	{.p_name = "stat", .p_step = step_stat, .p_pieces = files, .p_repeat = true},
+	{.p_name = "open", .p_step = step_open, .p_pieces = files, .p_repeat = true},
+	{.p_name = "readdir", .p_step = step_readdir, .p_once = true, .p_repeat = true},
+	{.p_name = "rename", .p_step = step_rename, .p_pieces = files, .p_after = files_renamed},
+	{.p_name = "unlink", .p_step = step_unlink, .p_pieces = files},
 	{0}};

@@ -12,8 +12,8 @@ static const struct {
 
 void bench_table_head(void)
 {
-	printf("%-10s %10s %11s %9s %9s %9s %9s %9s %11s %11s %9s\n", "phase", "ops", "ops/s", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us",
-	       "server us", "client us", "MiB/s");
+	printf("%-10s %10s %11s %9s %9s %9s %9s %9s %11s %11s %9s %9s\n", "phase", "ops", "ops/s", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us",
+	       "server us", "client us", "MiB/s", "slow/fast");
 }
 
 static double per_op(double seconds, const struct bench_result *r)
@@ -36,6 +36,10 @@ void bench_table(const struct bench_result *r)
 		printf(" %9.1f", (double)r->r_bytes / r->r_seconds / (1 << 20));
 	else
 		printf(" %9s", "-");
+	if (bench.bo_sessions > 1)
+		printf(" %9.2f", r->r_slowest);
+	else
+		printf(" %9s", "-");
 	printf("\n");
 	fflush(stdout);
 }
@@ -49,6 +53,8 @@ static json_t *result_json(const struct bench_result *r)
 		json_object_set_new(o, shares[i].name, json_real((double)histo_per_mille(&r->r_histo, shares[i].per_mille) / 1e3));
 	if (r->r_server_cpu >= 0)
 		json_object_set_new(o, "server_cpu_us_per_op", json_real(per_op(r->r_server_cpu, r)));
+	if (bench.bo_sessions > 1)
+		json_object_set_new(o, "slowest_over_fastest", json_real(r->r_slowest));
 	if (r->r_bytes)
 		json_object_set_new(o, "mib_per_s", json_real((double)r->r_bytes / r->r_seconds / (1 << 20)));
 	return o;
@@ -61,10 +67,10 @@ int bench_write_json(const char *path, const struct bench_result *r, unsigned n)
 
 	for (unsigned i = 0; i < n; i++)
 		json_array_append_new(phases, result_json(&r[i]));
-	o = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:b, s:b, s:b, s:o}", "version", 1, "bench", bench.bo_what, "server",
+	o = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:b, s:b, s:b, s:I, s:I, s:I, s:s*, s:o}", "version", 1, "bench", bench.bo_what, "server",
 		      bench.bo_client.wo_server, "threads", bench.bo_threads, "sessions", bench.bo_sessions, "conns", bench.bo_client.wo_conns, "depth",
 		      bench.bo_depth, "count", (json_int_t)bench.bo_count, "body", bench.bo_body, "size", bench.bo_size, "shared", bench.bo_shared, "stable",
-		      bench.bo_stable, "layouts", !bench.bo_client.wo_no_layouts, "phases", phases);
+		      bench.bo_stable, "layouts", !bench.bo_client.wo_no_layouts, "file", (json_int_t)bench.bo_file, "seconds", (json_int_t)bench.bo_seconds, "commit", (json_int_t)bench.bo_commit, "policy", bench.bo_policy, "phases", phases);
 	err = !strcmp(path, "-") ? json_dumpf(o, stdout, JSON_INDENT(1)) : json_dump_file(o, path, JSON_INDENT(1));
 	if (!strcmp(path, "-"))
 		printf("\n");
@@ -115,14 +121,17 @@ static void ratio(json_t *a, json_t *b, const char *key)
 
 static bool alike(json_t *a, json_t *b)
 {
-	static const char *const keys[] = {"bench", "threads", "sessions", "conns", "depth", "count", "body", "size", "shared", "stable", "layouts"};
+	static const char *const keys[] = {"bench", "threads", "sessions", "conns", "depth", "count", "body", "size", "shared", "stable", "layouts", "file", "seconds", "commit", "policy"};
 	bool same = true;
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-		if (!json_equal(json_object_get(a, keys[i]), json_object_get(b, keys[i]))) {
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		json_t *x = json_object_get(a, keys[i]), *y = json_object_get(b, keys[i]);
+
+		if ((x || y) && !json_equal(x, y)) {
 			fprintf(stderr, "weft-bench: the two differ in %s: the ratios say less\n", keys[i]);
 			same = false;
 		}
+	}
 	return same;
 }
 

@@ -11,6 +11,7 @@
 static struct bench_thread *threads;
 static pthread_barrier_t begin, end;
 static bool over;
+static uint64_t until; /* a phase's time is over; with --time */
 static struct weft_fh shared_dir;
 
 uint64_t bench_ns(void)
@@ -40,46 +41,108 @@ static void job_done(struct weft_op *op)
 	job_go(j);
 }
 
+/* The next piece; false: there is none. */
+static bool piece_next(struct bench_job *j)
+{
+	struct bench_session *s = j->j_s;
+	uint64_t n = bench_now->p_once ? 1 : bench.bo_seconds && bench_now->p_pieces ? bench_now->p_pieces(s) : bench.bo_count;
+
+	if (atomic_load_explicit(&bench_stopping, memory_order_relaxed) || !n || (bench.bo_seconds && bench_ns() >= until) ||
+	    (s->s_next >= n && !(bench.bo_seconds && bench_now->p_repeat)))
+		return false;
+	j->j_i = s->s_next++ % n;
+	j->j_step = 0;
+	j->j_began = bench_ns();
+	bench_now->p_step(j);
+	return true;
+}
+
+static void session_over(struct bench_session *s)
+{
+	s->s_ended = bench_ns();
+	s->s_t->t_over++;
+}
+
+static void job_send(struct bench_job *j)
+{
+	j->j_op.o_done = job_done;
+	weft_submit(j->j_s->s_w, &j->j_op);
+}
+
+/* A job rests. With the last one, what comes behind all pieces begins. */
+static void job_rests(struct bench_job *j)
+{
+	struct bench_session *s = j->j_s;
+
+	if (--s->s_busy)
+		return;
+	j->j_step = 0;
+	j->j_last = bench_now->p_last && bench_now->p_last(j);
+	if (j->j_last)
+		job_send(j);
+	else
+		session_over(s);
+}
+
+static void jobs_go(struct bench_session *s)
+{
+	s->s_busy = bench.bo_depth;
+	for (unsigned d = 0; d < bench.bo_depth; d++) {
+		s->s_jobs[d].j_step = 0;
+		s->s_jobs[d].j_first = s->s_jobs[d].j_last = false;
+	}
+	for (unsigned d = 0; d < bench.bo_depth; d++)
+		job_go(&s->s_jobs[d]);
+}
+
 /* The next operation of this piece, else of the next one, else the job rests. */
 static void job_go(struct bench_job *j)
 {
-	struct bench_session *s = j->j_s;
-	struct bench_thread *t = s->s_t;
-	uint64_t n = bench_now->p_once ? 1 : bench.bo_count;
+	struct bench_thread *t = j->j_s->s_t;
 
-	for (;;) {
-		if (j->j_step && bench_now->p_step(j))
-			break;
-		if (j->j_step) {
-			histo_add(&t->t_histo, bench_ns() - j->j_began);
-			atomic_store_explicit(&t->t_seen, t->t_seen + 1, memory_order_relaxed);
-		}
-		if (s->s_next == n) {
-			t->t_busy--;
-			return;
-		}
-		j->j_i = s->s_next++;
-		j->j_step = 0;
-		j->j_began = bench_ns();
-		bench_now->p_step(j);
-		break;
+	if (j->j_first || j->j_last) {
+		if (j->j_first ? bench_now->p_first(j) : bench_now->p_last(j))
+			job_send(j);
+		else if (j->j_first)
+			jobs_go(j->j_s);
+		else
+			session_over(j->j_s);
+		return;
 	}
-	j->j_op.o_done = job_done;
-	weft_submit(s->s_w, &j->j_op);
+	if (j->j_step && bench_now->p_step(j)) {
+		job_send(j);
+		return;
+	}
+	if (j->j_step) {
+		histo_add(&t->t_histo, bench_ns() - j->j_began);
+		atomic_store_explicit(&t->t_seen, t->t_seen + 1, memory_order_relaxed);
+	}
+	if (piece_next(j))
+		job_send(j);
+	else
+		job_rests(j);
+}
+
+static void session_go(struct bench_session *s)
+{
+	struct bench_job *j = s->s_jobs;
+
+	s->s_began = bench_ns();
+	j->j_step = 0;
+	j->j_first = bench_now->p_first && bench_now->p_first(j);
+	if (j->j_first)
+		job_send(j);
+	else
+		jobs_go(s);
 }
 
 static void phase_run(struct bench_thread *t)
 {
-	t->t_busy = t->t_n * bench.bo_depth;
+	t->t_over = 0;
 	for (unsigned i = 0; i < t->t_n; i++)
-		for (unsigned d = 0; d < bench.bo_depth; d++) {
-			t->t_sessions[i].s_jobs[d].j_step = 0;
-			job_go(&t->t_sessions[i].s_jobs[d]);
-		}
-	while (t->t_busy)
+		session_go(&t->t_sessions[i]);
+	while (t->t_over < t->t_n)
 		weft_reap(t->t_ring, NULL, 0, -1);
-	for (unsigned i = 0; i < t->t_n && bench_now->p_finish; i++)
-		bench_now->p_finish(&t->t_sessions[i]);
 }
 
 /* ---- sessions ---- */
@@ -90,6 +153,17 @@ static void dir_make(struct bench_session *s, const struct weft_fh *in, const ch
 
 	bench_do(s, &op, name);
 	*out = op.o_fh2;
+}
+
+/* What is made in the folder has its policy. */
+static void policy_set(struct bench_session *s)
+{
+	struct weft_op op = {.o_what = WEFT_SETXATTR, .o_fh = shared_dir, .o_name = "weft.policy", .o_buf = (void *)(uintptr_t)bench.bo_policy};
+
+	if (!bench.bo_policy)
+		return;
+	op.o_len = (uint32_t)strlen(bench.bo_policy);
+	bench_do(s, &op, "--policy");
 }
 
 static void session_open(struct bench_session *s)
@@ -115,7 +189,9 @@ static void session_open(struct bench_session *s)
 
 		bench_do(s, &op, bench.bo_dir);
 		snprintf(name, sizeof(name), "weft-bench.%ld", (long)getpid());
+		atomic_store(&bench_made, true);
 		dir_make(s, &op.o_fh2, name, &shared_dir);
+		policy_set(s);
 	}
 }
 
@@ -139,24 +215,14 @@ static void session_close(struct bench_session *s)
 	weft_close(s->s_w);
 }
 
-static void dirs_remove(struct bench_thread *t)
-{
-	char name[64];
-
-	for (unsigned i = 0; i < t->t_n && !bench.bo_shared; i++) {
-		struct weft_op op = {.o_what = WEFT_REMOVE, .o_fh = shared_dir, .o_name = name};
-
-		snprintf(name, sizeof(name), "s%u", t->t_sessions[i].s_id);
-		weft_do(t->t_sessions[i].s_w, &op); /* one that holds something stays */
-	}
-}
-
 static void *thread_run(void *arg)
 {
 	struct bench_thread *t = arg;
 
 	if (weft_ring_create(&t->t_ring))
 		bench_die("no ring: io_uring");
+	pthread_barrier_wait(&end);
+	pthread_barrier_wait(&end); /* RDMA is there */
 	for (unsigned i = 0; i < t->t_n; i++) {
 		t->t_sessions[i] = (struct bench_session){.s_t = t, .s_id = t->t_first + i};
 		session_open(&t->t_sessions[i]);
@@ -182,23 +248,22 @@ static void *thread_run(void *arg)
 			bench_now->p_after(&t->t_sessions[i]);
 		pthread_barrier_wait(&end);
 	}
-	if (bench.bo_what[0] != 'n' && !bench.bo_keep)
-		dirs_remove(t);
-	pthread_barrier_wait(&end);
-	if (t->t_first == 0 && bench.bo_what[0] != 'n' && !bench.bo_keep) {
-		struct weft_op look = {.o_what = WEFT_LOOKUP, .o_name = bench.bo_dir}, op = {.o_what = WEFT_REMOVE};
-		char name[64];
-
-		snprintf(name, sizeof(name), "weft-bench.%ld", (long)getpid());
-		bench_do(&t->t_sessions[0], &look, bench.bo_dir);
-		op.o_fh = look.o_fh2;
-		op.o_name = name;
-		weft_do(t->t_sessions[0].s_w, &op);
-	}
 	for (unsigned i = 0; i < t->t_n; i++)
 		session_close(&t->t_sessions[i]);
 	weft_ring_destroy(t->t_ring);
 	return NULL;
+}
+
+static void rdma_start(void)
+{
+	struct weft_ring *rings[BENCH_MAX_RDMA];
+	int err;
+
+	for (unsigned i = 0; i < bench.bo_threads && i < BENCH_MAX_RDMA; i++)
+		rings[i] = threads[i].t_ring;
+	err = weft_rdma_start(rings, bench.bo_threads);
+	if (err)
+		bench_die("--rdma: %s", strerror(-err));
 }
 
 void bench_start(void)
@@ -219,7 +284,10 @@ void bench_start(void)
 			bench_die("no memory");
 	}
 	pthread_barrier_wait(&end);
-	pthread_barrier_wait(&end);
+	if (bench.bo_client.wo_rdma)
+		rdma_start();
+	for (int i = 0; i < 3; i++)
+		pthread_barrier_wait(&end);
 }
 
 /* ---- measuring ---- */
@@ -285,13 +353,32 @@ static void *progress(void *arg)
 		}
 		for (unsigned i = 0; i < bench.bo_threads; i++)
 			now += atomic_load_explicit(&threads[i].t_seen, memory_order_relaxed);
-		fprintf(stderr, "%-9s %3.0f%%  %llu/s\n", p->p_name, 100.0 * (double)now / (double)all, (unsigned long long)(now - last));
+		if (bench.bo_seconds)
+			fprintf(stderr, "%-9s %llu  %llu/s\n", p->p_name, (unsigned long long)now, (unsigned long long)(now - last));
+		else
+			fprintf(stderr, "%-9s %3.0f%%  %llu/s\n", p->p_name, 100.0 * (double)now / (double)all, (unsigned long long)(now - last));
 		last = now;
 	}
 	return NULL;
 }
 
 const struct bench_phase *bench_now;
+
+/* How much longer the slowest session took than the fastest. */
+static double slowest(void)
+{
+	uint64_t least = UINT64_MAX, most = 0;
+
+	for (unsigned i = 0; i < bench.bo_threads; i++)
+		for (unsigned k = 0; k < threads[i].t_n; k++) {
+			const struct bench_session *s = &threads[i].t_sessions[k];
+			uint64_t ns = s->s_ended - s->s_began;
+
+			least = ns < least ? ns : least;
+			most = ns > most ? ns : most;
+		}
+	return least ? (double)most / (double)least : 1;
+}
 
 void bench_phase(const struct bench_phase *p, struct bench_result *r)
 {
@@ -312,6 +399,7 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	server = cpu_servers();
 	own = cpu_own();
 	began = bench_ns();
+	until = began + bench.bo_seconds * 1000000000ull;
 	if (!bench.bo_quiet && pthread_create(&watch, NULL, progress, (void *)(uintptr_t)p))
 		bench_die("no memory");
 	pthread_barrier_wait(&begin);
@@ -329,6 +417,7 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 		r->r_units += threads[i].t_units;
 		r->r_bytes += threads[i].t_bytes;
 	}
+	r->r_slowest = slowest();
 	r->r_units = r->r_units ? r->r_units : r->r_histo.h_count;
 }
 
@@ -336,7 +425,6 @@ void bench_stop(void)
 {
 	over = true;
 	pthread_barrier_wait(&begin);
-	pthread_barrier_wait(&end);
 	for (unsigned i = 0; i < bench.bo_threads; i++) {
 		pthread_join(threads[i].t_id, NULL);
 		free(threads[i].t_sessions);

@@ -91,17 +91,23 @@ static int dir_fsync(struct ds_vol *v, uint16_t folder, bool parent)
 	return err;
 }
 
+bool ds_obj_durable(struct ds_obj *o)
+{
+	bool durable;
+
+	pthread_mutex_lock(&o->ob_lock);
+	durable = !o->ob_dir_unsynced;
+	pthread_mutex_unlock(&o->ob_lock);
+	return durable;
+}
+
 int ds_obj_sync_dirs(struct ds_obj *o)
 {
 	struct ds_vol *v = o->ob_vol;
 	uint16_t folder = objname_folder(o->ob_key.co_ino);
-	bool unsynced;
 	int err;
 
-	pthread_mutex_lock(&o->ob_lock);
-	unsynced = o->ob_dir_unsynced;
-	pthread_mutex_unlock(&o->ob_lock);
-	if (!unsynced)
+	if (ds_obj_durable(o))
 		return 0;
 	err = dir_fsync(v, folder, false);
 	if (!err && !ds_dir_is_durable(v, folder)) {
@@ -119,12 +125,17 @@ int ds_obj_sync_dirs(struct ds_obj *o)
 
 /* ---- the xattr ---- */
 
-int ds_meta_put(int fd, uint32_t epoch, uint64_t order, bool rebuilding, uint32_t begun)
+int ds_meta_put(int fd, uint32_t epoch, uint64_t order, uint8_t flags, uint32_t begun)
 {
-	struct ds_meta m = { .m_version = DS_META_VERSION, .m_flags = rebuilding ? DS_META_REBUILDING : 0, .m_epoch = htobe32(epoch),
+	struct ds_meta m = { .m_version = flags & DS_META_LOST ? DS_META_VERSION_LOST : DS_META_VERSION, .m_flags = flags, .m_epoch = htobe32(epoch),
 			     .m_order = htobe64(order), .m_begun = htobe32(begun) };
 
 	return fsetxattr(fd, DS_XATTR, &m, sizeof(m), 0) < 0 ? -errno : 0;
+}
+
+uint8_t ds_obj_flags(const struct ds_obj *o)
+{
+	return (uint8_t)((atomic_load(&o->ob_rebuilding) ? DS_META_REBUILDING : 0) | (atomic_load(&o->ob_lost) ? DS_META_LOST : 0));
 }
 
 static int meta_get(int fd, struct ds_obj *o)
@@ -136,10 +147,11 @@ static int meta_get(int fd, struct ds_obj *o)
 		return errno == ENODATA ? 0 : -errno;
 	if (n == DS_META_LEN1 && m.m_version == 1)
 		m.m_flags = 0;
-	else if (n != sizeof(m) || m.m_version != DS_META_VERSION)
+	else if (n != sizeof(m) || (m.m_version != DS_META_VERSION && m.m_version != DS_META_VERSION_LOST))
 		return -EPROTONOSUPPORT;
 	atomic_init(&o->ob_epoch, be32toh(m.m_epoch));
 	atomic_init(&o->ob_rebuilding, m.m_flags & DS_META_REBUILDING);
+	atomic_init(&o->ob_lost, m.m_flags & DS_META_LOST);
 	o->ob_order = be64toh(m.m_order);
 	o->ob_begun = be32toh(m.m_begun);
 	return 0;
@@ -155,13 +167,13 @@ static int no_readahead(int fd)
 	return fd;
 }
 
-/* made (may be NULL: do not make it): true when it was not there before. at: where it is made, NULL: anywhere. */
-static int file_open(struct ds_store *s, const struct cap_object *key, bool *made, struct ds_vol *at, struct ds_vol **vol)
+/* *made: it was not there before. at: where it is made, NULL: anywhere. */
+static int file_open(struct ds_store *s, const struct cap_object *key, enum ds_make make, bool *made, struct ds_vol *at, struct ds_vol **vol)
 {
 	int fd = ds_vol_find(s, key, vol);
 
-	if (fd == -ENOENT && made) {
-		fd = ds_vol_make(s, key, at, vol);
+	if (fd == -ENOENT && make != DS_MAKE_NOT) {
+		fd = ds_vol_make(s, key, make == DS_MAKE_LOST, at, vol);
 		*made = fd >= 0;
 	}
 	return no_readahead(fd);
@@ -293,7 +305,7 @@ int ds_obj_cut(int fd, uint64_t size)
 	return ds_mtime_set(fd, ds_mtime_ns(&st));
 }
 
-static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out)
+static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, enum ds_make make, struct ds_vol *at, struct ds_obj **out)
 {
 	struct ds_vol *vol;
 	struct ds_obj *o;
@@ -303,7 +315,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	/* Not the file: it may still be there while its delete is under way. */
 	if (!ds_tomb_find(s, key, NULL))
 		return -ESTALE;
-	fd = file_open(s, key, create ? &made : NULL, at, &vol);
+	fd = file_open(s, key, make, &made, at, &vol);
 	if (fd < 0)
 		return fd;
 	o = calloc(1, sizeof(*o));
@@ -419,15 +431,15 @@ static struct ds_obj *evict_oldest(struct ds_shard *sh)
 	return o;
 }
 
-static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, bool create,
+static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, enum ds_make make,
 		       struct ds_vol *at, struct ds_obj **out)
 {
-	int err = obj_load(s, sh, key, create, at, out);
+	int err = obj_load(s, sh, key, make, at, out);
 
 	/* Out of descriptors: one of ours makes room. */
 	if ((err == -EMFILE || err == -ENFILE) && sh->sh_oldest) {
 		obj_close(evict_oldest(sh));
-		err = obj_load(s, sh, key, create, at, out);
+		err = obj_load(s, sh, key, make, at, out);
 	}
 	if (err)
 		return err;
@@ -440,8 +452,8 @@ static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap
 }
 
 /* Inline: most calls find the object in memory, where volumes cost them nothing. */
-static inline __attribute__((always_inline)) int obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at,
-							  struct ds_obj **out)
+static inline __attribute__((always_inline)) int obj_get(struct ds_store *s, const struct cap_object *key, enum ds_make make, struct ds_vol *at,
+							  bool any, struct ds_obj **out)
 {
 	uint64_t hash = ds_key_hash(key);
 	struct ds_shard *sh = shard_of(s, hash);
@@ -451,22 +463,41 @@ static inline __attribute__((always_inline)) int obj_get(struct ds_store *s, con
 	pthread_mutex_lock(&sh->sh_lock);
 	o = lookup(sh, key, hash);
 	if (!o)
-		err = load_hashed(s, sh, key, hash, create, at, &o);
+		err = load_hashed(s, sh, key, hash, make, at, &o);
 	else if (!o->ob_refs++)
 		lru_del(sh, o);
 	pthread_mutex_unlock(&sh->sh_lock);
+	if (!err && !any && atomic_load(&o->ob_lost)) {
+		ds_obj_put(o);
+		err = -ESTALE;
+	}
 	*out = err ? NULL : o;
 	return err;
 }
 
 int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_obj **out)
 {
-	return obj_get(s, key, create, NULL, out);
+	return obj_get(s, key, create ? DS_MAKE_NEW : DS_MAKE_NOT, NULL, false, out);
 }
 
 int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out)
 {
-	return obj_get(s, key, create, at, out);
+	return obj_get(s, key, create ? DS_MAKE_NEW : DS_MAKE_NOT, at, false, out);
+}
+
+int ds_obj_get_any(struct ds_store *s, const struct cap_object *key, enum ds_make make, struct ds_vol *at, struct ds_obj **out)
+{
+	return obj_get(s, key, make, at, true, out);
+}
+
+bool ds_obj_lost(struct ds_store *s, const struct cap_object *key)
+{
+	struct ds_obj *o;
+	bool lost = !ds_obj_get_any(s, key, DS_MAKE_NOT, NULL, &o) && atomic_load(&o->ob_lost);
+
+	if (o)
+		ds_obj_put(o);
+	return lost;
 }
 
 void ds_obj_put(struct ds_obj *o)
@@ -538,10 +569,10 @@ static int remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
 	}
 	atomic_store(&o->ob_deleted, true);
 	unhash(sh, o);
-	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), true, v, out);
+	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), DS_MAKE_NEW, v, out);
 	/* Before anybody can find it: it is fenced as the old one was. */
 	if (!err)
-		err = ds_meta_put((*out)->ob_fd, atomic_load(&o->ob_epoch), o->ob_order, false, o->ob_begun); /* one that is being rebuilt is not made anew */
+		err = ds_meta_put((*out)->ob_fd, atomic_load(&o->ob_epoch), o->ob_order, 0, o->ob_begun); /* one that is being rebuilt, or lost, is not made anew */
 	if (!err) {
 		err = ds_mtime_set((*out)->ob_fd, ds_mtime_ns(&st));
 		(*out)->ob_told = ds_mtime_ns(&st);

@@ -10,7 +10,9 @@
  * Only then do the numbers count as done, so that an order whose batch failed is done again when it is repeated.
  *
  * Truncating or fencing an object that is not there makes it: there must be a place for the number, or a repeated truncate
- * would cut what was written since, and for the epoch.
+ * would cut what was written since, and for the epoch. One that is known to exist is lost then, and marked so: it must not be
+ * taken for one that is empty. Truncating it to nothing ends that: what was in it is nobody's any more. The target of a clone
+ * whose source is lost is lost as well: the MDS has told that it has what is nowhere.
  */
 #include "base/log.h"
 #include "ds/store/rebuild_int.h"
@@ -31,6 +33,7 @@ struct order_item {
 	struct cap_object it_key;
 	struct ds_obj *it_obj; /* of orders that change an object */
 	struct ds_obj *it_source; /* CLONE; NULL: it is not there */
+	bool it_source_lost;
 	int it_fd;
 	bool it_skip;		   /* its result is known */
 };
@@ -79,10 +82,30 @@ static int prepare_source(struct ds_store *s, const ctl_order *o, struct order_i
 	if (!ds_key_of(&o->source, &source))
 		return -EINVAL;
 	err = ds_obj_get(s, &source, false, &it->it_source);
-	/* Lost: it is no zeros. */
-	if (err && (err != -ENOENT || (o->known & CTL_KNOWN_SOURCE)))
-		return err == -ENOENT ? -EIO : err;
+	/* It is no zeros, and no other try finds it. */
+	it->it_source_lost = err == -ESTALE || (err == -ENOENT && (o->known & CTL_KNOWN_SOURCE));
+	if (err && err != -ENOENT && !it->it_source_lost)
+		return err;
 	return it->it_source && ds_obj_rebuilding(it->it_source) ? -ENOLINK : 0;
+}
+
+static bool empties(const ctl_order *o)
+{
+	return o->type == CTL_TRUNCATE && !o->size;
+}
+
+/* A clone's target may be missing because it is being made anew (do_clone), and is then done again. */
+static enum ds_make make_as(const ctl_order *o)
+{
+	return (o->known & CTL_KNOWN) && o->type != CTL_CLONE && !empties(o) ? DS_MAKE_LOST : DS_MAKE_NEW;
+}
+
+static void tell_lost(const struct ds_obj *o)
+{
+	char path[OBJPATH_MAX];
+
+	objpath(&o->ob_key, path);
+	log_error("object %s is lost: the metadata server knows that it was there, and it is not; it is marked so", path);
 }
 
 static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
@@ -90,7 +113,7 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	uint32_t epoch;
 	int serr = o->type == CTL_CLONE ? prepare_source(s, o, it) : 0;
 	struct ds_vol *at = it->it_source && ds_vol_has_room(it->it_source->ob_vol) ? it->it_source->ob_vol : NULL;
-	int err = ds_obj_get_at(s, &it->it_key, true, at, &it->it_obj);
+	int err = ds_obj_get_any(s, &it->it_key, make_as(o), at, &it->it_obj);
 
 	/* Deleted: what was ordered before the delete has nothing left to act on. */
 	if (err == -ESTALE)
@@ -104,6 +127,8 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	/* Only of an order that is to be done yet: one that was may have lost its source since. */
 	if (serr)
 		return serr;
+	if (atomic_load(&it->it_obj->ob_lost) && !it->it_obj->ob_order)
+		tell_lost(it->it_obj);
 	it->it_obj->ob_order_new = it->it_obj->ob_order;
 	it->it_fd = ds_obj_reopen(it->it_obj);
 	if (it->it_fd < 0) {
@@ -194,9 +219,35 @@ static int do_clone(const ctl_order *o, struct order_item *it)
 	return ds_clone(o, it->it_source, it->it_obj, it->it_fd);
 }
 
+/* An earlier one of the same batch may have marked the source. */
+static bool takes_nothing(const ctl_order *o, const struct order_item *it)
+{
+	return o->type == CTL_CLONE && (it->it_source_lost || (it->it_source && atomic_load(&it->it_source->ob_lost)));
+}
+
+static void tell_nothing(const struct ds_obj *o, const ctl_order *order)
+{
+	char path[OBJPATH_MAX];
+
+	objpath(&o->ob_key, path);
+	log_error("object %s is lost: it is a clone of what is lost (inode %" PRIu64 "); it is marked so", path, order->source.ino);
+}
+
+static uint8_t flags_after(const struct ds_obj *o, bool found, bool nothing)
+{
+	uint8_t flags = ds_obj_flags(o);
+
+	if (found)
+		flags &= (uint8_t)~DS_META_LOST;
+	/* One that is half rebuilt is nobody's to read as it is. */
+	return nothing && !(flags & DS_META_REBUILDING) ? flags | DS_META_LOST : flags;
+}
+
 static int do_object(const ctl_order *o, struct order_item *it)
 {
+	bool lost = atomic_load(&it->it_obj->ob_lost), found = lost && empties(o), nothing = takes_nothing(o, it);
 	struct ds_change c;
+	uint8_t flags;
 	int err;
 
 	/* Made anew, or deleted, by an earlier one of the same batch: not in the file that it_fd has. */
@@ -206,16 +257,23 @@ static int do_object(const ctl_order *o, struct order_item *it)
 	/* Done by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
 	if (o->number <= it->it_obj->ob_order_new)
 		return 0;
+	if (nothing && !lost)
+		tell_nothing(it->it_obj, o);
+	/* Its rebuild would count what the clone was to write as written. */
+	if (nothing)
+		ds_session_drop(it->it_obj->ob_store, &it->it_key);
 	err = ds_change_order(&c, it->it_obj, o, o->type == CTL_CLONE ? ds_clone_rounds(o, it->it_obj) : 0);
-	if (!err && o->type == CTL_CLONE)
-		err = do_clone(o, it);
-	else if (!err && o->type != CTL_FENCE)
-		err = do_size(o, it);
+	/* There is nothing to be cut, or to be cloned, or to be cloned into. A clone that is lost may have something still: it goes. */
+	if (!err && o->type != CTL_FENCE && (!lost || found) && !nothing)
+		err = o->type == CTL_CLONE ? do_clone(o, it) : do_size(o, it);
 	ds_change_end(&c);
+	flags = flags_after(it->it_obj, found, nothing);
 	if (!err)
-		err = ds_meta_put(it->it_fd, atomic_load(&it->it_obj->ob_epoch), o->number, ds_obj_rebuilding(it->it_obj), it->it_obj->ob_begun);
+		err = ds_meta_put(it->it_fd, atomic_load(&it->it_obj->ob_epoch), o->number, flags, it->it_obj->ob_begun);
 	if (!err)
 		it->it_obj->ob_order_new = o->number;
+	if (!err && (found || nothing))
+		atomic_store(&it->it_obj->ob_lost, flags & DS_META_LOST);
 	return err;
 }
 
@@ -421,18 +479,19 @@ void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 	out->status = CTL_INVAL;
 	if (!ds_key_of(obj, &key))
 		return;
-	err = ds_obj_get(s, &key, false, &o);
+	err = ds_obj_get_any(s, &key, DS_MAKE_NOT, NULL, &o);
 	if (err) {
 		out->status = err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
 		return;
 	}
 	err = ds_obj_count(o, &st, &out->writes);
 	if (!err) {
+		out->durable = ds_obj_durable(o);
 		out->size = (uint64_t)st.st_size;
 		out->used = (uint64_t)st.st_blocks * 512;
 		out->epoch = ds_obj_epoch(o);
 	}
-	out->status = err ? ds_ctl_status(err) : ds_obj_rebuilding(o) ? CTL_REBUILDING : CTL_OK;
+	out->status = err ? ds_ctl_status(err) : ds_obj_rebuilding(o) ? CTL_REBUILDING : atomic_load(&o->ob_lost) ? CTL_LOST : CTL_OK;
 	ds_obj_put(o);
 }
 
@@ -538,6 +597,15 @@ static void list_here(struct ds_vol *v, struct list_cookie *c, unsigned folder)
 	c->lc_folder[1] = (uint8_t)folder;
 }
 
+/* Of XX/YY there is no XX: a store that is not large yet has few. */
+static bool no_parent(const struct ds_vol *v, uint16_t folder)
+{
+	char path[3];
+
+	snprintf(path, sizeof(path), "%02x", folder >> 8);
+	return faccessat(v->v_objfd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
 /* One volume, from where c says. *left: folders that may be looked at yet. 1: there may be more, and c says where. */
 static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ctl_list_entry *entries, unsigned *n, unsigned *left)
 {
@@ -556,6 +624,10 @@ static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ct
 			return 1;
 		}
 		--*left;
+		if (!*last && !(f & 255) && no_parent(v, (uint16_t)f)) {
+			f |= 255;
+			continue;
+		}
 		err = folder_names(v, (uint16_t)f, &names, &count);
 		if (err)
 			return err;

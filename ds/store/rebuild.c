@@ -320,7 +320,7 @@ uint64_t ds_session_size(struct ds_session *ss)
 /* The flag is durable, and with it the name. */
 static int flag_put(struct ds_obj *o, int fd, bool flag)
 {
-	int err = ds_meta_put(fd, atomic_load(&o->ob_epoch), o->ob_order, flag, o->ob_begun);
+	int err = ds_meta_put(fd, atomic_load(&o->ob_epoch), o->ob_order, flag ? DS_META_REBUILDING : 0, o->ob_begun);
 
 	if (!err && fsync(fd) < 0) {
 		err = -errno;
@@ -339,6 +339,7 @@ static void session_start(struct ds_session *ss, uint32_t epoch)
 	pthread_mutex_lock(&o->ob_lock);
 	o->ob_session = ss;
 	atomic_store(&o->ob_rebuilding, true);
+	atomic_store(&o->ob_lost, false); /* the flag says no less: nobody reads it before all of it is here */
 	pthread_mutex_unlock(&o->ob_lock);
 	if (epoch > atomic_load(&o->ob_epoch))
 		atomic_store(&o->ob_epoch, epoch);
@@ -394,7 +395,7 @@ ctl_status ds_rebuild_begin(struct ds_store *s, const ctl_rebuild_args *a, ctl_r
 		ds_session_put(ss);
 		return st;
 	}
-	err = ds_obj_get(s, &key, true, &o);
+	err = ds_obj_get_any(s, &key, DS_MAKE_NEW, NULL, &o);
 	if (err)
 		return err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
 	/* Changes of the session before may be on their way to the source: its epoch must be fenced. */

@@ -105,12 +105,14 @@ void ds_write_end(struct ds_store *s, unsigned token);
 
 /* ---- objects ---- */
 
-/* A reference. -ENOENT: not there (and create is false); -ESTALE: deleted. May open a file: see object.c for why that
+/* A reference. -ENOENT: not there (and create is false); -ESTALE: deleted, or lost. May open a file: see object.c for why that
  * is done on the loop. */
 int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_obj **out);
 void ds_obj_put(struct ds_obj *o);
 uint32_t ds_obj_epoch(const struct ds_obj *o);
 bool ds_obj_deleted(const struct ds_obj *o);
+/* It was known to exist, its file was gone, and there is no more of it than its epoch. */
+bool ds_obj_lost(struct ds_store *s, const struct cap_object *key);
 int ds_obj_stat(const struct ds_obj *o, struct stat *st);
 
 /* Sets the size, durably. Blocks: on a worker. */

@@ -12,10 +12,12 @@
 #define DS_XATTR	"user.weft"
 #define DS_UUID_TEXT	(2 * DS_UUID_LEN + 1)
 
-/* The xattr of an object, big-endian. Absent: all zero. Version 1 ends after the order. */
+/* The xattr of an object, big-endian. Absent: all zero. Version 1 ends after the order. Version 3 is version 2 of one that is lost: who does not know of that
+ * must not take it for an empty one. */
 #define DS_META_VERSION 2
+#define DS_META_VERSION_LOST 3
 #define DS_META_LEN1	16
-enum { DS_META_REBUILDING = 1 };
+enum { DS_META_REBUILDING = 1, DS_META_LOST = 2 };
 struct ds_meta {
 	uint8_t m_version, m_flags, m_zero[2];
 	uint32_t m_epoch;
@@ -42,6 +44,7 @@ struct ds_obj {
 	_Atomic uint32_t ob_epoch;
 	_Atomic bool ob_deleted;
 	_Atomic bool ob_rebuilding; /* rebuild.h */
+	_Atomic bool ob_lost;	    /* it was known to exist and its file was gone, or it is a clone of such a one: nobody reads what is in it */
 	_Atomic bool ob_watched;    /* there is an ob_watch */
 	_Atomic uint64_t ob_writes; /* since it was loaded */
 	_Atomic bool ob_news;	   /* written since the mtime in ob_told; see ds_obj_count */
@@ -190,8 +193,8 @@ int ds_marks_open(struct ds_store *s, const bool new[DS_VOLUMES_MAX]);
 void ds_marks_close(struct ds_store *s);
 /* A descriptor of the object's file, and where it is. -ENOENT: it is in no volume. Another error: it may be. */
 int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol **vol);
-/* Makes it, in at or (NULL) where it suits; it is in no volume, and the caller sees to it that nobody else makes it. */
-int ds_vol_make(struct ds_store *s, const struct cap_object *key, struct ds_vol *at, struct ds_vol **vol);
+/* Makes it, in at or (NULL) where it suits; it is in no volume, and the caller sees to it that nobody else makes it. lost: with the mark, from the first moment. */
+int ds_vol_make(struct ds_store *s, const struct cap_object *key, bool lost, struct ds_vol *at, struct ds_vol **vol);
 /* It takes new objects. */
 bool ds_vol_has_room(struct ds_vol *v);
 /* 0: it is in no volume any more. */
@@ -250,10 +253,13 @@ static inline uint64_t ds_mtime_ns(const struct stat *st)
 }
 /* Remembers the delete and takes the object out of the table: whoever looks it up from now on gets -ESTALE. */
 int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order);
-int ds_meta_put(int fd, uint32_t epoch, uint64_t order, bool rebuilding, uint32_t begun);
+int ds_meta_put(int fd, uint32_t epoch, uint64_t order, uint8_t flags, uint32_t begun);
+uint8_t ds_obj_flags(const struct ds_obj *o);
 /* A descriptor of one's own: its fsync takes no error away from others. */
 int ds_obj_reopen(const struct ds_obj *o);
 int ds_obj_direct_fd(struct ds_obj *o);
+/* Is its name on stable storage? Of one that an earlier run made, nobody knows before the next sync. */
+bool ds_obj_durable(struct ds_obj *o);
 /* fsyncs the folders that hold o's name, as far as needed. Blocks. */
 int ds_obj_sync_dirs(struct ds_obj *o);
 bool ds_dir_is_durable(struct ds_vol *v, uint16_t folder);
@@ -262,6 +268,9 @@ void ds_dir_set_durable(struct ds_vol *v, uint16_t folder);
 int ds_dir_open(struct ds_vol *v, uint16_t folder, bool parent);
 /* As ds_obj_get, that makes it in this volume (NULL: any). One that is elsewhere stays there. */
 int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out);
+/* Also one that is lost: for orders, rebuilds and who tells of objects. MAKE_LOST: one that is not there is lost from now on. */
+enum ds_make { DS_MAKE_NOT, DS_MAKE_NEW, DS_MAKE_LOST };
+int ds_obj_get_any(struct ds_store *s, const struct cap_object *key, enum ds_make make, struct ds_vol *at, struct ds_obj **out);
 /* Its file goes, durably, and an empty one is made in v, with its mtime; *out is the new object, referred to, and nobody gets the old one any more. On
  * the orders worker. */
 int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out);

@@ -464,16 +464,25 @@ int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol 
 	return unknown ? unknown : -ENOENT;
 }
 
+/* What make_lost makes first: it is no object's name. */
+#define LOST_PATH_MAX (OBJPATH_MAX + 5)
+static void lost_path(const char *path, char other[LOST_PATH_MAX])
+{
+	snprintf(other, LOST_PATH_MAX, "%s.lost", path);
+}
+
 int ds_vol_unlink(struct ds_store *s, const struct cap_object *key)
 {
-	char path[OBJPATH_MAX];
+	char path[OBJPATH_MAX], other[LOST_PATH_MAX];
 	bool gone = false;
 	int unknown = 0;
 
 	objpath(key, path);
+	lost_path(path, other);
 	for (unsigned i = 0; i < s->s_nvols; i++) {
 		int err = unlinkat(s->s_vol[i]->v_dirfd, path, 0) < 0 ? -errno : 0;
 
+		unlinkat(s->s_vol[i]->v_dirfd, other, 0); /* a crash leaves it, where make_lost was at work */
 		gone |= !err;
 		if (err && err != -ENOENT)
 			ds_health_note(s->s_vol[i], true, err);
@@ -501,16 +510,37 @@ static int folder_make(int objfd, uint16_t folder)
 	return mkdirat(objfd, path, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-static int make_in(struct ds_vol *v, const struct cap_object *key)
+/* It gets its name with the mark on it: what is under that name without one is taken for good. The other name is used again, and goes with the object. */
+static int make_lost(struct ds_vol *v, const char *path)
+{
+	char other[LOST_PATH_MAX];
+	int fd, err;
+
+	lost_path(path, other);
+	fd = openat(v->v_dirfd, other, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_TRUNC, 0600);
+	if (fd < 0)
+		return -errno;
+	err = ds_meta_put(fd, 0, 0, DS_META_LOST, 0);
+	if (!err && renameat(v->v_dirfd, other, v->v_dirfd, path) < 0)
+		err = -errno;
+	if (!err)
+		return fd;
+	close(fd);
+	unlinkat(v->v_dirfd, other, 0);
+	return err;
+}
+
+static int make_in(struct ds_vol *v, const struct cap_object *key, bool lost)
 {
 	char path[OBJPATH_MAX];
 	int err, fd;
 
 	objpath(key, path);
 	for (int tries = 0;; tries++) {
-		fd = openat(v->v_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
-		if (fd >= 0 || errno != ENOENT || tries)
-			return fd < 0 ? -errno : fd;
+		fd = lost ? make_lost(v, path) : openat(v->v_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
+		err = fd >= 0 ? 0 : lost ? fd : -errno;
+		if (err != -ENOENT || tries)
+			return err ? err : fd;
 		err = folder_make(v->v_objfd, objname_folder(key->co_ino));
 		if (err)
 			return err;
@@ -578,29 +608,29 @@ static struct ds_vol *choose(struct ds_store *s)
 }
 
 /* An error of the marks is the home's, and noted there. */
-static int admit_and_make(struct ds_vol *v, const struct cap_object *key)
+static int admit_and_make(struct ds_vol *v, const struct cap_object *key, bool lost)
 {
 	int fd = mark_admit(v, key->co_ino);
 
 	if (fd < 0)
 		return fd == -ENOSPC ? -EIO : fd;
-	fd = make_in(v, key);
+	fd = make_in(v, key, lost);
 	if (fd < 0)
 		ds_health_note(v, true, fd);
 	return fd;
 }
 
-int ds_vol_make(struct ds_store *s, const struct cap_object *key, struct ds_vol *at, struct ds_vol **vol)
+int ds_vol_make(struct ds_store *s, const struct cap_object *key, bool lost, struct ds_vol *at, struct ds_vol **vol)
 {
 	int fd = -ENOSPC;
 
 	if (s->s_nvols == 1 || at) {
 		*vol = at ? at : s->s_home;
-		return admit_and_make(*vol, key);
+		return admit_and_make(*vol, key, lost);
 	}
 	for (unsigned tries = 0; tries < s->s_nvols && fd == -ENOSPC; tries++) {
 		*vol = choose(s);
-		fd = admit_and_make(*vol, key);
+		fd = admit_and_make(*vol, key, lost);
 		/* Fuller than it said; looked at again after SPACE_MS. */
 		if (fd == -ENOSPC) {
 			atomic_store(&(*vol)->v_free_ms, clock_mono_ms());

@@ -5,6 +5,7 @@
  */
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
+#include "mds/lo/twin.h"
 #include "mds/op/op.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ struct forget {
 	struct kv_txn *fo_txn;
 	uint32_t fo_ds;
 	bool fo_force;
-	uint64_t fo_next, fo_files, fo_lost;
+	uint64_t fo_next, fo_files, fo_lost, fo_twins;
 	unsigned fo_seen, fo_budget;
 	json_t *fo_paths;
 	/* files of this look of which an object there becomes stale */
@@ -126,6 +127,21 @@ static int make_stale(struct forget *fo)
 	return admin_wait_end(&fo->fo_wait);
 }
 
+/* What a file is being laid out as has objects there: its job places them anew (mds/op/restripe.c). */
+static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
+{
+	struct forget *fo = arg;
+
+	(void)ino;
+	for (unsigned k = 0; k < lo_objects(&tw->tw_map); k++) {
+		if (tw->tw_map.lm_obj[k].ob_ds == fo->fo_ds) {
+			fo->fo_twins++;
+			break;
+		}
+	}
+	return 0;
+}
+
 /* All files. */
 static int look(struct forget *fo)
 {
@@ -145,6 +161,12 @@ static int look(struct forget *fo)
 		if (!err)
 			err = make_stale(fo);
 	} while (!err && (fo->fo_seen > LOOK_FILES || fo->fo_n == STALE_MANY));
+	if (!err)
+		err = kv_read_begin(ns_kv(ns), &fo->fo_txn);
+	if (!err) {
+		err = lo_twins(fo->fo_txn, 1, look_twin, fo);
+		kv_read_end(fo->fo_txn);
+	}
 	return err;
 }
 
@@ -207,6 +229,10 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 		snprintf(text, sizeof(text), "%s: %lu files have objects there, %lu of them the only copy that is in sync; see weft mirror status and weft find --on-ds %s --lost, or forget it with --force, which loses those", sv.sv_name, (unsigned long)fo->fo_files,
 			 (unsigned long)fo->fo_lost, sv.sv_name);
 		admin_reply_json(rp, 409, what_is_there(fo, "error", text));
+		goto out;
+	}
+	if (!err && fo->fo_twins && !fo->fo_force) {
+		admin_reply_error(rp, 409, "%s: %lu files are being laid out anew with objects there, which go elsewhere soon: say it again then (weft mirror status)", sv.sv_name, (unsigned long)fo->fo_twins);
 		goto out;
 	}
 	if (!err)

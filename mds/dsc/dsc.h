@@ -240,7 +240,7 @@ bool dsc_has_generic(struct dsc *d);
 int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id, unsigned n);
 /* W: an object is one of these files from now on. Nothing where the server is not generic. */
 int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_object *obj);
-/* What reaches an object in this epoch; write: also to write it. -ESTALE: there is none. */
+/* What reaches an object in this epoch; write: also to write it. -ESTALE: there is none. -ENOBUFS: it cannot be looked for now. */
 int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uint32_t epoch, bool write, struct dsc_handle *h);
 /* Where an object is below the export, for people. False: there is none. */
 #define DSC_GEN_PATH 96

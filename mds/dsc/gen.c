@@ -417,9 +417,9 @@ int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uin
 
 	if (!g)
 		return -EIO;
-	err = kv_read_begin(ns_kv(d->d_ns), &t);
-	if (err)
-		return err;
+	/* That our own store has no room for a reader is no failure of the copy, which would be stale for it. */
+	if (kv_read_begin(ns_kv(d->d_ns), &t))
+		return -ENOBUFS;
 	gen_object_key(id, obj, key);
 	err = gen_object_get(t, key, &o);
 	kv_read_end(t);

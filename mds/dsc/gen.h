@@ -34,6 +34,8 @@ struct gen_rpc {
 	void (*gr_done)(struct gen_rpc *r);
 	uint32_t gr_proc;
 	uint32_t gr_uid, gr_gid; /* who calls; 0: root */
+	bool gr_guarded;	 /* SETATTR: only if the file was last changed (gr_guard) then (RFC 1813 section 3.3.2) */
+	struct timespec gr_guard;
 	/* Results: err is of the transport, or -EPROTO; else the status counts. */
 	int gr_err;
 	uint32_t gr_status;
@@ -99,6 +101,7 @@ struct gen {
 	struct loop_timer gn_timer;
 	uint64_t gn_sub; /* the subdirectory that was asked for last */
 	struct gen_fh gn_sub_fh;
+	uint64_t gn_doubtful; /* calls for files made ahead with lower numbers may be done yet, though nobody waits for them */
 };
 
 /* gen.c: rows, names, owners */

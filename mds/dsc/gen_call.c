@@ -3,11 +3,18 @@
  *
  * An order is done when what it changed is on the server's stable storage (COMMIT of the file: also its owners), and when its number is in the object's row:
  * then it is answered. One that comes again with a number that the row has is done.
+ *
+ * A call that got no answer may be done late: after the order was sent again and done, and clients have written since, or another fence came. So each names the change time that it was told
+ * before, and a late one is refused (NOT_SYNC): what was done in its place has changed that.
  */
 #include "mds/dsc/gen.h"
 #include "base/log.h"
 #include <errno.h>
+#include <sodium.h>
 #include <urcu/compiler.h>
+
+#define TRIES	   32 /* of a SETATTR, while others change the file in between; then the order is tried again later */
+#define TRIES_OPEN 8  /* of a fence, while those that it is against may write */
 
 struct cap_object gen_object_of(const ctl_object *o)
 {
@@ -59,6 +66,7 @@ struct one_order {
 	uint8_t oo_key[GEN_OBJECT_KEY];
 	struct gen_object oo_object;
 	bool oo_row;	      /* to be written, or deleted */
+	unsigned oo_tries;
 	char oo_dir[GEN_NAME], oo_name[GEN_NAME];
 	struct gen_fh oo_sub;
 };
@@ -216,10 +224,17 @@ static void order_checked(struct gen_rpc *r)
 	gen_commit(g->gn_client, r, &oo->oo_object.go_fh);
 }
 
+static void set_ask(struct one_order *oo);
+
 static void order_set(struct gen_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
+	r->gr_guarded = false;
+	if (gen_errno(r) == -EBUSY && ++oo->oo_tries < TRIES) {
+		set_ask(oo);
+		return;
+	}
 	if (gen_errno(r)) {
 		gone(oo, "SETATTR");
 		return;
@@ -228,8 +243,29 @@ static void order_set(struct gen_rpc *r)
 	gen_getattr(oo->oo_all->os_gen->gn_client, r, &oo->oo_object.go_fh);
 }
 
-/* The time of data stays: it is the count of writes, and a size that is set is none. */
-static void truncate_now(struct gen_rpc *r)
+static void locked_out(struct gen_rpc *r)
+{
+	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
+
+	if (gen_errno(r))
+		gone(oo, "SETATTR");
+	else
+		set_ask(oo);
+}
+
+/* They write faster than its change time can be told. One that is done late gives it to nobody, which the next fence mends: so this needs no guard. */
+static void lock_out(struct one_order *oo)
+{
+	struct nfs3_sattr sa = {.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID, .sa_mode = GEN_MODE};
+
+	gen_owner(oo->oo_all->os_gen, oo->oo_object.go_number, randombytes_random(), &sa.sa_uid, &sa.sa_gid);
+	oo->oo_tries++;
+	oo->oo_rpc.gr_done = locked_out;
+	gen_setattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh, &sa);
+}
+
+/* The time of data stays when a size is set: it is the count of writes, and a size that is set is none. */
+static void set_now(struct gen_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE | NFS3_SA_MTIME, .sa_size = oo->oo_order->size, .sa_mtime_how = NFS3_SET_TO_CLIENT_TIME};
@@ -239,17 +275,24 @@ static void truncate_now(struct gen_rpc *r)
 		return;
 	}
 	sa.sa_mtime = r->gr_attr.fa_mtime;
+	if (oo->oo_order->type == CTL_FENCE) {
+		sa = (struct nfs3_sattr){.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID, .sa_mode = GEN_MODE};
+		gen_owner(oo->oo_all->os_gen, oo->oo_object.go_number, oo->oo_order->epoch, &sa.sa_uid, &sa.sa_gid);
+	}
+	r->gr_guarded = true;
+	r->gr_guard = r->gr_attr.fa_ctime;
 	r->gr_done = order_set;
 	gen_setattr(oo->oo_all->os_gen->gn_client, r, &oo->oo_object.go_fh, &sa);
 }
 
-static void fence_now(struct one_order *oo)
+static void set_ask(struct one_order *oo)
 {
-	struct nfs3_sattr sa = {.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID, .sa_mode = GEN_MODE};
-
-	gen_owner(oo->oo_all->os_gen, oo->oo_object.go_number, oo->oo_order->epoch, &sa.sa_uid, &sa.sa_gid);
-	oo->oo_rpc.gr_done = order_set;
-	gen_setattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh, &sa);
+	if (oo->oo_order->type == CTL_FENCE && oo->oo_tries == TRIES_OPEN) {
+		lock_out(oo);
+		return;
+	}
+	oo->oo_rpc.gr_done = set_now;
+	gen_getattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh);
 }
 
 /* ---- DELETE ---- */
@@ -305,11 +348,8 @@ static void order_begin(struct one_order *oo, struct kv_txn *t)
 	}
 	switch (o->type) {
 	case CTL_FENCE:
-		fence_now(oo);
-		return;
 	case CTL_TRUNCATE:
-		oo->oo_rpc.gr_done = truncate_now;
-		gen_getattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh);
+		set_ask(oo);
 		return;
 	case CTL_DELETE:
 		delete_now(oo);
@@ -379,6 +419,7 @@ static void stat_done(struct gen_rpc *r)
 
 	out->status = gen_sized(r) ? CTL_OK : CTL_IO;
 	if (out->status == CTL_OK) {
+		out->durable = true; /* its name was made ahead */
 		out->size = a->fa_size;
 		out->used = a->fa_used;
 		out->writes = (uint64_t)a->fa_mtime.tv_sec * 1000000000 + (uint64_t)a->fa_mtime.tv_nsec;

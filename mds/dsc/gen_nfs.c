@@ -118,7 +118,11 @@ void gen_setattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *
 	struct xdr_out *x = begin(r, NFS3_SETATTR, fh);
 
 	nfs3_put_sattr(x, sa);
-	xdr_put_bool(x, false); /* no guard */
+	xdr_put_bool(x, r->gr_guarded);
+	if (r->gr_guarded) {
+		xdr_put_u32(x, (uint32_t)r->gr_guard.tv_sec);
+		xdr_put_u32(x, (uint32_t)r->gr_guard.tv_nsec);
+	}
 	go(cl, r);
 }
 
@@ -194,7 +198,7 @@ static const struct {
 	{NFS3ERR_FBIG, -EFBIG, "too large a file"},	  {NFS3ERR_ROFS, -EROFS, "read-only file system"},
 	{NFS3ERR_STALE, -ESTALE, "stale file handle"},	  {NFS3ERR_BADHANDLE, -ESTALE, "bad file handle"},
 	{NFS3ERR_JUKEBOX, -EAGAIN, "try again later"},	  {NFS3ERR_NOTSUPP, -EOPNOTSUPP, "not supported"},
-	{NFS3ERR_SERVERFAULT, -EIO, "fault of the server"},
+	{NFS3ERR_SERVERFAULT, -EIO, "fault of the server"}, {NFS3ERR_NOT_SYNC, -EBUSY, "it is changed all the time"},
 };
 
 int gen_errno(const struct gen_rpc *r)

@@ -5,7 +5,8 @@
  * counts as alive.
  *
  * A file made ahead has a number, which is in the store before the file is made: after a crash it is made again, under the same name. Only what is complete
- * and on the server's stable storage has a handle in the store, and is given to a file.
+ * and on the server's stable storage has a handle in the store, and is given to a file. One for which a call got no answer is not made again as long as this
+ * daemon runs, unless thousands came after it: the server may do that call yet, and it would empty the file when it is somebody's.
  */
 #include "mds/dsc/gen.h"
 #include "base/clock.h"
@@ -18,6 +19,7 @@
 #define MAKE_MANY 16 /* files at a time */
 #define FILL_MOST 1024
 #define FAILED_MS 2000 /* until the next try to fill */
+#define DOUBT_MOST 4096 /* left alone, the last ones; those before are made again: the store is not filled with them */
 
 /* ---- filling ---- */
 
@@ -56,10 +58,11 @@ struct counted {
 static int count_one(void *arg, uint64_t number, const struct gen_fh *fh)
 {
 	struct counted *c = arg;
+	uint64_t doubtful = c->f->gf_gen->gn_doubtful;
 
 	if (fh->f_len)
 		c->ready++;
-	else if (c->f->gf_n < FILL_MOST)
+	else if ((number >= doubtful || doubtful - number > DOUBT_MOST) && c->f->gf_n < FILL_MOST)
 		c->f->gf_number[c->f->gf_n++] = number;
 	return 0;
 }
@@ -151,6 +154,8 @@ static void file_made(struct gen_file *gf)
 	struct gen_fill *f = fr->fr_fill;
 
 	if (gf->gf_err) {
+		if (gf->gf_rpc.gr_err && f->gf_number[fr->fr_at] >= f->gf_gen->gn_doubtful)
+			f->gf_gen->gn_doubtful = f->gf_number[fr->fr_at] + 1;
 		fill_failed(f, gf->gf_what, gf->gf_err == -EPERM ? "the export must let root of this machine be root (no_root_squash)" : strerror(-gf->gf_err));
 	} else {
 		f->gf_fh[fr->fr_at] = gf->gf_fh;

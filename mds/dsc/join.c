@@ -342,6 +342,7 @@ static void join_done(struct kv_op *op, int err)
 		free(jn);
 		return;
 	}
+	rpc_conn_apart(lk->lk_conn); /* clients beside it, in number, do not keep its heartbeats from us */
 	if (jn->jn_changed && d->d_change)
 		d->d_change(d->d_change_arg, jn->jn_sv.sv_uuid);
 	if (d->d_join)

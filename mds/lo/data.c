@@ -237,7 +237,7 @@ static int change_err(const struct change_run *cr)
 	for (unsigned i = 0; i < LO_MAX_OBJECTS; i++)
 		if ((cr->cr_bad >> i & 1) && lc->lc_map.lm_obj[i].ob_state == LO_IN_SYNC && (cr->cr_errs[i] == -EOPNOTSUPP || (lc->lc_kind == LO_ALLOCATE && cr->cr_errs[i] == -ENOSPC)))
 			return cr->cr_errs[i];
-	return lo_copies_err(&lc->lc_map, cr->cr_touched, cr->cr_bad, cr->cr_errs);
+	return lo_copies_err(&lc->lc_map, cr->cr_touched, cr->cr_bad, false, cr->cr_errs);
 }
 
 static void change_end(struct loop_msg *msg)

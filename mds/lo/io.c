@@ -59,6 +59,11 @@ void lo_verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier)
 	pthread_mutex_unlock(&lo->l_verf_lock);
 }
 
+void lo_may_have_lost(struct lo *lo)
+{
+	atomic_fetch_add(&lo->l_generation, 1);
+}
+
 uint64_t lo_verifier_of(struct lo *lo, uint64_t generation)
 {
 	return ns_super(lo->l_ns)->su_boot << 32 ^ generation;
@@ -78,6 +83,7 @@ int lo_plain_err(int err)
 	case -ECONNABORTED:
 	case -EPIPE:
 	case -EAGAIN:
+	case -ENOBUFS:
 	case -ETIMEDOUT:
 		return -ETIMEDOUT;
 	case -EACCES:
@@ -95,14 +101,18 @@ int lo_plain_err(int err)
 
 /* A stripe that was touched and that no copy in sync took makes it fail; otherwise the copies that failed
  * are told. */
-int lo_copies_err(const struct lo_map *m, uint64_t hit, uint64_t bad, const int *errs)
+int lo_copies_err(const struct lo_map *m, uint64_t hit, uint64_t bad, bool denied, const int *errs)
 {
 	unsigned objects = (unsigned)m->lm_stripes * m->lm_mirrors;
 
-	/* The file was fenced meanwhile: all of it is done again, no copy is to blame. */
-	for (unsigned i = 0; i < objects; i++)
+	/* The file was fenced meanwhile: all of it is done again, no copy is to blame. Where it was not (denied), one is. */
+	for (unsigned i = 0; i < objects && !denied; i++)
 		if ((bad >> i & 1) && errs[i] == -EACCES)
 			return -EACCES;
+	/* Its handle could not be read here (dsc_gen_handle): that is no fault of the copy. */
+	for (unsigned i = 0; i < objects; i++)
+		if ((bad >> i & 1) && errs[i] == -ENOBUFS)
+			return -ETIMEDOUT;
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
 		bool touched = false, taken = false;
 		int err = 0;
@@ -137,7 +147,7 @@ static void run_end(struct loop_msg *msg)
 			io->io_count = 0;
 		}
 	} else if (!err) {
-		err = lo_copies_err(&io->io_map, ir->ir_touched, ir->ir_bad, ir->ir_obj_err);
+		err = lo_copies_err(&io->io_map, ir->ir_touched, ir->ir_bad, io->io_denied, ir->ir_obj_err);
 		io->io_failed_map = err ? 0 : ir->ir_bad;
 		io->io_half_map = err ? ir->ir_touched : 0;
 		io->io_committed = ir->ir_committed;

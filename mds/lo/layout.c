@@ -169,7 +169,7 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 		return -EIO;
 	err = lo_handle(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj, rights, en->en_client, &h);
 	if (err)
-		return err;
+		return err == -ENOBUFS ? -EAGAIN : err;
 	xdr_put_fixed(en->en_x, sv.sv_uuid, 16);
 	xdr_put_u32(en->en_x, whole ? (sv.sv_alive ? EFF_ALIVE : EFF_DEAD) + rank : EFF_NONE);
 	xdr_put_fixed(en->en_x, anonymous, 16);

@@ -181,6 +181,7 @@ struct lo_io {
 	uint32_t io_count;
 	const uint8_t *io_data; /* WRITE: the payload, the caller keeps it until done */
 	uint32_t io_stable;	/* WRITE: 0 UNSTABLE, 1 DATA_SYNC, 2 FILE_SYNC */
+	bool io_denied;		/* WRITE/COMMIT: the map is that of now, and all have heard of its epoch: a copy that denies has failed as any other */
 	/* Results: */
 	uint8_t *io_buf; /* READ: io_count bytes valid; the caller gives it to lo_buf_free */
 	uint32_t io_committed;
@@ -197,6 +198,8 @@ void lo_buf_free(void *p);
 void lo_read(struct lo *lo, struct lo_io *io);
 void lo_write(struct lo *lo, struct lo_io *io);
 void lo_commit(struct lo *lo, struct lo_io *io);
+/* A copy that no COMMIT will be sent to any more could not keep what was written: the verifier changes. Any thread. */
+void lo_may_have_lost(struct lo *lo);
 /* These objects end at io_off at least: a zero before it, where none of their data is; durably. As lo_write otherwise. */
 void lo_pad(struct lo *lo, struct lo_io *io, uint64_t objects);
 
@@ -215,6 +218,7 @@ struct lo_stat {
 	uint64_t ls_writes[LO_MAX_OBJECTS];   /* of those: write counts */
 	uint64_t ls_sizes[LO_MAX_OBJECTS];    /* likewise */
 	uint64_t ls_exists;		      /* bit per object: it is there */
+	uint64_t ls_durable;		      /* likewise, and it would be after a loss of power */
 	uint64_t ls_lost;		      /* bit per object: it is known to exist, and its server says that it is not there */
 	unsigned ls_missing;		      /* how many in-sync objects could not be asked */
 	void (*ls_done)(struct lo_stat *ls, int err);

@@ -96,7 +96,7 @@ void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const stru
 
 /* io.c: what a failure of each object means for the whole: objects that were touched, those that
  * failed, and with what. */
-int lo_copies_err(const struct lo_map *m, uint64_t touched, uint64_t bad, const int *errs);
+int lo_copies_err(const struct lo_map *m, uint64_t touched, uint64_t bad, bool denied, const int *errs);
 int lo_plain_err(int err);
 /* A server's write verifier was seen; what a client is told of it (io.c). */
 void lo_verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier);

@@ -8,7 +8,11 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define ORDER_VERSION 1
+/* 2: an object's order has flags where a client's bar has the client; version 1 has zeros there. What needs no flag is of version 1: a release that does not know
+ * the other, and leaves it alone, is to do at least that. */
+#define ORDER_VERSION 2
+#define ORDER_VERSION_PLAIN 1
+enum { ORDER_KNOWN = 1 }; /* the object is known to exist */
 #define TICK_MS	      50
 #define DELETE_MS     100
 #define DELETE_MANY   1024 /* rows deleted at once */
@@ -17,9 +21,9 @@ struct order_rec {
 	uint8_t r_version, r_type, r_stripe, r_mirror;
 	uint16_t r_fs, r_incarnation;
 	uint64_t r_ino, r_size;
-	uint32_t r_epoch, r_client;
+	uint32_t r_epoch, r_client_or_flags;
 } __attribute__((packed));
-_Static_assert(sizeof(struct order_rec) == 32, "order record, version 1");
+_Static_assert(sizeof(struct order_rec) == 32, "order record, versions 1 and 2");
 /* CLONE: behind it, what it takes. The stripe is the same. */
 struct clone_rec {
 	struct order_rec r;
@@ -27,7 +31,7 @@ struct clone_rec {
 	uint16_t r_src_incarnation;
 	uint8_t r_src_mirror, r_src_known, r_zero[4];
 } __attribute__((packed));
-_Static_assert(sizeof(struct clone_rec) == 64, "clone record, version 1");
+_Static_assert(sizeof(struct clone_rec) == 64, "clone record, versions 1 and 2");
 _Static_assert(sizeof(struct order_key) == ORDER_KEY_LEN, "keys are their bytes");
 
 static void key_make(struct order_key *key, uint32_t ds, uint64_t number)
@@ -68,8 +72,9 @@ static int row_put(struct lo *lo, struct kv_txn *t, uint32_t ds, const struct or
 
 static int put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i, const struct lo_map *m, unsigned k, uint64_t size, uint32_t epoch)
 {
+	bool known = type != CTL_DELETE && m->lm_obj[k].ob_known;
 	struct order_rec r = {
-		.r_version = ORDER_VERSION,
+		.r_version = known ? ORDER_VERSION : ORDER_VERSION_PLAIN,
 		.r_type = (uint8_t)type,
 		.r_stripe = (uint8_t)(k % m->lm_stripes),
 		.r_mirror = m->lm_obj[k].ob_copy,
@@ -78,6 +83,7 @@ static int put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type, const s
 		.r_ino = htole64(i->i_ino),
 		.r_size = htole64(size),
 		.r_epoch = htole32(epoch),
+		.r_client_or_flags = htole32(known ? ORDER_KNOWN : 0),
 	};
 
 	return row_put(lo, t, m->lm_obj[k].ob_ds, &r);
@@ -101,7 +107,7 @@ int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode 
 int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o)
 {
 	struct order_rec r = {
-		.r_version = ORDER_VERSION,
+		.r_version = ORDER_VERSION_PLAIN,
 		.r_type = CTL_DELETE,
 		.r_stripe = (uint8_t)o->stripe,
 		.r_mirror = (uint8_t)o->mirror,
@@ -184,7 +190,7 @@ int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, co
 		int source = lo_clone_source(m, k, &cl->cl_map), err;
 		struct clone_rec r = {
 			.r = {
-				.r_version = ORDER_VERSION,
+				.r_version = ORDER_VERSION_PLAIN,
 				.r_type = CTL_CLONE,
 				.r_stripe = (uint8_t)(k % m->lm_stripes),
 				.r_mirror = m->lm_obj[k].ob_copy,
@@ -216,10 +222,10 @@ int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, co
 int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client)
 {
 	struct order_rec r = {
-		.r_version = ORDER_VERSION,
+		.r_version = ORDER_VERSION_PLAIN,
 		.r_type = CTL_BAR_CLIENT,
 		.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
-		.r_client = htole32(client),
+		.r_client_or_flags = htole32(client),
 	};
 	struct dsc_server sv;
 
@@ -459,7 +465,7 @@ struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val,
 		return NULL;
 	memcpy(&cr, val.s_data, val.s_len);
 	r = cr.r;
-	if (r.r_version != ORDER_VERSION || r.r_type < CTL_TRUNCATE || r.r_type > CTL_CLONE)
+	if (!r.r_version || r.r_version > ORDER_VERSION || r.r_type < CTL_TRUNCATE || r.r_type > CTL_CLONE)
 		return NULL;
 	if (val.s_len != (r.r_type == CTL_CLONE ? sizeof(cr) : sizeof(r)))
 		return NULL;
@@ -476,7 +482,10 @@ struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val,
 	o->or_incarnation = le16toh(r.r_incarnation);
 	o->or_size = le64toh(r.r_size);
 	o->or_epoch = le32toh(r.r_epoch);
-	o->or_client = le32toh(r.r_client);
+	if (r.r_type == CTL_BAR_CLIENT)
+		o->or_client = le32toh(r.r_client_or_flags);
+	else
+		o->or_known = r.r_version > 1 && (le32toh(r.r_client_or_flags) & ORDER_KNOWN);
 	o->or_src = le64toh(cr.r_src);
 	o->or_from = le64toh(cr.r_from);
 	o->or_offset = le64toh(cr.r_offset);

@@ -31,6 +31,7 @@ struct order {
 	uint32_t or_ds, or_epoch, or_client, or_fs;
 	uint16_t or_incarnation;
 	uint8_t or_type, or_stripe, or_mirror;
+	bool or_known;				     /* its object is known to exist */
 	bool or_told;				     /* its failure is in the log */
 	uint64_t or_after_ms;			     /* failed: not before this */
 	struct order *or_next, **or_prevp;	     /* of the queue, by number */

@@ -80,7 +80,7 @@ static unsigned collect(struct order_queue *oq)
 						.stripe = o->or_stripe,
 						.mirror = o->or_src_mirror,
 					},
-				.known = o->or_src_known ? CTL_KNOWN_SOURCE : 0,
+				.known = (o->or_src_known ? CTL_KNOWN_SOURCE : 0) | (o->or_known ? CTL_KNOWN : 0),
 				.from = o->or_from,
 				.offset = o->or_offset,
 			};

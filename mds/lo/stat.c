@@ -105,14 +105,15 @@ static void object_answer(struct stat_run *sr, unsigned obj, const ctl_stat *st)
 
 	if (st->status == CTL_OK) {
 		ls->ls_exists |= UINT64_C(1) << obj;
+		ls->ls_durable |= (uint64_t)(st->durable != 0) << obj;
 		ls->ls_size = st->size > ls->ls_size ? st->size : ls->ls_size;
 		ls->ls_writes[obj] = st->writes;
 		ls->ls_sizes[obj] = st->size;
 		sr->sr_used[obj] = st->used;
-	} else if (st->status != CTL_NOENT) {
+	} else if (st->status != CTL_NOENT && st->status != CTL_LOST) {
 		ls->ls_missing++;
 		return;
-	} else if (ls->ls_map.lm_obj[obj].ob_known) {
+	} else if (st->status == CTL_LOST || ls->ls_map.lm_obj[obj].ob_known) {
 		log_error("inode %llu: object %u on data server %u is known to exist and is not "
 			  "there",
 			  (unsigned long long)ls->ls_ino, obj, ls->ls_map.lm_obj[obj].ob_ds);
@@ -286,7 +287,7 @@ void lo_stat(struct lo *lo, struct lo_stat *ls)
 
 	if (!sr)
 		log_fatal("no memory to ask for a file's size");
-	ls->ls_size = ls->ls_used = ls->ls_exists = ls->ls_lost = 0;
+	ls->ls_size = ls->ls_used = ls->ls_exists = ls->ls_durable = ls->ls_lost = 0;
 	memset(ls->ls_sizes, 0, sizeof(ls->ls_sizes));
 	memset(ls->ls_writes, 0, sizeof(ls->ls_writes));
 	memset(ls->ls_sizes, 0, sizeof(ls->ls_sizes));

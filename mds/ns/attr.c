@@ -428,6 +428,18 @@ int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct n
 	return ns_inode_put(t, &out);
 }
 
+int ns_accessed(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_time at)
+{
+	struct ns_inode i, out;
+	int err = ns_get(ns, t, ino, &i);
+
+	if (err || !ns_atime_due(&i, &at) || ns_time_after(&i.i_ctime, &at) || !ns_time_after(&at, &i.i_atime))
+		return err;
+	i.i_atime = at;
+	ns_give(ns, &i, &out);
+	return ns_inode_put(t, &out);
+}
+
 int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len,
 		bool policy, struct ns_time now)
 {

@@ -204,6 +204,15 @@ int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob,
 /* W: times that a delegation's holder kept (RFC 9754), each or NULL: an earlier one than ours is nothing, a later one than now is now. ctime follows mtime, not the
  * access time. written: the change attribute moves in any case. */
 int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_time *atime, const struct ns_time *mtime, bool written, struct ns_time now);
+/* W: it was read at that time: its access time follows where it is due, and nothing changed it after it was read (ctime). Neither ctime nor the change attribute moves. */
+int ns_accessed(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_time at);
+/* Linux's relatime: an access time that is not after mtime and ctime, or is a day old. Where the others are to come yet, not twice in a second. */
+static inline bool ns_atime_due(const struct ns_inode *i, const struct ns_time *now)
+{
+	if (now->t_sec == i->i_atime.t_sec && (ns_time_after(&i->i_mtime, now) || ns_time_after(&i->i_ctime, now)))
+		return false;
+	return !ns_time_after(&i->i_atime, &i->i_mtime) || !ns_time_after(&i->i_atime, &i->i_ctime) || now->t_sec - i->i_atime.t_sec >= 86400;
+}
 /* W: a file's data is elsewhere from now on: a new map, and an incarnation of its own, so that the objects of before keep their names. Nothing else changes. -EMFILE: moved too often. */
 #define NS_PLACED_AGAIN 0x100 /* to the incarnation; below it is the store's */
 int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, struct ns_inode *out);

@@ -4,6 +4,9 @@
  * Both files are frozen, so that every write of before is over on every server and none of after begins. One transaction then commits the target's size and attributes, and an order for each of its objects
  * (lo/order_int.h): from there on it is done, whoever crashes, and nobody sees the target before the orders have run. An empty target is placed again, like the source, because reflinks do not leave a server;
  * its objects of before are deleted, and new ones have another incarnation in their names.
+ *
+ * With both frozen the servers are asked whether the objects are there. A lost one is neither cloned nor cloned into: the target's copy is stale where its stripe has another, else it is an error. Who did not
+ * answer marks the target's object lost, if it comes to that (ds/store/orders.c): an order that waits for what never comes would hold back all that follow.
  */
 #include "mds/op/drain.h"
 #include "mds/lo/twin.h"
@@ -23,6 +26,8 @@ struct clone {
 	uint64_t frozen_ns;     /* since when he keeps the source's writers waiting; 0: there are none */
 	uint64_t silent;
 	bool placing;           /* op_drain_placing */
+	struct lo_stat src_stat, dst_stat; /* ls_lost is 0 until they were asked */
+	unsigned asking;
 };
 
 /*
@@ -106,6 +111,25 @@ static void not_rebuilding(struct lo_map *map)
 			map->lm_obj[i].ob_state = LO_STALE;
 }
 
+static bool told_lost(const struct lo_stat *ls, const struct lo_map *map, unsigned obj)
+{
+	const struct lo_object *o = &map->lm_obj[obj], *was = &ls->ls_map.lm_obj[obj];
+
+	return (ls->ls_lost >> obj & 1) && was->ob_ds == o->ob_ds && was->ob_copy == o->ob_copy;
+}
+
+/* Every copy in sync of the target has a source. -EIO: a stripe would have no copy left. */
+static int not_lost(const struct clone *k, const struct lo_map *src, struct lo_map *map)
+{
+	uint64_t lost = 0, last;
+
+	for (unsigned i = 0; i < lo_objects(map); i++)
+		if (map->lm_obj[i].ob_state == LO_IN_SYNC && (told_lost(&k->src_stat, src, (unsigned)lo_clone_source(map, i, src)) || (!k->again && told_lost(&k->dst_stat, map, i))))
+			lost |= UINT64_C(1) << i;
+	lo_map_make_stale(map, lost, &last);
+	return last ? -EIO : 0;
+}
+
 /* The source's servers for an empty target. -EXDEV: it is neither there nor empty. */
 static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst, const struct lo_map *src, struct lo_map *map)
 {
@@ -118,7 +142,7 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 		return -EXDEV;
 	if (in_place(k, src, map)) {
 		not_rebuilding(map);
-		return 0;
+		return not_lost(k, src, map);
 	}
 	if (dst->i_size || k->src == k->dst)
 		return -EXDEV;
@@ -135,7 +159,7 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 	for (unsigned s = 0; s < map->lm_stripes; s++)
 		if (lo_copy(map, s, 0) < 0)
 			return -EXDEV;
-	return in_place(k, src, map) ? 0 : -EXDEV;
+	return in_place(k, src, map) ? not_lost(k, src, map) : -EXDEV;
 }
 
 static nfsstat4 clone_range(struct compound *c, struct clone *k, uint64_t size)
@@ -153,6 +177,14 @@ static nfsstat4 clone_range(struct compound *c, struct clone *k, uint64_t size)
 	if (k->src == k->dst && k->from < k->to + k->len && k->to < k->from + k->len)
 		return NFS4ERR_INVAL;
 	return NFS4_OK;
+}
+
+static void clone_ask(struct compound *c, struct lo_stat *ls, const struct ns_inode *i, const struct lo_map *map)
+{
+	ls->ls_loop = c->th->mt_loop;
+	ls->ls_ino = i->i_ino;
+	ls->ls_incarnation = i->i_incarnation;
+	ls->ls_map = *map;
 }
 
 /* Both files as of now. The maps are of one snapshot. */
@@ -177,6 +209,8 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 		return op_status(err);
 	if (lo_map_decode(dst.i_blob, &now) || lo_held_objects(c->m->m_lo, k->src, &from) || lo_held_objects(c->m->m_lo, k->dst, &now))
 		return NFS4ERR_DELAY;
+	clone_ask(c, &k->src_stat, &src, &from);
+	clone_ask(c, &k->dst_stat, &dst, &now);
 	return NFS4_OK;
 }
 
@@ -199,7 +233,7 @@ static nfsstat4 clone_done(struct compound *c)
 {
 	struct clone *k = c->scratch;
 
-	if (k->src_freeze.fz_silent && op_take_back(c->m, c->th->mt_loop, k->src, NULL, clone_src_taken_back, c))
+	if (k->src_freeze.fz_silent && op_take_back(c->m, c->th->mt_loop, k->src, NULL, clone_src_taken_back, c) && op_waits(c, true))
 		return OP_PARKED;
 	return clone_end(c);
 }
@@ -219,7 +253,7 @@ static nfsstat4 silent_committed(struct compound *c, int err)
 
 	if (err)
 		log_error("inode %lu: copies that are not cloned cannot be made stale: %s", (unsigned long)k->dst, strerror(-err));
-	if (!err && (k->silent | k->dst_freeze.fz_silent) && op_take_back(c->m, c->th->mt_loop, k->dst, NULL, clone_taken_back, c))
+	if (!err && (k->silent | k->dst_freeze.fz_silent) && op_take_back(c->m, c->th->mt_loop, k->dst, NULL, clone_taken_back, c) && op_waits(c, true))
 		return OP_PARKED;
 	return clone_done(c);
 }
@@ -335,14 +369,31 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 	return err;
 }
 
-static void clone_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+/* ---- freezing ---- */
+
+static void clone_answered(struct clone *k)
 {
-	(void)c;
-	(void)x;
-	(void)after; /* the status is all there is */
+	nfsstat4 st;
+
+	if (--k->asking)
+		return;
+	op_txn_stale(k->c->th);
+	st = op_mutate(k->c, clone_run, op_put_nothing, clone_committed);
+	if (st != OP_PARKED)
+		op_resume(k->c, st);
 }
 
-/* ---- freezing ---- */
+static void clone_src_told(struct lo_stat *ls, int err)
+{
+	(void)err; /* who did not answer is taken to have it */
+	clone_answered(hash_entry(ls, struct clone, src_stat));
+}
+
+static void clone_dst_told(struct lo_stat *ls, int err)
+{
+	(void)err;
+	clone_answered(hash_entry(ls, struct clone, dst_stat));
+}
 
 static nfsstat4 clone_go(struct compound *c, int err)
 {
@@ -353,7 +404,14 @@ static nfsstat4 clone_go(struct compound *c, int err)
 	/* Not fenced, because it was empty, and it is not any more. */
 	if (!st && k->dst_freeze.fz_how == FREEZE_GONE && !k->again)
 		st = NFS4ERR_DELAY;
-	return st || !k->len ? st : op_mutate(c, clone_run, clone_put, clone_committed);
+	if (st || !k->len)
+		return st;
+	k->src_stat.ls_done = clone_src_told;
+	k->dst_stat.ls_done = clone_dst_told;
+	k->asking = 2;
+	lo_stat(c->m->m_lo, &k->src_stat);
+	lo_stat(c->m->m_lo, &k->dst_stat);
+	return OP_PARKED;
 }
 
 /* What those wrote who gave their layouts back counts: is the target still empty? */
@@ -363,6 +421,7 @@ static void clone_both_frozen(void *arg, int err)
 	struct compound *c = k->c;
 	nfsstat4 st;
 
+	op_waits(c, false);
 	op_txn_stale(c->th);
 	if (err)
 		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
@@ -397,6 +456,7 @@ static nfsstat4 clone_begin(struct compound *c, int err)
 		return NFS4ERR_DELAY;
 	k->c = c;
 	op_freeze(&k->src_freeze, c->m, c->th->mt_loop, k->src, c->client, k->src == k->dst ? FREEZE_ALL : FREEZE_WRITES, clone_src_frozen, k);
+	op_waits(c, true);
 	return OP_PARKED;
 }
 

@@ -232,7 +232,7 @@ static int mutate_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	int err = c->run(op, t);
 
-	return err || !c->put ? err : op_once_put(c, t);
+	return err || !c->put || c->once_none ? err : op_once_put(c, t);
 }
 
 static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put, nfsstat4 (*then)(struct compound *, int))
@@ -240,6 +240,7 @@ static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_
 	c->run = run;
 	c->put = put;
 	c->once_orders = 0;
+	c->once_none = false;
 	c->kop.o_run = mutate_run;
 	c->kop.o_done = mutate_done;
 	c->kop.o_loop = c->th->mt_loop;
@@ -259,6 +260,13 @@ nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn 
 nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), nfsstat4 (*then)(struct compound *, int))
 {
 	return mutate(c, run, NULL, then);
+}
+
+void op_put_nothing(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	(void)c;
+	(void)x;
+	(void)after;
 }
 
 nfsstat4 op_result(struct compound *c, op_put_fn put)
@@ -534,6 +542,7 @@ static void names_again(struct compound *c)
 
 void op_resume(struct compound *c, nfsstat4 st)
 {
+	op_waits(c, false);
 	if (names_park(c))
 		return;
 	if (op_end(c, st))
@@ -563,6 +572,26 @@ static void compound_begin(struct compound *c)
 	op_limited(c->m, OP_LIMIT_STRANGERS);
 	compound_free(c);
 	rpc_reply_auth_error(call, RPC_AUTH_TOOWEAK);
+}
+
+/* ISO 10646 in UTF-8: the shortest form, no surrogates, no U+FFFE and U+FFFF, which are no characters. */
+static bool is_utf8(const uint8_t *p, uint32_t len)
+{
+	for (uint32_t i = 0; i < len;) {
+		uint32_t c = p[i++], more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : UINT32_MAX;
+
+		if (more > len - i)
+			return false;
+		c &= more ? 0x3fu >> more : 0x7f;
+		for (uint32_t k = 0; k < more; k++, i++) {
+			if ((p[i] & 0xc0) != 0x80)
+				return false;
+			c = c << 6 | (p[i] & 0x3f);
+		}
+		if ((more == 2 && c < 0x800) || (more == 3 && (c < 0x10000 || c > 0x10ffff)) || (c >= 0xd800 && c < 0xe000) || c == 0xfffe || c == 0xffff)
+			return false;
+	}
+	return true;
 }
 
 void op_dispatch(struct rpc_call *call, void *arg)
@@ -601,8 +630,8 @@ void op_dispatch(struct rpc_call *call, void *arg)
 	xdr_put_opaque(c->out, tag, taglen);
 	c->numres_at = c->out->x_len;
 	xdr_put_u32(c->out, 0);
-	if (c->minor < 1 || c->minor > 2) {
-		c->status = NFS4ERR_MINOR_VERS_MISMATCH;
+	if (c->minor < 1 || c->minor > 2 || !is_utf8(tag, taglen)) { /* section 16.2.4 */
+		c->status = c->minor < 1 || c->minor > 2 ? NFS4ERR_MINOR_VERS_MISMATCH : NFS4ERR_INVAL;
 		compound_finish(c);
 		return;
 	}

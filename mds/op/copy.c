@@ -15,6 +15,7 @@
 #define COPY_ASYNC (16ull << 20) /* more than this, where the client leaves it to us */
 #define COPY_WAIT_MS 100
 #define COPY_WAITS 300          /* in a row; then the client hears of it */
+#define COPY_DENIALS 2
 #define COPY_SYNC_WAITS 50      /* sooner, where it waits itself */
 #define COPY_SYNC_MAX (256ull << 20) /* what a client waits for, holding its slot */
 
@@ -31,17 +32,28 @@ struct op_copy {
 	uint8_t *buf;
 	uint64_t len, failed;
 	const struct lo_map *by; /* failed is of */
+	uint64_t half;           /* objects of half_map that may have the piece in hand, and others not */
+	struct lo_map half_map;
 	struct op_pin pin;
 	struct op_hold hold;
 	struct op_stand stand;
 	struct kv_op op;
 	struct loop_timer timer;
-	unsigned waits, turn;
+	unsigned waits, turn, denials; /* denials: in a row */
 	bool outdated, wrote, never_local;
+	bool missed; /* copies did not commit: io_failed_map */
 	int piece_err;
 	uint64_t verifier;
 	uint32_t committed;
 	int err;
+};
+
+struct copy_args {
+	struct st_stateid src_sid, dst_sid;
+	uint64_t src, src_off, dst_off, count;
+	bool synchronous;
+	uint32_t nservers;
+	struct op_copy *job; /* that the compound waits for */
 };
 
 static void copy_step(struct op_copy *j);
@@ -74,6 +86,16 @@ static void copy_put_response(struct xdr_out *x, const struct st_stateid *sid, u
 	xdr_put_u64(x, verifier);
 }
 
+static void copy_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	const struct op_copy *j = ((struct copy_args *)c->scratch)->job;
+
+	(void)after;
+	copy_put_response(x, NULL, j->done, j->committed, j->verifier);
+	xdr_put_bool(x, true); /* consecutive */
+	xdr_put_bool(x, true); /* synchronous */
+}
+
 static void copy_end(struct op_copy *j)
 {
 	struct compound *c = j->c;
@@ -90,11 +112,8 @@ static void copy_end(struct op_copy *j)
 		copy_free(j);
 		return;
 	}
-	if (!st) {
-		copy_put_response(c->out, NULL, j->done, j->committed, j->verifier);
-		xdr_put_bool(c->out, true); /* consecutive */
-		xdr_put_bool(c->out, true); /* synchronous */
-	}
+	if (!st)
+		op_result(c, copy_put);
 	copy_free(j);
 	op_txn_stale(c->th);
 	op_resume(c, st);
@@ -102,11 +121,19 @@ static void copy_end(struct op_copy *j)
 
 /* ---- the data servers' commit ---- */
 
+static int copy_stale(struct op_copy *j, struct kv_txn *t)
+{
+	return j->missed ? op_data_changed(j->m, t, j->dst, &j->cred, 0, j->io.io_failed_map, &j->io.io_map, &j->hold) : 0;
+}
+
 static int copy_stale_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_copy *j = hash_entry(op, struct op_copy, op);
+	return copy_stale(hash_entry(op, struct op_copy, op), t);
+}
 
-	return op_data_changed(j->m, t, j->dst, &j->cred, 0, j->io.io_failed_map, &j->io.io_map, &j->hold);
+static int copy_answer_run(struct kv_op *op, struct kv_txn *t)
+{
+	return copy_stale(((struct copy_args *)op_of(op)->scratch)->job, t);
 }
 
 static void copy_taken_back(void *arg, int err)
@@ -115,16 +142,42 @@ static void copy_taken_back(void *arg, int err)
 	copy_end(arg);
 }
 
-static void copy_stale_done(struct kv_op *op, int err)
+static void copy_told(struct op_copy *j, int err)
 {
-	struct op_copy *j = hash_entry(op, struct op_copy, op);
-
-	if (err) {
+	if (err) { /* that a copy is stale, or the answer, could not be kept */
 		j->err = err;
 		j->done = 0;
 	}
-	if (err || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_taken_back, j))
+	if (err || !j->missed || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_taken_back, j))
 		copy_end(j);
+}
+
+static void copy_stale_done(struct kv_op *op, int err)
+{
+	copy_told(hash_entry(op, struct op_copy, op), err);
+}
+
+static nfsstat4 copy_answer_done(struct compound *c, int err)
+{
+	copy_told(((struct copy_args *)c->scratch)->job, err);
+	return OP_PARKED; /* copy_end goes on with it */
+}
+
+/* What is copied is on the disks, or the answer says that it may not be (UNSTABLE). The answer is kept before it is given: a client that asks again after a crash would copy over what others have written since. */
+static void copy_answer(struct op_copy *j)
+{
+	if (j->c && j->done) {
+		op_mutate(j->c, copy_answer_run, copy_put, copy_answer_done);
+		return;
+	}
+	if (!j->missed) {
+		copy_end(j);
+		return;
+	}
+	j->op.o_run = copy_stale_run;
+	j->op.o_done = copy_stale_done;
+	j->op.o_loop = j->th->mt_loop;
+	kv_submit(j->m->m_kv, &j->op);
 }
 
 /* FILE_SYNC where no server lost anything since the first piece. Else the client's COMMIT gets another verifier than this one, and it copies again. */
@@ -133,14 +186,8 @@ static void copy_committed(struct lo_io *io, int err)
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
 	j->committed = !err && io->io_verifier == j->verifier ? FILE_SYNC4 : UNSTABLE4;
-	if (err || !io->io_failed_map) {
-		copy_end(j);
-		return;
-	}
-	j->op.o_run = copy_stale_run;
-	j->op.o_done = copy_stale_done;
-	j->op.o_loop = j->th->mt_loop;
-	kv_submit(j->m->m_kv, &j->op);
+	j->missed = !err && io->io_failed_map;
+	copy_answer(j);
 }
 
 /* One of the two files as of now. */
@@ -179,16 +226,32 @@ static void copy_commit(struct op_copy *j)
 		j->committed = FILE_SYNC4;
 	}
 	if (err) {
-		copy_end(j);
+		copy_answer(j);
 		return;
 	}
 	lo_commit(j->m->m_lo, &j->io);
 }
 
+static void copy_gave_up(void *arg)
+{
+	copy_commit(arg);
+}
+
+/* The piece is not tried again: where some copies may have it, and others not, they are judged now. */
 static void copy_fail(struct op_copy *j, int err)
 {
+	uint64_t half = j->half;
+
 	j->err = err;
-	copy_commit(j);
+	j->half = 0;
+	if (!op_half_done(j->m, j->th->mt_loop, j->dst, &j->half_map, half, -EIO, copy_gave_up, j))
+		copy_commit(j);
+}
+
+static void copy_half(struct op_copy *j, const struct lo_map *map, uint64_t objects)
+{
+	j->half = objects;
+	j->half_map = *map;
 }
 
 /* ---- a piece ---- */
@@ -251,6 +314,7 @@ static void copy_piece_done(struct op_copy *j)
 	j->buf = NULL;
 	j->done += j->len;
 	j->waits = 0;
+	j->half = 0;
 	if (j->of)
 		st_offload_progress(j->m->m_st, j->of, j->done);
 	copy_turn(j);
@@ -284,6 +348,7 @@ static void copy_half_done(void *arg)
 {
 	struct op_copy *j = arg;
 
+	j->half = 0;
 	copy_failed(j, j->piece_err);
 }
 
@@ -317,11 +382,25 @@ static void copy_record(struct op_copy *j, uint64_t verifier, uint64_t failed, c
 	kv_submit(j->m->m_kv, &j->op);
 }
 
+/* The target was fenced since its map was read: who denied the piece is not to blame. */
+static bool copy_fenced(struct op_copy *j)
+{
+	struct ns_inode i;
+	struct lo_map map;
+
+	return copy_inode(j, j->dst, &i, &map) || i.i_incarnation != j->io.io_inode.i_incarnation || map.lm_epoch != j->io.io_map.lm_epoch;
+}
+
 static void copy_written(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
+	if (!err && io->io_denied && io->io_failed_map && copy_fenced(j))
+		err = -EACCES;
+	j->denials = err == -EACCES ? j->denials + 1 : 0;
 	j->piece_err = err == -ESTALE ? -EAGAIN : err;
+	if (err)
+		copy_half(j, &io->io_map, io->io_half_map ? io->io_half_map : lo_writers(&io->io_map));
 	if (err && op_half_done(j->m, j->th->mt_loop, j->dst, &io->io_map, io->io_half_map, err, copy_half_done, j))
 		return;
 	if (err)
@@ -337,10 +416,12 @@ static void copy_changed(struct lo_change *lc, int err)
 	/* Not by itself, then: what really fails, fails by the other way too. */
 	if (err && err != -EACCES)
 		j->never_local = true;
-	if (err)
+	if (err) {
+		copy_half(j, &lc->lc_map, lo_writers(&lc->lc_map));
 		copy_failed(j, -EAGAIN);
-	else
+	} else {
 		copy_record(j, lc->lc_verifier, lc->lc_failed_map, &lc->lc_map);
+	}
 }
 
 /* Both files' maps are known: do the servers copy the next piece by themselves? */
@@ -395,6 +476,8 @@ static void copy_read(struct lo_io *io, int err)
 	}
 	j->io.io_data = j->buf;
 	j->io.io_stable = UNSTABLE4;
+	/* As of a WRITE (io.c): nothing is to be told to its servers, and one goes on denying. */
+	j->io.io_denied = j->denials >= COPY_DENIALS;
 	lo_write(j->m->m_lo, &j->io);
 }
 
@@ -495,13 +578,6 @@ static void copy_start(struct op_copy *j)
 }
 
 /* ---- COPY ---- */
-
-struct copy_args {
-	struct st_stateid src_sid, dst_sid;
-	uint64_t src, src_off, dst_off, count;
-	bool synchronous;
-	uint32_t nservers;
-};
 
 /* netloc4: a name, a URL, or an address of two strings. */
 static void get_netloc(struct xdr_in *x)
@@ -611,6 +687,7 @@ static nfsstat4 copy_go(struct compound *c, int err)
 	if (!j->of) {
 		j->count = j->count < COPY_SYNC_MAX ? j->count : COPY_SYNC_MAX;
 		j->c = c;
+		a->job = j;
 		copy_start(j);
 		return OP_PARKED;
 	}
@@ -636,6 +713,7 @@ nfsstat4 op_copy(struct compound *c)
 		st = op_two_files(c, &a->src_sid, &a->dst_sid, &src);
 	if (st)
 		return st;
+	op_accessed(c, &src);
 	a->src = c->saved;
 	return op_refresh(c, a->src, false, false, copy_go) ? OP_PARKED : copy_go(c, 0);
 }

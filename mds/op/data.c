@@ -15,7 +15,7 @@ static nfsstat4 data_inode(struct compound *c, struct ns_inode *i, struct lo_map
 		return st;
 	if (lo_map_decode(i->i_blob, map))
 		return NFS4ERR_IO;
-	return lo_held_objects(c->m->m_lo, i->i_ino, map) ? NFS4ERR_DELAY : NFS4_OK;
+	return op_is_held(c, i, map) ? NFS4ERR_DELAY : NFS4_OK;
 }
 
 /* ---- SEEK ---- */
@@ -142,8 +142,10 @@ static nfsstat4 change_count(struct compound *c, int err)
 static void change_taken_back(void *arg, int err)
 {
 	struct compound *c = arg;
-	nfsstat4 st = change_count(c, err);
+	nfsstat4 st;
 
+	op_waits(c, false);
+	st = change_count(c, err);
 	if (st != OP_PARKED)
 		op_resume(c, st);
 }
@@ -168,7 +170,7 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	if (err && k->failed && op_half_done(c->m, c->th->mt_loop, k->ino, &k->lc.lc_map, c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err, change_failed, k))
 		return OP_PARKED;
 	/* Copies that became stale are in clients' layouts. */
-	if (!err && (k->failed | k->stale) && op_take_back(c->m, c->th->mt_loop, k->ino, NULL, change_taken_back, c))
+	if (!err && (k->failed | k->stale) && op_take_back(c->m, c->th->mt_loop, k->ino, NULL, change_taken_back, c) && op_waits(c, true))
 		return OP_PARKED;
 	return change_count(c, err);
 }
@@ -178,7 +180,7 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	struct change *k = c->scratch;
 
-	k->outdated = op_pin_outdated(&k->pin);
+	k->outdated = c->once_none = op_pin_outdated(&k->pin);
 	return k->outdated ? 0 : op_data_changed(c->m, t, k->ino, &c->cred, c->opnum == OP_ALLOCATE ? k->off + k->len : 0, k->failed, &k->lc.lc_map, &k->hold);
 }
 
@@ -222,7 +224,7 @@ static void change_done(struct lo_change *lc, int err)
 		return;
 	} else {
 		k->failed |= lc->lc_failed_map;
-		st = op_mutate_again(c, change_run, change_committed); /* asked twice it does the same */
+		st = op_mutate(c, change_run, op_put_nothing, change_committed);
 	}
 	if (st != OP_PARKED)
 		op_resume(c, st);
@@ -254,8 +256,10 @@ static void change_frozen(void *arg, int err)
 {
 	struct change *k = arg;
 	struct compound *c = k->c;
-	nfsstat4 st = err ? op_data_status(err) : change_start(c, k);
+	nfsstat4 st;
 
+	op_waits(c, false);
+	st = err ? op_data_status(err) : change_start(c, k);
 	if (st != OP_PARKED)
 		op_resume(c, st);
 }
@@ -288,6 +292,7 @@ static nfsstat4 change_begin(struct compound *c, struct change *k)
 	op_thaw(&k->freeze);
 	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
 		op_freeze(&k->freeze, c->m, c->th->mt_loop, k->ino, c->client, FREEZE_WRITES, change_frozen, k);
+		op_waits(c, true);
 		return OP_PARKED;
 	}
 	return op_pin(&k->pin, c->m, k->ino) ? change_start(c, k) : NFS4ERR_DELAY;

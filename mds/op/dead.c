@@ -57,12 +57,6 @@ static void without_end(void *arg, int err)
 	free(w);
 }
 
-static void nobody(void *arg, int err)
-{
-	(void)arg;
-	(void)err;
-}
-
 static void without_committed(struct kv_op *op, int err)
 {
 	struct without *w = hash_entry(op, struct without, op);
@@ -73,7 +67,7 @@ static void without_committed(struct kv_op *op, int err)
 		if (w->wait && op_take_back(w->m, w->loop, w->ino, NULL, without_end, w))
 			return;
 		if (!w->wait)
-			op_take_back(w->m, w->loop, w->ino, NULL, nobody, NULL);
+			op_take_back(w->m, w->loop, w->ino, NULL, NULL, NULL);
 	}
 	without_end(w, err);
 }
@@ -98,6 +92,14 @@ bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struc
 		return false;
 	w = without_new(m, loop, ino, then, arg);
 	kv_submit(m->m_kv, &w->op);
+	return true;
+}
+
+bool op_is_held(struct compound *c, const struct ns_inode *i, const struct lo_map *map)
+{
+	if (!lo_held_objects(c->m->m_lo, i->i_ino, map))
+		return false;
+	op_without_dead(c->m, c->th->mt_loop, i->i_ino, i, NULL, NULL);
 	return true;
 }
 

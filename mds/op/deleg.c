@@ -247,6 +247,7 @@ static void clear_end(struct clear *j)
 	struct compound *c = j->c;
 	nfsstat4 st;
 
+	op_waits(c, false);
 	op_txn_stale(c->th);
 	st = j->then(c, 0);
 	free(j);
@@ -324,9 +325,25 @@ bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_
 	j->then = then;
 	j->wait.w_then = clear_recalled;
 	if (clear_next(j))
-		return true;
+		return op_waits(c, true);
 	free(j);
 	return false;
+}
+
+bool op_deleg_grace(struct compound *c, uint64_t ino)
+{
+	struct st *st = c->m->m_st;
+	const struct st_file *f;
+	struct ns_inode i;
+	bool unknown;
+
+	pthread_mutex_lock(&st->st_lock);
+	unknown = st_in_grace(st);
+	f = unknown ? st_file_get(st, ino, false) : NULL;
+	for (const struct st_open *o = f ? f->f_opens : NULL; o && unknown; o = o->o_fnext)
+		unknown = o->o_client != c->client || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE);
+	pthread_mutex_unlock(&st->st_lock);
+	return unknown && ns_get(c->m->m_ns, op_txn(c), ino, &i) == 0 && i.i_type == NS_REG;
 }
 
 bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access)
@@ -414,6 +431,7 @@ static void ask_answered(struct st_ask *a)
 	struct compound *c = k->c;
 	struct ns_inode i = {0};
 
+	op_waits(c, false);
 	if (a->a_err) { /* it does not answer: what it holds comes back, or is revoked */
 		if (!op_deleg_clear(c, &k->ino, 1, OPEN4_SHARE_ACCESS_READ, 0, k->then)) {
 			ask_end(k, 0);
@@ -463,7 +481,7 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 	pthread_mutex_unlock(&st->st_lock);
 	if (!o)
 		free(k);
-	return o;
+	return o && op_waits(c, true);
 }
 
 /* ---- DELEGRETURN ---- */
@@ -491,15 +509,31 @@ static nfsstat4 deleg_to_return(struct compound *c, const struct st_stateid *sid
 	return status;
 }
 
+/* One for reading: opens of its holder's went without us. */
+static bool returns_read(struct compound *c, const struct st_stateid *sid)
+{
+	struct st *st = c->m->m_st;
+	struct st_open *o;
+	bool read;
+
+	pthread_mutex_lock(&st->st_lock);
+	read = op_deleg_by_sid(c, sid, &o) == NFS4_OK && o->o_deleg->dg_type == OPEN_DELEGATE_READ;
+	pthread_mutex_unlock(&st->st_lock);
+	return read;
+}
+
 nfsstat4 op_delegreturn(struct compound *c)
 {
 	struct st_stateid sid;
+	struct ns_inode i;
 	nfsstat4 status;
 
 	op_get_stateid(c->in, &sid);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	status = c->cur ? op_resolve_sid(c, &sid) : NFS4ERR_NOFILEHANDLE;
+	if (!status && returns_read(c, &sid) && op_cur_inode(c, &i) == NFS4_OK)
+		op_accessed(c, &i);
 	return status ? status : op_give_up(c, &sid, deleg_to_return);
 }
 

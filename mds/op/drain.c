@@ -11,6 +11,8 @@
 
 #define LOOK_FILES 1024 /* in a tick */
 #define ROWS	   256
+#define QUEUE	   1024 /* rows of any kind with which no more are put; where they do not become fewer (each waits for something), some are in each look, so that they do not keep others waiting */
+#define QUEUE_MORE 16
 #define REST_TICKS 8 /* after a look that found nothing */
 
 struct op_drain {
@@ -29,7 +31,7 @@ struct op_drain {
 	struct kv_op dr_op;
 	bool dr_busy;
 	uint64_t dr_ino[ROWS];
-	unsigned dr_nino;
+	unsigned dr_nino, dr_more; /* more: of QUEUE_MORE, in this look */
 };
 
 int op_drain_open(struct mds *m)
@@ -113,7 +115,7 @@ struct look {
 	struct op_drain *d;
 	struct kv_txn *t;
 	unsigned n;
-	bool more;
+	bool more, full;
 };
 
 static bool on_drained(struct op_drain *d, const struct lo_map *map)
@@ -142,9 +144,26 @@ static int look_file(void *arg, const struct ns_inode *i)
 		return 1;
 	}
 	l->d->dr_cursor = i->i_ino + 1;
-	if (lo_map_decode(i->i_blob, &map) == 0 && on_drained(l->d, &map) && lo_repair_get(l->t, i->i_ino, &row) == -ENOENT)
-		l->d->dr_ino[l->d->dr_nino++] = i->i_ino;
+	if (lo_map_decode(i->i_blob, &map) || !on_drained(l->d, &map) || (l->full && !l->d->dr_more) || lo_repair_get(l->t, i->i_ino, &row) != -ENOENT)
+		return 0;
+	l->d->dr_ino[l->d->dr_nino++] = i->i_ino;
+	l->d->dr_more -= l->full;
 	return 0;
+}
+
+static int count_row(void *arg, uint64_t ino, const struct lo_repair *row)
+{
+	(void)ino;
+	(void)row;
+	return ++*(unsigned *)arg >= QUEUE;
+}
+
+static bool queue_full(struct kv_txn *t)
+{
+	unsigned n = 0;
+
+	lo_repairs(t, 1, count_row, &n);
+	return n >= QUEUE;
 }
 
 /* Its job places it anew (restripe.c). */
@@ -185,6 +204,7 @@ static void look_begin(struct op_drain *d, struct mds *m)
 	d->dr_began = d->dr_placed;
 	pthread_mutex_unlock(&d->dr_lock);
 	d->dr_cursor = 1;
+	d->dr_more = QUEUE_MORE;
 }
 
 void op_drain_tick(struct mds *m, struct loop *loop)
@@ -211,6 +231,7 @@ void op_drain_tick(struct mds *m, struct loop *loop)
 	if (kv_read_begin(m->m_kv, &l.t))
 		return;
 	d->dr_nino = 0;
+	l.full = queue_full(l.t);
 	err = ns_files(m->m_ns, l.t, d->dr_cursor, look_file, &l);
 	if (!err && !l.more)
 		err = lo_twins(l.t, 1, look_twin, d);

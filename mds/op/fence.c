@@ -101,7 +101,8 @@ static void fence_end(struct fence *j, int err)
 		st_file_put(st, f);
 	pthread_mutex_unlock(&st->st_lock);
 	op_unhold(&j->hold);
-	j->then(j->arg, err);
+	if (j->then)
+		j->then(j->arg, err);
 	free(j);
 }
 
@@ -110,19 +111,13 @@ static void fence_confirmed(void *arg, int err)
 	fence_end(arg, err);
 }
 
-static void nobody(void *arg, int err)
-{
-	(void)arg;
-	(void)err;
-}
-
 static void fence_committed(struct kv_op *op, int err)
 {
 	struct fence *j = hash_entry(op, struct fence, op);
 
 	/* Others' layouts name what became stale. Nobody waits for them: before they are back no new ones are given, and nothing is written through us (f_taking). */
 	if (!err && j->hold.h_m)
-		op_take_back(j->m, j->loop, j->ino, NULL, nobody, NULL);
+		op_take_back(j->m, j->loop, j->ino, NULL, NULL, NULL);
 	if (err || (j->settle && !j->raised)) {
 		fence_end(j, err == -ENOENT || err == -ESTALE ? 0 : err); /* removed meanwhile: nothing to protect */
 		return;

@@ -1,5 +1,5 @@
 /* Name space operations. */
-#include "mds/op/op.h"
+#include "mds/op/sec.h"
 #include <errno.h>
 
 /* May a put operation name a place that this request's flavour may not use (RFC 8881 section 2.6.3.1.1)? What follows it decides. */
@@ -80,24 +80,10 @@ nfsstat4 op_gone(const struct compound *c)
 	}
 }
 
-/*
- * No export vouches for this request: not for its flavour, and not for where it comes from. That is for the client itself, then, and ids that were read off the wire do
- * not make one. With machine credentials its principal has admitted this connection (SEQUENCE looks). Else it comes from the address that made the session, and no
- * weaker: over TLS, with a certificate, with Kerberos if that did. Which of the three services of Kerberos is the user's own affair: machines sign where users need not.
- */
+/* No export vouches for this request: it must be the client's own. With machine credentials its principal has admitted this connection (SEQUENCE looks). */
 static bool put_by_client(const struct compound *c)
 {
-	const struct st_session *s = c->session;
-	uint8_t addr[16];
-	uint16_t port = UINT16_MAX;
-
-	if (!s)
-		return false;
-	if (s->se_client->cl_mach)
-		return true;
-	exp_addr(rpc_conn_peer(c->call->c_conn), addr, &port);
-	return memcmp(addr, s->se_addr, sizeof(addr)) == 0 && (uint8_t)rpc_conn_tls(c->call->c_conn) >= s->se_tls &&
-	       c->sec >= (s->se_sec < EXP_KRB5 ? s->se_sec : EXP_KRB5);
+	return c->session && (c->session->se_client->cl_mach || op_from_session(c, c->session));
 }
 
 static nfsstat4 put_gone(struct compound *c, uint16_t export, uint64_t ino)
@@ -309,6 +295,7 @@ nfsstat4 op_readlink(struct compound *c)
 	if (i.i_type != NS_LNK)
 		return NFS4ERR_WRONG_TYPE;
 	rpc_put_item(c->call, c->out, i.i_blob.s_data, (uint32_t)i.i_blob.s_len);
+	op_accessed(c, &i);
 	return NFS4_OK;
 }
 
@@ -434,6 +421,7 @@ nfsstat4 op_readdir(struct compound *c)
 		return NFS4ERR_TOOSMALL;
 	xdr_put_bool(c->out, false);
 	xdr_put_bool(c->out, eof);
+	op_accessed(c, &d);
 	return NFS4_OK;
 }
 
@@ -598,6 +586,8 @@ nfsstat4 op_link(struct compound *c)
 	/* Another name is another change attribute and time: delegations on the file come back (section 10.4.4). */
 	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 3))
 		return link_go(c, 0); /* who may not takes nothing from others */
+	if (op_deleg_grace(c, c->saved))
+		return NFS4ERR_GRACE;
 	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go) ? OP_PARKED : link_go(c, 0);
 }
 
@@ -661,6 +651,7 @@ static void unlink_taken_back(void *arg, int err)
 	nfsstat4 st;
 
 	(void)err; /* a server that does not confirm deletes the object later: it has no more use for a fence */
+	op_waits(c, false);
 	op_txn_stale(c->th);
 	st = c->opnum == OP_REMOVE ? remove_go(c) : rename_go(c);
 	if (st != OP_PARKED)
@@ -677,7 +668,7 @@ static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 	bool others;
 
 	pthread_mutex_lock(&st->st_lock);
-	others = st->st_layouts.h_count > c->client->cl_nlayouts;
+	others = st->st_layouts.h_count > c->client->cl_counts.ct_n[ST_N_LAYOUTS];
 	pthread_mutex_unlock(&st->st_lock);
 	/* The usual case looks no name up. Who may not remove it takes nothing back. */
 	if (!others || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
@@ -685,7 +676,7 @@ static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
 	    ns_may_unlink(&d, &i, &c->cred))
 		return false;
-	return op_take_back(c->m, c->th->mt_loop, ino, c->client, unlink_taken_back, c);
+	return op_take_back(c->m, c->th->mt_loop, ino, c->client, unlink_taken_back, c) && op_waits(c, true);
 }
 
 /* The regular file that a name stands for; 0: none, or one that the caller may not take the name of. */

@@ -179,7 +179,7 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	if (k->inode.i_type == NS_REG && lo_map_decode(k->inode.i_blob, &k->io.io_map))
 		return NFS4ERR_IO;
 	/* Cut, and a server does not know yet: no old byte is read below a new end, and nothing written that its order would cut. */
-	if (k->inode.i_type == NS_REG && lo_held_objects(c->m->m_lo, k->inode.i_ino, &k->io.io_map))
+	if (k->inode.i_type == NS_REG && op_is_held(c, &k->inode, &k->io.io_map))
 		return op_all_gone(c->m, &k->io.io_map) ? NFS4ERR_IO : NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && op_lost_writes(c->m, c->cur, &k->io.io_map))
 		return NFS4ERR_DELAY;
@@ -265,6 +265,8 @@ nfsstat4 op_read_args(struct compound *c, struct st_stateid *sid, uint64_t *off,
 	if (*count > OP_MAX_IO)
 		*count = OP_MAX_IO;
 	rpc_call_expect(c->call, *count);
+	if (*count)
+		op_accessed(c, &i);
 	return NFS4_OK;
 }
 
@@ -322,11 +324,21 @@ static int write_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	struct io *k = c->scratch;
 
-	k->again = op_pin_outdated(&k->pin);
+	k->again = c->once_none = op_pin_outdated(&k->pin);
 	return k->again ? 0 : op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count, k->io.io_failed_map, &k->io.io_map, &k->hold);
 }
 
 static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half);
+
+static void write_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	const struct io *k = c->scratch;
+
+	(void)after;
+	xdr_put_u32(x, k->count);
+	xdr_put_u32(x, k->io.io_committed);
+	xdr_put_u64(x, k->io.io_verifier);
+}
 
 static nfsstat4 write_reply(struct compound *c, int err)
 {
@@ -336,8 +348,7 @@ static nfsstat4 write_reply(struct compound *c, int err)
 		return op_status(err);
 	if (c->opnum == OP_WRITE) {
 		op_half_over(c, c->cur, k->off, k->off + k->count);
-		xdr_put_u32(c->out, k->count);
-		xdr_put_u32(c->out, k->io.io_committed);
+		return op_result(c, write_put);
 	}
 	xdr_put_u64(c->out, k->io.io_verifier);
 	return NFS4_OK;
@@ -366,7 +377,7 @@ static nfsstat4 write_committed(struct compound *c, int err)
 	k->failed = op_status(err);
 	if (err && k->io.io_failed_map && op_half_done(c->m, c->th->mt_loop, c->cur, &k->io.io_map, lo_writers(&k->io.io_map), err, io_failed, k))
 		return OP_PARKED;
-	if (!err && k->io.io_failed_map && op_take_back(c->m, c->th->mt_loop, c->cur, NULL, write_taken_back, c))
+	if (!err && k->io.io_failed_map && op_take_back(c->m, c->th->mt_loop, c->cur, NULL, write_taken_back, c) && op_waits(c, true))
 		return OP_PARKED;
 	return write_reply(c, err);
 }
@@ -497,6 +508,14 @@ static void io_done(struct lo_io *lio, int err)
 	nfsstat4 st;
 
 	op_txn_stale(c->th);
+	/* Fenced since its map was read: who denied it is not to blame. Others took it. */
+	if (!err && k->io.io_denied && k->io.io_failed_map && op_io_outdated(c, &k->inode, &k->io.io_map)) {
+		k->io.io_half_map = lo_writers(&k->io.io_map);
+		err = -EACCES;
+	}
+	/* It is fenced no more, and denied still: a copy that nobody will ever be let write again must not keep the others from being written. */
+	k->io.io_denied = err == -EACCES && c->opnum != OP_READ && k->tries + 1 == IO_TRIES && !op_io_outdated(c, &k->inode, &k->io.io_map) &&
+			  !lo_held_objects(c->m->m_lo, k->inode.i_ino, &k->io.io_map);
 	/* The file was fenced, or its data is elsewhere, after its map was read. What was read then may be half of before and half of after. */
 	if (err == -EACCES || ((err == -ESTALE || (!err && c->opnum == OP_READ)) && op_io_outdated(c, &k->inode, &k->io.io_map))) {
 		lo_buf_free(k->io.io_buf);
@@ -522,9 +541,9 @@ static void io_done(struct lo_io *lio, int err)
 		read_reply(c, k, lio->io_count);
 		st = NFS4_OK;
 	} else if (c->opnum == OP_WRITE) {
-		st = op_mutate_again(c, write_run, write_committed); /* the same bytes in the same place */
+		st = op_mutate(c, write_run, write_put, write_committed);
 	} else if (lio->io_failed_map) {
-		k->off = k->count = 0; /* grows nothing; records the stale copies */
+		k->off = k->count = 0; /* grows nothing; records the stale copies, which are so when it is done again */
 		st = op_mutate_again(c, write_run, write_committed);
 	} else {
 		st = write_reply(c, 0);

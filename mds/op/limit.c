@@ -1,5 +1,5 @@
 /*
- * limit.c - what one client may take (docs/security.md, "Limits"): connections by address, clients in all, and state by client.
+ * limit.c - what one client may take (docs/security.md, "Limits"): connections and clients by address and in all, and state by client, by address and in all.
  *
  * A connection over a limit is closed when it opens: the client's machine tries again by itself, later and later. What is refused to a client that is in
  * is answered DELAY, which is what NFSv4.1 has for "not now" in OPEN, LOCK and EXCHANGE_ID; a layout is answered LAYOUTUNAVAILABLE, and data then comes through us.
@@ -67,6 +67,25 @@ bool op_limited(struct mds *m, enum op_limit which)
 	if ((!told || now - told > LOG_EVERY_NS) && atomic_compare_exchange_strong(&m->m_limits.lm_told_ns[which], &told, now))
 		log_warn("%s%s: refused, and counted in weft_mds_refused_total", what[which], which == OP_LIMIT_STRANGERS ? " who may use no export" : " over their limit");
 	return true;
+}
+
+bool op_full(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES], uint64_t *evict)
+{
+	struct st *st = c->m->m_st;
+	const struct st_place *at = c->client->cl_place;
+
+	bool all = st->st_counts.ct_n[what] >= most[OP_OF_ALL];
+
+	if (!all && !(at && at->pl_counts.ct_n[what] >= most[OP_OF_ADDR]))
+		return op_full_again(c, what, which, most);
+	if (evict)
+		*evict = st_client_oldest(st, all ? NULL : at->pl_addr);
+	return op_limited(c->m, which);
+}
+
+bool op_full_again(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES])
+{
+	return c->client->cl_counts.ct_n[what] >= most[OP_OF_CLIENT] && op_limited(c->m, which);
 }
 
 void op_conn_opened(struct mds *m, struct rpc_conn *conn)

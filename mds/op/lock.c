@@ -10,6 +10,7 @@ struct lock {
 	const uint8_t *owner;
 	uint32_t owner_len;
 	bool dead; /* whose locks are in the way */
+	uint64_t evict; /* op_full */
 };
 
 static bool lock_writes(const struct lock *g)
@@ -120,6 +121,17 @@ static nfsstat4 lock_state(struct compound *c, struct lock *g, struct st_lock **
 	return op_seqid_status(&g->sid, (*open)->o_sid.seqid);
 }
 
+/* locked. What was kept under a delegation is told when that is recalled, before it is given back (section 10.4.5). */
+static bool lock_full(struct compound *c, struct lock *g, struct st_file *f, enum st_count what)
+{
+	const uint32_t *most = c->m->m_limits.lm_locks;
+	struct st_open *d = st_deleg_of(f, c->client);
+
+	if (g->reclaim || (d && d->o_deleg->dg_recalled))
+		return op_full_again(c, what, OP_LIMIT_LOCKS, most);
+	return op_full(c, what, OP_LIMIT_LOCKS, most, &g->evict);
+}
+
 /* locked */
 static nfsstat4 lock_set(struct compound *c, struct lock *g)
 {
@@ -140,7 +152,7 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 	status = lock_conflict(c, g, o->o_file);
 	if (status)
 		return status;
-	if ((c->client->cl_nranges >= c->m->m_limits.lm_locks || (!k && c->client->cl_nlocks >= c->m->m_limits.lm_locks)) && op_limited(c->m, OP_LIMIT_LOCKS))
+	if (lock_full(c, g, o->o_file, ST_N_RANGES) || (!k && lock_full(c, g, o->o_file, ST_N_LOCKS)))
 		return NFS4ERR_DELAY;
 	if (!k)
 		k = st_lock_new(st, o, g->owner, g->owner_len);
@@ -188,6 +200,8 @@ nfsstat4 op_lock(struct compound *c)
 	pthread_mutex_lock(&st->st_lock);
 	status = lock_set(c, &g);
 	pthread_mutex_unlock(&st->st_lock);
+	if (g.evict)
+		op_evict(c->m, c->th->mt_loop, g.evict);
 	if (g.dead)
 		op_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);
 	return status;

@@ -2,7 +2,7 @@
  * move.c - objects that move to other servers, and mirrors that are taken away (docs/moving.md): the steps beside repair. What is to be done is in the file's map, and repair.c's jobs come here.
  *
  * The switch changes which object is which copy, and deletes some. So all layouts are back and everything before is fenced; and what is under way through us is done again (f_sizegen): it
- * would count objects as they were.
+ * would count objects as they were. All copies are on stable storage before (COMMIT): who wrote through us, and has not said COMMIT yet, says it to the copies that stay.
  */
 #include "mds/op/repair.h"
 #include "mds/ev/event.h"
@@ -144,14 +144,62 @@ static void move_submit(struct op_move *mv)
 	kv_submit(mv->mv_m->m_kv, &mv->mv_op);
 }
 
+/* One that stays and could not keep what was written is none to go on with. */
+static int unkept_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
+
+	return op_make_stale(mv->mv_m, t, mv->mv_ino, &mv->mv_io.io_map, mv->mv_io.io_failed_map);
+}
+
+static void unkept_done(struct kv_op *op, int err)
+{
+	move_end(hash_entry(op, struct op_move, mv_op), err ? err : -EAGAIN);
+}
+
+static void move_kept(struct lo_io *io, int err)
+{
+	struct op_move *mv = hash_entry(io, struct op_move, mv_io);
+	uint64_t stays = 0;
+
+	for (unsigned k = 0; k < lo_objects(&io->io_map); k++)
+		stays |= io->io_map.lm_obj[k].ob_leaving ? 0 : UINT64_C(1) << k;
+	if (err || io->io_failed_map)
+		lo_may_have_lost(mv->mv_m->m_lo);
+	/* One that is away may have kept it: what it lacks is written again by who finds our verifier changed, and then it is stale. */
+	io->io_failed_map &= stays & lo_map_alive(mv->mv_m->m_lo, &io->io_map);
+	if (err) {
+		move_end(mv, err);
+	} else if (io->io_failed_map) {
+		mv->mv_op = (struct kv_op){.o_run = unkept_run, .o_done = unkept_done, .o_loop = mv->mv_loop};
+		kv_submit(mv->mv_m->m_kv, &mv->mv_op);
+	} else {
+		move_submit(mv);
+	}
+}
+
 static void move_frozen(void *arg, int err)
 {
 	struct op_move *mv = arg;
+	struct ns_inode i;
+	struct kv_txn *t;
 
+	if (!err)
+		err = kv_read_begin(mv->mv_m->m_kv, &t);
+	if (err) {
+		move_end(mv, err);
+		return;
+	}
+	err = ns_get(mv->mv_m->m_ns, t, mv->mv_ino, &i);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &mv->mv_io.io_map);
+	if (!err)
+		op_io_fill(&mv->mv_io, mv->mv_loop, &i, 0, 0, move_kept);
+	kv_read_end(t);
 	if (err)
 		move_end(mv, err);
 	else
-		move_submit(mv);
+		lo_commit(mv->mv_m->m_lo, &mv->mv_io);
 }
 
 void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino, enum op_move_what what, void (*then)(void *arg, int err), void *arg)

@@ -7,10 +7,13 @@
  * it was not done, and is asked again in a session of this boot. Without a row nothing was done, and the answer is BADSESSION, as for every new request.
  */
 #include "base/crash.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "mds/op/op.h"
 #include <errno.h>
 #include <sodium.h>
+
+#define CHECK_CLOSELY 4096u /* bytes; what is longer is a WRITE's data */
 
 /* SEQUENCE's own arguments may differ in a retry. */
 void op_once_check(const struct compound *c, uint8_t out[16])
@@ -18,13 +21,19 @@ void op_once_check(const struct compound *c, uint8_t out[16])
 	const struct rpc_cred *cr = &c->call->c_cred;
 	bool named = cr->rc_flavor == RPC_AUTH_GSS; /* whom a principal is mapped to may change */
 	uint32_t who[] = {htole32(cr->rc_flavor), htole32(named ? 0 : cr->rc_uid), htole32(c->minor), htole32(c->nops)};
+	size_t n = (size_t)(c->in->end - c->once_args), near = n < CHECK_CLOSELY ? n : CHECK_CLOSELY;
 	crypto_generichash_state h;
 
 	crypto_generichash_init(&h, NULL, 0, 16);
 	crypto_generichash_update(&h, (const uint8_t *)who, sizeof(who));
 	if (named)
 		crypto_generichash_update(&h, (const uint8_t *)cr->rc_principal, strlen(cr->rc_principal) + 1);
-	crypto_generichash_update(&h, c->once_args, (size_t)(c->in->end - c->once_args));
+	crypto_generichash_update(&h, c->once_args, near);
+	if (n > near) { /* it need not stand against whoever sends it: he would deceive himself */
+		uint64_t rest[] = {htole64(n), htole64(hash_long(c->once_args + near, n - near))};
+
+		crypto_generichash_update(&h, (const uint8_t *)rest, sizeof(rest));
+	}
 	crypto_generichash_final(&h, out, 16);
 }
 
@@ -127,6 +136,25 @@ static bool once_known(const struct compound *c, const struct ns_once *o)
 	return saved != &exp_unknown && (!cur || op_enterable(c, cur));
 }
 
+static nfsstat4 space_counted(struct compound *c, int err)
+{
+	(void)c;
+	(void)err; /* as the first time */
+	return NFS4_OK;
+}
+
+/* What the first time is done between the commit and the answer. */
+static nfsstat4 once_settle(struct compound *c, const struct ns_once *o)
+{
+	if ((c->opnum == OP_ALLOCATE || c->opnum == OP_DEALLOCATE) && c->cur)
+		return op_refresh(c, c->cur, true, false, space_counted) ? OP_PARKED : NFS4_OK;
+	if (!o->on_orders)
+		return NFS4_OK;
+	lo_orders_kick(c->m->m_lo);
+	lo_orders_wait(c->m->m_lo, o->on_orders, c->th->mt_loop, op_confirm_ms(c->m), orders_confirmed, c);
+	return OP_PARKED;
+}
+
 /* As if the mutation had just been done: op_end closes its result, and what is behind it runs. */
 static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 {
@@ -158,11 +186,7 @@ static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 	c->again = true;
 	c->client = &c->m->m_gone;
 	metric_add(c->m->m_once, 1);
-	if (!o->on_orders)
-		return NFS4_OK;
-	lo_orders_kick(c->m->m_lo);
-	lo_orders_wait(c->m->m_lo, o->on_orders, c->th->mt_loop, op_confirm_ms(c->m), orders_confirmed, c);
-	return OP_PARKED;
+	return once_settle(c, o);
 }
 
 nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot)

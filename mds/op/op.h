@@ -32,10 +32,12 @@ enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };
 
 /* limit.c */
 enum op_limit { OP_LIMIT_CONNS, OP_LIMIT_CLIENTS, OP_LIMIT_OPENS, OP_LIMIT_LOCKS, OP_LIMIT_LAYOUTS, OP_LIMIT_STRANGERS /* not a limit, but counted alike */, OP_LIMITS };
+/* Whose a limit is: one client's, one address's, all clients' together. */
+enum op_scope { OP_OF_CLIENT, OP_OF_ADDR, OP_OF_ALL, OP_SCOPES };
 struct op_limits {
 	uint32_t lm_conns_max, lm_conns_addr; /* connections in all, and of one address */
 	uint32_t lm_clients, lm_clients_addr; /* likewise */
-	uint32_t lm_opens, lm_locks, lm_layouts; /* of one client */
+	uint32_t lm_opens[OP_SCOPES], lm_locks[OP_SCOPES], lm_layouts[OP_SCOPES];
 	pthread_mutex_t lm_lock;
 	struct hash lm_addrs;
 	uint32_t lm_conns;
@@ -142,6 +144,7 @@ struct compound {
 	const uint8_t *once_args;      /* the first operation after SEQUENCE */
 	uint8_t once_check[16];        /* op_once_check, for the mutation in hand */
 	uint64_t once_orders;          /* the mutation in hand: whose orders are waited for after it */
+	bool once_none;                /* it found nothing that may be done now: no result of it is kept */
 	bool again;                    /* answered from the row of an earlier boot: only what reads is run */
 
 	uint64_t heat_dir, heat_from; /* heat.c: the last directory that was worked in, or 0; c->cur before OPEN */
@@ -195,6 +198,13 @@ void op_metrics_init(struct mds *m);
 const char *op_name(unsigned opnum);
 /* On the compound's loop. */
 void op_resume(struct compound *c, nfsstat4 status);
+/* The compound parks until a client has given something back: it does not keep that client's requests from being read (rpc_call_waits). Over when it is
+ * resumed, or with false. True. */
+static inline bool op_waits(struct compound *c, bool waits)
+{
+	rpc_call_waits(c->call, waits);
+	return true;
+}
 /* Zeroed memory until the operation ends. NULL: no memory. */
 void *op_scratch(struct compound *c, size_t size, void (*fini)(void *));
 /* A snapshot for reading, of this turn. */
@@ -211,6 +221,8 @@ nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *op, struct kv_tx
 nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t), nfsstat4 (*then)(struct compound *c, int err));
 /* The result of the mutation in hand goes into the reply, or another's that is put the same way. NFS4_OK. */
 nfsstat4 op_result(struct compound *c, op_put_fn put);
+/* An op_put_fn, of operations whose status is all there is. */
+void op_put_nothing(struct compound *c, struct xdr_out *x, struct op_after *after);
 static inline struct compound *op_of(struct kv_op *op)
 {
 	return (struct compound *)((char *)op - offsetof(struct compound, kop));
@@ -281,6 +293,11 @@ static inline uint16_t op_export(const struct compound *c)
 	return c->exp->g_id;
 }
 
+/* atime.c: once, before anything is served; many times a second, on any loop; and i was read, by a client that may: on the compound's loop. */
+void op_atime_init(struct mds *m, bool on);
+void op_atime_tick(struct loop *loop);
+void op_accessed(struct compound *c, const struct ns_inode *i);
+
 /* limit.c. Both on the connection's loop. */
 void op_conn_opened(struct mds *m, struct rpc_conn *conn);
 void op_conn_closed(struct mds *m, struct rpc_conn *conn);
@@ -288,6 +305,11 @@ void op_conn_closed(struct mds *m, struct rpc_conn *conn);
 void op_conn_addr(const struct rpc_conn *conn, uint8_t addr[16]);
 /* Counts and tells that something is refused. True. */
 bool op_limited(struct mds *m, enum op_limit which);
+/* st_lock is held: one more of what would be too much for the request's client, for its address, or in all. Then it is counted, and *evict, unless evict is NULL, is at times
+ * the client that may make room (op_evict, without the lock): one whose lease has run out. */
+bool op_full(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES], uint64_t *evict);
+/* The same for what a client had already, before our restart or under a delegation: nobody else's number keeps it from having that again. */
+bool op_full_again(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES]);
 /* Once, the limits being set. */
 void op_limits_init(struct mds *m);
 
@@ -422,6 +444,8 @@ void op_dead_tick(struct mds *m, struct loop *loop);
 /* What is on dead servers is stale, where its stripe has another copy in sync, before anybody writes without it; layouts that may name it come back. then(arg, err) on loop, when that is
  * durable. False: nothing is, and then is not called. */
 bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struct ns_inode *i, void (*then)(void *arg, int err), void *arg);
+/* lo_held_objects of the file. Who sets a size makes the copy of a server that is dead stale himself, unless we died in between: that is made good here, for those that ask again. */
+bool op_is_held(struct compound *c, const struct ns_inode *i, const struct lo_map *map);
 /* OK; or what LAYOUTGET is answered for a file with objects on dead servers. */
 nfsstat4 op_dead_status(struct mds *m, const struct lo_map *map, bool write);
 /* unread.c: a stripe's copies are all on servers that have been away for mds.repair_wait. */
@@ -429,6 +453,8 @@ bool op_all_gone(struct mds *m, const struct lo_map *map);
 
 /* truth.c. W: the file's map as it is to be, and a row for its repair where it is not whole. */
 int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map, struct ns_time now);
+/* W: these objects of that map of the file, which may have another by now, become stale where their stripe keeps one. */
+int op_make_stale(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *was, uint64_t objects);
 /* The copies of these stripes may differ: of the map in hand, one that lives stays in sync. Returns those that became stale. */
 uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes);
 /* A write layout is out, of others than except. */
@@ -501,8 +527,8 @@ uint64_t op_held(struct mds *m, struct kv_txn *t, uint64_t ino);
 int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now);
 /* How long data servers get to confirm: milliseconds. */
 uint32_t op_confirm_ms(const struct mds *m);
-/* Takes back all layouts of the file but except's (NULL: everybody's): recall, deadline, fence. then(arg, err) on loop. False: there are none, and then is
- * not called. */
+/* Takes back all layouts of the file but except's (NULL: everybody's): recall, deadline, fence. then(arg, err) on loop; NULL: nobody waits. False: there are none, and
+ * then is not called. */
 bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg);
 /* Everybody's, and what they return is worth nothing afterwards: fenced in any case. */
 bool op_take_back_fenced(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
@@ -531,6 +557,9 @@ bool op_delegs_out(struct compound *c);
 /* Others' delegations on up to two files (0: none) that stand against such an access are recalled, revoked at the deadline; then(c, err) after that. False: there
  * are none, and then is not called. */
 bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access, uint32_t deny, nfsstat4 (*then)(struct compound *c, int err));
+/* In grace: another client may have a delegation on this file that it has not reclaimed yet, and that nobody can recall (section 8.4.2.1). Nobody else has one beside the
+ * caller's open or delegation for writing. */
+bool op_deleg_grace(struct compound *c, uint64_t ino);
 /* Recalls what stands against it without waiting. True: something does. */
 bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access);
 /* A delegation on the file was recalled, and its time is over: it is revoked, and layouts are taken back where it was for writing. */

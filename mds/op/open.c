@@ -307,6 +307,9 @@ static nfsstat4 open_confirm(struct compound *c, struct open *o)
 
 	op_txn_stale(c->th);
 	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0) {
+		/* What it reads may be in its cache, or come with a layout that it has. */
+		if (o->access == OPEN4_SHARE_ACCESS_READ && !o->created && o->claim != CLAIM_PREVIOUS)
+			op_accessed(c, &i);
 		open_deleg(c, o, &i);
 		return op_result(c, open_put);
 	}
@@ -560,6 +563,7 @@ nfsstat4 op_open(struct compound *c)
 	struct open *o = op_scratch(c, sizeof(*o), NULL);
 	struct st *st = c->m->m_st;
 	bool grace, may_reclaim, done, full;
+	uint64_t evict = 0;
 	nfsstat4 status;
 
 	if (!o)
@@ -573,9 +577,14 @@ nfsstat4 op_open(struct compound *c)
 	grace = st_in_grace(st);
 	may_reclaim = c->client->cl_may_reclaim;
 	done = c->client->cl_reclaim_done;
-	full = c->client->cl_nopens >= c->m->m_limits.lm_opens;
+	if (o->claim == CLAIM_PREVIOUS || claims_deleg(o))
+		full = op_full_again(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens);
+	else
+		full = op_full(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens, &evict);
 	pthread_mutex_unlock(&st->st_lock);
-	if (full && op_limited(c->m, OP_LIMIT_OPENS)) /* before a file is made that could not be opened */
+	if (evict)
+		op_evict(c->m, c->th->mt_loop, evict);
+	if (full) /* before a file is made that could not be opened */
 		return NFS4ERR_DELAY;
 	if (o->claim == CLAIM_PREVIOUS && (!grace || !may_reclaim)) /* after RECLAIM_COMPLETE: section 18.51.3 */
 		return grace && !done ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;

@@ -137,6 +137,7 @@ static void again_frozen(void *arg, int err)
 	struct compound *c = arg;
 	nfsstat4 st;
 
+	op_waits(c, false);
 	op_txn_stale(c->th);
 	if (err)
 		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
@@ -158,6 +159,7 @@ static nfsstat4 again_begin(struct compound *c, int err)
 	if (err)
 		return op_status(err);
 	op_freeze(&a->ag_freeze, c->m, c->th->mt_loop, c->cur, NULL, FREEZE_ALL, again_frozen, c);
+	op_waits(c, true);
 	return OP_PARKED;
 }
 

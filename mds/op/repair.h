@@ -36,6 +36,7 @@ uint32_t op_repair_pace(struct mds *m, uint64_t bytes);
 struct op_move {
 	struct op_freeze mv_freeze;
 	struct kv_op mv_op;
+	struct lo_io mv_io;
 	struct mds *mv_m;
 	struct loop *mv_loop;
 	uint64_t mv_ino;

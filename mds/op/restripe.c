@@ -57,6 +57,7 @@ struct op_restripe {
 	struct op_freeze rs_freeze;
 	struct kv_op rs_op;
 	struct lo_stat rs_stat;
+	struct lo_io rs_io;
 	/* questions under way */
 	struct lo_anew **rs_call;
 	unsigned rs_ncall, rs_ccap, rs_left;
@@ -658,6 +659,43 @@ static void frozen_size(struct lo_stat *ls, int err)
 	take(r);
 }
 
+/* What a copy could not keep of what was written it lacks, whoever asks. */
+static int unkept_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+
+	return op_make_stale(r->rs_m, t, r->rs_ino, &r->rs_map, r->rs_io.io_failed_map);
+}
+
+static void unkept_done(struct kv_op *op, int err)
+{
+	anew(caa_container_of(op, struct op_restripe, rs_op), err ? err : -EREMOTEIO);
+}
+
+static void old_kept(struct lo_io *io, int err)
+{
+	struct op_restripe *r = caa_container_of(io, struct op_restripe, rs_io);
+
+	if (err || io->io_failed_map)
+		lo_may_have_lost(r->rs_m->m_lo);
+	io->io_failed_map &= lo_map_alive(r->rs_m->m_lo, &io->io_map); /* as in move.c */
+	if (err)
+		anew(r, err);
+	else if (io->io_failed_map)
+		submit(r, unkept_run, unkept_done);
+	else
+		stat_ask(r, frozen_size);
+}
+
+/* Clients whose writes went through us COMMIT them later, and that goes to the new objects: so these are on stable storage before, or our verifier changes. */
+static void old_keep(struct op_restripe *r)
+{
+	memset(&r->rs_io, 0, sizeof(r->rs_io));
+	op_io_fill(&r->rs_io, r->rs_loop, &r->rs_inode, 0, 0, old_kept);
+	r->rs_io.io_map = r->rs_map;
+	lo_commit(r->rs_m->m_lo, &r->rs_io);
+}
+
 static void freeze(struct op_restripe *r);
 
 /* The epoch of before is fenced: what is asked from here on is in the new one. */
@@ -675,7 +713,7 @@ static void frozen(void *arg, int err)
 	}
 	r->rs_frozen = true;
 	if (load(r))
-		stat_ask(r, frozen_size);
+		old_keep(r);
 }
 
 static void freeze(struct op_restripe *r)

@@ -2,7 +2,7 @@
  * scrub.c - the job of a scrub, on one loop, and its first two phases: the data servers' lists of their objects, and the second look at those that are no file's (mds/lo/garbage.c, docs/scrub.md).
  *
  * Every answer is judged by a snapshot that begins after it. What is no file's is remembered, and looked at again after a while: what the data server has still, and is still no file's in
- * the transaction that orders its deletion, is garbage. Each transaction puts how far the run is.
+ * the transaction that orders its deletion, is garbage. Each transaction puts how far the run is. Before all of it, all lists are looked through for what says that this store is an old copy.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -199,6 +199,14 @@ static void found_object(struct op_scrub *c, enum op_scrub_kind kind, enum op_sc
 
 static const enum op_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = OP_SCRUB_ORPHAN, [LO_BESIDE] = OP_SCRUB_ORPHAN, [LO_FOREIGN] = OP_SCRUB_FOREIGN, [LO_NOT_YET] = OP_SCRUB_NOT_YET};
 
+/* A run that is to change something has skimmed the lists before. */
+static void list_skim(struct op_scrub *c, struct kv_txn *t)
+{
+	for (unsigned k = 0; k < c->c_n; k++)
+		if (lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &c->c_entry[k].object) == LO_NOT_YET)
+			found_object(c, OP_SCRUB_NOT_YET, OP_SCRUB_LEFT, c->c_s.ss_ds, &c->c_entry[k].object, c->c_entry[k].size);
+}
+
 static void list_judge(struct op_scrub *c, struct kv_txn *t)
 {
 	for (unsigned k = 0; k < c->c_n; k++) {
@@ -209,7 +217,7 @@ static void list_judge(struct op_scrub *c, struct kv_txn *t)
 			continue;
 		if (owner == LO_NOBODYS || owner == LO_BESIDE) {
 			c->c_first[c->c_nfirst++] = (struct scrub_first){c->c_s.ss_ds, e->object, e->size};
-		} else {
+		} else if (owner != LO_NOT_YET || c->c_s.ss_dry || !c->c_s.ss_old) {
 			found_object(c, kind_of[owner], OP_SCRUB_LEFT, c->c_s.ss_ds, &e->object, e->size);
 		}
 	}
@@ -233,7 +241,8 @@ static void list_done(struct dsc_ctl *ctl, int err)
 			scrub_later(c, AGAIN_MS, list_go);
 			return;
 		}
-		away(c, c->c_s.ss_ds);
+		if (!c->c_s.ss_skim)
+			away(c, c->c_s.ss_ds);
 		list_next_server(c);
 		scrub_commit(c, NULL, scrub_go);
 		return;
@@ -242,7 +251,7 @@ static void list_done(struct dsc_ctl *ctl, int err)
 		scrub_later(c, AGAIN_MS, list_go);
 		return;
 	}
-	list_judge(c, t);
+	(c->c_s.ss_skim ? list_skim : list_judge)(c, t);
 	kv_read_end(t);
 	c->c_tries = 0;
 	if (!c->c_ncookie) {
@@ -275,6 +284,12 @@ static void list_go(struct op_scrub *c)
 	uint32_t ds = list_server(c);
 	ctl_list_args *a = &c->c_ctl.dc_req.ctl_request_u.list;
 
+	if (!ds && c->c_s.ss_skim) {
+		c->c_s.ss_skim = false;
+		c->c_s.ss_ds = 1;
+		c->c_s.ss_ncookie = 0;
+		ds = list_server(c);
+	}
 	if (c->c_s.ss_firsts >= SCRUB_FIRSTS || (!ds && c->c_s.ss_firsts)) {
 		scrub_phase(c, OP_SCRUB_SIGHT);
 		return;
@@ -350,7 +365,7 @@ static int sight_run(struct op_scrub *c, struct kv_txn *t)
 	for (unsigned k = 0; k < c->c_n && !err; k++) {
 		const ctl_stat *st = &c->c_stat[k];
 
-		if (st->status == CTL_OK || st->status == CTL_REBUILDING)
+		if (st->status == CTL_OK || st->status == CTL_REBUILDING || st->status == CTL_LOST)
 			err = sight_object(c, t, k);
 		else if (st->status != CTL_NOENT)
 			found_object(c, OP_SCRUB_UNREADABLE, OP_SCRUB_LEFT, c->c_first[k].fi_ds, &c->c_first[k].fi_object, c->c_first[k].fi_size);
@@ -510,6 +525,7 @@ static int begin_run(struct op_scrub *c, struct kv_txn *t)
 		.ss_running = true,
 		.ss_content = ask.sa_content,
 		.ss_dry = ask.sa_dry,
+		.ss_skim = !ask.sa_dry,
 		.ss_ds = 1,
 	};
 	return scrub_rows_clear(t);

@@ -61,6 +61,7 @@ struct op_scrub_state {
 	enum op_scrub_phase ss_phase;
 	bool ss_running, ss_stopped, ss_content, ss_dry;
 	bool ss_old; /* NOT_YET was found: nothing is removed */
+	bool ss_skim; /* LIST: the first time, for NOT_YET alone: before anything is removed */
 	uint8_t ss_cookie[64]; /* LIST */
 	uint8_t ss_ncookie;
 };

@@ -2,7 +2,7 @@
  * scrub_file.c - the phases of a scrub that look at files: whether their objects are there and how long they are, and what is in them (docs/scrub.md).
  *
  * What a first answer makes suspicious is asked for again, and a size then with the file frozen: all layouts are back, all before is fenced, and nothing is under way. What is wrong then is
- * wrong. That an object is not there needs no freeze: one that is known to exist is in its place whatever is under way; and a fence would make it, empty. An object that another copy in sync
+ * wrong. That an object is not there needs no freeze: one that is known to exist is in its place whatever is under way; and a fence only marks it. An object that another copy in sync
  * is better than becomes stale, and repair makes it anew; then layouts that name it come back.
  */
 #include "base/log.h"

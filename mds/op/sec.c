@@ -84,3 +84,30 @@ nfsstat4 op_mach_check(const struct compound *c, const struct st_client *cl, uns
 	/* WRONG_CRED is no error of BIND_CONN_TO_SESSION (section 15.2). */
 	return opnum == OP_BIND_CONN_TO_SESSION ? NFS4ERR_ACCESS : NFS4ERR_WRONG_CRED;
 }
+
+/* ---- what comes from the client itself ---- */
+
+/* From the address that made the session, and no weaker: over TLS, with a certificate, with Kerberos if that did. Which of the three services of Kerberos is the user's own
+ * affair: machines sign where users need not. */
+bool op_from_session(const struct compound *c, const struct st_session *s)
+{
+	uint8_t addr[16];
+	uint16_t port = UINT16_MAX;
+
+	exp_addr(rpc_conn_peer(c->call->c_conn), addr, &port);
+	return memcmp(addr, s->se_addr, sizeof(addr)) == 0 && (uint8_t)rpc_conn_tls(c->call->c_conn) >= s->se_tls &&
+	       c->sec >= (s->se_sec < EXP_KRB5 ? s->se_sec : EXP_KRB5);
+}
+
+/* A Kerberos principal is itself wherever it is; AUTH_SYS says nothing, and there the address of EXCHANGE_ID counts. */
+bool op_from_client(const struct compound *c, const struct st_client *cl)
+{
+	const struct rpc_cred *cred = &c->call->c_cred;
+	uint8_t addr[16];
+
+	if (cl->cl_flavor == RPC_AUTH_GSS)
+		return op_principal_is(cl, cred);
+	op_conn_addr(c->call->c_conn, addr);
+	return cl->cl_place && memcmp(addr, cl->cl_place->pl_addr, sizeof(addr)) == 0 && (uint8_t)rpc_conn_tls(c->call->c_conn) >= cl->cl_tls &&
+	       (cl->cl_flavor == RPC_AUTH_NONE || cred->rc_flavor != RPC_AUTH_NONE);
+}

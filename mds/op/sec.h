@@ -15,6 +15,9 @@ struct op_mach {
 nfsstat4 op_mach_get(struct compound *c, struct op_mach *a);
 void op_mach_put(struct xdr_out *x, const struct st_client *cl);
 nfsstat4 op_mach_check(const struct compound *c, const struct st_client *cl, unsigned opnum);
+/* Does this request come from where the session, or the client, was made? Who has read ids off the wire elsewhere takes nothing away with them. */
+bool op_from_session(const struct compound *c, const struct st_session *s);
+bool op_from_client(const struct compound *c, const struct st_client *cl);
 
 /* names.c. An owner or group as a string: user@domain for a Kerberos call where there is such a name, else the number. Only in operations that change nothing:
  * they are run again when the name is not at hand. */

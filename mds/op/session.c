@@ -62,7 +62,7 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 {
 	struct st *s = c->m->m_st;
 	struct st_client *conf = st_client_by_owner(s, owner, len, true), *un = st_client_by_owner(s, owner, len, false);
-	bool same_principal = conf && op_principal_is(conf, &c->call->c_cred);
+	bool same_principal = conf && op_principal_is(conf, &c->call->c_cred), all;
 	uint8_t addr[16];
 
 	*st = NFS4_OK;
@@ -96,10 +96,10 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 		st_client_destroy(s, un);
 	/* A confirmed record with another verifier is a client that rebooted: it goes when the new one is confirmed. */
 	op_conn_addr(c->call->c_conn, addr);
-	if (s->st_clients.h_count >= c->m->m_limits.lm_clients || st_clients_at(s, addr) >= c->m->m_limits.lm_clients_addr) {
+	all = s->st_clients.h_count >= c->m->m_limits.lm_clients;
+	if (all || st_clients_at(s, addr) >= c->m->m_limits.lm_clients_addr) {
 		op_limited(c->m, OP_LIMIT_CLIENTS);
-		if (s->st_clients.h_count >= c->m->m_limits.lm_clients)
-			*evict = st_client_oldest(s);
+		*evict = st_client_oldest(s, all ? NULL : addr);
 		*st = NFS4ERR_DELAY;
 		return NULL;
 	}
@@ -117,6 +117,7 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 		*st = NFS4ERR_DELAY;
 		return NULL;
 	}
+	un->cl_tls = (uint8_t)rpc_conn_tls(c->call->c_conn);
 	un->cl_mach = mach != NULL;
 	if (mach) {
 		memcpy(un->cl_enforce, mach->enforce.w, sizeof(un->cl_enforce));
@@ -291,6 +292,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	b.maxresp = min_u32(b.maxresp, CB_MAX);
 	b.maxcached = 0;
 	s->se_cb_nslots = min_u32(b.maxreqs, ST_CB_SLOTS);
+	st_session_came(s, c->call->c_conn);
 	exp_addr(rpc_conn_peer(c->call->c_conn), s->se_addr, &port);
 	s->se_sec = c->sec;
 	s->se_tls = (uint8_t)rpc_conn_tls(c->call->c_conn);
@@ -484,8 +486,14 @@ nfsstat4 op_destroy_session(struct compound *c)
 		return NFS4ERR_NOT_ONLY_OP;
 	}
 	status = s ? op_mach_check(c, s->se_client, OP_DESTROY_SESSION) : NFS4ERR_BADSESSION;
-	if (!status)
+	/* It must be a connection of the session. Where that has none left, as when a client whose connections were idle unmounts over a new one, it must be the
+	 * client's. */
+	if (!status && !s->se_client->cl_mach && ((!op_from_session(c, s) && !op_from_client(c, s->se_client)) || !st_session_carried(s, c->call->c_conn)))
+		status = NFS4ERR_CONN_NOT_BOUND_TO_SESSION;
+	if (!status) {
+		s->se_client->cl_parted = true;
 		st_session_destroy(st, s);
+	}
 	pthread_mutex_unlock(&st->st_lock);
 	return status;
 }
@@ -512,6 +520,7 @@ nfsstat4 op_bind_conn(struct compound *c)
 		given = dir == CDFC4_FORE ? CDFS4_FORE : dir == CDFC4_BACK ? CDFS4_BACK : CDFS4_BOTH;
 		if (given != CDFS4_FORE)
 			st_session_bind(st, s, c->call->c_conn);
+		st_session_came(s, c->call->c_conn);
 		s->se_client->cl_renewed_ns = clock_mono_ns();
 		xdr_put_fixed(c->out, id, 16);
 		xdr_put_u32(c->out, given);
@@ -656,7 +665,7 @@ nfsstat4 op_sequence(struct compound *c)
 		c->session = s;
 		c->client = s->se_client;
 		c->slot = sl;
-		c->client->cl_renewed_ns = clock_mono_ns();
+		st_session_came(s, c->call->c_conn);
 		put_sequence(c, s, seq, slot);
 		c->seq_end = c->out->x_len;
 		c->once_slot = slot;
@@ -730,9 +739,12 @@ static nfsstat4 forget_done(struct compound *c, int err)
 	return op_status(err);
 }
 
-/* Trunking probes leave sessions behind that were never used; those are no reason to stay busy (they go with the client). */
-static bool sessions_used(const struct st_client *cl)
+/* Section 18.50.3. Linux's trunking discovery leaves sessions behind that were never used: once the client has destroyed the one that it has, those are no reason
+ * to stay busy (they go with it). */
+static bool sessions_count(const struct st_client *cl)
 {
+	if (!cl->cl_parted)
+		return cl->cl_sessions;
 	for (const struct st_session *s = cl->cl_sessions; s; s = s->se_next) {
 		if (s->se_used)
 			return true;
@@ -759,7 +771,9 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		status = NFS4ERR_STALE_CLIENTID;
 	} else if ((status = op_mach_check(c, cl, OP_DESTROY_CLIENTID))) {
 		;
-	} else if (sessions_used(cl) || cl->cl_opens || cl->cl_layouts) {
+	} else if (!op_from_client(c, cl)) {
+		status = NFS4ERR_WRONG_CRED;
+	} else if (sessions_count(cl) || cl->cl_opens || cl->cl_layouts) {
 		status = NFS4ERR_CLIENTID_BUSY;
 	} else {
 		recorded = cl->cl_recorded;

@@ -70,7 +70,7 @@ static void refresh_map(const struct refresh *r, struct lo_map *map)
 
 		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy)
 			continue;
-		o->ob_known |= r->ls.ls_exists >> k & 1;
+		o->ob_known |= r->ls.ls_durable >> k & 1; /* or who wrote what a cut of the power takes would meet an object that is lost */
 		if (r->ls.ls_answered >> k & 1)
 			o->ob_writes = r->ls.ls_writes[k];
 	}
@@ -468,6 +468,8 @@ static void silent_committed(struct kv_op *op, int err)
 	/* Everybody's layouts name them. */
 	if (err || !j->silent || !op_take_back(c->m, c->th->mt_loop, j->ino, NULL, setattr_taken_back, j))
 		setattr_end(j, 0);
+	else
+		op_waits(c, true);
 }
 
 /* Stale where a copy is left; where none is, the file has no layouts until the order is done. */
@@ -592,6 +594,7 @@ static void setattr_recalled(struct st_wait *w, unsigned left)
 {
 	struct setattr *j = hash_entry(w, struct setattr, wait);
 
+	op_waits(j->c, false);
 	j->left = left;
 	/* Those who returned may still have writes under way: before a size is set the epoch goes up in any case. */
 	j->fence = j->a.has_size || left;
@@ -626,7 +629,7 @@ static nfsstat4 setattr_start(struct setattr *j)
 		j->rw_only = !rights;
 		/* Set-id bits that are set must fall with the next write: the caller's own client has no layout to write it unseen (layoutget_rights). */
 		j->except = (j->a.s.s_mask & NS_S_MODE) && (j->a.s.s_mode & ~j->a.s.s_mode_keep & 06000) ? NULL : c->client;
-		if (f && st_recall_file(st, j->ino, j->except, j->rw_only, c->th->mt_loop, c->m->m_recall_ms, &j->wait))
+		if (f && st_recall_file(st, j->ino, j->except, j->rw_only, c->th->mt_loop, c->m->m_recall_ms, &j->wait) && op_waits(c, true))
 			return OP_PARKED;
 	}
 	/* A time that is set stands against the writes before it: they are counted first, so that nobody finds them new later. */
@@ -676,8 +679,10 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 		err = ns_setattr_check(&i, &s, &c->cred);
 	if (err)
 		return op_status(err);
+	if (op_deleg_grace(c, ino))
+		return NFS4ERR_GRACE;
 	/* One cut at a time: orders for a server that does not answer must not pile up. */
-	if (a->has_size && (lo_map_decode(i.i_blob, &map) || lo_held_objects(c->m->m_lo, ino, &map)))
+	if (a->has_size && (lo_map_decode(i.i_blob, &map) || op_is_held(c, &i, &map)))
 		return NFS4ERR_DELAY;
 	j = calloc(1, sizeof(*j));
 	if (!j)

@@ -57,6 +57,19 @@ int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_ma
 	return err || !had || old.lm_stripes != map->lm_stripes ? err : note_states(m, t, ino, &old, map);
 }
 
+int op_make_stale(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *was, uint64_t objects)
+{
+	struct ns_inode i;
+	struct lo_map map;
+	int err = ns_get(m->m_ns, t, ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (!err && lo_map_make_stale(&map, lo_map_same(was, objects, &map), NULL))
+		err = op_set_map(m, t, ino, &map, op_now());
+	return err;
+}
+
 uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes)
 {
 	uint64_t stale = lo_map_mistrust(map, stripes, lo_map_heard(m->m_lo, map));

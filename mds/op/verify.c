@@ -4,8 +4,8 @@
  * Clients write meanwhile, so two copies may be looked at when one has a write that the other is about to have. A range whose sums are equal is equal. One that differs is asked for again, and
  * if it still does, under a freeze: all layouts are back, older capabilities are fenced, nothing is under way. What differs then is a difference.
  *
- * An object that is known to exist and is not there is judged before any freeze: it is in its place whatever is under way, and a fence makes it, empty. What a fence has made so already is shorter
- * than the others: where copies end at different places none of the shorter is elected, and none at all is believed but the one that was asked for.
+ * An object that is known to exist and is not there is judged before any freeze: it is in its place whatever is under way, and a fence only marks it lost. What a release of before has made anew by a fence, empty, is
+ * shorter than the others: where copies end at different places none of the shorter is elected, and none at all is believed but the one that was asked for.
  */
 #include "mds/op/verify.h"
 #include "base/log.h"

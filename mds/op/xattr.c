@@ -225,7 +225,11 @@ static nfsstat4 xattr_recall(struct compound *c)
 	if (st)
 		return st;
 	k->on_file = i.i_type == NS_REG;
-	if (ns_permission(&i, &c->cred, 2) == 0 && op_deleg_clear(c, &c->cur, 1, OPEN4_SHARE_ACCESS_WRITE, 0, xattr_change))
+	if (ns_permission(&i, &c->cred, 2))
+		return xattr_change(c, 0);
+	if (op_deleg_grace(c, c->cur))
+		return NFS4ERR_DELAY; /* GRACE is no error of these (RFC 8276 section 8.4.5) */
+	if (op_deleg_clear(c, &c->cur, 1, OPEN4_SHARE_ACCESS_WRITE, 0, xattr_change))
 		return OP_PARKED;
 	return xattr_change(c, 0);
 }

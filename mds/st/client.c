@@ -181,6 +181,7 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	memcpy(c->cl_verifier, verifier, 8);
 	record_key(c);
 	c->cl_id = (uint64_t)st->st_epoch << 32 | (uint32_t)st->st_next++;
+	c->cl_all = &st->st_counts;
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;
 	c->cl_renewed_ns = clock_mono_ns();
@@ -243,18 +244,31 @@ static void place_leave(struct st *st, struct st_client *c)
 	free(p);
 }
 
-uint64_t st_client_oldest(struct st *st)
+void st_count(struct st_client *c, enum st_count what, int more)
 {
-	struct st_client *oldest = NULL;
-	uint64_t now = clock_mono_ns();
+	struct st_counts *of[] = {&c->cl_counts, c->cl_place ? &c->cl_place->pl_counts : NULL, c->cl_all};
 
-	if (now - st->st_oldest_ns < 1000000000)
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		if (of[i])
+			of[i]->ct_n[what] += (uint32_t)more;
+	}
+}
+
+uint64_t st_client_oldest(struct st *st, const uint8_t *addr)
+{
+	struct st_place *at = addr ? place_find(st, addr) : NULL;
+	uint64_t now = clock_mono_ns(), *last = at ? &at->pl_oldest_ns : &st->st_oldest_ns;
+	struct st_client *oldest = NULL;
+
+	if ((addr && !at) || now - *last < 1000000000)
 		return 0;
-	st->st_oldest_ns = now;
+	*last = now;
 	hash_each(&st->st_clients, i, l, next)
 	{
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 
+		if (at && c->cl_place != at)
+			continue;
 		if (!c->cl_evicting && st_lease_expired(st, c) && (!oldest || c->cl_renewed_ns < oldest->cl_renewed_ns))
 			oldest = c;
 	}
@@ -276,7 +290,7 @@ bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, con
 
 bool st_lease_expired(const struct st *st, const struct st_client *c)
 {
-	return clock_mono_ns() - c->cl_renewed_ns > st->st_lease_ms * 1000000ull;
+	return !c->cl_busy && clock_mono_ns() - c->cl_renewed_ns > st->st_lease_ms * 1000000ull;
 }
 
 void st_client_put(struct st_client *c)
@@ -296,7 +310,6 @@ void st_client_destroy(struct st *st, struct st_client *c)
 	c->cl_dead = true;
 	hash_del(&st->st_clients, &c->cl_link);
 	hash_del(&st->st_owners, &c->cl_owner_link);
-	place_leave(st, c);
 	while (c->cl_sessions)
 		st_session_destroy(st, c->cl_sessions);
 	while (c->cl_layouts)
@@ -309,6 +322,7 @@ void st_client_destroy(struct st *st, struct st_client *c)
 	st_offloads_drop(c);
 	while (c->cl_dead_sids)
 		st_revoked_free(c, &c->cl_dead_sids->v_sid);
+	place_leave(st, c); /* what it had was the place's as well */
 	st_client_put(c);
 }
 
@@ -447,7 +461,7 @@ static bool client_is_over(const struct st *st, const struct st_client *c, uint6
 
 	if (c->cl_ndelegs && st_deleg_many(st))
 		kept = 0;
-	return now - c->cl_renewed_ns > (st->st_lease_ms + kept) * 1000000ull;
+	return !c->cl_busy && now - c->cl_renewed_ns > (st->st_lease_ms + kept) * 1000000ull;
 }
 
 void st_tick(struct st *st)

@@ -130,7 +130,7 @@ struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *
 	struct st_open *o = open_make(st, f, c, ST_SID_OPEN, owner, len, sid);
 
 	if (o)
-		c->cl_nopens++;
+		st_count(c, ST_N_OPENS, 1);
 	return o;
 }
 
@@ -190,7 +190,7 @@ void st_open_free(struct st *st, struct st_open *o)
 		st_asks_fail(dg);
 		free(dg);
 	} else {
-		o->o_client->cl_nopens--;
+		st_count(c, ST_N_OPENS, -1);
 	}
 	free(o);
 	if (dg && st->st_waits)
@@ -255,7 +255,7 @@ struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_clie
 	if (l->l_cnext)
 		l->l_cnext->l_cprev = &l->l_cnext;
 	c->cl_layouts = l;
-	c->cl_nlayouts++;
+	st_count(c, ST_N_LAYOUTS, 1);
 	l->l_fnext = f->f_layouts;
 	l->l_fprev = &f->f_layouts;
 	if (l->l_fnext)
@@ -346,7 +346,7 @@ void st_layout_free(struct st *st, struct st_layout *l)
 	uint64_t ino = f->f_ino;
 
 	hash_del(&st->st_layouts, &l->l_link);
-	l->l_client->cl_nlayouts--;
+	st_count(l->l_client, ST_N_LAYOUTS, -1);
 	*l->l_cprev = l->l_cnext;
 	if (l->l_cnext)
 		l->l_cnext->l_cprev = l->l_cprev;

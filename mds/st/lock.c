@@ -41,7 +41,7 @@ struct st_lock *st_lock_new(struct st *st, struct st_open *o, const void *owner,
 		return NULL;
 	}
 	k->k_open = o;
-	o->o_client->cl_nlocks++;
+	st_count(o->o_client, ST_N_LOCKS, 1);
 	k->k_owner_len = len;
 	memcpy(k->k_owner, owner, len);
 	k->k_onext = o->o_locks;
@@ -59,13 +59,13 @@ struct st_lock *st_lock_new(struct st *st, struct st_open *o, const void *owner,
 
 static void range_free(struct st_lock *k, struct st_range *r)
 {
-	k->k_open->o_client->cl_nranges--;
+	st_count(k->k_open->o_client, ST_N_RANGES, -1);
 	free(r);
 }
 
 void st_lock_free(struct st *st, struct st_lock *k)
 {
-	k->k_open->o_client->cl_nlocks--;
+	st_count(k->k_open->o_client, ST_N_LOCKS, -1);
 	hash_del(&st->st_locks, &k->k_link);
 	*k->k_oprev = k->k_onext;
 	if (k->k_onext)
@@ -119,7 +119,7 @@ static void cut(struct st_lock *k, uint64_t first, uint64_t last, struct st_rang
 			struct st_range *tail = *spare;
 
 			*spare = NULL;
-			k->k_open->o_client->cl_nranges++;
+			st_count(k->k_open->o_client, ST_N_RANGES, 1);
 			*tail = (struct st_range){r->r_next, last + 1, r->r_last, r->r_write};
 			r->r_last = first - 1;
 			r->r_next = tail;
@@ -166,7 +166,7 @@ int st_lock_set(struct st_lock *k, uint64_t first, uint64_t last, bool write)
 		return -ENOMEM;
 	}
 	cut(k, first, last, &spare);
-	k->k_open->o_client->cl_nranges++;
+	st_count(k->k_open->o_client, ST_N_RANGES, 1);
 	*n = (struct st_range){NULL, first, last, write};
 	insert(k, n);
 	free(spare);

@@ -133,6 +133,22 @@ bool st_session_admit(struct st_session *s, const struct rpc_conn *c)
 	return true;
 }
 
+static uint64_t conn_bit(const struct rpc_conn *c)
+{
+	return 1ull << rpc_conn_id(c) % 64;
+}
+
+void st_session_came(struct st_session *s, const struct rpc_conn *c)
+{
+	s->se_carried |= conn_bit(c);
+}
+
+/* The connection of the backchannel is the one of which it is known that it lives. */
+bool st_session_carried(const struct st_session *s, const struct rpc_conn *c)
+{
+	return !s->se_cb_conn || s->se_cb_conn == c || (s->se_carried & conn_bit(c));
+}
+
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
 {
 	/* Ended while the caller was parked: its end was told already, and nobody would take it away again. */

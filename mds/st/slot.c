@@ -197,6 +197,8 @@ nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint3
 	sl->sl_busy = true;
 	sl->sl_cached = false;
 	s->se_used = true;
+	s->se_client->cl_busy++;
+	s->se_client->cl_renewed_ns = now;
 	*out = sl;
 	return NFS4_OK;
 }
@@ -209,4 +211,7 @@ void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8
 	sl->sl_len = len;
 	sl->sl_cached = reply != NULL;
 	sl->sl_busy = false;
+	/* A request that we took long over (a recall, a data server that is away) is no silence of the client's: it had no cause to send another. */
+	s->se_client->cl_busy--;
+	s->se_client->cl_renewed_ns = clock_mono_ns();
 }

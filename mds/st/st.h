@@ -51,6 +51,7 @@ struct st_session {
 	struct st_session *se_next; /* of the client */
 	uint32_t se_refs;           /* compounds in it */
 	bool se_dead;
+	uint64_t se_carried;        /* a bit of 64 for each connection that it came on, by rpc_conn_id: two may share one */
 	_Atomic bool se_rows;       /* the store has rows of its requests (mds/op/once.c) */
 	/* who made it, and from where: its connection's address, security (enum exp_sec) and TLS (enum exp_tls) */
 	uint8_t se_addr[16], se_sec, se_tls;
@@ -78,11 +79,20 @@ struct st_session {
 	struct st_cb *se_cb_head, **se_cb_tail;         /* callbacks waiting for a slot */
 };
 
-/* Where clients come from: counted, so that one address does not take all of them. */
+/* What is counted of a client, of all clients of an address, and of all, so that neither one client nor one address takes all of it: opens without delegations,
+ * lock-owners' states, their ranges, layouts. */
+enum st_count { ST_N_OPENS, ST_N_LOCKS, ST_N_RANGES, ST_N_LAYOUTS, ST_COUNTS };
+struct st_counts {
+	uint32_t ct_n[ST_COUNTS];
+};
+
+/* Where clients come from. */
 struct st_place {
 	struct hash_link pl_link;
 	uint8_t pl_addr[16];
 	uint32_t pl_clients;
+	struct st_counts pl_counts;
+	uint64_t pl_oldest_ns; /* st_client_oldest looked here */
 };
 
 /* A data server that a client does not reach. */
@@ -97,6 +107,7 @@ struct st_client {
 	uint64_t cl_id;
 	uint32_t cl_number;         /* durable: in capabilities */
 	struct st_place *cl_place;  /* of its EXCHANGE_ID, or NULL */
+	uint8_t cl_tls;             /* enum rpc_tls, of its EXCHANGE_ID */
 	uint8_t *cl_owner;
 	uint32_t cl_owner_len;
 	uint8_t cl_verifier[8];
@@ -112,12 +123,15 @@ struct st_client {
 	bool cl_boot;               /* it is from an earlier boot, with layouts of then that are not known */
 	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
 	bool cl_evicting, cl_confirming;
+	bool cl_parted;             /* it has destroyed a session */
 	bool cl_recalls_wait;       /* recalls that found no session */
-	uint32_t cl_nsessions, cl_nlayouts, cl_nopens, cl_nlocks, cl_nranges; /* nopens: without delegations; nlocks: lock-owners' states; nranges: of them */
+	uint32_t cl_nsessions;
+	struct st_counts cl_counts, *cl_all; /* its own; and those of all clients */
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
 	uint64_t cl_renewed_ns;
+	uint32_t cl_busy;           /* slots with a request in hand: the lease runs from when the last of them is answered */
 	uint32_t cl_refs;
 	uint32_t cl_revoked;        /* SEQ4_STATUS_* to report */
 	struct st_session *cl_sessions;
@@ -334,6 +348,7 @@ struct st {
 	void *st_arg;
 	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked, *st_deleg_given[2], *st_deleg_wasted, *st_deleg_revoked;
 	uint32_t st_ndelegs, st_max_delegs;
+	struct st_counts st_counts; /* of all clients */
 	struct st_heat *st_heat;
 };
 
@@ -347,8 +362,10 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 /* locked: how many clients an address has; and a new one is there. -ENOMEM */
 uint32_t st_clients_at(const struct st *st, const uint8_t addr[16]);
 int st_client_at(struct st *st, struct st_client *c, const uint8_t addr[16]);
-/* locked: of those whose lease has run out, the one that was heard last the longest time ago; 0: none. Looks at all, once a second. */
-uint64_t st_client_oldest(struct st *st);
+/* locked: it has so many more, or less, of what; its address and all have as well. */
+void st_count(struct st_client *c, enum st_count what, int more);
+/* locked: of those whose lease has run out, at addr where that is not NULL, the one that was heard last the longest time ago; 0: none. Looks at all, once a second for each address. */
+uint64_t st_client_oldest(struct st *st, const uint8_t *addr);
 /* locked: whose it is, before it is confirmed. False: no memory. */
 bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, const char *principal);
 bool st_lease_expired(const struct st *st, const struct st_client *c); /* locked */
@@ -401,13 +418,16 @@ struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot); /* NULL:
 bool st_slot_next(const struct st_session *s, uint32_t slot, uint32_t seq); /* may this be its next request? */
 /* A new request, the next of this slot (which may be new); keep: its reply must be. The reply tells se_nslots and se_target as they are after this. */
 nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq, uint32_t highest, bool keep, struct st_slot **out);
-/* reply: malloc'd, the slot's from now on; NULL: it is not kept */
+/* reply: malloc'd, the slot's from now on; NULL: it is not kept. The client's lease begins anew, as at st_slot_begin; in between it does not run. */
 void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len);
 void st_slots_free(struct st *st, struct st_session *s);
 /* locked: some of those that have ended with rows in the store, by se_next, or NULL: nobody else knows them any more, and they are the caller's to free. */
 struct st_session *st_sessions_ended(struct st *st);
 /* locked: c may carry callbacks of the session from now on; what waits is sent. */
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c);
+/* locked: it came on c, so that c is the session's (RFC 8881 section 2.10.3.1); false, for sure, where it never did, and has another connection that lives. */
+void st_session_came(struct st_session *s, const struct rpc_conn *c);
+bool st_session_carried(const struct st_session *s, const struct rpc_conn *c);
 /* locked; SP4_MACH_CRED: lets the connection carry the session's requests, until it ends. False: no memory. */
 bool st_session_admit(struct st_session *s, const struct rpc_conn *c);
 bool st_session_admits(const struct st_session *s, const struct rpc_conn *c);

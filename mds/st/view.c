@@ -74,10 +74,10 @@ bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 		view_sessions(c, v);
 		if (!v->cv_naddrs && c->cl_place)
 			add_addr(v, c->cl_place->pl_addr);
-		v->cv_opens = c->cl_nopens;
-		v->cv_locks = c->cl_nranges;
+		v->cv_opens = c->cl_counts.ct_n[ST_N_OPENS];
+		v->cv_locks = c->cl_counts.ct_n[ST_N_RANGES];
 		v->cv_delegs = c->cl_ndelegs;
-		v->cv_layouts = c->cl_nlayouts;
+		v->cv_layouts = c->cl_counts.ct_n[ST_N_LAYOUTS];
 		v->cv_silent_ms = (clock_mono_ns() - c->cl_renewed_ns) / 1000000;
 		v->cv_confirmed = c->cl_confirmed;
 		v->cv_evicting = c->cl_evicting;

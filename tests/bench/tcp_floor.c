@@ -1,18 +1,19 @@
 /*
  * tcp_floor.c - what a server of requests and replies cannot go below: sockets alone, or sockets and a file.
  *
- *   tcp_floor serve PORT [FILE]    answers one connection at a time, until it is ended
+ *   tcp_floor serve PORT [FILE]    until it is ended
  *   tcp_floor call HOST PORT REQUEST REPLY COUNT WINDOW RANGE
  *
  * The client sends COUNT requests, WINDOW of them unanswered. Sizes are of payload, one of the two 0; each message has HEAD
  * bytes besides, about as many as an NFSv3 header. With FILE, a reply is read from there, at places below RANGE (0: one after another), or a
- * request is written there, and synced in the end. One thread, calls that block, one buffer.
+ * request is written there, and synced in the end. A thread and a buffer for each connection, calls that block.
  */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,16 @@ struct head {
 };
 _Static_assert(sizeof(struct head) == HEAD, "a head is a head");
 
-static uint8_t buffer[MOST] __attribute__((aligned(4096)));
+static uint8_t *buffer_new(void)
+{
+	void *p;
+
+	if (posix_memalign(&p, 4096, MOST)) {
+		fprintf(stderr, "tcp_floor: no memory\n");
+		exit(1);
+	}
+	return memset(p, 0, MOST);
+}
 
 static void die(const char *what)
 {
@@ -79,7 +89,7 @@ static void no_delay(int fd)
 		die("TCP_NODELAY");
 }
 
-static void serve_one(int fd, int file)
+static void serve_one(int fd, int file, uint8_t *buffer)
 {
 	struct head first, *h = (struct head *)buffer;
 	uint64_t request, reply;
@@ -104,6 +114,22 @@ static void serve_one(int fd, int file)
 		die("sync");
 }
 
+struct conn {
+	int cn_fd, cn_file;
+};
+
+static void *conn_run(void *arg)
+{
+	struct conn *cn = arg;
+	uint8_t *buffer = buffer_new();
+
+	serve_one(cn->cn_fd, cn->cn_file, buffer);
+	close(cn->cn_fd);
+	free(buffer);
+	free(cn);
+	return NULL;
+}
+
 static void serve(const char *port, const char *path)
 {
 	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *a;
@@ -115,17 +141,22 @@ static void serve(const char *port, const char *path)
 		die(port);
 	fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-	if (fd < 0 || bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 8))
+	if (fd < 0 || bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 64))
 		die("listen");
 	freeaddrinfo(a);
 	for (;;) {
-		int c = accept(fd, NULL, NULL);
+		struct conn *cn = malloc(sizeof(*cn));
+		pthread_t thread;
 
-		if (c < 0)
+		if (!cn)
+			die("connection");
+		*cn = (struct conn){accept(fd, NULL, NULL), file};
+		if (cn->cn_fd < 0)
 			die("accept");
-		no_delay(c);
-		serve_one(c, file);
-		close(c);
+		no_delay(cn->cn_fd);
+		errno = pthread_create(&thread, NULL, conn_run, cn);
+		if (errno || (errno = pthread_detach(thread)))
+			die("thread");
 	}
 }
 
@@ -134,6 +165,7 @@ static int call(char **argv)
 	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *a;
 	uint64_t request = strtoull(argv[2], NULL, 0), reply = strtoull(argv[3], NULL, 0), count = strtoull(argv[4], NULL, 0),
 		 window = strtoull(argv[5], NULL, 0), range = strtoull(argv[6], NULL, 0), size = request + reply;
+	uint8_t *buffer = buffer_new();
 	struct head *h = (struct head *)buffer;
 	int fd;
 
@@ -161,7 +193,9 @@ static int call(char **argv)
 	}
 	/* The server has synced when it closes. */
 	shutdown(fd, SHUT_WR);
-	return get(fd, buffer, 1);
+	fd = get(fd, buffer, 1);
+	free(buffer);
+	return fd;
 }
 
 int main(int argc, char **argv)

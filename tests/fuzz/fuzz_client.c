@@ -19,7 +19,7 @@ static void must(bool ok)
 static void done(struct weft_op *op)
 {
 	ended++;
-	must(op->o_what == WEFT_READLINK || op->o_what == WEFT_READDIR || op->o_count <= op->o_len);
+	must(op->o_what == WEFT_READLINK || op->o_what == WEFT_GETXATTR || op->o_what == WEFT_READDIR || op->o_count <= op->o_len);
 	if (op->o_what == WEFT_OPEN && !op->o_err)
 		opened = op->o_file;
 }
@@ -121,6 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	w.w_target = 7;
 	w.w_opts.wo_max_io = w.w_max_read = w.w_max_write = 4096;
 	w.w_max_req = w.w_max_resp = 16384;
+	w.w_max_cached = data[0] & 16 ? 16384 : 0; /* a layout comes with an OPEN */
 	w.w_max_ops = 8;
 	w.w_minor = 2;
 	w.w_lease_s = 1;
@@ -141,7 +142,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				step(&w, what % WC_STEPS, &x);
 		}
 	} else {
-		op.o_what = what % WEFT_NWHATS;
+		op.o_what = what & 15;
+		if (op.o_what == WEFT_NULL) /* which has no reply to take apart */
+			op.o_what = what & 16 ? WEFT_GETXATTR : WEFT_SETXATTR;
 		if (op.o_what == WEFT_READ || op.o_what == WEFT_WRITE || op.o_what == WEFT_CLOSE || op.o_what == WEFT_COMMIT) {
 			wc_op_begin(&open);
 			answer(&w, &data, &size, 1);
@@ -157,6 +160,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				wc_op_begin(&op);
 				answer(&w, &data, &size, before + 2);
 			}
+			answer(&w, &data, &size, ended + 1); /* what is told besides: errors of data servers, a CLOSE that nobody waits for */
 		}
 	}
 	w.w_state = WC_CLOSING;

@@ -14,7 +14,7 @@
 #include "tests/fuzz/mds_fuzz.h"
 
 /* Of HELLO; both sides must say it. */
-#define PROTOCOL 3u
+#define PROTOCOL 4u
 
 #define MAX_MSG 65536
 enum { TO_MDS = 1, TO_DS = 2 };

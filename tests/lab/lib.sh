@@ -48,7 +48,7 @@ daemon() { # NAME FIELD: of weft-dev status. What is asked often is found by its
 	case $2 in
 		pid)
 			pid=$(cat "$CLUSTER/run/$1.pid" 2>/dev/null)
-			case $(readlink "/proc/${pid:-none}/exe") in */weft-*) echo "$pid"; return ;; esac
+			case $(readlink "/proc/${pid:-none}/exe") in */weft-* | */ganesha.nfsd) echo "$pid"; return ;; esac
 			;;
 		admin) [ ! -S "$CLUSTER/run/$1.sock" ] || { echo "unix:$(realpath "$CLUSTER")/run/$1.sock"; return; } ;;
 	esac

@@ -1,11 +1,14 @@
 # Two stock clients write one file. In every round the first is cut off from the metadata server only, or its machine stands still, in the middle of its writes; the second one cuts the
-# file and writes all of it. Then the first, which still reaches the data servers, must have written nothing more: no byte of it is in any copy. WEFT_SOAK=1: 200 rounds.
+# file and writes all of it. Then the first, which still reaches the data servers, must have written nothing more: no byte of it is in any copy. WEFT_SOAK=1: 200 rounds. WEFT_KIND: on which kind
+# of data servers (foreign.sh); only ours count what they refuse.
 . "$LAB_HERE/faults.sh"
+. "$LAB_HERE/foreign.sh"
 command -v nft >/dev/null || { skip "needs nftables"; exit 0; }
-cluster_up --set mds.lease=20s --set mds.grace=5s --set mds.recall_deadline=700ms --set mds.courtesy=60s --set ds.lease=5s
+cluster_up --set mds.lease=20s --set mds.grace=5s --set mds.recall_deadline=700ms --set mds.courtesy=60s --set ds.lease=5s --set mds.generic_pool=24
+foreign_up 4
 rounds=3
 [ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-200}
-guest -t $((100 + rounds * 15)) 1 fenced.sh first $rounds &
+guest -t $((100 + rounds * 15)) 1 fenced.sh first $rounds "stripes=2,unit=1M,mirrors=2$where" &
 guest -t $((100 + rounds * 15)) 2 fenced.sh second $rounds &
 # Packets of guest 1 and the metadata server
 nft -f - <<-NFT
@@ -23,7 +26,7 @@ freeze_first() {
 	: "${first_pid:=$(pgrep -o -f 'umid=lab1\.')}"
 	kill -STOP "$first_pid"
 }
-fenced() { metric ds1,ds2,ds3,ds4 weft_ds_fenced_total; }
+fenced() { if [ "$kind" = weft ]; then metric ds1,ds2,ds3,ds4 weft_ds_fenced_total; else echo 0; fi; }
 acked() { stat -c %s "$SHARED/$1" 2>/dev/null || echo 0; }
 # What an object of each stripe holds: the units of 1 MiB that the file has there.
 head -c 1M /dev/zero | tr '\0' B >"$LAB_DIR/unit"
@@ -71,6 +74,7 @@ for ((round = 1; round <= rounds; round++)); do
 done
 same "rounds in which both wrote" $both $rounds
 same "rounds with data of both, after the first was fenced" $mixed 0
-same "rounds in which writes of the first came after the fence, and were refused" $late $rounds
+[ "$kind" != weft ] || same "rounds in which writes of the first came after the fence, and were refused" $late $rounds
 wait
 repaired 30 "at the end"
+foreign_down

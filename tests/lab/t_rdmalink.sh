@@ -1,5 +1,5 @@
 # The link between an RDMA client and a data server is lost while much is under way, and comes back: what the server held for the client goes, the listener stays,
-# and the client connects again. On soft RoCE; on soft iWARP, where TCP is more patient than we are, in the long run.
+# and the client connects again. On soft RoCE; on soft iWARP, with a TCP that gives up sooner than it usually does, in the long run.
 for program in rdma mkfs.ext4; do
 	PATH=$PATH:/usr/sbin:/sbin command -v $program >/dev/null || { skip "needs the program $program (tools/setup installs it)"; exit 0; }
 done

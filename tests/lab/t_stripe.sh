@@ -23,9 +23,12 @@ python3 "$LAB_HERE/rebuild.py" "$CLUSTER" "$SHARED/layout.json" "$SHARED/rebuilt
 	check "mirror $m, put together from the stores, is the file" cmp "$SHARED/big" "$SHARED/rebuilt.$m"
 done
 guest 1 stripe_read.sh
+# Which copy of a stripe a client reads is drawn for each stripe (docs/mirrors.md): one server may come first for none, but never all but one.
+served=0
 for d in ds1 ds2 ds3 ds4; do
-	check "$d served its share of the READs" test "$(metric $d weft_ds_op_total proc=READ)" -ge 10
+	[ "$(metric $d weft_ds_op_total proc=READ)" -lt 10 ] || served=$((served + 1))
 done
+check "several data servers served the READs: $served" test $served -ge 2
 same "the data servers served each byte once" "$(sum ds1 ds2 ds3 ds4 -- weft_ds_bytes_total dir=read)" $((256 << 20))
 same "the MDS saw no READ" "$(metric mds weft_mds_op_total op=READ)" 0
 same "the MDS still saw no WRITE" "$(metric mds weft_mds_op_total op=WRITE)" 0

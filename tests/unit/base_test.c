@@ -365,6 +365,10 @@ START_TEST(metrics_render_as_openmetrics)
 	metric_observe_us(h, 1);
 	metric_observe_us(h, 2);
 	metric_observe_us(h, 3);
+	metric_observe_us(h, 5);
+	metric_observe_us(h, 6);
+	metric_observe_us(h, 7);
+	metric_observe_us(h, 1 << 26);
 	metric_observe_us(h, 1000000000);
 	text = metrics_render();
 	has(text, "# TYPE weft_test_op counter\n# HELP weft_test_op Operations.\n"
@@ -372,11 +376,15 @@ START_TEST(metrics_render_as_openmetrics)
 	has(text, "# HELP weft_test_other Back\\\\slash\\nline.\nweft_test_other_total 0\n");
 	has(text, "weft_test_seconds_bucket{op=\"X\",le=\"1e-06\"} 2\n"
 		  "weft_test_seconds_bucket{op=\"X\",le=\"2e-06\"} 3\n"
-		  "weft_test_seconds_bucket{op=\"X\",le=\"4e-06\"} 4\n");
+		  "weft_test_seconds_bucket{op=\"X\",le=\"3e-06\"} 4\n"
+		  "weft_test_seconds_bucket{op=\"X\",le=\"4e-06\"} 4\n"
+		  "weft_test_seconds_bucket{op=\"X\",le=\"6e-06\"} 6\n"
+		  "weft_test_seconds_bucket{op=\"X\",le=\"8e-06\"} 7\n");
 	has(text,
-	    "weft_test_seconds_bucket{op=\"X\",le=\"67.108864\"} 4\n"
-	    "weft_test_seconds_bucket{op=\"X\",le=\"+Inf\"} 5\n"
-	    "weft_test_seconds_count{op=\"X\"} 5\nweft_test_seconds_sum{op=\"X\"} 1000.000006\n");
+	    "weft_test_seconds_bucket{op=\"X\",le=\"50.331648\"} 7\n"
+	    "weft_test_seconds_bucket{op=\"X\",le=\"67.108864\"} 8\n"
+	    "weft_test_seconds_bucket{op=\"X\",le=\"+Inf\"} 9\n"
+	    "weft_test_seconds_count{op=\"X\"} 9\nweft_test_seconds_sum{op=\"X\"} 1067.108888\n");
 	has(text,
 	    "# TYPE weft_test_gauge gauge\n# HELP weft_test_gauge Gauge.\nweft_test_gauge 7.5\n");
 	ck_assert_str_eq(text + strlen(text) - 6, "# EOF\n");

@@ -14,18 +14,30 @@
 static char dir[64];
 static struct ds_store *S;
 
+static void start(void)
+{
+	struct ds_store_opts opts = { .so_dir = dir, .so_name = "", .so_tomb_keep_ms = 600000 };
+	char err[512];
+
+	ck_assert_int_eq(ds_store_open(&S, &opts, err, sizeof(err)), 0);
+}
+
+static void reopen(void)
+{
+	ds_store_close(S);
+	start();
+}
+
 static void setup(void)
 {
 	static bool metrics;
-	struct ds_store_opts opts = { .so_dir = dir, .so_name = "", .so_tomb_keep_ms = 600000 };
-	char err[512];
 
 	if (!metrics)
 		ds_store_metrics_init();
 	metrics = true;
 	log_set_level(LOG_L_ERROR);
 	ck_assert(scratch_make(dir, sizeof(dir), "ds_data"));
-	ck_assert_int_eq(ds_store_open(&S, &opts, err, sizeof(err)), 0);
+	start();
 }
 
 static void teardown(void)
@@ -193,9 +205,7 @@ START_TEST(a_lost_object_is_neither_made_nor_zeros)
 	ctl_object o = object(5, 0), lost = object(6, 0);
 	ctl_span sp = { .length = MIB };
 	ctl_change_args a = { .instance_epoch = 7, .type = CTL_CHANGE_ALLOCATE, .object = lost, .source = lost, .known = CTL_KNOWN, .total = MIB };
-	ctl_order clone = { .type = CTL_CLONE, .number = 1, .object = o, .size = MIB, .source = lost, .known = CTL_KNOWN_SOURCE };
 	ctl_change_res res;
-	ctl_status st;
 
 	a.spans.spans_len = 1;
 	a.spans.spans_val = &sp;
@@ -206,9 +216,56 @@ START_TEST(a_lost_object_is_neither_made_nor_zeros)
 	a.object = o;
 	a.known = CTL_KNOWN_SOURCE;
 	ck_assert_int_eq(ds_store_change(S, &a, &res), CTL_NOENT);
-	ck_assert_int_eq(ds_store_orders(S, 7, &clone, 1, &st), CTL_OK);
-	ck_assert_int_ne(st, CTL_OK);
 	ck_assert_uint_eq(find(o, 0, 0, 1, CTL_SEEK_FOUND), 0);
+}
+END_TEST
+
+/* Its order ends: the orders that follow, of either, wait for it. 1: the source is marked. 2: its clone is a source itself, of the same batch. */
+START_TEST(a_clone_of_what_is_lost_is_lost)
+{
+	ctl_object from = object(6, 0), to = object(5, 0), third = object(7, 0), fresh = object(8, 0);
+	ctl_order fence = { .type = CTL_FENCE, .number = 1, .object = from, .epoch = 1, .known = CTL_KNOWN };
+	ctl_order clone = { .type = CTL_CLONE, .number = 2, .object = to, .epoch = 3, .size = MIB, .source = from, .known = CTL_KNOWN_SOURCE };
+	ctl_order two[2] = { clone, { .type = CTL_CLONE, .number = 3, .object = third, .size = MIB, .source = to } };
+	ctl_order cut = { .type = CTL_TRUNCATE, .number = 9, .object = to, .known = CTL_KNOWN };
+	ctl_status st[2];
+
+	log_set_level((enum log_level)-1);
+	S->s_clone_block = 4096; /* no reflink is tried */
+	for (unsigned how = 0; how < 3; how++) {
+		to.ino = two[0].object.ino = two[1].source.ino = clone.object.ino = cut.object.ino = 5 + 10 * how;
+		third.ino = two[1].object.ino = 7 + 10 * how;
+		put(to.ino, 0, 0, 2 * MIB);
+		put(third.ino, 0, 0, MIB);
+		if (how) {
+			ck_assert_int_eq(ds_store_orders(S, 7, &fence, 1, st), CTL_OK);
+			ck_assert_int_eq(stat_of(from).status, CTL_LOST);
+		}
+		ck_assert_int_eq(ds_store_orders(S, 7, how == 2 ? two : &clone, how == 2 ? 2 : 1, st), CTL_OK);
+		ck_assert_int_eq(st[0], CTL_OK);
+		for (unsigned again = 0; again < 2; again++) {
+			ck_assert_int_eq(stat_of(to).status, CTL_LOST);
+			ck_assert_uint_eq(stat_of(to).epoch, 3);
+			if (how == 2) {
+				ck_assert_int_eq(st[1], CTL_OK);
+				ck_assert_int_eq(stat_of(third).status, CTL_LOST);
+			}
+			reopen();
+			S->s_clone_block = 4096;
+		}
+		ck_assert_int_eq(ds_store_orders(S, 7, &cut, 1, st), CTL_OK);
+		ck_assert_int_eq(st[0], CTL_OK);
+		ck_assert_int_eq(stat_of(to).status, CTL_OK);
+		ck_assert_uint_eq(stat_of(to).size, 0);
+	}
+	/* A source that nobody knows of was never written: it is zeros. */
+	clone.source = fresh;
+	clone.known = 0;
+	clone.number = 10;
+	put(clone.object.ino, 0, 0, MIB);
+	ck_assert_int_eq(ds_store_orders(S, 7, &clone, 1, st), CTL_OK);
+	ck_assert_int_eq(stat_of(clone.object).status, CTL_OK);
+	log_set_level(LOG_L_ERROR);
 }
 END_TEST
 
@@ -294,6 +351,7 @@ int main(void)
 	tcase_add_test(t, deallocate_punches_and_counts_as_a_write);
 	tcase_add_test(t, copy_keeps_holes_and_makes_them);
 	tcase_add_test(t, a_lost_object_is_neither_made_nor_zeros);
+	tcase_add_test(t, a_clone_of_what_is_lost_is_lost);
 	tcase_add_test(t, changes_of_before_a_fence_are_refused);
 	tcase_add_test(t, a_deposed_instance_changes_nothing);
 	tcase_add_test(t, spans_that_cannot_be_are_refused);

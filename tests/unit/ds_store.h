@@ -153,7 +153,7 @@ static int do_rw(struct ds_obj *o, bool write, uint64_t off, void *mem, uint32_t
 }
 
 /* A new object with one byte, in use. */
-static struct ds_obj *written(uint64_t ino)
+static inline struct ds_obj *written(uint64_t ino)
 {
 	struct cap_object k = key(ino);
 	struct ds_obj *o;
@@ -164,7 +164,7 @@ static struct ds_obj *written(uint64_t ino)
 }
 
 /* Writes one byte, making the object. */
-static int touch(uint64_t ino)
+static inline int touch(uint64_t ino)
 {
 	struct cap_object k = key(ino);
 	struct ds_obj *o;

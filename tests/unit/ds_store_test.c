@@ -1,5 +1,23 @@
 /* ds_store_test.c - the data server's store, without the network: its folder, the journal, objects, orders. */
 #include "tests/unit/ds_store.h"
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+static _Atomic unsigned folder_syncs, fail_folders;
+
+/* It stands before libc's. */
+int fsync(int fd)
+{
+	struct stat st;
+	bool folder = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+
+	if (folder && fail_folders) {
+		errno = EIO;
+		return -1;
+	}
+	folder_syncs += folder;
+	return (int)syscall(SYS_fsync, fd);
+}
 
 static int lookup(uint64_t ino)
 {
@@ -450,6 +468,145 @@ START_TEST(orders_without_any_raise_the_instance)
 }
 END_TEST
 
+static ctl_status known_order(ctl_order_type type, uint64_t ino, uint64_t number, uint64_t size, uint32_t epoch)
+{
+	ctl_order o = { .type = type, .number = number, .object = { .ino = ino, .fs = 1, .incarnation = 1 }, .size = size, .epoch = epoch, .known = CTL_KNOWN };
+	ctl_status res = CTL_INVAL;
+
+	ck_assert_int_eq(ds_store_orders(S, 1, &o, 1, &res), CTL_OK);
+	return res;
+}
+
+static ctl_stat stat_of(uint64_t ino)
+{
+	ctl_object obj = { .ino = ino, .fs = 1, .incarnation = 1 };
+	ctl_stat st;
+
+	ds_store_stat(S, &obj, &st);
+	return st;
+}
+
+/* Its file goes, behind the store's back. */
+static void lose(uint64_t ino)
+{
+	char path[256];
+
+	ck_assert_int_eq(touch(ino), 0);
+	reopen();
+	path_of(ino, path);
+	ck_assert_int_eq(unlink(path), 0);
+}
+
+/* Once: it is asked often. */
+START_TEST(a_question_tells_what_would_be_there_after_a_cut)
+{
+	unsigned before;
+
+	ck_assert_int_eq(touch(1), 0);
+	before = folder_syncs;
+	ck_assert_int_eq(stat_of(1).status, CTL_OK);
+	ck_assert(!stat_of(1).durable);
+	ck_assert_uint_eq(folder_syncs, before); /* who asks does not wait for a disk */
+	ck_assert_int_eq(known_order(CTL_FENCE, 1, 1, 0, 2), CTL_OK); /* what an order did is */
+	ck_assert_uint_gt(folder_syncs, before);
+	ck_assert(stat_of(1).durable);
+	ck_assert_int_eq(stat_of(2).status, CTL_NOENT);
+	ck_assert(!stat_of(2).durable);
+	reopen();
+	ck_assert_int_eq(stat_of(1).status, CTL_OK);
+	ck_assert(!stat_of(1).durable); /* nobody knows any more */
+}
+END_TEST
+
+START_TEST(an_order_for_what_must_be_there_marks_it_lost)
+{
+	static const struct { ctl_order_type type; uint64_t size; } order_of[] = { { CTL_FENCE, 0 }, { CTL_TRUNCATE, 5 }, { CTL_EXTEND, 7 } };
+	ctl_order clone = { .type = CTL_CLONE, .number = 9, .object = { .fs = 1, .incarnation = 1 }, .source = { .ino = 2, .fs = 1, .incarnation = 1 }, .size = 1, .known = CTL_KNOWN | CTL_KNOWN_SOURCE };
+	ctl_change_args ch = { .instance_epoch = 1, .type = CTL_CHANGE_EXTEND, .object = { .fs = 1, .incarnation = 1 }, .epoch = 9 };
+	ctl_change_res cr;
+	ctl_status res;
+
+	ck_assert_int_eq(touch(2), 0);
+	log_set_level((enum log_level)-1);
+	for (uint64_t ino = 11; ino < 14; ino++) {
+		struct cap_object k = key(ino);
+		unsigned i = (unsigned)ino - 11;
+
+		clone.object.ino = ch.object.ino = ino;
+		lose(ino);
+		ck_assert_int_eq(known_order(order_of[i].type, ino, 1, order_of[i].size, 4), CTL_OK);
+		for (unsigned again = 0; again < 2; again++) {
+			/* Neither read, nor written, nor made. */
+			ck_assert_int_eq(lookup(ino), -ESTALE);
+			ck_assert_int_eq(touch(ino), -ESTALE);
+			ck_assert_int_eq(ds_store_change(S, &ch, &cr), CTL_NOENT);
+			ck_assert(ds_obj_lost(S, &k));
+			ck_assert_int_eq(stat_of(ino).status, CTL_LOST);
+			reopen();
+		}
+		/* What comes after it changes nothing, whether it knows or not. */
+		ck_assert_int_eq(known_order(CTL_FENCE, ino, 5, 0, 6), CTL_OK);
+		ck_assert_int_eq(order(CTL_TRUNCATE, ino, 6, 9), CTL_OK);
+		if (ds_store_clone_block(S)) {
+			ck_assert_int_eq(ds_store_orders(S, 1, &clone, 1, &res), CTL_OK);
+			ck_assert_int_eq(res, CTL_OK);
+		}
+		ck_assert_int_eq(lookup(ino), -ESTALE);
+		reopen();
+		ck_assert_int_eq(lookup(ino), -ESTALE);
+		/* Of nothing all is known; it is fenced as it was. */
+		ck_assert_int_eq(known_order(CTL_TRUNCATE, ino, 20, 0, 0), CTL_OK);
+		ck_assert_int_eq(lookup(ino), 0);
+		ck_assert_int_eq(stat_of(ino).status, CTL_OK);
+		reopen();
+		ck_assert_int_eq(stat_of(ino).status, CTL_OK);
+		ck_assert_uint_eq(stat_of(ino).epoch, 6);
+		ck_assert_int_eq(touch(ino), 0);
+	}
+	log_set_level(LOG_L_ERROR);
+}
+END_TEST
+
+START_TEST(only_what_is_not_there_is_lost)
+{
+	char path[256], other[300];
+	int fd;
+
+	log_set_level((enum log_level)-1);
+	ck_assert_int_eq(touch(1), 0);
+	ck_assert_int_eq(known_order(CTL_FENCE, 1, 1, 0, 4), CTL_OK);
+	ck_assert_int_eq(stat_of(1).status, CTL_OK);
+	ck_assert_uint_eq(stat_of(1).size, 1);
+	/* The last try to mark it was cut off. */
+	lose(1);
+	path_of(1, path);
+	snprintf(other, sizeof(other), "%s.lost", path);
+	fd = open(other, O_CREAT | O_WRONLY, 0600);
+	ck_assert_int_eq(write(fd, "x", 1), 1);
+	close(fd);
+	ck_assert_int_eq(known_order(CTL_FENCE, 1, 2, 0, 4), CTL_OK);
+	ck_assert_int_eq(access(other, F_OK), -1);
+	ck_assert_int_eq(stat_of(1).status, CTL_LOST);
+	/* A deletion ends it, and leaves nothing, nor what such a try left in another way. */
+	fd = open(other, O_CREAT | O_WRONLY, 0600);
+	close(fd);
+	ck_assert_int_eq(order(CTL_DELETE, 1, 3, 0), CTL_OK);
+	ck_assert_int_eq(stat_of(1).status, CTL_NOENT);
+	ck_assert(!on_disk(1));
+	ck_assert_int_eq(access(other, F_OK), -1);
+	/* Truncated to nothing it need not have been there; and one that nobody knows of is made, as ever. */
+	for (uint64_t ino = 3; ino < 5; ino++) {
+		ctl_order o = { .type = CTL_TRUNCATE, .number = ino, .object = { .ino = ino, .fs = 1, .incarnation = 1 }, .known = ino == 3 ? CTL_KNOWN : 0, .size = ino == 3 ? 0 : 6 };
+		ctl_status res;
+
+		ck_assert_int_eq(ds_store_orders(S, 1, &o, 1, &res), CTL_OK);
+		ck_assert_int_eq(res, CTL_OK);
+		ck_assert_int_eq(stat_of(ino).status, CTL_OK);
+	}
+	log_set_level(LOG_L_ERROR);
+}
+END_TEST
+
 struct drainer {
 	struct ds_job dr_job;
 	_Atomic bool dr_done;
@@ -511,6 +668,9 @@ static Suite *suite(void)
 	tcase_add_test(o, object_deleted_while_used_is_not_written_elsewhere);
 	tcase_add_test(o, order_with_a_failed_one_before_it_waits);
 	tcase_add_test(o, orders_without_any_raise_the_instance);
+	tcase_add_test(o, a_question_tells_what_would_be_there_after_a_cut);
+	tcase_add_test(o, an_order_for_what_must_be_there_marks_it_lost);
+	tcase_add_test(o, only_what_is_not_there_is_lost);
 	tcase_add_test(o, drain_waits_for_brackets_before_it_only);
 	suite_add_tcase(s, o);
 	return s;

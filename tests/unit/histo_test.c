@@ -10,19 +10,19 @@ START_TEST(every_value_has_a_bucket_that_is_at_most_a_32nd_wide)
 	uint64_t v = 0;
 
 	for (int i = 0; i < 200000; i++) {
-		unsigned b = histo_bucket(v);
+		unsigned b = histo_bucket(v, HISTO_STEP_BITS);
 
 		ck_assert_uint_lt(b, HISTO_BUCKETS);
-		ck_assert_uint_ge(histo_upper(b), v);
-		ck_assert_uint_le(histo_upper(b) - v, v / HISTO_STEPS);
+		ck_assert_uint_ge(histo_upper(b, HISTO_STEP_BITS), v);
+		ck_assert_uint_le(histo_upper(b, HISTO_STEP_BITS) - v, v / HISTO_STEPS);
 		if (b)
-			ck_assert_uint_lt(histo_upper(b - 1), v);
+			ck_assert_uint_lt(histo_upper(b - 1, HISTO_STEP_BITS), v);
 		v = i < 5000 ? v + 1 : v + v / 300 + (uint64_t)random() % 7;
 		if (v > UINT64_MAX / 2)
 			break;
 	}
-	ck_assert_uint_eq(histo_bucket(UINT64_MAX), HISTO_BUCKETS - 1);
-	ck_assert_uint_eq(histo_upper(HISTO_BUCKETS - 1), UINT64_MAX);
+	ck_assert_uint_eq(histo_bucket(UINT64_MAX, HISTO_STEP_BITS), HISTO_BUCKETS - 1);
+	ck_assert_uint_eq(histo_upper(HISTO_BUCKETS - 1, HISTO_STEP_BITS), UINT64_MAX);
 }
 END_TEST
 

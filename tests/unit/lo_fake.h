@@ -115,7 +115,7 @@ struct fake {
 	_Atomic unsigned f_joins, f_orders, f_reads, f_writes, f_commits, f_stats;
 	_Atomic int f_join_status; /* -1: none yet */
 	_Atomic uint32_t f_id;
-	uint8_t f_order_types[64];
+	uint8_t f_order_types[64], f_order_known[64];
 	_Atomic bool f_orders_before_join;
 	struct loop_timer f_beat;
 	bool f_up;
@@ -249,6 +249,7 @@ static ctl_status fake_order(struct fake *f, const ctl_order *a)
 	unsigned n = atomic_fetch_add(&f->f_orders, 1);
 
 	f->f_order_types[n % 64] = (uint8_t)a->type;
+	f->f_order_known[n % 64] = (uint8_t)a->known;
 	if (f->f_order_status != CTL_OK)
 		return (ctl_status)f->f_order_status;
 	if (a->type == CTL_CLONE) {
@@ -299,6 +300,7 @@ static void fake_serve(struct ctl_incoming *in, void *arg)
 
 			stats[i] = (ctl_stat){.status = o ? CTL_OK : CTL_NOENT};
 			if (o) {
+				stats[i].durable = true;
 				stats[i].size = o->ob_size;
 				stats[i].used = o->ob_size;
 				stats[i].writes = o->ob_writes;
@@ -360,12 +362,12 @@ static void fake_join(struct fake *f)
 	ctl_chan_call(f->f_chan, &req, 8000, fake_joined, f);
 }
 
-static void fake_join_again(void *arg)
+static inline void fake_join_again(void *arg)
 {
 	fake_join(arg);
 }
 
-static void fake_answer_held(void *arg)
+static inline void fake_answer_held(void *arg)
 {
 	struct fake *f = arg;
 

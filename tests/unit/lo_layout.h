@@ -3,7 +3,7 @@
 #define TESTS_UNIT_LO_LAYOUT_H
 #include "tests/unit/lo_fake.h"
 
-static struct lo_map map_on(unsigned stripes, unsigned mirrors)
+static inline struct lo_map map_on(unsigned stripes, unsigned mirrors)
 {
 	struct lo_map m = {.lm_unit = MIB,
 			   .lm_stripes = (uint8_t)stripes,
@@ -25,7 +25,7 @@ struct entry {
 };
 
 /* Takes a layout apart; returns the number of mirrors. */
-static unsigned take_layout(struct xdr_out *x, uint64_t *unit, unsigned stripes, struct entry *e)
+static inline unsigned take_layout(struct xdr_out *x, uint64_t *unit, unsigned stripes, struct entry *e)
 {
 	struct xdr_in in;
 	unsigned mirrors, n = 0;

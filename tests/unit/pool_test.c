@@ -10,11 +10,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <urcu/compiler.h>
 
 #define MIB ((size_t)1 << 20)
+
+/* The kernel's, but for huge pages, which a machine may have or not: there are so many mappings of them, and they are of ordinary pages. */
+static unsigned huge_left, huge_asked;
+
+void *mmap(void *p, size_t len, int prot, int flags, int fd, off_t off)
+{
+	if (flags & MAP_HUGETLB) {
+		huge_asked++;
+		if (!huge_left) {
+			errno = ENOMEM;
+			return MAP_FAILED;
+		}
+		huge_left--;
+		flags &= ~(MAP_HUGETLB | (int)(0x3fu << 26)); /* and their size */
+	}
+	return (void *)syscall(SYS_mmap, p, len, prot, flags, fd, off);
+}
 
 static void make(size_t bytes)
 {
@@ -538,22 +557,43 @@ static long counter(const char *series)
 	return n;
 }
 
-/* What stands behind the name of a series, over all kinds of pages. */
-static long node_bytes(int node)
+static long node_pages(int node, const char *pages)
 {
-	static const char *const pages[] = { "huge", "transparent", "ordinary" };
 	char *text = metrics_render(), want[80], *at;
-	double n = 0;
+	double n;
 
-	for (int i = 0; i < 3; i++) {
-		snprintf(want, sizeof want, "weft_pool_node_bytes{node=\"%d\",pages=\"%s\"} ", node, pages[i]);
-		at = strstr(text, want);
-		ck_assert_ptr_nonnull(at);
-		n += strtod(at + strlen(want), NULL);
-	}
+	snprintf(want, sizeof want, "weft_pool_node_bytes{node=\"%d\",pages=\"%s\"} ", node, pages);
+	at = strstr(text, want);
+	ck_assert_ptr_nonnull(at);
+	n = strtod(at + strlen(want), NULL);
 	free(text);
 	return (long)n;
 }
+
+static long node_bytes(int node)
+{
+	return node_pages(node, "huge") + node_pages(node, "transparent") + node_pages(node, "ordinary");
+}
+
+START_TEST(huge_pages_are_taken_when_there_are_some)
+{
+	static const int nodes[] = { 0, 1 };
+
+	huge_left = 1;
+	pool_use_nodes(nodes, 2);
+	make(16 * MIB);
+	ck_assert_uint_eq(huge_asked, 2);
+	ck_assert_int_eq(node_pages(0, "huge"), 8 * MIB);
+	ck_assert_int_eq(node_pages(1, "huge"), 0);
+	ck_assert_int_eq(node_bytes(1), 8 * MIB);
+	for (unsigned i = 0; i < 14; i++) {
+		void *b = pool_get(MIB, POOL_LEAVE_NONE);
+
+		ck_assert_ptr_nonnull(b);
+		memset(b, 1, MIB);
+	}
+}
+END_TEST
 
 static int node_of(const void *p)
 {
@@ -662,6 +702,7 @@ int main(void)
 	tcase_add_test(tc, a_ring_registered_before_its_thread_does_io_with_it);
 	tcase_add_test(tc, a_refused_registration_is_no_end);
 	tcase_add_test(tc, lists_of_nodes);
+	tcase_add_test(tc, huge_pages_are_taken_when_there_are_some);
 	tcase_add_test(tc, a_loop_takes_its_own_nodes_memory_first_and_keeps_no_other);
 	tcase_add_test(tc, a_loop_at_home_where_there_is_no_memory_is_at_home_nowhere);
 	suite_add_tcase(s, tc);

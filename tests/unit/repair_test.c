@@ -109,8 +109,17 @@ START_TEST(a_write_is_for_all_in_sync_or_being_rebuilt_and_one_in_sync_must_take
 	ck_assert_int_eq(lo_writer(&m, 0, 0), 1);
 	ck_assert_int_eq(lo_writer(&m, 0, 1), 0);
 	ck_assert_int_eq(lo_writer(&m, 0, 2), -1);
-	ck_assert_int_eq(lo_copies_err(&m, 3, 1, errs), 0);
-	ck_assert_int_eq(lo_copies_err(&m, 3, 2, errs), -ENOSPC);
+	ck_assert_int_eq(lo_copies_err(&m, 3, 1, false, errs), 0);
+	ck_assert_int_eq(lo_copies_err(&m, 3, 2, false, errs), -ENOSPC);
+	/* A fence is no fault of any copy; a copy that denies what is not fenced has failed. */
+	errs[0] = -EACCES;
+	ck_assert_int_eq(lo_copies_err(&m, 3, 1, false, errs), -EACCES);
+	ck_assert_int_eq(lo_copies_err(&m, 3, 1, true, errs), 0);
+	errs[1] = -EACCES;
+	ck_assert_int_eq(lo_copies_err(&m, 3, 3, true, errs), -EACCES);
+	errs[0] = -ENOBUFS; /* its handle cannot be read here: no copy is to blame */
+	ck_assert_int_eq(lo_copies_err(&m, 3, 1, false, errs), -ETIMEDOUT);
+	ck_assert_int_eq(lo_copies_err(&m, 3, 1, true, errs), -ETIMEDOUT);
 	ck_assert_int_eq(lo_object_of(&m, m.lm_obj[1].ob_ds, 0, 1), 1);
 	ck_assert_int_eq(lo_object_of(&m, m.lm_obj[1].ob_ds, 0, 0), -1);
 	ck_assert_int_eq(lo_object_of(&m, m.lm_obj[1].ob_ds, 1, 1), -1);

@@ -2,170 +2,9 @@
  * rpc_test.c - RPC servers over real sockets on the loopback: the server on a thread of its own, a
  * plain socket as its peer.
  */
-#include "tests/unit/rpc_testsrv.h"
+#include "tests/unit/rpc_peer.h"
 #include "tests/unit/unit.h"
-#include <semaphore.h>
-#include <pthread.h>
 #include <unistd.h>
-
-static pthread_t server_thread;
-
-static void *server_main(void *arg)
-{
-	loop_run(arg);
-	return NULL;
-}
-
-static void setup(void)
-{
-	pattern_make();
-	ck_assert_int_eq(loop_create(&S, 256), 0);
-	listen_on(S, "127.0.0.1:0");
-	pthread_create(&server_thread, NULL, server_main, S);
-}
-
-static void server_stop(struct loop_msg *m)
-{
-	(void)m;
-	while (atomic_load(&nparked))
-		rpc_reply(parked[atomic_fetch_sub(&nparked, 1) - 1]);
-	rpc_listener_close(listener);
-}
-
-static void wait_for(_Atomic int *what, int value)
-{
-	for (int i = 0; i < 5000 && atomic_load(what) != value; i++)
-		usleep(1000);
-	ck_assert_int_eq(atomic_load(what), value);
-}
-
-static void teardown(void)
-{
-	struct loop_msg m = {.m_run = server_stop};
-
-	wait_for(&closed, atomic_load(&opened));
-	loop_post(S, &m);
-	usleep(20000);
-	loop_stop(S);
-	pthread_join(server_thread, NULL);
-	loop_destroy(S);
-}
-
-/* ---- a peer by plain socket ---- */
-
-static int dial(void)
-{
-	struct timeval tv = {10, 0};
-	int fd = socket(addr.ss_family, SOCK_STREAM, 0);
-
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
-	ck_assert_int_eq(connect(fd, (struct sockaddr *)&addr, addrlen), 0);
-	return fd;
-}
-
-static void send_all(int fd, const void *data, size_t n)
-{
-	const uint8_t *p = data;
-
-	while (n) {
-		ssize_t got = send(fd, p, n, MSG_NOSIGNAL);
-
-		ck_assert_int_gt(got, 0);
-		p += got;
-		n -= (size_t)got;
-	}
-}
-
-static bool recv_all(int fd, void *data, size_t n)
-{
-	uint8_t *p = data;
-
-	while (n) {
-		ssize_t got = recv(fd, p, n, 0);
-
-		if (got <= 0)
-			return false;
-		p += got;
-		n -= (size_t)got;
-	}
-	return true;
-}
-
-static void put_head(struct xdr_out *x, uint32_t xid, uint32_t vers, uint32_t proc)
-{
-	xdr_out_init(x, 2 << 20);
-	xdr_put_u32(x, xid);
-	xdr_put_u32(x, 0);
-	xdr_put_u32(x, 2);
-	xdr_put_u32(x, PROG);
-	xdr_put_u32(x, vers);
-	xdr_put_u32(x, proc);
-}
-
-static void put_call(struct xdr_out *x, uint32_t xid, uint32_t proc)
-{
-	put_head(x, xid, 3, proc);
-	xdr_put_u64(x, 0);
-	xdr_put_u64(x, 0);
-}
-
-static void send_mark(int fd, uint32_t v)
-{
-	v = htobe32(v);
-	send_all(fd, &v, 4);
-}
-
-/* In one fragment; frees x. */
-static void send_record(int fd, struct xdr_out *x)
-{
-	ck_assert(!x->bad);
-	send_mark(fd, RPC_LAST | (uint32_t)x->x_len);
-	send_all(fd, x->x_head, x->x_len);
-	xdr_out_free(x);
-}
-
-static uint8_t reply[(1 << 20) + 8192];
-
-static struct xdr_in recv_reply(int fd)
-{
-	struct xdr_in x;
-	uint32_t mark;
-
-	ck_assert_msg(recv_all(fd, &mark, 4), "no reply");
-	mark = be32toh(mark);
-	ck_assert(mark & RPC_LAST);
-	mark &= ~RPC_LAST;
-	ck_assert_uint_le(mark, sizeof reply);
-	ck_assert(recv_all(fd, reply, mark));
-	xdr_in_init(&x, reply, mark);
-	return x;
-}
-
-/* The words of the reply, and no more. */
-static void expect_words(struct xdr_in x, unsigned n, const uint32_t *words)
-{
-	for (unsigned i = 0; i < n; i++) {
-		uint32_t w = xdr_get_u32(&x);
-
-		ck_assert_msg(w == words[i], "word %u is %u, not %u", i, w, words[i]);
-	}
-	ck_assert(!x.bad);
-	ck_assert_uint_eq(xdr_left(&x), 0);
-}
-#define EXPECT(fd, ...)                                                                            \
-	expect_words(recv_reply(fd), sizeof((uint32_t[]){__VA_ARGS__}) / 4,                        \
-		     (uint32_t[]){__VA_ARGS__})
-
-static struct xdr_in results(int fd, uint32_t xid)
-{
-	struct xdr_in x = recv_reply(fd);
-
-	ck_assert_uint_eq(xdr_get_u32(&x), xid);
-	ck_assert_uint_eq(xdr_get_u32(&x), 1);
-	for (int i = 0; i < 4; i++)
-		ck_assert_uint_eq(xdr_get_u32(&x), 0);
-	return x;
-}
 
 static bool is_closed(int fd)
 {
@@ -336,47 +175,6 @@ START_TEST(many_small_calls_in_one_write_are_all_answered_in_order)
 		ck_assert_uint_eq(xdr_left(&in), 0);
 	}
 	close(fd);
-}
-END_TEST
-
-static sem_t asleep;
-
-static void sleep_msg(struct loop_msg *m)
-{
-	(void)m;
-	sem_post(&asleep);
-	usleep(100000);
-}
-
-/* The loop is kept busy until both have sent all: then it finds them ready at once. */
-START_TEST(a_peer_with_a_thousand_calls_does_not_make_another_wait_for_them)
-{
-	static struct loop_msg m = {.m_run = sleep_msg};
-	struct xdr_out all, x;
-	int greedy = dial(), modest = dial(), first;
-
-	xdr_out_init(&all, 1 << 24);
-	for (uint32_t i = 0; i < 1000; i++) {
-		put_call(&x, i, P_NULL);
-		xdr_put_u32(&all, RPC_LAST | (uint32_t)x.x_len);
-		xdr_put_fixed(&all, x.x_head, x.x_len);
-		xdr_out_free(&x);
-	}
-	sem_init(&asleep, 0, 0);
-	loop_post(S, &m);
-	sem_wait(&asleep);
-	send_all(greedy, all.x_head, all.x_len);
-	put_call(&x, 2000, P_NULL);
-	send_record(modest, &x);
-	results(modest, 2000);
-	for (uint32_t i = 0; i < 1000; i++)
-		results(greedy, i);
-	first = nth[0];
-	ck_assert_int_eq(nth[999] - first, nth[2000] < first ? 999 : 1000);
-	ck_assert_int_le(nth[2000] - first, 2 * (int)RPC_TURN_RECORDS);
-	xdr_out_free(&all);
-	close(greedy);
-	close(modest);
 }
 END_TEST
 
@@ -853,16 +651,6 @@ START_TEST(connections_are_dealt_to_the_loops_in_turn)
 }
 END_TEST
 
-static TCase *cases(Suite *s, const char *name, void (*up)(void), void (*down)(void))
-{
-	TCase *tc = tcase_create(name);
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_set_timeout(tc, 30);
-	suite_add_tcase(s, tc);
-	return tc;
-}
-
 int main(void)
 {
 	Suite *s = suite_create("rpc");
@@ -873,7 +661,6 @@ int main(void)
 	tcase_add_test(tc, auth_sys_is_checked_and_auth_none_is_nobody);
 	tcase_add_test(tc, unknown_flavours_are_rejected_and_the_connection_stays);
 	tcase_add_test(tc, many_small_calls_in_one_write_are_all_answered_in_order);
-	tcase_add_test(tc, a_peer_with_a_thousand_calls_does_not_make_another_wait_for_them);
 	tcase_add_test(tc, a_record_may_come_in_any_fragments_and_pieces);
 	tcase_add_test(tc, a_record_over_the_cap_ends_the_connection_and_is_counted);
 	tcase_add_test(tc, what_is_no_rpc_message_ends_the_connection);

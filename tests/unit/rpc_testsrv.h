@@ -27,6 +27,8 @@ enum {
 	P_CLOSE,
 	P_CALLBACK,
 	P_BLACKHOLE,
+	P_WAIT,
+	P_APART,
 	P_N
 };
 
@@ -141,22 +143,27 @@ static void do_refs(struct rpc_call *call)
 	rpc_reply(call);
 }
 
+struct back {
+	struct rpc_req b_req;
+	struct rpc_call *b_call;
+};
+
 static void back_done(struct rpc_req *q, int err, struct xdr_in *res)
 {
-	struct rpc_call *call = parked[0];
+	struct back *b = caa_container_of(q, struct back, b_req);
 
-	xdr_put_u32(&call->c_reply, err ? 0 : xdr_get_u32(res) + 1);
-	rpc_reply(call);
-	free(q);
+	xdr_put_u32(&b->b_call->c_reply, err ? 0 : xdr_get_u32(res) + 1);
+	rpc_reply(b->b_call);
+	free(b);
 }
 
 static void do_callback(struct rpc_call *call)
 {
-	struct rpc_req *q = malloc(sizeof *q);
+	struct back *b = malloc(sizeof *b);
 
-	parked[0] = call;
-	rpc_req_init(q, PROG + 1, 1, 1, NULL, 100, back_done);
-	rpc_req_send(call->c_conn, q, 5000);
+	b->b_call = call;
+	rpc_req_init(&b->b_req, PROG + 1, 1, 1, NULL, 100, back_done);
+	rpc_req_send(call->c_conn, &b->b_req, 5000);
 }
 
 static void dispatch(struct rpc_call *call, void *arg)
@@ -169,6 +176,9 @@ static void dispatch(struct rpc_call *call, void *arg)
 		return do_echo(call);
 	case P_CRED:
 		return do_cred(call);
+	case P_WAIT:
+		rpc_call_waits(call, true);
+		/* fall through */
 	case P_PARK:
 	case P_BLACKHOLE:
 		parked[atomic_fetch_add(&nparked, 1)] = call;
@@ -191,6 +201,9 @@ static void dispatch(struct rpc_call *call, void *arg)
 		return rpc_reply(call);
 	case P_CALLBACK:
 		return do_callback(call);
+	case P_APART:
+		rpc_conn_apart(call->c_conn);
+		return rpc_reply(call);
 	default:
 		return rpc_reply(call);
 	}
@@ -200,11 +213,13 @@ static const struct rpc_program progs[] = {
 	{PROG, 3, 3, P_N, dispatch, parked},
 	{PROG, 5, 7, 1, dispatch, parked},
 };
+#define HOST_CALLS 1500
 static struct rpc_service service = {
 	.rs_progs = progs,
 	.rs_nprogs = 2,
 	.rs_max_record = (1 << 20) + 4096,
 	.rs_max_reply = (1 << 20) + 4096,
+	.rs_host_calls = HOST_CALLS,
 	.rs_opened = on_opened,
 	.rs_closed = on_closed,
 	.rs_arg = &opened,

@@ -1,8 +1,20 @@
-/* unit.h - how a program of unit tests ends. */
+/* unit.h - how a program of unit tests is put together, and ends. */
 #ifndef TESTS_UNIT_UNIT_H
 #define TESTS_UNIT_UNIT_H
 #include "tests/unit/scratch.h"
 #include <check.h>
+
+/* These tests, up to NULL, as a case of the suite; with what is done before and after each, and the seconds that each has. */
+static inline void unit_add(Suite *s, const char *name, SFun before, SFun after, int seconds, const TTest *const *tests)
+{
+	TCase *tc = tcase_create(name);
+
+	tcase_add_checked_fixture(tc, before, after);
+	tcase_set_timeout(tc, seconds);
+	for (; *tests; tests++)
+		tcase_add_test(tc, *tests);
+	suite_add_tcase(s, tc);
+}
 
 /* Runs the suite, which is freed; the exit status. */
 static inline int unit_run(Suite *s)

@@ -651,4 +651,4 @@ def restart_acls_outlive_the_server(w):
 
 
 if __name__ == "__main__":
-    base.main(globals())
+    base.main(globals(), settings=base.CALM)

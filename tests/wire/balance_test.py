@@ -1,6 +1,5 @@
 #!/usr/bin/python3
 """Files are moved until data servers hold their shares: what is advised, what is done, within which limits. Prints TAP."""
-import contextlib
 import http.client
 import json
 import os
@@ -9,8 +8,6 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
-import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
 from move_test import Striped, ask, fsck, racks, still, weft, writing, RACKS  # noqa: E402
@@ -184,19 +181,5 @@ def test_a_hot_file_leaves_a_slow_server(w):
     check(h.intact(), True)
 
 
-@contextlib.contextmanager
-def around(name):
-    """A cluster of its own for each."""
-    w = mds_test.THE = Cluster(settings=[*QUICK, "mds.grace=1s"])
-    try:
-        yield (w,)
-    finally:
-        for c in mds_test.CLIENTS:
-            with contextlib.suppress(Exception):
-                c.drop()
-        mds_test.CLIENTS.clear()
-        w.down()
-
-
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around)
+    run_apart(globals(), settings=[*QUICK, "mds.grace=1s"])

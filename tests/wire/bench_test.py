@@ -2,13 +2,14 @@
 """weft-bench against a live cluster: its phases do what they say, their results add up, and what fails is told. Prints TAP."""
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
-from mds_test import ADDR, BUILD, Cluster, Failed, check  # noqa: E402
+from mds_test import ADDR, BUILD, Client, Cluster, Failed, check, eventually  # noqa: E402
 
 SERVER = f"{ADDR[0]}:{ADDR[1]}"
 THE = None
@@ -69,12 +70,79 @@ def test_io_reads_what_it_wrote():
     check(got["randread"]["ops"], 3)
 
 
+def left():
+    """What weft-bench left."""
+    c = Client(ADDR)
+    try:
+        return [e.name for e in c.readdir_all(c.root()) if e.name.startswith(b"weft-bench")]
+    finally:
+        c.close()
+
+
+def test_a_time_ends_what_makes_and_repeats_what_reads():
+    got, _ = bench("md", "--time", "1", "--count", "50", "--body", "100", "--sessions", "2", "--phases", "create,stat,open,rename,unlink", "--verify")
+    for name in ("create", "rename", "unlink"):
+        check(got[name]["ops"], 100, name)
+    for name in ("stat", "open"):
+        check(got[name]["ops"] > 100 and got[name]["seconds"] >= 1, True, f"{got[name]}")
+    check(all(0.9 < got[n]["slowest_over_fastest"] for n in got), True)
+    # What was not made in time is neither read nor removed.
+    got, _ = bench("md", "--time", "1", "--count", "1000000", "--phases", "create,rename,unlink")
+    check(0 < got["create"]["ops"] < 1000000 and got["create"]["seconds"] < 3, True, f"{got['create']}")
+    check(got["unlink"]["ops"] <= got["create"]["ops"], True)
+    got, _ = bench("io", "--time", "1", "--file", "300k", "--size", "100k", "--verify", "--phases", "write,read")
+    check(all(got[n]["ops"] > 3 for n in ("write", "read")), True, f"{got}")
+    check(left(), [])
+
+
+def test_small_files_each_once_in_random_order_both_ways():
+    for how in ([], ["--no-layouts"]):
+        was = THE.metric(r'weft_mds_op_total{op="READ"}')
+        got, whole = bench("small", "--count", "100", "--sessions", "2", "--depth", "4", "--body", "20k", "--verify", "--policy", "mirrors=2", *how)
+        check([p["phase"] for p in whole["phases"]], ["create", "read", "remove"])
+        check([got[n]["ops"] for n in got], [200, 200, 200])
+        check(got["read"]["mib_per_s"] > 0, True)
+        check(THE.metric(r'weft_mds_op_total{op="READ"}') - was, 200 if how else 0, "through the metadata server")
+
+
+def test_a_storm_is_striped_and_mirrored_and_as_even_as_it_is():
+    def written():
+        return sum(THE.metric(r'weft_ds_bytes_total{dir="write"}', n) for n in ("ds1", "ds2"))
+    was = written()
+    got, _ = bench("storm", "--sessions", "8", "--file", "1M", "--size", "256k", "--depth", "2", "--policy", "mirrors=2", "--commit", "3")
+    check(got["write"]["ops"], 32)
+    check(got["write"]["slowest_over_fastest"] >= 1, True)
+    check(written() - was, 2 * 8 << 20, "bytes to two copies")
+    sound(got["write"])
+    check(left(), [])
+
+
+def test_what_fails_or_is_interrupted_leaves_nothing():
+    done = run("md", "--server", SERVER, "--quiet", "--policy", "nonsense", want=1)
+    check(done.stderr.count("\n"), 1, done.stderr)
+    check(left(), [])
+    for signo in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen([os.path.join(BUILD, "weft-bench"), "md", "--server", SERVER, "--quiet", "--sessions", "3", "--threads", "2", "--depth", "4",
+                               "--count", "1000000", "--phases", "mkdir,create"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as p:
+            try:
+                eventually(left, 5, "its folder")
+                p.send_signal(signo)
+                _, why = p.communicate(timeout=30)
+            finally:
+                p.kill()
+        check((p.returncode, why), (1, "weft-bench: " + ("interrupted" if signo == signal.SIGINT else "told to end") + "\n"))
+        check(left(), [])
+    run("md", "--server", SERVER, "--quiet", "--count", "5", "--phases", "create", "--keep")
+    check(len(left()), 1)
+
+
 def test_two_results_are_compared():
     with tempfile.TemporaryDirectory() as d:
         a, b, bad = (os.path.join(d, n) for n in "abc")
         for path in (a, b):
             run("md", "--server", SERVER, "--quiet", "--count", "20", "--phases", "create,mkdir" if path == a else "mkdir", "--json", path)
         done = run("compare", a, b)
+        check(done.stderr, "", "what differs")
         check([line.split()[0] for line in done.stdout.splitlines()[2:]], ["mkdir"])
         with open(a, encoding="utf-8") as f:
             want = json.load(f)["phases"][1]["ops_per_s"]

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """CLONE (RFC 7862, 15.13), on data servers whose stores have reflinks: XFS on a loop device. Prints TAP."""
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -8,10 +9,12 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import data_test  # noqa: E402
 import mds_test  # noqa: E402
+import once_test  # noqa: E402
 import tap  # noqa: E402
 from data_test import *  # noqa: E402,F403
 from mds_test import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
+from scrub_test import name_of, object_path, without  # noqa: E402
 
 XFS = None  # a folder on it
 
@@ -49,19 +52,31 @@ def test_clone_blksize_is_told(p):
     check((got.clone_blksize, 77 in got.supported_attrs), (4096, True))
 
 
+def paths(c, f):
+    """The files of its objects."""
+    w = mds_test.shared()
+    return [os.path.join(w.dir, o["ds"], o["object"]) for m in layout_of(c, f)["mirrors"] for o in m["objects"]]
+
+
+def own_bytes(path):
+    """How much of a file lies in extents that it shares with none."""
+    text = subprocess.run(["filefrag", "-v", "-b4096", path], check=True, capture_output=True, text=True).stdout
+    extents = [line.split(":") for line in text.splitlines() if re.match(r" +\d+: ", line)]
+    return sum(int(e[3]) * 4096 for e in extents if "shared" not in e[-1])
+
+
 def test_a_clone_shares_blocks(p):
     """Its bytes are there, and the disk is no fuller."""
     c, data = p.c, noise(12 * MB + 777)
     for shape in SHAPES:
         src = p.file(f"s{shape}", shape, data)
         c.ok(putfh(p.d), setxattr("weft.policy", "stripes=1"))
-        before = os.statvfs(XFS).f_bfree
         s, f = p.file(f"d{shape}")
         change = c.attrs(f, "change").change
         do_clone(c, src, (s, f))
         subprocess.run(["sync", "-f", XFS], check=True)
-        used = (before - os.statvfs(XFS).f_bfree) * 4096
-        check(used < 2 * MB, True, f"{shape}: {used} bytes more are used")
+        used = sum(own_bytes(path) for path in paths(c, f))
+        check(used < 2 * MB, True, f"{shape}: {used} bytes are its own")
         got = c.attrs(f, "size", "change")
         check((got.size, got.change > change), (len(data), True))
         same_everywhere(c, f, s, data)
@@ -207,6 +222,89 @@ def test_a_mirror_that_misses_a_clone_is_stale(p):
     same_everywhere(c, f, s, data)
 
 
+def known(c, s, f):
+    """The metadata server asked after a layout was out: its objects are known to exist."""
+    o = lay(c, f, s)
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    c.attrs(f, "size")
+
+
+def lose(c, *objects):
+    """Of each (stateid, filehandle, mirror) the object is gone, and its server has heard of a fence since: the size is set."""
+    w = mds_test.THE
+    for s, f, mirror in objects:
+        path = object_path(w, c, f, mirror)
+        known(c, s, f)
+        with without(w, name_of(w, path)):
+            os.unlink(path)
+        c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=2 * MB), pause=0.1, timeout=30)
+        eventually(lambda path=path: os.path.exists(path), 10, "the fence's place")
+
+
+def no_orders():
+    eventually(lambda: mds_test.THE.metric("weft_mds_orders") == 0, 10, "all orders end")
+
+
+def test_what_is_lost_is_not_cloned(p):
+    c, data = p.c, noise(4 * MB)
+    src, own, dst = p.file("src", "stripes=1", data), p.file("own", "stripes=1"), p.file("dst", "stripes=1")
+    do_clone(c, src, own)
+    lose(c, (*src, 0))
+    for to, want in ((dst, b""), (own, data)):  # placed again, and in place
+        c.no("IO", putfh(src[1]), savefh(), putfh(to[1]), clone(src[0], to[0]), timeout=30)
+        check((c.attrs(to[1], "size").size, content(c, to[1], to[0]) == want), (len(want), True), "it is as it was")
+    no_orders()
+    # Nothing holds the source back: it is mended by who empties it.
+    c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), setattr_(src[0], size=0), pause=0.1, timeout=30)
+    c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), write(src[0], 0, data[:MB], FILE_SYNC), pause=0.1, timeout=30)
+    do_clone(c, src, dst)
+    same_everywhere(c, dst[1], dst[0], data[:MB])
+
+
+def test_a_copy_of_what_is_lost_is_stale(p):
+    c, data = p.c, noise(4 * MB)
+    src, new = p.file("src", "mirrors=2", data), p.file("new", "mirrors=2")
+    lose(c, (*src, 1))
+    lost = layout_of(c, src[1])["mirrors"][1]["objects"][0]["ds"]
+    do_clone(c, src, new)
+    states = {m["objects"][0]["ds"]: m["state"] for m in layout_of(c, new[1])["mirrors"]}
+    check((states.pop(lost), set(states.values())), ("stale", {"in-sync"}))
+    check(content(c, new[1], new[0]) == data[:2 * MB], True)
+    no_orders()
+
+
+def test_a_clone_into_what_is_lost_fails(p):
+    c, data = p.c, noise(3 * MB)
+    src, dst = p.file("src", "stripes=1", data), p.file("dst", "stripes=1")
+    do_clone(c, src, dst)
+    c.ok(putfh(dst[1]), write(dst[0], 0, data[:1], FILE_SYNC))
+    lose(c, (*dst, 0))
+    c.no("IO", putfh(src[1]), savefh(), putfh(dst[1]), clone(src[0], dst[0], 0, MB, MB), timeout=30)
+    no_orders()
+    c.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), setattr_(dst[0], size=0), pause=0.1, timeout=30)
+    do_clone(c, src, dst)
+    same_everywhere(c, dst[1], dst[0], data)
+
+
+def test_an_order_to_clone_what_turns_out_to_be_lost_ends(p):
+    """The server is away when the CLONE is made, and comes back without the source."""
+    c, data, w = p.c, noise(3 * MB), mds_test.THE
+    src, dst = p.file("src", "stripes=1", data), p.file("dst", "stripes=1")
+    path = object_path(w, c, src[1])
+    known(c, *src)
+    with server_down(name_of(w, path)):
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), savefh(), putfh(dst[1]), clone(src[0], dst[0]), pause=0.3, timeout=60)
+        check(err(got.status), "OK")
+        os.unlink(path)
+    no_orders()
+    for s, f in (src, dst):
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 10), pause=0.1, timeout=30)
+        check(err(got.status), "IO", "no zeros")
+    for name in ("src", "dst"):
+        c.until(lambda got: err(got.status) != "DELAY", putfh(p.d), remove(name), pause=0.1, timeout=30)
+    no_orders()
+
+
 def test_a_clone_survives_a_restart(p):
     c, w, data = p.c, mds_test.THE, noise(6 * MB + 5)
     src, dst = p.file("src", "stripes=2,mirrors=2,unit=1M", data), p.file("dst")
@@ -216,6 +314,26 @@ def test_a_clone_survives_a_restart(p):
     got = again.until(lambda got: err(got.status) != "GRACE", putfh(p.d), open_("dst", BOTH | NO_DELEG), getfh())
     s, f = got.results[2].stateid, got.results[3].fh
     same_everywhere(again, f, s, data)
+
+
+def test_a_clone_is_done_once(p):
+    """Asked again after a restart it is answered: what another client wrote over it stays."""
+    c, w, data = p.c, mds_test.THE, noise(MB + 5)
+    src, dst = p.file("src", "stripes=1", data), p.file("dst")
+    two = client()
+    two.open(p.d, "dst")
+    o = once_test.Once(c)
+    o.slot = 5
+    o.send(putfh(src[1]), savefh(), putfh(dst[1]), clone(src[0], dst[0]), getattr_("fileid"))
+    w.restart()
+    two = once_test.back_again(two)
+    s = reclaim(two, dst[1])
+    got = two.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), write(s, 0, b"since", FILE_SYNC))
+    check(err(got.status), "OK")
+    once_test.same_again(Conn(ADDR), o.sent)
+    two.ok(reclaim_complete())
+    two.until(lambda got: err(got.status) != "GRACE", putfh(dst[1]), lockt(READ_LT, 0, 1))
+    same_everywhere(two, dst[1], s, b"since" + data[5:])
 
 
 def test_a_clone_is_done_by_whoever_comes_back(p):
@@ -243,7 +361,7 @@ if __name__ == "__main__":
         sys.exit(0)
     tempfile.tempdir = XFS
     try:
-        mds_test.run_shared(globals(), data_test.place)
+        mds_test.run_shared(globals(), data_test.place, parts=2, settings=mds_test.CALM)
     finally:
         subprocess.run(["umount", "-l", XFS], check=True)  # a daemon may be ending yet
         shutil.rmtree(os.path.dirname(XFS))

@@ -131,6 +131,7 @@ def others_are_there(w):
 def test_after_our_start_a_server_may_join_late(w):
     x = Holder("late")
     x.give_back(x.o.stateid)
+    time.sleep(1)  # behind it the size is asked and written down
     pid = pid_of(w, x.names[0])
     os.kill(pid, signal.SIGSTOP)
     w.dev("kill", w.dir, "mds", "-9")

@@ -1945,5 +1945,42 @@ def test_restart_claims_in_grace(c):
         check(got.results[-1].deleg, D_READ, "after grace")
 
 
+def test_restart_changes_wait_for_what_is_reclaimed(c):
+    """In grace nobody knows whose delegation a change would have to recall (section 8.4.2.1)."""
+    with own("mds.grace=20s") as (w, c):
+        two = client()
+        r, wr = fresh(c, "r"), fresh(c, "w", D_WRITE)
+        _, mine = two.open(c.d, "mine")
+        fifo = c.ok(putfh(c.d), create(FIFO, "fifo"), getfh()).fh
+        c.ok(putfh(r.fh), setxattr("a", b"x"))
+        w.restart()
+        for one in (c, two):
+            mds_test.again(one)
+        for f in (r.fh, wr.fh):
+            for change in ({"mode": 0o640}, {"owner": "7"}, {"time_modify_set": (1, 0)}):
+                check(two.no("GRACE", putfh(f), setattr_(**change)).attrset, set())
+            two.no("GRACE", putfh(f), savefh(), putfh(c.d), link("another"))
+            two.no("DELAY", putfh(f), setxattr("b", b"y"))
+        two.no("DELAY", putfh(r.fh), removexattr("a"))
+        two.no("PERM", putfh(r.fh), setattr_(mode=0o600), cred=USER)
+        two.ok(putfh(r.fh), getattr_("size", "change"))
+        # What nobody has a delegation on.
+        two.ok(putfh(c.d), setattr_(mode=0o700), setxattr("b", b"y"), putfh(fifo), setattr_(mode=0o600), savefh(), putfh(c.d), link("fifo2"))
+        mds_test.reclaim(two, mine)
+        two.ok(putfh(mine), setattr_(mode=0o600), setxattr("b", b"y"), removexattr("b"), savefh(), putfh(c.d), link("mine2"))
+        # Others may read beside one for reading, and beside none for writing.
+        c.ok(putfh(r.fh), open_(claim_previous(D_READ), READ))
+        c.no("GRACE", putfh(r.fh), setattr_(mode=0o640))
+        c.no("DELAY", putfh(r.fh), setxattr("b", b"y"))
+        o = c.ok(putfh(wr.fh), want_delegation(WANT_WRITE, claim_previous(D_WRITE)))
+        c.ok(putfh(wr.fh), setattr_(mode=0o640))
+        two.no("GRACE", putfh(wr.fh), setattr_(mode=0o600))
+        for one in (c, two):
+            one.ok(reclaim_complete())
+        obey(c)
+        check(err(settled(two, putfh(wr.fh), setattr_(mode=0o600)).status), "OK")
+        check(c.wait_callback("RECALL").stateid, o.deleg_stateid)
+
+
 if __name__ == "__main__":
-    mds_test.run_shared(globals(), lambda w, name: (with_dir(client(), name),), closing=True, ds=2)
+    mds_test.run_shared(globals(), lambda w, name: (with_dir(client(), name),), closing=True, ds=2, parts=3)

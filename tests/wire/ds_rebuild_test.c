@@ -701,17 +701,6 @@ START_TEST(killed_target_among_writes_ends_equal)
 }
 END_TEST
 
-static void add_both(Suite *s, const char *name, void (*set)(void), const TTest *const *tests)
-{
-	TCase *tc = tcase_create(name);
-
-	tcase_add_checked_fixture(tc, set, teardown_both);
-	tcase_set_timeout(tc, 120);
-	for (; *tests; tests++)
-		tcase_add_test(tc, *tests);
-	suite_add_tcase(s, tc);
-}
-
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ds_rebuild");
@@ -723,18 +712,18 @@ static Suite *suite(void)
 	steps[n++] = who_is_deposed_and_who_has_no_lease_rebuilds_nothing;
 	steps[n++] = killed_target_keeps_the_flag_and_begins_again;
 	steps[n++] = killed_source_is_told_and_waited_for;
-	add_both(s, "steps", setup_both, steps);
+	unit_add(s, "steps", setup_both, teardown_both, 120, steps);
 	n = 0;
 	peers[n++] = peer_reads_what_its_capability_lets_it;
 	peers[n++] = flagged_object_is_no_source;
 	peers[n++] = answers_that_make_no_sense_change_nothing;
-	add_both(s, "peers", setup_both, peers);
+	unit_add(s, "peers", setup_both, teardown_both, 120, peers);
 	tls[0] = source_that_demands_tls_gets_it;
-	add_both(s, "TLS", setup_tls, tls);
+	unit_add(s, "TLS", setup_tls, teardown_both, 120, tls);
 	n = 0;
 	races[n++] = pull_and_mirrored_writes_end_equal;
 	races[n++] = killed_target_among_writes_ends_equal;
-	add_both(s, "races", setup_both, races);
+	unit_add(s, "races", setup_both, teardown_both, 120, races);
 	return s;
 }
 

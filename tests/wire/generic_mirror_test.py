@@ -19,6 +19,7 @@ from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
 from groups_test import rows, weft  # noqa: E402
 from nfs41 import err  # noqa: E402
+from scrub_test import object_path  # noqa: E402
 from repair_test import MB, QUICK, Wide, equal, servers, settled, states, whole  # noqa: E402
 
 WIDE = Wide.__init__
@@ -196,8 +197,54 @@ def test_what_is_found_equal_is_looked_at_again_after_a_restart(w):
     w.dev("kill", w.dir, name, "-9")
     w.dev("start", w.dir, name)
     eventually(lambda: whole(x.c, x.f), 20, "repair")
-    check(same() >= 4 * MB, True, same())
+    # In its place, or made anew elsewhere.
+    check(same() + w.metric("weft_mds_repair_written_bytes_total") >= 4 * MB, True, same())
     equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_a_copy_that_denies_for_good_does_not_keep_the_other_from_being_written(w):
+    x = Wide("denied", MB, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    x.give_back()
+    os.chown(os.path.realpath(object_path(w, x.c, x.f, 1)), 0, 0)
+    x.data[5:10] = b"again"
+    got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 5, b"again", FILE_SYNC), tries=100)
+    check(err(got.status), "OK")
+    # It lacks the write, and is mended: repair gives it to its owner again.
+    check("copy-stale" in [e["kind"] for e in map(json.loads, weft(w, "--json", "events").splitlines())], True)
+    eventually(lambda: whole(x.c, x.f), 15, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_nor_from_being_copied_to(w):
+    x = Wide("copied", MB, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    x.give_back()
+    s, f = x.c.open(x.d, "src")
+    x.c.ok(putfh(f), write(s, 0, b"of another", FILE_SYNC))
+    os.chown(os.path.realpath(object_path(w, x.c, x.f, 1)), 0, 0)
+    x.data[7:17] = b"of another"
+    r = x.c.ok(putfh(f), savefh(), putfh(x.f), copy(s, x.s, 0, 7, 10), timeout=20)
+    check(r.count, 10)
+    check("copy-stale" in [e["kind"] for e in map(json.loads, weft(w, "--json", "events").splitlines())], True)
+    eventually(lambda: whole(x.c, x.f), 15, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_no_other_stripes_and_no_balance_with_what_copies_nothing(w):
+    """Files there, and policies that lead there, are refused other stripes; who is behind is told of ours alone, and nothing goes there or leaves."""
+    c, s, f = open_in("there", "group=kind=nfs3")
+    c.ok(putfh(f), write(s, 0, bytes(range(256)) * 4096, FILE_SYNC))
+    one, t, g = open_in("here", "group=kind=weft")
+    one.ok(putfh(g), write(t, 0, bytes(range(256)) * 4096, FILE_SYNC))
+    check("generic" in weft(w, "move", "/there/f", "--stripes", "2", rc=1), True)
+    weft(w, "move", "/here/f", "--stripes", "2", "--wait")
+    check((len(servers(one, g)), {n[0] for n in servers(one, g)}), (2, {"d"}))
+    said = weft(w, "balance", "--dry-run", "--spread", "1", "--json")
+    moves = json.dumps(json.loads(said)["moves"])
+    check(('"g1"' in moves, '"g2"' in moves), (False, False), said)
+    weft(w, "balance", "--spread", "1")
+    time.sleep(1)
+    check((servers(c, f)[0][0], {n[0] for n in servers(one, g)}), ("g", {"d"}))
+    check(content(c, f, s) == bytes(range(256)) * 4096, True)
 
 
 def test_one_that_is_killed_by_word_is_nobodys_and_is_admitted_again(w):
@@ -224,7 +271,8 @@ def around(name):
     both = name.endswith("_both")
     w = mds_test.THE = Foreign(1 if both else 2, 4 if "stays_away" in name else 3 if both else 2,
                                [*QUICK, *SETTINGS.get(plain, []), *(["mds.repair_rate=4M"] if "restart" in name or "writes" in name else []),
-                                *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else [])])
+                                *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else []),
+                                *(["mds.repair_wait=60s"] if "comes_back" in name or "data_server" in name or "found_equal" in name else [])])
     try:
         with clients():
             yield (w,)
@@ -236,4 +284,4 @@ def around(name):
 
 
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around)
+    tap.run(tap.named(globals()), around, beside=4)

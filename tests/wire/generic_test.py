@@ -2,6 +2,7 @@
 """Any NFSv3 server as a data server (docs/generic.md); here it is a weft-ds that exports a folder. Prints TAP."""
 import contextlib
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from data_test import layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 POOL = 8
+LATE_PORT = 904
 FIRST = 0x40000000
 
 
@@ -39,7 +41,8 @@ class World:
         return weft(self.w, "ds", "add", self.url(path), f"mount-port={nfs3.PORT}", *more, rc=rc)
 
     def ready(self, name="any"):
-        eventually(lambda: rows(self.w)[name]["alive"] and len(self.files()) >= POOL, 10, "it lives, and files are made ahead")
+        made = lambda: sum(stat.S_IMODE(st.st_mode) == 0o640 for _, st in self.files())  # noqa: E731
+        eventually(lambda: rows(self.w)[name]["alive"] and made() >= POOL and made() == len(self.files()), 20, "it lives, and files are made ahead")
         return self
 
     def files(self):
@@ -198,12 +201,11 @@ def test_a_size_is_set_once_also_over_a_crash(w):
     c, d = begin(w)
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"0123456789", FILE_SYNC)
-    pid = next(r["pid"] for r in json.loads(w.w.dev("status", w.dir, "--json"))["daemons"] if r["name"] == "mds")
     c.ok(putfh(f), layoutreturn(o.stateid))
     c.ok(putfh(f), setattr_(s, size=4))
     server = lay(c, f, s).mirrors[0][0]
     wrote = DataServer(nfs3.ADDR, auth_sys(int(server.user), int(server.group))).write(fh, 0, b"ABCDEFGH", FILE_SYNC)
-    os.kill(pid, 9)
+    w.w.dev("kill", w.dir, "mds", "-9")
     check(gone(wrote.status), "OK")
     w.w.dev("start", w.dir, "mds")
     eventually(lambda: rows(w.w)["any"]["alive"], 10, "it lives after a restart")
@@ -235,6 +237,31 @@ def test_the_pool_is_filled_again(w):
     c = client()
     c.reclaim = None
     eventually(lambda: rows(w.w)["any"]["alive"], 10, "it lives after a restart")
+
+
+def test_a_file_that_a_late_call_may_empty_is_nobodys(w):
+    c, d = begin(w)
+    number = lambda p: int(os.path.basename(p), 16)  # noqa: E731
+    complete = lambda: {number(p) for p, st in w.files() if stat.S_IMODE(st.st_mode) == 0o640}  # noqa: E731
+    last = max(complete())
+    os.kill(w.foreign.child.pid, signal.SIGSTOP)
+    try:
+        for n in range(POOL // 2 + 1):
+            c.ok(putfh(d), open_(claim_null(f"f{n}"), BOTH | NO_DELEG, how=UNCHECKED), getfh())
+        time.sleep(6.5)  # the calls that make others are given up
+    finally:
+        os.kill(w.foreign.child.pid, signal.SIGCONT)
+    eventually(lambda: len(complete()) >= POOL + POOL // 2 + 1, 20, "files are made ahead again")
+    check(min(n for n in complete() if n > last) > last + POOL // 2, True, "under names that no call of before is about")
+    # Started anew it makes use of them: when the pool is filled next.
+    w.w.restart()
+    c.close()
+    eventually(lambda: rows(w.w)["any"]["alive"], 10, "it lives after a restart")
+    c = client()
+    for n in range(POOL):
+        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d), open_(claim_null(f"again{n}"), BOTH | NO_DELEG, how=UNCHECKED), tries=100)
+        check(err(got.status), "OK", n)
+    eventually(lambda: any(last < n <= last + POOL // 2 for n in complete()), 10, "what was doubtful is made")
 
 
 # ---- fencing
@@ -294,6 +321,80 @@ def test_a_fence_that_is_not_confirmed_is_none(w):
     again = DataServer(nfs3.ADDR, auth_sys(int(o.mirrors[0][0].user), int(o.mirrors[0][0].group)))
     check(gone(again.write(fh, 0, b"late", FILE_SYNC).status), "ACCES")
     check(two.ok(putfh(f2), read(s2, 0, 10)).data, b"012")
+
+
+@contextlib.contextmanager
+def holding(w):
+    """The metadata server and clients reach the server through this."""
+    held = nfs3.Holding(LATE_PORT, nfs3.ADDR)
+    w.url = lambda path="exp": f"nfs3://127.0.0.1:{LATE_PORT}{w.foreign.path(path)}"
+    try:
+        yield held
+    finally:
+        held.close()
+
+
+def size_is_set(c, f, s, size):
+    c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=size), tries=300)
+
+
+def test_a_size_that_is_set_late_cuts_nothing(w):
+    """The call gets no answer, is sent again and done, and a client has written since when the first one is done."""
+    with holding(w) as held:
+        c, d = begin(w)
+        s, f, o, ds, fh = one_server(c, d)
+        ds.write(fh, 0, b"0123456789", FILE_SYNC)
+        path, = w.owned(o.mirrors[0][0])
+        c.ok(putfh(f), layoutreturn(o.stateid))
+        held.hold = lambda: not held.kept
+        size_is_set(c, f, s, 4)
+        check((len(held.kept), os.stat(path).st_size), (1, 4))
+        now = lay(c, f, s).mirrors[0][0]
+        check(gone(data_server(c, now).write(fh, 0, b"ABCDEFGHIJ", FILE_SYNC).status), "OK")
+        check((list(held.let_go()), os.stat(path).st_size), (["NOT_SYNC"], 10))
+
+
+def test_a_fence_that_is_done_late_lets_nobody_in(w):
+    with holding(w) as held:
+        c, d = begin(w)
+        s, f, o, ds, fh = one_server(c, d)
+        path, = w.owned(o.mirrors[0][0])
+        c.on_callback = lambda name, args: None  # it keeps its layout
+        two = client()
+        held.hold = lambda: not held.kept
+        s2, f2 = two.open(d, "f")
+        size_is_set(two, f2, s2, 1)
+        check(len(held.kept), 1)
+        between = data_server(two, lay(two, f2, s2).mirrors[0][0])
+        two.on_callback = lambda name, args: None
+        three = client()
+        s3, f3 = three.open(d, "f")
+        size_is_set(three, f3, s3, 2)
+        now = lay(three, f3, s3).mirrors[0][0]
+        check(list(held.let_go()), ["NOT_SYNC"])
+        check(os.stat(path).st_uid, int(now.user))
+        check(gone(between.write(fh, 0, b"late", FILE_SYNC).status), "ACCES")
+
+
+def test_who_writes_all_the_time_is_fenced(w):
+    """Each time that the owner is about to be changed the file is another one, as long as who is fenced has it."""
+    with holding(w) as held:
+        c, d = begin(w)
+        s, f, o, ds, fh = one_server(c, d)
+        path, = w.owned(o.mirrors[0][0])
+        c.on_callback = lambda name, args: None
+        written = []
+
+        def busy():
+            if os.stat(path).st_uid == int(o.mirrors[0][0].user):
+                written.append(os.utime(path))
+
+        held.hold = busy
+        two = client()
+        s2, f2 = two.open(d, "f")
+        size_is_set(two, f2, s2, 1)
+        check(len(written) >= 8, True, len(written))
+        check((os.stat(path).st_uid, os.stat(path).st_size), (int(lay(two, f2, s2).mirrors[0][0].user), 1))
 
 
 # ---- limits
@@ -367,4 +468,4 @@ def around(name):
 
 
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around)
+    tap.run(tap.named(globals()), around, beside=4)

@@ -226,6 +226,7 @@ def restart_of_a_rack_is_waited_for(w):
         for name in ("ds3", "ds4"):
             w.dev("kill", w.dir, name, "-9")
         eventually(lambda: w.metric("weft_mds_ds_alive") == 2, 6, "the death of a rack")
+        c = client()  # the lease of that one may be over
         create = open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})
         c.no("DELAY", putfh(d), create)
         c.until(lambda got: err(got.status) != "DELAY", putfh(d), create, tries=120)

@@ -71,9 +71,9 @@ class Cred:
 class GssConn(Conn):
     """A connection whose calls may carry a Cred. init() makes its context."""
 
-    def __init__(self, addr, on_call=None):
+    def __init__(self, addr, on_call=None, source=None):
         self.gss = {}
-        super().__init__(addr, on_call)
+        super().__init__(addr, on_call, source)
 
     def init_raw(self, token, proc=INIT, handle=b"", rpcproc=0, version=1):
         """(the verifier, the decoded result) of a call that makes a context."""

@@ -602,6 +602,20 @@ def test_an_unprotected_client_may_use_any_credential():
     check(a.eid.protect, None)
 
 
+def test_a_principal_destroys_what_is_its_own():
+    a = client("games")
+    sid, elsewhere = a.session.sessionid, GssConn(ADDR, source=("127.0.0.2", 0))
+    CLIENTS.append(elsewhere)
+    for bad in (cred("news"), auth_sys(0, 0)):
+        first(elsewhere, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=bad)
+        first(a.conn, "WRONG_CRED", destroy_clientid(a.clientid), credential=bad)
+    first(a.conn, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=auth_sys(0, 0))
+    first(elsewhere, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=cred("games"))  # while it has a connection of its own
+    a.conn.close()
+    eventually(lambda: err(elsewhere.compound(destroy_session(sid), minor=2, cred=cred("games")).status) == "OK", what="the end of its connection")
+    first(elsewhere, "OK", destroy_clientid(a.clientid), credential=cred("games"))
+
+
 # ---- the daemon
 
 
@@ -663,7 +677,42 @@ def test_after_a_restart_only_the_same_principal_reclaims():
     again.no("COMPLETE_ALREADY", reclaim_complete())
 
 
-CLUSTER = None
+def test_one_principal_and_one_address_make_room_of_their_own():
+    """Who has too many loses his own, though there are not too many in all."""
+    def why_not(x):
+        try:
+            conn().rpc(0, cred=x)
+        except nfs41.Rejected as e:
+            return e.why[:3]
+        return None
+
+    def at(addr, principal):
+        c = GssConn(ADDR, source=(addr, 0))
+        CLIENTS.append(c)
+        if principal not in TICKETS:
+            TICKETS[principal] = REALM.login(principal)
+        return c.init(Cred(TICKETS[principal], 2))
+    global CLUSTER
+    CLUSTER.down()
+    CLUSTER = None
+    CLUSTER = cluster("mds.gss_contexts_of_address=5", "mds.gss_contexts_of_principal=3")
+    other = at("127.0.0.2", "alice")
+    mine = [at("127.0.0.3", "games") for _ in range(4)]
+    check([why_not(x) for x in mine], [CREDPROBLEM] + [None] * 3, "of one principal")
+    check(why_not(other), None)
+    news = [at("127.0.0.3", "news") for _ in range(2)] + [at("127.0.0.3", "alice")]
+    check([why_not(x) for x in mine], [CREDPROBLEM] * 2 + [None] * 2, "of one address")
+    check([why_not(x) for x in news + [other]], [None] * 4)
+    # Here the principal's oldest is another address's: this address makes room as well.
+    for x in [other] + mine[2:] + news:
+        check(why_not(x), None)
+    at("127.0.0.4", "alice")
+    one = at("127.0.0.3", "alice")
+    check([why_not(x) for x in [other] + mine[2:]], [CREDPROBLEM, CREDPROBLEM, None])
+    check(why_not(one), None)
+
+
+BOTH = CLUSTER = None
 
 
 @contextlib.contextmanager
@@ -676,8 +725,12 @@ def around(name):
         CLIENTS.clear()
 
 
+def cluster(*more):
+    return Cluster(ds=1, settings=[f"mds.keytab={BOTH}", "mds.idmap_domain=weft.test", "mds.threads=2", "mds.gss_contexts=20", "mds.grace=3s", *more])
+
+
 def main():
-    global CLUSTER, REALM, WHY
+    global BOTH, CLUSTER, REALM, WHY
     for p in ("krb5kdc", "kdb5_util", "kadmin.local", "kinit"):
         if not WHY and not shutil.which(p, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
             WHY = f"{p} is missing"
@@ -692,8 +745,8 @@ def main():
         both = os.path.join(top, "both.keytab")
         subprocess.run(["ktutil"], input=f"rkt {REALM.keytab('nfs/localhost')}\nrkt {REALM.keytab('host/localhost')}\nwkt {both}\n",
                        text=True, check=True, capture_output=True)
-        CLUSTER = Cluster(ds=1, settings=[f"mds.keytab={both}", "mds.idmap_domain=weft.test", "mds.threads=2", "mds.gss_contexts=20",
-                                          "mds.grace=3s"])
+        BOTH = both
+        CLUSTER = cluster()
         tap.run(tap.named(globals()), around)
     finally:
         if CLUSTER:

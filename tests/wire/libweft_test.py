@@ -168,6 +168,65 @@ def test_what_is_written_again_comes_over_nothing_newer():
         libweft("older", {"restart": lambda names=names: restart(*names)}, WEFT_TOP=folder(top, policy), **env)
 
 
+def restarting(*names):
+    return {"restart": lambda: [THE.restart(n) for n in names]}
+
+
+def test_what_was_cut_off_does_not_come_back():
+    servers = ("ds1", "ds2", "ds3", "ds4")
+    libweft("shorter", restarting(*servers), WEFT_TOP=folder("shorter1", "stripes=2,unit=1M,mirrors=2"))
+    libweft("shorter", restarting("mds", *servers), WEFT_TOP=folder("shorter2", "mirrors=2"), WEFT_NO_LAYOUTS="1")
+
+
+def ops():
+    return {name: THE.metric(r'weft_mds_op_total{op="%s"}' % name) for name in
+            "SEQUENCE OPEN CLOSE GETATTR LAYOUTGET LAYOUTCOMMIT LAYOUTRETURN LAYOUTERROR GETDEVICEINFO READ WRITE".split()}
+
+
+def test_nothing_is_asked_twice():
+    top, was = folder("frugal", "stripes=1,mirrors=1"), ops()
+
+    def count():
+        now = ops()
+        got = {k: int(now[k] - was[k]) for k in now}
+        if not 1 <= got["GETDEVICEINFO"] <= 4:
+            raise Failed(f"{got}")
+        # OPEN with LAYOUTGET, LAYOUTCOMMIT, LAYOUTRETURN with CLOSE; the same without LAYOUTCOMMIT; RECLAIM_COMPLETE, the limits, LOOKUP.
+        want = {"OPEN": 40, "CLOSE": 40, "LAYOUTGET": 40, "LAYOUTRETURN": 40, "LAYOUTCOMMIT": 20, "LAYOUTERROR": 0, "READ": 0, "WRITE": 0, "GETATTR": 42,
+                "SEQUENCE": 20 * 3 + 20 * 2 + 3 + got["GETDEVICEINFO"], "GETDEVICEINFO": got["GETDEVICEINFO"]}
+        check(got, want)
+
+    def count_names():
+        now = ops()
+        check({k: int(now[k] - was[k]) for k in ("OPEN", "CLOSE", "LAYOUTGET", "LAYOUTRETURN")}, {"OPEN": 50, "CLOSE": 50, "LAYOUTGET": 40, "LAYOUTRETURN": 40})
+    libweft("frugal", {"count": count, "count names": count_names}, WEFT_TOP=top)
+
+
+def test_a_file_that_is_opened_twice_has_one_layout():
+    libweft("twice", WEFT_TOP=folder("twice", "mirrors=2"))
+
+
+def test_a_copy_that_cannot_be_read_is_told_and_the_layout_stays():
+    servers = ("ds1", "ds2", "ds3", "ds4")
+    reads, dead = {}, []
+
+    def count():
+        return {n: THE.metric(r'weft_ds_op_total{proc="READ"}', n) for n in servers}
+
+    def kill():
+        now = count()
+        dead.append(max(servers, key=lambda n: now[n] - reads[n]))
+        THE.dev("kill", THE.dir, dead[0], "-9")
+    was = ops()
+    try:
+        said = libweft("report", {"read": lambda: reads.update(count()), "kill what was read": kill}, WEFT_TOP=folder("report", "mirrors=2"))
+    finally:
+        for name in dead:
+            THE.dev("start", THE.dir, name)
+    check(said[-1], "reports 1")
+    check(ops()["LAYOUTERROR"] - was["LAYOUTERROR"], 1)
+
+
 def test_a_dead_data_server_stops_nobody():
     libweft("dead", {"kill ds": lambda: THE.dev("kill", THE.dir, "ds1", "-9")}, WEFT_TOP=folder("dead", "stripes=2,mirrors=2"))
     THE.dev("start", THE.dir, "ds1")
@@ -177,6 +236,13 @@ def test_an_operation_ends_when_its_time_is_over():
     libweft("giveup", {"kill": lambda: THE.dev("kill", THE.dir, "mds", "-9")})
     libweft("refused")
     THE.dev("start", THE.dir, "mds")
+
+
+def test_small_files_are_read_and_written_where_the_server_wants():
+    global THE
+    THE.down()
+    THE = Cluster(ds=2, settings=["mds.threshold=64k"])
+    libweft("steer")
 
 
 def main():

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """What one client may take (docs/security.md, "Limits"), and ids that are never taken for another boot's or another cluster's. Prints TAP."""
 import contextlib
+import json
 import os
 import socket
+import subprocess
 import sys
 import time
 
@@ -14,7 +16,7 @@ from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 
 SETTINGS = ["mds.connections=20", "mds.connections_of_address=8", "mds.clients=12", "mds.clients_of_address=5", "mds.opens_of_client=4", "mds.locks_of_client=3", "mds.layouts_of_client=2",
-            "mds.courtesy=60s"]
+            "mds.opens_of_address=6", "mds.locks_of_address=5", "mds.layouts_of_address=3", "mds.opens=8", "mds.locks=7", "mds.layouts=5", "mds.courtesy=60s", "mds.grace=10s"]
 CLUSTER = None
 
 
@@ -24,6 +26,20 @@ def client(addr="127.0.0.2", **how):
 
 def refused(what):
     return CLUSTER.metric(f'weft_mds_refused_total\\{{what="{what}"\\}}')
+
+
+def weft(*args):
+    done = subprocess.run([os.path.join(mds_test.BUILD, "weft"), "--admin", f"unix:{CLUSTER.dir}/run/mds.sock", "--json", *args], capture_output=True, text=True, timeout=30, check=True)
+    return json.loads(done.stdout)
+
+
+def vacant():
+    """No client of an earlier test has anything."""
+    for one in weft("client", "list")["clients"]:
+        try:
+            weft("client", "evict", str(one["clientid"]))
+        except subprocess.CalledProcessError:  # its lease was over meanwhile
+            check(one["clientid"] in [c["clientid"] for c in weft("client", "list")["clients"]], False)
 
 
 def connect(addr):
@@ -122,6 +138,151 @@ def test_layouts_of_one_client(make):
     lay(c, f, sid)
 
 
+def three(make):
+    """Two clients of one address, one of another and one of a third, each with a file of its own that is open."""
+    vacant()
+    clients = [make(), make(), make("127.0.0.3"), make("127.0.0.4")]
+    return [(c, *c.open(c.root(), f"mine{n}")) for n, c in enumerate(clients)]
+
+
+def test_opens_of_one_address_and_in_all(make):
+    (a, _, _), (b, bs, bf), (c, _, _), (e, es, ef) = three(make)
+    d = a.mkdir(a.root(), "address")
+    guarded = {"how": GUARDED, "attrs": {}}
+    before = refused("opens")
+    for n in range(3):
+        a.open(d, f"a{n}")
+    b.open(d, "b0")  # the sixth of this address; in all eight
+    b.no("DELAY", putfh(d), open_("b1", BOTH | NO_DELEG, **guarded))
+    c.no("DELAY", putfh(d), open_("c1", BOTH | NO_DELEG, **guarded))
+    check(refused("opens") - before, 2)
+    e.ok(putfh(ef), close(es))
+    b.no("DELAY", putfh(d), open_("b1", BOTH | NO_DELEG, **guarded))  # there is room, but not for this address
+    b.no("NOENT", putfh(d), lookup("b1"))
+    c.open(d, "c1")
+    b.ok(putfh(bf), close(bs))
+    b.open(d, "b1")
+
+
+def test_locks_of_one_address_and_in_all(make):
+    (a, as_, af), (b, bs, bf), (c, cs, cf), (e, es, ef) = three(make)
+
+    def some(who, f, sid, n, owner):
+        got = (sid, [who.ok(putfh(f), lock(sid, WRITE_LT, 0, 1, owner=owner)).stateid])
+        for at in range(1, n):
+            got[1].append(who.ok(putfh(f), lock(got[1][-1], WRITE_LT, 10 * at, 1)).stateid)
+        return got[1][-1]
+    some(a, af, as_, 3, b"a")
+    held = some(b, bf, bs, 2, b"b")
+    b.no("DELAY", putfh(bf), lock(held, WRITE_LT, 50, 1))  # five at this address
+    other = some(c, cf, cs, 2, b"c")
+    e.no("DELAY", putfh(ef), lock(es, WRITE_LT, 0, 1, owner=b"e"))  # seven in all
+    c.ok(putfh(cf), locku(other, 10, 1))
+    b.no("DELAY", putfh(bf), lock(held, WRITE_LT, 50, 1))
+    e.ok(putfh(ef), locku(e.ok(putfh(ef), lock(es, WRITE_LT, 0, 1, owner=b"e")).stateid))
+    held = b.ok(putfh(bf), locku(held, 10, 1)).stateid
+    b.ok(putfh(bf), lock(held, WRITE_LT, 50, 1))
+
+
+def test_layouts_of_one_address_and_in_all(make):
+    (a, as_, af), (b, bs, bf), (c, cs, cf), (e, es, ef) = three(make)
+    a2, af2 = a.open(a.root(), "laid a2")
+    b2, bf2 = b.open(b.root(), "laid b2")
+    lay(a, af, as_)
+    lay(a, af2, a2)
+    mine = lay(b, bf, bs)  # the third of this address
+    b.no("LAYOUTUNAVAILABLE", putfh(bf2), layoutget(b2))
+    b.ok(putfh(bf2), write(b2, 0, b"through the server"))
+    lay(c, cf, cs)
+    lay(e, ef, es)  # the fifth in all
+    g = make("127.0.0.5")
+    gs, gf = g.open(g.root(), "laid g")
+    g.no("LAYOUTUNAVAILABLE", putfh(gf), layoutget(gs))
+    b.ok(putfh(bf), layoutreturn(mine.stateid))
+    lay(b, bf2, b2)
+
+
+def test_who_is_gone_makes_room(make):
+    vacant()
+    a, b = make(), make()
+    d = a.mkdir(a.root(), "gone")
+    for n in range(4):
+        a.open(d, f"g{n}")
+    b.open(d, "h0")
+    b.open(d, "h1")
+    b.no("DELAY", putfh(d), open_("h2", BOTH | NO_DELEG, how=GUARDED, attrs={}))
+    a.conn.close()  # it is courted for a minute after its lease, unless its place is wanted
+
+    def one():
+        return err(b.call(putfh(d), open_("h2", BOTH | NO_DELEG, how=UNCHECKED, attrs={})).status)
+    eventually(lambda: one() == "OK", 20, "room that the dead had")
+
+
+def test_what_was_had_under_a_delegation_is_held_to_the_clients_own_limit(make):
+    """Others of its address have all there may be: what it tells when its delegation is recalled is taken, or it would lose that."""
+    vacant()
+    a, b, h = make(), make(), make("127.0.0.3")
+    d = a.mkdir(a.root(), "claims")
+    s, f = h.open(d, "f")
+    h.ok(putfh(f), close(s))
+    o = b.ok(putfh(f), open_(claim_fh(), BOTH | WANT_WRITE))
+    check(o.deleg, D_WRITE)
+    b.ok(putfh(f), close(o.stateid))
+    mine = [a.open(d, f"a{n}") for n in range(4)]
+    bs, bf = [b.open(d, f"b{n}") for n in range(2)][0]
+    sid = a.ok(putfh(mine[0][1]), lock(mine[0][0], WRITE_LT, 0, 1, owner=b"a")).stateid
+    for at in (10, 20):
+        sid = a.ok(putfh(mine[0][1]), lock(sid, WRITE_LT, at, 1)).stateid
+    sid = b.ok(putfh(bf), lock(bs, WRITE_LT, 0, 1, owner=b"b")).stateid
+    b.ok(putfh(bf), lock(sid, WRITE_LT, 10, 1))
+    b.no("DELAY", putfh(d), open_("b2", BOTH | NO_DELEG, how=GUARDED, attrs={}))
+    started = h.begin(putfh(f), open_(claim_fh(), WRITE | NO_DELEG))
+    b.wait_callback("RECALL")
+    s = b.ok(putfh(f), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH)).stateid
+    held = b.ok(putfh(f), lock(s, WRITE_LT, 0, 1, owner=b"kept")).stateid
+    b.no("DELAY", putfh(f), lock(held, WRITE_LT, 10, 1))  # its own fourth
+    b.ok(putfh(f), delegreturn(o.deleg_stateid))
+    check(err(h.finish(started).status) in ("OK", "DELAY"), True)
+    b.no("DELAY", putfh(d), open_("b2", BOTH | NO_DELEG, how=GUARDED, attrs={}))
+
+
+def test_nobody_goes_for_a_layout(make):
+    vacant()
+    a, b, gone = make(), make(), make()
+    gone.open(a.root(), "of the dead")
+    gone.conn.close()
+    files = [a.open(a.root(), f"speed{n}") for n in range(2)]
+    more = [b.open(b.root(), f"more{n}") for n in range(2)]
+    for sid, f in files:
+        lay(a, f, sid)
+    lay(b, more[0][1], more[0][0])
+    for _ in range(20):  # past its lease, and then some
+        time.sleep(0.2)
+        a.ok(putrootfh())
+        b.no("LAYOUTUNAVAILABLE", putfh(more[1][1]), layoutget(more[1][0]))
+    check(gone.clientid in [int(one["clientid"], 0) for one in weft("client", "list")["clients"]], True)
+
+
+def test_one_address_does_not_take_the_room_makers_time(make):
+    """It is at its limit and asks all the time; another one's dead make room there all the same."""
+    vacant()
+    full, mine, gone = [make() for _ in range(5)], [make("127.0.0.3") for _ in range(4)], make("127.0.0.3")
+    gone.open(gone.root(), "of the dead")
+    gone.conn.close()
+
+    def one_more(who):
+        return err(who.conn.compound(exchange_id(b"room %f" % time.monotonic(), os.urandom(8))).status)
+
+    def room():
+        for _ in range(40):
+            one_more(full[0])
+        for one in full + mine:
+            one.ok(putrootfh())
+        return one_more(mine[0]) == "OK"
+    eventually(room, 20, "room at the other address")
+    vacant()
+
+
 def test_clients_of_one_address_and_in_all(make):
     c, other = make(), make("127.0.0.3")
 
@@ -139,6 +300,31 @@ def test_clients_of_one_address_and_in_all(make):
     check(err(c.call(putrootfh(), getattr_("type")).status), "OK", "who is in stays in")
     # What is not confirmed goes after a lease, the dead at once: there is room again.
     eventually(lambda: (c.ok(putrootfh()), other.ok(putrootfh()), one_more())[2] == "OK", 15, "a place that was left")
+
+
+def test_reclaims_are_held_to_the_clients_own_limit(make):
+    """They are not compared with what was there before: nobody's take the place of another's."""
+    vacant()
+    a, b = make(), make()
+    d = a.mkdir(a.root(), "reclaims")
+    files = []
+    for c in (a, b):
+        for n in range(5):
+            s, f = c.open(d, f"{len(files)}")
+            files.append(f)
+            c.ok(putfh(f), close(s))
+    for c in (a, b):
+        c.open(d, "0")
+        c.drop()
+    CLUSTER.restart()
+    a, b = (client(owner=c.owner, verifier=c.verifier, reclaim=False) for c in (a, b))
+    sids = [[c.ok(putfh(f), open_(claim_previous(), BOTH | NO_DELEG)).stateid for f in mine[:4]] for c, mine in ((a, files[:5]), (b, files[5:]))]
+    b.no("DELAY", putfh(files[9]), open_(claim_previous(), BOTH | NO_DELEG))
+    for c, f, sid in ((a, files[0], sids[0][0]), (b, files[5], sids[1][0])):
+        held = c.ok(putfh(f), lock(sid, WRITE_LT, 0, 1, owner=b"o", reclaim=True)).stateid
+        for at in (10, 20):
+            held = c.ok(putfh(f), lock(held, WRITE_LT, at, 1, reclaim=True)).stateid
+        c.no("DELAY", putfh(f), lock(held, WRITE_LT, 30, 1, reclaim=True))
 
 
 # ---- ids of another boot, another file system, another cluster

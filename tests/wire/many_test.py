@@ -26,6 +26,9 @@ CLIENTS_N = int(os.environ.get("MANY_CLIENTS") or (500 if SANITIZED else 10000 i
 # Bytes of memory of the daemon for a client with its session, an open and a layout; for its connection; of the kernel's nothing is counted.
 STATE_MAX, CONN_MAX = 4500, 12000
 WINDOW = 400
+# While they end, another client waits no longer than this many seconds for the answer to a SEQUENCE. It is 0.15 s with 10,000; the rest is for a machine that runs other
+# tests beside this one. What the daemon may need of its processor is GONE_MAX.
+WAIT_MAX = 8.0 if SANITIZED else 2.0
 GONE_MAX = 0.0006  # seconds of the daemon, from its lease's end to its files having been judged
 
 
@@ -202,6 +205,8 @@ def test_each_client_costs_little_and_slows_nobody(w):
         time.sleep(0.1)
     used = (busy(pid) - used) / CLIENTS_N
     tap.say(f"all were gone {time.monotonic() - ended:.1f} s after they fell silent, the lease is {lease} s; {used * 1e6:.0f} us of the daemon each; the longest that another waited: {longest * 1e3:.0f} ms")
+    if longest > WAIT_MAX:
+        raise Failed(f"another waited {longest:.1f} s while {CLIENTS_N} clients ended")
     if used > GONE_MAX:
         raise Failed(f"the end of a client takes {used * 1e6:.0f} us of {CLIENTS_N}")
     eventually(lambda: w.metric("weft_rpc_connections") < 20, what="the end of their connections")
@@ -212,6 +217,31 @@ def test_each_client_costs_little_and_slows_nobody(w):
     if anon(pid) > most and not SANITIZED:
         raise Failed("it did not come back")
 
+
+def test_courteous_clients(w):
+    """Many whose leases have run out keep their state while nobody wants it; whoever stands in somebody's way goes, and nobody else."""
+    n, lease = 300, 2
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", f"mds.lease={lease}s", "--set", "mds.courtesy=600s")
+    c = client()
+    d = c.mkdir(c.root(), "court")
+    many = Swarm(n, b"court")
+    check((many.begin(), many.open(d)), (n, n))
+    slots = w.metric("weft_mds_slots")
+    for _ in range(3 * lease + 2):
+        time.sleep(1)
+        c.ok(putrootfh())
+    check(w.metric("weft_mds_slots") >= slots, True, "their sessions")
+    in_way = [7, 130, 299]
+    for i in in_way:
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(d), open_(f"court{i}", READ | NO_DELEG, owner=b"o", deny=2))
+        check(err(got.status), "OK", f"the open that client {i} stood in the way of")
+    rest = [i for i in range(n) if i not in in_way]
+    check(many.in_session(lambda i: [putfh(many.fhs[i]), write(many.sids[i], 0, b"mine")], who=rest), n - len(in_way), "the others use what they had")
+    lost = []
+    many.each(lambda i: [sequence(many.sessions[i], many.seqs[i] + 1)], lambda i, got: lost.append((i, err(got.status))), in_way)
+    check(sorted(lost), [(i, "BADSESSION") for i in in_way])
+    many.close()
 
 
 def test_connections_come_and_go(w):
@@ -265,10 +295,10 @@ def test_trunking(w):
 class Slots:
     """A session, slot by slot."""
 
-    def __init__(self, asked=64, **how):
+    def __init__(self, asked=64, ops=16, **how):
         self.c = client(session=False, **how)
         self.c.exchange_id()
-        self.c.create_session(fore=dict(reqs=asked, cached=16384))
+        self.c.create_session(fore=dict(reqs=asked, cached=16384, ops=ops))
         self.granted = self.c.session.fore.reqs
         self.seqs = {}
 
@@ -382,8 +412,10 @@ def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     global CLIENTS_N
-    CLIENTS_N = min(CLIENTS_N, hard - 200)
-    mds_test.run_apart(globals())
+    if CLIENTS_N > hard - 200:
+        tap.say(f"only {hard} files may be open: {hard - 200} clients, not {CLIENTS_N}")
+        CLIENTS_N = hard - 200
+    mds_test.run_apart(globals(), beside=1)  # it measures
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
 from tap import BUILD, SRC  # noqa: E402,F401
 sys.path.insert(0, os.path.join(SRC, "tests/lab"))
+import devtool  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 import metric  # noqa: E402
@@ -56,10 +57,7 @@ class Cluster:
 
     @staticmethod
     def dev(*args):
-        done = subprocess.run([os.path.join(BUILD, "tools/weft-dev"), *args], capture_output=True, text=True, timeout=60,
-                              check=False)
-        assert done.returncode == 0, f"weft-dev {args[0]}: {done.stderr}"
-        return done.stdout
+        return devtool.command(*args)
 
     def restart(self, name="mds"):
         self.dev("kill", self.dir, name, "-9")
@@ -80,6 +78,8 @@ class Cluster:
 
 CLIENTS = []
 THE = None  # the cluster
+COMMON = ()  # more settings of the one that is shared
+CALM = ["mds.lease=20s"]  # where leases are not the matter: a machine under load may take longer over one request than a lease of SETTINGS is
 
 
 def client(**how):
@@ -286,6 +286,16 @@ def test_the_tag_comes_back(c, d):
         check(c.call(putrootfh(), tag=tag).tag, tag)
         check(c.conn.compound(tag=tag).tag, tag)
         check(c.conn.compound(putrootfh(), minor=0, tag=tag).tag, tag)
+
+
+def test_a_tag_is_utf8(c, d):
+    """Section 16.2.4."""
+    for tag in (b"\x7f", b"\xc2\x80", b"\xdf\xbf", b"\xe0\xa0\x80", b"\xed\x9f\xbf", b"\xee\x80\x80", b"\xef\xbf\xbd", b"\xf0\x90\x80\x80", b"\xf4\x8f\xbf\xbf"):
+        check(err(c.call(putrootfh(), tag=tag).status), "OK", repr(tag))
+    for tag in (b"\x80", b"\xbf", b"\xc0\xaf", b"\xc1\xbf", b"\xc2", b"a\xc2 ", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xe2\x98", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xef\xbf\xbe",
+                b"\xf0\x8f\xbf\xbf", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xfe", b"\xff"):
+        got = c.conn.compound(putrootfh(), tag=tag)
+        check((err(got.status), got.tag, len(got.results)), ("INVAL", tag, 0), repr(tag))
 
 
 def test_an_empty_compound_is_ok(c, d):
@@ -725,11 +735,56 @@ def test_a_session_is_destroyed(c, d):
     one = client()
     sid = one.session.sessionid
     first(one, "NOT_ONLY_OP", destroy_session(sid), putrootfh())
-    first(Conn(ADDR), "OK", destroy_session(sid))
+    first(one, "OK", destroy_session(sid))
     first(one, "BADSESSION", sequence(sid, 5))
     first(one, "BADSESSION", destroy_session(sid))
     one.create_session()
     one.ok(putrootfh())
+
+
+def test_ids_alone_destroy_nothing(c, d):
+    """Who has read them off the wire elsewhere: sections 18.37.3 and 18.50.3 leave open who may, where no machine credential says it."""
+    one, other = client(), client(source=("127.0.0.2", 0))
+    sid = one.session.sessionid
+    for conn, cred in ((other.conn, None), (one.conn, NOBODY)):
+        first(conn, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), cred=cred)
+        first(conn, "WRONG_CRED", destroy_clientid(one.clientid), cred=cred)
+    other.no("CONN_NOT_BOUND_TO_SESSION", destroy_session(sid))
+    other.no("WRONG_CRED", destroy_clientid(one.clientid))
+    one.ok(putrootfh(), destroy_session(sid))
+    first(other.conn, "WRONG_CRED", destroy_clientid(one.clientid))
+    unconfirmed = eid(c, b"never confirmed, elsewhere", b"verifier")
+    first(other.conn, "WRONG_CRED", destroy_clientid(unconfirmed.clientid))
+    for clientid in (one.clientid, unconfirmed.clientid):
+        first(Conn(ADDR), "OK", destroy_clientid(clientid), cred=USER)
+
+
+def test_a_session_with_a_connection_is_destroyed_on_one_of_its_own(c, d):
+    """Section 18.37.3; where it has none left, any of the client's will do, as when a client unmounts after a long while."""
+    one, rogue = client(), Conn(ADDR)
+    sid = one.session.sessionid
+    first(rogue, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid))
+    first(rogue, "OK", sequence(sid, 1, 3))
+    first(rogue, "OK", destroy_session(sid))
+    one.create_session()
+    sid = one.session.sessionid
+    first(rogue, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid))
+    one.conn.close()
+    eventually(lambda: err(rogue.compound(destroy_session(sid)).status) == "OK", what="the end of its connection")
+    first(rogue, "BADSESSION", sequence(sid, 2, 3))
+    rogue.close()
+
+
+def test_a_session_made_elsewhere_is_destroyed_from_there(c, d):
+    """One client with two addresses."""
+    one = client()
+    conn = Conn(ADDR, source=("127.0.0.2", 0))
+    got = first(conn, "OK", create_session(one.clientid, one.cs_seq))
+    first(conn, "CONN_NOT_BOUND_TO_SESSION", destroy_session(one.session.sessionid))
+    first(conn, "OK", destroy_session(got.sessionid))
+    got = first(conn, "OK", create_session(one.clientid, one.cs_seq + 1))
+    first(one, "OK", sequence(got.sessionid, 1), destroy_session(got.sessionid))
+    conn.close()
 
 
 def test_a_session_destroys_itself_only_at_the_end(c, d):
@@ -764,6 +819,26 @@ def test_backchannel_ctl_is_taken(c, d):
     sys_cred = u32(AUTH_SYS) + u32(0) + opaque("test") + u32(0) + u32(0) + u32(0)
     c.ok(op("BACKCHANNEL_CTL", u32(CB_PROGRAM), array([sys_cred])))
     c.no("BADXDR", op("BACKCHANNEL_CTL", u32(CB_PROGRAM), array([u32(77)])))
+
+
+def test_backchannel_ctl_counts_from_the_next_callback_on(c, d):
+    """Section 18.33.3: the program, and the credential, of the connection that is bound already."""
+    s, f = c.open(d, "f")
+    two = client()
+
+    def recalled():
+        lay(c, f, s)
+        del c.cb_calls[:]
+        returns_when_recalled(c, f)
+        two.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(ANON, size=7))
+        c.wait_callback("LAYOUTRECALL")
+        return set(c.cb_calls)
+    check(recalled(), {(CB_PROGRAM, (0, 0))})
+    for program, ids in ((CB_PROGRAM + 5, (1234, 4321)), (CB_PROGRAM + 6, None), (CB_PROGRAM, (0, 7))):
+        sec = u32(AUTH_SYS) + u32(0) + opaque("test") + u32(ids[0]) + u32(ids[1]) + u32(0) if ids else u32(0)
+        c.cb_program, c.cb_ids = program, ids
+        c.ok(op("BACKCHANNEL_CTL", u32(program), array([sec])))
+        check(recalled(), {(program, ids)})
 
 
 def test_the_lease_ends_and_is_forgotten(c, d):
@@ -1045,10 +1120,12 @@ def test_supported_attributes_are_exactly_what_comes(c, d):
 
 def test_required_attributes_and_those_a_client_needs_are_there(c, d):
     got = c.attrs(d, "supported_attrs").supported_attrs
-    need = set(range(12)) | {19, 20, 75} | {ATTR[n] for n in """mode numlinks owner owner_group space_used time_access
-        time_modify time_metadata time_access_set time_modify_set maxread maxwrite maxfilesize maxname fs_layout_types
-        mounted_on_fileid xattr_support space_avail files_free change_attr_type""".split()}
-    check(need - got, set())
+    required = set(range(12)) | {19, 75}  # RFC 8881 section 5.6
+    need = {ATTR[n] for n in """acl aclsupport dacl cansettime case_insensitive case_preserving chown_restricted fileid files_avail files_free files_total
+        fs_charset_cap fs_layout_types homogeneous layout_blksize layout_types maxfilesize maxlink maxname maxread maxwrite mode mode_set_masked mode_umask
+        mounted_on_fileid no_trunc numlinks owner owner_group rawdev space_avail space_free space_total space_used time_access time_access_set time_create
+        time_delta time_metadata time_modify time_modify_set change_attr_type xattr_support open_arguments""".split()}
+    check((required | need) - got, set())
 
 
 def test_attributes_of_4_2_are_unknown_in_4_1(c, d):
@@ -1066,6 +1143,37 @@ def test_values_of_attributes(c, d):
     if min(a.maxread, a.maxwrite) < 1 << 20 or a.fileid == 0 or a.time_metadata[0] < 1 << 30:
         raise Failed(f"{a.maxread} {a.maxwrite} {a.fileid} {a.time_metadata}")
     check(a.fsid, c.ok(putrootfh(), getattr_("fsid")).attrs.fsid)
+
+
+def test_values_of_the_file_system(c, d):
+    """RFC 8881 section 5.8.2: what the server is, and says that it is."""
+    a = c.ok(putfh(d), getattr_(*all_readable(c, d))).attrs
+    for name in "link_support symlink_support unique_handles cansettime case_preserving chown_restricted homogeneous no_trunc".split():
+        check(getattr(a, name), True, name)
+    for name in "named_attr case_insensitive".split():
+        check(getattr(a, name), False, name)
+    check((a.maxfilesize, a.maxlink, a.time_delta), ((1 << 44) - 4096, 65000, (0, 1)))
+    check((a.aclsupport, a.fs_charset_cap, a.change_attr_type), (3, 1, 0))  # ALLOW and DENY; names of any bytes; it counts up
+    # Space is the living data servers', files are as many as numbers go.
+    check(0 < a.space_avail <= a.space_total, True, f"{a.space_avail} of {a.space_total} bytes")
+    check((a.space_free, a.files_avail, a.files_total), (a.space_avail, a.files_free, 1 << 48))
+    check(0 < a.files_total - a.files_free < 1 << 20, True, f"{a.files_free} of {a.files_total} files")
+    # It is so.
+    c.open(d, "Case"), c.open(d, "case")
+    check({e.name for e in c.readdir_all(d)}, {b"Case", b"case"})
+    c.no("NAMETOOLONG", putfh(d), create(FIFO, "n" * (a.maxname + 1)))
+    c.ok(putfh(d), setattr_(mode=0o777))
+    s, f = c.open(d, "f", cred=USER)[0], c.ok(putfh(d), lookup("f"), getfh()).fh
+    c.no("PERM", putfh(f), setattr_(owner="2000"), cred=USER)
+    c.no("FBIG", putfh(f), setattr_(s, size=a.maxfilesize + 1), cred=USER)
+    c.ok(putfh(f), setattr_(time_modify_set=(1, a.time_delta[1])))
+    check(c.attrs(f, "time_modify").time_modify, (1, a.time_delta[1]))
+    c.ok(putfh(f), write(s, 0, bytes(100000), FILE_SYNC), cred=USER)
+    used = c.attrs(f, "space_used", "size")
+    check((used.size, 100000 <= used.space_used <= 1 << 20), (100000, True), f"{used.space_used} bytes used")
+    check([who for _, _, _, who in c.attrs(f, "acl").acl][:1], ["OWNER@"])
+    dev = c.ok(putfh(d), create(CHR, "dev", dev=(7, 9)), getfh()).fh
+    check((a.rawdev, c.attrs(dev, "rawdev").rawdev), ((0, 0), (7, 9)))
 
 
 def test_write_only_attributes_cannot_be_read(c, d):
@@ -2883,6 +2991,31 @@ def test_one_lock_owner_has_one_stateid(c, d):
     check(c.ok(putfh(f), lock(s, WRITE_LT, 5, 1, b"me")).stateid, (2, k[1]))
 
 
+def test_who_waits_for_a_lock_is_told_when_it_may_be_had(c, d):
+    """CB_NOTIFY_LOCK (section 20.11), which OPEN promises: once, and who did not say that it waits not at all."""
+    s, f = c.open(d, "f")
+    two = client()
+    o = opened(two, d, "f")
+    check(o.rflags & 0x20, 0x20, "OPEN4_RESULT_MAY_NOTIFY_LOCK")
+    for kind, mine in ((WRITEW_LT, WRITE_LT), (READW_LT, WRITE_LT), (WRITEW_LT, READ_LT)):
+        k = c.ok(putfh(f), lock(s, mine, 0, 10, b"holder")).stateid
+        two.no("DENIED", putfh(f), lock(o.stateid, kind, 5, 10, b"waiter"))
+        if kind == WRITEW_LT:
+            two.no("DENIED", putfh(f), lock(o.stateid, WRITE_LT, 5, 10, b"asks"))
+        k = c.ok(putfh(f), locku(k, 0, 5)).stateid
+        time.sleep(0.2)
+        check(two.callbacks, [], "it stands in the way still")
+        c.ok(putfh(f), locku(k, 5, 5))
+        got = two.wait_callback("NOTIFY_LOCK")
+        check((got.fh, got.clientid, got.owner), (o.fh, two.clientid, b"waiter"))
+        w = two.ok(putfh(f), lock(o.stateid, kind, 5, 10, b"waiter")).stateid
+        two.ok(putfh(f), locku(w, 5, 10))
+    k = c.ok(putfh(f), lock(s, WRITE_LT, 0, 10, b"holder")).stateid
+    c.ok(putfh(f), locku(k, 0, 10))
+    time.sleep(0.2)
+    check(two.callbacks, [])
+
+
 # ---- leases that ran out
 
 
@@ -2911,6 +3044,32 @@ def test_expired_clients_yield(c, d):
     got = silent.conn.compound(sequence(silent.session.sessionid, silent.slots[0] + 1, 0, 0))
     check(err(got.status) == "BADSESSION" or got.results[0].flags & 0x78 != 0, True, "the silent client is not told")
     courteous.ok(putfh(g), write(kept, 0, b"nobody was in the way"))
+
+
+def test_what_a_dead_client_wrote_is_read(c, d):
+    """No LAYOUTCOMMIT and no LAYOUTRETURN came: the size is the data servers'."""
+    dead, data = client(), bytes(range(256)) * 400
+    s, f, o, ds, fh = one_server(dead, d)
+    s2, g, o2 = striped(dead, d, "stripes=2,mirrors=2", "striped")
+    check(ds.write(fh, 0, data).status, 0)
+    for m in o2.mirrors:
+        check(data_server(dead, m[0]).write(m[0].fhs[0], 0, data).status, 0)
+        check(data_server(dead, m[1]).write(m[1].fhs[0], 1 << 20, data).status, 0)
+    dead.open(d, "denied", deny=BOTH)
+    dead.drop()
+    two = client()  # it has seen nothing of it
+
+    def is_read():
+        for fh_, at in ((f, 0), (g, 1 << 20)):
+            got = two.until(lambda got: err(got.status) != "DELAY", putfh(fh_), getattr_("size"), read(ANON, at, 1 << 20))
+            check(got.results[2].attrs.size, at + len(data), "the size")
+            check((got.results[3].eof, got.results[3].data == data), (True, True), "what was written")
+    is_read()  # of one that may still be alive
+    time.sleep(2.6)
+    is_read()  # whose lease is over
+    two.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("denied", READ | NO_DELEG))
+    check(ds.write(fh, 0, b"late").status, 13)
+    is_read()  # who is evicted
 
 
 # ---- restart
@@ -3025,6 +3184,31 @@ def restart_gives_grace_to_those_on_record(w):
     lay(two, g, new2)
 
 
+def restart_one_file_system_complete_ends_nothing(w):
+    """RECLAIM_COMPLETE with rca_one_fs (section 18.51.3): neither grace nor what the client may reclaim."""
+    one, two = client(), client()
+    d = one.mkdir(one.root(), "d")
+    _, f = one.open(d, "f")
+    _, g = one.open(d, "g")
+    _, h = two.open(d, "h")
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.grace=20s")
+    for c in (one, two):
+        again(c)
+        c.ok(putfh(h), reclaim_complete(True))
+    one.no("GRACE", putfh(d), open_("f"))
+    reclaim(one, f)
+    two.ok(reclaim_complete())
+    for c in (one, two):
+        c.ok(putfh(f), reclaim_complete(True))
+        c.no("GRACE", putfh(d), open_("f"))
+    reclaim(one, g)
+    one.ok(reclaim_complete())
+    one.no("COMPLETE_ALREADY", reclaim_complete())
+    two.until(lambda got: err(got.status) != "GRACE", putfh(d), open_("f", READ | NO_DELEG))
+    one.no("NO_GRACE", putfh(g), open_(claim_previous(), BOTH | NO_DELEG, 0, b"another"))
+
+
 def restart_without_clients_needs_no_grace(w):
     w.restart()
     c = client()
@@ -3038,7 +3222,7 @@ def restart_ends_grace_when_a_client_stays_away(w):
     o = lay(gone, f, s)
     x = o.mirrors[0][0]
     ds = data_server(gone, x)
-    check(ds.write(x.fhs[0], 0, b"x").status, 0)
+    check(ds.write(x.fhs[0], 0, bytes(50000)).status, 0)
     gone.drop()
     w.restart()
     began = time.monotonic()
@@ -3048,6 +3232,9 @@ def restart_ends_grace_when_a_client_stays_away(w):
     took = time.monotonic() - began
     check(1 < took < 3.5, True, f"grace of 2 s took {took:.1f} s")
     eventually(lambda: ds.write(x.fhs[0], 0, b"late").status == 13, 2, "the fence of the client that stayed away")
+    # It told nobody, and neither boot knew: the size is what it wrote.
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), getattr_("size"), read(ANON, 49990, 100)).results
+    check((got[2].attrs.size, got[3].data), (50000, bytes(10)))
     gone.conns = [gone.connection()]
     gone.exchange_id()
     gone.create_session()
@@ -3220,19 +3407,27 @@ def down():
         was.down()
 
 
-def run_shared(names, given=lambda w, name: (w,), closing=False, ds=4):
-    """The tests among these names on one cluster; given(cluster, name): what a test gets."""
+def in_parts(tests, parts, alone="restart"):
+    """For tap.run: those that are called so are alone, and the others share so many processes."""
+    names = [n for n, _ in tests if not n.startswith(alone)]
+    of = {n: i * parts // len(names) for i, n in enumerate(names)}
+    return lambda name: of.get(name, name)
+
+
+def run_shared(names, given=lambda w, name: (w,), closing=False, ds=4, parts=1, settings=()):
+    """The tests among these names on one cluster, or so many beside one another; given(cluster, name): what a test gets."""
     @contextlib.contextmanager
     def around(name):
         with clients(closing):
-            yield given(shared(ds), name)
+            yield given(shared(ds, settings), name)
+    tests = tap.named(names)
     try:
-        tap.run(tap.named(names), around)
+        tap.run(tests, around, parts, in_parts(tests, parts), down)
     finally:
         down()
 
 
-def run_apart(names, ds=4, settings=()):
+def run_apart(names, ds=4, settings=(), beside=3):
     """Each of the tests among these names with a cluster of its own; settings may be a function of the name."""
     @contextlib.contextmanager
     def around(name):
@@ -3244,7 +3439,7 @@ def run_apart(names, ds=4, settings=()):
         finally:
             THE = None
             w.down()
-    tap.run(tap.named(names), around)
+    tap.run(tap.named(names), around, beside)
 
 
 @contextlib.contextmanager
@@ -3259,19 +3454,22 @@ def around(name):
             finally:
                 own.down()
         return
-    shared()
+    shared(settings=COMMON)
     with clients(closing=True):
         c = client()
         yield c, c.mkdir(c.root(), name)
 
 
-def main(names=None):
-    """The tests among these names, which are another file's where it says so."""
+def main(names=None, parts=1, settings=()):
+    """The tests among these names, which are another file's where it says so; the settings are of the cluster that they share."""
+    global COMMON
+    COMMON = settings
+    tests = tap.named(names or globals(), "test_", "restart_")
     try:
-        tap.run(tap.named(names or globals(), "test_", "restart_"), around)
+        tap.run(tests, around, parts + 2, in_parts(tests, parts), down)
     finally:
         down()
 
 
 if __name__ == "__main__":
-    main()
+    main(parts=2)

@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import threading
 from types import SimpleNamespace as Obj
 
 import tap
@@ -236,6 +237,53 @@ def receive(sock):
     return exactly(struct.unpack(">I", exactly(4))[0] & 0x7fffffff)
 
 
+class Holding:
+    """Between somebody and a server: SETATTRs of NFSv3 while hold() is true are kept instead of given on, to be let go later, as if the network had been slow."""
+
+    def __init__(self, port, to):
+        self.to, self.hold, self.kept = to, lambda: False, []
+        self.listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(self.to)
+                threading.Thread(target=self.calls, args=(near, far), daemon=True).start()
+                threading.Thread(target=self.replies, args=(far, near), daemon=True).start()
+
+    def calls(self, near, far):
+        with contextlib.suppress(OSError, Closed):
+            while True:
+                record = receive(near)
+                prog, _, proc = struct.unpack_from(">III", record, 12)
+                if (prog, proc) == (NFS, PROCS.index("SETATTR")) and self.hold():
+                    self.kept.append(record)
+                else:
+                    far.sendall(struct.pack(">I", 1 << 31 | len(record)) + record)
+        far.close()
+
+    @staticmethod
+    def replies(far, near):
+        with contextlib.suppress(OSError):
+            while got := far.recv(1 << 16):
+                near.sendall(got)
+        near.close()
+
+    def let_go(self):
+        """The statuses that they get now."""
+        kept, self.kept = self.kept, []
+        with socket.create_connection(self.to) as s:
+            for record in kept:
+                s.sendall(struct.pack(">I", 1 << 31 | len(record)) + record)
+                yield ERRORS[struct.unpack_from(">I", receive(s), 24)[0]]
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)  # who waits in accept() would keep the port
+        self.listener.close()
+
+
 # ---- a server
 
 PORT = 902
@@ -274,7 +322,7 @@ class Server:
 
     def args(self):
         keys = {"store": self.path("store"), "cluster_key": self.path("key"), "listen": f"127.0.0.1:{PORT}", "name": "one",
-                "exports": self.path("exports"), "admin": "unix:" + self.path("run/admin"), **self.keys}
+                "exports": self.path("exports"), "admin": "unix:" + self.path("run/admin"), "pool": "32M", **self.keys}
         return [os.path.join(BUILD, "weft-ds"), *[a for k, v in keys.items() for a in ("-o", f"ds.{k}={v}")]]
 
     def start(self):

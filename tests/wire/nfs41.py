@@ -904,6 +904,7 @@ class Client:
         self.lock = threading.Lock()  # of the slot table: what answers a callback calls beside the test
         self.on_callback = lambda name, args: 0
         self.cb_seqs, self.cb_conns, self.cb_again, self.session = {}, {}, 0, None
+        self.cb_program, self.cb_ids, self.cb_calls = CB_PROGRAM, (0, 0), []  # what callbacks must say; (program, user and group or None) of each
         self.conns = [self.connection()]
         if session:
             self.exchange_id()
@@ -1080,7 +1081,7 @@ class Client:
         r.u32()
         r.opaque(400)
         # RFC 8881, 18.36.3 says version 4; its XDR, RFC 7863 and all implementations say 1. The Linux client takes both.
-        if (rpcvers, prog) != (2, CB_PROGRAM) or vers not in (1, 4):
+        if (rpcvers, prog) != (2, self.cb_program) or vers not in (1, 4):
             raise Malformed(f"callback to RPC {rpcvers}, program {prog}, version {vers}")
         if proc == 0:
             return u32(0)
@@ -1090,11 +1091,13 @@ class Client:
             a = Reader(cred)
             a.u32()
             a.text()
-            if (a.u32(), a.u32(), a.array(a.u32)) != (0, 0, []):
-                raise Malformed("the callback's credential is not the one of CREATE_SESSION")
+            ids, gids = (a.u32(), a.u32()), a.array(a.u32)
+            if ids != self.cb_ids or gids:
+                raise Malformed(f"the callback's credential is {ids}, {gids}, not the one that was asked for")
             a.end()
         elif flavor != AUTH_NONE:
             raise Malformed(f"callback with flavour {flavor}")
+        self.cb_calls.append((prog, ids if flavor == AUTH_SYS else None))
         tag, minor = r.opaque(), r.u32()
         r.u32()  # callback_ident, meaningless since 4.1
         count, out, status = r.u32(), [], 0
@@ -1209,6 +1212,7 @@ CB_OPS = {
     5: _cb_layoutrecall,
     8: lambda r: Obj(name="RECALL_ANY", keep=r.u32(), mask=r.bitmap()),
     10: lambda r: Obj(name="RECALL_SLOT", target=r.u32()),
+    13: lambda r: Obj(name="NOTIFY_LOCK", fh=r.opaque(128), clientid=r.u64(), owner=r.opaque(1024)),
     15: _cb_offload,
     14: lambda r: Obj(name="NOTIFY_DEVICEID", changes=r.array(lambda: (r.bitmap(), r.opaque()))),
 }

@@ -126,6 +126,103 @@ def test_every_operation_over_a_new_connection(c, d):
     check(names(c, d), [n for n in ALL if n not in ("one", "two")])
 
 
+STATE = "shut", "lock", "unlock", "free", "less", "get", "back", "size", "wrote", "loose", "room", "hole", "source", "copied"
+SINCE = "wrote", "loose", "hole", "copied"  # another client writes there afterwards
+
+
+def held(c, d):
+    """Files that the client has open, and what more the operations on state need."""
+    t = Obj(**{name: Obj(**dict(zip(("sid", "fh"), c.open(d, name)))) for name in STATE})
+    c.ok(putfh(t.hole.fh), write(t.hole.sid, 0, b"before" * 20000, FILE_SYNC), putfh(t.source.fh), write(t.source.sid, 0, b"source" * 50000, FILE_SYNC))
+    t.locked = c.ok(putfh(t.unlock.fh), lock(t.unlock.sid, WRITE_LT, 0, 10, b"lo")).stateid
+    k = c.ok(putfh(t.free.fh), lock(t.free.sid, WRITE_LT, 0, 10, b"lo")).stateid
+    t.freed = c.ok(putfh(t.free.fh), locku(k, 0, 10)).stateid
+    c.ok(putfh(t.less.fh), open_(claim_fh(), READ | NO_DELEG))
+    sid, t.deleg = c.open(d, "deleg")
+    c.ok(putfh(t.deleg), close(sid))
+    o = c.ok(putfh(t.deleg), open_(claim_fh(), READ | WANT_READ))
+    check(o.deleg, D_READ)
+    t.delegation = o.deleg_stateid
+    t.layout = c.ok(putfh(t.back.fh), layoutget(t.back.sid)).stateid
+    t.writer = c.ok(putfh(t.size.fh), layoutget(t.size.sid)).stateid
+    return t
+
+
+def on_state(t):
+    """One request for each operation that changes state."""
+    return (putfh(t.shut.fh), close(t.shut.sid)), (putfh(t.lock.fh), lock(t.lock.sid, WRITE_LT, 0, 10, b"lo")), (putfh(t.unlock.fh), locku(t.locked, 0, 10)), \
+        (free_stateid(t.freed),), (putfh(t.less.fh), open_downgrade((0, t.less.sid[1]), READ)), (putfh(t.deleg), delegreturn(t.delegation)), \
+        (putfh(t.get.fh), layoutget(t.get.sid)), (putfh(t.back.fh), layoutreturn(t.layout)), (putfh(t.size.fh), layoutcommit(t.writer, last=4999, length=5000))
+
+
+def on_data(t):
+    """And one for each that changes a file's data."""
+    return (putfh(t.wrote.fh), write(t.wrote.sid, 0, b"first" * 20000, FILE_SYNC), getattr_("fileid")), (putfh(t.loose.fh), write(t.loose.sid, 0, b"first", UNSTABLE)), \
+        (putfh(t.room.fh), allocate(t.room.sid, 0, 70000)), (putfh(t.hole.fh), deallocate(t.hole.sid, 0, 65536)), \
+        (putfh(t.source.fh), savefh(), putfh(t.copied.fh), copy(t.source.sid, t.copied.sid))
+
+
+def writes_since(c, t, sids):
+    """Another client writes where the first one did."""
+    for name in SINCE:
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(getattr(t, name).fh), write(sids[name], 0, b"since", FILE_SYNC))
+        check(err(got.status), "OK", name)
+
+
+def data_of(c, t, sids):
+    """The beginnings and the sizes."""
+    return {name: (c.until(lambda got: err(got.status) != "DELAY", putfh(getattr(t, name).fh), read(sids[name], 0, 10)).results[-1].data,
+                   c.attrs(getattr(t, name).fh, "size").size) for name in SINCE}
+
+
+FIRST_DATA = {"wrote": (b"firstfirst", 100000), "loose": (b"first", 5), "hole": (bytes(10), 120000), "copied": (b"sourcesour", 300000)}
+SINCE_DATA = {"wrote": (b"sincefirst", 100000), "loose": (b"since", 5), "hole": (b"since" + bytes(5), 120000), "copied": (b"sinceesour", 300000)}
+
+
+def test_state_and_data_over_a_new_connection(c, d):
+    a, b = client(), client()
+    t, o = held(a, d), Once(a)
+    sids = {name: b.open(d, name)[0] for name in (*SINCE, "lock")}
+    for ops in (*on_state(t), *on_data(t)):
+        got = o.send(*ops)
+        if got.op == "LOCK":
+            a.ok(putfh(t.lock.fh), locku(got.stateid, 0, 10))
+    lay_again = a.ok(putfh(t.back.fh), layoutget(t.back.sid)).stateid
+    writes_since(b, t, sids)
+    k = b.ok(putfh(t.lock.fh), lock(sids["lock"], WRITE_LT, 0, 10, b"other")).stateid
+    check(data_of(b, t, sids), SINCE_DATA)
+    a.drop()
+    a.conns = [a.connection()]
+    same_again(Conn(ADDR), o.sent, flags=None)
+    check(data_of(b, t, sids), SINCE_DATA)
+    c.no("DENIED", putfh(t.lock.fh), lockt(WRITE_LT, 0, 10))
+    b.ok(putfh(t.lock.fh), locku(k, 0, 10))
+    c.ok(putfh(t.lock.fh), lockt(WRITE_LT, 0, 10))
+    a.ok(putfh(t.back.fh), layoutreturn(lay_again))
+
+
+def test_a_reply_that_a_broken_connection_lost(c, d):
+    """Nobody saw the first answer: the retry gets it, and is not done."""
+    a, b = client(), client()
+    t = held(a, d)
+    sids = {name: b.open(d, name)[0] for name in SINCE}
+    sent, conn = [], a.connection()
+    for slot, ops in enumerate((*on_state(t), *on_data(t)), 1):
+        sent.append(compound_args((sequence(a.session.sessionid, 1, slot, 20, True), *ops)))
+        conn.start(1, sent[-1], a.cred)
+    eventually(lambda: data_of(c, t, dict.fromkeys(SINCE, ANON)) == FIRST_DATA, what="the work")
+    conn.close()
+    conn = Conn(ADDR)
+    wait = lambda args: eventually(lambda: err(read_compound(conn.rpc(1, args, a.cred)).results[0].status) != "DELAY", what="the end of a request")
+    for args in sent:
+        wait(args)
+    writes_since(b, t, sids)
+    for args in sent:
+        got = read_compound(conn.rpc(1, args, a.cred))
+        check([(r.op, err(r.status)) for r in got.results if r.status], [])
+    check(data_of(b, t, sids), SINCE_DATA)
+
+
 def back_again(was):
     """The client with a session of this boot."""
     c = client(session=False)
@@ -345,6 +442,88 @@ def restart_a_truncation_is_confirmed_before_it_is_answered_again(w):
     again.ok(reclaim_complete())
     got = again.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f), read(ANON, 0, 100))
     check(got.results[-1].data, b"0123")
+
+
+def longer_grace(w):
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.grace=15s")
+
+
+def restart_what_others_wrote_since_stays(w):
+    """WRITE, ALLOCATE, DEALLOCATE, COPY, of files with one copy and with two: asked again, they are answered, and not done."""
+    longer_grace(w)
+    a, b = client(), client()
+    d = a.mkdir(a.root(), "d")
+    o, made = Once(a), []
+    for policy in ("mirrors=1", "mirrors=2"):
+        folder = a.mkdir(d, policy)
+        a.ok(putfh(folder), setxattr("weft.policy", policy))
+        t = held(a, folder)
+        for name in SINCE:
+            b.open(folder, name)
+        for ops in on_data(t):
+            o.send(*ops)
+        made.append(t)
+    for boot in range(2):
+        w.restart()
+        b = back_again(b)
+        for t in made:
+            sids = {name: b.ok(putfh(getattr(t, name).fh), open_(claim_previous(), BOTH | NO_DELEG)).stateid for name in SINCE}
+            if not boot:
+                writes_since(b, t, sids)
+            check(data_of(b, t, sids), SINCE_DATA)
+            t.sids = sids
+        conn = Conn(ADDR)
+        same_again(conn, o.sent)
+        check(w.metric("weft_mds_once_total"), len(o.sent))
+        for t in made:
+            check(data_of(b, t, t.sids), SINCE_DATA)
+            check((b.attrs(t.room.fh, "size").size, b.attrs(t.room.fh, "space_used").space_used >= 70000), (70000, True))
+        # Another request in the same place: a byte of its data differs.
+        args, cred, _ = o.sent[0]
+        at = len(args) // 2
+        bad_session(conn, args[:at] + bytes([args[at] ^ 1]) + args[at + 1:], cred)
+        conn.close()
+
+
+def restart_what_another_wrote_over_a_reply_that_nobody_got(w):
+    longer_grace(w)
+    a, b = client(), client()
+    d = a.mkdir(a.root(), "d")
+    t = held(a, d)
+    for name in SINCE:
+        b.open(d, name)
+    sent, conn, start = [], a.connection(), rows(w)
+    for slot, ops in enumerate(on_data(t), 1):
+        sent.append(compound_args((sequence(a.session.sessionid, 1, slot, 20, True), *ops)))
+        conn.start(1, sent[-1], a.cred)
+    eventually(lambda: rows(w) >= start + len(sent), what="the work")
+    conn.close()
+    w.restart()
+    b = back_again(b)
+    sids = {name: b.ok(putfh(getattr(t, name).fh), open_(claim_previous(), BOTH | NO_DELEG)).stateid for name in SINCE}
+    writes_since(b, t, sids)
+    conn = Conn(ADDR)
+    for args in sent:
+        got = read_compound(conn.rpc(1, args, a.cred))
+        check([(r.op, err(r.status)) for r in got.results if r.status], [])
+    check(data_of(b, t, sids), SINCE_DATA)
+
+
+def restart_a_layoutcommit_by_the_clients_word_is_kept(w):
+    """The data server cannot be asked, so the size is what the client says: a truncation afterwards must not be undone by a retry."""
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    sid, f = c.open(d, "f")
+    layout = c.ok(putfh(f), layoutget(sid)).stateid
+    name = next(x["ds"] for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"] for x in m["objects"])
+    w.dev("kill", w.dir, name, "-9")
+    o = Once(c)
+    o.slot = 3
+    got = o.send(putfh(f), layoutcommit(layout, last=4999, length=5000))
+    check(got.newsize, 5000)
+    w.restart()
+    same_again(Conn(ADDR), o.sent)
 
 
 def restart_a_long_compound_is_kept_too(w):

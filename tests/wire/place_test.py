@@ -91,6 +91,16 @@ def nodes(name="weft_pool_node_bytes"):
     return got
 
 
+def settled():
+    """Whoever else connects, as the metadata server does, has."""
+    before, since = nodes("weft_ds_node_connections_total"), time.monotonic()
+    while time.monotonic() < since + 1:
+        time.sleep(0.1)
+        now = nodes("weft_ds_node_connections_total")
+        if now != before:
+            before, since = now, time.monotonic()
+
+
 def counter(name):
     return int(mds_test.THE.metric(re.escape(name), "ds1"))
 
@@ -144,6 +154,7 @@ def test_each_address_is_served_by_its_node(_):
         ds.close()
         server = o.mirrors[0][0]
         cred = auth_sys(int(server.user), int(server.group))
+        settled()
         for host, loop, other in (("127.0.0.10", "weft-loop-1", "weft-loop-0"), ("127.0.0.11", "weft-loop-0", "weft-loop-1")):
             node = "0" if host == "127.0.0.10" else "1"
             conns, before = nodes("weft_ds_node_connections_total"), [counter(n) for n in names]

@@ -209,6 +209,13 @@ def created_when_joined(c):
     raise Failed("the data server does not come back")
 
 
+def answers(w):
+    try:
+        return w.metric("weft_ds_fixed_io_total", "ds1") >= 0 and w.metric("weft_mds_ds_alive") == 1
+    except OSError:
+        return False
+
+
 def test_too_little_memory_may_be_locked(_):
     w = cluster("ds.pool=8M")
     rows = json.loads(w.dev("status", w.dir, "--json"))["daemons"]
@@ -221,6 +228,7 @@ def test_too_little_memory_may_be_locked(_):
     with open(log, "w", encoding="utf-8") as out:
         child = subprocess.Popen(["setpriv", "--bounding-set", "-ipc_lock", "prlimit", "--memlock=1048576:1048576", *words], stderr=out)
     try:
+        eventually(lambda: answers(w), 10, "the server with little memory")
         c = client()
         _, _, _, ds, fh = created_when_joined(c)
         for i in range(4):

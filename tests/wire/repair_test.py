@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """Copies that miss a write are made equal again: in place, elsewhere, over restarts of everybody, and while clients write. Prints TAP."""
+import contextlib
 import json
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -248,17 +250,44 @@ def test_a_client_that_dies_leaves_copies_that_are_made_equal(w):
 
 
 def fenced_off(w, x, off, data):
-    """A write through the metadata server that one copy takes and the other refuses: what its server stores says that the file was fenced since."""
-    path = os.path.join(w.dir, servers(x.c, x.f)[1], [o["object"] for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]][1])
-    name = servers(x.c, x.f)[1]
+    """
+    A write through the metadata server that one copy takes and the other refuses, because the file is fenced meanwhile, by who cuts it. The other's server has heard
+    of that fence; the one whose copy has the write has not done it yet when the write ends.
+    """
+    objects = [(o["ds"], os.path.join(w.dir, o["ds"], o["object"])) for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]]
+    (has, has_path), (name, path) = objects
     w.dev("kill", w.dir, name, "-9")
-    os.setxattr(path, "user.weft", struct.pack(">BBHIQII", 2, 0, 0, 2, 0, 0, 0))  # the file's epoch is 1
+    os.setxattr(path, "user.weft", struct.pack(">BBHIQII", 2, 0, 0, 2, 0, 0, 0))  # the file's epoch is 1, and will be 2
     w.dev("start", w.dir, name)
     eventually(lambda: w.metric("weft_mds_ds_alive") == 4, 8, "the server")
-    x.c.no("DELAY", putfh(x.f), write(x.s, off, data, FILE_SYNC))
+    x.c.attrs(x.f, "size")  # nothing is to be asked of a server that stands still
+    other = client()
+    s = other.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
+    with stopped(w, name) as refuse:
+        writing = x.c.begin(putfh(x.f), write(x.s, off, data, FILE_SYNC))
+        eventually(lambda: open(has_path, "rb").read()[off:off + len(data)] == data, 5, "the copy that takes it")
+        with stopped(w, has):
+            cutting = other.begin(putfh(x.f), setattr_(s, size=len(x.data)))
+            eventually(lambda: w.metric("weft_mds_orders") >= 2, 5, "the fence")
+            refuse()
+            check(err(x.c.finish(writing).status), "DELAY", "a write that is not on all copies")
+    check(err(other.finish(cutting).status) in ("OK", "DELAY"), True)
+    other.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(s, size=len(x.data)), tries=200)
+    other.ok(putfh(x.f), close(s))
     got = bytes_of(w, x.c, x.f)
     check([g[off:off + len(data)] == data for g in got], [True, False], "one has it")
     check(whole(x.c, x.f), True, "and may get it from the client still")
+
+
+@contextlib.contextmanager
+def stopped(w, name):
+    """A data server that does nothing until the end, or until what this gives is called."""
+    pid = int(open(os.path.join(w.dir, "run", name + ".pid")).read())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield lambda: os.kill(pid, signal.SIGCONT)
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_client_that_dies_in_the_middle_of_a_write_through_the_metadata_server_does_too(w):
@@ -427,7 +456,8 @@ def test_what_is_not_repaired_stays_stale(w):
 
 def settings(name):
     return [*QUICK, *(["mds.repair_rate=4M"] if "restart" in name or "writes_go" in name else []),
-            *(["mds.repair_rate=8M", "mds.repair_wait=60s"] if "tool" in name else []),
+            *(["mds.repair_rate=8M"] if "tool" in name else []),
+            *(["mds.repair_wait=60s"] if "tool" in name or "comes_back" in name or "data_server" in name else []),  # in place, however slow the machine
             *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else [])]
 
 

@@ -1,16 +1,15 @@
 #!/usr/bin/python3
 """Files that get other stripes or another unit: while clients write, and over kills of the metadata server and of data servers. Prints TAP."""
-import contextlib
 import http.client
 import json
 import os
+import re
 import socket
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
-import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
 from move_test import Striped, ask, fsck, weft, writing  # noqa: E402
@@ -208,19 +207,61 @@ def test_times_tell_of_the_last_writes_before_it(w):
     clean(w)
 
 
-@contextlib.contextmanager
-def around(name):
-    """A cluster of its own for each."""
-    w = mds_test.THE = Cluster(settings=[*QUICK, "mds.grace=1s", *(["mds.repair_rate=3M"] if any(part in name for part in ("kills", "cut", "times")) else [])])
-    try:
-        yield (w,)
-    finally:
-        for c in mds_test.CLIENTS:
-            with contextlib.suppress(Exception):
-                c.drop()
-        mds_test.CLIENTS.clear()
-        w.down()
+def commits(w, ds):
+    return w.metric(r'weft_ds_op_total\{proc="COMMIT"\}', ds)
+
+
+def test_what_waits_for_its_commit_is_kept_before_the_old_objects_go(w):
+    """The client says COMMIT to the new ones then: nobody would hear that an old one could not keep it."""
+    x = Striped("kept", 2 * MB, "stripes=1")
+    x.give_back()
+    for words in (("--stripes", "2"), ("--stripes", "1"), ("--from",)):
+        old = servers(x.c, x.f)
+        before = {name: commits(w, name) for name in old}
+        x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 4096, b"unstable", UNSTABLE), tries=200)
+        x.data[4096:4104] = b"unstable"
+        check({name: commits(w, name) for name in old}, before)
+        weft(w, "move", "/kept/f", *words, *(old if words == ("--from",) else ()), "--wait")
+        check([name for name in old if commits(w, name) == before[name]], [], words)
+        check(content(x.c, x.f, x.s) == bytes(x.data), True)
+
+
+def test_no_server_is_forgotten_that_a_layout_to_come_needs(w):
+    x = Striped("needs", 2 * MB, "stripes=1")
+    x.give_back()
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.repair_files=0")
+    weft(w, "move", "/needs/f", "--stripes", "2")
+    c = client()
+    c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    others = {f"ds{n}" for n in range(1, 5)} - set(servers(c, x.f))
+    for name in others:
+        weft(w, "ds", "kill", name)
+    time.sleep(4)  # their leases
+    said = {}
+    for name in others:
+        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "ds", "forget", name], capture_output=True, text=True, timeout=20, check=False)
+        said[name] = (done.returncode, done.stderr)
+    needed = [name for name in others if "laid out anew" in said[name][1]]
+    check(needed != [] and all(said[name][0] == 0 for name in others if name not in needed), True, said)
+    with open(os.path.join(w.dir, "weft.conf"), "r+", encoding="utf-8") as f:
+        text = re.sub(r"(repair_files = \W*)0", r"\g<1>4", f.read())
+        f.seek(0)
+        f.write(text)
+    check(re.search(r"repair_files = \W*4", text) is not None, True)
+    w.restart()
+    c = client()
+    eventually(lambda: restriping(w, "/needs/f") is None, 40, "it is placed anew, and made")
+    check(shape(c, x.f)[0], 2)
+    check([name for name in needed if name in servers(c, x.f)], [])
+    for name in needed:
+        weft(w, "ds", "forget", name)
+    clean(w)
+
+
+def settings(name):
+    return [*QUICK, "mds.grace=1s", *(["mds.repair_rate=3M"] if any(part in name for part in ("kills", "cut", "times")) else [])]
 
 
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around)
+    run_apart(globals(), settings=settings)

@@ -75,8 +75,8 @@ def folder(ino):
     return f"objects/{n >> 8:02x}/{n & 255:02x}"
 
 
-def plant(w, ds, ino, incarnation=1, stripe=0, copy=0, data=b"garbage"):
-    """An object that no file has."""
+def plant(w, ds, ino, incarnation=1, stripe=0, copy=7, data=b"garbage"):
+    """An object that no file has, nor had: what was deleted its server says it does not have, whatever is under the name."""
     d = os.path.join(w.dir, ds, folder(ino))
     os.makedirs(d, exist_ok=True)
     path = os.path.join(d, f"{ino:016x}.{incarnation:04x}.{stripe:02x}.{copy:02x}")
@@ -138,14 +138,16 @@ def test_what_is_made_and_removed_meanwhile_is_never_garbage(w):
     t = threading.Thread(target=churn)
     t.start()
     try:
-        for _ in range(3):
+        rounds = 0
+        while rounds < 3 or n <= 40 and not why and rounds < 30:
+            rounds += 1
             got = fsck(w)
             check((got["found"], got["removed"], got["skipped"]), (0, 0, 0), got["findings"])
     finally:
         over.set()
         t.join()
-    check((why, n > 20), ([], True))
-    tap.say(f"{n} files were made")
+    check((why, n > 40), ([], True))
+    tap.say(f"{n} files were made, {rounds} looks")
     check(content(c, f, s), b"held")
 
 
@@ -160,7 +162,7 @@ def test_an_orphan_is_removed_at_the_second_look(w):
     check("(inode" in weft(w, "scrub", "--status"), True)
     got = fsck(w, rc=1)
     check((kinds(got), got["removed"]), ([("orphan", "removed")] * 3, 3))
-    check({(f["ds"], f["inode"], f["stripe"], f["copy"]) for f in got["findings"]} >= {("ds1", ino, 0, 0), ("ds2", ino, 3, 0)}, True)
+    check({(f["ds"], f["inode"], f["stripe"], f["copy"]) for f in got["findings"]} >= {("ds1", ino, 0, 7), ("ds2", ino, 3, 7)}, True)
     eventually(lambda: not any(map(os.path.exists, (a, b, mine))), 5, "deletion")
     check(fsck(w)["found"], 0)
     equal(w, x.c, x.f, bytes(x.data))
@@ -186,6 +188,21 @@ def test_what_may_be_needed_is_not_removed(w):
     check(fsck(w, rc=1)["removed"], 1)
 
 
+def test_all_lists_tell_how_old_the_store_is_before_anything_is_removed(w):
+    """More garbage than is remembered at a time, and what makes it doubtful is in the list that comes last."""
+    x = plain("old")
+    ino = removed_inode(x.c)
+    first = plant(w, "ds1", ino)
+    for k in range(16384 + 300):
+        name = f"{first[:-5]}{k >> 8:02x}.{k & 255:02x}"
+        if not os.path.exists(name):
+            os.link(first, name)
+    later = plant(w, "ds4", 1 << 40)
+    got = fsck(w, rc=1)
+    check((got["removed"], got["counts"]["not-yet"]), (0, 1))
+    check((os.path.exists(first), os.path.exists(later)), (True, True))
+
+
 def test_an_object_that_is_gone_is_made_anew_or_told(w):
     x, y = plain("gone", 3 * MB, "mirrors=2"), plain("only")
     path, only = object_path(w, x.c, x.f, 1), object_path(w, y.c, y.f)
@@ -202,6 +219,38 @@ def test_an_object_that_is_gone_is_made_anew_or_told(w):
     equal(w, x.c, x.f, bytes(x.data))
     got = y.c.call(putfh(y.f), read(y.s, 0, 10))
     check(err(got.status), "IO", "what is lost is not read as zeros")
+
+
+def test_what_a_fence_finds_gone_is_lost_and_not_empty(w):
+    x, y, z = plain("gone", 3 * MB, "mirrors=2"), plain("only"), plain("emptied")
+    path, only, cut = object_path(w, x.c, x.f, 0), object_path(w, y.c, y.f), object_path(w, z.c, z.f)
+    with contextlib.ExitStack() as away:
+        for name in sorted({name_of(w, p) for p in (path, only, cut)}):
+            away.enter_context(without(w, name))
+        for p in (path, only, cut):
+            os.unlink(p)
+    for f in (x, y, z):  # a size that is set fences
+        del f.data[-1:]
+        f.c.until(lambda got: err(got.status) != "DELAY", putfh(f.f), setattr_(f.s, size=len(f.data)), tries=200)
+    eventually(lambda: all(map(os.path.exists, (path, only, cut))), 10, "the fence's place")
+    for f in (y, z):
+        got = f.c.until(lambda got: err(got.status) != "DELAY", putfh(f.f), read(ANON, 0, 10), tries=200)
+        check(err(got.status), "IO", "what is lost is not read as zeros")
+    check(content(x.c, x.f) == bytes(x.data), True, "the other copy is read")
+    got = fsck(w, "--dry-run", rc=1)
+    check(kinds(got), [("lost", "left"), ("lost", "left"), ("missing", "left")])
+    # Its server knows it when it was started anew, too.
+    with without(w, name_of(w, only)):
+        pass
+    check(err(y.c.until(lambda got: err(got.status) != "DELAY", putfh(y.f), read(ANON, 0, 10), tries=200).status), "IO")
+    check(kinds(fsck(w, rc=1)), [("lost", "left"), ("lost", "left"), ("missing", "stale")])
+    eventually(lambda: whole(x.c, x.f), 15, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+    # Who empties a file wants nothing of what was in it.
+    z.c.until(lambda got: err(got.status) != "DELAY", putfh(z.f), setattr_(size=0), tries=200)
+    z.c.until(lambda got: err(got.status) != "DELAY", putfh(z.f), write(ANON, 0, b"again", FILE_SYNC), tries=200)
+    check(content(z.c, z.f), b"again")
+    check([(f["kind"], f["path"]) for f in fsck(w, rc=1)["findings"]], [("lost", "/only/f")])
 
 
 def test_a_wrong_size_is_found_and_mended_where_the_right_one_is_known(w):
@@ -371,19 +420,5 @@ def test_a_choice_leaves_stripes_that_have_a_good_copy(w):
     check((now()[stale], now()[1 - stale]), (["in-sync"] * 2, ["stale", "in-sync"]), "of the second stripe both stay")
 
 
-@contextlib.contextmanager
-def around(name):
-    """A cluster of its own for each."""
-    w = mds_test.THE = Cluster(settings=[*SETTINGS, f"mds.scrub_delay={'2s' if 'crash' in name else '200ms'}"])
-    try:
-        yield (w,)
-    finally:
-        for c in mds_test.CLIENTS:
-            with contextlib.suppress(Exception):
-                c.drop()
-        mds_test.CLIENTS.clear()
-        w.down()
-
-
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around)
+    run_apart(globals(), settings=lambda name: [*SETTINGS, f"mds.scrub_delay={'2s' if 'crash' in name else '200ms'}"])

@@ -53,10 +53,10 @@ class Pace:
             took.append(time.monotonic() - began)
         return statistics.median(took), max(took)
 
-    def beside(self, what, before):
+    def beside(self, what, before, more=0.02):
         for _ in range(4):  # the machine has other things to do
             now = self.run()
-            late = now[0] > 8 * before[0] + 0.02 or now[1] > before[1] + 0.7
+            late = now[0] > 8 * before[0] + more or now[1] > before[1] + 0.7
             if not late:
                 break
         tap.say(f"{what}: five operations in {now[0] * 1000:.1f} ms (longest {now[1] * 1000:.0f}), before in {before[0] * 1000:.1f}")
@@ -129,6 +129,78 @@ def test_a_client_that_does_not_read_its_replies(w):
     reads.close()
 
 
+def flood(addr, n, call):
+    """A process: sends call(i, k) on n connections i from addr, for k = 0, 1.., as fast as they go, and reads what comes back."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        poll, left = select.epoll(), {}
+        for i in range(n):
+            s = socket.create_connection(ADDR, 10, (addr, 0))
+            s.setblocking(False)
+            poll.register(s.fileno(), select.EPOLLIN | select.EPOLLOUT)
+            left[s.fileno()] = [s, i, 0, b""]
+        while True:
+            for fd, what in poll.poll():
+                one = left[fd]
+                if what & select.EPOLLIN:
+                    one[0].recv(1 << 20)
+                if what & select.EPOLLOUT:
+                    if not one[3]:
+                        one[3] = memoryview(b"".join(call(one[1], one[2] + k) for k in range(40)))
+                        one[2] += 40
+                    one[3] = one[3][one[0].send(one[3]):]
+    finally:
+        os._exit(0)
+
+
+def pipelined(c, fh, n, slot=5):
+    """Sends n calls of a client at once, on a connection of their own, and waits for all replies."""
+    seq, s = c.slots[slot], socket.create_connection(ADDR, 10)
+    calls = b"".join(raw_call(i, sequence(c.session.sessionid, seq + 1 + i, slot, len(c.slots) - 1), putfh(fh), getattr_("type")) for i in range(n))
+    with s, s.makefile("rb") as replies:
+        s.settimeout(30)
+        s.sendall(calls)
+        for i in range(n):
+            body = replies.read(int.from_bytes(replies.read(4), "big") & 0x7fffffff)
+            check((int.from_bytes(body[:4], "big"), body[24:28]), (i, u32(0)), "a reply")
+    c.slots[slot] += n
+
+
+def test_a_flood_on_many_connections(w):
+    """Calls of 60 operations, as fast as the server takes them: one address has one turn, however many its connections are."""
+    pace = Pace()
+    c = client(source=("127.0.0.9", 0))
+    d = c.mkdir(c.root(), "flooded")
+    c.mkdir(d, "d")
+    steps = [putfh(d)] + [lookup("d"), lookupp()] * 29
+    many = Slots(1024, ops=64, owner=b"flood", source=("127.0.0.9", 0))
+    n = many.granted
+    while n < 256:
+        n = many.told(n - 1)[0]
+    before = pace.run()
+    one = raw_call(1, sequence(many.c.session.sessionid, 0, 0, 255), *steps)
+    at = one.index(many.c.session.sessionid) + 16
+    seqs = {slot: many.seqs.get(slot, 0) for slot in range(200)}
+
+    def call(slot, k):
+        return one[:at] + u32(seqs[slot] + 1 + k) + u32(slot) + one[at + 8:]
+    child = flood("127.0.0.9", 200, call)
+    try:
+        eventually(lambda: done(w, "LOOKUPP") > 29 * 2000, 20, what="the flood")
+        taken = done(w, "LOOKUPP")
+        pipelined(pace.c, pace.f, 400)
+        taken = (done(w, "LOOKUPP") - taken) // 29
+        # What runs while the numbers are asked for comes on top. Without turns of addresses it is one of each connection for each: 200.
+        tap.say(f"{taken} calls of a flood on 200 connections were taken, besides 400 of another address")
+        check(100 < taken < 400 * 64 + 10000, True, f"{taken} calls")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    pace.beside("after the flood", before)
+
+
 def test_readers_of_a_data_server_that_do_not_read_their_replies(w):
     c = client()
     d = c.mkdir(c.root(), "data")
@@ -141,11 +213,14 @@ def test_readers_of_a_data_server_that_do_not_read_their_replies(w):
     silent = [deaf(ds.conn.sock.getpeername()) for _ in range(24)]
     for one in silent:
         check(pour(one, lambda i: u32(0x80000000 | len(call)) + call, 50), 50)
-    took = []
-    for _ in range(30):
-        began = time.monotonic()
-        check(ds.read(x.fhs[0], 0, 4096).count, 4096)
-        took.append(time.monotonic() - began)
+    for _ in range(4):  # the machine has other things to do
+        took = []
+        for _ in range(30):
+            began = time.monotonic()
+            check(ds.read(x.fhs[0], 0, 4096).count, 4096)
+            took.append(time.monotonic() - began)
+        if max(took) < 2:
+            break
     grown = (anon(pid) - memory) / MIB
     tap.say(f"READ beside 1,200 whose replies are not read: {statistics.median(took) * 1000:.1f} ms, {grown:.0f} MiB")
     check(max(took) < 2, True, f"{max(took):.1f} s")
@@ -251,4 +326,4 @@ def test_a_data_server_that_stands_still(w):
 
 
 if __name__ == "__main__":
-    mds_test.run_shared(globals())
+    mds_test.run_shared(globals(), settings=mds_test.CALM)

@@ -1,8 +1,14 @@
 """Runs the functions of a module whose names begin with test_, in their order, and prints TAP."""
 import contextlib
+import ctypes
+import fcntl
 import os
 import re
+import signal
+import socket
+import struct
 import sys
+import tempfile
 import time
 import traceback
 
@@ -39,26 +45,119 @@ def giving(*args):
     return around
 
 
-def run(tests, around=giving()):
+def one(i, name, test, around):
+    title, began = name.replace("_", " "), time.monotonic()
+    try:
+        with around(name) as args:
+            why = test(*args)
+        print(f"ok {i} - {title}{f' # SKIP {why}' if isinstance(why, str) else ''}", flush=True)
+    except Exception as e:
+        print(f"not ok {i} - {title}", flush=True)
+        say(f"{type(e).__name__}: {e}")
+        if os.environ.get("WEFT_TRACE"):
+            traceback.print_exc()
+    if time.monotonic() - began > 1:
+        say(f"{time.monotonic() - began:.1f} s")
+
+
+def apart():
+    """The calling process gets a network of its own: ports that are in use elsewhere are free here. False: it may not."""
+    if ctypes.CDLL(None, use_errno=True).unshare(0x40000000):  # CLONE_NEWNET
+        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
+    return True
+
+
+def may_be_apart():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(not apart())
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def begin(unit, around, after):
+    """Starts a process that does these (number, name, test) in a network of its own; (its pid, the file with what it says)."""
+    said = tempfile.TemporaryFile()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+        try:
+            apart()
+            for test in unit:
+                print(f"\0{test[0]}", flush=True)
+                one(*test, around)
+            if after:
+                after()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    return pid, said
+
+
+def parts(text, unit):
+    """What was said, by the test's number; one of which nothing was said was not done."""
+    out = {i: "" for i, _, _ in unit}
+    for i, said in re.findall(r"\0(\d+)\n([^\0]*)", text):
+        out[int(i)] = said
+    return {i: out[i] if re.search(r"^(not )?ok ", out[i], re.M) else f"{out[i]}\nnot ok {i} - {name.replace('_', ' ')}\n# its process ended\n" for i, name, _ in unit}
+
+
+def run_beside(units, around, beside, after):
+    """So many units at once; what they say is told in the order of the tests. False: one ended badly, whatever its tests said."""
+    left, running, said, told, good = list(units), {}, {}, 1, True
+
+    def take(unit, file):
+        nonlocal told
+        file.seek(0)
+        said.update(parts(file.read().decode(errors="replace"), unit))
+        while told in said:
+            sys.stdout.write(said.pop(told))
+            told += 1
+        sys.stdout.flush()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
+    try:
+        while left or running:
+            while left and len(running) < beside:
+                unit = left.pop(0)
+                pid, file = begin(unit, around, after)
+                running[pid] = unit, file
+            pid, status = os.wait()
+            if pid in running:
+                good &= status == 0
+                take(*running.pop(pid))
+    finally:
+        for unit, file in running.values():
+            take(unit, file)
+    return good
+
+
+def run(tests, around=giving(), beside=1, together=lambda name: name, after=None):
     """around(name) is entered before each test and left after it: it gives the test's arguments, and what fails in it is the test's failure.
-    A test that returns a text was skipped for that reason."""
+    A test that returns a text was skipped for that reason.
+    Tests that share nothing, and wait more than they work, may run beside one another: so many. Those for which together() gives the same share a
+    process, in their order, at the end of which is after()."""
     if not built():
         skip("the daemons are not built")
         return
     print(f"1..{len(tests)}", flush=True)
+    units = {}
     for i, (name, test) in enumerate(tests, 1):
-        title, began = name.replace("_", " "), time.monotonic()
-        try:
-            with around(name) as args:
-                why = test(*args)
-            print(f"ok {i} - {title}{f' # SKIP {why}' if isinstance(why, str) else ''}", flush=True)
-        except Exception as e:
-            print(f"not ok {i} - {title}", flush=True)
-            say(f"{type(e).__name__}: {e}")
-            if os.environ.get("WEFT_TRACE"):
-                traceback.print_exc()
-        if time.monotonic() - began > 1:
-            say(f"{time.monotonic() - began:.1f} s")
+        units.setdefault(together(name), []).append((i, name, test))
+    if beside > 1 and len(units) > 1 and may_be_apart():
+        if not run_beside(units.values(), around, beside, after):
+            sys.exit(1)
+        return
+    for i, (name, test) in enumerate(tests, 1):
+        one(i, name, test, around)
+    if after:
+        after()
 
 
 def main(module, before=None, after=None):

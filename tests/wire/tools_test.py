@@ -349,8 +349,8 @@ def test_file_show_tells_who_has_it_and_what_waits(w):
     w.dev("kill", w.dir, ds, "-9")
     c.ok(putfh(fh), layouterror(got.stateid, [(m[0].deviceid, 6, NUM["WRITE"]) for m in got.mirrors if uuid_of("/shows/f", ds) == m[0].deviceid]))
     c.ok(putfh(fh), layoutreturn(got.stateid))
-    text = weft("file", "show", "/shows/f")
-    check(f"object 1 on {ds} waits: its data server is away" in text and "laid out" not in text, True, text)
+    eventually(lambda: f"object 1 on {ds} waits: its data server is away" in weft("file", "show", "/shows/f"), 5, "what it waits for")
+    check("laid out" in weft("file", "show", "/shows/f"), False)
     w.dev("start", w.dir, ds)
     eventually(lambda: "waits" not in weft("file", "show", "/shows/f"), 15, "the repair")
 

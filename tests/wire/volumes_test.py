@@ -50,7 +50,7 @@ class Volumes(Cluster):
 
 def cluster(volumes, ds):
     Volumes.n = volumes
-    w = mds_test.THE = Volumes(ds=ds)
+    w = mds_test.THE = Volumes(ds=ds, settings=mds_test.CALM)
     return w, client()
 
 

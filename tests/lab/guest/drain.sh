@@ -1,10 +1,11 @@
 #!/bin/bash
-# Rounds of fio, each written, read back and compared, in a plain, a mirrored and a striped file at once.
+# drain.sh [POLICY] - rounds of fio, each written, read back and compared, in a plain, a mirrored and a striped file at once; POLICY: what all of them have more.
 . "$(dirname "$0")/lib.sh"
 mount_weft
 mkdir -p $M/d/one $M/d/two $M/d/wide $M/d/many
-policy $M/d/two mirrors=2
-policy $M/d/wide stripes=2,mirrors=2
+[ -z "${1:-}" ] || for d in one many; do policy $M/d/$d "$1"; done
+policy $M/d/two "mirrors=2${1:+,$1}"
+policy $M/d/wide "stripes=2,mirrors=2${1:+,$1}"
 # Files that nobody uses meanwhile: these move too.
 for i in $(seq 60); do echo "file $i" >$M/d/many/$i; done
 one_round() {

@@ -1,10 +1,10 @@
 #!/bin/bash
-# fenced.sh first|second ROUNDS
+# fenced.sh first|second ROUNDS [POLICY]
 . "$(dirname "$0")/lib.sh"
 mount_weft
 if [ "$1" = first ]; then
 	mkdir $M/d
-	policy $M/d stripes=2,unit=1M,mirrors=2
+	policy $M/d "$3"
 	flag there
 else
 	wait_flag there

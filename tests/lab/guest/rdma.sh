@@ -62,7 +62,7 @@ per_mib() { # WHAT: of the data servers, since posted
 		ok "$kind: posted in few chains ($1)" || not_ok "$kind: posted in few chains ($1)"
 }
 io() {
-	local p before n requests chains
+	local p before n requests chains polls
 	for p in tcp rdma; do
 		before=$(both weft_rdma_bytes_total dir=write)
 		posted
@@ -79,7 +79,14 @@ io() {
 		umount_weft
 	done
 	same "$kind: the metadata server moved none of it" "$(metric mds weft_rdma_bytes_total dir=write)" 0
-	same "$kind: no byte of it was copied" "$(both weft_ds_copied_bytes_total) $(both weft_rdma_copied_bytes_total)" "0 0"
+	# On iWARP all that is fetched is copied: that is seen here, so that a copy elsewhere would be.
+	n=$(both weft_ds_copied_bytes_total)
+	if [ $kind = siw ]; then
+		check "$kind: each byte that was fetched was copied once, and counted ($n)" test "$n" -ge 134217728 -a "$n" -le "$(both weft_rdma_bytes_total dir=read)"
+	else
+		same "$kind: no byte that was fetched was copied" "$n" 0
+	fi
+	same "$kind: no byte of it was copied to be sent" "$(both weft_rdma_copied_bytes_total)" 0
 	without_layouts
 
 	rdma_mount rdma
@@ -111,10 +118,11 @@ io() {
 	kill_mds
 	plain
 
-	before=$(ticks)
+	before=$(ticks) polls=$(metric mds,ds1,ds2 weft_rdma_polls_total)
 	sleep 3
-	n=$(($(ticks) - before))
-	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s)" test $n -le 60 # a spin: 300
+	n=$(($(ticks) - before)) polls=$(($(metric mds,ds1,ds2 weft_rdma_polls_total) - polls))
+	# A spin: 300. What others take of the machine counts for whoever runs in the guest.
+	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s, $polls looks for completions)" test $n -le 120 -a $polls = 0
 }
 
 # Data through the metadata server, which gets it by TCP into memory that it sends it from.
@@ -218,6 +226,25 @@ more_than() { # BEFORE BY METRIC...
 	[ $(($(both "$@") - before)) -ge "$by" ]
 }
 
+# Everything at IPv6 addresses.
+ipv6() {
+	local n
+	WEFT_MOUNT="mount -t nfs4 -o vers=4.2,proto=rdma6,port=20049 [$self6]:/"
+	mount_weft
+	same "$kind: a mount over RDMA by IPv6" "$(sed -n "s|.* $M nfs4 .*proto=\([a-z0-9]*\),port=\([0-9]*\).*|\1 \2|p" /proc/mounts)" "rdma6 20049"
+	check "$kind: 64 MiB are written by IPv6" cp /run/src $M/six
+	remount_weft
+	n=$(both weft_rdma_bytes_total dir=write)
+	check "$kind: and are the same from a cold cache" cmp /run/src $M/six
+	check "$kind: the layout's addresses of RDMA and IPv6 are used" test $(($(both weft_rdma_bytes_total dir=write) - n)) -ge 67108864
+	umount_weft
+	mkdir -p /mnt/v3
+	check "$kind: an exported folder is mounted over RDMA by IPv6" timeout 30 mount -t nfs -o vers=3,proto=rdma6,port=20050,mountproto=tcp6,mountport=12050,nolock "[$self6]:/run/x" /mnt/v3 || return
+	check "$kind: it takes data" cp /run/src /mnt/v3/six
+	umount /mnt/v3
+	check "$kind: which the server has" cmp /run/src /run/x/six
+}
+
 calls() {
 	local set sets='rdma.srq=true rdma.srq=false rdma.poll=0 rdma.credits=2' n=200
 	[ $kind = rxe ] || sets='rdma.srq=true'
@@ -234,7 +261,10 @@ link_add || { skip "$kind: no such device here"; exit 0; }
 mkdir -m 777 /run/x
 printf 'export "/run/x" {\n\tclient "*" { access = rw  squash = none  privileged_port = false }\n}\n' >/run/exports.v3
 [ "$part" != calls ] || { calls; no_complaint; exit 0; }
-tcp_mount=$(dev up --ds 2 --addr "$LAB_SELF" --rdma 20049 --set mds.lease=10s --set mds.grace=5s --set ds.exports=/run/exports.v3) || { not_ok "$kind: the cluster starts"; exit 1; }
+self6=$(ip -6 -o addr show dev "$LAB_DEV" scope global | awk '{ sub("/.*", "", $4); print $4; exit }')
+addr=$LAB_SELF
+[ "$part" != ipv6 ] || addr=$self6
+tcp_mount=$(dev up --ds 2 --addr "$addr" --rdma 20049 --set mds.lease=10s --set mds.grace=5s --set ds.exports=/run/exports.v3) || { not_ok "$kind: the cluster starts"; exit 1; }
 WEFT_MOUNT=$tcp_mount
 check "$kind: RDMA is served" within 10 logged ds1 'NFS over RDMA at' 1
 check "$kind: and clients are told" within 10 told ds1

@@ -19,8 +19,9 @@ verified() {
 		--name=cached --rw=randwrite --bsrange=512-200k --bs_unaligned=1 --size=12m --ioengine=psync --fsync=50 ||
 		{ tail -25 /run/fio.out; return 1; }
 }
-# Workers of rpciod that wait for an invalidation for a call that was cancelled: what the stock client does for ever where the connection went meanwhile (docs/rdma.md).
-hung() { grep -lzP 'frwr_unmap_sync\S*\n\S+ xprt_rdma_free' /proc/[0-9]*/stack 2>/dev/null; }
+# Workers of rpciod that wait for an invalidation for a call that was cancelled, or for one that was answered to be let go, which such an invalidation does: what the
+# stock client does for ever where the connection went meanwhile (docs/rdma.md).
+hung() { grep -lzP 'frwr_unmap_sync\S*\n\S+ xprt_rdma_free|xprt_request_dequeue_xprt' /proc/[0-9]*/stack 2>/dev/null; }
 # Calls to data servers that wait for their answers.
 unanswered() { grep -h 'nfsv3.*q:xprt_pending' /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks | awk '{ print $1 }' | sort; }
 answer() { timeout 10 python3 "$here/metric.py" $CLUSTER mds,ds1,ds2,ds3 weft_rpc_received_bytes_total >/dev/null; }

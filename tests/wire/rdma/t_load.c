@@ -69,6 +69,7 @@ static void t_random_reads(void)
 	}
 	diag("%u reads, %u at once, never fewer than %u credits, %.0f a second", total, most, least,
 	     total * 1000.0 / (double)(now_ms() - begin + 1));
+	need(run.peer || least >= AT_ONCE, "%u credits were granted once", least);
 	need(run.peer || most >= 100, "no more than %u calls at once: %u credits", most, c->credits);
 }
 
@@ -203,14 +204,36 @@ static void t_full_address(void)
 	need(!conn_try(NULL, &why), "one more than before");
 }
 
-/* Connections that are there for a while. */
+/* Connections that are there for a while, with nothing under way, and are as good as before. */
 static void t_stand(void)
 {
 	unsigned n = run.count ? run.count : 16;
+	struct conn *c[64];
 
-	for (unsigned i = 0; i < n; i++)
-		ping(conn_open(NULL));
+	need(n <= 64, "at most 64");
+	for (unsigned i = 0; i < n; i++) {
+		c[i] = conn_open(NULL);
+		ping(c[i]);
+	}
 	usleep(3000000);
+	for (unsigned i = 0; i < n; i++)
+		ping(c[i]);
+}
+
+/* Connects, and calls only after so many seconds (-n). */
+static void t_silent(void)
+{
+	struct conn *c = conn_open(NULL);
+
+	usleep(run.count * 1000000);
+	ping(c);
+}
+
+/* For so many seconds (-n), and nobody looks at it meanwhile. */
+static void t_idle(void)
+{
+	ping(conn_open(NULL));
+	usleep(run.count * 1000000);
 }
 
 /* Announces all it may, and then answers no RDMA Read: what the server keeps for that is looked at from outside. */
@@ -431,6 +454,8 @@ const struct test load_tests[] = {
 	{ "connections until all receives are granted", t_full, true },
 	{ "connections until an address has no more", t_full_address, true },
 	{ "connections that stand", t_stand, true },
+	{ "a connection that is silent at first", t_silent, true },
+	{ "a connection that is idle", t_idle, true },
 	{ "announces much, and answers nothing", t_announce, true },
 	{ "fuzz", t_fuzz, true },
 	{ NULL, NULL, false },

@@ -1,0 +1,392 @@
+/*
+ * rpc_turn.c - what the connections of one address share, so that a flood from there leaves the others of the loop their time and memory: a turn, calls in hand,
+ * and a rate. An address is one host's, of IPv6 as well: all hosts of a site may be in one network of 64 bits, and would wait for each other. How many
+ * addresses somebody has there, the limits of connections bound, which count networks.
+ *
+ * What waits for a client (rpc_call_waits) is counted by itself: that client's answer comes as one more call, often from this very address, and must get in.
+ *
+ * All of it belongs to one loop and is touched on its thread only: a call costs no lock and no cache line that another thread writes. An address is as large
+ * on each loop as its connections there are.
+ */
+#include "base/clock.h"
+#include "base/exports.h"
+#include "proto/rpc_int.h"
+
+/* For each call that an address may have in hand, on the average. */
+#define CALL_BYTES (128u << 10)
+/* As many times what it may have in hand, an address may have waiting for clients. */
+#define WAITS 4u
+/* Of one connection, however much its address has: the slots that a Linux client has, and a record of the longest. */
+#define LEAST_CALLS 64u
+#define LEAST_BYTES (1u << 20)
+/* Nanoseconds for which an address may save what its rate gives. */
+#define BURST_NS 100000000u
+
+struct rpc_host {
+	struct hash_link ho_link;
+	struct rpc_loop *ho_rl;
+	uint8_t ho_addr[16];
+	bool ho_shared, ho_posted;
+	unsigned ho_refs; /* connections, and the message or timer under way */
+	uint64_t ho_turn_ns;	/* the turn of which ho_records tells */
+	unsigned ho_records;
+	struct rpc_conn *ho_wait, **ho_wait_end; /* they have more to say, each in its turn */
+	struct rpc_conn *ho_stuck;		 /* not read while the address has too much in hand */
+	struct rpc_load ho_load, ho_waits;	 /* in hand, and of those what waits for a client */
+	unsigned ho_most;
+	uint32_t ho_rate;  /* calls a second; 0: no limit */
+	uint64_t ho_due_ns; /* up to when the rate is used up */
+	struct loop_msg ho_msg;
+	struct loop_timer ho_timer;
+};
+
+static struct rpc_host *host_make(struct rpc_conn *c)
+{
+	struct rpc_host *ho = calloc(1, sizeof *ho);
+
+	if (!ho)
+		return NULL;
+	ho->ho_rl = c->c_rl;
+	ho->ho_wait_end = &ho->ho_wait;
+	ho->ho_most = c->c_svc.rs_host_calls;
+	ho->ho_rate = c->c_svc.rs_host_rate;
+	return ho;
+}
+
+void rpc_conn_host(const struct rpc_conn *c, uint8_t addr[16])
+{
+	uint16_t port;
+
+	exp_addr(&c->c_peer, addr, &port);
+	if (c->c_peer.ss_family == AF_INET6)
+		memset(addr + 8, 0, 8);
+}
+
+bool rpc_host_join(struct rpc_conn *c)
+{
+	struct rpc_loop *rl = c->c_rl;
+	struct hash_link *l = NULL;
+	struct rpc_host *ho = NULL;
+	uint8_t addr[16];
+	uint16_t port;
+	uint64_t h;
+
+	if (!c->c_client && c->c_svc.rs_nprogs) { /* what we connect to is no flood */
+		exp_addr(&c->c_peer, addr, &port);
+		h = hash_bytes(addr, 16);
+		for (l = hash_first(&rl->rl_hosts, h); l; l = hash_next(l))
+			if (!memcmp(hash_entry(l, struct rpc_host, ho_link)->ho_addr, addr, 16))
+				break;
+		ho = l ? hash_entry(l, struct rpc_host, ho_link) : host_make(c);
+		if (ho && !l && hash_add(&rl->rl_hosts, &ho->ho_link, h)) {
+			free(ho);
+			ho = NULL;
+		}
+		if (ho) {
+			memcpy(ho->ho_addr, addr, 16);
+			ho->ho_shared = true;
+		}
+	} else {
+		ho = host_make(c);
+	}
+	if (!ho)
+		return false;
+	ho->ho_refs++;
+	c->c_host = ho;
+	return true;
+}
+
+static void host_put(struct rpc_host *ho)
+{
+	if (--ho->ho_refs)
+		return;
+	if (ho->ho_shared)
+		hash_del(&ho->ho_rl->rl_hosts, &ho->ho_link);
+	free(ho);
+}
+
+void rpc_host_leave(struct rpc_conn *c)
+{
+	if (c->c_host)
+		host_put(c->c_host);
+	c->c_host = NULL;
+}
+
+void rpc_hosts_drop(struct rpc_loop *rl)
+{
+	for (size_t i = 0; i < rl->rl_hosts.h_size; i++) {
+		struct hash_link *next;
+
+		for (struct hash_link *l = rl->rl_hosts.h_slot[i]; l; l = next) {
+			struct rpc_host *ho = hash_entry(l, struct rpc_host, ho_link);
+
+			next = l->hl_next;
+			if (ho->ho_posted)
+				host_put(ho);
+		}
+	}
+	free(rl->rl_hosts.h_slot);
+}
+
+/* ---- turns ---- */
+
+static bool rate_out(const struct rpc_host *ho, uint64_t now)
+{
+	return ho->ho_rate && ho->ho_due_ns > now + BURST_NS;
+}
+
+static bool host_over(struct rpc_host *ho)
+{
+	uint64_t turn = loop_now_ns(ho->ho_rl->rl_loop);
+
+	if (ho->ho_turn_ns != turn) {
+		ho->ho_turn_ns = turn;
+		ho->ho_records = 0;
+	}
+	if (rate_out(ho, turn))
+		return true;
+	return ho->ho_records && (ho->ho_records >= RPC_HOST_RECORDS || clock_mono_ns() - turn > RPC_TURN_NS);
+}
+
+static void wait_unlink(struct rpc_conn *c)
+{
+	*c->c_wait_prev = c->c_wait_next;
+	*(c->c_wait_next ? &c->c_wait_next->c_wait_prev : &c->c_host->ho_wait_end) = c->c_wait_prev;
+	c->c_resuming = false;
+}
+
+static void host_run(struct rpc_host *ho)
+{
+	struct rpc_conn *c;
+
+	ho->ho_posted = false;
+	while ((c = ho->ho_wait) && !host_over(ho)) {
+		wait_unlink(c);
+		if (!c->c_dead)
+			rpc_conn_turn(c);
+		rpc_conn_put(c);
+	}
+}
+
+static void host_call(struct rpc_host *ho);
+
+static void host_turn(struct rpc_host *ho)
+{
+	host_run(ho);
+	host_call(ho);
+	host_put(ho);
+}
+
+static void host_msg(struct loop_msg *m)
+{
+	host_turn(caa_container_of(m, struct rpc_host, ho_msg));
+}
+
+static void host_timer(struct loop_timer *t)
+{
+	host_turn(caa_container_of(t, struct rpc_host, ho_timer));
+}
+
+/* Its next turn. */
+static void host_call(struct rpc_host *ho)
+{
+	struct loop *l = ho->ho_rl->rl_loop;
+	uint64_t now = loop_now_ns(l);
+
+	if (!ho->ho_wait || ho->ho_posted)
+		return;
+	ho->ho_posted = true;
+	ho->ho_refs++;
+	ho->ho_msg.m_run = host_msg;
+	ho->ho_timer.t_fire = host_timer;
+	if (rate_out(ho, now))
+		loop_timer_start(l, &ho->ho_timer, (ho->ho_due_ns - now - BURST_NS) / 1000000u + 1);
+	else
+		loop_post(l, &ho->ho_msg);
+}
+
+void rpc_turn_wait(struct rpc_conn *c)
+{
+	struct rpc_host *ho = c->c_host;
+
+	if (c->c_resuming || c->c_dead)
+		return;
+	c->c_resuming = true;
+	c->c_refs++;
+	c->c_wait_next = NULL;
+	c->c_wait_prev = ho->ho_wait_end;
+	*ho->ho_wait_end = c;
+	ho->ho_wait_end = &c->c_wait_next;
+	host_call(ho);
+}
+
+bool rpc_turn_begins(struct rpc_conn *c)
+{
+	if (c->c_resuming)
+		return false;
+	if (!c->c_host->ho_wait && !host_over(c->c_host))
+		return true;
+	rpc_turn_wait(c);
+	return false;
+}
+
+bool rpc_turn_ends(struct rpc_conn *c, unsigned records)
+{
+	struct rpc_host *ho = c->c_host;
+
+	host_over(ho); /* begins the count of a new turn */
+	ho->ho_records++;
+	return records >= (ho->ho_wait ? RPC_FEW_RECORDS : RPC_TURN_RECORDS) || host_over(ho);
+}
+
+/* ---- calls in hand ---- */
+
+static void load_add(struct rpc_load *of, unsigned calls, size_t bytes)
+{
+	of->ld_calls += calls;
+	of->ld_bytes += bytes;
+}
+
+static void load_less(struct rpc_load *of, unsigned calls, size_t bytes)
+{
+	of->ld_calls -= calls;
+	of->ld_bytes -= bytes;
+}
+
+static bool too_much(const struct rpc_host *ho, unsigned calls, size_t bytes, unsigned times, unsigned part)
+{
+	uint64_t most = (uint64_t)ho->ho_most * times / part;
+
+	return ho->ho_most && (calls >= most || bytes >= most * CALL_BYTES);
+}
+
+static bool waits_full(const struct rpc_host *ho, unsigned part)
+{
+	return too_much(ho, ho->ho_waits.ld_calls, ho->ho_waits.ld_bytes, WAITS, part);
+}
+
+static bool host_full(const struct rpc_host *ho, unsigned part)
+{
+	return too_much(ho, ho->ho_load.ld_calls - ho->ho_waits.ld_calls, ho->ho_load.ld_bytes - ho->ho_waits.ld_bytes, 1, part) || waits_full(ho, part);
+}
+
+/*
+ * One that has nothing in hand is always read, so that each of them goes on, however long the calls of the others wait. What waits for a client does not count
+ * in that: its answer, or the state that it gives back, may come here. Where a call of ours is out, or too much waits, a few calls more are taken, behind
+ * which that may stand.
+ */
+static bool few_in_hand(const struct rpc_conn *c)
+{
+	unsigned calls = c->c_ncalls;
+	size_t bytes = c->c_bytes;
+	bool full = waits_full(c->c_host, 1);
+
+	if (!full) {
+		calls -= c->c_waits.ld_calls;
+		bytes -= c->c_waits.ld_bytes;
+	}
+	return !calls || ((full || c->c_nreqs) && calls < LEAST_CALLS && bytes < LEAST_BYTES);
+}
+
+static void stuck_unlink(struct rpc_conn *c)
+{
+	*c->c_stuck_prev = c->c_stuck_next;
+	if (c->c_stuck_next)
+		c->c_stuck_next->c_stuck_prev = c->c_stuck_prev;
+	c->c_stuck = false;
+}
+
+bool rpc_host_full(struct rpc_conn *c)
+{
+	struct rpc_host *ho = c->c_host;
+
+	if (!host_full(ho, 1) || few_in_hand(c))
+		return false;
+	if (!c->c_stuck) {
+		c->c_stuck = true;
+		c->c_refs++;
+		c->c_stuck_next = ho->ho_stuck;
+		c->c_stuck_prev = &ho->ho_stuck;
+		if (ho->ho_stuck)
+			ho->ho_stuck->c_stuck_prev = &c->c_stuck_next;
+		ho->ho_stuck = c;
+	}
+	return true;
+}
+
+static void host_wake(struct rpc_host *ho)
+{
+	struct rpc_conn *s;
+
+	while ((s = ho->ho_stuck) && !host_full(ho, 2)) {
+		stuck_unlink(s);
+		if (s->c_paused)
+			rpc_turn_wait(s);
+		rpc_conn_put(s);
+	}
+}
+
+void rpc_host_call(struct rpc_conn *c, size_t bytes)
+{
+	struct rpc_host *ho = c->c_host;
+	uint64_t now;
+
+	c->c_ncalls++;
+	c->c_bytes += bytes;
+	load_add(&ho->ho_load, 1, bytes);
+	if (ho->ho_rate) {
+		now = loop_now_ns(c->c_loop);
+		ho->ho_due_ns = (ho->ho_due_ns > now ? ho->ho_due_ns : now) + 1000000000u / ho->ho_rate;
+	}
+}
+
+void rpc_host_call_done(struct rpc_conn *c, size_t bytes)
+{
+	c->c_ncalls--;
+	c->c_bytes -= bytes;
+	load_less(&c->c_host->ho_load, 1, bytes);
+	host_wake(c->c_host);
+}
+
+void rpc_host_call_waits(struct rpc_conn *c, size_t bytes, bool waits)
+{
+	(waits ? load_add : load_less)(&c->c_waits, 1, bytes);
+	(waits ? load_add : load_less)(&c->c_host->ho_waits, 1, bytes);
+	host_wake(c->c_host);
+}
+
+/* ---- ends, and connections apart ---- */
+
+void rpc_host_quit(struct rpc_conn *c)
+{
+	if (c->c_resuming) {
+		wait_unlink(c);
+		rpc_conn_put(c);
+	}
+	if (c->c_stuck) {
+		stuck_unlink(c);
+		rpc_conn_put(c);
+	}
+}
+
+void rpc_conn_apart(struct rpc_conn *c)
+{
+	struct rpc_host *old = c->c_host, *ho = c->c_dead || !old->ho_shared ? NULL : host_make(c);
+
+	if (!ho)
+		return;
+	c->c_refs++;
+	rpc_host_quit(c);
+	ho->ho_most = 0;
+	ho->ho_rate = 0;
+	ho->ho_refs = 1;
+	ho->ho_load = (struct rpc_load){c->c_ncalls, c->c_bytes};
+	ho->ho_waits = c->c_waits;
+	load_less(&old->ho_load, c->c_ncalls, c->c_bytes);
+	load_less(&old->ho_waits, c->c_waits.ld_calls, c->c_waits.ld_bytes);
+	c->c_host = ho;
+	host_wake(old);
+	host_put(old);
+	rpc_turn_wait(c); /* as it may have waited at the old one */
+	rpc_conn_put(c);
+}

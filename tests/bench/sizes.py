@@ -1,0 +1,64 @@
+"""What weft takes and how it does as things get many: memory of open files and idle clients, cost in large directories, time to start with many files."""
+import os
+import statistics
+import subprocess
+import time
+
+import peers
+
+OPENS, CLIENTS, SMALL = 10000, 400, 1000
+PHASES = ("create", "stat", "rename", "unlink")
+
+
+def held(weft, what, n):
+    """Bytes that the daemon has grown by for each."""
+    command = [os.path.join(peers.BUILD, "tests/bench/hold"), f"127.0.0.1:{weft.port}", what]
+
+    def one(count):
+        with subprocess.Popen([*command, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as p:
+            if p.stdout.readline() != "held\n":
+                raise peers.Trouble(f"hold {what} {count}")
+            got = peers.resident(weft.pid())
+            p.stdin.close()
+            if p.wait(60):
+                raise peers.Trouble(f"hold {what} {count} ended with {p.returncode}")
+        return got
+    one(n // 10)  # what comes first only once, and the files
+    few, many = one(n // 10), one(n)
+    return (many - few) / (n - n // 10)
+
+
+def names(weft, entries, *more):
+    return weft.target.bench("md", "--shared", "--sessions", 4, "--depth", 16, "--count", entries // 4, *more)
+
+
+def directories(weft, entries):
+    """Cost in a directory of so many over that in a small one, by phase; for creates it is the mean while it grows."""
+    phases, ratios = ",".join(PHASES), {p: [] for p in PHASES}
+    for _ in range(3 if entries <= 50000 else 1):
+        few = [names(weft, SMALL, "--phases", phases) for _ in range(3)]
+        big = names(weft, entries, "--phases", phases)
+        few += [names(weft, SMALL, "--phases", phases) for _ in range(3)]
+        for p in PHASES:
+            ratios[p].append(big[p]["server_cpu_us_per_op"] / statistics.median(f[p]["server_cpu_us_per_op"] for f in few))
+    return {p: statistics.median(v) for p, v in ratios.items()}
+
+
+def start(weft, files):
+    """Seconds that the metadata server takes to serve again with so many files, from the call that starts it. And the cost of a stat with so many over that with few."""
+    few = statistics.median(names(weft, SMALL * 10, "--phases", "create,stat,rename,unlink")["stat"]["server_cpu_us_per_op"] for _ in range(3))
+    many = names(weft, files, "--phases", "create,stat", "--keep")["stat"]["server_cpu_us_per_op"]
+    weft.dev("kill", weft.dir, "mds")
+    began = time.monotonic()
+    weft.dev("start", weft.dir, "mds")
+    return time.monotonic() - began, many / few
+
+
+def measure(weft, entries):
+    """weft: one that does not sync, or it would take long."""
+    out = {"open_file_bytes": held(weft, "opens", OPENS), "idle_client_bytes": held(weft, "clients", CLIENTS)}
+    if entries:
+        out["entries"] = entries
+        out.update({f"big_{p}_ratio": v for p, v in directories(weft, entries).items()})
+        out["start_s"], out["many_stat_ratio"] = start(weft, entries)
+    return out

@@ -1,0 +1,369 @@
+/* lo_order_test.c - orders to data servers, which are fake ones here (lo_fake.h): what becomes of them, what waits for them, and what comes before what. */
+#include "base/clock.h"
+#include "mds/dsc/dsc_int.h"
+#include "mds/lo/order_int.h"
+#include "tests/unit/lo_fake.h"
+#include "tests/unit/lo_layout.h"
+#include "tests/unit/unit.h"
+
+struct order_args {
+	struct lo_map *m;
+	struct ns_inode i;
+	int what; /* 0 free, 1 truncate, 2 fence, 3 fence and truncate, 4 bar, 5 clone of the inode before it */
+};
+
+static int order_run(void *arg, struct kv_txn *t)
+{
+	struct order_args *a = arg;
+	uint8_t blob[NS_BLOB_MAX];
+	int err = 0;
+
+	a->i.i_blob = (struct kv_slice){blob, lo_map_encode(a->m, blob, sizeof(blob))};
+	if (a->what == 0)
+		return lo_order_free(lo, t, &a->i);
+	if (a->what == 4)
+		return lo_order_bar(lo, t, 5);
+	if (a->what == 5) {
+		struct lo_clone cl = {.cl_ino = a->i.i_ino - 1, .cl_from = 4096, .cl_to = 8192, .cl_len = 100, .cl_map = *a->m};
+
+		return lo_order_clone(lo, t, &a->i, a->m, &cl);
+	}
+	if (a->what >= 2)
+		err = lo_order_fence(lo, t, &a->i, a->m, 8);
+	if (!err && a->what != 2)
+		err = lo_order_truncate(lo, t, &a->i, a->m, 100);
+	return err;
+}
+
+static void order(struct lo_map *m, uint64_t ino, int what)
+{
+	struct order_args a = {m, {.i_ino = ino, .i_type = NS_REG}, what};
+
+	ck_assert_int_eq(kv_run_sync(kv, order_run, &a), 0);
+}
+
+struct waiting {
+	sem_t w_sem;
+	int w_err;
+};
+
+static void waited(void *arg, int err)
+{
+	struct waiting *w = arg;
+
+	ck_assert_ptr_eq(loop_self(), loops[1]);
+	w->w_err = err;
+	sem_post(&w->w_sem);
+}
+
+static int wait_orders_used(uint64_t ino, const struct lo_map *m, uint32_t ms)
+{
+	struct waiting w;
+
+	sem_init(&w.w_sem, 0, 0);
+	lo_orders_wait_used(lo, ino, m, loops[1], ms, waited, &w);
+	sem_wait(&w.w_sem);
+	return w.w_err;
+}
+
+static int wait_orders(uint64_t ino, uint32_t ms)
+{
+	return wait_orders_used(ino, NULL, ms);
+}
+
+static int count_row(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	(void)id;
+	(void)val;
+	++*(unsigned *)arg;
+	return 0;
+}
+
+static unsigned order_rows(void)
+{
+	struct kv_txn *t;
+	unsigned n = 0;
+
+	ck_assert_int_eq(kv_read_begin(kv, &t), 0);
+	ck_assert_int_eq(ns_rows(t, NS_T_ORDER, "", 0, count_row, &n), 0);
+	kv_read_end(t);
+	return n;
+}
+
+START_TEST(orders_reach_every_object_and_their_rows_go)
+{
+	struct lo_map m = map_on(4, 2);
+
+	join_fakes(4);
+	order(&m, 500, 3);
+	ck_assert_uint_eq(order_rows(), 16);
+	ck_assert_int_eq(wait_orders(500, 5000), 0);
+	for (unsigned f = 0; f < 4; f++) {
+		ck_assert_uint_eq(fakes[f].f_orders, 4);
+		for (unsigned o = 0; o < fakes[f].f_nobj; o++)
+			ck_assert_uint_eq(fakes[f].f_obj[o].ob_epoch, 8);
+	}
+	ck_assert_uint_eq(lo_held_objects(lo, 500, &m), 0);
+	eventually(order_rows() == 0);
+	order(&m, 500, 0);
+	lo_orders_kick(lo);
+	eventually(order_rows() == 0);
+	order(&m, 0, 4);
+	ck_assert_int_eq(wait_orders(0, 5000), 0);
+	ck_assert_uint_eq(lo_orders_count(lo), 0);
+	ck_assert_int_eq(wait_orders(12345, 5000), 0);
+}
+END_TEST
+
+START_TEST(the_last_copy_never_becomes_stale)
+{
+	struct lo_map m = map_on(2, 2);
+	uint64_t last;
+
+	/* objects 0 and 1 are mirror 0, 2 and 3 are mirror 1 */
+	ck_assert_uint_eq(lo_map_make_stale(&m, 1, &last), 1);
+	ck_assert_uint_eq(last, 0);
+	ck_assert_uint_eq(lo_map_make_stale(&m, 1 | 4, &last), 0);
+	ck_assert_uint_eq(last, 4);
+	ck_assert_int_eq(m.lm_obj[0].ob_state, LO_STALE);
+	ck_assert_int_eq(m.lm_obj[2].ob_state, LO_IN_SYNC);
+	ck_assert_uint_eq(lo_map_make_stale(&m, 2 | 8, &last), 0);
+	ck_assert_uint_eq(last, 2 | 8);
+	ck_assert_uint_eq(lo_map_make_stale(&m, 8, NULL), 8);
+}
+END_TEST
+
+START_TEST(a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_before_it_serves)
+{
+	struct lo_map m = map_on(1, 2);
+	struct timespec a, b;
+
+	join_fakes(2);
+	on_loop(fake_loop, fake_disconnect, &fakes[0]);
+	eventually(alive() == 1);
+	order(&m, 600, 0);
+	order(&m, 601, 2);
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	/* The dead server holds a lease: the fence is not complete yet. */
+	ck_assert_int_eq(wait_orders(601, 100), -ETIMEDOUT);
+	ck_assert_int_eq(wait_orders(601, 10000), 0);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	ck_assert_int_ge((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000,
+			 LEASE_MS / 2);
+	/* Without a lease it fences before it serves; what it has yet to cut is not to be used. */
+	ck_assert_uint_eq(lo_held_objects(lo, 601, &m), 0);
+	order(&m, 602, 1);
+	ck_assert_int_eq(wait_orders(602, 10000), 0);
+	ck_assert_uint_eq(lo_held_objects(lo, 602, &m), 1);
+	m.lm_obj[0].ob_state = LO_STALE;
+	ck_assert_uint_eq(lo_held_objects(lo, 602, &m), 0);
+	m.lm_obj[0].ob_state = LO_IN_SYNC;
+	on_loop(fake_loop, fake_connect, &fakes[0]);
+	eventually(alive() == 2);
+	ck_assert(fakes[0].f_orders_before_join);
+	/* The fence goes first, though the deletion is older. */
+	ck_assert_uint_eq(fakes[0].f_order_types[0], CTL_FENCE);
+	eventually(order_rows() == 0);
+	ck_assert_uint_eq(lo_held_objects(lo, 602, &m), 0);
+}
+END_TEST
+
+static int count_version(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	(void)id;
+	++((unsigned *)arg)[*(const uint8_t *)val.s_data];
+	return 0;
+}
+
+/* A release of before does what it can read, and leaves the rest alone. */
+START_TEST(an_order_that_tells_nothing_new_is_of_the_version_of_before)
+{
+	struct lo_map m = map_on(1, 2);
+	unsigned version[256] = {0};
+	struct kv_txn *t;
+
+	m.lm_obj[1].ob_known = 1;
+	join_fakes(2);
+	on_loop(fake_loop, fake_disconnect, &fakes[0]);
+	on_loop(fake_loop, fake_disconnect, &fakes[1]);
+	eventually(alive() == 0);
+	order(&m, 620, 0);
+	order(&m, 621, 2);
+	order(&m, 622, 5);
+	order(&m, 0, 4);
+	ck_assert_int_eq(kv_read_begin(kv, &t), 0);
+	ck_assert_int_eq(ns_rows(t, NS_T_ORDER, "", 0, count_version, version), 0);
+	kv_read_end(t);
+	ck_assert_uint_eq(version[1], 7);
+	ck_assert_uint_eq(version[2], 1); /* the fence of the one that is known to exist */
+}
+END_TEST
+
+START_TEST(an_order_tells_whether_its_object_must_be_there)
+{
+	uint8_t row[32] = {[0] = 1, [1] = CTL_FENCE, [28] = 1};
+	struct lo_map m = map_on(1, 2);
+	struct order *o;
+	uint64_t ino;
+
+	join_fakes(2);
+	m.lm_obj[1].ob_known = 1;
+	order(&m, 610, 3); /* a fence and a truncation */
+	ck_assert_int_eq(wait_orders(610, 5000), 0);
+	for (unsigned n = 0; n < 2; n++) {
+		ck_assert_uint_eq(fakes[0].f_order_known[n], 0);
+		ck_assert_uint_eq(fakes[1].f_order_known[n], CTL_KNOWN);
+	}
+	/* Rows of before tell nothing of it. */
+	o = lo_order_decode(1, 1, (struct kv_slice){row, sizeof(row)}, &ino);
+	ck_assert(o && !o->or_known && !o->or_client);
+	free(o);
+	row[0] = 2;
+	o = lo_order_decode(1, 1, (struct kv_slice){row, sizeof(row)}, &ino);
+	ck_assert(o && o->or_known && !o->or_client);
+	free(o);
+	row[0] = 3;
+	ck_assert_ptr_null(lo_order_decode(1, 1, (struct kv_slice){row, sizeof(row)}, &ino));
+}
+END_TEST
+
+START_TEST(a_join_that_is_given_up_and_sent_again_makes_nobody_alive_before_its_orders)
+{
+	struct lo_map m = map_on(1, 2);
+
+	join_fakes(2);
+	on_loop(fake_loop, fake_disconnect, &fakes[0]);
+	eventually(alive() == 1);
+	order(&m, 600, 2);
+	fakes[0].f_hold = true;
+	on_loop(fake_loop, fake_connect, &fakes[0]);
+	eventually(fakes[0].f_held);
+	on_loop(fake_loop, fake_join_again, &fakes[0]);
+	nap(300);
+	ck_assert_uint_eq(alive(), 1);
+	ck_assert(!dsc_linked(dsc, 1));
+	on_loop(fake_loop, fake_answer_held, &fakes[0]);
+	eventually(alive() == 2);
+	ck_assert_int_eq(wait_orders(600, 3000), 0);
+}
+END_TEST
+
+START_TEST(an_answer_that_is_none_is_asked_for_again)
+{
+	struct lo_map m = map_on(1, 1);
+
+	join_fakes(1);
+	fakes[0].f_babble = 1;
+	order(&m, 700, 2);
+	ck_assert_int_eq(wait_orders(700, 5000), 0);
+	ck_assert_uint_eq(fakes[0].f_orders, 1);
+}
+END_TEST
+
+START_TEST(a_failed_order_is_tried_again_and_holds_back_only_its_object)
+{
+	struct lo_map m = map_on(1, 1);
+
+	join_fakes(1);
+	fakes[0].f_order_status = CTL_IO;
+	order(&m, 700, 3);
+	ck_assert_int_eq(wait_orders(700, 300), -ETIMEDOUT);
+	ck_assert_uint_eq(fakes[0].f_orders, 1); /* the truncate waits for the fence */
+	fakes[0].f_order_status = CTL_OK;
+	order(&m, 701, 1);
+	ck_assert_int_eq(wait_orders(701, 300), 0);
+	ck_assert_int_eq(wait_orders(700, 5000), 0);
+	eventually(order_rows() == 0);
+}
+END_TEST
+
+START_TEST(what_nobody_uses_is_not_waited_for)
+{
+	struct lo_map m = map_on(1, 2), used = m, other = map_on(1, 2);
+
+	join_fakes(2);
+	fakes[1].f_order_status = CTL_IO;
+	order(&m, 700, 2);
+	used.lm_obj[1].ob_state = LO_STALE;
+	ck_assert_int_eq(wait_orders_used(700, &used, 300), 0);
+	used.lm_obj[1].ob_state = LO_REBUILDING;
+	ck_assert_int_eq(wait_orders_used(700, &used, 300), -ETIMEDOUT);
+	other.lm_obj[1].ob_copy = 7;
+	ck_assert_int_eq(wait_orders_used(700, &other, 300), 0);
+	ck_assert_int_eq(wait_orders(700, 300), -ETIMEDOUT);
+	fakes[1].f_order_status = CTL_OK;
+	ck_assert_int_eq(wait_orders(700, 5000), 0);
+}
+END_TEST
+
+/* What a clone takes is not cut or deleted before it; and its target is not used. */
+START_TEST(orders_of_a_source_wait_for_its_clones)
+{
+	struct lo_map m = map_on(2, 1), other = map_on(2, 1);
+
+	join_fakes(2);
+	fakes[0].f_order_status = fakes[1].f_order_status = CTL_IO;
+	order(&m, 701, 5);
+	ck_assert_int_eq(wait_orders(701, 150), -ETIMEDOUT);
+	ck_assert_uint_eq(lo_held_objects(lo, 701, &m), 3);
+	order(&m, 700, 1);
+	order(&m, 700, 0);
+	ck_assert_int_eq(wait_orders(700, 150), -ETIMEDOUT);
+	ck_assert_uint_eq(fakes[0].f_orders, 1);
+	order(&m, 702, 1); /* another file's do not wait */
+	ck_assert_int_eq(wait_orders(702, 100), -ETIMEDOUT);
+	ck_assert_uint_eq(fakes[0].f_orders, 2);
+	fakes[0].f_order_status = fakes[1].f_order_status = CTL_OK;
+	ck_assert_int_eq(wait_orders(700, 5000), 0);
+	ck_assert_uint_eq(lo_held_objects(lo, 701, &m), 0);
+	ck_assert_uint_lt(fakes[0].f_clone_at, fakes[0].f_cut_at);
+	ck_assert_uint_eq(fakes[0].f_clone.from, 4096);
+	ck_assert_uint_eq(fakes[0].f_clone.offset, 8192);
+	ck_assert_uint_eq(fakes[0].f_clone.size, 100);
+	ck_assert_uint_eq(fakes[0].f_clone.source.ino, 700);
+	eventually(order_rows() == 0);
+	/* A server that has no copy of the source. */
+	other.lm_obj[1].ob_ds = m.lm_obj[0].ob_ds;
+	ck_assert_int_eq(lo_clone_source(&other, 1, &m), -1);
+	ck_assert_int_eq(lo_clone_source(&m, 1, &m), 1);
+	m.lm_obj[1].ob_state = LO_STALE;
+	ck_assert_int_eq(lo_clone_source(&other, 0, &m), 0);
+	ck_assert_int_eq(lo_clone_source(&m, 1, &m), -1);
+}
+END_TEST
+
+START_TEST(many_orders_go_in_batches)
+{
+	struct lo_map m = map_on(1, 1);
+
+	join_fakes(1);
+	on_loop(fake_loop, fake_disconnect, &fakes[0]);
+	eventually(alive() == 0);
+	for (unsigned i = 0; i < 1000; i++)
+		order(&m, 0x1000000 + i % 50, 1);
+	on_loop(fake_loop, fake_connect, &fakes[0]);
+	eventually(order_rows() == 0);
+	ck_assert_uint_eq(fakes[0].f_orders, 1000);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("lo_order");
+	TCase *live = tcase_create("live");
+
+	tcase_add_checked_fixture(live, setup, teardown);
+	tcase_add_test(live, orders_reach_every_object_and_their_rows_go);
+	tcase_add_test(live, a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_before_it_serves);
+	tcase_add_test(live, the_last_copy_never_becomes_stale);
+	tcase_add_test(live, a_failed_order_is_tried_again_and_holds_back_only_its_object);
+	tcase_add_test(live, an_order_tells_whether_its_object_must_be_there);
+	tcase_add_test(live, an_order_that_tells_nothing_new_is_of_the_version_of_before);
+	tcase_add_test(live, a_join_that_is_given_up_and_sent_again_makes_nobody_alive_before_its_orders);
+	tcase_add_test(live, an_answer_that_is_none_is_asked_for_again);
+	tcase_add_test(live, what_nobody_uses_is_not_waited_for);
+	tcase_add_test(live, orders_of_a_source_wait_for_its_clones);
+	tcase_add_test(live, many_orders_go_in_batches);
+	suite_add_tcase(s, live);
+	return unit_run(s);
+}

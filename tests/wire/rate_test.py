@@ -1,0 +1,67 @@
+#!/usr/bin/python3
+"""mds.rate_of_address: what one address may ask in a second, over all of its connections, and what that leaves the others. Prints TAP."""
+import os
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test as base  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+
+RATE, SECONDS = 100, 3
+
+
+def flood(conns, until):
+    """Each asks again as soon as it is answered. How many were answered."""
+    counts = [0] * len(conns)
+
+    def run(i):
+        while time.monotonic() < until:
+            conns[i].rpc(0)
+            counts[i] += 1
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(conns))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return sum(counts)
+
+
+def test_an_address_has_its_rate_and_no_more(w):
+    """A tenth of a second's worth may be saved up; which of its connections ask does not matter."""
+    for n in (1, 8):
+        conns = [Conn(ADDR, source=("127.0.0.3", 0)) for _ in range(n)]
+        began = time.monotonic()
+        done = flood(conns, began + SECONDS)
+        took = time.monotonic() - began
+        for conn in conns:
+            conn.close()
+        base.tap.say(f"{done} calls in {took:.1f} s on {n} connections")
+        check(done <= RATE * took + RATE / 10 + n + 2, True, f"{done} calls in {took:.1f} s")
+        check(done >= RATE * SECONDS / 3, True, f"only {done} calls")
+        time.sleep(0.2)
+
+
+def test_others_have_their_own(w):
+    """Beside a flood that has far more connections, another address gets what it asks for within its rate."""
+    many = [Conn(ADDR, source=("127.0.0.3", 0)) for _ in range(100)]
+    one = Conn(ADDR, source=("127.0.0.4", 0))
+    flooding = threading.Thread(target=flood, args=(many, time.monotonic() + SECONDS))
+    flooding.start()
+    longest = 0
+    for _ in range(20):
+        time.sleep(0.1)
+        began = time.monotonic()
+        one.rpc(0)
+        longest = max(longest, time.monotonic() - began)
+    flooding.join()
+    base.tap.say(f"the longest that another address waited: {longest * 1e3:.0f} ms")
+    check(longest < 0.5, True, f"{longest:.2f} s")  # behind the flood it would be a second
+    for conn in (*many, one):
+        conn.close()
+
+
+if __name__ == "__main__":
+    base.run_apart(globals(), ds=1, settings=(f"mds.rate_of_address={RATE}",))

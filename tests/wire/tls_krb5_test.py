@@ -1,0 +1,125 @@
+#!/usr/bin/python3
+"""Layouts of an export that demands krb5i or krb5p, for a client that has both Kerberos and TLS: over a way to the data that is protected as well, or none. Prints TAP."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import tap  # noqa: E402
+try:
+    import gssapi  # noqa: F401
+except ImportError as e:
+    print("1..0 # skip python3-gssapi is missing", e)
+    sys.exit(0)
+import gss  # noqa: E402
+import tls_test  # noqa: E402
+from gss import Cred, GssClient, GssConn  # noqa: E402
+from mds_test import ADDR, Cluster, check  # noqa: E402
+from nfs41 import *  # noqa: E402,F403
+from nfs41 import err  # noqa: E402
+from tap import BUILD  # noqa: E402
+
+EVERYBODY = 'client "*" { access = rw  squash = none  privileged_port = false  sec = '
+TOP = REALM = W = KIND = None
+
+
+class BothConn(GssConn):
+    def __init__(self, addr, on_call=None, source=None):
+        self.gss = {}
+        tls_test.TlsConn.__init__(self, addr, on_call, ctx=tls_test.context())
+
+
+class BothClient(GssClient):
+    def connection(self):
+        return BothConn(self.addr, self._on_call)
+
+
+def cluster(ds_tls):
+    """One whose data servers take this of TLS: the one that runs, or a new one."""
+    global W, KIND
+    if KIND == ds_tls:
+        return W
+    if W:
+        W.down()
+    W, KIND = None, ds_tls
+    tls_test.live()
+    certs = tls_test.CERTS
+    settings = [f"mds.keytab={REALM.keytab('nfs/localhost')}", "mds.idmap_domain=weft.test", "mds.tls=optional", f"ds.tls={ds_tls}"]
+    settings += [s for d in ("mds", "ds") for s in (f"{d}.tls_cert={certs['live']}", f"{d}.tls_key={certs['live.key']}", f"{d}.tls_ca={certs['trusted']}")]
+    W = Cluster(1, settings)
+    boss = GssClient(ADDR, cred=auth_sys(0, 0))
+    boss.ok(putfh(boss.mkdir(boss.root(), "safe")), setattr_(mode=0o777))
+    boss.drop()
+    return W
+
+
+def layouts(ds_tls, kind, layouts="", safe="krb5i, krb5p"):
+    """What LAYOUTGET says, and fs_layout_types, of an export with these flavours, where data servers take this of TLS, for a client of this kind."""
+    w = cluster(ds_tls)
+    with open(w.dir + "/exports", "w", encoding="utf-8") as f:
+        f.write('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{%s} %s } }\n' % (EVERYBODY, EVERYBODY, safe, layouts))
+    subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock", "exports", "reload"], check=True, capture_output=True)
+    conn = GssConn(ADDR)
+    c = kind(ADDR, cred=conn.init(Cred(REALM.login("games"), 2)))
+    try:
+        inside = c.ok(putrootfh(), lookup("safe"), getfh()).fh
+        s, f = c.open(inside, f"{ds_tls} {kind.__name__} {layouts} {safe}")
+        got = err(c.call(putfh(f), layoutget(s)).status)
+        types = c.attrs(inside, "fs_layout_types").fs_layout_types
+        check(err(c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"data", FILE_SYNC)).status), "OK")  # its layout is recalled, where there is one
+        check(c.ok(putfh(f), read(s, 0, 9)).data, b"data")
+    finally:
+        c.drop()
+        conn.close()
+    return got, types
+
+
+def test_none_where_data_servers_take_less():
+    check(layouts("optional", BothClient), ("LAYOUTUNAVAILABLE", []))
+
+
+def test_krb5_alone_demands_nothing_of_the_data():
+    check(layouts("optional", GssClient, safe="krb5, krb5i"), ("OK", [FLEX]))
+
+
+def test_over_tls_where_data_servers_demand_it():
+    check(layouts("required", BothClient), ("OK", [FLEX]))
+
+
+def test_none_for_a_client_without_tls():
+    check(layouts("required", GssClient), ("LAYOUTUNAVAILABLE", []))
+
+
+def test_none_where_the_administrator_says_so():
+    check(layouts("required", BothClient, "layouts = no"), ("LAYOUTUNAVAILABLE", []))
+
+
+def main():
+    global TOP, REALM
+    for p in ("krb5kdc", "kdb5_util", "kadmin.local", "kinit", "openssl"):
+        if not shutil.which(p, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
+            tap.skip(f"{p} is missing")
+            return
+    if not tap.built():
+        tap.skip("the daemons are not built")
+        return
+    TOP = tempfile.mkdtemp(prefix="weft-tls-krb5.")
+    try:
+        tls_test.CERTS = tls_test.Certs()
+        REALM = gss.Realm(TOP, "games", "nfs/localhost", skew=1)
+        tap.run(tap.named(globals()))
+    finally:
+        if W:
+            W.down()
+        if REALM:
+            REALM.down()
+        if tls_test.CERTS:
+            shutil.rmtree(tls_test.CERTS.dir)
+        shutil.rmtree(TOP)
+
+
+if __name__ == "__main__":
+    main()

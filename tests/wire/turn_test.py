@@ -1,0 +1,118 @@
+#!/usr/bin/python3
+"""What the connections of one address share (docs/security.md, "Limits"): calls in hand, of which those that wait for a client are not, and a rate. Prints TAP."""
+import os
+import select
+import socket
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from many_test import SANITIZED, anon, mds_pid  # noqa: E402
+from nfs41 import err, op  # noqa: E402
+from slow_test import Pace, raw_call  # noqa: E402
+
+MIB = 1 << 20
+CALLS = 16  # in hand of an address
+RATE = 40
+WAITING = [f"mds.calls_of_address={CALLS}", "mds.recall_deadline=12s", "mds.lease=60s", "mds.threads=1"]
+FLOODED = [f"mds.rate_of_address={RATE}", "mds.ds_suspect=1500ms", "mds.ds_dead=3s", "mds.threads=1"]
+
+
+def holder(d, name, addr):
+    """A client with a delegation for writing of a file of its own; what it is told to give back it gives back later."""
+    c = client(source=(addr, 0))
+    s, f = c.open(d, name)
+    c.ok(putfh(f), close(s))
+    o = c.ok(putfh(f), open_(claim_fh(), BOTH | WANT_WRITE))
+    check(o.deleg, D_WRITE)
+    return c, f, o
+
+
+def test_calls_that_wait_for_a_client_do_not_keep_its_answer_out(w):
+    """Two clients of one address, each with a delegation that many calls of the other's wait for: on their own connections, DELEGRETURN must get in."""
+    d = client().root()
+    pair = [holder(d, f"f{i}", "127.0.0.2") for i in range(2)]
+    began = time.monotonic()
+    waiting = [[c.begin(putfh(other[1]), setattr_(ANON, mode=0o600)) for _ in range(CALLS - 4)] for (c, f, o), other in zip(pair, pair[::-1])]
+    for c, _, _ in pair:
+        c.wait_callback("RECALL", 1)
+    time.sleep(0.3)
+    for c, f, o in pair:
+        c.ok(putfh(f), delegreturn(o.deleg_stateid))
+    for (c, _, _), calls in zip(pair, waiting):
+        check({err(c.finish(one).status) for one in calls}, {"OK"})
+    took = time.monotonic() - began
+    check(took < 8, True, f"it took {took:.1f} s, of a deadline of 12")
+
+
+def pour(socks, data, seconds):
+    """Sends each its data, as far as they are read. How many bytes of all went out."""
+    left, sent, until = {s.fileno(): [s, memoryview(x)] for s, x in zip(socks, data)}, 0, time.monotonic() + seconds
+    while left and time.monotonic() < until:
+        for fd in select.select([], list(left), [], 0.2)[1]:
+            one = left[fd]
+            n = one[0].send(one[1])
+            sent += n
+            one[1] = one[1][n:]
+            if not one[1]:
+                del left[fd]
+    return sent
+
+
+def test_one_address_has_no_more_waiting_than_its_share(w):
+    """As many calls as possible that wait for a client which is silent: what they hold is bounded, and nobody else is late."""
+    pace, d = Pace(), client().root()
+    c, f, _ = holder(d, "kept", "127.0.0.3")
+    c.on_callback = lambda name, args: time.sleep(60)
+    before, pid = pace.run(), mds_pid(w)
+    socks, data, n, size = [], [], 30, 512 << 10
+    many = [client(source=("127.0.0.2", 0)) for _ in range(n)]
+    for one in many:
+        s = socket.create_connection(ADDR, 5, ("127.0.0.2", 0))
+        s.setblocking(False)
+        socks.append(s)
+        data.append(b"".join(raw_call(slot, sequence(one.session.sessionid, one.slots[slot] + 1, slot, len(one.slots) - 1), putfh(f), setattr_(ANON, mode=0o600),
+                                      write(ANON, 0, bytes(size))) for slot in range(len(one.slots))))
+    memory = anon(pid)
+    sent = pour(socks, data, 2.5)
+    grown, asked = anon(pid) - memory, sum(map(len, data))
+    pace.beside("an address has what waits", before)
+    tap.say(f"{sent / MIB:.0f} of {asked / MIB:.0f} MiB were taken of one address, {grown / MIB:.0f} MiB of memory")
+    # 2 MiB in hand, four times that waiting, and of each connection 1 MiB, one more call, and one that is on its way, with its room.
+    most = CALLS * (128 << 10) * 5 + n * (MIB + 3 * size)
+    check(asked > 2 * most, True, "calls enough")
+    check(SANITIZED or grown < most, True, f"{grown / MIB:.1f} MiB, of {most / MIB:.1f}")
+    for s in socks:
+        s.close()
+    c.drop()
+
+
+def test_a_data_server_is_not_behind_the_flood_of_its_address(w):
+    """The rate of its address is used up, by many connections: its heartbeats come through."""
+    socks = [socket.create_connection(ADDR, 5, ("127.0.0.1", 0)) for _ in range(100)]
+    call = rpc_call(1, 0, b"", NOBODY)
+    for s in socks:
+        s.sendall((u32(0x80000000 | len(call)) + call) * 4 * RATE)
+    alive = []
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
+        alive.append(int(w.metric("weft_mds_ds_alive")))
+        time.sleep(0.2)
+    check(set(alive), {1}, "data servers that live")
+    # They take their turns, at that rate.
+    got = 0
+    for s in socks:
+        s.setblocking(False)
+        try:
+            got += len(s.recv(1 << 20)) // 28
+        except BlockingIOError:
+            pass
+        s.close()
+    check(RATE < got < 12 * RATE, True, f"{got} answers")
+
+
+if __name__ == "__main__":
+    mds_test.run_apart(globals(), 1, lambda name: FLOODED if "flood" in name else WAITING)

@@ -1,0 +1,148 @@
+/*
+ * bench_small.c - two loads of machine learning. small: many small files, each looked up, opened, read and closed, in random order. storm: checkpoints: all
+ * sessions at once write a large file each, from OPEN to CLOSE, with a COMMIT; how even they go is told (slow/fast).
+ */
+#include "tools/bench.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- small ---- */
+
+/* A place below n for each below n: a Feistel network over the next power of four, walked until it is below n. The same in each run. */
+static uint64_t shuffled(uint64_t i, uint64_t n, uint64_t key)
+{
+	unsigned half = 1;
+	uint64_t mask;
+
+	while (half < 31 && 1ull << 2 * half < n)
+		half++;
+	mask = (1ull << half) - 1;
+	do {
+		uint64_t l = i >> half, r = i & mask;
+
+		for (uint64_t round = 1; round <= 4; round++) {
+			uint64_t x = (r + key + round * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull, was = r;
+
+			r = (l ^ x >> 40) & mask;
+			l = was;
+		}
+		i = l << half | r;
+	} while (i >= n);
+	return i;
+}
+
+static void name(struct bench_job *j, uint64_t i)
+{
+	snprintf(j->j_name, sizeof(j->j_name), "f%u.%llu", j->j_s->s_id, (unsigned long long)i);
+}
+
+static struct weft_op *begin(struct bench_job *j, enum weft_what what)
+{
+	j->j_op = (struct weft_op){.o_what = what, .o_fh = j->j_s->s_dir, .o_name = j->j_name};
+	return &j->j_op;
+}
+
+static bool step_create(struct bench_job *j)
+{
+	struct weft_op *op = &j->j_op;
+
+	switch (j->j_step) {
+	case 0:
+		name(j, j->j_i);
+		op = begin(j, WEFT_OPEN);
+		op->o_flags = WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL;
+		op->o_attr = (struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0644};
+		return true;
+	case 1:
+		*op = (struct weft_op){.o_what = WEFT_WRITE, .o_file = op->o_file, .o_len = bench.bo_body, .o_buf = (void *)(uintptr_t)bench_content(j->j_i * 4096),
+				       .o_flags = bench.bo_stable ? WEFT_STABLE : 0};
+		j->j_s->s_t->t_bytes += bench.bo_body;
+		return true;
+	case 2:
+		*op = (struct weft_op){.o_what = WEFT_CLOSE, .o_file = op->o_file};
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool step_read(struct bench_job *j)
+{
+	uint64_t n = bench.bo_seconds ? j->j_s->s_files : bench.bo_count, at = shuffled(j->j_i, n, j->j_s->s_id);
+	struct weft_op *op = &j->j_op;
+
+	switch (j->j_step) {
+	case 0:
+		name(j, at);
+		begin(j, WEFT_LOOKUP);
+		return true;
+	case 1:
+		op = begin(j, WEFT_OPEN);
+		op->o_flags = WEFT_O_READ;
+		return true;
+	case 2:
+		*op = (struct weft_op){.o_what = WEFT_READ, .o_file = op->o_file, .o_len = bench.bo_body, .o_buf = j->j_buf};
+		j->j_s->s_t->t_bytes += bench.bo_body;
+		return true;
+	case 3:
+		if (op->o_count != bench.bo_body || (bench.bo_verify && memcmp(j->j_buf, bench_content(at * 4096), bench.bo_body)))
+			bench_die("read: %s has other data than what was written", j->j_name);
+		*op = (struct weft_op){.o_what = WEFT_CLOSE, .o_file = op->o_file};
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool step_remove(struct bench_job *j)
+{
+	if (j->j_step)
+		return false;
+	name(j, j->j_i);
+	begin(j, WEFT_REMOVE);
+	return true;
+}
+
+static void files_made(struct bench_session *s)
+{
+	s->s_files = s->s_next;
+}
+
+static uint64_t files(const struct bench_session *s)
+{
+	return s->s_files;
+}
+
+const struct bench_phase bench_small[] = {
+	{.p_name = "create", .p_step = step_create, .p_after = files_made},
+	{.p_name = "read", .p_step = step_read, .p_pieces = files, .p_repeat = true},
+	{.p_name = "remove", .p_step = step_remove, .p_pieces = files},
+	{0}};
+
+/* ---- storm ---- */
+
+static bool storm_open(struct bench_job *j)
+{
+	if (j->j_step) {
+		j->j_s->s_file = j->j_op.o_file;
+		return false;
+	}
+	bench_file_name(j->j_s, j->j_name, sizeof(j->j_name));
+	begin(j, WEFT_OPEN);
+	j->j_op.o_flags = WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_TRUNC;
+	j->j_op.o_attr = (struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0644};
+	return true;
+}
+
+static bool storm_close(struct bench_job *j)
+{
+	if (j->j_step == 2)
+		return false;
+	j->j_op = (struct weft_op){.o_what = j->j_step ? WEFT_CLOSE : WEFT_COMMIT, .o_file = j->j_s->s_file};
+	return true;
+}
+
+const struct bench_phase bench_storm[] = {
+	{.p_name = "write", .p_first = storm_open, .p_step = bench_step_write, .p_last = storm_close},
+	{.p_name = "remove", .p_step = bench_step_remove, .p_once = true},
+	{0}};
