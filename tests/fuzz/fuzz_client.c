@@ -2,8 +2,7 @@
  * fuzz_client.c - libweft believes no server: replies to each of its calls, one after the other, and calls of the server. An input is pieces of a
  * two-byte length and so many bytes; the first byte says what is called. Every operation ends at most once, and what it gives fits.
  */
-#include "client/int.h"
-#include <errno.h>
+#include "tests/unit/weft_alone.h"
 #include <stdlib.h>
 
 static unsigned ended;
@@ -113,21 +112,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	if (!size)
 		return 0;
-	memset(&w, 0, sizeof(w));
-	w.w_ring = r;
-	w.w_loop = r->r_loop;
-	w.w_queue_end = &w.w_queue;
-	w.w_nslots = w.w_opts.wo_slots = 8;
-	w.w_target = 7;
-	w.w_opts.wo_max_io = w.w_max_read = w.w_max_write = 4096;
-	w.w_max_req = w.w_max_resp = 16384;
+	alone_begin(&w, r);
+	w.w_opts.wo_max_io = 4096;
 	w.w_max_cached = data[0] & 16 ? 16384 : 0; /* a layout comes with an OPEN */
-	w.w_max_ops = 8;
-	w.w_minor = 2;
 	w.w_lease_s = 1;
 	w.w_pnfs = data[0] & 32;
-	for (unsigned i = 0; i < 8; i++)
-		w.w_slots[i].sl_seq = 1;
 	ended = 0;
 	opened = NULL;
 	what = data[0];
@@ -163,15 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			answer(&w, &data, &size, ended + 1); /* what is told besides: errors of data servers, a CLOSE that nobody waits for */
 		}
 	}
-	w.w_state = WC_CLOSING;
-	wc_calls_fail(&w, -ECANCELED);
-	while (w.w_all || w.w_ds_calls) {
-		wc_ring_run(r, 0);
-		wc_calls_fail(&w, -ECANCELED);
-	}
-	while (w.w_files)
-		wc_file_free(w.w_files);
-	wc_devices_free(&w);
+	alone_end(&w);
 	r->r_ended = NULL;
 	r->r_ended_end = &r->r_ended;
 	return 0;

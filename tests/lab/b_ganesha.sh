@@ -8,9 +8,8 @@
 # BESIDE_ROUNDS (3) rounds of BESIDE_MIB (192) MiB, BESIDE_OPS (8192) calls of 4 KiB and BESIDE_SYNCS (512) stable ones; BESIDE_JSON=1 prints all figures,
 # BESIDE_PERF=FOLDER leaves profiles of perf there; BESIDE_OLD=BUILD measures another build beside this one, BESIDE_WORKS="WORK..."
 # only some of the work (see beside.py).
-for program in ganesha.nfsd rpcbind fio; do
-	command -v $program >/dev/null || { skip "there is no $program here: see the head of b_ganesha.sh"; exit 0; }
-done
+. "$LAB_HERE/ganesha.sh"
+ganesha_there && command -v fio >/dev/null || { skip "there is no ganesha.nfsd, rpcbind or fio here: see the head of b_ganesha.sh"; exit 0; }
 mib=${BESIDE_MIB:-192}
 tree=$LAB_DIR/tree
 mkdir -m 777 "$tree"
@@ -23,9 +22,7 @@ END
 cluster_up --ds 1 --set ds.exports="$LAB_DIR/exports.v3" ${BESIDE_OPTIONS:-}
 
 # Its files, rpcbind's socket among them, are in memory of this test's own.
-mount -t tmpfs tmpfs /run
-mount -t tmpfs tmpfs /var/lib/nfs
-mkdir -p /run/ganesha /var/lib/nfs/ganesha
+ganesha_room
 cat >"$LAB_DIR/ganesha.conf" <<END
 NFS_CORE_PARAM {
 	NFS_Port = 21049;
@@ -47,19 +44,11 @@ EXPORT {
 	FSAL { Name = VFS; }
 }
 END
-rpcbind -f &
-rpcbind=$!
 "$WEFT_BUILD/tests/bench/tcp_floor" serve 21051 &
 bare=$!
 "$WEFT_BUILD/tests/bench/tcp_floor" serve 21052 "$tree/file" &
 file=$!
-until [ -S /run/rpcbind.sock ]; do sleep 0.05; done
-ganesha.nfsd -F -L "$LAB_DIR/ganesha.log" -f "$LAB_DIR/ganesha.conf" -p /run/ganesha.pid -N EVENT &
-ganesha=$!
-until ss -ltn | grep -q :21049; do
-	kill -0 $ganesha 2>/dev/null || { not_ok "ganesha starts"; tail -5 "$LAB_DIR/ganesha.log"; break; }
-	sleep 0.1
-done
+ganesha_up ganesha 21049
 
 # NAME KIND WHAT... for the guest, NAME PID METRICS for beside.py.
 json=

@@ -1,14 +1,11 @@
 # Not a test, a measurement (tests/lab/run b_names, or tests/bench/side-by-side --lab): CPU time of weft and of nfs-ganesha for the same operations on names of the stock
 # client, by NFSv4.2: create and close, cold stat, open and close, rename, unlink. NAMES_ROUNDS (3) rounds of NAMES_FILES (500) files, by NAMES_AT_ONCE (1) processes.
 # Ganesha syncs nothing of this (but see weft-nosync, which does not either). Packages: nfs-ganesha, nfs-ganesha-vfs, nfs-ganesha-mem.
-for program in ganesha.nfsd rpcbind; do
-	command -v $program >/dev/null || { skip "there is no $program here"; exit 0; }
-done
+. "$LAB_HERE/ganesha.sh"
+ganesha_there || { skip "there is no ganesha.nfsd or rpcbind here"; exit 0; }
 tree=$LAB_DIR/tree
 mkdir -m 777 "$tree"
-mount -t tmpfs tmpfs /run
-mount -t tmpfs tmpfs /var/lib/nfs
-mkdir -p /run/ganesha /var/lib/nfs/ganesha
+ganesha_room
 export_of() { # ID PATH NAME FSAL
 	echo "EXPORT { Export_Id = $1; Path = \"$2\"; Pseudo = \"/$3\"; Protocols = 4; Transports = TCP; Access_Type = RW; Squash = none; SecType = sys; FSAL { Name = $4; } }"
 }
@@ -18,15 +15,7 @@ export_of() { # ID PATH NAME FSAL
 	export_of 1 "$tree" vfs VFS
 	export_of 2 /mem mem MEM
 } >"$LAB_DIR/ganesha.conf"
-rpcbind -f &
-rpcbind=$!
-until [ -S /run/rpcbind.sock ]; do sleep 0.05; done
-ganesha.nfsd -F -L "$LAB_DIR/ganesha.log" -f "$LAB_DIR/ganesha.conf" -p /run/ganesha.pid -N EVENT &
-ganesha=$!
-until ss -ltn | grep -q :21049; do
-	kill -0 $ganesha 2>/dev/null || { not_ok "ganesha starts"; tail -5 "$LAB_DIR/ganesha.log"; break; }
-	sleep 0.1
-done
+ganesha_up ganesha 21049
 cluster_up --ds 1
 json=$(
 	CLUSTER=$LAB_DIR/nosync

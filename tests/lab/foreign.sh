@@ -6,10 +6,11 @@
 #	ganesha  on Debian's nfs-ganesha
 #	foreign  on that where it is installed, else on folders
 # In the last two files of three copies are mixed: one is on ours. knfsd is one machine in the lab, and cannot be killed apart from it: t_generic has it.
+. "$LAB_HERE/ganesha.sh"
 kind=${WEFT_KIND:-weft}
 if [ "$kind" = foreign ]; then
 	kind=folder
-	if command -v ganesha.nfsd >/dev/null && command -v rpcbind >/dev/null; then kind=ganesha; fi
+	if ganesha_there; then kind=ganesha; fi
 fi
 FOREIGN_PORT=21049
 
@@ -21,13 +22,9 @@ foreign_up() {
 	ds=g where=,group=kind=nfs3 mixed=,group0=kind=weft,group1=kind=nfs3,group2=kind=nfs3
 	for n in 1 2 3 4; do weft ds group "ds$n" kind=weft >/dev/null; done
 	if [ "$kind" = ganesha ]; then
-		mount -t tmpfs tmpfs /run
-		mount -t tmpfs tmpfs /var/lib/nfs
-		mkdir -p /var/lib/nfs/ganesha
-		rpcbind -f &
-		foreign_rpcbind=$!
+		ganesha_room
+		foreign_rpcbind=$rpcbind
 		disown
-		until [ -S /run/rpcbind.sock ]; do sleep 0.05; done
 	fi
 	for ((n = 1; n <= $1; n++)); do
 		mkdir -m 755 -p "$LAB_DIR/g$n"
@@ -61,12 +58,12 @@ start_ds() { # NAME: one of ours as well
 		ds*) dev start "$1"; return ;;
 	esac
 	if [ "$kind" = ganesha ]; then
-		ganesha.nfsd -F -L "$LAB_DIR/g$n.log" -f "$LAB_DIR/g$n.conf" -p "/run/g$n.pid" -N EVENT </dev/null >/dev/null 2>&1 &
-	else
-		"$WEFT_BUILD/weft-ds" -o ds.store="$LAB_DIR/g$n.store" -o ds.cluster_key="$LAB_DIR/g$n.key" -o ds.listen="10.77.0.1:$((FOREIGN_PORT + n))" -o ds.name="g$n" -o ds.exports="$LAB_DIR/g$n.conf" </dev/null >/dev/null 2>>"$LAB_DIR/g$n.log" &
+		ganesha_up "g$n" $((FOREIGN_PORT + n)) && echo $ganesha >"$CLUSTER/run/g$n.pid" && disown # what is killed is not told
+		return
 	fi
+	"$WEFT_BUILD/weft-ds" -o ds.store="$LAB_DIR/g$n.store" -o ds.cluster_key="$LAB_DIR/g$n.key" -o ds.listen="10.77.0.1:$((FOREIGN_PORT + n))" -o ds.name="g$n" -o ds.exports="$LAB_DIR/g$n.conf" </dev/null >/dev/null 2>>"$LAB_DIR/g$n.log" &
 	echo $! >"$CLUSTER/run/g$n.pid"
-	disown # what is killed is not told
+	disown
 	for ((n = 0; n < 300; n++)); do
 		! ss -ltnH "sport = :$((FOREIGN_PORT + ${1#g}))" | grep -q . || return 0
 		sleep 0.1

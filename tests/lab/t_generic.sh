@@ -22,10 +22,9 @@ kinds=folder
 check "a folder of a weft-ds is taken in" weft ds add "nfs3://10.77.0.9:$port$LAB_DIR/folder" "mount-port=$port" name=folder
 weft ds group folder who=folder >/dev/null
 ganesha=
-if command -v ganesha.nfsd >/dev/null && command -v rpcbind >/dev/null; then
-	mount -t tmpfs tmpfs /run
-	mount -t tmpfs tmpfs /var/lib/nfs
-	mkdir -p /run/ganesha /var/lib/nfs/ganesha
+. "$LAB_HERE/ganesha.sh"
+if ganesha_there; then
+	ganesha_room
 	cat >"$LAB_DIR/ganesha.conf" <<END2
 NFS_CORE_PARAM { NFS_Port = 21049; MNT_Port = 21050; Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; }
 EXPORT {
@@ -33,15 +32,7 @@ EXPORT {
 	FSAL { Name = VFS; }
 }
 END2
-	rpcbind -f &
-	rpcbind=$!
-	until [ -S /run/rpcbind.sock ]; do sleep 0.05; done
-	ganesha.nfsd -F -L "$LAB_DIR/ganesha.log" -f "$LAB_DIR/ganesha.conf" -p /run/ganesha.pid -N EVENT &
-	ganesha=$!
-	until ss -ltn | grep -q :21049; do
-		kill -0 $ganesha 2>/dev/null || { not_ok "ganesha starts"; tail -5 "$LAB_DIR/ganesha.log"; break; }
-		sleep 0.1
-	done
+	ganesha_up ganesha 21049
 	check "ganesha is taken in; its rpcbind tells where MOUNT is" weft ds add "nfs3://10.77.0.9:21049$LAB_DIR/ganesha" name=ganesha
 	weft ds group ganesha who=ganesha >/dev/null
 	kinds="$kinds ganesha"

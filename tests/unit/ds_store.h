@@ -88,6 +88,18 @@ static struct cap_object key(uint64_t ino)
 	return (struct cap_object){ .co_ino = ino, .co_fs = 1, .co_incarnation = 1 };
 }
 
+/* What opening the object says. */
+static inline int lookup(uint64_t ino, bool create)
+{
+	struct cap_object k = key(ino);
+	struct ds_obj *o;
+	int err = ds_obj_get(S, &k, create, &o);
+
+	if (!err)
+		ds_obj_put(o);
+	return err;
+}
+
 struct io {
 	struct loop_msg io_msg;
 	struct ds_rw io_rw;

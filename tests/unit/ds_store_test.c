@@ -19,17 +19,6 @@ int fsync(int fd)
 	return (int)syscall(SYS_fsync, fd);
 }
 
-static int lookup(uint64_t ino)
-{
-	struct cap_object k = key(ino);
-	struct ds_obj *o;
-	int err = ds_obj_get(S, &k, false, &o);
-
-	if (!err)
-		ds_obj_put(o);
-	return err;
-}
-
 static ctl_status order_at(uint64_t instance, ctl_order_type type, uint64_t ino, uint64_t number, uint64_t arg)
 {
 	ctl_order o = { .type = type, .number = number, .object = { .ino = ino, .fs = 1, .incarnation = 1 } };
@@ -171,7 +160,7 @@ START_TEST(torn_tail_of_the_journal_costs_nothing_confirmed)
 	fputs("\1\2\1\1torn torn torn torn torn torn torn torn torn torn", f);
 	fclose(f);
 	reopen();
-	ck_assert_int_eq(lookup(1), -ESTALE);
+	ck_assert_int_eq(lookup(1, false), -ESTALE);
 	ck_assert(ds_store_barred(S, 33));
 	ck_assert(!ds_store_barred(S, 34));
 	ck_assert(!ds_store_instance_ok(S, 3));
@@ -195,7 +184,7 @@ START_TEST(delete_that_the_disk_forgot_is_done_again)
 	ck_assert(on_disk(1));
 	reopen();
 	ck_assert(!on_disk(1));
-	ck_assert_int_eq(lookup(1), -ESTALE);
+	ck_assert_int_eq(lookup(1, false), -ESTALE);
 }
 END_TEST
 
@@ -208,8 +197,8 @@ START_TEST(tombstone_ends_with_its_time)
 	ck_assert_int_eq(touch(1), -ESTALE);
 	nanosleep(&(struct timespec){ .tv_nsec = 60000000 }, NULL);
 	ck_assert_int_eq(order(CTL_DELETE, 2, 8, 0), CTL_OK);
-	ck_assert_int_eq(lookup(1), -ENOENT);
-	ck_assert_int_eq(lookup(2), -ESTALE);
+	ck_assert_int_eq(lookup(1, false), -ENOENT);
+	ck_assert_int_eq(lookup(2, false), -ESTALE);
 }
 END_TEST
 
@@ -255,8 +244,8 @@ START_TEST(failed_append_fails_the_order_and_is_mended)
 	/* The next one begins a new segment with all that counts. */
 	ck_assert_int_eq(order(CTL_DELETE, 2, 3, 0), CTL_OK);
 	reopen();
-	ck_assert_int_eq(lookup(1), -ESTALE);
-	ck_assert_int_eq(lookup(2), -ESTALE);
+	ck_assert_int_eq(lookup(1, false), -ESTALE);
+	ck_assert_int_eq(lookup(2, false), -ESTALE);
 	close(keep);
 	close(rd);
 }
@@ -418,7 +407,7 @@ START_TEST(unknown_version_of_an_xattr_is_an_error)
 	path_of(1, path);
 	ck_assert_int_eq(setxattr(path, DS_XATTR, &m, sizeof m, 0), 0);
 	log_set_level((enum log_level)-1);
-	ck_assert_int_eq(lookup(1), -EIO);
+	ck_assert_int_eq(lookup(1, false), -EIO);
 	log_set_level(LOG_L_ERROR);
 }
 END_TEST
@@ -432,7 +421,7 @@ START_TEST(object_deleted_while_used_is_not_written_elsewhere)
 	ck_assert_int_eq(do_rw(o, true, 5, "y", 1), 1);
 	ck_assert(!on_disk(1));
 	ds_obj_put(o);
-	ck_assert_int_eq(lookup(1), -ESTALE);
+	ck_assert_int_eq(lookup(1, false), -ESTALE);
 }
 END_TEST
 
@@ -537,7 +526,7 @@ START_TEST(an_order_for_what_must_be_there_marks_it_lost)
 		ck_assert_int_eq(known_order(order_of[i].type, ino, 1, order_of[i].size, 4), CTL_OK);
 		for (unsigned again = 0; again < 2; again++) {
 			/* Neither read, nor written, nor made. */
-			ck_assert_int_eq(lookup(ino), -ESTALE);
+			ck_assert_int_eq(lookup(ino, false), -ESTALE);
 			ck_assert_int_eq(touch(ino), -ESTALE);
 			ck_assert_int_eq(ds_store_change(S, &ch, &cr), CTL_NOENT);
 			ck_assert(ds_obj_lost(S, &k));
@@ -551,12 +540,12 @@ START_TEST(an_order_for_what_must_be_there_marks_it_lost)
 			ck_assert_int_eq(ds_store_orders(S, 1, &clone, 1, &res), CTL_OK);
 			ck_assert_int_eq(res, CTL_OK);
 		}
-		ck_assert_int_eq(lookup(ino), -ESTALE);
+		ck_assert_int_eq(lookup(ino, false), -ESTALE);
 		reopen();
-		ck_assert_int_eq(lookup(ino), -ESTALE);
+		ck_assert_int_eq(lookup(ino, false), -ESTALE);
 		/* Of nothing all is known; it is fenced as it was. */
 		ck_assert_int_eq(known_order(CTL_TRUNCATE, ino, 20, 0, 0), CTL_OK);
-		ck_assert_int_eq(lookup(ino), 0);
+		ck_assert_int_eq(lookup(ino, false), 0);
 		ck_assert_int_eq(stat_of(ino).status, CTL_OK);
 		reopen();
 		ck_assert_int_eq(stat_of(ino).status, CTL_OK);

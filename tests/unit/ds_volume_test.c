@@ -246,17 +246,6 @@ static ctl_status delete(uint64_t ino, uint64_t number)
 	return order_at(1, (ctl_order){ .type = CTL_DELETE, .number = number, .object = object(ino) });
 }
 
-static int lookup(uint64_t ino, bool create)
-{
-	struct cap_object k = key(ino);
-	struct ds_obj *o;
-	int e = ds_obj_get(S, &k, create, &o);
-
-	if (!e)
-		ds_obj_put(o);
-	return e;
-}
-
 /* Out of memory, so that it is looked for on the disks. */
 static void forget(void)
 {

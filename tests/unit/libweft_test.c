@@ -1,7 +1,6 @@
 /* libweft_test.c - libweft without a server: what it makes of replies that no server of ours gives, and of a lack of memory. */
-#include "client/int.h"
 #include "tests/unit/unit.h"
-#include <errno.h>
+#include "tests/unit/weft_alone.h"
 #include <stdlib.h>
 
 static struct weft_ring *r;
@@ -35,20 +34,9 @@ static void setup(void)
 {
 	if (!r)
 		ck_assert_int_eq(weft_ring_create(&r), 0);
-	memset(&w, 0, sizeof(w));
-	w.w_ring = r;
-	w.w_loop = r->r_loop;
-	w.w_queue_end = &w.w_queue;
-	w.w_nslots = w.w_opts.wo_slots = 8;
-	w.w_target = 7;
-	w.w_max_read = w.w_max_write = 4096;
-	w.w_max_req = w.w_max_resp = w.w_max_cached = 16384;
-	w.w_max_ops = 8;
-	w.w_minor = 2;
+	alone_begin(&w, r);
 	w.w_pnfs = w.w_have_session = true;
 	w.w_state = WC_SETUP; /* calls wait until they are taken */
-	for (unsigned i = 0; i < 8; i++)
-		w.w_slots[i].sl_seq = 1;
 	ended = 0;
 	op = again = opening();
 }
@@ -68,15 +56,7 @@ static void teardown(void)
 			next = w.w_all;
 		}
 	}
-	w.w_state = WC_CLOSING;
-	wc_calls_fail(&w, -ECANCELED);
-	while (w.w_all || w.w_ds_calls) {
-		wc_ring_run(r, 0);
-		wc_calls_fail(&w, -ECANCELED);
-	}
-	while (w.w_files)
-		wc_file_free(w.w_files);
-	wc_devices_free(&w);
+	alone_end(&w);
 }
 
 /* ---- replies ---- */
