@@ -4,6 +4,8 @@
 #include "mds/op/op.h"
 
 #define MAX_ERRORS OP_DEV_ERRORS
+/* Linux puts as many into one LAYOUTRETURN at most (FF_LAYOUTRETURN_MAXERR), those of READ first: of what comes after them it may never tell. */
+#define RETURN_MOST 20
 
 /* ---- errors of data servers, as clients report them ---- */
 
@@ -20,6 +22,7 @@ static void get_dev_error(struct xdr_in *x, struct op_dev_error *e)
 struct report {
 	struct op_dev_error e[MAX_ERRORS];
 	unsigned n;
+	bool more;	   /* there were more than these, or may have been: which copies missed a write is not known */
 	uint64_t ino;
 	uint32_t epoch;    /* of the layout it is about */
 	bool writer;       /* it was for writing */
@@ -34,6 +37,17 @@ struct report {
 	uint32_t told;     /* the grant that the client spoke of: its seqid */
 	struct op_hold hold;
 };
+
+static void put_dev_error(struct report *r, struct xdr_in *x)
+{
+	struct op_dev_error e;
+
+	get_dev_error(x, &e);
+	if (r->n < MAX_ERRORS)
+		r->e[r->n++] = e;
+	else
+		r->more = true;
+}
 
 /* READ errors are unread.c's; connection failures (OP_ILLEGAL) say nothing about what was written. */
 static bool report_means_write_failed(const struct op_dev_error *e)
@@ -53,7 +67,9 @@ static nfsstat4 fatal_status(const struct report *r)
 		/* FBIG and ROFS are not in LAYOUTGET's list (section 15.2), but clients hand them on, and IO would hide the cause. */
 		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: case NFS4ERR_FBIG: case NFS4ERR_ROFS:
 			return r->e[e].status;
-		case NFS4ERR_IO: case NFS4ERR_ACCESS:
+		case NFS4_OK: case NFS4ERR_NXIO: case NFS4ERR_DELAY:
+			break;
+		default:
 			st = NFS4ERR_IO;
 		}
 	}
@@ -120,6 +136,8 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	/* The application hears that its write failed, and some copies may have it. */
 	if (r->fatal)
 		r->stale |= op_mistrust(c->m, r->ino, &map, last_stripes(&map, last));
+	if (r->more)
+		r->stale |= op_mistrust(c->m, r->ino, &map, UINT64_MAX);
 	if (!r->stale)
 		return 0;
 	log_warn("inode %lu: a client reported failed writes: objects are stale now", (unsigned long)r->ino);
@@ -136,7 +154,7 @@ static bool report_counts(const struct report *r)
 		if (report_means_write_failed(&r->e[e]))
 			return true;
 	}
-	return false;
+	return r->more;
 }
 
 /* The client has no guard against asking again for ever: its next LAYOUTGET carries the error to the application. */
@@ -217,13 +235,8 @@ nfsstat4 op_layouterror(struct compound *c)
 	n = xdr_get_u32(c->in);
 	if (c->in->bad || n > xdr_left(c->in) / 24)
 		return NFS4ERR_BADXDR;
-	for (uint32_t k = 0; k < n; k++) {
-		struct op_dev_error e;
-
-		get_dev_error(c->in, &e);
-		if (r->n < MAX_ERRORS)
-			r->e[r->n++] = e;
-	}
+	for (uint32_t k = 0; k < n; k++)
+		put_dev_error(r, c->in);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	if (!c->cur)
@@ -261,14 +274,10 @@ static bool get_ff_return(struct compound *c, struct xdr_in *x, struct report *r
 		xdr_get_u64(x);
 		xdr_get_fixed(x, 16);
 		m = xdr_get_u32(x);
-		for (uint32_t j = 0; j < m && !x->bad; j++) {
-			struct op_dev_error e;
-
-			get_dev_error(x, &e);
-			if (r->n < MAX_ERRORS)
-				r->e[r->n++] = e;
-		}
+		for (uint32_t j = 0; j < m && !x->bad; j++)
+			put_dev_error(r, x);
 	}
+	r->more |= r->n >= RETURN_MOST;
 	n = xdr_get_u32(x);
 	for (uint32_t k = 0; k < n && !x->bad; k++)
 		op_get_iostats(c, x, k < STATS_MAX);

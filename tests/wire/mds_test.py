@@ -2246,6 +2246,38 @@ def test_a_failed_write_to_a_mirror_makes_it_stale(c, d):
     c.no("IO", putfh(f), layoutget(s))
 
 
+def test_what_the_last_copy_failed_with_ends_at_the_application(c, d):
+    """STALE and BADHANDLE too: the client has no guard against asking again for ever. A server that cannot be reached is waited for."""
+    for status, want in ((70, "IO"), (10001, "IO"), (10006, "IO"), (69, "DQUOT"), (28, "NOSPC"), (6, None)):
+        s, f, o = striped(c, d, "mirrors=1", name=f"last{status}")
+        c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, status, NUM["WRITE"])]))
+        if want:
+            c.no(want, putfh(f), layoutget(s))
+        else:
+            c.ok(putfh(f), layoutget(s))
+
+
+def test_a_return_with_twenty_errors_may_have_had_more(c, d):
+    """Linux cuts the list off there, those of READ come first: one copy is believed, and made the others from."""
+    def returned(n, name, what="READ", iomode=IO_RW):
+        s, f, _ = striped(c, d, "mirrors=2", name=name)
+        o = lay(c, f, s, iomode)
+        one = o.mirrors[0][0].deviceid
+        c.ok(putfh(f), layoutreturn(o.stateid, body=ff_return([(k << 20, 4096, o.stateid, [(one, 5, NUM[what])]) for k in range(n)])))
+        return sorted(m["state"] for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"])
+    check(returned(19, "nineteen"), ["in-sync", "in-sync"])
+    check(returned(20, "twenty"), ["in-sync", "stale"])
+    check(returned(100, "hundred"), ["in-sync", "stale"])
+    s, f, o = striped(c, d, "mirrors=3", name="errors")
+    # A LAYOUTERROR has as many as it says; of what finds no room here it is known that there is more.
+    a, b = (m[0].deviceid for m in o.mirrors[:2])
+    c.ok(putfh(f), layouterror(o.stateid, [(a, 5, NUM["READ"])] * 64))
+    o = lay(c, f, s)
+    check(len(o.mirrors), 3)
+    c.ok(putfh(f), layouterror(o.stateid, [(a, 5, NUM["READ"])] * 64 + [(b, 5, NUM["WRITE"])]))
+    check(len(lay(c, f, s).mirrors), 1)
+
+
 def test_who_does_not_write_reports_no_failed_write(c, d):
     s, f, o = striped(c, d, "mirrors=2")
     c.ok(putfh(f), layoutreturn(o.stateid))
