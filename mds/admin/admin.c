@@ -204,6 +204,25 @@ int admin_wait_end(struct admin_wait *w)
 	return w->aw_err;
 }
 
+bool admin_wait_loop(struct admin_wait *w, struct dsc *d)
+{
+	bool done;
+
+	pthread_mutex_lock(&w->aw_lock);
+	while (!w->aw_done && !dsc_closed(d)) {
+		struct timespec until;
+
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += 200000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		pthread_cond_timedwait(&w->aw_cond, &w->aw_lock, &until);
+	}
+	done = w->aw_done;
+	pthread_mutex_unlock(&w->aw_lock);
+	return done;
+}
+
 struct policy_set {
 	struct kv_op ps_op;
 	struct ns *ps_ns;

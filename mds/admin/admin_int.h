@@ -31,6 +31,8 @@ void admin_wait_init(struct admin_wait *w);
 void admin_wait_done(struct admin_wait *w, int err); /* any thread */
 /* Until it is done; what it says. w is over. */
 int admin_wait_end(struct admin_wait *w);
+/* The same for what a loop does. False: the loops stop, and nobody may do it any more; w is in use yet. */
+bool admin_wait_loop(struct admin_wait *w, struct dsc *d);
 
 /* repair.c: copies that are not in sync, and what moves */
 void admin_get_repair(void *arg, const struct http_req *rq, struct http_reply *rp);

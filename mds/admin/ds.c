@@ -115,17 +115,6 @@ uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_re
 	return admin_ds_named(a, http_arg(rq, "ds"), rp);
 }
 
-uint32_t admin_ds_own_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)
-{
-	uint32_t id = admin_ds_arg(a, rq, rp);
-	struct dsc_server sv;
-
-	if (!id || !dsc_get(a->a_ops.ao_dsc, id, &sv) || !sv.sv_generic)
-		return id;
-	admin_reply_error(rp, 409, "%s: a generic data server cannot be forgotten; drained it has nothing, killed nobody waits for it", sv.sv_name);
-	return 0;
-}
-
 struct word {
 	struct dsc_word wo_word;
 	struct admin_wait wo_wait;

@@ -8,6 +8,7 @@
 #include "mds/lo/twin.h"
 #include "mds/op/op.h"
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
@@ -170,26 +171,43 @@ static int look(struct forget *fo)
 	return err;
 }
 
+/* Two hold it: who asked, and who does it. */
 struct word {
 	struct dsc_word wo_word;
 	struct admin_wait wo_wait;
+	_Atomic int wo_holds;
 };
+
+static void word_put(struct word *wo)
+{
+	if (atomic_fetch_sub(&wo->wo_holds, 1) == 1)
+		free(wo);
+}
 
 static void word_done(struct dsc_word *w, int err)
 {
-	admin_wait_done(&caa_container_of(w, struct word, wo_word)->wo_wait, err);
+	struct word *wo = caa_container_of(w, struct word, wo_word);
+
+	admin_wait_done(&wo->wo_wait, err);
+	word_put(wo);
 }
 
-static int forget_it(struct admin *a, uint32_t ds)
+static int forget_it(struct forget *fo)
 {
-	struct word wo = {.wo_word.dw_id = ds, .wo_word.dw_done = word_done};
+	struct admin *a = fo->fo_admin;
+	struct word *wo = calloc(1, sizeof(*wo));
 	int err;
 
-	admin_wait_init(&wo.wo_wait);
-	dsc_forget(a->a_ops.ao_dsc, &wo.wo_word);
-	err = admin_wait_end(&wo.wo_wait);
+	if (!wo)
+		return -ENOMEM;
+	wo->wo_word = (struct dsc_word){.dw_id = fo->fo_ds, .dw_empty = !fo->fo_files && !fo->fo_twins, .dw_done = word_done};
+	admin_wait_init(&wo->wo_wait);
+	atomic_store(&wo->wo_holds, 2);
+	dsc_forget(a->a_ops.ao_dsc, &wo->wo_word);
+	err = admin_wait_loop(&wo->wo_wait, a->a_ops.ao_dsc) ? admin_wait_end(&wo->wo_wait) : -ESHUTDOWN;
+	word_put(wo);
 	if (!err)
-		lo_orders_forget(a->a_ops.ao_lo, ds);
+		lo_orders_forget(a->a_ops.ao_lo, fo->fo_ds);
 	return err;
 }
 
@@ -207,7 +225,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 	struct admin *a = arg;
 	struct dsc_server sv;
 	bool may_serve;
-	uint32_t ds = admin_ds_own_arg(a, rq, rp);
+	uint32_t ds = admin_ds_arg(a, rq, rp);
 	char text[400];
 	int err;
 
@@ -220,7 +238,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 	*fo = (struct forget){.fo_admin = a, .fo_ds = ds, .fo_force = force && !strcmp(force, "1"), .fo_budget = NAMES_MANY, .fo_paths = json_array()};
 	err = dsc_get(a->a_ops.ao_dsc, ds, &sv) ? sv.sv_state < DSC_KILLED ? -EBUSY : look(fo) : -ENOENT;
 	/* One that is cut off from us serves on until its lease is over, and as long its fences count. */
-	may_serve = !err && sv.sv_state == DSC_KILLED && dsc_leased(a->a_ops.ao_dsc, ds);
+	may_serve = !err && sv.sv_state == DSC_KILLED && !sv.sv_generic && dsc_leased(a->a_ops.ao_dsc, ds);
 	if (may_serve) {
 		admin_reply_error(rp, 409, "%s may serve clients still: say it again when its lease (ds.lease) is over", sv.sv_name);
 		goto out;
@@ -236,7 +254,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 		goto out;
 	}
 	if (!err)
-		err = forget_it(a, ds);
+		err = forget_it(fo);
 	if (!err)
 		admin_reply_json(rp, 200, what_is_there(fo, "forgotten", sv.sv_name));
 	else if (err == -EBUSY)

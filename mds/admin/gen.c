@@ -5,7 +5,6 @@
 #include <netdb.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 #include <urcu/compiler.h>
 
 #define NFS_PORT 2049
@@ -13,10 +12,7 @@
 /* Two hold it: who asked, and who does it. */
 struct taking {
 	struct dsc_add ta_add;
-	pthread_mutex_t ta_lock;
-	pthread_cond_t ta_cond;
-	bool ta_done;
-	int ta_err;
+	struct admin_wait ta_wait;
 	_Atomic int ta_holds;
 };
 
@@ -30,32 +26,8 @@ static void taken(struct dsc_add *a, int err)
 {
 	struct taking *ta = caa_container_of(a, struct taking, ta_add);
 
-	pthread_mutex_lock(&ta->ta_lock);
-	ta->ta_err = err;
-	ta->ta_done = true;
-	pthread_cond_signal(&ta->ta_cond);
-	pthread_mutex_unlock(&ta->ta_lock);
+	admin_wait_done(&ta->ta_wait, err);
 	taking_put(ta);
-}
-
-/* False: the loops stop, nobody answers any more. */
-static bool taking_wait(struct dsc *d, struct taking *ta)
-{
-	bool done;
-
-	pthread_mutex_lock(&ta->ta_lock);
-	while (!ta->ta_done && !dsc_closed(d)) {
-		struct timespec until;
-
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += 200000000;
-		until.tv_sec += until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
-		pthread_cond_timedwait(&ta->ta_cond, &ta->ta_lock, &until);
-	}
-	done = ta->ta_done;
-	pthread_mutex_unlock(&ta->ta_lock);
-	return done;
 }
 
 /* ---- what was asked for ---- */
@@ -228,14 +200,13 @@ void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 		free(ta);
 		return;
 	}
-	pthread_mutex_init(&ta->ta_lock, NULL);
-	pthread_cond_init(&ta->ta_cond, NULL);
+	admin_wait_init(&ta->ta_wait);
 	atomic_store(&ta->ta_holds, 2);
 	ta->ta_add.da_done = taken;
 	dsc_add(d, &ta->ta_add);
-	if (!taking_wait(d, ta))
+	if (!admin_wait_loop(&ta->ta_wait, d))
 		admin_reply_error(rp, 503, "the metadata server is stopping");
-	else if (ta->ta_err)
+	else if (admin_wait_end(&ta->ta_wait))
 		admin_reply_error(rp, 409, "%s: %s", ta->ta_add.da_name, ta->ta_add.da_why);
 	else if (dsc_get(d, ta->ta_add.da_id, &sv))
 		admin_reply_json(rp, 200, admin_ds_json(a, &sv));

@@ -12,7 +12,6 @@ void admin_reply_errno(struct http_reply *rp, int err, const char *path);
 uint64_t admin_client_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp);
 /* The "ds" argument: a name, a number or an id; 0: refused. */
 uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp);
-uint32_t admin_ds_own_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp); /* the same; one that is generic is refused */
 /* Bytes as JSON can carry them: UTF-8 without control characters as it is; of anything else what is not printable ASCII, and the backslash, as \xNN. The caller's reference. */
 json_t *admin_text(const void *bytes, size_t len);
 /* Nothing in it steers a terminal: no control characters, of ASCII or (as UTF-8) of ISO 8859. */

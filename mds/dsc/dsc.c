@@ -302,7 +302,7 @@ static void word_done(struct kv_op *op, int err)
 	w->dw_done(w, err);
 }
 
-static int forget_run(struct kv_op *op, struct kv_txn *t)
+int dsc_forget_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
 	struct dsc_server sv;
@@ -353,9 +353,34 @@ void dsc_say(struct dsc *d, struct dsc_word *w)
 	word_submit(d, w, word_run, word_done);
 }
 
+void dsc_gen_drop(struct dsc *d, struct gen *g)
+{
+	bool left = false;
+
+	pthread_mutex_lock(&d->d_lock);
+	dsc_node_del(d, g->gn_id);
+	g->gn_next = d->d_forgotten;
+	d->d_forgotten = g;
+	for (unsigned id = 1; id <= DSC_MAX && !left; id++)
+		left = d->d_node[id] && d->d_node[id]->nd_gen;
+	atomic_store(&d->d_generic, left);
+	pthread_mutex_unlock(&d->d_lock);
+}
+
 void dsc_forget(struct dsc *d, struct dsc_word *w)
 {
-	word_submit(d, w, forget_run, forget_done);
+	struct gen *g = NULL;
+
+	pthread_mutex_lock(&d->d_lock);
+	if (w->dw_id && w->dw_id <= DSC_MAX && d->d_node[w->dw_id]) {
+		g = d->d_node[w->dw_id]->nd_gen;
+		memcpy(w->dw_uuid, d->d_node[w->dw_id]->nd_sv.sv_uuid, 16);
+	}
+	pthread_mutex_unlock(&d->d_lock);
+	if (g)
+		gen_forget(g, w);
+	else
+		word_submit(d, w, dsc_forget_run, forget_done);
 }
 
 bool dsc_draining(struct dsc *d, uint32_t id)
@@ -661,6 +686,12 @@ void dsc_destroy(struct dsc *d)
 		if (d->d_node[id])
 			gen_free(d->d_node[id]->nd_gen);
 		free(d->d_node[id]);
+	}
+	while (d->d_forgotten) {
+		struct gen *g = d->d_forgotten;
+
+		d->d_forgotten = g->gn_next;
+		gen_free(g);
 	}
 	pthread_mutex_destroy(&d->d_lock);
 	free(d);

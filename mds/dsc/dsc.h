@@ -93,6 +93,7 @@ struct dsc_word {
 	uint32_t dw_id;
 	bool dw_has_weight, dw_has_labels, dw_has_drain, dw_drain;
 	bool dw_kill, dw_admit;
+	bool dw_empty; /* dsc_forget of a generic one: no file has anything there, so what is there of ours goes, if it answers */
 	uint32_t dw_weight;
 	char dw_labels[LABELS_LEN]; /* changes: those of other keys stay, KEY= takes one away */
 	void (*dw_done)(struct dsc_word *w, int err);
@@ -103,7 +104,8 @@ struct dsc_word {
 	struct dsc_terms dw_terms;
 };
 void dsc_say(struct dsc *d, struct dsc_word *w);
-/* Forgets a server that is killed or waits, and all that is known of it: its record is deleted. Done is called as dsc_say's; -EBUSY: it is neither. */
+/* Forgets a server that is killed or waits, and all that is known of it: its record is deleted. Done is called as dsc_say's (of a generic one on the first loop, or never
+ * when the loops stop); -EBUSY: it is neither, or is being forgotten. */
 void dsc_forget(struct dsc *d, struct dsc_word *w);
 /* Every server that may join, as placement sees it, by id. fn runs under dsc's lock: it is short, and calls nothing of dsc. */
 struct dsc_seat {

@@ -36,7 +36,7 @@ struct dsc_node {
 	struct dsc_server nd_sv; /* sv_alive is computed when copied */
 	struct dsc_terms nd_terms; /* dt_weight and dt_set: as committed last */
 	struct dsc_link *nd_link;
-	struct gen *nd_gen; /* a generic server: there is no link. Lives as long as the table */
+	struct gen *nd_gen; /* a generic server: there is no link */
 	bool nd_joined;	      /* the join was answered on nd_link */
 	uint32_t nd_join;     /* the number of the join under way, or the last */
 	uint64_t nd_joined_ms; /* when */
@@ -84,6 +84,7 @@ struct dsc {
 	void *d_dead_arg;
 	struct dsc_data **d_data; /* by loop */
 	_Atomic bool d_closed;
+	struct gen *d_forgotten; /* generic ones, whose memory others may yet use */
 	_Atomic bool d_generic; /* some server is */
 	_Atomic uint32_t d_clone_block; /* the largest of any server */
 };
@@ -98,6 +99,10 @@ bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd);
 void dsc_set_key(struct dsc *d, struct dsc_server *sv);
 /* Locked, or before the loops run. */
 void dsc_note_clone(struct dsc *d, const struct dsc_server *sv);
+
+/* The mutation that deletes a server's record (op: of a struct dsc_word); and the end of a generic one: its memory lives as long as the table. */
+int dsc_forget_run(struct kv_op *op, struct kv_txn *t);
+void dsc_gen_drop(struct dsc *d, struct gen *g);
 
 /* watch.c */
 void dsc_watch(struct loop_timer *t);

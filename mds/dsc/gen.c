@@ -234,6 +234,48 @@ int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_
 	return err;
 }
 
+/* ---- all rows of a server's files ---- */
+
+struct rows_walk {
+	uint8_t rw_from[5]; /* kind and server */
+	struct kv_txn *rw_txn;
+	struct gen_row *rw_out;
+	unsigned rw_n, rw_max;
+};
+
+static int rows_one(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct rows_walk *rw = arg;
+	const uint8_t *key = id.s_data;
+	struct gen_row *gw = &rw->rw_out[rw->rw_n];
+	struct gen_object o;
+	uint64_t n;
+
+	(void)val;
+	if (rw->rw_n == rw->rw_max || id.s_len > GEN_OBJECT_KEY || id.s_len < POOL_KEY || memcmp(key, rw->rw_from, sizeof(rw->rw_from)))
+		return 1;
+	memcpy(gw->gw_key, key, id.s_len);
+	gw->gw_len = (unsigned)id.s_len;
+	memcpy(&n, key + 5, 8);
+	gw->gw_number = id.s_len == POOL_KEY ? be64toh(n) : gen_object_get(rw->rw_txn, gw->gw_key, &o) ? 0 : o.go_number;
+	rw->rw_n++;
+	return 0;
+}
+
+int gen_rows_some(struct kv_txn *t, uint32_t ds, struct gen_row *out, unsigned max)
+{
+	struct rows_walk rw = {.rw_txn = t, .rw_out = out, .rw_max = max};
+	uint32_t d = htobe32(ds);
+	int err = 0;
+
+	memcpy(rw.rw_from + 1, &d, 4);
+	for (const char *kind = "PO"; *kind && err >= 0 && !rw.rw_n; kind++) {
+		rw.rw_from[0] = (uint8_t)*kind;
+		err = ns_rows(t, NS_T_GEN, rw.rw_from, sizeof(rw.rw_from), rows_one, &rw);
+	}
+	return err < 0 ? err : (int)rw.rw_n;
+}
+
 /* ---- servers ---- */
 
 int gen_server_put(struct kv_txn *t, const struct gen *g, uint64_t next)
@@ -272,7 +314,15 @@ static int server_decode(struct kv_slice val, struct gen *g, uint64_t *next)
 	return 0;
 }
 
-int gen_next_take(struct kv_txn *t, const struct gen *g, unsigned n, uint64_t *first)
+int gen_server_del(struct kv_txn *t, const struct gen *g)
+{
+	uint8_t key[SERVER_KEY];
+
+	server_key(g->gn_uuid, key);
+	return ns_row_del(t, NS_T_GEN, key, sizeof(key));
+}
+
+int gen_next_get(struct kv_txn *t, const struct gen *g, uint64_t *next)
 {
 	uint8_t key[SERVER_KEY];
 	struct kv_slice val;
@@ -280,8 +330,13 @@ int gen_next_take(struct kv_txn *t, const struct gen *g, unsigned n, uint64_t *f
 
 	server_key(g->gn_uuid, key);
 	err = ns_row_get(t, NS_T_GEN, key, sizeof(key), &val);
-	if (!err)
-		err = server_decode(val, NULL, first);
+	return err ? err : server_decode(val, NULL, next);
+}
+
+int gen_next_take(struct kv_txn *t, const struct gen *g, unsigned n, uint64_t *first)
+{
+	int err = gen_next_get(t, g, first);
+
 	return err ? err : gen_server_put(t, g, *first + n);
 }
 

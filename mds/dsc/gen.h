@@ -51,6 +51,7 @@ void gen_lookup(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *d
 void gen_create(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name, const struct nfs3_sattr *sa);
 void gen_mkdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name);
 void gen_remove(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name);
+void gen_rmdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name);
 void gen_commit(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh);
 void gen_fsstat(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh);
 void gen_fsinfo(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh);
@@ -88,6 +89,8 @@ struct gen {
 	_Atomic unsigned gn_ready; /* files made ahead; a hint */
 	_Atomic bool gn_said;	   /* none can be made: that is in the log */
 	_Atomic bool gn_rejoin;	   /* it was killed and is admitted: it joins anew */
+	_Atomic bool gn_forgetting; /* it joins no more */
+	struct gen *gn_next;	   /* d_forgotten */
 	pthread_mutex_t gn_copy_lock;
 	struct gen_copy *gn_copies; /* under it, as what is noted */
 	_Atomic unsigned gn_ncopies;
@@ -120,6 +123,15 @@ int gen_pool_each(struct kv_txn *t, uint32_t ds, int (*fn)(void *arg, uint64_t n
 int gen_pool_put(struct kv_txn *t, uint32_t ds, uint64_t number, const struct gen_fh *fh); /* W */
 int gen_next_take(struct kv_txn *t, const struct gen *g, unsigned n, uint64_t *first);	   /* W: n numbers */
 int gen_server_put(struct kv_txn *t, const struct gen *g, uint64_t next);		   /* W */
+int gen_server_del(struct kv_txn *t, const struct gen *g);				   /* W */
+int gen_next_get(struct kv_txn *t, const struct gen *g, uint64_t *next);
+/* Some rows of files that a server has: made ahead first, then objects. gw_number 0: its row cannot be read. How many, or an error. */
+struct gen_row {
+	uint8_t gw_key[GEN_OBJECT_KEY];
+	unsigned gw_len;
+	uint64_t gw_number;
+};
+int gen_rows_some(struct kv_txn *t, uint32_t ds, struct gen_row *out, unsigned max);
 int gen_load(struct dsc *d);
 struct gen *gen_new(struct dsc *d, const uint8_t uuid[16]);
 void gen_free(struct gen *g);
@@ -133,11 +145,15 @@ void gen_rebuild(struct gen *g, struct dsc_ctl *c);
 /* A size is set, or it is deleted: what was copied is for nothing. False: a window is being written, this comes later. */
 bool gen_copy_end(struct gen *g, const uint8_t key[GEN_OBJECT_KEY]);
 void gen_copies_free(struct gen *g);
+bool gen_copies_busy(const struct gen *g); /* a step is under way */
 /* Any loop: a write that comes. True: it waits for a window, and is let go after it. */
 bool gen_copy_note(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io);
 /* data.c: a write of the copy itself, and one that has waited. */
 void gen_copy_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io, uint32_t timeout_ms);
 void gen_copy_let_go(struct dsc_io *io);
+/* gen_forget.c: as dsc_forget. Any thread. */
+void gen_forget(struct gen *g, struct dsc_word *w);
+
 /* gen_sum.c */
 void gen_sum(struct gen *g, struct dsc_ctl *c);
 

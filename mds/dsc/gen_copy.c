@@ -233,6 +233,15 @@ static void window_unlock(struct gen_copy *cy, uint64_t cursor)
 	}
 }
 
+bool gen_copies_busy(const struct gen *g)
+{
+	const struct gen_copy *cy = g->gn_copies;
+
+	while (cy && !cy->cy_ctl)
+		cy = cy->cy_next;
+	return cy;
+}
+
 static void window_failed(struct gen_copy *cy, ctl_status status)
 {
 	window_unlock(cy, cy->cy_cursor);

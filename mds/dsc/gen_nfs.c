@@ -68,7 +68,7 @@ static void get_results(struct gen_rpc *r, struct xdr_in *x)
 		r->gr_has_attr = nfs3_get_wcc(x, &r->gr_attr);
 		xdr_get_u64(x);
 		return;
-	default: /* SETATTR, REMOVE */
+	default: /* SETATTR, REMOVE, RMDIR */
 		r->gr_has_attr = nfs3_get_wcc(x, &r->gr_attr);
 	}
 }
@@ -160,6 +160,12 @@ void gen_mkdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *di
 void gen_remove(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name)
 {
 	named(r, NFS3_REMOVE, dir, name);
+	go(cl, r);
+}
+
+void gen_rmdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name)
+{
+	named(r, NFS3_RMDIR, dir, name);
 	go(cl, r);
 }
 

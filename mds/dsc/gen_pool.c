@@ -277,8 +277,8 @@ static void joined_run(struct loop_msg *m)
 
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[g->gn_id];
-	strcpy(name, nd->nd_sv.sv_name);
-	if (g->gn_up && !atomic_load(&g->gn_rejoin) && !nd->nd_terms.dt_barred) {
+	strcpy(name, nd ? nd->nd_sv.sv_name : "");
+	if (nd && g->gn_up && !atomic_load(&g->gn_rejoin) && !nd->nd_terms.dt_barred) {
 		nd->nd_joined = joined = true;
 		nd->nd_heard_ms = clock_mono_ms();
 		nd->nd_lost_ms = 0;
@@ -361,7 +361,7 @@ static void asked(struct gen_rpc *r)
 	nd->nd_heard_ms = clock_mono_ms();
 	if (nd->nd_joined)
 		nd->nd_lost_ms = 0;
-	barred = nd->nd_terms.dt_barred;
+	barred = nd->nd_terms.dt_barred || atomic_load(&g->gn_forgetting);
 	pthread_mutex_unlock(&d->d_lock);
 	if (barred)
 		return;

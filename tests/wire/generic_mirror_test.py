@@ -254,11 +254,73 @@ def test_one_that_is_killed_by_word_is_nobodys_and_is_admitted_again(w):
     weft(w, "ds", "kill", name)
     check(rows(w)[name]["state"], "killed")
     c.no("IO", putfh(f), read(s, 0, 9))
-    check("forgotten" in weft(w, "ds", "forget", name, rc=1), True)
+    check("1 files have objects there, 1 of them the only copy" in weft(w, "ds", "forget", name, rc=1), True)
     weft(w, "ds", "admit", name)
     eventually(lambda: rows(w)[name]["state"] == "alive", 10, "it is admitted")
     got = c.until(lambda got: err(got.status) not in ("DELAY", "IO"), putfh(f), read(s, 0, 9), tries=200)
     check(got.results[-1].data, b"only here")
+
+
+def sound(w):
+    """The store, by its checker; the cluster is down for that."""
+    w.dev("down", w.dir)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, timeout=20, check=False)
+    check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
+    w.dev("up", w.dir)
+
+
+def below(w, name):
+    """What is left on a server: directories and files of ours."""
+    top = os.path.realpath(os.path.join(w.dir, name))
+    return [os.path.join(at, n) for at, dirs, files in os.walk(top) for n in dirs + files]
+
+
+def test_one_that_is_drained_is_forgotten_and_nothing_of_ours_stays_there(w):
+    c, s, f = open_in("moved", "group=kind=nfs3")
+    c.ok(putfh(f), write(s, 0, b"goes elsewhere", FILE_SYNC))
+    name, = servers(c, f)
+    check("only a server that is killed" in weft(w, "ds", "forget", name, rc=1), True)
+    weft(w, "ds", "drain", name, "--wait")
+    check(len(below(w, name)) >= 24, True, "files made ahead")
+    number = rows(w)[name]["number"]
+    weft(w, "ds", "kill", name)
+    check(name in weft(w, "ds", "forget", name), True)
+    check((name in rows(w), below(w, name)), (False, []))
+    check(content(c, f, s), b"goes elsewhere")
+    # It may come anew, as another.
+    port = int(w.servers[name].keys["listen"].rpartition(":")[2])
+    weft(w, "ds", "add", f"nfs3://127.0.0.1:{port}{w.servers[name].path('exp')}", f"mount-port={port}", f"name={name}")
+    w.alive(name)
+    check(rows(w)[name]["number"] > number, True)
+    weft(w, "ds", "kill", name)
+    weft(w, "ds", "forget", name)
+    check(below(w, name), [])
+    sound(w)
+    check(name in rows(w), False, "after a restart")
+
+
+def test_one_that_is_gone_is_forgotten_with_what_only_it_has(w):
+    x = Wide("two", 3 * MB, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    x.give_back()
+    name = servers(x.c, x.f)[1]
+    weft(w, "ds", "weight", *[n for n in rows(w) if n[0] == "g" and n != name], "0")
+    c, s, f = open_in("one", "group=kind=nfs3")
+    c.ok(putfh(f), write(s, 0, b"only here", FILE_SYNC))
+    check(servers(c, f), [name])
+    there = len(below(w, name))
+    w.dev("kill", w.dir, name, "-9")
+    weft(w, "ds", "kill", name)
+    check("2 files have objects there, 1 of them the only copy" in weft(w, "ds", "forget", name, rc=1), True)
+    check("/one/f" in weft(w, "ds", "forget", "--force", name), True)
+    check((name in rows(w), len(below(w, name))), (False, there), "what is there stays where it cannot be reached")
+    c.no("IO", putfh(f), read(s, 0, 9))
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"without", FILE_SYNC), tries=100)
+    x.data[:7] = b"without"
+    check(content(x.c, x.f, x.s) == bytes(x.data), True)
+    d = c.ok(putrootfh(), lookup("one"), getfh()).fh
+    c.ok(putfh(d), remove("f"))
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "no order is left for it")
+    sound(w)
 
 
 SETTINGS = {**truth_test.SETTINGS, "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
