@@ -3,6 +3,7 @@
  * repairs, whose jobs move it (move.c). When a whole look finds nothing, and no order is left for the server, it is empty. Nobody keeps lists of what a server holds; the maps say it.
  */
 #include "mds/op/drain.h"
+#include "mds/op/repair.h"
 #include "base/log.h"
 #include "mds/lo/column.h"
 #include "mds/lo/repair.h"
@@ -10,9 +11,9 @@
 #include <errno.h>
 
 #define LOOK_FILES 1024 /* in a tick */
-#define ROWS	   256
-#define QUEUE	   1024 /* rows of any kind with which no more are put; where they do not become fewer (each waits for something), some are in each look, so that they do not keep others waiting */
-#define QUEUE_MORE 16
+#define ROWS	   256	/* as many get a row, or are asked whether they can move */
+#define QUEUE	   1024 /* files that can move and wait for their turn. Whatever else waits in the table: they are put as these go */
+#define QUEUE_MORE 16	/* in a look, where so many wait already: of those that cannot move, so that it is told why, and of those that can, where what waits does not become less */
 #define REST_TICKS 8 /* after a look that found nothing */
 
 struct op_drain {
@@ -32,6 +33,8 @@ struct op_drain {
 	bool dr_busy;
 	uint64_t dr_ino[ROWS];
 	unsigned dr_nino, dr_more; /* more: of QUEUE_MORE, in this look */
+	uint64_t dr_queued[QUEUE]; /* those that could move when they got theirs, and have it still */
+	unsigned dr_nqueued;
 };
 
 int op_drain_open(struct mds *m)
@@ -114,8 +117,8 @@ static void rows_done(struct kv_op *op, int err)
 struct look {
 	struct op_drain *d;
 	struct kv_txn *t;
-	unsigned n;
-	bool more, full;
+	unsigned n, asked;
+	bool more, full; /* full: so many rows of any kind */
 };
 
 static bool on_drained(struct op_drain *d, const struct lo_map *map)
@@ -133,22 +136,50 @@ static bool on_drained(struct op_drain *d, const struct lo_map *map)
 	return any;
 }
 
+/* It gets a row now. */
+static bool gets_row(struct look *l, uint64_t ino, const struct lo_map *map)
+{
+	struct op_drain *d = l->d;
+	const char *why;
+
+	if (d->dr_nqueued < QUEUE && l->asked++ < ROWS && op_move_look(d->dr_m, map, &why) > OP_MOVE_WAITS) {
+		d->dr_queued[d->dr_nqueued++] = ino;
+		return true;
+	}
+	if (l->full && !d->dr_more)
+		return false;
+	d->dr_more -= l->full;
+	return true;
+}
+
 static int look_file(void *arg, const struct ns_inode *i)
 {
 	struct look *l = arg;
 	struct lo_repair row;
 	struct lo_map map;
 
-	if (l->n++ == LOOK_FILES || l->d->dr_nino == ROWS) {
+	if (l->n++ == LOOK_FILES || l->d->dr_nino == ROWS || l->asked == ROWS) {
 		l->more = true;
 		return 1;
 	}
 	l->d->dr_cursor = i->i_ino + 1;
-	if (lo_map_decode(i->i_blob, &map) || !on_drained(l->d, &map) || (l->full && !l->d->dr_more) || lo_repair_get(l->t, i->i_ino, &row) != -ENOENT)
+	if (lo_map_decode(i->i_blob, &map) || !on_drained(l->d, &map) || lo_repair_get(l->t, i->i_ino, &row) != -ENOENT)
 		return 0;
-	l->d->dr_ino[l->d->dr_nino++] = i->i_ino;
-	l->d->dr_more -= l->full;
+	if (gets_row(l, i->i_ino, &map))
+		l->d->dr_ino[l->d->dr_nino++] = i->i_ino;
 	return 0;
+}
+
+/* Those whose row is gone have moved. */
+static void queue_look(struct op_drain *d, struct kv_txn *t)
+{
+	struct lo_repair row;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < d->dr_nqueued; i++)
+		if (lo_repair_get(t, d->dr_queued[i], &row) != -ENOENT)
+			d->dr_queued[n++] = d->dr_queued[i];
+	d->dr_nqueued = n;
 }
 
 static int count_row(void *arg, uint64_t ino, const struct lo_repair *row)
@@ -231,6 +262,7 @@ void op_drain_tick(struct mds *m, struct loop *loop)
 	if (kv_read_begin(m->m_kv, &l.t))
 		return;
 	d->dr_nino = 0;
+	queue_look(d, l.t);
 	l.full = queue_full(l.t);
 	err = ns_files(m->m_ns, l.t, d->dr_cursor, look_file, &l);
 	if (!err && !l.more)

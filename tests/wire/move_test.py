@@ -261,22 +261,44 @@ def test_a_server_is_drained_while_clients_write(w):
     fsck(w)
 
 
+def many_on(c, name, label, n):
+    """Empty files of a directory, all on the server with this label."""
+    d = c.mkdir(c.root(), name)
+    c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d), setxattr("weft.policy", "group=rack=" + label), tries=200)
+    for at in range(0, n, 4):
+        ops = [o for k in range(at, at + 4) for o in (putfh(d), open_(f"f{k}", BOTH | NO_DELEG, how=UNCHECKED), op("CLOSE", u32(0), stateid(CURRENT)))]
+        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), *ops, tries=200)
+        check(err(got.status), "OK")
+
+
 def test_a_drain_queues_no_more_than_it_can_do(w):
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", "mds.repair_files=0")
-    c = client()
-    d = c.mkdir(c.root(), "queue")
     weft(w, "ds", "group", "ds1", "rack=full")
-    c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d), setxattr("weft.policy", "group=rack=full"), tries=200)
-    for at in range(0, 1300, 4):
-        ops = [o for n in range(at, at + 4) for o in (putfh(d), open_(f"f{n}", BOTH | NO_DELEG, how=UNCHECKED), op("CLOSE", u32(0), stateid(CURRENT)))]
-        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), *ops, tries=200)
-        check(err(got.status), "OK")
+    many_on(client(), "queue", "full", 1300)
     waits = lambda: ask(w, "mirror", "status")["files"]  # noqa: E731
     weft(w, "ds", "drain", "ds1")
     eventually(lambda: waits() >= 1024, 30, "a queue")
     time.sleep(1.5)
     check(waits() < 1200, True, waits())
+
+
+def test_what_cannot_leave_keeps_nothing_else_from_the_queue(w):
+    """More than 1,024 files cannot leave the first server; those of the second, which can, are all queued."""
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.repair_files=0")
+    weft(w, "ds", "group", "ds1", "rack=full")
+    weft(w, "ds", "group", "ds2", "rack=two")
+    c = client()
+    many_on(c, "stay", "full", 1100)
+    many_on(c, "go", "two", 500)
+    weft(w, "ds", "group", "ds3", "rack=two")
+    waits = lambda: ask(w, "mirror", "status")["files"]  # noqa: E731
+    weft(w, "ds", "drain", "ds1")
+    eventually(lambda: waits() >= 1024, 30, "a queue")
+    weft(w, "ds", "drain", "ds2")
+    # By 16 in each look it would take half a minute, at best.
+    eventually(lambda: waits() >= 1524, 10, "the others are in it, too")
 
 
 def test_where_nothing_can_go_it_stays(w):
