@@ -533,6 +533,8 @@ static void open_data(const struct conf *conf)
 		die("layouts: no memory", NULL);
 	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"), (unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
 		die(err, NULL);
+	if (lo_steer_load(mds.m_lo, conf_size(conf, "mds.threshold")))
+		die("mds.store", "the row of thresholds cannot be read");
 	open_repair(conf);
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
 	dsc_set_change_handler(mds.m_dsc, device_changed, NULL);
@@ -709,7 +711,6 @@ int main(int argc, char **argv)
 	    rpc_tls_configure(&service.rs_tls, conf, "mds", err, sizeof(err)))
 		die(err, NULL);
 	set_deleg_mode(conf_str(conf, "mds.delegations"));
-	mds.m_threshold = conf_size(conf, "mds.threshold");
 	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);
 	op_atime_init(&mds, strcmp(conf_str(conf, "mds.atime"), "off") != 0);

@@ -6,8 +6,10 @@ static void file_table(const json_t *j)
 	const json_t *mirror, *object;
 	size_t m, o;
 
-	printf("inode %lld, %lld bytes, unit %s\n", j_num(j, "inode"), j_num(j, "size"),
-	       size_text(j_num(j, "unit")));
+	printf("inode %lld, %lld bytes, unit %s", j_num(j, "inode"), j_num(j, "size"), size_text(j_num(j, "unit")));
+	if (j_num(j, "threshold"))
+		printf(", through the metadata server below %s", size_text(j_num(j, "threshold")));
+	putchar('\n');
 	printf("%-6s %-6s %-10s %-16s %12s  %-44s %s\n", "MIRROR", "STRIPE", "STATE", "SERVER",
 	       "SIZE", "OBJECT", "ADDRESSES");
 	json_array_foreach(json_object_get(j, "mirrors"), m, mirror)

@@ -226,10 +226,10 @@ bool admin_wait_loop(struct admin_wait *w, struct dsc *d)
 struct policy_set {
 	struct kv_op ps_op;
 	struct ns *ps_ns;
+	struct lo *ps_lo;
 	const char *ps_path;
 	struct ns_time ps_now;
-	uint8_t ps_blob[LO_POLICY_MAX];
-	size_t ps_len;
+	struct lo_policy *ps_policy; /* NULL: it inherits */
 	bool ps_not_dir;
 	struct admin_wait ps_wait;
 	int ps_err;
@@ -250,7 +250,7 @@ static int policy_run(struct kv_op *op, struct kv_txn *t)
 		ps->ps_not_dir = true;
 		return -ENOTDIR;
 	}
-	return ns_set_blob(ps->ps_ns, t, ino, ps->ps_blob, ps->ps_len, true, ps->ps_now);
+	return lo_policy_set(ps->ps_lo, t, ino, ps->ps_policy, ps->ps_now);
 }
 
 static void policy_done(struct kv_op *op, int err)
@@ -280,12 +280,12 @@ static bool inherits(const char *body, size_t len)
 	return !len || (len == 7 && !memcmp(body, "inherit", 7));
 }
 
-static void policy_said(struct admin *a, const struct policy_set *ps, const struct lo_policy *p, struct http_reply *rp)
+static void policy_said(struct admin *a, const struct policy_set *ps, struct http_reply *rp)
 {
 	char text[LO_POLICY_TEXT] = "inherit";
 
-	if (ps->ps_len)
-		lo_policy_format(p, text);
+	if (ps->ps_policy)
+		lo_policy_format(ps->ps_policy, text);
 	ev_add(EV_POLICY_SET, ps->ps_path, 0, "%s", text);
 	policy_reply(a, ps->ps_path, rp);
 }
@@ -294,7 +294,7 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 {
 	struct admin *a = arg;
 	const char *path = admin_path_arg(rq, rp);
-	struct policy_set ps = {.ps_ns = a->a_ops.ao_ns, .ps_path = path};
+	struct policy_set ps = {.ps_ns = a->a_ops.ao_ns, .ps_lo = a->a_ops.ao_lo, .ps_path = path};
 	struct lo_policy p;
 	char err[200];
 
@@ -309,7 +309,7 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 			admin_reply_error(rp, 409, "%s", err);
 			return;
 		}
-		ps.ps_len = lo_policy_encode(&p, ps.ps_blob, sizeof(ps.ps_blob));
+		ps.ps_policy = &p;
 	}
 	policy_commit(a, &ps);
 	if (ps.ps_not_dir)
@@ -317,7 +317,7 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 	else if (ps.ps_err)
 		admin_reply_errno(rp, ps.ps_err, path);
 	else
-		policy_said(a, &ps, &p, rp);
+		policy_said(a, &ps, rp);
 }
 
 /* ---- exports ---- */
@@ -370,16 +370,16 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 		err = ns_get(ns, t, ino, &i);
 	if (!err && i.i_type == NS_REG)
 		err = lo_map_decode(i.i_blob, &m);
-	kv_read_end(t);
 	if (err) {
 		admin_reply_errno(rp, err, path);
 	} else if (i.i_type != NS_REG) {
 		admin_reply_error(rp, 400, "%s: not a regular file", path);
 	} else {
-		rp->rp_body = lo_layout_json(a->a_ops.ao_lo, &i, &m);
+		rp->rp_body = lo_layout_json(a->a_ops.ao_lo, t, &i, &m);
 		if (!rp->rp_body)
 			admin_reply_error(rp, 500, "%s: no memory", path);
 	}
+	kv_read_end(t);
 }
 
 /* ---- life ---- */

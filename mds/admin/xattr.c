@@ -124,7 +124,7 @@ static int show_made(struct show *s, const struct ns_inode *i)
 		json_array_append_new(s->s_list, xattr_json("weft.policy", 11, text, lo_policy_format(&p, text), true));
 	if (i->i_type != NS_REG || (s->s_only && strcmp(s->s_only, "weft.layout")))
 		return 0;
-	json = lo_layout_json(s->s_a->a_ops.ao_lo, i, &m);
+	json = lo_layout_json(s->s_a->a_ops.ao_lo, s->s_txn, i, &m);
 	if (!json)
 		return -ENOMEM;
 	json_array_append_new(s->s_list, xattr_json("weft.layout", 11, json, strlen(json), true));

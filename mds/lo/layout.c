@@ -447,9 +447,10 @@ static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct
 	return j;
 }
 
-char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m)
+char *lo_layout_json(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m)
 {
 	json_t *mirrors = json_array(), *root;
+	uint64_t threshold = lo_threshold(lo, t, i);
 	char *text, policy[LO_POLICY_TEXT] = "";
 	struct lo_policy p;
 
@@ -459,6 +460,8 @@ char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 		lo_policy_format(&p, policy);
 	root = json_pack("{s:i, s:I, s:I, s:I, s:s, s:o}", "version", 1, "inode", (json_int_t)i->i_ino, "size", (json_int_t)i->i_size, "unit", (json_int_t)m->lm_unit, "policy", policy,
 			 "mirrors", mirrors);
+	if (root && threshold)
+		json_object_set_new(root, "threshold", json_integer((json_int_t)threshold));
 	text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);
 	return text;

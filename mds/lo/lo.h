@@ -26,18 +26,27 @@ struct lo_policy {
 	uint32_t lp_unit; /* bytes, power of two, 1 MiB .. 2 GiB */
 	uint8_t lp_stripes, lp_mirrors;
 	char lp_domain[LABELS_KEY_MAX + 1]; /* copies of a stripe differ in this label; "": each server is its own */
+	bool lp_steers;			    /* lp_threshold was said; else the configuration's holds (mds.threshold) */
+	uint64_t lp_threshold;		    /* bytes, 0 .. 1 TiB: smaller files of the directory are better done through us; 0: none is. Not kept with a file */
 	char lp_groups[LO_GROUPS_LEN];	    /* "group=EXPR,group0=EXPR,group3=EXPR" in this order, each or none; "": all servers */
 };
 extern const struct lo_policy lo_policy_default; /* stripes=1,unit=1M,mirrors=1 */
-/* "stripes=4,unit=1M,mirrors=2,domain=rack,group=speed=nvme,group0=rack=r1/r2", keys in any order,
+/* "stripes=4,unit=1M,mirrors=2,domain=rack,threshold=64K,group=speed=nvme,group0=rack=r1/r2", keys in any order,
  * absent keys take defaults (docs/groups.md). -EINVAL with one line in err naming the key and what was
  * expected. */
 int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err, size_t errlen);
-/* Normal form "stripes=4,unit=1M,mirrors=2", then domain, group, group0, group1.. if any. Returns its length. */
+/* Normal form "stripes=4,unit=1M,mirrors=2", then domain, threshold, group, group0, group1.. if any. Returns its length. */
 size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT]);
 /* Stored form (versioned). An empty slice decodes to the default. */
 size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max);
 int lo_policy_decode(struct kv_slice s, struct lo_policy *p);
+struct lo;
+/* W: gives a directory that policy (NULL: takes its own away). What ns_set_blob tells. */
+int lo_policy_set(struct lo *lo, struct kv_txn *t, uint64_t dir, const struct lo_policy *p, struct ns_time now);
+/* At the start: mds.threshold, and whether directories have their own. */
+int lo_steer_load(struct lo *lo, uint64_t bytes);
+/* A regular file that is smaller is better read and written through us (mdsthreshold): as the policy in force in its directory says, or mds.threshold. 0: none is. */
+uint64_t lo_threshold(struct lo *lo, struct kv_txn *t, const struct ns_inode *i);
 
 enum lo_state { LO_IN_SYNC = 0, LO_STALE = 1, LO_REBUILDING = 2, LO_ABSENT = 3 /* there is none: in a spare column */ };
 struct lo_object {
@@ -61,7 +70,6 @@ struct lo_map {
 	char lm_groups[LO_GROUPS_LEN];
 	struct lo_object lm_obj[LO_MAX_OBJECTS]; /* [mirror * stripes + stripe] */
 };
-struct lo;
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max);
 int lo_map_decode(struct kv_slice s, struct lo_map *m); /* -EIO */
 /* The policy that the file was placed by: its mirrors are those without a spare one. -EIO: damaged. */
@@ -162,7 +170,7 @@ int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct soc
  * connect to. tls: its connection here has TLS. It uses TLS with the data servers as well, over TCP; over RDMA its data would go in the clear, so these are left out. */
 unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls, uint8_t order[DSC_ADDRS]);
 /* The JSON of user.weft.layout (version, inode, size, unit, mirrors[...]); malloc'd. */
-char *lo_layout_json(struct lo *lo, const struct ns_inode *i, const struct lo_map *m);
+char *lo_layout_json(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m);
 /* "01234567-89ab-..." */
 void lo_uuid_text(const uint8_t uuid[16], char out[37]);
 /* A server's addresses as a JSON array (jansson) of "host:port"; the caller's reference. */

@@ -41,6 +41,8 @@ struct lo {
 	struct lo_orders *l_orders;
 	struct lo_stats **l_stats; /* by loop */
 	unsigned l_nloops;
+	uint64_t l_threshold; /* mds.threshold */
+	atomic_bool l_steers; /* some directory has, or had, a threshold of its own (steer.c) */
 };
 
 /* group.c. An expression that can be met, and is at least one term. */

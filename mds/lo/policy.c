@@ -5,23 +5,28 @@
 #include <stdio.h>
 
 #define UNIT_MAX (1u << 31)
+#define THRESHOLD_MAX (UINT64_C(1) << 40)
 
 struct policy_rec {
 	uint8_t p_version, p_stripes, p_mirrors, p_unit_log2;
 } __attribute__((packed));
 _Static_assert(sizeof(struct policy_rec) == 4, "policy record, version 1");
-/* Version 2, where there is a domain or a group: behind it a byte, the length of the domain; the domain; the groups as lp_groups. */
-_Static_assert(sizeof(struct policy_rec) + 1 + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <= LO_POLICY_MAX, "a policy fits");
-/* "stripes=44,unit=1023M,mirrors=44,domain=,": 42 */
-_Static_assert(42 + LABELS_KEY_MAX + LO_GROUPS_LEN <= LO_POLICY_TEXT, "a policy's text fits");
+/* Version 2, where there is a domain or a group: behind it a byte, the length of the domain; the domain; the groups as lp_groups. Version 3, where there is a threshold: behind it
+ * the threshold, and then the same as in version 2. */
+struct policy_threshold {
+	uint64_t pt_bytes;
+} __attribute__((packed));
+_Static_assert(sizeof(struct policy_rec) + sizeof(struct policy_threshold) + 1 + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <= LO_POLICY_MAX, "a policy fits");
+/* "stripes=44,unit=1023M,mirrors=44,domain=,threshold=1099511627776,": 66 */
+_Static_assert(66 + LABELS_KEY_MAX + LO_GROUPS_LEN <= LO_POLICY_TEXT, "a policy's text fits");
 _Static_assert(LO_MAX_OBJECTS <= UINT8_MAX, "counts fit a byte");
 
 const struct lo_policy lo_policy_default = {
 	.lp_unit = LO_UNIT_DEFAULT, .lp_stripes = 1, .lp_mirrors = 1};
 
-enum { KEY_STRIPES, KEY_UNIT, KEY_MIRRORS, KEY_DOMAIN, KEY_GROUP, KEYS };
-static const char *const key_name[KEYS] = {"stripes", "unit", "mirrors", "domain", "group"};
-#define KEYS_TEXT "stripes, unit, mirrors, domain, group or group0, group1..."
+enum { KEY_STRIPES, KEY_UNIT, KEY_MIRRORS, KEY_DOMAIN, KEY_THRESHOLD, KEY_GROUP, KEYS };
+static const char *const key_name[KEYS] = {"stripes", "unit", "mirrors", "domain", "threshold", "group"};
+#define KEYS_TEXT "stripes, unit, mirrors, domain, threshold, group or group0, group1..."
 
 #define LO_POLICY_LONGEST 1024
 
@@ -47,14 +52,14 @@ static __attribute__((format(printf, 3, 4))) int refuse(char *err, size_t errlen
 	return -EINVAL;
 }
 
-/* Digits only; stops at the first other byte. False: none, or more than 32 bits. */
+/* Digits only; stops at the first other byte. False: none, or more than THRESHOLD_MAX. */
 static bool number(const char **p, const char *end, uint64_t *v)
 {
 	const char *s = *p;
 
 	for (*v = 0; *p < end && **p >= '0' && **p <= '9'; (*p)++) {
 		*v = *v * 10 + (uint64_t)(**p - '0');
-		if (*v > UINT32_MAX)
+		if (*v > THRESHOLD_MAX)
 			return false;
 	}
 	return *p > s;
@@ -79,7 +84,7 @@ static int parse_unit(const char *v, const char *end, uint32_t *out, char *err, 
 	unsigned shift = 0;
 	uint64_t n;
 
-	if (!number(&p, end, &n))
+	if (!number(&p, end, &n) || n > UNIT_MAX)
 		goto bad;
 	if (p < end && (*p == 'K' || *p == 'M' || *p == 'G'))
 		shift = *p++ == 'K' ? 10 : p[-1] == 'M' ? 20 : 30;
@@ -92,6 +97,28 @@ bad:
 	return refuse(
 		err, errlen,
 		"unit: expected a power of two from 1M to 2G (K, M and G are powers of 1024)");
+}
+
+static int parse_threshold(struct reading *rd, const char *v, const char *end)
+{
+	static const char units[] = "KMGT";
+	const char *p = v, *unit;
+	unsigned shift = 0;
+	uint64_t n;
+
+	if (!number(&p, end, &n))
+		goto bad;
+	if (p < end && *p && (unit = strchr(units, *p))) {
+		shift = 10 * (unsigned)(unit - units + 1);
+		p++;
+	}
+	if (p != end || n > THRESHOLD_MAX >> shift)
+		goto bad;
+	rd->rd_lp.lp_steers = true;
+	rd->rd_lp.lp_threshold = n << shift;
+	return 0;
+bad:
+	return refuse(rd->rd_err, rd->rd_errlen, "threshold: expected a size from 0 to 1T (K, M, G and T are powers of 1024)");
 }
 
 /* KEY_..; *mirror: of group3 it is 3, else -1. -1: no key. */
@@ -169,6 +196,8 @@ static int parse_pair(struct reading *rd, const char *p, const char *end)
 		return parse_count("mirrors", eq + 1, end, &rd->rd_lp.lp_mirrors, err, errlen);
 	case KEY_UNIT:
 		return parse_unit(eq + 1, end, &rd->rd_lp.lp_unit, err, errlen);
+	case KEY_THRESHOLD:
+		return parse_threshold(rd, eq + 1, end);
 	default:
 		return parse_domain(rd, eq + 1, end);
 	}
@@ -224,38 +253,58 @@ int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err
 	return e;
 }
 
+/* ",threshold=64K", or nothing. */
+static void format_threshold(const struct lo_policy *p, char out[32])
+{
+	unsigned k = 0;
+
+	*out = 0;
+	if (!p->lp_steers)
+		return;
+	while (k < 4 && p->lp_threshold && !(p->lp_threshold & ((UINT64_C(1) << 10 * (k + 1)) - 1)))
+		k++;
+	snprintf(out, 32, ",threshold=%llu%.1s", (unsigned long long)(p->lp_threshold >> 10 * k), k ? &"KMGT"[k - 1] : "");
+}
+
 size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT])
 {
 	bool g = p->lp_unit >= 1u << 30;
+	char threshold[32];
 
-	return (size_t)snprintf(out, LO_POLICY_TEXT, "stripes=%u,unit=%u%c,mirrors=%u%s%s%s%s", p->lp_stripes, p->lp_unit >> (g ? 30 : 20), g ? 'G' : 'M',
-				p->lp_mirrors, *p->lp_domain ? ",domain=" : "", p->lp_domain, *p->lp_groups ? "," : "", p->lp_groups);
+	format_threshold(p, threshold);
+	return (size_t)snprintf(out, LO_POLICY_TEXT, "stripes=%u,unit=%u%c,mirrors=%u%s%s%s%s%s", p->lp_stripes, p->lp_unit >> (g ? 30 : 20), g ? 'G' : 'M',
+				p->lp_mirrors, *p->lp_domain ? ",domain=" : "", p->lp_domain, threshold, *p->lp_groups ? "," : "", p->lp_groups);
 }
 
 size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max)
 {
-	size_t domain = strlen(p->lp_domain), groups = strlen(p->lp_groups), len = sizeof(struct policy_rec);
+	size_t domain = strlen(p->lp_domain), groups = strlen(p->lp_groups);
+	struct policy_threshold th = {.pt_bytes = htole64(p->lp_threshold)};
 	struct policy_rec r = {
-		.p_version = domain || groups ? 2 : 1,
+		.p_version = p->lp_steers ? 3 : domain || groups ? 2 : 1,
 		.p_stripes = p->lp_stripes,
 		.p_mirrors = p->lp_mirrors,
 		.p_unit_log2 = (uint8_t)__builtin_ctz(p->lp_unit),
 	};
+	size_t len = sizeof(r) + (r.p_version == 3 ? sizeof(th) : 0) + (r.p_version > 1 ? 1 + domain + groups : 0);
 
-	if (r.p_version == 2)
-		len += 1 + domain + groups;
 	if (max < len)
 		return 0;
 	memcpy(out, &r, sizeof(r));
-	if (r.p_version == 2) {
-		out[sizeof(r)] = (uint8_t)domain;
-		memcpy(out + sizeof(r) + 1, p->lp_domain, domain);
-		memcpy(out + sizeof(r) + 1 + domain, p->lp_groups, groups);
+	out += sizeof(r);
+	if (r.p_version == 3) {
+		memcpy(out, &th, sizeof(th));
+		out += sizeof(th);
+	}
+	if (r.p_version > 1) {
+		*out = (uint8_t)domain;
+		memcpy(out + 1, p->lp_domain, domain);
+		memcpy(out + 1 + domain, p->lp_groups, groups);
 	}
 	return len;
 }
 
-/* What follows the head in version 2: read as a policy's text is, and the same then. */
+/* What follows the head in version 2, and the threshold in version 3: read as a policy's text is, and the same then. */
 static int decode_terms(const uint8_t *b, size_t n, struct lo_policy *p)
 {
 	char text[LO_POLICY_TEXT], err[256];
@@ -278,9 +327,27 @@ static int decode_terms(const uint8_t *b, size_t n, struct lo_policy *p)
 	return 0;
 }
 
+static int decode_threshold(const uint8_t *b, size_t n, struct lo_policy *p)
+{
+	struct policy_threshold th;
+
+	if (n < sizeof(th) + 1)
+		return -EIO;
+	memcpy(&th, b, sizeof(th));
+	p->lp_steers = true;
+	p->lp_threshold = le64toh(th.pt_bytes);
+	if (p->lp_threshold > THRESHOLD_MAX)
+		return -EIO;
+	if (n == sizeof(th) + 1) /* no domain and no group */
+		return b[sizeof(th)] ? -EIO : 0;
+	return decode_terms(b + sizeof(th), n - sizeof(th), p);
+}
+
 int lo_policy_decode(struct kv_slice s, struct lo_policy *p)
 {
 	struct policy_rec r;
+	const uint8_t *rest;
+	size_t left;
 
 	if (!s.s_len) {
 		*p = lo_policy_default;
@@ -289,13 +356,15 @@ int lo_policy_decode(struct kv_slice s, struct lo_policy *p)
 	if (s.s_len < sizeof(r))
 		return -EIO;
 	memcpy(&r, s.s_data, sizeof(r));
-	if ((r.p_version != 1 && r.p_version != 2) || !r.p_stripes || r.p_stripes > LO_MAX_OBJECTS || !r.p_mirrors || r.p_mirrors > LO_MAX_OBJECTS ||
-	    r.p_unit_log2 < 20 || r.p_unit_log2 > 31 || (r.p_version == 1 && s.s_len != sizeof(r)))
+	rest = (const uint8_t *)s.s_data + sizeof(r);
+	left = s.s_len - sizeof(r);
+	if (!r.p_version || r.p_version > 3 || !r.p_stripes || r.p_stripes > LO_MAX_OBJECTS || !r.p_mirrors || r.p_mirrors > LO_MAX_OBJECTS || r.p_unit_log2 < 20 ||
+	    r.p_unit_log2 > 31 || (r.p_version == 1 && left))
 		return -EIO;
 	*p = (struct lo_policy){.lp_unit = 1u << r.p_unit_log2,
 				.lp_stripes = r.p_stripes,
 				.lp_mirrors = r.p_mirrors};
-	return r.p_version == 2 ? decode_terms((const uint8_t *)s.s_data + sizeof(r), s.s_len - sizeof(r), p) : 0;
+	return r.p_version == 1 ? 0 : r.p_version == 2 ? decode_terms(rest, left, p) : decode_threshold(rest, left, p);
 }
 
 int lo_map_policy(const struct lo_map *m, struct lo_policy *p)

@@ -19,7 +19,7 @@ static const struct op_bitmap supported = {{
 		BIT1(FATTR4_TIME_ACCESS) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) | BIT1(FATTR4_TIME_DELTA) |
 		BIT1(FATTR4_TIME_METADATA) | BIT1(FATTR4_TIME_MODIFY) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_MOUNTED_ON_FILEID) |
 		BIT1(FATTR4_DACL) | BIT1(FATTR4_FS_LAYOUT_TYPES) | BIT1(FATTR4_LAYOUT_HINT),
-	BIT2(FATTR4_LAYOUT_TYPES) | BIT2(FATTR4_LAYOUT_BLKSIZE) | BIT2(FATTR4_LAYOUT_ALIGNMENT) | BIT2(FATTR4_MODE_SET_MASKED) |
+	BIT2(FATTR4_LAYOUT_TYPES) | BIT2(FATTR4_LAYOUT_BLKSIZE) | BIT2(FATTR4_MDSTHRESHOLD) | BIT2(FATTR4_LAYOUT_ALIGNMENT) | BIT2(FATTR4_MODE_SET_MASKED) |
 		BIT2(FATTR4_SUPPATTR_EXCLCREAT) | BIT2(FATTR4_FS_CHARSET_CAP) | BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |
 		BIT2(FATTR4_XATTR_SUPPORT) | BIT2(FATTR4_TIME_DELEG_ACCESS) | BIT2(FATTR4_TIME_DELEG_MODIFY) | BIT2(FATTR4_OPEN_ARGUMENTS),
 }};
@@ -49,8 +49,6 @@ static struct op_bitmap supported_for(const struct compound *c)
 	/* Advertised where CLONE works, and only there (RFC 7862 section 4.1.2). */
 	if (dsc_clone_block(c->m->m_dsc))
 		b.w[2] |= BIT2(FATTR4_CLONE_BLKSIZE);
-	if (c->m->m_threshold)
-		b.w[2] |= BIT2(FATTR4_MDSTHRESHOLD);
 	if (c->minor < 2)
 		b.w[2] &= ~MINOR2_WORD2;
 	if (!c->m->m_deleg_times)
@@ -266,7 +264,7 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 	case FATTR4_MOUNTED_ON_FILEID: xdr_put_u64(x, i->i_ino); break;
 	case FATTR4_FS_LAYOUT_TYPES: put_layout_types(x, op_layouts_ok(c)); break;
 	case FATTR4_LAYOUT_TYPES: put_layout_types(x, i->i_type == NS_REG && op_layouts_ok(c)); break;
-	case FATTR4_MDSTHRESHOLD: put_threshold(x, i->i_type == NS_REG ? c->m->m_threshold : 0); break;
+	case FATTR4_MDSTHRESHOLD: put_threshold(x, i->i_type == NS_REG ? lo_threshold(c->m->m_lo, op_txn(c), i) : 0); break;
 	case FATTR4_CLONE_BLKSIZE: xdr_put_u32(x, dsc_clone_block(c->m->m_dsc)); break;
 	case FATTR4_LAYOUT_BLKSIZE: case FATTR4_LAYOUT_ALIGNMENT: xdr_put_u32(x, LO_UNIT_MIN); break;
 	case FATTR4_FS_CHARSET_CAP: xdr_put_u32(x, FSCHARSET_CAP4_CONTAINS_NON_UTF8); break; /* names are bytes */

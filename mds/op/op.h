@@ -84,7 +84,6 @@ struct mds {
 	bool m_return_on_close;
 	enum op_size_mode m_size_mode;
 	enum op_deleg_mode m_delegations; /* the most that is given */
-	uint64_t m_threshold;             /* bytes: smaller files are better done through us; 0: it is not said */
 	bool m_deleg_times;               /* holders may keep the times (RFC 9754) */
 	char m_scope[64];
 	struct st_client m_gone; /* stands for the client of a session of an earlier boot (once.c): nothing is anybody's less */

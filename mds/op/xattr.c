@@ -96,7 +96,7 @@ static nfsstat4 get_layout(struct compound *c, uint64_t ino)
 		return NFS4ERR_NOXATTR;
 	if (lo_map_decode(i.i_blob, &map))
 		return NFS4ERR_IO;
-	json = lo_layout_json(c->m->m_lo, &i, &map);
+	json = lo_layout_json(c->m->m_lo, op_txn(c), &i, &map);
 	if (!json)
 		return NFS4ERR_DELAY;
 	xdr_put_opaque(c->out, json, (uint32_t)strlen(json));
@@ -149,8 +149,6 @@ static int policy_run(struct kv_op *op, struct kv_txn *t)
 	struct xattr *k = c->scratch;
 	struct ns *ns = c->m->m_ns;
 	struct ns_inode i;
-	uint8_t buf[LO_POLICY_MAX];
-	size_t len = 0;
 	int err = ns_get(ns, t, c->cur, &i);
 
 	if (err)
@@ -159,14 +157,12 @@ static int policy_run(struct kv_op *op, struct kv_txn *t)
 		return -EINVAL;
 	if (c->cred.cr_uid != 0 && c->cred.cr_uid != i.i_uid)
 		return -EPERM;
-	if (k->val.s_data)
-		len = lo_policy_encode(&k->again.ag_policy, buf, sizeof(buf));
 	if (k->how == NS_X_CREATE && i.i_has_policy)
 		return -EEXIST;
 	if (!i.i_has_policy && (!k->val.s_data || k->how == NS_X_REPLACE))
 		return -ENODATA;
 	k->ci.c_before = i.i_change;
-	err = ns_set_blob(ns, t, c->cur, buf, len, true, op_now());
+	err = lo_policy_set(c->m->m_lo, t, c->cur, k->val.s_data ? &k->again.ag_policy : NULL, op_now());
 	k->ci.c_after = i.i_change + 1;
 	return err;
 }

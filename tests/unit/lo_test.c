@@ -39,6 +39,42 @@ START_TEST(policies_are_read_in_any_order_and_shown_in_one)
 }
 END_TEST
 
+START_TEST(a_threshold_is_a_size_and_stored_as_it_was_said)
+{
+	static const struct {
+		const char *text, *shown;
+		uint64_t bytes;
+	} good[] = {{"threshold=64K", "threshold=64K", 65536},		{"threshold=0", "threshold=0", 0},	      {"threshold=0K", "threshold=0", 0},
+		    {"threshold=1024K", "threshold=1M", 1 << 20},	{"threshold=1000", "threshold=1000", 1000},   {"threshold=1T", "threshold=1T", UINT64_C(1) << 40},
+		    {"threshold=5000000000", "threshold=5000000000", 5000000000}, {"threshold=1025K", "threshold=1025K", 1025 << 10}};
+	static const char *const more[] = {"", ",domain=rack", ",domain=rack,group=speed=nvme"};
+	char err[200], text[LO_POLICY_TEXT], want[LO_POLICY_TEXT];
+	uint8_t buf[LO_POLICY_MAX];
+	struct lo_policy p, got;
+
+	for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]) * 3; i++) {
+		const char *rest = more[i % 3], *group = strstr(rest, ",group");
+
+		snprintf(text, sizeof(text), "%s%s", good[i / 3].text, rest);
+		ck_assert_int_eq(parse(text, &p, err), 0);
+		ck_assert(p.lp_steers && p.lp_threshold == good[i / 3].bytes);
+		lo_policy_format(&p, text);
+		snprintf(want, sizeof(want), "stripes=1,unit=1M,mirrors=1%s,%s%s", *rest ? ",domain=rack" : "", good[i / 3].shown, group ? group : "");
+		ck_assert_str_eq(text, want);
+		ck_assert_int_eq(lo_policy_decode((struct kv_slice){buf, lo_policy_encode(&p, buf, sizeof(buf))}, &got), 0);
+		lo_policy_format(&got, text);
+		ck_assert_str_eq(text, want);
+		ck_assert(got.lp_steers);
+	}
+	/* What is not all there is refused. */
+	for (size_t n = lo_policy_encode(&p, buf, sizeof(buf)); n-- > 1;)
+		if (lo_policy_decode((struct kv_slice){buf, n}, &got) == 0)
+			ck_assert(got.lp_threshold == p.lp_threshold && strcmp(got.lp_groups, p.lp_groups));
+	ck_assert_int_eq(parse("stripes=2", &p, err), 0);
+	ck_assert(!p.lp_steers);
+}
+END_TEST
+
 START_TEST(bad_policies_are_refused_with_the_key)
 {
 	static const struct {
@@ -58,6 +94,13 @@ START_TEST(bad_policies_are_refused_with_the_key)
 		   {"unit=M", "unit"},
 		   {"unit=1MB", "unit"},
 		   {"unit=4194304G", "unit"},
+		   {"threshold=", "threshold"},
+		   {"threshold=-1", "threshold"},
+		   {"threshold=64k", "threshold"},
+		   {"threshold=2T", "threshold"},
+		   {"threshold=1025G", "threshold"},
+		   {"threshold=16777216T", "threshold"},
+		   {"threshold=1,threshold=1", "threshold"},
 		   {"colour=red", "colour"},
 		   {"stripes=1,", "KEY=VALUE"},
 		   {",stripes=1", "KEY=VALUE"},
@@ -360,7 +403,7 @@ START_TEST(the_layout_is_shown_as_json)
 
 	join_fakes(4);
 	m.lm_obj[6].ob_state = LO_STALE;
-	text = lo_layout_json(lo, &i, &m);
+	text = lo_layout_json(lo, NULL, &i, &m);
 	j = json_loads(text, 0, NULL);
 	ck_assert_int_eq(json_integer_value(json_object_get(j, "version")), 1);
 	ck_assert_int_eq(json_integer_value(json_object_get(j, "size")), 5 * MIB + 7);
@@ -672,6 +715,7 @@ int main(void)
 	TCase *plain = tcase_create("plain"), *live = tcase_create("live");
 
 	tcase_add_test(plain, policies_are_read_in_any_order_and_shown_in_one);
+	tcase_add_test(plain, a_threshold_is_a_size_and_stored_as_it_was_said);
 	tcase_add_test(plain, bad_policies_are_refused_with_the_key);
 	tcase_add_test(plain, maps_come_back_as_they_were_stored);
 	tcase_add_checked_fixture(live, setup, teardown);

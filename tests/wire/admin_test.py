@@ -263,6 +263,7 @@ def test_policies_are_kept_in_their_normal_form(c):
                          ("stripes=44", "stripes=44,unit=1M,mirrors=1"),
                          ("unit=2G,stripes=2", "stripes=2,unit=2G,mirrors=1"),
                          ("unit=1048576", "stripes=1,unit=1M,mirrors=1"),
+                         ("threshold=65536,mirrors=2", "stripes=1,unit=1M,mirrors=2,threshold=64K"), ("threshold=0", "stripes=1,unit=1M,mirrors=1,threshold=0"),
                          ("stripes=11,mirrors=4", "stripes=11,unit=1M,mirrors=4")):
         assert c.weft("policy", "set", "/normal", text) == normal + "\n", text
         assert c.weft("policy", "get", "/normal") == normal + "\n", text
@@ -295,8 +296,8 @@ def test_wrong_policies_are_refused_and_the_key_is_named(c):
                           ("stripes=4294967297", ["stripes"]), ("mirrors=0", ["mirrors"]), ("mirrors=two", ["mirrors"]),
                           ("unit=3M", ["unit", "power of two", "1M"]), ("unit=512K", ["unit"]), ("unit=4G", ["unit", "2G"]),
                           ("unit=1T", ["unit"]), ("unit=1m", ["unit"]), ("unit=M", ["unit"]),
-                          ("strips=2", ["strips", "stripes, unit, mirrors, domain, group or group0"]), ("stripes", ["stripes", "KEY=VALUE"]),
-                          ("stripes=1,stripes=2", ["stripes", "once"]), ("stripes=2,", ["KEY=VALUE"]), ("stripes=2,,mirrors=2", ["KEY=VALUE"]),
+                          ("strips=2", ["strips", "stripes, unit, mirrors, domain, threshold, group or group0"]), ("stripes", ["stripes", "KEY=VALUE"]),
+                          ("stripes=1,stripes=2", ["stripes", "once"]), ("threshold=64k", ["threshold", "from 0 to 1T"]), ("stripes=2,", ["KEY=VALUE"]), ("stripes=2,,mirrors=2", ["KEY=VALUE"]),
                           ("stripes=2 mirrors=2", ["stripes"]), ("mirrors=5", ["mirrors=5", "only 4 data servers"]),
                           ("stripes=23,mirrors=2", ["stripes=23,mirrors=2", "4096 bytes"]), ("k\u00e9y=1", ["unknown key"])):
         told = c.weft("policy", "set", "/refuse", text, rc=1)
@@ -354,6 +355,9 @@ def test_file_show_names_every_object(c):
     want = [[str(m), str(s), o["state"], o["ds"], str(o["size"]), o["object"], *o["addr"]]
             for m, mirror in enumerate(got["mirrors"]) for s, o in enumerate(mirror["objects"])]
     assert [line.split() for line in lines[2:]] == want, lines
+    c.weft("policy", "set", "/show", "threshold=64K")
+    assert c.json("file", "show", "/show/f") == {**got, "threshold": 65536}
+    assert c.weft("file", "show", "/show/f").splitlines()[0] == lines[0] + ", through the metadata server below 64K"
 
 
 def test_an_empty_file_has_objects_that_are_not_there_yet(c):

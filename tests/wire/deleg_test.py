@@ -6,6 +6,7 @@ A test gets a client, and c.d is a directory of its own. Its files are new: a fi
 import contextlib
 import os
 import random
+import struct
 import sys
 import threading
 import time
@@ -94,9 +95,9 @@ def quick(c, *ops, want="OK"):
     return got.results[-1]
 
 
-def make(c, name, data=b"0123456789"):
+def make(c, name, data=b"0123456789", d=None):
     """A file that nobody has open; its filehandle."""
-    s, f = c.open(c.d, name)
+    s, f = c.open(d or c.d, name)
     c.ok(putfh(f), write(s, 0, data, FILE_SYNC), close(s))
     return f
 
@@ -1812,13 +1813,55 @@ def test_settings_max(c):
 
 def test_settings_threshold(c):
     """mdsthreshold (RFC 8881, 5.12.6) where it is set: for files, of the layouts that are given."""
-    check(hasattr(c.ok(putfh(make(c, "f")), getattr_("mdsthreshold", "size")).attrs, "mdsthreshold"), False, "without a setting")
+    check(c.attrs(make(c, "f"), "mdsthreshold").mdsthreshold, [], "without a setting")
     with own("mds.threshold=64K") as (w, c):
         f = make(c, "f")
         items = c.attrs(f, "mdsthreshold").mdsthreshold
         check([(kind, hints) for kind, hints, _ in items], [(FLEX, {0, 1})], "read and write size")
         check(items[0][2], u64(65536) * 2)
         check(c.attrs(c.d, "mdsthreshold").mdsthreshold, [], "of a directory")
+
+
+def threshold(c, fh):
+    """What is said of a file; 0: nothing."""
+    items = c.attrs(fh, "mdsthreshold").mdsthreshold
+    return struct.unpack(">QQ", items[0][2])[0] if items else 0
+
+
+def policy(c, fh, text):
+    return c.ok(putfh(fh), setxattr("weft.policy", text))
+
+
+def test_a_directorys_threshold_is_that_of_its_files(c):
+    """Inherited as a policy is, and at once: also of files that were there. It goes by where a file is."""
+    below = c.mkdir(c.d, "below")
+    other = c.mkdir(c.d, "other")
+    old, deep = make(c, "old"), make(c, "deep", d=below)
+    check([threshold(c, f) for f in (old, deep)], [0, 0], "before")
+    policy(c, c.d, "threshold=64K")
+    check([threshold(c, f) for f in (old, deep, make(c, "new"))], [65536] * 3, "files of the directory and below it")
+    policy(c, below, "stripes=1,threshold=0")
+    policy(c, other, "threshold=1M")
+    check([threshold(c, f) for f in (old, deep, make(c, "far", d=other))], [65536, 0, 1 << 20], "directories with their own")
+    c.ok(putfh(c.d), savefh(), putfh(other), rename("old", "old"))
+    check(threshold(c, old), 1 << 20, "moved there")
+    c.ok(putfh(other), removexattr("weft.policy"))
+    policy(c, c.d, "stripes=1")
+    check([threshold(c, f) for f in (old, deep)], [0, 0], "taken away")
+
+
+def test_a_directorys_threshold_counts_before_the_servers_and_stays_after_a_restart(c):
+    with own("mds.threshold=16K") as (w, c):
+        big, none = c.mkdir(c.d, "big"), c.mkdir(c.d, "none")
+        policy(c, big, "threshold=1M")
+        policy(c, none, "threshold=0")
+        files = [make(c, "f"), make(c, "g", d=big), make(c, "h", d=none)]
+        for when in ("now", "after a restart"):
+            check([threshold(c, f) for f in files], [16384, 1 << 20, 0], when)
+            if when == "now":
+                w.restart()
+                mds_test.again(c)
+                c.ok(reclaim_complete())
 
 
 def test_restart_reclaims_ask_for_permission(c):
