@@ -65,6 +65,7 @@ static void usage(FILE *f)
 		   "                     small: create,read,remove; storm: write,remove (all in this order; io: write,read,randread,remove)\n"
 		   "  --policy TEXT      the policy of all that is made (stripes=2,unit=1M,mirrors=2)\n"
 		   "  --shared           md: all sessions in one folder\n"
+		   "  --random           md: stat and open take files in random order\n"
 		   "  --body BYTES       md, small: files have so many bytes, written in create and read in open (0; small: 50k)\n"
 		   "  --file BYTES       io, storm: size of a session's file (64M; storm: 256M)\n"
 		   "  --size BYTES       io: size of a read or write (1M)\n"
@@ -110,11 +111,11 @@ static void pids(char *text)
 	}
 }
 
-enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_COMMIT, O_RDMA, O_JSON, O_QUIET, O_HELP };
+enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_COMMIT, O_RDMA, O_JSON, O_QUIET, O_HELP };
 static const struct option options[] = {
 	{"server", 1, NULL, O_SERVER}, {"dir", 1, NULL, O_DIR},	      {"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
 	{"conns", 1, NULL, O_CONNS},   {"depth", 1, NULL, O_DEPTH},   {"count", 1, NULL, O_COUNT},     {"phases", 1, NULL, O_PHASES},
-	{"shared", 0, NULL, O_SHARED}, {"body", 1, NULL, O_BODY},     {"file", 1, NULL, O_FILE},       {"size", 1, NULL, O_SIZE},
+	{"shared", 0, NULL, O_SHARED}, {"random", 0, NULL, O_RANDOM}, {"body", 1, NULL, O_BODY},     {"file", 1, NULL, O_FILE},       {"size", 1, NULL, O_SIZE},
 	{"stable", 0, NULL, O_STABLE}, {"verify", 0, NULL, O_VERIFY}, {"pid", 1, NULL, O_PID},	       {"minor", 1, NULL, O_MINOR},
 	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP}, {"no-layouts", 0, NULL, O_LAYOUTS},
 	{"time", 1, NULL, O_TIME},     {"policy", 1, NULL, O_POLICY}, {"commit", 1, NULL, O_COMMIT}, {"rdma", 0, NULL, O_RDMA},       {"json", 1, NULL, O_JSON},
@@ -132,6 +133,7 @@ static void option(int o)
 	case O_COUNT: bench.bo_count = number(optarg, 1, 1ull << 40, "count"); break;
 	case O_PHASES: bench.bo_phases = optarg; break;
 	case O_SHARED: bench.bo_shared = true; break;
+	case O_RANDOM: bench.bo_random = true; break;
 	case O_BODY: bench.bo_body = (uint32_t)number(optarg, 0, MAX_PIECE, "body"); break;
 	case O_FILE: bench.bo_file = number(optarg, 1, 1ull << 50, "file"); break;
 	case O_SIZE: bench.bo_size = (uint32_t)number(optarg, 1, MAX_PIECE, "size"); break;

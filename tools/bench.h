@@ -30,7 +30,7 @@ struct bench_opts {
 	uint64_t bo_count; /* pieces of work of a session in a phase */
 	uint32_t bo_body, bo_size;
 	uint64_t bo_file, bo_seconds, bo_commit; /* commit: after so many writes of a session; 0: at the end */
-	bool bo_shared, bo_verify, bo_stable, bo_quiet, bo_keep;
+	bool bo_shared, bo_random, bo_verify, bo_stable, bo_quiet, bo_keep;
 	long bo_pids[BENCH_MAX_PIDS];
 	unsigned bo_npids;
 };
@@ -123,6 +123,8 @@ void bench_watch(void);
 /* bench_md.c, bench_io.c, bench_small.c */
 extern const struct bench_phase bench_md[], bench_io[], bench_null[], bench_small[], bench_storm[];
 const uint8_t *bench_content(uint64_t off);
+/* bench_small.c: a place below n for each below n, in no order. The same in each run. */
+uint64_t bench_shuffled(uint64_t i, uint64_t n, uint64_t key);
 void bench_file_name(const struct bench_session *s, char *name, size_t len);
 bool bench_step_write(struct bench_job *j);
 bool bench_step_remove(struct bench_job *j);

@@ -6,8 +6,10 @@
 static struct weft_op *begin(struct bench_job *j, enum weft_what what, const char *kind)
 {
 	struct weft_op *op = &j->j_op;
+	bool any = bench.bo_random && bench_now->p_repeat && !bench_now->p_once;
+	uint64_t n = bench.bo_seconds ? j->j_s->s_files : bench.bo_count, i = any ? bench_shuffled(j->j_i, n, j->j_s->s_id) : j->j_i;
 
-	snprintf(j->j_name, sizeof(j->j_name), "%s%u.%llu", kind, j->j_s->s_id, (unsigned long long)j->j_i);
+	snprintf(j->j_name, sizeof(j->j_name), "%s%u.%llu", kind, j->j_s->s_id, (unsigned long long)i);
 	*op = (struct weft_op){.o_what = what, .o_fh = j->j_s->s_dir, .o_name = j->j_name};
 	return op;
 }

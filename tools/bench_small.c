@@ -8,8 +8,8 @@
 
 /* ---- small ---- */
 
-/* A place below n for each below n: a Feistel network over the next power of four, walked until it is below n. The same in each run. */
-static uint64_t shuffled(uint64_t i, uint64_t n, uint64_t key)
+/* A Feistel network over the next power of four, walked until it is below n. */
+uint64_t bench_shuffled(uint64_t i, uint64_t n, uint64_t key)
 {
 	unsigned half = 1;
 	uint64_t mask;
@@ -68,7 +68,7 @@ static bool step_create(struct bench_job *j)
 
 static bool step_read(struct bench_job *j)
 {
-	uint64_t n = bench.bo_seconds ? j->j_s->s_files : bench.bo_count, at = shuffled(j->j_i, n, j->j_s->s_id);
+	uint64_t n = bench.bo_seconds ? j->j_s->s_files : bench.bo_count, at = bench_shuffled(j->j_i, n, j->j_s->s_id);
 	struct weft_op *op = &j->j_op;
 
 	switch (j->j_step) {

@@ -74,6 +74,8 @@ def sizes(fixed):
     many = f"{n} " if n else "many "
     for p in ("create", "stat", "unlink"):
         yield Bar(f"{p} in a directory of {many}entries: of one with 1000", fixed.get(f"big_{p}_ratio"), 1.3)
+    n = fixed.get("files")
+    many = f"{n} " if n else "many "
     yield Bar(f"seconds to start with {many}files", fixed.get("start_s"), 2)
     yield Bar(f"stat with {many}files: of that with 10000", fixed.get("many_stat_ratio"), 1.5)
 

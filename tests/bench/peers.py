@@ -90,14 +90,14 @@ class Target:
     def __init__(self, name, title, port, pids, folder=""):
         self.name, self.title, self.port, self.pids, self.folder = name, title, port, pids, folder
 
-    def bench(self, what, *args):
+    def bench(self, what, *args, limit=LIMIT):
         """The figures of each phase, by name."""
         command = [os.path.join(BUILD, "weft-bench"), what, "--server", f"127.0.0.1:{self.port}", "--dir", self.folder, "--pid", ",".join(map(str, self.pids)),
                    "--quiet", "--json", "-", *map(str, args)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
         except subprocess.TimeoutExpired:
-            raise Trouble(f"{self.name}: weft-bench {what} within {LIMIT} s") from None
+            raise Trouble(f"{self.name}: weft-bench {what} within {limit} s") from None
         if done.returncode:
             raise Trouble(f"{self.name}: weft-bench {what} {' '.join(map(str, args))}: {done.stderr.strip()[-300:]}")
         return {p["phase"]: p for p in json.loads(done.stdout)["phases"]}

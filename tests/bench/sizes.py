@@ -6,7 +6,7 @@ import time
 
 import peers
 
-OPENS, CLIENTS, SMALL = 10000, 400, 1000
+OPENS, CLIENTS, SMALL, FEW = 10000, 400, 1000, 10000
 PHASES = ("create", "stat", "rename", "unlink")
 
 
@@ -29,16 +29,16 @@ def held(weft, what, n):
 
 
 def names(weft, entries, *more):
-    return weft.target.bench("md", "--shared", "--sessions", 4, "--depth", 16, "--count", entries // 4, *more)
+    return weft.target.bench("md", "--sessions", 4, "--depth", 16, "--count", entries // 4, *more, limit=peers.LIMIT + entries // 2000)
 
 
 def directories(weft, entries):
     """Cost in a directory of so many over that in a small one, by phase; for creates it is the mean while it grows."""
     phases, ratios = ",".join(PHASES), {p: [] for p in PHASES}
     for _ in range(3 if entries <= 50000 else 1):
-        few = [names(weft, SMALL, "--phases", phases) for _ in range(3)]
-        big = names(weft, entries, "--phases", phases)
-        few += [names(weft, SMALL, "--phases", phases) for _ in range(3)]
+        few = [names(weft, SMALL, "--shared", "--phases", phases) for _ in range(5)]
+        big = names(weft, entries, "--shared", "--phases", phases)
+        few += [names(weft, SMALL, "--shared", "--phases", phases) for _ in range(5)]
         for p in PHASES:
             ratios[p].append(big[p]["server_cpu_us_per_op"] / statistics.median(f[p]["server_cpu_us_per_op"] for f in few))
     return {p: statistics.median(v) for p, v in ratios.items()}
@@ -46,19 +46,21 @@ def directories(weft, entries):
 
 def start(weft, files):
     """Seconds that the metadata server takes to serve again with so many files, from the call that starts it. And the cost of a stat with so many over that with few."""
-    few = statistics.median(names(weft, SMALL * 10, "--phases", "create,stat,rename,unlink")["stat"]["server_cpu_us_per_op"] for _ in range(3))
-    many = names(weft, files, "--phases", "create,stat", "--keep")["stat"]["server_cpu_us_per_op"]
+    few = statistics.median(names(weft, FEW, "--random", "--phases", "create,stat,unlink")["stat"]["server_cpu_us_per_op"] for _ in range(5))
+    many = names(weft, files, "--random", "--phases", "create,stat", "--keep")["stat"]["server_cpu_us_per_op"]
     weft.dev("kill", weft.dir, "mds")
     began = time.monotonic()
     weft.dev("start", weft.dir, "mds")
     return time.monotonic() - began, many / few
 
 
-def measure(weft, entries):
-    """weft: one that does not sync, or it would take long."""
+def measure(weft, entries, files):
+    """weft: one that does not sync, or it would take long. files: they stay."""
     out = {"open_file_bytes": held(weft, "opens", OPENS), "idle_client_bytes": held(weft, "clients", CLIENTS)}
     if entries:
         out["entries"] = entries
         out.update({f"big_{p}_ratio": v for p, v in directories(weft, entries).items()})
-        out["start_s"], out["many_stat_ratio"] = start(weft, entries)
+    if files:
+        out["files"] = files
+        out["start_s"], out["many_stat_ratio"] = start(weft, files)
     return out

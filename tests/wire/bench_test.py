@@ -80,7 +80,7 @@ def left():
 
 
 def test_a_time_ends_what_makes_and_repeats_what_reads():
-    got, _ = bench("md", "--time", "1", "--count", "50", "--body", "100", "--sessions", "2", "--phases", "create,stat,open,rename,unlink", "--verify")
+    got, _ = bench("md", "--time", "1", "--count", "50", "--body", "100", "--sessions", "2", "--phases", "create,stat,open,rename,unlink", "--verify", "--random")
     for name in ("create", "rename", "unlink"):
         check(got[name]["ops"], 100, name)
     for name in ("stat", "open"):
