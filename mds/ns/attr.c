@@ -462,6 +462,19 @@ int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob,
 	return ns_inode_put(t, &i);
 }
 
+int ns_note_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len)
+{
+	struct ns_inode i;
+	int err = ns_get(ns, t, ino, &i);
+
+	if (err)
+		return err;
+	if (i.i_type != NS_REG || len > NS_BLOB_MAX)
+		return -EINVAL;
+	i.i_blob = ns_slice(blob, len);
+	return ns_inode_put(t, &i);
+}
+
 int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, struct ns_inode *out)
 {
 	struct ns_inode i;

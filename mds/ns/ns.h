@@ -201,6 +201,8 @@ uint16_t ns_mode_written(const struct ns_inode *i, const struct ns_cred *cr);
 int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_setattr *s, const struct ns_cred *cr, struct ns_time now, struct ns_inode *out);
 /* W: replaces i_blob (map or policy; len 0 removes a policy), bumps change and ctime. */
 int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, bool policy, struct ns_time now);
+/* W: a file's map by one that is the same to clients: neither change nor ctime. -EINVAL: no regular file. */
+int ns_note_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len);
 /* W: times that a delegation's holder kept (RFC 9754), each or NULL: an earlier one than ours is nothing, a later one than now is now. ctime follows mtime, not the
  * access time. written: the change attribute moves in any case. */
 int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_time *atime, const struct ns_time *mtime, bool written, struct ns_time now);

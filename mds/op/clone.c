@@ -15,6 +15,7 @@
 #include "mds/lo/column.h"
 #include "mds/lo/repair.h"
 #include <errno.h>
+#include <stdlib.h>
 
 struct clone {
 	struct op_freeze src_freeze, dst_freeze;
@@ -214,6 +215,73 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 	return NFS4_OK;
 }
 
+/* ---- all orders are done: the target's objects are there, durably ---- */
+
+struct known {
+	struct kv_op kn_op;
+	struct mds *kn_m;
+	uint64_t kn_ino;
+	uint16_t kn_incarnation;
+	struct lo_map kn_map;
+};
+
+/* From now on one that is gone is lost, and not empty (docs/scrub.md). */
+static int known_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct known *kn = hash_entry(op, struct known, kn_op);
+	uint8_t blob[NS_BLOB_MAX];
+	bool learns = false;
+	struct lo_map map;
+	struct ns_inode i;
+	int err = ns_get(kn->kn_m->m_ns, t, kn->kn_ino, &i);
+
+	if (err || i.i_incarnation != kn->kn_incarnation || lo_map_decode(i.i_blob, &map))
+		return 0;
+	for (unsigned k = 0; k < lo_objects(&map) && k < lo_objects(&kn->kn_map); k++) {
+		const struct lo_object *was = &kn->kn_map.lm_obj[k];
+		struct lo_object *o = &map.lm_obj[k];
+
+		if (was->ob_state != LO_IN_SYNC || o->ob_state != LO_IN_SYNC || o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy || o->ob_known)
+			continue;
+		o->ob_known = 1;
+		learns = true;
+	}
+	return learns ? ns_note_blob(kn->kn_m->m_ns, t, kn->kn_ino, blob, lo_map_encode(&map, blob, sizeof(blob))) : 0;
+}
+
+static void known_done(struct kv_op *op, int err)
+{
+	struct known *kn = hash_entry(op, struct known, kn_op);
+
+	if (err)
+		log_error("inode %lu: that its objects exist is not recorded: %s", (unsigned long)kn->kn_ino, strerror(-err));
+	free(kn);
+}
+
+/* Nobody waits for it: where a crash comes first, the next question for the file's size finds it. */
+static void make_known(struct compound *c, uint64_t ino)
+{
+	struct known *kn = calloc(1, sizeof(*kn));
+	struct ns_inode i;
+	bool any = false;
+
+	if (!kn || ns_get(c->m->m_ns, op_txn(c), ino, &i) || lo_map_decode(i.i_blob, &kn->kn_map)) {
+		free(kn);
+		return;
+	}
+	for (unsigned k = 0; k < lo_objects(&kn->kn_map); k++)
+		any |= kn->kn_map.lm_obj[k].ob_state == LO_IN_SYNC && !kn->kn_map.lm_obj[k].ob_known;
+	if (!any) {
+		free(kn);
+		return;
+	}
+	kn->kn_m = c->m;
+	kn->kn_ino = ino;
+	kn->kn_incarnation = i.i_incarnation;
+	kn->kn_op = (struct kv_op){.o_run = known_run, .o_done = known_done, .o_loop = c->th->mt_loop};
+	kv_submit(c->m->m_kv, &kn->kn_op);
+}
+
 /* ---- the end ---- */
 
 static nfsstat4 clone_end(struct compound *c)
@@ -277,6 +345,8 @@ static void clone_ordered(void *arg, int err)
 	(void)err;
 	op_txn_stale(c->th);
 	k->silent = op_held(c->m, op_txn(c), k->dst);
+	if (!k->silent)
+		make_known(c, k->dst);
 	st = k->silent ? op_mutate_again(c, silent_run, silent_committed) : clone_done(c);
 	if (st != OP_PARKED)
 		op_resume(c, st);

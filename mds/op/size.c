@@ -61,19 +61,23 @@ static bool refresh_news(const struct refresh *r, const struct ns_inode *i, cons
 	return false;
 }
 
-/* What the map is to remember of the answers. Another object than the one that was asked may have its place by now. */
-static void refresh_map(const struct refresh *r, struct lo_map *map)
+/* What the map is to remember of the answers; whether it learns that an object exists. Another object than the one that was asked may have its place by now. */
+static bool refresh_map(const struct refresh *r, struct lo_map *map)
 {
+	bool learns = false;
+
 	for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++) {
 		const struct lo_object *was = &r->ls.ls_map.lm_obj[k];
 		struct lo_object *o = &map->lm_obj[k];
 
 		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy)
 			continue;
+		learns |= !o->ob_known && r->ls.ls_durable >> k & 1;
 		o->ob_known |= r->ls.ls_durable >> k & 1; /* or who wrote what a cut of the power takes would meet an object that is lost */
 		if (r->ls.ls_answered >> k & 1)
 			o->ob_writes = r->ls.ls_writes[k];
 	}
+	return learns;
 }
 
 static void refresh_end(struct refresh *r, int err)
@@ -132,7 +136,7 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 	uint8_t blob[NS_BLOB_MAX];
-	size_t len;
+	bool news, learns;
 	int err = ns_get(ns, t, r->ls.ls_ino, &i);
 
 	if (!err)
@@ -144,7 +148,8 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 		r->unmark = false;
 		return 0;
 	}
-	if (refresh_news(r, &i, &map)) {
+	news = refresh_news(r, &i, &map);
+	if (news) {
 		if (!r->ls.ls_missing) {
 			s.s_mask |= NS_S_USED;
 			s.s_used = r->ls.ls_used > USED_MIN ? r->ls.ls_used : USED_MIN;
@@ -153,12 +158,13 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 			s.s_mask |= NS_S_SIZE | NS_S_GROW_ONLY;
 			s.s_size = r->ls.ls_size;
 		}
-		refresh_map(r, &map);
-		len = lo_map_encode(&map, blob, sizeof(blob));
 		err = ns_setattr(ns, t, r->ls.ls_ino, &s, NULL, now, &i);
-		if (!err)
-			err = ns_set_blob(ns, t, r->ls.ls_ino, blob, len, false, now);
 	}
+	learns = refresh_map(r, &map);
+	if (!err && news)
+		err = ns_set_blob(ns, t, r->ls.ls_ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
+	else if (!err && learns)
+		err = ns_note_blob(ns, t, r->ls.ls_ino, blob, lo_map_encode(&map, blob, sizeof(blob)));
 	if (err || !r->unmark || !refresh_unmark(r))
 		return err;
 	return op_mark_del(t, r->ls.ls_ino);

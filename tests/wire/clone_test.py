@@ -261,6 +261,26 @@ def test_what_is_lost_is_not_cloned(p):
     same_everywhere(c, dst[1], dst[0], data[:MB])
 
 
+def test_a_clone_that_is_lost_is_not_empty(p):
+    """Nobody has written it, nor asked for its size: its objects are known to exist all the same, and are an error when they are gone."""
+    c, w, data = p.c, mds_test.THE, noise(3 * MB)
+    src, in_place = p.file("src", "stripes=1", data), p.file("own", "stripes=1")
+    dst = c.open(p.d, "dst")
+    for s, f in (dst, in_place):
+        before = c.attrs(f, "change", "time_modify")
+        do_clone(c, src, (s, f))
+        after = c.attrs(f, "change", "time_modify")
+        check(after.change > before.change, True)
+        time.sleep(0.3)
+        again = c.attrs(f, "change", "time_modify")
+        check((again.change, again.time_modify), (after.change, after.time_modify), "that it is known is no change")
+        path = object_path(w, c, f)
+        with without(w, name_of(w, path)):
+            os.unlink(path)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 10), pause=0.1, timeout=30)
+        check(err(got.status), "IO", "no zeros")
+
+
 def test_a_copy_of_what_is_lost_is_stale(p):
     c, data = p.c, noise(4 * MB)
     src, new = p.file("src", "mirrors=2", data), p.file("new", "mirrors=2")

@@ -24,9 +24,16 @@ slow_disk() { # MS
 flaky_disk() { table "0 $sectors flakey $loop 0 $1 $2"; } # SECONDS it works, SECONDS it fails
 failing_disk() { table "0 $sectors error"; }
 slow_net() { tc qdisc add dev lo root netem "$@"; }
+# It lasts until a packet was lost: of a few hundred that is not sure.
 well_net() {
-	tc -s qdisc show dev lo | grep -E 'Sent [0-9]{6,} .*dropped [1-9]' || { tc -s qdisc show dev lo; return 1; }
+	local felt=1 i
+	for i in {1..150}; do
+		tc -s qdisc show dev lo | grep -E 'Sent [0-9]{6,} .*dropped [1-9]' && { felt=0; break; }
+		sleep 0.2
+	done
+	[ $felt = 0 ] || tc -s qdisc show dev lo
 	tc qdisc del dev lo root
+	return $felt
 }
 well_again() {
 	well
