@@ -249,10 +249,10 @@ def test_a_client_that_dies_leaves_copies_that_are_made_equal(w):
     equal(w, other, x.f)
 
 
-def fenced_off(w, x, off, data):
+def half_done(w, x, off, data, begin, end):
     """
-    A write through the metadata server that one copy takes and the other refuses, because the file is fenced meanwhile, by who cuts it. The other's server has heard
-    of that fence; the one whose copy has the write has not done it yet when the write ends.
+    What writes this to a file through the metadata server is taken by one copy and refused by the other, because the file is fenced meanwhile, by who cuts it. The other's server has heard
+    of that fence; the one whose copy has the write has not done it yet when end() is called with what begin() gave.
     """
     objects = [(o["ds"], os.path.join(w.dir, o["ds"], o["object"])) for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]]
     (has, has_path), (name, path) = objects
@@ -264,16 +264,22 @@ def fenced_off(w, x, off, data):
     other = client()
     s = other.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
     with stopped(w, name) as refuse:
-        writing = x.c.begin(putfh(x.f), write(x.s, off, data, FILE_SYNC))
+        writing = begin()
         eventually(lambda: open(has_path, "rb").read()[off:off + len(data)] == data, 5, "the copy that takes it")
         with stopped(w, has):
             cutting = other.begin(putfh(x.f), setattr_(s, size=len(x.data)))
             eventually(lambda: w.metric("weft_mds_orders") >= 2, 5, "the fence")
             refuse()
-            check(err(x.c.finish(writing).status), "DELAY", "a write that is not on all copies")
+            end(writing)
     check(err(other.finish(cutting).status) in ("OK", "DELAY"), True)
     other.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(s, size=len(x.data)), tries=200)
     other.ok(putfh(x.f), close(s))
+
+
+def fenced_off(w, x, off, data):
+    """A WRITE that one copy has; nobody has given it up yet."""
+    half_done(w, x, off, data, lambda: x.c.begin(putfh(x.f), write(x.s, off, data, FILE_SYNC)),
+              lambda writing: check(err(x.c.finish(writing).status), "DELAY", "a write that is not on all copies"))
     got = bytes_of(w, x.c, x.f)
     check([g[off:off + len(data)] == data for g in got], [True, False], "one has it")
     check(whole(x.c, x.f), True, "and may get it from the client still")
@@ -308,6 +314,28 @@ def test_one_that_gives_such_a_write_up_does_too(w):
     x.c.ok(putfh(x.f), close(x.s))
     eventually(lambda: w.metric("weft_mds_repaired_total") > 0 and whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f)
+
+
+def test_a_copy_that_is_cancelled_in_the_middle_of_such_a_piece_does_too(w):
+    x = Wide("copied")
+    x.give_back()
+    s, f = x.c.open(x.d, "src")
+    x.c.ok(putfh(f), write(s, 0, b"half of a piece", FILE_SYNC), setattr_(s, size=64 * MB))
+
+    def cancel(done):
+        time.sleep(0.5)  # its piece was refused, and is tried again
+        cancelled.append(x.c.begin(putfh(x.f), offload_cancel(done.callback)))
+        time.sleep(0.5)
+    cancelled = []
+    stale = lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "events", "--kind", "copy-stale"], capture_output=True, text=True, timeout=20,
+                                   check=True).stdout.count("/copied/f")  # noqa: E731
+    check(stale(), 0)
+    half_done(w, x, 0, b"half of a piece", lambda: x.c.ok(putfh(f), savefh(), putfh(x.f), copy(s, x.s, synchronous=False)), cancel)
+    check(err(x.c.finish(cancelled[0]).status), "OK")
+    check(stale(), 1, "one is believed")
+    eventually(lambda: whole(x.c, x.f), 15, "repair")
+    one, two = bytes_of(w, x.c, x.f)
+    check(one == two, True, "both have it, or none")
 
 
 def test_one_that_is_given_up_does_too(w):
