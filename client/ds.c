@@ -38,6 +38,7 @@ struct ds_call {
 	unsigned dc_holds, dc_rounds;
 	struct ds_write *dc_write;
 	bool dc_rdma;	 /* it went by RDMA */
+	bool dc_direct;	 /* its data went straight to or from the program's memory */
 	bool dc_counted; /* it is among what its server has under way */
 	uint64_t dc_began_ns;
 	/* The reply's. */
@@ -113,13 +114,19 @@ static void get_read(struct ds_call *dc, struct xdr_in *x)
 	nfs3_get_post_op(x, &fa);
 	count = xdr_get_u32(x);
 	dc->dc_eof = xdr_get_bool(x);
-	p = xdr_get_opaque(x, dc->dc_len, &n);
+	if (dc->dc_rpc.q_placed) {
+		p = NULL;
+		n = xdr_get_u32(x);
+		x->bad |= n != dc->dc_rpc.q_placed;
+	} else {
+		p = xdr_get_opaque(x, dc->dc_len, &n);
+	}
 	if (x->bad || count != n || (!n && !dc->dc_eof)) {
 		x->bad = true;
 		return;
 	}
 	dc->dc_got = n;
-	if (n)
+	if (p && n)
 		memcpy(dc->dc_buf, p, n);
 }
 
@@ -149,6 +156,7 @@ static void reply(struct rpc_req *q, int err, struct xdr_in *x)
 
 	dc->dc_err = err;
 	dc->dc_status = 0;
+	dc->dc_direct = !err && q->q_direct;
 	if (!err) {
 		dc->dc_status = xdr_get_u32(x);
 		if (!dc->dc_status && dc->dc_proc == NFS3_READ)
@@ -211,6 +219,8 @@ static void call_send(struct ds_call *dc)
 		xdr_put_ref(x, dc->dc_buf, dc->dc_len, sent, dc);
 		w->w_ds_writes++;
 	} else if (dc->dc_proc == NFS3_READ) {
+		dc->dc_holds++;
+		xdr_put_place(x, dc->dc_buf, dc->dc_len, sent, dc);
 		w->w_ds_reads++;
 	}
 	dc->dc_counted = dc->dc_proc != NFS3_COMMIT;
@@ -370,6 +380,7 @@ static void call_over(struct ds_call *dc)
 		return;
 	}
 	w->w_ds_rdma += dc->dc_rdma;
+	w->w_ds_direct += dc->dc_direct;
 	if (!dc->dc_err && dc->dc_status == NFS3ERR_JUKEBOX && !closing && dc->dc_rounds++ < JUKEBOX_ROUNDS) {
 		dc->dc_timer.t_fire = again;
 		loop_timer_start(w->w_loop, &dc->dc_timer, JUKEBOX_MS);

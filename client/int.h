@@ -165,7 +165,7 @@ struct weft {
 	struct wc_cb_slot w_cb[WC_CB_SLOTS];
 	struct wc_device *w_devices;
 	unsigned w_ds_calls; /* under way */
-	uint64_t w_nsessions, w_resent, w_callbacks, w_rewritten, w_nlayouts, w_ds_reads, w_ds_writes, w_ds_errors, w_ds_rdma, w_recalls, w_reports, w_steered;
+	uint64_t w_nsessions, w_resent, w_callbacks, w_rewritten, w_nlayouts, w_ds_reads, w_ds_writes, w_ds_errors, w_ds_rdma, w_ds_direct, w_recalls, w_reports, w_steered;
 	uint64_t w_stats_ns; /* when files were looked through last for statistics to tell */
 };
 

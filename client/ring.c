@@ -107,6 +107,18 @@ int weft_rdma_start(struct weft_ring *const *rings, unsigned n)
 	return err;
 }
 
+_Static_assert(WEFT_MAX_REGIONS == RPC_RDMA_REGIONS, "regions");
+
+int weft_memory_register(void *p, size_t len)
+{
+	return rpc_rdma_memory_add(p, len);
+}
+
+int weft_memory_unregister(void *p)
+{
+	return rpc_rdma_memory_remove(p);
+}
+
 void weft_ring_destroy(struct weft_ring *r)
 {
 	/* Connections end in turns of the loop, and their last I/O comes back in the turns after. */

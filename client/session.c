@@ -744,7 +744,7 @@ void weft_info(const struct weft *w, struct weft_info *info)
 	*info = (struct weft_info){.wi_minor = w->w_minor, .wi_slots = w->w_target + 1 < w->w_nslots ? w->w_target + 1 : w->w_nslots, .wi_lease_s = w->w_lease_s,
 				   .wi_max_read = w->w_max_read, .wi_max_write = w->w_max_write, .wi_sessions = w->w_nsessions,
 				   .wi_resent = w->w_resent, .wi_callbacks = w->w_callbacks, .wi_rewritten = w->w_rewritten, .wi_layouts = w->w_nlayouts,
-				   .wi_ds_reads = w->w_ds_reads, .wi_ds_writes = w->w_ds_writes, .wi_ds_errors = w->w_ds_errors, .wi_ds_rdma = w->w_ds_rdma, .wi_recalls = w->w_recalls,
+				   .wi_ds_reads = w->w_ds_reads, .wi_ds_writes = w->w_ds_writes, .wi_ds_errors = w->w_ds_errors, .wi_ds_rdma = w->w_ds_rdma, .wi_ds_direct = w->w_ds_direct, .wi_recalls = w->w_recalls,
 				   .wi_reports = w->w_reports, .wi_steered = w->w_steered};
 	for (unsigned i = 0; i < w->w_nconns; i++)
 		info->wi_conns += w->w_conns[i].cn_conn && w->w_conns[i].cn_bound;

@@ -24,7 +24,10 @@
  * - Data go straight to data servers where the server gives Flex Files layouts (RFC 8435), by NFSv3 over TCP or RDMA, and through the server
  *   where it does not, where that fails, and where the server wants it so (mdsthreshold); no operation sees the difference. Of a file that is opened
  *   several times at once the first has the layout; I/O by the others goes through the server.
- * - Over RDMA data are copied once in each direction, to and from memory that is registered. Metadata go over TCP.
+ * - Over RDMA data are copied once in each direction, to and from memory of the library's. Cure: weft_memory_register. Over TCP what is written is sent from where it
+ *   lies, and what is read is copied once. Metadata go over TCP.
+ * - What was given to weft_memory_register may be read and written by data servers that are reached by RDMA, all of it and at any time: their key is for the whole
+ *   of it and good as long as it is registered. Cure: register buffers for data, nothing else, and only with data servers that are trusted with it.
  * - WEFT_CLOSE does not make data stable: only WEFT_COMMIT and WEFT_STABLE promise that.
  * - Security is AUTH_SYS. Delegations are not asked for, and given back where a server gives one all the same. There are no byte-range locks.
  */
@@ -52,6 +55,17 @@ void weft_ring_destroy(struct weft_ring *r);
 /* RDMA, once in a process, before its clients connect: those of these rings (at most 64) that want it (wo_rdma) reach data servers by it. The rings and the
  * thread that is started stay until the process ends. Takes 32 MiB of memory. -EALREADY: it was called before. */
 int weft_rdma_start(struct weft_ring *const *rings, unsigned n);
+
+/* Memory that data are read into and written from, registered once in a process, for all its rings; the caller's own (not read-only), and there until it is unregistered. A WEFT_READ or
+ * WEFT_WRITE whose o_buf lies in it, with all that it reads or writes there, moves data over RDMA without a copy: the network card does it. Over TCP, and through the metadata
+ * server, it changes nothing. It may be done before weft_rdma_start or after, on any thread, and takes as long as the kernel needs to pin the pages (huge pages are faster, for the card as well).
+ * At most WEFT_MAX_REGIONS, which do not overlap. A device that comes into use later registers it then; where that fails a line on standard error says so, and data are copied.
+ * 0; -EINVAL: no memory; -EEXIST: it overlaps with memory that is registered; -ENOSPC: there are WEFT_MAX_REGIONS; -ENOMEM: it is more than may be locked (RLIMIT_MEMLOCK, or the
+ * device's limit); -EFAULT: some of it is not there, or cannot be written; others as ibv_reg_mr(3) says. After an error nothing of it is registered. */
+int weft_memory_register(void *p, size_t len);
+/* p: where it begins. 0; -ENOENT: it is not registered; -EBUSY: data of operations are moving from or to it: weft_reap, and try again. */
+int weft_memory_unregister(void *p);
+#define WEFT_MAX_REGIONS 64
 
 #define WEFT_MAX_CONNS 16
 #define WEFT_MAX_SLOTS 1024
@@ -85,6 +99,7 @@ struct weft_info {
 	uint64_t wi_layouts, wi_recalls;
 	uint64_t wi_ds_reads, wi_ds_writes, wi_ds_errors; /* calls to data servers; errors: of those, and of their connections */
 	uint64_t wi_ds_rdma;	/* of those calls, by RDMA */
+	uint64_t wi_ds_direct;	/* of those by RDMA, whose data were not copied: they lie in memory of weft_memory_register */
 	uint64_t wi_reports;	/* errors of data servers that the server was told of by LAYOUTERROR */
 	uint64_t wi_steered;	/* reads and writes that went through the server because it wants them so (mdsthreshold) */
 	uint64_t wi_rewritten;	/* stretches of data that a server had lost before WEFT_COMMIT, and that were written again */

@@ -158,6 +158,8 @@ struct rpc_req {
 	struct loop *q_loop;
 	struct rpc_client *q_client; /* it waits there for a connection */
 	int q_err;                   /* what the timer ends it with */
+	bool q_direct;               /* during q_done: payload went straight from or to memory of rpc_rdma_memory_add */
+	uint32_t q_placed;           /* during q_done: so many bytes of the results are where xdr_put_place said, and not in res */
 	size_t q_reply_max;          /* RDMA: the reply may have so many bytes, at most 1 MiB; 0: some 4000. Set after rpc_req_init */
 };
 /* cred may be NULL for AUTH_NONE. */

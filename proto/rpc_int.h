@@ -104,6 +104,8 @@ struct rpc_record {
 	size_t r_len;
 	size_t r_copied; /* of its first bytes, so many were copied on their way here */
 	struct rd_call *r_rdma; /* the call's chunks, with the record the receiver's; NULL: none */
+	bool r_direct;		/* of a reply: payload of its call, or its own, went by itself from or to where that lay */
+	uint32_t r_placed;	/* of a reply: so many bytes of its payload are where xdr_put_place said, and not in it, nor what rounds them up; the length that stands before is */
 };
 
 void rpc_rx_init(struct rpc_rx *x, struct rpc_pool *pool, size_t max);

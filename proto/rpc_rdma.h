@@ -11,6 +11,7 @@
 #include "proto/rpc.h"
 
 #define RPC_RDMA_PORT 20049
+#define RPC_RDMA_REGIONS 64
 #define RPC_RDMA_POOL (16u << 20) /* bytes of the pool, at least: a loop must get a record of any size from a part of it */
 
 struct rpc_rdma_opts {
@@ -36,4 +37,13 @@ int rpc_listen_rdma(struct loop *loop, const struct sockaddr *addr, socklen_t le
 
 /* On the connection's loop. */
 bool rpc_conn_is_rdma(const struct rpc_conn *c);
+
+/* The program's own memory, registered once with each device that there is, and with those that come (where that fails, a line in the log says so). Payload of calls of ours that lies
+ * in one region goes from there, and to there, by the devices themselves: of a call that does not fit inline what xdr_put_ref put, if that is all of its payload, and what xdr_put_place
+ * named. Their release then waits until the peer can neither read nor write it for that call any more. Peers may read and write all of it as long as it is registered.
+ * Any thread, whether or not RDMA was started; waits for the control thread. -EINVAL, -EEXIST: it overlaps with one that is there, -ENOSPC: RPC_RDMA_REGIONS are; else what the
+ * registration failed with (-ENOMEM: the limit on locked memory, -EFAULT: it cannot be written), and nothing is registered. */
+int rpc_rdma_memory_add(void *p, size_t len);
+/* p: where it begins. -ENOENT, -EBUSY: calls are using it. */
+int rpc_rdma_memory_remove(void *p);
 #endif

@@ -763,6 +763,9 @@ static void command(struct rd_cmd *cmd)
 	case CM_BULK:
 		rd_bulk_asked(cmd->cm_arg);
 		break;
+	case CM_REGION:
+		rd_region_asked(cmd->cm_arg, cm.devs);
+		break;
 	case CM_PORT_STOPPED:
 		dev_stopped(cmd->cm_arg);
 		free(cmd);
@@ -870,6 +873,7 @@ int rpc_rdma_start(const struct rpc_rdma_opts *o)
 	err = pthread_create(&tid, NULL, cm_run, NULL);
 	if (err)
 		return -err;
+	rd_regions_start();
 	return 0;
 }
 

@@ -719,6 +719,7 @@ struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, u
 	d->dv_pd = ibv_alloc_pd(ctx);
 	if (!d->dv_pd || ibv_query_device(ctx, &d->dv_attr) || nonblock(ctx->async_fd) || pool_register_dev(d, quiet))
 		goto failed;
+	rd_regions_open(d);
 	d->dv_says_last = d->dv_attr.vendor_id != SIW_VENDOR; /* that one has given back all when the queue pair is in its error state */
 	d->dv_inv = d->dv_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS && !d->dv_iwarp;
 	for (; d->dv_nports < nloops; d->dv_nports++)
@@ -794,6 +795,7 @@ void rd_dev_free(struct rd_dev *d)
 		port_destroy(d->dv_port[i]);
 	for (unsigned i = 0; i < d->dv_npieces; i++)
 		ibv_dereg_mr(d->dv_mr[i]);
+	rd_regions_close(d);
 	free(d->dv_mr);
 	if (d->dv_pd)
 		ibv_dealloc_pd(d->dv_pd);

@@ -364,25 +364,34 @@ static uint8_t *put_seg(uint8_t *p, const struct rd_seg *s)
 	return p + SEG_LEN;
 }
 
-size_t rd_call_hdr_put(uint8_t *out, uint32_t xid, uint32_t credit, const struct rd_seg *call, const struct rd_seg *reply)
+static uint8_t *put_chunk(uint8_t *p, const struct rd_seg *seg)
 {
+	p = put_u32(p, 1);
+	return put_seg(p, seg);
+}
+
+size_t rd_call_hdr_put(uint8_t *out, uint32_t xid, uint32_t credit, const struct rd_chunks *ck)
+{
+	const struct rd_seg *read = ck->ck_call ? ck->ck_call : ck->ck_data;
 	uint8_t *p = put_u32(out, xid);
 
 	p = put_u32(p, RD_VERS);
 	p = put_u32(p, credit);
-	p = put_u32(p, call ? RD_NOMSG : RD_MSG);
-	if (call) {
+	p = put_u32(p, ck->ck_call ? RD_NOMSG : RD_MSG);
+	if (read) {
 		p = put_u32(p, 1);
-		p = put_u32(p, 0); /* position */
-		p = put_seg(p, call);
+		p = put_u32(p, ck->ck_call ? 0 : ck->ck_at); /* position */
+		p = put_seg(p, read);
 	}
 	p = put_u32(p, 0);
-	p = put_u32(p, 0);
-	p = put_u32(p, reply != NULL);
-	if (reply) {
+	if (ck->ck_place) {
 		p = put_u32(p, 1);
-		p = put_seg(p, reply);
+		p = put_chunk(p, ck->ck_place);
 	}
+	p = put_u32(p, 0);
+	p = put_u32(p, ck->ck_reply != NULL);
+	if (ck->ck_reply)
+		p = put_chunk(p, ck->ck_reply);
 	return (size_t)(p - out);
 }
 

@@ -90,8 +90,15 @@ bool rd_fill(struct rd_wseg *segs, unsigned n, uint64_t len);
 /* Length of the header of a reply with these chunks (rc may be NULL), and the header itself. reply: the Reply chunk is echoed. */
 size_t rd_reply_hdr_len(const struct rd_call *rc);
 size_t rd_reply_hdr_put(uint8_t *p, uint32_t xid, uint32_t credit, enum rd_proc proc, const struct rd_call *rc);
-/* The header of a call whose Payload stream lies in call, if that is not NULL, and whose reply may go to reply. */
-size_t rd_call_hdr_put(uint8_t *p, uint32_t xid, uint32_t credit, const struct rd_seg *call, const struct rd_seg *reply);
+/* The chunks of a call of ours, each NULL: none. */
+struct rd_chunks {
+	const struct rd_seg *ck_call;  /* all of its Payload stream; without ck_data */
+	const struct rd_seg *ck_data;  /* payload that is missing in the stream, and was at ck_at in it */
+	uint32_t ck_at;
+	const struct rd_seg *ck_place; /* where payload of the reply is to go */
+	const struct rd_seg *ck_reply; /* where the reply may go */
+};
+size_t rd_call_hdr_put(uint8_t *p, uint32_t xid, uint32_t credit, const struct rd_chunks *ck);
 /* Returns the length. */
 size_t rd_error_put(uint8_t *p, uint32_t xid, uint32_t vers, uint32_t credit, enum rd_errcode err);
 

@@ -28,6 +28,7 @@
 #define PROTO_RPC_RDMA_INT_H
 #include "base/pool.h"
 #include "proto/rpc_int.h"
+#include "proto/rpc_rdma.h"
 #include "proto/rpc_rdma_hdr.h"
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
@@ -43,6 +44,7 @@
 #define RD_SRQ_SPARE 64u
 #define RD_QP_BUCKETS 256u
 #define RD_WCS	     32
+#define RD_REGIONS   RPC_RDMA_REGIONS
 
 struct rd_dev;
 struct rd_port;
@@ -75,7 +77,7 @@ struct rd_slab {
 	struct rd_buf sl_bufs[];
 };
 
-enum rd_cmd_kind { CM_LISTEN, CM_DIAL, CM_ACCEPT, CM_DISCONNECT, CM_DESTROY, CM_SLAB, CM_BULK, CM_PORT_STOPPED };
+enum rd_cmd_kind { CM_LISTEN, CM_DIAL, CM_ACCEPT, CM_DISCONNECT, CM_DESTROY, CM_SLAB, CM_BULK, CM_REGION, CM_PORT_STOPPED };
 struct rd_cmd {
 	enum rd_cmd_kind cm_kind;
 	void *cm_arg;
@@ -135,6 +137,7 @@ struct rd_dev {
 	bool dv_relaxed;   /* the pool is registered with relaxed ordering */
 	bool dv_says_last; /* when a queue pair uses no more shared receives */
 	struct ibv_mr **dv_mr; /* of the pool's pieces */
+	struct ibv_mr *_Atomic dv_region[RD_REGIONS]; /* of the program's own memory (rpc_rdma_region.c) */
 	unsigned dv_npieces;
 	struct rd_port *dv_port[64];
 	struct loop **dv_loops;
@@ -327,12 +330,26 @@ struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey, str
 /* For long calls of ours: the peer may read and write it. */
 struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey);
 
+/* ---- rpc_rdma_region.c ---- */
+/* The program's memory that these bytes lie in, and that the device has registered: its number, and *mr; it stays until rd_region_put. -1: there is none. On a loop. */
+int rd_region_get(struct rd_dev *d, const void *p, size_t len, struct ibv_mr **mr);
+void rd_region_put(int region); /* -1: nothing */
+/* There is a control thread, which is to be asked. */
+void rd_regions_start(void);
+/* On it: of a device that comes and goes, and for CM_REGION. */
+void rd_regions_open(struct rd_dev *d);
+void rd_regions_close(struct rd_dev *d);
+struct rd_region_cmd;
+void rd_region_asked(struct rd_region_cmd *rc, struct rd_dev *devs);
+
 /* ---- rpc_rdma_bulk.c ---- */
 #define RD_BULK_MAX (1u << 20)
 #define RD_BULK_HDR 48u /* what two chunks add to a header */
-/* The header of a call, and what of it goes inline; room for r_send_max bytes. 0, -EAGAIN: no memory now, -EMSGSIZE. */
-int rd_bulk_call(struct rd_conn *r, const struct xdr_out *x, uint32_t xid, size_t reply_max, uint8_t *hdr, uint32_t *hdr_len);
-bool rd_bulk_reply(struct rd_conn *r, const struct rd_hdr *h, struct rd_in **in);
+/* The header of a call, and what of it goes inline; room for r_send_max bytes. 0, -EAGAIN: no memory now, -EMSGSIZE. *kept: o is freed with the rest, as the peer reads or
+ * writes memory that it names. */
+int rd_bulk_call(struct rd_conn *r, struct rpc_out *o, uint32_t xid, uint8_t *hdr, uint32_t *hdr_len, bool *kept);
+/* direct, placed: as in struct rpc_record. */
+bool rd_bulk_reply(struct rd_conn *r, const struct rd_hdr *h, struct rd_in **in, bool *direct, uint32_t *placed);
 /* The queue pair is gone. */
 void rd_bulk_drop(struct rd_conn *r);
 

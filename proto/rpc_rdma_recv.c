@@ -277,7 +277,9 @@ static void discard(struct rd_conn *r, struct rd_buf *b)
  * as the connection takes nothing. */
 static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
 {
+	uint32_t placed;
 	struct rd_in *in;
+	bool direct;
 
 	if (!r->r_back) {
 		discard(r, b);
@@ -286,17 +288,18 @@ static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 	r->r_back_max = h->h_credit < 1 ? 1 : h->h_credit < r->r_own_max ? h->h_credit : r->r_own_max;
 	r->r_back--;
 	r->r_mute = false;
-	if (!rd_bulk_reply(r, h, &in)) {
+	if (!rd_bulk_reply(r, h, &in, &direct, &placed)) {
 		discard(r, b);
 		return;
 	}
 	r->r_nonsense = 0;
 	if (in) {
 		rd_buf_put(b);
+		in->in_rec.r_direct = direct;
 		ready(r, in);
 		return;
 	}
-	b->bf_in = (struct rd_in){.in_rec = {.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len}};
+	b->bf_in = (struct rd_in){.in_rec = {.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len, .r_direct = direct, .r_placed = placed}};
 	ready(r, &b->bf_in);
 }
 
@@ -331,10 +334,12 @@ static void message(struct rd_conn *r, struct rd_buf *b)
 			rd_send_error(r, h.h_xid, h.h_vers, v == RD_BAD_VERS ? RD_ERR_VERS : RD_ERR_CHUNK);
 	} else if (v == RD_OK && r->r_back) {
 		struct rd_in *none;
+		uint32_t placed;
+		bool direct;
 
 		r->r_back--;
 		r->r_mute = false;
-		rd_bulk_reply(r, &h, &none);
+		rd_bulk_reply(r, &h, &none, &direct, &placed);
 		rpc_req_refused(r->r_c, h.h_xid);
 	} else {
 		discard(r, b);

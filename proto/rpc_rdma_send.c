@@ -565,7 +565,7 @@ static bool call_send(struct rd_conn *r, struct rpc_out *o)
 	uint32_t xid;
 	uint8_t *p;
 
-	bool bulk = r->r_client && (o->o_reply_max || RD_HDR_MIN + len > r->r_send_max);
+	bool bulk = r->r_client && (o->o_reply_max || RD_HDR_MIN + len > r->r_send_max), kept = false;
 	uint32_t sent = (uint32_t)(RD_HDR_MIN + len);
 	int err = 0;
 
@@ -585,7 +585,7 @@ static bool call_send(struct rd_conn *r, struct rpc_out *o)
 	memcpy(&xid, x->x_head + RPC_MARK, 4);
 	p = op->op_head->bf_rpc.b_data;
 	if (bulk)
-		err = rd_bulk_call(r, x, be32toh(xid), o->o_reply_max, p, &sent);
+		err = rd_bulk_call(r, o, be32toh(xid), p, &sent, &kept);
 	else
 		p += rd_reply_hdr_put(p, be32toh(xid), r->r_own_max, RD_MSG, NULL);
 	if (err) {
@@ -602,7 +602,7 @@ static bool call_send(struct rd_conn *r, struct rpc_out *o)
 	}
 	op->op_sge[0] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, sent, op->op_head->bf_lkey};
 	op->op_wr[0] = (struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
-	op->op_out = o;
+	op->op_out = kept ? NULL : o;
 	r->r_back++;
 	enqueue(r, op);
 	return true;

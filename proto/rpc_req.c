@@ -175,6 +175,8 @@ void rpc_req_reply(struct rpc_conn *c, struct rpc_record *r)
 		err = rpc_reply_parse(&x);
 		if (err)
 			metric_add(rpc_m_bad_replies, 1);
+		q->q_direct = r->r_direct;
+		q->q_placed = r->r_placed;
 		req_unlink(q);
 		loop_timer_stop(c->c_loop, &q->q_timer);
 		rpc_req_finish(q, err, &x, r->r_buf);

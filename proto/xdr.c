@@ -10,6 +10,8 @@ void xdr_out_init(struct xdr_out *x, size_t limit)
 	x->x_limit = limit;
 	x->x_payload = 0;
 	x->x_nsplice = 0;
+	x->x_place.sp_release = NULL;
+	x->x_place.sp_len = 0;
 	x->bad = false;
 }
 
@@ -23,6 +25,7 @@ void xdr_out_free(struct xdr_out *x)
 {
 	for (unsigned i = 0; i < x->x_nsplice; i++)
 		splice_release(&x->x_splice[i]);
+	splice_release(&x->x_place);
 	free(x->x_head);
 	xdr_out_init(x, x->x_limit);
 }
@@ -100,6 +103,11 @@ void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release
 void xdr_put_ref_plain(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg)
 {
 	put_ref(x, data, n, release, arg, true);
+}
+
+void xdr_put_place(struct xdr_out *x, void *p, uint32_t n, void (*release)(void *), void *arg)
+{
+	x->x_place = (struct xdr_splice){.sp_data = p, .sp_len = n, .sp_release = release, .sp_arg = arg};
 }
 
 unsigned xdr_out_iov(const struct xdr_out *x, struct iovec *iov)

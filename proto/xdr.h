@@ -112,6 +112,7 @@ struct xdr_out {
 	unsigned x_nsplice;
 	bool bad;
 	struct xdr_splice x_splice[XDR_SPLICES];
+	struct xdr_splice x_place; /* sp_data, sp_len: where the reply's payload may go; nothing of the message */
 };
 
 void xdr_out_init(struct xdr_out *x, size_t limit);
@@ -180,6 +181,8 @@ void xdr_truncate(struct xdr_out *x, size_t at);
 void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg);
 /* The same for payload that is not DDP-eligible. */
 void xdr_put_ref_plain(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg);
+/* Of a call: the payload of its reply (of n bytes at most) may be put at p by a transport that can do so by itself (rpc_rdma.h). release as above: when nothing writes there any more. */
+void xdr_put_place(struct xdr_out *x, void *p, uint32_t n, void (*release)(void *), void *arg);
 /* Fills iov (at most 2 * XDR_SPLICES + 1) and returns the count. */
 unsigned xdr_out_iov(const struct xdr_out *x, struct iovec *iov);
 #endif

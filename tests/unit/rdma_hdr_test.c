@@ -384,7 +384,7 @@ START_TEST(calls_of_ours_say_where_they_lie)
 	struct rd_plan pl;
 	struct rd_hdr h;
 
-	at = rd_call_hdr_put(msg, 5, 16, &call, &reply);
+	at = rd_call_hdr_put(msg, 5, 16, &(struct rd_chunks){.ck_call = &call, .ck_reply = &reply});
 	ck_assert_int_eq(parse(&h), RD_OK);
 	ck_assert_uint_eq(h.h_proc, RD_NOMSG);
 	ck_assert_uint_eq(h.h_credit, 16);
@@ -392,10 +392,32 @@ START_TEST(calls_of_ours_say_where_they_lie)
 	ck_assert_int_eq(rd_plan(&h, 5000, &pl, reads, copies), 0);
 	ck_assert(pl.pl_nreads == 1 && reads[0].rr_handle == 81 && reads[0].rr_len == 5000 && reads[0].rr_offset == 0x1122334455667788ull);
 	ck_assert(h.h_reply && h.h_nreply == 1);
-	at = rd_call_hdr_put(msg, 5, 16, NULL, &reply);
+	at = rd_call_hdr_put(msg, 5, 16, &(struct rd_chunks){.ck_reply = &reply});
 	put(5), put(0);
 	ck_assert_int_eq(parse(&h), RD_OK);
 	ck_assert(h.h_proc == RD_MSG && !h.h_nreads && h.h_len == 8 && h.h_reply);
+}
+END_TEST
+
+START_TEST(payload_of_calls_of_ours_has_chunks_of_its_own)
+{
+	struct rd_seg data = {83, 1001, 0x77}, place = {84, 4096, 0x1000};
+	struct rd_read reads[4];
+	struct rd_copy copies[4];
+	struct rd_plan pl;
+	struct rd_call *rc;
+	struct rd_hdr h;
+
+	at = rd_call_hdr_put(msg, 5, 16, &(struct rd_chunks){.ck_data = &data, .ck_at = 8, .ck_place = &place});
+	ck_assert_uint_le(at, RD_HDR_MIN + 48);
+	put(5), put(0);
+	ck_assert_int_eq(parse(&h), RD_OK);
+	ck_assert(h.h_proc == RD_MSG && h.h_len == 8 && !h.h_reply && h.h_nchunks == 1 && h.h_nsegs == 1);
+	ck_assert_int_eq(rd_plan(&h, 5000, &pl, reads, copies), 0);
+	ck_assert(pl.pl_len == 8 + 1004 && pl.pl_nreads == 1 && reads[0].rr_at == 8 && reads[0].rr_len == 1001 && reads[0].rr_handle == 83 && reads[0].rr_offset == 0x77);
+	rc = rd_call_new(&h);
+	ck_assert(rc && rc->rc_nchunks == 1 && rc->rc_segs[0].ws_seg.sg_handle == 84 && rc->rc_segs[0].ws_seg.sg_length == 4096 && rc->rc_segs[0].ws_seg.sg_offset == 0x1000);
+	free(rc);
 }
 END_TEST
 
@@ -484,6 +506,7 @@ int main(void)
 	tcase_add_test(tc, write_lists_come_back_with_what_was_written);
 	tcase_add_test(tc, the_handle_to_invalidate_is_the_calls_own);
 	tcase_add_test(tc, calls_of_ours_say_where_they_lie);
+	tcase_add_test(tc, payload_of_calls_of_ours_has_chunks_of_its_own);
 	tcase_add_loop_test(tc, payload_is_cut_at_the_segments, 0, 100);
 	tcase_add_test(tc, private_data_is_found_wherever_it_stands);
 	srunner_run_all(sr, CK_ENV);

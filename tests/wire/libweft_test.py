@@ -129,6 +129,10 @@ def writes(said):
     return int(said[-1].split()[1])
 
 
+def test_memory_that_is_registered_is_memory_without_rdma():
+    libweft("registered", WEFT_TOP=folder("registered", "stripes=2,mirrors=2"))
+
+
 def test_data_go_straight_to_striped_and_mirrored_data_servers():
     plain = writes(libweft("straight", WEFT_TOP=folder("plain", "stripes=1,mirrors=1")))
     libweft("content", WEFT_TOP="plain")

@@ -444,6 +444,67 @@ static void test_straight(void)
 	end();
 }
 
+/* Whether the memory cannot be unregistered at some time while the operation is under way. */
+static bool busy_under(struct weft_op *op, void *mem)
+{
+	struct weft_op *ended;
+	bool busy = false;
+	int err;
+
+	weft_submit(W, op);
+	do {
+		err = busy ? -EBUSY : weft_memory_unregister(mem);
+		busy |= err == -EBUSY;
+		WANT(busy || (err == 0 && weft_memory_register(mem, SIZE + 4096) == 0), "error %d", err);
+	} while (!weft_reap(R, &ended, 1, 0));
+	WANT(!op->o_err && op->o_count == SIZE - 1, "%u read, error %d", op->o_count, op->o_err);
+	return busy;
+}
+
+/* Memory that is registered: nothing is copied over RDMA, and the data are what they are. */
+static void test_registered(void)
+{
+	uint8_t *mem = aligned_alloc(4096, SIZE + 8192), *other = mem + SIZE + 4096;
+	struct weft_op op;
+	struct weft_info i;
+	struct weft_file *f;
+	bool rdma = getenv("WEFT_RDMA") && strcmp(getenv("WEFT_RDMA"), "none");
+
+	WANT(mem, "memory");
+	/* Before a device is there, and after. */
+	WANT(weft_memory_register(mem, 4096) == 0 && weft_memory_register(mem + 4000, 200) == -EEXIST && weft_memory_register(mem, 0) == -EINVAL, "the first page");
+	begin(options());
+	WANT(weft_memory_unregister(mem + 1) == -ENOENT && weft_memory_unregister(mem) == 0 && weft_memory_unregister(mem) == -ENOENT, "the first page again");
+	WANT(weft_memory_register(mem, SIZE + 4096) == 0, "all but the last page");
+	fill(mem + 100, SIZE, 5);
+	f = open_file(top(), "registered", WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE);
+	op = (struct weft_op){.o_what = WEFT_WRITE, .o_file = f, .o_buf = mem + 100, .o_len = SIZE - 1}; /* a length that is rounded up */
+	GOOD(op);
+	WANT(op.o_count == SIZE - 1, "%u written", op.o_count);
+	commit(f);
+	i = info_now();
+	WANT(!!i.wi_ds_direct == rdma && i.wi_ds_direct <= i.wi_ds_writes, "%llu direct of %llu", (unsigned long long)i.wi_ds_direct, (unsigned long long)i.wi_ds_writes);
+	memset(mem, 0, SIZE + 4096);
+	op = (struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_buf = mem + 7, .o_len = SIZE};
+	GOOD(op);
+	fill(data, SIZE, 5);
+	WANT(op.o_count == SIZE - 1 && op.o_eof && !memcmp(mem + 7, data, SIZE - 1) && !mem[6] && !mem[7 + SIZE - 1], "%u read", op.o_count);
+	WANT(!rdma || info_now().wi_ds_direct == i.wi_ds_direct + info_now().wi_ds_reads, "%llu direct", (unsigned long long)info_now().wi_ds_direct);
+	WANT(!rdma || busy_under(&(struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_buf = mem + 7, .o_len = SIZE}, mem), "it was never busy");
+	/* Partly outside: copied. */
+	i = info_now();
+	op = (struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_buf = other - 100, .o_len = 200};
+	GOOD(op);
+	WANT(op.o_count == 200 && !memcmp(other - 100, data, 200) && info_now().wi_ds_direct == i.wi_ds_direct, "outside");
+	WANT(weft_memory_unregister(mem) == 0, "unregister");
+	op = (struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_buf = mem, .o_len = 5000};
+	GOOD(op);
+	WANT(op.o_count == 5000 && !memcmp(mem, data, 5000) && info_now().wi_ds_direct == i.wi_ds_direct, "not registered any more");
+	close_file(f);
+	end();
+	free(mem);
+}
+
 /* Through the server: what the others wrote is what it has. */
 static void data_is(const char *name, uint32_t n)
 {
@@ -782,7 +843,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {{"names", test_names}, {"paths", test_paths}, {"data", test_data},	      {"many", test_many},   {"cut", test_cut},
 		     {"restart", test_restart}, {"giveup", test_giveup}, {"idle", test_idle}, {"null", test_null}, {"refused", test_refused},
-		     {"straight", test_straight}, {"content", test_content}, {"dead", test_dead}, {"lost", test_lost}, {"older", test_older}, {"recall", test_recall},
+		     {"straight", test_straight}, {"registered", test_registered}, {"content", test_content}, {"dead", test_dead}, {"lost", test_lost}, {"older", test_older}, {"recall", test_recall},
 		     {"shorter", test_shorter}, {"frugal", test_frugal}, {"twice", test_twice}, {"report", test_report}, {"steer", test_steer}};
 
 	server = argc == 3 ? argv[1] : "";

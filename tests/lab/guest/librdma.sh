@@ -22,6 +22,7 @@ client() { WEFT_RDMA=$1 WEFT_TOP=d timeout 100 "$BUILD/tests/wire/weft_client" "
 before=$(metric ds1,ds2 weft_ds_bytes_total dir=write)
 check "data go to data servers by RDMA" client 1 straight
 check "and are what they are by another way" client 1 content
+check "from and to memory that was registered they go without a copy" client 1 registered
 check "5 MiB went there" test $(($(metric ds1,ds2 weft_ds_bytes_total dir=write) - before)) -ge $((5 << 20))
 check "the data servers took RDMA connections" test "$(metric ds1,ds2 weft_rdma_accepted_total)" -ge 1
 check "weft-bench by RDMA" timeout 100 "$BUILD/weft-bench" io --server "$LAB_SELF:12049" --dir d --rdma --threads 2 --sessions 2 --depth 2 --file 2M --size 256k --verify --quiet
