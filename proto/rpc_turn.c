@@ -33,6 +33,7 @@ struct rpc_host {
 	struct rpc_conn *ho_wait, **ho_wait_end; /* they have more to say, each in its turn */
 	struct rpc_conn *ho_stuck;		 /* not read while the address has too much in hand */
 	struct rpc_load ho_load, ho_waits;	 /* in hand, and of those what waits for a client */
+	bool ho_waits_full;			 /* as host_wake found it last */
 	unsigned ho_most;
 	uint32_t ho_rate;  /* calls a second; 0: no limit */
 	uint64_t ho_due_ns; /* up to when the rate is used up */
@@ -260,14 +261,15 @@ static bool too_much(const struct rpc_host *ho, unsigned calls, size_t bytes, un
 	return ho->ho_most && (calls >= most || bytes >= most * CALL_BYTES);
 }
 
-static bool waits_full(const struct rpc_host *ho, unsigned part)
+static bool waits_full(const struct rpc_host *ho)
 {
-	return too_much(ho, ho->ho_waits.ld_calls, ho->ho_waits.ld_bytes, WAITS, part);
+	return too_much(ho, ho->ho_waits.ld_calls, ho->ho_waits.ld_bytes, WAITS, 1);
 }
 
-static bool host_full(const struct rpc_host *ho, unsigned part)
+/* Of what waits for us. */
+static bool load_full(const struct rpc_host *ho, unsigned part)
 {
-	return too_much(ho, ho->ho_load.ld_calls - ho->ho_waits.ld_calls, ho->ho_load.ld_bytes - ho->ho_waits.ld_bytes, 1, part) || waits_full(ho, part);
+	return too_much(ho, ho->ho_load.ld_calls - ho->ho_waits.ld_calls, ho->ho_load.ld_bytes - ho->ho_waits.ld_bytes, 1, part);
 }
 
 /*
@@ -279,7 +281,7 @@ static bool few_in_hand(const struct rpc_conn *c)
 {
 	unsigned calls = c->c_ncalls;
 	size_t bytes = c->c_bytes;
-	bool full = waits_full(c->c_host, 1);
+	bool full = waits_full(c->c_host);
 
 	if (!full) {
 		calls -= c->c_waits.ld_calls;
@@ -300,7 +302,7 @@ bool rpc_host_full(struct rpc_conn *c)
 {
 	struct rpc_host *ho = c->c_host;
 
-	if (!host_full(ho, 1) || few_in_hand(c))
+	if ((!load_full(ho, 1) && !waits_full(ho)) || few_in_hand(c))
 		return false;
 	if (!c->c_stuck) {
 		c->c_stuck = true;
@@ -314,11 +316,20 @@ bool rpc_host_full(struct rpc_conn *c)
 	return true;
 }
 
+/* What waits for us ends soon: all are read again when half of it has. What waits for clients may stay for as long as a recall, and is topped up one by one: as soon as that is not too much, those are
+ * read that have nothing else in hand. */
 static void host_wake(struct rpc_host *ho)
 {
-	struct rpc_conn *s;
+	bool full = waits_full(ho), fewer = ho->ho_waits_full && !full, all = !full && !load_full(ho, 2);
+	struct rpc_conn *next;
 
-	while ((s = ho->ho_stuck) && !host_full(ho, 2)) {
+	ho->ho_waits_full = full;
+	if (!all && !fewer)
+		return;
+	for (struct rpc_conn *s = ho->ho_stuck; s; s = next) {
+		next = s->c_stuck_next;
+		if (!all && !few_in_hand(s))
+			continue;
 		stuck_unlink(s);
 		if (s->c_paused)
 			rpc_turn_wait(s);

@@ -100,10 +100,12 @@ static void do_cred(struct rpc_call *call)
 	rpc_reply(call);
 }
 
-/* Parked calls are answered last first, each with its argument, read only now. */
+/* Parked calls are answered last first, each with its argument, read only now; but for so many, if its own argument says so. */
 static void do_wake(struct rpc_call *call)
 {
-	while (atomic_load(&nparked)) {
+	int left = (int)xdr_get_u32(&call->c_args);
+
+	while (atomic_load(&nparked) > left) {
 		struct rpc_call *p = parked[atomic_fetch_sub(&nparked, 1) - 1];
 
 		xdr_put_u32(&p->c_reply, xdr_get_u32(&p->c_args));

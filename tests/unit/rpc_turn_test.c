@@ -240,6 +240,39 @@ START_TEST(calls_that_wait_for_a_client_are_bounded_by_address)
 }
 END_TEST
 
+/* One of those that they wait for has come: each is read, though nearly as many wait as before. */
+START_TEST(when_fewer_calls_wait_for_clients_each_connection_is_read_at_once)
+{
+	int fd[4], other = dial_from(0x7f000003), n = 4 * FEW;
+	struct xdr_out x;
+
+	for (int k = 0; k < 4; k++)
+		fd[k] = dial_from(0x7f000002);
+	for (int k = 0; k < 4; k++) {
+		send_calls(fd[k], 0, FEW, P_WAIT, 0);
+		wait_for(&nparked, (k + 1) * FEW);
+	}
+	for (int k = 0; k < 3; k++)
+		send_calls(fd[k], 1000, 1, P_NULL, 0);
+	parked_stay(n);
+	ck_assert_int_eq(atomic_load(&dispatched), n);
+	put_call(&x, 5000, P_WAKE);
+	xdr_put_u32(&x, (uint32_t)n - 1);
+	send_record(other, &x);
+	results(other, 5000);
+	take(fd[3], 1);
+	for (int k = 0; k < 3; k++)
+		results(fd[k], 1000);
+	parked_stay(n - 1);
+	wake_all(0);
+	for (int k = 0; k < 4; k++) {
+		take(fd[k], k < 3 ? FEW : FEW - 1);
+		close(fd[k]);
+	}
+	close(other);
+}
+END_TEST
+
 /* FEW times 128 KiB, of which each of these is four: and one more on each connection. */
 START_TEST(the_bytes_of_calls_in_hand_are_bounded_by_address)
 {
@@ -465,6 +498,7 @@ int main(void)
 	tc = cases(s, "few", few_setup, few_teardown);
 	tcase_add_test(tc, calls_that_wait_for_a_client_do_not_keep_its_address_from_being_read);
 	tcase_add_test(tc, calls_that_wait_for_a_client_are_bounded_by_address);
+	tcase_add_test(tc, when_fewer_calls_wait_for_clients_each_connection_is_read_at_once);
 	tcase_add_test(tc, the_bytes_of_calls_in_hand_are_bounded_by_address);
 	tcase_add_test(tc, where_a_call_of_ours_is_out_a_few_calls_of_a_full_address_are_read);
 	tc = cases(s, "rate", rate_setup, rate_teardown);
