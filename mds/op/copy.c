@@ -136,6 +136,13 @@ static int copy_answer_run(struct kv_op *op, struct kv_txn *t)
 	return copy_stale(((struct copy_args *)op_of(op)->scratch)->job, t);
 }
 
+/* Who waits for the copy waits for layouts that others give back. */
+static void copy_waits(const struct op_copy *j, bool waits)
+{
+	if (j->c)
+		op_waits(j->c, waits);
+}
+
 static void copy_taken_back(void *arg, int err)
 {
 	(void)err;
@@ -150,6 +157,8 @@ static void copy_told(struct op_copy *j, int err)
 	}
 	if (err || !j->missed || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_taken_back, j))
 		copy_end(j);
+	else
+		copy_waits(j, true);
 }
 
 static void copy_stale_done(struct kv_op *op, int err)
@@ -244,7 +253,7 @@ static void copy_fail(struct op_copy *j, int err)
 
 	j->err = err;
 	j->half = 0;
-	if (!op_half_done(j->m, j->th->mt_loop, j->dst, &j->half_map, half, -EIO, copy_gave_up, j))
+	if (!op_half_done(j->m, j->th->mt_loop, j->c, j->dst, &j->half_map, half, -EIO, copy_gave_up, j))
 		copy_commit(j);
 }
 
@@ -323,6 +332,7 @@ static void copy_piece_done(struct op_copy *j)
 static void copy_piece_taken_back(void *arg, int err)
 {
 	(void)err;
+	copy_waits(arg, false);
 	copy_piece_done(arg);
 }
 
@@ -332,7 +342,9 @@ static void copy_piece_stale(struct op_copy *j)
 	bool parked = op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j);
 
 	op_unhold(&j->hold);
-	if (!parked)
+	if (parked)
+		copy_waits(j, true);
+	else
 		copy_piece_done(j);
 }
 
@@ -357,7 +369,7 @@ static void copy_recorded(struct kv_op *op, int err)
 	struct op_copy *j = hash_entry(op, struct op_copy, op);
 
 	j->piece_err = err == -ENOENT ? -ESTALE : err;
-	if (err && j->failed && op_half_done(j->m, j->th->mt_loop, j->dst, &j->io.io_map, lo_writers(&j->io.io_map), err, copy_half_done, j))
+	if (err && j->failed && op_half_done(j->m, j->th->mt_loop, j->c, j->dst, &j->io.io_map, lo_writers(&j->io.io_map), err, copy_half_done, j))
 		return;
 	if (err)
 		copy_fail(j, j->piece_err);
@@ -401,7 +413,7 @@ static void copy_written(struct lo_io *io, int err)
 	j->piece_err = err == -ESTALE ? -EAGAIN : err;
 	if (err)
 		copy_half(j, &io->io_map, io->io_half_map ? io->io_half_map : lo_writers(&io->io_map));
-	if (err && op_half_done(j->m, j->th->mt_loop, j->dst, &io->io_map, io->io_half_map, err, copy_half_done, j))
+	if (err && op_half_done(j->m, j->th->mt_loop, j->c, j->dst, &io->io_map, io->io_half_map, err, copy_half_done, j))
 		return;
 	if (err)
 		copy_failed(j, j->piece_err);

@@ -167,7 +167,7 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	if (!err && c->opnum == OP_DEALLOCATE)
 		op_half_over(c, k->ino, k->off, k->off + k->len);
 	k->status = op_status(err);
-	if (err && k->failed && op_half_done(c->m, c->th->mt_loop, k->ino, &k->lc.lc_map, c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err, change_failed, k))
+	if (err && k->failed && op_half_done(c->m, c->th->mt_loop, c, k->ino, &k->lc.lc_map, c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err, change_failed, k))
 		return OP_PARKED;
 	/* Copies that became stale are in clients' layouts. */
 	if (!err && (k->failed | k->stale) && op_take_back(c->m, c->th->mt_loop, k->ino, NULL, change_taken_back, c) && op_waits(c, true))

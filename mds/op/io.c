@@ -375,7 +375,7 @@ static nfsstat4 write_committed(struct compound *c, int err)
 		return io_redo(c, k, k->io.io_failed_map ? lo_writers(&k->io.io_map) : 0);
 	/* What took it is not trusted any more, or it cannot be written down that others did not: some have it. */
 	k->failed = op_status(err);
-	if (err && k->io.io_failed_map && op_half_done(c->m, c->th->mt_loop, c->cur, &k->io.io_map, lo_writers(&k->io.io_map), err, io_failed, k))
+	if (err && k->io.io_failed_map && op_half_done(c->m, c->th->mt_loop, c, c->cur, &k->io.io_map, lo_writers(&k->io.io_map), err, io_failed, k))
 		return OP_PARKED;
 	if (!err && k->io.io_failed_map && op_take_back(c->m, c->th->mt_loop, c->cur, NULL, write_taken_back, c) && op_waits(c, true))
 		return OP_PARKED;
@@ -531,7 +531,7 @@ static void io_done(struct lo_io *lio, int err)
 		/* What is not asked again failed for good. */
 		err = k->failed == NFS4ERR_IO ? -EIO : err;
 		if (c->opnum == OP_WRITE ? !op_half_told(c, c->cur, k->off, k->off + k->count, &k->io.io_map, k->io.io_half_map, k->failed, err, io_failed, k)
-					 : !op_half_done(c->m, c->th->mt_loop, c->cur, &k->io.io_map, c->opnum == OP_READ ? 0 : k->io.io_half_map, err, io_failed, k))
+					 : !op_half_done(c->m, c->th->mt_loop, c, c->cur, &k->io.io_map, c->opnum == OP_READ ? 0 : k->io.io_half_map, err, io_failed, k))
 			op_resume(c, k->failed);
 		return;
 	}

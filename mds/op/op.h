@@ -459,8 +459,8 @@ uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t s
 /* A write layout is out, of others than except. */
 bool op_writers_left(struct mds *m, uint64_t ino, const struct st_client *except);
 /* A change through the MDS failed (why), and these objects of that map may have taken it, or part of it: what may differ becomes stale, and layouts that name it come back. then(arg) on
- * loop. False: nothing can differ, and then is not called. */
-bool op_half_done(struct mds *m, struct loop *loop, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg);
+ * loop. c is parked meanwhile, or NULL: nobody waits. False: nothing can differ, and then is not called. */
+bool op_half_done(struct mds *m, struct loop *loop, struct compound *c, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg);
 /* The same, of a change of [off, end) by the compound's client, who is told this: a DELAY is remembered until the client has done it again, and judged where it does not. */
 bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end, const struct lo_map *map, uint64_t objects, nfsstat4 told, int why, void (*then)(void *arg), void *arg);
 /* The client has done it, in every copy that counts. */

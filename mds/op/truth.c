@@ -124,6 +124,7 @@ struct half {
 	struct loop *loop;
 	uint64_t ino, objects, stale;
 	struct op_hold hold;
+	struct compound *c; /* that is parked meanwhile, or NULL */
 	int why;
 	void (*then)(void *arg);
 	void *arg;
@@ -155,6 +156,8 @@ static void half_end(void *arg, int err)
 
 	(void)err; /* who kept a layout is fenced as soon as the servers do it */
 	op_unhold(&h->hold);
+	if (h->c)
+		op_waits(h->c, false);
 	h->then(h->arg);
 	free(h);
 }
@@ -167,9 +170,11 @@ static void half_committed(struct kv_op *op, int err)
 		log_error("inode %lu: copies that may differ cannot be made stale: %s", (unsigned long)h->ino, strerror(-err));
 	if (err || !h->stale || !op_take_back(h->m, h->loop, h->ino, NULL, half_end, h))
 		half_end(h, 0);
+	else if (h->c)
+		op_waits(h->c, true);
 }
 
-bool op_half_done(struct mds *m, struct loop *loop, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg)
+bool op_half_done(struct mds *m, struct loop *loop, struct compound *c, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg)
 {
 	struct half *h;
 	bool rebuilding = false;
@@ -181,7 +186,7 @@ bool op_half_done(struct mds *m, struct loop *loop, uint64_t ino, const struct l
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		log_fatal("no memory to tell which copies took a write");
-	*h = (struct half){.m = m, .loop = loop, .ino = ino, .objects = objects, .why = why, .then = then, .arg = arg};
+	*h = (struct half){.m = m, .loop = loop, .c = c, .ino = ino, .objects = objects, .why = why, .then = then, .arg = arg};
 	h->op = (struct kv_op){.o_run = half_run, .o_done = half_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &h->op);
 	return true;
@@ -197,7 +202,7 @@ bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end, 
 		noted = st_half_note(st, c->client, ino, off, end);
 		pthread_mutex_unlock(&st->st_lock);
 	}
-	return op_half_done(c->m, c->th->mt_loop, ino, map, objects, noted ? why : -EIO, then, arg);
+	return op_half_done(c->m, c->th->mt_loop, c, ino, map, objects, noted ? why : -EIO, then, arg);
 }
 
 void op_half_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end)

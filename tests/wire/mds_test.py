@@ -3460,11 +3460,11 @@ def run_shared(names, given=lambda w, name: (w,), closing=False, ds=4, parts=1, 
 
 
 def run_apart(names, ds=4, settings=(), beside=3):
-    """Each of the tests among these names with a cluster of its own; settings may be a function of the name."""
+    """Each of the tests among these names with a cluster of its own; ds, the number of its data servers, and settings may be functions of the name."""
     @contextlib.contextmanager
     def around(name):
         global THE
-        w = THE = Cluster(ds, settings(name) if callable(settings) else settings)
+        w = THE = Cluster(ds(name) if callable(ds) else ds, settings(name) if callable(settings) else settings)
         try:
             with clients():
                 yield (w,)

@@ -3,12 +3,14 @@
 import os
 import select
 import socket
+import struct
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
 import tap  # noqa: E402
+from data_test import layout_of  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from many_test import SANITIZED, anon, mds_pid  # noqa: E402
 from nfs41 import err, op  # noqa: E402
@@ -45,6 +47,44 @@ def test_calls_that_wait_for_a_client_do_not_keep_its_answer_out(w):
     for (c, _, _), calls in zip(pair, waiting):
         check({err(c.finish(one).status) for one in calls}, {"OK"})
     took = time.monotonic() - began
+    check(took < 8, True, f"it took {took:.1f} s, of a deadline of 12")
+
+
+def test_nor_do_copies_that_wait_for_layouts(w):
+    """Copies find one of their target's objects denied, and wait until another client has given back what names it; more of them wait behind. LAYOUTRETURN must get in, on a connection that has
+    calls in hand itself."""
+    pair = [client(source=("127.0.0.2", 0)) for _ in range(2)]
+    c, other = pair
+    d = c.mkdir(c.root(), "copies")
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    src = c.open(d, "src")
+    c.ok(putfh(src[1]), write(src[0], 0, b"of another", FILE_SYNC))
+    # A loop works on so many at a time.
+    *targets, free = [c.open(d, f"f{i}") for i in range(5)]
+    for s, f in targets:
+        c.ok(putfh(f), write(s, 0, b"before", FILE_SYNC))
+    w.dev("kill", w.dir, "ds2", "-9")
+    for _, f in targets:
+        object_ = next(o["object"] for m in layout_of(c, f)["mirrors"] for o in m["objects"] if o["ds"] == "ds2")
+        os.setxattr(os.path.join(w.dir, "ds2", object_), "user.weft", struct.pack(">BBHIQII", 2, 0, 0, 1000, 0, 0, 0))  # as if fenced for good
+    w.dev("start", w.dir, "ds2")
+    eventually(lambda: w.metric("weft_mds_ds_alive") == 2, 20, "the server")
+    held = []
+    for _, f in targets:
+        s = other.until(lambda got: err(got.status) != "DELAY", putfh(f), open_(claim_fh(), READ | NO_DELEG), tries=200).results[-1].stateid
+        held.append(settled(other, f, s, IO_READ))
+    begin = lambda one, to: one.begin(putfh(src[1]), savefh(), putfh(to[1]), copy(ANON, ANON, 0, 0, 10))  # noqa: E731
+    began = time.monotonic()
+    first = [begin(c, to) for to in targets]
+    for _ in targets:
+        other.wait_callback("LAYOUTRECALL")
+    more = [begin(other, free) for _ in range(8)]
+    late = [begin(c, free) for _ in range(CALLS + 1 - len(first) - len(more))]
+    time.sleep(0.3)
+    for (_, f), o in zip(targets, held):
+        other.ok(putfh(f), layoutreturn(o.stateid))
+    took = time.monotonic() - began
+    check({err(c.finish(one).status) for one in first + late} | {err(other.finish(one).status) for one in more}, {"OK"})
     check(took < 8, True, f"it took {took:.1f} s, of a deadline of 12")
 
 
@@ -115,4 +155,4 @@ def test_a_data_server_is_not_behind_the_flood_of_its_address(w):
 
 
 if __name__ == "__main__":
-    mds_test.run_apart(globals(), 1, lambda name: FLOODED if "flood" in name else WAITING)
+    mds_test.run_apart(globals(), lambda name: 2 if "copies" in name else 1, lambda name: FLOODED if "flood" in name else WAITING)
