@@ -54,7 +54,7 @@ def test_clone_blksize_is_told(p):
 
 def paths(c, f):
     """The files of its objects."""
-    w = mds_test.shared()
+    w = mds_test.THE
     return [os.path.join(w.dir, o["ds"], o["object"]) for m in layout_of(c, f)["mirrors"] for o in m["objects"]]
 
 

@@ -176,10 +176,16 @@ def test_a_file_that_is_cut_and_written_far_behind_meanwhile(w):
     eventually(lambda: (restriping(w, "/cutfar/f") or {}).get("step") == "copy", 30, "the copy")
     x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), op("SETATTR", stateid(x.s), fattr(size=0)), tries=200)
     want = bytearray(16 * MB)
-    for at in range(0, 16 * MB, MB // 2):
-        piece = bytes([at * 2 // MB + 1]) * (MB // 4)
-        x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, at, piece, FILE_SYNC), tries=200)
+    pieces = {at: bytes([at * 2 // MB + 1]) * (MB // 4) for at in range(0, 16 * MB, MB // 2)}
+    for at, piece in pieces.items():
         want[at:at + len(piece)] = piece
+    while pieces:  # many at once: all before the first is copied
+        some = [(at, x.c.begin(putfh(x.f), write(x.s, at, pieces[at], FILE_SYNC))) for at in sorted(pieces)[:8]]
+        done = {at: err(x.c.finish(one).status) for at, one in some}
+        check(set(done.values()) <= {"OK", "DELAY"}, True, done)
+        for at in done:
+            if done[at] == "OK":
+                del pieces[at]
     now = restriping(w, "/cutfar/f") or {}
     check((now.get("round"), now.get("step")), (0, "copy"), "nothing was taken yet")
     eventually(lambda: restriping(w, "/cutfar/f") is None, 60, "its end")
@@ -260,7 +266,8 @@ def test_no_server_is_forgotten_that_a_layout_to_come_needs(w):
 
 
 def settings(name):
-    return [*QUICK, "mds.grace=1s", *(["mds.repair_rate=3M"] if any(part in name for part in ("kills", "cut", "times")) else [])]
+    return [*QUICK, "mds.grace=1s", *(["mds.repair_rate=3M"] if any(part in name for part in ("kills", "cut_and_grown", "times")) else []),
+            *(["mds.repair_rate=1M"] if "cut_and_written" in name else [])]
 
 
 if __name__ == "__main__":

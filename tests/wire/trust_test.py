@@ -547,7 +547,7 @@ def main():
     resolver(1)
     try:
         DNS = Dns()
-        exports_test.CLUSTER = Cluster(ds=2, settings=[f"mds.exports={exports_test.FILE}", "mds.groups=server", "mds.names_keep=1s", "mds.lease=5s"])
+        exports_test.CLUSTER = Cluster(ds=2, settings=[f"mds.exports={exports_test.FILE}", "mds.groups=server", "mds.names_keep=1s", "mds.lease=5s", "mds.recall_deadline=5s"])
         mds_test.THE = exports_test.CLUSTER
         tap.run(tap.named(globals()), around)
     finally:
