@@ -131,7 +131,7 @@ static void ended(struct op_scrub *c)
 
 static void stop(struct op_scrub *c)
 {
-	c->c_s.ss_running = false;
+	c->c_s.ss_running = c->c_s.ss_skim = false;
 	c->c_s.ss_stopped = true;
 	c->c_s.ss_ended_s = (uint64_t)op_now().t_sec;
 	scrub_commit(c, NULL, ended);

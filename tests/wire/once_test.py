@@ -4,6 +4,7 @@
 A test called restart_... kills the metadata server; its requests are sent as bytes, and sent again as the same bytes.
 """
 import os
+import signal
 import sys
 import time
 
@@ -508,6 +509,41 @@ def restart_what_another_wrote_over_a_reply_that_nobody_got(w):
         got = read_compound(conn.rpc(1, args, a.cred))
         check([(r.op, err(r.status)) for r in got.results if r.status], [])
     check(data_of(b, t, sids), SINCE_DATA)
+
+
+def restart_a_write_that_a_size_overtook_was_not_done(w):
+    """The size is set while the data is on its way to one of two copies: the WRITE is told to come again, and so it is after a crash."""
+    a, b = client(), client()
+    d = a.mkdir(a.root(), "d")
+    a.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    sid, f = a.open(d, "f")
+    a.ok(putfh(f), write(sid, 0, b"0123456789", FILE_SYNC))
+    other, _ = b.open(d, "f")
+    a.attrs(f, "size"), b.attrs(f, "size")
+    daemons = {r["name"]: r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]}
+    first, last = ((daemons[o["ds"]], os.path.join(w.dir, o["ds"], o["object"])) for m in json.loads(a.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"] for o in m["objects"])
+    conn = a.connection()
+    args = compound_args((sequence(a.session.sessionid, 1, 3, 20, True), putfh(f), write(sid, 20, b"overtaken", FILE_SYNC)))
+    try:
+        os.kill(last[0], signal.SIGSTOP)
+        writing = conn.start(1, args, a.cred)
+        eventually(lambda: open(first[1], "rb").read()[20:] == b"overtaken", what="the copy that has it")
+        time.sleep(0.1)
+        os.kill(first[0], signal.SIGSTOP)
+        cutting = b.begin(putfh(f), setattr_(other, size=5))
+        eventually(lambda: w.metric("weft_mds_orders") >= 2, what="the orders to cut it")
+        os.kill(last[0], signal.SIGCONT)
+        check(err(read_compound(conn.finish(writing)).status), "DELAY")
+    finally:
+        os.kill(last[0], signal.SIGCONT)
+        os.kill(first[0], signal.SIGCONT)
+    check(err(b.finish(cutting).status), "OK")
+    w.restart()
+    check(err(read_compound(Conn(ADDR).rpc(1, args, a.cred)).status) != "OK", True, "nobody is told that it was done")
+    again = back_again(a)
+    again.ok(reclaim_complete())
+    got = again.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f), read(ANON, 0, 100))
+    check(got.results[-1].data, b"01234")
 
 
 def restart_a_layoutcommit_by_the_clients_word_is_kept(w):
