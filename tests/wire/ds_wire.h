@@ -50,7 +50,9 @@ static _Atomic uint64_t mds_instance = 5;
 static _Atomic uint32_t mds_lease_ms = 30000;
 static _Atomic bool mds_mute, eof_mute, mds_bad_uuid;
 static _Atomic uint64_t eof_size;
-static _Atomic int eof_status, eof_calls, joins, beats;
+static _Atomic int eof_status, eof_calls, joins;
+static _Atomic int beats; /* of the data server that joined last */
+static struct ctl_chan *_Atomic joined_by;
 static uint8_t ds_uuid[16];
 static struct sockaddr_storage ds_addr;
 static socklen_t ds_addrlen;
@@ -90,6 +92,7 @@ static void mds_join(struct ctl_incoming *in)
 	r->ds_id = 3;
 	r->instance_epoch = mds_instance;
 	r->lease_ms = mds_lease_ms;
+	joined_by = in->in_chan;
 	ctl_chan_reply(in, CTL_OK, &res);
 	atomic_fetch_add(&joins, 1);
 }
@@ -97,6 +100,7 @@ static void mds_join(struct ctl_incoming *in)
 static void mds_serve(struct ctl_incoming *in, void *arg)
 {
 	ctl_result res = { .op = in->in_req.op };
+	bool last;
 
 	(void)arg;
 	switch (in->in_req.op) {
@@ -110,8 +114,9 @@ static void mds_serve(struct ctl_incoming *in, void *arg)
 		}
 		res.ctl_result_u.heartbeat.instance_epoch = mds_instance;
 		res.ctl_result_u.heartbeat.lease_ms = mds_lease_ms;
+		last = in->in_chan == joined_by;
 		ctl_chan_reply(in, CTL_OK, &res);
-		atomic_fetch_add(&beats, 1);
+		atomic_fetch_add(&beats, last);
 		return;
 	case CTL_OP_EOF:
 		atomic_fetch_add(&eof_calls, 1);
@@ -212,10 +217,10 @@ static void msleep(unsigned ms)
 	nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000L }, NULL);
 }
 
-/* Until cond, at most 10 s. */
+/* Until cond, at most 30 s. */
 #define wait_for(cond)                                                                                                     \
 	do {                                                                                                               \
-		for (int i_ = 0; !(cond) && i_ < 1000; i_++)                                                               \
+		for (int i_ = 0; !(cond) && i_ < 3000; i_++)                                                               \
 			msleep(10);                                                                                        \
 		ck_assert_msg(cond, "waited in vain: " #cond);                                                             \
 	} while (0)

@@ -74,7 +74,7 @@ def test_a_name_that_is_no_text_is_shown_all_the_same(w):
 
 def test_an_expired_client_is_courteous(w):
     c, d, fh, sid = made("late")
-    eventually(lambda: listed(c)["state"] == "courteous", 6, "the end of its lease")
+    eventually(lambda: listed(c)["state"] == "courteous", 15, "the end of its lease")
     check(listed(c)["lease_left"], 0)
     check(re.search(rf"^ *{listed(c)['number']} .* courteous +-\d+s ", weft("client", "list"), re.M) is not None, True)
     c.ok(putfh(fh), getattr_("size"))
@@ -108,9 +108,8 @@ def err_nfs3(status):
 
 
 def test_clients_are_named_in_several_ways(w):
-    c = client(owner=b"Linux NFSv4.2 solo")
-    d = client(owner=b"Linux NFSv4.1 a/twin")
-    e = client(owner=b"Linux NFSv4.1 b/twin")
+    # Who holds something is not forgotten, however long the commands take.
+    c, d, e = (made(name, owner=owner)[0] for name, owner in (("solo", b"Linux NFSv4.2 solo"), ("twin1", b"Linux NFSv4.1 a/twin"), ("twin2", b"Linux NFSv4.1 b/twin")))
     told = weft("client", "evict", "twin", rc=1)
     check("2 clients are called that" in told, True, told)
     check("clients are called that" in weft("client", "evict", "127.0.0.1", rc=1), True)
@@ -481,7 +480,7 @@ def test_data_past_the_metadata_server_is_known_from_the_clients_word(w):
     c.no("BADXDR", putfh(fh), op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4, server.deviceid, u32(FLEX), opaque(b"abc")))
 
 
-SETTINGS_HERE = ["mds.lease=2s", "mds.recall_deadline=1s", "mds.grace=1s", "mds.repair_files=2"]
+SETTINGS_HERE = ["mds.lease=5s", "mds.recall_deadline=1s", "mds.grace=1s", "mds.repair_files=2"]
 
 
 def main():
