@@ -422,7 +422,6 @@ def test_what_it_cannot_do_is_refused(w):
     for policy in ("group=kind=nfs3,mirrors=2", "group=kind=nfs3,stripes=28"):
         got = c.call(putfh(d), setxattr("weft.policy", policy + (",mirrors=1" if "stripes" in policy else "")))
         check(err(got.status), "INVAL", policy)
-    check("generic" in weft(w.w, "ds", "forget", "any", rc=1), True, "forget")
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"data", FILE_SYNC)
     c.no("NOTSUPP", putfh(f), allocate(s, 0, 4096))
