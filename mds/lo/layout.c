@@ -185,15 +185,18 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 static unsigned put_in_order(struct encoding *en, uint64_t ino, const struct lo_reader *reader)
 {
 	const struct lo_map *m = en->en_map;
-	unsigned most = 0;
+	unsigned most = 0, from = lo_prefer_from(m, ino, reader);
+	uint64_t firsts = 0;
 
-	for (unsigned s = 0; s < m->lm_stripes; s++) {
+	for (unsigned k = 0; k < m->lm_stripes; k++) {
+		unsigned s = (from + k) % m->lm_stripes;
 		uint8_t *order = en->en_order + s * m->lm_mirrors;
-		unsigned n = lo_prefer(en->en_lo, m, ino, s, reader, order);
+		unsigned n = lo_prefer(en->en_lo, m, ino, s, reader, firsts, order);
 		int obj;
 
 		if (!n)
 			return 0;
+		firsts |= UINT64_C(1) << order[0];
 		en->en_sync[s] = (uint8_t)n;
 		for (; en->en_write && (obj = lo_writer(m, s, n)) >= 0; n++)
 			order[n] = (uint8_t)obj;

@@ -54,8 +54,9 @@ uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels);
 /* A server with these labels is in the group of this expression (lo_group_ok). */
 bool lo_group_has(const char *expr, const char *labels);
 
-/* prefer.c: the copies in sync of a stripe, the one that this client should read first; how many. */
-unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe, const struct lo_reader *reader, uint8_t *order);
+/* prefer.c: the copies in sync of a stripe, the one that this client should read first; how many. firsts: the objects, a bit each, that are first of the stripes before: those from lo_prefer_from on. */
+unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe, const struct lo_reader *reader, uint64_t firsts, uint8_t *order);
+unsigned lo_prefer_from(const struct lo_map *m, uint64_t ino, const struct lo_reader *reader);
 void lo_near_free(struct lo *lo);
 
 /*

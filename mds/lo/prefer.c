@@ -4,6 +4,9 @@
  * Linux reads the copy with the highest efficiency, always. So weights are not in the efficiencies, they are in how many clients have which copy first: each
  * copy draws a number by client, file and server, and the least of -ln(number) / weight is first (rendezvous hashing). A copy is then first for a part of the clients and files
  * in proportion to its weight; the same client gets the same one of a file each time; and when a weight changes, few change over.
+ *
+ * Of a striped file the stripes are drawn one after the other, from one that is the client's and the file's own: a server that has stripes of it already counts less for the next, the more so the less
+ * its weight is. Or a client would read many files from some of their servers twice, and from others nothing.
  */
 #include "base/exports.h"
 #include "mds/lo/lo_int.h"
@@ -16,6 +19,8 @@
 #define PREFER_CALM_LATENCY 2000.0
 /* What is left at least to one that is busy, and to one that is slow: what clients say of it can do no more. */
 #define PREFER_LEAST 0.25
+/* How much a stripe that it has already takes from a server: with more of it stripes lie more evenly, and parts are farther from the weights. */
+#define PREFER_AGAIN 4.0
 
 enum prefer_class { READ_DEAD, READ_NO_WEIGHT, READ_WEIGHED };
 
@@ -129,9 +134,19 @@ static double less_for(double calm, double best, double have)
 	return f < PREFER_LEAST ? PREFER_LEAST : f;
 }
 
-static void weigh(struct choice *ch, unsigned n)
+/* Of the objects that the client reads first, those on a server. */
+static unsigned firsts_on(const struct lo_map *m, uint64_t firsts, uint32_t ds)
 {
-	double load = HUGE_VAL, latency = HUGE_VAL;
+	unsigned n = 0;
+
+	for (uint64_t b = firsts; b; b &= b - 1)
+		n += m->lm_obj[__builtin_ctzll(b)].ob_ds == ds;
+	return n;
+}
+
+static void weigh(const struct lo_map *m, uint64_t firsts, struct choice *ch, unsigned n)
+{
+	double load = HUGE_VAL, latency = HUGE_VAL, sum = 0;
 
 	for (unsigned i = 0; i < n; i++) {
 		if (ch[i].ch_load < load)
@@ -143,6 +158,12 @@ static void weigh(struct choice *ch, unsigned n)
 		ch[i].ch_weight *= less_for(PREFER_CALM_LOAD, load, ch[i].ch_load);
 		if (ch[i].ch_latency > 0)
 			ch[i].ch_weight *= less_for(PREFER_CALM_LATENCY, latency, ch[i].ch_latency);
+		sum += ch[i].ch_weight;
+	}
+	for (unsigned i = 0; i < n && firsts; i++) {
+		double share = ch[i].ch_weight * n / sum;
+
+		ch[i].ch_weight /= 1 + PREFER_AGAIN * firsts_on(m, firsts, m->lm_obj[ch[i].ch_obj].ob_ds) / share;
 	}
 }
 
@@ -151,7 +172,12 @@ static bool before(const struct choice *a, const struct choice *b)
 	return a->ch_class != b->ch_class ? a->ch_class > b->ch_class : a->ch_draw < b->ch_draw;
 }
 
-unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe, const struct lo_reader *reader, uint8_t *order)
+unsigned lo_prefer_from(const struct lo_map *m, uint64_t ino, const struct lo_reader *reader)
+{
+	return (unsigned)(hash_u64(ino + hash_u64(reader->rd_client)) % m->lm_stripes);
+}
+
+unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe, const struct lo_reader *reader, uint64_t firsts, uint8_t *order)
 {
 	uint64_t nets = 0, who;
 	struct choice ch[LO_MAX_OBJECTS];
@@ -170,7 +196,7 @@ unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned
 	who = hash_u64(ino + hash_u64(reader->rd_client + hash_u64(stripe)));
 	for (unsigned i = 0; i < n; i++)
 		dsc_seat(lo->l_dsc, m->lm_obj[ch[i].ch_obj].ob_ds, look_at, &ch[i]);
-	weigh(ch, n);
+	weigh(m, firsts, ch, n);
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t ds = m->lm_obj[ch[i].ch_obj].ob_ds;
 		double u = ((double)(hash_u64(who ^ hash_u64(ds)) >> 11) + 0.5) / 9007199254740992.0; /* 2^53 */

@@ -608,8 +608,8 @@ static void readers(const struct sockaddr_storage *peer, double *first)
 		struct lo_reader rd = {c, peer};
 		uint8_t order[LO_MAX_OBJECTS], again[LO_MAX_OBJECTS];
 
-		ck_assert_uint_eq(lo_prefer(lo, &m, 4711, 0, &rd, order), 3);
-		ck_assert_uint_eq(lo_prefer(lo, &m, 4711, 0, &rd, again), 3);
+		ck_assert_uint_eq(lo_prefer(lo, &m, 4711, 0, &rd, 0, order), 3);
+		ck_assert_uint_eq(lo_prefer(lo, &m, 4711, 0, &rd, 0, again), 3);
 		ck_assert(!memcmp(order, again, 3));
 		ck_assert_uint_eq(1u << order[0] | 1u << order[1] | 1u << order[2], 7);
 		first[order[0]] += 1.0 / READERS;
@@ -638,7 +638,7 @@ START_TEST(reads_of_one_file_spread_over_its_copies_by_weight)
 		part(first[i], (1 << i) / 7.0);
 	/* The same client reads other files elsewhere. */
 	for (uint64_t ino = 0; ino < READERS; ino++) {
-		lo_prefer(lo, &m, ino, 0, &rd, order);
+		lo_prefer(lo, &m, ino, 0, &rd, 0, order);
 		other += (order[0] == 2) * 1.0 / READERS;
 	}
 	part(other, 4 / 7.0);
@@ -653,6 +653,52 @@ START_TEST(reads_of_one_file_spread_over_its_copies_by_weight)
 }
 END_TEST
 
+/* Four stripes of two copies on four servers, as a ring: how many stripes of each client's are first on each server. */
+static void striped_readers(double part_of[4], double *unused)
+{
+	struct lo_map m = {.lm_unit = MIB, .lm_stripes = 4, .lm_mirrors = 2};
+
+	for (unsigned k = 0; k < 8; k++)
+		m.lm_obj[k] = (struct lo_object){.ob_ds = (k + k / 4) % 4 + 1, .ob_copy = (uint8_t)(k / 4)};
+	memset(part_of, 0, 4 * sizeof(*part_of));
+	*unused = 0;
+	for (uint32_t c = 0; c < READERS; c++) {
+		struct lo_reader rd = {c, NULL};
+		unsigned has[4] = {0}, from = lo_prefer_from(&m, 4711, &rd);
+		uint8_t order[LO_MAX_OBJECTS];
+		uint64_t firsts = 0;
+
+		for (unsigned k = 0; k < 4; k++) {
+			ck_assert_uint_eq(lo_prefer(lo, &m, 4711, (from + k) % 4, &rd, firsts, order), 2);
+			firsts |= UINT64_C(1) << order[0];
+			has[m.lm_obj[order[0]].ob_ds - 1]++;
+		}
+		for (unsigned i = 0; i < 4; i++) {
+			part_of[i] += has[i] / (4.0 * READERS);
+			*unused += !has[i] / (4.0 * READERS);
+		}
+	}
+}
+
+START_TEST(stripes_of_one_file_are_read_from_as_many_servers_as_can_be)
+{
+	double have[4], unused;
+
+	for (unsigned i = 0; i < 4; i++)
+		server(i + 1, "");
+	striped_readers(have, &unused);
+	/* Drawn for each stripe by itself, a quarter is passed over. */
+	ck_assert_msg(unused < 0.18, "%f of the servers are passed over", unused);
+	for (unsigned i = 0; i < 4; i++)
+		part(have[i], 0.25);
+	/* And yet as the weights say, to within a tenth: the first has two parts of three of both of its stripes. */
+	dsc->d_node[1]->nd_terms.dt_weight = 2 * DSC_WEIGHT_ONE;
+	striped_readers(have, &unused);
+	ck_assert_msg(fabs(have[0] - 4 / 12.0) < 0.1 * 4 / 12.0, "%f", have[0]);
+	ck_assert_msg(fabs(have[2] - 3 / 12.0) < 0.1 * 3 / 12.0, "%f", have[2]);
+}
+END_TEST
+
 START_TEST(a_change_of_weight_moves_no_more_clients_than_it_must)
 {
 	struct lo_map m = {.lm_unit = MIB, .lm_stripes = 1, .lm_mirrors = 3};
@@ -664,12 +710,12 @@ START_TEST(a_change_of_weight_moves_no_more_clients_than_it_must)
 		m.lm_obj[i] = (struct lo_object){.ob_ds = i + 1, .ob_copy = (uint8_t)i};
 	}
 	for (uint32_t c = 0; c < READERS; c++) {
-		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, order);
+		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, 0, order);
 		was[c] = order[0];
 	}
 	dsc->d_node[2]->nd_terms.dt_weight = 2 * DSC_WEIGHT_ONE;
 	for (uint32_t c = 0; c < READERS; c++) {
-		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, order);
+		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, 0, order);
 		ck_assert(order[0] == was[c] || order[0] == 1);
 		moved += order[0] != was[c];
 	}
@@ -800,6 +846,7 @@ int main(void)
 	tcase_add_test(live, each_mirror_is_in_its_own_group);
 	tcase_add_test(live, a_thousand_servers_are_no_burden);
 	tcase_add_test(live, reads_of_one_file_spread_over_its_copies_by_weight);
+	tcase_add_test(live, stripes_of_one_file_are_read_from_as_many_servers_as_can_be);
 	tcase_add_test(live, a_change_of_weight_moves_no_more_clients_than_it_must);
 	tcase_add_test(live, who_is_busy_or_slow_is_read_less_and_who_is_near_more);
 	tcase_add_test(live, a_bad_map_of_networks_is_refused_with_what_is_wrong);
