@@ -19,11 +19,14 @@ with open(f"{shared}/events", encoding="ascii") as f:
 failed = [(n, c) for n, got in logs.items() for c in got if c[2] != 1]
 print(f"{'not ok' if failed else 'ok'} - no call failed of {sum(map(len, logs.values()))} ({failed[:3]})")
 for i, (event, at) in enumerate(events):
+    if event not in LIMIT:  # a server is back: what is repaired then is another matter
+        continue
     end = min(events[i + 1][1] if i + 1 < len(events) else 1e18, at + 14)
     stalls, again = {}, {}
     for name, got in logs.items():
-        usual = statistics.median([b - a for a, b, _ in got if at - 3 < a and b < at] or [0])
-        late = [b - at for a, b, _ in got if a < end and b > at and b - a > max(10 * usual, 0.5)]
+        before = [b - a for a, b, _ in got if at - 3 < a and b < at] or [0]
+        usual = max(10 * statistics.median(before), 2 * max(before), 0.5)
+        late = [b - at for a, b, _ in got if a < end and b > at and b - a > usual]
         stalls[name] = max((b - a for a, b, _ in got if a < end and b > at), default=end - at)
         again[name] = max(late, default=0)
     worst = max(stalls, key=stalls.get)

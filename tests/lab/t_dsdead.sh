@@ -17,6 +17,7 @@ event kill
 dev kill ds2 -9
 sleep 9
 check "the one that was killed is dead" until_state ds2 dead 1
+event back
 dev start ds2
 check "it lives when it is back" until_state ds2 alive 10
 sleep 2
@@ -25,6 +26,7 @@ frozen=$(daemon ds3 pid)
 kill -STOP "$frozen"
 sleep 14
 check "the one that is frozen is dead" until_state ds3 dead 1
+event back
 kill -CONT "$frozen"
 check "it lives when it goes on" until_state ds3 alive 10
 flag stop

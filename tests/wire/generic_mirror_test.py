@@ -187,18 +187,18 @@ def test_nothing_of_before_is_left_behind_an_end_that_a_write_moves(w):
 
 
 def test_what_is_found_equal_is_looked_at_again_after_a_restart(w):
-    x = Wide("equal", 3 * MB, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    x = Wide("equal", 6 * MB, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
     name = servers(x.c, x.f)[1]
     at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
     x.report(at)
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
     same = lambda: w.metric("weft_mds_repair_equal_bytes_total")  # noqa: E731
-    eventually(lambda: same() >= MB, 10, "the first window")
+    eventually(lambda: same() >= MB, 20, "the first window")
     w.dev("kill", w.dir, name, "-9")
     w.dev("start", w.dir, name)
-    eventually(lambda: whole(x.c, x.f), 20, "repair")
+    eventually(lambda: whole(x.c, x.f), 40, "repair")
     # In its place, or made anew elsewhere.
-    check(same() + w.metric("weft_mds_repair_written_bytes_total") >= 4 * MB, True, same())
+    check(same() + w.metric("weft_mds_repair_written_bytes_total") >= 7 * MB, True, same())
     equal(w, x.c, x.f, bytes(x.data))
 
 

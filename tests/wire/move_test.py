@@ -341,7 +341,7 @@ def test_what_is_stale_comes_before_what_moves(w):
     name = servers(c, files[0])[0]
     x = Wide("last", MB, "mirrors=2")
     weft(w, "ds", "drain", name)
-    eventually(lambda: w.metric("weft_mds_repair_files") > 20, 5, "the look")
+    eventually(lambda: w.metric("weft_mds_repair_files") > 20, 20, "the look")
     x.report(0)
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
     eventually(lambda: whole(x.c, x.f), 20, "repair")
