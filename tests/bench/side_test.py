@@ -22,9 +22,9 @@ SERVERS = {"weft", "weft-nosync", "ganesha-vfs", "ganesha-mem"}
 PHASES = ["create", "stat", "open", "readdir", "rename", "unlink"]
 
 
-def run(*args, want=0):
-    done = subprocess.run([os.path.join(HERE, "side-by-side"), *args], capture_output=True, text=True, timeout=100, check=False)
-    check(done.returncode, want, f"side-by-side {args}: {done.stderr[-500:]}")
+def run(*args, want=0, program="side-by-side"):
+    done = subprocess.run([os.path.join(HERE, program), *args], capture_output=True, text=True, timeout=100, check=False)
+    check(done.returncode, want, f"{program} {args}: {done.stderr[-500:]}")
     return done
 
 
@@ -129,6 +129,29 @@ def test_a_commit_of_the_metadata_server_is_written_down_and_done_again():
     check(got["lmdb_batches"] > 0 and got["committer_commits"] > 0, True, f"{got}")
     if not 0 < got["lmdb_share"] < 5:
         raise Failed(f"{got}")
+
+
+def seeds(*args):
+    """What seeds.py tells, as JSON."""
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "json")
+        run(*args, "--rounds", "2", "--json", path, program="seeds.py")
+        with open(path, encoding="utf-8") as f:
+            return json.load(f)
+
+
+def test_small_files_are_read_both_ways():
+    got = seeds("small", "--files", "40", "--bytes", "4k,1m", "--most", "16m", "--ds", "2")
+    check([(r["phase"], r["bytes"], r["files"]) for r in got], [("read", "4k", 40), ("read", "1m", 16), ("create", "4k", 40), ("create", "1m", 16)])
+    for r in got:
+        ratio = r["CPU, mds/layout"]
+        check(0 < ratio["min"] <= ratio["median"] <= ratio["max"], True, f"{ratio}")
+
+
+def test_checkpoints_are_written_at_once():
+    got = seeds("storm", "--writers", "4", "--file", "2m")
+    check([(r["shape"], r["writers"], r["MiB each"]) for r in got], [("striped", 4, 2), ("mirrored", 4, 2)])
+    check(all(r["slow/fast"]["min"] >= 1 and r["MiB/s"]["min"] > 0 and r["MDS CPU ms/GiB"]["min"] > 0 for r in got), True, f"{got}")
 
 
 def test_what_it_does_not_know_is_refused():
