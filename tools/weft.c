@@ -27,10 +27,11 @@ struct command {
 };
 static const struct weft_opt layout_options[] = {{"client", 0, "C"}, {"ds", 0, "DS"}, {0}};
 static const struct weft_opt events_options[] = {{"follow", 'f', NULL}, {"since", 0, "TIME"}, {"kind", 0, "KIND"}, {"last", 'n', "N"}, {0}};
-static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait", 'w', NULL}, {NULL}};
+static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait", 'w', NULL}, {"recursive", 'r', NULL}, {"to", 0, "N"}, {NULL}};
+static const struct weft_opt repair_options[] = {{"recursive", 'r', NULL}, {NULL}};
 static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL}, {"mend", 0, NULL}, {"keep", 0, "MIRROR"}, {NULL}};
 static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
-static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"stripes", 's', "N"}, {"unit", 'u', "SIZE"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {NULL}};
+static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"stripes", 's', "N"}, {"unit", 'u', "SIZE"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {"recursive", 'r', NULL}, {NULL}};
 static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"lost", 0, NULL}, {"degraded", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
 static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "N"}, {0}};
 static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
@@ -58,13 +59,13 @@ static const struct command commands[] = {
 	{"exports", "reload", 0, 0, false, cmd_exports_reload, NULL, "", "the exports' file again; a bad one changes nothing"},
 	{"exports", NULL, 0, 0, false, cmd_exports, NULL, "", "who may use what"},
 	{"mirror", "status", 0, 1, true, cmd_mirror_status, NULL, "[PATH]", "copies being made equal again, and those that wait"},
-	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, NULL, "PATH", "a file's copies now, without waiting for a server"},
+	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, repair_options, "PATH", "a file's copies now, without waiting for a server; -r: of all below"},
 	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH", "a file's mirrors, and what state they are in"},
-	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH", "one mirror more, which is filled then; --group LABELS: where"},
+	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH", "one mirror more, which is filled then; --group LABELS: where; -r --to N: of all below that have less than N"},
 	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, wait_options, "PATH MIRROR", "one mirror less"},
 	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH", "compares copies; -r: all below; --mend: repairs what differs from the first, or --keep MIRROR"},
 	{"mirror", "choose", 1, 1, true, cmd_mirror_choose, choose_options, "PATH", "what each copy has; --copy MIRROR: that one is good, and the others are made anew"},
-	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS; or into other stripes; --cancel"},
+	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS; or into other stripes; -r: all below; --cancel"},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH", "where a file's data lies"},
 	{"client", "list", 0, 0, false, cmd_client_list, NULL, "", "who mounts this file system, and what each holds"},
 	{"client", "evict", 1, 1, false, cmd_client_evict, NULL, "CLIENT", "put one out as if its lease had run out: what it holds is fenced"},

@@ -76,6 +76,15 @@ const char *time_text(double seconds);
 /* weft_mirror.c: what is being repaired and moved; and, with --wait, until nothing is, of that path. */
 int mirror_follow(int rc, json_t *j, const char *path);
 
+/* weft_tree.c: each regular file at and below a path that fits (a query argument of /v1/find, and its value), as /v1/find tells of it. fn returns TREE_PASSED where nothing is to be done to it; what
+ * is refused (EXIT_FAILED) is counted, and another failure ends it. Tells how many there were. */
+#define TREE_PASSED (-1)
+struct tree_sum {
+	long long ts_files, ts_refused;
+};
+typedef int tree_fn(const json_t *file);
+int tree_each(const char *path, const char *key, const char *value, tree_fn *fn);
+
 typedef int weft_cmd(char **args);
 weft_cmd cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group, cmd_ds_add;
 weft_cmd cmd_scrub, cmd_mirror_choose;

@@ -106,10 +106,36 @@ int cmd_mirror_list(char **args)
 	return weft_show(rc, j, list_table);
 }
 
+static long long to;
+
+static int add_to(const json_t *f)
+{
+	const char *mirrors = strstr(j_str(f, "policy"), "mirrors=");
+	json_t *j = NULL;
+	int rc;
+
+	if (!mirrors || strtoll(mirrors + 8, NULL, 10) >= to)
+		return TREE_PASSED;
+	rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", j_str(f, "path"), "group", weft_option("group"), NULL);
+	if (!rc)
+		json_decref(j);
+	return rc;
+}
+
 int cmd_mirror_add(char **args)
 {
+	char *end = NULL;
 	json_t *j;
-	int rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", args[0], "group", weft_option("group"), NULL);
+	int rc;
+
+	to = weft_option("to") ? strtoll(weft_option("to"), &end, 10) : 0;
+	if (!weft_option("recursive") != !weft_option("to") || (end && (*end || to < 2)))
+		return weft_usage_error("mirror add: -r and --to N, 2 at least, go together: files with less than N mirrors get one more");
+	if (weft_option("recursive") && weft_option("wait"))
+		return weft_usage_error("--wait is for one file; weft mirror status shows all");
+	if (weft_option("recursive"))
+		return tree_each(args[0], "files", "1", add_to);
+	rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", args[0], "group", weft_option("group"), NULL);
 
 	return mirror_follow(rc, j, args[0]);
 }
@@ -130,11 +156,24 @@ int cmd_mirror_status(char **args)
 	return weft_show(rc, j, repair_table);
 }
 
+static int repair_one(const json_t *f)
+{
+	json_t *j = NULL;
+	int rc = weft_ask_path("PUT", "/v1/repair", j_str(f, "path"), "", &j);
+
+	if (!rc)
+		json_decref(j);
+	return rc;
+}
+
 int cmd_mirror_repair(char **args)
 {
 	json_t *j;
-	int rc = weft_ask_path("PUT", "/v1/repair", args[0], "", &j);
+	int rc;
 
+	if (weft_option("recursive"))
+		return tree_each(args[0], "stale", "1", repair_one);
+	rc = weft_ask_path("PUT", "/v1/repair", args[0], "", &j);
 	return weft_show(rc, j, repair_table);
 }
 

@@ -26,12 +26,17 @@ static void restripe_table(const json_t *j)
 	table_end(&t, "rrr-rrr");
 }
 
+static int ask(const char *path, json_t **out)
+{
+	return weft_ask_with("PUT", "/v1/move", "", out, "path", path, "stripes", weft_option("stripes"), "unit", weft_option("unit"), "group", weft_option("group"), "policy", weft_option("policy"), "from",
+			     weft_option("from"), "cancel", weft_option("cancel") ? "1" : NULL, NULL);
+}
+
 static int restripe(const char *path)
 {
 	bool seen = isatty(STDERR_FILENO) && weft_option("wait");
 	json_t *j;
-	int rc = weft_ask_with("PUT", "/v1/move", "", &j, "path", path, "stripes", weft_option("stripes"), "unit", weft_option("unit"), "group", weft_option("group"), "policy",
-			       weft_option("policy"), "from", weft_option("from"), "cancel", weft_option("cancel") ? "1" : NULL, NULL);
+	int rc = ask(path, &j);
 
 	while (!rc && weft_option("wait") && j_num(j, "files")) {
 		const json_t *f = json_array_get(json_object_get(j, "restriping"), 0);
@@ -47,14 +52,27 @@ static int restripe(const char *path)
 	return weft_show(rc, j, restripe_table);
 }
 
+static int move_one(const json_t *f)
+{
+	json_t *j = NULL;
+	int rc = ask(j_str(f, "path"), &j);
+
+	if (!rc)
+		json_decref(j);
+	return rc;
+}
+
 int cmd_move(char **args)
 {
 	json_t *j;
 	int rc;
 
+	if (weft_option("recursive") && weft_option("wait"))
+		return weft_usage_error("--wait is for one file; weft mirror status shows all");
+	if (weft_option("recursive"))
+		return weft_option("from") ? tree_each(args[0], "ds", weft_option("from"), move_one) : tree_each(args[0], "files", "1", move_one);
 	if (weft_option("stripes") || weft_option("unit"))
 		return restripe(args[0]);
-	rc = weft_ask_with("PUT", "/v1/move", "", &j, "path", args[0], "group", weft_option("group"), "policy", weft_option("policy"), "from", weft_option("from"), "cancel",
-			   weft_option("cancel") ? "1" : NULL, NULL);
+	rc = ask(args[0], &j);
 	return mirror_follow(rc, j, args[0]);
 }

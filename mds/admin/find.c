@@ -375,8 +375,8 @@ void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
 	w->w_stale = stale && *stale == '1';
 	w->w_lost = http_arg(rq, "lost");
 	w->w_degraded = http_arg(rq, "degraded");
-	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded)
-		admin_reply_error(rp, 400, "what is to be found: expected ds, stale=1, lost=1, degraded=1 or policy");
+	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded && !http_arg(rq, "files"))
+		admin_reply_error(rp, 400, "what is to be found: expected ds, stale=1, lost=1, degraded=1, policy or files=1");
 	else if ((!http_arg(rq, "ds") || (w->w_ds = admin_ds_arg(arg, rq, rp))) && (!policy || policy_arg(w, policy, rp)) && admin_inode_arg(arg, rq, rp, &i))
 		begin(w, rq, &i, rp);
 	json_decref(w->w_found);

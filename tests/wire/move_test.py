@@ -301,6 +301,38 @@ def test_what_cannot_leave_keeps_nothing_else_from_the_queue(w):
     eventually(lambda: waits() >= 1524, 10, "the others are in it, too")
 
 
+def test_whole_trees(w):
+    """Each file by itself; said again, only those are taken to which it is not done yet."""
+    c = client()
+    top = c.mkdir(c.root(), "tree")
+    c.ok(putfh(top), setxattr("weft.policy", "mirrors=1"))
+    files = []
+    for d in (top, c.mkdir(top, "a"), c.mkdir(c.mkdir(top, "b"), "c")):
+        for n in range(4):
+            s, f = c.open(d, f"f{n}")
+            c.ok(putfh(f), write(s, 0, b"in a tree", FILE_SYNC), close(s))
+            files.append(f)
+    tree = lambda *args: ask(w, *args[:-1], "-r", args[-1])  # noqa: E731
+    check(tree("mirror", "add", "--to", "2", "/tree/a"), {"files": 4, "begun": 4, "refused": 0})
+    eventually(lambda: all(len(servers(c, f)) == 2 and whole(c, f) for f in files[4:8]), 20, "their second mirror")
+    check(tree("mirror", "add", "--to", "2", "/tree"), {"files": 8, "begun": 8, "refused": 0})
+    eventually(lambda: all(len(servers(c, f)) == 2 and whole(c, f) for f in files), 20, "the others'")
+    check(tree("mirror", "add", "--to", "2", "/tree"), {"files": 0, "begun": 0, "refused": 0})
+    there = sum("ds1" in servers(c, f) for f in files)
+    check(there > 0, True)
+    check(tree("move", "--from", "ds1", "/tree"), {"files": there, "begun": there, "refused": 0})
+    eventually(lambda: all("ds1" not in servers(c, f) and len(servers(c, f)) == 2 and whole(c, f) for f in files), 30, "the move")
+    check([content(c, f) for f in files], [b"in a tree"] * 12)
+    check(tree("mirror", "repair", "/tree"), {"files": 0, "begun": 0, "refused": 0})
+    # What is refused keeps no other from being done, and is told.
+    x = Wide("tree2", MB, "mirrors=4")
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "add", "-r", "--to", "5", "/tree2"], capture_output=True, text=True, timeout=20, check=False)
+    check((done.returncode, done.stdout, "/tree2/f" in done.stderr), (1, "1 files; begun: 0, refused: 1\n", True), done.stderr)
+    for words in (("mirror", "add", "-r", "/tree"), ("mirror", "add", "--to", "2", "/tree"), ("move", "-r", "--wait", "--from", "ds1", "/tree")):
+        check(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *words], capture_output=True, timeout=20, check=False).returncode, 2, words)
+    x.give_back()
+
+
 def test_where_nothing_can_go_it_stays(w):
     x = Wide("full", 2 * MB, "mirrors=4")
     x.give_back()

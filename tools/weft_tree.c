@@ -1,0 +1,62 @@
+/* weft_tree.c - what is done to a file, done to all below a directory. Each is asked for by itself, so that it may be interrupted and said again: what was begun goes on. */
+#include "tools/weft.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* One that is refused keeps no other from being done. */
+static int piece(const json_t *found, tree_fn *fn, struct tree_sum *sum)
+{
+	const json_t *f;
+	size_t i;
+
+	json_array_foreach(found, i, f)
+	{
+		int rc = fn(f);
+
+		if (rc == TREE_PASSED)
+			continue;
+		sum->ts_files++;
+		if (rc == EXIT_FAILED) {
+			fprintf(stderr, "weft: %s is left as it is\n", j_str(f, "path"));
+			sum->ts_refused++;
+		} else if (rc) {
+			return rc;
+		}
+	}
+	return EXIT_DONE;
+}
+
+static int show(const struct tree_sum *sum)
+{
+	if (weft_json)
+		printf("{\"files\":%lld,\"begun\":%lld,\"refused\":%lld}\n", sum->ts_files, sum->ts_files - sum->ts_refused, sum->ts_refused);
+	else
+		printf("%lld files; begun: %lld, refused: %lld\n", sum->ts_files, sum->ts_files - sum->ts_refused, sum->ts_refused);
+	return sum->ts_refused ? EXIT_FAILED : EXIT_DONE;
+}
+
+int tree_each(const char *path, const char *key, const char *value, tree_fn *fn)
+{
+	struct tree_sum sum = {0};
+	char *cursor = NULL;
+	int rc;
+
+	do {
+		json_t *j;
+
+		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", path, "cursor", cursor, key, value, NULL);
+		free(cursor);
+		cursor = NULL;
+		if (rc)
+			return rc;
+		rc = piece(json_object_get(j, "found"), fn, &sum);
+		if (!rc && json_is_string(json_object_get(j, "cursor")) && !(cursor = strdup(j_str(j, "cursor")))) {
+			fputs("weft: no memory\n", stderr);
+			rc = EXIT_FAILED;
+		}
+		sum.ts_refused += j_num(j, "too_deep");
+		json_decref(j);
+	} while (!rc && cursor);
+	free(cursor);
+	return rc ? rc : show(&sum);
+}
