@@ -94,4 +94,6 @@ else
 	wait_flag over
 	umount_weft
 fi
-no_complaint
+# Linux 7.2 writes mirrors of different servers from one list of pages each, and warns (once) when it finds more on one of them than that takes at a time: it sends what is there and begins anew. What
+# it wrote is compared above, with the data and between the copies.
+if [ "$me" = one ]; then no_complaint 'fs/nfs/pagelist\.c:[0-9]+ at nfs_generic_pg_test'; else no_complaint; fi
