@@ -208,7 +208,7 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 	err = placement(c->m, k, &dst, &from, &to);
 	if (err)
 		return op_status(err);
-	if (lo_map_decode(dst.i_blob, &now) || lo_held_objects(c->m->m_lo, k->src, &from) || lo_held_objects(c->m->m_lo, k->dst, &now))
+	if (lo_map_decode(dst.i_blob, &now) || op_is_held(c->m, c->th->mt_loop, &src, &from) || op_is_held(c->m, c->th->mt_loop, &dst, &now))
 		return NFS4ERR_DELAY;
 	clone_ask(c, &k->src_stat, &src, &from);
 	clone_ask(c, &k->dst_stat, &dst, &now);

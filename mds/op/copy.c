@@ -211,7 +211,7 @@ static int copy_inode(struct op_copy *j, uint64_t ino, struct ns_inode *i, struc
 	err = lo_map_decode(i->i_blob, map);
 	if (err)
 		return err;
-	return lo_held_objects(j->m->m_lo, ino, map) ? -EAGAIN : 0;
+	return op_is_held(j->m, j->th->mt_loop, i, map) ? -EAGAIN : 0;
 }
 
 static int copy_io(struct op_copy *j, uint64_t ino, uint64_t off, uint64_t count, void (*done)(struct lo_io *io, int err))

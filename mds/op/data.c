@@ -15,7 +15,7 @@ static nfsstat4 data_inode(struct compound *c, struct ns_inode *i, struct lo_map
 		return st;
 	if (lo_map_decode(i->i_blob, map))
 		return NFS4ERR_IO;
-	return op_is_held(c, i, map) ? NFS4ERR_DELAY : NFS4_OK;
+	return op_is_held(c->m, c->th->mt_loop, i, map) ? NFS4ERR_DELAY : NFS4_OK;
 }
 
 /* ---- SEEK ---- */

@@ -95,11 +95,11 @@ bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struc
 	return true;
 }
 
-bool op_is_held(struct compound *c, const struct ns_inode *i, const struct lo_map *map)
+bool op_is_held(struct mds *m, struct loop *loop, const struct ns_inode *i, const struct lo_map *map)
 {
-	if (!lo_held_objects(c->m->m_lo, i->i_ino, map))
+	if (!lo_held_objects(m->m_lo, i->i_ino, map))
 		return false;
-	op_without_dead(c->m, c->th->mt_loop, i->i_ino, i, NULL, NULL);
+	op_without_dead(m, loop, i->i_ino, i, NULL, NULL);
 	return true;
 }
 

@@ -179,7 +179,7 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	if (k->inode.i_type == NS_REG && lo_map_decode(k->inode.i_blob, &k->io.io_map))
 		return NFS4ERR_IO;
 	/* Cut, and a server does not know yet: no old byte is read below a new end, and nothing written that its order would cut. */
-	if (k->inode.i_type == NS_REG && op_is_held(c, &k->inode, &k->io.io_map))
+	if (k->inode.i_type == NS_REG && op_is_held(c->m, c->th->mt_loop, &k->inode, &k->io.io_map))
 		return op_all_gone(c->m, &k->io.io_map) ? NFS4ERR_IO : NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && op_lost_writes(c->m, c->cur, &k->io.io_map))
 		return NFS4ERR_DELAY;

@@ -444,7 +444,7 @@ void op_dead_tick(struct mds *m, struct loop *loop);
  * durable. False: nothing is, and then is not called. */
 bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struct ns_inode *i, void (*then)(void *arg, int err), void *arg);
 /* lo_held_objects of the file. Who sets a size makes the copy of a server that is dead stale himself, unless we died in between: that is made good here, for those that ask again. */
-bool op_is_held(struct compound *c, const struct ns_inode *i, const struct lo_map *map);
+bool op_is_held(struct mds *m, struct loop *loop, const struct ns_inode *i, const struct lo_map *map);
 /* OK; or what LAYOUTGET is answered for a file with objects on dead servers. */
 nfsstat4 op_dead_status(struct mds *m, const struct lo_map *map, bool write);
 /* unread.c: a stripe's copies are all on servers that have been away for mds.repair_wait. */

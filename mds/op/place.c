@@ -127,7 +127,7 @@ static nfsstat4 again_go(struct compound *c, int err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return op_status(err);
-	if (lo_held_objects(c->m->m_lo, c->cur, &map))
+	if (op_is_held(c->m, c->th->mt_loop, &i, &map))
 		return NFS4ERR_DELAY;
 	return op_mutate(c, again_run, a->ag_put, again_committed);
 }

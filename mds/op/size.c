@@ -688,7 +688,7 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	if (op_deleg_grace(c, ino))
 		return NFS4ERR_GRACE;
 	/* One cut at a time: orders for a server that does not answer must not pile up. */
-	if (a->has_size && (lo_map_decode(i.i_blob, &map) || op_is_held(c, &i, &map)))
+	if (a->has_size && (lo_map_decode(i.i_blob, &map) || op_is_held(c->m, c->th->mt_loop, &i, &map)))
 		return NFS4ERR_DELAY;
 	j = calloc(1, sizeof(*j));
 	if (!j)

@@ -141,25 +141,45 @@ def test_one_that_only_a_client_does_not_reach_lives(w):
     check((state(w, x.names[0]), x.recalls), ("alive", []))
 
 
-def test_who_set_a_size_and_was_cut_short_keeps_nobody_waiting(w):
-    """A server is dead that has its part of a new size still to do, and the metadata server died before it could do without it."""
-    x = Holder("short")
+def cut_short(w, name):
+    """A file whose new size a dead server has still to hear of, because the metadata server died before it could do without it; and a client of after that."""
+    x = Holder(name)
     x.give_back(x.o.stateid)
-    name = x.names[1]
-    os.kill(pid_of(w, name), signal.SIGSTOP)
+    gone = x.names[1]
+    os.kill(pid_of(w, gone), signal.SIGSTOP)
+    x.c.begin(putfh(x.f), setattr_(x.s, size=100))
+    eventually(lambda: w.metric("weft_mds_orders") > 0, 10, "the order")
+    w.dev("kill", w.dir, "mds", "-9")
+    w.dev("start", w.dir, "mds")
+    is_state(w, gone, "dead", 60)
+    return x, gone, client()
+
+
+def test_who_set_a_size_and_was_cut_short_keeps_nobody_waiting(w):
+    x, gone, c = cut_short(w, "short")
     try:
-        x.c.begin(putfh(x.f), setattr_(x.s, size=100))
-        eventually(lambda: w.metric("weft_mds_orders") > 0, 5, "the order")
-        w.dev("kill", w.dir, "mds", "-9")
-        w.dev("start", w.dir, "mds")
-        is_state(w, name, "dead", 60)
-        c = client()
         began = time.monotonic()
         got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f), read(ANON, 0, 5000), tries=100)
         check((got.results[-1].data, time.monotonic() - began < 3), (b"x" * 100, True))
         check(sorted(states(c, x.f)), ["in-sync", "stale"])
     finally:
-        os.kill(pid_of(w, name), signal.SIGCONT)
+        os.kill(pid_of(w, gone), signal.SIGCONT)
+
+
+def test_nor_who_copies_it(w):
+    """Copies of a dead server are stale at once, though repair would wait for it."""
+    x, gone, c = cut_short(w, "copied")
+    try:
+        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.d), open_("to", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), getfh(), tries=200)
+        s, to = got.results[-2].stateid, got.results[-1].fh
+        began = time.monotonic()
+        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f), savefh(), putfh(to), copy(ANON, s), tries=100)
+        check((err(got.status), got.results[-1].count), ("OK", 100))
+        tap.say(f"copied after {time.monotonic() - began:.1f} s")
+        check(time.monotonic() - began < 10, True, "before repair begins without it")
+        check(sorted(states(c, x.f)), ["in-sync", "stale"])
+    finally:
+        os.kill(pid_of(w, gone), signal.SIGCONT)
 
 
 def test_the_only_copy_is_waited_for_and_then_given_up(w):
@@ -300,7 +320,8 @@ def test_servers_that_were_never_here_wait_where_they_must(w):
 
 def settings(name):
     own = "while" in name or "forgotten" in name or "never_here" in name or "cut_short" in name
-    return [*QUICK, *(["mds.repair_files=4"] if "while" in name else []), *(["ds.lease=4s"] if own else [])]
+    return [*QUICK, *(["mds.repair_wait=60s"] if "cut_short" in name or "who_copies" in name else []),
+            *(["mds.repair_files=4"] if "while" in name else []), *(["ds.lease=4s"] if own else [])]
 
 
 if __name__ == "__main__":
