@@ -280,19 +280,26 @@ static void step_done(struct dsc_ctl *c, int err)
 	rb->rb_done(rb, err);
 }
 
+bool lo_ctl_peer(struct lo *lo, uint32_t ds, struct dsc_server *sv, ctl_addr addrs[DSC_ADDRS], ctl_peer *p)
+{
+	if (!dsc_get(lo->l_dsc, ds, sv))
+		return false;
+	for (unsigned i = 0; i < sv->sv_naddrs; i++)
+		addrs[i] = (ctl_addr){sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, sv->sv_addrs[i].prefix};
+	p->addrs.addrs_len = sv->sv_naddrs;
+	p->addrs.addrs_val = addrs;
+	memcpy(p->ds_uuid, sv->sv_uuid, sizeof(p->ds_uuid));
+	p->tls = sv->sv_tls;
+	return true;
+}
+
 /* The copy that is read: where its server is, and the right to. */
 static bool peer(struct lo *lo, struct lo_rebuild *rb, ctl_peer *p)
 {
 	struct dsc_server *sv = &rb->rb_peer;
 
-	if (!dsc_get(lo->l_dsc, rb->rb_map.lm_obj[rb->rb_source].ob_ds, sv))
+	if (!lo_ctl_peer(lo, rb->rb_map.lm_obj[rb->rb_source].ob_ds, sv, rb->rb_addrs, p))
 		return false;
-	for (unsigned i = 0; i < sv->sv_naddrs; i++)
-		rb->rb_addrs[i] = (ctl_addr){sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, sv->sv_addrs[i].prefix};
-	p->addrs.addrs_len = sv->sv_naddrs;
-	p->addrs.addrs_val = rb->rb_addrs;
-	memcpy(p->ds_uuid, sv->sv_uuid, sizeof(p->ds_uuid));
-	p->tls = sv->sv_tls;
 	if (sv->sv_generic) {
 		if (lo_handle(lo, sv, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_source, CAP_READ, 0, &rb->rb_foreign))
 			return false;

@@ -204,19 +204,13 @@ void lo_watch(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const
 	dsc_call(lo->l_dsc, m->lm_obj[obj].ob_ds, &an->an_ctl, STEP_MS);
 }
 
-/* As mds/lo/repair.c's. One that is not known is refused by the target. */
+/* One that is not known is refused by the target. */
 static void source_of(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m, ctl_peer *p)
 {
 	struct dsc_server *sv = &an->an_peer;
 
-	if (!dsc_get(lo->l_dsc, m->lm_obj[an->an_source].ob_ds, sv))
+	if (!lo_ctl_peer(lo, m->lm_obj[an->an_source].ob_ds, sv, an->an_addrs, p))
 		return;
-	for (unsigned k = 0; k < sv->sv_naddrs; k++)
-		an->an_addrs[k] = (ctl_addr){sv->sv_addrs[k].netid, sv->sv_addrs[k].uaddr, sv->sv_addrs[k].prefix};
-	p->addrs.addrs_len = sv->sv_naddrs;
-	p->addrs.addrs_val = an->an_addrs;
-	memcpy(p->ds_uuid, sv->sv_uuid, sizeof(p->ds_uuid));
-	p->tls = sv->sv_tls;
 	lo_mint(lo, sv, i->i_ino, i->i_incarnation, m, an->an_source, CAP_READ | (m->lm_stripes > 1 ? CAP_STRIPED : 0), 0, (uint8_t *)p->handle);
 }
 
