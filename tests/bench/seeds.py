@@ -83,6 +83,16 @@ def storm(a, weft):
                "MDS share of a CPU": Spread(s / g["seconds"] for s, g in zip(mds, rounds)), "DS CPU s/GiB": Spread(g["ds_s"] / gib for g in rounds)}
 
 
+def tell(a, table):
+    width = {k: max(len(k), *(len(str(row[k])) for row in table)) for k in table[0]}
+    for row in ({k: k for k in width}, *table):
+        print("  ".join(f"{str(row[k]):>{w}}" for k, w in width.items()), flush=True)
+    if a.json:
+        with open(a.json, "w", encoding="utf-8") as f:
+            json.dump([{k: v.json() if isinstance(v, Spread) else v for k, v in row.items()} for row in table], f, indent=1)
+            f.write("\n")
+
+
 def main():
     a = arguments()
     try:
@@ -90,19 +100,12 @@ def main():
         with tempfile.TemporaryDirectory(prefix="seeds.", dir=a.dir) as folder:
             weft = peers.Weft("weft", "weft", folder, PORT, ds=a.ds)
             try:
-                table = list({"small": small, "storm": storm}[a.what](a, weft))
+                tell(a, list({"small": small, "storm": storm}[a.what](a, weft)))
             finally:
                 weft.down()
     except peers.Trouble as e:
         print(f"seeds: {e}", file=sys.stderr)
         return 1
-    width = {k: max(len(k), *(len(str(row[k])) for row in table)) for k in table[0]}
-    for row in ({k: k for k in width}, *table):
-        print("  ".join(f"{str(row[k]):>{w}}" for k, w in width.items()))
-    if a.json:
-        with open(a.json, "w", encoding="utf-8") as f:
-            json.dump([{k: v.json() if isinstance(v, Spread) else v for k, v in row.items()} for row in table], f, indent=1)
-            f.write("\n")
     return 0
 
 
