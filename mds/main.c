@@ -625,6 +625,7 @@ static void serve(const struct conf *conf)
 	for (unsigned i = 1; i < nloops; i++)
 		pthread_join(runs[i], NULL);
 	free(runs);
+	dsc_stopped(mds.m_dsc);
 	if (admin)
 		admin_stop(admin);
 	for (unsigned i = 0; i < nloops; i++)

@@ -37,7 +37,7 @@ void dsc_data_close(struct dsc *d)
 {
 	unsigned at = dsc_loop_index(d);
 
-	atomic_store(&d->d_closed, true);
+	dsc_stopped(d);
 	for (uint32_t id = 1; !at && id <= DSC_MAX; id++)
 		if (d->d_node[id] && d->d_node[id]->nd_gen)
 			gen_stop(d->d_node[id]->nd_gen);

@@ -414,6 +414,11 @@ bool dsc_closed(struct dsc *d)
 	return atomic_load(&d->d_closed);
 }
 
+void dsc_stopped(struct dsc *d)
+{
+	atomic_store(&d->d_closed, true);
+}
+
 unsigned dsc_count(struct dsc *d)
 {
 	unsigned n;

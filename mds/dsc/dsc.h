@@ -263,4 +263,6 @@ struct dsc_add {
 void dsc_add(struct dsc *d, struct dsc_add *a); /* any thread */
 /* Once it is true, nothing that was asked is answered any more. */
 bool dsc_closed(struct dsc *d);
+/* At the end, when no loop runs any more: makes it true, for who waits on other threads. */
+void dsc_stopped(struct dsc *d);
 #endif

@@ -104,6 +104,8 @@ uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer);
 uint64_t lo_map_dead(struct lo *lo, const struct lo_map *m);
 /* A stripe has no copy in sync but on such servers. */
 bool lo_map_cut(struct lo *lo, const struct lo_map *m);
+/* Its objects on that server, in any state. */
+uint64_t lo_map_on(const struct lo_map *m, uint32_t ds);
 /* A bit of 64 for each server of the objects that count. */
 uint64_t lo_map_servers(const struct lo_map *m);
 static inline uint64_t lo_server_bit(uint32_t ds)
@@ -112,8 +114,8 @@ static inline uint64_t lo_server_bit(uint32_t ds)
 }
 /* Those on servers that live. */
 uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m);
-/* Of each stripe the copy in sync whose server lives and was heard last: who stands still looks alive for a while. */
-uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m);
+/* Of each stripe the copy in sync whose server lives and was heard last: who stands still looks alive for a while. One that is not doubted goes before those that are. */
+uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted);
 /* All objects are in sync, and none is being moved or taken away. */
 bool lo_map_whole(const struct lo_map *m);
 /* The same objects in another state of the file's map: what is bit k in was may be another bit there, or none. */

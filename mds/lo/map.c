@@ -233,6 +233,15 @@ bool lo_map_cut(struct lo *lo, const struct lo_map *m)
 	return false;
 }
 
+uint64_t lo_map_on(const struct lo_map *m, uint32_t ds)
+{
+	uint64_t bits = 0;
+
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		bits |= (uint64_t)(m->lm_obj[i].ob_ds == ds) << i;
+	return bits;
+}
+
 uint64_t lo_map_servers(const struct lo_map *m)
 {
 	uint64_t bits = lo_writers(m), servers = 0;
@@ -243,7 +252,7 @@ uint64_t lo_map_servers(const struct lo_map *m)
 	return servers;
 }
 
-uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m)
+uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted)
 {
 	uint64_t bits = 0;
 
@@ -253,6 +262,8 @@ uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m)
 		for (unsigned i = 0; i < lo_objects(m); i++) {
 			uint64_t heard = in_state(m, s, LO_IN_SYNC) >> i & 1 ? dsc_heard_ms(lo->l_dsc, m->lm_obj[i].ob_ds) : 0;
 
+			if (heard && !(doubted >> i & 1))
+				heard |= UINT64_C(1) << 63;
 			if (heard > last) {
 				last = heard;
 				best = UINT64_C(1) << i;

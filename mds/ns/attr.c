@@ -498,17 +498,17 @@ int ns_policy(struct ns *ns, struct kv_txn *t, uint64_t dir, struct kv_slice *po
 	struct ns_inode i;
 	int err;
 
-	for (unsigned depth = 0; depth < NS_DEPTH_MAX; depth++) {
+	for (unsigned up = 0; up <= NS_POLICY_UP; up++) {
 		err = ns_get(ns, t, dir, &i);
 		if (err)
 			return err;
 		if (i.i_type != NS_DIR)
 			return -ENOTDIR;
-		if (i.i_has_policy || dir == NS_ROOT_INO) {
-			*policy = i.i_blob;
-			return 0;
-		}
-		dir = i.i_parent;
+		if (i.i_has_policy || dir == NS_ROOT_INO)
+			break;
+		/* Who makes folders very deep keeps nobody else waiting. */
+		dir = up < NS_POLICY_UP - 1 ? i.i_parent : NS_ROOT_INO;
 	}
-	return -EIO;
+	*policy = i.i_blob;
+	return 0;
 }

@@ -37,6 +37,7 @@
 #define NS_SLOT_WINDOW 8u
 #define NS_ENTRY_SIZE  64u	/* what a directory entry counts in i_size */
 #define NS_DEPTH_MAX   1000000u /* a longer way to the root is a loop */
+#define NS_POLICY_UP   2048u    /* folders that are asked for a policy; a path has no more (PATH_MAX) */
 
 enum { NS_K_SUPER = 'S', NS_K_INODE = 'i', NS_K_DIRENT = 'd', NS_K_XATTR = 'x', NS_K_ORPHAN = 'O' };
 enum { NS_F_POLICY = 1, NS_F_XATTRS = 2, NS_F_ACL = 4 };

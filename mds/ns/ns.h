@@ -218,7 +218,7 @@ static inline bool ns_atime_due(const struct ns_inode *i, const struct ns_time *
 /* W: a file's data is elsewhere from now on: a new map, and an incarnation of its own, so that the objects of before keep their names. Nothing else changes. -EMFILE: moved too often. */
 #define NS_PLACED_AGAIN 0x100 /* to the incarnation; below it is the store's */
 int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, struct ns_inode *out);
-/* The effective policy of a directory: its own, or the nearest ancestor's; empty slice when none. */
+/* The effective policy of a directory: its own, or the nearest ancestor's, the root's where that is more than NS_POLICY_UP levels up; empty slice when none. */
 int ns_policy(struct ns *ns, struct kv_txn *t, uint64_t dir, struct kv_slice *policy);
 
 /* Extended attributes; names come without "user.". */

@@ -160,6 +160,15 @@ static void put_threshold(struct xdr_out *x, uint64_t bytes)
 	xdr_put_u64(x, bytes);
 }
 
+/* Of the entries of a directory, it is looked up once. */
+static uint64_t threshold(struct compound *c, const struct ns_inode *i)
+{
+	if (c->threshold_dir != i->i_parent)
+		c->threshold = lo_threshold(c->m->m_lo, op_txn(c), i);
+	c->threshold_dir = i->i_parent;
+	return c->threshold;
+}
+
 /* What is not of the inode but of the file system. */
 struct fs_facts {
 	uint64_t total, avail, inodes;
@@ -264,7 +273,7 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 	case FATTR4_MOUNTED_ON_FILEID: xdr_put_u64(x, i->i_ino); break;
 	case FATTR4_FS_LAYOUT_TYPES: put_layout_types(x, op_layouts_ok(c)); break;
 	case FATTR4_LAYOUT_TYPES: put_layout_types(x, i->i_type == NS_REG && op_layouts_ok(c)); break;
-	case FATTR4_MDSTHRESHOLD: put_threshold(x, i->i_type == NS_REG ? lo_threshold(c->m->m_lo, op_txn(c), i) : 0); break;
+	case FATTR4_MDSTHRESHOLD: put_threshold(x, i->i_type == NS_REG ? threshold(c, i) : 0); break;
 	case FATTR4_CLONE_BLKSIZE: xdr_put_u32(x, dsc_clone_block(c->m->m_dsc)); break;
 	case FATTR4_LAYOUT_BLKSIZE: case FATTR4_LAYOUT_ALIGNMENT: xdr_put_u32(x, LO_UNIT_MIN); break;
 	case FATTR4_FS_CHARSET_CAP: xdr_put_u32(x, FSCHARSET_CAP4_CONTAINS_NON_UTF8); break; /* names are bytes */

@@ -468,6 +468,7 @@ static nfsstat4 op_start(struct compound *c)
 	nfsstat4 st;
 
 	c->told_ino = 0; /* for the operation that asked */
+	c->threshold_dir = 0;
 	c->opnum = xdr_get_u32(c->in);
 	d = c->opnum < NFS4_OP_MAX && ops[c->opnum].name && ops[c->opnum].minor <= c->minor ? &ops[c->opnum] : NULL;
 	/* RFC 8881 section 16.2.3: an undefined number is answered under OP_ILLEGAL */

@@ -164,7 +164,7 @@ static int fence_run(struct kv_op *op, struct kv_txn *t)
 	raised = j->settle && settle_is_raised(j, &map, &judge);
 	/* Who is fenced in the middle of a write, or died in it, leaves it on some copies. */
 	if (judge || (j->revoke && op_writers_left(j->m, j->ino, j->except)))
-		judge = op_mistrust(j->m, j->ino, &map, UINT64_MAX);
+		judge = op_mistrust(j->m, j->ino, &map, UINT64_MAX, 0);
 	if (judge && j->settle)
 		err = op_hold(&j->hold, j->m, j->ino);
 	if (err)

@@ -114,7 +114,7 @@ static int freeze_run(struct kv_op *op, struct kv_txn *t)
 	z->fz_map = map;
 	/* Who is fenced in the middle of a write leaves it on some copies. */
 	if (z->fz_left && op_writers_left(z->fz_m, z->fz_ino, z->fz_except))
-		op_mistrust(z->fz_m, z->fz_ino, &map, UINT64_MAX);
+		op_mistrust(z->fz_m, z->fz_ino, &map, UINT64_MAX, 0);
 	return op_raise_epoch(z->fz_m, t, &i, &map, op_now());
 }
 

@@ -146,6 +146,8 @@ struct compound {
 	bool once_none;                /* it found nothing that may be done now: no result of it is kept */
 	bool again;                    /* answered from the row of an earlier boot: only what reads is run */
 
+	uint64_t threshold_dir, threshold; /* attr.c: of the operation in hand, the directory whose files' threshold was looked up last, or 0 */
+
 	uint64_t heat_dir, heat_from; /* heat.c: the last directory that was worked in, or 0; c->cur before OPEN */
 
 	/* file handles: inode numbers, 0 is none */
@@ -454,8 +456,8 @@ bool op_all_gone(struct mds *m, const struct lo_map *map);
 int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map, struct ns_time now);
 /* W: these objects of that map of the file, which may have another by now, become stale where their stripe keeps one. */
 int op_make_stale(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *was, uint64_t objects);
-/* The copies of these stripes may differ: of the map in hand, one that lives stays in sync. Returns those that became stale. */
-uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes);
+/* The copies of these stripes may differ: of the map in hand, one that lives stays in sync, one that is not doubted where there is one. Returns those that became stale. */
+uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes, uint64_t doubted);
 /* A write layout is out, of others than except. */
 bool op_writers_left(struct mds *m, uint64_t ino, const struct st_client *except);
 /* A change through the MDS failed (why), and these objects of that map may have taken it, or part of it: what may differ becomes stale, and layouts that name it come back. then(arg) on

@@ -76,14 +76,19 @@ static nfsstat4 fatal_status(const struct report *r)
 	return st;
 }
 
-static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_map *map)
+/* Also those of which it says that they are on servers where anything failed. */
+static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_map *map, uint64_t *doubted)
 {
 	uint64_t hit = 0;
 
+	*doubted = 0;
 	for (unsigned e = 0; e < r->n; e++) {
 		struct dsc_server sv;
 
-		if (!report_means_write_failed(&r->e[e]) || !dsc_get_uuid(m->m_dsc, r->e[e].dev, &sv))
+		if (!dsc_get_uuid(m->m_dsc, r->e[e].dev, &sv))
+			continue;
+		*doubted |= lo_map_on(map, sv.sv_id);
+		if (!report_means_write_failed(&r->e[e]))
 			continue;
 		/* A server that lives denies what is fenced: the client may speak of a layout it has no more. Said twice it counts. One without a lease denies all. */
 		if (r->e[e].status == NFS4ERR_ACCESS && dsc_leased(m->m_dsc, sv.sv_id)) {
@@ -91,10 +96,7 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 			if (!r->denied_before)
 				continue;
 		}
-		for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++) {
-			if (map->lm_obj[k].ob_ds == sv.sv_id && map->lm_obj[k].ob_state != LO_STALE)
-				hit |= 1ull << k;
-		}
+		hit |= lo_map_on(map, sv.sv_id);
 	}
 	return hit;
 }
@@ -115,7 +117,7 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	struct report *r = c->scratch;
 	struct ns_inode i;
 	struct lo_map map;
-	uint64_t last;
+	uint64_t last, doubted;
 	struct st *st = c->m->m_st;
 	struct st_file *f;
 	int err = ns_get(c->m->m_ns, t, r->ino, &i);
@@ -130,14 +132,14 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	f = st_file_get(st, r->ino, false);
 	r->denied_before = f && f->f_denied == r->epoch + 1;
 	pthread_mutex_unlock(&st->st_lock);
-	r->stale = lo_map_make_stale(&map, stale_objects(c->m, r, &map), &last);
+	r->stale = lo_map_make_stale(&map, stale_objects(c->m, r, &map, &doubted), &last);
 	if (last)
 		r->fatal = fatal_status(r);
 	/* The application hears that its write failed, and some copies may have it. */
 	if (r->fatal)
-		r->stale |= op_mistrust(c->m, r->ino, &map, last_stripes(&map, last));
+		r->stale |= op_mistrust(c->m, r->ino, &map, last_stripes(&map, last), doubted);
 	if (r->more)
-		r->stale |= op_mistrust(c->m, r->ino, &map, UINT64_MAX);
+		r->stale |= op_mistrust(c->m, r->ino, &map, UINT64_MAX, doubted);
 	if (!r->stale)
 		return 0;
 	log_warn("inode %lu: a client reported failed writes: objects are stale now", (unsigned long)r->ino);

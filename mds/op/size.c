@@ -559,7 +559,7 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	if (j->a.has_size)
 		size_is_set(c->m->m_st, j->ino);
 	if (j->left && op_writers_left(c->m, j->ino, j->except)) /* fenced in the middle of a write */
-		op_mistrust(c->m, j->ino, &map, UINT64_MAX);
+		op_mistrust(c->m, j->ino, &map, UINT64_MAX, 0);
 	if (j->fence)
 		err = op_raise_epoch(c->m, t, &i, &map, now);
 	if (!err && j->a.has_size)

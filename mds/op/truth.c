@@ -70,9 +70,9 @@ int op_make_stale(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo
 	return err;
 }
 
-uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes)
+uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes, uint64_t doubted)
 {
-	uint64_t stale = lo_map_mistrust(map, stripes, lo_map_heard(m->m_lo, map));
+	uint64_t stale = lo_map_mistrust(map, stripes, lo_map_heard(m->m_lo, map, doubted));
 
 	if (stale)
 		log_warn("inode %lu: its copies may differ: one is believed, the others are stale now", (unsigned long)ino);
@@ -143,7 +143,7 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	/* Not reached: it is asked again until it is, or until who asked is given up. */
-	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects) : op_mistrust(h->m, h->ino, &map, stripes_of(&map, h->objects));
+	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects) : op_mistrust(h->m, h->ino, &map, stripes_of(&map, h->objects), 0);
 	if (!h->stale)
 		return 0;
 	err = op_hold(&h->hold, h->m, h->ino);

@@ -8,15 +8,6 @@
 
 #define UNREAD_NS 5000000000ull
 
-static uint64_t objects_on(const struct lo_map *map, uint32_t ds)
-{
-	uint64_t bits = 0;
-
-	for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++)
-		bits |= (uint64_t)(map->lm_obj[k].ob_ds == ds) << k;
-	return bits;
-}
-
 /* ACCESS is a fence's answer, or of a server without a lease: the next layout is good. */
 static bool failed(const struct op_dev_error *e)
 {
@@ -38,9 +29,9 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 		if (e[k].opnum != OP_READ || !dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv))
 			continue;
 		if (failed(&e[k]))
-			unread |= objects_on(&map, sv.sv_id);
+			unread |= lo_map_on(&map, sv.sv_id);
 		else if (e[k].status == NFS4ERR_NXIO)
-			unreached |= objects_on(&map, sv.sv_id);
+			unreached |= lo_map_on(&map, sv.sv_id);
 	}
 	if (!(unread | unreached))
 		return;

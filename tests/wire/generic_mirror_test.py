@@ -323,6 +323,24 @@ def test_one_that_is_gone_is_forgotten_with_what_only_it_has(w):
     sound(w)
 
 
+def test_a_server_that_stops_ends_what_waits_for_one_that_stands_still(w):
+    name = next(n for n in sorted(rows(w)) if n[0] == "g")
+    weft(w, "ds", "kill", name)
+    with subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock", "ds", "forget", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as asking:
+        os.kill(w.servers[name].child.pid, signal.SIGSTOP)
+        try:
+            time.sleep(0.3)
+            began = time.monotonic()
+            w.dev("kill", w.dir, "mds")
+            check(time.monotonic() - began < 8, True, "it stops")
+            asking.communicate(timeout=20)
+            check(asking.returncode != 0, True, "it is told")
+        finally:
+            asking.kill()
+            os.kill(w.servers[name].child.pid, signal.SIGCONT)
+    w.dev("start", w.dir, "mds")
+
+
 SETTINGS = {**truth_test.SETTINGS, "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
             "what_is_found_equal_is_looked_at_again_after_a": ["mds.repair_rate=1M"]}
 

@@ -2276,6 +2276,12 @@ def test_a_return_with_twenty_errors_may_have_had_more(c, d):
     check(returned(19, "nineteen"), ["in-sync", "in-sync"])
     check(returned(20, "twenty"), ["in-sync", "stale"])
     check(returned(100, "hundred"), ["in-sync", "stale"])
+    # What the client cannot reach itself is not what it is left with.
+    for n in range(8):
+        s, f, o = striped(c, d, "mirrors=3", name=f"named{n}")
+        bad = o.mirrors[n % 3][0].deviceid
+        c.ok(putfh(f), layoutreturn(o.stateid, body=ff_return([(k << 20, 4096, o.stateid, [(bad, 5, NUM["READ"])]) for k in range(20)])))
+        check([m[0].deviceid != bad for m in lay(c, f, s).mirrors], [True], n)
     s, f, o = striped(c, d, "mirrors=3", name="errors")
     # A LAYOUTERROR has as many as it says; of what finds no room here it is known that there is more.
     a, b = (m[0].deviceid for m in o.mirrors[:2])
