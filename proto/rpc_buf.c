@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <errno.h>
 
-#define RX_RECV	 16384u /* most bytes of one receive of unknown records */
 #define RX_SMALL 8192u	/* a record up to this is completed in the receive buffer */
 #define RX_ROOM	 4096u	/* less free space than this: start a new receive buffer */
 #define RX_MOVE	 256u	/* more of a record is not moved to a new receive buffer for want of space behind it */
@@ -18,7 +17,7 @@
 static size_t class_cap(uint32_t class)
 {
 	/* Room for a power of two of payload, and a page on both sides for aligning it. */
-	return ((size_t)RX_RECV << class) + 2 * RPC_PAGE;
+	return ((size_t)RPC_ANY << class) + 2 * RPC_PAGE;
 }
 
 size_t rpc_buf_cap(const struct rpc_buf *b)
@@ -180,7 +179,7 @@ static int rx_fresh(struct rpc_rx *x)
 	if (x->x_rx && x->x_rx->b_refs == 1) {
 		memmove(x->x_rx->b_data, x->x_rx->b_data + x->x_r, have);
 	} else {
-		b = rpc_buf_new(x->x_pool, RX_RECV);
+		b = rpc_buf_new(x->x_pool, RPC_ANY);
 		if (!b)
 			return -ENOMEM;
 		if (x->x_rx) {
@@ -194,7 +193,7 @@ static int rx_fresh(struct rpc_rx *x)
 	return 0;
 }
 
-int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
+static int rx_space(struct rpc_rx *x, bool any, void **p, size_t *n, bool *all)
 {
 	uint32_t have = x->x_w - x->x_r;
 	size_t cap, len, want = RX_ROOM, rest = 0, small = 0;
@@ -209,7 +208,7 @@ int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
 	}
 	if (x->x_rx && !have && x->x_rx->b_refs == 1)
 		x->x_r = x->x_w = 0;
-	cap = x->x_rx ? rpc_buf_cap(x->x_rx) : 0;
+	cap = x->x_rx ? rpc_buf_cap(x->x_rx) : any ? class_cap(0) : 0;
 	/* rpc_rx_next leaves at most a mark and an incomplete small record, or the first bytes of a header. */
 	if (have >= RPC_MARK) {
 		len = mark_at(x->x_rx->b_data + x->x_r) & ~RPC_LAST;
@@ -231,8 +230,8 @@ int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
 			return err;
 		cap = rpc_buf_cap(x->x_rx);
 	}
-	*p = x->x_rx->b_data + x->x_w;
-	*n = cap - x->x_w < RX_RECV ? cap - x->x_w : RX_RECV;
+	*p = x->x_rx ? x->x_rx->b_data + x->x_w : NULL;
+	*n = cap - x->x_w < RPC_ANY ? cap - x->x_w : RPC_ANY;
 	/* Whole records, if more come like the last one: what the buffer's end cuts in two is moved to the next. */
 	if (small && x->x_small)
 		*n = small + (*n - small) / x->x_small * x->x_small;
@@ -241,6 +240,16 @@ int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
 	if (x->x_bulk && x->x_hint)
 		*n = have < RPC_MARK ? RPC_MARK + x->x_hint - have : rest;
 	return 0;
+}
+
+int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all)
+{
+	return rx_space(x, false, p, n, all);
+}
+
+int rpc_rx_space_any(struct rpc_rx *x, void **p, size_t *n, bool *all)
+{
+	return rx_space(x, true, p, n, all);
 }
 
 void rpc_rx_got(struct rpc_rx *x, size_t n)
@@ -358,13 +367,25 @@ size_t rpc_rx_rest(const struct rpc_rx *x, const uint8_t **p)
 	return x->x_w - x->x_r;
 }
 
-void rpc_rx_idle(struct rpc_rx *x)
+void rpc_rx_take(struct rpc_rx *x, struct rpc_buf *b)
 {
-	if (!x->x_rx || x->x_w != x->x_r || x->x_rx->b_refs > 1)
+	assert(!x->x_rx);
+	x->x_rx = b;
+}
+
+void rpc_rx_leave(struct rpc_rx *x)
+{
+	if (!x->x_rx || x->x_w != x->x_r)
 		return;
 	rpc_buf_put(x->x_rx);
 	x->x_rx = NULL;
 	x->x_r = x->x_w = 0;
+}
+
+void rpc_rx_idle(struct rpc_rx *x)
+{
+	if (x->x_rx && x->x_rx->b_refs == 1)
+		rpc_rx_leave(x);
 }
 
 void rpc_rx_hint(struct rpc_rx *x, const uint8_t *rec, size_t off)

@@ -18,6 +18,9 @@
 struct metric *rpc_m_garbage, *rpc_m_bad_replies, *rpc_m_rejected, *rpc_m_calls, *rpc_m_accepted,
 	*rpc_m_rx, *rpc_m_tx;
 
+#define FEW_CALLS 2u /* with more in hand a connection goes on in its receive buffer, which holds them */
+#define SEND_NOW (32u << 10) /* bytes: less than what is sent without a copy (rpc_zc.c) */
+
 static _Atomic uint64_t conn_ids;
 static _Atomic int64_t conns_open;
 
@@ -65,6 +68,7 @@ static void rpc_loop_drop(void *p)
 	rpc_calls_drain(rl);
 	free(rl->rl_stage);
 	rpc_hosts_drop(rl);
+	rpc_any_drop(rl);
 	rpc_pool_drain(&rl->rl_pool);
 	free(rl);
 }
@@ -186,6 +190,7 @@ void rpc_conn_put(struct rpc_conn *c)
 		return;
 	assert(c->c_closed);
 	rpc_host_leave(c);
+	free(c->c_reqs);
 	free(c);
 }
 
@@ -263,6 +268,13 @@ static bool conn_full(struct rpc_conn *c)
 	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED || c->c_held >= most_held(c) || rpc_host_full(c);
 }
 
+static int recv_space(struct rpc_conn *c, void **p, size_t *n, bool *all)
+{
+	if (c->c_ncalls <= FEW_CALLS)
+		rpc_rx_leave(&c->c_rx);
+	return (c->c_alone || !rpc_any_has(c->c_rl) ? rpc_rx_space : rpc_rx_space_any)(&c->c_rx, p, n, all);
+}
+
 static void recv_arm(struct rpc_conn *c)
 {
 	struct io_uring_sqe *sqe;
@@ -273,13 +285,16 @@ static void recv_arm(struct rpc_conn *c)
 
 	if (c->c_dead || c->c_receiving || c->c_paused || (c->c_t && !rpc_tls_takes(c)))
 		return;
-	err = c->c_t ? rpc_tls_space(c, &p, &n) : rpc_rx_space(&c->c_rx, &p, &n, &all);
+	err = c->c_t ? rpc_tls_space(c, &p, &n) : recv_space(c, &p, &n, &all);
 	if (err) {
 		rpc_conn_fail(c, err);
 		return;
 	}
 	sqe = loop_sqe(c->c_loop);
-	io_uring_prep_recv(sqe, c->c_fd, p, n, all ? MSG_WAITALL : 0);
+	if (p)
+		io_uring_prep_recv(sqe, c->c_fd, p, n, all ? MSG_WAITALL : 0);
+	else
+		rpc_any_recv(sqe, c->c_fd, n);
 	loop_arm(sqe, &c->c_recv_io);
 	c->c_receiving = true;
 	c->c_refs++;
@@ -347,12 +362,30 @@ void rpc_conn_turn(struct rpc_conn *c)
 	recv_arm(c);
 }
 
+/* The memory of the completion's bytes, if they have come to shared one. False: there is none any more. */
+static bool recv_take(struct rpc_conn *c, int res, uint32_t flags)
+{
+	struct rpc_buf *b;
+
+	if (!(flags & IORING_CQE_F_BUFFER))
+		return true;
+	b = rpc_any_take(c->c_rl, flags);
+	if (b && (res <= 0 || c->c_dead))
+		rpc_buf_put(b);
+	else if (b)
+		rpc_rx_take(&c->c_rx, b);
+	return b;
+}
+
 static void recv_done(struct loop_io *io, int res, uint32_t flags)
 {
 	struct rpc_conn *c = caa_container_of(io, struct rpc_conn, c_recv_io);
+	bool none = res == -ENOBUFS && !c->c_alone;
 
-	(void)flags;
 	c->c_receiving = false;
+	c->c_alone = none;
+	if (!recv_take(c, res, flags))
+		res = -ENOMEM;
 	if (c->c_dead) {
 		conn_close_fd(c);
 	} else if (res > 0) {
@@ -362,7 +395,7 @@ static void recv_done(struct loop_io *io, int res, uint32_t flags)
 		else
 			rpc_rx_got(&c->c_rx, (size_t)res);
 		rpc_conn_input(c);
-	} else if (res == -EINTR || res == -EAGAIN) {
+	} else if (none || res == -EINTR || res == -EAGAIN) {
 		recv_arm(c);
 	} else {
 		rpc_conn_fail(c, res ? res : -ECONNRESET);
@@ -456,27 +489,68 @@ static bool send_tls(struct rpc_conn *c, struct io_uring_sqe **sqe)
 	return true;
 }
 
+/* The first RPC_IOV pieces of what is queued, at most. Their bytes. */
+static size_t outs_gather(const struct rpc_conn *c, struct msghdr *mh, struct iovec *iov)
+{
+	size_t skip = c->c_sent, bytes = 0;
+	unsigned n = 0;
+
+	for (struct rpc_out *o = c->c_outs; o && n + 2 * XDR_SPLICES + 1 <= RPC_IOV;
+	     o = o->o_last_clear ? NULL : o->o_next) {
+		n += rpc_out_iov(o, skip, iov + n);
+		bytes += rpc_out_len(o) - skip;
+		skip = 0;
+	}
+	*mh = (struct msghdr){.msg_iov = iov, .msg_iovlen = n};
+	return bytes;
+}
+
+/* A few bytes mostly find room in the socket at once. By the ring they would cost the loop a turn more, which has nothing but
+ * their completion to work on. What finds no room is left for the ring. */
+static void send_now(struct rpc_conn *c)
+{
+	struct iovec iov[RPC_IOV];
+	struct msghdr mh;
+	size_t bytes;
+	ssize_t n;
+
+	while (c->c_outs && (bytes = outs_gather(c, &mh, iov)) <= SEND_NOW) {
+		n = sendmsg(c->c_fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n <= 0) {
+			if (n < 0 && errno != EINTR && errno != EAGAIN && errno != ENOMEM && errno != ENOBUFS)
+				rpc_conn_fail(c, -errno);
+			return;
+		}
+		metric_add(rpc_m_tx, (uint64_t)n);
+		rpc_conn_outs_advance(c, (size_t)n);
+		if ((size_t)n < bytes)
+			return;
+	}
+}
+
 /* *io: what the completion goes to. */
 static bool send_clear(struct rpc_conn *c, struct io_uring_sqe **sqe, struct loop_io **io)
 {
-	size_t skip = c->c_sent;
 	struct loop_io *zc;
-	unsigned n = 0;
 
-	if (!c->c_outs)
-		return false;
-	for (struct rpc_out *o = c->c_outs; o && n + 2 * XDR_SPLICES + 1 <= RPC_IOV;
-	     o = o->o_last_clear ? NULL : o->o_next) {
-		n += rpc_out_iov(o, skip, c->c_iov + n);
-		skip = 0;
+	if (!c->c_t && c->c_outs) {
+		send_now(c);
+		rpc_conn_unpause(c);
 	}
-	c->c_mh = (struct msghdr){.msg_iov = c->c_iov, .msg_iovlen = n};
+	if (c->c_dead || !c->c_outs)
+		return false;
+	c->c_snd = malloc(sizeof *c->c_snd);
+	if (!c->c_snd) {
+		rpc_conn_fail(c, -ENOMEM);
+		return false;
+	}
+	outs_gather(c, &c->c_snd->sd_mh, c->c_snd->sd_iov);
 	*sqe = loop_sqe(c->c_loop);
 	zc = rpc_zc_prep(c, *sqe);
 	if (zc)
 		*io = zc;
 	else
-		io_uring_prep_sendmsg(*sqe, c->c_fd, &c->c_mh, MSG_NOSIGNAL | MSG_WAITALL);
+		io_uring_prep_sendmsg(*sqe, c->c_fd, &c->c_snd->sd_mh, MSG_NOSIGNAL | MSG_WAITALL);
 	return true;
 }
 
@@ -502,6 +576,8 @@ static void send_arm(struct rpc_conn *c)
 void rpc_conn_sent(struct rpc_conn *c, int res)
 {
 	c->c_sending = false;
+	free(c->c_snd);
+	c->c_snd = NULL;
 	if (c->c_dead) {
 		conn_close_fd(c);
 	} else if (res > 0) {

@@ -2,6 +2,7 @@
  * rpc_int.h - what the files of the RPC layer share; not for services.
  *
  *   rpc_buf.c     received memory: buffers, free lists, cutting a byte stream into records
+ *   rpc_any.c     received memory that idle connections share
  *   rpc_msg.c     call and reply headers, on plain bytes
  *   rpc_conn.c    a connection's life, receiving, sending
  *   rpc_turn.c    what the connections of one address share: turns, calls in hand, a rate
@@ -113,16 +114,39 @@ void rpc_rx_free(struct rpc_rx *x);
 /* Where the next bytes of the stream go. *all: they belong to the current record, so it pays to
  * wait for all of them. */
 int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all);
+/* The same, but *p may be NULL: into any buffer of RPC_ANY bytes, which rpc_rx_take gets before rpc_rx_got. */
+int rpc_rx_space_any(struct rpc_rx *x, void **p, size_t *n, bool *all);
 /* n bytes were put there. */
 void rpc_rx_got(struct rpc_rx *x, size_t n);
 /* 1 and a record; 0: more bytes are needed; -EMSGSIZE, -ENOMEM: the stream cannot go on. */
 int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r);
 /* What is received and not consumed, between two records. */
 size_t rpc_rx_rest(const struct rpc_rx *x, const uint8_t **p);
-/* No more bytes are there: memory that holds none goes back. */
+/* b: a reference that it takes over. */
+void rpc_rx_take(struct rpc_rx *x, struct rpc_buf *b);
+/* No more bytes are there: memory that holds none goes back; with rpc_rx_leave also if records lie in it, whose it is then. */
 void rpc_rx_idle(struct rpc_rx *x);
+void rpc_rx_leave(struct rpc_rx *x);
 /* off: the payload's place in the record just handled, which is at rec. */
 void rpc_rx_hint(struct rpc_rx *x, const uint8_t *rec, size_t off);
+
+struct rpc_loop;
+
+/* ---- rpc_any.c: for rpc_conn.c; on the loop's thread ---- */
+
+/* Bytes of one receive of unknown records, at most. */
+#define RPC_ANY 16384u
+/* As many of them a loop has from its first connection on: a power of two, RPC_ANY_MOST but in tests. */
+#define RPC_ANY_MOST 64u
+extern unsigned rpc_any_n;
+/* Whether there is memory that connections of the loop share. */
+bool rpc_any_has(struct rpc_loop *rl);
+/* A receive of at most so many bytes into one of them, once there are data. */
+void rpc_any_recv(struct io_uring_sqe *sqe, int fd, size_t most);
+/* The one that a completion with these flags (F_BUFFER) names: the caller's. NULL: no memory for another in its place, the bytes are lost. */
+struct rpc_buf *rpc_any_take(struct rpc_loop *rl, uint32_t flags);
+/* The loop's ring has ended. */
+void rpc_any_drop(struct rpc_loop *rl);
 
 /* ---- rpc_msg.c ---- */
 
@@ -176,6 +200,8 @@ struct rpc_out {
 struct rpc_loop {
 	struct loop *rl_loop;
 	struct rpc_pool rl_pool;
+	struct rpc_any *rl_any; /* rpc_any.c */
+	bool rl_any_tried;
 	struct rpc_conn *rl_flush; /* connections with something new to send */
 	struct loop_hook rl_hook;
 	bool rl_hooked, rl_kicked;
@@ -191,6 +217,12 @@ struct rpc_loop {
 };
 
 #define RPC_XIDS 64u
+
+/* What the ring is sending in the clear. */
+struct rpc_sending {
+	struct msghdr sd_mh;
+	struct iovec sd_iov[RPC_IOV];
+};
 
 /* Calls and the bytes of their records. */
 struct rpc_load {
@@ -208,6 +240,7 @@ struct rpc_conn {
 	unsigned c_refs; /* one while open, one per I/O under way, posted message and call not yet
 			    freed */
 	bool c_opened, c_dead, c_ended, c_closed, c_paused, c_receiving, c_sending, c_on_flush;
+	bool c_alone;	 /* its next receive has memory of its own */
 	bool c_resuming; /* it waits for its turn (rpc_turn.c) */
 	bool c_stuck;	 /* on the list of those that its address keeps from being read */
 	struct rpc_host *c_host; /* since it was started */
@@ -237,10 +270,9 @@ struct rpc_conn {
 	size_t c_bytes;	   /* of their records */
 	struct rpc_load c_waits; /* those of them that wait for a client (rpc_call_waits) */
 	unsigned c_nreqs;  /* of ours, in c_reqs */
-	struct rpc_req *c_reqs[RPC_XIDS];
+	struct rpc_req **c_reqs; /* RPC_XIDS of them, by xid; NULL before the first */
 	uint32_t c_xid;
-	struct msghdr c_mh;
-	struct iovec c_iov[RPC_IOV];
+	struct rpc_sending *c_snd; /* while the ring sends in the clear; most connections are idle */
 };
 
 struct rpc_loop *rpc_loop_get(struct loop *l);
@@ -305,7 +337,7 @@ void rpc_host_quit(struct rpc_conn *c);
 
 /* o is on no list any more: freed, when the kernel has done with it. */
 void rpc_out_release(struct rpc_out *o);
-/* c_mh is to be sent. Fills sqe and returns what its completions go to; NULL: it is to be sent with a copy. */
+/* c_snd is to be sent. Fills sqe and returns what its completions go to; NULL: it is to be sent with a copy. */
 struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe);
 
 /* ---- rpc_tls.c: for rpc_conn.c and rpc_server.c; all but begin only with c_t ---- */

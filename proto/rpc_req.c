@@ -94,7 +94,7 @@ void rpc_req_fail_later(struct loop *l, struct rpc_req *q, int err)
 
 void rpc_req_lost(struct rpc_conn *c)
 {
-	for (unsigned i = 0; i < RPC_XIDS; i++)
+	for (unsigned i = 0; c->c_reqs && i < RPC_XIDS; i++)
 		while (c->c_reqs[i]) {
 			struct rpc_req *q = c->c_reqs[i];
 
@@ -108,7 +108,7 @@ void rpc_req_lost(struct rpc_conn *c)
 
 static struct rpc_req *req_find(struct rpc_conn *c, uint32_t xid)
 {
-	struct rpc_req *q = c->c_reqs[xid % RPC_XIDS];
+	struct rpc_req *q = c->c_reqs ? c->c_reqs[xid % RPC_XIDS] : NULL;
 
 	while (q && q->q_xid != xid)
 		q = q->q_next;
@@ -142,7 +142,9 @@ void rpc_req_send(struct rpc_conn *c, struct rpc_req *q, uint32_t timeout_ms)
 		rpc_req_fail_later(c->c_loop, q, c->c_dead ? -ECONNRESET : -EMSGSIZE);
 		return;
 	}
-	ro = malloc(sizeof *ro);
+	if (!c->c_reqs)
+		c->c_reqs = calloc(RPC_XIDS, sizeof *c->c_reqs);
+	ro = c->c_reqs ? malloc(sizeof *ro) : NULL;
 	if (!ro) {
 		rpc_req_fail_later(c->c_loop, q, -ENOMEM);
 		return;

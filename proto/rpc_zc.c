@@ -105,7 +105,7 @@ struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe)
 
 	if (!c->c_svc.rs_zerocopy || c->c_copies || atomic_load_explicit(&refused, memory_order_relaxed))
 		return NULL;
-	for (struct rpc_out *o = c->c_outs; o && iovs < c->c_mh.msg_iovlen; o = o->o_next, n++) {
+	for (struct rpc_out *o = c->c_outs; o && iovs < c->c_snd->sd_mh.msg_iovlen; o = o->o_next, n++) {
 		struct iovec iov[2 * XDR_SPLICES + 1];
 
 		if (!o->o_reply)
@@ -125,7 +125,7 @@ struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe)
 	}
 	c->c_pins++;
 	c->c_refs++;
-	io_uring_prep_sendmsg_zc(sqe, c->c_fd, &c->c_mh, MSG_NOSIGNAL | MSG_WAITALL);
+	io_uring_prep_sendmsg_zc(sqe, c->c_fd, &c->c_snd->sd_mh, MSG_NOSIGNAL | MSG_WAITALL);
 	if (c->c_svc.rs_zerocopy == RPC_ZC_AUTO)
 		sqe->ioprio = IORING_SEND_ZC_REPORT_USAGE;
 	metric_add(m_sends, 1);

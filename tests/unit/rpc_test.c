@@ -582,6 +582,42 @@ START_TEST(nothing_is_dispatched_after_close)
 }
 END_TEST
 
+/* ---- shared memory of receives ---- */
+
+#define CROWD 20
+
+static void doze(struct loop_msg *m)
+{
+	(void)m;
+	usleep(300000);
+}
+
+/* While the loop sleeps, as many connections get data as do not all find shared memory. */
+START_TEST(more_connections_than_share_memory_may_speak_at_once)
+{
+	struct loop_msg m = {.m_run = doze};
+	int fds[CROWD];
+
+	rpc_any_n = 2;
+	for (int i = 0; i < CROWD; i++)
+		fds[i] = dial();
+	for (uint32_t round = 0; round < 3; round++) {
+		struct xdr_out x;
+
+		loop_post(S, &m);
+		for (uint32_t i = 0; i < CROWD; i++) {
+			put_call(&x, round * CROWD + i, P_NULL);
+			send_record(fds[i], &x);
+		}
+		for (uint32_t i = 0; i < CROWD; i++)
+			results(fds[i], round * CROWD + i);
+	}
+	ck_assert_int_eq(atomic_load(&closed), 0);
+	for (int i = 0; i < CROWD; i++)
+		close(fds[i]);
+}
+END_TEST
+
 /* ---- several loops ---- */
 
 #define DEAL_LOOPS 3
@@ -674,6 +710,7 @@ int main(void)
 	tcase_add_test(tc, a_full_connection_still_reads_the_reply_to_our_call);
 	tcase_add_test(tc, replies_after_the_connection_is_gone_only_free);
 	tcase_add_test(tc, nothing_is_dispatched_after_close);
+	tcase_add_test(tc, more_connections_than_share_memory_may_speak_at_once);
 	tc = cases(s, "loops", NULL, NULL);
 	tcase_add_test(tc, connections_are_dealt_to_the_loops_in_turn);
 	return unit_run(s);

@@ -24,7 +24,7 @@ with open(os.path.join(BUILD, "weft-mds"), "rb") as program:
     SANITIZED = b"__asan_init" in program.read()
 CLIENTS_N = int(os.environ.get("MANY_CLIENTS") or (500 if SANITIZED else 10000 if os.environ.get("WEFT_SOAK") else 2000))
 # Bytes of memory of the daemon for a client with its session, an open and a layout; for its connection; of the kernel's nothing is counted.
-STATE_MAX, CONN_MAX = 4500, 12000
+STATE_MAX, CONN_MAX = 4500, 2000
 WINDOW = 400
 # While they end, another client waits no longer than this many seconds for the answer to a SEQUENCE. It is 0.15 s with 10,000; the rest is for a machine that runs other
 # tests beside this one. What the daemon may need of its processor is GONE_MAX.
