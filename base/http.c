@@ -1,4 +1,5 @@
 /* http.c - see http.h. libmicrohttpd with one thread: requests are handled one after the other. */
+#include "base/count.h"
 #include "base/http.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -102,6 +103,13 @@ static void route(struct http *h, const struct http_req *rq, struct http_reply *
 		}
 		other = true;
 	}
+#ifdef WEFT_COUNTS
+	if (!strcmp(rq->rq_path, "/counts") && !strcmp(method, "GET")) {
+		rp->rp_status = MHD_HTTP_OK;
+		rp->rp_body = count_json();
+		return;
+	}
+#endif
 	if (strcmp(rq->rq_path, "/metrics")) {
 		error_reply(rp, other ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND,
 			    other ? "method not allowed here" : "no such path");

@@ -25,7 +25,7 @@ struct http_route {
 	const char *rt_method, *rt_path;
 	void (*rt_handler)(void *arg, const struct http_req *rq, struct http_reply *rp);
 };
-/* addr: "unix:/path" or "127.0.0.1:port" (port 0 = any). GET /metrics is always served. routes must outlive the server. Returns 0 or -errno. */
+/* addr: "unix:/path" or "127.0.0.1:port" (port 0 = any). GET /metrics is always served, and in a build with counts GET /counts (count.h). routes must outlive the server. Returns 0 or -errno. */
 int http_start(struct http **out, const char *addr, const struct http_route *routes, size_t n, void *arg);
 void http_stop(struct http *h);
 /* The TCP port bound (host order), for port 0; 0 on a Unix socket. */

@@ -11,6 +11,7 @@
  * awake loop costs its posters no system call.
  */
 #include "base/clock.h"
+#include "base/count.h"
 #include "base/loop.h"
 #include "base/log.h"
 #include <assert.h>
@@ -97,6 +98,8 @@ void loop_post(struct loop *l, struct loop_msg *m)
 {
 	cds_wfcq_node_init(&m->m_node);
 	HANDED_OVER(m);
+	COUNT(COUNT_MESSAGES);
+	COUNT_LINE(&l->l_tail);
 	cds_wfcq_enqueue(&l->l_head, &l->l_tail, &m->m_node);
 	atomic_thread_fence(memory_order_seq_cst);
 	loop_wake(l);

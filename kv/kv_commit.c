@@ -12,6 +12,7 @@
  * sleeps.
  */
 #include "base/clock.h"
+#include "base/count.h"
 #include "base/crash.h"
 #include "base/log.h"
 #include "kv/kv_int.h"
@@ -211,6 +212,7 @@ static int run_batch(struct kv *kv)
 	rc = run_ops(kv);
 	if (rc == 0)
 		rc = show_hook(kv);
+	COUNT_PART(COUNT_PART_MEMBERS);
 	ran = clock_mono_ns();
 	count(&kv->k_run_ns, ran - start);
 	dirty = kv->k_dirty;
@@ -249,7 +251,9 @@ static void *committer(void *arg)
 
 		kv->k_batch_n = 0;
 		kv->k_dirty = false;
+		COUNT_PART(COUNT_PART_SLEEP);
 		rc = kv_txn_begin(kv);
+		COUNT_PART(COUNT_PART_STORE);
 		if (rc == 0)
 			rc = run_batch(kv);
 		else
@@ -257,9 +261,11 @@ static void *committer(void *arg)
 		if (rc)
 			log_error("kv: %s: a batch of %zu failed: %s", kv->k_path, kv->k_batch_n,
 				  strerror(-rc));
+		COUNT_PART(COUNT_PART_COMMIT);
 		count(&kv->k_ops, kv->k_batch_n);
 		answer_batch(kv, rc);
 		kv_wlog_reset(&kv->k_wlog);
+		COUNT_PART(COUNT_PART_ANSWERS);
 	}
 	return NULL;
 }
@@ -301,6 +307,8 @@ void kv_submit(struct kv *kv, struct kv_op *op)
 			op->o_done(op, op->o_err);
 		return;
 	}
+	COUNT(COUNT_MESSAGES);
+	COUNT_LINE(&kv->k_tail);
 	cds_wfcq_node_init(&op->o_node);
 	cds_wfcq_enqueue(&kv->k_head, &kv->k_tail, &op->o_node);
 	wake(kv);

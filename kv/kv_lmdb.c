@@ -10,6 +10,7 @@
  *
  * Caveat: LMDB reads through the map; a read error of the disk there is a SIGBUS, not an errno.
  */
+#include "base/count.h"
 #include "base/log.h"
 #include "kv/kv_int.h"
 #include <errno.h>
@@ -31,6 +32,13 @@
 #define KV_MAP_LEAST (1ull << 30)
 #define KV_READERS   1024
 #define KV_FORMAT    1
+
+/* The committer's, where it calls LMDB for a member of a batch. */
+#define PART(t, part)                   \
+	do {                            \
+		if ((t)->t_write)       \
+			COUNT_PART(part); \
+	} while (0)
 
 static const char meta_key[] = {0, 'w', 'e', 'f', 't'};
 
@@ -488,7 +496,9 @@ int kv_get(struct kv_txn *t, struct kv_slice key, struct kv_slice *val)
 
 	if (!key_ok(key))
 		return -EINVAL;
+	PART(t, COUNT_PART_MEMBERS);
 	rc = mdb_get(t->t_mdb, t->t_kv->k_dbi, &k, &v);
+	PART(t, COUNT_PART_STORE);
 	if (rc == 0)
 		*val = to_slice(v);
 	return kv_errno(rc);
@@ -703,7 +713,10 @@ int kv_put(struct kv_txn *t, struct kv_slice key, struct kv_slice val)
 	rc = charge_put(t, key, val.s_len);
 	if (rc)
 		return write_failed(t, rc);
-	return written(t, mdb_put(t->t_mdb, t->t_kv->k_dbi, &k, &v, 0), key, val, false);
+	PART(t, COUNT_PART_MEMBERS);
+	rc = mdb_put(t->t_mdb, t->t_kv->k_dbi, &k, &v, 0);
+	PART(t, COUNT_PART_STORE);
+	return written(t, rc, key, val, false);
 }
 
 int kv_del(struct kv_txn *t, struct kv_slice key)
@@ -718,7 +731,9 @@ int kv_del(struct kv_txn *t, struct kv_slice key)
 	rc = kv_space_charge(t->t_kv, 0, KV_DELETE, !t->t_wrote);
 	if (rc)
 		return write_failed(t, rc);
+	PART(t, COUNT_PART_MEMBERS);
 	rc = mdb_del(t->t_mdb, t->t_kv->k_dbi, &k, NULL);
+	PART(t, COUNT_PART_STORE);
 	if (rc == MDB_NOTFOUND)
 		return -ENOENT;
 	return written(t, rc, key, (struct kv_slice){"", 0}, true);

@@ -73,6 +73,7 @@ static void usage(FILE *f)
 		   "  --stable           writes are on stable storage when they are answered\n"
 		   "  --verify           what is read is compared with what was written\n"
 		   "  --pid N[,N...]     the server's processes: their CPU time per operation is told\n"
+		   "  --counts A[,A...]  HTTP addresses of daemons that are built with --enable-counts: what they count per operation is told\n"
 		   "  --minor N          minor version 1 or 2 (the best there is)\n"
 		   "  --rdma             data servers by RDMA, where they and this machine have it\n"
 		   "  --no-layouts       all data go through the server\n"
@@ -111,7 +112,16 @@ static void pids(char *text)
 	}
 }
 
-enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_COMMIT, O_RDMA, O_JSON, O_QUIET, O_HELP };
+static void counts(char *text)
+{
+	for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+		if (bench.bo_ncounts == BENCH_MAX_PIDS)
+			bench_die("--counts: at most %u daemons", BENCH_MAX_PIDS);
+		bench.bo_counts[bench.bo_ncounts++] = p;
+	}
+}
+
+enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_COMMIT, O_RDMA, O_COUNTS, O_JSON, O_QUIET, O_HELP };
 static const struct option options[] = {
 	{"server", 1, NULL, O_SERVER}, {"dir", 1, NULL, O_DIR},	      {"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
 	{"conns", 1, NULL, O_CONNS},   {"depth", 1, NULL, O_DEPTH},   {"count", 1, NULL, O_COUNT},     {"phases", 1, NULL, O_PHASES},
@@ -119,7 +129,7 @@ static const struct option options[] = {
 	{"stable", 0, NULL, O_STABLE}, {"verify", 0, NULL, O_VERIFY}, {"pid", 1, NULL, O_PID},	       {"minor", 1, NULL, O_MINOR},
 	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP}, {"no-layouts", 0, NULL, O_LAYOUTS},
 	{"time", 1, NULL, O_TIME},     {"policy", 1, NULL, O_POLICY}, {"commit", 1, NULL, O_COMMIT}, {"rdma", 0, NULL, O_RDMA},       {"json", 1, NULL, O_JSON},
-	{"quiet", 0, NULL, O_QUIET},   {"help", 0, NULL, O_HELP},     {0}};
+	{"counts", 1, NULL, O_COUNTS}, {"quiet", 0, NULL, O_QUIET},   {"help", 0, NULL, O_HELP},     {0}};
 
 static void option(int o)
 {
@@ -140,6 +150,7 @@ static void option(int o)
 	case O_STABLE: bench.bo_stable = true; break;
 	case O_VERIFY: bench.bo_verify = true; break;
 	case O_PID: pids(optarg); break;
+	case O_COUNTS: counts(optarg); break;
 	case O_MINOR: bench.bo_client.wo_minor = (unsigned)number(optarg, 1, 2, "minor"); break;
 	case O_UID: bench.bo_client.wo_uid = (uint32_t)number(optarg, 0, UINT32_MAX, "uid"); break;
 	case O_GID: bench.bo_client.wo_gid = (uint32_t)number(optarg, 0, UINT32_MAX, "gid"); break;
@@ -285,6 +296,8 @@ int main(int argc, char **argv)
 	free(bench_pattern);
 	if (bench.bo_json && bench_write_json(bench.bo_json, results, n))
 		bench_die("%s cannot be written", bench.bo_json);
+	for (unsigned i = 0; i < n; i++)
+		bench_counts_free(results[i].r_counts);
 	free(results);
 	return 0;
 }

@@ -6,6 +6,7 @@
  *   bench_md.c   operations on names; bench_io.c: data, and NULL calls
  *   bench_small.c  small files in random order, and checkpoints
  *   bench_clean.c  what is left of it goes away
+ *   bench_count.c  what operations cost the server's threads
  *   bench_out.c  tables, JSON, comparison
  *
  * A thread has a ring and some sessions; a session has as many jobs as its depth. In a phase each job does one piece of work after the other (b_next
@@ -33,6 +34,8 @@ struct bench_opts {
 	bool bo_shared, bo_random, bo_verify, bo_stable, bo_quiet, bo_keep;
 	long bo_pids[BENCH_MAX_PIDS];
 	unsigned bo_npids;
+	const char *bo_counts[BENCH_MAX_PIDS]; /* addresses of daemons that count */
+	unsigned bo_ncounts;
 };
 
 struct bench_session;
@@ -95,6 +98,7 @@ struct bench_result {
 	uint64_t r_units, r_bytes; /* units: what operations per second counts (entries of readdir, else pieces) */
 	double r_slowest; /* session over the fastest one, in time */
 	double r_seconds, r_server_cpu, r_client_cpu; /* CPU in seconds; server: below 0 where no pid was given */
+	void *r_counts; /* bench_counts_between */
 };
 
 extern struct bench_opts bench;
@@ -128,6 +132,13 @@ uint64_t bench_shuffled(uint64_t i, uint64_t n, uint64_t key);
 void bench_file_name(const struct bench_session *s, char *name, size_t len);
 bool bench_step_write(struct bench_job *j);
 bool bench_step_remove(struct bench_job *j);
+
+/* bench_count.c: what all daemons of --counts have counted so far, or NULL without that; what was between two of those, for each of so many operations (both are
+ * taken): a json_t; and a line of it. */
+void *bench_counts_read(void);
+void *bench_counts_between(void *before, void *after, uint64_t units);
+void bench_counts_table(const void *counts);
+void bench_counts_free(void *counts);
 
 /* bench_out.c */
 void bench_table_head(void);

@@ -41,6 +41,7 @@ void bench_table(const struct bench_result *r)
 	else
 		printf(" %9s", "-");
 	printf("\n");
+	bench_counts_table(r->r_counts);
 	fflush(stdout);
 }
 
@@ -53,6 +54,8 @@ static json_t *result_json(const struct bench_result *r)
 		json_object_set_new(o, shares[i].name, json_real((double)histo_per_mille(&r->r_histo, shares[i].per_mille) / 1e3));
 	if (r->r_server_cpu >= 0)
 		json_object_set_new(o, "server_cpu_us_per_op", json_real(per_op(r->r_server_cpu, r)));
+	if (r->r_counts)
+		json_object_set(o, "counts", r->r_counts);
 	if (bench.bo_sessions > 1)
 		json_object_set_new(o, "slowest_over_fastest", json_real(r->r_slowest));
 	if (r->r_bytes)

@@ -367,6 +367,7 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 {
 	uint64_t began, server;
 	pthread_t watch;
+	void *counts;
 	double own;
 
 	memset(r, 0, sizeof(*r));
@@ -379,6 +380,7 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	}
 	pthread_barrier_wait(&begin);
 	pthread_barrier_wait(&end);
+	counts = bench_counts_read();
 	server = cpu_servers();
 	own = cpu_own();
 	began = bench_ns();
@@ -390,6 +392,7 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	r->r_seconds = (double)(bench_ns() - began) / 1e9;
 	r->r_client_cpu = cpu_own() - own;
 	r->r_server_cpu = bench.bo_npids ? (double)(cpu_servers() - server) / 1e9 : -1;
+	r->r_counts = bench_counts_read();
 	if (!bench.bo_quiet) {
 		pthread_cancel(watch);
 		pthread_join(watch, NULL);
@@ -402,6 +405,7 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	}
 	r->r_slowest = slowest();
 	r->r_units = r->r_units ? r->r_units : r->r_histo.h_count;
+	r->r_counts = bench_counts_between(counts, r->r_counts, r->r_units);
 }
 
 void bench_stop(void)

@@ -45,6 +45,31 @@ def test_null_calls_are_counted_and_cost_the_server_time():
         raise Failed(f"{got}")
 
 
+def counts(name="mds"):
+    return next(d["metrics"] for d in json.loads(THE.dev("status", THE.dir, "--json"))["daemons"] if d["name"] == name)
+
+
+def counting():
+    """Are the daemons built with --enable-counts?"""
+    with open(os.path.join(BUILD, "config.log"), encoding="utf-8", errors="replace") as f:
+        return "-DWEFT_COUNTS" in f.read()
+
+
+def test_counts_tell_what_operations_cost_the_servers_threads():
+    args = ("md", "--server", SERVER, "--quiet", "--json", "-", "--count", "200", "--depth", "4", "--phases", "create,stat,unlink", "--counts", counts())
+    if not counting():
+        check("not built with --enable-counts" in run(*args, want=1).stderr, True)
+        return
+    got = {p["phase"]: p["counts"] for p in json.loads(run(*args).stdout)["phases"]}
+    for phase, c in got.items():
+        check(c["locks"] >= c["contended"] >= 0 and c["shared_lines"] >= 0, True, f"{phase}: {c}")
+        check(0 < c["system_calls"] < 20, True, f"{phase}: {c}")
+    for phase in ("create", "unlink"):  # each goes to the committer, which spends its time on something
+        check(got[phase]["by"]["messages"]["kv_submit"] >= 1, True, f"{phase}: {got[phase]}")
+        check(got[phase]["committer_us"]["store"] > 0 and got[phase]["committer_us"]["commit"] > 0, True, f"{phase}: {got[phase]}")
+    check(got["stat"]["messages"] < 0.1 and got["stat"]["committer_us"]["store"] < got["create"]["committer_us"]["store"] / 10, True, f"{got['stat']}")
+
+
 def test_md_has_its_phases_in_their_order():
     got, whole = bench("md", "--sessions", "3", "--depth", "4", "--count", "40", "--conns", "2")
     check([p["phase"] for p in whole["phases"]], "mkdir rmdir create stat open readdir rename unlink".split())
