@@ -309,26 +309,16 @@ static double gauge_kv_ops(void *arg)
 	return (double)s.ks_ops;
 }
 
-static double gauge_locked(uint64_t *count)
-{
-	double n;
-
-	pthread_mutex_lock(&mds.m_st->st_lock);
-	n = (double)*count;
-	pthread_mutex_unlock(&mds.m_st->st_lock);
-	return n;
-}
-
 static double gauge_slots(void *arg)
 {
 	(void)arg;
-	return gauge_locked(&mds.m_st->st_nslots);
+	return (double)mds.m_st->st_nslots;
 }
 
 static double gauge_kept(void *arg)
 {
 	(void)arg;
-	return gauge_locked(&mds.m_st->st_kept);
+	return (double)mds.m_st->st_kept;
 }
 
 /* On the HTTP thread. */

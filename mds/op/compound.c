@@ -364,11 +364,8 @@ void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci)
 
 static void compound_free(struct compound *c)
 {
-	if (c->session) {
-		pthread_mutex_lock(&c->m->m_st->st_lock);
-		st_session_put(c->m->m_st, c->session);
-		pthread_mutex_unlock(&c->m->m_st->st_lock);
-	}
+	if (c->session)
+		st_session_leave(c->m->m_st, c->session);
 	op_peer_done(c);
 	free(c);
 }

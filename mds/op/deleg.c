@@ -299,13 +299,7 @@ static void clear_recalled(struct st_wait *w, unsigned left)
 
 bool op_delegs_out(struct compound *c)
 {
-	struct st *st = c->m->m_st;
-	bool out;
-
-	pthread_mutex_lock(&st->st_lock);
-	out = st->st_ndelegs != c->client->cl_ndelegs;
-	pthread_mutex_unlock(&st->st_lock);
-	return out;
+	return c->m->m_st->st_ndelegs != c->client->cl_ndelegs;
 }
 
 bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access, uint32_t deny, nfsstat4 (*then)(struct compound *c, int err))
@@ -352,8 +346,10 @@ bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access)
 	struct st_file *f;
 	bool stands;
 
+	if (!op_delegs_out(c) || !st_watched(ino))
+		return false;
 	pthread_mutex_lock(&st->st_lock);
-	f = st->st_ndelegs == c->client->cl_ndelegs ? NULL : st_file_get(st, ino, false);
+	f = st_file_get(st, ino, false);
 	stands = f && st_file_deleg_conflict(f, c->client, access, 0);
 	if (stands)
 		st_deleg_recall_file(st, f, c->client, access, 0);
@@ -460,7 +456,7 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 	struct st_file *f;
 	struct ask *k;
 
-	if (!op_delegs_out(c))
+	if (!op_delegs_out(c) || !st_watched(ino))
 		return false;
 	k = calloc(1, sizeof(*k));
 	if (!k)

@@ -256,6 +256,8 @@ bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void
 	struct fence *j;
 	bool old;
 
+	if (!st_watched(ino))
+		return false;
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, ino, false);
 	old = f && (f->f_mark_old || f->f_judge);

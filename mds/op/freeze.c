@@ -184,6 +184,8 @@ void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t i
 		f->f_excl++;
 		f->f_frozen++;
 		f->f_hidden += how >= FREEZE_ALL;
+		if (f->f_hidden)
+			st_file_watch(f);
 	} else if (f) {
 		st_file_put(st, f);
 	}
@@ -216,6 +218,8 @@ bool op_hidden(struct mds *m, uint64_t ino)
 	struct st_file *f;
 	bool hidden;
 
+	if (!st_watched(ino))
+		return false;
 	pthread_mutex_lock(&m->m_st->st_lock);
 	f = st_file_get(m->m_st, ino, false);
 	hidden = f && f->f_hidden;

@@ -297,6 +297,7 @@ static nfsstat4 mark_done(struct compound *c, int err)
 	f->f_pins--;
 	if (!err) {
 		f->f_marked = true;
+		st_file_watch(f);
 		/* unless it was deleted again behind it */
 		f->f_mark_durable |= f->f_mark_gen == g->mark_gen;
 	}

@@ -249,7 +249,7 @@ static void ended_free(struct mds *m, struct st_session *e)
 
 	for (struct st_session *next; e; e = next, n++) {
 		next = e->se_next;
-		free(e);
+		st_session_free(e);
 	}
 	pthread_mutex_lock(&m->m_st->st_lock);
 	m->m_st->st_nended -= n;

@@ -468,6 +468,7 @@ static nfsstat4 created(struct compound *c, int err)
 
 		if (f) {
 			f->f_marked = true;
+			st_file_watch(f);
 			f->f_mark_durable = f->f_mark_gen == 0;
 		}
 		pthread_mutex_unlock(&st->st_lock);

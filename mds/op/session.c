@@ -319,6 +319,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 		memcpy(cl->cl_cs_reply, c->out->x_head + at, cl->cl_cs_len);
 	}
 	cl->cl_renewed_ns = clock_mono_ns();
+	st_session_publish(c->m->m_st, s);
 	return NFS4_OK;
 }
 
@@ -564,7 +565,7 @@ static void put_sequence(struct compound *c, struct st_session *s, uint32_t seq,
 	struct st_client *cl = s->se_client;
 	uint32_t flags = cl->cl_revoked;
 
-	if (cl->cl_dead_sids) /* until it has freed them */
+	if (cl->cl_nrevoked) /* until it has freed them */
 		flags |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
 	if (!s->se_cb_conn)
 		flags |= SEQ4_STATUS_CB_PATH_DOWN | SEQ4_STATUS_CB_PATH_DOWN_SESSION;
@@ -575,7 +576,8 @@ static void put_sequence(struct compound *c, struct st_session *s, uint32_t seq,
 	xdr_put_u32(c->out, s->se_target - 1);
 	xdr_put_u32(c->out, flags);
 	/* told once: the client then drops all its layouts */
-	cl->cl_revoked &= ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
+	if (flags & SEQ4_STATUS_RECALLABLE_STATE_REVOKED)
+		cl->cl_revoked &= ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
 }
 
 /* What tells one request from another: who asks, and what comes after SEQUENCE (whose own arguments may differ in a retry). */
@@ -635,11 +637,10 @@ nfsstat4 op_sequence(struct compound *c)
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	c->once_args = c->in->p;
-	pthread_mutex_lock(&st->st_lock);
-	s = st_session_get(st, id);
+	s = st_session_enter(st, id);
 	if (!s)
-		status = NFS4ERR_BADSESSION;
-	else if (s->se_client->cl_mach && !st_session_admits(s, c->call->c_conn))
+		return op_once_retry(c, id, seq, slot);
+	if (s->se_client->cl_mach && !st_session_admits(s, c->call->c_conn))
 		status = NFS4ERR_CONN_NOT_BOUND_TO_SESSION;
 	else if (slot >= s->se_nslots)
 		status = NFS4ERR_BADSLOT;
@@ -674,9 +675,7 @@ nfsstat4 op_sequence(struct compound *c)
 		c->once_target = s->se_target;
 		limit_reply(c, s);
 	}
-	pthread_mutex_unlock(&st->st_lock);
-	if (!s)
-		return op_once_retry(c, id, seq, slot);
+	pthread_mutex_unlock(&s->se_lock);
 	if (c->replayed) {
 		struct rpc_call *call = c->call;
 
@@ -718,9 +717,9 @@ void op_slot_done(struct compound *c)
 		else if (c->cachethis)
 			log_warn("no memory to keep a reply of %zu bytes for a retry", len);
 	}
-	pthread_mutex_lock(&c->m->m_st->st_lock);
+	pthread_mutex_lock(&c->session->se_lock);
 	st_slot_done(c->m->m_st, c->session, c->slot, copy, copy ? (uint32_t)len : 0);
-	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	pthread_mutex_unlock(&c->session->se_lock);
 }
 
 /* ---- the rest ---- */

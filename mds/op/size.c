@@ -255,6 +255,8 @@ bool op_refresh_needed(struct mds *m, uint64_t ino)
 
 	if (m->m_size_mode == OP_SIZE_ALWAYS)
 		return true;
+	if (!st_watched(ino))
+		return false;
 	pthread_mutex_lock(&m->m_st->st_lock);
 	f = st_file_get(m->m_st, ino, false);
 	/* One that is to be judged first is not read, whatever is asked about it. */

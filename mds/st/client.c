@@ -91,18 +91,25 @@ static int mark_load(void *arg, struct kv_slice id, struct kv_slice val)
 	if (!f)
 		return -ENOMEM;
 	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge_boot = true;
+	st_file_watch(f);
 	return 0;
 }
 
 int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms, uint32_t courtesy_ms)
 {
-	struct st *st = calloc(1, sizeof(*st));
+	struct st *st = aligned_alloc(64, sizeof(*st));
 	struct kv_txn *t;
 	int err;
 	uint64_t salt;
 
 	if (!st)
 		return -ENOMEM;
+	memset(st, 0, sizeof(*st));
+	st->st_by_id = calloc(ST_BY_ID, sizeof(*st->st_by_id));
+	if (!st->st_by_id) {
+		free(st);
+		return -ENOMEM;
+	}
 	pthread_mutex_init(&st->st_lock, NULL);
 	st->st_ns = ns;
 	st->st_boot = ns_super(ns)->su_boot;
@@ -290,7 +297,7 @@ bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, con
 
 bool st_lease_expired(const struct st *st, const struct st_client *c)
 {
-	return !c->cl_busy && clock_mono_ns() - c->cl_renewed_ns > st->st_lease_ms * 1000000ull;
+	return !c->cl_busy && st_silent_ns(c, clock_mono_ns()) > st->st_lease_ms * 1000000ull;
 }
 
 void st_client_put(struct st_client *c)
@@ -461,7 +468,7 @@ static bool client_is_over(const struct st *st, const struct st_client *c, uint6
 
 	if (c->cl_ndelegs && st_deleg_many(st))
 		kept = 0;
-	return !c->cl_busy && now - c->cl_renewed_ns > (st->st_lease_ms + kept) * 1000000ull;
+	return !c->cl_busy && st_silent_ns(c, now) > (st->st_lease_ms + kept) * 1000000ull;
 }
 
 void st_tick(struct st *st)
@@ -471,7 +478,7 @@ void st_tick(struct st *st)
 	bool over = false, orphaned;
 
 	pthread_mutex_lock(&st->st_lock);
-	now = clock_mono_ns(); /* not before: a lease that was renewed while we waited would have been renewed in the future, and count as long gone */
+	now = clock_mono_ns();
 	if (st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull)) {
 		st->st_in_grace = false;
 		st->st_lost |= records_lost(st);

@@ -32,6 +32,34 @@ bool st_sid_special(const struct st_stateid *sid)
 	       (sid->seqid == UINT32_MAX && memcmp(sid->other, ones, NFS4_OTHER_SIZE) == 0);
 }
 
+/* By a hash of their numbers, how many delegations are out and how many files are watched. */
+static _Atomic uint32_t watched[65536];
+
+static _Atomic uint32_t *watch_of(uint64_t ino)
+{
+	return &watched[hash_u64(ino) % (sizeof(watched) / sizeof(watched[0]))];
+}
+
+void st_file_watch(struct st_file *f)
+{
+	if (!f->f_watched)
+		atomic_fetch_add(watch_of(f->f_ino), 1);
+	f->f_watched = true;
+}
+
+static void file_unwatch(struct st_file *f)
+{
+	if (!f->f_watched || f->f_marked || f->f_mark_old || f->f_judge || f->f_hidden)
+		return;
+	atomic_fetch_sub(watch_of(f->f_ino), 1);
+	f->f_watched = false;
+}
+
+bool st_watched(uint64_t ino)
+{
+	return atomic_load(watch_of(ino)) != 0;
+}
+
 struct st_file *st_file_get(struct st *st, uint64_t ino, bool make)
 {
 	struct st_file *f;
@@ -56,6 +84,7 @@ struct st_file *st_file_get(struct st *st, uint64_t ino, bool make)
 
 void st_file_put(struct st *st, struct st_file *f)
 {
+	file_unwatch(f);
 	if (f->f_opens || f->f_layouts || f->f_removing || f->f_excl || f->f_marked || f->f_judge || f->f_orphan || f->f_pins || f->f_halves)
 		return;
 	while (f->f_waiters) {
@@ -153,6 +182,7 @@ struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client 
 	dg->dg_fhlen = fhlen;
 	c->cl_ndelegs++;
 	st->st_ndelegs++;
+	atomic_fetch_add(watch_of(f->f_ino), 1);
 	metric_add(st->st_deleg_given[type == OPEN_DELEGATE_WRITE], 1);
 	return o;
 }
@@ -187,6 +217,7 @@ void st_open_free(struct st *st, struct st_open *o)
 		o->o_client->cl_ndelegs--;
 		o->o_client->cl_nrecalled -= dg->dg_recalled;
 		st->st_ndelegs--;
+		atomic_fetch_sub(watch_of(f->f_ino), 1);
 		st_asks_fail(dg);
 		free(dg);
 	} else {

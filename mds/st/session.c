@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include <errno.h>
 
+#include <stdlib.h>
+
 #define ENDED_BATCH 4096 /* sessions whose rows are deleted together */
 
 struct st_session *st_session_get(struct st *st, const uint8_t id[16])
@@ -14,6 +16,38 @@ struct st_session *st_session_get(struct st *st, const uint8_t id[16])
 			return s;
 	}
 	return NULL;
+}
+
+static struct cds_hlist_head *chain_of(struct st *st, const uint8_t id[16])
+{
+	return &st->st_by_id[hash_bytes(id, 16) % ST_BY_ID];
+}
+
+struct st_session *st_session_enter(struct st *st, const uint8_t id[16])
+{
+	struct st_session *s, *found = NULL;
+
+	urcu_memb_read_lock();
+	cds_hlist_for_each_entry_rcu_2(s, chain_of(st, id), se_node) {
+		if (memcmp(s->se_id, id, 16) == 0) {
+			found = s;
+			break;
+		}
+	}
+	if (found) {
+		pthread_mutex_lock(&found->se_lock);
+		if (found->se_dead) {
+			pthread_mutex_unlock(&found->se_lock);
+			found = NULL;
+		}
+	}
+	urcu_memb_read_unlock();
+	return found;
+}
+
+void st_session_publish(struct st *st, struct st_session *s)
+{
+	cds_hlist_add_head_rcu(&s->se_node, chain_of(st, s->se_id));
 }
 
 struct st_session *st_session_new(struct st *st, struct st_client *c)
@@ -30,6 +64,8 @@ struct st_session *st_session_new(struct st *st, struct st_client *c)
 		free(s);
 		return NULL;
 	}
+	pthread_mutex_init(&s->se_lock, NULL);
+	st->st_nsessions++;
 	s->se_client = c;
 	c->cl_refs++;
 	s->se_next = c->cl_sessions;
@@ -43,12 +79,24 @@ struct st_session *st_session_new(struct st *st, struct st_client *c)
 	return s;
 }
 
-void st_session_put(struct st *st, struct st_session *s)
+static void session_free(struct rcu_head *head)
+{
+	struct st_session *s = caa_container_of(head, struct st_session, se_rcu);
+
+	pthread_mutex_destroy(&s->se_lock);
+	free(s);
+}
+
+void st_session_free(struct st_session *s)
+{
+	urcu_memb_call_rcu(&s->se_rcu, session_free);
+}
+
+/* locked: the last reference is gone. */
+static void session_end(struct st *st, struct st_session *s)
 {
 	struct st_client *c = s->se_client;
 
-	if (--s->se_refs)
-		return;
 	st_slots_free(st, s);
 	free(s->se_bound);
 	s->se_bound = NULL;
@@ -57,9 +105,24 @@ void st_session_put(struct st *st, struct st_session *s)
 		st->st_ended = s;
 		st->st_nended++;
 	} else {
-		free(s);
+		st_session_free(s);
 	}
 	st_client_put(c);
+}
+
+void st_session_put(struct st *st, struct st_session *s)
+{
+	if (atomic_fetch_sub(&s->se_refs, 1) == 1)
+		session_end(st, s);
+}
+
+void st_session_leave(struct st *st, struct st_session *s)
+{
+	if (atomic_fetch_sub(&s->se_refs, 1) != 1)
+		return;
+	pthread_mutex_lock(&st->st_lock);
+	session_end(st, s);
+	pthread_mutex_unlock(&st->st_lock);
 }
 
 struct st_session *st_sessions_ended(struct st *st)
@@ -94,8 +157,13 @@ void st_session_destroy(struct st *st, struct st_session *s)
 
 	if (s->se_dead)
 		return;
+	pthread_mutex_lock(&s->se_lock);
 	s->se_dead = true;
+	pthread_mutex_unlock(&s->se_lock);
 	hash_del(&st->st_sessions, &s->se_link);
+	if (s->se_node.prev)
+		cds_hlist_del_rcu(&s->se_node);
+	st->st_nsessions--;
 	while (*p != s)
 		p = &(*p)->se_next;
 	*p = s->se_next;
@@ -122,15 +190,19 @@ bool st_session_admits(const struct st_session *s, const struct rpc_conn *c)
 
 bool st_session_admit(struct st_session *s, const struct rpc_conn *c)
 {
-	if (st_session_admits(s, c))
-		return true;
-	if (!s->se_bound)
+	bool in;
+
+	pthread_mutex_lock(&s->se_lock);
+	in = st_session_admits(s, c);
+	if (!in && !s->se_bound)
 		s->se_bound = calloc(ST_BOUND, sizeof(*s->se_bound));
-	if (!s->se_bound)
-		return false;
 	/* Numbers of connections are not used again: that of one that ended admits nobody, until another takes its place. */
-	s->se_bound[s->se_nbound++ % ST_BOUND] = rpc_conn_id(c);
-	return true;
+	if (!in && s->se_bound) {
+		s->se_bound[s->se_nbound++ % ST_BOUND] = rpc_conn_id(c);
+		in = true;
+	}
+	pthread_mutex_unlock(&s->se_lock);
+	return in;
 }
 
 static uint64_t conn_bit(const struct rpc_conn *c)
@@ -140,7 +212,8 @@ static uint64_t conn_bit(const struct rpc_conn *c)
 
 void st_session_came(struct st_session *s, const struct rpc_conn *c)
 {
-	s->se_carried |= conn_bit(c);
+	if (!(s->se_carried & conn_bit(c)))
+		s->se_carried |= conn_bit(c);
 }
 
 /* The connection of the backchannel is the one of which it is known that it lives. */

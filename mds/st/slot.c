@@ -14,6 +14,7 @@
 #include <assert.h>
 
 #define SLOTS_START 16u /* granted at CREATE_SESSION */
+#define KEPT_STEP 256u   /* bytes */
 #define SLOTS_IDLE 4u   /* left to a session that is idle */
 
 struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot)
@@ -21,10 +22,17 @@ struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot)
 	return slot < s->se_nslot_ptrs ? s->se_slot[slot] : NULL;
 }
 
+/* What all sessions keep is told with some room, so that it is not written with every reply: at most a quarter more than they do, and KEPT_STEP each. */
 static void kept(struct st *st, struct st_session *s, int64_t bytes)
 {
+	uint64_t told;
+
 	s->se_kept += (uint64_t)bytes;
-	st->st_kept += (uint64_t)bytes;
+	if (s->se_kept <= s->se_told && s->se_kept >= s->se_told / 2 && s->se_kept)
+		return;
+	told = s->se_kept ? (s->se_kept + s->se_kept / 4 + KEPT_STEP - 1) / KEPT_STEP * KEPT_STEP : 0;
+	atomic_fetch_add_explicit(&st->st_kept, told - s->se_told, memory_order_relaxed);
+	s->se_told = told;
 }
 
 bool st_slot_next(const struct st_session *s, uint32_t slot, uint32_t seq)
@@ -113,7 +121,7 @@ static bool crowded(const struct st *st, const struct st_session *s, unsigned pa
 {
 	uint64_t some = st->st_kept_max / 4 * part;
 
-	return st->st_kept >= some && s->se_kept > some / st->st_sessions.h_count;
+	return st->st_kept >= some && s->se_kept > some / (st->st_nsessions | 1); /* it may go meanwhile */
 }
 
 static void retarget(struct st_session *s, uint32_t target)
@@ -196,9 +204,10 @@ nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint3
 	sl->sl_gen = s->se_gen;
 	sl->sl_busy = true;
 	sl->sl_cached = false;
-	s->se_used = true;
-	s->se_client->cl_busy++;
-	s->se_client->cl_renewed_ns = now;
+	if (!s->se_used)
+		s->se_used = true;
+	atomic_fetch_add(&s->se_client->cl_busy, 1);
+	atomic_store(&s->se_client->cl_renewed_ns, now);
 	*out = sl;
 	return NFS4_OK;
 }
@@ -212,6 +221,6 @@ void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8
 	sl->sl_cached = reply != NULL;
 	sl->sl_busy = false;
 	/* A request that we took long over (a recall, a data server that is away) is no silence of the client's: it had no cause to send another. */
-	s->se_client->cl_busy--;
-	s->se_client->cl_renewed_ns = clock_mono_ns();
+	atomic_store(&s->se_client->cl_renewed_ns, clock_mono_ns()); /* before it looks idle */
+	atomic_fetch_sub(&s->se_client->cl_busy, 1);
 }

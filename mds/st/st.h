@@ -5,9 +5,14 @@
  * rebuilt by reclaims. The boot epoch (ns_super.su_boot) is in every clientid, sessionid and stateid, so nothing of an earlier boot is mistaken for this one's;
  * and the store's identity, so that nothing of another cluster is.
  *
- * One mutex (st_lock) guards all of it: it is held for table look-ups only, never over I/O, a commit or a send. A connection's sessions
- * are mostly used by one loop, so it is rarely contended; the per-loop split is a matter of measurement.
+ * One mutex (st_lock) guards all of it but what requests that only read come by: it is held for table look-ups only, never over I/O, a commit or a send.
  * Functions say "locked" when the caller must hold it.
+ *
+ * A request that only reads takes no lock that requests of another session take:
+ * - its session is found by RCU (st_session_enter), and has a lock of its own (se_lock) for slots, kept replies and the connections that it came on. st_lock, where
+ *   both are held, is taken first. se_refs does not fall to 0 while the session is not dead, so a request drops its own without st_lock;
+ * - of its client it writes when the lease was renewed and how many requests are in hand, which are atomic;
+ * - whether a file has state that an answer about it depends on is asked of st_watched() first, a table of counts that is written when such state comes and goes.
  */
 #ifndef MDS_ST_H
 #define MDS_ST_H
@@ -16,6 +21,8 @@
 #include "proto/nfs4.h"
 #include "proto/rpc.h"
 #include <pthread.h>
+#include <urcu/rcuhlist.h>
+#include <urcu/urcu-memb.h>
 
 #define ST_SLOTS 1024      /* the most of a session */
 #define ST_SLOTS_LEAST 2u  /* that no session is denied */
@@ -49,30 +56,34 @@ struct st_session {
 	uint8_t se_id[NFS4_SESSIONID_SIZE];
 	struct st_client *se_client;
 	struct st_session *se_next; /* of the client */
-	uint32_t se_refs;           /* compounds in it */
-	bool se_dead;
-	uint64_t se_carried;        /* a bit of 64 for each connection that it came on, by rpc_conn_id: two may share one */
+	struct cds_hlist_node se_node;
+	struct rcu_head se_rcu;
+	pthread_mutex_t se_lock;    /* of what says "own" */
+	_Atomic uint32_t se_refs;   /* compounds in it, and 1 until it is dead */
+	bool se_dead;               /* own, and locked: either lock to look */
+	_Atomic uint64_t se_carried;       /* a bit of 64 for each connection that it came on, by rpc_conn_id: two may share one */
 	_Atomic bool se_rows;       /* the store has rows of its requests (mds/op/once.c) */
 	/* who made it, and from where: its connection's address, security (enum exp_sec) and TLS (enum exp_tls) */
 	uint8_t se_addr[16], se_sec, se_tls;
 	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
+	/* own: */
 	uint32_t se_nslots; /* enforced: the client may use slots below it */
 	uint32_t se_target; /* what it is asked to keep to; se_nslots follows when it does */
 	uint32_t se_gen;    /* changes with the target */
 	uint32_t se_most;   /* what it asked for, within bounds */
 	uint32_t se_peak;   /* slots in use at a time since se_reviewed_ns */
-	uint64_t se_reviewed_ns, se_kept;
+	uint64_t se_reviewed_ns, se_kept, se_told; /* se_told: what st_kept has of it */
 	uint32_t se_nslot_ptrs;
 	struct st_slot **se_slot; /* NULL: not used yet. A busy slot stays where it is */
 	uint32_t *se_past, se_npast; /* the last sequence of slots that went, or 0 */
-	bool se_used;
+	_Atomic bool se_used;
 	uint32_t se_maxreq, se_maxresp, se_maxcached, se_maxops;
 	/* backchannel */
 	uint32_t se_cb_prog, se_cb_flavor, se_cb_uid, se_cb_gid;
-	struct rpc_conn *se_cb_conn; /* or NULL: path down */
+	struct rpc_conn *_Atomic se_cb_conn; /* or NULL: path down */
 	struct hash_link se_conn_link; /* while there is one: by connection */
 	/* SP4_MACH_CRED: the connections that may carry the session's requests; no others do */
-	uint64_t *se_bound; /* ST_BOUND times rpc_conn_id, the oldest makes room; NULL: none yet */
+	uint64_t *se_bound; /* own; ST_BOUND times rpc_conn_id, the oldest makes room; NULL: none yet */
 	unsigned se_nbound; /* ever */
 	uint32_t se_cb_nslots, se_cb_next[ST_CB_SLOTS]; /* the sequence that a slot's next callback has */
 	uint32_t se_cb_busy, se_cb_doubt;               /* slots in use, and those whose last callback has no answer; a bit each */
@@ -130,16 +141,17 @@ struct st_client {
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
-	uint64_t cl_renewed_ns;
-	uint32_t cl_busy;           /* slots with a request in hand: the lease runs from when the last of them is answered */
+	_Atomic uint64_t cl_renewed_ns;
+	_Atomic uint32_t cl_busy;   /* slots with a request in hand: the lease runs from when the last of them is answered */
 	uint32_t cl_refs;
-	uint32_t cl_revoked;        /* SEQ4_STATUS_* to report */
+	_Atomic uint32_t cl_revoked; /* SEQ4_STATUS_* to report */
 	struct st_session *cl_sessions;
 	struct st_open *cl_opens;
 	struct st_layout *cl_layouts;
 	struct st_offload *cl_offloads; /* the newest first */
 	uint32_t cl_noffloads;
-	uint32_t cl_ndelegs, cl_nrecalled, cl_nrevoked;
+	_Atomic uint32_t cl_ndelegs, cl_nrevoked;
+	uint32_t cl_nrecalled;
 	struct st_revoked *cl_dead_sids;
 	struct st_half *cl_halves;
 	_Atomic uint32_t cl_nhalves;
@@ -165,6 +177,7 @@ struct st_file {
 	struct st_layout *f_layouts;
 	uint32_t f_removing;  /* a mutation that frees it is queued: no new opens (DELAY) */
 	uint32_t f_excl;      /* a shrink or a recall is under way: no new layouts (RECALLCONFLICT) */
+	bool f_watched;       /* st_file_watch */
 	bool f_marked;        /* a write layout is or was out: size and change must come from the data servers */
 	bool f_mark_durable;
 	bool f_judge;         /* a writer of it is lost: one copy is believed, the others become stale, before it is used again (op_settle) */
@@ -317,7 +330,7 @@ struct st_cb {
 };
 
 struct st {
-	pthread_mutex_t st_lock;
+	/* What requests only look at lies on lines that st_lock's holders rarely write. */
 	struct ns *st_ns;
 	uint64_t st_boot;
 	/* Of the store and its incarnation: mixed into ids, so that another cluster at the same address, or a store that was restored, does not take them for
@@ -325,15 +338,20 @@ struct st {
 	uint32_t st_salt, st_epoch;
 	uint32_t st_lease_ms, st_grace_ms, st_courtesy_ms, st_recall_ms;
 	uint64_t st_started_ns;
-	bool st_in_grace;
+	_Atomic bool st_in_grace;
+	struct cds_hlist_head *st_by_id; /* sessions, for RCU: ST_BY_ID of them */
+	uint64_t st_kept_max;
+	_Alignas(64) _Atomic uint32_t st_ndelegs; /* that are out */
+	_Atomic uint32_t st_nsessions;
+	_Atomic uint64_t st_nslots; /* in all sessions, and, nearly, the bytes of them and of kept replies */
+	_Atomic uint64_t st_kept;
+	_Alignas(64) pthread_mutex_t st_lock;
 	uint32_t st_reclaimers;   /* recorded clients that have not finished */
 	bool st_lost;             /* of those that had layouts when the earlier boot ended, one does not come back as who it was */
 	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_opens, st_locks, st_files, st_layouts, st_records, st_places;
 	uint64_t st_next;         /* clientid, session and stateid counter of this boot */
 	uint64_t st_verifier;     /* of this boot */
 	uint64_t st_oldest_ns;    /* st_client_oldest looked */
-	uint64_t st_nslots;       /* in all sessions, and the bytes of them and of kept replies */
-	uint64_t st_kept, st_kept_max;
 	/* who waits for layouts or delegations to come back (st_recall_file, st_recall_delegs) */
 	struct st_wait *st_waits;
 	struct st_session *st_ended; /* sessions without references whose rows are to be deleted */
@@ -347,7 +365,7 @@ struct st {
 	bool st_judge;            /* files are to be judged since op_judge_tick looked */
 	void *st_arg;
 	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked, *st_deleg_given[2], *st_deleg_wasted, *st_deleg_revoked;
-	uint32_t st_ndelegs, st_max_delegs;
+	uint32_t st_max_delegs;
 	struct st_counts st_counts; /* of all clients */
 	struct st_heat *st_heat;
 };
@@ -409,10 +427,24 @@ int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, s
 
 /* Sessions */
 struct st_session *st_session_get(struct st *st, const uint8_t id[16]); /* locked */
+/* The one of this id that is not dead, with its lock (se_lock) held: the caller gives that back before it ends its turn. On a loop's thread. NULL: there is none. */
+struct st_session *st_session_enter(struct st *st, const uint8_t id[16]);
+/* A request that took a reference (se_refs) while it held se_lock is done. Takes st_lock where the session went meanwhile. */
+void st_session_leave(struct st *st, struct st_session *s);
 struct st_session *st_session_new(struct st *st, struct st_client *c);   /* locked */
+void st_session_publish(struct st *st, struct st_session *s);            /* locked: it is made; st_session_enter finds it from now on */
+void st_session_free(struct st_session *s);                              /* of st_sessions_ended: its memory, when nobody looks at it any more */
+/* How long a client was silent, at now. Its lease may have been renewed since. */
+static inline uint64_t st_silent_ns(const struct st_client *c, uint64_t now)
+{
+	uint64_t renewed = c->cl_renewed_ns;
+
+	return now > renewed ? now - renewed : 0;
+}
 void st_session_destroy(struct st *st, struct st_session *s);            /* locked; memory goes with the last reference */
 void st_session_put(struct st *st, struct st_session *s);                /* locked */
-/* Slots (slot.c); all locked. How many a new session has, of those it asks for. */
+#define ST_BY_ID 16384u /* chains of sessions */
+/* Slots (slot.c); all with se_lock held. How many a new session has, of those it asks for. */
 uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked);
 struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot); /* NULL: not used yet */
 bool st_slot_next(const struct st_session *s, uint32_t slot, uint32_t seq); /* may this be its next request? */
@@ -430,7 +462,7 @@ void st_session_came(struct st_session *s, const struct rpc_conn *c);
 bool st_session_carried(const struct st_session *s, const struct rpc_conn *c);
 /* locked; SP4_MACH_CRED: lets the connection carry the session's requests, until it ends. False: no memory. */
 bool st_session_admit(struct st_session *s, const struct rpc_conn *c);
-bool st_session_admits(const struct st_session *s, const struct rpc_conn *c);
+bool st_session_admits(const struct st_session *s, const struct rpc_conn *c); /* with se_lock held */
 /* locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
 void st_recall_queue(struct st *st, struct st_layout *l);
 /* locked: a callback for one of the client's sessions, one with a backchannel where there is one; about a file, or fhlen 0. NULL: it has none, or no memory. */
@@ -529,10 +561,15 @@ struct st_layout *st_layout_of(struct st_file *f, struct st_client *c);         
 struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_client *c); /* locked */
 void st_layout_free(struct st *st, struct st_layout *l);                            /* locked; wakes waiters */
 void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode);           /* locked: takes modes off; frees it when none is left, wakes waiters */
+/* locked: f_marked, f_mark_old, f_judge or f_hidden was set: from here on st_watched(f_ino) is true, until none of them is any more. */
+void st_file_watch(struct st_file *f);
+/* Any thread, without a lock. False: no delegation on the file is out, it is not marked, not to be judged, and not hidden. True, rarely, for one of which that is so as well. */
+bool st_watched(uint64_t ino);
 /* locked: a writer of it is lost. */
 static inline void st_file_judge(struct st_file *f)
 {
 	f->f_judge = true;
+	st_file_watch(f);
 	f->f_judge_gen++;
 }
 bool st_file_has_writers(struct st_file *f);                                        /* locked: a RW layout is out */

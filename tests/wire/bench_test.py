@@ -70,6 +70,29 @@ def test_counts_tell_what_operations_cost_the_servers_threads():
     check(got["stat"]["messages"] < 0.1 and got["stat"]["committer_us"]["store"] < got["create"]["committer_us"]["store"] / 10, True, f"{got['stat']}")
 
 
+def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
+    """Sessions dealt to two threads of the server. What a turn of a loop costs, and the watch over data servers, is not each operation's."""
+    if not counting():
+        return "not built with --enable-counts"
+    folder = os.path.join(THE.top, "two")
+    try:
+        THE.dev("up", folder, "--ds", "1", "--port", "13049", "--set", "mds.threads=2", "--set", "ds.threads=2")
+        daemons = json.loads(THE.dev("status", folder, "--json"))["daemons"]
+        common = ("--server", f"{ADDR[0]}:13049", "--quiet", "--json", "-", "--sessions", "8", "--depth", "4", "--counts", ",".join(d["metrics"] for d in daemons))
+        got = json.loads(run("md", *common, "--count", "1000", "--time", "2", "--phases", "create,stat,readdir").stdout)["phases"]
+        got += json.loads(run("io", *common, "--size", "4k", "--file", "1M", "--time", "2", "--phases", "randread").stdout)["phases"]
+        got = {p["phase"]: p["counts"] for p in got}
+        locks = {site for site, n in got["stat"]["by"]["locks"].items() if n > 0.4} - {"dsc_watch", "dsc_known"}
+        check(locks, {"st_session_enter", "op_slot_done"}, f"a stat's locks are its session's: {got['stat']}")
+        for phase in ("stat", "readdir", "randread"):
+            each = {site: n for site, n in got[phase]["by"]["shared_lines"].items() if site not in ("submit_and_wait", "loop_post", "loop_wake", "dsc_watch", "dsc_known")}
+            check(max(each.values(), default=0) < 0.4, True, f"{phase}: {got[phase]}")
+            check(got[phase]["messages"] < 0.2, True, f"{phase}: {got[phase]}")
+        check(got["create"]["shared_lines"] > 1, True, f"it shows where lines are shared: {got['create']}")
+    finally:
+        THE.dev("down", folder, "--purge")
+
+
 def test_md_has_its_phases_in_their_order():
     got, whole = bench("md", "--sessions", "3", "--depth", "4", "--count", "40", "--conns", "2")
     check([p["phase"] for p in whole["phases"]], "mkdir rmdir create stat open readdir rename unlink".split())
