@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """weft-bench against a live cluster: its phases do what they say, their results add up, and what fails is told. Prints TAP."""
+import importlib.machinery
 import json
 import os
 import signal
@@ -91,6 +92,49 @@ def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
         check(got["create"]["shared_lines"] > 1, True, f"it shows where lines are shared: {got['create']}")
     finally:
         THE.dev("down", folder, "--purge")
+
+
+SCALING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../bench/scaling")
+
+
+def test_scaling_draws_a_curve_of_each_operation():
+    args = [SCALING, "--threads", "1,2", "--rounds", "1", "--seconds", "1", "--works", "names,creates", "--dir", THE.top, *(["--counts", BUILD] if counting() else [])]
+    out = os.path.join(THE.top, "scaling.json")
+    text = subprocess.run([sys.executable, *args, "--json", out], capture_output=True, text=True, timeout=100, check=False)
+    check(text.returncode, 0, text.stderr[-300:])
+    with open(out, encoding="utf-8") as f:
+        curves = {c["phase"]: c for c in json.load(f)["curves"]}
+    check(list(curves), ["stat", "open", "readdir", "create"])
+    for phase, c in curves.items():
+        check([p["threads"] for p in c["points"]], [1, 2], phase)
+        check((c["points"][0]["times"], c["points"][0]["times_by_cpu"]), (1, 1), phase)
+        check(all(p["ops_per_s"] > 0 and p["server_cpu_us_per_op"] > 0 for p in c["points"]), True, f"{c}")
+        check(text.stdout.count(f"bends at {c['bends_at']} threads" if c["bends_at"] else "straight up to 2 threads") >= 1, True, text.stdout)
+    check(0 < curves["create"]["points"][0]["committer_share"] < 1.1, True, f"{curves['create']}")
+
+
+def curve(phase, *points):
+    """Of points (threads, operations per second, CPU time, the committer's share, the generator's): 64 processors."""
+    scaling = importlib.machinery.SourceFileLoader("scaling", SCALING).load_module()
+    counts = {"by": {"contended": {"op_open": 0.5, "kept": 0.1}, "shared_lines": {}}}
+
+    def point(threads, rate, cpu, committer, client):
+        share = scaling.Share(1)
+        share.own, share.load = True, [0]
+        return scaling.Point(threads, share, [{"ops_per_s": rate, "server_cpu_us_per_op": cpu, "client_cpu_us_per_op": client * 1e6 / rate, "committer_share": committer}], counts)
+    return scaling.Curve(phase, [point(*p) for p in points])
+
+
+def test_scaling_names_where_a_curve_bends_and_by_what():
+    straight = curve("stat", (1, 1e5, 10, 0, 0.1), (2, 2e5, 10, 0, 0.2), (4, 3.9e5, 10, 0, 0.4))
+    check(straight.bend(), None)
+    locked = curve("open", (1, 1e5, 10, 0, 0.1), (2, 1.9e5, 10.5, 0, 0.2), (4, 2e5, 20, 0, 0.2), (8, 2e5, 40, 0, 0.2))
+    check(locked.bend().threads, 4)
+    check("contended locks: op_open 0.50" in locked.why(locked.bend()), True, locked.why(locked.bend()))
+    committer = curve("create", (1, 1e4, 40, 0.4, 0.1), (2, 2e4, 40, 0.8, 0.1), (4, 2.4e4, 40, 0.97, 0.1))
+    check((committer.bend().threads, committer.why(committer.bend())), (4, "the committer, which is busy 97% of the time"))
+    # The generator is busy: what an operation costs says that more processors would do more.
+    check(curve("stat", (1, 1e5, 10, 0, 0.9), (2, 1e5, 10, 0, 0.9)).bend(), None)
 
 
 def test_md_has_its_phases_in_their_order():
