@@ -22,17 +22,22 @@ struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot)
 	return slot < s->se_nslot_ptrs ? s->se_slot[slot] : NULL;
 }
 
-/* What all sessions keep is told with some room, so that it is not written with every reply: at most a quarter more than they do, and KEPT_STEP each. */
+/* What all sessions keep is told with some room, so that it is not written with every reply: a quarter more than is kept, in steps, when a session keeps more than it told, and
+ * anew at a review and when slots go. */
+static void kept_tell(struct st *st, struct st_session *s)
+{
+	uint64_t told = s->se_kept ? (s->se_kept + s->se_kept / 4 + KEPT_STEP - 1) / KEPT_STEP * KEPT_STEP : 0;
+
+	if (told != s->se_told)
+		atomic_fetch_add_explicit(&st->st_kept, told - s->se_told, memory_order_relaxed);
+	s->se_told = told;
+}
+
 static void kept(struct st *st, struct st_session *s, int64_t bytes)
 {
-	uint64_t told;
-
 	s->se_kept += (uint64_t)bytes;
-	if (s->se_kept <= s->se_told && s->se_kept >= s->se_told / 2 && s->se_kept)
-		return;
-	told = s->se_kept ? (s->se_kept + s->se_kept / 4 + KEPT_STEP - 1) / KEPT_STEP * KEPT_STEP : 0;
-	atomic_fetch_add_explicit(&st->st_kept, told - s->se_told, memory_order_relaxed);
-	s->se_told = told;
+	if (s->se_kept > s->se_told)
+		kept_tell(st, s);
 }
 
 bool st_slot_next(const struct st_session *s, uint32_t slot, uint32_t seq)
@@ -95,6 +100,7 @@ static void slot_free(struct st *st, struct st_session *s, uint32_t slot)
 	free(sl->sl_reply);
 	free(sl);
 	s->se_slot[slot] = NULL;
+	kept_tell(st, s);
 }
 
 void st_slots_free(struct st *st, struct st_session *s)
@@ -104,6 +110,7 @@ void st_slots_free(struct st *st, struct st_session *s)
 	kept(st, s, -(int64_t)(s->se_npast * sizeof(*s->se_past)));
 	free(s->se_past);
 	assert(s->se_kept == 0);
+	kept_tell(st, s);
 	free(s->se_slot);
 }
 
@@ -151,6 +158,7 @@ static void review(struct st *st, struct st_session *s, uint64_t now)
 		retarget(s, want);
 	s->se_reviewed_ns = now;
 	s->se_peak = 0;
+	kept_tell(st, s);
 }
 
 /* The client knows the target, and has nothing outstanding above it. A slot that is busy all the same is one it has given up: it stays until it is done. */

@@ -89,6 +89,7 @@ def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
             each = {site: n for site, n in got[phase]["by"]["shared_lines"].items() if site not in ("submit_and_wait", "loop_post", "loop_wake", "dsc_watch", "dsc_known")}
             check(max(each.values(), default=0) < 0.4, True, f"{phase}: {got[phase]}")
             check(got[phase]["messages"] < 0.2, True, f"{phase}: {got[phase]}")
+        check(got["create"]["by"]["shared_lines"].get("kept", 0) < 0.1, True, f"what sessions keep is not told each time: {got['create']}")
         check(got["create"]["shared_lines"] > 1, True, f"it shows where lines are shared: {got['create']}")
     finally:
         THE.dev("down", folder, "--purge")
