@@ -43,7 +43,7 @@
 #define UNIT_PAGES (POOL_MOST / POOL_PAGE)
 #define UNIT_WORDS ((UNIT_PAGES + 63) / 64)
 #define CLASSES	   16u
-#define CACHE_MOST 32u	      /* blocks of a class */
+#define CACHE_MOST 256u	      /* blocks of a class: those of the calls that a turn ends */
 #define REFILL	   (64u << 10) /* bytes that are fetched at once, of small classes */
 
 #ifndef MADV_POPULATE_WRITE
@@ -272,7 +272,15 @@ static unsigned depots_get(int here, unsigned class, enum pool_leave leave, void
 	return n;
 }
 
-static void depot_put(void *p, unsigned class)
+static void depot_leave(struct depot **held)
+{
+	if (*held)
+		pthread_mutex_unlock(&(*held)->d_lock);
+	*held = NULL;
+}
+
+/* Several go back one after the other: the lock of the depot that is held stays held for the next that goes there. */
+static void depot_put(void *p, unsigned class, struct depot **held)
 {
 	struct piece *pc = &pool.pieces[pool_piece_of(p)];
 	size_t off = (size_t)((uint8_t *)p - pc->p_pub.pp_base);
@@ -280,13 +288,16 @@ static void depot_put(void *p, unsigned class)
 	unsigned page = (unsigned)(off % POOL_MOST / POOL_PAGE);
 	struct depot *d = pc->p_depot;
 
-	pthread_mutex_lock(&d->d_lock);
+	if (*held != d) {
+		depot_leave(held);
+		pthread_mutex_lock(&d->d_lock);
+		*held = d;
+	}
 	assert(!unit_bit(u, page) && unit_next(u, page, true) >= page + class_pages[class]);
 	unit_unlist(u);
 	unit_mark(u, page, class_pages[class], true);
 	unit_list(d, u);
 	atomic_fetch_add_explicit(&d->d_free, class_bytes(class), memory_order_relaxed);
-	pthread_mutex_unlock(&d->d_lock);
 }
 
 /* ---- caches ---- */
@@ -299,10 +310,13 @@ static void cache_add(struct cache *c, size_t n)
 /* All but `keep` blocks of a class. */
 static void cache_trim(struct cache *c, unsigned class, unsigned keep)
 {
+	struct depot *held = NULL;
+
 	while (c->c_n[class] > keep) {
-		depot_put(c->c_block[class][--c->c_n[class]], class);
+		depot_put(c->c_block[class][--c->c_n[class]], class, &held);
 		cache_add(c, -class_bytes(class));
 	}
+	depot_leave(&held);
 }
 
 static void serve_waiters(void);
@@ -435,11 +449,13 @@ void pool_put(void *p, size_t bytes)
 {
 	unsigned class = class_of(bytes);
 	struct loop *l = loop_self();
+	struct depot *held = NULL;
 
 	assert(pool_piece_of(p) >= 0 && class < CLASSES);
 	ASAN_POISON_MEMORY_REGION(p, class_bytes(class));
 	if (!l || atomic_load(&pool.waiting) || !cache_put(cache_of(l), p, class))
-		depot_put(p, class);
+		depot_put(p, class, &held);
+	depot_leave(&held);
 	if (atomic_load(&pool.waiting))
 		serve_waiters();
 }
