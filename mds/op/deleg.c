@@ -299,7 +299,13 @@ static void clear_recalled(struct st_wait *w, unsigned left)
 
 bool op_delegs_out(struct compound *c)
 {
-	return c->m->m_st->st_ndelegs != c->client->cl_ndelegs;
+	struct st *st = c->m->m_st;
+	bool out;
+
+	pthread_mutex_lock(&st->st_lock); /* the two are counted one after the other */
+	out = st->st_ndelegs != c->client->cl_ndelegs;
+	pthread_mutex_unlock(&st->st_lock);
+	return out;
 }
 
 bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access, uint32_t deny, nfsstat4 (*then)(struct compound *c, int err))
@@ -346,7 +352,7 @@ bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access)
 	struct st_file *f;
 	bool stands;
 
-	if (!op_delegs_out(c) || !st_watched(ino))
+	if (!st_watched(ino) || !op_delegs_out(c))
 		return false;
 	pthread_mutex_lock(&st->st_lock);
 	f = st_file_get(st, ino, false);
@@ -456,7 +462,7 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 	struct st_file *f;
 	struct ask *k;
 
-	if (!op_delegs_out(c) || !st_watched(ino))
+	if (!st_watched(ino) || !op_delegs_out(c))
 		return false;
 	k = calloc(1, sizeof(*k));
 	if (!k)
