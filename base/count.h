@@ -4,7 +4,7 @@
  *
  * Counted are: locks taken (pthread mutexes and read-write locks, those of libraries too), those that another thread held at that moment, writes of shared cache
  * lines, allocations, system calls, and messages from thread to thread. A line is shared when another thread wrote it as well within the last
- * COUNT_SHARED_MS; what counts as writing is every lock taken and every atomic operation of ours that writes. System calls are those of the C library's functions and of liburing's; a wait for a mutex counts as one.
+ * COUNT_SHARED_MS; what counts as writing is every lock taken and every atomic operation of ours that writes and is a call (atomic_fetch_add and its like; not ++ of an _Atomic). System calls are those of the C library's functions and of liburing's; a wait for a mutex counts as one.
  *
  * The compiler includes this file in front of every source file of such a build: pthread_mutex_lock() and the like, and the functions of stdatomic.h, are then
  * macros that remember the function which calls them, so that the counts can be told by function.

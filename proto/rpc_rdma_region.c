@@ -14,6 +14,7 @@ struct region {
 	_Atomic size_t rg_len;
 	_Atomic unsigned rg_busy;
 	bool rg_taken; /* with rg_base and rg_size, under lock */
+	bool rg_there; /* under lock: a device that is opened registers it */
 	uint8_t *rg_base;
 	size_t rg_size;
 };
@@ -45,8 +46,9 @@ int rd_region_get(struct rd_dev *d, const void *p, size_t len, struct ibv_mr **m
 		if (!covers(&regions[i], p, len))
 			continue;
 		atomic_fetch_add(&regions[i].rg_busy, 1);
-		*mr = atomic_load(&d->dv_region[i]);
-		if (*mr && covers(&regions[i], p, len))
+		/* Not before it is known to stay. */
+		*mr = covers(&regions[i], p, len) ? atomic_load(&d->dv_region[i]) : NULL;
+		if (*mr)
 			return i;
 		rd_region_put(i);
 	}
@@ -89,7 +91,7 @@ void rd_regions_open(struct rd_dev *d)
 
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < RD_REGIONS; i++) {
-		err = regions[i].rg_taken ? region_register(d, i) : 0;
+		err = regions[i].rg_there ? region_register(d, i) : 0;
 		if (err)
 			log_warn("rdma: %s: registering %zu KiB of the program's memory: %s%s; what lies there is copied", d->dv_name, regions[i].rg_size >> 10, strerror(-err),
 				 rd_why_refused(-err));
@@ -107,8 +109,13 @@ void rd_region_asked(struct rd_region_cmd *rc, struct rd_dev *devs)
 {
 	for (struct rd_dev *d = devs; d && rc->rc_add && !rc->rc_err; d = d->dv_next)
 		rc->rc_err = d->dv_dead ? 0 : region_register(d, rc->rc_slot);
-	for (struct rd_dev *d = devs; d && (!rc->rc_add || rc->rc_err); d = d->dv_next)
-		region_deregister(d, rc->rc_slot);
+	if (!rc->rc_add || rc->rc_err) {
+		pthread_mutex_lock(&lock);
+		regions[rc->rc_slot].rg_there = false;
+		pthread_mutex_unlock(&lock);
+		for (struct rd_dev *d = devs; d; d = d->dv_next)
+			region_deregister(d, rc->rc_slot);
+	}
 	pthread_mutex_lock(&rc->rc_lock);
 	rc->rc_done = true;
 	pthread_cond_signal(&rc->rc_cond);
@@ -151,7 +158,7 @@ static int slot_take(uint8_t *p, size_t len, unsigned *slot)
 		}
 	}
 	if (!err) {
-		regions[*slot].rg_taken = true;
+		regions[*slot].rg_taken = regions[*slot].rg_there = true;
 		regions[*slot].rg_base = p;
 		regions[*slot].rg_size = len;
 	}
@@ -161,7 +168,7 @@ static int slot_take(uint8_t *p, size_t len, unsigned *slot)
 static void slot_leave(unsigned slot)
 {
 	pthread_mutex_lock(&lock);
-	regions[slot].rg_taken = false;
+	regions[slot].rg_taken = regions[slot].rg_there = false;
 	pthread_mutex_unlock(&lock);
 }
 

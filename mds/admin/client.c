@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <urcu/urcu-memb.h>
 
 #define CLIENTS_MOST 10000 /* told of in one answer */
 
@@ -164,7 +165,9 @@ void admin_delete_client(void *arg, const struct http_req *rq, struct http_reply
 
 	if (!id)
 		return;
+	urcu_memb_register_thread(); /* sessions are given to call_rcu */
 	err = st_client_view(m->m_st, id, &v) ? op_evict_now(m, m->m_thread[0].mt_loop, id) : -ENOENT;
+	urcu_memb_unregister_thread();
 	if (!err || err == -EALREADY) {
 		v.cv_evicting = true;
 		admin_reply_json(rp, 200, client_json(a, &v));

@@ -7,7 +7,6 @@
  */
 #include "base/metrics.h"
 #include "mds/op/op.h"
-#include <assert.h>
 #include <errno.h>
 
 #define TABLE 8192u /* entries, a power of two */
@@ -41,7 +40,6 @@ static struct {
 
 void op_atime_init(struct mds *m, bool on)
 {
-	assert(m->m_nthreads <= THREADS);
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_mutex_init(&atimes.thread[i].lock, NULL);
 	atimes.m = m;

@@ -15,6 +15,7 @@
 #include "mds/lo/column.h"
 #include "mds/lo/repair.h"
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct clone {
@@ -217,13 +218,27 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 
 /* ---- all orders are done: the target's objects are there, durably ---- */
 
+#define KNOWN_MOST 1024u /* clones that wait for a server that is away; of one more it is learned when the file's size is asked next */
+#define KNOWN_MS   600000u
+
 struct known {
 	struct kv_op kn_op;
 	struct mds *kn_m;
+	struct loop *kn_loop;
 	uint64_t kn_ino;
 	uint16_t kn_incarnation;
 	struct lo_map kn_map;
 };
+
+static atomic_uint knowns;
+
+static void known_wait(struct known *kn);
+
+static void known_free(struct known *kn)
+{
+	atomic_fetch_sub(&knowns, 1);
+	free(kn);
+}
 
 /* From now on one that is gone is lost, and not empty (docs/scrub.md). */
 static int known_run(struct kv_op *op, struct kv_txn *t)
@@ -255,38 +270,63 @@ static void known_done(struct kv_op *op, int err)
 
 	if (err)
 		log_error("inode %lu: that its objects exist is not recorded: %s", (unsigned long)kn->kn_ino, strerror(-err));
-	free(kn);
+	known_free(kn);
+}
+
+static void known_ordered(void *arg, int err)
+{
+	struct known *kn = arg;
+
+	if (err) {
+		known_wait(kn);
+		return;
+	}
+	kn->kn_op = (struct kv_op){.o_run = known_run, .o_done = known_done, .o_loop = kn->kn_loop};
+	kv_submit(kn->kn_m->m_kv, &kn->kn_op);
+}
+
+/* Those that became stale because their server is away are not waited for. */
+static void known_wait(struct known *kn)
+{
+	lo_orders_wait_used(kn->kn_m->m_lo, kn->kn_ino, &kn->kn_map, kn->kn_loop, KNOWN_MS, known_ordered, kn);
 }
 
 /* Nobody waits for it: where a crash comes first, the next question for the file's size finds it. */
 static void make_known(struct compound *c, uint64_t ino)
 {
-	struct known *kn = calloc(1, sizeof(*kn));
+	struct known *kn = atomic_load(&knowns) < KNOWN_MOST ? calloc(1, sizeof(*kn)) : NULL;
 	struct ns_inode i;
 	bool any = false;
 
-	if (!kn || ns_get(c->m->m_ns, op_txn(c), ino, &i) || lo_map_decode(i.i_blob, &kn->kn_map)) {
-		free(kn);
+	if (!kn)
+		return;
+	atomic_fetch_add(&knowns, 1);
+	if (ns_get(c->m->m_ns, op_txn(c), ino, &i) || lo_map_decode(i.i_blob, &kn->kn_map)) {
+		known_free(kn);
 		return;
 	}
 	for (unsigned k = 0; k < lo_objects(&kn->kn_map); k++)
 		any |= kn->kn_map.lm_obj[k].ob_state == LO_IN_SYNC && !kn->kn_map.lm_obj[k].ob_known;
 	if (!any) {
-		free(kn);
+		known_free(kn);
 		return;
 	}
 	kn->kn_m = c->m;
+	kn->kn_loop = c->th->mt_loop;
 	kn->kn_ino = ino;
 	kn->kn_incarnation = i.i_incarnation;
-	kn->kn_op = (struct kv_op){.o_run = known_run, .o_done = known_done, .o_loop = c->th->mt_loop};
-	kv_submit(c->m->m_kv, &kn->kn_op);
+	known_wait(kn);
 }
 
 /* ---- the end ---- */
 
 static nfsstat4 clone_end(struct compound *c)
 {
-	clone_thaw(c->scratch);
+	struct clone *k = c->scratch;
+
+	op_txn_stale(c->th);
+	make_known(c, k->dst);
+	clone_thaw(k);
 	return NFS4_OK;
 }
 
@@ -345,8 +385,6 @@ static void clone_ordered(void *arg, int err)
 	(void)err;
 	op_txn_stale(c->th);
 	k->silent = op_held(c->m, op_txn(c), k->dst);
-	if (!k->silent)
-		make_known(c, k->dst);
 	st = k->silent ? op_mutate_again(c, silent_run, silent_committed) : clone_done(c);
 	if (st != OP_PARKED)
 		op_resume(c, st);

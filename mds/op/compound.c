@@ -202,6 +202,16 @@ void op_thread_end(struct mds_thread *th)
 	th->mt_fresh = false;
 }
 
+/* What a snapshot of this turn has of a file may have been overtaken by what was told since: then it was watched, and is not any more. */
+static void snapshot_check(struct mds_thread *th)
+{
+	uint32_t now = st_unwatches();
+
+	if (th->mt_unwatches != now)
+		op_txn_stale(th);
+	th->mt_unwatches = now;
+}
+
 struct kv_txn *op_txn(struct compound *c)
 {
 	return op_thread_txn(c->th);
@@ -624,6 +634,7 @@ void op_dispatch(struct rpc_call *call, void *arg)
 		rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
 		return;
 	}
+	snapshot_check(c->th);
 	xdr_put_u32(c->out, 0); /* status, patched at the end: call->c_body */
 	xdr_put_opaque(c->out, tag, taglen);
 	c->numres_at = c->out->x_len;

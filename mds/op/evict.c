@@ -107,7 +107,7 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 		return -ENOMEM;
 	pthread_mutex_lock(&st->st_lock);
 	cl = st_client_get(st, clientid);
-	err = !cl ? -ENOENT : cl->cl_evicting ? -EALREADY : !asked && !st_lease_expired(st, cl) ? -EAGAIN : 0;
+	err = !cl ? -ENOENT : cl->cl_evicting ? -EALREADY : !asked && (!st_lease_expired(st, cl) || !st_client_leaves(cl)) ? -EAGAIN : 0;
 	if (err) {
 		pthread_mutex_unlock(&st->st_lock);
 		free(e);

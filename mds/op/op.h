@@ -51,6 +51,7 @@ struct mds_thread {
 	struct loop *mt_loop;
 	struct kv_txn *mt_txn;
 	bool mt_fresh;            /* mt_txn holds a snapshot of this turn */
+	uint32_t mt_unwatches;    /* st_unwatches when a request began last */
 	struct loop_hook mt_hook;
 	/* size.c: files whose last write layout came back; their marks go in batches */
 	uint64_t *mt_returned;

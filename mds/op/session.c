@@ -772,7 +772,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		;
 	} else if (!op_from_client(c, cl)) {
 		status = NFS4ERR_WRONG_CRED;
-	} else if (sessions_count(cl) || cl->cl_opens || cl->cl_layouts) {
+	} else if (sessions_count(cl) || cl->cl_opens || cl->cl_layouts || !st_client_leaves(cl)) {
 		status = NFS4ERR_CLIENTID_BUSY;
 	} else {
 		recorded = cl->cl_recorded;

@@ -310,6 +310,17 @@ void st_client_put(struct st_client *c)
 	}
 }
 
+bool st_client_leaves(struct st_client *c)
+{
+	if (c->cl_evicting)
+		return true;
+	/* A request is counted first and looks for this then: of the two, one sees the other. */
+	c->cl_evicting = true;
+	if (c->cl_busy)
+		c->cl_evicting = false;
+	return c->cl_evicting;
+}
+
 void st_client_destroy(struct st *st, struct st_client *c)
 {
 	if (c->cl_dead)
@@ -492,7 +503,8 @@ void st_tick(struct st *st)
 		bool gone = client_is_over(st, c, now);
 
 		if (gone && !c->cl_recorded) {
-			st_client_destroy(st, c);
+			if (st_client_leaves(c))
+				st_client_destroy(st, c);
 			continue;
 		}
 		if (gone && n < EXPIRE_BATCH && !c->cl_evicting)

@@ -35,6 +35,14 @@ bool st_sid_special(const struct st_stateid *sid)
 /* By a hash of their numbers, how many delegations are out and how many files are watched. */
 static _Atomic uint32_t watched[65536];
 
+/* How often such a state has gone. */
+static _Alignas(64) _Atomic uint32_t unwatches;
+
+uint32_t st_unwatches(void)
+{
+	return atomic_load(&unwatches);
+}
+
 static _Atomic uint32_t *watch_of(uint64_t ino)
 {
 	return &watched[hash_u64(ino) % (sizeof(watched) / sizeof(watched[0]))];
@@ -47,11 +55,17 @@ void st_file_watch(struct st_file *f)
 	f->f_watched = true;
 }
 
+static void unwatch(uint64_t ino)
+{
+	atomic_fetch_add(&unwatches, 1);
+	atomic_fetch_sub(watch_of(ino), 1);
+}
+
 static void file_unwatch(struct st_file *f)
 {
 	if (!f->f_watched || f->f_marked || f->f_mark_old || f->f_judge || f->f_hidden)
 		return;
-	atomic_fetch_sub(watch_of(f->f_ino), 1);
+	unwatch(f->f_ino);
 	f->f_watched = false;
 }
 
@@ -217,7 +231,7 @@ void st_open_free(struct st *st, struct st_open *o)
 		o->o_client->cl_ndelegs--;
 		o->o_client->cl_nrecalled -= dg->dg_recalled;
 		st->st_ndelegs--;
-		atomic_fetch_sub(watch_of(f->f_ino), 1);
+		unwatch(f->f_ino);
 		st_asks_fail(dg);
 		free(dg);
 	} else {

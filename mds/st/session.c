@@ -141,13 +141,14 @@ struct st_session *st_sessions_ended(struct st *st)
 /* NULL: the path is down. Of thousands of sessions, few are of the connection that ends. */
 static bool cb_conn_set(struct st *st, struct st_session *s, struct rpc_conn *c)
 {
+	bool in;
+
 	if (s->se_cb_conn == c)
 		return true;
 	if (s->se_cb_conn)
 		hash_del(&st->st_cb_conns, &s->se_conn_link);
-	s->se_cb_conn = NULL;
-	if (c && hash_add(&st->st_cb_conns, &s->se_conn_link, hash_u64((uintptr_t)c)) == 0)
-		s->se_cb_conn = c;
+	in = c && hash_add(&st->st_cb_conns, &s->se_conn_link, hash_u64((uintptr_t)c)) == 0;
+	s->se_cb_conn = in ? c : NULL; /* at once: requests look at it */
 	return s->se_cb_conn == c;
 }
 

@@ -186,7 +186,7 @@ static void retire(struct st *st, struct st_session *s)
 	}
 }
 
-nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq, uint32_t highest, bool keep, struct st_slot **out)
+static nfsstat4 slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq, uint32_t highest, bool keep, struct st_slot **out)
 {
 	struct st_slot *sl = st_slot_get(s, slot);
 	uint64_t now = clock_mono_ns();
@@ -214,10 +214,21 @@ nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint3
 	sl->sl_cached = false;
 	if (!s->se_used)
 		s->se_used = true;
-	atomic_fetch_add(&s->se_client->cl_busy, 1);
 	atomic_store(&s->se_client->cl_renewed_ns, now);
 	*out = sl;
 	return NFS4_OK;
+}
+
+nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq, uint32_t highest, bool keep, struct st_slot **out)
+{
+	nfsstat4 status = NFS4ERR_DELAY; /* and its session is gone then */
+
+	atomic_fetch_add(&s->se_client->cl_busy, 1);
+	if (!s->se_client->cl_evicting)
+		status = slot_begin(st, s, slot, seq, highest, keep, out);
+	if (status)
+		atomic_fetch_sub(&s->se_client->cl_busy, 1);
+	return status;
 }
 
 void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len)

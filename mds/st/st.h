@@ -133,7 +133,8 @@ struct st_client {
 	bool cl_stripes;            /* its kernel reads striped layouts */
 	bool cl_boot;               /* it is from an earlier boot, with layouts of then that are not known */
 	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
-	bool cl_evicting, cl_confirming;
+	_Atomic bool cl_evicting; /* no request of it begins (st_client_leaves) */
+	bool cl_confirming;
 	bool cl_parted;             /* it has destroyed a session */
 	bool cl_recalls_wait;       /* recalls that found no session */
 	uint32_t cl_nsessions;
@@ -434,6 +435,8 @@ void st_session_leave(struct st *st, struct st_session *s);
 struct st_session *st_session_new(struct st *st, struct st_client *c);   /* locked */
 void st_session_publish(struct st *st, struct st_session *s);            /* locked: it is made; st_session_enter finds it from now on */
 void st_session_free(struct st_session *s);                              /* of st_sessions_ended: its memory, when nobody looks at it any more */
+/* locked: no request of the client begins from now on (cl_evicting). False: one is in hand, and nothing is changed. */
+bool st_client_leaves(struct st_client *c);
 /* How long a client was silent, at now. Its lease may have been renewed since. */
 static inline uint64_t st_silent_ns(const struct st_client *c, uint64_t now)
 {
@@ -565,6 +568,8 @@ void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode);       
 void st_file_watch(struct st_file *f);
 /* Any thread, without a lock. False: no delegation on the file is out, it is not marked, not to be judged, and not hidden. True, rarely, for one of which that is so as well. */
 bool st_watched(uint64_t ino);
+/* Any thread: it changes when a file is watched no more, or a delegation has gone. What the store had before that may be older than what was told of the file since. */
+uint32_t st_unwatches(void);
 /* locked: a writer of it is lost. */
 static inline void st_file_judge(struct st_file *f)
 {

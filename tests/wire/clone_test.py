@@ -281,6 +281,22 @@ def test_a_clone_that_is_lost_is_not_empty(p):
         check(err(got.status), "IO", "no zeros")
 
 
+def test_a_clone_that_its_server_made_late_is_not_empty(p):
+    c, w, data = p.c, mds_test.THE, noise(3 * MB)
+    src, dst = p.file("src", "stripes=1", data), p.file("dst", "stripes=1")
+    name = name_of(w, object_path(w, c, src[1]))
+    with without(w, name):
+        do_clone(c, src, dst)
+    no_orders()
+    path = object_path(w, c, dst[1])
+    eventually(lambda: os.path.exists(path) and os.stat(path).st_size == 3 * MB, 10, "the clone")
+    time.sleep(0.5)
+    with without(w, name):
+        os.unlink(path)
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), read(dst[0], 0, 10), pause=0.1, timeout=30)
+    check(err(got.status), "IO", "no zeros")
+
+
 def test_a_copy_of_what_is_lost_is_stale(p):
     c, data = p.c, noise(4 * MB)
     src, new = p.file("src", "mirrors=2", data), p.file("new", "mirrors=2")
