@@ -15,7 +15,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from nfs41 import FILE_SYNC, Client, Conn, putfh, read, setxattr, write  # noqa: E402
+from nfs41 import FILE_SYNC, Client, Conn, err, putfh, read, setxattr, write  # noqa: E402
 from mds_test import check, eventually  # noqa: E402
 import tap  # noqa: E402
 import tls_test  # noqa: E402
@@ -124,7 +124,8 @@ def test_daemons_of_root_become_the_user_and_serve():
         c = Client(("127.0.0.1", MDS_PORT))
         d = c.mkdir(c.root(), "d")
         s, f = c.open(d, "f")
-        c.ok(putfh(f), write(s, 0, b"by nobody", FILE_SYNC))
+        done = c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"by nobody", FILE_SYNC), tries=50)  # it has just joined
+        check(err(done.status), "OK")
         check(c.ok(putfh(f), read(s, 0, 100)).data, b"by nobody")
         c.ok(putfh(d), setxattr("user.a", b"b"))
         check(tls_test.TlsConn(("127.0.0.1", MDS_PORT)).rpc(0), b"")
