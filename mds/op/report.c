@@ -65,7 +65,7 @@ static nfsstat4 fatal_status(const struct report *r)
 			continue;
 		switch (r->e[e].status) {
 		/* FBIG and ROFS are not in LAYOUTGET's list (section 15.2), but clients hand them on, and IO would hide the cause. */
-		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: case NFS4ERR_FBIG: case NFS4ERR_ROFS:
+		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: case NFS4ERR_FBIG: case NFS4ERR_ROFS: case NFS4ERR_STALE: case NFS4ERR_SERVERFAULT:
 			return r->e[e].status;
 		case NFS4_OK: case NFS4ERR_NXIO: case NFS4ERR_DELAY:
 			break;
