@@ -507,12 +507,20 @@ static void asking(unsigned go)
 	pthread_create(&asking_thread, NULL, loop_thread, asking_loop);
 }
 
+static void asking_over(struct loop_msg *m)
+{
+	(void)m;
+	loop_stop(asking_loop);
+}
+
 static void asked(struct ask *a)
 {
+	struct loop_msg last = {.m_run = asking_over};
+
 	for (unsigned i = 0; i < 100; i++)
 		sem_post(&q.go);
 	ask_close(a);
-	loop_stop(asking_loop);
+	loop_post(asking_loop, &last); /* behind all answers, which hold memory */
 	pthread_join(asking_thread, NULL);
 	loop_destroy(asking_loop);
 }
