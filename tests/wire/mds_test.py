@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -2844,7 +2845,12 @@ def test_bits_of_unknown_attributes_are_ignored_and_not_set(c, d):
 def test_creates_at_once_share_commits(c, d):
     many = [client() for _ in range(8)]
     before = THE.metric("weft_mds_kv_commits")
-    started = [(m, [m.begin(putfh(d), create(DIR, f"{i}.{j}", mode=0o700)) for j in range(16)]) for i, m in enumerate(many)]
+    pid = next(r["pid"] for r in json.loads(THE.dev("status", THE.dir, "--json"))["daemons"] if r["name"] == "mds")
+    os.kill(pid, signal.SIGSTOP)  # until all have come: a commit may be faster than this sends
+    try:
+        started = [(m, [m.begin(putfh(d), create(DIR, f"{i}.{j}", mode=0o700)) for j in range(16)]) for i, m in enumerate(many)]
+    finally:
+        os.kill(pid, signal.SIGCONT)
     for m, calls in started:
         for one in calls:
             check(m.finish(one).status, 0)
