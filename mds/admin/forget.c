@@ -134,12 +134,7 @@ static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
 	struct forget *fo = arg;
 
 	(void)ino;
-	for (unsigned k = 0; k < lo_objects(&tw->tw_map); k++) {
-		if (tw->tw_map.lm_obj[k].ob_ds == fo->fo_ds) {
-			fo->fo_twins++;
-			break;
-		}
-	}
+	fo->fo_twins += lo_map_on(&tw->tw_map, fo->fo_ds) != 0;
 	return 0;
 }
 

@@ -69,9 +69,7 @@ static void file_begin(struct listing *l, uint64_t ino)
 	if (l->l_txn && l->l_rows++ % ROWS_OF_SNAPSHOT == 0 && kv_read_renew(l->l_txn))
 		l->l_txn = NULL;
 	known = l->l_txn && !ns_get(l->l_a->a_ops.ao_ns, l->l_txn, ino, &i) && i.i_type == NS_REG && !lo_map_decode(i.i_blob, &m);
-	l->l_fits = !l->l_ds;
-	for (unsigned k = 0; known && k < (unsigned)m.lm_stripes * m.lm_mirrors; k++)
-		l->l_fits |= m.lm_obj[k].ob_ds == l->l_ds;
+	l->l_fits = !l->l_ds || (known && lo_map_on(&m, l->l_ds));
 	if (!l->l_fits || json_array_size(l->l_list) >= LAYOUTS_MOST)
 		return;
 	l->l_servers = known ? servers_of(l, &m) : json_array();

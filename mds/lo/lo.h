@@ -104,6 +104,8 @@ uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer);
 uint64_t lo_map_dead(struct lo *lo, const struct lo_map *m);
 /* A stripe has no copy in sync but on such servers. */
 bool lo_map_cut(struct lo *lo, const struct lo_map *m);
+/* The stripes of these objects, a bit each. */
+uint64_t lo_map_stripes(const struct lo_map *m, uint64_t objects);
 /* Its objects on that server, in any state. */
 uint64_t lo_map_on(const struct lo_map *m, uint32_t ds);
 /* A bit of 64 for each server of the objects that count. */

@@ -242,6 +242,15 @@ uint64_t lo_map_on(const struct lo_map *m, uint32_t ds)
 	return bits;
 }
 
+uint64_t lo_map_stripes(const struct lo_map *m, uint64_t objects)
+{
+	uint64_t stripes = 0;
+
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		stripes |= (objects >> i & 1) << i % m->lm_stripes;
+	return stripes;
+}
+
 uint64_t lo_map_servers(const struct lo_map *m)
 {
 	uint64_t bits = lo_writers(m), servers = 0;

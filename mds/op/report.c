@@ -101,15 +101,6 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 	return hit;
 }
 
-static uint64_t last_stripes(const struct lo_map *map, uint64_t last)
-{
-	uint64_t stripes = 0;
-
-	for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++)
-		stripes |= (last >> k & 1) << k % map->lm_stripes;
-	return stripes;
-}
-
 /* Makes them stale, unless that were the last copy: then the data server's own answers decide. */
 static int report_run(struct kv_op *op, struct kv_txn *t)
 {
@@ -137,7 +128,7 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 		r->fatal = fatal_status(r);
 	/* The application hears that its write failed, and some copies may have it. */
 	if (r->fatal)
-		r->stale |= op_mistrust(c->m, r->ino, &map, last_stripes(&map, last), doubted);
+		r->stale |= op_mistrust(c->m, r->ino, &map, lo_map_stripes(&map, last), doubted);
 	if (r->more)
 		r->stale |= op_mistrust(c->m, r->ino, &map, UINT64_MAX, doubted);
 	if (!r->stale)

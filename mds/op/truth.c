@@ -95,19 +95,10 @@ bool op_writers_left(struct mds *m, uint64_t ino, const struct st_client *except
 
 /* ---- a change through us that failed: what it was for may have taken it, or part of it ---- */
 
-static uint64_t stripes_of(const struct lo_map *map, uint64_t objects)
-{
-	uint64_t stripes = 0;
-
-	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
-		stripes |= (objects >> i & 1) << i % map->lm_stripes;
-	return stripes;
-}
-
 /* What was being rebuilt may hold what its source lacks. */
 static uint64_t rebuilding_stale(struct lo_map *map, uint64_t objects)
 {
-	uint64_t stale = 0, stripes = stripes_of(map, objects);
+	uint64_t stale = 0, stripes = lo_map_stripes(map, objects);
 
 	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++) {
 		if (!(stripes >> i % map->lm_stripes & 1) || map->lm_obj[i].ob_state != LO_REBUILDING)
@@ -143,7 +134,7 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	/* Not reached: it is asked again until it is, or until who asked is given up. */
-	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects) : op_mistrust(h->m, h->ino, &map, stripes_of(&map, h->objects), 0);
+	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects) : op_mistrust(h->m, h->ino, &map, lo_map_stripes(&map, h->objects), 0);
 	if (!h->stale)
 		return 0;
 	err = op_hold(&h->hold, h->m, h->ino);
