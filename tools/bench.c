@@ -62,8 +62,9 @@ static void usage(FILE *f)
 		   "  --count N          pieces of work of a session in a phase (1000)\n"
 		   "  --time SECONDS     a phase ends then; one that only reads or overwrites begins again until then\n"
 		   "  --phases A,B,...   md: mkdir,rmdir,create,stat,open,readdir,rename,unlink; io: write,read,randwrite,randread,remove\n"
-		   "                     small: create,read,remove; storm: write,remove (all in this order; io: write,read,randread,remove)\n"
+		   "                     small: create,read,reread,remove; storm: write,remove (all in this order; io: without randwrite, small: reread by --reread)\n"
 		   "  --policy TEXT      the policy of all that is made (stripes=2,unit=1M,mirrors=2)\n"
+		   "  --reread TEXT      small: files are read once more, under this policy\n"
 		   "  --shared           md: all sessions in one folder\n"
 		   "  --random           md: stat and open take files in random order\n"
 		   "  --body BYTES       md, small: files have so many bytes, written in create and read in open (0; small: 50k)\n"
@@ -121,14 +122,14 @@ static void counts(char *text)
 	}
 }
 
-enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_COMMIT, O_RDMA, O_COUNTS, O_JSON, O_QUIET, O_HELP };
+enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_REREAD, O_COMMIT, O_RDMA, O_COUNTS, O_JSON, O_QUIET, O_HELP };
 static const struct option options[] = {
 	{"server", 1, NULL, O_SERVER}, {"dir", 1, NULL, O_DIR},	      {"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
 	{"conns", 1, NULL, O_CONNS},   {"depth", 1, NULL, O_DEPTH},   {"count", 1, NULL, O_COUNT},     {"phases", 1, NULL, O_PHASES},
 	{"shared", 0, NULL, O_SHARED}, {"random", 0, NULL, O_RANDOM}, {"body", 1, NULL, O_BODY},     {"file", 1, NULL, O_FILE},       {"size", 1, NULL, O_SIZE},
 	{"stable", 0, NULL, O_STABLE}, {"verify", 0, NULL, O_VERIFY}, {"pid", 1, NULL, O_PID},	       {"minor", 1, NULL, O_MINOR},
 	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP}, {"no-layouts", 0, NULL, O_LAYOUTS},
-	{"time", 1, NULL, O_TIME},     {"policy", 1, NULL, O_POLICY}, {"commit", 1, NULL, O_COMMIT}, {"rdma", 0, NULL, O_RDMA},       {"json", 1, NULL, O_JSON},
+	{"time", 1, NULL, O_TIME},     {"policy", 1, NULL, O_POLICY}, {"reread", 1, NULL, O_REREAD}, {"commit", 1, NULL, O_COMMIT}, {"rdma", 0, NULL, O_RDMA},       {"json", 1, NULL, O_JSON},
 	{"counts", 1, NULL, O_COUNTS}, {"quiet", 0, NULL, O_QUIET},   {"help", 0, NULL, O_HELP},     {0}};
 
 static void option(int o)
@@ -159,6 +160,7 @@ static void option(int o)
 	case O_RDMA: bench.bo_client.wo_rdma = true; break;
 	case O_TIME: bench.bo_seconds = number(optarg, 1, 1000000, "time"); break;
 	case O_POLICY: bench.bo_policy = optarg; break;
+	case O_REREAD: bench.bo_reread = optarg; break;
 	case O_COMMIT: bench.bo_commit = number(optarg, 0, 1ull << 40, "commit"); break;
 	case O_JSON: bench.bo_json = optarg; break;
 	case O_QUIET: bench.bo_quiet = true; break;
@@ -189,6 +191,8 @@ static void options_read(int argc, char **argv)
 	if (bench.bo_sessions < bench.bo_threads)
 		bench_die("there are fewer sessions than threads");
 	bench.bo_client.wo_slots = bench.bo_depth;
+	if (bench.bo_reread && !bench.bo_phases && !strcmp(bench.bo_what, "small"))
+		bench.bo_phases = "create,read,reread,remove";
 	if (!bench.bo_body && !strcmp(bench.bo_what, "small"))
 		bench_die("--body 0: small reads what files have");
 	if (strcmp(bench.bo_what, "io") && strcmp(bench.bo_what, "storm"))

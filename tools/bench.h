@@ -26,7 +26,7 @@
 struct bench_opts {
 	struct weft_opts bo_client;
 	const char *bo_what; /* null, md, io, small, storm */
-	const char *bo_dir, *bo_phases, *bo_json, *bo_policy;
+	const char *bo_dir, *bo_phases, *bo_json, *bo_policy, *bo_reread;
 	unsigned bo_threads, bo_sessions, bo_depth;
 	uint64_t bo_count; /* pieces of work of a session in a phase */
 	uint32_t bo_body, bo_size;
@@ -118,6 +118,8 @@ uint64_t bench_ns(void);
 void bench_start(void);
 void bench_phase(const struct bench_phase *p, struct bench_result *r);
 void bench_stop(void);
+/* What is made in the folder has this policy, from now on. NULL: it stays. */
+void bench_policy(struct bench_session *s, const char *policy);
 
 /* bench_clean.c: 0 or a negative errno. */
 int bench_clean(void);

@@ -156,15 +156,14 @@ static void dir_make(struct bench_session *s, const struct weft_fh *in, const ch
 	*out = op.o_fh2;
 }
 
-/* What is made in the folder has its policy. */
-static void policy_set(struct bench_session *s)
+void bench_policy(struct bench_session *s, const char *policy)
 {
-	struct weft_op op = {.o_what = WEFT_SETXATTR, .o_fh = shared_dir, .o_name = "weft.policy", .o_buf = (void *)(uintptr_t)bench.bo_policy};
+	struct weft_op op = {.o_what = WEFT_SETXATTR, .o_fh = shared_dir, .o_name = "weft.policy", .o_buf = (void *)(uintptr_t)policy};
 
-	if (!bench.bo_policy)
+	if (!policy)
 		return;
-	op.o_len = (uint32_t)strlen(bench.bo_policy);
-	bench_do(s, &op, "--policy");
+	op.o_len = (uint32_t)strlen(policy);
+	bench_do(s, &op, policy);
 }
 
 static void session_open(struct bench_session *s)
@@ -192,7 +191,7 @@ static void session_open(struct bench_session *s)
 		snprintf(name, sizeof(name), "weft-bench.%ld", (long)getpid());
 		atomic_store(&bench_made, true);
 		dir_make(s, &op.o_fh2, name, &shared_dir);
-		policy_set(s);
+		bench_policy(s, bench.bo_policy);
 	}
 }
 

@@ -94,6 +94,13 @@ static bool step_read(struct bench_job *j)
 	}
 }
 
+/* Its sessions' folders have none of their own. */
+static void policy_other(struct bench_session *s)
+{
+	if (s->s_id == 0)
+		bench_policy(s, bench.bo_reread);
+}
+
 static bool step_remove(struct bench_job *j)
 {
 	if (j->j_step)
@@ -116,6 +123,7 @@ static uint64_t files(const struct bench_session *s)
 const struct bench_phase bench_small[] = {
 	{.p_name = "create", .p_step = step_create, .p_after = files_made},
 	{.p_name = "read", .p_step = step_read, .p_pieces = files, .p_repeat = true},
+	{.p_name = "reread", .p_step = step_read, .p_before = policy_other, .p_pieces = files, .p_repeat = true},
 	{.p_name = "remove", .p_step = step_remove, .p_pieces = files},
 	{0}};
 

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """seeds.py - two loads of machine learning on a weft cluster of this build: many small files read in random order, and checkpoints written at once.
 
-    seeds.py small [--files N] [--most BYTES] [--bytes A,B,...] [--rounds N] [--ds N] [--dir FOLDER] [--json FILE]
+    seeds.py small [--once] [--files N] [--most BYTES] [--bytes A,B,...] [--rounds N] [--ds N] [--dir FOLDER] [--json FILE]
     seeds.py storm [--writers N] [--file BYTES] [--rounds N] [--ds N] [--dir FOLDER] [--json FILE]
 
 Run as root in the build tree (or with its folder in WEFT_BUILD). small: for each size it makes N files (fewer where they would have more than --most bytes) in a directory whose policy
 has threshold=0, so that clients use layouts, and in one with threshold=1G, so that they go through the metadata server, and reads each file once in random order: looked up, opened,
-read, closed. Told are files for each CPU second of all servers, and how much more the metadata server's way costs: a threshold belongs at the size where that is 1. storm: N writers each
+read, closed. Told are files for each CPU second of all servers, and how much more the metadata server's way costs: a threshold belongs at the size where that is 1. --once: files are made once, through the
+metadata server, and read both ways: half the disk, and no figure for making them by layout. storm: N writers each
 write a file at once, OPEN to CLOSE with a COMMIT, striped over four data servers, and over two with two mirrors: throughput, how much longer the slowest writer takes than the fastest
 (slow/fast), and the metadata server's CPU time for a GiB and share of a processor. Figures: median (least-most) of the rounds.
 """
@@ -23,7 +24,7 @@ from works import Spread  # noqa: E402
 
 WAYS = {"layout": "threshold=0", "mds": "threshold=1G"}
 SHAPES = {"striped": "stripes=4,mirrors=1", "mirrored": "stripes=2,mirrors=2"}
-SESSIONS, DEPTH, PORT, LIMIT = 4, 4, 22049, 3000
+SESSIONS, DEPTH, PORT, LIMIT = 4, 4, 22049, 7200
 
 
 def size_of(text):
@@ -34,6 +35,7 @@ def size_of(text):
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=("small", "storm"))
+    p.add_argument("--once", action="store_true")
     p.add_argument("--files", type=int, default=4000)
     p.add_argument("--most", type=size_of, default=1 << 30)
     p.add_argument("--bytes", default="4k,16k,50k,256k,1m")
@@ -51,9 +53,16 @@ def small(a, weft):
     for r in range(a.rounds):
         for size in a.bytes.split(","):
             count = max(SESSIONS, min(a.files, a.most // size_of(size))) // SESSIONS
-            for way in list(WAYS)[::-1 if r % 2 else 1]:
-                got = weft.target.bench("small", "--sessions", SESSIONS, "--depth", DEPTH, "--count", count, "--body", size, "--policy", WAYS[way], limit=LIMIT)
-                for phase in ("create", "read"):
+            work = ("small", "--sessions", SESSIONS, "--depth", DEPTH, "--count", count, "--body", size)
+            if a.once:
+                got = weft.target.bench(*work, "--policy", WAYS["mds"], "--reread", WAYS["layout"], limit=LIMIT)
+                runs = {"mds": {"read": got["read"]}, "layout": {"read": got["reread"]}}
+                made = got["create"]
+                print(f"seeds: round {r + 1}, {size}: {1e6 / made['server_cpu_us_per_op']:.0f} files made for a CPU second, {made['ops_per_s']:.0f} a second", file=sys.stderr)
+            else:
+                runs = {way: weft.target.bench(*work, "--policy", WAYS[way], limit=LIMIT) for way in list(WAYS)[::-1 if r % 2 else 1]}
+            for way, got in runs.items():
+                for phase in {"create", "read"} & set(got):
                     figures.setdefault((phase, size, count * SESSIONS), {}).setdefault(way, []).append(got[phase])
                 print(f"seeds: round {r + 1}, {size}, {way}: {got['read']['ops_per_s']:.0f} files read a second", file=sys.stderr)
     for (phase, size, files), ways in sorted(figures.items(), reverse=True, key=lambda f: f[0][0]):

@@ -198,6 +198,17 @@ def test_small_files_each_once_in_random_order_both_ways():
         check(THE.metric(r'weft_mds_op_total{op="READ"}') - was, 200 if how else 0, "through the metadata server")
 
 
+def test_small_files_are_read_again_under_another_policy():
+    was = THE.metric(r'weft_mds_op_total{op="READ"}')
+    got, whole = bench("small", "--count", "50", "--sessions", "2", "--depth", "4", "--body", "20k", "--verify", "--policy", "threshold=1G", "--phases", "create,read")
+    check(THE.metric(r'weft_mds_op_total{op="READ"}') - was, 100, "steered through the metadata server")
+    was += 100
+    got, whole = bench("small", "--count", "50", "--sessions", "2", "--depth", "4", "--body", "20k", "--verify", "--policy", "threshold=1G", "--reread", "threshold=0")
+    check([p["phase"] for p in whole["phases"]], ["create", "read", "reread", "remove"])
+    check(got["reread"]["ops"], 100)
+    check(THE.metric(r'weft_mds_op_total{op="READ"}') - was, 100, "the first time only")
+
+
 def test_a_storm_is_striped_and_mirrored_and_as_even_as_it_is():
     def written():
         return sum(THE.metric(r'weft_ds_bytes_total{dir="write"}', n) for n in ("ds1", "ds2"))
