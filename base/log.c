@@ -2,6 +2,8 @@
  * threads never mix. */
 #include "base/log.h"
 #include "base/clock.h"
+#include <execinfo.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -86,3 +88,41 @@ void log_fatal(const char *fmt, ...)
 	va_end(ap);
 	abort();
 }
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+void log_faults(void)
+{
+}
+#else
+#define FAULT_FRAMES 48
+
+/* Calls only what may be called in a signal handler. It returns to the instruction that failed, or abort(), which end the program now that the handler is gone; another process's signal is raised again. */
+static void fault(int signo, siginfo_t *info, void *context)
+{
+	static const char *const names[] = {[SIGSEGV] = "SIGSEGV", [SIGBUS] = "SIGBUS", [SIGILL] = "SIGILL", [SIGFPE] = "SIGFPE", [SIGABRT] = "SIGABRT"};
+	const char *const text[] = {"FATAL ", log_name, ": ended by ", names[signo], info->si_code > 0 ? ", its own fault, at:\n" : ", sent or raised, at:\n"};
+	void *frames[FAULT_FRAMES];
+	char line[128];
+	size_t len = 0;
+
+	(void)context;
+	for (unsigned i = 0; i < sizeof(text) / sizeof(text[0]); i++)
+		for (const char *p = text[i]; *p && len < sizeof(line); p++)
+			line[len++] = *p;
+	if (write(STDERR_FILENO, line, len) == (ssize_t)len)
+		backtrace_symbols_fd(frames, backtrace(frames, FAULT_FRAMES), STDERR_FILENO);
+	if (info->si_code <= 0)
+		raise(signo);
+}
+
+void log_faults(void)
+{
+	static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+	struct sigaction how = {.sa_sigaction = fault, .sa_flags = SA_SIGINFO | (int)SA_RESETHAND};
+	void *frame;
+
+	backtrace(&frame, 1); /* the first call loads a library, which no handler may */
+	for (unsigned i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		sigaction(signals[i], &how, NULL);
+}
+#endif

@@ -698,6 +698,7 @@ int main(int argc, char **argv)
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
 	block_signals();
+	log_faults();
 	if (priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)) ||
 	    rpc_tls_configure(&service.rs_tls, conf, "mds", err, sizeof(err)))
 		die(err, NULL);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -284,6 +286,74 @@ START_TEST(local_state_is_dropped_with_the_loop)
 END_TEST
 
 /* ---- log ---- */
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* What a program that ends so says; *status: of waitpid(). */
+static void said_at_end(void (*end)(void), char *text, size_t size, int *status)
+{
+	int fd[2];
+	size_t len = 0;
+	ssize_t n;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(fd), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct rlimit none = {0, 0};
+
+		setrlimit(RLIMIT_CORE, &none);
+		dup2(fd[1], STDERR_FILENO);
+		log_set_name("faulty");
+		log_faults();
+		end();
+		_exit(0);
+	}
+	close(fd[1]);
+	while ((n = read(fd[0], text + len, size - 1 - len)) > 0)
+		len += (size_t)n;
+	text[len] = 0;
+	close(fd[0]);
+	ck_assert_int_eq(waitpid(pid, status, 0), pid);
+}
+
+static void end_by_fault(void)
+{
+	volatile int *volatile nowhere = NULL;
+
+	*nowhere = 1;
+}
+
+static void end_by_signal(void)
+{
+	kill(getpid(), SIGBUS);
+}
+
+static void end_by_fatal(void)
+{
+	log_fatal("cannot go on");
+}
+
+START_TEST(a_program_that_ends_by_a_fault_says_where)
+{
+	static const struct {
+		void (*end)(void);
+		int signo;
+		const char *says;
+	} all[] = {{end_by_fault, SIGSEGV, "FATAL faulty: ended by SIGSEGV, its own fault, at:\n"},
+		   {end_by_signal, SIGBUS, "FATAL faulty: ended by SIGBUS, sent or raised, at:\n"},
+		   {end_by_fatal, SIGABRT, "FATAL faulty: cannot go on\nFATAL faulty: ended by SIGABRT, sent or raised, at:\n"}};
+	char text[16384];
+	int status;
+
+	for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		said_at_end(all[i].end, text, sizeof(text), &status);
+		ck_assert_msg(strncmp(text, all[i].says, strlen(all[i].says)) == 0, "%s", text);
+		ck_assert_msg(strstr(text, "base_test") != NULL, "%s", text);
+		ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == all[i].signo, "%x", status);
+	}
+}
+END_TEST
+#endif
 
 START_TEST(a_log_message_is_one_line_whatever_it_holds)
 {
@@ -673,6 +743,9 @@ int main(void)
 	tcase_add_test(tc, local_state_is_dropped_with_the_loop);
 	tc = cases(s, "log");
 	tcase_add_test(tc, a_log_message_is_one_line_whatever_it_holds);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	tcase_add_test(tc, a_program_that_ends_by_a_fault_says_where);
+#endif
 	tc = cases(s, "metrics");
 	tcase_add_test(tc, counts_of_threads_that_ended_stay);
 	tcase_add_test(tc, metrics_render_as_openmetrics);
