@@ -186,6 +186,8 @@ static void forgotten_table(const json_t *j)
 	if (j_num(j, "lost_files") > (long long)json_array_size(json_object_get(j, "lost")))
 		printf("lost: %lld more\n", j_num(j, "lost_files") - (long long)json_array_size(json_object_get(j, "lost")));
 	printf("%s is forgotten; %lld files had objects there, %lld are lost\n", j_str(j, "forgotten"), j_num(j, "files"), j_num(j, "lost_files"));
+	if (json_object_get(j, "left"))
+		printf("what is ours there was not removed whole: %s\n", j_str(j, "left"));
 }
 
 int cmd_ds_forget(char **args)

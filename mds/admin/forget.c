@@ -25,6 +25,7 @@ struct forget {
 	uint64_t fo_next, fo_files, fo_lost, fo_twins;
 	unsigned fo_seen, fo_budget;
 	json_t *fo_paths;
+	char fo_left[sizeof(((struct dsc_word *)0)->dw_left)];
 	/* files of this look of which an object there becomes stale */
 	uint64_t fo_ino[STALE_MANY];
 	unsigned fo_n;
@@ -200,6 +201,8 @@ static int forget_it(struct forget *fo)
 	atomic_store(&wo->wo_holds, 2);
 	dsc_forget(a->a_ops.ao_dsc, &wo->wo_word);
 	err = admin_wait_loop(&wo->wo_wait, a->a_ops.ao_dsc) ? admin_wait_end(&wo->wo_wait) : -ESHUTDOWN;
+	if (!err)
+		memcpy(fo->fo_left, wo->wo_word.dw_left, sizeof(fo->fo_left));
 	word_put(wo);
 	if (!err)
 		lo_orders_forget(a->a_ops.ao_lo, fo->fo_ds);
@@ -210,6 +213,8 @@ static json_t *what_is_there(const struct forget *fo, const char *key, const cha
 {
 	json_t *j = json_pack("{s:s, s:I, s:I, s:O}", key, text, "files", (json_int_t)fo->fo_files, "lost_files", (json_int_t)fo->fo_lost, "lost", fo->fo_paths);
 
+	if (j && *fo->fo_left)
+		json_object_set_new(j, "left", json_string(fo->fo_left));
 	return j;
 }
 

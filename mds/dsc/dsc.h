@@ -97,6 +97,7 @@ struct dsc_word {
 	uint32_t dw_weight;
 	char dw_labels[LABELS_LEN]; /* changes: those of other keys stay, KEY= takes one away */
 	void (*dw_done)(struct dsc_word *w, int err);
+	char dw_left[160]; /* out, of dsc_forget of a generic one: why not all of what is ours there was removed; empty: it was */
 	/* dsc's own */
 	struct kv_op dw_op;
 	struct dsc *dw_dsc;

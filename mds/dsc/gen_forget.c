@@ -27,7 +27,6 @@ struct forgetting {
 	struct loop_msg fg_msg;
 	struct kv_op fg_op;
 	bool fg_removes; /* what is there goes: it has answered so far */
-	bool fg_told;
 	uint64_t fg_sub, fg_subs;
 	struct gen_row fg_row[BATCH];
 	unsigned fg_n, fg_left;
@@ -51,14 +50,23 @@ static void forget_end(struct forgetting *fg, int err)
 	w->dw_done(w, err);
 }
 
-/* It does not answer, or not as it should: what is there stays. */
+/* Some or all of what is ours there stays. The first reason is told. */
+static void stays(struct forgetting *fg, const char *what, const char *why)
+{
+	struct dsc_word *w = fg->fg_word;
+
+	if (*w->dw_left)
+		return;
+	snprintf(w->dw_left, sizeof(w->dw_left), "%s%s", what, why);
+	log_warn("data server %u (%s) is forgotten; what is ours there is not removed whole: %s", fg->fg_gen->gn_id, fg->fg_gen->gn_path, w->dw_left);
+}
+
+/* It does not answer, or not as it should. */
 static void failed(struct forgetting *fg, const struct gen_rpc *r, const char *what)
 {
 	if (r->gr_err)
 		fg->fg_removes = false;
-	if (!fg->fg_told)
-		log_warn("data server %u (%s) is forgotten; what is ours there is not removed whole: %s: %s", fg->fg_gen->gn_id, fg->fg_gen->gn_path, what, gen_why(r));
-	fg->fg_told = true;
+	stays(fg, what, gen_why(r));
 }
 
 /* ---- its record ---- */
@@ -107,7 +115,7 @@ static void top_gone(struct gen_rpc *r)
 	struct forgetting *fg = caa_container_of(r, struct forgetting, fg_rpc);
 
 	if (gen_errno(r) && gen_errno(r) != -ENOENT)
-		failed(fg, r, "RMDIR");
+		failed(fg, r, "RMDIR: ");
 	dirs_over(fg);
 }
 
@@ -118,7 +126,7 @@ static void parent_found(struct gen_rpc *r)
 	struct gen_fh parent = r->gr_fh;
 
 	if (gen_errno(r) || !parent.f_len) {
-		failed(fg, r, "LOOKUP of ..");
+		failed(fg, r, "LOOKUP of ..: ");
 		dirs_over(fg);
 		return;
 	}
@@ -135,7 +143,7 @@ static void dir_gone(struct gen_rpc *r)
 	struct forgetting *fg = caa_container_of(r, struct forgetting, fg_rpc);
 
 	if (gen_errno(r) && gen_errno(r) != -ENOENT)
-		failed(fg, r, "RMDIR");
+		failed(fg, r, "RMDIR: ");
 	dir_next(fg);
 }
 
@@ -195,7 +203,7 @@ static void one_gone(struct gen_rpc *r)
 	struct one *on = caa_container_of(r, struct one, on_rpc);
 
 	if (gen_errno(r) && gen_errno(r) != -ENOENT)
-		failed(on->on_all, r, "REMOVE");
+		failed(on->on_all, r, "REMOVE: ");
 	one_put(on->on_all);
 }
 
@@ -205,7 +213,7 @@ static void one_found(struct gen_rpc *r)
 
 	if (gen_errno(r)) {
 		if (gen_errno(r) != -ENOENT)
-			failed(on->on_all, r, "LOOKUP");
+			failed(on->on_all, r, "LOOKUP: ");
 		one_put(on->on_all);
 		return;
 	}
@@ -284,6 +292,10 @@ static void forget_begin(struct loop_msg *m)
 		w->dw_done(w, barred && !again ? -ESHUTDOWN : -EBUSY);
 		return;
 	}
+	if (!fg->fg_removes)
+		stays(fg, "files have objects there", "");
+	else if (!g->gn_client || g->gn_failed)
+		stays(fg, "it does not answer", "");
 	fg->fg_removes &= g->gn_client && !g->gn_failed;
 	fg->fg_timer.t_fire = quiet;
 	quiet(&fg->fg_timer);
