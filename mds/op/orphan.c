@@ -83,7 +83,7 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 	}
 	pthread_mutex_unlock(&st->st_lock);
 	if (ctx->removing && !err)
-		lo_orders_kick(ctx->m->m_lo);
+		lo_orders_gone(ctx->m->m_lo);
 }
 
 /* ---- CLOSE and DELEGRETURN ---- */
