@@ -30,32 +30,12 @@ static void call_reply(void *arg, int err, const ctl_response *res)
 	dsc_call_end(c, err);
 }
 
-/* The loop on which the server's link is, or NULL. On that loop, *lk stays valid until the caller
- * returns. */
-static struct loop *link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, struct gen **g)
-{
-	struct loop *l = NULL;
-
-	*lk = NULL;
-	*g = NULL;
-	pthread_mutex_lock(&d->d_lock);
-	if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_gen) {
-		*g = d->d_node[id]->nd_gen;
-		l = dsc_loop(d, 0);
-	} else if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_link) {
-		*lk = d->d_node[id]->nd_link;
-		l = (*lk)->lk_loop;
-	}
-	pthread_mutex_unlock(&d->d_lock);
-	return l;
-}
-
 static void call_run(struct loop_msg *m)
 {
 	struct dsc_ctl *c = caa_container_of(m, struct dsc_ctl, dc_msg);
 	struct dsc_link *lk;
 	struct gen *g;
-	struct loop *l = link_loop(c->dc_dsc, c->dc_id, &lk, &g);
+	struct loop *l = dsc_link_loop(c->dc_dsc, c->dc_id, &lk, &g);
 	int err;
 
 	if (!l) {

@@ -5,6 +5,7 @@
  * goes out by reference: the call ends only when the reply is here (or its time is up) and the
  * transport has let go of the payload. To a server that speaks TLS it goes over TLS, each side proving the cluster's key.
  */
+#include "base/clock.h"
 #include "mds/dsc/gen.h"
 #include "proto/nfs3.h"
 #include <errno.h>
@@ -17,18 +18,24 @@ struct data_conn {
 	socklen_t dn_len;
 	bool dn_tls;
 };
+/* da_heard: what clients told this loop of their reads, which it alone writes: microseconds together, and in the low LATENCY_N bits how often. Both go round. */
+#define LATENCY_N 24
 struct dsc_data {
 	struct data_conn da_conn[DSC_MAX + 1];
 	bool da_closed;
+	_Alignas(64) _Atomic bool da_hears; /* something that is not known yet */
+	_Alignas(64) _Atomic uint64_t da_heard[DSC_MAX + 1];
+	uint64_t da_known[DSC_MAX + 1]; /* the first loop's */
 };
 
 int dsc_data_create(struct dsc *d)
 {
 	d->d_data = calloc(d->d_opts.do_nloops, sizeof(*d->d_data));
 	for (unsigned i = 0; d->d_data && i < d->d_opts.do_nloops; i++) {
-		d->d_data[i] = calloc(1, sizeof(*d->d_data[i]));
+		d->d_data[i] = aligned_alloc(64, sizeof(*d->d_data[i]));
 		if (!d->d_data[i])
 			return -ENOMEM;
+		memset(d->d_data[i], 0, sizeof(*d->d_data[i]));
 	}
 	return d->d_data ? 0 : -ENOMEM;
 }
@@ -91,6 +98,47 @@ void dsc_data_destroy(struct dsc *d)
 	for (unsigned i = 0; d->d_data && i < d->d_opts.do_nloops; i++)
 		free(d->d_data[i]);
 	free(d->d_data);
+}
+
+bool dsc_data_latency(struct dsc *d, uint32_t id, uint32_t us)
+{
+	unsigned at = dsc_loop_index(d);
+	struct dsc_data *da;
+	uint64_t was;
+
+	if (at == d->d_opts.do_nloops)
+		return false;
+	da = d->d_data[at];
+	was = atomic_load_explicit(&da->da_heard[id], memory_order_relaxed);
+	atomic_store(&da->da_heard[id], ((was >> LATENCY_N) + us) << LATENCY_N | ((was + 1) & ((1u << LATENCY_N) - 1)));
+	if (!atomic_load(&da->da_hears))
+		atomic_store(&da->da_hears, true);
+	return true;
+}
+
+void dsc_data_latencies(struct dsc *d)
+{
+	for (unsigned i = 0; i < d->d_opts.do_nloops; i++) {
+		struct dsc_data *da = d->d_data[i];
+
+		if (!atomic_load(&da->da_hears))
+			continue;
+		atomic_store(&da->da_hears, false); /* before the look: what comes meanwhile is looked at again */
+		for (uint32_t id = 1; id <= DSC_MAX; id++) {
+			uint64_t now = atomic_load(&da->da_heard[id]), was = da->da_known[id], us = ((now >> LATENCY_N) - (was >> LATENCY_N)) << LATENCY_N >> LATENCY_N;
+			unsigned n = (unsigned)(now - was) & ((1u << LATENCY_N) - 1);
+			struct dsc_node *nd;
+
+			if (!n)
+				continue;
+			da->da_known[id] = now;
+			pthread_mutex_lock(&d->d_lock);
+			nd = d->d_node[id];
+			if (nd)
+				dsc_fold_latency(nd, us, n, clock_mono_ms());
+			dsc_unlock(d, nd);
+		}
+	}
 }
 
 /* The first address that TCP can reach. */

@@ -32,25 +32,143 @@ uint32_t dsc_clone_block(struct dsc *d)
 	return atomic_load_explicit(&d->d_clone_block, memory_order_relaxed);
 }
 
+/* ---- views ---- */
+
+static struct dsc_view *view_of(const struct dsc *d, uint32_t id)
+{
+	return id && id <= DSC_MAX ? atomic_load_explicit(&d->d_view[id], memory_order_acquire) : NULL;
+}
+
+/* Locked. */
+static void least_tls(struct dsc *d)
+{
+	unsigned least = RPC_TLS_CERT;
+
+	for (unsigned id = 1; id <= DSC_MAX; id++) {
+		const struct dsc_node *nd = d->d_node[id];
+
+		if (nd && !nd->nd_terms.dt_barred && nd->nd_sv.sv_tls < least)
+			least = nd->nd_sv.sv_tls;
+	}
+	atomic_store(&d->d_least_tls, (uint8_t)least);
+}
+
+static void view_begin(struct dsc_view *v, bool *begun)
+{
+	if (!*begun)
+		atomic_store_explicit(&v->vw_seq, atomic_load_explicit(&v->vw_seq, memory_order_relaxed) + 1, memory_order_relaxed);
+	*begun = true;
+}
+
+/* Each word is stored with release and loaded with acquire: who sees a new one sees that the sequence was odd before it. */
+void dsc_publish(struct dsc *d, uint32_t id)
+{
+	struct dsc_view *v = view_of(d, id);
+	struct dsc_node *nd = d->d_node[id];
+	uint8_t tls = nd && !nd->nd_terms.dt_barred ? nd->nd_sv.sv_tls : UINT8_MAX;
+	bool begun = false;
+
+	if (!v)
+		return;
+	if (atomic_load_explicit(&v->vw_known, memory_order_relaxed) != (nd != NULL)) {
+		view_begin(v, &begun);
+		atomic_store_explicit(&v->vw_known, nd != NULL, memory_order_release);
+	}
+	if (nd) {
+		nd->nd_may_join = !nd->nd_terms.dt_barred;
+		nd->nd_draining = nd->nd_terms.dt_draining;
+	}
+	for (size_t i = 0; nd && i < DSC_NODE_WORDS; i++) {
+		uint64_t w;
+
+		memcpy(&w, (const uint8_t *)nd + i * sizeof(w), sizeof(w));
+		if (atomic_load_explicit(&v->vw_word[i], memory_order_relaxed) == w)
+			continue;
+		view_begin(v, &begun);
+		atomic_store_explicit(&v->vw_word[i], w, memory_order_release);
+	}
+	if (begun)
+		atomic_store_explicit(&v->vw_seq, atomic_load_explicit(&v->vw_seq, memory_order_relaxed) + 1, memory_order_release);
+	if (v->vw_tls != tls) {
+		v->vw_tls = tls;
+		least_tls(d);
+	}
+}
+
+void dsc_unlock(struct dsc *d, const struct dsc_node *nd)
+{
+	if (nd)
+		dsc_publish(d, nd->nd_sv.sv_id);
+	pthread_mutex_unlock(&d->d_lock);
+}
+
+#define VIEW_TRIES 64 /* a writer is not that long, unless it was put to sleep */
+#define VIEW_HEAD   offsetof(struct dsc_node, nd_sv)
+#define VIEW_SERVER offsetof(struct dsc_node, nd_terms)
+#define VIEW_ALL    sizeof(struct dsc_node)
+
+/* The first bytes of a node as they were at one moment, and false when there is none. What hangs on its pointers is not the reader's. */
+static bool view_read(struct dsc *d, uint32_t id, struct dsc_node *out, size_t bytes)
+{
+	const struct dsc_view *v = view_of(d, id);
+	bool known;
+
+	for (unsigned n = 0; v && n < VIEW_TRIES; n++) {
+		uint32_t seq = atomic_load_explicit(&v->vw_seq, memory_order_acquire);
+
+		known = atomic_load_explicit(&v->vw_known, memory_order_acquire);
+		for (size_t i = 0; known && i < bytes / sizeof(uint64_t); i++) {
+			uint64_t w = atomic_load_explicit(&v->vw_word[i], memory_order_acquire);
+
+			memcpy((uint8_t *)out + i * sizeof(w), &w, sizeof(w));
+		}
+		if (!(seq & 1) && seq == atomic_load_explicit(&v->vw_seq, memory_order_relaxed))
+			return known;
+	}
+	if (!v)
+		return false;
+	pthread_mutex_lock(&d->d_lock);
+	known = d->d_node[id] != NULL;
+	if (known)
+		memcpy(out, d->d_node[id], bytes);
+	pthread_mutex_unlock(&d->d_lock);
+	return known;
+}
+
+/* The places in which a uuid's number may be, in order; 0: no more. */
+static uint32_t by_uuid(const struct dsc *d, const uint8_t uuid[16], unsigned n)
+{
+	return atomic_load_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID], memory_order_acquire);
+}
+
 struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
 {
-	for (struct hash_link *l = hash_first(&d->d_uuids, hash_bytes(uuid, 16)); l; l = hash_next(l)) {
-		struct dsc_node *nd = hash_entry(l, struct dsc_node, nd_uuid_link);
+	uint32_t id;
 
-		if (!memcmp(nd->nd_sv.sv_uuid, uuid, 16))
-			return nd;
-	}
+	for (unsigned n = 0; (id = by_uuid(d, uuid, n)); n++)
+		if (d->d_node[id] && !memcmp(d->d_node[id]->nd_sv.sv_uuid, uuid, 16))
+			return d->d_node[id];
 	return NULL;
 }
 
 int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd)
 {
-	int err = hash_add(&d->d_uuids, &nd->nd_uuid_link, hash_bytes(nd->nd_sv.sv_uuid, 16));
+	struct dsc_view *v = aligned_alloc(64, sizeof(*v));
+	const uint8_t *uuid = nd->nd_sv.sv_uuid;
+	unsigned n = 0;
 
-	if (err)
-		return err;
+	if (!v)
+		return -ENOMEM;
+	memset(v, 0, sizeof(*v));
+	v->vw_tls = UINT8_MAX;
+	while (by_uuid(d, uuid, n))
+		n++;
 	d->d_node[id] = nd;
-	d->d_count++;
+	atomic_fetch_add(&d->d_count, 1);
+	assert(!view_of(d, id)); /* a number that was another's */
+	atomic_store_explicit(&d->d_view[id], v, memory_order_release);
+	dsc_publish(d, id);
+	atomic_store_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID], (uint16_t)id, memory_order_release);
 	return 0;
 }
 
@@ -58,10 +176,17 @@ void dsc_node_del(struct dsc *d, uint32_t id)
 {
 	struct dsc_node *nd = d->d_node[id];
 
-	hash_del(&d->d_uuids, &nd->nd_uuid_link);
 	d->d_node[id] = NULL;
-	d->d_count--;
+	atomic_fetch_sub(&d->d_count, 1);
+	dsc_publish(d, id);
 	free(nd);
+}
+
+struct gen *dsc_gen_of(struct dsc *d, uint32_t id)
+{
+	struct dsc_node nd;
+
+	return view_read(d, id, &nd, VIEW_HEAD) ? nd.nd_gen : NULL;
 }
 
 static bool alive_at(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
@@ -84,41 +209,32 @@ static void node_copy(const struct dsc *d, const struct dsc_node *nd, struct dsc
 
 /* ---- readers ---- */
 
+/* The clock comes after the view in all of these: it may be heard of meanwhile. */
 bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out)
 {
-	bool found = false;
+	struct dsc_node nd;
 
-	pthread_mutex_lock(&d->d_lock);
-	if (id && id <= DSC_MAX && d->d_node[id]) {
-		node_copy(d, d->d_node[id], out);
-		found = true;
-	}
-	pthread_mutex_unlock(&d->d_lock);
-	return found;
+	if (!view_read(d, id, &nd, VIEW_SERVER))
+		return false;
+	node_copy(d, &nd, out);
+	return true;
 }
 
 bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out)
 {
-	struct dsc_node *nd;
+	uint32_t id;
 
-	pthread_mutex_lock(&d->d_lock);
-	nd = dsc_find_uuid(d, uuid);
-	if (nd)
-		node_copy(d, nd, out);
-	pthread_mutex_unlock(&d->d_lock);
-	return nd != NULL;
+	for (unsigned n = 0; (id = by_uuid(d, uuid, n)); n++)
+		if (dsc_get(d, id, out) && !memcmp(out->sv_uuid, uuid, 16))
+			return true;
+	return false;
 }
 
 uint32_t dsc_number(struct dsc *d, const uint8_t uuid[16])
 {
-	const struct dsc_node *nd;
-	uint32_t id;
+	struct dsc_server sv;
 
-	pthread_mutex_lock(&d->d_lock);
-	nd = dsc_find_uuid(d, uuid);
-	id = nd ? nd->nd_sv.sv_id : 0;
-	pthread_mutex_unlock(&d->d_lock);
-	return id;
+	return dsc_get_uuid(d, uuid, &sv) ? sv.sv_id : 0;
 }
 
 unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max)
@@ -161,22 +277,18 @@ static uint32_t latency_at(const struct dsc_node *nd, uint64_t now)
 
 bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out)
 {
-	bool found;
+	struct dsc_node nd;
 
-	pthread_mutex_lock(&d->d_lock);
-	found = id && id <= DSC_MAX && d->d_node[id];
-	if (found) {
-		*out = d->d_node[id]->nd_terms;
-		out->dt_latency = latency_at(d->d_node[id], clock_mono_ms());
-	}
-	pthread_mutex_unlock(&d->d_lock);
-	return found;
+	if (!view_read(d, id, &nd, VIEW_ALL))
+		return false;
+	*out = nd.nd_terms;
+	out->dt_latency = latency_at(&nd, clock_mono_ms());
+	return true;
 }
 
-static void seat_show(struct dsc *d, uint32_t id, uint64_t now, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
+static void seat_show(struct dsc *d, const struct dsc_node *nd, uint64_t now, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
 {
-	const struct dsc_node *nd = d->d_node[id];
-	struct dsc_seat se = {.se_id = id,
+	struct dsc_seat se = {.se_id = nd->nd_sv.sv_id,
 			      .se_weight = nd->nd_terms.dt_weight,
 			      .se_load = nd->nd_terms.dt_load,
 			      .se_latency = latency_at(nd, now),
@@ -205,39 +317,48 @@ void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), 
 			continue;
 		seen++;
 		if (!d->d_node[id]->nd_terms.dt_barred)
-			seat_show(d, id, now, fn, arg);
+			seat_show(d, d->d_node[id], now, fn, arg);
 	}
 	pthread_mutex_unlock(&d->d_lock);
 }
 
 bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
 {
-	bool found;
+	struct dsc_node nd;
 
-	pthread_mutex_lock(&d->d_lock);
-	found = id && id <= DSC_MAX && d->d_node[id];
-	if (found)
-		seat_show(d, id, clock_mono_ms(), fn, arg);
-	pthread_mutex_unlock(&d->d_lock);
-	return found;
+	if (!view_read(d, id, &nd, VIEW_ALL))
+		return false;
+	seat_show(d, &nd, clock_mono_ms(), fn, arg);
+	return true;
+}
+
+void dsc_fold_latency(struct dsc_node *nd, uint64_t us, unsigned n, uint64_t now)
+{
+	uint32_t was = latency_at(nd, now), mean = (uint32_t)(us / n);
+
+	if (!was) {
+		was = mean;
+		n--;
+	}
+	/* After so many the one before is forgotten. */
+	for (n = n > 64 ? 64 : n; n; n--)
+		was = (uint32_t)(((uint64_t)was * 7 + mean + 4) / 8);
+	nd->nd_terms.dt_latency = was;
+	nd->nd_latency_ms = now;
 }
 
 void dsc_note_latency(struct dsc *d, uint32_t id, uint32_t us)
 {
 	struct dsc_node *nd;
-	uint64_t now;
 
 	us = us < 1 ? 1 : us > DSC_LATENCY_US ? DSC_LATENCY_US : us;
+	if (!id || id > DSC_MAX || dsc_data_latency(d, id, us))
+		return;
 	pthread_mutex_lock(&d->d_lock);
-	now = clock_mono_ms();
-	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
-	if (nd) {
-		uint32_t was = latency_at(nd, now);
-
-		nd->nd_terms.dt_latency = was ? (uint32_t)(((uint64_t)was * 7 + us + 4) / 8) : us;
-		nd->nd_latency_ms = now;
-	}
-	pthread_mutex_unlock(&d->d_lock);
+	nd = d->d_node[id];
+	if (nd)
+		dsc_fold_latency(nd, us, 1, clock_mono_ms());
+	dsc_unlock(d, nd);
 }
 
 uint64_t dsc_up_ms(struct dsc *d)
@@ -298,7 +419,7 @@ static void word_done(struct kv_op *op, int err)
 		strcpy(dt->dt_set, w->dw_terms.dt_set);
 		labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	}
-	pthread_mutex_unlock(&d->d_lock);
+	dsc_unlock(d, d->d_node[w->dw_id]);
 	w->dw_done(w, err);
 }
 
@@ -385,12 +506,9 @@ void dsc_forget(struct dsc *d, struct dsc_word *w)
 
 bool dsc_draining(struct dsc *d, uint32_t id)
 {
-	bool draining;
+	struct dsc_node nd;
 
-	pthread_mutex_lock(&d->d_lock);
-	draining = id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_terms.dt_draining;
-	pthread_mutex_unlock(&d->d_lock);
-	return draining;
+	return view_read(d, id, &nd, VIEW_HEAD) && nd.nd_draining;
 }
 
 unsigned dsc_drains(struct dsc *d, uint32_t *ids, unsigned max)
@@ -421,106 +539,88 @@ void dsc_stopped(struct dsc *d)
 
 unsigned dsc_count(struct dsc *d)
 {
-	unsigned n;
-
-	pthread_mutex_lock(&d->d_lock);
-	n = d->d_count;
-	pthread_mutex_unlock(&d->d_lock);
-	return n;
+	return atomic_load(&d->d_count);
 }
 
 unsigned dsc_least_tls(struct dsc *d)
 {
-	unsigned least = RPC_TLS_CERT, seen = 0;
-
-	pthread_mutex_lock(&d->d_lock);
-	for (unsigned id = 1; id <= DSC_MAX && seen < d->d_count && least > RPC_TLS_OFF; id++) {
-		const struct dsc_node *nd = d->d_node[id];
-
-		if (!nd)
-			continue;
-		seen++;
-		if (!nd->nd_terms.dt_barred && nd->nd_sv.sv_tls < least)
-			least = nd->nd_sv.sv_tls;
-	}
-	pthread_mutex_unlock(&d->d_lock);
-	return seen ? least : RPC_TLS_OFF;
+	return dsc_count(d) ? atomic_load(&d->d_least_tls) : RPC_TLS_OFF;
 }
 
 bool dsc_leased(struct dsc *d, uint32_t id)
 {
-	uint64_t now, heard = d->d_start_ms;
-	bool generic = false;
+	struct dsc_node nd;
+	bool known = view_read(d, id, &nd, VIEW_HEAD);
+	uint64_t now = clock_mono_ms(); /* not before: it may be heard of meanwhile */
 
-	pthread_mutex_lock(&d->d_lock);
-	now = clock_mono_ms(); /* not before: it may be heard of while we wait */
-	if (id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_heard_ms)
-		heard = d->d_node[id]->nd_heard_ms;
-	/* What it let anybody do, it lets them do until it is told otherwise. */
-	generic = id && id <= DSC_MAX && d->d_node[id] && d->d_node[id]->nd_gen;
-	pthread_mutex_unlock(&d->d_lock);
-	return generic || now - heard < d->d_opts.do_lease_ms;
+	/* What a generic one let anybody do, it lets them do until it is told otherwise. */
+	return (known && nd.nd_gen) || now - (known && nd.nd_heard_ms ? nd.nd_heard_ms : d->d_start_ms) < d->d_opts.do_lease_ms;
 }
 
 uint64_t dsc_heard_ms(struct dsc *d, uint32_t id)
 {
-	uint64_t heard = 0;
+	struct dsc_node nd;
 
-	pthread_mutex_lock(&d->d_lock);
-	if (id && id <= DSC_MAX && d->d_node[id] && dsc_node_alive(d, d->d_node[id]))
-		heard = d->d_node[id]->nd_heard_ms;
-	pthread_mutex_unlock(&d->d_lock);
-	return heard;
+	return view_read(d, id, &nd, VIEW_HEAD) && dsc_node_alive(d, &nd) ? nd.nd_heard_ms : 0;
 }
 
 uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
 {
-	uint64_t heard = d->d_start_ms, now;
-	bool alive = false, gone = true;
+	uint64_t heard, now;
+	struct dsc_node nd;
 
-	pthread_mutex_lock(&d->d_lock);
+	if (!view_read(d, id, &nd, VIEW_HEAD) || !nd.nd_may_join)
+		return DSC_GONE;
 	now = clock_mono_ms();
-	if (id && id <= DSC_MAX && d->d_node[id]) {
-		alive = dsc_node_alive(d, d->d_node[id]);
-		gone = d->d_node[id]->nd_terms.dt_barred;
-		heard = d->d_node[id]->nd_heard_ms ? d->d_node[id]->nd_heard_ms : heard;
-		if (d->d_node[id]->nd_unserving) /* it talks to us, and serves nobody */
-			heard = d->d_node[id]->nd_reported_ms;
-	}
-	pthread_mutex_unlock(&d->d_lock);
-	return gone ? DSC_GONE : alive ? 0 : now > heard ? now - heard : 1;
+	if (alive_at(d, &nd, now))
+		return 0;
+	heard = nd.nd_heard_ms ? nd.nd_heard_ms : d->d_start_ms;
+	if (nd.nd_unserving) /* it talks to us, and serves nobody */
+		heard = nd.nd_reported_ms;
+	return now > heard ? now - heard : 1;
 }
 
 bool dsc_linked(struct dsc *d, uint32_t id)
 {
-	const struct dsc_node *nd;
-	bool linked;
+	struct dsc_node nd;
 
-	pthread_mutex_lock(&d->d_lock);
-	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
-	linked = nd && (nd->nd_gen ? dsc_node_alive(d, nd) : nd->nd_link && nd->nd_joined);
-	pthread_mutex_unlock(&d->d_lock);
-	return linked;
+	if (!view_read(d, id, &nd, VIEW_HEAD))
+		return false;
+	return nd.nd_gen ? dsc_node_alive(d, &nd) : nd.nd_link && nd.nd_joined;
 }
 
 bool dsc_dead(struct dsc *d, uint32_t id)
 {
-	bool dead;
+	struct dsc_node nd;
 
-	pthread_mutex_lock(&d->d_lock);
-	dead = !id || id > DSC_MAX || !d->d_node[id] || d->d_node[id]->nd_state >= DSC_DEAD;
-	pthread_mutex_unlock(&d->d_lock);
-	return dead;
+	return !view_read(d, id, &nd, VIEW_HEAD) || nd.nd_state >= DSC_DEAD;
 }
 
 bool dsc_known(struct dsc *d, uint32_t id)
 {
-	bool known;
+	const struct dsc_view *v = view_of(d, id);
 
-	pthread_mutex_lock(&d->d_lock);
-	known = id && id <= DSC_MAX && d->d_node[id];
-	pthread_mutex_unlock(&d->d_lock);
-	return known;
+	return v && atomic_load(&v->vw_known);
+}
+
+bool dsc_reached(struct dsc *d, uint32_t id, uint64_t since_ms)
+{
+	struct dsc_node nd;
+
+	return view_read(d, id, &nd, VIEW_HEAD) && dsc_node_alive(d, &nd) && nd.nd_joined_ms <= since_ms && clock_mono_ms() - nd.nd_heard_ms < d->d_opts.do_suspect_ms;
+}
+
+struct loop *dsc_link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, struct gen **g)
+{
+	struct dsc_node nd;
+
+	*lk = NULL;
+	*g = NULL;
+	if (!view_read(d, id, &nd, VIEW_HEAD))
+		return NULL;
+	*g = nd.nd_gen;
+	*lk = nd.nd_gen ? NULL : nd.nd_link;
+	return nd.nd_gen ? dsc_loop(d, 0) : nd.nd_link ? nd.nd_loop : NULL;
 }
 
 struct loop *dsc_loop(struct dsc *d, unsigned n)
@@ -652,6 +752,7 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 	d->d_ns = ns;
 	d->d_opts = *o;
 	d->d_start_ms = clock_mono_ms();
+	atomic_init(&d->d_least_tls, RPC_TLS_CERT);
 	d->d_program = (struct rpc_program){.pr_prog = CTL_PROGRAM,
 					    .pr_vers_lo = CTL_VERSION,
 					    .pr_vers_hi = CTL_VERSION,
@@ -664,6 +765,8 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 		e = load(d);
 	if (!e)
 		e = gen_load(d);
+	for (uint32_t id = 1; !e && id <= DSC_MAX; id++)
+		dsc_publish(d, id);
 	if (e) {
 		snprintf(err, errlen, "the records of the data servers cannot be read: %s",
 			 strerror(-e));
@@ -685,12 +788,12 @@ void dsc_destroy(struct dsc *d)
 {
 	hash_each(&d->d_links, i, l, next) free(hash_entry(l, struct dsc_link, lk_link));
 	free(d->d_links.h_slot);
-	free(d->d_uuids.h_slot);
 	dsc_data_destroy(d);
 	for (unsigned id = 1; id <= DSC_MAX; id++) {
 		if (d->d_node[id])
 			gen_free(d->d_node[id]->nd_gen);
 		free(d->d_node[id]);
+		free(view_of(d, id));
 	}
 	while (d->d_forgotten) {
 		struct gen *g = d->d_forgotten;

@@ -120,7 +120,7 @@ struct dsc_seat {
 void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), void *arg);
 /* The same for one; false: unknown. */
 bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se), void *arg);
-/* What a client told of its reads from a server, for dt_latency. */
+/* What a client told of its reads from a server, for dt_latency, within the next second. */
 void dsc_note_latency(struct dsc *d, uint32_t id, uint32_t us);
 /* What is on the server is to be moved away; and which these servers are, by id. */
 bool dsc_draining(struct dsc *d, uint32_t id);

@@ -1,12 +1,10 @@
 /*
  * dsc_int.h - inside dsc.
  *
- * Locking. d_lock guards the table of servers and of control connections. It is a mutex, not RCU:
- * those who read are loops, the committer (placement inside a mutation) and the HTTP thread, only
- * the first of which are RCU readers; what is read is copied out, a microsecond at most (placement
- * looks at each server and its labels: tens of microseconds when there are a thousand); and
- * writers (heartbeats) come every few seconds. It is never held over a send, a commit or a
- * callback.
+ * Locking. d_lock guards the table of servers and of control connections; it is never held over a send, a commit or a callback, but dsc_seats'. Who asks
+ * about one server takes no lock and writes nothing that is shared: of each node there is a view, which writers bring up to date before they give d_lock back
+ * (dsc_unlock), and which is read under a sequence lock, by any thread. A view lives as long as the table, since numbers are never used twice. A heartbeat
+ * writes those words of it that changed.
  *
  * A link is one control connection. It is made, used and freed on its connection's loop only;
  * others reach it by posting to that loop, where it is looked up again.
@@ -31,13 +29,16 @@ struct dsc_link {
 };
 
 struct gen;
+/* What readers see of it ends at nd_sv or at nd_terms for most of them. */
 struct dsc_node {
-	struct hash_link nd_uuid_link; /* by sv_uuid */
-	struct dsc_server nd_sv; /* sv_alive is computed when copied */
-	struct dsc_terms nd_terms; /* dt_weight and dt_set: as committed last */
 	struct dsc_link *nd_link;
+	struct loop *nd_loop; /* the last link's */
 	struct gen *nd_gen; /* a generic server: there is no link */
 	bool nd_joined;	      /* the join was answered on nd_link */
+	bool nd_barred;		  /* nobody was told yet that it is killed */
+	bool nd_unserving;	  /* it is dead for that, and lives when that port answers */
+	bool nd_asking, nd_silent; /* a question is under way; the last one had no answer */
+	bool nd_may_join, nd_draining; /* as in nd_terms; of a view */
 	uint32_t nd_join;     /* the number of the join under way, or the last */
 	uint64_t nd_joined_ms; /* when */
 	uint64_t nd_heard_ms; /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
@@ -46,19 +47,31 @@ struct dsc_node {
 	enum dsc_state nd_state, nd_told; /* told: in the log */
 	uint64_t nd_since_s;
 	uint64_t nd_reported_ms;  /* by a client that did not reach it; 0: not, or its NFS port answered us since */
-	bool nd_barred;		  /* nobody was told yet that it is killed */
-	bool nd_unserving;	  /* it is dead for that, and lives when that port answers */
 	uint64_t nd_lost_ms;	  /* when its connection ended; 0: never */
 	uint64_t nd_said_ms;	  /* when it answered a question last, by whatever way */
 	uint64_t nd_nfs_ms;	  /* when it did so on its NFS port */
 	uint64_t nd_asked_ms;	  /* when it was asked last */
-	bool nd_asking, nd_silent; /* a question is under way; the last one had no answer */
 	uint64_t nd_refused_ms;	  /* when its port refused last */
+
+	struct dsc_server nd_sv; /* sv_alive is computed when copied */
+	struct dsc_terms nd_terms; /* dt_weight and dt_set: as committed last */
+};
+#define DSC_NODE_WORDS (sizeof(struct dsc_node) / sizeof(uint64_t))
+_Static_assert(sizeof(struct dsc_node) % 8 == 0 && offsetof(struct dsc_node, nd_sv) % 8 == 0 && offsetof(struct dsc_node, nd_terms) % 8 == 0, "copied by words");
+
+/* A node as others see it. */
+struct dsc_view {
+	_Alignas(64) _Atomic uint32_t vw_seq; /* odd: it is being written */
+	_Atomic bool vw_known;
+	_Atomic uint64_t vw_word[DSC_NODE_WORDS];
+	uint8_t vw_tls; /* what dsc_least_tls counts, or UINT8_MAX; under d_lock */
 };
 
 /* Connections for data of one loop, by server id: touched by that loop only. */
 struct dsc_data;
 
+#define DSC_BY_UUID (4 * 1024)
+_Static_assert(DSC_BY_UUID >= 2 * DSC_MAX, "there is a free place");
 struct dsc {
 	struct ns *d_ns;
 	struct dsc_opts d_opts;
@@ -66,8 +79,10 @@ struct dsc {
 	uint64_t d_start_ms;
 	pthread_mutex_t d_lock;
 	struct dsc_node *d_node[DSC_MAX + 1]; /* by id */
-	unsigned d_count;
-	struct hash d_uuids; /* of d_node */
+	_Atomic(struct dsc_view *) d_view[DSC_MAX + 1]; /* by id; stays */
+	_Atomic uint16_t d_by_uuid[DSC_BY_UUID]; /* ids, each in the first free place from its uuid's hash on; stays */
+	_Atomic unsigned d_count;
+	_Atomic uint8_t d_least_tls;
 	struct hash d_links;
 	_Atomic unsigned d_nlinks;
 	struct loop_timer d_timer;
@@ -92,6 +107,14 @@ struct dsc {
 /* Locked, or before the loops run: the node into the table, by its number and uuid, and out of it. -ENOMEM */
 int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd);
 void dsc_node_del(struct dsc *d, uint32_t id);
+/* Locked, or before the loops run: readers see the node as it is now, or that there is none. */
+void dsc_publish(struct dsc *d, uint32_t id);
+/* The same for nd (NULL: none has changed), and gives d_lock back. */
+void dsc_unlock(struct dsc *d, const struct dsc_node *nd);
+/* Any thread: a generic server's, which lives as long as the table; NULL: it is none. */
+struct gen *dsc_gen_of(struct dsc *d, uint32_t id);
+/* Any thread: the loop on which the server's link is, or NULL. On that loop, *lk stays valid until the caller returns. */
+struct loop *dsc_link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, struct gen **g);
 /* Locked: the node of a uuid, or NULL. */
 struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16]);
 /* Locked. */
@@ -124,7 +147,13 @@ void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id);
 /* call.c: the end of a call, on any loop */
 void dsc_call_end(struct dsc_ctl *c, int err);
 
+/* Locked: what clients told lately, n times, us together. */
+void dsc_fold_latency(struct dsc_node *nd, uint64_t us, unsigned n, uint64_t now);
+
 /* data.c */
+/* What a client told, on the calling loop; false: it is none. dsc_data_latencies makes what loops heard known: on the first loop. */
+bool dsc_data_latency(struct dsc *d, uint32_t id, uint32_t us);
+void dsc_data_latencies(struct dsc *d);
 int dsc_data_create(struct dsc *d);
 void dsc_data_destroy(struct dsc *d);
 /* Ends the calls that are under way to a server that is dead: nobody waits for their time to be up. First loop. */

@@ -177,17 +177,6 @@ static int pool_first(struct kv_txn *t, uint32_t ds, struct first *f)
 	return err ? err : f->fh.f_len ? 0 : -EAGAIN;
 }
 
-static struct gen *gen_of(struct dsc *d, uint32_t id)
-{
-	struct gen *g = NULL;
-
-	pthread_mutex_lock(&d->d_lock);
-	if (id && id <= DSC_MAX && d->d_node[id])
-		g = d->d_node[id]->nd_gen;
-	pthread_mutex_unlock(&d->d_lock);
-	return g;
-}
-
 bool dsc_has_generic(struct dsc *d)
 {
 	return atomic_load_explicit(&d->d_generic, memory_order_relaxed);
@@ -204,14 +193,14 @@ static int one_less(void *arg, uint64_t number, const struct gen_fh *fh)
 
 int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id, unsigned n)
 {
-	int err = n && gen_of(d, id) ? gen_pool_each(t, id, one_less, &n) : 0;
+	int err = n && dsc_gen_of(d, id) ? gen_pool_each(t, id, one_less, &n) : 0;
 
-	return err ? err : n && gen_of(d, id) ? -EAGAIN : 0;
+	return err ? err : n && dsc_gen_of(d, id) ? -EAGAIN : 0;
 }
 
 int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_object *obj)
 {
-	struct gen *g = gen_of(d, id);
+	struct gen *g = dsc_gen_of(d, id);
 	uint8_t key[GEN_OBJECT_KEY], pool[POOL_KEY];
 	struct gen_object o = {0};
 	struct first f;
@@ -464,7 +453,7 @@ void gen_name(uint64_t number, char dir[GEN_NAME], char name[GEN_NAME])
 
 int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uint32_t epoch, bool write, struct dsc_handle *h)
 {
-	struct gen *g = gen_of(d, id);
+	struct gen *g = dsc_gen_of(d, id);
 	uint8_t key[GEN_OBJECT_KEY];
 	struct gen_object o;
 	struct kv_txn *t;
@@ -492,7 +481,7 @@ int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uin
 bool dsc_gen_path(struct dsc *d, uint32_t id, const struct cap_object *obj, char out[DSC_GEN_PATH])
 {
 	char dir[GEN_NAME], name[GEN_NAME], *p = out;
-	struct gen *g = gen_of(d, id);
+	struct gen *g = dsc_gen_of(d, id);
 	uint8_t key[GEN_OBJECT_KEY];
 	struct gen_object o;
 	struct kv_txn *t;

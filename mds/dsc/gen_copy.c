@@ -161,15 +161,12 @@ static void note_add(struct gen_copy *cy, uint64_t from, uint64_t to)
 bool gen_copy_note(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io)
 {
 	struct gen_copy *cy;
-	struct gen *g = NULL;
+	struct gen *g;
 	bool waits = false;
 
 	if (!dsc_has_generic(d))
 		return false;
-	pthread_mutex_lock(&d->d_lock);
-	if (id && id <= DSC_MAX && d->d_node[id])
-		g = d->d_node[id]->nd_gen;
-	pthread_mutex_unlock(&d->d_lock);
+	g = dsc_gen_of(d, id);
 	if (!g || !atomic_load(&g->gn_ncopies))
 		return false;
 	pthread_mutex_lock(&g->gn_copy_lock);

@@ -287,7 +287,7 @@ static void joined_run(struct loop_msg *m)
 			dsc_set_state(nd, DSC_ALIVE);
 		}
 	}
-	pthread_mutex_unlock(&d->d_lock);
+	dsc_unlock(d, nd);
 	if (joined)
 		ev_add(EV_DS_JOINED, name, 0, "it answers");
 	free(jd);
@@ -323,7 +323,7 @@ static void lost(struct gen *g)
 	g->gn_up = false;
 	pthread_mutex_lock(&d->d_lock);
 	d->d_node[g->gn_id]->nd_joined = false;
-	pthread_mutex_unlock(&d->d_lock);
+	dsc_unlock(d, d->d_node[g->gn_id]);
 }
 
 /* The watch asks it whether it lives. */
@@ -334,7 +334,7 @@ static void missed(struct gen *g)
 	pthread_mutex_lock(&d->d_lock);
 	if (!d->d_node[g->gn_id]->nd_lost_ms)
 		d->d_node[g->gn_id]->nd_lost_ms = clock_mono_ms();
-	pthread_mutex_unlock(&d->d_lock);
+	dsc_unlock(d, d->d_node[g->gn_id]);
 }
 
 static void asked(struct gen_rpc *r)
@@ -362,7 +362,7 @@ static void asked(struct gen_rpc *r)
 	if (nd->nd_joined)
 		nd->nd_lost_ms = 0;
 	barred = nd->nd_terms.dt_barred || atomic_load(&g->gn_forgetting);
-	pthread_mutex_unlock(&d->d_lock);
+	dsc_unlock(d, nd);
 	if (barred)
 		return;
 	if (atomic_exchange(&g->gn_rejoin, false))

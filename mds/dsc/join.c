@@ -93,8 +93,8 @@ void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id)
  * without the lock when there are none. */
 void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 {
+	struct dsc_node *nd = NULL;
 	struct dsc_link *lk;
-	struct dsc_node *nd;
 
 	if (!atomic_load_explicit(&d->d_nlinks, memory_order_relaxed))
 		return;
@@ -112,7 +112,7 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 			nd->nd_lost_ms = clock_mono_ms();
 		}
 	}
-	pthread_mutex_unlock(&d->d_lock);
+	dsc_unlock(d, nd);
 	if (!lk)
 		return;
 	if (lk->lk_server)
@@ -252,6 +252,7 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	dsc_set_key(d, &nd->nd_sv);
 	dsc_note_clone(d, &nd->nd_sv);
 	nd->nd_link = lk;
+	nd->nd_loop = lk ? lk->lk_loop : NULL;
 	nd->nd_joined = false;
 	if (lk)
 		lk->lk_server = jn->jn_sv.sv_id;
@@ -289,7 +290,7 @@ static void join_answer(struct loop_msg *m)
 	} else {
 		nd = NULL;
 	}
-	pthread_mutex_unlock(&d->d_lock);
+	dsc_unlock(d, nd);
 	memcpy(j->cluster, su->su_uuid, 16);
 	j->fs = su->su_fs;
 	j->ds_id = jn->jn_sv.sv_id;
@@ -325,7 +326,7 @@ static void join_done(struct kv_op *op, int err)
 		nd = lk ? node_attach(d, jn, lk) : NULL;
 		jn->jn_refused = nd ? nd->nd_terms.dt_barred : 0;
 		jn->jn_number = nd ? ++nd->nd_join : 0;
-		pthread_mutex_unlock(&d->d_lock);
+		dsc_unlock(d, nd);
 		if (!nd)
 			err = !lk ? -ENOTCONN : jn->jn_new ? -ENOMEM : -ESTALE;
 	}
@@ -413,7 +414,7 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 		nd->nd_terms.dt_load = (uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
 		nd->nd_heard_ms = clock_mono_ms();
 	}
-	pthread_mutex_unlock(&d->d_lock);
+	dsc_unlock(d, nd);
 	res.ctl_result_u.heartbeat.instance_epoch = ns_super(d->d_ns)->su_boot;
 	res.ctl_result_u.heartbeat.lease_ms = d->d_opts.do_lease_ms;
 	ctl_chan_reply(in, joined ? CTL_OK : CTL_NOT_JOINED, &res);

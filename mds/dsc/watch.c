@@ -84,7 +84,7 @@ static void question_put(struct question *qu)
 		}
 		nd->nd_refused_ms = qu->qu_refused ? now : 0;
 	}
-	pthread_mutex_unlock(&d->d_lock);
+	dsc_unlock(d, nd);
 	free(qu);
 }
 
@@ -121,7 +121,7 @@ static void ask(struct dsc *d, uint32_t id, bool generic)
 		pthread_mutex_lock(&d->d_lock);
 		if (d->d_node[id])
 			d->d_node[id]->nd_asking = false;
-		pthread_mutex_unlock(&d->d_lock);
+		dsc_unlock(d, d->d_node[id]);
 		return;
 	}
 	qu->qu_dsc = d;
@@ -144,20 +144,7 @@ void dsc_reported(struct dsc *d, const uint8_t uuid[16])
 	nd = dsc_find_uuid(d, uuid);
 	if (nd && nd->nd_state == DSC_ALIVE && !nd->nd_reported_ms)
 		nd->nd_reported_ms = clock_mono_ms();
-	pthread_mutex_unlock(&d->d_lock);
-}
-
-bool dsc_reached(struct dsc *d, uint32_t id, uint64_t since_ms)
-{
-	const struct dsc_node *nd;
-	bool reached = false;
-
-	pthread_mutex_lock(&d->d_lock);
-	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
-	if (nd && dsc_node_alive(d, nd))
-		reached = nd->nd_joined_ms <= since_ms && clock_mono_ms() - nd->nd_heard_ms < d->d_opts.do_suspect_ms;
-	pthread_mutex_unlock(&d->d_lock);
-	return reached;
+	dsc_unlock(d, nd);
 }
 
 /* ---- judging ---- */
@@ -285,12 +272,15 @@ void dsc_watch(struct loop_timer *t)
 	struct dsc *d = caa_container_of(t, struct dsc, d_timer);
 	struct dsc_server *sv = malloc(sizeof(*sv));
 
+	dsc_data_latencies(d);
 	for (uint32_t id = 1; sv && id <= DSC_MAX; id++) {
 		enum dsc_state was;
 		struct dsc_node *nd;
 		const char *why;
 		bool wants;
 
+		if (!dsc_known(d, id))
+			continue;
 		pthread_mutex_lock(&d->d_lock);
 		nd = d->d_node[id];
 		if (!nd) {
@@ -302,7 +292,7 @@ void dsc_watch(struct loop_timer *t)
 		nd->nd_told = nd->nd_state;
 		*sv = nd->nd_sv;
 		sv->sv_state = (uint8_t)nd->nd_state;
-		pthread_mutex_unlock(&d->d_lock);
+		dsc_unlock(d, nd);
 		if (why)
 			declare_dead(d, id, sv, why);
 		if (why)

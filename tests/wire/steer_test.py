@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
@@ -77,20 +78,21 @@ def test_what_clients_tell_of_their_reads_steers(w):
     by = {names[m[0].deviceid]: m[0] for m in o.mirrors}
     check({r["latency_us"] for r in rows(w).values()}, {0})
     c.ok(putfh(f), stats(o.stateid, by["ds1"], 100, 4096, 500), stats(o.stateid, by["ds2"], 10, 1 << 20, 16 * 500), stats(o.stateid, by["ds3"], 10, 4096, 98000))
-    check({n: r["latency_us"] for n, r in rows(w).items()}, {"ds1": 500, "ds2": 500, "ds3": 98000})
+    eventually(lambda: {n: r["latency_us"] for n, r in rows(w).items()} == {"ds1": 500, "ds2": 500, "ds3": 98000}, 5, "what they told")
     table = [line.split() for line in weft(w, "ds", "list").splitlines()]
     check({line[1]: line[table[0].index("LATENCY")] for line in table[1:]}, {"ds1": "500us", "ds2": "500us", "ds3": "98ms"})
     got = first_copies(names)
     part(got.get("ds3", 0), 0.25 / 2.25)
     # One word of many changes little; a broken one nothing. A LAYOUTRETURN tells as well.
     c.ok(putfh(f), stats(o.stateid, by["ds1"], 1, 4096, 8500))
-    check(rows(w)["ds1"]["latency_us"], 1500)
+    eventually(lambda: rows(w)["ds1"]["latency_us"] == 1500, 5, "one word of many")
     c.ok(putfh(f), stats(o.stateid, by["ds1"], 0, 0, 0), stats(o.stateid, by["ds1"], MAX64 >> 1, 0, 0))
     c.no("BADXDR", putfh(f), op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4, by["ds1"].deviceid, u32(FLEX), opaque(b"\0" * 8)))
+    time.sleep(0.5)
     check(rows(w)["ds1"]["latency_us"], 1500)
     body = u32(0) + u32(1) + u64(0) + u64(MAX64) + stateid(o.stateid) + u64(0) * 4 + by["ds2"].deviceid + told(by["ds2"], 1, 4096, 8500)
     c.ok(putfh(f), layoutreturn(o.stateid, body=body))
-    check(rows(w)["ds2"]["latency_us"], 1500)
+    eventually(lambda: rows(w)["ds2"]["latency_us"] == 1500, 5, "the LAYOUTRETURN's")
 
 
 def test_who_is_near_is_read(w):

@@ -1,0 +1,218 @@
+/* dsc_test.c - what others see of a data server while it changes, comes and goes: one state of it, never parts of two, and nothing older than what they have seen. */
+#include "base/clock.h"
+#include "mds/dsc/dsc_int.h"
+#include "tests/unit/unit.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { READERS = 3, SERVERS = 4, MS = 3000 };
+
+static struct dsc *D;
+static uint8_t key[32];
+static _Atomic bool ended;
+static _Atomic uint64_t reads, seen_gone, seen_dead;
+
+static void setup(void)
+{
+	D = calloc(1, sizeof(*D));
+	ck_assert_ptr_nonnull(D);
+	pthread_mutex_init(&D->d_lock, NULL);
+	D->d_opts.do_cluster_key = key;
+	D->d_opts.do_lease_ms = D->d_opts.do_suspect_ms = 1000000;
+	D->d_start_ms = clock_mono_ms();
+	D->d_least_tls = RPC_TLS_CERT;
+}
+
+static void teardown(void)
+{
+	dsc_destroy(D);
+}
+
+static void uuid_of(uint8_t uuid[16], uint32_t who)
+{
+	memset(uuid, 0, 16);
+	uuid[0] = (uint8_t)who;
+}
+
+/* Locked: all that is told of it is of version v. */
+static void change(struct dsc_node *nd, uint32_t v)
+{
+	struct dsc_server *sv = &nd->nd_sv;
+
+	snprintf(sv->sv_name, sizeof(sv->sv_name), "%060u", v);
+	sv->sv_naddrs = v % DSC_ADDRS;
+	for (unsigned i = 0; i < DSC_ADDRS; i++)
+		snprintf(sv->sv_addrs[i].uaddr, sizeof(sv->sv_addrs[i].uaddr), "%050u", v);
+	sv->sv_capacity = sv->sv_available = v;
+	sv->sv_max_read = sv->sv_max_write = v;
+	memset(sv->sv_key, (int)(v & 255), sizeof(sv->sv_key));
+	snprintf(nd->nd_terms.dt_labels, sizeof(nd->nd_terms.dt_labels), "%0700u", v);
+	nd->nd_terms.dt_weight = v;
+	nd->nd_terms.dt_draining = v & 1;
+	nd->nd_joined = true;
+	nd->nd_heard_ms = nd->nd_joined_ms = clock_mono_ms();
+	nd->nd_state = v % 7 ? DSC_ALIVE : DSC_DEAD;
+	nd->nd_since_s = v;
+}
+
+static struct dsc_node *node_add(uint32_t id, uint32_t who, uint32_t v)
+{
+	struct dsc_node *nd = calloc(1, sizeof(*nd));
+
+	ck_assert_ptr_nonnull(nd);
+	nd->nd_sv.sv_id = id;
+	uuid_of(nd->nd_sv.sv_uuid, who);
+	change(nd, v);
+	pthread_mutex_lock(&D->d_lock);
+	ck_assert_int_eq(dsc_node_add(D, id, nd), 0);
+	dsc_unlock(D, nd);
+	return nd;
+}
+
+static void look(const struct dsc_server *sv, uint32_t id, uint32_t who, uint64_t *last)
+{
+	uint64_t v = sv->sv_capacity;
+	uint8_t uuid[16];
+	char want[65];
+
+	uuid_of(uuid, who);
+	ck_assert_uint_eq(sv->sv_id, id);
+	ck_assert_mem_eq(sv->sv_uuid, uuid, 16);
+	snprintf(want, sizeof(want), "%060u", (unsigned)v);
+	ck_assert_str_eq(sv->sv_name, want);
+	for (unsigned i = 0; i < DSC_ADDRS; i++)
+		ck_assert_uint_eq(strtoull(sv->sv_addrs[i].uaddr, NULL, 10), v);
+	for (unsigned i = 0; i < CAP_KEY_LEN; i++)
+		ck_assert_uint_eq(sv->sv_key[i], v & 255);
+	ck_assert_uint_eq(sv->sv_available, v);
+	ck_assert_uint_eq(sv->sv_max_read, v);
+	ck_assert_uint_eq(sv->sv_max_write, v);
+	ck_assert_uint_eq(sv->sv_state, v % 7 ? DSC_ALIVE : DSC_DEAD);
+	ck_assert_uint_eq(sv->sv_since_s, v);
+	ck_assert_uint_ge(v, *last);
+	*last = v;
+}
+
+static void see(void *arg, const struct dsc_seat *se)
+{
+	uint64_t *last = arg;
+
+	ck_assert_uint_eq(se->se_weight, se->se_capacity);
+	ck_assert_uint_eq(se->se_draining, se->se_weight & 1);
+	ck_assert_uint_eq(strtoull(se->se_labels, NULL, 10), se->se_weight);
+	ck_assert_uint_ge(se->se_weight, *last);
+	*last = se->se_weight;
+}
+
+static void *reader(void *arg)
+{
+	uint64_t last[DSC_MAX + 1] = {0};
+
+	(void)arg;
+	while (!ended) {
+		for (uint32_t id = 1; id <= SERVERS; id++) {
+			struct dsc_server sv;
+			struct dsc_terms dt;
+			uint8_t uuid[16];
+
+			uuid_of(uuid, id);
+			ck_assert(dsc_get(D, id, &sv));
+			look(&sv, id, id, &last[id]);
+			ck_assert(dsc_get_uuid(D, uuid, &sv));
+			look(&sv, id, id, &last[id]);
+			ck_assert(dsc_seat(D, id, see, &last[id]));
+			ck_assert(dsc_terms(D, id, &dt));
+			ck_assert_uint_eq(dt.dt_weight, strtoull(dt.dt_labels, NULL, 10));
+			ck_assert(dsc_leased(D, id) && dsc_known(D, id));
+			seen_dead += dsc_dead(D, id);
+			reads++;
+		}
+		/* Of the one that is forgotten and comes back under another number: it is what its number says, or it is not there. */
+		for (uint32_t id = SERVERS + 1; id <= DSC_MAX; id++) {
+			struct dsc_server sv;
+
+			if (dsc_get(D, id, &sv))
+				look(&sv, id, 200, &last[id]);
+			else
+				seen_gone++;
+		}
+	}
+	return NULL;
+}
+
+START_TEST(who_asks_sees_one_state_of_a_server_and_never_an_older_one)
+{
+	struct dsc_node *nd[SERVERS + 1], *comes;
+	pthread_t t[READERS];
+	uint64_t until = clock_mono_ms() + MS;
+	uint32_t v = 1, id = SERVERS + 1;
+
+	for (uint32_t i = 1; i <= SERVERS; i++)
+		nd[i] = node_add(i, i, v);
+	for (unsigned i = 0; i < READERS; i++)
+		pthread_create(&t[i], NULL, reader, NULL);
+	for (comes = node_add(id, 200, v); clock_mono_ms() < until; v++) {
+		for (uint32_t i = 1; i <= SERVERS; i++) {
+			pthread_mutex_lock(&D->d_lock);
+			change(nd[i], v);
+			dsc_unlock(D, nd[i]);
+		}
+		if (v % 64 == 0)
+			nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+		if (v % 64 || id == DSC_MAX)
+			continue;
+		pthread_mutex_lock(&D->d_lock);
+		dsc_node_del(D, id);
+		dsc_unlock(D, NULL);
+		ck_assert(!dsc_known(D, id) && dsc_dead(D, id) && dsc_silent_ms(D, id) == DSC_GONE);
+		comes = node_add(++id, 200, v);
+	}
+	ended = true;
+	for (unsigned i = 0; i < READERS; i++)
+		pthread_join(t[i], NULL);
+	ck_assert_ptr_eq(dsc_find_uuid(D, comes->nd_sv.sv_uuid), comes);
+	ck_assert_uint_eq(dsc_number(D, comes->nd_sv.sv_uuid), id);
+	ck_assert_uint_eq(dsc_count(D), SERVERS + 1);
+	ck_assert_uint_gt(reads, 100);
+	ck_assert_uint_gt(seen_gone, 0);
+	ck_assert_uint_gt(seen_dead, 0);
+}
+END_TEST
+
+START_TEST(the_least_that_any_server_demands_is_told)
+{
+	struct dsc_node *a, *b;
+
+	ck_assert_uint_eq(dsc_least_tls(D), RPC_TLS_OFF);
+	a = node_add(1, 1, 1);
+	b = node_add(2, 2, 1);
+	pthread_mutex_lock(&D->d_lock);
+	a->nd_sv.sv_tls = RPC_TLS_CERT;
+	dsc_publish(D, 1);
+	b->nd_sv.sv_tls = RPC_TLS_REQUIRED;
+	dsc_unlock(D, b);
+	ck_assert_uint_eq(dsc_least_tls(D), RPC_TLS_REQUIRED);
+	pthread_mutex_lock(&D->d_lock);
+	b->nd_terms.dt_barred = DSC_KILLED;
+	dsc_unlock(D, b);
+	ck_assert_uint_eq(dsc_least_tls(D), RPC_TLS_CERT);
+	ck_assert_uint_eq(dsc_silent_ms(D, 2), DSC_GONE);
+	pthread_mutex_lock(&D->d_lock);
+	dsc_node_del(D, 1);
+	dsc_unlock(D, NULL);
+	ck_assert_uint_eq(dsc_least_tls(D), RPC_TLS_CERT);
+}
+END_TEST
+
+int main(void)
+{
+	static const TTest *tests[3];
+	Suite *s = suite_create("dsc");
+
+	tests[0] = who_asks_sees_one_state_of_a_server_and_never_an_older_one;
+	tests[1] = the_least_that_any_server_demands_is_told;
+	unit_add(s, "views", setup, teardown, 60, tests);
+	return unit_run(s);
+}
