@@ -147,6 +147,10 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		st_file_put(st, f);
 		return NFS4ERR_DELAY;
 	}
+	if (g->iomode == LAYOUTIOMODE4_RW) {
+		f->f_marked = true;
+		st_file_watch(f);
+	}
 	g->before = l->l_iomode;
 	l->l_granting++;
 	l->l_iomode |= g->iomode;

@@ -462,15 +462,12 @@ static nfsstat4 created(struct compound *c, int err)
 		return op_status(err);
 	metric_add(c->m->m_creates, 1);
 	o->created = true;
-	if (o->mark) {
+	if (o->mark) { /* nobody has a layout yet, and the size is ours until the grant */
 		pthread_mutex_lock(&st->st_lock);
 		struct st_file *f = st_file_get(st, o->ino, true);
 
-		if (f) {
-			f->f_marked = true;
-			st_file_watch(f);
+		if (f)
 			f->f_mark_durable = f->f_mark_gen == 0;
-		}
 		pthread_mutex_unlock(&st->st_lock);
 	}
 	/* The data servers' objects get it, too. */
