@@ -32,7 +32,7 @@ const struct conf_key conf_keys[] = {
 	{ "mds.courtesy", CONF_SECONDS, "3600s", "0s..86400s", "How long a client whose lease has run out keeps its state while nobody is in conflict with it." },
 	{ "mds.reply_cache", CONF_SIZE, "256M", "1M..1T", "Memory for replies that are kept for retries; when it is short, sessions get fewer slots." },
 	{ "mds.recall_deadline", CONF_SECONDS, "15s", "100ms..3600s", "Time a client has to return what is recalled before it is fenced." },
-	{ "mds.return_on_close", CONF_BOOL, "false", NULL, "Ask clients to return layouts when they close a file." },
+	{ "mds.return_on_close", CONF_BOOL, "true", NULL, "Ask clients to return layouts when they close a file, in the same request." },
 	{ "mds.atime", CONF_ENUM, "relative", "off|relative", "Access times: not touched by reading, or set as Linux's relatime sets them." },
 	{ "mds.delegations", CONF_ENUM, "write", "none|read|write", "The most that clients are given: no delegations, those for reading, or those for writing as well." },
 	{ "mds.delegations_max", CONF_INT, "1000000", "0..100000000", "Delegations that may be out; clients are asked to give some back when three quarters are." },

@@ -491,7 +491,7 @@ START_TEST(defaults_of_every_key_are_valid)
 	ck_assert_int_eq(conf_msec(c, "mds.grace"), 45000);
 	ck_assert_int_eq(conf_msec(c, "ds.heartbeat"), 1000);
 	ck_assert_int_eq(conf_int(c, "mds.threads"), 1);
-	ck_assert(!conf_bool(c, "mds.return_on_close"));
+	ck_assert(conf_bool(c, "mds.return_on_close"));
 	ck_assert(conf_bool(c, "mds.sync"));
 	ck_assert_str_eq(conf_str(c, "mds.size_from_ds"), "layout");
 	ck_assert_str_eq(conf_str(c, "mds.listen"), "127.0.0.1:12049");

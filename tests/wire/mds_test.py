@@ -2460,9 +2460,26 @@ def test_layoutcommit_errors(c, d):
     c.no("BADIOMODE", putfh(g), layoutcommit(r.stateid, last=9, length=10))
 
 
+def test_who_creates_a_file_is_told_its_size_without_a_question_to_data_servers(c, d):
+    def asked():
+        return sum(THE.metric("weft_rpc_calls_total", name) for name in THE.where if name.startswith("ds"))
+
+    def calm():  # what other tests have left is asked about, and deleted
+        was = asked()
+        time.sleep(0.4)
+        return asked() == was
+
+    eventually(calm, 20, "silence")
+    before = asked()
+    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), getfh(), access(0x3f), getattr_("size"), layoutget(CURRENT, minlength=0))
+    check((asked() - before, r.all[4].attrs.size), (0, 0))
+    c.ok(putfh(r.all[2].fh), getattr_("size"))
+    check(asked() - before, 1, "with a layout out")
+
+
 def test_a_layout_outlives_close_until_returned(c, d):
     s, f, o, ds, fh = one_server(c, d)
-    check(o.return_on_close, False)
+    check(o.return_on_close, True)
     c.ok(putfh(f), close(s))
     check(ds.write(fh, 0, b"still").status, 0)
     check(err(c.ok(test_stateid(o.stateid)).statuses[0]), "OK")
@@ -3349,13 +3366,13 @@ def restart_ends_grace_for_a_new_incarnation(w):
     c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d), open_("f"), tries=20)
 
 
-def restart_with_return_on_close(w):
+def restart_without_return_on_close(w):
     w.dev("down", w.dir)
-    w.dev("up", w.dir, "--set", "mds.return_on_close=true", "--set", "mds.size_from_ds=always")
+    w.dev("up", w.dir, "--set", "mds.return_on_close=false", "--set", "mds.size_from_ds=always")
     c = client()
     d = c.mkdir(c.root(), "d")
     s, f, o, ds, fh = one_server(c, d)
-    check(o.return_on_close, True)
+    check(o.return_on_close, False)
     ds.write(fh, 0, b"12345")
     r = c.ok(putfh(f), layoutreturn(o.stateid), close(s), getattr_("size"))
     check((r.all[1].present, r.attrs.size), (False, 5))
