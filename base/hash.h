@@ -14,7 +14,7 @@ struct hash_link {
 };
 struct hash {
 	struct hash_link **h_slot;
-	size_t h_size, h_count; /* h_size: a power of two */
+	uint32_t h_size, h_count; /* h_size: a power of two */
 };
 #define hash_entry(link, type, member) ((type *)((char *)(link) - offsetof(type, member)))
 
@@ -77,8 +77,8 @@ static inline struct hash_link *hash_next(struct hash_link *l)
 /* 0 or -1 (no memory; the element is not in). */
 static inline int hash_add(struct hash *h, struct hash_link *l, uint64_t hash)
 {
-	if (h->h_count >= h->h_size) {
-		size_t n = h->h_size ? h->h_size * 2 : 64;
+	if (h->h_count >= h->h_size && h->h_size < 1u << 31) {
+		uint32_t n = h->h_size ? h->h_size * 2 : 8;
 		struct hash_link **s = calloc(n, sizeof(*s));
 
 		if (!s && !h->h_size)

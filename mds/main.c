@@ -207,9 +207,9 @@ static void trim(size_t clients)
 static void on_tick(struct loop_timer *t)
 {
 	st_tick(mds.m_st);
-	pthread_mutex_lock(&mds.m_st->st_lock);
+	st_all_lock(mds.m_st);
 	size_t clients = mds.m_st->st_clients.h_count + mds.m_st->st_nended;
-	pthread_mutex_unlock(&mds.m_st->st_lock);
+	st_all_unlock(mds.m_st);
 	trim(clients);
 	op_once_tick(&mds, loops[0]);
 	op_judge_tick(&mds, loops[0]);
@@ -327,13 +327,13 @@ static void counts(void *arg, struct admin_counts *out)
 	struct st *st = mds.m_st;
 
 	(void)arg;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	out->ac_clients = st->st_clients.h_count;
 	out->ac_sessions = st->st_sessions.h_count;
-	out->ac_opens = st->st_opens.h_count;
-	out->ac_layouts = st->st_layouts.h_count;
+	out->ac_opens = st_number(st, ST_N_OPENS) + st_number(st, ST_N_DELEGS);
+	out->ac_layouts = st_number(st, ST_N_LAYOUTS);
 	out->ac_grace = st_in_grace(st);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 static void *run_loop(void *arg)
@@ -432,6 +432,15 @@ static void set_limits(const struct conf *conf)
 	service.rs_host_rate = (uint32_t)conf_int(conf, "mds.rate_of_address");
 }
 
+static void set_portions(struct st *st, const struct op_limits *lm)
+{
+	st_set_portion(st, ST_N_OPENS, lm->lm_opens[OP_OF_CLIENT], lm->lm_opens[OP_OF_ADDR], lm->lm_opens[OP_OF_ALL]);
+	st_set_portion(st, ST_N_LOCKS, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR], lm->lm_locks[OP_OF_ALL]);
+	st_set_portion(st, ST_N_RANGES, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR], lm->lm_locks[OP_OF_ALL]);
+	st_set_portion(st, ST_N_LAYOUTS, lm->lm_layouts[OP_OF_CLIENT], lm->lm_layouts[OP_OF_ADDR], lm->lm_layouts[OP_OF_ALL]);
+	st_set_portion(st, ST_N_DELEGS, UINT32_MAX, UINT32_MAX, st->st_max_delegs);
+}
+
 static void set_size_mode(const char *text)
 {
 	mds.m_size_mode = strcmp(text, "always") == 0 ? OP_SIZE_ALWAYS : strcmp(text, "never") == 0 ? OP_SIZE_NEVER : OP_SIZE_LAYOUT;
@@ -458,6 +467,7 @@ static void open_store(const struct conf *conf)
 	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
 	mds.m_st->st_recall_ms = mds.m_recall_ms;
 	mds.m_st->st_max_delegs = (uint32_t)conf_int(conf, "mds.delegations_max");
+	set_portions(mds.m_st, &mds.m_limits);
 	mds.m_st->st_grace_over = grace_over;
 	mds.m_st->st_orphans = orphans;
 	mds.m_st->st_expired = expired;

@@ -205,12 +205,12 @@ static bool delegations_back(struct st *st, uint64_t ino, unsigned wait_ms)
 		struct st_file *f;
 		bool out;
 
-		pthread_mutex_lock(&st->st_lock);
+		st_all_lock(st);
 		f = st_file_get(st, ino, false);
 		out = f && st_file_deleg_conflict(f, NULL, OPEN4_SHARE_ACCESS_WRITE, 0);
 		if (out)
 			st_deleg_recall_file(st, f, NULL, OPEN4_SHARE_ACCESS_WRITE, 0);
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 		if (!out || ms >= wait_ms)
 			return !out;
 		nanosleep(&some, NULL);

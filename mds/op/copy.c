@@ -744,7 +744,7 @@ nfsstat4 op_offload_status(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = st_offload_find(c->client, &sid, c->cur, c->cred.cr_uid, &of);
 	if (!status) {
 		xdr_put_u64(c->out, of->of_count);
@@ -752,7 +752,7 @@ nfsstat4 op_offload_status(struct compound *c)
 		if (of->of_done)
 			xdr_put_u32(c->out, of->of_end.oe_status);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return status;
 }
 
@@ -782,10 +782,10 @@ nfsstat4 op_offload_cancel(struct compound *c)
 	w->ow_arg = c;
 	w->ow_loop = c->th->mt_loop;
 	w->ow_msg.m_run = cancel_ended;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = st_offload_find(c->client, &sid, c->cur, c->cred.cr_uid, &of);
 	if (!status)
 		status = st_offload_cancel(of, w) ? OP_PARKED : NFS4ERR_COMPLETE_ALREADY;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return status;
 }

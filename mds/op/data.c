@@ -594,9 +594,9 @@ nfsstat4 op_io_advise(struct compound *c)
 			status = op_special_io(c, i.i_ino, OPEN4_SHARE_ACCESS_READ);
 		status = status == NFS4ERR_LOCKED ? NFS4ERR_ACCESS : status;
 	} else {
-		pthread_mutex_lock(&st->st_lock);
+		st_all_lock(st);
 		status = op_open_by_sid(c, &sid, i.i_ino, &o);
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 	}
 	if (!status)
 		xdr_put_u32(c->out, 0);

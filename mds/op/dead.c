@@ -145,18 +145,18 @@ static void collect(struct death *d)
 	uint64_t bit = lo_server_bit(d->id);
 	size_t n = 0;
 
-	pthread_mutex_lock(&st->st_lock);
-	d->ino = calloc(st->st_layouts.h_count + 1, sizeof(*d->ino));
+	st_all_lock(st);
+	d->ino = calloc(st_states(st) + 1, sizeof(*d->ino));
 	if (!d->ino)
 		log_fatal("no memory to take layouts back from a dead server");
-	hash_each(&st->st_layouts, i, l, next)
+	st_each(st, ST_LAYOUT, l)
 	{
 		const struct st_layout *y = hash_entry(l, struct st_layout, l_link);
 
 		if (y->l_granting || (y->l_servers & bit))
 			d->ino[n++] = y->l_file->f_ino;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	qsort(d->ino, n, sizeof(*d->ino), order);
 	for (size_t i = 0; i < n; i++)
 		if (!d->n || d->ino[d->n - 1] != d->ino[i])

@@ -97,7 +97,7 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 		return why_not(d, WND4_CONTENTION);
 	if (type == OPEN_DELEGATE_WRITE && c->exp->g_ro)
 		return why_not(d, WND4_WRITE_DELEG_NOT_SUPP_FTYPE);
-	if (st_in_grace(st) || !has_backchannel(c->client) || st->st_ndelegs >= st->st_max_delegs)
+	if (st_in_grace(st) || !has_backchannel(c->client) || (!st_has_room(c->client, ST_N_DELEGS) && st->st_counts.ct_n[ST_N_DELEGS] >= st->st_max_delegs))
 		return why_not(d, WND4_RESOURCE);
 	if (mine)
 		return why_not(d, mine->o_deleg->dg_type < type ? WND4_NOT_SUPP_UPGRADE : mine->o_deleg->dg_type > type ? WND4_NOT_SUPP_DOWNGRADE : WND4_RESOURCE);
@@ -136,7 +136,7 @@ static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 
 	op_txn_stale(c->th);
 	err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	o = st_open_find(st, &d->d_sid);
 	if (o && err) {
 		st_open_free(st, o);
@@ -144,7 +144,7 @@ static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 	} else if (o) {
 		o->o_deleg->dg_change = i.i_change;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (d->d_type == OPEN_DELEGATE_WRITE) {
 		op_space(c->m, &total, &avail);
 		d->d_limit = i.i_size + avail < OP_MAX_FILE ? i.i_size + avail : OP_MAX_FILE;
@@ -168,7 +168,7 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 	uint32_t type;
 
 	*d = (struct op_deleg){.d_why = WND4_RESOURCE};
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
 	if (f) {
 		type = deleg_decide(c, f, access, want, d);
@@ -176,7 +176,7 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 			deleg_register(c, f, type, want, d);
 		st_file_put(st, f);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (d->d_type)
 		deleg_baseline(c, ino, d);
 }
@@ -194,13 +194,13 @@ void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t typ
 	if ((plain != OPEN_DELEGATE_READ && plain != OPEN_DELEGATE_WRITE) || (plain == OPEN_DELEGATE_WRITE && c->exp->g_ro) ||
 	    (i->i_uid != c->cred.cr_uid && !may_have(c, i, plain)))
 		return;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
 	if (f && op_exports_stand(c) && !f->f_pins && !f->f_excl && !st_deleg_of(f, c->client) && !opens_conflict(f, c->client, plain))
 		deleg_register(c, f, plain, want, d);
 	if (f)
 		st_file_put(st, f);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (d->d_type)
 		deleg_baseline(c, ino, d);
 }
@@ -286,9 +286,9 @@ static void clear_recalled(struct st_wait *w, unsigned left)
 
 	if (left) {
 		log_warn("inode %lu: %u delegations did not come back: they are revoked", (unsigned long)ino, left);
-		pthread_mutex_lock(&c->m->m_st->st_lock);
+		st_all_lock(c->m->m_st);
 		wrote = st_deleg_revoke_file(c->m->m_st, ino, c->client, j->access, j->deny);
-		pthread_mutex_unlock(&c->m->m_st->st_lock);
+		st_all_unlock(c->m->m_st);
 	}
 	/* Who kept one for writing may have opened the file without our knowing, and write by its layout. */
 	if (wrote && op_take_back(c->m, c->th->mt_loop, ino, c->client, clear_fenced, j))
@@ -299,13 +299,7 @@ static void clear_recalled(struct st_wait *w, unsigned left)
 
 bool op_delegs_out(struct compound *c)
 {
-	struct st *st = c->m->m_st;
-	bool out;
-
-	pthread_mutex_lock(&st->st_lock); /* the two are counted one after the other */
-	out = st->st_ndelegs != c->client->cl_ndelegs;
-	pthread_mutex_unlock(&st->st_lock);
-	return out;
+	return st_others_have(c->client, ST_N_DELEGS);
 }
 
 bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access, uint32_t deny, nfsstat4 (*then)(struct compound *c, int err))
@@ -337,12 +331,12 @@ bool op_deleg_grace(struct compound *c, uint64_t ino)
 	struct ns_inode i;
 	bool unknown;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	unknown = st_in_grace(st);
 	f = unknown ? st_file_get(st, ino, false) : NULL;
 	for (const struct st_open *o = f ? f->f_opens : NULL; o && unknown; o = o->o_fnext)
 		unknown = o->o_client != c->client || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return unknown && ns_get(c->m->m_ns, op_txn(c), ino, &i) == 0 && i.i_type == NS_REG;
 }
 
@@ -354,12 +348,12 @@ bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access)
 
 	if (!st_watched(ino) || !op_delegs_out(c))
 		return false;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, ino, false);
 	stands = f && st_file_deleg_conflict(f, c->client, access, 0);
 	if (stands)
 		st_deleg_recall_file(st, f, c->client, access, 0);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return stands;
 }
 
@@ -373,9 +367,9 @@ void op_deleg_overdue(struct mds *m, struct loop *loop, uint64_t ino)
 {
 	bool wrote;
 
-	pthread_mutex_lock(&m->m_st->st_lock);
+	st_all_lock(m->m_st);
 	wrote = st_deleg_revoke_overdue(m->m_st, ino);
-	pthread_mutex_unlock(&m->m_st->st_lock);
+	st_all_unlock(m->m_st);
 	log_warn("inode %lu: a delegation did not come back: it is revoked", (unsigned long)ino);
 	if (wrote)
 		op_take_back(m, loop, ino, NULL, overdue_taken_back, NULL);
@@ -472,7 +466,7 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 	k->then = then;
 	k->a.a_loop = c->th->mt_loop;
 	k->a.a_then = ask_answered;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, ino, false);
 	for (o = f ? f->f_opens : NULL; o; o = o->o_fnext) {
 		if (o->o_deleg && o->o_client != c->client && o->o_deleg->dg_type == OPEN_DELEGATE_WRITE)
@@ -480,7 +474,7 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 	}
 	if (o)
 		st_deleg_ask(st, o, &k->a);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (!o)
 		free(k);
 	return o && op_waits(c, true);
@@ -518,9 +512,9 @@ static bool returns_read(struct compound *c, const struct st_stateid *sid)
 	struct st_open *o;
 	bool read;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	read = op_deleg_by_sid(c, sid, &o) == NFS4_OK && o->o_deleg->dg_type == OPEN_DELEGATE_READ;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return read;
 }
 
@@ -560,10 +554,10 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 		*none = true;
 		return NFS4_OK;
 	}
-	pthread_mutex_lock(&c->m->m_st->st_lock);
+	st_all_lock(c->m->m_st);
 	grace = st_in_grace(c->m->m_st);
 	may = grace && c->client->cl_may_reclaim;
-	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	st_all_unlock(c->m->m_st);
 	if (claim == CLAIM_PREVIOUS)
 		return may ? NFS4_OK : NFS4ERR_NO_GRACE;
 	return grace ? NFS4ERR_GRACE : NFS4_OK;

@@ -27,7 +27,7 @@ static void evict_end(struct evict *e, bool gone)
 	struct st *st = e->m->m_st;
 	struct st_client *cl;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	cl = st_client_get(st, e->id);
 	if (cl && gone && (e->asked || e->held))
 		ev_add(EV_CLIENT_EVICTED, e->name, 0, "client %u: %s", e->number, e->asked ? "the administrator wanted it" : "its lease had run out");
@@ -35,7 +35,7 @@ static void evict_end(struct evict *e, bool gone)
 		st_client_destroy(st, cl);
 	else if (cl)
 		cl->cl_evicting = false; /* the next tick tries again */
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	free(e);
 }
 
@@ -105,11 +105,11 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 
 	if (!e)
 		return -ENOMEM;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	cl = st_client_get(st, clientid);
 	err = !cl ? -ENOENT : cl->cl_evicting ? -EALREADY : !asked && (!st_lease_expired(st, cl) || !st_client_leaves(cl)) ? -EAGAIN : 0;
 	if (err) {
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 		free(e);
 		return err;
 	}
@@ -120,15 +120,15 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	e->loop = loop;
 	e->id = clientid;
 	e->number = cl->cl_number;
-	e->barred = cl->cl_laid && (cl->cl_layouts || cl->cl_opens); /* else it has returned all it had */
+	e->held = st_open_next(cl, NULL) || st_layout_next(cl, NULL);
+	e->barred = cl->cl_laid && e->held; /* else it has returned all it had */
 	e->asked = asked;
-	e->held = cl->cl_opens || cl->cl_layouts;
 	name_of(cl, e->name);
 	memcpy(e->key, cl->cl_key, sizeof(e->key));
 	e->writer = op_lost_client(st, cl);
 	m->m_losing += e->writer;
 	m->m_lost_gen += e->writer;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (asked)
 		log_warn("client %u is evicted: the administrator wants it", e->number);
 	else if (e->barred)
@@ -163,7 +163,7 @@ void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t ac
 	size_t n = 0, max = 0;
 	struct st_file *f;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, ino, false);
 	for (const struct st_open *o = f ? f->f_opens : NULL; o; o = o->o_fnext)
 		max++;
@@ -172,7 +172,7 @@ void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t ac
 		if (stands_in_way(o, access, deny) && st_lease_expired(st, o->o_client) && !o->o_client->cl_evicting)
 			ids[n++] = o->o_client->cl_id;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	for (size_t i = 0; i < n; i++)
 		op_evict(m, loop, ids[i]);
 	free(ids);

@@ -627,9 +627,9 @@ static nfsstat4 check_not_grace(struct compound *c)
 {
 	bool grace;
 
-	pthread_mutex_lock(&c->m->m_st->st_lock);
+	st_all_lock(c->m->m_st);
 	grace = st_in_grace(c->m->m_st);
-	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	st_all_unlock(c->m->m_st);
 	/* an open of the file may still be reclaimed */
 	return grace ? NFS4ERR_GRACE : NFS4_OK;
 }
@@ -661,17 +661,12 @@ static void unlink_taken_back(void *arg, int err)
 /* True: parked until others' layouts of the file that name in dir points at are back. */
 static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 {
-	struct st *st = c->m->m_st;
 	struct ns_inode d, i;
 	uint64_t ino;
 	uint8_t type;
-	bool others;
 
-	pthread_mutex_lock(&st->st_lock);
-	others = st->st_layouts.h_count > c->client->cl_counts.ct_n[ST_N_LAYOUTS];
-	pthread_mutex_unlock(&st->st_lock);
 	/* The usual case looks no name up. Who may not remove it takes nothing back. */
-	if (!others || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
+	if (!st_others_have(c->client, ST_N_LAYOUTS) || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
 		return false;
 	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
 	    ns_may_unlink(&d, &i, &c->cred))

@@ -45,10 +45,10 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 	/* What is understood, exactly: else Linux does not keep the device, and asks for it with every file. */
 	notify &= NOTIFY_CHANGE_DELETE;
 	if (notify) {
-		pthread_mutex_lock(&c->m->m_st->st_lock);
+		st_all_lock(c->m->m_st);
 		c->client->cl_notified |= notify >> NOTIFY_DEVICEID4_CHANGE & 1;
 		c->client->cl_notified_gone |= notify >> NOTIFY_DEVICEID4_DELETE & 1;
-		pthread_mutex_unlock(&c->m->m_st->st_lock);
+		st_all_unlock(c->m->m_st);
 	}
 	xdr_put_u32(c->out, notify ? 1 : 0);
 	if (notify)
@@ -169,7 +169,7 @@ static void layout_note(struct compound *c, const struct st_stateid *sid, const 
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	l = st_layout_find(st, sid);
 	if (l && !g->before)
 		l->l_epoch = map->lm_epoch;
@@ -178,7 +178,7 @@ static void layout_note(struct compound *c, const struct st_stateid *sid, const 
 		l->l_granting--;
 	}
 	g->noted = true;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 /* The grant is not told: what it added goes again. */
@@ -187,7 +187,7 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	l = st_layout_find(st, sid);
 	if (l && !g->noted)
 		l->l_granting--;
@@ -196,7 +196,7 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 		l->l_sid.seqid--;
 	if (l)
 		st_layout_drop(st, l, g->iomode & ~g->before);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 static nfsstat4 try_later(struct compound *c)
@@ -284,9 +284,9 @@ static int mark_run(struct kv_op *op, struct kv_txn *t)
 
 	if (err)
 		return err;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	g->mark_gen = st_file_get(st, g->ino, false)->f_mark_gen; /* pinned */
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return op_mark_put(t, g->ino);
 }
 
@@ -296,7 +296,7 @@ static nfsstat4 mark_done(struct compound *c, int err)
 	struct st *st = c->m->m_st;
 	struct st_file *f;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, g->ino, false);
 	f->f_pins--;
 	if (!err) {
@@ -306,7 +306,7 @@ static nfsstat4 mark_done(struct compound *c, int err)
 		f->f_mark_durable |= f->f_mark_gen == g->mark_gen;
 	}
 	st_file_put(st, f);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return err ? op_status(err) : layoutget_go(c);
 }
 
@@ -318,9 +318,9 @@ static nfsstat4 layoutget_go(struct compound *c)
 	struct st_stateid sid;
 	nfsstat4 status;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (status == OP_PARKED)
 		return op_mutate_again(c, mark_run, mark_done); /* a mark is a mark */
 	return status ? status : layoutget_reply(c, &sid);
@@ -412,9 +412,9 @@ nfsstat4 op_layoutget(struct compound *c)
 		return NFS4ERR_IO;
 	if (map.lm_stripes > 1 && !c->client->cl_stripes)
 		return NFS4ERR_LAYOUTUNAVAILABLE;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = st_in_grace(st) ? NFS4ERR_GRACE : layout_stateid(c, g);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (status)
 		return status;
 	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */
@@ -451,10 +451,10 @@ static int layoutcommit_run(struct kv_op *op, struct kv_txn *t)
 	int err;
 
 	/* A size that was set since, or is being set, counts: what the client tells is from before it. */
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, c->cur, false);
 	old = !f || f->f_sizing || f->f_sizegen != k->sizegen;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	c->once_none = old; /* asked again, it finds the size that was set */
 	err = old ? ns_get(c->m->m_ns, t, c->cur, &i) : ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, op_now(), &i);
 	k->size = err ? 0 : i.i_size;
@@ -535,7 +535,7 @@ nfsstat4 op_layoutcommit(struct compound *c)
 	if (status)
 		return status;
 	k->before = i.i_size;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	l = st_layout_find(st, &sid);
 	if (st_in_grace(st))
 		status = NFS4ERR_GRACE;
@@ -547,7 +547,7 @@ nfsstat4 op_layoutcommit(struct compound *c)
 		status = NFS4ERR_BADIOMODE;
 	if (!status)
 		k->sizegen = l->l_file->f_sizegen;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (status)
 		return status;
 	/* Not asked: a size is being set, and that is the size. */

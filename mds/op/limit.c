@@ -73,9 +73,10 @@ bool op_full(struct compound *c, enum st_count what, enum op_limit which, const 
 {
 	struct st *st = c->m->m_st;
 	const struct st_place *at = c->client->cl_place;
-
 	bool all = st->st_counts.ct_n[what] >= most[OP_OF_ALL];
 
+	if (st_has_room(c->client, what))
+		return false;
 	if (!all && !(at && at->pl_counts.ct_n[what] >= most[OP_OF_ADDR]))
 		return op_full_again(c, what, which, most);
 	if (evict)
@@ -85,7 +86,7 @@ bool op_full(struct compound *c, enum st_count what, enum op_limit which, const 
 
 bool op_full_again(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES])
 {
-	return c->client->cl_counts.ct_n[what] >= most[OP_OF_CLIENT] && op_limited(c->m, which);
+	return !st_has_room(c->client, what) && c->client->cl_counts.ct_n[what] >= most[OP_OF_CLIENT] && op_limited(c->m, which);
 }
 
 void op_conn_opened(struct mds *m, struct rpc_conn *conn)

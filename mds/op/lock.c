@@ -197,9 +197,9 @@ nfsstat4 op_lock(struct compound *c)
 	status = lock_begin(c, &g);
 	if (status)
 		return status;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = lock_set(c, &g);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (g.evict)
 		op_evict(c->m, c->th->mt_loop, g.evict);
 	if (g.dead)
@@ -237,10 +237,10 @@ nfsstat4 op_lockt(struct compound *c)
 		status = may_look(c);
 	if (status)
 		return status;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, c->cur, false);
 	status = st_in_grace(st) ? NFS4ERR_GRACE : f ? lock_conflict(c, &g, f) : NFS4_OK;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	/* Under a delegation locks are kept by its holder (section 10.4.2). */
 	if (!status && op_deleg_stands(c, c->cur, lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
 		status = NFS4ERR_DELAY;
@@ -271,7 +271,7 @@ nfsstat4 op_locku(struct compound *c)
 	status = lock_begin(c, &g);
 	if (status)
 		return status;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = lock_by_sid(c, &g.sid, &k);
 	if (!status && st_lock_clear(k, g.first, g.last))
 		status = NFS4ERR_DELAY;
@@ -279,6 +279,6 @@ nfsstat4 op_locku(struct compound *c)
 		op_locks_gone(c->m, k->k_open->o_file);
 		put_lock_sid(c, k);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return status;
 }

@@ -52,11 +52,11 @@ static void move_outdated(struct op_move *mv)
 	struct st *st = mv->mv_m->m_st;
 	struct st_file *f;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, mv->mv_ino, false); /* the freeze keeps it */
 	f->f_sizegen++;
 	f->f_unread = f->f_unreached = 0; /* by index */
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 static void add_name(struct mds *m, uint32_t ds, char out[EV_SUBJECT_MAX + 1])

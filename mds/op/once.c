@@ -251,9 +251,9 @@ static void ended_free(struct mds *m, struct st_session *e)
 		next = e->se_next;
 		st_session_free(e);
 	}
-	pthread_mutex_lock(&m->m_st->st_lock);
+	st_all_lock(m->m_st);
 	m->m_st->st_nended -= n;
-	pthread_mutex_unlock(&m->m_st->st_lock);
+	st_all_unlock(m->m_st);
 }
 
 static void sweep_done(struct kv_op *op, int err)
@@ -291,12 +291,12 @@ void op_once_tick(struct mds *m, struct loop *loop)
 	struct st_session *ended;
 	bool earlier;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	ended = st_sessions_ended(st);
 	/* Who may reclaim has come with a session of this boot, or never will. */
 	earlier = !m->m_once_swept && !st_in_grace(st);
 	m->m_once_swept |= earlier;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (ended)
 		sweep(m, loop, ended);
 	if (earlier)

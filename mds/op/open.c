@@ -214,12 +214,12 @@ static bool deleg_instead(struct compound *c, const struct open *o)
 
 	if (c->minor < 2 || !(o->want & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION) || !o->deleg.d_type || o->had_access || o->deny)
 		return false;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	op = st_open_find(st, &o->sid);
 	gone = op && op->o_sid.seqid == o->sid.seqid;
 	if (gone)
 		st_open_free(st, op);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return gone;
 }
 
@@ -271,9 +271,9 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 
 	if (c->exp->g_ro && (o->access & OPEN4_SHARE_ACCESS_WRITE))
 		return NFS4ERR_ROFS;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : share_register(c, o);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (o->dead)
 		op_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
 	if (status == NFS4ERR_DELAY && o->delegs && op_deleg_clear(c, &o->ino, 1, o->recalls, o->deny, open_again))
@@ -286,7 +286,7 @@ static void open_undo(struct compound *c, struct open *o)
 	struct st *st = c->m->m_st;
 	struct st_open *op;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	op = st_open_find(st, &o->sid);
 	if (op && op->o_sid.seqid != o->sid.seqid) {
 		/* another OPEN came after it and stands on both */
@@ -297,7 +297,7 @@ static void open_undo(struct compound *c, struct open *o)
 		op->o_deny = o->had_deny;
 		op->o_sid.seqid--;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 /* Looks again with a fresh snapshot: a removal committed before the registration is seen, one that is queued sees the open. */
@@ -422,9 +422,11 @@ static int create_run(struct kv_op *op, struct kv_txn *t)
 	}
 	if (!err && o->mark)
 		err = op_mark_put(t, o->out.i_ino);
-	if (!err)
-		o->ino = o->out.i_ino;
-	return err;
+	if (err)
+		return err;
+	o->ino = o->out.i_ino;
+	st_sid_make(c->m->m_st, o->ino, ST_SID_OPEN, &o->sid); /* kept with the create */
+	return 0;
 }
 
 static nfsstat4 exclusive_same(struct compound *c, struct open *o)
@@ -463,12 +465,12 @@ static nfsstat4 created(struct compound *c, int err)
 	metric_add(c->m->m_creates, 1);
 	o->created = true;
 	if (o->mark) { /* nobody has a layout yet, and the size is ours until the grant */
-		pthread_mutex_lock(&st->st_lock);
+		st_all_lock(st);
 		struct st_file *f = st_file_get(st, o->ino, true);
 
 		if (f)
 			f->f_mark_durable = f->f_mark_gen == 0;
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 	}
 	/* The data servers' objects get it, too. */
 	return o->sa.has_size && o->sa.s.s_size ? open_sized(c, o) : open_finish(c, o);
@@ -498,10 +500,6 @@ static nfsstat4 open_create(struct compound *c, struct open *o)
 	o->a.a_map_arg = &o->place;
 	o->set = o->sa.set;
 	o->mark = layoutget_follows(c);
-	/* The stateid is kept with the create, so it is made before it. */
-	pthread_mutex_lock(&c->m->m_st->st_lock);
-	st_sid_make(c->m->m_st, ST_SID_OPEN, &o->sid);
-	pthread_mutex_unlock(&c->m->m_st->st_lock);
 	return op_mutate(c, create_run, created_put, created);
 }
 
@@ -571,7 +569,7 @@ nfsstat4 op_open(struct compound *c)
 		return status;
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	grace = st_in_grace(st);
 	may_reclaim = c->client->cl_may_reclaim;
 	done = c->client->cl_reclaim_done;
@@ -579,7 +577,7 @@ nfsstat4 op_open(struct compound *c)
 		full = op_full_again(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens);
 	else
 		full = op_full(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens, &evict);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (evict)
 		op_evict(c->m, c->th->mt_loop, evict);
 	if (full) /* before a file is made that could not be opened */
@@ -653,7 +651,7 @@ nfsstat4 op_open_downgrade(struct compound *c)
 		return status;
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = open_of(c, &sid, &o);
 	if (!status && (access == 0 || (access & ~o->o_access) || (deny & ~o->o_deny)))
 		status = NFS4ERR_INVAL;
@@ -664,6 +662,6 @@ nfsstat4 op_open_downgrade(struct compound *c)
 		op_put_stateid(c->out, &o->o_sid);
 		op_set_current_sid(c, &o->o_sid);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return status;
 }

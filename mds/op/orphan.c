@@ -16,7 +16,7 @@ static bool keep_open(void *arg, uint64_t ino)
 	struct st_file *f;
 	bool keep = false;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, ino, true);
 	if (f && f->f_opens) {
 		f->f_orphan = keep = true;
@@ -25,7 +25,7 @@ static bool keep_open(void *arg, uint64_t ino)
 		f->f_removing++;
 		ctx->removing = ino;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return keep;
 }
 
@@ -59,7 +59,7 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 
 	if (!ctx->removing && !ctx->orphaned)
 		return;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	if (ctx->orphaned && err) {
 		f = st_file_get(st, ctx->orphaned, false);
 		if (f) {
@@ -81,7 +81,7 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 		f->f_removing--;
 		st_file_put(st, f);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (ctx->removing && !err)
 		lo_orders_gone(ctx->m->m_lo);
 }
@@ -120,7 +120,7 @@ nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn
 
 	if (!k)
 		return NFS4ERR_DELAY;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = find(c, sid, &o);
 	if (!status) {
 		struct st_file *f = o->o_file;
@@ -132,7 +132,7 @@ nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn
 		}
 		st_open_free(st, o);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (status || !orphan)
 		return status;
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
@@ -173,7 +173,7 @@ static int sweep_run(struct kv_op *op, struct kv_txn *t)
 		bool open;
 
 		op_free_ops(&s->ctx[i], s->m, NULL, &fo);
-		pthread_mutex_lock(&s->m->m_st->st_lock);
+		st_all_lock(s->m->m_st);
 		f = st_file_get(s->m->m_st, s->ino[i], false);
 		open = f && f->f_opens;
 		if (open) {
@@ -182,7 +182,7 @@ static int sweep_run(struct kv_op *op, struct kv_txn *t)
 			f->f_removing++; /* no new opens */
 			s->ctx[i].removing = s->ino[i];
 		}
-		pthread_mutex_unlock(&s->m->m_st->st_lock);
+		st_all_unlock(s->m->m_st);
 		if (!open)
 			err = ns_orphan_free(s->m->m_ns, t, s->ino[i], &fo);
 	}

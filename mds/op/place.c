@@ -41,9 +41,9 @@ static void again_outdated(struct compound *c)
 {
 	struct st *st = c->m->m_st;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	st_file_get(st, c->cur, false)->f_sizegen++; /* the freeze keeps it */
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 /* What is written to the old objects meanwhile, through us, is written again, to the new ones. */

@@ -37,7 +37,7 @@ static int order(const void *a, const void *b)
 /* locked */
 static void recall_delegations(struct st *st, const struct exp_table *old, const struct exp_table *now)
 {
-	hash_each(&st->st_opens, i, l, next)
+	st_each(st, ST_OPEN, l)
 	{
 		struct st_open *o = hash_entry(l, struct st_open, o_link);
 
@@ -52,19 +52,19 @@ static void collect(struct reload *r, const struct exp_table *old, const struct 
 	struct st *st = r->m->m_st;
 	size_t n = 0;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	recall_delegations(st, old, now);
-	r->ino = calloc(st->st_layouts.h_count + 1, sizeof(*r->ino));
+	r->ino = calloc(st_states(st) + 1, sizeof(*r->ino));
 	if (!r->ino)
 		log_fatal("no memory to take layouts back after a reload of the exports");
-	hash_each(&st->st_layouts, i, l, next)
+	st_each(st, ST_LAYOUT, l)
 	{
 		const struct st_layout *y = hash_entry(l, struct st_layout, l_link);
 
 		if (changed(old, now, y->l_fh, y->l_fhlen))
 			r->ino[n++] = y->l_file->f_ino;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	qsort(r->ino, n, sizeof(*r->ino), order);
 	for (size_t i = 0; i < n; i++) {
 		if (!r->n || r->ino[r->n - 1] != r->ino[i])

@@ -852,9 +852,9 @@ void op_repair_tick(struct mds *m)
 	bool grace;
 	int err;
 
-	pthread_mutex_lock(&m->m_st->st_lock);
+	st_all_lock(m->m_st);
 	grace = st_in_grace(m->m_st);
-	pthread_mutex_unlock(&m->m_st->st_lock);
+	st_all_unlock(m->m_st);
 	if (!s.room || grace || kv_read_begin(m->m_kv, &s.t))
 		return;
 	err = lo_repairs(s.t, r->r_cursor, scan_row, &s);

@@ -119,10 +119,10 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	if (r->epoch != map.lm_epoch)
 		return 0;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, r->ino, false);
 	r->denied_before = f && f->f_denied == r->epoch + 1;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	r->stale = lo_map_make_stale(&map, stale_objects(c->m, r, &map, &doubted), &last);
 	if (last)
 		r->fatal = fatal_status(r);
@@ -159,7 +159,7 @@ static void report_fatal(struct compound *c)
 
 	if (!r->fatal && !r->denied)
 		return;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, r->ino, false);
 	if (f && r->denied)
 		f->f_denied = r->epoch + 1;
@@ -168,7 +168,7 @@ static void report_fatal(struct compound *c)
 		f->f_error_client = c->client->cl_id;
 		f->f_error_until_ns = clock_mono_ns() + 5000000000ull;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 /* The client has a grant that is newer than the one it spoke of: it does not know that an object of that one is stale. */
@@ -179,10 +179,10 @@ static bool report_is_older(struct compound *c)
 	struct st_layout *l;
 	bool older;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	l = st_layout_find(st, &r->sid);
 	older = l && l->l_sid.seqid - l->l_recalled > r->told;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return older;
 }
 
@@ -235,7 +235,7 @@ nfsstat4 op_layouterror(struct compound *c)
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
 	r->ino = c->cur;
-	pthread_mutex_lock(&c->m->m_st->st_lock);
+	st_all_lock(c->m->m_st);
 	l = st_layout_find(c->m->m_st, &sid);
 	known = l && l->l_client == c->client && l->l_file->f_ino == c->cur;
 	if (known) {
@@ -244,7 +244,7 @@ nfsstat4 op_layouterror(struct compound *c)
 		r->sid = l->l_sid;
 		r->told = sid.seqid ? sid.seqid : l->l_sid.seqid;
 	}
-	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	st_all_unlock(c->m->m_st);
 	if (known)
 		op_unreached_report(c, r->e, r->n);
 	if (known)
@@ -342,13 +342,13 @@ static nfsstat4 return_reported(struct compound *c, int err)
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	l = st_layout_find(st, &r->sid);
 	if (l && l->l_sid.seqid - l->l_recalled != r->sid.seqid - r->recalled)
 		l = NULL; /* a newer grant: that one is the client's */
 	if (l)
 		return_drop(st, r, l);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return report_takes_back(c, err, return_taken_back) ? OP_PARKED : return_refresh(c, err);
 }
 
@@ -397,11 +397,11 @@ static void return_many(struct compound *c, uint32_t iomode, bool fsid)
 {
 	struct st *st = c->m->m_st;
 
-	for (struct st_layout *l = c->client->cl_layouts, *next; l; l = next) {
+	for (struct st_layout *l = st_layout_next(c->client, NULL), *next; l; l = next) {
 		struct st_file *f = l->l_file;
 		bool rw = iomode & l->l_iomode & LAYOUTIOMODE4_RW;
 
-		next = l->l_cnext;
+		next = st_layout_next(c->client, l);
 		if (fsid && !of_this_fsid(c, l))
 			continue;
 		f->f_pins++; /* keeps f over the free */
@@ -433,9 +433,9 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	how = xdr_get_u32(c->in);
 	if (c->in->bad || how < LAYOUTRETURN4_FILE || how > LAYOUTRETURN4_ALL)
 		return NFS4ERR_BADXDR;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	grace = st_in_grace(st);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (reclaim && how != LAYOUTRETURN4_FILE)
 		return NFS4ERR_INVAL; /* section 18.44.3 */
 	if (reclaim && !grace)
@@ -447,9 +447,9 @@ nfsstat4 op_layoutreturn(struct compound *c)
 			return NFS4ERR_INVAL;
 		if (how == LAYOUTRETURN4_FSID && !c->cur)
 			return NFS4ERR_NOFILEHANDLE;
-		pthread_mutex_lock(&st->st_lock);
+		st_all_lock(st);
 		return_many(c, iomode, how == LAYOUTRETURN4_FSID);
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 		xdr_put_bool(c->out, false);
 		return NFS4_OK;
 	}
@@ -476,9 +476,9 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
 	r->ino = c->cur;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	status = return_file(c, r, iomode, &sid, off, length);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (status)
 		return status;
 	op_unreached_report(c, r->e, r->n);

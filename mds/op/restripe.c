@@ -530,11 +530,11 @@ static void outdated(struct op_restripe *r)
 	struct st *st = r->rs_m->m_st;
 	struct st_file *f;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, r->rs_ino, false); /* the freeze keeps it */
 	f->f_sizegen++;
 	f->f_unread = f->f_unreached = 0; /* by index */
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 /* There are writes past us that the times do not tell of yet. The counts of the old objects are gone with them. */
@@ -919,9 +919,9 @@ void op_restripe_tick(struct mds *m)
 	bool grace;
 	int err;
 
-	pthread_mutex_lock(&m->m_st->st_lock);
+	st_all_lock(m->m_st);
 	grace = st_in_grace(m->m_st);
-	pthread_mutex_unlock(&m->m_st->st_lock);
+	st_all_unlock(m->m_st);
 	if (r->rs_ino || grace || !op_repair_opts(m).ro_files || clock_mono_ms() < r->rs_rest_ms || kv_read_begin(m->m_kv, &t))
 		return;
 	err = lo_twins(t, r->rs_cursor, first, &ino);

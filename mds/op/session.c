@@ -85,7 +85,7 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 	}
 	if (conf && !same_principal) {
 		/* A machine credential protects the lease itself (section 18.35.3). */
-		if (conf->cl_opens || conf->cl_layouts || (conf->cl_mach && !st_lease_expired(s, conf))) {
+		if (st_open_next(conf, NULL) || st_layout_next(conf, NULL) || (conf->cl_mach && !st_lease_expired(s, conf))) {
 			*st = st_lease_expired(s, conf) ? NFS4ERR_DELAY : NFS4ERR_CLID_INUSE;
 			*evict = conf->cl_id;
 			return NULL;
@@ -161,13 +161,13 @@ nfsstat4 op_exchange_id(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (flags & ~(c->minor < 2 ? EXID_ARGS : EXID_ARGS | EXID_ARGS_42) || len == 0)
 		return NFS4ERR_INVAL;
-	pthread_mutex_lock(&c->m->m_st->st_lock);
+	st_all_lock(c->m->m_st);
 	cl = exchange_id_cases(c, owner, len, verf, flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, how == SP4_MACH_CRED ? &mach : NULL, &st, &evict);
 	if (cl) {
 		cl->cl_stripes = impl_stripes((const char *)name, namelen);
 		put_exchange_id(c, cl, cl->cl_confirmed);
 	}
-	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	st_all_unlock(c->m->m_st);
 	if (st == NFS4ERR_DELAY && evict)
 		op_evict(c->m, c->th->mt_loop, evict);
 	return st;
@@ -347,7 +347,7 @@ static nfsstat4 record_confirm(struct compound *c)
 	struct st_client *cl, *old;
 	nfsstat4 status;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	old = st_client_by_owner(st, a->owner, a->owner_len, true);
 	cl = st_client_get(st, a->clientid);
 	/* Also when another EXCHANGE_ID took the place of this one meanwhile: the old one's number may be barred. */
@@ -372,7 +372,7 @@ static nfsstat4 record_confirm(struct compound *c)
 		st_record_back(st, cl->cl_key);
 		status = session_make(c, a, cl);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return status;
 }
 
@@ -394,13 +394,13 @@ static nfsstat4 record_done(struct compound *c, int err)
 	struct st_client *cl;
 
 	if (err) {
-		pthread_mutex_lock(&st->st_lock);
+		st_all_lock(st);
 		cl = st_client_get(st, a->clientid);
 		if (cl)
 			cl->cl_confirming = false;
 		c->m->m_losing -= a->losing;
 		a->losing = false;
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 		return op_status(err);
 	}
 	if (!a->barred)
@@ -438,7 +438,7 @@ nfsstat4 op_create_session(struct compound *c)
 		return NFS4ERR_TOOSMALL;
 	if (a->back.maxreq < CB_MIN || a->back.maxresp < FORE_MIN || a->back.maxops < 2 || a->back.maxreqs < 1)
 		return NFS4ERR_TOOSMALL;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	cl = st_client_get(st, a->clientid);
 	if (!cl || cl->cl_evicting) {
 		status = cl ? NFS4ERR_DELAY : NFS4ERR_STALE_CLIENTID;
@@ -466,7 +466,7 @@ nfsstat4 op_create_session(struct compound *c)
 		a->old_laid = !old || old->cl_laid || old->cl_boot; /* not known: an earlier boot's */
 		cl->cl_confirming = record = true;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	/* After a restart the clientid is stale, and the client comes with EXCHANGE_ID; the record is put again. */
 	return record ? op_mutate_again(c, record_run, record_done) : status;
 }
@@ -480,10 +480,10 @@ nfsstat4 op_destroy_session(struct compound *c)
 
 	if (!id)
 		return NFS4ERR_BADXDR;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	s = st_session_get(st, id);
 	if (s && s == c->session && c->at + 1 < c->nops) { /* it must be the last (section 18.37.3) */
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 		return NFS4ERR_NOT_ONLY_OP;
 	}
 	status = s ? op_mach_check(c, s->se_client, OP_DESTROY_SESSION) : NFS4ERR_BADSESSION;
@@ -495,7 +495,7 @@ nfsstat4 op_destroy_session(struct compound *c)
 		s->se_client->cl_parted = true;
 		st_session_destroy(st, s);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return status;
 }
 
@@ -512,7 +512,7 @@ nfsstat4 op_bind_conn(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (dir != CDFC4_FORE && dir != CDFC4_BACK && dir != CDFC4_FORE_OR_BOTH && dir != CDFC4_BACK_OR_BOTH)
 		return NFS4ERR_BADXDR;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	s = st_session_get(st, id);
 	status = s ? op_mach_check(c, s->se_client, OP_BIND_CONN_TO_SESSION) : NFS4ERR_BADSESSION;
 	if (!status && s->se_client->cl_mach && !st_session_admit(s, c->call->c_conn))
@@ -527,7 +527,7 @@ nfsstat4 op_bind_conn(struct compound *c)
 		xdr_put_u32(c->out, given);
 		xdr_put_bool(c->out, false);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return status;
 }
 
@@ -549,12 +549,12 @@ nfsstat4 op_backchannel_ctl(struct compound *c)
 	get_cb_sec(c->in, &a);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	pthread_mutex_lock(&c->m->m_st->st_lock);
+	st_all_lock(c->m->m_st);
 	c->session->se_cb_prog = a.prog;
 	c->session->se_cb_flavor = a.flavor;
 	c->session->se_cb_uid = a.uid;
 	c->session->se_cb_gid = a.gid;
-	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	st_all_unlock(c->m->m_st);
 	return NFS4_OK;
 }
 
@@ -764,7 +764,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		return NFS4ERR_DELAY;
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	cl = st_client_get(st, id);
 	if (!cl) {
 		status = NFS4ERR_STALE_CLIENTID;
@@ -772,7 +772,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		;
 	} else if (!op_from_client(c, cl)) {
 		status = NFS4ERR_WRONG_CRED;
-	} else if (sessions_count(cl) || cl->cl_opens || cl->cl_layouts || !st_client_leaves(cl)) {
+	} else if (sessions_count(cl) || st_open_next(cl, NULL) || st_layout_next(cl, NULL) || !st_client_leaves(cl)) {
 		status = NFS4ERR_CLIENTID_BUSY;
 	} else {
 		recorded = cl->cl_recorded;
@@ -780,7 +780,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		memcpy(a->key, cl->cl_key, sizeof(a->key));
 		st_client_destroy(st, cl);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return recorded ? op_mutate_again(c, forget_run, forget_done) : status; /* of a clientid that is stale then */
 }
 
@@ -794,13 +794,13 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (one_fs)
 		return c->cur ? NFS4_OK : NFS4ERR_NOFILEHANDLE;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	if (c->client->cl_reclaim_done)
 		status = NFS4ERR_COMPLETE_ALREADY;
 	c->client->cl_reclaim_done = true;
 	c->client->cl_may_reclaim = false;
 	st_record_done(st, c->client->cl_key);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (!status) /* grace may be over with it */
 		st_tick(st);
 	return status;
@@ -838,14 +838,14 @@ nfsstat4 op_test_stateid(struct compound *c)
 		uint32_t some = n < TEST_AT_ONCE ? n : TEST_AT_ONCE;
 
 		n -= some;
-		pthread_mutex_lock(&c->m->m_st->st_lock);
+		st_all_lock(c->m->m_st);
 		while (some--) {
 			struct st_stateid sid;
 
 			op_get_stateid(c->in, &sid);
 			xdr_put_u32(c->out, stateid_status(c, &sid));
 		}
-		pthread_mutex_unlock(&c->m->m_st->st_lock);
+		st_all_unlock(c->m->m_st);
 	}
 	return NFS4_OK;
 }
@@ -863,7 +863,7 @@ nfsstat4 op_free_stateid(struct compound *c)
 	status = op_resolve_sid(c, &sid);
 	if (status)
 		return status;
-	pthread_mutex_lock(&c->m->m_st->st_lock);
+	st_all_lock(c->m->m_st);
 	status = stateid_status(c, &sid);
 	k = status ? NULL : st_lock_find(st, &sid);
 	if (status == NFS4ERR_DELEG_REVOKED) {
@@ -873,6 +873,6 @@ nfsstat4 op_free_stateid(struct compound *c)
 		st_lock_free(st, k);
 	else if (!status) /* opens are closed and layouts returned, not freed */
 		status = NFS4ERR_LOCKS_HELD;
-	pthread_mutex_unlock(&c->m->m_st->st_lock);
+	st_all_unlock(c->m->m_st);
 	return status;
 }

@@ -85,11 +85,11 @@ bool op_writers_left(struct mds *m, uint64_t ino, const struct st_client *except
 	const struct st_file *f;
 	bool left = false;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, ino, false);
 	for (const struct st_layout *l = f ? f->f_layouts : NULL; l; l = l->l_fnext)
 		left |= l->l_client != except && (l->l_iomode & LAYOUTIOMODE4_RW);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return left;
 }
 
@@ -189,9 +189,9 @@ bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end, 
 	bool noted = false;
 
 	if (objects && map->lm_mirrors > 1 && told == NFS4ERR_DELAY) {
-		pthread_mutex_lock(&st->st_lock);
+		st_all_lock(st);
 		noted = st_half_note(st, c->client, ino, off, end);
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 	}
 	return op_half_done(c->m, c->th->mt_loop, c, ino, map, objects, noted ? why : -EIO, then, arg);
 }
@@ -202,26 +202,26 @@ void op_half_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end)
 
 	if (!c->client->cl_nhalves)
 		return;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	st_half_over(st, c->client, ino, off, end);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 /* ---- writers that are lost ---- */
 
 void op_lost_begin(struct mds *m)
 {
-	pthread_mutex_lock(&m->m_st->st_lock);
+	st_all_lock(m->m_st);
 	m->m_losing++;
 	m->m_lost_gen++;
-	pthread_mutex_unlock(&m->m_st->st_lock);
+	st_all_unlock(m->m_st);
 }
 
 void op_lost_end(struct mds *m)
 {
-	pthread_mutex_lock(&m->m_st->st_lock);
+	st_all_lock(m->m_st);
 	m->m_losing--;
-	pthread_mutex_unlock(&m->m_st->st_lock);
+	st_all_unlock(m->m_st);
 }
 
 bool op_lost_client(struct st *st, struct st_client *cl)
@@ -229,7 +229,7 @@ bool op_lost_client(struct st *st, struct st_client *cl)
 	bool any = cl->cl_boot || cl->cl_halves;
 
 	st_half_lost(st, cl, NULL);
-	for (struct st_layout *l = cl->cl_layouts; l; l = l->l_cnext) {
+	for (struct st_layout *l = st_layout_next(cl, NULL); l; l = st_layout_next(cl, l)) {
 		if (!(l->l_iomode & LAYOUTIOMODE4_RW))
 			continue;
 		st_file_judge(l->l_file);
@@ -247,10 +247,10 @@ bool op_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map)
 
 	if (!m->m_lost || !lo_generic(m->m_lo, map))
 		return false;
-	pthread_mutex_lock(&m->m_st->st_lock);
+	st_all_lock(m->m_st);
 	f = st_file_get(m->m_st, ino, false);
 	judge = f && f->f_judge;
-	pthread_mutex_unlock(&m->m_st->st_lock);
+	st_all_unlock(m->m_st);
 	return judge;
 }
 
@@ -282,16 +282,16 @@ static int clean_run(struct kv_op *op, struct kv_txn *t)
 	struct judge *j = hash_entry(op, struct judge, op);
 	struct st *st = j->m->m_st;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	j->clean = !j->m->m_losing && !st->st_in_grace;
 	j->gen = j->m->m_lost_gen;
-	hash_each(&st->st_files, i, l, next)
+	st_each(st, ST_FILE, l)
 	{
 		const struct st_file *f = hash_entry(l, struct st_file, f_link);
 
 		j->clean &= !f->f_judge;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return j->clean ? lo_lost_del(t) : 0;
 }
 
@@ -307,10 +307,10 @@ static void clean_done(struct kv_op *op, int err)
 	struct judge *j = hash_entry(op, struct judge, op);
 
 	/* Who was given up since has put the row again. */
-	pthread_mutex_lock(&j->m->m_st->st_lock);
+	st_all_lock(j->m->m_st);
 	if (!err && j->clean && j->gen == j->m->m_lost_gen)
 		j->m->m_lost = false;
-	pthread_mutex_unlock(&j->m->m_st->st_lock);
+	st_all_unlock(j->m->m_st);
 	judge_end(j);
 }
 
@@ -333,13 +333,13 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 	struct st *st = m->m_st;
 	struct judge *j;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	if (st->st_judge) { /* the store does not know of these: a crash forgets them */
 		m->m_lost = true;
 		m->m_lost_gen++;
 	}
 	st->st_judge = false;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (!m->m_lost || m->m_judging)
 		return;
 	j = calloc(1, sizeof(*j));
@@ -347,16 +347,16 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 		return; /* the next tick's */
 	j->m = m;
 	j->loop = loop;
-	pthread_mutex_lock(&st->st_lock);
-	j->ino = st->st_in_grace ? NULL : calloc(st->st_files.h_count + 1, sizeof(*j->ino));
-	hash_each(&st->st_files, i, l, next)
+	st_all_lock(st);
+	j->ino = st->st_in_grace ? NULL : calloc(st_states(st) + 1, sizeof(*j->ino));
+	st_each(st, ST_FILE, l)
 	{
 		const struct st_file *f = hash_entry(l, struct st_file, f_link);
 
 		if (j->ino && f->f_judge)
 			j->ino[j->n++] = f->f_ino;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (!j->ino) {
 		free(j);
 		return;

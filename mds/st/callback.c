@@ -117,13 +117,13 @@ static void cb_again(struct loop_timer *t)
 	struct st *st = cb->cb_st;
 	struct st_session *s;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	s = st_session_get(st, cb->cb_session);
 	if (s)
 		cb_requeue(st, s, cb);
 	else
 		st_cb_lost(st, cb);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 static void slot_free(struct st_session *s, struct st_cb *cb)
@@ -143,7 +143,7 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	bool sequenced = false, again;
 	int64_t status = err ? -1 : st_cb_decode(res, cb->cb_kind->k_op, &sequenced);
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	s = st_session_get(st, cb->cb_session);
 	if (s && slot_moves(status, sequenced))
 		s->se_cb_next[cb->cb_slot]++;
@@ -152,7 +152,7 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	if (s && !sequenced && slot_moves(status, sequenced) && ++cb->cb_tries < CB_TRIES) {
 		slot_free(s, cb);
 		cb_requeue(st, s, cb);
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 		return;
 	}
 	again = cb->cb_kind->k_done(st, cb, status, res) && ++cb->cb_tries < CB_TRIES;
@@ -164,7 +164,7 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 		st_cb_lost(st, cb);
 		cb = NULL;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (!cb)
 		return;
 	if (again) {
@@ -203,7 +203,7 @@ static void cb_send(struct loop_msg *m)
 	struct st_session *s;
 	struct rpc_cred cred = {.rc_flavor = RPC_AUTH_NONE};
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	s = st_session_get(st, cb->cb_session);
 	if (s && s->se_cb_conn && rpc_conn_loop(s->se_cb_conn) == loop_self()) {
 		conn = s->se_cb_conn;
@@ -222,7 +222,7 @@ static void cb_send(struct loop_msg *m)
 	} else {
 		st_cb_lost(st, cb);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (conn) {
 		uint32_t limit = cb->cb_kind->k_brief && st->st_recall_ms < CB_TIMEOUT_MS ? st->st_recall_ms : CB_TIMEOUT_MS;
 
@@ -389,7 +389,7 @@ static const struct st_cb_kind device_gone_kind = {.k_op = OP_CB_NOTIFY_DEVICEID
 /* A client that cannot be told now finds out by itself: the old addresses do not answer, and it asks again. */
 static void device_tell(struct st *st, const struct st_cb_kind *kind, const uint8_t deviceid[NFS4_DEVICEID4_SIZE])
 {
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	hash_each(&st->st_clients, i, l, next) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 		struct st_session *s;
@@ -406,7 +406,7 @@ static void device_tell(struct st *st, const struct st_cb_kind *kind, const uint
 		memcpy(cb->cb_arg, deviceid, NFS4_DEVICEID4_SIZE);
 		st_cb_queue(st, s, cb);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 void st_device_changed(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE])

@@ -106,11 +106,12 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 		return -ENOMEM;
 	memset(st, 0, sizeof(*st));
 	st->st_by_id = calloc(ST_BY_ID, sizeof(*st->st_by_id));
-	if (!st->st_by_id) {
+	if (!st->st_by_id || st_heat_new(st) || st_shards_new(st)) {
+		free(st->st_heat);
+		free(st->st_by_id);
 		free(st);
 		return -ENOMEM;
 	}
-	pthread_mutex_init(&st->st_lock, NULL);
 	st->st_ns = ns;
 	st->st_boot = ns_super(ns)->su_boot;
 	st->st_lease_ms = lease_ms;
@@ -176,10 +177,13 @@ struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t 
 
 struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, const uint8_t verifier[8])
 {
-	struct st_client *c = calloc(1, sizeof(*c));
+	struct st_client *c = aligned_alloc(64, sizeof(*c));
 
 	if (!c)
 		return NULL;
+	memset(c, 0, sizeof(*c));
+	for (unsigned i = 0; i < ST_STRIPES; i++)
+		pthread_mutex_init(&c->cl_stripe[i].sp_lock, NULL);
 	c->cl_owner = malloc(len ? len : 1);
 	if (!c->cl_owner)
 		goto fail;
@@ -188,7 +192,7 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	memcpy(c->cl_verifier, verifier, 8);
 	record_key(c);
 	c->cl_id = (uint64_t)st->st_epoch << 32 | (uint32_t)st->st_next++;
-	c->cl_all = &st->st_counts;
+	c->cl_st = st;
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;
 	c->cl_renewed_ns = clock_mono_ns();
@@ -228,7 +232,9 @@ int st_client_at(struct st *st, struct st_client *c, const uint8_t addr[16])
 	struct st_place *p = place_find(st, addr);
 
 	if (!p) {
-		p = calloc(1, sizeof(*p));
+		p = aligned_alloc(64, sizeof(*p));
+		if (p)
+			memset(p, 0, sizeof(*p));
 		if (!p || hash_add(&st->st_places, &p->pl_link, hash_bytes(addr, 16))) {
 			free(p);
 			return -ENOMEM;
@@ -249,16 +255,6 @@ static void place_leave(struct st *st, struct st_client *c)
 		return;
 	hash_del(&st->st_places, &p->pl_link);
 	free(p);
-}
-
-void st_count(struct st_client *c, enum st_count what, int more)
-{
-	struct st_counts *of[] = {&c->cl_counts, c->cl_place ? &c->cl_place->pl_counts : NULL, c->cl_all};
-
-	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
-		if (of[i])
-			of[i]->ct_n[what] += (uint32_t)more;
-	}
 }
 
 uint64_t st_client_oldest(struct st *st, const uint8_t *addr)
@@ -330,12 +326,13 @@ void st_client_destroy(struct st *st, struct st_client *c)
 	hash_del(&st->st_owners, &c->cl_owner_link);
 	while (c->cl_sessions)
 		st_session_destroy(st, c->cl_sessions);
-	while (c->cl_layouts)
-		st_layout_free(st, c->cl_layouts);
-	while (c->cl_opens) {
-		st->st_orphaned |= c->cl_opens->o_file->f_orphan;
-		st_open_free(st, c->cl_opens);
+	for (struct st_layout *l; (l = st_layout_next(c, NULL));)
+		st_layout_free(st, l);
+	for (struct st_open *o; (o = st_open_next(c, NULL));) {
+		st->st_orphaned |= o->o_file->f_orphan;
+		st_open_free(st, o);
 	}
+	st_rooms_back(c, true);
 	st_half_lost(st, c, NULL);
 	st_offloads_drop(c);
 	while (c->cl_dead_sids)
@@ -414,7 +411,7 @@ int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, s
 	uint8_t hash[FORGET_BATCH][32];
 	int n = 0, err = 0;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	hash_each(&st->st_records, i, l, next) {
 		struct st_record *r = hash_entry(l, struct st_record, r_link);
 
@@ -423,7 +420,7 @@ int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, s
 		r->r_done = true;
 		memcpy(hash[n++], r->r_hash, 32);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	for (int k = 0; k < n && !err; k++) {
 		struct kv_slice have;
 		struct record r;
@@ -439,7 +436,7 @@ int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, s
 
 void st_marks_judge(struct st *st)
 {
-	hash_each(&st->st_files, i, l, next) {
+	st_each(st, ST_FILE, l) {
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
 		if (f->f_judge_boot)
@@ -467,7 +464,7 @@ bool st_in_grace(struct st *st)
 
 static bool client_idle(const struct st_client *c)
 {
-	return !c->cl_opens && !c->cl_layouts;
+	return !st_open_next(c, NULL) && !st_layout_next(c, NULL);
 }
 
 /* A client with state whose lease has run out keeps it until somebody conflicts (a courteous server, RFC 8881 section
@@ -477,7 +474,7 @@ static bool client_is_over(const struct st *st, const struct st_client *c, uint6
 	/* One that is not confirmed goes after a lease (section 18.35.4). */
 	uint64_t kept = !c->cl_confirmed ? 0 : client_idle(c) ? st->st_lease_ms : st->st_courtesy_ms;
 
-	if (c->cl_ndelegs && st_deleg_many(st))
+	if (st_deleg_many(st) && st_client_number(c, ST_N_DELEGS))
 		kept = 0;
 	return !c->cl_busy && st_silent_ns(c, now) > (st->st_lease_ms + kept) * 1000000ull;
 }
@@ -488,7 +485,7 @@ void st_tick(struct st *st)
 	unsigned n = 0, late = 0;
 	bool over = false, orphaned;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	now = clock_mono_ns();
 	if (st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull)) {
 		st->st_in_grace = false;
@@ -510,12 +507,13 @@ void st_tick(struct st *st)
 		if (gone && n < EXPIRE_BATCH && !c->cl_evicting)
 			expired[n++] = c->cl_id;
 		late += st_deleg_overdue(st, c, overdue + late, EXPIRE_BATCH - late);
+		st_rooms_back(c, false);
 	}
 	st_deleg_thin(st);
 	orphaned = st->st_orphaned && !st->st_in_grace;
 	if (orphaned)
 		st->st_orphaned = false;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (over && st->st_grace_over)
 		st->st_grace_over(st->st_arg);
 	for (unsigned i = 0; i < late && st->st_overdue; i++)

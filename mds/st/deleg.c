@@ -1,4 +1,4 @@
-/* Delegations: who has one, recall, revocation, CB_GETATTR (RFC 8881 chapter 10, sections 20.1, 20.2 and 20.6; RFC 9754). All of it under st_lock. */
+/* Delegations: who has one, recall, revocation, CB_GETATTR (RFC 8881 chapter 10, sections 20.1, 20.2 and 20.6; RFC 9754). Under the file's lock, or all's; what calls a client back, or walks over its delegations, under all's. */
 #include "mds/st/st.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,7 +8,6 @@
 #define REVOKED_MAX 1024u       /* stateids kept of a client that does not free them */
 #define WASTED_NS 1000000000ull
 #define UNKNOWN_TRIES 20u       /* a client that says so often, over a second, that it has no such delegation has none */
-#define HEAT_ENTRIES 65536u     /* a power of two */
 
 struct st_open *st_deleg_of(struct st_file *f, const struct st_client *c)
 {
@@ -93,7 +92,7 @@ void st_deleg_recall(struct st *st, struct st_open *o)
 		metric_add(st->st_deleg_wasted, 1);
 	if (!dg->dg_recalled) {
 		dg->dg_recalled_ns = clock_mono_ns();
-		o->o_client->cl_nrecalled++;
+		atomic_fetch_add(&o->o_client->cl_nrecalled, 1);
 	}
 	dg->dg_recalled = true;
 	cb = st_cb_new(o->o_client, &recall_kind, dg->dg_fh, dg->dg_fhlen, &s);
@@ -205,7 +204,7 @@ unsigned st_deleg_overdue(const struct st *st, const struct st_client *c, uint64
 {
 	unsigned n = 0;
 
-	for (const struct st_open *o = c->cl_nrecalled ? c->cl_opens : NULL; o && n < max; o = o->o_cnext) {
+	for (const struct st_open *o = c->cl_nrecalled ? st_open_next(c, NULL) : NULL; o && n < max; o = st_open_next(c, o)) {
 		if (is_overdue(st, o))
 			ino[n++] = o->o_file->f_ino;
 	}
@@ -353,15 +352,22 @@ static uint32_t now_tenths(void)
 	return (uint32_t)(clock_mono_ns() / 100000000u) + 1;
 }
 
+int st_heat_new(struct st *st)
+{
+	st->st_heat = calloc(ST_SHARDS, sizeof(*st->st_heat));
+	return st->st_heat ? 0 : -1;
+}
+
+/* Of a shard's files, under its lock. Files that were made one after the other are far apart. */
+static struct st_heat *entry_of(const struct st *st, uint64_t ino)
+{
+	return &st->st_heat[ino % 256 * 256 + ino / 256 % 256];
+}
+
 static struct st_heat *heat_of(struct st *st, uint64_t ino)
 {
-	struct st_heat *h;
+	struct st_heat *h = entry_of(st, ino);
 
-	if (!st->st_heat)
-		st->st_heat = calloc(HEAT_ENTRIES, sizeof(*h));
-	if (!st->st_heat)
-		return NULL;
-	h = &st->st_heat[hash_u64(ino) & (HEAT_ENTRIES - 1)];
 	if (h->h_ino != ino)
 		*h = (struct st_heat){.h_ino = ino};
 	return h;
@@ -369,17 +375,14 @@ static struct st_heat *heat_of(struct st *st, uint64_t ino)
 
 bool st_heat_contended(const struct st *st, uint64_t ino)
 {
-	const struct st_heat *h = st->st_heat ? &st->st_heat[hash_u64(ino) & (HEAT_ENTRIES - 1)] : NULL;
+	const struct st_heat *h = entry_of(st, ino);
 
-	return h && h->h_ino == ino && h->h_conflict && now_tenths() - h->h_conflict <= st->st_lease_ms / 100;
+	return h->h_ino == ino && h->h_conflict && now_tenths() - h->h_conflict <= st->st_lease_ms / 100;
 }
 
 void st_heat_conflict(struct st *st, uint64_t ino)
 {
-	struct st_heat *h = heat_of(st, ino);
-
-	if (h)
-		h->h_conflict = now_tenths();
+	heat_of(st, ino)->h_conflict = now_tenths();
 }
 
 unsigned st_heat_opened(struct st *st, uint64_t ino, const struct st_client *c, bool write)
@@ -387,8 +390,6 @@ unsigned st_heat_opened(struct st *st, uint64_t ino, const struct st_client *c, 
 	struct st_heat *h = heat_of(st, ino);
 	uint32_t now = now_tenths(), who = c->cl_number * 2 + write;
 
-	if (!h)
-		return 0;
 	if (h->h_client != who || now - h->h_seen > st->st_lease_ms / 100)
 		h->h_opens = 0;
 	h->h_client = who;
@@ -435,7 +436,9 @@ static const struct st_cb_kind thin_kind = {
 /* Three quarters of what there may be. */
 bool st_deleg_many(const struct st *st)
 {
-	return st->st_ndelegs && st->st_ndelegs >= st->st_max_delegs - st->st_max_delegs / 4;
+	uint32_t n = st->st_counts.ct_n[ST_N_DELEGS];
+
+	return n && n >= st->st_max_delegs - st->st_max_delegs / 4;
 }
 
 /* Whoever has more than its share keeps half of it. */
@@ -445,14 +448,15 @@ void st_deleg_thin(struct st *st)
 
 	if (!st_deleg_many(st) || !st->st_clients.h_count)
 		return;
-	share = st->st_ndelegs / st->st_clients.h_count;
+	share = st_number(st, ST_N_DELEGS) / st->st_clients.h_count;
 	hash_each(&st->st_clients, i, l, next) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
+		uint32_t has = st_client_number(c, ST_N_DELEGS);
 		struct st_session *s;
 		struct thin *t;
 		struct st_cb *cb;
 
-		if (c->cl_thinned || c->cl_ndelegs < 2 || c->cl_ndelegs < share)
+		if (c->cl_thinned || has < 2 || has < share)
 			continue;
 		t = malloc(sizeof(*t));
 		cb = t ? st_cb_new(c, &thin_kind, NULL, 0, &s) : NULL;
@@ -460,7 +464,7 @@ void st_deleg_thin(struct st *st)
 			free(t);
 			continue;
 		}
-		*t = (struct thin){c->cl_id, c->cl_ndelegs / 2};
+		*t = (struct thin){c->cl_id, has / 2};
 		cb->cb_arg = t;
 		c->cl_thinned = true;
 		st_cb_queue(st, s, cb);

@@ -4,7 +4,7 @@
 
 struct st_lock *st_lock_find(struct st *st, const struct st_stateid *sid)
 {
-	for (struct hash_link *l = hash_first(&st->st_locks, hash_bytes(sid->other, NFS4_OTHER_SIZE)); l; l = hash_next(l)) {
+	for (struct hash_link *l = st_first_by_sid(st, sid, ST_LOCK); l; l = hash_next(l)) {
 		struct st_lock *k = hash_entry(l, struct st_lock, k_link);
 
 		if (memcmp(k->k_sid.other, sid->other, NFS4_OTHER_SIZE) == 0)
@@ -34,9 +34,9 @@ struct st_lock *st_lock_new(struct st *st, struct st_open *o, const void *owner,
 
 	if (!k)
 		return NULL;
-	st_sid_make(st, ST_SID_LOCK, &k->k_sid);
+	st_sid_make(st, f->f_ino, ST_SID_LOCK, &k->k_sid);
 	k->k_sid.seqid = 0; /* the first use makes it 1 */
-	if (hash_add(&st->st_locks, &k->k_link, hash_bytes(k->k_sid.other, NFS4_OTHER_SIZE))) {
+	if (st_add_by_sid(st, &k->k_sid, ST_LOCK, &k->k_link)) {
 		free(k);
 		return NULL;
 	}
@@ -66,7 +66,7 @@ static void range_free(struct st_lock *k, struct st_range *r)
 void st_lock_free(struct st *st, struct st_lock *k)
 {
 	st_count(k->k_open->o_client, ST_N_LOCKS, -1);
-	hash_del(&st->st_locks, &k->k_link);
+	st_table_del(st, k->k_open->o_file->f_ino, &k->k_link);
 	*k->k_oprev = k->k_onext;
 	if (k->k_onext)
 		k->k_onext->k_oprev = k->k_oprev;

@@ -52,13 +52,13 @@ struct st_offload *st_offload_new(struct st *st, struct st_client *c, uint64_t i
 
 	if (!of)
 		return NULL;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	if (c->cl_dead || !has_backchannel(c) || !make_room(c)) {
-		pthread_mutex_unlock(&st->st_lock);
+		st_all_unlock(st);
 		free(of);
 		return NULL;
 	}
-	st_sid_make(st, ST_SID_COPY, &of->of_sid);
+	st_sid_make(st, ino, ST_SID_COPY, &of->of_sid);
 	of->of_client = c;
 	of->of_ino = ino;
 	of->of_uid = uid;
@@ -71,7 +71,7 @@ struct st_offload *st_offload_new(struct st *st, struct st_client *c, uint64_t i
 	c->cl_offloads = of;
 	c->cl_noffloads++;
 	*sid = of->of_sid;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return of;
 }
 
@@ -89,18 +89,18 @@ nfsstat4 st_offload_find(struct st_client *c, const struct st_stateid *sid, uint
 
 void st_offload_progress(struct st *st, struct st_offload *of, uint64_t count)
 {
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	of->of_count = count;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 bool st_offload_is_over(struct st *st, struct st_offload *of)
 {
 	bool over;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	over = !of->of_client;
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return over;
 }
 
@@ -203,7 +203,7 @@ void st_offload_end(struct st *st, struct st_offload *of, const struct st_offloa
 {
 	struct st_offload_wait *w;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	w = of->of_wait;
 	of->of_wait = NULL;
 	of->of_done = true;
@@ -213,7 +213,7 @@ void st_offload_end(struct st *st, struct st_offload *of, const struct st_offloa
 		tell(st, of);
 	else
 		free(of);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (w)
 		loop_post(w->ow_loop, &w->ow_msg);
 }

@@ -120,9 +120,9 @@ void st_session_leave(struct st *st, struct st_session *s)
 {
 	if (atomic_fetch_sub(&s->se_refs, 1) != 1)
 		return;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	session_end(st, s);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 struct st_session *st_sessions_ended(struct st *st)
@@ -230,11 +230,11 @@ void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
 		return;
 	if (s->se_client->cl_recalls_wait) {
 		s->se_client->cl_recalls_wait = false;
-		for (struct st_layout *l = s->se_client->cl_layouts; l; l = l->l_cnext) {
+		for (struct st_layout *l = st_layout_next(s->se_client, NULL); l; l = st_layout_next(s->se_client, l)) {
 			if (l->l_recalled)
 				st_recall_queue(st, l);
 		}
-		for (struct st_open *o = s->se_client->cl_opens; o; o = o->o_cnext) {
+		for (struct st_open *o = st_open_next(s->se_client, NULL); o; o = st_open_next(s->se_client, o)) {
 			if (o->o_deleg && o->o_deleg->dg_recalled)
 				st_deleg_recall(st, o);
 		}
@@ -246,7 +246,7 @@ void st_conn_gone(struct st *st, struct rpc_conn *c)
 {
 	struct hash_link *next;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	for (struct hash_link *l = hash_first(&st->st_cb_conns, hash_u64((uintptr_t)c)); l; l = next) {
 		struct st_session *s = hash_entry(l, struct st_session, se_conn_link);
 
@@ -256,5 +256,5 @@ void st_conn_gone(struct st *st, struct rpc_conn *c)
 			st_cb_path_lost(st, s);
 		}
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }

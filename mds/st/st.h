@@ -91,11 +91,25 @@ struct st_session {
 };
 
 /* What is counted of a client, of all clients of an address, and of all, so that neither one client nor one address takes all of it: opens without delegations,
- * lock-owners' states, their ranges, layouts. */
-enum st_count { ST_N_OPENS, ST_N_LOCKS, ST_N_RANGES, ST_N_LAYOUTS, ST_COUNTS };
+ * lock-owners' states, their ranges, layouts, delegations. */
+enum st_count { ST_N_OPENS, ST_N_LOCKS, ST_N_RANGES, ST_N_LAYOUTS, ST_N_DELEGS, ST_COUNTS };
+/* With what was taken ahead (sp_room). */
 struct st_counts {
-	uint32_t ct_n[ST_COUNTS];
+	_Alignas(64) _Atomic uint32_t ct_n[ST_COUNTS];
 };
+
+/*
+ * Of a client, by the thread that opened or laid out: its connections do not meet here. Room is taken of the client's count, its address's and all clients' (struct st_counts) in
+ * portions, so that those are not written by each open; what is not used goes back at the second tick after.
+ */
+struct st_stripe {
+	_Alignas(64) pthread_mutex_t sp_lock;
+	struct st_open *sp_opens; /* delegations, too */
+	struct st_layout *sp_layouts;
+	_Atomic uint8_t sp_room[ST_COUNTS]; /* taken, and not used */
+	bool sp_used;                       /* since the last tick */
+};
+#define ST_STRIPES 8u
 
 /* Where clients come from. */
 struct st_place {
@@ -127,18 +141,21 @@ struct st_client {
 	uint8_t cl_key[32];         /* of its durable record: a hash of owner and principal */
 	bool cl_mach;               /* SP4_MACH_CRED: operations in cl_enforce are the principal's alone, with integrity or privacy */
 	uint32_t cl_enforce[3], cl_allow[3]; /* bitmap4 of operations (RFC 8881 section 18.35.3) */
-	bool cl_confirmed, cl_recorded, cl_reclaim_done, cl_may_reclaim, cl_dead;
+	bool cl_confirmed, cl_recorded, cl_dead;
+	_Atomic bool cl_reclaim_done, cl_may_reclaim;
 	bool cl_notified;           /* it asked to be told when a device changes */
 	bool cl_notified_gone;      /* and when one goes */
 	bool cl_stripes;            /* its kernel reads striped layouts */
 	bool cl_boot;               /* it is from an earlier boot, with layouts of then that are not known */
-	bool cl_laid;               /* it was given layouts: its number must be barred when it is evicted */
+	_Atomic bool cl_laid;       /* it was given layouts: its number must be barred when it is evicted */
 	_Atomic bool cl_evicting; /* no request of it begins (st_client_leaves) */
 	bool cl_confirming;
 	bool cl_parted;             /* it has destroyed a session */
 	bool cl_recalls_wait;       /* recalls that found no session */
 	uint32_t cl_nsessions;
-	struct st_counts cl_counts, *cl_all; /* its own; and those of all clients */
+	struct st *cl_st; /* or NULL: what it has is not counted */
+	struct st_stripe cl_stripe[ST_STRIPES];
+	struct st_counts cl_counts;
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
@@ -147,16 +164,13 @@ struct st_client {
 	uint32_t cl_refs;
 	_Atomic uint32_t cl_revoked; /* SEQ4_STATUS_* to report */
 	struct st_session *cl_sessions;
-	struct st_open *cl_opens;
-	struct st_layout *cl_layouts;
 	struct st_offload *cl_offloads; /* the newest first */
 	uint32_t cl_noffloads;
-	_Atomic uint32_t cl_ndelegs, cl_nrevoked;
-	uint32_t cl_nrecalled;
+	_Atomic uint32_t cl_nrevoked, cl_nrecalled;
 	struct st_revoked *cl_dead_sids;
 	struct st_half *cl_halves;
 	_Atomic uint32_t cl_nhalves;
-	struct st_unreached *cl_unreached; /* ST_UNREACHED of them, or NULL */
+	struct st_unreached *_Atomic cl_unreached; /* ST_UNREACHED of them, or NULL */
 	bool cl_thinned;            /* CB_RECALL_ANY is under way */
 };
 
@@ -175,6 +189,7 @@ struct st_file {
 	struct st_lock *f_locks; /* each belongs to one of f_opens */
 	struct st_waiter *f_waiters;
 	uint32_t f_nwaiters;
+	struct st_wait *f_waits; /* for layouts or delegations to come back (st_recall_file, st_recall_delegs) */
 	struct st_layout *f_layouts;
 	uint32_t f_removing;  /* a mutation that frees it is queued: no new opens (DELAY) */
 	uint32_t f_excl;      /* a shrink or a recall is under way: no new layouts (RECALLCONFLICT) */
@@ -247,6 +262,7 @@ struct st_open {
 	struct st_client *o_client;
 	struct st_file *o_file;
 	struct st_open *o_cnext, **o_cprev, *o_fnext, **o_fprev;
+	struct st_stripe *o_stripe;
 	struct st_lock *o_locks;
 	uint32_t o_access, o_deny;
 	uint32_t o_owner_len;
@@ -275,6 +291,7 @@ struct st_layout {
 	struct st_client *l_client;
 	struct st_file *l_file;
 	struct st_layout *l_cnext, **l_cprev, *l_fnext, **l_fprev;
+	struct st_stripe *l_stripe;
 	uint32_t l_iomode;            /* bit 1 READ, bit 2 RW */
 	bool l_recalled, l_queued;    /* queued: a CB_LAYOUTRECALL is on its way or waits in a session */
 	uint64_t l_servers;           /* a bit of 64 for each data server that it names, or has named */
@@ -330,8 +347,17 @@ struct st_cb {
 	bool cb_keeps;                /* the slot: what was not answered is sent again in it */
 };
 
+/* A part of the files and of their state. A stateid names it (st_sid_make). */
+enum st_kind { ST_FILE, ST_OPEN, ST_LOCK, ST_LAYOUT };
+struct st_shard {
+	_Alignas(64) pthread_mutex_t sh_lock;
+	struct hash sh_table;      /* by inode number or stateid; of all kinds (st_each) */
+	_Atomic uint64_t sh_next;  /* stateid counter */
+};
+#define ST_SHARDS 65536u /* files that are used at the same time rarely share one */
+
 struct st {
-	/* What requests only look at lies on lines that st_lock's holders rarely write. */
+	/* What requests only look at lies on lines that are rarely written. */
 	struct ns *st_ns;
 	uint64_t st_boot;
 	/* Of the store and its incarnation: mixed into ids, so that another cluster at the same address, or a store that was restored, does not take them for
@@ -342,19 +368,17 @@ struct st {
 	_Atomic bool st_in_grace;
 	struct cds_hlist_head *st_by_id; /* sessions, for RCU: ST_BY_ID of them */
 	uint64_t st_kept_max;
-	_Alignas(64) _Atomic uint32_t st_ndelegs; /* that are out */
-	_Atomic uint32_t st_nsessions;
+	struct st_shard *st_shards;      /* ST_SHARDS of them */
+	struct st_heat *st_heat;
+	_Alignas(64) _Atomic uint32_t st_nsessions;
 	_Atomic uint64_t st_nslots; /* in all sessions, and, nearly, the bytes of them and of kept replies */
 	_Atomic uint64_t st_kept;
-	_Alignas(64) pthread_mutex_t st_lock;
-	uint32_t st_reclaimers;   /* recorded clients that have not finished */
+	_Alignas(64) uint32_t st_reclaimers;   /* recorded clients that have not finished */
 	bool st_lost;             /* of those that had layouts when the earlier boot ended, one does not come back as who it was */
-	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_opens, st_locks, st_files, st_layouts, st_records, st_places;
-	uint64_t st_next;         /* clientid, session and stateid counter of this boot */
+	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_records, st_places;
+	uint64_t st_next;         /* clientid and session counter of this boot */
 	uint64_t st_verifier;     /* of this boot */
 	uint64_t st_oldest_ns;    /* st_client_oldest looked */
-	/* who waits for layouts or delegations to come back (st_recall_file, st_recall_delegs) */
-	struct st_wait *st_waits;
 	struct st_session *st_ended; /* sessions without references whose rows are to be deleted */
 	size_t st_nended;            /* of them, those whose rows are being deleted included */
 	/* called on the tick's loop, without the lock: grace has ended; clients that held removed files open are gone */
@@ -367,12 +391,62 @@ struct st {
 	void *st_arg;
 	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked, *st_deleg_given[2], *st_deleg_wasted, *st_deleg_revoked;
 	uint32_t st_max_delegs;
+	uint8_t st_portion[ST_COUNTS]; /* st_set_portion */
 	struct st_counts st_counts; /* of all clients */
-	struct st_heat *st_heat;
 };
 
 int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms, uint32_t courtesy_ms);
 #define ST_KEPT_MAX (256ull << 20) /* st_kept_max of a new one */
+
+/* shard.c: locks. A thread has one of them at a time: none is taken where one is held. */
+void st_all_lock(struct st *st);
+void st_all_unlock(struct st *st);
+void st_file_lock(struct st *st, uint64_t ino);
+void st_file_unlock(struct st *st, uint64_t ino);
+/*
+ * Work on a file that seldom needs all:
+ *
+ *	struct st_work w = {0};
+ *
+ *	do {
+ *		st_work_lock(&w, st, ino);
+ *		...
+ *	} while (st_work_again(&w));
+ *
+ * The body holds the file's lock first. Where it finds that it needs all, which st_needs_all() asks, it returns as it is, with nothing changed, and is run once more, from the start, under all.
+ */
+struct st_work {
+	struct st *k_st;
+	uint64_t k_ino;
+	bool k_all;
+};
+void st_work_lock(struct st_work *w, struct st *st, uint64_t ino);
+bool st_work_again(struct st_work *w);
+/* True: all is locked already. */
+bool st_needs_all(void);
+/* Whether the calling thread has what it needs, for tests. */
+bool st_has(const struct st *st, uint64_t ino);
+bool st_has_all(void);
+/* A small number of the calling thread. */
+unsigned st_turn(void);
+static inline struct st_shard *st_shard_of(struct st *st, uint64_t ino)
+{
+	return &st->st_shards[ino % ST_SHARDS];
+}
+int st_shards_new(struct st *st); /* 0 or -1: no memory */
+/* All locked. An upper bound of the files, opens, locks and layouts together. */
+size_t st_states(const struct st *st);
+/* All locked: each link of the kind; the body may free what it is of, and nothing else of that shard. */
+#define st_each(st, kind, l)                                                        \
+	for (size_t l##_shard = 0; l##_shard < ST_SHARDS; l##_shard++)              \
+		hash_each(&(st)->st_shards[l##_shard].sh_table, l##_i, l, l##_next) \
+			if (l->hl_hash >> 62 == (kind))
+/* locked. Candidates; the caller compares, and goes on with hash_next. With a file's lock only what is of its shard is found. */
+struct hash_link *st_first_by_ino(struct st *st, uint64_t ino);
+struct hash_link *st_first_by_sid(struct st *st, const struct st_stateid *sid, enum st_kind kind);
+int st_add_by_ino(struct st *st, uint64_t ino, struct hash_link *l); /* 0 or -1, as hash_add */
+int st_add_by_sid(struct st *st, const struct st_stateid *sid, enum st_kind kind, struct hash_link *l);
+void st_table_del(struct st *st, uint64_t ino, struct hash_link *l); /* ino: its file's */
 
 /* Clients */
 struct st_client *st_client_get(struct st *st, uint64_t id);                                     /* locked */
@@ -381,8 +455,27 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 /* locked: how many clients an address has; and a new one is there. -ENOMEM */
 uint32_t st_clients_at(const struct st *st, const uint8_t addr[16]);
 int st_client_at(struct st *st, struct st_client *c, const uint8_t addr[16]);
-/* locked: it has so many more, or less, of what; its address and all have as well. */
+/* locked: it has one more, or one less, of what; its address and all have as well. */
 void st_count(struct st_client *c, enum st_count what, int more);
+/* Before anything is counted: most of one client, of an address, of all; what is taken ahead is a small part of the least. */
+void st_set_portion(struct st *st, enum st_count what, uint32_t of_client, uint32_t of_addr, uint32_t of_all);
+/* Any thread, without a lock: one more is room that the thread has already. */
+bool st_has_room(const struct st_client *c, enum st_count what);
+/* All locked: how many the client, and all, really have. */
+uint32_t st_client_number(const struct st_client *c, enum st_count what);
+uint32_t st_number(struct st *st, enum st_count what);
+/* All locked: what the client took ahead, and has not used for a tick, or even now, is given back. */
+void st_rooms_back(struct st_client *c, bool now);
+/* Any thread: might another client have some? Never false where one has. */
+bool st_others_have(const struct st_client *c, enum st_count what);
+/* All locked: its next open or delegation, layout; NULL: the first, and the end. */
+struct st_open *st_open_next(const struct st_client *c, const struct st_open *o);
+struct st_layout *st_layout_next(const struct st_client *c, const struct st_layout *l);
+/* locked: into its list, and counted; and out of it. */
+void st_open_list(struct st_open *o);
+void st_open_unlist(struct st_open *o);
+void st_layout_list(struct st_layout *l);
+void st_layout_unlist(struct st_layout *l);
 /* locked: of those whose lease has run out, at addr where that is not NULL, the one that was heard last the longest time ago; 0: none. Looks at all, once a second for each address. */
 uint64_t st_client_oldest(struct st *st, const uint8_t *addr);
 /* locked: whose it is, before it is confirmed. False: no memory. */
@@ -498,8 +591,8 @@ void st_open_free(struct st *st, struct st_open *o); /* locked */
 /* locked: an open that conflicts, of a client that is alive where there is one; NULL: none */
 struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);
 enum { ST_SID_OPEN = 1, ST_SID_LOCK = 2, ST_SID_LAYOUT = 3, ST_SID_DELEG = 4, ST_SID_COPY = 5 };
-/* locked: a new one, seqid 1 */
-void st_sid_make(struct st *st, unsigned type, struct st_stateid *sid);
+/* Any thread: a new one for state of this file, seqid 1 */
+void st_sid_make(struct st *st, uint64_t ino, unsigned type, struct st_stateid *sid);
 /* A stateid of this boot, of that type? */
 bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type);
 bool st_sid_special(const struct st_stateid *sid); /* all zeros or all ones other with seqid 0 / max */
@@ -529,6 +622,7 @@ void st_revoked_free(struct st_client *c, const struct st_stateid *sid);
 void st_deleg_ask(struct st *st, struct st_open *d, struct st_ask *a);
 void st_asks_fail(struct st_deleg *dg);
 /* What is remembered of files that were opened lately: a table of fixed size that forgets by being overwritten. */
+int st_heat_new(struct st *st); /* 0 or -1: no memory */
 bool st_heat_contended(const struct st *st, uint64_t ino);
 void st_heat_conflict(struct st *st, uint64_t ino);
 /* The client opens it: how many times in a row it did so while nobody else did, within a lease. */

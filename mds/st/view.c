@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define SLOTS_AT_A_TIME 512 /* of a hash table, in one hold of the lock */
+#define SHARDS_AT_A_TIME 1024 /* in one hold of the lock */
 
 static int by_id(const void *a, const void *b)
 {
@@ -18,14 +18,14 @@ int st_client_ids(struct st *st, uint64_t **ids, size_t *n)
 	size_t max;
 
 	*n = 0;
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	max = st->st_clients.h_count;
 	*ids = malloc((max ? max : 1) * sizeof(**ids));
 	if (*ids) {
 		hash_each(&st->st_clients, i, l, next)
 			(*ids)[(*n)++] = hash_entry(l, struct st_client, cl_link)->cl_id;
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	if (!*ids)
 		return -ENOMEM;
 	qsort(*ids, *n, sizeof(**ids), by_id);
@@ -60,7 +60,7 @@ bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 	const struct st_client *c;
 
 	memset(v, 0, sizeof(*v));
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	c = st_client_get(st, id);
 	if (c) {
 		v->cv_id = c->cl_id;
@@ -74,17 +74,17 @@ bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 		view_sessions(c, v);
 		if (!v->cv_naddrs && c->cl_place)
 			add_addr(v, c->cl_place->pl_addr);
-		v->cv_opens = c->cl_counts.ct_n[ST_N_OPENS];
-		v->cv_locks = c->cl_counts.ct_n[ST_N_RANGES];
-		v->cv_delegs = c->cl_ndelegs;
-		v->cv_layouts = c->cl_counts.ct_n[ST_N_LAYOUTS];
+		v->cv_opens = st_client_number(c, ST_N_OPENS);
+		v->cv_locks = st_client_number(c, ST_N_RANGES);
+		v->cv_delegs = st_client_number(c, ST_N_DELEGS);
+		v->cv_layouts = st_client_number(c, ST_N_LAYOUTS);
 		v->cv_silent_ms = st_silent_ns(c, clock_mono_ns()) / 1000000;
 		v->cv_confirmed = c->cl_confirmed;
 		v->cv_evicting = c->cl_evicting;
 		v->cv_expired = st_lease_expired(st, c);
 		v->cv_reclaims = c->cl_may_reclaim && !c->cl_reclaim_done && st_in_grace(st);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 	return c != NULL;
 }
 
@@ -117,37 +117,30 @@ static void list_file(struct st *st, uint64_t ino, uint64_t client, struct list 
 {
 	const struct st_file *f;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	f = st_file_get(st, ino, false);
 	for (const struct st_layout *l = f ? f->f_layouts : NULL; l; l = l->l_fnext)
 		if (!client || l->l_client->cl_id == client)
 			list_add(k, l);
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
-/* From the slot on, as long as the table has this size. Returns the slot to go on from, 0 at the end. size: the table's. */
-static size_t list_some(struct st *st, uint64_t client, size_t from, size_t *size, struct list *k)
+/* From the shard on. Returns the one to go on from. */
+static size_t list_some(struct st *st, uint64_t client, size_t from, struct list *k)
 {
-	const struct hash *h = &st->st_layouts;
-	size_t i;
+	size_t to = from + SHARDS_AT_A_TIME;
 
-	pthread_mutex_lock(&st->st_lock);
-	if (*size != h->h_size) { /* it has grown, and all are elsewhere */
-		*size = h->h_size;
-		from = k->n = 0;
-	}
-	for (i = from; i < h->h_size && i < from + SLOTS_AT_A_TIME; i++) {
-		for (struct hash_link *l = h->h_slot[i]; l; l = l->hl_next) {
+	st_all_lock(st);
+	for (; from < to; from++) {
+		hash_each(&st->st_shards[from].sh_table, i, l, next) {
 			const struct st_layout *lo = hash_entry(l, struct st_layout, l_link);
 
-			if (!client || lo->l_client->cl_id == client)
+			if (l->hl_hash >> 62 == ST_LAYOUT && (!client || lo->l_client->cl_id == client))
 				list_add(k, lo);
 		}
 	}
-	if (i >= h->h_size)
-		i = 0;
-	pthread_mutex_unlock(&st->st_lock);
-	return i;
+	st_all_unlock(st);
+	return from;
 }
 
 static int by_file(const void *a, const void *b)
@@ -162,14 +155,12 @@ static int by_file(const void *a, const void *b)
 int st_layouts_view(struct st *st, uint64_t ino, uint64_t client, void (*fn)(void *arg, const struct st_layout_view *v), void *arg)
 {
 	struct list k = {0};
-	size_t size = 0, at = 0;
 
 	if (ino) {
 		list_file(st, ino, client, &k);
 	} else {
-		do
-			at = list_some(st, client, at, &size, &k);
-		while (at && !k.failed);
+		for (size_t at = 0; at < ST_SHARDS && !k.failed;)
+			at = list_some(st, client, at, &k);
 	}
 	if (!k.failed && k.n)
 		qsort(k.v, k.n, sizeof(*k.v), by_file);

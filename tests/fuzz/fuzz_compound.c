@@ -341,24 +341,24 @@ static void put_sid(struct frame *f, bool layout, unsigned k, unsigned plus)
 	struct st_stateid sid = {0};
 	struct st_client *cl;
 
-	pthread_mutex_lock(&mds.m_st->st_lock);
+	st_all_lock(mds.m_st);
 	cl = client_of(f->f_conn);
 	if (cl && layout) {
-		struct st_layout *l = cl->cl_layouts;
+		struct st_layout *l = st_layout_next(cl, NULL);
 
-		while (l && k-- && l->l_cnext)
-			l = l->l_cnext;
+		while (l && k-- && st_layout_next(cl, l))
+			l = st_layout_next(cl, l);
 		if (l)
 			sid = l->l_sid;
 	} else if (cl) {
-		struct st_open *o = cl->cl_opens;
+		struct st_open *o = st_open_next(cl, NULL);
 
-		while (o && k-- && o->o_cnext)
-			o = o->o_cnext;
+		while (o && k-- && st_open_next(cl, o))
+			o = st_open_next(cl, o);
 		if (o)
 			sid = o->o_sid;
 	}
-	pthread_mutex_unlock(&mds.m_st->st_lock);
+	st_all_unlock(mds.m_st);
 	sid.seqid += plus;
 	op_put_stateid(&f->f_x, &sid);
 }
@@ -384,13 +384,13 @@ static void put_ids(struct frame *f, bool session)
 	static const uint8_t zero[16];
 	struct st_client *cl;
 
-	pthread_mutex_lock(&mds.m_st->st_lock);
+	st_all_lock(mds.m_st);
 	cl = client_of(f->f_conn);
 	if (session)
 		xdr_put_fixed(&f->f_x, cl && cl->cl_sessions ? cl->cl_sessions->se_id : zero, 16);
 	else
 		xdr_put_u64(&f->f_x, cl ? cl->cl_id : 0);
-	pthread_mutex_unlock(&mds.m_st->st_lock);
+	st_all_unlock(mds.m_st);
 }
 
 /* fattr4: 0 none, 1 mode, 2 size 5, 3 owner and group, 4 mode and times, 5 size 0, 6 a large size, 7 mode_umask */
@@ -556,7 +556,7 @@ static void put_sequence(struct frame *f, uint8_t control)
 	uint32_t slot = 0, seq = 1;
 	struct st_client *cl;
 
-	pthread_mutex_lock(&mds.m_st->st_lock);
+	st_all_lock(mds.m_st);
 	cl = client_of(f->f_conn);
 	if (cl && cl->cl_sessions) {
 		struct st_session *s = cl->cl_sessions;
@@ -566,7 +566,7 @@ static void put_sequence(struct frame *f, uint8_t control)
 			slot++;
 		seq = (st_slot_get(s, slot) ? st_slot_get(s, slot)->sl_seq : 0) + !(control & F_AGAIN);
 	}
-	pthread_mutex_unlock(&mds.m_st->st_lock);
+	st_all_unlock(mds.m_st);
 	f->f_nops++;
 	xdr_put_u32(&f->f_x, OP_SEQUENCE);
 	xdr_put_fixed(&f->f_x, id, 16);
@@ -726,10 +726,10 @@ static void session(unsigned conn)
 	q[0] |= (uint8_t)conn;
 	p[14] = (uint8_t)owner_of(conn)[0];
 	frames(p, sizeof(p));
-	pthread_mutex_lock(&mds.m_st->st_lock);
+	st_all_lock(mds.m_st);
 	cl = st_client_by_owner(mds.m_st, owner_of(conn), 1, false);
 	id = htobe64(cl ? cl->cl_id : 0);
-	pthread_mutex_unlock(&mds.m_st->st_lock);
+	st_all_unlock(mds.m_st);
 	memcpy(q + 4, &id, 8);
 	frames(q, sizeof(q));
 }
@@ -737,13 +737,20 @@ static void session(unsigned conn)
 /* As after a restart: in grace, no layouts, and the files that had some marked as of an earlier boot. */
 static void grace(void)
 {
-	pthread_mutex_lock(&mds.m_st->st_lock);
-	hash_each(&mds.m_st->st_layouts, i, l, next)
-		st_layout_free(mds.m_st, hash_entry(l, struct st_layout, l_link));
-	hash_each(&mds.m_st->st_files, i, l, next) {
+	st_all_lock(mds.m_st);
+	st_each(mds.m_st, ST_LAYOUT, l) {
+		struct st_layout *y = hash_entry(l, struct st_layout, l_link);
+		struct st_file *f = y->l_file;
+
+		f->f_pins++; /* it goes below, with its layouts */
+		st_layout_free(mds.m_st, y);
+		f->f_pins--;
+	}
+	st_each(mds.m_st, ST_FILE, l) {
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
 		f->f_mark_old = f->f_marked;
+		st_file_put(mds.m_st, f);
 	}
 	mds.m_st->st_in_grace = true;
 	mds.m_st->st_reclaimers = 1; /* ends with a frame that says so */
@@ -752,7 +759,7 @@ static void grace(void)
 		if (client_of(c))
 			client_of(c)->cl_may_reclaim = true;
 	}
-	pthread_mutex_unlock(&mds.m_st->st_lock);
+	st_all_unlock(mds.m_st);
 }
 
 static void circumstances(uint8_t h0, uint8_t h1)

@@ -552,17 +552,17 @@ static void fz_forget(void)
 {
 	struct st *st = mds.m_st;
 
-	pthread_mutex_lock(&st->st_lock);
+	st_all_lock(st);
 	st->st_in_grace = false;
 	hash_each(&st->st_clients, i, l, next)
 		st_client_destroy(st, hash_entry(l, struct st_client, cl_link));
-	hash_each(&st->st_files, i, l, next) {
+	st_each(st, ST_FILE, l) {
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
 		f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_orphan = false;
 		st_file_put(st, f);
 	}
-	pthread_mutex_unlock(&st->st_lock);
+	st_all_unlock(st);
 }
 
 static __attribute__((unused)) void fz_restore(void)

@@ -21,6 +21,7 @@ static void setup(void)
 	memset(&file, 0, sizeof(file));
 	memset(&open_, 0, sizeof(open_));
 	memset(model, 0, sizeof(model));
+	ck_assert_int_eq(st_shards_new(&st), 0);
 	st.st_lease_ms = 1000000;
 	client.cl_renewed_ns = clock_mono_ns();
 	open_.o_client = &client;
@@ -36,7 +37,8 @@ static void teardown(void)
 	while (open_.o_locks)
 		st_lock_free(&st, open_.o_locks);
 	ck_assert_ptr_null(file.f_locks);
-	free(st.st_locks.h_slot);
+	free(st.st_shards[0].sh_table.h_slot);
+	free(st.st_shards);
 }
 
 /* The ranges are sorted, apart, joined where they can be, and say what the model says. */
@@ -129,6 +131,7 @@ START_TEST(the_living_are_told_before_the_dead)
 	struct st_open o = {.o_client = &dead, .o_file = &file};
 	struct st_lock *k = st_lock_new(&st, &o, "\0", 1), *holder = NULL;
 
+	ck_assert_int_eq(st_shards_new(&st), 0);
 	st.st_lease_ms = 1000;
 	asks.cl_renewed_ns = client.cl_renewed_ns = clock_mono_ns();
 	ck_assert_int_eq(st_lock_set(k, 0, 9, false), 0);
@@ -155,12 +158,13 @@ START_TEST(a_lease_renewed_during_a_tick_has_not_run_out)
 	uint64_t id = c->cl_id;
 	pthread_t t;
 
+	ck_assert_int_eq(st_shards_new(&st), 0);
 	st.st_lease_ms = 10000;
-	pthread_mutex_lock(&st.st_lock);
+	st_all_lock(&st);
 	ck_assert_int_eq(pthread_create(&t, NULL, tick, &st), 0);
 	usleep(50000);
 	c->cl_renewed_ns = clock_mono_ns();
-	pthread_mutex_unlock(&st.st_lock);
+	st_all_unlock(&st);
 	pthread_join(t, NULL);
 	ck_assert_ptr_eq(st_client_get(&st, id), c);
 	c->cl_renewed_ns -= st.st_lease_ms * 1000000ull + 1;
