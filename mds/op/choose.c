@@ -89,10 +89,10 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 			o->ob_state = LO_STALE;
 		}
 	}
-	st_all_lock(m->m_st);
+	st_file_lock(m->m_st, i.i_ino);
 	f = st_file_get(m->m_st, i.i_ino, false);
 	marked = f && f->f_marked;
-	st_all_unlock(m->m_st);
+	st_file_unlock(m->m_st, i.i_ino);
 	/* A copy that missed a truncation, or the last write, ends where the file does. While a writer may know another end, the copy is asked for it. */
 	if (!marked)
 		err = lo_order_truncate(m->m_lo, t, &i, &map, i.i_size);

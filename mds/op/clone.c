@@ -46,7 +46,7 @@ static bool reader_may_freeze(struct compound *c, struct clone *k)
 
 	if (!k->reader)
 		return true;
-	st_all_lock(st);
+	st_file_lock(st, k->src);
 	f = st_file_get(st, k->src, false);
 	if (f) {
 		writers = f->f_pins || st_file_has_writers(f);
@@ -55,7 +55,7 @@ static bool reader_may_freeze(struct compound *c, struct clone *k)
 		may = !writers || clock_mono_ns() >= f->f_calm_ns;
 	}
 	k->frozen_ns = writers && may ? clock_mono_ns() : 0;
-	st_all_unlock(st);
+	st_file_unlock(st, k->src);
 	return may;
 }
 
@@ -64,9 +64,9 @@ static void calm(struct op_freeze *z, uint64_t since)
 	struct st *st = z->fz_m->m_st;
 	uint64_t now = clock_mono_ns(), calm = (now - since) * 9;
 
-	st_all_lock(st);
+	st_file_lock(st, z->fz_ino);
 	st_file_get(st, z->fz_ino, false)->f_calm_ns = now + (calm > CALM_NS ? calm : CALM_NS); /* the freeze keeps it */
-	st_all_unlock(st);
+	st_file_unlock(st, z->fz_ino);
 }
 
 static void clone_thaw(struct clone *k)
@@ -432,9 +432,9 @@ static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, st
 
 static void size_outdated(struct st *st, uint64_t ino)
 {
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	st_file_get(st, ino, false)->f_sizegen++; /* the freeze keeps it */
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 }
 
 static int clone_run(struct kv_op *op, struct kv_txn *t)

@@ -594,9 +594,9 @@ nfsstat4 op_io_advise(struct compound *c)
 			status = op_special_io(c, i.i_ino, OPEN4_SHARE_ACCESS_READ);
 		status = status == NFS4ERR_LOCKED ? NFS4ERR_ACCESS : status;
 	} else {
-		st_all_lock(st);
+		st_file_lock(st, i.i_ino);
 		status = op_open_by_sid(c, &sid, i.i_ino, &o);
-		st_all_unlock(st);
+		st_file_unlock(st, i.i_ino);
 	}
 	if (!status)
 		xdr_put_u32(c->out, 0);

@@ -129,6 +129,7 @@ static void deleg_register(struct compound *c, struct st_file *f, uint32_t type,
 static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 {
 	struct st *st = c->m->m_st;
+	struct st_work w = {0};
 	uint64_t total, avail;
 	struct ns_inode i;
 	struct st_open *o;
@@ -136,15 +137,16 @@ static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 
 	op_txn_stale(c->th);
 	err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
-	st_all_lock(st);
-	o = st_open_find(st, &d->d_sid);
-	if (o && err) {
-		st_open_free(st, o);
+	do {
+		st_work_lock(&w, st, ino);
+		o = st_open_find(st, &d->d_sid);
+		if (o && !err)
+			o->o_deleg->dg_change = i.i_change;
+		else if (o && st_may_free(o))
+			st_open_free(st, o);
+	} while (st_work_again(&w));
+	if (err)
 		d->d_type = why_not(d, WND4_CONTENTION);
-	} else if (o) {
-		o->o_deleg->dg_change = i.i_change;
-	}
-	st_all_unlock(st);
 	if (d->d_type == OPEN_DELEGATE_WRITE) {
 		op_space(c->m, &total, &avail);
 		d->d_limit = i.i_size + avail < OP_MAX_FILE ? i.i_size + avail : OP_MAX_FILE;
@@ -168,7 +170,7 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 	uint32_t type;
 
 	*d = (struct op_deleg){.d_why = WND4_RESOURCE};
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
 	if (f) {
 		type = deleg_decide(c, f, access, want, d);
@@ -176,7 +178,7 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 			deleg_register(c, f, type, want, d);
 		st_file_put(st, f);
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	if (d->d_type)
 		deleg_baseline(c, ino, d);
 }
@@ -194,13 +196,13 @@ void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t typ
 	if ((plain != OPEN_DELEGATE_READ && plain != OPEN_DELEGATE_WRITE) || (plain == OPEN_DELEGATE_WRITE && c->exp->g_ro) ||
 	    (i->i_uid != c->cred.cr_uid && !may_have(c, i, plain)))
 		return;
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
 	if (f && op_exports_stand(c) && !f->f_pins && !f->f_excl && !st_deleg_of(f, c->client) && !opens_conflict(f, c->client, plain))
 		deleg_register(c, f, plain, want, d);
 	if (f)
 		st_file_put(st, f);
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	if (d->d_type)
 		deleg_baseline(c, ino, d);
 }
@@ -331,29 +333,31 @@ bool op_deleg_grace(struct compound *c, uint64_t ino)
 	struct ns_inode i;
 	bool unknown;
 
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	unknown = st_in_grace(st);
 	f = unknown ? st_file_get(st, ino, false) : NULL;
 	for (const struct st_open *o = f ? f->f_opens : NULL; o && unknown; o = o->o_fnext)
 		unknown = o->o_client != c->client || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE);
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	return unknown && ns_get(c->m->m_ns, op_txn(c), ino, &i) == 0 && i.i_type == NS_REG;
 }
 
 bool op_deleg_stands(struct compound *c, uint64_t ino, uint32_t access)
 {
 	struct st *st = c->m->m_st;
+	struct st_work w = {0};
 	struct st_file *f;
 	bool stands;
 
 	if (!st_watched(ino) || !op_delegs_out(c))
 		return false;
-	st_all_lock(st);
-	f = st_file_get(st, ino, false);
-	stands = f && st_file_deleg_conflict(f, c->client, access, 0);
-	if (stands)
-		st_deleg_recall_file(st, f, c->client, access, 0);
-	st_all_unlock(st);
+	do {
+		st_work_lock(&w, st, ino);
+		f = st_file_get(st, ino, false);
+		stands = f && st_file_deleg_conflict(f, c->client, access, 0);
+		if (stands && st_needs_all())
+			st_deleg_recall_file(st, f, c->client, access, 0);
+	} while (st_work_again(&w));
 	return stands;
 }
 
@@ -453,6 +457,7 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 {
 	struct st *st = c->m->m_st;
 	struct st_open *o = NULL;
+	struct st_work w = {0};
 	struct st_file *f;
 	struct ask *k;
 
@@ -466,15 +471,16 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 	k->then = then;
 	k->a.a_loop = c->th->mt_loop;
 	k->a.a_then = ask_answered;
-	st_all_lock(st);
-	f = st_file_get(st, ino, false);
-	for (o = f ? f->f_opens : NULL; o; o = o->o_fnext) {
-		if (o->o_deleg && o->o_client != c->client && o->o_deleg->dg_type == OPEN_DELEGATE_WRITE)
-			break;
-	}
-	if (o)
-		st_deleg_ask(st, o, &k->a);
-	st_all_unlock(st);
+	do {
+		st_work_lock(&w, st, ino);
+		f = st_file_get(st, ino, false);
+		for (o = f ? f->f_opens : NULL; o; o = o->o_fnext) {
+			if (o->o_deleg && o->o_client != c->client && o->o_deleg->dg_type == OPEN_DELEGATE_WRITE)
+				break;
+		}
+		if (o && st_needs_all())
+			st_deleg_ask(st, o, &k->a);
+	} while (st_work_again(&w));
 	if (!o)
 		free(k);
 	return o && op_waits(c, true);
@@ -512,9 +518,9 @@ static bool returns_read(struct compound *c, const struct st_stateid *sid)
 	struct st_open *o;
 	bool read;
 
-	st_all_lock(st);
+	st_file_lock(st, c->cur);
 	read = op_deleg_by_sid(c, sid, &o) == NFS4_OK && o->o_deleg->dg_type == OPEN_DELEGATE_READ;
-	st_all_unlock(st);
+	st_file_unlock(st, c->cur);
 	return read;
 }
 
@@ -554,10 +560,8 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 		*none = true;
 		return NFS4_OK;
 	}
-	st_all_lock(c->m->m_st);
 	grace = st_in_grace(c->m->m_st);
 	may = grace && c->client->cl_may_reclaim;
-	st_all_unlock(c->m->m_st);
 	if (claim == CLAIM_PREVIOUS)
 		return may ? NFS4_OK : NFS4ERR_NO_GRACE;
 	return grace ? NFS4ERR_GRACE : NFS4_OK;

@@ -35,14 +35,14 @@ int op_hold(struct op_hold *h, struct mds *m, uint64_t ino)
 
 	if (h->h_m)
 		return 0;
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, true);
 	if (f) {
 		f->f_excl++;
 		f->f_taking++;
 		*h = (struct op_hold){m, ino};
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	return f ? 0 : -ENOMEM;
 }
 
@@ -53,12 +53,12 @@ void op_unhold(struct op_hold *h)
 
 	if (!st)
 		return;
-	st_all_lock(st);
+	st_file_lock(st, h->h_ino);
 	f = st_file_get(st, h->h_ino, false);
 	f->f_excl--;
 	f->f_taking--;
 	st_file_put(st, f);
-	st_all_unlock(st);
+	st_file_unlock(st, h->h_ino);
 	h->h_m = NULL;
 }
 
@@ -87,7 +87,7 @@ static void fence_end(struct fence *j, int err)
 		st_revoke_file(st, j->ino, j->except, false);
 	if (!err && j->revoke)
 		ev_add(EV_LAYOUT_FENCED, "", j->ino, "%u layout%s not come back at the deadline", j->left, j->left > 1 ? "s did" : " did");
-	st_all_lock(st);
+	st_file_lock(st, j->ino);
 	f = st_file_get(st, j->ino, false);
 	if (!j->settle) {
 		f->f_excl--;
@@ -99,7 +99,7 @@ static void fence_end(struct fence *j, int err)
 	}
 	if (f)
 		st_file_put(st, f);
-	st_all_unlock(st);
+	st_file_unlock(st, j->ino);
 	op_unhold(&j->hold);
 	if (j->then)
 		j->then(j->arg, err);
@@ -135,7 +135,7 @@ static bool settle_is_raised(struct fence *j, const struct lo_map *map, bool *ju
 	struct st_file *f;
 	bool raised, needed;
 
-	st_all_lock(st);
+	st_file_lock(st, j->ino);
 	f = st_file_get(st, j->ino, false);
 	*judge = f && f->f_judge;
 	j->judged = f ? f->f_judge_gen : 0;
@@ -144,7 +144,7 @@ static bool settle_is_raised(struct fence *j, const struct lo_map *map, bool *ju
 	raised = !needed || (f->f_old_epoch && map->lm_epoch >= f->f_old_epoch);
 	if (!raised)
 		f->f_old_epoch = map->lm_epoch + 1;
-	st_all_unlock(st);
+	st_file_unlock(st, j->ino);
 	return raised;
 }
 
@@ -215,13 +215,13 @@ static bool take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_
 	struct fence *j;
 	struct st_file *f;
 
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	if (f) {
 		f->f_excl++;
 		f->f_taking++;
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	if (!f)
 		return false;
 	j = fence_new(m, loop, ino, then, arg);
@@ -230,11 +230,11 @@ static bool take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_
 	j->wait.w_then = recalled;
 	if (st_recall_file(st, ino, except, false, loop, m->m_recall_ms, &j->wait))
 		return true;
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f->f_excl--;
 	f->f_taking--;
 	st_file_put(st, f);
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	free(j);
 	return false;
 }
@@ -258,10 +258,10 @@ bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void
 
 	if (!st_watched(ino))
 		return false;
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	old = f && (f->f_mark_old || f->f_judge);
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	if (!old)
 		return false;
 	j = fence_new(m, loop, ino, then, arg);

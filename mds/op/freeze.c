@@ -124,10 +124,10 @@ static bool freeze_may_be_written(struct op_freeze *z)
 	struct st_file *f;
 	bool may;
 
-	st_all_lock(st);
+	st_file_lock(st, z->fz_ino);
 	f = st_file_get(st, z->fz_ino, false); /* f_excl keeps it */
 	may = f->f_marked || f->f_layouts || f->f_pins;
-	st_all_unlock(st);
+	st_file_unlock(st, z->fz_ino);
 	return may;
 }
 
@@ -177,7 +177,7 @@ void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t i
 	z->fz_how = how;
 	z->fz_then = then;
 	z->fz_arg = arg;
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, true);
 	z->fz_held = f && !f->f_frozen && !f->f_sizing;
 	if (z->fz_held) {
@@ -189,7 +189,7 @@ void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t i
 	} else if (f) {
 		st_file_put(st, f);
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	if (!z->fz_held)
 		freeze_end(z, -EAGAIN);
 	else if (!op_settle(m, loop, ino, freeze_settled, z))
@@ -203,13 +203,13 @@ void op_thaw(struct op_freeze *z)
 
 	if (!st || !z->fz_held)
 		return;
-	st_all_lock(st);
+	st_file_lock(st, z->fz_ino);
 	f = st_file_get(st, z->fz_ino, false);
 	f->f_excl--;
 	f->f_frozen--;
 	f->f_hidden -= z->fz_how >= FREEZE_ALL;
 	st_file_put(st, f);
-	st_all_unlock(st);
+	st_file_unlock(st, z->fz_ino);
 	z->fz_held = false;
 }
 
@@ -220,9 +220,9 @@ bool op_hidden(struct mds *m, uint64_t ino)
 
 	if (!st_watched(ino))
 		return false;
-	st_all_lock(m->m_st);
+	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, false);
 	hidden = f && f->f_hidden;
-	st_all_unlock(m->m_st);
+	st_file_unlock(m->m_st, ino);
 	return hidden;
 }

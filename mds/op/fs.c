@@ -625,13 +625,8 @@ static nfsstat4 remove_done(struct compound *c, int err)
 
 static nfsstat4 check_not_grace(struct compound *c)
 {
-	bool grace;
-
-	st_all_lock(c->m->m_st);
-	grace = st_in_grace(c->m->m_st);
-	st_all_unlock(c->m->m_st);
 	/* an open of the file may still be reclaimed */
-	return grace ? NFS4ERR_GRACE : NFS4_OK;
+	return st_in_grace(c->m->m_st) ? NFS4ERR_GRACE : NFS4_OK;
 }
 
 static nfsstat4 remove_go(struct compound *c)

@@ -47,14 +47,14 @@ nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need)
 	struct st_file *f;
 	nfsstat4 status = NFS4_OK;
 
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	holder = f ? st_share_conflict(st, f, need, 0) : NULL;
 	if (st_in_grace(st))
 		status = NFS4ERR_GRACE;
 	else if (holder)
 		status = st_lease_expired(st, holder->o_client) ? NFS4ERR_DELAY : NFS4ERR_LOCKED;
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	if (status == NFS4ERR_DELAY)
 		op_evict_in_way(c->m, c->th->mt_loop, ino, need, 0);
 	return !status && op_deleg_stands(c, ino, need) ? NFS4ERR_DELAY : status;
@@ -75,11 +75,11 @@ nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct n
 		status = op_status(write ? ns_permission(i, &c->cred, 2) : ns_may_read(i, &c->cred));
 		return status ? status : op_special_io(c, i->i_ino, need);
 	}
-	st_all_lock(st);
+	st_file_lock(st, i->i_ino);
 	status = op_open_by_sid(c, sid, i->i_ino, &o);
 	if (!status && !(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_may_read(i, &c->cred)))
 		status = NFS4ERR_OPENMODE;
-	st_all_unlock(st);
+	st_file_unlock(st, i->i_ino);
 	return status;
 }
 
@@ -91,7 +91,7 @@ bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino)
 	struct st_file *f;
 	bool ok;
 
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, true);
 	ok = f && !f->f_sizing && !f->f_frozen && !f->f_taking;
 	if (ok && !p->p_m) {
@@ -103,7 +103,7 @@ bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino)
 		p->p_sizegen = f->f_sizegen;
 	if (f)
 		st_file_put(st, f);
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	return ok;
 }
 
@@ -114,10 +114,10 @@ bool op_pin_outdated(const struct op_pin *p)
 
 	if (!p->p_m)
 		return false;
-	st_all_lock(p->p_m->m_st);
+	st_file_lock(p->p_m->m_st, p->p_ino);
 	f = st_file_get(p->p_m->m_st, p->p_ino, false);
 	old = f->f_sizing || f->f_sizegen != p->p_sizegen;
-	st_all_unlock(p->p_m->m_st);
+	st_file_unlock(p->p_m->m_st, p->p_ino);
 	return old;
 }
 
@@ -127,11 +127,11 @@ void op_unpin(struct op_pin *p)
 
 	if (!p->p_m)
 		return;
-	st_all_lock(p->p_m->m_st);
+	st_file_lock(p->p_m->m_st, p->p_ino);
 	f = st_file_get(p->p_m->m_st, p->p_ino, false);
 	f->f_pins--;
 	st_file_put(p->p_m->m_st, f);
-	st_all_unlock(p->p_m->m_st);
+	st_file_unlock(p->p_m->m_st, p->p_ino);
 	p->p_m = NULL;
 }
 
@@ -439,11 +439,11 @@ static nfsstat4 commit_access(struct compound *c, const struct ns_inode *i)
 
 	if (!c->exp->g_ro && (i->i_uid == c->cred.cr_uid || !ns_permission(i, &c->cred, 2)))
 		return NFS4_OK;
-	st_all_lock(st);
+	st_file_lock(st, i->i_ino);
 	f = st_file_get(st, i->i_ino, false);
 	for (const struct st_open *o = f ? f->f_opens : NULL; o && !opened; o = o->o_fnext)
 		opened = o->o_client == c->client && (o->o_access & OPEN4_SHARE_ACCESS_WRITE);
-	st_all_unlock(st);
+	st_file_unlock(st, i->i_ino);
 	return opened ? NFS4_OK : NFS4ERR_ACCESS;
 }
 

@@ -103,7 +103,7 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 	return NFS4_OK;
 }
 
-/* locked: registers the layout; from here on recalls find it. OP_PARKED: for writing, the file must be marked durably first; the file is pinned. */
+/* The file, or all, is locked: registers the layout; from here on recalls find it. OP_PARKED: for writing, the file must be marked durably first; the file is pinned. */
 static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
@@ -113,6 +113,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	if (!f)
 		return NFS4ERR_DELAY;
 	l = st_layout_of(f, c->client);
+	if (l && l->l_recalled && !st_needs_all()) /* who has a layout keeps f */
+		return NFS4ERR_RECALLCONFLICT;
 	if (l && l->l_recalled)
 		st_recall_queue(st, l); /* unless one is on its way: who asks for more has not understood, or lost it */
 	if (f->f_excl || f->f_removing || f->f_judge || (l && l->l_recalled)) {
@@ -137,7 +139,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		return OP_PARKED;
 	}
 	/* Nobody goes for it: data comes through us as well. */
-	if (!l && op_full(c, ST_N_LAYOUTS, OP_LIMIT_LAYOUTS, c->m->m_limits.lm_layouts, NULL)) {
+	if (!l && op_full(c, ST_N_LAYOUTS, OP_LIMIT_LAYOUTS, c->m->m_limits.lm_layouts, &(enum op_scope){0})) {
 		st_file_put(st, f);
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	}
@@ -154,7 +156,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	g->before = l->l_iomode;
 	l->l_granting++;
 	l->l_iomode |= g->iomode;
-	c->client->cl_laid = true;
+	if (!c->client->cl_laid)
+		c->client->cl_laid = true;
 	st_sid_bump(&l->l_sid);
 	op_fh_make(c->m, op_export(c), g->ino, l->l_fh);
 	l->l_fhlen = OP_FH_LEN;
@@ -169,7 +172,7 @@ static void layout_note(struct compound *c, const struct st_stateid *sid, const 
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
 
-	st_all_lock(st);
+	st_file_lock(st, g->ino);
 	l = st_layout_find(st, sid);
 	if (l && !g->before)
 		l->l_epoch = map->lm_epoch;
@@ -178,7 +181,7 @@ static void layout_note(struct compound *c, const struct st_stateid *sid, const 
 		l->l_granting--;
 	}
 	g->noted = true;
-	st_all_unlock(st);
+	st_file_unlock(st, g->ino);
 }
 
 /* The grant is not told: what it added goes again. */
@@ -187,7 +190,7 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
 
-	st_all_lock(st);
+	st_file_lock(st, g->ino);
 	l = st_layout_find(st, sid);
 	if (l && !g->noted)
 		l->l_granting--;
@@ -196,7 +199,7 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 		l->l_sid.seqid--;
 	if (l)
 		st_layout_drop(st, l, g->iomode & ~g->before);
-	st_all_unlock(st);
+	st_file_unlock(st, g->ino);
 }
 
 static nfsstat4 try_later(struct compound *c)
@@ -284,9 +287,9 @@ static int mark_run(struct kv_op *op, struct kv_txn *t)
 
 	if (err)
 		return err;
-	st_all_lock(st);
+	st_file_lock(st, g->ino);
 	g->mark_gen = st_file_get(st, g->ino, false)->f_mark_gen; /* pinned */
-	st_all_unlock(st);
+	st_file_unlock(st, g->ino);
 	return op_mark_put(t, g->ino);
 }
 
@@ -296,7 +299,7 @@ static nfsstat4 mark_done(struct compound *c, int err)
 	struct st *st = c->m->m_st;
 	struct st_file *f;
 
-	st_all_lock(st);
+	st_file_lock(st, g->ino);
 	f = st_file_get(st, g->ino, false);
 	f->f_pins--;
 	if (!err) {
@@ -306,7 +309,7 @@ static nfsstat4 mark_done(struct compound *c, int err)
 		f->f_mark_durable |= f->f_mark_gen == g->mark_gen;
 	}
 	st_file_put(st, f);
-	st_all_unlock(st);
+	st_file_unlock(st, g->ino);
 	return err ? op_status(err) : layoutget_go(c);
 }
 
@@ -315,12 +318,14 @@ static nfsstat4 layoutget_go(struct compound *c)
 {
 	struct layoutget *g = c->scratch;
 	struct st *st = c->m->m_st;
+	struct st_work w = {0};
 	struct st_stateid sid;
 	nfsstat4 status;
 
-	st_all_lock(st);
-	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
-	st_all_unlock(st);
+	do {
+		st_work_lock(&w, st, g->ino);
+		status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
+	} while (st_work_again(&w));
 	if (status == OP_PARKED)
 		return op_mutate_again(c, mark_run, mark_done); /* a mark is a mark */
 	return status ? status : layoutget_reply(c, &sid);
@@ -412,9 +417,9 @@ nfsstat4 op_layoutget(struct compound *c)
 		return NFS4ERR_IO;
 	if (map.lm_stripes > 1 && !c->client->cl_stripes)
 		return NFS4ERR_LAYOUTUNAVAILABLE;
-	st_all_lock(st);
+	st_file_lock(st, g->ino);
 	status = st_in_grace(st) ? NFS4ERR_GRACE : layout_stateid(c, g);
-	st_all_unlock(st);
+	st_file_unlock(st, g->ino);
 	if (status)
 		return status;
 	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */
@@ -451,10 +456,10 @@ static int layoutcommit_run(struct kv_op *op, struct kv_txn *t)
 	int err;
 
 	/* A size that was set since, or is being set, counts: what the client tells is from before it. */
-	st_all_lock(st);
+	st_file_lock(st, c->cur);
 	f = st_file_get(st, c->cur, false);
 	old = !f || f->f_sizing || f->f_sizegen != k->sizegen;
-	st_all_unlock(st);
+	st_file_unlock(st, c->cur);
 	c->once_none = old; /* asked again, it finds the size that was set */
 	err = old ? ns_get(c->m->m_ns, t, c->cur, &i) : ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, op_now(), &i);
 	k->size = err ? 0 : i.i_size;
@@ -535,7 +540,7 @@ nfsstat4 op_layoutcommit(struct compound *c)
 	if (status)
 		return status;
 	k->before = i.i_size;
-	st_all_lock(st);
+	st_file_lock(st, c->cur);
 	l = st_layout_find(st, &sid);
 	if (st_in_grace(st))
 		status = NFS4ERR_GRACE;
@@ -547,7 +552,7 @@ nfsstat4 op_layoutcommit(struct compound *c)
 		status = NFS4ERR_BADIOMODE;
 	if (!status)
 		k->sizegen = l->l_file->f_sizegen;
-	st_all_unlock(st);
+	st_file_unlock(st, c->cur);
 	if (status)
 		return status;
 	/* Not asked: a size is being set, and that is the size. */

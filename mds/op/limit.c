@@ -69,7 +69,7 @@ bool op_limited(struct mds *m, enum op_limit which)
 	return true;
 }
 
-bool op_full(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES], uint64_t *evict)
+bool op_full(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES], enum op_scope *whose)
 {
 	struct st *st = c->m->m_st;
 	const struct st_place *at = c->client->cl_place;
@@ -79,9 +79,24 @@ bool op_full(struct compound *c, enum st_count what, enum op_limit which, const 
 		return false;
 	if (!all && !(at && at->pl_counts.ct_n[what] >= most[OP_OF_ADDR]))
 		return op_full_again(c, what, which, most);
-	if (evict)
-		*evict = st_client_oldest(st, all ? NULL : at->pl_addr);
+	*whose = all ? OP_OF_ALL : OP_OF_ADDR;
 	return op_limited(c->m, which);
+}
+
+void op_make_room(struct compound *c, enum op_scope whose)
+{
+	struct st *st = c->m->m_st;
+	const struct st_place *at;
+	uint64_t evict;
+
+	if (whose == OP_OF_CLIENT)
+		return;
+	st_all_lock(st);
+	at = c->client->cl_place;
+	evict = whose == OP_OF_ALL ? st_client_oldest(st, NULL) : at ? st_client_oldest(st, at->pl_addr) : 0;
+	st_all_unlock(st);
+	if (evict)
+		op_evict(c->m, c->th->mt_loop, evict);
 }
 
 bool op_full_again(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES])

@@ -10,7 +10,7 @@ struct lock {
 	const uint8_t *owner;
 	uint32_t owner_len;
 	bool dead; /* whose locks are in the way */
-	uint64_t evict; /* op_full */
+	enum op_scope full; /* op_full */
 };
 
 static bool lock_writes(const struct lock *g)
@@ -129,7 +129,7 @@ static bool lock_full(struct compound *c, struct lock *g, struct st_file *f, enu
 
 	if (g->reclaim || (d && d->o_deleg->dg_recalled))
 		return op_full_again(c, what, OP_LIMIT_LOCKS, most);
-	return op_full(c, what, OP_LIMIT_LOCKS, most, &g->evict);
+	return op_full(c, what, OP_LIMIT_LOCKS, most, &g->full);
 }
 
 /* locked */
@@ -147,6 +147,8 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 		return grace && !c->client->cl_reclaim_done ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
 	if (grace && !g->reclaim)
 		return NFS4ERR_GRACE;
+	if (o->o_file->f_waiters && !st_needs_all()) /* some may be told */
+		return NFS4ERR_DELAY;
 	if (!(o->o_access & (lock_writes(g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ)))
 		return NFS4ERR_OPENMODE;
 	status = lock_conflict(c, g, o->o_file);
@@ -175,6 +177,7 @@ nfsstat4 op_lock(struct compound *c)
 	struct lock g = {0};
 	struct st *st = c->m->m_st;
 	bool type_ok = get_lock_type(x, &g);
+	struct st_work w = {0};
 	nfsstat4 status;
 
 	g.reclaim = xdr_get_bool(x);
@@ -197,11 +200,11 @@ nfsstat4 op_lock(struct compound *c)
 	status = lock_begin(c, &g);
 	if (status)
 		return status;
-	st_all_lock(st);
-	status = lock_set(c, &g);
-	st_all_unlock(st);
-	if (g.evict)
-		op_evict(c->m, c->th->mt_loop, g.evict);
+	do {
+		st_work_lock(&w, st, c->cur);
+		status = lock_set(c, &g);
+	} while (st_work_again(&w));
+	op_make_room(c, g.full);
 	if (g.dead)
 		op_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);
 	return status;
@@ -237,10 +240,10 @@ nfsstat4 op_lockt(struct compound *c)
 		status = may_look(c);
 	if (status)
 		return status;
-	st_all_lock(st);
+	st_file_lock(st, c->cur);
 	f = st_file_get(st, c->cur, false);
 	status = st_in_grace(st) ? NFS4ERR_GRACE : f ? lock_conflict(c, &g, f) : NFS4_OK;
-	st_all_unlock(st);
+	st_file_unlock(st, c->cur);
 	/* Under a delegation locks are kept by its holder (section 10.4.2). */
 	if (!status && op_deleg_stands(c, c->cur, lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
 		status = NFS4ERR_DELAY;
@@ -259,6 +262,7 @@ nfsstat4 op_locku(struct compound *c)
 	struct lock g = {0};
 	struct st *st = c->m->m_st;
 	struct st_lock *k;
+	struct st_work w = {0};
 	bool type_ok = get_lock_type(c->in, &g);
 	nfsstat4 status;
 
@@ -271,14 +275,17 @@ nfsstat4 op_locku(struct compound *c)
 	status = lock_begin(c, &g);
 	if (status)
 		return status;
-	st_all_lock(st);
-	status = lock_by_sid(c, &g.sid, &k);
-	if (!status && st_lock_clear(k, g.first, g.last))
-		status = NFS4ERR_DELAY;
-	if (!status) {
-		op_locks_gone(c->m, k->k_open->o_file);
-		put_lock_sid(c, k);
-	}
-	st_all_unlock(st);
+	do {
+		st_work_lock(&w, st, c->cur);
+		status = lock_by_sid(c, &g.sid, &k);
+		if (!status && k->k_open->o_file->f_waiters && !st_needs_all())
+			continue;
+		if (!status && st_lock_clear(k, g.first, g.last))
+			status = NFS4ERR_DELAY;
+		if (!status) {
+			op_locks_gone(c->m, k->k_open->o_file);
+			put_lock_sid(c, k);
+		}
+	} while (st_work_again(&w));
 	return status;
 }

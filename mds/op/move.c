@@ -52,11 +52,11 @@ static void move_outdated(struct op_move *mv)
 	struct st *st = mv->mv_m->m_st;
 	struct st_file *f;
 
-	st_all_lock(st);
+	st_file_lock(st, mv->mv_ino);
 	f = st_file_get(st, mv->mv_ino, false); /* the freeze keeps it */
 	f->f_sizegen++;
 	f->f_unread = f->f_unreached = 0; /* by index */
-	st_all_unlock(st);
+	st_file_unlock(st, mv->mv_ino);
 }
 
 static void add_name(struct mds *m, uint32_t ds, char out[EV_SUBJECT_MAX + 1])

@@ -89,8 +89,8 @@ struct mds {
 	char m_scope[64];
 	struct st_client m_gone; /* stands for the client of a session of an earlier boot (once.c): nothing is anybody's less */
 	bool m_once_swept;
-	unsigned m_losing;          /* under st_lock: transactions under way that give writers up */
-	uint64_t m_lost_gen; /* rises with each; locked by st_lock, as m_losing */
+	unsigned m_losing;          /* all is locked: transactions under way that give writers up */
+	uint64_t m_lost_gen; /* rises with each; likewise */
 	_Atomic bool m_lost;        /* files may wait to be judged (truth.c), and the store knows */
 	bool m_judging;             /* the tick's loop's */
 	struct op_repair *m_repair; /* repair.c */
@@ -307,9 +307,10 @@ void op_conn_closed(struct mds *m, struct rpc_conn *conn);
 void op_conn_addr(const struct rpc_conn *conn, uint8_t addr[16]);
 /* Counts and tells that something is refused. True. */
 bool op_limited(struct mds *m, enum op_limit which);
-/* st_lock is held: one more of what would be too much for the request's client, for its address, or in all. Then it is counted, and *evict, unless evict is NULL, is at times
- * the client that may make room (op_evict, without the lock): one whose lease has run out. */
-bool op_full(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES], uint64_t *evict);
+/* locked, or looked at (st_look_lock): one more of what would be too much for the request's client, for its address, or in all. Then it is counted, and *whose may become an address's, or all: op_make_room then evicts,
+ * at times, one whose lease has run out; that takes all. */
+bool op_full(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES], enum op_scope *whose);
+void op_make_room(struct compound *c, enum op_scope whose);
 /* The same for what a client had already, before our restart or under a delegation: nobody else's number keeps it from having that again. */
 bool op_full_again(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES]);
 /* Once, the limits being set. */
@@ -354,7 +355,7 @@ static inline bool op_sec_ok(const struct compound *c, const struct exp_grant *g
 {
 	return g->g_ok >> c->sec & 1;
 }
-/* The exports are still those that this compound began with. Under st_lock: what is registered then is seen by op_exports_changed. */
+/* The exports are still those that this compound began with. Its file is locked: what is registered then is seen by op_exports_changed. */
 static inline bool op_exports_stand(const struct compound *c)
 {
 	return c->view->v_table->t_generation == exp_set_generation(c->m->m_exports);
@@ -514,7 +515,7 @@ nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len);
 /* size.c: brings the inode's size, change and mtime up to date from the data servers, parks as needed, then calls then(c, err). force: even when no write layout is out.
  * Returns true when it parked; false when nothing was to do (then is not called). */
 bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsstat4 (*then)(struct compound *c, int err));
-/* What data servers know of its size and times, we do not yet. Takes st_lock. */
+/* What data servers know of its size and times, we do not yet. Locks the file. */
 bool op_refresh_needed(struct mds *m, uint64_t ino);
 /* The last write layout of the file is back: its size is fetched and its mark taken away, soon, together with others'. Until then the file stays marked. */
 void op_unmark_later(struct compound *c, uint64_t ino);

@@ -209,17 +209,19 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 static bool deleg_instead(struct compound *c, const struct open *o)
 {
 	struct st *st = c->m->m_st;
+	struct st_work w = {0};
 	struct st_open *op;
 	bool gone;
 
 	if (c->minor < 2 || !(o->want & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION) || !o->deleg.d_type || o->had_access || o->deny)
 		return false;
-	st_all_lock(st);
-	op = st_open_find(st, &o->sid);
-	gone = op && op->o_sid.seqid == o->sid.seqid;
-	if (gone)
-		st_open_free(st, op);
-	st_all_unlock(st);
+	do {
+		st_work_lock(&w, st, o->ino);
+		op = st_open_find(st, &o->sid);
+		gone = op && op->o_sid.seqid == o->sid.seqid;
+		if (gone && st_may_free(op))
+			st_open_free(st, op);
+	} while (st_work_again(&w));
 	return gone;
 }
 
@@ -271,9 +273,9 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 
 	if (c->exp->g_ro && (o->access & OPEN4_SHARE_ACCESS_WRITE))
 		return NFS4ERR_ROFS;
-	st_all_lock(st);
+	st_file_lock(st, o->ino);
 	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : share_register(c, o);
-	st_all_unlock(st);
+	st_file_unlock(st, o->ino);
 	if (o->dead)
 		op_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
 	if (status == NFS4ERR_DELAY && o->delegs && op_deleg_clear(c, &o->ino, 1, o->recalls, o->deny, open_again))
@@ -284,20 +286,23 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 static void open_undo(struct compound *c, struct open *o)
 {
 	struct st *st = c->m->m_st;
+	struct st_work w = {0};
 	struct st_open *op;
 
-	st_all_lock(st);
-	op = st_open_find(st, &o->sid);
-	if (op && op->o_sid.seqid != o->sid.seqid) {
-		/* another OPEN came after it and stands on both */
-	} else if (op && !o->had_access) {
-		st_open_free(st, op);
-	} else if (op) {
-		op->o_access = o->had_access;
-		op->o_deny = o->had_deny;
-		op->o_sid.seqid--;
-	}
-	st_all_unlock(st);
+	do {
+		st_work_lock(&w, st, o->ino);
+		op = st_open_find(st, &o->sid);
+		if (op && op->o_sid.seqid != o->sid.seqid) {
+			/* another OPEN came after it and stands on both */
+		} else if (op && !o->had_access) {
+			if (st_may_free(op))
+				st_open_free(st, op);
+		} else if (op) {
+			op->o_access = o->had_access;
+			op->o_deny = o->had_deny;
+			op->o_sid.seqid--;
+		}
+	} while (st_work_again(&w));
 }
 
 /* Looks again with a fresh snapshot: a removal committed before the registration is seen, one that is queued sees the open. */
@@ -465,12 +470,12 @@ static nfsstat4 created(struct compound *c, int err)
 	metric_add(c->m->m_creates, 1);
 	o->created = true;
 	if (o->mark) { /* nobody has a layout yet, and the size is ours until the grant */
-		st_all_lock(st);
+		st_file_lock(st, o->ino);
 		struct st_file *f = st_file_get(st, o->ino, true);
 
 		if (f)
 			f->f_mark_durable = f->f_mark_gen == 0;
-		st_all_unlock(st);
+		st_file_unlock(st, o->ino);
 	}
 	/* The data servers' objects get it, too. */
 	return o->sa.has_size && o->sa.s.s_size ? open_sized(c, o) : open_finish(c, o);
@@ -558,8 +563,8 @@ nfsstat4 op_open(struct compound *c)
 {
 	struct open *o = op_scratch(c, sizeof(*o), NULL);
 	struct st *st = c->m->m_st;
+	enum op_scope whose = OP_OF_CLIENT;
 	bool grace, may_reclaim, done, full;
-	uint64_t evict = 0;
 	nfsstat4 status;
 
 	if (!o)
@@ -569,19 +574,19 @@ nfsstat4 op_open(struct compound *c)
 		return status;
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	st_all_lock(st);
+	st_look_lock(st);
 	grace = st_in_grace(st);
 	may_reclaim = c->client->cl_may_reclaim;
 	done = c->client->cl_reclaim_done;
 	if (o->claim == CLAIM_PREVIOUS || claims_deleg(o))
 		full = op_full_again(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens);
 	else
-		full = op_full(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens, &evict);
-	st_all_unlock(st);
-	if (evict)
-		op_evict(c->m, c->th->mt_loop, evict);
-	if (full) /* before a file is made that could not be opened */
+		full = op_full(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens, &whose);
+	st_look_unlock(st);
+	if (full) { /* before a file is made that could not be opened */
+		op_make_room(c, whose);
 		return NFS4ERR_DELAY;
+	}
 	if (o->claim == CLAIM_PREVIOUS && (!grace || !may_reclaim)) /* after RECLAIM_COMPLETE: section 18.51.3 */
 		return grace && !done ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
 	if (o->claim != CLAIM_PREVIOUS && !claims_deleg(o) && grace) /* a delegation that is there was reclaimed */
@@ -651,7 +656,7 @@ nfsstat4 op_open_downgrade(struct compound *c)
 		return status;
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	st_all_lock(st);
+	st_file_lock(st, c->cur);
 	status = open_of(c, &sid, &o);
 	if (!status && (access == 0 || (access & ~o->o_access) || (deny & ~o->o_deny)))
 		status = NFS4ERR_INVAL;
@@ -662,6 +667,6 @@ nfsstat4 op_open_downgrade(struct compound *c)
 		op_put_stateid(c->out, &o->o_sid);
 		op_set_current_sid(c, &o->o_sid);
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, c->cur);
 	return status;
 }

@@ -16,7 +16,7 @@ static bool keep_open(void *arg, uint64_t ino)
 	struct st_file *f;
 	bool keep = false;
 
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, true);
 	if (f && f->f_opens) {
 		f->f_orphan = keep = true;
@@ -25,7 +25,7 @@ static bool keep_open(void *arg, uint64_t ino)
 		f->f_removing++;
 		ctx->removing = ino;
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	return keep;
 }
 
@@ -52,37 +52,55 @@ void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *clien
 	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
 }
 
-void op_free_done(struct op_free_ctx *ctx, int err)
+/* locked. The file is gone, and its layouts name objects that are being deleted. Nobody waits for the others' to come back; who removed it knows. */
+static void freed(struct st *st, struct st_file *f, const struct st_client *by)
 {
-	struct st *st = ctx->m->m_st;
+	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot = false;
+	while (f->f_layouts) {
+		if (f->f_layouts->l_client != by)
+			st_recall_queue(st, f->f_layouts);
+		st_layout_free(st, f->f_layouts);
+	}
+}
+
+static void not_orphaned(struct st *st, uint64_t ino)
+{
 	struct st_file *f;
 
-	if (!ctx->removing && !ctx->orphaned)
-		return;
-	st_all_lock(st);
-	if (ctx->orphaned && err) {
-		f = st_file_get(st, ctx->orphaned, false);
-		if (f) {
-			f->f_orphan = false;
-			st_file_put(st, f);
-		}
-	}
-	f = ctx->removing ? st_file_get(st, ctx->removing, false) : NULL;
+	st_file_lock(st, ino);
+	f = st_file_get(st, ino, false);
 	if (f) {
-		if (!err) {
-			f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot = false;
-			/* The file is gone, and its layouts name objects that are being deleted. Nobody waits for the others' to come back; who removed it knows. */
-			while (f->f_layouts) {
-				if (f->f_layouts->l_client != ctx->client)
-					st_recall_queue(st, f->f_layouts);
-				st_layout_free(st, f->f_layouts);
-			}
-		}
-		f->f_removing--;
+		f->f_orphan = false;
 		st_file_put(st, f);
 	}
-	st_all_unlock(st);
-	if (ctx->removing && !err)
+	st_file_unlock(st, ino);
+}
+
+static void not_removing(struct st *st, const struct op_free_ctx *ctx, int err)
+{
+	struct st_work w = {0};
+	struct st_file *f;
+
+	do {
+		st_work_lock(&w, st, ctx->removing);
+		f = st_file_get(st, ctx->removing, false);
+		if (!f || (!err && f->f_layouts && !st_needs_all()))
+			continue;
+		if (!err)
+			freed(st, f, ctx->client);
+		f->f_removing--;
+		st_file_put(st, f);
+	} while (st_work_again(&w));
+}
+
+void op_free_done(struct op_free_ctx *ctx, int err)
+{
+	if (ctx->orphaned && err)
+		not_orphaned(ctx->m->m_st, ctx->orphaned);
+	if (!ctx->removing)
+		return;
+	not_removing(ctx->m->m_st, ctx, err);
+	if (!err)
 		lo_orders_gone(ctx->m->m_lo);
 }
 
@@ -115,24 +133,26 @@ nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn
 	struct give_up *k = op_scratch(c, sizeof(*k), NULL);
 	struct st *st = c->m->m_st;
 	struct st_open *o;
+	struct st_work w = {0};
 	nfsstat4 status;
 	bool orphan = false;
 
 	if (!k)
 		return NFS4ERR_DELAY;
-	st_all_lock(st);
-	status = find(c, sid, &o);
-	if (!status) {
-		struct st_file *f = o->o_file;
+	do {
+		st_work_lock(&w, st, c->cur);
+		status = find(c, sid, &o);
+		if (!status && st_may_free(o)) {
+			struct st_file *f = o->o_file;
 
-		orphan = f->f_orphan && f->f_opens == o && !o->o_fnext;
-		if (orphan) {
-			f->f_orphan = false;
-			f->f_removing++;
+			orphan = f->f_orphan && f->f_opens == o && !o->o_fnext;
+			if (orphan) {
+				f->f_orphan = false;
+				f->f_removing++;
+			}
+			st_open_free(st, o);
 		}
-		st_open_free(st, o);
-	}
-	st_all_unlock(st);
+	} while (st_work_again(&w));
 	if (status || !orphan)
 		return status;
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);

@@ -41,9 +41,9 @@ static void again_outdated(struct compound *c)
 {
 	struct st *st = c->m->m_st;
 
-	st_all_lock(st);
+	st_file_lock(st, c->cur);
 	st_file_get(st, c->cur, false)->f_sizegen++; /* the freeze keeps it */
-	st_all_unlock(st);
+	st_file_unlock(st, c->cur);
 }
 
 /* What is written to the old objects meanwhile, through us, is written again, to the new ones. */

@@ -849,13 +849,9 @@ void op_repair_tick(struct mds *m)
 {
 	struct op_repair *r = m->m_repair;
 	struct scan s = {.r = r, .room = room(r)};
-	bool grace;
 	int err;
 
-	st_all_lock(m->m_st);
-	grace = st_in_grace(m->m_st);
-	st_all_unlock(m->m_st);
-	if (!s.room || grace || kv_read_begin(m->m_kv, &s.t))
+	if (!s.room || st_in_grace(m->m_st) || kv_read_begin(m->m_kv, &s.t))
 		return;
 	err = lo_repairs(s.t, r->r_cursor, scan_row, &s);
 	kv_read_end(s.t);

@@ -119,10 +119,10 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	if (r->epoch != map.lm_epoch)
 		return 0;
-	st_all_lock(st);
+	st_file_lock(st, r->ino);
 	f = st_file_get(st, r->ino, false);
 	r->denied_before = f && f->f_denied == r->epoch + 1;
-	st_all_unlock(st);
+	st_file_unlock(st, r->ino);
 	r->stale = lo_map_make_stale(&map, stale_objects(c->m, r, &map, &doubted), &last);
 	if (last)
 		r->fatal = fatal_status(r);
@@ -159,7 +159,7 @@ static void report_fatal(struct compound *c)
 
 	if (!r->fatal && !r->denied)
 		return;
-	st_all_lock(st);
+	st_file_lock(st, r->ino);
 	f = st_file_get(st, r->ino, false);
 	if (f && r->denied)
 		f->f_denied = r->epoch + 1;
@@ -168,7 +168,7 @@ static void report_fatal(struct compound *c)
 		f->f_error_client = c->client->cl_id;
 		f->f_error_until_ns = clock_mono_ns() + 5000000000ull;
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, r->ino);
 }
 
 /* The client has a grant that is newer than the one it spoke of: it does not know that an object of that one is stale. */
@@ -179,10 +179,10 @@ static bool report_is_older(struct compound *c)
 	struct st_layout *l;
 	bool older;
 
-	st_all_lock(st);
+	st_file_lock(st, r->ino);
 	l = st_layout_find(st, &r->sid);
 	older = l && l->l_sid.seqid - l->l_recalled > r->told;
-	st_all_unlock(st);
+	st_file_unlock(st, r->ino);
 	return older;
 }
 
@@ -235,7 +235,7 @@ nfsstat4 op_layouterror(struct compound *c)
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
 	r->ino = c->cur;
-	st_all_lock(c->m->m_st);
+	st_file_lock(c->m->m_st, c->cur);
 	l = st_layout_find(c->m->m_st, &sid);
 	known = l && l->l_client == c->client && l->l_file->f_ino == c->cur;
 	if (known) {
@@ -244,7 +244,7 @@ nfsstat4 op_layouterror(struct compound *c)
 		r->sid = l->l_sid;
 		r->told = sid.seqid ? sid.seqid : l->l_sid.seqid;
 	}
-	st_all_unlock(c->m->m_st);
+	st_file_unlock(c->m->m_st, c->cur);
 	if (known)
 		op_unreached_report(c, r->e, r->n);
 	if (known)
@@ -342,13 +342,13 @@ static nfsstat4 return_reported(struct compound *c, int err)
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
 
-	st_all_lock(st);
+	st_file_lock(st, r->ino);
 	l = st_layout_find(st, &r->sid);
 	if (l && l->l_sid.seqid - l->l_recalled != r->sid.seqid - r->recalled)
 		l = NULL; /* a newer grant: that one is the client's */
 	if (l)
 		return_drop(st, r, l);
-	st_all_unlock(st);
+	st_file_unlock(st, r->ino);
 	return report_takes_back(c, err, return_taken_back) ? OP_PARKED : return_refresh(c, err);
 }
 
@@ -433,9 +433,7 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	how = xdr_get_u32(c->in);
 	if (c->in->bad || how < LAYOUTRETURN4_FILE || how > LAYOUTRETURN4_ALL)
 		return NFS4ERR_BADXDR;
-	st_all_lock(st);
 	grace = st_in_grace(st);
-	st_all_unlock(st);
 	if (reclaim && how != LAYOUTRETURN4_FILE)
 		return NFS4ERR_INVAL; /* section 18.44.3 */
 	if (reclaim && !grace)
@@ -476,9 +474,9 @@ nfsstat4 op_layoutreturn(struct compound *c)
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
 	r->ino = c->cur;
-	st_all_lock(st);
+	st_file_lock(st, r->ino);
 	status = return_file(c, r, iomode, &sid, off, length);
-	st_all_unlock(st);
+	st_file_unlock(st, r->ino);
 	if (status)
 		return status;
 	op_unreached_report(c, r->e, r->n);

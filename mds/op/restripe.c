@@ -530,11 +530,11 @@ static void outdated(struct op_restripe *r)
 	struct st *st = r->rs_m->m_st;
 	struct st_file *f;
 
-	st_all_lock(st);
+	st_file_lock(st, r->rs_ino);
 	f = st_file_get(st, r->rs_ino, false); /* the freeze keeps it */
 	f->f_sizegen++;
 	f->f_unread = f->f_unreached = 0; /* by index */
-	st_all_unlock(st);
+	st_file_unlock(st, r->rs_ino);
 }
 
 /* There are writes past us that the times do not tell of yet. The counts of the old objects are gone with them. */
@@ -916,13 +916,9 @@ void op_restripe_tick(struct mds *m)
 	struct op_restripe *r = m->m_restripe;
 	struct kv_txn *t;
 	uint64_t ino = 0;
-	bool grace;
 	int err;
 
-	st_all_lock(m->m_st);
-	grace = st_in_grace(m->m_st);
-	st_all_unlock(m->m_st);
-	if (r->rs_ino || grace || !op_repair_opts(m).ro_files || clock_mono_ms() < r->rs_rest_ms || kv_read_begin(m->m_kv, &t))
+	if (r->rs_ino || st_in_grace(m->m_st) || !op_repair_opts(m).ro_files || clock_mono_ms() < r->rs_rest_ms || kv_read_begin(m->m_kv, &t))
 		return;
 	err = lo_twins(t, r->rs_cursor, first, &ino);
 	if (!err && !ino)

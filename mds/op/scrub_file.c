@@ -91,10 +91,10 @@ static bool busy(struct mds *m, const struct scrub_file *f)
 	struct st_file *file;
 	bool yes;
 
-	st_all_lock(m->m_st);
+	st_file_lock(m->m_st, f->f_inode.i_ino);
 	file = st_file_get(m->m_st, f->f_inode.i_ino, false);
 	yes = file && (file->f_marked || file->f_pins || file->f_sizing || file->f_judge || st_file_has_writers(file));
-	st_all_unlock(m->m_st);
+	st_file_unlock(m->m_st, f->f_inode.i_ino);
 	return yes || lo_held_objects(m->m_lo, f->f_inode.i_ino, &f->f_stat.ls_map);
 }
 

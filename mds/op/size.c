@@ -28,11 +28,11 @@ static void refresh_unpin(struct refresh *r)
 	struct st *st = r->m->m_st;
 	struct st_file *f;
 
-	st_all_lock(st);
+	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
 	f->f_pins--;
 	st_file_put(st, f);
-	st_all_unlock(st);
+	st_file_unlock(st, r->ls.ls_ino);
 }
 
 /* A size was set since the question, or is being set: the answer may be of before it. */
@@ -42,10 +42,10 @@ static bool refresh_outdated(struct refresh *r)
 	struct st_file *f;
 	bool old;
 
-	st_all_lock(st);
+	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
 	old = f->f_sizing || f->f_sizegen != r->sizegen;
-	st_all_unlock(st);
+	st_file_unlock(st, r->ls.ls_ino);
 	return old;
 }
 
@@ -115,7 +115,7 @@ static bool refresh_unmark(struct refresh *r)
 	struct st *st = r->m->m_st;
 	struct st_file *f;
 
-	st_all_lock(st);
+	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
 	/* In grace its writers of before may yet stay away: the mark says that it is to be judged then. */
 	r->unmark = !st_file_has_writers(f) && !(st_in_grace(st) && f->f_judge_boot);
@@ -123,7 +123,7 @@ static bool refresh_unmark(struct refresh *r)
 		f->f_mark_durable = f->f_judge_boot = false;
 		f->f_mark_gen++;
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, r->ls.ls_ino);
 	return r->unmark;
 }
 
@@ -177,11 +177,11 @@ static void refresh_committed(struct kv_op *op, int err)
 	struct st_file *f;
 
 	if (!err && r->unmark) {
-		st_all_lock(st);
+		st_file_lock(st, r->ls.ls_ino);
 		f = st_file_get(st, r->ls.ls_ino, false);
 		if (!f->f_mark_durable && !st_file_has_writers(f))
 			f->f_marked = false; /* refresh_unpin puts f */
-		st_all_unlock(st);
+		st_file_unlock(st, r->ls.ls_ino);
 	}
 	refresh_end(r, err ? err : r->ls.ls_missing ? -ETIMEDOUT : 0);
 }
@@ -257,11 +257,11 @@ bool op_refresh_needed(struct mds *m, uint64_t ino)
 		return true;
 	if (!st_watched(ino))
 		return false;
-	st_all_lock(m->m_st);
+	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, false);
 	/* One that is to be judged first is not read, whatever is asked about it. */
 	need = f && (f->f_judge || (f->f_marked && m->m_size_mode == OP_SIZE_LAYOUT));
-	st_all_unlock(m->m_st);
+	st_file_unlock(m->m_st, ino);
 	return need;
 }
 
@@ -281,7 +281,7 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 	r->ls.ls_ino = ino;
 	r->ls.ls_incarnation = i.i_incarnation;
 	r->ls.ls_done = refresh_stat;
-	st_all_lock(m->m_st);
+	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, true);
 	/* A size is being set, or a server has yet to be told of it: that is the size. */
 	if (f && (f->f_sizing || lo_held_objects(m->m_lo, ino, &r->ls.ls_map))) {
@@ -292,7 +292,7 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 		f->f_pins++;
 		r->sizegen = f->f_sizegen;
 	}
-	st_all_unlock(m->m_st);
+	st_file_unlock(m->m_st, ino);
 	if (!f) {
 		free(r);
 		return NULL;
@@ -440,7 +440,7 @@ static void setattr_end(struct setattr *j, int err)
 
 		if (j->left && !err)
 			st_revoke_file(st, j->ino, j->except, j->rw_only);
-		st_all_lock(st);
+		st_file_lock(st, j->ino);
 		f = st_file_get(st, j->ino, false);
 		if (f) {
 			f->f_excl--;
@@ -448,7 +448,7 @@ static void setattr_end(struct setattr *j, int err)
 			unmark = f->f_marked && !f->f_sizing && !st_file_has_writers(f);
 			st_file_put(st, f);
 		}
-		st_all_unlock(st);
+		st_file_unlock(st, j->ino);
 		if (unmark) /* a return meanwhile could not */
 			op_unmark_later(c, j->ino);
 	}
@@ -525,10 +525,10 @@ static void size_is_set(struct st *st, uint64_t ino)
 {
 	struct st_file *f;
 
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	f->f_sizegen++; /* f_excl keeps it */
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 }
 
 static int setattr_run(struct kv_op *op, struct kv_txn *t)
@@ -621,7 +621,7 @@ static nfsstat4 setattr_start(struct setattr *j)
 
 	if (j->a.has_size || rights) {
 		/* No new layouts from here to the end; the others' layouts come back or are fenced. */
-		st_all_lock(st);
+		st_file_lock(st, j->ino);
 		f = st_file_get(st, j->ino, j->a.has_size); /* no state, no layouts */
 		frozen = f && j->a.has_size && f->f_frozen;
 		if (f && !frozen) {
@@ -629,7 +629,7 @@ static nfsstat4 setattr_start(struct setattr *j)
 			f->f_sizing += j->a.has_size;
 			j->excl = true;
 		}
-		st_all_unlock(st);
+		st_file_unlock(st, j->ino);
 		/* As op_freeze is refused beside a size that is set: who froze it copies what this would cut at one copy before the other. */
 		if (frozen || (!f && j->a.has_size))
 			return j->then(c, -EAGAIN);
@@ -743,14 +743,14 @@ static nfsstat4 setattr_deleg_times(struct compound *c, const struct st_stateid 
 	struct st_open *o;
 	nfsstat4 status;
 
-	st_all_lock(st);
+	st_file_lock(st, c->cur);
 	status = op_deleg_by_sid(c, sid, &o);
 	if (!status && !o->o_deleg->dg_times)
 		status = NFS4ERR_BAD_STATEID;
 	/* Who may only read modifies nothing. */
 	if (!status && o->o_deleg->dg_type != OPEN_DELEGATE_WRITE && (((struct op_setattr_args *)c->scratch)->a.s.s_mask & NS_S_MTIME))
 		status = NFS4ERR_INVAL;
-	st_all_unlock(st);
+	st_file_unlock(st, c->cur);
 	return status ? status : op_mutate(c, deleg_times_run, setattr_put, setattr_done);
 }
 
@@ -783,11 +783,11 @@ nfsstat4 op_setattr(struct compound *c)
 		if (!status)
 			status = op_special_io(c, c->cur, OPEN4_SHARE_ACCESS_WRITE);
 	} else if (!status && k->a.has_size) {
-		st_all_lock(st);
+		st_file_lock(st, c->cur);
 		status = st_in_grace(st) ? NFS4ERR_GRACE : op_open_by_sid(c, &sid, c->cur, &o);
 		if (!status && !(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
 			status = NFS4ERR_OPENMODE;
-		st_all_unlock(st);
+		st_file_unlock(st, c->cur);
 		have_write = true; /* where the status is good */
 	}
 	if (!status && !k->a.deleg_times)

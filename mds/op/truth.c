@@ -2,7 +2,7 @@
  * truth.c - a copy that may lack a write, or hold one that others lack, is not trusted (docs/mirrors.md): it becomes stale in the transaction that finds it out.
  *
  * Who dies with a write layout out leaves copies that may differ. Of each of these files one copy stays in sync, and the others become stale: the file is judged. In memory a file waits for
- * that from the moment its writer is given up (f_judge), in the same hold of st_lock: op_settle, which comes before each layout, freeze, size and read, judges it first. The store knows that
+ * that from the moment its writer is given up (f_judge), in the same hold of all's lock: op_settle, which comes before each layout, freeze, size and read, judges it first. The store knows that
  * some wait by one row (lo_lost_put), committed with what gives the writer up: however many files there are. After a crash every file that had a write layout out is judged where that row is.
  */
 #include "base/log.h"
@@ -85,11 +85,11 @@ bool op_writers_left(struct mds *m, uint64_t ino, const struct st_client *except
 	const struct st_file *f;
 	bool left = false;
 
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	for (const struct st_layout *l = f ? f->f_layouts : NULL; l; l = l->l_fnext)
 		left |= l->l_client != except && (l->l_iomode & LAYOUTIOMODE4_RW);
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	return left;
 }
 
@@ -247,10 +247,10 @@ bool op_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map)
 
 	if (!m->m_lost || !lo_generic(m->m_lo, map))
 		return false;
-	st_all_lock(m->m_st);
+	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, false);
 	judge = f && f->f_judge;
-	st_all_unlock(m->m_st);
+	st_file_unlock(m->m_st, ino);
 	return judge;
 }
 

@@ -35,7 +35,7 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	}
 	if (!(unread | unreached))
 		return;
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false); /* open, or it has a layout: else nobody asks for one */
 	if (f) {
 		if (f->f_unread_client != c->client->cl_id || clock_mono_ns() >= f->f_unread_until_ns)
@@ -45,7 +45,7 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 		f->f_unread_client = c->client->cl_id;
 		f->f_unread_until_ns = clock_mono_ns() + UNREAD_NS;
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 }
 
 /* A stripe has no copy in sync whose server is not gone, as far as mds.repair_wait tells. */
@@ -82,13 +82,13 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 
 	if (op_all_gone(c->m, map))
 		return NFS4ERR_IO;
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	if (f && f->f_unread_client == c->client->cl_id && clock_mono_ns() < f->f_unread_until_ns) {
 		unread = f->f_unread;
 		unreached = f->f_unreached;
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 	for (unsigned s = 0; (unread | unreached) && s < map->lm_stripes && status != NFS4ERR_IO; s++) {
 		uint64_t copies = 0;
 		int k;
@@ -157,14 +157,13 @@ bool op_unreached(struct compound *c, const struct lo_map *map)
 	uint64_t now = clock_mono_ms(), bits = lo_writers(map);
 	struct st_unreached list[ST_UNREACHED];
 	struct st *st = c->m->m_st;
-	bool any;
 
+	if (!c->client->cl_unreached)
+		return false;
 	st_all_lock(st);
-	any = c->client->cl_unreached;
-	if (any)
-		memcpy(list, c->client->cl_unreached, sizeof(list));
+	memcpy(list, c->client->cl_unreached, sizeof(list));
 	st_all_unlock(st);
-	for (unsigned i = 0; any && i < lo_objects(map); i++)
+	for (unsigned i = 0; i < lo_objects(map); i++)
 		for (unsigned k = 0; bits >> i & 1 && k < ST_UNREACHED; k++)
 			if (list[k].un_ds == map->lm_obj[i].ob_ds && now - list[k].un_at_ms < c->m->m_unreached_ms && dsc_reached(c->m->m_dsc, list[k].un_ds, list[k].un_at_ms))
 				return true;

@@ -145,10 +145,10 @@ static int wcc_run(struct kv_op *op, struct kv_txn *t)
 	if (err || !k->have_size || k->size <= i.i_size)
 		return err;
 	/* A size that was set since counts, or one that is being set. */
-	st_all_lock(st);
+	st_file_lock(st, k->ino);
 	f = st_file_get(st, k->ino, false);
 	old = !f || f->f_sizing || f->f_sizegen != k->sizegen;
-	st_all_unlock(st);
+	st_file_unlock(st, k->ino);
 	return old ? 0 : ns_setattr(c->m->m_ns, t, k->ino, &s, NULL, now, &i);
 }
 
@@ -172,14 +172,14 @@ static nfsstat4 wcc_layout(struct compound *c, const struct st_stateid *sid, str
 	struct st_layout *l;
 	nfsstat4 status = NFS4ERR_BAD_STATEID;
 
-	st_all_lock(st);
+	st_file_lock(st, k->ino);
 	l = st_layout_find(st, sid);
 	if (l && l->l_client == c->client && l->l_file->f_ino == k->ino && sid->seqid <= l->l_sid.seqid) {
 		k->write = l->l_iomode & LAYOUTIOMODE4_RW;
 		k->sizegen = l->l_file->f_sizegen;
 		status = NFS4_OK;
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, k->ino);
 	return status;
 }
 

@@ -363,80 +363,81 @@ void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode)
 		waits_check(l->l_file);
 }
 
-/* locked: nothing: 0; else waits, until the deadline at most. */
-static unsigned wait_begin(struct st *st, struct st_wait *w)
+/* All locked: waits, until the deadline at most. */
+static void wait_begin(struct st_file *f, struct st_wait *w, bool live, uint32_t deadline_ms)
 {
-	struct st_file *f = st_file_get(st, w->w_ino, false);
-	unsigned n;
-
-	w->w_st = st;
-	w->w_done = false;
-	n = f ? wait_count(f, w) : 0;
-	if (n) {
-		w->w_next = f->f_waits;
-		f->f_waits = w;
-	}
-	return n;
+	w->w_next = f->f_waits;
+	f->f_waits = w;
+	loop_timer_start(w->w_loop, &w->w_timer, live ? deadline_ms : 1); /* nobody waits for the dead */
 }
 
-unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
+/* Asks those that it waits for. True: one of them lives. */
+static bool wait_recall(struct st *st, struct st_file *f, const struct st_wait *w)
 {
 	bool live = false;
-	unsigned n;
 
-	w->w_ino = ino;
-	w->w_except = except;
-	w->w_rw_only = rw_only;
-	w->w_delegs = false;
-	w->w_loop = loop;
-	w->w_timer.t_fire = wait_deadline;
-	st_all_lock(st);
-	n = wait_begin(st, w);
-	for (struct st_layout *l = n ? st_file_get(st, ino, false)->f_layouts : NULL; l; l = l->l_fnext) {
+	for (struct st_layout *l = w->w_delegs ? NULL : f->f_layouts; l; l = l->l_fnext) {
 		if (!wait_matches(w, l))
 			continue;
 		live |= !st_lease_expired(st, l->l_client);
 		st_recall_queue(st, l);
 	}
-	if (n) /* Nobody waits for the dead. */
-		loop_timer_start(loop, &w->w_timer, live ? deadline_ms : 1);
-	st_all_unlock(st);
+	for (struct st_open *o = w->w_delegs ? f->f_opens : NULL; o; o = o->o_fnext) {
+		if (!st_deleg_conflicts(o, w->w_except, w->w_access, w->w_deny))
+			continue;
+		live |= !st_lease_expired(st, o->o_client);
+		st_deleg_recall(st, o);
+	}
+	if (w->w_delegs)
+		st_heat_conflict(st, f->f_ino);
+	return live;
+}
+
+static unsigned recall(struct st *st, struct st_wait *w, uint32_t deadline_ms)
+{
+	struct st_work k = {0};
+	struct st_file *f;
+	unsigned n;
+
+	w->w_st = st;
+	w->w_done = false;
+	w->w_timer.t_fire = wait_deadline;
+	do {
+		st_work_lock(&k, st, w->w_ino);
+		f = st_file_get(st, w->w_ino, false);
+		n = f ? wait_count(f, w) : 0;
+		if (n && st_needs_all())
+			wait_begin(f, w, wait_recall(st, f, w), deadline_ms);
+	} while (st_work_again(&k));
 	return n;
+}
+
+unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
+{
+	w->w_ino = ino;
+	w->w_except = except;
+	w->w_rw_only = rw_only;
+	w->w_delegs = false;
+	w->w_loop = loop;
+	return recall(st, w, deadline_ms);
 }
 
 unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except, uint32_t access, uint32_t deny, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
 {
-	bool live = false;
-	unsigned n;
-
 	w->w_ino = ino;
 	w->w_except = except;
 	w->w_delegs = true;
 	w->w_access = access;
 	w->w_deny = deny;
 	w->w_loop = loop;
-	w->w_timer.t_fire = wait_deadline;
-	st_all_lock(st);
-	n = wait_begin(st, w);
-	for (struct st_open *o = n ? st_file_get(st, ino, false)->f_opens : NULL; o; o = o->o_fnext) {
-		if (!st_deleg_conflicts(o, except, access, deny))
-			continue;
-		live |= !st_lease_expired(st, o->o_client);
-		st_deleg_recall(st, o);
-	}
-	if (n) {
-		st_heat_conflict(st, ino);
-		loop_timer_start(loop, &w->w_timer, live ? deadline_ms : 1);
-	}
-	st_all_unlock(st);
-	return n;
+	return recall(st, w, deadline_ms);
 }
 
 void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only)
 {
 	struct st_file *f;
 
-	st_all_lock(st);
+	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	for (struct st_layout *l = f ? f->f_layouts : NULL, *next; l; l = next) {
 		next = l->l_fnext;
@@ -446,5 +447,5 @@ void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool 
 		metric_add(st->st_revoked, 1);
 		st_layout_free(st, l);
 	}
-	st_all_unlock(st);
+	st_file_unlock(st, ino);
 }

@@ -1,4 +1,4 @@
-/* Byte-range locks with POSIX semantics (RFC 8881 sections 8.2.2, 9.1 and 18.10 to 18.12). All of it under st_lock. */
+/* Byte-range locks with POSIX semantics (RFC 8881 sections 8.2.2, 9.1 and 18.10 to 18.12). All of it under the file's lock, or all's. */
 #include "mds/st/st.h"
 #include <errno.h>
 

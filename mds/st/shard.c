@@ -83,6 +83,22 @@ void st_file_unlock(struct st *st, uint64_t ino)
 	pthread_mutex_unlock(&turns[my_turn - 1].t_lock);
 }
 
+void st_look_lock(struct st *st)
+{
+	(void)st;
+	if (has != HAS_NOTHING)
+		log_fatal("state is locked twice");
+	pthread_mutex_lock(&turns[turn_get()].t_lock);
+	has = HAS_FILE; /* of no shard */
+}
+
+void st_look_unlock(struct st *st)
+{
+	(void)st;
+	has = HAS_NOTHING;
+	pthread_mutex_unlock(&turns[my_turn - 1].t_lock);
+}
+
 void st_work_lock(struct st_work *w, struct st *st, uint64_t ino)
 {
 	w->k_st = st;

@@ -5,12 +5,24 @@
  * rebuilt by reclaims. The boot epoch (ns_super.su_boot) is in every clientid, sessionid and stateid, so nothing of an earlier boot is mistaken for this one's;
  * and the store's identity, so that nothing of another cluster is.
  *
- * One mutex (st_lock) guards all of it but what requests that only read come by: it is held for table look-ups only, never over I/O, a commit or a send.
- * Functions say "locked" when the caller must hold it.
+ * Locks, held for table look-ups only, never over I/O, a commit or a send (shard.c):
+ * - all (st_all_lock): clients, sessions made and destroyed, the durable list, grace's end, callbacks and their queues, asynchronous copies, half.c, walks over what a client or all have.
+ *   It keeps out every other holder of state.
+ * - a file's (st_file_lock): the file, its opens, locks, layouts and delegations, who waits for them, what was seen of it lately; and the tables they are found in. It is the lock of a shard,
+ *   by inode number, and the thread's own: files of different shards share nothing. With it one looks at what all guards (is the client gone, its sessions, its revoked stateids, f_halves),
+ *   and changes none of it. What is rare and needs more (a recall, a callback) is done once more under all: st_work.
+ * - the thread's own alone (st_look_lock): what all guards stays as it is.
+ * - sp_lock, a client's stripe: its lists of opens and layouts, and what is counted; taken last, with the file or all locked. Who has all locked walks the lists without it.
+ * - se_lock, a session's own: see below. All, where both are held, is taken first.
+ * Functions say "locked" when the caller must hold the lock of the file that they are about, or all; "all locked" when it must be all. Of functions about a client, a session, a callback or
+ * grace it is all.
+ *
+ * The order "register the state, then look with a fresh snapshot; commit a change, then look at the state" holds with a file's lock as it does with all: both looks at the state are under it.
+ * What is looked at without a lock (st_watched, st_others_have) is written before the registration is over, and read behind the commit, in one order for all threads (seq_cst).
  *
  * A request that only reads takes no lock that requests of another session take:
- * - its session is found by RCU (st_session_enter), and has a lock of its own (se_lock) for slots, kept replies and the connections that it came on. st_lock, where
- *   both are held, is taken first. se_refs does not fall to 0 while the session is not dead, so a request drops its own without st_lock;
+ * - its session is found by RCU (st_session_enter), and has a lock of its own (se_lock) for slots, kept replies and the connections that it came on. se_refs does not fall to 0 while the
+ *   session is not dead, so a request drops its own without all;
  * - of its client it writes when the lease was renewed and how many requests are in hand, which are atomic;
  * - whether a file has state that an answer about it depends on is asked of st_watched() first, a table of counts that is written when such state comes and goes.
  */
@@ -60,7 +72,7 @@ struct st_session {
 	struct rcu_head se_rcu;
 	pthread_mutex_t se_lock;    /* of what says "own" */
 	_Atomic uint32_t se_refs;   /* compounds in it, and 1 until it is dead */
-	bool se_dead;               /* own, and locked: either lock to look */
+	bool se_dead;               /* own, and all: either lock to look */
 	_Atomic uint64_t se_carried;       /* a bit of 64 for each connection that it came on, by rpc_conn_id: two may share one */
 	_Atomic bool se_rows;       /* the store has rows of its requests (mds/op/once.c) */
 	/* who made it, and from where: its connection's address, security (enum exp_sec) and TLS (enum exp_tls) */
@@ -403,6 +415,9 @@ void st_all_lock(struct st *st);
 void st_all_unlock(struct st *st);
 void st_file_lock(struct st *st, uint64_t ino);
 void st_file_unlock(struct st *st, uint64_t ino);
+/* The thread's own alone: what all guards stays as it is. */
+void st_look_lock(struct st *st);
+void st_look_unlock(struct st *st);
 /*
  * Work on a file that seldom needs all:
  *
@@ -523,7 +538,7 @@ int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, s
 struct st_session *st_session_get(struct st *st, const uint8_t id[16]); /* locked */
 /* The one of this id that is not dead, with its lock (se_lock) held: the caller gives that back before it ends its turn. On a loop's thread. NULL: there is none. */
 struct st_session *st_session_enter(struct st *st, const uint8_t id[16]);
-/* A request that took a reference (se_refs) while it held se_lock is done. Takes st_lock where the session went meanwhile. */
+/* A request that took a reference (se_refs) while it held se_lock is done. Locks all where the session went meanwhile. */
 void st_session_leave(struct st *st, struct st_session *s);
 struct st_session *st_session_new(struct st *st, struct st_client *c);   /* locked */
 void st_session_publish(struct st *st, struct st_session *s);            /* locked: it is made; st_session_enter finds it from now on */
@@ -559,7 +574,7 @@ bool st_session_carried(const struct st_session *s, const struct rpc_conn *c);
 /* locked; SP4_MACH_CRED: lets the connection carry the session's requests, until it ends. False: no memory. */
 bool st_session_admit(struct st_session *s, const struct rpc_conn *c);
 bool st_session_admits(const struct st_session *s, const struct rpc_conn *c); /* with se_lock held */
-/* locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
+/* all locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
 void st_recall_queue(struct st *st, struct st_layout *l);
 /* locked: a callback for one of the client's sessions, one with a backchannel where there is one; about a file, or fhlen 0. NULL: it has none, or no memory. */
 struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, const uint8_t *fh, uint32_t fhlen, struct st_session **s);
@@ -587,7 +602,12 @@ struct st_open *st_open_find(struct st *st, const struct st_stateid *sid); /* lo
 struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const void *owner, uint32_t len); /* locked */
 /* locked; sid: made for it before, or NULL */
 struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len, const struct st_stateid *sid);
-void st_open_free(struct st *st, struct st_open *o); /* locked */
+void st_open_free(struct st *st, struct st_open *o); /* locked; st_may_free was true */
+/* locked: all is, where freeing the open needs that (st_needs_all). */
+static inline bool st_may_free(const struct st_open *o)
+{
+	return !o->o_file->f_halves || st_needs_all();
+}
 /* locked: an open that conflicts, of a client that is alive where there is one; NULL: none */
 struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);
 enum { ST_SID_OPEN = 1, ST_SID_LOCK = 2, ST_SID_LAYOUT = 3, ST_SID_DELEG = 4, ST_SID_COPY = 5 };
@@ -597,7 +617,7 @@ void st_sid_make(struct st *st, uint64_t ino, unsigned type, struct st_stateid *
 bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type);
 bool st_sid_special(const struct st_stateid *sid); /* all zeros or all ones other with seqid 0 / max */
 
-/* Delegations; all locked */
+/* Delegations; locked */
 /* Gives one; opens and other delegations were looked at. NULL: no memory. */
 struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client *c, uint32_t type, bool times, const uint8_t *fh, uint32_t fhlen);
 struct st_open *st_deleg_of(struct st_file *f, const struct st_client *c);
@@ -605,20 +625,21 @@ struct st_open *st_deleg_of(struct st_file *f, const struct st_client *c);
 bool st_deleg_conflicts(const struct st_open *o, const struct st_client *client, uint32_t access, uint32_t deny);
 /* Anybody's but client's. */
 bool st_file_deleg_conflict(const struct st_file *f, const struct st_client *client, uint32_t access, uint32_t deny);
+/* All locked. */
 void st_deleg_recall(struct st *st, struct st_open *d);
-/* Recalls what stands against it, and does not wait. */
+/* All locked: recalls what stands against it, and does not wait. */
 void st_deleg_recall_file(struct st *st, struct st_file *f, const struct st_client *client, uint32_t access, uint32_t deny);
-/* Takes away what still stands against it. True: one of them was for writing. */
+/* All locked: takes away what still stands against it. True: one of them was for writing. */
 bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client, uint32_t access, uint32_t deny);
-/* Takes away those of the file that were recalled a recall deadline ago: whoever waits for one has a deadline of its own, but many do not wait. True: one of them was
+/* All locked: takes away those of the file that were recalled a recall deadline ago: whoever waits for one has a deadline of its own, but many do not wait. True: one of them was
  * for writing. */
 bool st_deleg_revoke_overdue(struct st *st, uint64_t ino);
-/* Files with such ones of this client's, at most max. */
+/* All locked: files with such ones of this client's, at most max. */
 unsigned st_deleg_overdue(const struct st *st, const struct st_client *c, uint64_t *ino, unsigned max);
 /* A stateid of this client's that was revoked. */
 bool st_revoked_find(const struct st_client *c, const struct st_stateid *sid);
 void st_revoked_free(struct st_client *c, const struct st_stateid *sid);
-/* Asks the holder of a write delegation; a->a_then comes later in any case. */
+/* All locked: asks the holder of a write delegation; a->a_then comes later in any case. */
 void st_deleg_ask(struct st *st, struct st_open *d, struct st_ask *a);
 void st_asks_fail(struct st_deleg *dg);
 /* What is remembered of files that were opened lately: a table of fixed size that forgets by being overwritten. */
@@ -629,10 +650,10 @@ void st_heat_conflict(struct st *st, uint64_t ino);
 unsigned st_heat_opened(struct st *st, uint64_t ino, const struct st_client *c, bool write);
 /* Nearly as many are out as may be: a client whose lease has run out is not kept for those it holds. */
 bool st_deleg_many(const struct st *st);
-/* Then asks clients that hold many to give some back. */
+/* All locked: then asks clients that hold many to give some back. */
 void st_deleg_thin(struct st *st);
 
-/* Byte-range locks; all locked */
+/* Byte-range locks; locked */
 struct st_lock *st_lock_find(struct st *st, const struct st_stateid *sid);
 struct st_lock *st_lock_by_owner(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len);
 struct st_lock *st_lock_new(struct st *st, struct st_open *o, const void *owner, uint32_t len); /* NULL: no memory */
@@ -647,7 +668,7 @@ bool st_open_has_locks(const struct st_open *o);
 /* Remembers who was denied and waits; fh: the file's, as GETFH gives it. A file keeps so many; others ask again by themselves, as all do in the end. */
 void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write, const uint8_t *fh,
 		      uint32_t fhlen);
-/* Locks have gone: those who wait, and whom nothing stands against any more, are told. */
+/* Locks have gone (all is locked where anybody waits, f_waiters): those who wait, and whom nothing stands against any more, are told. */
 void st_locks_gone(struct st *st, struct st_file *f);
 /* The open that an open's or a lock's stateid stands for, and the stateid's own seqid. */
 struct st_open *st_open_or_lock(struct st *st, const struct st_stateid *sid, uint32_t *seqid);
@@ -694,7 +715,7 @@ unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except,
 /* Takes away what is still out after a fence. Takes the lock. */
 void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only);
 
-/* half.c; all locked. The client was told to do a change of [off, end) again, and some copies may have it already. It is remembered until st_half_over says that it was done, or the client is
+/* half.c; under all's lock. The client was told to do a change of [off, end) again, and some copies may have it already. It is remembered until st_half_over says that it was done, or the client is
  * gone, or closes the file: then the file is to be judged (f_judge). False: no room; the caller judges. */
 bool st_half_note(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);
 void st_half_over(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);

@@ -131,7 +131,6 @@ START_TEST(the_living_are_told_before_the_dead)
 	struct st_open o = {.o_client = &dead, .o_file = &file};
 	struct st_lock *k = st_lock_new(&st, &o, "\0", 1), *holder = NULL;
 
-	ck_assert_int_eq(st_shards_new(&st), 0);
 	st.st_lease_ms = 1000;
 	asks.cl_renewed_ns = client.cl_renewed_ns = clock_mono_ns();
 	ck_assert_int_eq(st_lock_set(k, 0, 9, false), 0);
@@ -158,7 +157,6 @@ START_TEST(a_lease_renewed_during_a_tick_has_not_run_out)
 	uint64_t id = c->cl_id;
 	pthread_t t;
 
-	ck_assert_int_eq(st_shards_new(&st), 0);
 	st.st_lease_ms = 10000;
 	st_all_lock(&st);
 	ck_assert_int_eq(pthread_create(&t, NULL, tick, &st), 0);
