@@ -151,10 +151,11 @@ void wc_call_send_on(struct wc_call *c, struct wc_conn *cn)
 	rpc_req_send(cn->cn_conn, &c->c_rpc, c->c_w->w_opts.wo_timeout_ms);
 }
 
-static struct wc_conn *conn_take(struct weft *w)
+/* The first that can be used, of all of them from this one on. */
+static struct wc_conn *conn_from(struct weft *w, unsigned first)
 {
 	for (unsigned i = 0; i < w->w_nconns; i++) {
-		struct wc_conn *cn = &w->w_conns[w->w_turn++ % w->w_nconns];
+		struct wc_conn *cn = &w->w_conns[(first + i) % w->w_nconns];
 
 		if (cn->cn_conn && cn->cn_bound)
 			return cn;
@@ -173,11 +174,11 @@ static bool call_slot(struct wc_call *c)
 static bool call_start(struct wc_call *c)
 {
 	struct weft *w = c->c_w;
-	struct wc_conn *cn = conn_take(w);
 
-	if (!cn || (!c->c_null && !w->w_have_session) || !call_slot(c))
+	if (!conn_from(w, 0) || (!c->c_null && !w->w_have_session) || !call_slot(c))
 		return false;
-	wc_call_send_on(c, cn);
+	/* A slot keeps to a connection while it can: where a server's threads have connections each, they do not hand the slot, and the reply kept in it, to and fro. */
+	wc_call_send_on(c, conn_from(w, c->c_null ? w->w_turn++ : (unsigned)c->c_slot));
 	return true;
 }
 

@@ -74,7 +74,7 @@ struct weft_opts {
 	const char *wo_server;	/* "10.1.2.3", "[fd00::1]:2049": an address, port 2049 unless it says another */
 	const char *wo_owner;	/* the client's identity (at most 200 bytes); NULL: one of its own */
 	unsigned wo_minor;	/* 1 or 2; 0: 2, and 1 with a server that has no 2 */
-	unsigned wo_conns;	/* connections; 0: 1 */
+	unsigned wo_conns;	/* connections; 0: 1. Calls are dealt to them by slot, so one call at a time uses one of them */
 	unsigned wo_slots;	/* calls under way at once; 0: 64. The server may allow fewer */
 	uint32_t wo_max_io;	/* bytes of a READ or WRITE on the wire; 0: 1 MiB, which is the most. The server may allow fewer */
 	uint32_t wo_timeout_ms; /* without a reply for so long, a connection is made anew; 0: 60000 */

@@ -262,7 +262,8 @@ static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_
 
 nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put, nfsstat4 (*then)(struct compound *, int))
 {
-	atomic_store_explicit(&c->session->se_rows, true, memory_order_relaxed);
+	if (!atomic_load_explicit(&c->session->se_rows, memory_order_relaxed))
+		atomic_store_explicit(&c->session->se_rows, true, memory_order_relaxed);
 	op_once_check(c, c->once_check); /* here, not on the one thread that commits */
 	return mutate(c, run, put, then);
 }
@@ -374,8 +375,6 @@ void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci)
 
 static void compound_free(struct compound *c)
 {
-	if (c->session)
-		st_session_leave(c->m->m_st, c->session);
 	op_peer_done(c);
 	free(c);
 }
@@ -386,10 +385,10 @@ static void compound_finish(struct compound *c)
 
 	xdr_patch_u32(c->out, call->c_body, c->status);
 	xdr_patch_u32(c->out, c->numres_at, c->at);
-	if (c->slot)
-		op_slot_done(c);
 	metric_observe_us(c->m->m_op_time, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
 	op_heat_compound(c, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
+	if (c->slot)
+		op_slot_done(c); /* with it, session and client may go */
 	compound_free(c);
 	crash_point("reply");
 	rpc_reply(call);

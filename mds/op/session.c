@@ -560,7 +560,7 @@ nfsstat4 op_backchannel_ctl(struct compound *c)
 
 /* ---- SEQUENCE ---- */
 
-static void put_sequence(struct compound *c, struct st_session *s, uint32_t seq, uint32_t slot)
+static void put_sequence(struct compound *c, struct st_session *s, const struct st_seq *q)
 {
 	struct st_client *cl = s->se_client;
 	uint32_t flags = cl->cl_revoked;
@@ -570,10 +570,10 @@ static void put_sequence(struct compound *c, struct st_session *s, uint32_t seq,
 	if (!s->se_cb_conn)
 		flags |= SEQ4_STATUS_CB_PATH_DOWN | SEQ4_STATUS_CB_PATH_DOWN_SESSION;
 	xdr_put_fixed(c->out, s->se_id, 16);
-	xdr_put_u32(c->out, seq);
-	xdr_put_u32(c->out, slot);
-	xdr_put_u32(c->out, s->se_nslots - 1);
-	xdr_put_u32(c->out, s->se_target - 1);
+	xdr_put_u32(c->out, q->sq_seq);
+	xdr_put_u32(c->out, q->sq_slot);
+	xdr_put_u32(c->out, q->sq_room.r_nslots - 1u);
+	xdr_put_u32(c->out, q->sq_room.r_target - 1u);
 	xdr_put_u32(c->out, flags);
 	/* told once: the client then drops all its layouts */
 	if (flags & SEQ4_STATUS_RECALLABLE_STATE_REVOKED)
@@ -590,14 +590,16 @@ static uint32_t sequence_check(const struct compound *c)
 }
 
 /* A retry of the slot's last request: the very reply, or RETRY_UNCACHED_REP on the operation after SEQUENCE (section 2.10.6.1.3). */
-static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct st_slot *sl, uint32_t slot)
+static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct st_seq *q)
 {
+	const struct st_slot *sl = q->sq_sl;
 	uint8_t *p;
 
 	if (sl->sl_check != sequence_check(c))
 		return NFS4ERR_SEQ_FALSE_RETRY;
 	if (!sl->sl_cached) {
-		put_sequence(c, s, sl->sl_seq, slot);
+		q->sq_room = s->se_room;
+		put_sequence(c, s, q);
 		c->fail_next = NFS4ERR_RETRY_UNCACHED_REP;
 		return NFS4_OK;
 	}
@@ -624,58 +626,68 @@ static void limit_reply(struct compound *c, const struct st_session *s)
 		c->out->x_limit = limit;
 }
 
+static void sequence_begin(struct compound *c, struct st_session *s, const struct st_seq *q)
+{
+	q->sq_sl->sl_check = sequence_check(c);
+	c->session = s;
+	c->client = s->se_client;
+	c->slot = q->sq_sl;
+	st_session_came(s, c->call->c_conn);
+	put_sequence(c, s, q);
+	c->seq_end = c->out->x_len;
+	c->once_slot = q->sq_slot;
+	c->once_seq = q->sq_seq;
+	c->once_slots = q->sq_room.r_nslots;
+	c->once_target = q->sq_room.r_target;
+	limit_reply(c, s);
+}
+
+/* BADSESSION: it is going. */
+static nfsstat4 sequence_in(struct compound *c, struct st_session *s, struct st_seq *q)
+{
+	nfsstat4 status;
+
+	if (s->se_client->cl_mach && !st_session_admits(s, c->call->c_conn))
+		return NFS4ERR_CONN_NOT_BOUND_TO_SESSION;
+	if (q->sq_slot >= ((struct st_room)s->se_room).r_nslots)
+		return NFS4ERR_BADSLOT;
+	if (c->call->c_size > s->se_maxreq)
+		return NFS4ERR_REQ_TOO_BIG;
+	if (c->nops > s->se_maxops)
+		return NFS4ERR_TOO_MANY_OPS;
+	if (c->cachethis && s->se_maxcached && c->out->x_len + SEQUENCE_LEN > s->se_maxcached)
+		q->sq_refused = NFS4ERR_REP_TOO_BIG_TO_CACHE;
+	status = st_slot_take(c->m->m_st, s, q);
+	if (status)
+		return status;
+	if (q->sq_retry) {
+		status = sequence_replay(c, s, q);
+		st_slot_let(q->sq_sl);
+	} else {
+		sequence_begin(c, s, q);
+	}
+	return status;
+}
+
 nfsstat4 op_sequence(struct compound *c)
 {
 	const uint8_t *id = xdr_get_fixed(c->in, 16);
-	uint32_t seq = xdr_get_u32(c->in), slot = xdr_get_u32(c->in), highest = xdr_get_u32(c->in);
-	struct st *st = c->m->m_st;
+	struct st_seq q = {.sq_seq = xdr_get_u32(c->in)};
 	struct st_session *s;
-	struct st_slot *sl = NULL;
-	nfsstat4 status = NFS4_OK;
+	nfsstat4 status;
 
-	c->cachethis = xdr_get_bool(c->in);
+	q.sq_slot = xdr_get_u32(c->in);
+	q.sq_highest = xdr_get_u32(c->in);
+	c->cachethis = q.sq_keep = xdr_get_bool(c->in);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	c->once_args = c->in->p;
-	s = st_session_enter(st, id);
-	if (!s)
-		return op_once_retry(c, id, seq, slot);
-	if (s->se_client->cl_mach && !st_session_admits(s, c->call->c_conn))
-		status = NFS4ERR_CONN_NOT_BOUND_TO_SESSION;
-	else if (slot >= s->se_nslots)
-		status = NFS4ERR_BADSLOT;
-	else if (c->call->c_size > s->se_maxreq)
-		status = NFS4ERR_REQ_TOO_BIG;
-	else if (c->nops > s->se_maxops)
-		status = NFS4ERR_TOO_MANY_OPS;
-	else
-		sl = st_slot_get(s, slot);
-	if (status)
-		;
-	else if (sl && sl->sl_busy)
-		status = seq == sl->sl_seq ? NFS4ERR_DELAY : NFS4ERR_SEQ_MISORDERED;
-	else if (sl && seq == sl->sl_seq)
-		status = sequence_replay(c, s, sl, slot);
-	else if (!st_slot_next(s, slot, seq))
-		status = NFS4ERR_SEQ_MISORDERED;
-	else if (c->cachethis && s->se_maxcached && c->out->x_len + SEQUENCE_LEN > s->se_maxcached)
-		status = NFS4ERR_REP_TOO_BIG_TO_CACHE;
-	else if (!(status = st_slot_begin(st, s, slot, seq, highest, c->cachethis, &sl))) {
-		sl->sl_check = sequence_check(c);
-		s->se_refs++;
-		c->session = s;
-		c->client = s->se_client;
-		c->slot = sl;
-		st_session_came(s, c->call->c_conn);
-		put_sequence(c, s, seq, slot);
-		c->seq_end = c->out->x_len;
-		c->once_slot = slot;
-		c->once_seq = seq;
-		c->once_slots = s->se_nslots;
-		c->once_target = s->se_target;
-		limit_reply(c, s);
-	}
-	pthread_mutex_unlock(&s->se_lock);
+	urcu_memb_read_lock();
+	s = st_session_find(c->m->m_st, id);
+	status = s ? sequence_in(c, s, &q) : NFS4ERR_BADSESSION;
+	urcu_memb_read_unlock();
+	if (status == NFS4ERR_BADSESSION)
+		return op_once_retry(c, id, q.sq_seq, q.sq_slot);
 	if (c->replayed) {
 		struct rpc_call *call = c->call;
 
@@ -717,9 +729,7 @@ void op_slot_done(struct compound *c)
 		else if (c->cachethis)
 			log_warn("no memory to keep a reply of %zu bytes for a retry", len);
 	}
-	pthread_mutex_lock(&c->session->se_lock);
 	st_slot_done(c->m->m_st, c->session, c->slot, copy, copy ? (uint32_t)len : 0);
-	pthread_mutex_unlock(&c->session->se_lock);
 }
 
 /* ---- the rest ---- */

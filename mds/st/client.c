@@ -196,6 +196,7 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;
 	c->cl_renewed_ns = clock_mono_ns();
+	pthread_mutex_init(&c->cl_lock, NULL);
 	if (hash_add(&st->st_clients, &c->cl_link, hash_u64(c->cl_id)))
 		goto fail;
 	if (hash_add(&st->st_owners, &c->cl_owner_link, hash_bytes(owner, len))) {
@@ -291,30 +292,20 @@ bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, con
 	return true;
 }
 
-bool st_lease_expired(const struct st *st, const struct st_client *c)
+bool st_lease_expired(const struct st *st, struct st_client *c)
 {
-	return !c->cl_busy && st_silent_ns(c, clock_mono_ns()) > st->st_lease_ms * 1000000ull;
+	return st_silent_over(c, clock_mono_ns(), st->st_lease_ms * 1000000ull);
 }
 
 void st_client_put(struct st_client *c)
 {
 	if (--c->cl_refs == 0) {
+		pthread_mutex_destroy(&c->cl_lock);
 		free(c->cl_principal);
 		free(c->cl_owner);
 		free(c->cl_unreached);
 		free(c);
 	}
-}
-
-bool st_client_leaves(struct st_client *c)
-{
-	if (c->cl_evicting)
-		return true;
-	/* A request is counted first and looks for this then: of the two, one sees the other. */
-	c->cl_evicting = true;
-	if (c->cl_busy)
-		c->cl_evicting = false;
-	return c->cl_evicting;
 }
 
 void st_client_destroy(struct st *st, struct st_client *c)
@@ -469,14 +460,14 @@ static bool client_idle(const struct st_client *c)
 
 /* A client with state whose lease has run out keeps it until somebody conflicts (a courteous server, RFC 8881 section
  * 8.4.3 allows it), or until the courtesy ends, so that the dead do not pile up. */
-static bool client_is_over(const struct st *st, const struct st_client *c, uint64_t now)
+static bool client_is_over(const struct st *st, struct st_client *c, uint64_t now)
 {
 	/* One that is not confirmed goes after a lease (section 18.35.4). */
 	uint64_t kept = !c->cl_confirmed ? 0 : client_idle(c) ? st->st_lease_ms : st->st_courtesy_ms;
 
 	if (st_deleg_many(st) && st_client_number(c, ST_N_DELEGS))
 		kept = 0;
-	return !c->cl_busy && st_silent_ns(c, now) > (st->st_lease_ms + kept) * 1000000ull;
+	return st_silent_over(c, now, (st->st_lease_ms + kept) * 1000000ull);
 }
 
 void st_tick(struct st *st)

@@ -23,26 +23,15 @@ static struct cds_hlist_head *chain_of(struct st *st, const uint8_t id[16])
 	return &st->st_by_id[hash_bytes(id, 16) % ST_BY_ID];
 }
 
-struct st_session *st_session_enter(struct st *st, const uint8_t id[16])
+struct st_session *st_session_find(struct st *st, const uint8_t id[16])
 {
-	struct st_session *s, *found = NULL;
+	struct st_session *s;
 
-	urcu_memb_read_lock();
 	cds_hlist_for_each_entry_rcu_2(s, chain_of(st, id), se_node) {
-		if (memcmp(s->se_id, id, 16) == 0) {
-			found = s;
-			break;
-		}
+		if (memcmp(s->se_id, id, 16) == 0)
+			return s->se_dead ? NULL : s;
 	}
-	if (found) {
-		pthread_mutex_lock(&found->se_lock);
-		if (found->se_dead) {
-			pthread_mutex_unlock(&found->se_lock);
-			found = NULL;
-		}
-	}
-	urcu_memb_read_unlock();
-	return found;
+	return NULL;
 }
 
 void st_session_publish(struct st *st, struct st_session *s)
@@ -68,10 +57,11 @@ struct st_session *st_session_new(struct st *st, struct st_client *c)
 	st->st_nsessions++;
 	s->se_client = c;
 	c->cl_refs++;
+	pthread_mutex_lock(&c->cl_lock);
 	s->se_next = c->cl_sessions;
 	c->cl_sessions = s;
+	pthread_mutex_unlock(&c->cl_lock);
 	c->cl_nsessions++;
-	s->se_refs = 1;
 	s->se_cb_nslots = 1;
 	for (unsigned i = 0; i < ST_CB_SLOTS; i++)
 		s->se_cb_next[i] = 1;
@@ -84,6 +74,7 @@ static void session_free(struct rcu_head *head)
 	struct st_session *s = caa_container_of(head, struct st_session, se_rcu);
 
 	pthread_mutex_destroy(&s->se_lock);
+	free(s->se_bound);
 	free(s);
 }
 
@@ -92,14 +83,27 @@ void st_session_free(struct st_session *s)
 	urcu_memb_call_rcu(&s->se_rcu, session_free);
 }
 
-/* locked: the last reference is gone. */
+static void unlink_from(struct st_session **p, struct st_session *s)
+{
+	while (*p != s)
+		p = &(*p)->se_next;
+	*p = s->se_next;
+}
+
+/* locked: ends a dead session unless a slot is busy; st_slot_done looks again then. Its slots were read after se_dead was set, so that a request that begins later sees it. */
 static void session_end(struct st *st, struct st_session *s)
 {
 	struct st_client *c = s->se_client;
+	uint64_t last = 0;
 
+	if (s->se_ended || st_slots_busy(s, &last))
+		return;
+	s->se_ended = true;
+	st_renewed(c, last);
+	pthread_mutex_lock(&c->cl_lock);
+	unlink_from(&c->cl_parting, s);
+	pthread_mutex_unlock(&c->cl_lock);
 	st_slots_free(st, s);
-	free(s->se_bound);
-	s->se_bound = NULL;
 	if (atomic_load(&s->se_rows)) {
 		s->se_next = st->st_ended;
 		st->st_ended = s;
@@ -110,19 +114,70 @@ static void session_end(struct st *st, struct st_session *s)
 	st_client_put(c);
 }
 
-void st_session_put(struct st *st, struct st_session *s)
+void st_session_over(struct st *st, struct st_session *s)
 {
-	if (atomic_fetch_sub(&s->se_refs, 1) == 1)
-		session_end(st, s);
-}
-
-void st_session_leave(struct st *st, struct st_session *s)
-{
-	if (atomic_fetch_sub(&s->se_refs, 1) != 1)
-		return;
 	st_all_lock(st);
 	session_end(st, s);
 	st_all_unlock(st);
+}
+
+/* ---- what is known of a client by its slots ---- */
+
+/* Is a request in hand? *last: as of st_slots_busy. */
+static bool client_busy(struct st_client *c, uint64_t *last)
+{
+	struct st_session *lists[2];
+	bool busy = false;
+
+	pthread_mutex_lock(&c->cl_lock);
+	lists[0] = c->cl_sessions;
+	lists[1] = c->cl_parting;
+	for (unsigned i = 0; i < 2; i++) {
+		for (struct st_session *s = lists[i]; s && !busy; s = s->se_next)
+			busy = st_slots_busy(s, last);
+	}
+	pthread_mutex_unlock(&c->cl_lock);
+	return busy;
+}
+
+bool st_client_leaves(struct st_client *c)
+{
+	uint64_t last = 0;
+
+	if (c->cl_evicting)
+		return true;
+	/* A request makes its slot busy first and looks at this then: of the two, one sees the other (st_slot_take). */
+	c->cl_evicting = true;
+	if (client_busy(c, &last))
+		c->cl_evicting = false;
+	return c->cl_evicting;
+}
+
+void st_renewed(struct st_client *c, uint64_t at_ns)
+{
+	uint64_t was = atomic_load_explicit(&c->cl_renewed_ns, memory_order_relaxed);
+
+	while (was < at_ns && !atomic_compare_exchange_weak(&c->cl_renewed_ns, &was, at_ns))
+		;
+}
+
+static uint64_t since(uint64_t then, uint64_t now)
+{
+	return now > then ? now - then : 0;
+}
+
+uint64_t st_silent_ns(struct st_client *c, uint64_t now)
+{
+	uint64_t last = 0;
+	bool busy = client_busy(c, &last);
+
+	st_renewed(c, last);
+	return busy ? 0 : since(c->cl_renewed_ns, now);
+}
+
+bool st_silent_over(struct st_client *c, uint64_t now, uint64_t ns)
+{
+	return since(c->cl_renewed_ns, now) > ns && st_silent_ns(c, now) > ns;
 }
 
 struct st_session *st_sessions_ended(struct st *st)
@@ -154,7 +209,7 @@ static bool cb_conn_set(struct st *st, struct st_session *s, struct rpc_conn *c)
 
 void st_session_destroy(struct st *st, struct st_session *s)
 {
-	struct st_session **p = &s->se_client->cl_sessions;
+	struct st_client *c = s->se_client;
 
 	if (s->se_dead)
 		return;
@@ -165,10 +220,12 @@ void st_session_destroy(struct st *st, struct st_session *s)
 	if (s->se_node.prev)
 		cds_hlist_del_rcu(&s->se_node);
 	st->st_nsessions--;
-	while (*p != s)
-		p = &(*p)->se_next;
-	*p = s->se_next;
-	s->se_client->cl_nsessions--;
+	pthread_mutex_lock(&c->cl_lock);
+	unlink_from(&c->cl_sessions, s);
+	s->se_next = c->cl_parting;
+	c->cl_parting = s;
+	pthread_mutex_unlock(&c->cl_lock);
+	c->cl_nsessions--;
 	cb_conn_set(st, s, NULL);
 	while (s->se_cb_head) {
 		struct st_cb *cb = s->se_cb_head;
@@ -177,7 +234,7 @@ void st_session_destroy(struct st *st, struct st_session *s)
 		st_cb_lost(st, cb);
 	}
 	s->se_cb_tail = &s->se_cb_head;
-	st_session_put(st, s);
+	session_end(st, s);
 }
 
 bool st_session_admits(const struct st_session *s, const struct rpc_conn *c)
@@ -199,7 +256,8 @@ bool st_session_admit(struct st_session *s, const struct rpc_conn *c)
 		s->se_bound = calloc(ST_BOUND, sizeof(*s->se_bound));
 	/* Numbers of connections are not used again: that of one that ended admits nobody, until another takes its place. */
 	if (!in && s->se_bound) {
-		s->se_bound[s->se_nbound++ % ST_BOUND] = rpc_conn_id(c);
+		s->se_bound[s->se_nbound % ST_BOUND] = rpc_conn_id(c);
+		s->se_nbound++;
 		in = true;
 	}
 	pthread_mutex_unlock(&s->se_lock);
@@ -214,7 +272,7 @@ static uint64_t conn_bit(const struct rpc_conn *c)
 void st_session_came(struct st_session *s, const struct rpc_conn *c)
 {
 	if (!(s->se_carried & conn_bit(c)))
-		s->se_carried |= conn_bit(c);
+		atomic_fetch_or(&s->se_carried, conn_bit(c));
 }
 
 /* The connection of the backchannel is the one of which it is known that it lives. */

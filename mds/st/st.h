@@ -20,10 +20,10 @@
  * The order "register the state, then look with a fresh snapshot; commit a change, then look at the state" holds with a file's lock as it does with all: both looks at the state are under it.
  * What is looked at without a lock (st_watched, st_others_have) is written before the registration is over, and read behind the commit, in one order for all threads (seq_cst).
  *
- * A request that only reads takes no lock that requests of another session take:
- * - its session is found by RCU (st_session_enter), and has a lock of its own (se_lock) for slots, kept replies and the connections that it came on. se_refs does not fall to 0 while the
- *   session is not dead, so a request drops its own without all;
- * - of its client it writes when the lease was renewed and how many requests are in hand, which are atomic;
+ * A request that only reads takes no lock, and writes no line that another request writes, be that of another session or of another connection of the same:
+ * - its session is found by RCU (st_session_find), and so is its slot, which has a line of its own; the request takes it by compare-and-swap (slot.c) and keeps it until it is
+ *   answered. What all slots of a session share is written when it changes, under se_lock. Locks are taken in this order: all or a file's, cl_lock, se_lock;
+ * - what a client has in hand, and when it was heard last, is read from its slots when somebody asks (st_silent_ns);
  * - whether a file has state that an answer about it depends on is asked of st_watched() first, a table of counts that is written when such state comes and goes.
  */
 #ifndef MDS_ST_H
@@ -53,13 +53,36 @@ static inline void st_sid_bump(struct st_stateid *s)
 		s->seqid = 1;
 }
 
+/*
+ * A slot and its sequence belong to the request that made it busy; others look at sl_turn and sl_renewed_ns only. Who finds it by RCU alone may find one that is gone
+ * (from the session) and then looks again.
+ */
 struct st_slot {
-	uint32_t sl_seq;
-	bool sl_busy, sl_cached;
-	uint8_t *sl_reply; /* the COMPOUND results as sent, malloc'd */
+	_Alignas(64) _Atomic uint64_t sl_turn; /* free, busy, ... (slot.c), and the sequence of its last request */
+	_Atomic uint64_t sl_renewed_ns; /* when its last request was begun or answered */
+	uint8_t *sl_reply;  /* the COMPOUND results as sent, malloc'd */
 	uint32_t sl_len;
-	uint32_t sl_check; /* of the request: a retry with other bytes is false (RFC 8881 section 2.10.6.1.3.1) */
-	uint32_t sl_gen;   /* of the target (se_gen) that its last reply told */
+	uint32_t sl_told;   /* bytes that se_kept has of it */
+	uint32_t sl_told_in; /* the review (se_reviews) since which */
+	uint32_t sl_check;  /* of the request: a retry with other bytes is false (RFC 8881 section 2.10.6.1.3.1) */
+	uint32_t sl_gen;    /* of the target (st_room) that its last reply told */
+	bool sl_cached;
+	bool sl_fresh;      /* it has not had a request yet */
+	struct rcu_head sl_rcu;
+};
+_Static_assert(sizeof(struct st_slot) == 64, "a line each");
+
+struct st_slots {
+	struct rcu_head ss_rcu;
+	uint32_t ss_n;
+	struct st_slot *_Atomic ss_slot[]; /* NULL: not used yet, or gone */
+};
+
+/* How many slots a session has: read and written as one. */
+struct st_room {
+	uint16_t r_nslots; /* enforced: the client may use slots below it */
+	uint16_t r_target; /* what it is asked to keep to; r_nslots follows when it does */
+	uint32_t r_gen;    /* changes with the target */
 };
 
 struct st_client;
@@ -71,23 +94,22 @@ struct st_session {
 	struct cds_hlist_node se_node;
 	struct rcu_head se_rcu;
 	pthread_mutex_t se_lock;    /* of what says "own" */
-	_Atomic uint32_t se_refs;   /* compounds in it, and 1 until it is dead */
-	bool se_dead;               /* own, and all: either lock to look */
+	_Atomic bool se_dead;       /* it is in no table any more, and ends when no slot is busy; written with se_lock and all held */
+	bool se_ended;              /* all */
 	_Atomic uint64_t se_carried;       /* a bit of 64 for each connection that it came on, by rpc_conn_id: two may share one */
 	_Atomic bool se_rows;       /* the store has rows of its requests (mds/op/once.c) */
 	/* who made it, and from where: its connection's address, security (enum exp_sec) and TLS (enum exp_tls) */
 	uint8_t se_addr[16], se_sec, se_tls;
 	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
-	/* own: */
-	uint32_t se_nslots; /* enforced: the client may use slots below it */
-	uint32_t se_target; /* what it is asked to keep to; se_nslots follows when it does */
-	uint32_t se_gen;    /* changes with the target */
-	uint32_t se_most;   /* what it asked for, within bounds */
-	uint32_t se_peak;   /* slots in use at a time since se_reviewed_ns */
-	uint64_t se_reviewed_ns, se_kept, se_told; /* se_told: what st_kept has of it */
-	uint32_t se_nslot_ptrs;
-	struct st_slot **se_slot; /* NULL: not used yet. A busy slot stays where it is */
-	uint32_t *se_past, se_npast; /* the last sequence of slots that went, or 0 */
+	/* Written when they change only, with se_lock held, except for se_peak and se_kept. */
+	_Atomic struct st_room se_room;
+	struct st_slots *_Atomic se_slots;
+	_Atomic uint64_t se_reviewed_ns;
+	_Atomic uint32_t se_reviews; /* how often */
+	_Atomic uint32_t se_peak;   /* slots in use at a time since se_reviewed_ns */
+	_Atomic uint64_t se_kept;   /* bytes of slots, and, nearly, of replies: what st_kept has of it */
+	uint32_t se_most;           /* what it asked for, within bounds */
+	uint32_t *se_past, se_npast; /* own; the last sequence of slots that went, or 0 */
 	_Atomic bool se_used;
 	uint32_t se_maxreq, se_maxresp, se_maxcached, se_maxops;
 	/* backchannel */
@@ -95,8 +117,8 @@ struct st_session {
 	struct rpc_conn *_Atomic se_cb_conn; /* or NULL: path down */
 	struct hash_link se_conn_link; /* while there is one: by connection */
 	/* SP4_MACH_CRED: the connections that may carry the session's requests; no others do */
-	uint64_t *se_bound; /* own; ST_BOUND times rpc_conn_id, the oldest makes room; NULL: none yet */
-	unsigned se_nbound; /* ever */
+	_Atomic uint64_t *se_bound; /* ST_BOUND times rpc_conn_id, the oldest makes room; from before it is published, or NULL */
+	_Atomic unsigned se_nbound; /* ever; own */
 	uint32_t se_cb_nslots, se_cb_next[ST_CB_SLOTS]; /* the sequence that a slot's next callback has */
 	uint32_t se_cb_busy, se_cb_doubt;               /* slots in use, and those whose last callback has no answer; a bit each */
 	struct st_cb *se_cb_head, **se_cb_tail;         /* callbacks waiting for a slot */
@@ -171,11 +193,12 @@ struct st_client {
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
+	/* When it was heard last, to a part of a lease: written when that is longer ago, and when slots or sessions go. To the nanosecond: st_silent_ns. */
 	_Atomic uint64_t cl_renewed_ns;
-	_Atomic uint32_t cl_busy;   /* slots with a request in hand: the lease runs from when the last of them is answered */
+	pthread_mutex_t cl_lock;    /* of the lists of sessions; to look, any lock on state does as well */
 	uint32_t cl_refs;
 	_Atomic uint32_t cl_revoked; /* SEQ4_STATUS_* to report */
-	struct st_session *cl_sessions;
+	struct st_session *cl_sessions, *cl_parting; /* parting: dead, with requests in hand */
 	struct st_offload *cl_offloads; /* the newest first */
 	uint32_t cl_noffloads;
 	_Atomic uint32_t cl_nrevoked, cl_nrecalled;
@@ -495,7 +518,7 @@ void st_layout_unlist(struct st_layout *l);
 uint64_t st_client_oldest(struct st *st, const uint8_t *addr);
 /* locked: whose it is, before it is confirmed. False: no memory. */
 bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, const char *principal);
-bool st_lease_expired(const struct st *st, const struct st_client *c); /* locked */
+bool st_lease_expired(const struct st *st, struct st_client *c); /* takes cl_lock, where it may be so */
 /* locked: it is gone, or its number is being barred: a COMPOUND of it that was parked registers nothing any more. */
 static inline bool st_client_goes(const struct st_client *c)
 {
@@ -536,34 +559,49 @@ int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, s
 
 /* Sessions */
 struct st_session *st_session_get(struct st *st, const uint8_t id[16]); /* locked */
-/* The one of this id that is not dead, with its lock (se_lock) held: the caller gives that back before it ends its turn. On a loop's thread. NULL: there is none. */
-struct st_session *st_session_enter(struct st *st, const uint8_t id[16]);
-/* A request that took a reference (se_refs) while it held se_lock is done. Locks all where the session went meanwhile. */
-void st_session_leave(struct st *st, struct st_session *s);
+/* In an RCU read section (urcu-memb), to the end of which it stays: the one of this id that is not dead. NULL: there is none. */
+struct st_session *st_session_find(struct st *st, const uint8_t id[16]);
+/* In one as well: a slot of a dead session is not busy any more. Locks all. */
+void st_session_over(struct st *st, struct st_session *s);
 struct st_session *st_session_new(struct st *st, struct st_client *c);   /* locked */
-void st_session_publish(struct st *st, struct st_session *s);            /* locked: it is made; st_session_enter finds it from now on */
+void st_session_publish(struct st *st, struct st_session *s);            /* locked: it is made; st_session_find finds it from now on */
 void st_session_free(struct st_session *s);                              /* of st_sessions_ended: its memory, when nobody looks at it any more */
 /* locked: no request of the client begins from now on (cl_evicting). False: one is in hand, and nothing is changed. */
 bool st_client_leaves(struct st_client *c);
-/* How long a client was silent, at now. Its lease may have been renewed since. */
-static inline uint64_t st_silent_ns(const struct st_client *c, uint64_t now)
-{
-	uint64_t renewed = c->cl_renewed_ns;
-
-	return now > renewed ? now - renewed : 0;
-}
-void st_session_destroy(struct st *st, struct st_session *s);            /* locked; memory goes with the last reference */
-void st_session_put(struct st *st, struct st_session *s);                /* locked */
+/* How long a client was silent, at now; 0 while a request of it is in hand. Its lease may have been renewed since. Looks at all its slots; takes cl_lock. */
+uint64_t st_silent_ns(struct st_client *c, uint64_t now);
+bool st_silent_over(struct st_client *c, uint64_t now, uint64_t ns); /* for longer than ns; mostly without looking at slots */
+void st_renewed(struct st_client *c, uint64_t at_ns);                /* it was heard then */
+void st_session_destroy(struct st *st, struct st_session *s);            /* locked; memory goes when no request is in hand */
 #define ST_BY_ID 16384u /* chains of sessions */
-/* Slots (slot.c); all with se_lock held. How many a new session has, of those it asks for. */
+/* Slots (slot.c). locked: how many a new session has, of those it asks for. */
 uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked);
-struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot); /* NULL: not used yet */
-bool st_slot_next(const struct st_session *s, uint32_t slot, uint32_t seq); /* may this be its next request? */
-/* A new request, the next of this slot (which may be new); keep: its reply must be. The reply tells se_nslots and se_target as they are after this. */
-nfsstat4 st_slot_begin(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq, uint32_t highest, bool keep, struct st_slot **out);
-/* reply: malloc'd, the slot's from now on; NULL: it is not kept. The client's lease begins anew, as at st_slot_begin; in between it does not run. */
+/* In an RCU read section, or with se_lock held. NULL: not used yet, or gone. */
+struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot);
+bool st_slot_busy(const struct st_slot *sl);     /* a request is in hand */
+uint32_t st_slot_seq(const struct st_slot *sl);  /* of its last request */
+/* A SEQUENCE, and what became of it. */
+struct st_seq {
+	uint32_t sq_slot, sq_seq, sq_highest;
+	bool sq_keep;            /* its reply must be kept */
+	nfsstat4 sq_refused;     /* what it is answered if it is a new request; or NFS4_OK */
+	bool sq_retry;
+	struct st_slot *sq_sl;
+	struct st_room sq_room;  /* what the reply tells */
+};
+/*
+ * In an RCU read section. NFS4_OK: sq_sl is the caller's. If it is a retry of the slot's last request (sq_retry), for a moment, until st_slot_let; else it is busy with a
+ * new request until st_slot_done, and its session stays until then. Else DELAY (it is in hand, there is no room or memory, or the client goes), SEQ_MISORDERED, BADSLOT,
+ * BADSESSION (it went meanwhile), or sq_refused.
+ */
+nfsstat4 st_slot_take(struct st *st, struct st_session *s, struct st_seq *q);
+void st_slot_let(struct st_slot *sl);
+/* reply: malloc'd, the slot's from now on; NULL: it is not kept. The client's lease begins anew, as at st_slot_take; in between it does not run. The session may be gone
+ * after this. On a thread that RCU knows. */
 void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len);
-void st_slots_free(struct st *st, struct st_session *s);
+/* Is any busy? *last: becomes the time of the last request, if that is later. Takes se_lock. */
+bool st_slots_busy(struct st_session *s, uint64_t *last);
+void st_slots_free(struct st *st, struct st_session *s); /* locked; none is busy, and the session is dead */
 /* locked: some of those that have ended with rows in the store, by se_next, or NULL: nobody else knows them any more, and they are the caller's to free. */
 struct st_session *st_sessions_ended(struct st *st);
 /* locked: c may carry callbacks of the session from now on; what waits is sent. */
@@ -573,7 +611,7 @@ void st_session_came(struct st_session *s, const struct rpc_conn *c);
 bool st_session_carried(const struct st_session *s, const struct rpc_conn *c);
 /* locked; SP4_MACH_CRED: lets the connection carry the session's requests, until it ends. False: no memory. */
 bool st_session_admit(struct st_session *s, const struct rpc_conn *c);
-bool st_session_admits(const struct st_session *s, const struct rpc_conn *c); /* with se_lock held */
+bool st_session_admits(const struct st_session *s, const struct rpc_conn *c);
 /* all locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
 void st_recall_queue(struct st *st, struct st_layout *l);
 /* locked: a callback for one of the client's sessions, one with a backchannel where there is one; about a file, or fhlen 0. NULL: it has none, or no memory. */

@@ -57,7 +57,7 @@ static void view_sessions(const struct st_client *c, struct st_client_view *v)
 
 bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 {
-	const struct st_client *c;
+	struct st_client *c;
 
 	memset(v, 0, sizeof(*v));
 	st_all_lock(st);

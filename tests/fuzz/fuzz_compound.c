@@ -560,11 +560,14 @@ static void put_sequence(struct frame *f, uint8_t control)
 	cl = client_of(f->f_conn);
 	if (cl && cl->cl_sessions) {
 		struct st_session *s = cl->cl_sessions;
+		struct st_room room = s->se_room;
 
 		memcpy(id, s->se_id, 16);
-		while (!(control & F_AGAIN) && slot + 1 < s->se_nslots && st_slot_get(s, slot) && st_slot_get(s, slot)->sl_busy)
+		urcu_memb_read_lock();
+		while (!(control & F_AGAIN) && slot + 1 < room.r_nslots && st_slot_get(s, slot) && st_slot_busy(st_slot_get(s, slot)))
 			slot++;
-		seq = (st_slot_get(s, slot) ? st_slot_get(s, slot)->sl_seq : 0) + !(control & F_AGAIN);
+		seq = (st_slot_get(s, slot) ? st_slot_seq(st_slot_get(s, slot)) : 0) + !(control & F_AGAIN);
+		urcu_memb_read_unlock();
 	}
 	st_all_unlock(mds.m_st);
 	f->f_nops++;

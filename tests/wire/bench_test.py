@@ -72,7 +72,7 @@ def test_counts_tell_what_operations_cost_the_servers_threads():
 
 
 def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
-    """Sessions dealt to two threads of the server. What a turn of a loop costs, and the watch over data servers, is not each operation's."""
+    """Sessions, or connections of one session, dealt to two threads of the server. What a turn of a loop costs, and the watch over data servers, is not each operation's."""
     if not counting():
         return "not built with --enable-counts"
     folder = os.path.join(THE.top, "two")
@@ -83,12 +83,16 @@ def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
         got = json.loads(run("md", *common, "--count", "1000", "--time", "2", "--phases", "create,stat,readdir").stdout)["phases"]
         got += json.loads(run("io", *common, "--size", "4k", "--file", "1M", "--time", "2", "--phases", "randread").stdout)["phases"]
         got = {p["phase"]: p["counts"] for p in got}
-        locks = {site for site, n in got["stat"]["by"]["locks"].items() if n > 0.4} - {"dsc_watch"}
-        check(locks, {"st_session_enter", "op_slot_done"}, f"a stat's locks are its session's: {got['stat']}")
-        for phase in ("stat", "readdir", "randread"):
+        one = run("md", *common, "--sessions", "1", "--conns", "8", "--depth", "32", "--count", "1000", "--time", "2", "--phases", "create,stat,readdir").stdout
+        got.update({f"{p['phase']} of one session": p["counts"] for p in json.loads(one)["phases"]})
+        for phase in ("stat", "stat of one session"):
+            check({site for site, n in got[phase]["by"]["locks"].items() if n > 0.2} - {"dsc_watch"}, set(), f"{phase}: {got[phase]}")
+            check(got[phase]["contended"] < 0.01, True, f"{phase}: {got[phase]}")
+        for phase in ("stat", "readdir", "randread", "stat of one session", "readdir of one session"):
             each = {site: n for site, n in got[phase]["by"]["shared_lines"].items() if site not in ("submit_and_wait", "loop_post", "loop_wake", "dsc_watch")}
             check(max(each.values(), default=0) < 0.4, True, f"{phase}: {got[phase]}")
             check(got[phase]["messages"] < 0.2, True, f"{phase}: {got[phase]}")
+        check(max(got["stat of one session"]["by"]["shared_lines"].get(site, 0) for site in ("slot_next", "slot_leave")) < 0.1, True, f"{got['stat of one session']}")
         opens = json.loads(run("md", *common, "--count", "100", "--body", "4096", "--time", "2", "--phases", "create,open").stdout)["phases"][1]
         through = json.loads(run("io", *common, "--size", "4k", "--file", "1M", "--no-layouts", "--phases", "randread").stdout)["phases"][0]
         for p in (opens, through):  # an OPEN with a layout, a READ that is told of, and its return; a READ through the metadata server
