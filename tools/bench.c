@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define MAX_PHASES 32
 #define MAX_PIECE  (64u << 20)
 
 struct bench_opts bench;
-uint8_t *bench_pattern;
+uint8_t *bench_pattern, *bench_buffers;
 
 _Atomic bool bench_stopping, bench_made;
 
@@ -77,6 +78,7 @@ static void usage(FILE *f)
 		   "  --counts A[,A...]  HTTP addresses of daemons that are built with --enable-counts: what they count per operation is told\n"
 		   "  --minor N          minor version 1 or 2 (the best there is)\n"
 		   "  --rdma             data servers by RDMA, where they and this machine have it\n"
+		   "  --registered       the memory that data lie in is registered (weft_memory_register): by RDMA they are not copied\n"
 		   "  --no-layouts       all data go through the server\n"
 		   "  --uid N --gid N    who calls (0, 0)\n"
 		   "  --keep             the folder that was made stays, with what is in it\n"
@@ -122,14 +124,15 @@ static void counts(char *text)
 	}
 }
 
-enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_REREAD, O_COMMIT, O_RDMA, O_COUNTS, O_JSON, O_QUIET, O_HELP };
+enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_REREAD, O_COMMIT, O_RDMA, O_REGISTERED, O_COUNTS, O_JSON, O_QUIET, O_HELP };
 static const struct option options[] = {
 	{"server", 1, NULL, O_SERVER}, {"dir", 1, NULL, O_DIR},	      {"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
 	{"conns", 1, NULL, O_CONNS},   {"depth", 1, NULL, O_DEPTH},   {"count", 1, NULL, O_COUNT},     {"phases", 1, NULL, O_PHASES},
 	{"shared", 0, NULL, O_SHARED}, {"random", 0, NULL, O_RANDOM}, {"body", 1, NULL, O_BODY},     {"file", 1, NULL, O_FILE},       {"size", 1, NULL, O_SIZE},
 	{"stable", 0, NULL, O_STABLE}, {"verify", 0, NULL, O_VERIFY}, {"pid", 1, NULL, O_PID},	       {"minor", 1, NULL, O_MINOR},
 	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP}, {"no-layouts", 0, NULL, O_LAYOUTS},
-	{"time", 1, NULL, O_TIME},     {"policy", 1, NULL, O_POLICY}, {"reread", 1, NULL, O_REREAD}, {"commit", 1, NULL, O_COMMIT}, {"rdma", 0, NULL, O_RDMA},       {"json", 1, NULL, O_JSON},
+	{"time", 1, NULL, O_TIME},     {"policy", 1, NULL, O_POLICY}, {"reread", 1, NULL, O_REREAD}, {"commit", 1, NULL, O_COMMIT}, {"rdma", 0, NULL, O_RDMA},
+	{"registered", 0, NULL, O_REGISTERED}, {"json", 1, NULL, O_JSON},
 	{"counts", 1, NULL, O_COUNTS}, {"quiet", 0, NULL, O_QUIET},   {"help", 0, NULL, O_HELP},     {0}};
 
 static void option(int o)
@@ -158,6 +161,7 @@ static void option(int o)
 	case O_KEEP: bench.bo_keep = true; break;
 	case O_LAYOUTS: bench.bo_client.wo_no_layouts = true; break;
 	case O_RDMA: bench.bo_client.wo_rdma = true; break;
+	case O_REGISTERED: bench.bo_registered = true; break;
 	case O_TIME: bench.bo_seconds = number(optarg, 1, 1000000, "time"); break;
 	case O_POLICY: bench.bo_policy = optarg; break;
 	case O_REREAD: bench.bo_reread = optarg; break;
@@ -242,14 +246,46 @@ static unsigned phases_choose(const struct kind *kind, const struct bench_phase 
 	return n;
 }
 
+size_t bench_piece(void)
+{
+	return bench.bo_what[0] == 'i' || !strcmp(bench.bo_what, "storm") ? bench.bo_size : bench.bo_body + (size_t)1;
+}
+
+static size_t buffers_len(void)
+{
+	return bench_piece() * bench.bo_sessions * bench.bo_depth;
+}
+
+/* Pages that nobody touches cost nothing, unless they are registered. */
+static uint8_t *pages(size_t n)
+{
+	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int err = p == MAP_FAILED ? -errno : bench.bo_registered ? weft_memory_register(p, n) : 0;
+
+	if (err)
+		bench_die("%s%zu bytes of memory: %s", bench.bo_registered ? "--registered: " : "", n, strerror(-err));
+	return p;
+}
+
+static void pages_free(uint8_t *p, size_t n)
+{
+	if (bench.bo_registered)
+		weft_memory_unregister(p);
+	munmap(p, n);
+}
+
+static size_t pattern_len(void)
+{
+	return BENCH_PATTERN + bench_piece();
+}
+
 static void pattern_make(void)
 {
-	size_t n = BENCH_PATTERN + (size_t)(bench.bo_size > bench.bo_body ? bench.bo_size : bench.bo_body);
+	size_t n = pattern_len();
 	uint64_t x = 88172645463325252ull;
 
-	bench_pattern = malloc(n);
-	if (!bench_pattern)
-		bench_die("no memory");
+	bench_buffers = pages(buffers_len());
+	bench_pattern = pages(n);
 	for (size_t i = 0; i < n; i++) {
 		x ^= x << 13;
 		x ^= x >> 7;
@@ -297,7 +333,8 @@ int main(int argc, char **argv)
 	}
 	bench_stop();
 	clean(NULL);
-	free(bench_pattern);
+	pages_free(bench_pattern, pattern_len());
+	pages_free(bench_buffers, buffers_len());
 	if (bench.bo_json && bench_write_json(bench.bo_json, results, n))
 		bench_die("%s cannot be written", bench.bo_json);
 	for (unsigned i = 0; i < n; i++)

@@ -31,7 +31,7 @@ struct bench_opts {
 	uint64_t bo_count; /* pieces of work of a session in a phase */
 	uint32_t bo_body, bo_size;
 	uint64_t bo_file, bo_seconds, bo_commit; /* commit: after so many writes of a session; 0: at the end */
-	bool bo_shared, bo_random, bo_verify, bo_stable, bo_quiet, bo_keep;
+	bool bo_shared, bo_random, bo_verify, bo_stable, bo_quiet, bo_keep, bo_registered;
 	long bo_pids[BENCH_MAX_PIDS];
 	unsigned bo_npids;
 	const char *bo_counts[BENCH_MAX_PIDS]; /* addresses of daemons that count */
@@ -89,12 +89,14 @@ struct bench_thread {
 	unsigned t_over; /* sessions */
 	struct histo t_histo;
 	uint64_t t_units, t_bytes;
+	uint64_t t_rdma, t_direct; /* calls to data servers: by RDMA, and of those without a copy */
 	_Atomic uint64_t t_seen; /* pieces that are done, for the progress */
 };
 
 struct bench_result {
 	const char *r_name;
 	struct histo r_histo;
+	uint64_t r_rdma, r_direct;
 	uint64_t r_units, r_bytes; /* units: what operations per second counts (entries of readdir, else pieces) */
 	double r_slowest; /* session over the fastest one, in time */
 	double r_seconds, r_server_cpu, r_client_cpu; /* CPU in seconds; server: below 0 where no pid was given */
@@ -104,6 +106,8 @@ struct bench_result {
 extern struct bench_opts bench;
 extern const struct bench_phase *bench_now;
 extern uint8_t *bench_pattern; /* BENCH_PATTERN bytes and the largest piece behind; never changes: servers may lose what is not committed */
+extern uint8_t *bench_buffers; /* what jobs read into: bench_piece() bytes each, by session and job */
+size_t bench_piece(void);
 
 extern _Atomic bool bench_stopping; /* no more pieces are begun */
 extern _Atomic bool bench_made;	    /* there is a folder */

@@ -56,6 +56,10 @@ static json_t *result_json(const struct bench_result *r)
 		json_object_set_new(o, "server_cpu_us_per_op", json_real(per_op(r->r_server_cpu, r)));
 	if (r->r_counts)
 		json_object_set(o, "counts", r->r_counts);
+	if (bench.bo_client.wo_rdma) {
+		json_object_set_new(o, "rdma_calls", json_integer((json_int_t)r->r_rdma));
+		json_object_set_new(o, "direct_calls", json_integer((json_int_t)r->r_direct));
+	}
 	if (bench.bo_sessions > 1)
 		json_object_set_new(o, "slowest_over_fastest", json_real(r->r_slowest));
 	if (r->r_bytes)
@@ -70,10 +74,10 @@ int bench_write_json(const char *path, const struct bench_result *r, unsigned n)
 
 	for (unsigned i = 0; i < n; i++)
 		json_array_append_new(phases, result_json(&r[i]));
-	o = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:b, s:b, s:b, s:I, s:I, s:I, s:s*, s:o}", "version", 1, "bench", bench.bo_what, "server",
+	o = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:s*, s:o}", "version", 1, "bench", bench.bo_what, "server",
 		      bench.bo_client.wo_server, "threads", bench.bo_threads, "sessions", bench.bo_sessions, "conns", bench.bo_client.wo_conns, "depth",
 		      bench.bo_depth, "count", (json_int_t)bench.bo_count, "body", bench.bo_body, "size", bench.bo_size, "shared", bench.bo_shared, "stable",
-		      bench.bo_stable, "layouts", !bench.bo_client.wo_no_layouts, "file", (json_int_t)bench.bo_file, "seconds", (json_int_t)bench.bo_seconds, "commit", (json_int_t)bench.bo_commit, "policy", bench.bo_policy, "phases", phases);
+		      bench.bo_stable, "layouts", !bench.bo_client.wo_no_layouts, "rdma", bench.bo_client.wo_rdma, "registered", bench.bo_registered, "file", (json_int_t)bench.bo_file, "seconds", (json_int_t)bench.bo_seconds, "commit", (json_int_t)bench.bo_commit, "policy", bench.bo_policy, "phases", phases);
 	err = !strcmp(path, "-") ? json_dumpf(o, stdout, JSON_INDENT(1)) : json_dump_file(o, path, JSON_INDENT(1));
 	if (!strcmp(path, "-"))
 		printf("\n");
@@ -124,7 +128,7 @@ static void ratio(json_t *a, json_t *b, const char *key)
 
 static bool alike(json_t *a, json_t *b)
 {
-	static const char *const keys[] = {"bench", "threads", "sessions", "conns", "depth", "count", "body", "size", "shared", "stable", "layouts", "file", "seconds", "commit", "policy"};
+	static const char *const keys[] = {"bench", "threads", "sessions", "conns", "depth", "count", "body", "size", "shared", "stable", "layouts", "rdma", "registered", "file", "seconds", "commit", "policy"};
 	bool same = true;
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {

@@ -175,9 +175,7 @@ static void session_open(struct bench_session *s)
 	s->s_jobs = calloc(bench.bo_depth, sizeof(*s->s_jobs));
 	for (unsigned d = 0; s->s_jobs && d < bench.bo_depth; d++) {
 		s->s_jobs[d].j_s = s;
-		s->s_jobs[d].j_buf = malloc(bench.bo_size > bench.bo_body ? bench.bo_size : bench.bo_body + 1);
-		if (!s->s_jobs[d].j_buf)
-			bench_die("no memory");
+		s->s_jobs[d].j_buf = bench_buffers + bench_piece() * ((size_t)s->s_id * bench.bo_depth + d);
 	}
 	if (!s->s_jobs)
 		bench_die("no memory");
@@ -209,10 +207,20 @@ static void session_dir(struct bench_session *s)
 
 static void session_close(struct bench_session *s)
 {
-	for (unsigned d = 0; d < bench.bo_depth; d++)
-		free(s->s_jobs[d].j_buf);
 	free(s->s_jobs);
 	weft_close(s->s_w);
+}
+
+/* Calls to data servers by RDMA so far, and those without a copy, are taken off, or (after the phase) added. */
+static void rdma_count(struct bench_thread *t, bool after)
+{
+	for (unsigned i = 0; i < t->t_n; i++) {
+		struct weft_info info;
+
+		weft_info(t->t_sessions[i].s_w, &info);
+		t->t_rdma += after ? info.wi_ds_rdma : -info.wi_ds_rdma;
+		t->t_direct += after ? info.wi_ds_direct : -info.wi_ds_direct;
+	}
 }
 
 static void *thread_run(void *arg)
@@ -242,7 +250,9 @@ static void *thread_run(void *arg)
 		}
 		pthread_barrier_wait(&end);
 		pthread_barrier_wait(&begin); /* the clock runs */
+		rdma_count(t, false);
 		phase_run(t);
+		rdma_count(t, true);
 		pthread_barrier_wait(&end);
 		for (unsigned i = 0; i < t->t_n && bench_now->p_after; i++)
 			bench_now->p_after(&t->t_sessions[i]);
@@ -374,7 +384,7 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	bench_now = p;
 	for (unsigned i = 0; i < bench.bo_threads; i++) {
 		memset(&threads[i].t_histo, 0, sizeof(threads[i].t_histo));
-		threads[i].t_units = threads[i].t_bytes = 0;
+		threads[i].t_units = threads[i].t_bytes = threads[i].t_rdma = threads[i].t_direct = 0;
 		threads[i].t_seen = 0;
 	}
 	pthread_barrier_wait(&begin);
@@ -401,6 +411,8 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 		histo_merge(&r->r_histo, &threads[i].t_histo);
 		r->r_units += threads[i].t_units;
 		r->r_bytes += threads[i].t_bytes;
+		r->r_rdma += threads[i].t_rdma;
+		r->r_direct += threads[i].t_direct;
 	}
 	r->r_slowest = slowest();
 	r->r_units = r->r_units ? r->r_units : r->r_histo.h_count;

@@ -108,13 +108,13 @@ SCALING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../bench/sca
 
 
 def test_scaling_draws_a_curve_of_each_operation():
-    args = [SCALING, "--threads", "1,2", "--rounds", "1", "--seconds", "1", "--works", "names,creates", "--dir", THE.top, *(["--counts", BUILD] if counting() else [])]
+    args = [SCALING, "--threads", "1,2", "--rounds", "1", "--seconds", "1", "--works", "names,nconnect,creates", "--dir", THE.top, *(["--counts", BUILD] if counting() else [])]
     out = os.path.join(THE.top, "scaling.json")
     text = subprocess.run([sys.executable, *args, "--json", out], capture_output=True, text=True, timeout=100, check=False)
     check(text.returncode, 0, text.stderr[-300:])
     with open(out, encoding="utf-8") as f:
         curves = {c["phase"]: c for c in json.load(f)["curves"]}
-    check(list(curves), ["stat", "open", "readdir", "create"])
+    check(list(curves), ["stat", "open", "readdir", "nconnect-stat", "nconnect-open", "create"])
     for phase, c in curves.items():
         check([p["threads"] for p in c["points"]], [1, 2], phase)
         check((c["points"][0]["times"], c["points"][0]["times_by_cpu"]), (1, 1), phase)
@@ -168,7 +168,7 @@ def test_io_reads_what_it_wrote():
     for name in ("write", "read", "randwrite", "randread"):
         check(got[name]["ops"], 2 * 20, name)
         sound(got[name])
-    got, _ = bench("io", "--file", "300k", "--size", "100k", "--verify", "--stable", "--phases", "randread,remove")
+    got, _ = bench("io", "--file", "300k", "--size", "100k", "--verify", "--stable", "--registered", "--phases", "randread,remove")
     check(got["randread"]["ops"], 3)
 
 

@@ -26,6 +26,12 @@ check "from and to memory that was registered they go without a copy" client 1 r
 check "5 MiB went there" test $(($(metric ds1,ds2 weft_ds_bytes_total dir=write) - before)) -ge $((5 << 20))
 check "the data servers took RDMA connections" test "$(metric ds1,ds2 weft_rdma_accepted_total)" -ge 1
 check "weft-bench by RDMA" timeout 100 "$BUILD/weft-bench" io --server "$LAB_SELF:12049" --dir d --rdma --threads 2 --sessions 2 --depth 2 --file 2M --size 256k --verify --quiet
+timeout 100 "$BUILD/weft-bench" io --server "$LAB_SELF:12049" --dir d --rdma --registered --threads 2 --sessions 2 --depth 2 --file 2M --size 256k --verify --quiet --json /run/direct.json >/run/direct.log 2>&1
+check "weft-bench from and to registered memory: every call to a data server without a copy" python3 - <<'END'
+import json
+p = {p["phase"]: p for p in json.load(open("/run/direct.json"))["phases"]}
+assert all(p[n]["rdma_calls"] >= p[n]["direct_calls"] >= p[n]["ops"] > 0 for n in ("write", "read", "randread")), p
+END
 flag up
 wait_flag over 100
 check "the daemons stop" dev down
