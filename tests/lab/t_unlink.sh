@@ -11,6 +11,7 @@ check "the MDS starts again" dev start mds
 flag restarted
 wait_flag closed
 check "the last close takes its object away" no_objects 20
+flag second
 wait_flag written2
 check "the object of the second is there while its holder lives" test "$(objects)" -ge 1
 flag die

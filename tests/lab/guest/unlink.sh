@@ -34,6 +34,7 @@ case $1 in
 holder)
 	check "a removed file is read and written through a crash of the MDS" python3 /run/hold.py $M/f
 	no_complaint
+	wait_flag second
 	exec 7<>$M/g
 	head -c 100000 /dev/urandom >&7
 	sync $M/g
