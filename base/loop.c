@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@
 #include <urcu/urcu-memb.h>
 
 #define LOOP_MIN_ENTRIES 256
+#define LOOP_STRAIGHT	 4
 
 /* The hand-over happens inside liburcu, where ThreadSanitizer does not look. */
 #ifdef __SANITIZE_THREAD__
@@ -46,8 +48,8 @@ struct loop {
 	bool l_running;
 	_Atomic int l_stop;
 	int l_eventfd;
-	uint64_t l_wakes; /* the eventfd is read into it */
 	struct loop_io l_wake_io;
+	unsigned l_straight; /* turns since the kernel was asked last */
 	uint64_t l_now_ns;
 	struct loop_timer **l_heap; /* l_heap[0] is due first */
 	uint32_t l_ntimers, l_heap_cap;
@@ -66,11 +68,12 @@ static _Thread_local struct loop *loop_this;
 
 /* ---- messages ---- */
 
+/* Each write to the descriptor is an event, so nobody reads it: it counts the wake-ups, in 64 bits. */
 static void wake_arm(struct loop *l)
 {
 	struct io_uring_sqe *sqe = loop_sqe(l);
 
-	io_uring_prep_read(sqe, l->l_eventfd, &l->l_wakes, sizeof l->l_wakes, 0);
+	io_uring_prep_poll_multishot(sqe, l->l_eventfd, POLLIN);
 	loop_arm(sqe, &l->l_wake_io);
 }
 
@@ -78,10 +81,10 @@ static void wake_done(struct loop_io *io, int res, uint32_t flags)
 {
 	struct loop *l = caa_container_of(io, struct loop, l_wake_io);
 
-	(void)flags;
 	if (res < 0 && res != -EINTR && res != -EAGAIN)
-		log_fatal("loop: reading the wake-up descriptor: %s", strerror(-res));
-	wake_arm(l);
+		log_fatal("loop: waiting for the wake-up descriptor: %s", strerror(-res));
+	if (!(flags & IORING_CQE_F_MORE))
+		wake_arm(l);
 }
 
 static void loop_wake(struct loop *l)
@@ -384,8 +387,8 @@ static void reap(struct loop *l)
 	}
 }
 
-/* Submits; sleeps until a completion, a message or the next timer if there is nothing else to do.
- */
+/* Submits; sleeps until a completion, a message or the next timer if there is nothing else to do. With messages to run, mostly the loop's own, the kernel is asked
+ * only every few turns. */
 static void submit_and_wait(struct loop *l)
 {
 	struct __kernel_timespec ts, *wait = NULL;
@@ -393,6 +396,9 @@ static void submit_and_wait(struct loop *l)
 	bool idle = true;
 	int n;
 
+	if (!cds_wfcq_empty(&l->l_head, &l->l_tail) && ++l->l_straight < LOOP_STRAIGHT)
+		return;
+	l->l_straight = 0;
 	if (l->l_ntimers) {
 		uint64_t now = clock_mono_ns(), due = l->l_heap[0]->t_due_ns;
 

@@ -124,8 +124,10 @@ static void *worker_run(void *arg)
 		struct ds_job *j;
 
 		pthread_mutex_lock(&w->w_lock);
-		while (!w->w_first && !w->w_stop)
+		while (!w->w_first && !w->w_stop) {
+			w->w_waits = true;
 			pthread_cond_wait(&w->w_cond, &w->w_lock);
+		}
 		j = w->w_first;
 		if (j && !(w->w_first = j->jb_next))
 			w->w_end = &w->w_first;
@@ -139,13 +141,17 @@ static void *worker_run(void *arg)
 void ds_store_submit(struct ds_store *s, enum ds_worker_id id, struct ds_job *j)
 {
 	struct ds_worker *w = &s->s_worker[id];
+	bool waits;
 
 	j->jb_next = NULL;
 	pthread_mutex_lock(&w->w_lock);
 	*w->w_end = j;
 	w->w_end = &j->jb_next;
-	pthread_cond_signal(&w->w_cond);
+	waits = w->w_waits;
+	w->w_waits = false;
 	pthread_mutex_unlock(&w->w_lock);
+	if (waits) /* not before: it would wake up only to wait for the lock */
+		pthread_cond_signal(&w->w_cond);
 }
 
 static int workers_start(struct ds_store *s)

@@ -104,7 +104,7 @@ struct ds_worker {
 	pthread_mutex_t w_lock;
 	pthread_cond_t w_cond;
 	struct ds_job *w_first, **w_end;
-	bool w_stop, w_started;
+	bool w_stop, w_started, w_waits; /* w_waits: for w_cond, and nobody has signalled it */
 };
 
 struct ds_health {
