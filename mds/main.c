@@ -207,9 +207,9 @@ static void trim(size_t clients)
 static void on_tick(struct loop_timer *t)
 {
 	st_tick(mds.m_st);
-	st_all_lock(mds.m_st);
+	st_look_lock(mds.m_st);
 	size_t clients = mds.m_st->st_clients.h_count + mds.m_st->st_nended;
-	st_all_unlock(mds.m_st);
+	st_look_unlock(mds.m_st);
 	trim(clients);
 	op_once_tick(&mds, loops[0]);
 	op_judge_tick(&mds, loops[0]);

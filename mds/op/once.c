@@ -289,8 +289,13 @@ void op_once_tick(struct mds *m, struct loop *loop)
 {
 	struct st *st = m->m_st;
 	struct st_session *ended;
-	bool earlier;
+	bool earlier, due;
 
+	st_look_lock(st);
+	due = st->st_ended || (!m->m_once_swept && !st_in_grace(st));
+	st_look_unlock(st);
+	if (!due)
+		return;
 	st_all_lock(st);
 	ended = st_sessions_ended(st);
 	/* Who may reclaim has come with a session of this boot, or never will. */

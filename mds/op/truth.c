@@ -332,14 +332,18 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 {
 	struct st *st = m->m_st;
 	struct judge *j;
+	bool some;
 
-	st_all_lock(st);
-	if (st->st_judge) { /* the store does not know of these: a crash forgets them */
+	st_look_lock(st);
+	some = st->st_judge;
+	st_look_unlock(st);
+	if (some) { /* the store does not know of these: a crash forgets them */
+		st_all_lock(st);
 		m->m_lost = true;
 		m->m_lost_gen++;
+		st->st_judge = false;
+		st_all_unlock(st);
 	}
-	st->st_judge = false;
-	st_all_unlock(st);
 	if (!m->m_lost || m->m_judging)
 		return;
 	j = calloc(1, sizeof(*j));

@@ -13,6 +13,7 @@ struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, cons
 	struct st_session *s = c->cl_sessions;
 	struct st_cb *cb;
 
+	st_must_have_all();
 	while (s && !s->se_cb_conn && s->se_next)
 		s = s->se_next;
 	cb = s ? calloc(1, sizeof(*cb)) : NULL;

@@ -9,6 +9,7 @@
 #define RECORD_VERSION 1
 #define EXPIRE_BATCH 1024 /* clients evicted in one tick */
 #define FORGET_BATCH 64   /* records deleted in one mutation */
+#define ROOMS_NS 1000000000ull
 
 struct record {
 	uint8_t version;
@@ -140,8 +141,10 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	if (err)
 		return err;
 	err = ns_rows(t, NS_T_CLIENT, NULL, 0, record_load, st);
+	st_all_lock(st);
 	if (err >= 0)
 		err = ns_rows(t, NS_T_MARK, NULL, 0, mark_load, st);
+	st_all_unlock(st);
 	kv_read_end(t);
 	if (err < 0)
 		return err;
@@ -310,6 +313,7 @@ void st_client_put(struct st_client *c)
 
 void st_client_destroy(struct st *st, struct st_client *c)
 {
+	st_must_have_all();
 	if (c->cl_dead)
 		return;
 	c->cl_dead = true;
@@ -323,7 +327,7 @@ void st_client_destroy(struct st *st, struct st_client *c)
 		st->st_orphaned |= o->o_file->f_orphan;
 		st_open_free(st, o);
 	}
-	st_rooms_back(c, true);
+	st_rooms_back(c);
 	st_half_lost(st, c, NULL);
 	st_offloads_drop(c);
 	while (c->cl_dead_sids)
@@ -460,25 +464,53 @@ static bool client_idle(const struct st_client *c)
 
 /* A client with state whose lease has run out keeps it until somebody conflicts (a courteous server, RFC 8881 section
  * 8.4.3 allows it), or until the courtesy ends, so that the dead do not pile up. */
-static bool client_is_over(const struct st *st, struct st_client *c, uint64_t now)
+static bool client_is_over(const struct st *st, struct st_client *c, bool idle, uint64_t now)
 {
 	/* One that is not confirmed goes after a lease (section 18.35.4). */
-	uint64_t kept = !c->cl_confirmed ? 0 : client_idle(c) ? st->st_lease_ms : st->st_courtesy_ms;
+	uint64_t kept = !c->cl_confirmed ? 0 : idle ? st->st_lease_ms : st->st_courtesy_ms;
 
 	if (st_deleg_many(st) && st_client_number(c, ST_N_DELEGS))
 		kept = 0;
 	return st_silent_over(c, now, (st->st_lease_ms + kept) * 1000000ull);
 }
 
+static bool grace_is_over(const struct st *st, uint64_t now)
+{
+	return st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull);
+}
+
+/* Looked at: is there anything for which all must be locked? Room that an idle client has not given back yet makes it look busy for a while. */
+static bool tick_is_due(struct st *st, uint64_t now)
+{
+	bool rooms = now - st->st_rooms_ns > ROOMS_NS, due = grace_is_over(st, now) || st_deleg_many(st) || (st->st_orphaned && !st->st_in_grace);
+
+	if (rooms)
+		st->st_rooms_ns = now;
+	hash_each(&st->st_clients, i, l, next) {
+		struct st_client *c = hash_entry(l, struct st_client, cl_link);
+		bool some = c->cl_counts.ct_n[ST_N_OPENS] || c->cl_counts.ct_n[ST_N_DELEGS] || c->cl_counts.ct_n[ST_N_LAYOUTS];
+
+		due |= c->cl_nrecalled || client_is_over(st, c, !some, now);
+		if (rooms && some)
+			st_rooms_tick(c);
+	}
+	return due;
+}
+
 void st_tick(struct st *st)
 {
 	uint64_t now, expired[EXPIRE_BATCH], overdue[EXPIRE_BATCH];
 	unsigned n = 0, late = 0;
-	bool over = false, orphaned;
+	bool over = false, orphaned, due;
 
+	st_look_lock(st);
+	due = tick_is_due(st, clock_mono_ns());
+	st_look_unlock(st);
+	if (!due)
+		return;
 	st_all_lock(st);
 	now = clock_mono_ns();
-	if (st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull)) {
+	if (grace_is_over(st, now)) {
 		st->st_in_grace = false;
 		st->st_lost |= records_lost(st);
 		if (st->st_lost)
@@ -488,7 +520,7 @@ void st_tick(struct st *st)
 	}
 	hash_each(&st->st_clients, i, l, next) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
-		bool gone = client_is_over(st, c, now);
+		bool gone = client_is_over(st, c, client_idle(c), now);
 
 		if (gone && !c->cl_recorded) {
 			if (st_client_leaves(c))
@@ -498,7 +530,6 @@ void st_tick(struct st *st)
 		if (gone && n < EXPIRE_BATCH && !c->cl_evicting)
 			expired[n++] = c->cl_id;
 		late += st_deleg_overdue(st, c, overdue + late, EXPIRE_BATCH - late);
-		st_rooms_back(c, false);
 	}
 	st_deleg_thin(st);
 	orphaned = st->st_orphaned && !st->st_in_grace;

@@ -50,7 +50,8 @@ static void count(struct st_client *c, struct st_stripe *sp, enum st_count what,
 {
 	uint8_t room = sp->sp_room[what], n = portion(c, what);
 
-	sp->sp_used = true;
+	if (!sp->sp_used)
+		sp->sp_used = true;
 	if (more > 0 && !room) {
 		taken(c, what, n);
 		room = n;
@@ -109,19 +110,44 @@ bool st_others_have(const struct st_client *c, enum st_count what)
 	return all > mine || c->cl_counts.ct_n[what] != mine;
 }
 
-void st_rooms_back(struct st_client *c, bool now)
+/* The stripe's lock is held, or all is. */
+static void rooms_back(struct st_client *c, struct st_stripe *sp)
+{
+	for (enum st_count what = 0; what < ST_COUNTS; what++) {
+		uint8_t room = sp->sp_room[what];
+
+		if (room)
+			given(c, what, room);
+		sp->sp_room[what] = 0;
+	}
+}
+
+void st_rooms_back(struct st_client *c)
+{
+	for (unsigned i = 0; i < ST_STRIPES; i++)
+		rooms_back(c, &c->cl_stripe[i]);
+}
+
+static bool has_rooms(const struct st_stripe *sp)
+{
+	for (enum st_count what = 0; what < ST_COUNTS; what++)
+		if (sp->sp_room[what])
+			return true;
+	return false;
+}
+
+void st_rooms_tick(struct st_client *c)
 {
 	for (unsigned i = 0; i < ST_STRIPES; i++) {
 		struct st_stripe *sp = &c->cl_stripe[i];
 
-		for (enum st_count what = 0; what < ST_COUNTS && (now || !sp->sp_used); what++) {
-			uint8_t room = sp->sp_room[what];
-
-			if (room)
-				given(c, what, room);
-			sp->sp_room[what] = 0;
+		if (sp->sp_used) {
+			sp->sp_used = false;
+		} else if (has_rooms(sp)) {
+			pthread_mutex_lock(&sp->sp_lock);
+			rooms_back(c, sp);
+			pthread_mutex_unlock(&sp->sp_lock);
 		}
-		sp->sp_used = false;
 	}
 }
 

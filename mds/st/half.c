@@ -7,6 +7,7 @@ static void unlink_half(struct st *st, struct st_client *c, struct st_half **at)
 {
 	struct st_half *h = *at;
 
+	st_must_have_all();
 	*at = h->hf_next;
 	c->cl_nhalves--;
 	h->hf_file->f_halves--;
@@ -19,6 +20,7 @@ bool st_half_note(struct st *st, struct st_client *c, uint64_t ino, uint64_t off
 	struct st_file *f;
 	struct st_half *h;
 
+	st_must_have_all();
 	if (c->cl_dead)
 		return false;
 	for (h = c->cl_halves; h; h = h->hf_next)

@@ -138,6 +138,20 @@ bool st_has_all(void)
 	return has == HAS_ALL;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+void st_must_have(const struct st *st, uint64_t ino)
+{
+	if (!st_has(st, ino))
+		log_fatal("the state of inode %lu is used without its lock", (unsigned long)ino);
+}
+
+void st_must_have_all(void)
+{
+	if (!st_has_all())
+		log_fatal("state is used without the lock of all");
+}
+#endif
+
 /* ---- tables ---- */
 
 int st_shards_new(struct st *st)
@@ -176,11 +190,13 @@ static uint64_t number_of(const struct st_stateid *sid)
 
 struct hash_link *st_first_by_ino(struct st *st, uint64_t ino)
 {
+	st_must_have(st, ino);
 	return hash_first(&st_shard_of(st, ino)->sh_table, hash_of(ino, ST_FILE));
 }
 
 int st_add_by_ino(struct st *st, uint64_t ino, struct hash_link *l)
 {
+	st_must_have(st, ino);
 	return hash_add(&st_shard_of(st, ino)->sh_table, l, hash_of(ino, ST_FILE));
 }
 
@@ -194,11 +210,13 @@ struct hash_link *st_first_by_sid(struct st *st, const struct st_stateid *sid, e
 
 int st_add_by_sid(struct st *st, const struct st_stateid *sid, enum st_kind kind, struct hash_link *l)
 {
+	st_must_have(st, number_of(sid)); /* of the same shard */
 	return hash_add(&st->st_shards[number_of(sid) % ST_SHARDS].sh_table, l, hash_of(number_of(sid), kind));
 }
 
 void st_table_del(struct st *st, uint64_t ino, struct hash_link *l)
 {
+	st_must_have(st, ino);
 	hash_del(&st_shard_of(st, ino)->sh_table, l);
 }
 

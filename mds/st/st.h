@@ -134,14 +134,14 @@ struct st_counts {
 
 /*
  * Of a client, by the thread that opened or laid out: its connections do not meet here. Room is taken of the client's count, its address's and all clients' (struct st_counts) in
- * portions, so that those are not written by each open; what is not used goes back at the second tick after.
+ * portions, so that those are not written by each open; what is not used goes back within seconds.
  */
 struct st_stripe {
 	_Alignas(64) pthread_mutex_t sp_lock;
 	struct st_open *sp_opens; /* delegations, too */
 	struct st_layout *sp_layouts;
 	_Atomic uint8_t sp_room[ST_COUNTS]; /* taken, and not used */
-	bool sp_used;                       /* since the last tick */
+	_Atomic bool sp_used;               /* since the last st_rooms_tick */
 };
 #define ST_STRIPES 8u
 
@@ -414,6 +414,7 @@ struct st {
 	uint64_t st_next;         /* clientid and session counter of this boot */
 	uint64_t st_verifier;     /* of this boot */
 	uint64_t st_oldest_ns;    /* st_client_oldest looked */
+	_Atomic uint64_t st_rooms_ns; /* the tick looked for room to give back */
 	struct st_session *st_ended; /* sessions without references whose rows are to be deleted */
 	size_t st_nended;            /* of them, those whose rows are being deleted included */
 	/* called on the tick's loop, without the lock: grace has ended; clients that held removed files open are gone */
@@ -462,9 +463,23 @@ void st_work_lock(struct st_work *w, struct st *st, uint64_t ino);
 bool st_work_again(struct st_work *w);
 /* True: all is locked already. */
 bool st_needs_all(void);
-/* Whether the calling thread has what it needs, for tests. */
+/* Has the calling thread locked the file, or all? And all? */
 bool st_has(const struct st *st, uint64_t ino);
 bool st_has_all(void);
+/* It is fatal if not, in builds with a sanitizer. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+void st_must_have(const struct st *st, uint64_t ino);
+void st_must_have_all(void);
+#else
+static inline void st_must_have(const struct st *st, uint64_t ino)
+{
+	(void)st;
+	(void)ino;
+}
+static inline void st_must_have_all(void)
+{
+}
+#endif
 /* A small number of the calling thread. */
 unsigned st_turn(void);
 static inline struct st_shard *st_shard_of(struct st *st, uint64_t ino)
@@ -502,8 +517,10 @@ bool st_has_room(const struct st_client *c, enum st_count what);
 /* All locked: how many the client, and all, really have. */
 uint32_t st_client_number(const struct st_client *c, enum st_count what);
 uint32_t st_number(struct st *st, enum st_count what);
-/* All locked: what the client took ahead, and has not used for a tick, or even now, is given back. */
-void st_rooms_back(struct st_client *c, bool now);
+/* All locked: what the client took ahead is given back. */
+void st_rooms_back(struct st_client *c);
+/* Looked at, now and then: what it took ahead and has not used since the last time is given back. */
+void st_rooms_tick(struct st_client *c);
 /* Any thread: might another client have some? Never false where one has. */
 bool st_others_have(const struct st_client *c, enum st_count what);
 /* All locked: its next open or delegation, layout; NULL: the first, and the end. */

@@ -24,6 +24,7 @@ static void setup(void)
 	ck_assert_int_eq(st_shards_new(&st), 0);
 	st.st_lease_ms = 1000000;
 	client.cl_renewed_ns = clock_mono_ns();
+	st_all_lock(&st);
 	open_.o_client = &client;
 	open_.o_file = &file;
 	for (char n = 0; n < OWNERS; n++) {
@@ -37,6 +38,7 @@ static void teardown(void)
 	while (open_.o_locks)
 		st_lock_free(&st, open_.o_locks);
 	ck_assert_ptr_null(file.f_locks);
+	st_all_unlock(&st);
 	free(st.st_shards[0].sh_table.h_slot);
 	free(st.st_shards);
 }
@@ -158,7 +160,6 @@ START_TEST(a_lease_renewed_during_a_tick_has_not_run_out)
 	pthread_t t;
 
 	st.st_lease_ms = 10000;
-	st_all_lock(&st);
 	ck_assert_int_eq(pthread_create(&t, NULL, tick, &st), 0);
 	usleep(50000);
 	c->cl_renewed_ns = clock_mono_ns();
@@ -170,6 +171,7 @@ START_TEST(a_lease_renewed_during_a_tick_has_not_run_out)
 	ck_assert_ptr_null(st_client_get(&st, id));
 	free(st.st_clients.h_slot);
 	free(st.st_owners.h_slot);
+	st_all_lock(&st);
 }
 END_TEST
 

@@ -321,7 +321,9 @@ START_TEST(a_stateid_of_another_file_is_not_found)
 	struct st_open *o;
 	struct st_stateid sid;
 
+	st_all_lock(&st);
 	client_make(0);
+	st_all_unlock(&st);
 	o = opened(5, client[0]);
 	sid = o->o_sid;
 	st_file_lock(&st, 6);
@@ -364,6 +366,9 @@ START_TEST(room_that_is_not_used_goes_back)
 	st_all_unlock(&st);
 	st_tick(&st);
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 32);
+	st_tick(&st);
+	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 32); /* too soon after the other */
+	st.st_rooms_ns = 0;
 	st_tick(&st);
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 1);
 	ck_assert_uint_eq(st_number(&st, ST_N_OPENS), 1);
