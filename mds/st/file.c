@@ -8,12 +8,29 @@
 /* By a hash of their numbers, how many delegations are out and how many files are watched. */
 static _Atomic uint32_t watched[65536];
 
-/* How often such a state has gone. */
-static _Alignas(64) _Atomic uint32_t unwatches;
+/* How often such a state has gone: each thread counts on a line of its own, of so many. */
+#define UNWATCH_LINES 64u
+static struct {
+	_Alignas(64) _Atomic uint32_t u_n;
+} unwatches[UNWATCH_LINES];
+static _Atomic uint32_t unwatch_lines;
 
 uint32_t st_unwatches(void)
 {
-	return atomic_load(&unwatches);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < unwatch_lines; i++)
+		n += unwatches[i].u_n;
+	return n;
+}
+
+static void count_unwatch(void)
+{
+	uint32_t i = st_turn() % UNWATCH_LINES, lines = unwatch_lines;
+
+	while (lines <= i && !atomic_compare_exchange_weak(&unwatch_lines, &lines, i + 1))
+		;
+	atomic_fetch_add(&unwatches[i].u_n, 1);
 }
 
 static _Atomic uint32_t *watch_of(uint64_t ino)
@@ -30,7 +47,7 @@ void st_file_watch(struct st_file *f)
 
 static void unwatch(uint64_t ino)
 {
-	atomic_fetch_add(&unwatches, 1);
+	count_unwatch();
 	atomic_fetch_sub(watch_of(ino), 1);
 }
 

@@ -80,7 +80,7 @@ def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
         THE.dev("up", folder, "--ds", "1", "--port", "13049", "--set", "mds.threads=2", "--set", "ds.threads=2")
         daemons = json.loads(THE.dev("status", folder, "--json"))["daemons"]
         common = ("--server", f"{ADDR[0]}:13049", "--quiet", "--json", "-", "--sessions", "8", "--depth", "4", "--counts", ",".join(d["metrics"] for d in daemons))
-        got = json.loads(run("md", *common, "--count", "1000", "--time", "2", "--phases", "create,stat,readdir").stdout)["phases"]
+        got = json.loads(run("md", *common, "--count", "1000", "--time", "2", "--phases", "create,stat,open,readdir").stdout)["phases"]
         got += json.loads(run("io", *common, "--size", "4k", "--file", "1M", "--time", "2", "--phases", "randread").stdout)["phases"]
         got = {p["phase"]: p["counts"] for p in got}
         one = run("md", *common, "--sessions", "1", "--conns", "8", "--depth", "32", "--count", "1000", "--time", "2", "--phases", "create,stat,readdir").stdout
@@ -88,7 +88,9 @@ def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
         for phase in ("stat", "stat of one session"):
             check({site for site, n in got[phase]["by"]["locks"].items() if n > 0.2} - {"dsc_watch"}, set(), f"{phase}: {got[phase]}")
             check(got[phase]["contended"] < 0.01, True, f"{phase}: {got[phase]}")
-        for phase in ("stat", "readdir", "randread", "stat of one session", "readdir of one session"):
+        locks = {site for site, n in got["open"]["by"]["locks"].items() if n > 0.4} - {"dsc_watch", "op_accessed"}
+        check(locks, {"st_look_lock", "st_file_lock", "st_open_list", "st_open_unlist"}, f"those of an OPEN and its CLOSE are their thread's, their file's and their client's: {got['open']}")
+        for phase in ("stat", "open", "readdir", "randread", "stat of one session", "readdir of one session"):
             each = {site: n for site, n in got[phase]["by"]["shared_lines"].items() if site not in ("submit_and_wait", "loop_post", "loop_wake", "dsc_watch")}
             check(max(each.values(), default=0) < 0.4, True, f"{phase}: {got[phase]}")
             check(got[phase]["messages"] < 0.2, True, f"{phase}: {got[phase]}")
@@ -98,6 +100,8 @@ def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
         for p in (opens, through):  # an OPEN with a layout, a READ that is told of, and its return; a READ through the metadata server
             asked = {(k, site): n for k in ("locks", "shared_lines") for site, n in p["counts"]["by"][k].items() if n > 0.1 and site.startswith("dsc_") and site != "dsc_watch"}
             check(asked, {}, f"{p['phase']}: who asks for a data server meets nobody")
+            met = {site: n for site, n in p["counts"]["by"]["shared_lines"].items() if n > 0.4 and site.startswith(("st_", "count", "taken", "given"))}
+            check(met, {}, f"{p['phase']}: who opens, lays out and closes other files meets nobody")
         check(got["create"]["by"]["shared_lines"].get("kept", 0) < 0.1, True, f"what sessions keep is not told each time: {got['create']}")
         check(got["create"]["shared_lines"] > 1, True, f"it shows where lines are shared: {got['create']}")
     finally:
