@@ -437,7 +437,8 @@ int ns_accessed(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_time at
 		return err;
 	i.i_atime = at;
 	ns_give(ns, &i, &out);
-	return ns_inode_put(t, &out);
+	err = ns_inode_put(t, &out);
+	return err ? err : 1;
 }
 
 int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len,

@@ -206,7 +206,8 @@ int ns_note_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob
 /* W: times that a delegation's holder kept (RFC 9754), each or NULL: an earlier one than ours is nothing, a later one than now is now. ctime follows mtime, not the
  * access time. written: the change attribute moves in any case. */
 int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_time *atime, const struct ns_time *mtime, bool written, struct ns_time now);
-/* W: it was read at that time: its access time follows where it is due, and nothing changed it after it was read (ctime). Neither ctime nor the change attribute moves. */
+/* W: it was read at that time: its access time follows where it is due, and nothing changed it after it was read (ctime). Neither ctime nor the change attribute moves. 1: it has
+ * followed; 0: not due, another reader of that moment was told before, for one. */
 int ns_accessed(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_time at);
 /* Linux's relatime: an access time that is not after mtime and ctime, or is a day old. Where the others are to come yet, not twice in a second. */
 static inline bool ns_atime_due(const struct ns_inode *i, const struct ns_time *now)

@@ -76,8 +76,8 @@ static int batch_run(struct kv_op *op, struct kv_txn *t)
 			continue;
 		/* Removed meanwhile, or not to be had: the others' times are set all the same. A mutation that has written and refuses ends all of its commit. */
 		err = ns_accessed(atimes.m->m_ns, t, r->ino, r->at);
-		my->set += !err;
-		my->missed += err && err != -ESTALE;
+		my->set += err > 0;
+		my->missed += err < 0 && err != -ESTALE;
 		n++;
 	}
 	return 0;

@@ -101,6 +101,18 @@ def test_many_are_set_by_few_commits(w):
         check(at[0] > at[2], True)
 
 
+def test_what_several_threads_have_read_is_set_and_counted_once(w):
+    c, readers = client(), [client() for _ in range(8)]
+    d = c.mkdir(c.root(), "d")
+    fhs = [c.ok(putfh(d), create(LNK, f"s{i}", b"to"), getfh()).fh for i in range(60)]
+    for i in range(0, len(fhs), 6):
+        for r in readers:
+            r.ok(*[o for fh in fhs[i:i + 6] for o in (putfh(fh), readlink())])
+    eventually(lambda: all(at[0] > at[2] for at in (times(c, fh) for fh in fhs)), what="the last of them")
+    time.sleep(1)
+    check((w.metric("weft_mds_atimes_total"), w.metric("weft_mds_atimes_dropped_total")), (len(fhs), 0))
+
+
 def test_off_reading_moves_nothing(w):
     c = client()
     d = c.mkdir(c.root(), "d")
@@ -114,4 +126,4 @@ def test_off_reading_moves_nothing(w):
 
 
 if __name__ == "__main__":
-    base.run_apart(globals(), settings=lambda name: ("mds.atime=off",) if "off" in name else ())
+    base.run_apart(globals(), settings=lambda name: ("mds.atime=off",) if "off" in name else ("mds.threads=2",) if "threads" in name else ())
