@@ -113,10 +113,11 @@ static void lost(const struct cap *cap)
 	log_error("object %s is lost: the metadata server knows that it was written, and it is not here", path);
 }
 
-enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_obj **out)
+enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_hold **out)
 {
 	bool must = cap->cp_rights & CAP_MUST_EXIST;
-	int err = ds_obj_get(d->d_store, &cap->cp_obj, create && !must, out);
+	int err = ds_obj_hold(d->d_store, &cap->cp_obj, create && !must, out);
+	enum nfsstat3 st = NFS3_OK;
 
 	/* A capability from before it was known to exist reads no zeros either. */
 	if ((err == -ENOENT && must) || (err == -ESTALE && ds_obj_lost(d->d_store, &cap->cp_obj))) {
@@ -127,18 +128,25 @@ enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, str
 		return NFS3_OK;
 	if (err)
 		return ds_nfs3_errno(err);
-	if (ds_obj_deleted(*out)) {
-		ds_obj_put(*out);
-		*out = NULL;
-		return NFS3ERR_STALE;
-	}
-	if (cap->cp_epoch < ds_obj_epoch(*out)) {
-		ds_obj_put(*out);
-		*out = NULL;
+	if (ds_obj_deleted(ds_hold_obj(*out)))
+		st = NFS3ERR_STALE;
+	else if (cap->cp_epoch < ds_obj_epoch(ds_hold_obj(*out)))
+		st = NFS3ERR_ACCES;
+	if (st == NFS3_OK)
+		return st;
+	ds_hold_put(*out);
+	*out = NULL;
+	if (st == NFS3ERR_ACCES)
 		metric_add(m_fenced, 1);
-		return NFS3ERR_ACCES;
-	}
-	return NFS3_OK;
+	return st;
+}
+
+enum nfsstat3 ds_op_object(struct ds_op *op, bool create)
+{
+	enum nfsstat3 st = ds_fh_object(op->op_ds, &op->op_cap, create, &op->op_hold);
+
+	op->op_obj = op->op_hold ? ds_hold_obj(op->op_hold) : NULL;
+	return st;
 }
 
 /* Clients of a Flex Files data server ignore these, but for their shape. */
@@ -173,6 +181,7 @@ struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call)
 	op->op_ds = d;
 	op->op_call = call;
 	op->op_start_ns = clock_boot_ns();
+	op->op_hold = NULL;
 	op->op_obj = NULL;
 	op->op_buf = NULL;
 	op->op_bracket = false;
@@ -183,8 +192,8 @@ static void op_free(struct ds_op *op)
 {
 	if (op->op_bracket)
 		ds_write_end(op->op_ds->d_store, op->op_token);
-	if (op->op_obj)
-		ds_obj_put(op->op_obj);
+	if (op->op_hold)
+		ds_hold_put(op->op_hold);
 	if (op->op_buf)
 		ds_buf_put(op->op_buf);
 	free(op);
@@ -234,7 +243,7 @@ static void nfs3_getattr(struct ds_op *op)
 		return;
 	}
 	if (st == NFS3_OK)
-		st = ds_fh_object(op->op_ds, &op->op_cap, false, &op->op_obj);
+		st = ds_op_object(op, false);
 	xdr_put_u32(x, st);
 	if (st == NFS3_OK) {
 		ds_fattr(op->op_ds, &op->op_cap, op->op_obj, &a);

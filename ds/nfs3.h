@@ -8,7 +8,8 @@ struct ds_op {
 	struct rpc_call *op_call;
 	uint64_t op_start_ns;
 	struct cap op_cap;
-	struct ds_obj *op_obj; /* NULL: not there, reads as empty */
+	struct ds_hold *op_hold; /* NULL: not there, reads as empty */
+	struct ds_obj *op_obj;	 /* its, or NULL */
 	uint64_t op_off;
 	uint32_t op_count;
 	uint32_t op_stable;
@@ -36,8 +37,10 @@ extern struct metric *ds_m_read_bytes, *ds_m_write_bytes, *ds_m_copied_bytes;
 enum nfsstat3 ds_nfs3_errno(int err);
 /* The checks of a handle: shape, MAC, file system, lease, barred, rights. */
 enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights, struct cap *cap);
-/* The object behind a checked capability; its epoch and deletion are checked. *out is NULL when it is not there. */
-enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_obj **out);
+/* The object behind a checked capability; its epoch and deletion are checked. *out is NULL when it is not there. On the call's loop. */
+enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_hold **out);
+/* The same for op_cap, into op_hold and op_obj. */
+enum nfsstat3 ds_op_object(struct ds_op *op, bool create);
 void ds_fattr(struct ds *d, const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a);
 
 struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call);

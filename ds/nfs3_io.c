@@ -25,7 +25,7 @@ static enum nfsstat3 open_bracket(struct ds_op *op, const uint8_t *fh, uint32_t 
 	op->op_token = ds_write_begin(op->op_ds->d_store);
 	op->op_bracket = true;
 	st = ds_fh_check(op->op_ds, fh, len, CAP_WRITE, &op->op_cap);
-	return st == NFS3_OK ? ds_fh_object(op->op_ds, &op->op_cap, create, &op->op_obj) : st;
+	return st == NFS3_OK ? ds_op_object(op, create) : st;
 }
 
 static void close_bracket(struct ds_op *op)
@@ -120,6 +120,7 @@ static void read_buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 		return;
 	}
 	op->op_rw.rw_obj = op->op_obj;
+	op->op_rw.rw_hold = op->op_hold;
 	op->op_rw.rw_off = op->op_off;
 	op->op_rw.rw_len = op->op_count;
 	op->op_rw.rw_mem = b->b_data;
@@ -143,7 +144,7 @@ void ds_nfs3_read(struct ds_op *op)
 	}
 	st = ds_fh_check(op->op_ds, fh, len, CAP_READ, &op->op_cap);
 	if (st == NFS3_OK)
-		st = ds_fh_object(op->op_ds, &op->op_cap, false, &op->op_obj);
+		st = ds_op_object(op, false);
 	if (st == NFS3_OK && op->op_obj && ds_obj_rebuilding(op->op_obj))
 		st = NFS3ERR_ACCES;
 	if (st != NFS3_OK) {
@@ -238,6 +239,7 @@ void ds_nfs3_write(struct ds_op *op)
 		return;
 	}
 	op->op_rw.rw_obj = op->op_obj;
+	op->op_rw.rw_hold = op->op_hold;
 	op->op_rw.rw_off = op->op_off;
 	op->op_rw.rw_len = op->op_count;
 	op->op_rw.rw_mem = (uint8_t *)data;
@@ -281,7 +283,7 @@ void ds_nfs3_commit(struct ds_op *op)
 	}
 	st = ds_fh_check(op->op_ds, fh, len, CAP_WRITE, &op->op_cap);
 	if (st == NFS3_OK)
-		st = ds_fh_object(op->op_ds, &op->op_cap, false, &op->op_obj);
+		st = ds_op_object(op, false);
 	if (st == NFS3_OK && op->op_obj && !ds_obj_writable(op->op_obj))
 		st = NFS3ERR_JUKEBOX;
 	/* Never written: nothing to make durable. */
@@ -365,7 +367,7 @@ void ds_nfs3_setattr(struct ds_op *op)
 	if (st == NFS3_OK && guard && !guard_holds(op, &ctime))
 		st = NFS3ERR_NOT_SYNC;
 	if (st == NFS3_OK && !op->op_obj)
-		st = ds_fh_object(op->op_ds, &op->op_cap, true, &op->op_obj);
+		st = ds_op_object(op, true);
 	if (st != NFS3_OK) {
 		setattr_reply(op, st);
 		return;

@@ -18,6 +18,7 @@ struct peer_read {
 	struct loop_msg pr_msg;
 	struct ds *pr_ds;
 	struct rpc_call *pr_call;
+	struct ds_hold *pr_hold;
 	struct ds_obj *pr_obj; /* NULL: not there, reads as empty */
 	uint32_t pr_count;
 	int pr_err;
@@ -52,8 +53,8 @@ static void refuse(struct rpc_call *call, enum nfsstat3 st)
 
 static void read_free(struct peer_read *pr)
 {
-	if (pr->pr_obj)
-		ds_obj_put(pr->pr_obj);
+	if (pr->pr_hold)
+		ds_hold_put(pr->pr_hold);
 	free(pr->pr_f.ft_data);
 	free(pr);
 }
@@ -102,15 +103,15 @@ static void read_run(struct work *w)
 }
 
 /* As READ's, but for credentials and for attributes, of which nothing is told. */
-static enum nfsstat3 may_read(struct ds *d, const uint8_t *fh, uint32_t len, struct ds_obj **obj)
+static enum nfsstat3 may_read(struct ds *d, const uint8_t *fh, uint32_t len, struct ds_hold **hold)
 {
 	struct cap cap;
 	enum nfsstat3 st = ds_fh_check(d, fh, len, CAP_READ, &cap);
 
-	*obj = NULL;
+	*hold = NULL;
 	if (st == NFS3_OK)
-		st = ds_fh_object(d, &cap, false, obj);
-	return st == NFS3_OK && *obj && ds_obj_rebuilding(*obj) ? NFS3ERR_ACCES : st;
+		st = ds_fh_object(d, &cap, false, hold);
+	return st == NFS3_OK && *hold && ds_obj_rebuilding(ds_hold_obj(*hold)) ? NFS3ERR_ACCES : st;
 }
 
 static void peer_read(struct ds *d, struct rpc_call *call)
@@ -119,7 +120,7 @@ static void peer_read(struct ds *d, struct rpc_call *call)
 	uint32_t len, count;
 	const uint8_t *fh = xdr_get_opaque(x, NFS3_FHSIZE, &len);
 	uint64_t off = xdr_get_u64(x);
-	struct ds_obj *obj = NULL;
+	struct ds_hold *hold = NULL;
 	struct peer_read *pr;
 	enum nfsstat3 st;
 
@@ -128,7 +129,7 @@ static void peer_read(struct ds *d, struct rpc_call *call)
 		rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
 		return;
 	}
-	st = may_read(d, fh, len, &obj);
+	st = may_read(d, fh, len, &hold);
 	if (st == NFS3_OK && (!count || count > DS_MAX_IO || off > (uint64_t)INT64_MAX - count))
 		st = NFS3ERR_INVAL;
 	pr = st == NFS3_OK ? calloc(1, sizeof(*pr)) : NULL;
@@ -137,7 +138,8 @@ static void peer_read(struct ds *d, struct rpc_call *call)
 		pr->pr_msg.m_run = read_tell;
 		pr->pr_ds = d;
 		pr->pr_call = call;
-		pr->pr_obj = obj;
+		pr->pr_hold = hold;
+		pr->pr_obj = hold ? ds_hold_obj(hold) : NULL;
 		pr->pr_count = count;
 		pr->pr_f.ft_off = off;
 		rpc_call_expect(call, DS_FETCH_MEM);
@@ -145,8 +147,8 @@ static void peer_read(struct ds *d, struct rpc_call *call)
 			return;
 		free(pr);
 	}
-	if (obj)
-		ds_obj_put(obj);
+	if (hold)
+		ds_hold_put(hold);
 	refuse(call, st == NFS3_OK ? NFS3ERR_JUKEBOX : st);
 }
 

@@ -143,7 +143,7 @@ static void rw_start(struct ds_rw *rw)
 	rw->rw_left = n;
 	rw->rw_err = 0;
 	for (unsigned i = 0; i < n; i++)
-		if (ds_range_lock(rw->rw_obj, &rw->rw_piece[i].pc_range))
+		if (ds_range_lock(rw->rw_obj, &rw->rw_piece[i].pc_range, rw->rw_hold))
 			piece_submit(&rw->rw_piece[i]);
 }
 

@@ -2,10 +2,9 @@
  * object.c - the table of objects in memory, and opening their files.
  *
  * Connections, not objects, are dealt to the loops, so any loop may need any object. The table is cut into shards with a
- * lock each, held for a few dozen instructions; a lock-free table would save little, because the reference count
- * is written at every lookup anyway.
+ * lock each, held for a few dozen instructions. Calls come here but for objects that their loop has not used lately (hold.c).
  *
- * Objects that nobody uses stay open, the oldest of a shard goes when it has too many. One that has unstable
+ * Objects that nobody uses stay open, the oldest of a shard goes when it has too many; so_max_open is half the shards', half for those that loops keep. One that has unstable
  * data is synced by a worker before its file is closed: the kernel tells of a failed write-back only those who have the
  * file open, and that failure must change the verifier.
  *
@@ -52,8 +51,10 @@ int ds_objects_init(struct ds_store *s, unsigned max_idle)
 		struct ds_shard *sh = &s->s_shard[i];
 
 		pthread_mutex_init(&sh->sh_lock, NULL);
-		sh->sh_max_idle = (max_idle + DS_SHARDS - 1) / DS_SHARDS;
+		sh->sh_max_idle = (max_idle / 2 + DS_SHARDS - 1) / DS_SHARDS;
+		sh->sh_max_idle += !sh->sh_max_idle;
 	}
+	s->s_max_open = max_idle;
 	return 0;
 }
 
@@ -318,11 +319,13 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	fd = file_open(s, key, make, &made, at, &vol);
 	if (fd < 0)
 		return fd;
-	o = calloc(1, sizeof(*o));
+	o = aligned_alloc(64, sizeof(*o));
 	if (!o) {
 		close(fd);
 		return -ENOMEM;
 	}
+	memset(o, 0, sizeof(*o));
+	ds_range_init(o);
 	o->ob_store = s;
 	o->ob_vol = vol;
 	o->ob_key = *key;
@@ -345,7 +348,6 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	atomic_init(&o->ob_dfd, DFD_UNOPENED);
 	o->ob_shard = sh;
 	o->ob_refs = 1;
-	o->ob_ranges_end = &o->ob_ranges;
 	/* Also when the file was there: the boot that made it may have ended before its name was durable. */
 	o->ob_dir_unsynced = true;
 	pthread_mutex_init(&o->ob_lock, NULL);
@@ -451,6 +453,37 @@ static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap
 	return 0;
 }
 
+/* Out of descriptors: those that nobody uses go, of whatever shard. */
+static void room_make(struct ds_store *s)
+{
+	ds_holds_give(s);
+	for (unsigned i = 0; i < DS_SHARDS; i++) {
+		struct ds_shard *sh = &s->s_shard[i];
+		struct ds_obj *gone;
+
+		pthread_mutex_lock(&sh->sh_lock);
+		gone = evict_oldest(sh);
+		pthread_mutex_unlock(&sh->sh_lock);
+		if (gone)
+			obj_close(gone);
+	}
+}
+
+static int obj_load_again(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, enum ds_make make, struct ds_vol *at, struct ds_obj **out)
+{
+	int err = 0;
+
+	room_make(s);
+	pthread_mutex_lock(&sh->sh_lock);
+	*out = lookup(sh, key, hash);
+	if (!*out)
+		err = load_hashed(s, sh, key, hash, make, at, out);
+	else if (!(*out)->ob_refs++)
+		lru_del(sh, *out);
+	pthread_mutex_unlock(&sh->sh_lock);
+	return err;
+}
+
 /* Inline: most calls find the object in memory, where volumes cost them nothing. */
 static inline __attribute__((always_inline)) int obj_get(struct ds_store *s, const struct cap_object *key, enum ds_make make, struct ds_vol *at,
 							  bool any, struct ds_obj **out)
@@ -458,15 +491,21 @@ static inline __attribute__((always_inline)) int obj_get(struct ds_store *s, con
 	uint64_t hash = ds_key_hash(key);
 	struct ds_shard *sh = shard_of(s, hash);
 	struct ds_obj *o;
+	bool loads;
 	int err = 0;
 
 	pthread_mutex_lock(&sh->sh_lock);
 	o = lookup(sh, key, hash);
+	loads = !o;
 	if (!o)
 		err = load_hashed(s, sh, key, hash, make, at, &o);
 	else if (!o->ob_refs++)
 		lru_del(sh, o);
 	pthread_mutex_unlock(&sh->sh_lock);
+	if (err == -EMFILE || err == -ENFILE)
+		err = obj_load_again(s, sh, key, hash, make, at, &o);
+	else if (loads && !err && atomic_load(&s->s_open) > s->s_max_open)
+		ds_holds_trim(s);
 	if (!err && !any && atomic_load(&o->ob_lost)) {
 		ds_obj_put(o);
 		err = -ESTALE;
@@ -524,7 +563,7 @@ int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order
 {
 	uint64_t hash = ds_key_hash(key);
 	struct ds_shard *sh = shard_of(s, hash);
-	struct ds_obj *o, *gone = NULL;
+	struct ds_obj *o;
 	int err;
 
 	pthread_mutex_lock(&sh->sh_lock);
@@ -532,15 +571,15 @@ int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order
 	o = err ? NULL : lookup(sh, key, hash);
 	if (o) {
 		atomic_store(&o->ob_deleted, true);
-		if (!o->ob_refs) {
+		if (!o->ob_refs++)
 			lru_del(sh, o);
-			gone = o;
-		}
 		unhash(sh, o);
 	}
 	pthread_mutex_unlock(&sh->sh_lock);
-	if (gone)
-		obj_close(gone);
+	if (o) {
+		ds_holds_drop(o);
+		ds_obj_put(o);
+	}
 	return err;
 }
 
@@ -591,6 +630,8 @@ int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
 	pthread_mutex_lock(&o->ob_shard->sh_lock);
 	err = remake(o, v, out);
 	pthread_mutex_unlock(&o->ob_shard->sh_lock);
+	if (ds_obj_deleted(o))
+		ds_holds_drop(o);
 	if (err)
 		ds_health_note(*out ? v : o->ob_vol, true, err);
 	if (err && *out)

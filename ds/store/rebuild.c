@@ -55,7 +55,7 @@ void ds_change_lock(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64
 	c->dc_range.rg_direct = how == DS_LOCK_DIRECT;
 	c->dc_range.rg_granted = range_granted;
 	sem_init(&c->dc_sem, 0, 0);
-	if (ds_range_lock(o, &c->dc_range))
+	if (ds_range_lock(o, &c->dc_range, NULL))
 		return;
 	while (sem_wait(&c->dc_sem))
 		;

@@ -477,6 +477,7 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 	s->s_tomb_keep_ns = o->so_tomb_keep_ms * 1000000u;
 	pthread_mutex_init(&s->s_id_lock, NULL);
 	pthread_mutex_init(&s->s_sessions_lock, NULL);
+	pthread_mutex_init(&s->s_holds_lock, NULL);
 	ds_verifier_change(s);
 	raise_nofile();
 	e = store_open(s, o, err, errlen);

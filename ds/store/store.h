@@ -109,6 +109,12 @@ void ds_write_end(struct ds_store *s, unsigned token);
  * is done on the loop. */
 int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_obj **out);
 void ds_obj_put(struct ds_obj *o);
+/* The same for a call on a loop, which shares nothing with the calls of other loops while these use the object as well (hold.c). It ends on the same loop, before
+ * that is destroyed; a loop's are all of one store. */
+struct ds_hold;
+int ds_obj_hold(struct ds_store *s, const struct cap_object *key, bool create, struct ds_hold **out);
+void ds_hold_put(struct ds_hold *h);
+struct ds_obj *ds_hold_obj(const struct ds_hold *h);
 uint32_t ds_obj_epoch(const struct ds_obj *o);
 bool ds_obj_deleted(const struct ds_obj *o);
 /* It was known to exist, its file was gone, and there is no more of it than its epoch. */
@@ -126,6 +132,7 @@ struct ds_range {
 	struct loop *rg_loop;
 	void (*rg_granted)(struct ds_range *r);
 	struct ds_range *rg_next, **rg_prevp;
+	struct ds_hold *rg_fast; /* it is held without ob_lock; see range.c */
 	uint64_t rg_first, rg_last; /* pages */
 	bool rg_direct, rg_alone, rg_held;
 };
@@ -142,6 +149,7 @@ struct ds_piece {
 };
 struct ds_rw {
 	struct ds_obj *rw_obj;	/* the caller's reference */
+	struct ds_hold *rw_hold; /* that it is of, or NULL */
 	uint64_t rw_off;
 	uint32_t rw_len;		/* at most DS_MAX_IO; not 0 */
 	uint8_t *rw_mem;		/* best on a 4096-byte boundary. A read may store up to the next multiple of 4096 bytes */

@@ -28,17 +28,28 @@ struct ds_meta {
 _Static_assert(sizeof(struct ds_meta) == 24, "the xattr's format");
 _Static_assert(offsetof(struct ds_meta, m_begun) == DS_META_LEN1, "the xattr's first format");
 
+/* What a range lock is of: buffered, direct, alone. Of ob_fast, the third is: none. */
+enum { DS_KIND_BUFFERED, DS_KIND_DIRECT, DS_KIND_ALONE, DS_KINDS, DS_FAST_NONE = DS_KIND_ALONE };
+
+struct ds_holds;
+struct ds_hold {
+	_Alignas(64) struct hash_link h_link;
+	struct ds_obj *h_obj; /* a reference */
+	struct ds_holds *h_of;
+	unsigned h_uses;
+	_Atomic unsigned h_fast; /* ranges that are held without ob_lock */
+	bool h_gone; /* the object is deleted: it ends with its last use */
+	bool h_told; /* that is on its way to the loop, or known there */
+	struct ds_hold *h_newer, *h_older; /* LRU, when h_uses is 0 */
+	struct ds_hold *h_next, **h_prevp; /* ob_holds */
+	struct ds_hold *h_gone_next;
+};
+
 struct ds_obj {
-	struct hash_link ob_link; /* under the shard's lock, as are ob_refs and the LRU */
-	struct ds_shard *ob_shard;
+	/* What each call reads, and few write */
 	struct ds_store *ob_store;
 	struct ds_vol *ob_vol;
 	struct cap_object ob_key;
-	unsigned ob_refs;
-	struct ds_obj *ob_newer, *ob_older; /* LRU, when ob_refs is 0 */
-	bool ob_hashed;
-	struct ds_job ob_close;
-
 	int ob_fd;			   /* buffered */
 	_Atomic int ob_dfd;	   /* O_DIRECT; -1 not opened yet, -2 not possible */
 	_Atomic uint32_t ob_epoch;
@@ -46,6 +57,15 @@ struct ds_obj {
 	_Atomic bool ob_rebuilding; /* rebuild.h */
 	_Atomic bool ob_lost;	    /* it was known to exist and its file was gone, or it is a clone of such a one: nobody reads what is in it */
 	_Atomic bool ob_watched;    /* there is an ob_watch */
+	_Atomic unsigned ob_fast;   /* the kind of ranges that are held without ob_lock, if that is free (range.c); changes under ob_lock */
+
+	_Alignas(64) struct hash_link ob_link; /* under the shard's lock, as are ob_refs and the LRU */
+	struct ds_shard *ob_shard;
+	unsigned ob_refs;
+	struct ds_obj *ob_newer, *ob_older; /* LRU, when ob_refs is 0 */
+	bool ob_hashed;
+	struct ds_job ob_close;
+
 	_Atomic uint64_t ob_writes; /* since it was loaded */
 	_Atomic bool ob_news;	   /* written since the mtime in ob_told; see ds_obj_count */
 	uint64_t ob_told;		   /* ns; the queries worker's, or under the shard's lock when nobody refers to the object */
@@ -56,7 +76,10 @@ struct ds_obj {
 
 	pthread_mutex_t ob_lock; /* what is below */
 	struct ds_range *ob_ranges, **ob_ranges_end; /* held and waiting, in order of arrival */
-	unsigned ob_nrange[3];	 /* buffered, direct, alone */
+	unsigned ob_nrange[DS_KINDS];
+	unsigned ob_was_fast; /* the last kind that ob_fast was */
+	unsigned ob_calm; /* ranges in a row that met none of another kind, up to RANGE_CALM */
+	struct ds_hold *ob_holds;
 	struct ds_sync *ob_sync_wait; /* for the next sync */
 	bool ob_sync_running;
 	bool ob_dir_unsynced;	 /* its name may not be durable */
@@ -160,6 +183,9 @@ struct ds_store {
 	struct ds_watch *s_watches; /* the orders worker's */
 	_Atomic unsigned s_nsessions;
 	_Atomic unsigned s_open; /* objects in memory */
+	unsigned s_max_open;
+	pthread_mutex_t s_holds_lock; /* taken alone */
+	struct ds_holds *s_holds;
 	_Atomic unsigned s_gen;  /* of ds_write_begin */
 	struct ds_cell s_cell[DS_CELLS];
 	struct ds_shard s_shard[DS_SHARDS];
@@ -285,7 +311,15 @@ int ds_clone_is_all(const ctl_order *o, int fd);
 bool ds_key_of(const ctl_object *o, struct cap_object *key);
 ctl_status ds_ctl_status(int err);
 
-/* range.c */
-bool ds_range_lock(struct ds_obj *o, struct ds_range *r);
+/* hold.c. The object is deleted: loops let go of it. */
+void ds_holds_drop(struct ds_obj *o);
+/* Loops let go of half of the objects that they do not use: soon; and of the caller's, now. */
+void ds_holds_trim(struct ds_store *s);
+void ds_holds_give(struct ds_store *s);
+
+/* range.c. Of a new object. */
+void ds_range_init(struct ds_obj *o);
+/* h: the caller's hold of o, on its loop, or NULL. */
+bool ds_range_lock(struct ds_obj *o, struct ds_range *r, struct ds_hold *h);
 void ds_range_unlock(struct ds_obj *o, struct ds_range *r);
 #endif

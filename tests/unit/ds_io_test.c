@@ -185,7 +185,7 @@ static void lk_start(struct loop_msg *m)
 	struct locker *lk = caa_container_of(m, struct locker, lk_go);
 
 	lk->lk_range.rg_granted = lk_granted;
-	if (ds_range_lock(lk->lk_obj, &lk->lk_range))
+	if (ds_range_lock(lk->lk_obj, &lk->lk_range, NULL))
 		lk_granted(&lk->lk_range);
 }
 

@@ -90,6 +90,8 @@ def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
             check(got[phase]["contended"] < 0.01, True, f"{phase}: {got[phase]}")
         locks = {site for site, n in got["open"]["by"]["locks"].items() if n > 0.4} - {"dsc_watch", "op_accessed"}
         check(locks, {"st_look_lock", "st_file_lock", "st_open_list", "st_open_unlist"}, f"those of an OPEN and its CLOSE are their thread's, their file's and their client's: {got['open']}")
+        locks = {site for site, n in got["randread"]["by"]["locks"].items() if n > 0.1} - {"dsc_watch"}
+        check(locks, set(), f"a read by layout takes none: {got['randread']}")
         for phase in ("stat", "open", "readdir", "randread", "stat of one session", "readdir of one session"):
             each = {site: n for site, n in got[phase]["by"]["shared_lines"].items() if site not in ("submit_and_wait", "loop_post", "loop_wake", "dsc_watch")}
             check(max(each.values(), default=0) < 0.4, True, f"{phase}: {got[phase]}")
