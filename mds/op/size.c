@@ -3,7 +3,7 @@
 #include "mds/op/op.h"
 #include <errno.h>
 
-#define RETURNED_MS 50
+#define RETURNED_MS 250
 #define USED_MIN 512 /* 0 is a file that nobody asked about: its size counts */
 #define RETURNED_ASKING 256 /* files asked about together */
 
