@@ -27,7 +27,6 @@
 #include <urcu/urcu-memb.h>
 
 #define LOOP_MIN_ENTRIES 256
-#define LOOP_STRAIGHT	 4
 
 /* The hand-over happens inside liburcu, where ThreadSanitizer does not look. */
 #ifdef __SANITIZE_THREAD__
@@ -49,7 +48,6 @@ struct loop {
 	_Atomic int l_stop;
 	int l_eventfd;
 	struct loop_io l_wake_io;
-	unsigned l_straight; /* turns since the kernel was asked last */
 	uint64_t l_now_ns;
 	struct loop_timer **l_heap; /* l_heap[0] is due first */
 	uint32_t l_ntimers, l_heap_cap;
@@ -387,8 +385,7 @@ static void reap(struct loop *l)
 	}
 }
 
-/* Submits; sleeps until a completion, a message or the next timer if there is nothing else to do. With messages to run, mostly the loop's own, the kernel is asked
- * only every few turns. */
+/* Submits; sleeps until a completion, a message or the next timer if there is nothing else to do. */
 static void submit_and_wait(struct loop *l)
 {
 	struct __kernel_timespec ts, *wait = NULL;
@@ -396,9 +393,6 @@ static void submit_and_wait(struct loop *l)
 	bool idle = true;
 	int n;
 
-	if (!cds_wfcq_empty(&l->l_head, &l->l_tail) && ++l->l_straight < LOOP_STRAIGHT)
-		return;
-	l->l_straight = 0;
 	if (l->l_ntimers) {
 		uint64_t now = clock_mono_ns(), due = l->l_heap[0]->t_due_ns;
 

@@ -3,7 +3,7 @@
  *
  * A loop belongs to the thread that runs it. Everything except loop_post() and loop_stop() is called on that thread.
  * I/O is submitted as SQEs whose user data is a struct loop_io; its io_done runs once per completion. SQEs
- * are submitted in one system call at the end of a turn, or of the third after it where each leaves messages to run. A turn is: reap completions (of what is polled as well), run posted messages, fire
+ * are submitted in one system call at the end of a turn. A turn is: reap completions (of what is polled as well), run posted messages, fire
  * due timers, run the turn-end hooks, submit and wait.
  *
  * Caveats:

@@ -72,14 +72,21 @@ static struct dsc_node *server(unsigned id, const char *labels)
 	nd->nd_link = &link;
 	nd->nd_joined = true;
 	nd->nd_heard_ms = clock_mono_ms();
-	dsc->d_node[id] = nd;
-	dsc->d_count++;
+	ck_assert_int_eq(dsc_node_add(dsc, id, nd), 0);
 	return nd;
+}
+
+/* What a test has written to nodes is seen by who asks. */
+static void seats_said(void)
+{
+	for (unsigned id = 1; id <= DSC_MAX; id++)
+		dsc_publish(dsc, id);
 }
 
 static void label(unsigned id, const char *labels)
 {
 	strcpy(dsc->d_node[id]->nd_terms.dt_labels, labels);
+	dsc_publish(dsc, id);
 }
 
 static struct lo_policy policy(const char *text)
