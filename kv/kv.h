@@ -18,6 +18,7 @@
  * one that returns an error has written nothing.
  * - A failed commit aborts the batch: every member's o_done gets that error. A failed sync ends the
  * process (what is on disk is unknown).
+ * - A commit is durable by a log (kv_log.c), which is done again when the store is opened after a crash.
  * - The batch's write set (puts and deletes, in order) is visible to the engine as a value before
  * it is applied (kv_writeset), for replication.
  * - A full disk is met before the commit, one mutation at a time: see kv_put.
@@ -28,7 +29,8 @@
  * - An old snapshot keeps freed pages from being reused: reset it at the end of the loop's turn and
  * never hold it across a wait.
  * - One process at a time opens a store for writing (-EBUSY for the second one, whose err names the
- * holder's pid); read-only opens beside it are allowed, from other processes: a process opens a
+ * holder's pid); read-only opens beside it are allowed, from other processes (of a store that was not
+ * closed, and that nobody has open, a read-only open does the log again first, so it writes): a process opens a
  * store once (closing the second would drop LMDB's file locks for both).
  * - A kv does not live across fork(): open after it.
  * - End read handles before kv_close (else it is logged and their map stays until the process
@@ -60,7 +62,7 @@ struct kv_opts {
 };
 
 /* path: a folder. On failure a negative errno (-EBUSY in use, -EPROTO wrong version or no store of
- * ours, -ENOENT no store) and one line in err. Starts the committer thread, unless read-only: then
+ * ours, -ENOENT no store, -ETXTBSY read by a process from before a crash, -EIO or -ESTALE its log is damaged or another store's) and one line in err. Starts the committer thread, unless read-only: then
  * mutations are answered with -EROFS. */
 int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *err, size_t errlen);
 /* Drains the queue, commits, stops the committer. Every answer has been posted when it returns;
@@ -126,8 +128,7 @@ int kv_run_sync(struct kv *kv, int (*run)(void *arg, struct kv_txn *t), void *ar
 
 /* The write set of the batch in hand: for the replication hook, called on the committer thread
  * before the commit, when the batch wrote. ws_batch rises by one with each commit and is durable;
- * an aborted batch's number is used again. Valid during the call. With a hook set every byte
- * written is copied once more. */
+ * an aborted batch's number is used again. Valid during the call. */
 struct kv_write {
 	struct kv_slice w_key, w_val;
 	bool w_del;
@@ -147,6 +148,8 @@ struct kv_stats {
 	uint64_t ks_commits, ks_ops, ks_refused;
 	/* the most the store has held (freed pages are used again, not returned); the map's size */
 	uint64_t ks_bytes_used, ks_map_bytes;
+	/* of the log, and how often a commit waited for one */
+	uint64_t ks_checkpoints, ks_log_waits;
 	/* sums: in commits; in o_run and the hook */
 	uint64_t ks_sync_ns, ks_run_ns;
 };

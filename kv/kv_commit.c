@@ -183,7 +183,7 @@ static int run_ops(struct kv *kv)
 	struct kv_op *op;
 	int rc = 0;
 
-	while (rc == 0 && kv->k_batch_n < KV_BATCH_OPS && !kv_space_batch_full(kv)) {
+	while (rc == 0 && kv->k_batch_n < KV_BATCH_OPS && kv->k_wlog.wl_len < KV_RECORD_FULL && !kv_space_batch_full(kv)) {
 		op = next_op(kv);
 		if (!op)
 			break;
@@ -195,10 +195,16 @@ static int run_ops(struct kv *kv)
 
 static int show_hook(struct kv *kv)
 {
-	struct kv_writeset ws = {.ws_v = kv->k_wlog.wl_v, .ws_n = kv->k_wlog.wl_n};
+	struct kv_writeset ws;
+	int rc;
 
 	if (!kv->k_hook || !kv->k_dirty)
 		return 0;
+	rc = kv_wlog_list(&kv->k_wlog);
+	if (rc)
+		return rc;
+	ws.ws_v = kv->k_wlog.wl_v;
+	ws.ws_n = kv->k_wlog.wl_n;
 	ws.ws_batch = mdb_txn_id(kv->k_txn.t_mdb);
 	return kv->k_hook(kv->k_hook_arg, &ws);
 }
@@ -216,13 +222,13 @@ static int run_batch(struct kv *kv)
 	ran = clock_mono_ns();
 	count(&kv->k_run_ns, ran - start);
 	dirty = kv->k_dirty;
-	if (rc) {
+	if (rc || !dirty) {
 		kv_txn_abort(kv);
 		return rc;
 	}
 	crash_point("kv-commit");
-	rc = kv_txn_commit(kv);
-	if (rc == 0 && dirty) {
+	rc = kv->k_log.lg_on ? kv_log_commit(kv) : kv_txn_commit(kv);
+	if (rc == 0) {
 		crash_point("kv-committed");
 		count(&kv->k_commits, 1);
 		count(&kv->k_sync_ns, clock_mono_ns() - ran);

@@ -1,7 +1,7 @@
 /*
- * kv_int.h - what the three files of the LMDB engine share: kv_lmdb.c (store, reads, writes),
- * kv_commit.c (the committer thread), kv_space.c (room on the disk). Nobody outside kv/ includes
- * it.
+ * kv_int.h - what the files of the engine share: kv_lmdb.c (store, reads, writes), kv_commit.c (the
+ * committer thread), kv_log.c (the redo log), kv_checkpoint.c (checkpoints and recovery), kv_space.c
+ * (room on the disk). Nobody outside kv/ includes it.
  */
 #ifndef KV_KV_INT_H
 #define KV_KV_INT_H
@@ -44,16 +44,43 @@ struct kv_space {
 	uint64_t sp_touched, sp_new, sp_tail;
 };
 
-/* Copies of what a batch wrote. Chunks never move, so that slices may point into them. */
-struct kv_chunk {
-	struct kv_chunk *c_next;
-	size_t c_used, c_size;
-	char c_data[];
-};
+/* What a batch wrote, as the log's record (kv_log.h); wl_v: the same as a list, for the hook. */
 struct kv_wlog {
+	char *wl_buf; /* aligned to KV_LOG_BLOCK */
+	size_t wl_len, wl_cap, wl_n;
 	struct kv_write *wl_v;
-	size_t wl_n, wl_cap;
-	struct kv_chunk *wl_chunks;
+	size_t wl_room;
+};
+/* A batch is committed when its record is as long as this. */
+#define KV_RECORD_FULL (512u << 10)
+
+#define KV_LOG_MIN (1u << 20)
+#define KV_LOG_MAX (32u << 20)
+
+struct kv_log_file {
+	int lf_fd;
+	uint64_t lf_size; /* blocks are there up to here, with zeros in them or more */
+};
+
+/* The log of a store that is open for writing and syncs. The reasoning is in kv_log.c. */
+struct kv_log {
+	bool lg_found; /* there is one, and lg_id, lg_cur, lg_gen are of its newest header */
+	bool lg_clean; /* which says that the store was closed */
+	bool lg_on;
+	uint8_t lg_id[16];
+	struct kv_log_file lg_file[2];
+	pthread_t lg_thread;
+	uint64_t lg_txnid; /* of the header that was found */
+	MDB_txn *lg_pin; /* the state of the newest header */
+
+	/* Held over a commit: from before the record to after LMDB's commit. All below is under it. */
+	pthread_mutex_t lg_lock;
+	pthread_cond_t lg_work, lg_done; /* for the checkpoint's thread; for those who wait for it */
+	unsigned lg_cur;		 /* the file that records go to */
+	uint64_t lg_gen, lg_base;	 /* of these records; of the newest header */
+	uint64_t lg_pos;
+	uint64_t lg_first_ns; /* since when there are records without a checkpoint; 0: none */
+	bool lg_asked, lg_fast, lg_stop;
 };
 
 struct kv_answer {
@@ -65,6 +92,7 @@ struct kv {
 	char *k_path;
 	bool k_readonly;
 	int k_lock_fd;
+	int k_mdb_lock_fd; /* -1, or lock.mdb: closing it would drop LMDB's own lock */
 	MDB_env *k_env;
 	MDB_dbi k_dbi;
 	size_t k_map_bytes;
@@ -93,6 +121,8 @@ struct kv {
 	int (*k_hook)(void *arg, const struct kv_writeset *ws);
 	void *k_hook_arg;
 	struct kv_wlog k_wlog;
+	struct kv_log k_log;
+	_Atomic uint64_t k_checkpoints, k_log_waits;
 };
 
 /* LMDB's answer as a negative errno. */
@@ -100,11 +130,46 @@ int kv_errno(int rc);
 
 /* kv_lmdb.c: the write transaction, on the committer thread. kv_txn_commit does not return from a
  * failed sync. */
+int kv_fsync_folder(const char *path);
 int kv_txn_begin(struct kv *kv);
 int kv_txn_commit(struct kv *kv);
 void kv_txn_abort(struct kv *kv);
+
+/* kv_log.c */
+/* 0 or -ENOMEM, -E2BIG. */
+int kv_wlog_add(struct kv_wlog *wl, struct kv_slice key, struct kv_slice val, bool del);
+/* Makes wl_v, of slices into the record: valid until the next kv_wlog_add or kv_wlog_reset. */
+int kv_wlog_list(struct kv_wlog *wl);
 void kv_wlog_reset(struct kv_wlog *wl);
 void kv_wlog_free(struct kv_wlog *wl);
+/* The batch's record, through to the disk, and then LMDB's commit. An error: neither is there. */
+int kv_log_commit(struct kv *kv);
+/* at and len: multiples of KV_LOG_BLOCK, and buf on a boundary of it. */
+int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through);
+int kv_log_grow(struct kv_log_file *lf, uint64_t size);
+/* To twice its size, where there is plenty of room. */
+void kv_log_double(struct kv_log_file *lf);
+
+/* kv_checkpoint.c. Errors are told in err. */
+struct kv_failure {
+	char *f_text;
+	size_t f_size;
+};
+int kv_fail(struct kv_failure *f, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* 1: there is a log with something in it; 0: there is none, or the store was closed; or -EIO. Changes nothing. */
+int kv_log_look(const char *path, struct kv_failure *f);
+/* Before LMDB opens the store: makes its data file the state of the newest checkpoint, where the store was not closed. */
+int kv_log_restore(struct kv *kv, struct kv_failure *f);
+/* After LMDB opened it: does the log's records again. */
+int kv_log_replay(struct kv *kv, struct kv_failure *f);
+/* From here on commits go to the log. */
+int kv_log_start(struct kv *kv, struct kv_failure *f);
+/* Ends what kv_log_start began, and marks the store as closed. Nothing is committed meanwhile. */
+void kv_log_stop(struct kv *kv);
+void kv_log_init(struct kv *kv);
+void kv_log_free(struct kv *kv);
+/* A checkpoint of all that was committed; returns when it is made. On the committer thread. */
+void kv_log_checkpoint(struct kv *kv);
 
 /* kv_commit.c */
 int kv_committer_start(struct kv *kv);

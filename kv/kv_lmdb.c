@@ -5,8 +5,8 @@
  * pid). All pairs are in LMDB's unnamed database, one of them ours: the key "\0weft" holds a magic
  * and the version of the format.
  *
- * Durability is LMDB's default: pages, fdatasync, then the meta page by an O_DSYNC write. It writes
- * pages that no committed state refers to, so a crash at any moment leaves the last commit.
+ * Durability is the redo log's (kv_log.c; redo.0 and redo.1 in the folder): LMDB itself does not
+ * sync. With ko_nosync there is no log.
  *
  * Caveat: LMDB reads through the map; a read error of the disk there is a SIGBUS, not an errno.
  */
@@ -31,7 +31,8 @@
 #endif
 #define KV_MAP_LEAST (1ull << 30)
 #define KV_READERS   1024
-#define KV_FORMAT    1
+/* 1: without a log. A program that knows only that one must not open a store that needs its log. */
+#define KV_FORMAT    2
 
 /* The committer's, where it calls LMDB for a member of a batch. */
 #define PART(t, part)                   \
@@ -99,15 +100,7 @@ static bool key_ok(struct kv_slice key)
 
 /* Opening */
 
-struct failure {
-	char *f_text;
-	size_t f_size;
-};
-
-/* Says why in f and returns rc. */
-static int fail(struct failure *f, int rc, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-static int fail(struct failure *f, int rc, const char *fmt, ...)
+int kv_fail(struct kv_failure *f, int rc, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -118,7 +111,7 @@ static int fail(struct failure *f, int rc, const char *fmt, ...)
 	return rc;
 }
 
-static int fsync_folder(const char *path)
+int kv_fsync_folder(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
 
@@ -130,7 +123,7 @@ static int fsync_folder(const char *path)
 	return rc;
 }
 
-static int make_folder(const char *path, struct failure *f)
+static int make_folder(const char *path, struct kv_failure *f)
 {
 	char *copy;
 	int rc;
@@ -139,47 +132,47 @@ static int make_folder(const char *path, struct failure *f)
 		if (errno == EEXIST)
 			return 0;
 		rc = -errno;
-		return fail(f, rc, "%s: cannot make the folder: %s", path, strerror(-rc));
+		return kv_fail(f, rc, "%s: cannot make the folder: %s", path, strerror(-rc));
 	}
 	copy = strdup(path);
-	rc = copy ? fsync_folder(dirname(copy)) : -ENOMEM;
+	rc = copy ? kv_fsync_folder(dirname(copy)) : -ENOMEM;
 	free(copy);
-	return rc ? fail(f, rc, "%s: cannot sync the folder above: %s", path, strerror(-rc)) : 0;
+	return rc ? kv_fail(f, rc, "%s: cannot sync the folder above: %s", path, strerror(-rc)) : 0;
 }
 
 /* 1: there is a store; 0: there is none, make it. */
-static int find_store(const char *path, const struct kv_opts *o, struct failure *f)
+static int find_store(const char *path, const struct kv_opts *o, struct kv_failure *f)
 {
 	char file[4096];
 	struct stat st;
 	int rc;
 
 	if (snprintf(file, sizeof(file), "%s/data.mdb", path) >= (int)sizeof(file))
-		return fail(f, -ENAMETOOLONG, "%s: the path is too long", path);
+		return kv_fail(f, -ENAMETOOLONG, "%s: the path is too long", path);
 	if (stat(file, &st) == 0)
 		return 1;
 	rc = -errno;
 	if (rc != -ENOENT)
-		return fail(f, rc, "%s: %s", file, strerror(-rc));
+		return kv_fail(f, rc, "%s: %s", file, strerror(-rc));
 	if (!o->ko_create || o->ko_readonly)
-		return fail(f, -ENOENT, "%s: the folder holds no store", path);
+		return kv_fail(f, -ENOENT, "%s: the folder holds no store", path);
 	rc = make_folder(path, f);
 	return rc;
 }
 
-static int say_in_use(int fd, const char *path, struct failure *f)
+static int say_in_use(int fd, const char *path, struct kv_failure *f)
 {
 	char pid[32];
 	ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
 
 	pid[n > 0 ? n : 0] = 0;
 	pid[strcspn(pid, "\n")] = 0;
-	return fail(f, -EBUSY, "%s: the store is in use by process %s", path,
+	return kv_fail(f, -EBUSY, "%s: the store is in use by process %s", path,
 		    pid[0] ? pid : "(unknown)");
 }
 
 /* One writer per store. The lock goes with the process, so nothing is left behind by a crash. */
-static int lock_store(struct kv *kv, struct failure *f)
+static int lock_store(struct kv *kv, struct kv_failure *f)
 {
 	char file[4096];
 	int fd, rc;
@@ -188,11 +181,11 @@ static int lock_store(struct kv *kv, struct failure *f)
 	fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0) {
 		rc = -errno;
-		return fail(f, rc, "%s: %s", file, strerror(-rc));
+		return kv_fail(f, rc, "%s: %s", file, strerror(-rc));
 	}
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		rc = errno == EWOULDBLOCK ? say_in_use(fd, kv->k_path, f)
-					  : fail(f, -errno, "%s: cannot lock: %m", file);
+					  : kv_fail(f, -errno, "%s: cannot lock: %m", file);
 		close(fd);
 		return rc;
 	}
@@ -230,7 +223,7 @@ static int try_env(struct kv *kv, const struct kv_opts *o, size_t map)
 	return rc;
 }
 
-static int open_env(struct kv *kv, const struct kv_opts *o, struct failure *f)
+static int open_env(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
 {
 	size_t map = o->ko_map_max ? o->ko_map_max : KV_MAP_DEFAULT;
 	MDB_envinfo info;
@@ -245,10 +238,10 @@ static int open_env(struct kv *kv, const struct kv_opts *o, struct failure *f)
 		rc = try_env(kv, o, map);
 	}
 	if (rc == MDB_VERSION_MISMATCH || rc == MDB_INVALID)
-		return fail(f, -EPROTO, "%s: data.mdb is no store of this kind: %s", kv->k_path,
+		return kv_fail(f, -EPROTO, "%s: data.mdb is no store of this kind: %s", kv->k_path,
 			    mdb_strerror(rc));
 	if (rc)
-		return fail(f, kv_errno(rc), "%s: cannot open: %s", kv->k_path, mdb_strerror(rc));
+		return kv_fail(f, kv_errno(rc), "%s: cannot open: %s", kv->k_path, mdb_strerror(rc));
 	mdb_env_info(kv->k_env, &info);
 	mdb_env_stat(kv->k_env, &st);
 	kv->k_map_bytes = info.me_mapsize;
@@ -266,25 +259,26 @@ static int put_meta(MDB_txn *txn, MDB_dbi dbi)
 	return kv_errno(mdb_put(txn, dbi, &key, &val, 0));
 }
 
-static int check_version(MDB_val val, const char *path, struct failure *f)
+/* The version, or a negative errno. */
+static int check_version(MDB_val val, const char *path, struct kv_failure *f)
 {
 	struct meta m;
 	uint32_t v;
 
 	if (val.mv_size != sizeof(m) || memcmp(val.mv_data, meta_magic, sizeof(meta_magic)) != 0)
-		return fail(f, -EPROTO, "%s: the store's version record is not understood", path);
+		return kv_fail(f, -EPROTO, "%s: the store's version record is not understood", path);
 	memcpy(&m, val.mv_data, sizeof(m));
 	v = m.m_version[0] | m.m_version[1] << 8 | m.m_version[2] << 16 |
 	    (uint32_t)m.m_version[3] << 24;
-	if (v != KV_FORMAT)
-		return fail(f, -EPROTO,
+	if (v != 1 && v != KV_FORMAT)
+		return kv_fail(f, -EPROTO,
 			    "%s: the store has format version %u; this program knows version %d",
 			    path, v, KV_FORMAT);
-	return 0;
+	return (int)v;
 }
 
 /* In txn: the store is ours and of our version, or it is empty and becomes that. */
-static int check_meta(struct kv *kv, MDB_txn *txn, const struct kv_opts *o, struct failure *f)
+static int check_meta(struct kv *kv, MDB_txn *txn, const struct kv_opts *o, struct kv_failure *f)
 {
 	MDB_val key = {sizeof(meta_key), (void *)meta_key}, val;
 	MDB_stat st;
@@ -293,61 +287,85 @@ static int check_meta(struct kv *kv, MDB_txn *txn, const struct kv_opts *o, stru
 	rc = mdb_dbi_open(txn, NULL, 0, &kv->k_dbi);
 	if (rc == 0)
 		rc = mdb_get(txn, kv->k_dbi, &key, &val);
-	if (rc == 0)
-		return check_version(val, kv->k_path, f);
+	if (rc == 0) {
+		rc = check_version(val, kv->k_path, f);
+		if (rc == 1 && !o->ko_readonly && !o->ko_nosync)
+			rc = put_meta(txn, kv->k_dbi);
+		return rc < 0 ? rc : 0;
+	}
 	if (rc != MDB_NOTFOUND)
-		return fail(f, kv_errno(rc), "%s: cannot read the version: %s", kv->k_path,
+		return kv_fail(f, kv_errno(rc), "%s: cannot read the version: %s", kv->k_path,
 			    mdb_strerror(rc));
 	mdb_stat(txn, kv->k_dbi, &st);
 	if (st.ms_entries)
-		return fail(f, -EPROTO, "%s: data.mdb is not a weft store (it has no version)",
+		return kv_fail(f, -EPROTO, "%s: data.mdb is not a weft store (it has no version)",
 			    kv->k_path);
 	if (!o->ko_create || o->ko_readonly)
-		return fail(f, -ENOENT, "%s: the store was never finished: open it with create",
+		return kv_fail(f, -ENOENT, "%s: the store was never finished: open it with create",
 			    kv->k_path);
 	rc = put_meta(txn, kv->k_dbi);
-	return rc ? fail(f, rc, "%s: cannot write the version: %s", kv->k_path, strerror(-rc)) : 0;
+	return rc ? kv_fail(f, rc, "%s: cannot write the version: %s", kv->k_path, strerror(-rc)) : 0;
 }
 
-static int open_meta(struct kv *kv, const struct kv_opts *o, struct failure *f)
+static int open_meta(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
 {
 	MDB_txn *txn;
 	int rc;
 
 	rc = mdb_txn_begin(kv->k_env, NULL, o->ko_readonly ? MDB_RDONLY : 0, &txn);
 	if (rc)
-		return fail(f, kv_errno(rc), "%s: cannot begin: %s", kv->k_path, mdb_strerror(rc));
+		return kv_fail(f, kv_errno(rc), "%s: cannot begin: %s", kv->k_path, mdb_strerror(rc));
 	rc = check_meta(kv, txn, o, f);
 	if (rc) {
 		mdb_txn_abort(txn);
 		return rc;
 	}
 	rc = mdb_txn_commit(txn);
-	return rc ? fail(f, kv_errno(rc), "%s: cannot commit: %s", kv->k_path, mdb_strerror(rc))
+	return rc ? kv_fail(f, kv_errno(rc), "%s: cannot commit: %s", kv->k_path, mdb_strerror(rc))
 		  : 0;
 }
 
-static int open_writer(struct kv *kv, bool made, struct failure *f)
+/* Without sync there is no log. What an earlier one had was done again, and it says that the store is closed. */
+static int open_log(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
+{
+	int rc = 0;
+
+	if (!o->ko_nosync)
+		return kv_log_start(kv, f);
+	if (kv->k_log.lg_found && !kv->k_log.lg_clean) {
+		rc = kv_log_start(kv, f);
+		kv_log_stop(kv);
+	}
+	return rc;
+}
+
+static int open_writer(struct kv *kv, const struct kv_opts *o, bool made, struct kv_failure *f)
 {
 	int rc = 0;
 
 	/* LMDB syncs its files, not their names. */
 	if (made)
-		rc = fsync_folder(kv->k_path);
+		rc = kv_fsync_folder(kv->k_path);
 	if (rc)
-		return fail(f, rc, "%s: cannot sync the folder: %s", kv->k_path, strerror(-rc));
+		return kv_fail(f, rc, "%s: cannot sync the folder: %s", kv->k_path, strerror(-rc));
 	rc = kv_space_open(kv);
 	if (rc)
-		return fail(f, rc, "%s: cannot set space aside: %s", kv->k_path, strerror(-rc));
+		return kv_fail(f, rc, "%s: cannot set space aside: %s", kv->k_path, strerror(-rc));
+	rc = open_log(kv, o, f);
+	if (rc)
+		return rc;
 	rc = kv_committer_start(kv);
-	return rc ? fail(f, rc, "%s: cannot start the committer: %s", kv->k_path, strerror(-rc))
+	return rc ? kv_fail(f, rc, "%s: cannot start the committer: %s", kv->k_path, strerror(-rc))
 		  : 0;
 }
 
 static void free_kv(struct kv *kv)
 {
+	kv_log_free(kv);
 	if (kv->k_env)
 		mdb_env_close(kv->k_env);
+	if (kv->k_mdb_lock_fd >= 0)
+		close(kv->k_mdb_lock_fd);
 	if (kv->k_lock_fd >= 0)
 		close(kv->k_lock_fd);
 	kv_wlog_free(&kv->k_wlog);
@@ -355,7 +373,17 @@ static void free_kv(struct kv *kv)
 	free(kv);
 }
 
-static int open_store(struct kv *kv, const struct kv_opts *o, struct failure *f)
+/* The second line of LOCK: what was to be done again is done. */
+static const char lock_open[] = "open\n";
+#define KV_OPEN_WAIT_MS 5000
+
+static void say_open(struct kv *kv)
+{
+	if (write(kv->k_lock_fd, lock_open, sizeof(lock_open) - 1) < 0)
+		log_warn("kv: %s/LOCK: %m; nobody can read beside this process", kv->k_path);
+}
+
+static int open_store(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
 {
 	int found, rc = 0;
 
@@ -364,31 +392,77 @@ static int open_store(struct kv *kv, const struct kv_opts *o, struct failure *f)
 		return found;
 	if (!o->ko_readonly)
 		rc = lock_store(kv, f);
+	if (rc == 0 && !o->ko_readonly)
+		rc = kv_log_restore(kv, f);
 	if (rc == 0)
 		rc = open_env(kv, o, f);
 	if (rc == 0)
 		rc = open_meta(kv, o, f);
 	if (rc == 0 && !o->ko_readonly)
-		rc = open_writer(kv, !found || o->ko_create, f);
+		rc = kv_log_replay(kv, f);
+	if (rc == 0 && !o->ko_readonly)
+		rc = open_writer(kv, o, !found || o->ko_create, f);
+	if (rc == 0 && !o->ko_readonly)
+		say_open(kv);
+	return rc;
+}
+
+/* The writer has opened the store: before that, a crash may have left anything in it. */
+static int await_open(const char *path, struct kv_failure *f)
+{
+	char file[4096], text[64];
+
+	snprintf(file, sizeof(file), "%s/LOCK", path);
+	for (int ms = 0; ms < KV_OPEN_WAIT_MS; ms += 20) {
+		int fd = open(file, O_RDONLY | O_CLOEXEC);
+		ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+		if (fd >= 0)
+			close(fd);
+		text[n > 0 ? n : 0] = 0;
+		if (strstr(text, lock_open))
+			return 0;
+		usleep(20000);
+	}
+	return kv_fail(f, -EBUSY, "%s: another process is about to open the store", path);
+}
+
+/* What is to be read only must have been closed, or be open: else it is opened for writing and closed. */
+static int make_readable(const char *path, const struct kv_opts *o, struct kv_failure *f)
+{
+	struct kv_opts w = {.ko_map_max = o->ko_map_max};
+	struct kv *kv;
+	int rc = kv_log_look(path, f);
+
+	if (rc <= 0)
+		return rc;
+	rc = kv_open(&kv, path, &w, f->f_text, f->f_size);
+	if (rc == -EBUSY)
+		return await_open(path, f);
+	if (rc == 0)
+		kv_close(kv);
 	return rc;
 }
 
 int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *err, size_t errlen)
 {
-	struct failure f = {err, errlen};
+	struct kv_failure f = {err, errlen};
 	struct kv *kv;
 	int rc;
 
 	kv = aligned_alloc(64, (sizeof(*kv) + 63) / 64 * 64);
 	if (!kv)
-		return fail(&f, -ENOMEM, "%s: out of memory", path);
+		return kv_fail(&f, -ENOMEM, "%s: out of memory", path);
 	memset(kv, 0, sizeof(*kv));
-	kv->k_lock_fd = -1;
+	kv->k_lock_fd = kv->k_mdb_lock_fd = -1;
+	kv_log_init(kv);
 	kv->k_readonly = o->ko_readonly;
 	kv->k_txn.t_kv = kv;
 	kv->k_txn.t_write = true;
 	kv->k_path = strdup(path);
-	rc = kv->k_path ? open_store(kv, o, &f) : fail(&f, -ENOMEM, "%s: out of memory", path);
+	rc = !kv->k_path ? 0 : o->ko_readonly ? make_readable(path, o, &f) : 0;
+	if (rc == 0)
+		rc = kv->k_path ? open_store(kv, o, &f) : kv_fail(&f, -ENOMEM, "%s: out of memory", path);
 	if (rc) {
 		free_kv(kv);
 		return rc;
@@ -405,6 +479,7 @@ void kv_close(struct kv *kv)
 {
 	if (!kv->k_readonly)
 		kv_committer_stop(kv);
+	kv_log_stop(kv);
 	if (atomic_load(&kv->k_readers)) {
 		/* Closing the map under a reader would be worse than losing it until the process
 		 * ends. */
@@ -427,6 +502,8 @@ void kv_stats(struct kv *kv, struct kv_stats *out)
 		.ks_bytes_used = (uint64_t)(info.me_last_pgno + 1) * kv->k_psize,
 		.ks_map_bytes = info.me_mapsize,
 		.ks_sync_ns = atomic_load_explicit(&kv->k_sync_ns, memory_order_relaxed),
+		.ks_checkpoints = atomic_load_explicit(&kv->k_checkpoints, memory_order_relaxed),
+		.ks_log_waits = atomic_load_explicit(&kv->k_log_waits, memory_order_relaxed),
 		.ks_run_ns = atomic_load_explicit(&kv->k_run_ns, memory_order_relaxed),
 	};
 }
@@ -592,79 +669,6 @@ void kv_scan_end(struct kv_scan *sc)
 
 /* Writing */
 
-static void *wlog_copy(struct kv_wlog *wl, const void *data, size_t len)
-{
-	struct kv_chunk *c = wl->wl_chunks;
-	void *at;
-
-	if (!c || c->c_size - c->c_used < len) {
-		size_t size = len > 65536 ? len : 65536;
-
-		c = malloc(sizeof(*c) + size);
-		if (!c)
-			return NULL;
-		*c = (struct kv_chunk){.c_next = wl->wl_chunks, .c_size = size};
-		wl->wl_chunks = c;
-	}
-	at = c->c_data + c->c_used;
-	if (len)
-		memcpy(at, data, len);
-	c->c_used += len;
-	return at;
-}
-
-/* Only when a hook is set: LMDB applies writes at once and keeps no list of them, so this copies
- * every byte written. */
-static int wlog_add(struct kv_wlog *wl, struct kv_slice key, struct kv_slice val, bool del)
-{
-	struct kv_write w = {.w_key.s_len = key.s_len, .w_val.s_len = val.s_len, .w_del = del};
-
-	if (wl->wl_n == wl->wl_cap) {
-		size_t cap = wl->wl_cap ? wl->wl_cap * 2 : 1024;
-		struct kv_write *v = realloc(wl->wl_v, cap * sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		wl->wl_v = v;
-		wl->wl_cap = cap;
-	}
-	w.w_key.s_data = wlog_copy(wl, key.s_data, key.s_len);
-	w.w_val.s_data = wlog_copy(wl, val.s_data, val.s_len);
-	if (!w.w_key.s_data || !w.w_val.s_data)
-		return -ENOMEM;
-	wl->wl_v[wl->wl_n++] = w;
-	return 0;
-}
-
-static void free_chunks(struct kv_chunk *c)
-{
-	while (c) {
-		struct kv_chunk *next = c->c_next;
-
-		free(c);
-		c = next;
-	}
-}
-
-/* Keeps one chunk of the usual size for the next batch. */
-void kv_wlog_reset(struct kv_wlog *wl)
-{
-	struct kv_chunk *c = wl->wl_chunks;
-
-	wl->wl_n = 0;
-	if (!c)
-		return;
-	free_chunks(c->c_next);
-	c->c_next = NULL;
-	c->c_used = 0;
-}
-
-void kv_wlog_free(struct kv_wlog *wl)
-{
-	free_chunks(wl->wl_chunks);
-	free(wl->wl_v);
-}
-
 /* After an error the mutation's caller may not abort, or may not know how far LMDB got: then the
  * batch must not commit. */
 static int write_failed(struct kv_txn *t, int rc)
@@ -679,8 +683,8 @@ static int written(struct kv_txn *t, int mdb_rc, struct kv_slice key, struct kv_
 	int rc = kv_errno(mdb_rc);
 
 	t->t_wrote = true;
-	if (rc == 0 && t->t_kv->k_hook)
-		rc = wlog_add(&t->t_kv->k_wlog, key, val, del);
+	if (rc == 0 && (t->t_kv->k_log.lg_on || t->t_kv->k_hook))
+		rc = kv_wlog_add(&t->t_kv->k_wlog, key, val, del);
 	return rc ? write_failed(t, rc) : 0;
 }
 
@@ -759,8 +763,12 @@ static bool survivable(struct kv *kv, int rc)
 int kv_txn_begin(struct kv *kv)
 {
 	struct kv_txn *t = &kv->k_txn;
-	int rc = mdb_txn_begin(kv->k_env, NULL, 0, &t->t_mdb);
+	int rc;
 
+	/* On a full disk, what the last batch freed is needed by this one. */
+	if (kv->k_space.sp_low)
+		kv_log_checkpoint(kv);
+	rc = mdb_txn_begin(kv->k_env, NULL, 0, &t->t_mdb);
 	if (rc && rc != ENOMEM)
 		log_fatal("kv: %s: cannot begin a transaction: %s", kv->k_path, mdb_strerror(rc));
 	t->t_wrote = false;

@@ -301,6 +301,22 @@ static double gauge_commits(void *arg)
 	return (double)s.ks_commits;
 }
 
+static double gauge_checkpoints(void *arg)
+{
+	struct kv_stats st;
+
+	kv_stats(arg, &st);
+	return (double)st.ks_checkpoints;
+}
+
+static double gauge_log_waits(void *arg)
+{
+	struct kv_stats st;
+
+	kv_stats(arg, &st);
+	return (double)st.ks_log_waits;
+}
+
 static double gauge_kv_ops(void *arg)
 {
 	struct kv_stats s;
@@ -735,6 +751,8 @@ int main(int argc, char **argv)
 	open_data(conf);
 	open_exports(conf);
 	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits, mds.m_kv);
+	metric_gauge("weft_mds_kv_checkpoints", "Checkpoints of the store since start", "", gauge_checkpoints, mds.m_kv);
+	metric_gauge("weft_mds_kv_log_waits", "Times that a commit waited for a checkpoint, the log being full", "", gauge_log_waits, mds.m_kv);
 	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
 	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "", gauge_kept, NULL);
 	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops, mds.m_kv);

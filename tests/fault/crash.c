@@ -3,8 +3,8 @@
  *
  *	WEFT_CRASH_AT=POINT[:COUNT]     when it comes there for the COUNT-th time (1)
  *
- * POINT is one of base/crash.h's, or one inside a commit of LMDB, which does no more than these calls: write (before a write), half (after the first half of one), sync (before
- * the sync of the pages) and synced (after it: the page that makes the commit valid is yet to be written).
+ * POINT is one of base/crash.h's, or one inside a commit or a checkpoint of the store, which do no more than these calls: write (before a write), half (after the first half of
+ * one), log and halflog (the same of a write to the log), sync (before the sync of the pages) and synced (after it).
  */
 #include "base/crash.h"
 #include <signal.h>
@@ -40,12 +40,12 @@ void crash_hook(const char *point)
 		die();
 }
 
-/* LMDB's calls come here before libc's; everybody else's go through. */
+/* The store's calls, LMDB's among them, come here before libc's; everybody else's go through. */
 static bool commits(void)
 {
 	char name[16];
 
-	return getenv("WEFT_CRASH_AT") && prctl(PR_GET_NAME, name) == 0 && strcmp(name, "kv-commit") == 0;
+	return getenv("WEFT_CRASH_AT") && prctl(PR_GET_NAME, name) == 0 && strncmp(name, "kv-", 3) == 0;
 }
 
 ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
@@ -68,6 +68,17 @@ ssize_t writev(int fd, const struct iovec *iov, int n)
 		die();
 	}
 	return syscall(SYS_writev, fd, iov, n);
+}
+
+ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t at, int flags)
+{
+	if (commits() && due("log"))
+		die();
+	if (commits() && due("halflog")) {
+		syscall(SYS_pwrite64, fd, iov->iov_base, iov->iov_len / 2, at);
+		die();
+	}
+	return syscall(SYS_pwritev2, fd, iov, n, at, 0, flags);
 }
 
 int fdatasync(int fd)

@@ -6,8 +6,8 @@
 #include <sys/uio.h>
 
 /* Disk faults: these stand before libc's for LMDB as well. It writes runs of pages by writev, one
- * page by pwrite. */
-static _Atomic int fail_sync, fail_data, fail_meta;
+ * page by pwrite; the log is written by pwritev2. */
+static _Atomic int fail_sync, fail_data, fail_meta, fail_log;
 
 int fdatasync(int fd)
 {
@@ -43,6 +43,19 @@ ssize_t writev(int fd, const struct iovec *v, int n)
 	if (!real)
 		real = (ssize_t(*)(int, const struct iovec *, int))dlsym(RTLD_NEXT, "writev");
 	return real(fd, v, n);
+}
+
+ssize_t pwritev2(int fd, const struct iovec *v, int n, off_t at, int flags)
+{
+	static ssize_t (*real)(int, const struct iovec *, int, off_t, int);
+
+	if (fail_log) {
+		errno = fail_log;
+		return -1;
+	}
+	if (!real)
+		real = (ssize_t(*)(int, const struct iovec *, int, off_t, int))dlsym(RTLD_NEXT, "pwritev2");
+	return real(fd, v, n, at, flags);
 }
 
 /* Writes numbered keys from 8 chains and tells fd each number once it was answered. Never returns.
@@ -161,11 +174,18 @@ static void commit_kills(_Atomic int *fault, int with)
 
 		*fault = with;
 		script(kv, "+b=1");
+		kv_close(kv);
 		_exit(1);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "status %x", status);
 }
+
+START_TEST(failed_write_of_the_log_ends_the_process)
+{
+	commit_kills(&fail_log, EIO);
+}
+END_TEST
 
 START_TEST(failed_sync_ends_the_process)
 {
@@ -179,17 +199,39 @@ START_TEST(failed_write_of_the_meta_page_ends_the_process)
 }
 END_TEST
 
+static bool fail_and_die(void)
+{
+	struct kv *kv = open_kv(&create);
+
+	fail_data = ENOSPC;
+	return script(kv, "+b=1") == -ENOSPC;
+}
+
+static bool fail_go_on_and_die(void)
+{
+	struct kv *kv = open_kv(&create);
+
+	fail_data = ENOSPC;
+	if (script(kv, "+b=1") != -ENOSPC)
+		return false;
+	fail_data = 0;
+	return !has(kv, "b", "1") && script(kv, "+c=1") == 0;
+}
+
+/* Nor does the log do it again. */
 START_TEST(full_disk_in_a_commit_fails_the_batch_only)
 {
 	struct kv *kv = open_kv(&create);
 
 	ck_assert_int_eq(script(kv, "+a=1"), 0);
-	fail_data = ENOSPC;
-	ck_assert_int_eq(script(kv, "+b=1"), -ENOSPC);
-	fail_data = 0;
-	ck_assert(!has(kv, "b", "1"));
-	ck_assert_int_eq(script(kv, "+c=1"), 0);
-	ck_assert(has(kv, "a", "1") && has(kv, "c", "1"));
+	kv_close(kv);
+	ck_assert(in_child(fail_and_die));
+	kv = open_kv(&create);
+	ck_assert(has(kv, "a", "1") && !has(kv, "b", "1"));
+	kv_close(kv);
+	ck_assert(in_child(fail_go_on_and_die));
+	kv = open_kv(&create);
+	ck_assert(has(kv, "a", "1") && !has(kv, "b", "1") && has(kv, "c", "1"));
 	kv_close(kv);
 }
 END_TEST
@@ -462,6 +504,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(d, setup, teardown);
 	tcase_set_timeout(d, 180);
 	tcase_add_test(d, killed_process_loses_nothing_acknowledged);
+	tcase_add_test(d, failed_write_of_the_log_ends_the_process);
 	tcase_add_test(d, failed_sync_ends_the_process);
 	tcase_add_test(d, failed_write_of_the_meta_page_ends_the_process);
 	tcase_add_test(d, full_disk_in_a_commit_fails_the_batch_only);

@@ -74,7 +74,7 @@ static int run_script(void *arg, struct kv_txn *t)
 	return rc;
 }
 
-static int script(struct kv *kv, const char *text)
+static inline int script(struct kv *kv, const char *text)
 {
 	return kv_run_sync(kv, run_script, (void *)text);
 }
@@ -88,7 +88,7 @@ static bool txn_has(struct kv_txn *t, const char *key, const char *val)
 	return rc == 0 && v.s_len == strlen(val) && memcmp(v.s_data, val, v.s_len) == 0;
 }
 
-static bool has(struct kv *kv, const char *key, const char *val)
+static inline bool has(struct kv *kv, const char *key, const char *val)
 {
 	struct kv_txn *t;
 	bool yes;
@@ -97,6 +97,19 @@ static bool has(struct kv *kv, const char *key, const char *val)
 	yes = txn_has(t, key, val);
 	kv_read_end(t);
 	return yes;
+}
+
+/* Runs body in a child; true when it returned true there. */
+static inline bool in_child(bool (*body)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0)
+		_exit(body() ? 0 : 1);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 /* A loop on a thread of its own. */
@@ -111,7 +124,7 @@ static void *runner_main(void *arg)
 	return NULL;
 }
 
-static void runner_start(struct runner *r)
+static inline void runner_start(struct runner *r)
 {
 	ck_assert_int_eq(loop_create(&r->r_loop, 256), 0);
 	ck_assert_int_eq(pthread_create(&r->r_thread, NULL, runner_main, r), 0);
@@ -189,7 +202,7 @@ static void gate_done(struct kv_op *op, int rc)
 	(void)op, (void)rc;
 }
 
-static void gate_close(struct kv *kv, struct gate *g)
+static inline void gate_close(struct kv *kv, struct gate *g)
 {
 	*g = (struct gate){.g_op = {.o_run = gate_run, .o_done = gate_done}};
 	sem_init(&g->g_in, 0, 0);
@@ -198,7 +211,7 @@ static void gate_close(struct kv *kv, struct gate *g)
 	await(&g->g_in, 1);
 }
 
-static void gate_open(struct gate *g)
+static inline void gate_open(struct gate *g)
 {
 	sem_post(&g->g_open);
 }

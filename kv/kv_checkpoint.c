@@ -1,0 +1,772 @@
+/*
+ * kv_checkpoint.c - checkpoints of the store, and what is done with its log when it is opened and closed. What must hold, and why it does, stands in
+ * kv_log.c.
+ *
+ * A checkpoint is due when the log's file is half full, KV_CHECKPOINT_NS after the first record since the last one, and when the committer asks. A thread
+ * makes them; the committer waits for it only when the file is full, or the disk (kv_space.c).
+ */
+#include "base/clock.h"
+#include "base/crash.h"
+#include "base/log.h"
+#include "kv/kv_int.h"
+#include "kv/kv_log.h"
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KV_CHECKPOINT_NS 2000000000ull
+#define KV_AGAIN_NS	 100000000ull
+/* How long a reader of before the crash may take to go. */
+#define KV_READER_WAIT_MS 5000
+
+/* In meta page 0, behind what LMDB uses of it; within one sector, so that it is this one or the one before. */
+#define KV_STAMP_AT 2048
+struct stamp {
+	char sp_magic[8];
+	uint8_t sp_id[KV_LOG_ID];
+	uint64_t sp_gen;
+};
+_Static_assert(sizeof(struct stamp) == 32, "format");
+static const char stamp_magic[8] = {'W', 'E', 'F', 'T', 'D', 'A', 'T', 1};
+
+static int open_in(const char *folder, const char *name, int flags)
+{
+	char file[4096];
+	int fd;
+
+	if (snprintf(file, sizeof(file), "%s/%s", folder, name) >= (int)sizeof(file))
+		return -ENAMETOOLONG;
+	fd = open(file, flags | O_CLOEXEC, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+static const char *file_name(unsigned i)
+{
+	return i ? "redo.1" : "redo.0";
+}
+
+/* A checkpoint */
+
+static void put_stamp(struct kv *kv, uint64_t gen)
+{
+	struct stamp st = {.sp_gen = htole64(gen)};
+
+	memcpy(st.sp_magic, stamp_magic, sizeof(stamp_magic));
+	memcpy(st.sp_id, kv->k_log.lg_id, sizeof(st.sp_id));
+	if (pwrite(kv->k_space.sp_fd, &st, sizeof(st), KV_STAMP_AT) != sizeof(st))
+		log_fatal("kv: %s: cannot mark data.mdb: %m", kv->k_path);
+}
+
+static int pin(struct kv *kv, MDB_txn **out)
+{
+	int dead, rc = mdb_txn_begin(kv->k_env, NULL, MDB_RDONLY, out);
+
+	if (rc == MDB_READERS_FULL) {
+		mdb_reader_check(kv->k_env, &dead);
+		rc = mdb_txn_begin(kv->k_env, NULL, MDB_RDONLY, out);
+	}
+	return kv_errno(rc);
+}
+
+struct checkpoint {
+	MDB_txn *ck_pin;
+	struct kv_log_head ck_head;
+};
+
+/* Step 1; lg_lock is held, so no commit is under way. */
+static int begin(struct kv *kv, struct checkpoint *ck)
+{
+	struct kv_log *lg = &kv->k_log;
+	int rc;
+
+	memset(ck, 0, sizeof(*ck));
+	for (unsigned i = 0; i < 2; i++) {
+		ssize_t n = pread(kv->k_space.sp_fd, ck->ck_head.lh_meta[i], KV_LOG_META, (off_t)i * kv->k_psize);
+
+		if (n != KV_LOG_META)
+			return n < 0 ? -errno : -EIO;
+	}
+	rc = pin(kv, &ck->ck_pin);
+	if (rc)
+		return rc;
+	lg->lg_cur ^= 1;
+	lg->lg_gen++;
+	lg->lg_pos = KV_LOG_BLOCK;
+	lg->lg_first_ns = 0;
+	lg->lg_asked = false;
+	memcpy(ck->ck_head.lh_id, lg->lg_id, sizeof(lg->lg_id));
+	ck->ck_head.lh_gen = htole64(lg->lg_gen);
+	ck->ck_head.lh_txnid = htole64(mdb_txn_id(ck->ck_pin));
+	ck->ck_head.lh_psize = htole32(kv->k_psize);
+	pthread_cond_broadcast(&lg->lg_done);
+	return 0;
+}
+
+static int write_head(struct kv_log_file *lf, struct kv_log_head *h)
+{
+	char *block = aligned_alloc(KV_LOG_BLOCK, KV_LOG_BLOCK);
+	int rc;
+
+	if (!block)
+		return -ENOMEM;
+	kv_log_head_seal(h);
+	memset(block, 0, KV_LOG_BLOCK);
+	memcpy(block, h, sizeof(*h));
+	rc = kv_log_write(lf->lf_fd, block, KV_LOG_BLOCK, 0, true);
+	free(block);
+	return rc;
+}
+
+/* Steps 2 to 4. Only one checkpoint is made at a time, so that lg_cur and lg_gen stay. */
+static void finish(struct kv *kv, struct checkpoint *ck, bool clean)
+{
+	struct kv_log *lg = &kv->k_log;
+	uint64_t gen = le64toh(ck->ck_head.lh_gen);
+	MDB_txn *old = lg->lg_pin;
+	int rc;
+
+	crash_point("kv-pinned");
+	put_stamp(kv, gen);
+	rc = kv_errno(mdb_env_sync(kv->k_env, 1));
+	if (rc)
+		log_fatal("kv: %s: a sync failed, what is on the disk is unknown: %s", kv->k_path, strerror(-rc));
+	crash_point("kv-synced");
+	ck->ck_head.lh_clean = htole32(clean);
+	rc = write_head(&lg->lg_file[lg->lg_cur], &ck->ck_head);
+	if (rc)
+		log_fatal("kv: %s: a checkpoint cannot be written: %s", kv->k_path, strerror(-rc));
+	crash_point("kv-checkpoint");
+	if (old)
+		mdb_txn_abort(old);
+	pthread_mutex_lock(&lg->lg_lock);
+	lg->lg_pin = ck->ck_pin;
+	lg->lg_base = gen;
+	pthread_cond_broadcast(&lg->lg_done);
+	pthread_mutex_unlock(&lg->lg_lock);
+	atomic_fetch_add_explicit(&kv->k_checkpoints, 1, memory_order_relaxed);
+}
+
+static bool due(const struct kv_log *lg)
+{
+	return lg->lg_asked || (lg->lg_first_ns && clock_mono_ns() - lg->lg_first_ns >= KV_CHECKPOINT_NS);
+}
+
+static void wait_until(struct kv_log *lg, uint64_t ns)
+{
+	struct timespec at = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+
+	pthread_cond_timedwait(&lg->lg_work, &lg->lg_lock, &at);
+}
+
+/* false: stop. */
+static bool wait_due(struct kv_log *lg)
+{
+	while (!lg->lg_stop && !due(lg)) {
+		if (lg->lg_first_ns)
+			wait_until(lg, lg->lg_first_ns + KV_CHECKPOINT_NS);
+		else
+			pthread_cond_wait(&lg->lg_work, &lg->lg_lock);
+	}
+	return !lg->lg_stop;
+}
+
+static void *checkpoints(void *arg)
+{
+	static _Atomic uint64_t said;
+	struct kv *kv = arg;
+	struct kv_log *lg = &kv->k_log;
+	struct checkpoint ck;
+
+	pthread_mutex_lock(&lg->lg_lock);
+	while (wait_due(lg)) {
+		bool grow = lg->lg_fast;
+		int rc = begin(kv, &ck);
+
+		if (rc) {
+			if (log_due(&said))
+				log_error("kv: %s: cannot begin a checkpoint: %s", kv->k_path, strerror(-rc));
+			wait_until(lg, clock_mono_ns() + KV_AGAIN_NS);
+			continue;
+		}
+		lg->lg_fast = false;
+		pthread_mutex_unlock(&lg->lg_lock);
+		finish(kv, &ck, false);
+		if (grow)
+			kv_log_double(&lg->lg_file[lg->lg_cur ^ 1]);
+		pthread_mutex_lock(&lg->lg_lock);
+	}
+	pthread_mutex_unlock(&lg->lg_lock);
+	return NULL;
+}
+
+void kv_log_checkpoint(struct kv *kv)
+{
+	struct kv_log *lg = &kv->k_log;
+
+	if (!lg->lg_on)
+		return;
+	pthread_mutex_lock(&lg->lg_lock);
+	while (lg->lg_first_ns || lg->lg_base != lg->lg_gen) {
+		lg->lg_asked |= lg->lg_first_ns != 0;
+		pthread_cond_signal(&lg->lg_work);
+		pthread_cond_wait(&lg->lg_done, &lg->lg_lock);
+	}
+	pthread_mutex_unlock(&lg->lg_lock);
+}
+
+/* The newest header */
+
+struct heads {
+	struct kv_log_head hd_head[2];
+	bool hd_there[2], hd_ok[2];
+};
+
+/* Its file's first record was written when there was a newer header than gen. */
+static bool knows_newer(int fd, const uint8_t *id, uint64_t gen, off_t size)
+{
+	struct kv_log_want want = {.lw_id = id, .lw_at = KV_LOG_BLOCK};
+	struct kv_log_rec r;
+	bool newer = false;
+	uint32_t len;
+	char *buf;
+
+	if (pread(fd, &r, sizeof(r), KV_LOG_BLOCK) != sizeof(r) || le64toh(r.rl_base) <= gen)
+		return false;
+	want.lw_gen = le64toh(r.rl_gen);
+	len = kv_log_rec_len(&want, &r, (uint64_t)size - KV_LOG_BLOCK);
+	buf = len ? malloc(len) : NULL;
+	if (buf)
+		newer = pread(fd, buf, len, KV_LOG_BLOCK) == (ssize_t)len && kv_log_rec_ok(&want, buf);
+	free(buf);
+	return newer;
+}
+
+static int read_heads(const char *path, struct heads *hd, struct kv_failure *f)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		int fd = open_in(path, file_name(i), O_RDONLY);
+		ssize_t n;
+
+		if (fd < 0 && fd != -ENOENT)
+			return kv_fail(f, fd, "%s/%s: %s", path, file_name(i), strerror(-fd));
+		if (fd < 0)
+			continue;
+		n = pread(fd, &hd->hd_head[i], sizeof(hd->hd_head[i]), 0);
+		if (n < 0)
+			n = -errno;
+		close(fd);
+		if (n < 0)
+			return kv_fail(f, (int)n, "%s/%s: %s", path, file_name(i), strerror((int)-n));
+		hd->hd_there[i] = true;
+		hd->hd_ok[i] = n == sizeof(hd->hd_head[i]) && kv_log_head_ok(&hd->hd_head[i]);
+	}
+	return 0;
+}
+
+/* The newest checkpoint of this log that was begun, as data.mdb has it; 0: none. */
+static uint64_t stamp_of(const char *path, const uint8_t *id)
+{
+	int fd = open_in(path, "data.mdb", O_RDONLY);
+	struct stamp st;
+	bool mine;
+
+	if (fd < 0)
+		return 0;
+	mine = pread(fd, &st, sizeof(st), KV_STAMP_AT) == sizeof(st) && !memcmp(st.sp_magic, stamp_magic, sizeof(stamp_magic)) &&
+	       !memcmp(st.sp_id, id, sizeof(st.sp_id));
+	close(fd);
+	return mine ? le64toh(st.sp_gen) : 0;
+}
+
+/* All that can be known of damage before the records are read. */
+static int check_newest(const char *path, const struct heads *hd, unsigned at, struct kv_failure *f)
+{
+	const struct kv_log_head *h = &hd->hd_head[at];
+
+	if (hd->hd_ok[at ^ 1] && memcmp(h->lh_id, hd->hd_head[at ^ 1].lh_id, KV_LOG_ID) != 0)
+		return kv_fail(f, -EIO, "%s: redo.0 and redo.1 are not of one store", path);
+	if (!hd->hd_there[at ^ 1] && (!h->lh_clean || stamp_of(path, h->lh_id) > le64toh(h->lh_gen)))
+		return kv_fail(f, -EIO, "%s: the store was not closed, and %s is not there", path, file_name(at ^ 1));
+	for (unsigned i = 0; i < 2; i++) {
+		int fd = hd->hd_there[i] ? open_in(path, file_name(i), O_RDONLY) : -1;
+		struct stat st;
+		bool newer;
+
+		if (fd < 0)
+			continue;
+		newer = fstat(fd, &st) == 0 && knows_newer(fd, h->lh_id, le64toh(h->lh_gen), st.st_size);
+		close(fd);
+		if (newer)
+			return kv_fail(f, -EIO, "%s: the log is damaged: its newest checkpoint cannot be read", path);
+	}
+	return 0;
+}
+
+/* Which file has the newest header; -ENOENT: there is no log. */
+static int newest(const char *path, struct heads *hd, struct kv_failure *f)
+{
+	unsigned at;
+	int rc;
+
+	memset(hd, 0, sizeof(*hd));
+	rc = read_heads(path, hd, f);
+	if (rc)
+		return rc;
+	if (!hd->hd_there[0] && !hd->hd_there[1])
+		return -ENOENT;
+	if (!hd->hd_ok[0] && !hd->hd_ok[1])
+		return kv_fail(f, -EIO, "%s: the log is damaged: redo.0 and redo.1 have no checkpoint that can be read", path);
+	at = !hd->hd_ok[0] || (hd->hd_ok[1] && le64toh(hd->hd_head[1].lh_gen) > le64toh(hd->hd_head[0].lh_gen));
+	rc = check_newest(path, hd, at, f);
+	return rc ? rc : (int)at;
+}
+
+int kv_log_look(const char *path, struct kv_failure *f)
+{
+	struct heads hd;
+	int at = newest(path, &hd, f);
+
+	if (at < 0)
+		return at == -ENOENT ? 0 : at;
+	return !hd.hd_head[at].lh_clean;
+}
+
+/* Recovery */
+
+/* Nobody else has the store open, nor can open it. A reader from before the crash, or one that came in since, would see pages change under it. */
+static int keep_readers_out(struct kv *kv, struct kv_failure *f)
+{
+	struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1}, who;
+	int fd = open_in(kv->k_path, "lock.mdb", O_RDWR | O_CREAT);
+
+	if (fd < 0)
+		return kv_fail(f, fd, "%s/lock.mdb: %s", kv->k_path, strerror(-fd));
+	kv->k_mdb_lock_fd = fd;
+	for (int ms = 0; fcntl(fd, F_SETLK, &all) < 0; ms += 50) {
+		if (ms < KV_READER_WAIT_MS) {
+			usleep(50000);
+			continue;
+		}
+		who = all;
+		fcntl(fd, F_GETLK, &who);
+		return kv_fail(f, -ETXTBSY, "%s: the store was not closed, and process %d still reads what it was before: end that first", kv->k_path, (int)who.l_pid);
+	}
+	return 0;
+}
+
+static int check_stamp(struct kv *kv, uint64_t gen, struct kv_failure *f)
+{
+	uint64_t got = stamp_of(kv->k_path, kv->k_log.lg_id);
+
+	if (got >= gen && got <= gen + 2)
+		return 0;
+	return kv_fail(f, -ESTALE, "%s: the log (redo.0, redo.1) has changes to another data.mdb than this one; if this one was put back from a copy, remove the log first",
+		       kv->k_path);
+}
+
+static int put_back(int fd, const struct kv_log_head *h)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		ssize_t n = pwrite(fd, h->lh_meta[i], KV_LOG_META, (off_t)i * (off_t)le32toh(h->lh_psize));
+
+		if (n != KV_LOG_META)
+			return n < 0 ? -errno : -EIO;
+		crash_point("kv-restore");
+	}
+	return fdatasync(fd) < 0 ? -errno : 0;
+}
+
+static int damaged(struct kv *kv, unsigned file, uint64_t at, const char *what, struct kv_failure *f)
+{
+	return kv_fail(f, -EIO, "%s: the log is damaged: %s at byte %lu: %s", kv->k_path, file_name(file), (unsigned long)at, what);
+}
+
+static int apply(struct kv *kv, MDB_txn *txn, const void *rec)
+{
+	uint32_t pos = sizeof(struct kv_log_rec);
+	struct kv_write w;
+
+	while (kv_log_rec_next(rec, &pos, &w) > 0) {
+		MDB_val k = {w.w_key.s_len, (void *)w.w_key.s_data}, v = {w.w_val.s_len, (void *)w.w_val.s_data};
+		int rc = w.w_del ? mdb_del(txn, kv->k_dbi, &k, NULL) : mdb_put(txn, kv->k_dbi, &k, &v, 0);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int redo(struct kv *kv, const void *rec, struct kv_failure *f)
+{
+	const struct kv_log_rec *r = rec;
+	MDB_txn *txn;
+	int rc = mdb_txn_begin(kv->k_env, NULL, 0, &txn);
+
+	if (rc == 0) {
+		rc = apply(kv, txn, rec);
+		crash_point("kv-redo");
+		if (rc)
+			mdb_txn_abort(txn);
+		else
+			rc = mdb_txn_commit(txn);
+	}
+	if (rc)
+		return kv_fail(f, kv_errno(rc), "%s: cannot do transaction %lu of the log again: %s", kv->k_path, (unsigned long)le64toh(r->rl_txnid), mdb_strerror(rc));
+	crash_point("kv-redone");
+	return 0;
+}
+
+struct replay {
+	bool rp_look; /* and do nothing */
+	int rp_fd;
+	unsigned rp_file;
+	uint64_t rp_size, rp_next; /* the file's; the next transaction */
+	uint64_t rp_done;
+	struct kv_log_want rp_want;
+	char *rp_buf;
+	size_t rp_cap;
+};
+
+/* The length of the whole record at rp_want.lw_at, which is in rp_buf then; 0: there is none; or an error of the disk. */
+static int read_record(struct replay *rp)
+{
+	struct kv_log_rec r;
+	uint32_t len;
+	ssize_t n = pread(rp->rp_fd, &r, sizeof(r), (off_t)rp->rp_want.lw_at);
+
+	if (n != sizeof(r))
+		return n < 0 ? -errno : 0;
+	len = kv_log_rec_len(&rp->rp_want, &r, rp->rp_size - rp->rp_want.lw_at);
+	if (!len)
+		return 0;
+	if (len > rp->rp_cap) {
+		free(rp->rp_buf);
+		rp->rp_cap = len;
+		rp->rp_buf = malloc(len);
+		if (!rp->rp_buf) {
+			rp->rp_cap = 0;
+			return -ENOMEM;
+		}
+	}
+	n = pread(rp->rp_fd, rp->rp_buf, len, (off_t)rp->rp_want.lw_at);
+	if (n < 0)
+		return -errno;
+	return n == (ssize_t)len && kv_log_rec_ok(&rp->rp_want, rp->rp_buf) ? (int)len : 0;
+}
+
+static uint64_t blocks(int len)
+{
+	return ((uint64_t)len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
+}
+
+/* Behind the end of the records there is none. */
+static int check_tail(struct kv *kv, struct replay *rp, struct kv_failure *f)
+{
+	uint64_t end = rp->rp_want.lw_at;
+
+	while ((rp->rp_want.lw_at += KV_LOG_BLOCK) < rp->rp_size) {
+		int len = read_record(rp);
+
+		if (len < 0)
+			return kv_fail(f, len, "%s/%s: %s", kv->k_path, file_name(rp->rp_file), strerror(-len));
+		if (len)
+			return damaged(kv, rp->rp_file, end, "no whole record, and others follow it", f);
+	}
+	return 0;
+}
+
+static int replay_records(struct kv *kv, struct replay *rp, struct kv_failure *f)
+{
+	for (;;) {
+		const struct kv_log_rec *r;
+		int len = read_record(rp), rc;
+
+		if (len < 0)
+			return kv_fail(f, len, "%s/%s: %s", kv->k_path, file_name(rp->rp_file), strerror(-len));
+		if (!len)
+			return check_tail(kv, rp, f);
+		r = (const struct kv_log_rec *)rp->rp_buf;
+		if (le64toh(r->rl_txnid) != rp->rp_next || le64toh(r->rl_base) > kv->k_log.lg_base)
+			return damaged(kv, rp->rp_file, rp->rp_want.lw_at, "a transaction is missing before this one", f);
+		rc = rp->rp_look ? 0 : redo(kv, rp->rp_buf, f);
+		if (rc)
+			return rc;
+		rp->rp_next++;
+		rp->rp_done++;
+		rp->rp_want.lw_at += blocks(len);
+	}
+}
+
+static int replay_file(struct kv *kv, struct replay *rp, unsigned file, uint64_t gen, struct kv_failure *f)
+{
+	struct stat st;
+	int rc;
+
+	rp->rp_file = file;
+	rp->rp_fd = open_in(kv->k_path, file_name(file), O_RDONLY);
+	rp->rp_want = (struct kv_log_want){kv->k_log.lg_id, gen, KV_LOG_BLOCK};
+	if (rp->rp_fd < 0)
+		return kv_fail(f, rp->rp_fd, "%s/%s: %s", kv->k_path, file_name(file), strerror(-rp->rp_fd));
+	rc = fstat(rp->rp_fd, &st) < 0 ? kv_fail(f, -errno, "%s/%s: %m", kv->k_path, file_name(file)) : 0;
+	rp->rp_size = rc ? 0 : (uint64_t)st.st_size;
+	if (rc == 0)
+		rc = replay_records(kv, rp, f);
+	close(rp->rp_fd);
+	return rc;
+}
+
+/* Both files' records, from the newest header on. */
+static int replay(struct kv *kv, struct replay *rp, struct kv_failure *f)
+{
+	struct kv_log *lg = &kv->k_log;
+	int rc;
+
+	rp->rp_next = lg->lg_txnid + 1;
+	rc = replay_file(kv, rp, lg->lg_cur, lg->lg_base, f);
+	if (rc == 0)
+		rc = replay_file(kv, rp, lg->lg_cur ^ 1, lg->lg_base + 1, f);
+	free(rp->rp_buf);
+	return rc;
+}
+
+/* Nothing is changed before all of the log was looked at. */
+static int restore(struct kv *kv, const struct kv_log_head *h, struct kv_failure *f)
+{
+	struct replay rp = {.rp_look = true};
+	int rc = check_stamp(kv, le64toh(h->lh_gen), f), fd;
+
+	if (rc == 0)
+		rc = replay(kv, &rp, f);
+	if (rc == 0)
+		rc = keep_readers_out(kv, f);
+	if (rc)
+		return rc;
+	fd = open_in(kv->k_path, "data.mdb", O_RDWR);
+	rc = fd < 0 ? fd : put_back(fd, h);
+	if (fd >= 0)
+		close(fd);
+	return rc ? kv_fail(f, rc, "%s: cannot put the checkpoint back: %s", kv->k_path, strerror(-rc)) : 0;
+}
+
+int kv_log_restore(struct kv *kv, struct kv_failure *f)
+{
+	struct kv_log *lg = &kv->k_log;
+	const struct kv_log_head *h;
+	struct heads hd;
+	int at = newest(kv->k_path, &hd, f);
+
+	if (at < 0)
+		return at == -ENOENT ? 0 : at;
+	h = &hd.hd_head[at];
+	lg->lg_found = true;
+	lg->lg_clean = h->lh_clean;
+	memcpy(lg->lg_id, h->lh_id, sizeof(lg->lg_id));
+	lg->lg_cur = (unsigned)at;
+	lg->lg_gen = lg->lg_base = le64toh(h->lh_gen);
+	lg->lg_txnid = le64toh(h->lh_txnid);
+	return lg->lg_clean ? 0 : restore(kv, h, f);
+}
+
+/* What was put back is what the header says, and all of its pages are there. */
+static int check_restored(struct kv *kv, struct kv_failure *f)
+{
+	MDB_envinfo info;
+	struct stat st;
+	int fd;
+
+	mdb_env_info(kv->k_env, &info);
+	mdb_env_get_fd(kv->k_env, &fd);
+	if (info.me_last_txnid == kv->k_log.lg_txnid && fstat(fd, &st) == 0 && (uint64_t)st.st_size >= (info.me_last_pgno + 1) * kv->k_psize)
+		return 0;
+	return kv_fail(f, -EIO, "%s: data.mdb is not what its checkpoint says", kv->k_path);
+}
+
+int kv_log_replay(struct kv *kv, struct kv_failure *f)
+{
+	struct kv_log *lg = &kv->k_log;
+	struct replay rp = {.rp_look = false};
+	int rc;
+
+	if (!lg->lg_found || lg->lg_clean)
+		return 0;
+	rc = check_restored(kv, f);
+	if (rc)
+		return rc;
+	rc = pin(kv, &lg->lg_pin);
+	if (rc)
+		return kv_fail(f, rc, "%s: cannot begin to read: %s", kv->k_path, strerror(-rc));
+	mdb_env_set_flags(kv->k_env, MDB_NOSYNC, 1);
+	rc = replay(kv, &rp, f);
+	lg->lg_gen = lg->lg_base + 1; /* there may be records of it */
+	if (rc == 0)
+		log_info("kv: %s: the store was not closed: %lu commits done again", kv->k_path, (unsigned long)rp.rp_done);
+	return rc;
+}
+
+/* Opening and closing */
+
+static int make_file(struct kv *kv, unsigned i)
+{
+	char tmp[16], from[4096], to[4096];
+	struct kv_log_file lf = {.lf_size = 0};
+	struct kv_log_head h = {.lh_gen = htole64(1), .lh_clean = htole32(1), .lh_psize = htole32(kv->k_psize)};
+	int rc;
+
+	snprintf(tmp, sizeof(tmp), "%s.new", file_name(i));
+	snprintf(from, sizeof(from), "%s/%s", kv->k_path, tmp);
+	snprintf(to, sizeof(to), "%s/%s", kv->k_path, file_name(i));
+	lf.lf_fd = open_in(kv->k_path, tmp, O_RDWR | O_CREAT | O_TRUNC);
+	if (lf.lf_fd < 0)
+		return lf.lf_fd;
+	memcpy(h.lh_id, kv->k_log.lg_id, sizeof(h.lh_id));
+	rc = kv_log_grow(&lf, KV_LOG_MIN);
+	if (rc == 0 && i == 0)
+		rc = write_head(&lf, &h);
+	if (rc == 0 && fsync(lf.lf_fd) < 0)
+		rc = -errno;
+	close(lf.lf_fd);
+	if (rc == 0 && rename(from, to) < 0)
+		rc = -errno;
+	if (rc)
+		unlink(from);
+	return rc;
+}
+
+static int open_file(struct kv *kv, unsigned i)
+{
+	struct kv_log_file *lf = &kv->k_log.lg_file[i];
+	struct stat st;
+
+	lf->lf_fd = open_in(kv->k_path, file_name(i), O_RDWR | O_DIRECT);
+	if (lf->lf_fd == -EINVAL)
+		lf->lf_fd = open_in(kv->k_path, file_name(i), O_RDWR);
+	if (lf->lf_fd < 0)
+		return lf->lf_fd;
+	if (fstat(lf->lf_fd, &st) < 0)
+		return -errno;
+	lf->lf_size = (uint64_t)st.st_size / KV_LOG_BLOCK * KV_LOG_BLOCK;
+	return lf->lf_size < KV_LOG_MIN ? kv_log_grow(lf, KV_LOG_MIN) : 0;
+}
+
+/* Half a log is made whole only of a store that was closed: see newest(). */
+static int open_files(struct kv *kv)
+{
+	struct kv_log *lg = &kv->k_log;
+	bool made = false;
+	int rc = 0;
+
+	if (!lg->lg_found) {
+		randombytes_buf(lg->lg_id, sizeof(lg->lg_id));
+		lg->lg_gen = 1;
+		lg->lg_cur = 0;
+	}
+	for (unsigned i = 0; i < 2 && rc == 0; i++) {
+		rc = lg->lg_found ? open_file(kv, i) : -ENOENT;
+		if (rc != -ENOENT)
+			continue;
+		made = true;
+		rc = make_file(kv, i);
+		if (rc == 0)
+			rc = open_file(kv, i);
+	}
+	return rc == 0 && made ? kv_fsync_folder(kv->k_path) : rc;
+}
+
+static int start_thread(struct kv *kv)
+{
+	sigset_t all, old;
+	int rc;
+
+	/* Signals are the main thread's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&kv->k_log.lg_thread, NULL, checkpoints, kv);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc == 0)
+		pthread_setname_np(kv->k_log.lg_thread, "kv-checkpoint");
+	return -rc;
+}
+
+int kv_log_start(struct kv *kv, struct kv_failure *f)
+{
+	struct kv_log *lg = &kv->k_log;
+	struct checkpoint ck;
+	int rc = open_files(kv);
+
+	if (rc)
+		return kv_fail(f, rc, "%s: cannot make the log: %s", kv->k_path, strerror(-rc));
+	rc = begin(kv, &ck);
+	if (rc)
+		return kv_fail(f, rc, "%s: cannot begin a checkpoint: %s", kv->k_path, strerror(-rc));
+	finish(kv, &ck, false);
+	mdb_env_set_flags(kv->k_env, MDB_NOSYNC, 1);
+	rc = start_thread(kv);
+	if (rc)
+		return kv_fail(f, rc, "%s: cannot start checkpoints: %s", kv->k_path, strerror(-rc));
+	lg->lg_on = true;
+	return 0;
+}
+
+static void unpin(struct kv_log *lg)
+{
+	if (lg->lg_pin)
+		mdb_txn_abort(lg->lg_pin);
+	lg->lg_pin = NULL;
+}
+
+void kv_log_stop(struct kv *kv)
+{
+	struct kv_log *lg = &kv->k_log;
+	struct checkpoint ck;
+	int rc;
+
+	if (!lg->lg_on)
+		return;
+	pthread_mutex_lock(&lg->lg_lock);
+	lg->lg_stop = true;
+	pthread_cond_signal(&lg->lg_work);
+	pthread_mutex_unlock(&lg->lg_lock);
+	pthread_join(lg->lg_thread, NULL);
+	lg->lg_on = false;
+	rc = begin(kv, &ck);
+	if (rc == 0)
+		finish(kv, &ck, true);
+	else
+		log_error("kv: %s: cannot be closed cleanly, its log will be done again: %s", kv->k_path, strerror(-rc));
+	unpin(lg);
+}
+
+void kv_log_init(struct kv *kv)
+{
+	struct kv_log *lg = &kv->k_log;
+	pthread_condattr_t attr;
+
+	lg->lg_file[0].lf_fd = lg->lg_file[1].lf_fd = -1;
+	pthread_mutex_init(&lg->lg_lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&lg->lg_work, &attr);
+	pthread_cond_init(&lg->lg_done, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+void kv_log_free(struct kv *kv)
+{
+	struct kv_log *lg = &kv->k_log;
+
+	kv_log_stop(kv);
+	unpin(lg);
+	for (unsigned i = 0; i < 2; i++)
+		if (lg->lg_file[i].lf_fd >= 0)
+			close(lg->lg_file[i].lf_fd);
+	pthread_cond_destroy(&lg->lg_work);
+	pthread_cond_destroy(&lg->lg_done);
+	pthread_mutex_destroy(&lg->lg_lock);
+}
