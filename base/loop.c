@@ -16,7 +16,6 @@
 #include "base/log.h"
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -47,6 +46,7 @@ struct loop {
 	bool l_running;
 	_Atomic int l_stop;
 	int l_eventfd;
+	uint64_t l_wakes; /* the eventfd is read into it */
 	struct loop_io l_wake_io;
 	uint64_t l_now_ns;
 	struct loop_timer **l_heap; /* l_heap[0] is due first */
@@ -66,12 +66,11 @@ static _Thread_local struct loop *loop_this;
 
 /* ---- messages ---- */
 
-/* Each write to the descriptor is an event, so nobody reads it: it counts the wake-ups, in 64 bits. */
 static void wake_arm(struct loop *l)
 {
 	struct io_uring_sqe *sqe = loop_sqe(l);
 
-	io_uring_prep_poll_multishot(sqe, l->l_eventfd, POLLIN);
+	io_uring_prep_read(sqe, l->l_eventfd, &l->l_wakes, sizeof l->l_wakes, 0);
 	loop_arm(sqe, &l->l_wake_io);
 }
 
@@ -79,10 +78,10 @@ static void wake_done(struct loop_io *io, int res, uint32_t flags)
 {
 	struct loop *l = caa_container_of(io, struct loop, l_wake_io);
 
+	(void)flags;
 	if (res < 0 && res != -EINTR && res != -EAGAIN)
-		log_fatal("loop: waiting for the wake-up descriptor: %s", strerror(-res));
-	if (!(flags & IORING_CQE_F_MORE))
-		wake_arm(l);
+		log_fatal("loop: reading the wake-up descriptor: %s", strerror(-res));
+	wake_arm(l);
 }
 
 static void loop_wake(struct loop *l)
@@ -385,7 +384,8 @@ static void reap(struct loop *l)
 	}
 }
 
-/* Submits; sleeps until a completion, a message or the next timer if there is nothing else to do. */
+/* Submits; sleeps until a completion, a message or the next timer if there is nothing else to do.
+ */
 static void submit_and_wait(struct loop *l)
 {
 	struct __kernel_timespec ts, *wait = NULL;

@@ -300,15 +300,22 @@ bool st_lease_expired(const struct st *st, struct st_client *c)
 	return st_silent_over(c, clock_mono_ns(), st->st_lease_ms * 1000000ull);
 }
 
+static void client_free(struct rcu_head *head)
+{
+	struct st_client *c = caa_container_of(head, struct st_client, cl_rcu);
+
+	pthread_mutex_destroy(&c->cl_lock);
+	free(c->cl_principal);
+	free(c->cl_owner);
+	free(c->cl_unreached);
+	free(c);
+}
+
+/* Who has found a session in a read section looks at its client as well. */
 void st_client_put(struct st_client *c)
 {
-	if (--c->cl_refs == 0) {
-		pthread_mutex_destroy(&c->cl_lock);
-		free(c->cl_principal);
-		free(c->cl_owner);
-		free(c->cl_unreached);
-		free(c);
-	}
+	if (--c->cl_refs == 0)
+		urcu_memb_call_rcu(&c->cl_rcu, client_free);
 }
 
 void st_client_destroy(struct st *st, struct st_client *c)

@@ -317,9 +317,10 @@ static void room_review(struct st *st, struct st_session *s, struct st_seq *q, u
 	grow = grows(s, highest, crowd);
 	if (retires || grow || now >= s->se_reviewed_ns + review_period(st, crowd)) {
 		pthread_mutex_lock(&s->se_lock);
-		if (retires)
-			retire(st, s);
 		r = s->se_room;
+		/* The target may be another meanwhile, which the client was not told. */
+		if (retires && q->sq_sl->sl_gen == r.r_gen)
+			retire(st, s);
 		if (grows(s, highest, crowd))
 			retarget(s, r.r_target * 2u < s->se_most ? r.r_target * 2u : s->se_most);
 		else
@@ -376,6 +377,7 @@ static nfsstat4 slot_first(struct st *st, struct st_session *s, struct st_seq *q
 {
 	nfsstat4 status = NFS4_OK;
 
+	q->sq_retry = false;
 	pthread_mutex_lock(&s->se_lock);
 	if (s->se_dead)
 		status = NFS4ERR_BADSESSION;
@@ -408,7 +410,6 @@ static nfsstat4 slot_next(struct st *st, struct st_session *s, struct st_seq *q,
 		sched_yield();
 		return AGAIN;
 	case GONE:
-		q->sq_retry = false;
 		return slot_first(st, s, q);
 	}
 	if (!q->sq_retry && q->sq_seq != last + 1)

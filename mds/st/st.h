@@ -163,6 +163,7 @@ struct st_unreached {
 
 struct st_client {
 	struct hash_link cl_link, cl_owner_link;
+	struct rcu_head cl_rcu;
 	uint64_t cl_id;
 	uint32_t cl_number;         /* durable: in capabilities */
 	struct st_place *cl_place;  /* of its EXCHANGE_ID, or NULL */

@@ -79,14 +79,14 @@ START_TEST(a_new_copy_is_in_its_group_and_in_no_other_copys_domain)
 	}
 	/* Both others of the rack do not do: one is bad, one is drained. */
 	for (unsigned id = 1; id <= 3; id++)
-		dsc->d_node[id]->nd_terms.dt_draining = id != m.lm_obj[0].ob_ds && id != m.lm_obj[0].ob_ds % 3 + 1;
+		seat_set(id, nd_terms.dt_draining, id != m.lm_obj[0].ob_ds && id != m.lm_obj[0].ob_ds % 3 + 1);
 	ck_assert_uint_eq(lo_place_object(lo, &m, 0, 0, 1, m.lm_obj[0].ob_ds % 3 + 1), 0);
 	/* Without its group's label none is there; and a full one is none. */
 	label(m.lm_obj[0].ob_ds % 3 + 1, "speed=nvme");
 	ck_assert_uint_eq(lo_place_object(lo, &m, 0, 0, 1, 0), 0);
 	label(m.lm_obj[0].ob_ds % 3 + 1, "rack=a");
 	ck_assert_uint_ne(lo_place_object(lo, &m, 0, 0, 1, 0), 0);
-	dsc->d_node[m.lm_obj[0].ob_ds % 3 + 1]->nd_sv.sv_available = 1000;
+	seat_set(m.lm_obj[0].ob_ds % 3 + 1, nd_sv.sv_available, 1000);
 	ck_assert_uint_eq(lo_place_object(lo, &m, 0, 0, 1, 0), 0);
 	/* Files of before say nothing: any other server. */
 	*m.lm_domain = *m.lm_groups = 0;
@@ -113,9 +113,9 @@ START_TEST(one_object_goes_where_it_is_sent_if_it_may)
 	}
 	ck_assert_mem_eq(&m, &was, sizeof(m));
 	ck_assert(!lo_shift_may(lo, &m, 4, other) && !lo_shift_may(lo, &m, 1, 0));
-	dsc->d_node[other]->nd_sv.sv_available = 1000;
+	seat_set(other, nd_sv.sv_available, 1000);
 	ck_assert_int_eq(lo_shift(lo, &m, 1, other), -EAGAIN);
-	dsc->d_node[other]->nd_sv.sv_available = dsc->d_node[1]->nd_sv.sv_available ? 1ull << 40 : 0;
+	seat_set(other, nd_sv.sv_available, dsc->d_node[1]->nd_sv.sv_available ? 1ull << 40 : 0);
 	ck_assert_int_eq(lo_shift(lo, &m, 1, other), 0);
 	ck_assert(m.lm_spare && m.lm_mirrors == 3 && m.lm_obj[1].ob_leaving);
 	ck_assert_uint_eq(m.lm_obj[5].ob_ds, other);
@@ -165,9 +165,9 @@ START_TEST(a_mirror_more_and_one_less)
 	same_when_stored(&m, 3);
 	/* Nor does it go while what stays is on a server that is away. */
 	ck_assert(lo_switch_lives(lo, &m));
-	dsc->d_node[m.lm_obj[3].ob_ds]->nd_joined = false;
+	seat_set(m.lm_obj[3].ob_ds, nd_joined, false);
 	ck_assert(!lo_switch_lives(lo, &m));
-	dsc->d_node[m.lm_obj[3].ob_ds]->nd_joined = true;
+	seat_set(m.lm_obj[3].ob_ds, nd_joined, true);
 	/* What was the only other one in sync is not any more: it waits. */
 	m.lm_obj[3].ob_state = LO_STALE;
 	ck_assert(!lo_switch_ready(&m));
@@ -204,9 +204,9 @@ START_TEST(what_is_misplaced_leaves_one_object_of_a_stripe_at_a_time)
 	ck_assert_int_eq(lo_column_add(lo, &m, "", why, sizeof(why)), -EBUSY);
 	m.lm_obj[4].ob_state = LO_IN_SYNC;
 	ck_assert(lo_switch_ready(&m) && !lo_map_whole(&m) && lo_switch_lives(lo, &m));
-	dsc->d_node[m.lm_obj[4].ob_ds]->nd_joined = false; /* the new place */
+	seat_set(m.lm_obj[4].ob_ds, nd_joined, false); /* the new place */
 	ck_assert(!lo_switch_lives(lo, &m));
-	dsc->d_node[m.lm_obj[4].ob_ds]->nd_joined = true;
+	seat_set(m.lm_obj[4].ob_ds, nd_joined, true);
 	ck_assert_uint_eq(lo_map_make_stale(&m, 1, NULL), 1); /* it leaves anyway */
 	ck_assert(lo_switch_ready(&m));
 	/* For a clone it is a file like others. */
@@ -224,7 +224,7 @@ START_TEST(a_drained_server_and_one_that_is_named_are_left)
 
 	six();
 	place(&p, 7, &m);
-	dsc->d_node[m.lm_obj[1].ob_ds]->nd_terms.dt_draining = true;
+	seat_set(m.lm_obj[1].ob_ds, nd_terms.dt_draining, true);
 	ck_assert_uint_eq(lo_misplaced(lo, &m), 2);
 	ck_assert_int_eq(lo_move_ask(lo, &m, NULL, m.lm_obj[0].ob_ds, why, sizeof(why)), 0);
 	ck_assert_uint_eq(lo_misplaced(lo, &m), 3);
@@ -238,11 +238,11 @@ START_TEST(a_drained_server_and_one_that_is_named_are_left)
 	}
 	/* Nowhere to go: it stays, and that is told. */
 	for (unsigned id = 1; id <= 6; id++)
-		dsc->d_node[id]->nd_terms.dt_draining = true;
+		seat_set(id, nd_terms.dt_draining, true);
 	ck_assert_int_eq(lo_move_begin(lo, &m), -ENOSPC);
 	ck_assert(!m.lm_spare);
 	for (unsigned id = 1; id <= 6; id++)
-		dsc->d_node[id]->nd_terms.dt_draining = false;
+		seat_set(id, nd_terms.dt_draining, false);
 	m.lm_from = 0;
 	m.lm_move = true; /* and all is well: that is forgotten */
 	ck_assert_int_eq(lo_move_begin(lo, &m), 0);

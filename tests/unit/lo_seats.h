@@ -76,8 +76,9 @@ static struct dsc_node *server(unsigned id, const char *labels)
 	return nd;
 }
 
-/* What a test has written to nodes is seen by who asks. */
-static void seats_said(void)
+/* What a test writes to a node is seen by who asks. */
+#define seat_set(id, member, value) (dsc->d_node[id]->member = (value), dsc_publish(dsc, id))
+static inline void seats_said(void)
 {
 	for (unsigned id = 1; id <= DSC_MAX; id++)
 		dsc_publish(dsc, id);

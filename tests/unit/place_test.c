@@ -234,6 +234,7 @@ START_TEST(a_policy_that_can_never_be_met_is_refused_with_what_is_lacking)
 	server(2, "rack=r1,speed=hdd");
 	server(3, "rack=r2,speed=hdd");
 	server(4, "rack=r2,speed=hdd")->nd_link = NULL; /* dead, and known */
+	seats_said();
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct lo_policy p = policy(bad[i].text);
 		char err[256] = "";
@@ -260,6 +261,7 @@ START_TEST(ten_thousand_files_lie_as_the_weights_say)
 
 	for (unsigned i = 1; i <= 3; i++)
 		server(i, "")->nd_terms.dt_weight = DSC_WEIGHT_ONE << (i - 1);
+	seats_said();
 	for (unsigned n = 1; n <= 10000; n++) {
 		struct lo_map m;
 
@@ -280,6 +282,7 @@ START_TEST(shares_hold_over_many_servers_and_policies)
 
 	for (unsigned i = 1; i <= 32; i++)
 		total += server(i, "")->nd_terms.dt_weight = (uint32_t)(hash_u64(i) % 1000 + 1);
+	seats_said();
 	for (unsigned n = 1; n <= 20000; n++) {
 		struct lo_map m;
 
@@ -289,11 +292,11 @@ START_TEST(shares_hold_over_many_servers_and_policies)
 	for (unsigned i = 1; i <= 32; i++)
 		ck_assert_double_le(fabs(files[i] - 20000 * dsc->d_node[i]->nd_terms.dt_weight / total), 3);
 	for (unsigned i = 5; i <= 32; i++)
-		dsc->d_node[i]->nd_terms.dt_weight = 0;
+		seat_set(i, nd_terms.dt_weight, 0);
 	memset(lo->l_credit, 0, sizeof(lo->l_credit));
 	for (unsigned i = 1; i <= 4; i++) {
 		label(i, i <= 2 ? "rack=r1" : "rack=r2");
-		dsc->d_node[i]->nd_terms.dt_weight = 100 * (i & 1 ? 1 : 3);
+		seat_set(i, nd_terms.dt_weight, 100 * (i & 1 ? 1 : 3));
 	}
 	for (unsigned n = 0; n < 4000; n++) {
 		struct lo_map m;
@@ -315,6 +318,7 @@ START_TEST(second_copies_are_drawn_by_weight)
 
 	for (unsigned i = 1; i <= 4; i++)
 		server(i, "")->nd_terms.dt_weight = weight[i];
+	seats_said();
 	for (unsigned n = 1; n <= 10000; n++) {
 		struct lo_map m;
 
@@ -355,20 +359,29 @@ START_TEST(free_space_weight_and_load_make_the_share)
 
 	ck_assert_uint_eq(share(1, 100), 50);
 	a->nd_sv.sv_available = 3 * b->nd_sv.sv_available / 2;
+	seats_said();
 	ck_assert_uint_eq(share(1, 100), 60);
 	a->nd_terms.dt_weight = 200;
+	seats_said();
 	ck_assert_uint_eq(share(1, 100), 75);
 	a->nd_terms.dt_weight = 0;
+	seats_said();
 	ck_assert_uint_eq(share(1, 100), 0);
 	a->nd_terms.dt_weight = 100;
+	seats_said();
 	a->nd_sv.sv_available = b->nd_sv.sv_available;
+	seats_said();
 	/* A few requests are no load; many more than the others have are, to a quarter of the share. */
 	a->nd_terms.dt_load = 100;
+	seats_said();
 	ck_assert_uint_ge(share(1, 100), 48);
 	a->nd_terms.dt_load = 3200; /* (8 + 16) / (8 + 32) */
+	seats_said();
 	ck_assert_uint_eq(share(1, 80), 30);
 	a->nd_terms.dt_load = 1000000;
+	seats_said();
 	b->nd_terms.dt_load = 0;
+	seats_said();
 	ck_assert_uint_ge(share(1, 300), 99); /* against a mean that it makes by itself: a half */
 	for (unsigned i = 3; i <= 22; i++)
 		server(i, "");
@@ -385,7 +398,9 @@ START_TEST(full_servers_take_what_no_other_can)
 
 	server(1, "");
 	server(2, "")->nd_sv.sv_available = GIB; /* less than a hundredth */
+	seats_said();
 	server(3, "")->nd_sv.sv_available = GIB;
+	seats_said();
 	for (unsigned i = 0; i < 50; i++) {
 		place(&one, i, &m);
 		ck_assert_uint_eq(m.lm_obj[0].ob_ds, 1);
@@ -396,7 +411,7 @@ START_TEST(full_servers_take_what_no_other_can)
 	place(&two, 2, &m);
 	for (unsigned k = 0; k < 4; k++)
 		ck_assert_msg((m.lm_obj[k].ob_ds == 1) + (m.lm_obj[k + 4].ob_ds == 1) == 1, "stripe %u", k);
-	dsc->d_node[1]->nd_terms.dt_weight = 0;
+	seat_set(1, nd_terms.dt_weight, 0);
 	place(&one, 3, &m);
 	ck_assert_uint_ne(m.lm_obj[0].ob_ds, 1);
 }
@@ -414,10 +429,13 @@ START_TEST(who_was_heard_a_moment_ago_is_waited_for_and_others_are_not)
 	b = server(2, "rack=r2");
 	place(&p, 1, &m);
 	b->nd_joined = false;
+	seats_said();
 	ck_assert_int_eq(lo_place(lo, &p, 1, PATIENCE_MS, &m), -EAGAIN);
 	b->nd_terms.dt_weight = 0; /* the administrator's word is not waited out */
+	seats_said();
 	ck_assert_int_eq(lo_place(lo, &p, 1, PATIENCE_MS, &m), -ENOSPC);
 	b->nd_terms.dt_weight = 100;
+	seats_said();
 	b->nd_heard_ms -= PATIENCE_MS + 1000;
 	ck_assert_int_eq(lo_place(lo, &p, 1, PATIENCE_MS, &m), -ENOSPC);
 	/* Right after a start those may come that were never heard of. */
@@ -631,6 +649,7 @@ START_TEST(reads_of_one_file_spread_over_its_copies_by_weight)
 
 	for (unsigned i = 0; i < 3; i++) {
 		server(i + 1, "")->nd_terms.dt_weight = DSC_WEIGHT_ONE << i;
+		seats_said();
 		m.lm_obj[i] = (struct lo_object){.ob_ds = i + 1, .ob_copy = (uint8_t)i};
 	}
 	readers(NULL, first);
@@ -643,11 +662,12 @@ START_TEST(reads_of_one_file_spread_over_its_copies_by_weight)
 	}
 	part(other, 4 / 7.0);
 	/* What nothing new is placed on is read when no other lives; the dead come last. */
-	dsc->d_node[3]->nd_terms.dt_weight = 0;
+	seat_set(3, nd_terms.dt_weight, 0);
 	readers(NULL, first);
 	part(first[0], 1 / 3.0);
 	part(first[2], 0);
-	dsc->d_node[1]->nd_joined = dsc->d_node[2]->nd_joined = false;
+	seat_set(1, nd_joined, false);
+	seat_set(2, nd_joined, false);
 	readers(NULL, first);
 	part(first[2], 1);
 }
@@ -692,7 +712,7 @@ START_TEST(stripes_of_one_file_are_read_from_as_many_servers_as_can_be)
 	for (unsigned i = 0; i < 4; i++)
 		part(have[i], 0.25);
 	/* And yet as the weights say, to within a tenth: the first has two parts of three of both of its stripes. */
-	dsc->d_node[1]->nd_terms.dt_weight = 2 * DSC_WEIGHT_ONE;
+	seat_set(1, nd_terms.dt_weight, 2 * DSC_WEIGHT_ONE);
 	striped_readers(have, &unused);
 	ck_assert_msg(fabs(have[0] - 4 / 12.0) < 0.1 * 4 / 12.0, "%f", have[0]);
 	ck_assert_msg(fabs(have[2] - 3 / 12.0) < 0.1 * 3 / 12.0, "%f", have[2]);
@@ -713,7 +733,7 @@ START_TEST(a_change_of_weight_moves_no_more_clients_than_it_must)
 		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, 0, order);
 		was[c] = order[0];
 	}
-	dsc->d_node[2]->nd_terms.dt_weight = 2 * DSC_WEIGHT_ONE;
+	seat_set(2, nd_terms.dt_weight, 2 * DSC_WEIGHT_ONE);
 	for (uint32_t c = 0; c < READERS; c++) {
 		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, 0, order);
 		ck_assert(order[0] == was[c] || order[0] == 1);
@@ -734,13 +754,13 @@ START_TEST(who_is_busy_or_slow_is_read_less_and_who_is_near_more)
 		server(i + 1, i ? "rack=r2" : "rack=r1");
 	ck_assert(!rpc_addr_parse("10.1.2.3", 1, &near, &len) && !rpc_addr_parse("10.2.2.3", 1, &far, &len));
 	/* Half of what can be lost by load: 8 of 16 in progress. */
-	dsc->d_node[2]->nd_terms.dt_load = 800;
+	seat_set(2, nd_terms.dt_load, 800);
 	readers(&near, first);
 	part(first[1], 1 / 5.0);
-	dsc->d_node[2]->nd_terms.dt_load = 1000000;
+	seat_set(2, nd_terms.dt_load, 1000000);
 	readers(&near, first);
 	part(first[1], 0.25 / 2.25);
-	dsc->d_node[2]->nd_terms.dt_load = 0;
+	seat_set(2, nd_terms.dt_load, 0);
 	/* Slow, as clients tell; of the others one is known to be fast and one not known. */
 	dsc_note_latency(dsc, 3, 4500);
 	dsc_note_latency(dsc, 1, 500);
@@ -754,7 +774,7 @@ START_TEST(who_is_busy_or_slow_is_read_less_and_who_is_near_more)
 	dsc_note_latency(dsc, 99, 1);
 	ck_assert_uint_gt(dsc->d_node[1]->nd_terms.dt_latency, 40000000);
 	for (unsigned i = 1; i <= 3; i++)
-		dsc->d_node[i]->nd_latency_ms -= 300001;
+		seat_set(i, nd_latency_ms, dsc->d_node[i]->nd_latency_ms - 300001);
 	readers(&near, first);
 	part(first[2], 1 / 3.0);
 	/* Near. */
@@ -764,7 +784,7 @@ START_TEST(who_is_busy_or_slow_is_read_less_and_who_is_near_more)
 	readers(&far, first);
 	part(first[0], 1 / 3.0);
 	/* But for the dead. */
-	dsc->d_node[1]->nd_joined = false;
+	seat_set(1, nd_joined, false);
 	readers(&near, first);
 	part(first[0], 0);
 }

@@ -380,6 +380,93 @@ START_TEST(slots_are_used_shrunk_destroyed_and_barred_at_the_same_time)
 }
 END_TEST
 
+/* They are looked at between the session's being found and the slot's being busy. */
+START_TEST(a_client_that_goes_stays_for_who_has_found_its_session)
+{
+	uint8_t who[16];
+	struct st_session *s = session_new(MOST);
+	struct st_client *was = client;
+	struct st_seq q;
+
+	memcpy(who, s->se_id, 16);
+	ck_assert_uint_eq(ask(who, 0, 1, &q), NFS4_OK);
+	st_slot_done(&st, s, q.sq_sl, NULL, 0);
+	urcu_memb_read_lock();
+	ck_assert_uint_eq(take(who, 0, 1, 0, &q, &s), NFS4_OK);
+	ck_assert(q.sq_retry);
+	st_all_lock(&st);
+	st_client_destroy(&st, was);
+	client = st_client_new(&st, "p", 1, (const uint8_t *)"verifier");
+	st_all_unlock(&st);
+	ck_assert_ptr_eq(s->se_client, was);
+	ck_assert(!was->cl_mach && !was->cl_revoked);
+	st_slot_let(q.sq_sl);
+	urcu_memb_read_unlock();
+}
+END_TEST
+
+static void *asks_first(void *arg)
+{
+	struct st_seq q;
+
+	(void)arg;
+	urcu_memb_register_thread();
+	ck_assert_uint_eq(ask(id[0], 0, 2, &q), NFS4_OK);
+	urcu_memb_unregister_thread();
+	return NULL;
+}
+
+static void *asks_second(void *arg)
+{
+	struct st_seq q;
+
+	(void)arg;
+	urcu_memb_register_thread();
+	ck_assert_uint_eq(ask(id[0], 1, 3, &q), NFS4_OK);
+	urcu_memb_unregister_thread();
+	return NULL;
+}
+
+START_TEST(slots_stay_until_the_client_was_told_of_the_target)
+{
+	struct st_session *s = session_new(MOST);
+	pthread_t a, b;
+	struct st_room r;
+	struct st_seq q;
+
+	memcpy(id[0], s->se_id, 16);
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_uint_eq(ask(id[0], i, 1, &q), NFS4_OK);
+		done(s, &q);
+	}
+	r = s->se_room;
+	r.r_target = 8;
+	r.r_gen++;
+	s->se_room = r;
+	ck_assert_uint_eq(ask(id[0], 1, 2, &q), NFS4_OK);
+	done(s, &q);
+	st_slot_get(s, 0)->sl_gen = r.r_gen; /* the last reply of slot 0 told of it */
+	ck_assert_uint_eq(ask(id[0], 6, 1, &q), NFS4_OK);
+	done(s, &q);
+	/* Slot 1's request, which was told nothing, lowers the target: a review is due; slot 0's knows the one before. */
+	s->se_peak = 1;
+	s->se_reviewed_ns = 1;
+	st_slot_get(s, 1)->sl_gen = 0;
+	pthread_mutex_lock(&s->se_lock);
+	pthread_create(&a, NULL, asks_second, NULL);
+	usleep(50000);
+	pthread_create(&b, NULL, asks_first, NULL);
+	usleep(50000);
+	pthread_mutex_unlock(&s->se_lock);
+	pthread_join(a, NULL);
+	pthread_join(b, NULL);
+	ck_assert_uint_eq(ask(id[0], 6, 1, &q), NFS4_OK);
+	ck_assert(q.sq_retry);
+	done(s, &(struct st_seq){.sq_slot = 0, .sq_seq = 2, .sq_sl = st_slot_get(s, 0)});
+	done(s, &(struct st_seq){.sq_slot = 1, .sq_seq = 3, .sq_sl = st_slot_get(s, 1)});
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("session");
@@ -391,6 +478,8 @@ int main(void)
 	tcase_add_test(t, a_session_ends_when_its_last_request_is_answered);
 	tcase_add_test(t, a_lease_runs_from_when_the_last_request_was_answered);
 	tcase_add_test(t, no_request_of_a_client_that_leaves_begins);
+	tcase_add_test(t, a_client_that_goes_stays_for_who_has_found_its_session);
+	tcase_add_test(t, slots_stay_until_the_client_was_told_of_the_target);
 	tcase_add_test(t, slots_are_used_shrunk_destroyed_and_barred_at_the_same_time);
 	suite_add_tcase(s, t);
 	return unit_run(s);
