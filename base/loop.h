@@ -84,7 +84,7 @@ uint64_t loop_now_ns(struct loop *l);
 
 /* One pointer per module and loop, for a module's own per-loop state (free lists, hooks). drop(p) is called by
  * loop_destroy, on its thread; it may be NULL. */
-enum loop_slot { LOOP_SLOT_POOL, LOOP_SLOT_RPC, LOOP_SLOT_RDMA, LOOP_SLOT_STORE, LOOP_SLOT_SERVICE, LOOP_SLOTS };
+enum loop_slot { LOOP_SLOT_POOL, LOOP_SLOT_RPC, LOOP_SLOT_RDMA, LOOP_SLOT_STORE, LOOP_SLOT_HOLDS, LOOP_SLOT_SERVICE, LOOP_SLOTS };
 void *loop_local(struct loop *l, enum loop_slot slot);
 void loop_set_local(struct loop *l, enum loop_slot slot, void *p, void (*drop)(void *p));
 #endif
