@@ -83,6 +83,17 @@ bool op_deleg_conflicts(const struct st_file *f, const struct st_client *c, uint
 }
 
 /* locked */
+static bool delegs_full(const struct compound *c)
+{
+	struct st *st = c->m->m_st;
+	const _Atomic uint32_t *n = &st->st_counts.ct_n[ST_N_DELEGS];
+
+	if (st_has_room(c->client, ST_N_DELEGS) || *n < st->st_max_delegs)
+		return false;
+	return !st_rooms_gather(st, NULL, ST_N_DELEGS) || *n >= st->st_max_delegs;
+}
+
+/* locked */
 static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t access, uint32_t want, struct op_deleg *d)
 {
 	struct st *st = c->m->m_st;
@@ -97,7 +108,7 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 		return why_not(d, WND4_CONTENTION);
 	if (type == OPEN_DELEGATE_WRITE && c->exp->g_ro)
 		return why_not(d, WND4_WRITE_DELEG_NOT_SUPP_FTYPE);
-	if (st_in_grace(st) || !has_backchannel(c->client) || (!st_has_room(c->client, ST_N_DELEGS) && st->st_counts.ct_n[ST_N_DELEGS] >= st->st_max_delegs))
+	if (st_in_grace(st) || !has_backchannel(c->client) || delegs_full(c))
 		return why_not(d, WND4_RESOURCE);
 	if (mine)
 		return why_not(d, mine->o_deleg->dg_type < type ? WND4_NOT_SUPP_UPGRADE : mine->o_deleg->dg_type > type ? WND4_NOT_SUPP_DOWNGRADE : WND4_RESOURCE);

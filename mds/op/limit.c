@@ -69,17 +69,27 @@ bool op_limited(struct mds *m, enum op_limit which)
 	return true;
 }
 
+/* OP_OF_CLIENT: neither the address's limit is reached, nor that of all. */
+static enum op_scope reached(const struct compound *c, enum st_count what, const uint32_t most[OP_SCOPES])
+{
+	const struct st_place *at = c->client->cl_place;
+
+	if (c->m->m_st->st_counts.ct_n[what] >= most[OP_OF_ALL])
+		return OP_OF_ALL;
+	return at && at->pl_counts.ct_n[what] >= most[OP_OF_ADDR] ? OP_OF_ADDR : OP_OF_CLIENT;
+}
+
 bool op_full(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES], enum op_scope *whose)
 {
-	struct st *st = c->m->m_st;
-	const struct st_place *at = c->client->cl_place;
-	bool all = st->st_counts.ct_n[what] >= most[OP_OF_ALL];
+	enum op_scope scope = reached(c, what, most);
 
 	if (st_has_room(c->client, what))
 		return false;
-	if (!all && !(at && at->pl_counts.ct_n[what] >= most[OP_OF_ADDR]))
+	if (scope != OP_OF_CLIENT && st_rooms_gather(c->m->m_st, scope == OP_OF_ALL ? NULL : c->client->cl_place, what))
+		scope = reached(c, what, most);
+	if (scope == OP_OF_CLIENT)
 		return op_full_again(c, what, which, most);
-	*whose = all ? OP_OF_ALL : OP_OF_ADDR;
+	*whose = scope;
 	return op_limited(c->m, which);
 }
 
@@ -101,7 +111,12 @@ void op_make_room(struct compound *c, enum op_scope whose)
 
 bool op_full_again(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES])
 {
-	return !st_has_room(c->client, what) && c->client->cl_counts.ct_n[what] >= most[OP_OF_CLIENT] && op_limited(c->m, which);
+	const _Atomic uint32_t *n = &c->client->cl_counts.ct_n[what];
+
+	if (st_has_room(c->client, what) || *n < most[OP_OF_CLIENT])
+		return false;
+	st_room_back(c->client, what); /* what its other threads took ahead */
+	return *n >= most[OP_OF_CLIENT] && op_limited(c->m, which);
 }
 
 void op_conn_opened(struct mds *m, struct rpc_conn *conn)

@@ -160,9 +160,9 @@ bool op_unreached(struct compound *c, const struct lo_map *map)
 
 	if (!c->client->cl_unreached)
 		return false;
-	st_all_lock(st);
+	st_look_lock(st); /* who writes it has all */
 	memcpy(list, c->client->cl_unreached, sizeof(list));
-	st_all_unlock(st);
+	st_look_unlock(st);
 	for (unsigned i = 0; i < lo_objects(map); i++)
 		for (unsigned k = 0; bits >> i & 1 && k < ST_UNREACHED; k++)
 			if (list[k].un_ds == map->lm_obj[i].ob_ds && now - list[k].un_at_ms < c->m->m_unreached_ms && dsc_reached(c->m->m_dsc, list[k].un_ds, list[k].un_at_ms))

@@ -511,6 +511,10 @@ void st_tick(struct st *st)
 	bool over = false, orphaned, due;
 
 	st_look_lock(st);
+	if (st_deleg_many(st)) { /* or does it only look so? */
+		st->st_gathered_ns[ST_N_DELEGS] = 0;
+		st_rooms_gather(st, NULL, ST_N_DELEGS);
+	}
 	due = tick_is_due(st, clock_mono_ns());
 	st_look_unlock(st);
 	if (!due)

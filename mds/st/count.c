@@ -1,7 +1,11 @@
 /* count.c - how much state clients have, and which: lists and counts that are written by all threads, none of them by each operation. */
+#include "base/clock.h"
 #include "mds/st/st.h"
 
 #define PORTION_MOST 32u
+#define GATHER_NS 1000000000ull
+
+_Static_assert(ST_STRIPES <= 8 && ST_COUNTS <= 8, "ct_roomy and sp_used have a bit for each");
 
 static struct st_stripe *stripe_of(struct st_client *c)
 {
@@ -25,8 +29,11 @@ static void taken(struct st_client *c, enum st_count what, uint32_t more)
 {
 	struct st_counts *of[3];
 
-	for (unsigned i = counts_of(c, of); i-- > 0;)
+	for (unsigned i = counts_of(c, of); i-- > 0;) {
+		if (i == 0)
+			atomic_fetch_add(&c->cl_counts.ct_takes, 1); /* behind all's, ahead of the client's */
 		atomic_fetch_add(&of[i]->ct_n[what], more);
+	}
 }
 
 static void given(struct st_client *c, enum st_count what, uint32_t less)
@@ -38,6 +45,15 @@ static void given(struct st_client *c, enum st_count what, uint32_t less)
 		atomic_fetch_sub(&of[i]->ct_n[what], less);
 }
 
+/* More than half of a limit is counted. */
+static bool is_tight(const struct st_client *c, enum st_count what)
+{
+	const struct st *st = c->cl_st;
+	const uint32_t *most = st ? st->st_most[what] : NULL;
+
+	return !st || c->cl_counts.ct_n[what] > most[0] / 2 || (c->cl_place && c->cl_place->pl_counts.ct_n[what] > most[1] / 2) || st->st_counts.ct_n[what] > most[2] / 2;
+}
+
 static uint8_t portion(const struct st_client *c, enum st_count what)
 {
 	uint8_t n = c->cl_st ? c->cl_st->st_portion[what] : 1;
@@ -45,14 +61,26 @@ static uint8_t portion(const struct st_client *c, enum st_count what)
 	return n ? n : 1;
 }
 
-/* The stripe's lock is held, or all is. */
+static void set_roomy(struct st_client *c, const struct st_stripe *sp, bool has)
+{
+	uint8_t bit = (uint8_t)(1u << (sp - c->cl_stripe)), was = c->cl_counts.ct_roomy;
+
+	if (has && !(was & bit))
+		atomic_fetch_or(&c->cl_counts.ct_roomy, bit);
+	else if (!has && (was & bit))
+		atomic_fetch_and(&c->cl_counts.ct_roomy, (uint8_t)~bit);
+}
+
+/* sp_lock is held. */
 static void count(struct st_client *c, struct st_stripe *sp, enum st_count what, int more)
 {
-	uint8_t room = sp->sp_room[what], n = portion(c, what);
+	uint8_t room = sp->sp_room[what], n = portion(c, what), bit = (uint8_t)(1u << what);
 
-	if (!sp->sp_used)
-		sp->sp_used = true;
+	if (!(sp->sp_used & bit))
+		atomic_fetch_or(&sp->sp_used, bit);
 	if (more > 0 && !room) {
+		if (n > 1 && is_tight(c, what))
+			n = 1;
 		taken(c, what, n);
 		room = n;
 	} else if (more < 0 && room + 1 >= (n == 1 ? 1 : 2 * n)) {
@@ -60,6 +88,8 @@ static void count(struct st_client *c, struct st_stripe *sp, enum st_count what,
 		room -= n;
 	}
 	sp->sp_room[what] = (uint8_t)(room - more);
+	if (sp->sp_room[what])
+		set_roomy(c, sp, true);
 }
 
 void st_count(struct st_client *c, enum st_count what, int more)
@@ -75,6 +105,7 @@ void st_set_portion(struct st *st, enum st_count what, uint32_t of_client, uint3
 {
 	uint32_t n = of_client / 256;
 
+	memcpy(st->st_most[what], (uint32_t[]){of_client, of_addr, of_all}, sizeof(st->st_most[what]));
 	n = of_addr / 4096 < n ? of_addr / 4096 : n;
 	n = of_all / 16384 < n ? of_all / 16384 : n;
 	st->st_portion[what] = (uint8_t)(n < PORTION_MOST ? n : PORTION_MOST);
@@ -103,52 +134,83 @@ uint32_t st_number(struct st *st, enum st_count what)
 	return n;
 }
 
+/*
+ * All these reads and writes are of one order (seq_cst). What the client takes is in all's count, then in ct_takes, then in its own; what it gives leaves its own before all's. So where ct_takes stood
+ * still, whatever rose in its own count by the time that is read, all's had before: all, read first, was at least mine, and with another's more than that.
+ */
 bool st_others_have(const struct st_client *c, enum st_count what)
 {
-	uint32_t mine = c->cl_counts.ct_n[what], all = c->cl_st ? c->cl_st->st_counts.ct_n[what] : UINT32_MAX;
+	uint64_t takes = c->cl_counts.ct_takes;
+	uint32_t all = c->cl_st ? c->cl_st->st_counts.ct_n[what] : UINT32_MAX, mine = c->cl_counts.ct_n[what];
 
-	return all > mine || c->cl_counts.ct_n[what] != mine;
+	return all > mine || c->cl_counts.ct_takes != takes;
 }
 
-/* The stripe's lock is held, or all is. */
-static void rooms_back(struct st_client *c, struct st_stripe *sp)
+/* Of the kinds in which, a bit each; and of the others, unless they were used since the last time. */
+static void rooms_back(struct st_client *c, uint8_t which, bool unused)
 {
-	for (enum st_count what = 0; what < ST_COUNTS; what++) {
-		uint8_t room = sp->sp_room[what];
+	for (unsigned i = 0; i < ST_STRIPES && c->cl_counts.ct_roomy; i++) {
+		struct st_stripe *sp = &c->cl_stripe[i];
+		uint8_t back = which;
+		bool has = false;
 
-		if (room)
-			given(c, what, room);
-		sp->sp_room[what] = 0;
+		if (!(c->cl_counts.ct_roomy >> i & 1))
+			continue;
+		if (unused)
+			back |= (uint8_t)~atomic_exchange(&sp->sp_used, 0);
+		if (!back)
+			continue;
+		pthread_mutex_lock(&sp->sp_lock);
+		for (enum st_count what = 0; what < ST_COUNTS; what++) {
+			uint8_t room = back >> what & 1 ? sp->sp_room[what] : 0;
+
+			if (room) {
+				sp->sp_room[what] = 0;
+				given(c, what, room);
+			}
+			has |= sp->sp_room[what];
+		}
+		set_roomy(c, sp, has);
+		pthread_mutex_unlock(&sp->sp_lock);
 	}
 }
 
 void st_rooms_back(struct st_client *c)
 {
-	for (unsigned i = 0; i < ST_STRIPES; i++)
-		rooms_back(c, &c->cl_stripe[i]);
+	rooms_back(c, UINT8_MAX, false);
 }
 
-static bool has_rooms(const struct st_stripe *sp)
+void st_room_back(struct st_client *c, enum st_count what)
 {
-	for (enum st_count what = 0; what < ST_COUNTS; what++)
-		if (sp->sp_room[what])
-			return true;
-	return false;
+	rooms_back(c, (uint8_t)(1u << what), false);
 }
 
 void st_rooms_tick(struct st_client *c)
 {
-	for (unsigned i = 0; i < ST_STRIPES; i++) {
-		struct st_stripe *sp = &c->cl_stripe[i];
+	uint8_t tight = 0;
 
-		if (sp->sp_used) {
-			sp->sp_used = false;
-		} else if (has_rooms(sp)) {
-			pthread_mutex_lock(&sp->sp_lock);
-			rooms_back(c, sp);
-			pthread_mutex_unlock(&sp->sp_lock);
-		}
+	if (!c->cl_counts.ct_roomy)
+		return;
+	for (enum st_count what = 0; what < ST_COUNTS; what++)
+		if (is_tight(c, what))
+			tight |= (uint8_t)(1u << what);
+	rooms_back(c, tight, true);
+}
+
+bool st_rooms_gather(struct st *st, struct st_place *at, enum st_count what)
+{
+	_Atomic uint64_t *last = at ? &at->pl_gathered_ns[what] : &st->st_gathered_ns[what];
+	uint64_t now = clock_mono_ns(), was = *last;
+
+	if (now - was < GATHER_NS || !atomic_compare_exchange_strong(last, &was, now))
+		return false;
+	hash_each(&st->st_clients, i, l, next) {
+		struct st_client *c = hash_entry(l, struct st_client, cl_link);
+
+		if (!at || c->cl_place == at)
+			st_room_back(c, what);
 	}
+	return true;
 }
 
 /* ---- lists ---- */

@@ -130,18 +130,21 @@ enum st_count { ST_N_OPENS, ST_N_LOCKS, ST_N_RANGES, ST_N_LAYOUTS, ST_N_DELEGS, 
 /* With what was taken ahead (sp_room). */
 struct st_counts {
 	_Alignas(64) _Atomic uint32_t ct_n[ST_COUNTS];
+	/* Of a client: */
+	_Atomic uint8_t ct_roomy;  /* its stripes that have room; a bit each, written under sp_lock */
+	_Atomic uint64_t ct_takes; /* how often ct_n rose */
 };
 
 /*
  * Of a client, by the thread that opened or laid out: its connections do not meet here. Room is taken of the client's count, its address's and all clients' (struct st_counts) in
- * portions, so that those are not written by each open; what is not used goes back within seconds.
+ * portions, so that those are not written by each open; what is not used goes back within seconds. Where half of a limit is reached, what is taken is what is used.
  */
 struct st_stripe {
 	_Alignas(64) pthread_mutex_t sp_lock;
 	struct st_open *sp_opens; /* delegations, too */
 	struct st_layout *sp_layouts;
 	_Atomic uint8_t sp_room[ST_COUNTS]; /* taken, and not used */
-	_Atomic bool sp_used;               /* since the last st_rooms_tick */
+	_Atomic uint8_t sp_used;            /* since the last st_rooms_tick; a bit each */
 };
 #define ST_STRIPES 8u
 
@@ -152,6 +155,7 @@ struct st_place {
 	uint32_t pl_clients;
 	struct st_counts pl_counts;
 	uint64_t pl_oldest_ns; /* st_client_oldest looked here */
+	_Atomic uint64_t pl_gathered_ns[ST_COUNTS];
 };
 
 /* A data server that a client does not reach. */
@@ -429,6 +433,8 @@ struct st {
 	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked, *st_deleg_given[2], *st_deleg_wasted, *st_deleg_revoked;
 	uint32_t st_max_delegs;
 	uint8_t st_portion[ST_COUNTS]; /* st_set_portion */
+	uint32_t st_most[ST_COUNTS][3];
+	_Atomic uint64_t st_gathered_ns[ST_COUNTS];
 	struct st_counts st_counts; /* of all clients */
 };
 
@@ -520,8 +526,12 @@ uint32_t st_client_number(const struct st_client *c, enum st_count what);
 uint32_t st_number(struct st *st, enum st_count what);
 /* All locked: what the client took ahead is given back. */
 void st_rooms_back(struct st_client *c);
-/* Looked at, now and then: what it took ahead and has not used since the last time is given back. */
+/* Looked at, now and then: what it took ahead and has not used since the last time is given back; where half of a limit is reached, all of it. */
 void st_rooms_tick(struct st_client *c);
+/* Looked at: of one kind, all of it. */
+void st_room_back(struct st_client *c, enum st_count what);
+/* Looked at: the same for all clients of the place (NULL: for all clients), at most once a second. False: it is too soon. */
+bool st_rooms_gather(struct st *st, struct st_place *at, enum st_count what);
 /* Any thread: might another client have some? Never false where one has. */
 bool st_others_have(const struct st_client *c, enum st_count what);
 /* All locked: its next open or delegation, layout; NULL: the first, and the end. */
@@ -704,7 +714,7 @@ bool st_heat_contended(const struct st *st, uint64_t ino);
 void st_heat_conflict(struct st *st, uint64_t ino);
 /* The client opens it: how many times in a row it did so while nobody else did, within a lease. */
 unsigned st_heat_opened(struct st *st, uint64_t ino, const struct st_client *c, bool write);
-/* Nearly as many are out as may be: a client whose lease has run out is not kept for those it holds. */
+/* Nearly as many are out as may be, with what was taken ahead (st_tick gives that back first): a client whose lease has run out is not kept for those it holds. */
 bool st_deleg_many(const struct st *st);
 /* All locked: then asks clients that hold many to give some back. */
 void st_deleg_thin(struct st *st);

@@ -384,6 +384,108 @@ START_TEST(room_that_is_not_used_goes_back)
 }
 END_TEST
 
+static void unlock_at_once(struct st_open *o)
+{
+	struct st_lock *k;
+
+	st_file_lock(&st, o->o_file->f_ino);
+	k = st_lock_new(&st, o, "l", 1);
+	st_lock_set(k, 0, 9, true);
+	st_lock_clear(k, 0, 9);
+	st_file_unlock(&st, o->o_file->f_ino);
+}
+
+START_TEST(room_of_one_kind_goes_back_though_another_is_in_use)
+{
+	struct st_open *o;
+
+	client_make(0);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		client[i] = client[0];
+	o = opened(1, client[0]);
+	unlock_at_once(o);
+	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_RANGES], 32);
+	for (unsigned tick = 0; tick < 2; tick++) {
+		opened(2 + tick, client[0]);
+		st.st_rooms_ns = 0;
+		st_tick(&st);
+	}
+	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_RANGES], 0);
+	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 32);
+	clients_end();
+}
+END_TEST
+
+START_TEST(beyond_half_of_a_limit_only_what_is_used_is_counted)
+{
+	client_make(0);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		client[i] = client[0];
+	st_set_portion(&st, ST_N_OPENS, 1024, 1 << 24, 1 << 24); /* portions of 4 */
+	for (unsigned n = 1; n <= 600; n++)
+		opened(n, client[0]);
+	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 600);
+	ck_assert(!st_has_room(client[0], ST_N_OPENS));
+	clients_end();
+}
+END_TEST
+
+START_TEST(what_all_took_ahead_is_gathered_where_it_is_looked_for)
+{
+	for (unsigned i = 0; i < CLIENTS; i++)
+		client_make(i);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		unlock_at_once(opened(1 + i, client[i]));
+	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_RANGES], 32 * CLIENTS);
+	st_look_lock(&st);
+	ck_assert(st_rooms_gather(&st, NULL, ST_N_RANGES));
+	ck_assert(!st_rooms_gather(&st, NULL, ST_N_RANGES));
+	st_look_unlock(&st);
+	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_RANGES], 0);
+	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 32 * CLIENTS);
+	clients_end();
+}
+END_TEST
+
+static void *toggle(void *arg)
+{
+	struct st_open *o[64];
+
+	while (!over) {
+		for (uint64_t i = 0; i < 64; i++)
+			o[i] = opened(70000 + i + 1000 * (uintptr_t)arg, client[0]);
+		for (unsigned i = 0; i < 64; i++) {
+			uint64_t ino = o[i]->o_file->f_ino;
+
+			st_file_lock(&st, ino);
+			st_open_free(&st, o[i]);
+			st_file_unlock(&st, ino);
+		}
+	}
+	return NULL;
+}
+
+START_TEST(who_asks_is_never_told_that_another_has_none_though_it_has)
+{
+	pthread_t t[2];
+	uint64_t end = clock_mono_ns() + 2000000000ull;
+
+	for (unsigned i = 0; i < CLIENTS; i++)
+		client_make(i);
+	st_set_portion(&st, ST_N_OPENS, 0, 0, 0);
+	opened(1, client[1]);
+	for (uintptr_t i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, toggle, (void *)i), 0);
+	while (clock_mono_ns() < end)
+		for (unsigned i = 0; i < 1000; i++)
+			ck_assert(st_others_have(client[0], ST_N_OPENS));
+	over = true;
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	clients_end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("state");
@@ -394,6 +496,10 @@ int main(void)
 	tcase_add_test(t, what_many_threads_do_at_once_leaves_nothing_behind);
 	tcase_add_test(t, a_stateid_of_another_file_is_not_found);
 	tcase_add_test(t, room_that_is_not_used_goes_back);
+	tcase_add_test(t, room_of_one_kind_goes_back_though_another_is_in_use);
+	tcase_add_test(t, beyond_half_of_a_limit_only_what_is_used_is_counted);
+	tcase_add_test(t, what_all_took_ahead_is_gathered_where_it_is_looked_for);
+	tcase_add_test(t, who_asks_is_never_told_that_another_has_none_though_it_has);
 	suite_add_tcase(s, t);
 	return unit_run(s);
 }
