@@ -387,6 +387,8 @@ static void compound_finish(struct compound *c)
 	xdr_patch_u32(c->out, c->numres_at, c->at);
 	metric_observe_us(c->m->m_op_time, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
 	op_heat_compound(c, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
+	if (c->marked)
+		op_mark_unused(c);
 	if (c->slot)
 		op_slot_done(c); /* with it, session and client may go */
 	compound_free(c);

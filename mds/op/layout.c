@@ -64,6 +64,8 @@ struct layoutget {
 	struct st_stateid sid;
 	uint64_t ino;
 	uint32_t mark_gen, before; /* before: modes the client has */
+	uint32_t grant;		   /* f_grants, by this one */
+	bool marked;		   /* before it */
 	bool noted;		   /* layout_note was here */
 	bool read; /* an open of the client, or who asks, may read: else the capabilities only write */
 };
@@ -150,6 +152,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		return NFS4ERR_DELAY;
 	}
 	if (g->iomode == LAYOUTIOMODE4_RW) {
+		g->marked = f->f_marked;
+		g->grant = ++f->f_grants;
 		f->f_marked = true;
 		st_file_watch(f);
 	}
@@ -184,13 +188,28 @@ static void layout_note(struct compound *c, const struct st_stateid *sid, const 
 	st_file_unlock(st, g->ino);
 }
 
+/* locked: nobody can have written by a grant that is not told. had: the layout was still there. */
+static void mark_undo(struct compound *c, const struct layoutget *g, struct st_file *f, bool had)
+{
+	if (g->iomode != LAYOUTIOMODE4_RW || st_file_has_writers(f))
+		return;
+	if (had && !g->marked && f->f_grants == g->grant)
+		f->f_marked = false; /* the compound's end takes it from the store */
+	else if (f->f_marked)
+		op_unmark_later(c, g->ino); /* who asked meanwhile could not */
+}
+
 /* The grant is not told: what it added goes again. */
 static void layout_undo(struct compound *c, const struct layoutget *g, const struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
+	struct st_file *f;
 
 	st_file_lock(st, g->ino);
+	f = st_file_get(st, g->ino, false);
+	if (f)
+		f->f_pins++; /* keeps f over the free */
 	l = st_layout_find(st, sid);
 	if (l && !g->noted)
 		l->l_granting--;
@@ -199,6 +218,11 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 		l->l_sid.seqid--;
 	if (l)
 		st_layout_drop(st, l, g->iomode & ~g->before);
+	if (f) {
+		f->f_pins--;
+		mark_undo(c, g, f, l);
+		st_file_put(st, f);
+	}
 	st_file_unlock(st, g->ino);
 }
 
@@ -264,11 +288,15 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 
 static nfsstat4 layoutget_reply(struct compound *c, const struct st_stateid *sid)
 {
+	const struct layoutget *g = c->scratch;
 	nfsstat4 status = layoutget_encode(c, sid);
 
-	if (!status)
+	if (!status) {
+		if (c->marked == g->ino)
+			c->marked = 0;
 		return status;
-	layout_undo(c, c->scratch, sid);
+	}
+	layout_undo(c, g, sid);
 	if (status != NFS4ERR_LAYOUTTRYLATER)
 		return status;
 	xdr_truncate(c->out, c->status_at + 4);
@@ -302,12 +330,8 @@ static nfsstat4 mark_done(struct compound *c, int err)
 	st_file_lock(st, g->ino);
 	f = st_file_get(st, g->ino, false);
 	f->f_pins--;
-	if (!err) {
-		f->f_marked = true;
-		st_file_watch(f);
-		/* unless it was deleted again behind it */
+	if (!err) /* unless it was deleted again behind it */
 		f->f_mark_durable |= f->f_mark_gen == g->mark_gen;
-	}
 	st_file_put(st, f);
 	st_file_unlock(st, g->ino);
 	return err ? op_status(err) : layoutget_go(c);
@@ -413,6 +437,8 @@ nfsstat4 op_layoutget(struct compound *c)
 	if (!op_layouts_ok(c) || (g->iomode == LAYOUTIOMODE4_RW && c->exp->g_ro))
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	g->ino = i.i_ino;
+	if (g->iomode == LAYOUTIOMODE4_RW)
+		op_mark_doubt(c, g->ino);
 	if (lo_map_decode(i.i_blob, &map))
 		return NFS4ERR_IO;
 	if (map.lm_stripes > 1 && !c->client->cl_stripes)

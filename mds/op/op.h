@@ -187,6 +187,7 @@ struct compound {
 	/* of a file whose holder of a write delegation was asked: its size (deleg.c) */
 	uint64_t told_ino, told_size;
 	struct ns_acl *acl; /* of the operation's attributes; freed with scratch */
+	uint64_t marked; /* a file that may be marked in the store for a write layout which the compound does not get (op_mark_unused) */
 	void *sub; /* a job inside the operation (size.c): malloc'd, freed with scratch */
 };
 
@@ -519,6 +520,10 @@ bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsst
 bool op_refresh_needed(struct mds *m, uint64_t ino);
 /* The last write layout of the file is back: its size is fetched and its mark taken away, soon, together with others'. Until then the file stays marked. */
 void op_unmark_later(struct compound *c, uint64_t ino);
+/* The compound may leave ino marked in the store without a layout to write it; it knows one such file at a time. */
+void op_mark_doubt(struct compound *c, uint64_t ino);
+/* The compound is over: a mark that nobody has got a layout by goes soon, without a question. Locks the file. */
+void op_mark_unused(struct compound *c);
 /* Answers CTL_OP_EOF. */
 void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
 

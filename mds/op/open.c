@@ -15,6 +15,7 @@ struct open {
 	uint32_t owner_len;
 	uint64_t dir, ino;
 	bool created, mark;
+	bool pinned; /* the new file's state */
 	struct ns_create_args a;
 	struct ns_inode out;
 	uint8_t blob[NS_BLOB_MAX];
@@ -411,6 +412,34 @@ static nfsstat4 open_existing(struct compound *c, struct open *o, const struct n
 
 /* ---- new files ---- */
 
+/* On the committer, before anybody can see the inode: who finds it, finds the mark. */
+static void mark_known(struct st *st, struct open *o)
+{
+	struct st_file *f;
+
+	st_file_lock(st, o->ino);
+	f = st_file_get(st, o->ino, true);
+	if (f) { /* else the mark stays until it is put again, and deleted */
+		f->f_pins++;
+		f->f_mark_durable = o->pinned = true;
+	}
+	st_file_unlock(st, o->ino);
+}
+
+static void mark_unpin(struct st *st, struct open *o, int err)
+{
+	struct st_file *f;
+
+	st_file_lock(st, o->ino);
+	f = st_file_get(st, o->ino, false);
+	f->f_pins--;
+	if (err)
+		f->f_mark_durable = false;
+	st_file_put(st, f);
+	st_file_unlock(st, o->ino);
+	o->pinned = false;
+}
+
 static int create_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
@@ -431,6 +460,8 @@ static int create_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	o->ino = o->out.i_ino;
 	st_sid_make(c->m->m_st, o->ino, ST_SID_OPEN, &o->sid); /* kept with the create */
+	if (o->mark)
+		mark_known(c->m->m_st, o);
 	return 0;
 }
 
@@ -461,22 +492,17 @@ static nfsstat4 exclusive_same(struct compound *c, struct open *o)
 static nfsstat4 created(struct compound *c, int err)
 {
 	struct open *o = c->scratch;
-	struct st *st = c->m->m_st;
 
+	if (o->pinned)
+		mark_unpin(c->m->m_st, o, err);
 	if (err == -EEXIST)
 		return exclusive_same(c, o);
 	if (err)
 		return op_status(err);
 	metric_add(c->m->m_creates, 1);
 	o->created = true;
-	if (o->mark) { /* nobody has a layout yet, and the size is ours until the grant */
-		st_file_lock(st, o->ino);
-		struct st_file *f = st_file_get(st, o->ino, true);
-
-		if (f)
-			f->f_mark_durable = f->f_mark_gen == 0;
-		st_file_unlock(st, o->ino);
-	}
+	if (o->mark)
+		op_mark_doubt(c, o->ino);
 	/* The data servers' objects get it, too. */
 	return o->sa.has_size && o->sa.s.s_size ? open_sized(c, o) : open_finish(c, o);
 }

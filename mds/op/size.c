@@ -16,6 +16,8 @@ struct refresh {
 	struct mds *m;
 	struct loop *loop;
 	bool unmark;
+	bool unused; /* nobody has had a layout by the mark: nothing is asked */
+	uint32_t grants;
 	uint64_t sizegen;
 	nfsstat4 (*then)(struct compound *c, int err);
 	/* without a compound: the answer about the end of a file */
@@ -109,7 +111,7 @@ static void refresh_end(struct refresh *r, int err)
 		op_resume(c, st);
 }
 
-/* On the committer. False: a writer has the file again. True: from here on a grant for writing puts the mark again, behind this deletion. */
+/* On the committer. False: a writer has the file again, or had it since the question. True: from here on a grant for writing puts the mark again, behind this deletion. */
 static bool refresh_unmark(struct refresh *r)
 {
 	struct st *st = r->m->m_st;
@@ -118,7 +120,7 @@ static bool refresh_unmark(struct refresh *r)
 	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
 	/* In grace its writers of before may yet stay away: the mark says that it is to be judged then. */
-	r->unmark = !st_file_has_writers(f) && !(st_in_grace(st) && f->f_judge_boot);
+	r->unmark = !st_file_has_writers(f) && f->f_grants == r->grants && !(st_in_grace(st) && f->f_judge_boot);
 	if (r->unmark) {
 		f->f_mark_durable = f->f_judge_boot = false;
 		f->f_mark_gen++;
@@ -139,6 +141,8 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 	bool news, learns;
 	int err = ns_get(ns, t, r->ls.ls_ino, &i);
 
+	if (!err && r->unused)
+		return refresh_unmark(r) ? op_mark_del(t, r->ls.ls_ino) : 0;
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
@@ -179,7 +183,7 @@ static void refresh_committed(struct kv_op *op, int err)
 	if (!err && r->unmark) {
 		st_file_lock(st, r->ls.ls_ino);
 		f = st_file_get(st, r->ls.ls_ino, false);
-		if (!f->f_mark_durable && !st_file_has_writers(f))
+		if (!f->f_mark_durable && !st_file_has_writers(f) && f->f_grants == r->grants)
 			f->f_marked = false; /* refresh_unpin puts f */
 		st_file_unlock(st, r->ls.ls_ino);
 	}
@@ -222,6 +226,14 @@ static bool refresh_pads(struct refresh *r)
 	return true;
 }
 
+static void refresh_submit(struct refresh *r)
+{
+	r->op.o_run = refresh_run;
+	r->op.o_done = refresh_committed;
+	r->op.o_loop = r->loop;
+	kv_submit(r->m->m_kv, &r->op);
+}
+
 static void refresh_stat(struct lo_stat *ls, int err)
 {
 	struct refresh *r = hash_entry(ls, struct refresh, ls);
@@ -238,14 +250,10 @@ static void refresh_stat(struct lo_stat *ls, int err)
 		same = ns_get(r->m->m_ns, t, ls->ls_ino, &i) == 0 && lo_map_decode(i.i_blob, &map) == 0 && !refresh_news(r, &i, &map);
 		kv_read_end(t);
 	}
-	if (err || same) {
+	if (err || same)
 		refresh_end(r, err ? err : ls->ls_missing ? -ETIMEDOUT : 0);
-		return;
-	}
-	r->op.o_run = refresh_run;
-	r->op.o_done = refresh_committed;
-	r->op.o_loop = r->loop;
-	kv_submit(r->m->m_kv, &r->op);
+	else
+		refresh_submit(r);
 }
 
 bool op_refresh_needed(struct mds *m, uint64_t ino)
@@ -265,7 +273,13 @@ bool op_refresh_needed(struct mds *m, uint64_t ino)
 	return need;
 }
 
-static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino)
+/* locked: the mark was put for a layout that nobody was given. */
+static bool mark_is_unused(struct st_file *f)
+{
+	return f->f_mark_durable && !f->f_marked && !st_file_has_writers(f);
+}
+
+static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino, bool unmark)
 {
 	struct refresh *r = calloc(1, sizeof(*r));
 	struct ns_inode i;
@@ -283,14 +297,17 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 	r->ls.ls_done = refresh_stat;
 	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, true);
+	r->unmark = unmark;
+	r->unused = unmark && f && mark_is_unused(f);
 	/* A size is being set, or a server has yet to be told of it: that is the size. */
-	if (f && (f->f_sizing || lo_held_objects(m->m_lo, ino, &r->ls.ls_map))) {
+	if (f && !r->unused && (f->f_sizing || lo_held_objects(m->m_lo, ino, &r->ls.ls_map))) {
 		st_file_put(m->m_st, f);
 		f = NULL;
 	}
 	if (f) {
 		f->f_pins++;
 		r->sizegen = f->f_sizegen;
+		r->grants = f->f_grants;
 	}
 	st_file_unlock(m->m_st, ino);
 	if (!f) {
@@ -312,7 +329,9 @@ static void refresh_settled(void *arg, int err)
 
 static void refresh_ask(struct refresh *r)
 {
-	if (!op_settle(r->m, r->loop, r->ls.ls_ino, refresh_settled, r))
+	if (r->unused)
+		refresh_submit(r);
+	else if (!op_settle(r->m, r->loop, r->ls.ls_ino, refresh_settled, r))
 		lo_stat(r->m->m_lo, &r->ls);
 }
 
@@ -322,11 +341,10 @@ bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsst
 
 	if (!force && !op_refresh_needed(c->m, ino))
 		return false;
-	r = refresh_new(c->m, c->th->mt_loop, op_txn(c), ino);
+	r = refresh_new(c->m, c->th->mt_loop, op_txn(c), ino, unmark);
 	if (!r)
 		return false;
 	r->c = c;
-	r->unmark = unmark;
 	r->then = then;
 	refresh_ask(r);
 	return true;
@@ -351,11 +369,10 @@ static void returned_next(struct mds_thread *th)
 {
 	while (th->mt_asking < RETURNED_ASKING && th->mt_nreturned) {
 		uint64_t ino = th->mt_returned[--th->mt_nreturned];
-		struct refresh *r = refresh_new(th->mt_mds, th->mt_loop, op_thread_txn(th), ino);
+		struct refresh *r = refresh_new(th->mt_mds, th->mt_loop, op_thread_txn(th), ino, true);
 
 		if (!r)
 			continue; /* removed, or a size is being set, which asks again */
-		r->unmark = true;
 		r->reply = returned_done;
 		r->rarg = th;
 		th->mt_asking++;
@@ -387,6 +404,27 @@ void op_unmark_later(struct compound *c, uint64_t ino)
 		loop_timer_start(th->mt_loop, &th->mt_returned_timer, RETURNED_MS);
 }
 
+void op_mark_doubt(struct compound *c, uint64_t ino)
+{
+	if (c->marked && c->marked != ino)
+		op_mark_unused(c);
+	c->marked = ino;
+}
+
+void op_mark_unused(struct compound *c)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+	bool unused;
+
+	st_file_lock(st, c->marked);
+	f = st_file_get(st, c->marked, false);
+	unused = f && mark_is_unused(f);
+	st_file_unlock(st, c->marked);
+	if (unused)
+		op_unmark_later(c, c->marked);
+}
+
 void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg)
 {
 	struct mds *m = arg;
@@ -400,7 +438,7 @@ void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, vo
 		if (!err && i.i_incarnation != inc)
 			err = -ESTALE;
 		if (!err && op_refresh_needed(m, ino))
-			r = refresh_new(m, loop, t, ino);
+			r = refresh_new(m, loop, t, ino, false);
 		kv_read_end(t);
 	}
 	if (!r) {

@@ -89,7 +89,7 @@ struct st_file *st_file_get(struct st *st, uint64_t ino, bool make)
 void st_file_put(struct st *st, struct st_file *f)
 {
 	file_unwatch(f);
-	if (f->f_opens || f->f_layouts || f->f_waits || f->f_removing || f->f_excl || f->f_marked || f->f_judge || f->f_orphan || f->f_pins || f->f_halves)
+	if (f->f_opens || f->f_layouts || f->f_waits || f->f_removing || f->f_excl || f->f_marked || f->f_mark_durable || f->f_judge || f->f_orphan || f->f_pins || f->f_halves)
 		return;
 	while (f->f_waiters) {
 		struct st_waiter *w = f->f_waiters;

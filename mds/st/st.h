@@ -235,7 +235,7 @@ struct st_file {
 	uint32_t f_excl;      /* a shrink or a recall is under way: no new layouts (RECALLCONFLICT) */
 	bool f_watched;       /* st_file_watch */
 	bool f_marked;        /* a write layout is or was out: size and change must come from the data servers */
-	bool f_mark_durable;
+	bool f_mark_durable;  /* the store has the mark: f is kept, so that it is known until the mark is deleted */
 	bool f_judge;         /* a writer of it is lost: one copy is believed, the others become stale, before it is used again (op_settle) */
 	uint32_t f_judge_gen; /* rises with each: who judged it before knows nothing of this one */
 	bool f_judge_boot;    /* it had writers when an earlier boot ended; who they were is not known */
@@ -254,6 +254,7 @@ struct st_file {
 	uint64_t f_unread_client, f_unread_until_ns;
 	uint32_t f_denied;    /* the epoch, plus 1, in which a live server was reported to deny access: at the second report that counts */
 	uint32_t f_mark_gen;  /* rises when the mark is deleted */
+	uint32_t f_grants;    /* rises with each grant for writing: an answer asked for before it does not take the mark away */
 	uint64_t f_calm_ns;   /* not frozen again before, for who only reads it (clone.c) */
 	uint64_t f_sizegen;   /* rises with every size that is set: an answer asked for before it is worth nothing */
 };

@@ -109,7 +109,45 @@ def test_who_reports_has_a_newer_layout_taken_back(w):
     eventually(lambda: recalls == ["LAYOUTRECALL"], 3, "the recall")
 
 
+def created(c, d, name, mode, *then):
+    """Creates name, which its COMPOUND asks a layout for, writes it through the MDS and closes it."""
+    r = c.call(putfh(d), open_(name, BOTH | NO_DELEG, how=GUARDED, attrs={"mode": mode}), getfh(), *then)
+    s, f = r.results[2].stateid, r.results[3].fh
+    c.ok(putfh(f), write(s, 0, b"x" * 1000, FILE_SYNC))
+    c.ok(putfh(f), close(s))
+    return err(r.status), f
+
+
+def test_who_created_a_file_and_got_no_layout_leaves_no_mark(w):
+    gone, c = client(), client()
+    d = c.mkdir(c.root(), "d")
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    ask, held = layoutget(CURRENT, minlength=0), gone.open(d, "held")
+    made = [created(gone, d, f"set-id {i}", 0o4755, ask) for i in range(4)]
+    made += [created(gone, d, f"ended {i}", 0o644, lookup("none"), ask) for i in range(4)]
+    made += [created(gone, d, f"small {i}", 0o644, layoutget(CURRENT, minlength=0, maxcount=8)) for i in range(4)]
+    check([m[0] for m in made], ["LAYOUTUNAVAILABLE"] * 4 + ["NOTDIR"] * 4 + ["TOOSMALL"] * 4)
+    files = [m[1] for m in made]
+
+
+    def calls():
+        return sum(w.metric("weft_rpc_calls_total", name) for name in w.where if name.startswith("ds"))
+    time.sleep(1)
+    before = calls()
+    for f in files:
+        check(c.attrs(f, "size").size, 1000)
+    assert calls() - before < 6, "each GETATTR asks the data servers"
+    gone.drop()
+    w.restart()
+    again(c, True)
+    c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d), open_("held"), tries=400)
+    time.sleep(2)
+    for f in files:
+        check(states(c, f), ["in-sync", "in-sync"])
+
+
 SETTINGS = {
+    "who_created_a_file_and_got_no_layout_leaves_no_mark": ["mds.repair_files=0", "mds.grace=3s", "mds.lease=2s"],
     "who_reports_has_a_newer_layout_taken_back": ["mds.repair_files=0"],
     "nothing_is_written_while_layouts_with_a_stale_copy_come_back": ["mds.recall_deadline=4s", "mds.repair_files=0"],
     "no_size_is_set_while_a_repair_is_about_to_copy": ["mds.recall_deadline=4s"],
