@@ -655,11 +655,10 @@ static int open_file(struct kv *kv, unsigned i)
 	return lf->lf_size < KV_LOG_MIN ? kv_log_grow(lf, KV_LOG_MIN) : 0;
 }
 
-/* Half a log is made whole only of a store that was closed: see newest(). */
+/* Half a log is made whole only of a store that was closed: see newest(). So the first file's name is on the disk before the second one's. */
 static int open_files(struct kv *kv)
 {
 	struct kv_log *lg = &kv->k_log;
-	bool made = false;
 	int rc = 0;
 
 	if (!lg->lg_found) {
@@ -671,12 +670,13 @@ static int open_files(struct kv *kv)
 		rc = lg->lg_found ? open_file(kv, i) : -ENOENT;
 		if (rc != -ENOENT)
 			continue;
-		made = true;
 		rc = make_file(kv, i);
+		if (rc == 0)
+			rc = kv_fsync_folder(kv->k_path);
 		if (rc == 0)
 			rc = open_file(kv, i);
 	}
-	return rc == 0 && made ? kv_fsync_folder(kv->k_path) : rc;
+	return rc;
 }
 
 static int start_thread(struct kv *kv)
@@ -694,14 +694,19 @@ static int start_thread(struct kv *kv)
 	return -rc;
 }
 
+int kv_log_files(struct kv *kv, struct kv_failure *f)
+{
+	int rc = open_files(kv);
+
+	return rc ? kv_fail(f, rc, "%s: cannot make the log, which takes %u MiB: %s", kv->k_path, 2 * KV_LOG_MIN >> 20, strerror(-rc)) : 0;
+}
+
 int kv_log_start(struct kv *kv, struct kv_failure *f)
 {
 	struct kv_log *lg = &kv->k_log;
 	struct checkpoint ck;
-	int rc = open_files(kv);
+	int rc;
 
-	if (rc)
-		return kv_fail(f, rc, "%s: cannot make the log: %s", kv->k_path, strerror(-rc));
 	rc = begin(kv, &ck);
 	if (rc)
 		return kv_fail(f, rc, "%s: cannot begin a checkpoint: %s", kv->k_path, strerror(-rc));

@@ -162,6 +162,8 @@ int kv_log_look(const char *path, struct kv_failure *f);
 int kv_log_restore(struct kv *kv, struct kv_failure *f);
 /* After LMDB opened it: does the log's records again. */
 int kv_log_replay(struct kv *kv, struct kv_failure *f);
+/* Opens its files, and makes them where there are none: before kv_log_start. */
+int kv_log_files(struct kv *kv, struct kv_failure *f);
 /* From here on commits go to the log. */
 int kv_log_start(struct kv *kv, struct kv_failure *f);
 /* Ends what kv_log_start began, and marks the store as closed. Nothing is committed meanwhile. */

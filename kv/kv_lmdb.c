@@ -328,19 +328,16 @@ static int open_meta(struct kv *kv, const struct kv_opts *o, struct kv_failure *
 /* Without sync there is no log. What an earlier one had was done again, and it says that the store is closed. */
 static int open_log(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
 {
-	int rc = 0;
+	int rc = kv_log_start(kv, f);
 
-	if (!o->ko_nosync)
-		return kv_log_start(kv, f);
-	if (kv->k_log.lg_found && !kv->k_log.lg_clean) {
-		rc = kv_log_start(kv, f);
+	if (o->ko_nosync)
 		kv_log_stop(kv);
-	}
 	return rc;
 }
 
 static int open_writer(struct kv *kv, const struct kv_opts *o, bool made, struct kv_failure *f)
 {
+	bool logs = !o->ko_nosync || (kv->k_log.lg_found && !kv->k_log.lg_clean);
 	int rc = 0;
 
 	/* LMDB syncs its files, not their names. */
@@ -348,10 +345,16 @@ static int open_writer(struct kv *kv, const struct kv_opts *o, bool made, struct
 		rc = kv_fsync_folder(kv->k_path);
 	if (rc)
 		return kv_fail(f, rc, "%s: cannot sync the folder: %s", kv->k_path, strerror(-rc));
+	/* The log first: what is set aside takes all that is left of a disk that is nearly full. */
+	if (logs)
+		rc = kv_log_files(kv, f);
+	if (rc)
+		return rc;
 	rc = kv_space_open(kv);
 	if (rc)
 		return kv_fail(f, rc, "%s: cannot set space aside: %s", kv->k_path, strerror(-rc));
-	rc = open_log(kv, o, f);
+	if (logs)
+		rc = open_log(kv, o, f);
 	if (rc)
 		return rc;
 	rc = kv_committer_start(kv);
@@ -434,8 +437,9 @@ static int make_readable(const char *path, const struct kv_opts *o, struct kv_fa
 	struct kv *kv;
 	int rc = kv_log_look(path, f);
 
-	if (rc <= 0)
-		return rc;
+	/* What looks damaged may be what a writer changed meanwhile: who has the lock sees. */
+	if (rc == 0)
+		return 0;
 	rc = kv_open(&kv, path, &w, f->f_text, f->f_size);
 	if (rc == -EBUSY)
 		return await_open(path, f);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 
 /* Disk faults: these stand before libc's for LMDB as well. It writes runs of pages by writev, one
@@ -424,6 +425,33 @@ START_TEST(full_disk_refuses_puts_and_not_deletes)
 }
 END_TEST
 
+START_TEST(a_log_is_made_on_a_disk_that_has_little_more_than_its_room)
+{
+	static const struct kv_opts nosync = {.ko_create = true, .ko_nosync = true};
+	struct statvfs vfs;
+	char file[300];
+	struct kv *kv;
+	int fd;
+
+	if (!mount_small("30m"))
+		return;
+	kv = open_kv(&nosync); /* which makes none */
+	ck_assert_int_eq(script(kv, "+x=1"), 0);
+	kv_close(kv);
+	snprintf(file, sizeof(file), "%s/data.mdb", dir);
+	ck_assert_int_eq(truncate(file, 64 << 10), 0); /* nor is anything set aside */
+	ck_assert_int_eq(statvfs(dir, &vfs), 0);
+	snprintf(file, sizeof(file), "%s/junk", dir);
+	fd = open(file, O_CREAT | O_WRONLY, 0600);
+	ck_assert_int_eq(fallocate(fd, 0, 0, (off_t)(vfs.f_bavail * vfs.f_frsize) - (5 << 20)), 0);
+	close(fd);
+	kv = open_kv(&create);
+	ck_assert_int_eq(script(kv, "-x"), 0);
+	kv_close(kv);
+	umount(dir);
+}
+END_TEST
+
 START_TEST(room_that_comes_back_is_found)
 {
 	char file[300];
@@ -511,6 +539,7 @@ static Suite *suite(void)
 	tcase_add_test(d, thousands_of_deletes_at_once_pass_a_full_store);
 	tcase_add_test(d, full_map_refuses_puts_and_not_deletes);
 	tcase_add_test(d, full_disk_refuses_puts_and_not_deletes);
+	tcase_add_test(d, a_log_is_made_on_a_disk_that_has_little_more_than_its_room);
 	tcase_add_test(d, room_that_comes_back_is_found);
 	tcase_add_test(d, file_stays_ahead_of_what_is_used);
 	suite_add_tcase(s, d);
