@@ -173,6 +173,7 @@ def test_a_hot_file_leaves_a_slow_server(w):
     h.files[0] = s, f, data
     h.c.ok(putfh(f), stats(o.stateid, server, 100, 4096, 90000))
     h.c.ok(putfh(h.files[1][1]), stats(fast.stateid, fast.mirrors[0][0], 100, 4096, 500))
+    eventually(lambda: f"{slow} is slow" in weft(w, "advise", "--spread", "100"), 5, "that what they told is looked at")
     said = weft(w, "advise", "--spread", "100")
     check(f"{slow} is slow: clients wait 90.0 ms" in said and "/heap is hot" in said and "as they are hot" in said, True, said)
     got = ask(w, "balance", "--spread", "100")
