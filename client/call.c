@@ -346,7 +346,7 @@ static void sequence_refused(struct wc_call *c)
 		call_retry(c, call_pause(c));
 		return;
 	case NFS4ERR_CONN_NOT_BOUND_TO_SESSION:
-		if (c->c_conn->cn_conn) {
+		if (c->c_conn && c->c_conn->cn_conn) {
 			c->c_conn->cn_bound = false;
 			wc_bind(c->c_conn);
 		}
