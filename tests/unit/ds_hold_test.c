@@ -1,33 +1,9 @@
 /* ds_hold_test.c - objects that loops keep (hold.c), and ranges that they lock without a lock (range.c): alone, and all at once with fences and deletes. */
 #include "base/clock.h"
 #include "tests/unit/ds_store.h"
+#include "tests/unit/on_loop.h"
 
-/* ---- something done on a loop ---- */
-
-struct call {
-	struct loop_msg ca_msg;
-	void (*ca_fn)(void *arg);
-	void *ca_arg;
-	sem_t ca_sem;
-};
-
-static void call_run(struct loop_msg *m)
-{
-	struct call *ca = caa_container_of(m, struct call, ca_msg);
-
-	ca->ca_fn(ca->ca_arg);
-	sem_post(&ca->ca_sem);
-}
-
-static void on_loop(unsigned loop, void (*fn)(void *arg), void *arg)
-{
-	struct call ca = { .ca_msg.m_run = call_run, .ca_fn = fn, .ca_arg = arg };
-
-	sem_init(&ca.ca_sem, 0, 0);
-	loop_post(loops[loop], &ca.ca_msg);
-	while (sem_wait(&ca.ca_sem))
-		;
-}
+/* ---- objects that loops keep ---- */
 
 struct held {
 	uint64_t he_ino;
@@ -77,7 +53,7 @@ START_TEST(all_uses_of_a_loop_are_one_reference)
 	struct ds_obj *o;
 
 	for (unsigned i = 0; i < 4; i++)
-		on_loop(i == 2 ? 1 : 0, hold, &he[i]);
+		on_loop(loops[i == 2 ? 1 : 0], hold, &he[i]);
 	ck_assert_int_eq(he[3].he_err, -ENOENT);
 	ck_assert_ptr_null(he[3].he_hold);
 	ck_assert_ptr_eq(he[0].he_hold, he[1].he_hold);
@@ -86,10 +62,10 @@ START_TEST(all_uses_of_a_loop_are_one_reference)
 	ck_assert_ptr_eq(o, ds_hold_obj(he[2].he_hold));
 	ck_assert_uint_eq(o->ob_refs, 2);
 	for (unsigned i = 0; i < 3; i++)
-		on_loop(i == 2 ? 1 : 0, put, &he[i]);
+		on_loop(loops[i == 2 ? 1 : 0], put, &he[i]);
 	/* kept */
 	ck_assert_uint_eq(o->ob_refs, 2);
-	on_loop(0, hold_and_put, &he[1]);
+	on_loop(loops[0], hold_and_put, &he[1]);
 	ck_assert_uint_eq(o->ob_refs, 2);
 }
 END_TEST
@@ -99,26 +75,26 @@ START_TEST(what_is_deleted_is_let_go_by_loops_that_keep_it)
 	struct held he = { .he_ino = 1, .he_create = true }, used = { .he_ino = 2, .he_create = true }, again = { .he_ino = 2, .he_create = true };
 
 	for (unsigned i = 0; i < LOOPS; i++)
-		on_loop(i, hold_and_put, &he);
-	on_loop(0, hold, &used);
-	on_loop(1, hold_and_put, &used);
-	on_loop(0, hold, &used);
+		on_loop(loops[i], hold_and_put, &he);
+	on_loop(loops[0], hold, &used);
+	on_loop(loops[1], hold_and_put, &used);
+	on_loop(loops[0], hold, &used);
 	ck_assert_uint_eq(ds_store_open_objects(S), 2);
 	ck_assert_int_eq(order(CTL_DELETE, 1, 1, 0), CTL_OK);
 	ck_assert(open_at_most(1));
 	for (unsigned i = 0; i < LOOPS; i++) {
-		on_loop(i, hold, &he);
+		on_loop(loops[i], hold, &he);
 		ck_assert_int_eq(he.he_err, -ESTALE);
 	}
 	ck_assert_int_eq(order(CTL_DELETE, 2, 2, 0), CTL_OK);
-	on_loop(0, hold, &again);
+	on_loop(loops[0], hold, &again);
 	ck_assert_int_eq(again.he_err, -ESTALE);
 	ck_assert(ds_obj_deleted(ds_hold_obj(used.he_hold)));
 	ck_assert_uint_eq(ds_store_open_objects(S), 1);
 	/* of two uses */
-	on_loop(0, put, &used);
+	on_loop(loops[0], put, &used);
 	ck_assert_uint_eq(ds_store_open_objects(S), 1);
-	on_loop(0, put, &used);
+	on_loop(loops[0], put, &used);
 	ck_assert(open_at_most(0));
 }
 END_TEST
@@ -131,7 +107,7 @@ START_TEST(objects_that_loops_keep_are_bounded)
 	for (uint64_t ino = 1; ino < 1000; ino++) {
 		struct held he = { .he_ino = ino, .he_create = true };
 
-		on_loop(ino % LOOPS, hold_and_put, &he);
+		on_loop(loops[ino % LOOPS], hold_and_put, &he);
 		ck_assert_int_eq(he.he_err, 0);
 	}
 	ck_assert(open_at_most(128));
@@ -207,7 +183,7 @@ START_TEST(ranges_of_another_kind_wait_for_those_that_took_no_lock)
 	printf("# seed %u\n", seed);
 	srand(seed);
 	sem_init(&sem, 0, 0);
-	on_loop(0, hold, &he);
+	on_loop(loops[0], hold, &he);
 	o = ds_hold_obj(he.he_hold);
 	for (unsigned round = 0; round < 60; round++) {
 		was = fast;
@@ -230,7 +206,7 @@ START_TEST(ranges_of_another_kind_wait_for_those_that_took_no_lock)
 	}
 	/* In rounds of one kind nearly all are. */
 	ck_assert_uint_gt(most, LOCKERS / 2);
-	on_loop(0, put, &he);
+	on_loop(loops[0], put, &he);
 	free(lk);
 }
 END_TEST
@@ -394,7 +370,7 @@ static void delete(struct slot *sl)
 	sl->sl_dying = true;
 	sl->sl_floor = 0;
 	ck_assert_int_eq(order(CTL_DELETE, sl->sl_ino, ++order_number, 0), CTL_OK);
-	on_loop((unsigned)he.he_ino % LOOPS, hold, &he);
+	on_loop(loops[he.he_ino % LOOPS], hold, &he);
 	ck_assert_int_eq(he.he_err, -ESTALE);
 	slot_new(sl);
 }

@@ -9,6 +9,7 @@
 #include "mds/lo/lo_int.h"
 #include "proto/ctl_chan.h"
 #include "proto/nfs3.h"
+#include "tests/unit/on_loop.h"
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
@@ -35,33 +36,6 @@ static struct loop *loops[2], *fake_loop;
 static pthread_t threads[3];
 static struct rpc_listener *listener;
 static uint16_t mds_port;
-
-/* ---- running things on loops ---- */
-
-struct job {
-	struct loop_msg j_msg;
-	void (*j_fn)(void *arg);
-	void *j_arg;
-	sem_t j_sem;
-};
-
-static void job_run(struct loop_msg *m)
-{
-	struct job *j = caa_container_of(m, struct job, j_msg);
-
-	j->j_fn(j->j_arg);
-	sem_post(&j->j_sem);
-}
-
-static void on_loop(struct loop *l, void (*fn)(void *arg), void *arg)
-{
-	struct job j = {.j_msg.m_run = job_run, .j_fn = fn, .j_arg = arg};
-
-	sem_init(&j.j_sem, 0, 0);
-	loop_post(l, &j.j_msg);
-	sem_wait(&j.j_sem);
-	sem_destroy(&j.j_sem);
-}
 
 static void *thread(void *l)
 {

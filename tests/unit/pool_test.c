@@ -1,6 +1,7 @@
 /* pool_test.c - the memory pool: sizes, exhaustion, sharing between threads, waiting, fixed buffers. */
 #include "base/metrics.h"
 #include "base/pool.h"
+#include "tests/unit/on_loop.h"
 #include "tests/unit/unit.h"
 #include <check.h>
 #include <errno.h>
@@ -76,29 +77,6 @@ static void loop_end(struct loop *l, pthread_t t)
 	loop_stop(l);
 	pthread_join(t, NULL);
 	loop_destroy(l);
-}
-
-/* fn(arg) on l, and waits until it has run. */
-struct errand {
-	struct loop_msg msg;
-	void (*fn)(void *arg);
-	void *arg;
-	_Atomic bool done;
-};
-static void errand_run(struct loop_msg *m)
-{
-	struct errand *e = caa_container_of(m, struct errand, msg);
-
-	e->fn(e->arg);
-	atomic_store(&e->done, true);
-}
-static void on_loop(struct loop *l, void (*fn)(void *), void *arg)
-{
-	struct errand e = { .msg.m_run = errand_run, .fn = fn, .arg = arg };
-
-	loop_post(l, &e.msg);
-	while (!atomic_load(&e.done))
-		usleep(100);
 }
 
 /* ---- sizes ---- */
