@@ -330,6 +330,8 @@ int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);
 /* After the commit: run what is queued; done (may be NULL) on loop when every order of this inode
  * queued so far is done, or -ETIMEDOUT. */
 void lo_orders_kick(struct lo *lo);
+/* After the commit that freed a file: its objects are deleted soon, with those of others. Any thread. */
+void lo_orders_gone(struct lo *lo);
 void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms,
 		    void (*done)(void *arg, int err), void *arg);
 /* The same, but for orders of objects that are stale in this map, or not in it: nobody has a layout with one of those, and a server that cannot do them holds up nobody. NULL: for all. */

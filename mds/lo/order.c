@@ -16,6 +16,8 @@ enum { ORDER_KNOWN = 1 }; /* the object is known to exist */
 #define TICK_MS	      50
 #define DELETE_MS     100
 #define DELETE_MANY   1024 /* rows deleted at once */
+#define LATER_MS      100
+#define LATER_MANY    CTL_BATCH_MAX /* files that are gone: more do not wait */
 
 struct order_rec {
 	uint8_t r_version, r_type, r_stripe, r_mirror;
@@ -322,7 +324,7 @@ uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m)
 	struct order_file *of;
 	uint64_t pending = 0;
 
-	if (!lo_orders_count(lo))
+	if (!atomic_load(&os->os_count))
 		return 0;
 	pthread_mutex_lock(&os->os_lock);
 	of = file_find(os, ino);
@@ -406,7 +408,7 @@ bool lo_orders_of(struct lo *lo, uint64_t ino)
 
 uint64_t lo_orders_count(struct lo *lo)
 {
-	return atomic_load(&lo->l_orders->os_count);
+	return atomic_load(&lo->l_orders->os_count) + atomic_load(&lo->l_orders->os_gone);
 }
 
 static void order_link(struct lo_orders *os, struct order_queue *oq, struct order_file *of,
@@ -545,6 +547,7 @@ void lo_orders_refresh(struct lo_orders *os)
 	struct order_key from;
 	int err = 0;
 
+	atomic_store(&os->os_gone, 0); /* before the look: their rows are committed */
 	for (uint32_t ds = 1; ds <= DSC_MAX && !err; ds++) {
 		uint64_t seen = os->os_queue[ds] ? os->os_queue[ds]->oq_seen : 0;
 
@@ -767,6 +770,34 @@ void lo_orders_kick(struct lo *lo)
 		loop_post(os->os_loop, &os->os_kick);
 }
 
+static void later_fire(struct loop_timer *t)
+{
+	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_later_timer);
+
+	lo_orders_refresh(os);
+	run_all(os);
+}
+
+static void later_run(struct loop_msg *m)
+{
+	struct lo_orders *os = caa_container_of(m, struct lo_orders, os_later);
+
+	atomic_store(&os->os_latered, false);
+	if (!os->os_later_timer.t_pos)
+		loop_timer_start(os->os_loop, &os->os_later_timer, LATER_MS);
+}
+
+void lo_orders_gone(struct lo *lo)
+{
+	struct lo_orders *os = lo->l_orders;
+	uint64_t n = atomic_fetch_add(&os->os_gone, 1);
+
+	if (n == 0 && !atomic_exchange(&os->os_latered, true))
+		loop_post(os->os_loop, &os->os_later);
+	if (n + 1 >= LATER_MANY)
+		lo_orders_kick(lo);
+}
+
 /* ---- done ones ---- */
 
 static int delete_run(struct kv_op *op, struct kv_txn *t)
@@ -934,6 +965,8 @@ int lo_orders_create(struct lo *lo)
 	os->os_lo = lo;
 	os->os_loop = dsc_loop(lo->l_dsc, 0);
 	os->os_kick.m_run = kick_run;
+	os->os_later.m_run = later_run;
+	os->os_later_timer.t_fire = later_fire;
 	os->os_tick.t_fire = tick;
 	os->os_del_timer.t_fire = delete_fire;
 	os->os_del.o_run = delete_run;

@@ -7,7 +7,9 @@
  *
  * Memory, all on one loop (the first): per server a queue, per inode its orders not done, and those
  * who wait. It is filled by scanning a snapshot from the last number seen, at a kick or a wait:
- * both come after the commit they speak of. Nothing is taken from the mutation itself, which may
+ * both come after the commit they speak of. Deletes of files that are gone are kicked LATER_MS
+ * after the first of them: nobody waits for them, and all share one message, and one sync of the
+ * data server. Nothing is taken from the mutation itself, which may
  * yet be aborted.
  *
  * Running: one batch per server at a time. Within it fences, truncates and bars go before deletes,
@@ -106,6 +108,11 @@ struct lo_orders {
 	unsigned os_nclones;
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;
+	/* files that are gone, and whose orders were not read yet: they wait for each other */
+	_Atomic uint64_t os_gone;
+	struct loop_msg os_later;
+	_Atomic bool os_latered;
+	struct loop_timer os_later_timer;
 	struct order_wait *os_waits;
 	struct order_file *os_due;
 	struct loop_timer os_tick;

@@ -101,7 +101,7 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 		return;
 	not_removing(ctx->m->m_st, ctx, err);
 	if (!err)
-		lo_orders_kick(ctx->m->m_lo);
+		lo_orders_gone(ctx->m->m_lo);
 }
 
 /* ---- CLOSE and DELEGRETURN ---- */

@@ -32,7 +32,7 @@ costs create 210 105 105
 costs stat 110 5 5
 costs open 110 15 5
 costs rename 310 105 5
-costs unlink 210 105 105
+costs unlink 210 105 5
 turn=$((turn + 1))
 check "it ends" ask end
 wait $guest

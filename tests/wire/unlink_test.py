@@ -171,5 +171,22 @@ def test_a_crash_beside_the_last_close_leaves_nothing(w):
     eventually(lambda: other.ok(putfh(d)) and objects(w) == 0, 12, "the end of the object")
 
 
+def test_removals_one_after_the_other_go_to_a_data_server_together(w):
+    c, n, servers = client(), 400, ("ds1", "ds2")
+    d = c.mkdir(c.root(), "d")
+    for i in range(n):
+        s, f = c.open(d, f"f{i}")
+        c.ok(putfh(f), close(s))
+    orders, commits = sum(w.metric("weft_rpc_calls_total", s) for s in servers), w.metric("weft_mds_kv_commits")
+    began = time.monotonic()
+    for i in range(n):
+        c.ok(putfh(d), remove(f"f{i}"))
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 5, "the end of the deletions")
+    rounds = (time.monotonic() - began) / 0.1 + 2
+    check(sum(w.metric("weft_rpc_calls_total", s) for s in servers) - orders <= len(servers) * rounds + n / 128, True, "messages to data servers")
+    time.sleep(0.3)  # the rows of what is done go 0.1 s later
+    check(w.metric("weft_mds_kv_commits") - commits <= n + 2 * rounds + 5, True, "commits")
+
+
 if __name__ == "__main__":
     mds_test.run_apart(globals(), ds=2, settings=["mds.lease=1s", "mds.courtesy=1s", "mds.sync=false"])

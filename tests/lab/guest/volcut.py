@@ -2,6 +2,7 @@
 """volcut.py LOOPDEV LOOPDEV - kills a data server of two volumes and cuts the power of both. Prints TAP."""
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +32,8 @@ def table(i, kind, *rest):
 
 
 def cut(w):
+    with open(os.path.join(w.dir, "run", "ds1.pid"), encoding="ascii") as f:
+        os.kill(int(f.read()), signal.SIGSTOP)  # a device that drops what it is told to keep is told nothing: a machine stops with its disks
     for i in (1, 2):
         table(i, "flakey", "0", "3600", "1", "drop_writes")
     w.dev("kill", w.dir, "ds1", "-9")
