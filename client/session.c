@@ -556,7 +556,7 @@ static void name_make(struct weft *w)
 		return;
 	}
 	gethostname(host, sizeof(host) - 1);
-	snprintf(w->w_owner, sizeof(w->w_owner), "libweft %s %ld.%u.%llx", host, (long)getpid(), ++count, (unsigned long long)now);
+	snprintf(w->w_owner, sizeof(w->w_owner), "libweft %s %ld.%u.%llx", host, (long)getpid(), atomic_fetch_add(&count, 1) + 1, (unsigned long long)now);
 }
 
 static int opts_check(struct weft *w)

@@ -253,7 +253,7 @@ static void expire_done(struct kv_op *op, int err)
 		log_error("records of clients that did not come back: %s", strerror(-err));
 	lo_orders_kick(mds.m_lo);
 	if (e->n)
-		mds.m_lost = true;
+		atomic_store(&mds.m_lost, true);
 	if (!err && e->n)
 		kv_submit(mds.m_kv, op);
 	else {
@@ -328,13 +328,13 @@ static double gauge_kv_ops(void *arg)
 static double gauge_slots(void *arg)
 {
 	(void)arg;
-	return (double)mds.m_st->st_nslots;
+	return (double)atomic_load(&mds.m_st->st_nslots);
 }
 
 static double gauge_kept(void *arg)
 {
 	(void)arg;
-	return (double)mds.m_st->st_kept;
+	return (double)atomic_load(&mds.m_st->st_kept);
 }
 
 /* On the HTTP thread. */
@@ -628,7 +628,7 @@ static void serve(const struct conf *conf)
 		 conf_bool(conf, "mds.sync") ? "on" : "OFF", mds.m_st->st_reclaimers);
 	ev_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
 	op_scrub_resume(&mds);
-	if (mds.m_st->st_in_grace)
+	if (atomic_load(&mds.m_st->st_in_grace))
 		ev_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim", mds.m_st->st_reclaimers);
 	pthread_create(&tid, NULL, wait_signals, &signals);
 	for (unsigned i = 1; i < nloops; i++)

@@ -123,7 +123,7 @@ int bench_clean(void)
 	struct clean c;
 	int err;
 
-	if (!bench_made || bench.bo_keep)
+	if (!atomic_load(&bench_made) || bench.bo_keep)
 		return 0;
 	o.wo_giveup_ms = GIVEUP_MS;
 	o.wo_slots = 64;

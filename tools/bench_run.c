@@ -116,7 +116,7 @@ static void job_go(struct bench_job *j)
 	}
 	if (j->j_step) {
 		histo_add(&t->t_histo, bench_ns() - j->j_began);
-		atomic_store_explicit(&t->t_seen, t->t_seen + 1, memory_order_relaxed);
+		atomic_store_explicit(&t->t_seen, atomic_load(&t->t_seen) + 1, memory_order_relaxed);
 	}
 	if (piece_next(j))
 		job_send(j);
@@ -385,7 +385,7 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	for (unsigned i = 0; i < bench.bo_threads; i++) {
 		memset(&threads[i].t_histo, 0, sizeof(threads[i].t_histo));
 		threads[i].t_units = threads[i].t_bytes = threads[i].t_rdma = threads[i].t_direct = 0;
-		threads[i].t_seen = 0;
+		atomic_store(&threads[i].t_seen, 0);
 	}
 	pthread_barrier_wait(&begin);
 	pthread_barrier_wait(&end);

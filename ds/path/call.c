@@ -450,7 +450,7 @@ static int table_replace(struct path *p, char *err, size_t errlen)
 	if (l.l_rc)
 		return l.l_rc;
 	pthread_mutex_lock(&p->p_lock);
-	l.l_table->t_exports->t_generation = ++p->p_generation;
+	l.l_table->t_exports->t_generation = atomic_fetch_add(&p->p_generation, 1) + 1;
 	old = p->p_table;
 	p->p_table = l.l_table;
 	pthread_mutex_unlock(&p->p_lock);

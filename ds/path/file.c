@@ -73,10 +73,10 @@ static void idle_del(struct path_files *fs, struct path_file *f)
 
 static void file_close(struct path_file *f)
 {
-	if (f->pf_read >= 0)
-		close(f->pf_read);
-	if (f->pf_write >= 0)
-		close(f->pf_write);
+	if (atomic_load(&f->pf_read) >= 0)
+		close(atomic_load(&f->pf_read));
+	if (atomic_load(&f->pf_write) >= 0)
+		close(atomic_load(&f->pf_write));
 	close(f->pf_path);
 	free(f);
 	atomic_fetch_sub(&open_files, 1);
@@ -145,7 +145,8 @@ int path_file_get(struct path *p, const struct path_export *x, const struct path
 	f->pf_refs = 1;
 	f->pf_fh = *fh;
 	f->pf_path = fd;
-	f->pf_read = f->pf_write = -1;
+	atomic_store(&f->pf_read, -1);
+	atomic_store(&f->pf_write, -1);
 	atomic_fetch_add(&open_files, 1);
 	pthread_mutex_lock(&fs->fs_lock);
 	other = find(fs, fh); /* another thread was faster: two do no harm, the second lives for this call */

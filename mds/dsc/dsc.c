@@ -254,7 +254,7 @@ unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned m
 	unsigned n = 0, seen = 0;
 
 	pthread_mutex_lock(&d->d_lock);
-	for (unsigned id = 1; id <= DSC_MAX && n < max && seen < d->d_count; id++) {
+	for (unsigned id = 1; id <= DSC_MAX && n < max && seen < atomic_load(&d->d_count); id++) {
 		struct dsc_node *nd = d->d_node[id];
 
 		if (!nd)
@@ -312,7 +312,7 @@ void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), 
 
 	pthread_mutex_lock(&d->d_lock);
 	now = clock_mono_ms();
-	for (unsigned id = 1; id <= DSC_MAX && seen < d->d_count; id++) {
+	for (unsigned id = 1; id <= DSC_MAX && seen < atomic_load(&d->d_count); id++) {
 		if (!d->d_node[id])
 			continue;
 		seen++;
@@ -516,7 +516,7 @@ unsigned dsc_drains(struct dsc *d, uint32_t *ids, unsigned max)
 	unsigned n = 0, seen = 0;
 
 	pthread_mutex_lock(&d->d_lock);
-	for (unsigned id = 1; id <= DSC_MAX && seen < d->d_count && n < max; id++) {
+	for (unsigned id = 1; id <= DSC_MAX && seen < atomic_load(&d->d_count) && n < max; id++) {
 		if (!d->d_node[id])
 			continue;
 		seen++;

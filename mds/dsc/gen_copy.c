@@ -102,12 +102,12 @@ void gen_copies_free(struct gen *g)
 /* The step ends here, and with it what was ended meanwhile. */
 static void step_end(struct gen_copy *cy, ctl_status status)
 {
-	ctl_response res = {.status = cy->cy_dead && !cy->cy_over && status == CTL_OK ? CTL_BAD_SESSION : status};
+	ctl_response res = {.status = atomic_load(&cy->cy_dead) && !cy->cy_over && status == CTL_OK ? CTL_BAD_SESSION : status};
 	struct dsc_ctl *c = cy->cy_ctl;
 
 	res.result.ctl_result_u.rebuild = cy->cy_res;
 	cy->cy_ctl = NULL;
-	if (cy->cy_dead || cy->cy_over)
+	if (atomic_load(&cy->cy_dead) || cy->cy_over)
 		copy_drop(cy);
 	gen_answer(c, &res);
 }
@@ -123,7 +123,7 @@ bool gen_copy_end(struct gen *g, const uint8_t key[GEN_OBJECT_KEY])
 
 	if (!cy)
 		return true;
-	cy->cy_dead = true;
+	atomic_store(&cy->cy_dead, true);
 	if (cy->cy_ctl)
 		return false;
 	copy_drop(cy);
@@ -149,7 +149,7 @@ static void note_add(struct gen_copy *cy, uint64_t from, uint64_t to)
 		struct note *v = cap <= NOTES_MAX ? realloc(cy->cy_note, cap * sizeof(*v)) : NULL;
 
 		if (!v) {
-			cy->cy_dead = true; /* it begins anew */
+			atomic_store(&cy->cy_dead, true); /* it begins anew */
 			return;
 		}
 		cy->cy_note = v;
@@ -277,7 +277,7 @@ static void put_end(struct gen_copy *cy)
 	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
 	/* What it has between the source's end and a write past that is of before. Begun anew, the source reaches to there. */
 	if (sa.sa_size > cy->cy_size && cy->cy_was > cy->cy_size) {
-		cy->cy_dead = true;
+		atomic_store(&cy->cy_dead, true);
 		window_failed(cy, CTL_BAD_SESSION);
 		return;
 	}
@@ -384,7 +384,7 @@ static void write_window(struct gen_copy *cy)
 	cy->cy_at = cy->cy_run = 0;
 	window_lock(cy);
 	/* A change that was not noted may be under way. */
-	if (cy->cy_dead)
+	if (atomic_load(&cy->cy_dead))
 		window_failed(cy, CTL_BAD_SESSION);
 	else
 		write_next(cy);
@@ -479,7 +479,7 @@ static void synced(struct dsc_io *io, int err)
 	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
 
 	if (err) {
-		cy->cy_dead = true;
+		atomic_store(&cy->cy_dead, true);
 		step_end(cy, status_of(err));
 		return;
 	}
@@ -501,10 +501,10 @@ static void begun(struct gen_rpc *r)
 	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
 
 	if (!gen_sized(r)) {
-		cy->cy_dead = true;
+		atomic_store(&cy->cy_dead, true);
 		step_end(cy, CTL_IO);
 	} else if (r->gr_attr.fa_uid != cy->cy_h.dh_uid || r->gr_attr.fa_gid != cy->cy_h.dh_gid) {
-		cy->cy_dead = true; /* the fence is yet to come, or another has been */
+		atomic_store(&cy->cy_dead, true); /* the fence is yet to come, or another has been */
 		step_end(cy, CTL_FENCED);
 	} else {
 		cy->cy_was = cy->cy_res.size = r->gr_attr.fa_size;
@@ -557,7 +557,7 @@ static void counted(struct gen_rpc *r)
 	}
 	cy->cy_res.size = r->gr_attr.fa_size;
 	cy->cy_res.writes = (uint64_t)r->gr_attr.fa_mtime.tv_sec * 1000000000 + (uint64_t)r->gr_attr.fa_mtime.tv_nsec;
-	cy->cy_over = !cy->cy_dead;
+	cy->cy_over = !atomic_load(&cy->cy_dead);
 	step_end(cy, CTL_OK);
 }
 
@@ -568,7 +568,7 @@ static void committed(struct dsc_io *io, int err)
 	if (err) {
 		step_end(cy, status_of(err));
 	} else if (cy->cy_lost || cy->cy_verifier != io->di_verifier) {
-		cy->cy_dead = true; /* it was restarted, and may have lost what was written, or what was found equal */
+		atomic_store(&cy->cy_dead, true); /* it was restarted, and may have lost what was written, or what was found equal */
 		step_end(cy, CTL_BAD_SESSION);
 	} else {
 		get_attr(cy, counted);
@@ -625,7 +625,7 @@ void gen_rebuild(struct gen *g, struct dsc_ctl *c)
 		if (cy && cy->cy_session == a->session)
 			copy_drop(cy);
 		gen_refuse(c, CTL_OK);
-	} else if (!cy || cy->cy_session != a->session || cy->cy_dead) {
+	} else if (!cy || cy->cy_session != a->session || atomic_load(&cy->cy_dead)) {
 		gen_refuse(c, CTL_BAD_SESSION);
 	} else {
 		cy->cy_ctl = c;

@@ -390,7 +390,7 @@ static void tick(struct loop_timer *t)
 
 	if (!g->gn_asking && now - g->gn_asked_ms >= g->gn_dsc->d_opts.do_lease_ms / 5)
 		ask(g);
-	if (g->gn_up && !g->gn_filling && atomic_load(&g->gn_ready) <= pool / 2 && (!g->gn_said || now / FAILED_MS != (now - TICK_MS) / FAILED_MS))
+	if (g->gn_up && !g->gn_filling && atomic_load(&g->gn_ready) <= pool / 2 && (!atomic_load(&g->gn_said) || now / FAILED_MS != (now - TICK_MS) / FAILED_MS))
 		fill(g);
 	loop_timer_start(dsc_loop(g->gn_dsc, 0), t, TICK_MS);
 }

@@ -37,7 +37,7 @@ static bool opens_conflict(const struct st_file *f, const struct st_client *c, u
 static bool has_backchannel(const struct st_client *c)
 {
 	for (const struct st_session *s = c->cl_sessions; s; s = s->se_next) {
-		if (s->se_cb_conn)
+		if (atomic_load(&s->se_cb_conn))
 			return true;
 	}
 	return false;
@@ -88,9 +88,9 @@ static bool delegs_full(const struct compound *c)
 	struct st *st = c->m->m_st;
 	const _Atomic uint32_t *n = &st->st_counts.ct_n[ST_N_DELEGS];
 
-	if (st_has_room(c->client, ST_N_DELEGS) || *n < st->st_max_delegs)
+	if (st_has_room(c->client, ST_N_DELEGS) || atomic_load(n) < st->st_max_delegs)
 		return false;
-	return !st_rooms_gather(st, NULL, ST_N_DELEGS) || *n >= st->st_max_delegs;
+	return !st_rooms_gather(st, NULL, ST_N_DELEGS) || atomic_load(n) >= st->st_max_delegs;
 }
 
 /* locked */
@@ -572,7 +572,7 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 		return NFS4_OK;
 	}
 	grace = st_in_grace(c->m->m_st);
-	may = grace && c->client->cl_may_reclaim;
+	may = grace && atomic_load(&c->client->cl_may_reclaim);
 	if (claim == CLAIM_PREVIOUS)
 		return may ? NFS4_OK : NFS4ERR_NO_GRACE;
 	return grace ? NFS4ERR_GRACE : NFS4_OK;

@@ -34,7 +34,7 @@ static void evict_end(struct evict *e, bool gone)
 	if (cl && gone)
 		st_client_destroy(st, cl);
 	else if (cl)
-		cl->cl_evicting = false; /* the next tick tries again */
+		atomic_store(&cl->cl_evicting, false); /* the next tick tries again */
 	st_all_unlock(st);
 	free(e);
 }
@@ -63,7 +63,7 @@ static void evict_committed(struct kv_op *op, int err)
 	if (err)
 		log_error("client %u cannot be evicted now: %s", e->number, strerror(-err));
 	if (e->writer) {
-		e->m->m_lost = true; /* also where it failed: they are judged all the same */
+		atomic_store(&e->m->m_lost, true); /* also where it failed: they are judged all the same */
 		op_lost_end(e->m);
 	}
 	if (err || !e->barred) {
@@ -107,13 +107,13 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 		return -ENOMEM;
 	st_all_lock(st);
 	cl = st_client_get(st, clientid);
-	err = !cl ? -ENOENT : cl->cl_evicting ? -EALREADY : !asked && (!st_lease_expired(st, cl) || !st_client_leaves(cl)) ? -EAGAIN : 0;
+	err = !cl ? -ENOENT : atomic_load(&cl->cl_evicting) ? -EALREADY : !asked && (!st_lease_expired(st, cl) || !st_client_leaves(cl)) ? -EAGAIN : 0;
 	if (err) {
 		st_all_unlock(st);
 		free(e);
 		return err;
 	}
-	cl->cl_evicting = true;
+	atomic_store(&cl->cl_evicting, true);
 	while (cl->cl_sessions)
 		st_session_destroy(st, cl->cl_sessions);
 	e->m = m;
@@ -121,7 +121,7 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	e->id = clientid;
 	e->number = cl->cl_number;
 	e->held = st_open_next(cl, NULL) || st_layout_next(cl, NULL);
-	e->barred = cl->cl_laid && e->held; /* else it has returned all it had */
+	e->barred = atomic_load(&cl->cl_laid) && e->held; /* else it has returned all it had */
 	e->asked = asked;
 	name_of(cl, e->name);
 	memcpy(e->key, cl->cl_key, sizeof(e->key));
@@ -169,7 +169,7 @@ void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t ac
 		max++;
 	ids = max ? malloc(max * sizeof(*ids)) : NULL; /* none: the next try evicts them */
 	for (const struct st_open *o = ids ? f->f_opens : NULL; o; o = o->o_fnext) {
-		if (stands_in_way(o, access, deny) && st_lease_expired(st, o->o_client) && !o->o_client->cl_evicting)
+		if (stands_in_way(o, access, deny) && st_lease_expired(st, o->o_client) && !atomic_load(&o->o_client->cl_evicting))
 			ids[n++] = o->o_client->cl_id;
 	}
 	st_all_unlock(st);

@@ -160,8 +160,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	g->before = l->l_iomode;
 	l->l_granting++;
 	l->l_iomode |= g->iomode;
-	if (!c->client->cl_laid)
-		c->client->cl_laid = true;
+	if (!atomic_load(&c->client->cl_laid))
+		atomic_store(&c->client->cl_laid, true);
 	st_sid_bump(&l->l_sid);
 	op_fh_make(c->m, op_export(c), g->ino, l->l_fh);
 	l->l_fhlen = OP_FH_LEN;

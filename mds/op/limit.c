@@ -74,9 +74,9 @@ static enum op_scope reached(const struct compound *c, enum st_count what, const
 {
 	const struct st_place *at = c->client->cl_place;
 
-	if (c->m->m_st->st_counts.ct_n[what] >= most[OP_OF_ALL])
+	if (atomic_load(&c->m->m_st->st_counts.ct_n[what]) >= most[OP_OF_ALL])
 		return OP_OF_ALL;
-	return at && at->pl_counts.ct_n[what] >= most[OP_OF_ADDR] ? OP_OF_ADDR : OP_OF_CLIENT;
+	return at && atomic_load(&at->pl_counts.ct_n[what]) >= most[OP_OF_ADDR] ? OP_OF_ADDR : OP_OF_CLIENT;
 }
 
 bool op_full(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES], enum op_scope *whose)
@@ -113,10 +113,10 @@ bool op_full_again(struct compound *c, enum st_count what, enum op_limit which, 
 {
 	const _Atomic uint32_t *n = &c->client->cl_counts.ct_n[what];
 
-	if (st_has_room(c->client, what) || *n < most[OP_OF_CLIENT])
+	if (st_has_room(c->client, what) || atomic_load(n) < most[OP_OF_CLIENT])
 		return false;
 	st_room_back(c->client, what); /* what its other threads took ahead */
-	return *n >= most[OP_OF_CLIENT] && op_limited(c->m, which);
+	return atomic_load(n) >= most[OP_OF_CLIENT] && op_limited(c->m, which);
 }
 
 void op_conn_opened(struct mds *m, struct rpc_conn *conn)

@@ -143,8 +143,8 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 
 	if (status)
 		return status;
-	if (g->reclaim && (!grace || !c->client->cl_may_reclaim))
-		return grace && !c->client->cl_reclaim_done ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
+	if (g->reclaim && (!grace || !atomic_load(&c->client->cl_may_reclaim)))
+		return grace && !atomic_load(&c->client->cl_reclaim_done) ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
 	if (grace && !g->reclaim)
 		return NFS4ERR_GRACE;
 	if (o->o_file->f_waiters && !st_needs_all()) /* some may be told */

@@ -602,8 +602,8 @@ nfsstat4 op_open(struct compound *c)
 		return NFS4ERR_NOFILEHANDLE;
 	st_look_lock(st);
 	grace = st_in_grace(st);
-	may_reclaim = c->client->cl_may_reclaim;
-	done = c->client->cl_reclaim_done;
+	may_reclaim = atomic_load(&c->client->cl_may_reclaim);
+	done = atomic_load(&c->client->cl_reclaim_done);
 	if (o->claim == CLAIM_PREVIOUS || claims_deleg(o))
 		full = op_full_again(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens);
 	else

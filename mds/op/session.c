@@ -75,12 +75,12 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 			*st = NFS4ERR_PERM;
 		return *st ? NULL : conf;
 	}
-	if (conf && conf->cl_evicting) {
+	if (conf && atomic_load(&conf->cl_evicting)) {
 		*st = NFS4ERR_DELAY;
 		return NULL;
 	}
 	if (conf && same_principal && memcmp(conf->cl_verifier, verf, 8) == 0) {
-		conf->cl_renewed_ns = clock_mono_ns();
+		atomic_store(&conf->cl_renewed_ns, clock_mono_ns());
 		return conf;
 	}
 	if (conf && !same_principal) {
@@ -318,7 +318,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 		cl->cl_cs_len = (uint32_t)(c->out->x_len - at);
 		memcpy(cl->cl_cs_reply, c->out->x_head + at, cl->cl_cs_len);
 	}
-	cl->cl_renewed_ns = clock_mono_ns();
+	atomic_store(&cl->cl_renewed_ns, clock_mono_ns());
 	st_session_publish(c->m->m_st, s);
 	return NFS4_OK;
 }
@@ -355,7 +355,7 @@ static nfsstat4 record_confirm(struct compound *c)
 		if (old && old != cl)
 			op_lost_client(st, old);
 		st->st_lost |= st_in_grace(st);
-		c->m->m_lost = true;
+		atomic_store(&c->m->m_lost, true);
 		c->m->m_losing--;
 		a->losing = false;
 	}
@@ -368,7 +368,7 @@ static nfsstat4 record_confirm(struct compound *c)
 		cl->cl_confirmed = cl->cl_recorded = true;
 		cl->cl_confirming = false;
 		cl->cl_boot = st_record_known(st, cl->cl_key) && !a->barred;
-		cl->cl_may_reclaim = st_in_grace(st) && st_record_reclaims(st, cl->cl_key);
+		atomic_store(&cl->cl_may_reclaim, st_in_grace(st) && st_record_reclaims(st, cl->cl_key));
 		st_record_back(st, cl->cl_key);
 		status = session_make(c, a, cl);
 	}
@@ -440,7 +440,7 @@ nfsstat4 op_create_session(struct compound *c)
 		return NFS4ERR_TOOSMALL;
 	st_all_lock(st);
 	cl = st_client_get(st, a->clientid);
-	if (!cl || cl->cl_evicting) {
+	if (!cl || atomic_load(&cl->cl_evicting)) {
 		status = cl ? NFS4ERR_DELAY : NFS4ERR_STALE_CLIENTID;
 	} else if ((status = op_mach_check(c, cl, OP_CREATE_SESSION))) {
 		; /* before a replay is given away */
@@ -463,7 +463,7 @@ nfsstat4 op_create_session(struct compound *c)
 		memcpy(a->verifier, cl->cl_verifier, 8);
 		memcpy(a->key, cl->cl_key, sizeof(a->key));
 		old = st_client_by_owner(st, cl->cl_owner, cl->cl_owner_len, true);
-		a->old_laid = !old || old->cl_laid || old->cl_boot; /* not known: an earlier boot's */
+		a->old_laid = !old || atomic_load(&old->cl_laid) || old->cl_boot; /* not known: an earlier boot's */
 		cl->cl_confirming = record = true;
 	}
 	st_all_unlock(st);
@@ -522,7 +522,7 @@ nfsstat4 op_bind_conn(struct compound *c)
 		if (given != CDFS4_FORE)
 			st_session_bind(st, s, c->call->c_conn);
 		st_session_came(s, c->call->c_conn);
-		s->se_client->cl_renewed_ns = clock_mono_ns();
+		atomic_store(&s->se_client->cl_renewed_ns, clock_mono_ns());
 		xdr_put_fixed(c->out, id, 16);
 		xdr_put_u32(c->out, given);
 		xdr_put_bool(c->out, false);
@@ -563,11 +563,11 @@ nfsstat4 op_backchannel_ctl(struct compound *c)
 static void put_sequence(struct compound *c, struct st_session *s, const struct st_seq *q)
 {
 	struct st_client *cl = s->se_client;
-	uint32_t flags = cl->cl_revoked;
+	uint32_t flags = atomic_load(&cl->cl_revoked);
 
-	if (cl->cl_nrevoked) /* until it has freed them */
+	if (atomic_load(&cl->cl_nrevoked)) /* until it has freed them */
 		flags |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
-	if (!s->se_cb_conn)
+	if (!atomic_load(&s->se_cb_conn))
 		flags |= SEQ4_STATUS_CB_PATH_DOWN | SEQ4_STATUS_CB_PATH_DOWN_SESSION;
 	xdr_put_fixed(c->out, s->se_id, 16);
 	xdr_put_u32(c->out, q->sq_seq);
@@ -577,7 +577,7 @@ static void put_sequence(struct compound *c, struct st_session *s, const struct 
 	xdr_put_u32(c->out, flags);
 	/* told once: the client then drops all its layouts */
 	if (flags & SEQ4_STATUS_RECALLABLE_STATE_REVOKED)
-		cl->cl_revoked &= ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
+		atomic_fetch_and(&cl->cl_revoked, ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED);
 }
 
 /* What tells one request from another: who asks, and what comes after SEQUENCE (whose own arguments may differ in a retry). */
@@ -598,7 +598,7 @@ static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct
 	if (sl->sl_check != sequence_check(c))
 		return NFS4ERR_SEQ_FALSE_RETRY;
 	if (!sl->sl_cached) {
-		q->sq_room = s->se_room;
+		q->sq_room = st_room(s);
 		put_sequence(c, s, q);
 		c->fail_next = NFS4ERR_RETRY_UNCACHED_REP;
 		return NFS4_OK;
@@ -649,7 +649,7 @@ static nfsstat4 sequence_in(struct compound *c, struct st_session *s, struct st_
 
 	if (s->se_client->cl_mach && !st_session_admits(s, c->call->c_conn))
 		return NFS4ERR_CONN_NOT_BOUND_TO_SESSION;
-	if (q->sq_slot >= ((struct st_room)s->se_room).r_nslots)
+	if (q->sq_slot >= st_room(s).r_nslots)
 		return NFS4ERR_BADSLOT;
 	if (c->call->c_size > s->se_maxreq)
 		return NFS4ERR_REQ_TOO_BIG;
@@ -755,7 +755,7 @@ static bool sessions_count(const struct st_client *cl)
 	if (!cl->cl_parted)
 		return cl->cl_sessions;
 	for (const struct st_session *s = cl->cl_sessions; s; s = s->se_next) {
-		if (s->se_used)
+		if (atomic_load(&s->se_used))
 			return true;
 	}
 	return false;
@@ -805,10 +805,10 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 	if (one_fs)
 		return c->cur ? NFS4_OK : NFS4ERR_NOFILEHANDLE;
 	st_all_lock(st);
-	if (c->client->cl_reclaim_done)
+	if (atomic_load(&c->client->cl_reclaim_done))
 		status = NFS4ERR_COMPLETE_ALREADY;
-	c->client->cl_reclaim_done = true;
-	c->client->cl_may_reclaim = false;
+	atomic_store(&c->client->cl_reclaim_done, true);
+	atomic_store(&c->client->cl_may_reclaim, false);
 	st_record_done(st, c->client->cl_key);
 	st_all_unlock(st);
 	if (!status) /* grace may be over with it */

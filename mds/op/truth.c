@@ -200,7 +200,7 @@ void op_half_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end)
 {
 	struct st *st = c->m->m_st;
 
-	if (!c->client->cl_nhalves)
+	if (!atomic_load(&c->client->cl_nhalves))
 		return;
 	st_all_lock(st);
 	st_half_over(st, c->client, ino, off, end);
@@ -245,7 +245,7 @@ bool op_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map)
 	const struct st_file *f;
 	bool judge;
 
-	if (!m->m_lost || !lo_generic(m->m_lo, map))
+	if (!atomic_load(&m->m_lost) || !lo_generic(m->m_lo, map))
 		return false;
 	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, false);
@@ -283,7 +283,7 @@ static int clean_run(struct kv_op *op, struct kv_txn *t)
 	struct st *st = j->m->m_st;
 
 	st_all_lock(st);
-	j->clean = !j->m->m_losing && !st->st_in_grace;
+	j->clean = !j->m->m_losing && !atomic_load(&st->st_in_grace);
 	j->gen = j->m->m_lost_gen;
 	st_each(st, ST_FILE, l)
 	{
@@ -309,7 +309,7 @@ static void clean_done(struct kv_op *op, int err)
 	/* Who was given up since has put the row again. */
 	st_all_lock(j->m->m_st);
 	if (!err && j->clean && j->gen == j->m->m_lost_gen)
-		j->m->m_lost = false;
+		atomic_store(&j->m->m_lost, false);
 	st_all_unlock(j->m->m_st);
 	judge_end(j);
 }
@@ -339,12 +339,12 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 	st_look_unlock(st);
 	if (some) { /* the store does not know of these: a crash forgets them */
 		st_all_lock(st);
-		m->m_lost = true;
+		atomic_store(&m->m_lost, true);
 		m->m_lost_gen++;
 		st->st_judge = false;
 		st_all_unlock(st);
 	}
-	if (!m->m_lost || m->m_judging)
+	if (!atomic_load(&m->m_lost) || m->m_judging)
 		return;
 	j = calloc(1, sizeof(*j));
 	if (!j)
@@ -352,7 +352,7 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 	j->m = m;
 	j->loop = loop;
 	st_all_lock(st);
-	j->ino = st->st_in_grace ? NULL : calloc(st_states(st) + 1, sizeof(*j->ino));
+	j->ino = atomic_load(&st->st_in_grace) ? NULL : calloc(st_states(st) + 1, sizeof(*j->ino));
 	st_each(st, ST_FILE, l)
 	{
 		const struct st_file *f = hash_entry(l, struct st_file, f_link);
@@ -379,10 +379,10 @@ int op_judge_open(struct mds *m)
 
 	if (err)
 		return err;
-	m->m_lost = lo_lost_get(t);
+	atomic_store(&m->m_lost, lo_lost_get(t));
 	kv_read_end(t);
-	st->st_lost = m->m_lost;
-	if (st->st_lost && !st->st_in_grace)
+	st->st_lost = atomic_load(&m->m_lost);
+	if (st->st_lost && !atomic_load(&st->st_in_grace))
 		st_marks_judge(st);
 	return 0;
 }

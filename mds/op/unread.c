@@ -131,10 +131,10 @@ static void note_unreached(struct compound *c, uint32_t ds, uint64_t now)
 	struct st_client *cl = c->client;
 
 	st_all_lock(st);
-	if (!cl->cl_unreached)
-		cl->cl_unreached = calloc(ST_UNREACHED, sizeof(*cl->cl_unreached));
-	if (cl->cl_unreached)
-		*unreached_entry(cl->cl_unreached, ds) = (struct st_unreached){ds, now};
+	if (!atomic_load(&cl->cl_unreached))
+		atomic_store(&cl->cl_unreached, calloc(ST_UNREACHED, sizeof(*cl->cl_unreached)));
+	if (atomic_load(&cl->cl_unreached))
+		*unreached_entry(atomic_load(&cl->cl_unreached), ds) = (struct st_unreached){ds, now};
 	st_all_unlock(st);
 }
 
@@ -158,10 +158,10 @@ bool op_unreached(struct compound *c, const struct lo_map *map)
 	struct st_unreached list[ST_UNREACHED];
 	struct st *st = c->m->m_st;
 
-	if (!c->client->cl_unreached)
+	if (!atomic_load(&c->client->cl_unreached))
 		return false;
 	st_look_lock(st); /* who writes it has all */
-	memcpy(list, c->client->cl_unreached, sizeof(list));
+	memcpy(list, atomic_load(&c->client->cl_unreached), sizeof(list));
 	st_look_unlock(st);
 	for (unsigned i = 0; i < lo_objects(map); i++)
 		for (unsigned k = 0; bits >> i & 1 && k < ST_UNREACHED; k++)

@@ -14,7 +14,7 @@ struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, cons
 	struct st_cb *cb;
 
 	st_must_have_all();
-	while (s && !s->se_cb_conn && s->se_next)
+	while (s && !atomic_load(&s->se_cb_conn) && s->se_next)
 		s = s->se_next;
 	cb = s ? calloc(1, sizeof(*cb)) : NULL;
 	if (!cb)
@@ -183,7 +183,7 @@ void st_cb_path_lost(struct st *st, struct st_session *s)
 {
 	struct st_cb **p = &s->se_cb_head, *cb;
 
-	while (!s->se_cb_conn && (cb = *p)) {
+	while (!atomic_load(&s->se_cb_conn) && (cb = *p)) {
 		if (!cb->cb_kind->k_brief) {
 			p = &cb->cb_next;
 			continue;
@@ -206,8 +206,8 @@ static void cb_send(struct loop_msg *m)
 
 	st_all_lock(st);
 	s = st_session_get(st, cb->cb_session);
-	if (s && s->se_cb_conn && rpc_conn_loop(s->se_cb_conn) == loop_self()) {
-		conn = s->se_cb_conn;
+	if (s && atomic_load(&s->se_cb_conn) && rpc_conn_loop(atomic_load(&s->se_cb_conn)) == loop_self()) {
+		conn = atomic_load(&s->se_cb_conn);
 		if (s->se_cb_flavor == RPC_AUTH_SYS) {
 			cred.rc_flavor = RPC_AUTH_SYS;
 			cred.rc_uid = s->se_cb_uid;
@@ -234,7 +234,7 @@ static void cb_send(struct loop_msg *m)
 
 void st_cb_pump(struct st *st, struct st_session *s)
 {
-	for (struct st_cb *cb; (cb = s->se_cb_head) && s->se_cb_conn;) {
+	for (struct st_cb *cb; (cb = s->se_cb_head) && atomic_load(&s->se_cb_conn);) {
 		uint32_t free = ~s->se_cb_busy & ((1u << s->se_cb_nslots) - 1);
 
 		if (!free && !cb->cb_keeps)
@@ -249,7 +249,7 @@ void st_cb_pump(struct st *st, struct st_session *s)
 		s->se_cb_busy |= 1u << cb->cb_slot;
 		cb->cb_st = st;
 		cb->cb_msg.m_run = cb_send;
-		loop_post(rpc_conn_loop(s->se_cb_conn), &cb->cb_msg);
+		loop_post(rpc_conn_loop(atomic_load(&s->se_cb_conn)), &cb->cb_msg);
 	}
 }
 

@@ -148,9 +148,9 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	kv_read_end(t);
 	if (err < 0)
 		return err;
-	st->st_in_grace = st->st_reclaimers > 0;
+	atomic_store(&st->st_in_grace, st->st_reclaimers > 0);
 	st->st_orphaned = true; /* what a crash left */
-	if (st->st_in_grace)
+	if (atomic_load(&st->st_in_grace))
 		log_info("grace period: %u recorded clients may reclaim", st->st_reclaimers);
 	*out = st;
 	return 0;
@@ -198,7 +198,7 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	c->cl_st = st;
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;
-	c->cl_renewed_ns = clock_mono_ns();
+	atomic_store(&c->cl_renewed_ns, clock_mono_ns());
 	pthread_mutex_init(&c->cl_lock, NULL);
 	if (hash_add(&st->st_clients, &c->cl_link, hash_u64(c->cl_id)))
 		goto fail;
@@ -276,7 +276,7 @@ uint64_t st_client_oldest(struct st *st, const uint8_t *addr)
 
 		if (at && c->cl_place != at)
 			continue;
-		if (!c->cl_evicting && st_lease_expired(st, c) && (!oldest || c->cl_renewed_ns < oldest->cl_renewed_ns))
+		if (!atomic_load(&c->cl_evicting) && st_lease_expired(st, c) && (!oldest || atomic_load(&c->cl_renewed_ns) < atomic_load(&oldest->cl_renewed_ns)))
 			oldest = c;
 	}
 	return oldest ? oldest->cl_id : 0;
@@ -307,7 +307,7 @@ static void client_free(struct rcu_head *head)
 	pthread_mutex_destroy(&c->cl_lock);
 	free(c->cl_principal);
 	free(c->cl_owner);
-	free(c->cl_unreached);
+	free(atomic_load(&c->cl_unreached));
 	free(c);
 }
 
@@ -461,7 +461,7 @@ static bool records_lost(struct st *st)
 
 bool st_in_grace(struct st *st)
 {
-	return st->st_in_grace;
+	return atomic_load(&st->st_in_grace);
 }
 
 static bool client_idle(const struct st_client *c)
@@ -483,21 +483,21 @@ static bool client_is_over(const struct st *st, struct st_client *c, bool idle, 
 
 static bool grace_is_over(const struct st *st, uint64_t now)
 {
-	return st->st_in_grace && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull);
+	return atomic_load(&st->st_in_grace) && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull);
 }
 
 /* Looked at: is there anything for which all must be locked? Room that an idle client has not given back yet makes it look busy for a while. */
 static bool tick_is_due(struct st *st, uint64_t now)
 {
-	bool rooms = now - st->st_rooms_ns > ROOMS_NS, due = grace_is_over(st, now) || st_deleg_many(st) || (st->st_orphaned && !st->st_in_grace);
+	bool rooms = now - atomic_load(&st->st_rooms_ns) > ROOMS_NS, due = grace_is_over(st, now) || st_deleg_many(st) || (st->st_orphaned && !atomic_load(&st->st_in_grace));
 
 	if (rooms)
-		st->st_rooms_ns = now;
+		atomic_store(&st->st_rooms_ns, now);
 	hash_each(&st->st_clients, i, l, next) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
-		bool some = c->cl_counts.ct_n[ST_N_OPENS] || c->cl_counts.ct_n[ST_N_DELEGS] || c->cl_counts.ct_n[ST_N_LAYOUTS];
+		bool some = atomic_load(&c->cl_counts.ct_n[ST_N_OPENS]) || atomic_load(&c->cl_counts.ct_n[ST_N_DELEGS]) || atomic_load(&c->cl_counts.ct_n[ST_N_LAYOUTS]);
 
-		due |= c->cl_nrecalled || client_is_over(st, c, !some, now);
+		due |= atomic_load(&c->cl_nrecalled) || client_is_over(st, c, !some, now);
 		if (rooms && some)
 			st_rooms_tick(c);
 	}
@@ -512,7 +512,7 @@ void st_tick(struct st *st)
 
 	st_look_lock(st);
 	if (st_deleg_many(st)) { /* or does it only look so? */
-		st->st_gathered_ns[ST_N_DELEGS] = 0;
+		atomic_store(&st->st_gathered_ns[ST_N_DELEGS], 0);
 		st_rooms_gather(st, NULL, ST_N_DELEGS);
 	}
 	due = tick_is_due(st, clock_mono_ns());
@@ -522,7 +522,7 @@ void st_tick(struct st *st)
 	st_all_lock(st);
 	now = clock_mono_ns();
 	if (grace_is_over(st, now)) {
-		st->st_in_grace = false;
+		atomic_store(&st->st_in_grace, false);
 		st->st_lost |= records_lost(st);
 		if (st->st_lost)
 			st_marks_judge(st);
@@ -538,12 +538,12 @@ void st_tick(struct st *st)
 				st_client_destroy(st, c);
 			continue;
 		}
-		if (gone && n < EXPIRE_BATCH && !c->cl_evicting)
+		if (gone && n < EXPIRE_BATCH && !atomic_load(&c->cl_evicting))
 			expired[n++] = c->cl_id;
 		late += st_deleg_overdue(st, c, overdue + late, EXPIRE_BATCH - late);
 	}
 	st_deleg_thin(st);
-	orphaned = st->st_orphaned && !st->st_in_grace;
+	orphaned = st->st_orphaned && !atomic_load(&st->st_in_grace);
 	if (orphaned)
 		st->st_orphaned = false;
 	st_all_unlock(st);

@@ -51,7 +51,8 @@ static bool is_tight(const struct st_client *c, enum st_count what)
 	const struct st *st = c->cl_st;
 	const uint32_t *most = st ? st->st_most[what] : NULL;
 
-	return !st || c->cl_counts.ct_n[what] > most[0] / 2 || (c->cl_place && c->cl_place->pl_counts.ct_n[what] > most[1] / 2) || st->st_counts.ct_n[what] > most[2] / 2;
+	return !st || atomic_load(&c->cl_counts.ct_n[what]) > most[0] / 2 || (c->cl_place && atomic_load(&c->cl_place->pl_counts.ct_n[what]) > most[1] / 2) ||
+	       atomic_load(&st->st_counts.ct_n[what]) > most[2] / 2;
 }
 
 static uint8_t portion(const struct st_client *c, enum st_count what)
@@ -63,7 +64,7 @@ static uint8_t portion(const struct st_client *c, enum st_count what)
 
 static void set_roomy(struct st_client *c, const struct st_stripe *sp, bool has)
 {
-	uint8_t bit = (uint8_t)(1u << (sp - c->cl_stripe)), was = c->cl_counts.ct_roomy;
+	uint8_t bit = (uint8_t)(1u << (sp - c->cl_stripe)), was = atomic_load(&c->cl_counts.ct_roomy);
 
 	if (has && !(was & bit))
 		atomic_fetch_or(&c->cl_counts.ct_roomy, bit);
@@ -74,9 +75,9 @@ static void set_roomy(struct st_client *c, const struct st_stripe *sp, bool has)
 /* sp_lock is held. */
 static void count(struct st_client *c, struct st_stripe *sp, enum st_count what, int more)
 {
-	uint8_t room = sp->sp_room[what], n = portion(c, what), bit = (uint8_t)(1u << what);
+	uint8_t room = atomic_load(&sp->sp_room[what]), n = portion(c, what), bit = (uint8_t)(1u << what);
 
-	if (!(sp->sp_used & bit))
+	if (!(atomic_load(&sp->sp_used) & bit))
 		atomic_fetch_or(&sp->sp_used, bit);
 	if (more > 0 && !room) {
 		if (n > 1 && is_tight(c, what))
@@ -87,8 +88,8 @@ static void count(struct st_client *c, struct st_stripe *sp, enum st_count what,
 		given(c, what, n);
 		room -= n;
 	}
-	sp->sp_room[what] = (uint8_t)(room - more);
-	if (sp->sp_room[what])
+	atomic_store(&sp->sp_room[what], (uint8_t)(room - more));
+	if (atomic_load(&sp->sp_room[what]))
 		set_roomy(c, sp, true);
 }
 
@@ -113,15 +114,15 @@ void st_set_portion(struct st *st, enum st_count what, uint32_t of_client, uint3
 
 bool st_has_room(const struct st_client *c, enum st_count what)
 {
-	return c->cl_stripe[st_turn() % ST_STRIPES].sp_room[what];
+	return atomic_load(&c->cl_stripe[st_turn() % ST_STRIPES].sp_room[what]);
 }
 
 uint32_t st_client_number(const struct st_client *c, enum st_count what)
 {
-	uint32_t n = c->cl_counts.ct_n[what];
+	uint32_t n = atomic_load(&c->cl_counts.ct_n[what]);
 
 	for (unsigned i = 0; i < ST_STRIPES; i++)
-		n -= c->cl_stripe[i].sp_room[what];
+		n -= atomic_load(&c->cl_stripe[i].sp_room[what]);
 	return n;
 }
 
@@ -140,21 +141,21 @@ uint32_t st_number(struct st *st, enum st_count what)
  */
 bool st_others_have(const struct st_client *c, enum st_count what)
 {
-	uint64_t takes = c->cl_counts.ct_takes;
-	uint32_t all = c->cl_st ? c->cl_st->st_counts.ct_n[what] : UINT32_MAX, mine = c->cl_counts.ct_n[what];
+	uint64_t takes = atomic_load(&c->cl_counts.ct_takes);
+	uint32_t all = c->cl_st ? atomic_load(&c->cl_st->st_counts.ct_n[what]) : UINT32_MAX, mine = atomic_load(&c->cl_counts.ct_n[what]);
 
-	return all > mine || c->cl_counts.ct_takes != takes;
+	return all > mine || atomic_load(&c->cl_counts.ct_takes) != takes;
 }
 
 /* Of the kinds in which, a bit each; and of the others, unless they were used since the last time. */
 static void rooms_back(struct st_client *c, uint8_t which, bool unused)
 {
-	for (unsigned i = 0; i < ST_STRIPES && c->cl_counts.ct_roomy; i++) {
+	for (unsigned i = 0; i < ST_STRIPES && atomic_load(&c->cl_counts.ct_roomy); i++) {
 		struct st_stripe *sp = &c->cl_stripe[i];
 		uint8_t back = which;
 		bool has = false;
 
-		if (!(c->cl_counts.ct_roomy >> i & 1))
+		if (!(atomic_load(&c->cl_counts.ct_roomy) >> i & 1))
 			continue;
 		if (unused)
 			back |= (uint8_t)~atomic_exchange(&sp->sp_used, 0);
@@ -162,13 +163,13 @@ static void rooms_back(struct st_client *c, uint8_t which, bool unused)
 			continue;
 		pthread_mutex_lock(&sp->sp_lock);
 		for (enum st_count what = 0; what < ST_COUNTS; what++) {
-			uint8_t room = back >> what & 1 ? sp->sp_room[what] : 0;
+			uint8_t room = back >> what & 1 ? atomic_load(&sp->sp_room[what]) : 0;
 
 			if (room) {
-				sp->sp_room[what] = 0;
+				atomic_store(&sp->sp_room[what], 0);
 				given(c, what, room);
 			}
-			has |= sp->sp_room[what];
+			has |= atomic_load(&sp->sp_room[what]);
 		}
 		set_roomy(c, sp, has);
 		pthread_mutex_unlock(&sp->sp_lock);
@@ -189,7 +190,7 @@ void st_rooms_tick(struct st_client *c)
 {
 	uint8_t tight = 0;
 
-	if (!c->cl_counts.ct_roomy)
+	if (!atomic_load(&c->cl_counts.ct_roomy))
 		return;
 	for (enum st_count what = 0; what < ST_COUNTS; what++)
 		if (is_tight(c, what))
@@ -200,7 +201,7 @@ void st_rooms_tick(struct st_client *c)
 bool st_rooms_gather(struct st *st, struct st_place *at, enum st_count what)
 {
 	_Atomic uint64_t *last = at ? &at->pl_gathered_ns[what] : &st->st_gathered_ns[what];
-	uint64_t now = clock_mono_ns(), was = *last;
+	uint64_t now = clock_mono_ns(), was = atomic_load(last);
 
 	if (now - was < GATHER_NS || !atomic_compare_exchange_strong(last, &was, now))
 		return false;

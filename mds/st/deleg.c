@@ -135,21 +135,21 @@ void st_revoked_free(struct st_client *c, const struct st_stateid *sid)
 	if (!v)
 		return;
 	*p = v->v_next;
-	c->cl_nrevoked--;
+	atomic_fetch_sub(&c->cl_nrevoked, 1);
 	free(v);
 }
 
 /* One more than is kept, or no memory: the stateid is then a bad one. */
 static void revoked_note(struct st_client *c, const struct st_stateid *sid)
 {
-	struct st_revoked *v = c->cl_nrevoked < REVOKED_MAX ? malloc(sizeof(*v)) : NULL;
+	struct st_revoked *v = atomic_load(&c->cl_nrevoked) < REVOKED_MAX ? malloc(sizeof(*v)) : NULL;
 
 	if (!v)
 		return;
 	v->v_sid = *sid;
 	v->v_next = c->cl_dead_sids;
 	c->cl_dead_sids = v;
-	c->cl_nrevoked++;
+	atomic_fetch_add(&c->cl_nrevoked, 1);
 }
 
 static bool is_overdue(const struct st *st, const struct st_open *o)
@@ -204,7 +204,7 @@ unsigned st_deleg_overdue(const struct st *st, const struct st_client *c, uint64
 {
 	unsigned n = 0;
 
-	for (const struct st_open *o = c->cl_nrecalled ? st_open_next(c, NULL) : NULL; o && n < max; o = st_open_next(c, o)) {
+	for (const struct st_open *o = atomic_load(&c->cl_nrecalled) ? st_open_next(c, NULL) : NULL; o && n < max; o = st_open_next(c, o)) {
 		if (is_overdue(st, o))
 			ino[n++] = o->o_file->f_ino;
 	}
@@ -328,7 +328,7 @@ void st_deleg_ask(struct st *st, struct st_open *o, struct st_ask *a)
 	if (dg->dg_asking)
 		return;
 	cb = st_lease_expired(st, o->o_client) ? NULL : st_cb_new(o->o_client, &ask_kind, dg->dg_fh, dg->dg_fhlen, &s);
-	if (!cb || !s->se_cb_conn) { /* there is no way to it now */
+	if (!cb || !atomic_load(&s->se_cb_conn)) { /* there is no way to it now */
 		free(cb);
 		st_asks_fail(dg);
 		return;
@@ -436,7 +436,7 @@ static const struct st_cb_kind thin_kind = {
 /* Three quarters of what there may be. */
 bool st_deleg_many(const struct st *st)
 {
-	uint32_t n = st->st_counts.ct_n[ST_N_DELEGS];
+	uint32_t n = atomic_load(&st->st_counts.ct_n[ST_N_DELEGS]);
 
 	return n && n >= st->st_max_delegs - st->st_max_delegs / 4;
 }

@@ -19,14 +19,14 @@ uint32_t st_unwatches(void)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < unwatch_lines; i++)
-		n += unwatches[i].u_n;
+	for (uint32_t i = 0; i < atomic_load(&unwatch_lines); i++)
+		n += atomic_load(&unwatches[i].u_n);
 	return n;
 }
 
 static void count_unwatch(void)
 {
-	uint32_t i = st_turn() % UNWATCH_LINES, lines = unwatch_lines;
+	uint32_t i = st_turn() % UNWATCH_LINES, lines = atomic_load(&unwatch_lines);
 
 	while (lines <= i && !atomic_compare_exchange_weak(&unwatch_lines, &lines, i + 1))
 		;
@@ -460,7 +460,7 @@ void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool 
 		next = l->l_fnext;
 		if (l->l_client == except || (rw_only && !(l->l_iomode & LAYOUTIOMODE4_RW)))
 			continue;
-		l->l_client->cl_revoked |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
+		atomic_fetch_or(&l->l_client->cl_revoked, SEQ4_STATUS_RECALLABLE_STATE_REVOKED);
 		metric_add(st->st_revoked, 1);
 		st_layout_free(st, l);
 	}

@@ -9,7 +9,7 @@ static void unlink_half(struct st *st, struct st_client *c, struct st_half **at)
 
 	st_must_have_all();
 	*at = h->hf_next;
-	c->cl_nhalves--;
+	atomic_fetch_sub(&c->cl_nhalves, 1);
 	h->hf_file->f_halves--;
 	st_file_put(st, h->hf_file);
 	free(h);
@@ -35,7 +35,7 @@ bool st_half_note(struct st *st, struct st_client *c, uint64_t ino, uint64_t off
 	}
 	*h = (struct st_half){.hf_next = c->cl_halves, .hf_file = f, .hf_off = off, .hf_end = end};
 	c->cl_halves = h;
-	c->cl_nhalves++;
+	atomic_fetch_add(&c->cl_nhalves, 1);
 	f->f_halves++;
 	return true;
 }

@@ -41,7 +41,7 @@ static bool make_room(struct st_client *c)
 static bool has_backchannel(const struct st_client *c)
 {
 	for (const struct st_session *s = c->cl_sessions; s; s = s->se_next)
-		if (s->se_cb_conn)
+		if (atomic_load(&s->se_cb_conn))
 			return true;
 	return false;
 }

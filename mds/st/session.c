@@ -29,7 +29,7 @@ struct st_session *st_session_find(struct st *st, const uint8_t id[16])
 
 	cds_hlist_for_each_entry_rcu_2(s, chain_of(st, id), se_node) {
 		if (memcmp(s->se_id, id, 16) == 0)
-			return s->se_dead ? NULL : s;
+			return atomic_load(&s->se_dead) ? NULL : s;
 	}
 	return NULL;
 }
@@ -54,7 +54,7 @@ struct st_session *st_session_new(struct st *st, struct st_client *c)
 		return NULL;
 	}
 	pthread_mutex_init(&s->se_lock, NULL);
-	st->st_nsessions++;
+	atomic_fetch_add(&st->st_nsessions, 1);
 	s->se_client = c;
 	c->cl_refs++;
 	pthread_mutex_lock(&c->cl_lock);
@@ -144,13 +144,13 @@ bool st_client_leaves(struct st_client *c)
 {
 	uint64_t last = 0;
 
-	if (c->cl_evicting)
+	if (atomic_load(&c->cl_evicting))
 		return true;
 	/* A request makes its slot busy first and looks at this then: of the two, one sees the other (st_slot_take). */
-	c->cl_evicting = true;
+	atomic_store(&c->cl_evicting, true);
 	if (client_busy(c, &last))
-		c->cl_evicting = false;
-	return c->cl_evicting;
+		atomic_store(&c->cl_evicting, false);
+	return atomic_load(&c->cl_evicting);
 }
 
 void st_renewed(struct st_client *c, uint64_t at_ns)
@@ -172,12 +172,12 @@ uint64_t st_silent_ns(struct st_client *c, uint64_t now)
 	bool busy = client_busy(c, &last);
 
 	st_renewed(c, last);
-	return busy ? 0 : since(c->cl_renewed_ns, now);
+	return busy ? 0 : since(atomic_load(&c->cl_renewed_ns), now);
 }
 
 bool st_silent_over(struct st_client *c, uint64_t now, uint64_t ns)
 {
-	return since(c->cl_renewed_ns, now) > ns && st_silent_ns(c, now) > ns;
+	return since(atomic_load(&c->cl_renewed_ns), now) > ns && st_silent_ns(c, now) > ns;
 }
 
 struct st_session *st_sessions_ended(struct st *st)
@@ -198,28 +198,28 @@ static bool cb_conn_set(struct st *st, struct st_session *s, struct rpc_conn *c)
 {
 	bool in;
 
-	if (s->se_cb_conn == c)
+	if (atomic_load(&s->se_cb_conn) == c)
 		return true;
-	if (s->se_cb_conn)
+	if (atomic_load(&s->se_cb_conn))
 		hash_del(&st->st_cb_conns, &s->se_conn_link);
 	in = c && hash_add(&st->st_cb_conns, &s->se_conn_link, hash_u64((uintptr_t)c)) == 0;
-	s->se_cb_conn = in ? c : NULL; /* at once: requests look at it */
-	return s->se_cb_conn == c;
+	atomic_store(&s->se_cb_conn, in ? c : NULL); /* at once: requests look at it */
+	return atomic_load(&s->se_cb_conn) == c;
 }
 
 void st_session_destroy(struct st *st, struct st_session *s)
 {
 	struct st_client *c = s->se_client;
 
-	if (s->se_dead)
+	if (atomic_load(&s->se_dead))
 		return;
 	pthread_mutex_lock(&s->se_lock);
-	s->se_dead = true;
+	atomic_store(&s->se_dead, true);
 	pthread_mutex_unlock(&s->se_lock);
 	hash_del(&st->st_sessions, &s->se_link);
 	if (s->se_node.prev)
 		cds_hlist_del_rcu(&s->se_node);
-	st->st_nsessions--;
+	atomic_fetch_sub(&st->st_nsessions, 1);
 	pthread_mutex_lock(&c->cl_lock);
 	unlink_from(&c->cl_sessions, s);
 	s->se_next = c->cl_parting;
@@ -239,8 +239,8 @@ void st_session_destroy(struct st *st, struct st_session *s)
 
 bool st_session_admits(const struct st_session *s, const struct rpc_conn *c)
 {
-	for (unsigned i = 0; i < s->se_nbound && i < ST_BOUND; i++) {
-		if (s->se_bound[i] == rpc_conn_id(c))
+	for (unsigned i = 0; i < atomic_load(&s->se_nbound) && i < ST_BOUND; i++) {
+		if (atomic_load(&s->se_bound[i]) == rpc_conn_id(c))
 			return true;
 	}
 	return false;
@@ -256,8 +256,8 @@ bool st_session_admit(struct st_session *s, const struct rpc_conn *c)
 		s->se_bound = calloc(ST_BOUND, sizeof(*s->se_bound));
 	/* Numbers of connections are not used again: that of one that ended admits nobody, until another takes its place. */
 	if (!in && s->se_bound) {
-		s->se_bound[s->se_nbound % ST_BOUND] = rpc_conn_id(c);
-		s->se_nbound++;
+		atomic_store(&s->se_bound[atomic_load(&s->se_nbound) % ST_BOUND], rpc_conn_id(c));
+		atomic_fetch_add(&s->se_nbound, 1);
 		in = true;
 	}
 	pthread_mutex_unlock(&s->se_lock);
@@ -271,14 +271,14 @@ static uint64_t conn_bit(const struct rpc_conn *c)
 
 void st_session_came(struct st_session *s, const struct rpc_conn *c)
 {
-	if (!(s->se_carried & conn_bit(c)))
+	if (!(atomic_load(&s->se_carried) & conn_bit(c)))
 		atomic_fetch_or(&s->se_carried, conn_bit(c));
 }
 
 /* The connection of the backchannel is the one of which it is known that it lives. */
 bool st_session_carried(const struct st_session *s, const struct rpc_conn *c)
 {
-	return !s->se_cb_conn || s->se_cb_conn == c || (s->se_carried & conn_bit(c));
+	return !atomic_load(&s->se_cb_conn) || atomic_load(&s->se_cb_conn) == c || (atomic_load(&s->se_carried) & conn_bit(c));
 }
 
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
@@ -309,7 +309,7 @@ void st_conn_gone(struct st *st, struct rpc_conn *c)
 		struct st_session *s = hash_entry(l, struct st_session, se_conn_link);
 
 		next = hash_next(l);
-		if (s->se_cb_conn == c) {
+		if (atomic_load(&s->se_cb_conn) == c) {
 			cb_conn_set(st, s, NULL);
 			st_cb_path_lost(st, s);
 		}

@@ -47,12 +47,12 @@ struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot)
 
 bool st_slot_busy(const struct st_slot *sl)
 {
-	return state_of(sl->sl_turn) == BUSY;
+	return state_of(atomic_load(&sl->sl_turn)) == BUSY;
 }
 
 uint32_t st_slot_seq(const struct st_slot *sl)
 {
-	return (uint32_t)sl->sl_turn;
+	return (uint32_t)atomic_load(&sl->sl_turn);
 }
 
 bool st_slots_busy(struct st_session *s, uint64_t *last)
@@ -61,9 +61,9 @@ bool st_slots_busy(struct st_session *s, uint64_t *last)
 	bool busy = false;
 
 	pthread_mutex_lock(&s->se_lock); /* none is added meanwhile */
-	all = s->se_slots;
+	all = atomic_load(&s->se_slots);
 	for (uint32_t i = 0; all && i < all->ss_n && !busy; i++) {
-		const struct st_slot *sl = all->ss_slot[i];
+		const struct st_slot *sl = atomic_load(&all->ss_slot[i]);
 		uint64_t at;
 
 		if (!sl)
@@ -114,13 +114,13 @@ static void slot_free(struct rcu_head *head)
 /* Room for n, be it more or less than there was. false: no memory */
 static bool resize(struct st_session *s, uint32_t n)
 {
-	struct st_slots *was = s->se_slots, *all = calloc(1, sizeof(*all) + n * sizeof(all->ss_slot[0]));
+	struct st_slots *was = atomic_load(&s->se_slots), *all = calloc(1, sizeof(*all) + n * sizeof(all->ss_slot[0]));
 
 	if (!all)
 		return false;
 	all->ss_n = n;
 	for (uint32_t i = 0; was && i < n && i < was->ss_n; i++)
-		atomic_init(&all->ss_slot[i], was->ss_slot[i]);
+		atomic_init(&all->ss_slot[i], atomic_load(&was->ss_slot[i]));
 	atomic_store_explicit(&s->se_slots, all, memory_order_release);
 	if (was)
 		urcu_memb_call_rcu(&was->ss_rcu, all_free);
@@ -129,7 +129,7 @@ static bool resize(struct st_session *s, uint32_t n)
 
 static struct st_slot *slot_new(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq)
 {
-	struct st_slots *all = s->se_slots;
+	struct st_slots *all = atomic_load(&s->se_slots);
 	uint32_t n = all ? all->ss_n : 1;
 	struct st_slot *sl;
 
@@ -143,9 +143,9 @@ static struct st_slot *slot_new(struct st *st, struct st_session *s, uint32_t sl
 	memset(sl, 0, sizeof(*sl));
 	atomic_init(&sl->sl_turn, TURN(BUSY, seq));
 	sl->sl_fresh = true;
-	all = s->se_slots;
+	all = atomic_load(&s->se_slots);
 	atomic_store_explicit(&all->ss_slot[slot], sl, memory_order_release);
-	st->st_nslots++;
+	atomic_fetch_add(&st->st_nslots, 1);
 	kept(st, s, sizeof(*sl));
 	return sl;
 }
@@ -154,7 +154,7 @@ static struct st_slot *slot_new(struct st *st, struct st_session *s, uint32_t sl
 static void slot_gone(struct st *st, struct st_session *s, struct st_slot *sl)
 {
 	kept(st, s, -(int64_t)(sizeof(*sl) + sl->sl_told));
-	st->st_nslots--;
+	atomic_fetch_sub(&st->st_nslots, 1);
 	urcu_memb_call_rcu(&sl->sl_rcu, slot_free);
 }
 
@@ -165,8 +165,8 @@ void st_slots_free(struct st *st, struct st_session *s)
 	pthread_mutex_lock(&s->se_lock);
 	all = atomic_exchange(&s->se_slots, NULL);
 	for (uint32_t i = 0; all && i < all->ss_n; i++) {
-		if (all->ss_slot[i])
-			slot_gone(st, s, all->ss_slot[i]);
+		if (atomic_load(&all->ss_slot[i]))
+			slot_gone(st, s, atomic_load(&all->ss_slot[i]));
 	}
 	if (all)
 		urcu_memb_call_rcu(&all->ss_rcu, all_free);
@@ -203,7 +203,7 @@ static bool first_of(const struct st_session *s, uint32_t slot, uint32_t seq)
 
 static void retarget(struct st_session *s, uint32_t target)
 {
-	struct st_room r = s->se_room;
+	struct st_room r = st_room(s);
 
 	if (target == r.r_target)
 		return;
@@ -211,19 +211,19 @@ static void retarget(struct st_session *s, uint32_t target)
 	r.r_gen++;
 	if (r.r_nslots < target)
 		r.r_nslots = (uint16_t)target;
-	s->se_room = r;
+	atomic_store(&s->se_room, r);
 }
 
 /* False: it is busy, or there is no memory. */
 static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
 {
 	struct st_slot *sl = st_slot_get(s, slot);
-	struct st_slots *all = s->se_slots;
+	struct st_slots *all = atomic_load(&s->se_slots);
 	uint64_t turn;
 
 	if (!sl)
 		return true;
-	turn = sl->sl_turn;
+	turn = atomic_load(&sl->sl_turn);
 	if (state_of(turn) != FREE || !past_keep(st, s, slot, (uint32_t)turn) || !atomic_compare_exchange_strong(&sl->sl_turn, &turn, TURN(GONE, turn)))
 		return false;
 	st_renewed(s->se_client, atomic_load_explicit(&sl->sl_renewed_ns, memory_order_relaxed));
@@ -235,12 +235,12 @@ static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
 /* The client knows the target, and has nothing outstanding above it. A slot that is busy all the same is one it has given up: it stays until it is done. */
 static void retire(struct st *st, struct st_session *s)
 {
-	struct st_room r = s->se_room;
-	const struct st_slots *all = s->se_slots;
+	struct st_room r = st_room(s);
+	const struct st_slots *all = atomic_load(&s->se_slots);
 
 	while (r.r_nslots > r.r_target && slot_retire(st, s, r.r_nslots - 1u))
 		r.r_nslots--;
-	s->se_room = r;
+	atomic_store(&s->se_room, r);
 	if (all && r.r_nslots <= all->ss_n / 2)
 		resize(s, r.r_nslots);
 }
@@ -251,8 +251,8 @@ uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked)
 
 	s->se_most = asked < ST_SLOTS ? asked : ST_SLOTS;
 	r.r_target = r.r_nslots = (uint16_t)(s->se_most < SLOTS_START ? s->se_most : SLOTS_START);
-	s->se_room = r;
-	s->se_reviewed_ns = clock_mono_ns();
+	atomic_store(&s->se_room, r);
+	atomic_store(&s->se_reviewed_ns, clock_mono_ns());
 	(void)st;
 	return r.r_nslots;
 }
@@ -264,7 +264,7 @@ static bool crowded(const struct st *st, const struct st_session *s, unsigned pa
 {
 	uint64_t some = st->st_kept_max / 4 * part;
 
-	return st->st_kept >= some && s->se_kept > some / (st->st_nsessions | 1); /* it may go meanwhile */
+	return atomic_load(&st->st_kept) >= some && atomic_load(&s->se_kept) > some / (atomic_load(&st->st_nsessions) | 1); /* it may go meanwhile */
 }
 
 static uint64_t review_period(const struct st *st, bool crowd)
@@ -275,9 +275,9 @@ static uint64_t review_period(const struct st *st, bool crowd)
 /* Once a lease, what was not needed since is asked back; eight times as often in a crowd, and then half of it whether needed or not. */
 static void review(struct st *st, struct st_session *s, uint64_t now, bool crowd)
 {
-	uint32_t least = crowd ? ST_SLOTS_LEAST : SLOTS_IDLE, want = s->se_peak * 2, target = ((struct st_room)s->se_room).r_target;
+	uint32_t least = crowd ? ST_SLOTS_LEAST : SLOTS_IDLE, want = atomic_load(&s->se_peak) * 2, target = st_room(s).r_target;
 
-	if (now < s->se_reviewed_ns + review_period(st, crowd))
+	if (now < atomic_load(&s->se_reviewed_ns) + review_period(st, crowd))
 		return;
 	if (crowd)
 		want = target / 2;
@@ -285,9 +285,9 @@ static void review(struct st *st, struct st_session *s, uint64_t now, bool crowd
 		want = least;
 	if (want < target)
 		retarget(s, want);
-	s->se_reviewed_ns = now;
-	s->se_peak = 0;
-	s->se_reviews++;
+	atomic_store(&s->se_reviewed_ns, now);
+	atomic_store(&s->se_peak, 0);
+	atomic_fetch_add(&s->se_reviews, 1);
 }
 
 static void peak(struct st_session *s, uint32_t used)
@@ -300,7 +300,7 @@ static void peak(struct st_session *s, uint32_t used)
 
 static bool grows(const struct st_session *s, uint32_t highest, bool crowd)
 {
-	struct st_room r = s->se_room;
+	struct st_room r = st_room(s);
 
 	return highest + 1 >= r.r_nslots && r.r_nslots == r.r_target && r.r_target < s->se_most && !crowd;
 }
@@ -308,16 +308,16 @@ static bool grows(const struct st_session *s, uint32_t highest, bool crowd)
 /* The room that the session has after this request came. */
 static void room_review(struct st *st, struct st_session *s, struct st_seq *q, uint64_t now)
 {
-	struct st_room r = s->se_room;
+	struct st_room r = st_room(s);
 	uint32_t highest = q->sq_highest < q->sq_slot ? q->sq_slot : q->sq_highest;
 	bool knows = !q->sq_sl->sl_fresh && q->sq_sl->sl_gen == r.r_gen, crowd = crowded(st, s, 2), retires, grow;
 
 	peak(s, highest < r.r_nslots ? highest + 1 : r.r_nslots);
 	retires = knows && highest < r.r_target && r.r_nslots > r.r_target;
 	grow = grows(s, highest, crowd);
-	if (retires || grow || now >= s->se_reviewed_ns + review_period(st, crowd)) {
+	if (retires || grow || now >= atomic_load(&s->se_reviewed_ns) + review_period(st, crowd)) {
 		pthread_mutex_lock(&s->se_lock);
-		r = s->se_room;
+		r = st_room(s);
 		/* The target may be another meanwhile, which the client was not told. */
 		if (retires && q->sq_sl->sl_gen == r.r_gen)
 			retire(st, s);
@@ -325,7 +325,7 @@ static void room_review(struct st *st, struct st_session *s, struct st_seq *q, u
 			retarget(s, r.r_target * 2u < s->se_most ? r.r_target * 2u : s->se_most);
 		else
 			review(st, s, now, crowd);
-		r = s->se_room;
+		r = st_room(s);
 		pthread_mutex_unlock(&s->se_lock);
 	}
 	q->sq_room = r;
@@ -335,7 +335,7 @@ static void room_review(struct st *st, struct st_session *s, struct st_seq *q, u
 static void slot_leave(struct st *st, struct st_session *s, struct st_slot *sl, uint32_t seq)
 {
 	atomic_store(&sl->sl_turn, TURN(FREE, seq));
-	if (s->se_dead)
+	if (atomic_load(&s->se_dead))
 		st_session_over(st, s);
 }
 
@@ -346,8 +346,8 @@ static nfsstat4 slot_begin(struct st *st, struct st_session *s, struct st_seq *q
 	struct st_slot *sl = q->sq_sl;
 	uint64_t now;
 
-	if (s->se_dead || c->cl_evicting) {
-		nfsstat4 status = s->se_dead ? NFS4ERR_BADSESSION : NFS4ERR_DELAY;
+	if (atomic_load(&s->se_dead) || atomic_load(&c->cl_evicting)) {
+		nfsstat4 status = atomic_load(&s->se_dead) ? NFS4ERR_BADSESSION : NFS4ERR_DELAY;
 
 		slot_leave(st, s, sl, q->sq_seq - 1);
 		return status;
@@ -358,16 +358,16 @@ static nfsstat4 slot_begin(struct st *st, struct st_session *s, struct st_seq *q
 	sl->sl_cached = false;
 	sl->sl_gen = q->sq_room.r_gen;
 	atomic_store_explicit(&sl->sl_renewed_ns, now, memory_order_relaxed);
-	if (now > c->cl_renewed_ns + st->st_lease_ms * 1000000ull / RENEW_PART)
+	if (now > atomic_load(&c->cl_renewed_ns) + st->st_lease_ms * 1000000ull / RENEW_PART)
 		st_renewed(c, now);
-	if (!s->se_used)
-		s->se_used = true;
+	if (!atomic_load(&s->se_used))
+		atomic_store(&s->se_used, true);
 	return NFS4_OK;
 }
 
 static bool refused(const struct st *st, const struct st_session *s, struct st_seq *q)
 {
-	if (!q->sq_refused && q->sq_keep && q->sq_slot >= ST_SLOTS_LEAST && st->st_kept >= st->st_kept_max && crowded(st, s, 4))
+	if (!q->sq_refused && q->sq_keep && q->sq_slot >= ST_SLOTS_LEAST && atomic_load(&st->st_kept) >= st->st_kept_max && crowded(st, s, 4))
 		q->sq_refused = NFS4ERR_DELAY;
 	return q->sq_refused;
 }
@@ -379,9 +379,9 @@ static nfsstat4 slot_first(struct st *st, struct st_session *s, struct st_seq *q
 
 	q->sq_retry = false;
 	pthread_mutex_lock(&s->se_lock);
-	if (s->se_dead)
+	if (atomic_load(&s->se_dead))
 		status = NFS4ERR_BADSESSION;
-	else if (q->sq_slot >= ((struct st_room)s->se_room).r_nslots)
+	else if (q->sq_slot >= st_room(s).r_nslots)
 		status = NFS4ERR_BADSLOT;
 	else if (st_slot_get(s, q->sq_slot))
 		status = AGAIN;
@@ -398,7 +398,7 @@ static nfsstat4 slot_first(struct st *st, struct st_session *s, struct st_seq *q
 /* The slot is there. AGAIN: it changes at this moment. */
 static nfsstat4 slot_next(struct st *st, struct st_session *s, struct st_seq *q, struct st_slot *sl)
 {
-	uint64_t turn = sl->sl_turn;
+	uint64_t turn = atomic_load(&sl->sl_turn);
 	uint32_t last = (uint32_t)turn;
 
 	q->sq_sl = sl;
@@ -440,7 +440,7 @@ nfsstat4 st_slot_take(struct st *st, struct st_session *s, struct st_seq *q)
 
 void st_slot_let(struct st_slot *sl)
 {
-	atomic_store(&sl->sl_turn, TURN(FREE, sl->sl_turn));
+	atomic_store(&sl->sl_turn, TURN(FREE, atomic_load(&sl->sl_turn)));
 }
 
 void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len)
@@ -453,6 +453,6 @@ void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8
 	/* A request that we took long over (a recall, a data server that is away) is no silence of the client's: it had no cause to send another. */
 	atomic_store_explicit(&sl->sl_renewed_ns, clock_mono_ns(), memory_order_relaxed); /* before it looks idle */
 	urcu_memb_read_lock();
-	slot_leave(st, s, sl, (uint32_t)sl->sl_turn);
+	slot_leave(st, s, sl, (uint32_t)atomic_load(&sl->sl_turn));
 	urcu_memb_read_unlock();
 }

@@ -551,7 +551,7 @@ bool st_lease_expired(const struct st *st, struct st_client *c); /* takes cl_loc
 /* locked: it is gone, or its number is being barred: a COMPOUND of it that was parked registers nothing any more. */
 static inline bool st_client_goes(const struct st_client *c)
 {
-	return c->cl_dead || c->cl_evicting;
+	return c->cl_dead || atomic_load(&c->cl_evicting);
 }
 /* locked. Takes it out of all tables with its sessions, opens and layouts. Orphans it held open are freed by the next tick's sweep (st_orphans). */
 void st_client_destroy(struct st *st, struct st_client *c);
@@ -618,6 +618,10 @@ struct st_seq {
 	struct st_slot *sq_sl;
 	struct st_room sq_room;  /* what the reply tells */
 };
+static inline struct st_room st_room(const struct st_session *s)
+{
+	return atomic_load(&s->se_room);
+}
 /*
  * In an RCU read section. NFS4_OK: sq_sl is the caller's. If it is a retry of the slot's last request (sq_retry), for a moment, until st_slot_let; else it is busy with a
  * new request until st_slot_done, and its session stays until then. Else DELAY (it is in hand, there is no room or memory, or the client goes), SEQ_MISORDERED, BADSLOT,

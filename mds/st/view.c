@@ -50,7 +50,7 @@ static void view_sessions(const struct st_client *c, struct st_client_view *v)
 		}
 		if (s->se_minor > v->cv_minor)
 			v->cv_minor = s->se_minor;
-		v->cv_backchannels += s->se_cb_conn != NULL;
+		v->cv_backchannels += atomic_load(&s->se_cb_conn) != NULL;
 		add_addr(v, s->se_addr);
 	}
 }
@@ -80,9 +80,9 @@ bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 		v->cv_layouts = st_client_number(c, ST_N_LAYOUTS);
 		v->cv_silent_ms = st_silent_ns(c, clock_mono_ns()) / 1000000;
 		v->cv_confirmed = c->cl_confirmed;
-		v->cv_evicting = c->cl_evicting;
+		v->cv_evicting = atomic_load(&c->cl_evicting);
 		v->cv_expired = st_lease_expired(st, c);
-		v->cv_reclaims = c->cl_may_reclaim && !c->cl_reclaim_done && st_in_grace(st);
+		v->cv_reclaims = atomic_load(&c->cl_may_reclaim) && !atomic_load(&c->cl_reclaim_done) && st_in_grace(st);
 	}
 	st_all_unlock(st);
 	return c != NULL;

@@ -225,7 +225,7 @@ int main(int argc, char **argv)
 		if (loop_create(&loops[i], 256) ||
 		    pthread_create(&threads[i], NULL, loop_thread, loops[i]))
 			log_fatal("no loop");
-	running = conf.inflight;
+	atomic_store(&running, conf.inflight);
 	kv_stats(kv, &a);
 	bytes = bytes_written();
 	begun = now_ns();
@@ -241,7 +241,7 @@ int main(int argc, char **argv)
 	kv_stats(kv, &b);
 	ended = now_ns();
 	bytes = bytes_written() - bytes;
-	stop = true;
+	atomic_store(&stop, true);
 	while (atomic_load(&running))
 		usleep(1000);
 	report(&a, &b, (double)(ended - begun) / 1e9, bytes);
