@@ -376,14 +376,32 @@ static void free_kv(struct kv *kv)
 	free(kv);
 }
 
-/* The second line of LOCK: what was to be done again is done. */
-static const char lock_open[] = "open\n";
 #define KV_OPEN_WAIT_MS 5000
+
+/* A lock on the first byte of LOCK says that what was to be done again is done. As a lock it cannot be one that a crash left. */
+static const struct flock open_mark = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
 
 static void say_open(struct kv *kv)
 {
-	if (write(kv->k_lock_fd, lock_open, sizeof(lock_open) - 1) < 0)
+	struct flock mark = open_mark;
+
+	if (fcntl(kv->k_lock_fd, F_OFD_SETLK, &mark) < 0)
 		log_warn("kv: %s/LOCK: %m; nobody can read beside this process", kv->k_path);
+}
+
+static bool is_open(const char *path)
+{
+	struct flock mark = open_mark;
+	char file[4096];
+	bool yes;
+	int fd;
+
+	snprintf(file, sizeof(file), "%s/LOCK", path);
+	fd = open(file, O_RDONLY | O_CLOEXEC);
+	yes = fd >= 0 && fcntl(fd, F_OFD_GETLK, &mark) == 0 && mark.l_type != F_UNLCK;
+	if (fd >= 0)
+		close(fd);
+	return yes;
 }
 
 static int open_store(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
@@ -410,53 +428,15 @@ static int open_store(struct kv *kv, const struct kv_opts *o, struct kv_failure 
 	return rc;
 }
 
-/* The writer has opened the store: before that, a crash may have left anything in it. */
-static int await_open(const char *path, struct kv_failure *f)
+/* kv_open, of a store that is readable, or for writing. */
+static int open_new(struct kv **out, const char *path, const struct kv_opts *o, struct kv_failure *f)
 {
-	char file[4096], text[64];
-
-	snprintf(file, sizeof(file), "%s/LOCK", path);
-	for (int ms = 0; ms < KV_OPEN_WAIT_MS; ms += 20) {
-		int fd = open(file, O_RDONLY | O_CLOEXEC);
-		ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-
-		if (fd >= 0)
-			close(fd);
-		text[n > 0 ? n : 0] = 0;
-		if (strstr(text, lock_open))
-			return 0;
-		usleep(20000);
-	}
-	return kv_fail(f, -EBUSY, "%s: another process is about to open the store", path);
-}
-
-/* What is to be read only must have been closed, or be open: else it is opened for writing and closed. */
-static int make_readable(const char *path, const struct kv_opts *o, struct kv_failure *f)
-{
-	struct kv_opts w = {.ko_map_max = o->ko_map_max};
-	struct kv *kv;
-	int rc = kv_log_look(path, f);
-
-	/* What looks damaged may be what a writer changed meanwhile: who has the lock sees. */
-	if (rc == 0)
-		return 0;
-	rc = kv_open(&kv, path, &w, f->f_text, f->f_size);
-	if (rc == -EBUSY)
-		return await_open(path, f);
-	if (rc == 0)
-		kv_close(kv);
-	return rc;
-}
-
-int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *err, size_t errlen)
-{
-	struct kv_failure f = {err, errlen};
 	struct kv *kv;
 	int rc;
 
 	kv = aligned_alloc(64, (sizeof(*kv) + 63) / 64 * 64);
 	if (!kv)
-		return kv_fail(&f, -ENOMEM, "%s: out of memory", path);
+		return kv_fail(f, -ENOMEM, "%s: out of memory", path);
 	memset(kv, 0, sizeof(*kv));
 	kv->k_lock_fd = kv->k_mdb_lock_fd = -1;
 	kv_log_init(kv);
@@ -464,19 +444,51 @@ int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *er
 	kv->k_txn.t_kv = kv;
 	kv->k_txn.t_write = true;
 	kv->k_path = strdup(path);
-	rc = !kv->k_path ? 0 : o->ko_readonly ? make_readable(path, o, &f) : 0;
-	if (rc == 0)
-		rc = kv->k_path ? open_store(kv, o, &f) : kv_fail(&f, -ENOMEM, "%s: out of memory", path);
+	rc = kv->k_path ? open_store(kv, o, f) : kv_fail(f, -ENOMEM, "%s: out of memory", path);
 	if (rc) {
 		free_kv(kv);
 		return rc;
 	}
-	if (o->ko_nosync)
+	*out = kv;
+	return 0;
+}
+
+/* What is to be read only must have been closed, or be open (before that, a crash may have left anything in it): else it is opened for writing and closed. */
+static int make_readable(const char *path, const struct kv_opts *o, struct kv_failure *f)
+{
+	struct kv_opts w = {.ko_map_max = o->ko_map_max};
+	struct kv *kv;
+
+	for (int ms = 0; ms < KV_OPEN_WAIT_MS; ms += 20) {
+		int rc = kv_log_look(path, f);
+
+		/* What looks damaged may be what a writer changed meanwhile: who has the lock sees. */
+		if (rc == 0)
+			return 0;
+		rc = open_new(&kv, path, &w, f);
+		if (rc == 0)
+			kv_close(kv);
+		if (rc != -EBUSY)
+			return rc;
+		if (is_open(path))
+			return 0;
+		usleep(20000);
+	}
+	return kv_fail(f, -EBUSY, "%s: another process is about to open the store", path);
+}
+
+int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *err, size_t errlen)
+{
+	struct kv_failure f = {err, errlen};
+	int rc = o->ko_readonly ? make_readable(path, o, &f) : 0;
+
+	if (rc == 0)
+		rc = open_new(out, path, o, &f);
+	if (rc == 0 && o->ko_nosync)
 		log_warn("kv: %s: NOSYNC: commits are NOT durable, a crash may lose or destroy the "
 			 "store",
 			 path);
-	*out = kv;
-	return 0;
+	return rc;
 }
 
 void kv_close(struct kv *kv)
