@@ -171,8 +171,19 @@ static int say_in_use(int fd, const char *path, struct kv_failure *f)
 		    pid[0] ? pid : "(unknown)");
 }
 
-/* One writer per store. The lock goes with the process, so nothing is left behind by a crash. */
-static int lock_store(struct kv *kv, struct kv_failure *f)
+static int lock_within(int fd, int wait_ms)
+{
+	for (int ms = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; ms += 20) {
+		if (errno != EWOULDBLOCK || ms >= wait_ms)
+			return -errno;
+		usleep(20000);
+	}
+	return 0;
+}
+
+/* One writer per store. The lock goes with the process, so nothing is left behind by a crash. Who reads a store that was not closed (make_readable) has it
+ * for a moment as well. */
+static int lock_store(struct kv *kv, int wait_ms, struct kv_failure *f)
 {
 	char file[4096];
 	int fd, rc;
@@ -183,9 +194,10 @@ static int lock_store(struct kv *kv, struct kv_failure *f)
 		rc = -errno;
 		return kv_fail(f, rc, "%s: %s", file, strerror(-rc));
 	}
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		rc = errno == EWOULDBLOCK ? say_in_use(fd, kv->k_path, f)
-					  : kv_fail(f, -errno, "%s: cannot lock: %m", file);
+	rc = lock_within(fd, wait_ms);
+	if (rc) {
+		rc = rc == -EWOULDBLOCK ? say_in_use(fd, kv->k_path, f)
+					: kv_fail(f, rc, "%s: cannot lock: %s", file, strerror(-rc));
 		close(fd);
 		return rc;
 	}
@@ -404,7 +416,7 @@ static bool is_open(const char *path)
 	return yes;
 }
 
-static int open_store(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
+static int open_store(struct kv *kv, const struct kv_opts *o, int wait_ms, struct kv_failure *f)
 {
 	int found, rc = 0;
 
@@ -412,7 +424,7 @@ static int open_store(struct kv *kv, const struct kv_opts *o, struct kv_failure 
 	if (found < 0)
 		return found;
 	if (!o->ko_readonly)
-		rc = lock_store(kv, f);
+		rc = lock_store(kv, wait_ms, f);
 	if (rc == 0 && !o->ko_readonly)
 		rc = kv_log_restore(kv, f);
 	if (rc == 0)
@@ -428,8 +440,8 @@ static int open_store(struct kv *kv, const struct kv_opts *o, struct kv_failure 
 	return rc;
 }
 
-/* kv_open, of a store that is readable, or for writing. */
-static int open_new(struct kv **out, const char *path, const struct kv_opts *o, struct kv_failure *f)
+/* kv_open, of a store that is readable, or for writing: then it waits so long for another writer to go. */
+static int open_new(struct kv **out, const char *path, const struct kv_opts *o, int wait_ms, struct kv_failure *f)
 {
 	struct kv *kv;
 	int rc;
@@ -444,7 +456,7 @@ static int open_new(struct kv **out, const char *path, const struct kv_opts *o, 
 	kv->k_txn.t_kv = kv;
 	kv->k_txn.t_write = true;
 	kv->k_path = strdup(path);
-	rc = kv->k_path ? open_store(kv, o, f) : kv_fail(f, -ENOMEM, "%s: out of memory", path);
+	rc = kv->k_path ? open_store(kv, o, wait_ms, f) : kv_fail(f, -ENOMEM, "%s: out of memory", path);
 	if (rc) {
 		free_kv(kv);
 		return rc;
@@ -465,7 +477,7 @@ static int make_readable(const char *path, const struct kv_opts *o, struct kv_fa
 		/* What looks damaged may be what a writer changed meanwhile: who has the lock sees. */
 		if (rc == 0)
 			return 0;
-		rc = open_new(&kv, path, &w, f);
+		rc = open_new(&kv, path, &w, 0, f);
 		if (rc == 0)
 			kv_close(kv);
 		if (rc != -EBUSY)
@@ -483,7 +495,7 @@ int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *er
 	int rc = o->ko_readonly ? make_readable(path, o, &f) : 0;
 
 	if (rc == 0)
-		rc = open_new(out, path, o, &f);
+		rc = open_new(out, path, o, KV_OPEN_WAIT_MS, &f);
 	if (rc == 0 && o->ko_nosync)
 		log_warn("kv: %s: NOSYNC: commits are NOT durable, a crash may lose or destroy the "
 			 "store",

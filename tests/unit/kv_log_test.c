@@ -3,6 +3,7 @@
  *
  * KV_LOG_SEED, KV_LOG_ROUNDS (soak).
  */
+#include "base/clock.h"
 #include "kv/kv_log.h"
 #include "tests/unit/kv_power.h"
 #include <lmdb.h>
@@ -632,6 +633,72 @@ START_TEST(reader_waits_until_the_writer_has_done_the_log_again)
 }
 END_TEST
 
+START_TEST(writer_waits_for_one_who_has_the_store_for_a_moment)
+{
+	int in[2], status;
+	pid_t pid;
+	char c;
+
+	killed_store(0, 5);
+	ck_assert_int_eq(pipe(in), 0);
+	pid = fork();
+	if (pid == 0) {
+		lock_file();
+		ck_assert_int_eq(write(in[1], "l", 1), 1);
+		usleep(1000000);
+		_exit(0);
+	}
+	ck_assert_int_eq(read(in[0], &c, 1), 1);
+	ck_assert_uint_eq(commits_in_store(5), 5);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	close(in[0]);
+	close(in[1]);
+}
+END_TEST
+
+static bool read_killed(void)
+{
+	struct model m = {0};
+	struct kv *kv;
+	bool yes;
+
+	if (kv_open(&kv, dir, &(struct kv_opts){.ko_readonly = true}, err, sizeof(err))) {
+		fprintf(stderr, "%s\n", err);
+		return false;
+	}
+	for (uint32_t i = 0; i < 60; i++)
+		model_run(&m, SEED, i);
+	yes = model_is(&m, kv);
+	kv_close(kv);
+	return yes;
+}
+
+/* One of them does the log again; the others, and the writer, wait for it. */
+START_TEST(readers_and_a_writer_may_come_at_once_after_a_crash)
+{
+	uint64_t until = clock_mono_ns() + 3000000000ull;
+
+	while (clock_mono_ns() < until) {
+		pid_t pid[4];
+		int status;
+
+		killed_store(0, 60);
+		for (int i = 0; i < 4; i++) {
+			pid[i] = fork();
+			if (pid[i] == 0)
+				_exit(read_killed() ? 0 : 1);
+		}
+		ck_assert_uint_eq(commits_in_store(60), 60);
+		for (int i = 0; i < 4; i++) {
+			ck_assert_int_eq(waitpid(pid[i], &status, 0), pid[i]);
+			ck_assert_int_eq(status, 0);
+		}
+		scratch_remove(dir);
+		setup();
+	}
+}
+END_TEST
+
 START_TEST(sync_and_nosync_take_turns)
 {
 	struct kv_opts no = {.ko_create = true, .ko_nosync = true};
@@ -769,6 +836,8 @@ static Suite *suite(void)
 	tcase_add_test(d, read_only_open_after_a_crash_sees_everything);
 	tcase_add_test(d, reader_of_before_the_crash_is_waited_for_and_named);
 	tcase_add_test(d, reader_waits_until_the_writer_has_done_the_log_again);
+	tcase_add_test(d, writer_waits_for_one_who_has_the_store_for_a_moment);
+	tcase_add_test(d, readers_and_a_writer_may_come_at_once_after_a_crash);
 	tcase_add_test(d, sync_and_nosync_take_turns);
 	tcase_add_test(d, store_without_a_log_gets_one);
 	tcase_add_test(d, log_grows_for_a_batch_that_is_larger);

@@ -1,4 +1,5 @@
 /* kv_test.c - the store keeps kv.h's contract: reads and writes, batches, opening. */
+#include "base/clock.h"
 #include "tests/unit/kv_store.h"
 #include <lmdb.h>
 
@@ -664,10 +665,12 @@ static bool read_beside(void)
 
 START_TEST(read_only_open_beside_a_writer)
 {
+	uint64_t start = clock_mono_ns();
 	struct kv *kv = open_kv(&create);
 
 	ck_assert_int_eq(script(kv, "+a=1"), 0);
 	ck_assert(in_child(read_beside));
+	ck_assert_uint_lt(clock_mono_ns() - start, 3000000000ull); /* nor does it wait for the writer */
 	ck_assert_int_eq(script(kv, "+b=2"), 0);
 	kv_close(kv);
 	kv = open_kv(&(struct kv_opts){.ko_readonly = true});
@@ -709,6 +712,7 @@ static Suite *suite(void)
 	suite_add_tcase(s, b);
 
 	tcase_add_checked_fixture(o, setup, teardown);
+	tcase_set_timeout(o, 30);
 	tcase_add_test(o, no_store_is_not_made_unasked);
 	tcase_add_test(o, other_version_is_refused);
 	tcase_add_test(o, foreign_files_are_refused);
