@@ -17,7 +17,7 @@ void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(p
 /* For lines that peers or a broken disk can cause as often as they like: true once a second for each last, which starts as 0. Any thread. */
 bool log_due(_Atomic uint64_t *last);
 /* From here on a signal that ends the program for a fault of its own (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) is said first, with where it was: offsets into the program for addr2line(1).
- * Nothing where a sanitizer does that. Before there are threads. */
+ * Nothing where a sanitizer does that, nor of a stack that overflowed. Before there are threads. */
 void log_faults(void);
 /* Logs and ends the process (abort): only where going on would lose data. */
 void log_fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -305,8 +305,9 @@ enum lo_owner {
 	LO_OWNERS
 };
 enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o);
-/* Whether an order for this object is not done that others than deletions wait for. */
-bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj);
+/* Whether an order for this object is not done that others than deletions wait for. *upto: 0 when it is first asked, and kept for the next time: what is put after the first
+ * look is not this object's (its file is frozen, or nobody would ask). Any thread. */
+bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj, uint64_t *upto);
 int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		      const struct lo_map *m, uint64_t size); /* every object */
 int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,

@@ -334,14 +334,17 @@ uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m)
 	return pending;
 }
 
-bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj)
+bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj, uint64_t *upto)
 {
 	struct lo_orders *os = lo->l_orders;
+	uint32_t ds = m->lm_obj[obj].ob_ds;
 	struct order_file *of;
 	bool pending = false;
 
+	if (!*upto)
+		*upto = atomic_load(&os->os_put[ds]);
 	/* One that nobody has read yet may be it. */
-	if (atomic_load(&os->os_put[m->lm_obj[obj].ob_ds]) > (os->os_queue[m->lm_obj[obj].ob_ds] ? os->os_queue[m->lm_obj[obj].ob_ds]->oq_seen : 0)) {
+	if (*upto > atomic_load(&os->os_seen[ds])) {
 		lo_orders_kick(lo);
 		return true;
 	}
@@ -524,13 +527,13 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 			  (unsigned long long)number, ds);
 		return 0;
 	}
-	of = number > oq->oq_seen ? file_get(os, ino) : NULL;
+	of = number > atomic_load(&os->os_seen[ds]) ? file_get(os, ino) : NULL;
 	if (!of) {
 		free(o);
-		/* Without memory oq_seen stays: the next refresh tries again. */
-		return number > oq->oq_seen ? (sc->sc_err = -ENOMEM) : 0;
+		/* Without memory os_seen stays: the next refresh tries again. */
+		return number > atomic_load(&os->os_seen[ds]) ? (sc->sc_err = -ENOMEM) : 0;
 	}
-	oq->oq_seen = number;
+	atomic_store(&os->os_seen[ds], number);
 	os->os_high = number > os->os_high ? number : os->os_high;
 	order_link(os, oq, of, o);
 	return 0;
@@ -549,7 +552,7 @@ void lo_orders_refresh(struct lo_orders *os)
 
 	atomic_store(&os->os_gone, 0); /* before the look: their rows are committed */
 	for (uint32_t ds = 1; ds <= DSC_MAX && !err; ds++) {
-		uint64_t seen = os->os_queue[ds] ? os->os_queue[ds]->oq_seen : 0;
+		uint64_t seen = atomic_load(&os->os_seen[ds]);
 
 		if (os->os_loaded && atomic_load(&os->os_put[ds]) <= seen)
 			continue;

@@ -74,7 +74,6 @@ struct order_queue {
 	struct lo_orders *oq_orders;
 	uint32_t oq_ds;
 	struct order *oq_list[ORDER_LISTS], **oq_tail[ORDER_LISTS];
-	uint64_t oq_seen; /* the highest number taken from the store */
 	bool oq_busy, oq_up, oq_again;
 	struct loop_timer oq_retry;
 	/* a join that waits for the urgent ones */
@@ -96,8 +95,8 @@ struct lo_orders {
 	struct lo *os_lo;
 	struct loop *os_loop;
 	struct order_queue *os_queue[DSC_MAX + 1];
-	_Atomic uint64_t
-		os_put[DSC_MAX + 1]; /* the highest number a mutation put, committed or not */
+	_Atomic uint64_t os_put[DSC_MAX + 1];  /* the highest number a mutation put, committed or not */
+	_Atomic uint64_t os_seen[DSC_MAX + 1]; /* the highest number taken from the store: on the loop */
 	bool os_loaded;
 	uint64_t os_high;	 /* the highest number seen of any server */
 	pthread_mutex_t os_lock; /* os_files: changed on the loop, asked from any thread */

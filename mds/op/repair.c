@@ -50,6 +50,7 @@ struct job {
 	uint8_t copy; /* with ds: which object it is */
 	uint16_t incarnation;
 	uint64_t session, saved, since_ms, started_ms; /* saved: what the row tells; since: of what does not answer */
+	uint64_t orders; /* lo_order_pending */
 	unsigned source;
 	enum lo_where where;
 	enum lo_repair_why why;
@@ -509,7 +510,7 @@ static void job_begin(struct job *j)
 
 	if (err) {
 		job_fail(j, LO_REPAIR_CHANGED);
-	} else if (lo_order_pending(j->m->m_lo, j->ino, &j->rb.rb_map, j->obj)) {
+	} else if (lo_order_pending(j->m->m_lo, j->ino, &j->rb.rb_map, j->obj, &j->orders)) {
 		if (!j->since_ms)
 			j->since_ms = clock_mono_ms();
 		if (clock_mono_ms() - j->since_ms < ORDERS_MS)
@@ -588,7 +589,7 @@ static void t1_done(struct kv_op *op, int err)
 	}
 	if (j->where == LO_ELSEWHERE)
 		lo_orders_kick(j->m->m_lo);
-	j->since_ms = 0;
+	j->since_ms = j->orders = 0;
 	job_begin(j);
 }
 

@@ -277,6 +277,31 @@ START_TEST(a_failed_order_is_tried_again_and_holds_back_only_its_object)
 }
 END_TEST
 
+START_TEST(a_stream_of_removals_does_not_hide_that_a_file_has_no_orders)
+{
+	struct lo_map m = map_on(1, 1);
+	bool pending = true;
+	uint64_t upto = 0;
+
+	join_fakes(1);
+	for (unsigned i = 0; i < 40 && pending; i++) {
+		order(&m, 1000 + i, 0);
+		pending = lo_order_pending(lo, 700, &m, 0, &upto);
+		nap(5);
+	}
+	ck_assert(!pending);
+	fakes[0].f_order_status = CTL_IO;
+	order(&m, 700, 2);
+	upto = 0;
+	ck_assert(lo_order_pending(lo, 700, &m, 0, &upto));
+	ck_assert_int_eq(wait_orders(700, 300), -ETIMEDOUT);
+	ck_assert(lo_order_pending(lo, 700, &m, 0, &upto));
+	fakes[0].f_order_status = CTL_OK;
+	ck_assert_int_eq(wait_orders(700, 5000), 0);
+	ck_assert(!lo_order_pending(lo, 700, &m, 0, &upto));
+}
+END_TEST
+
 START_TEST(what_nobody_uses_is_not_waited_for)
 {
 	struct lo_map m = map_on(1, 2), used = m, other = map_on(1, 2);
@@ -362,6 +387,7 @@ int main(void)
 	tcase_add_test(live, a_join_that_is_given_up_and_sent_again_makes_nobody_alive_before_its_orders);
 	tcase_add_test(live, an_answer_that_is_none_is_asked_for_again);
 	tcase_add_test(live, what_nobody_uses_is_not_waited_for);
+	tcase_add_test(live, a_stream_of_removals_does_not_hide_that_a_file_has_no_orders);
 	tcase_add_test(live, orders_of_a_source_wait_for_its_clones);
 	tcase_add_test(live, many_orders_go_in_batches);
 	suite_add_tcase(s, live);
