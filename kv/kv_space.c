@@ -21,7 +21,7 @@
  * pages are free.
  * - An old snapshot or a stopped reader keeps freed pages from being used: in the end deletes are
  * refused as well.
- * - A checkpoint of the log (kv_log.c) is such a snapshot. So while low one is made before each batch.
+ * - A checkpoint of the log (kv_log.c) is such a snapshot. So one is made when the store becomes low, and while it is low before each batch.
  * - LMDB uses a freed page again two commits later. Batches are therefore cut when they may take a
  * quarter of the reserve: an endless stream of deletes then lives on the pages that it frees.
  * - The disk is asked again every KV_RETRY_NS.
@@ -181,6 +181,7 @@ static void make_room(struct kv *kv, uint64_t want)
 {
 	struct kv_space *sp = &kv->k_space;
 	uint64_t now = clock_mono_ns(), enough = (KV_RESERVE + KV_CHUNK) / sp->sp_psize;
+	bool low;
 
 	if (sp->sp_low && want < enough)
 		want = enough;
@@ -193,7 +194,11 @@ static void make_room(struct kv *kv, uint64_t want)
 		extend(sp, sp->sp_base + want);
 		sp->sp_retry_ns = now + KV_RETRY_NS;
 	}
-	set_low(kv, sp->sp_alloc < sp->sp_base + want);
+	low = sp->sp_alloc < sp->sp_base + want;
+	/* In a transaction as well: it uses what is let go from here on. */
+	if (low && !sp->sp_low)
+		kv_log_checkpoint(kv);
+	set_low(kv, low);
 	/* On a file system that never overwrites, a page used again takes a new block. */
 	if (sp->sp_low && !sp->sp_cow)
 		sp->sp_free = count_free(kv);

@@ -385,6 +385,22 @@ START_TEST(full_map_refuses_puts_and_not_deletes)
 }
 END_TEST
 
+/* What a checkpoint frees is free before a put is refused: none is refused that would go through a moment later. */
+START_TEST(no_put_is_refused_for_pages_that_a_checkpoint_frees)
+{
+	struct kv_opts o = {.ko_create = true, .ko_map_max = 24 * MIB};
+	struct kv *kv = open_kv(&o);
+	struct filler f = {0};
+	int rc;
+
+	while ((rc = kv_run_sync(kv, run_fill, &f)) == 0)
+		f.f_n++;
+	ck_assert_int_eq(rc, -ENOSPC);
+	ck_assert_int_eq(kv_run_sync(kv, run_fill, &f), -ENOSPC);
+	kv_close(kv);
+}
+END_TEST
+
 static bool mount_small(const char *size)
 {
 	char opts[64];
@@ -538,6 +554,7 @@ static Suite *suite(void)
 	tcase_add_test(d, full_disk_in_a_commit_fails_the_batch_only);
 	tcase_add_test(d, thousands_of_deletes_at_once_pass_a_full_store);
 	tcase_add_test(d, full_map_refuses_puts_and_not_deletes);
+	tcase_add_test(d, no_put_is_refused_for_pages_that_a_checkpoint_frees);
 	tcase_add_test(d, full_disk_refuses_puts_and_not_deletes);
 	tcase_add_test(d, a_log_is_made_on_a_disk_that_has_little_more_than_its_room);
 	tcase_add_test(d, room_that_comes_back_is_found);
