@@ -30,7 +30,7 @@
  *
  * Sizes: files begin at KV_LOG_MIN and double up to KV_LOG_MAX while they fill within KV_LOG_GROW_NS, so they hold a second or two of commits: that much is
  * replayed, and that much of LMDB's freed pages waits before it is used again. They are written full of zeros first, so that writing a record allocates
- * nothing and changes no extent. A record that is larger than a file makes the file grow, in line.
+ * nothing and changes no extent. Writes are direct (O_DIRECT) where the file system takes them so. A record that is larger than a file makes the file grow, in line.
  */
 #include "kv/kv_log.h"
 #include "base/clock.h"
@@ -233,6 +233,19 @@ void kv_wlog_free(struct kv_wlog *wl)
 
 /* Writing */
 
+/* The device may demand a larger alignment of direct writes than a block of the log: then such a write is refused, whole. */
+static bool leave_direct(int fd)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || !(flags & O_DIRECT) || fcntl(fd, F_SETFL, flags & ~O_DIRECT) < 0)
+		return false;
+	if (!atomic_flag_test_and_set(&said))
+		log_info("kv: the disk takes no direct writes of %u bytes: the log is written through the page cache", KV_LOG_BLOCK);
+	return true;
+}
+
 int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through)
 {
 	struct iovec io = {(void *)buf, len};
@@ -240,7 +253,7 @@ int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through)
 
 	do
 		n = pwritev2(fd, &io, 1, (off_t)at, through ? RWF_DSYNC : 0);
-	while (n < 0 && errno == EINTR);
+	while (n < 0 && (errno == EINTR || (errno == EINVAL && leave_direct(fd))));
 	if (n < 0)
 		return -errno;
 	return (size_t)n == len ? 0 : -EIO;

@@ -134,10 +134,11 @@ static unsigned rounds(unsigned few)
 	return s ? (unsigned)atol(s) : getenv("WEFT_SOAK") ? few * 20 : few;
 }
 
-/* In a child: opens the store in from, and commits from number first on, until the cut (or to the end). */
+/* In a child: opens the store in from, and commits from number first on, until the cut (or to the end). Every other seed's store has no room to grow, so that
+ * there are checkpoints within transactions and before each. */
 static void child(const char *from, unsigned seed, uint32_t first, uint32_t last)
 {
-	struct kv_opts o = {.ko_create = true};
+	struct kv_opts o = {.ko_create = true, .ko_map_max = seed % 2 ? 9200 << 10 : 0};
 	struct kv *kv;
 
 	log_set_level((enum log_level)-1);
@@ -279,6 +280,36 @@ START_TEST(kills_lose_nothing_and_add_nothing)
 }
 END_TEST
 
+static void in_store(char file[300], const char *name)
+{
+	snprintf(file, 300, "%s/%s", dir, name);
+}
+
+/* A file system of larger blocks than the log's. A file of memory can be open with O_DIRECT since Linux 6.6. */
+START_TEST(device_that_wants_larger_writes_loses_nothing)
+{
+	char file[300];
+	struct kv *kv;
+	int fd;
+
+	in_store(file, "direct");
+	fd = open(file, O_CREAT | O_RDWR | O_DIRECT, 0600);
+	if (fd < 0) {
+		fprintf(stderr, "# no direct writes here, skipped\n");
+		return;
+	}
+	close(fd);
+	sim.demand = 16384;
+	kv = open_at(dir);
+	ck_assert_int_eq(script(kv, "+a=1"), 0);
+	kv_close(kv);
+	ck_assert_uint_ge(sim.misaligned, 1);
+	ck_assert_uint_le(sim.misaligned, 2); /* once for each file of the log */
+	for (unsigned i = 0, seed = seed_of(); i < rounds(2); i++)
+		one_run(seed + i, true);
+}
+END_TEST
+
 /* What is refused, and what is not */
 
 enum { SEED = 7 };
@@ -302,11 +333,6 @@ static void killed_store(uint32_t first, uint32_t n)
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);
-}
-
-static void in_store(char file[300], const char *name)
-{
-	snprintf(file, 300, "%s/%s", dir, name);
 }
 
 static void read_file(const char *name, char **out, size_t *n)
@@ -823,6 +849,7 @@ static Suite *suite(void)
 	tcase_set_timeout(c, getenv("WEFT_SOAK") || getenv("KV_LOG_ROUNDS") ? 3000 : 120);
 	tcase_add_test(c, power_cuts_lose_nothing_and_add_nothing);
 	tcase_add_test(c, kills_lose_nothing_and_add_nothing);
+	tcase_add_test(c, device_that_wants_larger_writes_loses_nothing);
 	suite_add_tcase(s, c);
 	tcase_add_checked_fixture(d, setup_log, teardown);
 	tcase_set_timeout(d, 60);

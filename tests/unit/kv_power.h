@@ -39,6 +39,8 @@ static struct {
 	char to[256]; /* the folder that is made; empty: a kill, and all that was written is there */
 	struct disk disk[4];
 	unsigned n;
+	size_t demand; /* alignment of direct writes, where the device wants more than memory does; 0: none */
+	_Atomic unsigned misaligned;
 } sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void grow_sure(struct disk *d, size_t size)
@@ -195,11 +197,27 @@ void crash_hook(const char *point)
 	pthread_mutex_unlock(&sim.lock);
 }
 
+/* As a device does with such a write when its file is open with O_DIRECT. */
+static bool refused_direct(int fd, const struct iovec *v, int n, off_t at)
+{
+	bool bad = sim.demand && (size_t)at % sim.demand;
+
+	for (int i = 0; sim.demand && i < n; i++)
+		bad |= v[i].iov_len % sim.demand || (uintptr_t)v[i].iov_base % sim.demand;
+	bad = bad && fcntl(fd, F_GETFL) & O_DIRECT;
+	sim.misaligned += bad;
+	return bad;
+}
+
 static ssize_t write_at(int fd, const struct iovec *v, int n, off_t at, int flags)
 {
 	struct disk *d;
 	ssize_t rc;
 
+	if (refused_direct(fd, v, n, at)) {
+		errno = EINVAL;
+		return -1;
+	}
 	pthread_mutex_lock(&sim.lock);
 	d = disk_of(fd);
 	if (d) {
