@@ -21,8 +21,8 @@
  * The log ends at the first record that is not whole: the one that was being written. Transaction numbers have no gaps. A whole record of the same generation
  * behind that end, a number that does not follow, or a record that knew of a newer header than there is are damage: they are refused, not passed over.
  *
- * A record that is durable and that LMDB then could not commit (no memory, no room) is overwritten with zeros, durably, before the batch is answered with the
- * error.
+ * A record that is durable and that LMDB then could not commit (no memory, no room), or that found no room itself (file systems that copy on write), is
+ * overwritten with zeros, durably, before the batch is answered with the error. Zeros in its first block are enough.
  *
  * Whose log it is: the second half of meta page 0, of which LMDB uses only the first bytes, has the log's id and the generation of the checkpoint under way,
  * synced in step 2. So a data file that was put back from a copy, and is older than the log's checkpoint, is known; its log is refused when there is
@@ -248,15 +248,17 @@ static bool leave_direct(int fd)
 
 int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through)
 {
-	struct iovec io = {(void *)buf, len};
-	ssize_t n;
+	for (size_t done = 0; done < len;) {
+		struct iovec io = {(char *)buf + done, len - done};
+		ssize_t n = pwritev2(fd, &io, 1, (off_t)(at + done), through ? RWF_DSYNC : 0);
 
-	do
-		n = pwritev2(fd, &io, 1, (off_t)at, through ? RWF_DSYNC : 0);
-	while (n < 0 && (errno == EINTR || (errno == EINVAL && leave_direct(fd))));
-	if (n < 0)
-		return -errno;
-	return (size_t)n == len ? 0 : -EIO;
+		if (n < 0 && (errno == EINTR || (errno == EINVAL && leave_direct(fd))))
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		done += (size_t)n;
+	}
+	return 0;
 }
 
 /* Blocks for size bytes, and zeros in them. -ENOSPC: the file is as it was. */
@@ -337,6 +339,18 @@ static void wake_checkpoint(struct kv_log *lg)
 	pthread_cond_signal(&lg->lg_work);
 }
 
+/* at: the record that was the last, or of which a part was written. */
+static void take_back(struct kv *kv, uint64_t at)
+{
+	static const char zeros[KV_LOG_BLOCK] __attribute__((aligned(KV_LOG_BLOCK)));
+	struct kv_log *lg = &kv->k_log;
+	int rc = kv_log_write(lg->lg_file[lg->lg_cur].lf_fd, zeros, sizeof(zeros), at, true);
+
+	if (rc)
+		log_fatal("kv: %s: what was not committed cannot be taken from the log: %s", kv->k_path, strerror(-rc));
+	lg->lg_pos = at;
+}
+
 static int append_record(struct kv *kv, uint64_t txnid)
 {
 	struct kv_log *lg = &kv->k_log;
@@ -352,22 +366,14 @@ static int append_record(struct kv *kv, uint64_t txnid)
 	memset(wl->wl_buf + wl->wl_len, 0, len - wl->wl_len);
 	kv_log_rec_seal(&want, lg->lg_base, txnid, (uint32_t)wl->wl_n, wl->wl_buf, (uint32_t)wl->wl_len);
 	rc = kv_log_write(lg->lg_file[lg->lg_cur].lf_fd, wl->wl_buf, len, lg->lg_pos, true);
+	if (rc == -ENOSPC) {
+		take_back(kv, lg->lg_pos);
+		return rc;
+	}
 	if (rc)
 		log_fatal("kv: %s: a write to the log failed, what is on the disk is unknown: %s", kv->k_path, strerror(-rc));
 	lg->lg_pos += len;
 	return 0;
-}
-
-/* at: the record that was the last. */
-static void take_back(struct kv *kv, uint64_t at)
-{
-	static const char zeros[KV_LOG_BLOCK] __attribute__((aligned(KV_LOG_BLOCK)));
-	struct kv_log *lg = &kv->k_log;
-	int rc = kv_log_write(lg->lg_file[lg->lg_cur].lf_fd, zeros, sizeof(zeros), at, true);
-
-	if (rc)
-		log_fatal("kv: %s: what was not committed cannot be taken from the log: %s", kv->k_path, strerror(-rc));
-	lg->lg_pos = at;
 }
 
 int kv_log_commit(struct kv *kv)

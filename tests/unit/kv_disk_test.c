@@ -9,6 +9,7 @@
 /* Disk faults: these stand before libc's for LMDB as well. It writes runs of pages by writev, one
  * page by pwrite; the log is written by pwritev2. */
 static _Atomic int fail_sync, fail_data, fail_meta, fail_log;
+static _Atomic long log_room = -1; /* bytes until the disk is full, of which one block is kept for what is written over again; -1: it is not */
 
 int fdatasync(int fd)
 {
@@ -56,6 +57,13 @@ ssize_t pwritev2(int fd, const struct iovec *v, int n, off_t at, int flags)
 	}
 	if (!real)
 		real = (ssize_t(*)(int, const struct iovec *, int, off_t, int))dlsym(RTLD_NEXT, "pwritev2");
+	if (log_room >= 0 && v->iov_len > 4096) {
+		struct iovec some = {v->iov_base, (size_t)log_room < v->iov_len ? (size_t)log_room : v->iov_len};
+
+		log_room -= (long)some.iov_len;
+		errno = ENOSPC;
+		return some.iov_len ? real(fd, &some, 1, at, flags) : -1;
+	}
 	return real(fd, v, n, at, flags);
 }
 
@@ -185,6 +193,44 @@ static void commit_kills(_Atomic int *fault, int with)
 START_TEST(failed_write_of_the_log_ends_the_process)
 {
 	commit_kills(&fail_log, EIO);
+}
+END_TEST
+
+START_TEST(full_disk_that_cannot_take_the_record_back_ends_the_process)
+{
+	commit_kills(&fail_log, ENOSPC);
+}
+END_TEST
+
+/* As on a file system that copies on write: the first blocks of a record find room. */
+static bool fill_log_and_go_on(void)
+{
+	static char big[20000];
+	struct kv *kv = open_kv(&create);
+	char text[20100];
+
+	memset(big, 'v', sizeof(big) - 1);
+	snprintf(text, sizeof(text), "+b=%s", big);
+	for (long room = 0; room <= 12288; room += 4096) {
+		log_room = room;
+		if (script(kv, text) != -ENOSPC || has(kv, "b", big))
+			return false;
+	}
+	log_room = -1;
+	return script(kv, "+c=1") == 0;
+}
+
+START_TEST(full_disk_in_the_log_fails_the_batch_only)
+{
+	struct kv *kv = open_kv(&create);
+
+	ck_assert_int_eq(script(kv, "+a=1"), 0);
+	kv_close(kv);
+	ck_assert(in_child(fill_log_and_go_on));
+	kv = open_kv(&create);
+	ck_assert(has(kv, "a", "1") && has(kv, "c", "1"));
+	ck_assert_int_eq(script(kv, "-b"), -ENOENT);
+	kv_close(kv);
 }
 END_TEST
 
@@ -549,6 +595,8 @@ static Suite *suite(void)
 	tcase_set_timeout(d, 180);
 	tcase_add_test(d, killed_process_loses_nothing_acknowledged);
 	tcase_add_test(d, failed_write_of_the_log_ends_the_process);
+	tcase_add_test(d, full_disk_that_cannot_take_the_record_back_ends_the_process);
+	tcase_add_test(d, full_disk_in_the_log_fails_the_batch_only);
 	tcase_add_test(d, failed_sync_ends_the_process);
 	tcase_add_test(d, failed_write_of_the_meta_page_ends_the_process);
 	tcase_add_test(d, full_disk_in_a_commit_fails_the_batch_only);
