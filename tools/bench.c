@@ -1,6 +1,7 @@
 /* bench.c - weft-bench: load on any NFSv4.1 server, and what it costs. docs/weft-bench.1 is its manual. */
 #include "tools/bench.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ static void *clean(void *arg)
 	(void)arg;
 	if (err)
 		fprintf(stderr, "weft-bench: the folder weft-bench.%ld stays: %s\n", (long)getpid(), strerror(-err));
+	atomic_store(&bench_made, false);
 	return NULL;
 }
 
@@ -301,6 +303,7 @@ int main(int argc, char **argv)
 	struct bench_result *results;
 	bool table;
 	unsigned n;
+	int out = STDOUT_FILENO;
 
 	if (argc == 4 && !strcmp(argv[1], "compare"))
 		return bench_compare(argv[2], argv[3]);
@@ -320,6 +323,10 @@ int main(int argc, char **argv)
 		bench_die("no memory");
 	pattern_make();
 	table = !bench.bo_json || strcmp(bench.bo_json, "-");
+	if (bench.bo_json && table)
+		out = open(bench.bo_json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	if (out < 0)
+		bench_die("%s: %s", bench.bo_json, strerror(errno));
 	bench_watch();
 	bench_start();
 	if (table)
@@ -335,7 +342,7 @@ int main(int argc, char **argv)
 	clean(NULL);
 	pages_free(bench_pattern, pattern_len());
 	pages_free(bench_buffers, buffers_len());
-	if (bench.bo_json && bench_write_json(bench.bo_json, results, n))
+	if (bench.bo_json && (bench_write_json(out, results, n) || (table && close(out))))
 		bench_die("%s cannot be written", bench.bo_json);
 	for (unsigned i = 0; i < n; i++)
 		bench_counts_free(results[i].r_counts);

@@ -149,6 +149,7 @@ void bench_counts_free(void *counts);
 /* bench_out.c */
 void bench_table_head(void);
 void bench_table(const struct bench_result *r);
-int bench_write_json(const char *path, const struct bench_result *r, unsigned n);
+/* What the file had is gone then. 0, or -1: it cannot be written. */
+int bench_write_json(int fd, const struct bench_result *r, unsigned n);
 int bench_compare(const char *a, const char *b);
 #endif

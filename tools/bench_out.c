@@ -1,8 +1,10 @@
 /* bench_out.c - tables, JSON, and two results beside one another. */
 #include "tools/bench.h"
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
 	const char *name;
@@ -67,7 +69,7 @@ static json_t *result_json(const struct bench_result *r)
 	return o;
 }
 
-int bench_write_json(const char *path, const struct bench_result *r, unsigned n)
+int bench_write_json(int fd, const struct bench_result *r, unsigned n)
 {
 	json_t *phases = json_array(), *o;
 	int err;
@@ -78,9 +80,10 @@ int bench_write_json(const char *path, const struct bench_result *r, unsigned n)
 		      bench.bo_client.wo_server, "threads", bench.bo_threads, "sessions", bench.bo_sessions, "conns", bench.bo_client.wo_conns, "depth",
 		      bench.bo_depth, "count", (json_int_t)bench.bo_count, "body", bench.bo_body, "size", bench.bo_size, "shared", bench.bo_shared, "stable",
 		      bench.bo_stable, "layouts", !bench.bo_client.wo_no_layouts, "rdma", bench.bo_client.wo_rdma, "registered", bench.bo_registered, "file", (json_int_t)bench.bo_file, "seconds", (json_int_t)bench.bo_seconds, "commit", (json_int_t)bench.bo_commit, "policy", bench.bo_policy, "phases", phases);
-	err = !strcmp(path, "-") ? json_dumpf(o, stdout, JSON_INDENT(1)) : json_dump_file(o, path, JSON_INDENT(1));
-	if (!strcmp(path, "-"))
-		printf("\n");
+	/* A pipe or a device has no length. */
+	err = fd != STDOUT_FILENO && ftruncate(fd, 0) && errno != EINVAL ? -1 : json_dumpfd(o, fd, JSON_INDENT(1));
+	if (!err && write(fd, "\n", 1) != 1)
+		err = -1;
 	json_decref(o);
 	return err;
 }

@@ -274,6 +274,24 @@ def test_two_results_are_compared():
         run("compare", a, bad, want=1)
 
 
+def test_a_file_for_the_results_is_opened_before_anything_is_done():
+    done = run("md", "--server", "127.0.0.1:1", "--quiet", "--json", os.path.join(THE.top, "none/x"), want=1)
+    check(done.stderr, f"weft-bench: {THE.top}/none/x: No such file or directory\n")
+    was = left()
+    done = run("md", "--server", SERVER, "--quiet", "--count", "5", "--phases", "create", "--json", "/dev/full", want=1)
+    check(done.stderr, "weft-bench: /dev/full cannot be written\n")
+    check(left(), was)
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "json")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("x" * 100000)
+        run("md", "--server", SERVER, "--quiet", "--dir", "none", "--json", path, want=1)
+        check(os.path.getsize(path), 100000, "a result of before stays where there is no new one")
+        run("null", "--server", SERVER, "--quiet", "--count", "5", "--json", path)
+        with open(path, encoding="utf-8") as f:
+            check(json.load(f)["bench"], "null")
+
+
 def test_what_fails_is_told():
     for args in (["md", "--server", SERVER, "--dir", "none"], ["null", "--server", "127.0.0.1:1"], ["md", "--server", SERVER, "--phases", "fly"],
                  ["io", "--file", "1k"], ["md", "--threads", "2"], ["md", "--count", "0"]):
