@@ -274,6 +274,25 @@ def test_two_results_are_compared():
         run("compare", a, bad, want=1)
 
 
+def test_what_two_results_were_asked_to_do_differently_is_told():
+    asked = {"threads": ("--threads", "2", "--sessions", "2"), "conns": ("--conns", "2"), "depth": ("--depth", "2"), "count": ("--count", "6"), "shared": ("--shared",),
+             "random": ("--random",), "verify": ("--verify",), "minor": ("--minor", "2"), "body": ("--body", "7"), "stable": ("--stable",), "layouts": ("--no-layouts",),
+             "policy": ("--policy", "mirrors=2"), "reread": ("--reread", "mirrors=1"), "commit": ("--commit", "3"), "seconds": ("--time", "9"), "file": ("--file", "2M"),
+             "size": ("--size", "2M"), "gid": ("--gid", "1")}
+    with tempfile.TemporaryDirectory() as d:
+        paths = {}
+        for key, args in {"": (), **asked}.items():
+            paths[key] = os.path.join(d, f"{key}.json")
+            run("small", "--server", SERVER, "--quiet", "--count", "5", "--phases", "create", "--json", paths[key], *args)
+        for key in asked:
+            told = run("compare", paths[""], paths[key]).stderr.splitlines()
+            want = {"sessions", key} if key == "threads" else {key}
+            check({line.split(" differ in ")[1].split(":")[0] for line in told}, want, key)
+        for uid in ("0", "1"):
+            run("null", "--server", SERVER, "--quiet", "--count", "5", "--uid", uid, "--json", paths[""] + uid)
+        check(run("compare", paths[""] + "0", paths[""] + "1").stderr.split(":")[1], " the two differ in uid")
+
+
 def test_a_file_for_the_results_is_opened_before_anything_is_done():
     done = run("md", "--server", "127.0.0.1:1", "--quiet", "--json", os.path.join(THE.top, "none/x"), want=1)
     check(done.stderr, f"weft-bench: {THE.top}/none/x: No such file or directory\n")
