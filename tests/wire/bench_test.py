@@ -311,6 +311,11 @@ def test_a_file_for_the_results_is_opened_before_anything_is_done():
             check(json.load(f)["bench"], "null")
 
 
+def test_a_folder_that_could_not_be_made_does_not_stay():
+    done = run("md", "--server", SERVER, "--quiet", "--uid", "1", want=1)
+    check((done.stderr.count("\n"), "Permission denied" in done.stderr), (1, True), done.stderr)
+
+
 def test_what_fails_is_told():
     for args in (["md", "--server", SERVER, "--dir", "none"], ["null", "--server", "127.0.0.1:1"], ["md", "--server", SERVER, "--phases", "fly"],
                  ["io", "--file", "1k"], ["md", "--threads", "2"], ["md", "--count", "0"]):
