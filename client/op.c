@@ -403,6 +403,8 @@ static bool op_complete(const struct weft_op *op)
 		return name_fits(op->o_name) && op->o_len <= XATTR_MOST && (op->o_buf || !op->o_len);
 	case WEFT_GETXATTR:
 		return name_fits(op->o_name) && (op->o_buf || !op->o_len);
+	case WEFT_READLINK:
+		return op->o_buf || !op->o_len;
 	case WEFT_SYMLINK:
 	case WEFT_RENAME:
 		return name_fits(op->o_name) && name_fits(op->o_name2);

@@ -430,6 +430,39 @@ START_TEST(statistics_are_told_when_their_time_has_come)
 }
 END_TEST
 
+START_TEST(operations_without_what_they_need_are_refused)
+{
+	static const struct weft_op lacking[] = {
+		{.o_what = WEFT_READLINK, .o_len = 1},
+		{.o_what = WEFT_GETXATTR, .o_name = "x", .o_len = 1},
+		{.o_what = WEFT_SETXATTR, .o_name = "x", .o_len = 1},
+		{.o_what = WEFT_READ, .o_len = 1},
+		{.o_what = WEFT_WRITE, .o_buf = &out, .o_len = 1},
+		{.o_what = WEFT_CLOSE},
+		{.o_what = WEFT_COMMIT},
+		{.o_what = WEFT_OPEN, .o_name = "f"},
+		{.o_what = WEFT_OPEN, .o_flags = WEFT_O_WRITE | WEFT_O_CREATE},
+		{.o_what = WEFT_MKDIR},
+		{.o_what = WEFT_REMOVE},
+		{.o_what = WEFT_LINK},
+		{.o_what = WEFT_SYMLINK, .o_name = "l"},
+		{.o_what = WEFT_RENAME, .o_name = "a"},
+		{.o_what = WEFT_GETATTR, .o_fh = {.fh_len = 129}},
+		{.o_what = WEFT_NWHATS}};
+
+	for (unsigned i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
+		op = lacking[i];
+		op.o_done = done;
+		op.o_w = &w;
+		wc_op_begin(&op);
+		ck_assert_msg(ended == i + 1 && op.o_err == -EINVAL, "operation %u of the list (%u): %u ended, error %d", i, op.o_what, ended, op.o_err);
+	}
+	op = (struct weft_op){.o_what = WEFT_READLINK, .o_done = done, .o_w = &w}; /* how long it is */
+	wc_op_begin(&op);
+	sent(OP_READLINK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("libweft");
@@ -444,6 +477,7 @@ int main(void)
 	tcase_add_test(t, a_layout_that_was_recalled_on_its_way_is_given_back);
 	tcase_add_test(t, limits_are_read_and_kept_to);
 	tcase_add_test(t, statistics_are_told_when_their_time_has_come);
+	tcase_add_test(t, operations_without_what_they_need_are_refused);
 	suite_add_tcase(s, t);
 	return unit_run(s);
 }
