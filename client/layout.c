@@ -15,7 +15,7 @@
 #include <urcu/compiler.h>
 
 #define OFF_MS	     1000u  /* after an error, or when there was none to be had just now */
-#define NEVER_NS     (3600 * 1000000000ull)
+#define REFUSED_MS   60000u /* after a refusal: a server may refuse for what passes (a copy under way, as many layouts as it gives) */
 #define FAILURES     3u
 #define LEAST_LENGTH 4096u
 #define LAYOUT_BYTES 65536u
@@ -201,10 +201,10 @@ static void settled(struct weft_file *f)
 		wc_close_now(f, op);
 }
 
-static void off_for(struct weft_file *f, uint64_t ns)
+static void off_for(struct weft_file *f, uint32_t ms)
 {
 	f->f_lo_state = WC_LO_OFF;
-	f->f_lo_off_ns = loop_now_ns(f->f_w->w_loop) + ns;
+	f->f_lo_off_ns = loop_now_ns(f->f_w->w_loop) + ms * 1000000ull;
 }
 
 /* ---- LAYOUTGET (RFC 8881 section 18.43) ---- */
@@ -307,7 +307,7 @@ static void refuse(struct weft_file *f, const struct wc_stateid *si)
 	if (!f->f_lo)
 		f->f_lo = calloc(1, sizeof(*f->f_lo));
 	if (!f->f_lo) {
-		off_for(f, NEVER_NS);
+		off_for(f, REFUSED_MS);
 		return;
 	}
 	f->f_lo->lo_stateid = *si;
@@ -341,7 +341,7 @@ static void got(struct weft_file *f, const struct wc_stateid *si, int err, uint3
 		/* Of a reply that was bad further on: no CLOSE is to wait for its return. The server recalls what it gave when it needs to. */
 		wc_lo_free(f);
 		f->f_w->w_no_flex |= status == NFS4ERR_UNKNOWN_LAYOUTTYPE;
-		off_for(f, later ? OFF_MS * 1000000ull : NEVER_NS);
+		off_for(f, later ? OFF_MS : REFUSED_MS);
 		settled(f);
 		return;
 	}
@@ -612,7 +612,7 @@ static void return_end(struct wc_call *c, int err, uint32_t status)
 	f->f_lo_state = WC_LO_NONE;
 	if (f->f_lo_failures >= FAILURES) {
 		f->f_lo_failures = 0;
-		off_for(f, OFF_MS * 1000000ull);
+		off_for(f, OFF_MS);
 	}
 	/* They ask anew, for what may be another layout. */
 	if (f->f_lo_state == WC_LO_NONE && f->f_lo_wait) {
@@ -649,7 +649,7 @@ static void return_send(struct weft_file *f)
 	}
 	/* The server takes it when it needs to. */
 	wc_lo_free(f);
-	off_for(f, OFF_MS * 1000000ull);
+	off_for(f, OFF_MS);
 	settled(f);
 }
 

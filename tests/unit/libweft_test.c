@@ -463,6 +463,27 @@ START_TEST(operations_without_what_they_need_are_refused)
 }
 END_TEST
 
+START_TEST(a_layout_that_a_server_refuses_is_asked_for_again_after_a_minute)
+{
+	static uint8_t buf[16];
+	struct wc_call *c = open_sent(&op);
+
+	reply_begin(NFS4ERR_LAYOUTUNAVAILABLE, 6);
+	open_ok(c);
+	handle_and_size(0, NULL);
+	result(OP_LAYOUTGET, NFS4ERR_LAYOUTUNAVAILABLE);
+	feed(c);
+	ck_assert_int_eq(op.o_err, 0);
+	other = again = (struct weft_op){.o_what = WEFT_READ, .o_file = op.o_file, .o_buf = buf, .o_len = sizeof(buf), .o_done = done, .o_w = &w};
+	op.o_file->f_lo_off_ns -= 50 * 1000000000ull;
+	wc_op_begin(&other);
+	sent(OP_READ);
+	op.o_file->f_lo_off_ns -= 10 * 1000000000ull;
+	wc_op_begin(&again);
+	sent(OP_LAYOUTGET);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("libweft");
@@ -478,6 +499,7 @@ int main(void)
 	tcase_add_test(t, limits_are_read_and_kept_to);
 	tcase_add_test(t, statistics_are_told_when_their_time_has_come);
 	tcase_add_test(t, operations_without_what_they_need_are_refused);
+	tcase_add_test(t, a_layout_that_a_server_refuses_is_asked_for_again_after_a_minute);
 	suite_add_tcase(s, t);
 	return unit_run(s);
 }
