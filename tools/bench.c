@@ -1,5 +1,6 @@
 /* bench.c - weft-bench: load on any NFSv4.1 server, and what it costs. docs/weft-bench.1 is its manual. */
 #include "tools/bench.h"
+#include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -51,6 +52,19 @@ void bench_die(const char *fmt, ...)
 	_Exit(1); /* other threads are at work */
 }
 
+/* What the arguments ask for is none of what there is. */
+static __attribute__((format(printf, 1, 2), noreturn)) void misused(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fprintf(stderr, "weft-bench: ");
+	vfprintf(stderr, fmt, ap);
+	fprintf(stderr, "\n");
+	va_end(ap);
+	exit(2);
+}
+
 static void usage(FILE *f)
 {
 	fprintf(f, "usage: weft-bench null|md|io|small|storm [options]\n"
@@ -85,7 +99,7 @@ static void usage(FILE *f)
 		   "  --uid N --gid N    who calls (0, 0)\n"
 		   "  --keep             the folder that was made stays, with what is in it\n"
 		   "  --json FILE        results as JSON too (-: to standard output instead of the table)\n"
-		   "  --quiet            no progress\n");
+		   "  --quiet            no progress, and of the library's messages only errors\n");
 }
 
 static uint64_t number(const char *text, uint64_t least, uint64_t most, const char *what)
@@ -104,7 +118,7 @@ static uint64_t number(const char *text, uint64_t least, uint64_t most, const ch
 		end++;
 	}
 	if (errno || end == text || *end || *text == '-' || v < least || v > most)
-		bench_die("--%s %s: a number from %llu to %llu is wanted", what, text, (unsigned long long)least, (unsigned long long)most);
+		misused("--%s %s: a number from %llu to %llu is wanted", what, text, (unsigned long long)least, (unsigned long long)most);
 	return v;
 }
 
@@ -112,7 +126,7 @@ static void pids(char *text)
 {
 	for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
 		if (bench.bo_npids == BENCH_MAX_PIDS)
-			bench_die("--pid: at most %u processes", BENCH_MAX_PIDS);
+			misused("--pid: at most %u processes", BENCH_MAX_PIDS);
 		bench.bo_pids[bench.bo_npids++] = (long)number(p, 1, INT32_MAX, "pid");
 	}
 }
@@ -121,7 +135,7 @@ static void counts(char *text)
 {
 	for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
 		if (bench.bo_ncounts == BENCH_MAX_PIDS)
-			bench_die("--counts: at most %u daemons", BENCH_MAX_PIDS);
+			misused("--counts: at most %u daemons", BENCH_MAX_PIDS);
 		bench.bo_counts[bench.bo_ncounts++] = p;
 	}
 }
@@ -177,6 +191,7 @@ static void option(int o)
 
 static void options_read(int argc, char **argv)
 {
+	static char name[] = "weft-bench";
 	int o;
 
 	bench = (struct bench_opts){.bo_what = argv[1], .bo_dir = "", .bo_threads = 1, .bo_sessions = 1, .bo_depth = 1, .bo_count = 1000,
@@ -188,6 +203,7 @@ static void options_read(int argc, char **argv)
 		bench.bo_file = 256 << 20;
 	}
 	bench.bo_client = (struct weft_opts){.wo_server = "127.0.0.1", .wo_conns = 1, .wo_giveup_ms = 60000};
+	argv[1] = name; /* getopt_long says it */
 	while ((o = getopt_long(argc - 1, argv + 1, "", options, NULL)) != -1)
 		option(o);
 	if (optind != argc - 1) {
@@ -195,17 +211,17 @@ static void options_read(int argc, char **argv)
 		exit(2);
 	}
 	if (bench.bo_sessions < bench.bo_threads)
-		bench_die("there are fewer sessions than threads");
+		misused("there are fewer sessions than threads");
 	bench.bo_client.wo_slots = bench.bo_depth;
 	if (bench.bo_reread && !bench.bo_phases && !strcmp(bench.bo_what, "small"))
 		bench.bo_phases = "create,read,reread,remove";
 	if (!bench.bo_body && !strcmp(bench.bo_what, "small"))
-		bench_die("--body 0: small reads what files have");
+		misused("--body 0: small reads what files have");
 	if (strcmp(bench.bo_what, "io") && strcmp(bench.bo_what, "storm"))
 		return;
 	bench.bo_count = bench.bo_file / bench.bo_size;
 	if (!bench.bo_count)
-		bench_die("--file is less than --size");
+		misused("--file is less than --size");
 }
 
 static const struct bench_phase *phase_find(const struct bench_phase *all, const char *name)
@@ -213,7 +229,7 @@ static const struct bench_phase *phase_find(const struct bench_phase *all, const
 	for (; all->p_name; all++)
 		if (!strcmp(all->p_name, name))
 			return all;
-	bench_die("%s has no phase %s", bench.bo_what, name);
+	misused("%s has no phase %s", bench.bo_what, name);
 }
 
 static const struct kind {
@@ -242,7 +258,7 @@ static unsigned phases_choose(const struct kind *kind, const struct bench_phase 
 	snprintf(text, sizeof(text), "%s", bench.bo_phases ? bench.bo_phases : kind->k_phases);
 	for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
 		if (n == MAX_PHASES)
-			bench_die("--phases: at most %u", MAX_PHASES);
+			misused("--phases: at most %u", MAX_PHASES);
 		chosen[n++] = phase_find(kind->k_all, p);
 	}
 	return n;
@@ -327,6 +343,8 @@ int main(int argc, char **argv)
 		out = open(bench.bo_json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 	if (out < 0)
 		bench_die("%s: %s", bench.bo_json, strerror(errno));
+	if (bench.bo_quiet)
+		log_set_level(LOG_L_ERROR);
 	bench_watch();
 	bench_start();
 	if (table)

@@ -1,6 +1,8 @@
 /* bench_run.c - threads, sessions and jobs: how a phase is run and measured. */
 #include "tools/bench.h"
 #include "base/clock.h"
+#include "mds/lo/lo.h"
+#include "proto/nfs4.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,10 +162,17 @@ void bench_policy(struct bench_session *s, const char *policy)
 {
 	struct weft_op op = {.o_what = WEFT_SETXATTR, .o_fh = shared_dir, .o_name = "weft.policy", .o_buf = (void *)(uintptr_t)policy};
 
+	struct lo_policy p;
+	char why[256] = "";
+
 	if (!policy)
 		return;
 	op.o_len = (uint32_t)strlen(policy);
-	bench_do(s, &op, policy);
+	/* A server says no more than that it is invalid. */
+	if (weft_do(s->s_w, &op) == -EINVAL && lo_policy_parse(policy, op.o_len, &p, why, sizeof(why)))
+		bench_die("policy %s: %s", policy, why);
+	if (op.o_err)
+		bench_die("policy %s: %s (NFS status %u)", policy, strerror(-op.o_err), op.o_status);
 }
 
 static void session_open(struct bench_session *s)
@@ -264,6 +273,27 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
+/* Nanoseconds of a process: of all its threads, those that have ended as well (data servers have some that come and go). */
+static uint64_t cpu_of(long pid)
+{
+	struct timespec t;
+	clockid_t clock;
+	int err = clock_getcpuclockid((pid_t)pid, &clock);
+
+	if (err || clock_gettime(clock, &t))
+		bench_die("process %ld: %s", pid, strerror(err ? err : errno));
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t cpu_servers(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < bench.bo_npids; i++)
+		sum += cpu_of(bench.bo_pids[i]);
+	return sum;
+}
+
 static void rdma_start(void)
 {
 	struct weft_ring *rings[BENCH_MAX_RDMA];
@@ -280,6 +310,9 @@ void bench_start(void)
 {
 	unsigned at = 0;
 
+	/* What cannot be asked is told before anything is made. */
+	cpu_servers();
+	bench_counts_free(bench_counts_read());
 	threads = calloc(bench.bo_threads, sizeof(*threads));
 	if (!threads || pthread_barrier_init(&begin, NULL, bench.bo_threads + 1) || pthread_barrier_init(&end, NULL, bench.bo_threads + 1))
 		bench_die("no memory");
@@ -301,27 +334,6 @@ void bench_start(void)
 }
 
 /* ---- measuring ---- */
-
-/* Nanoseconds of a process: of all its threads, those that have ended as well (data servers have some that come and go). */
-static uint64_t cpu_of(long pid)
-{
-	struct timespec t;
-	clockid_t clock;
-	int err = clock_getcpuclockid((pid_t)pid, &clock);
-
-	if (err || clock_gettime(clock, &t))
-		bench_die("process %ld: %s", pid, strerror(err ? err : errno));
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static uint64_t cpu_servers(void)
-{
-	uint64_t sum = 0;
-
-	for (unsigned i = 0; i < bench.bo_npids; i++)
-		sum += cpu_of(bench.bo_pids[i]);
-	return sum;
-}
 
 static double cpu_own(void)
 {

@@ -317,12 +317,37 @@ def test_a_folder_that_could_not_be_made_does_not_stay():
 
 
 def test_what_fails_is_told():
-    for args in (["md", "--server", SERVER, "--dir", "none"], ["null", "--server", "127.0.0.1:1"], ["md", "--server", SERVER, "--phases", "fly"],
-                 ["io", "--file", "1k"], ["md", "--threads", "2"], ["md", "--count", "0"]):
+    for args in (["md", "--server", SERVER, "--dir", "none"], ["null", "--server", "127.0.0.1:1"], ["md", "--server", SERVER, "--pid", "999999999"],
+                 ["md", "--server", SERVER, "--counts", "127.0.0.1:1"]):
         done = run(*args, "--quiet", want=1)
         check(done.stderr.startswith("weft-bench: ") and done.stderr.count("\n") == 1, True, f"{args}: {done.stderr}")
-    for args in ([], ["fly"], ["md", "more"], ["md", "--fly"]):
-        run(*args, want=2)
+        check(done.stdout, "", f"{args}: nothing was measured")
+
+
+def test_wrong_arguments_are_told_and_end_with_2():
+    for args in (["md", "--phases", "fly"], ["io", "--file", "1k"], ["md", "--threads", "2"], ["md", "--count", "0"], ["md", "--count", "9x"], ["md", "--minor", "3"],
+                 ["md", "--pid", "x"], ["small", "--body", "0"]):
+        done = run(*args, "--server", "127.0.0.1:1", "--quiet", want=2)
+        check(done.stderr.startswith("weft-bench: ") and done.stderr.count("\n") == 1, True, f"{args}: {done.stderr}")
+    for args in ([], ["fly"], ["md", "more"], ["md", "--fly"], ["io", "--size"]):
+        done = run(*args, want=2)
+        check(done.stderr.startswith(("weft-bench: ", "usage: ")), True, f"{args}: {done.stderr}")
+    check("weft-bench: unrecognized option '--fly'" in run("md", "--fly", want=2).stderr, True)
+
+
+def test_what_is_wrong_with_a_policy_is_told():
+    for text, why in (("unit=64k", "unit: expected a power of two from 1M to 2G (K, M and G are powers of 1024)"), ("mirrors=0", "mirrors: expected a number from 1 to 44"),
+                      ("group0=x", "group0: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each key once")):
+        done = run("md", "--server", SERVER, "--quiet", "--policy", text, want=1)
+        check(done.stderr, f"weft-bench: policy {text}: {why}\n")
+    done = run("md", "--server", SERVER, "--quiet", "--policy", "mirrors=44,stripes=44", want=1)
+    check(done.stderr, "weft-bench: policy mirrors=44,stripes=44: Invalid argument (NFS status 22)\n", "only the server knows why")
+    check(run("md", "--server", SERVER, "--quiet", "--policy", "unit=1M,mirrors=2", "--count", "5", "--phases", "create").stderr, "")
+
+
+def test_a_quiet_run_says_nothing_on_standard_error():
+    for args in (["md", "--count", "5"], ["io", "--file", "1M", "--rdma"]):
+        check(run(*args, "--server", SERVER, "--quiet").stderr, "", f"{args}")
 
 
 def main():
