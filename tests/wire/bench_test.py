@@ -125,14 +125,16 @@ def test_scaling_draws_a_curve_of_each_operation():
         check([p["threads"] for p in c["points"]], [1, 2], phase)
         check((c["points"][0]["times"], c["points"][0]["times_by_cpu"]), (1, 1), phase)
         check(all(p["ops_per_s"] > 0 and p["server_cpu_us_per_op"] > 0 for p in c["points"]), True, f"{c}")
+        check((c["two_threads"]["times_by_cpu"], c["two_threads"]["met"]), (c["points"][1]["times_by_cpu"], c["points"][1]["times_by_cpu"] >= 1.8), phase)
         check(text.stdout.count(f"bends at {c['bends_at']} threads" if c["bends_at"] else "straight up to 2 threads") >= 1, True, text.stdout)
+    check(text.stdout.count("1.8 is met") + text.stdout.count("1.8 is MISSED: an operation costs"), len(curves), text.stdout)
     check(0 < curves["create"]["points"][0]["committer_share"] < 1.1, True, f"{curves['create']}")
 
 
 def curve(phase, *points):
     """Of points (threads, operations per second, CPU time, the committer's share, the generator's): 64 processors."""
     scaling = importlib.machinery.SourceFileLoader("scaling", SCALING).load_module()
-    counts = {"by": {"contended": {"op_open": 0.5, "kept": 0.1}, "shared_lines": {}}}
+    counts = {"by": {"contended": {"op_open": 0.5, "kept": 0.1}, "shared_lines": {}}, "locks": 1, "contended": 0.6, "shared_lines": 0, "allocations": 0, "system_calls": 0, "messages": 0}
 
     def point(threads, rate, cpu, committer, client):
         share = scaling.Share(1)
@@ -149,6 +151,13 @@ def test_scaling_names_where_a_curve_bends_and_by_what():
     check("contended locks: op_open 0.50" in locked.why(locked.bend()), True, locked.why(locked.bend()))
     committer = curve("create", (1, 1e4, 40, 0.4, 0.1), (2, 2e4, 40, 0.8, 0.1), (4, 2.4e4, 40, 0.97, 0.1))
     check((committer.bend().threads, committer.why(committer.bend())), (4, "the committer, which is busy 97% of the time"))
+    # What two threads do, by the CPU time of an operation.
+    check("2 threads do 2.00 times by CPU: 1.8 is met" in straight.text(), True, straight.text())
+    dear = curve("open", (1, 1e5, 10, 0, 0.1), (2, 1.9e5, 11.2, 0, 0.2))
+    check((dear.bend(), dear.twice()["met"]), (None, False), "it is no bend yet")
+    check("1.8 is MISSED: an operation costs 1.12 times the CPU time of the first; contended locks: op_open 0.50" in dear.text(), True, dear.text())
+    check(curve("create", (1, 1e5, 10, 1, 0.1), (2, 1e5, 11.1, 1, 0.1)).twice()["met"], True, "the committer bounds the rate, and no operation costs more")
+    check(curve("stat", (2, 2e5, 10, 0, 0.1), (4, 3e5, 12, 0, 0.2)).twice(), None)
     # The generator is busy: what an operation costs says that more processors would do more.
     check(curve("stat", (1, 1e5, 10, 0, 0.9), (2, 1e5, 10, 0, 0.9)).bend(), None)
 
