@@ -54,7 +54,8 @@ def creates(results, fixed):
     syncs = fixed.get("fdatasync_per_s")
     yield Bar("creates per second, 256 in flight: of one fdatasync each", Spread([v / syncs for v in rate.values]) if rate and syncs else None, 10, True)
     yield Bar("the same: of Ganesha VFS, every change synced", results.ratio("many", "create", "weft", "ganesha-sync", RATE), None)
-    yield Bar("creates, 256 in flight: LMDB's CPU for the same batches, of the committer's", fixed.get("lmdb_share"), 0.6, True)
+    yield Bar("creates, 256 in flight: LMDB's CPU for the same batches, synced, of the committer's and its checkpoints'", fixed.get("lmdb_share"), 0.6, True)
+    yield Bar("the same, with no log and no sync on either side", fixed.get("lmdb_nosync_share"), None)
     for p in ("create", "stat", "open", "rename", "unlink"):
         yield Bar(f"{SHOWN.get(p, p)} in a shared directory: of unique ones", results.ratio("shared", p, "weft", "weft", over=("names", p)), 1.2)
 

@@ -5,7 +5,7 @@
  *   floor disk FOLDER SECONDS            4 KiB written and synced, one after the other; and what the smallest commit of LMDB does: three pages, a sync, a page
  *   floor reads FOLDER SECONDS           random direct reads by io_uring, of 4 KiB with 16 and 1 MiB with 8 in flight
  *   floor lmdb FOLDER SECONDS BATCH      LMDB alone: durable batches of puts of 200 bytes at random keys, then gets
- *   floor replay FILE FOLDER             LMDB alone, with the batches that tests/bench/mds_record wrote to FILE
+ *   floor replay FILE FOLDER [nosync]    LMDB alone, with the batches that tests/bench/mds_record wrote to FILE; nosync: none is durable (MDB_NOSYNC)
  *
  * CPU time is this program's, in the kernel and outside.
  */
@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -198,14 +199,23 @@ static void reads(const char *folder, double seconds)
 
 /* ---- LMDB ---- */
 
-static MDB_env *env_open(const char *folder, MDB_dbi *dbi)
+static uint64_t synced;
+
+/* LMDB's too: what a program defines goes before a shared library's. */
+int fdatasync(int fd)
+{
+	synced++;
+	return (int)syscall(SYS_fdatasync, fd);
+}
+
+static MDB_env *env_open(const char *folder, unsigned flags, MDB_dbi *dbi)
 {
 	MDB_env *env;
 	MDB_txn *txn;
 	int err = mkdir(folder, 0700) && errno != EEXIST ? errno : 0;
 
 	if (err || (err = mdb_env_create(&env)) || (err = mdb_env_set_mapsize(env, 16ull << 30)) ||
-	    (err = mdb_env_open(env, folder, MDB_NOTLS | MDB_NORDAHEAD, 0600)) || (err = mdb_txn_begin(env, NULL, 0, &txn)) ||
+	    (err = mdb_env_open(env, folder, MDB_NOTLS | MDB_NORDAHEAD | flags, 0600)) || (err = mdb_txn_begin(env, NULL, 0, &txn)) ||
 	    (err = mdb_dbi_open(txn, NULL, MDB_CREATE, dbi)) || (err = mdb_txn_commit(txn)))
 		die(folder, err);
 	return env;
@@ -214,7 +224,7 @@ static MDB_env *env_open(const char *folder, MDB_dbi *dbi)
 static void lmdb(const char *folder, double seconds, unsigned batch)
 {
 	MDB_dbi dbi;
-	MDB_env *env = env_open(folder, &dbi);
+	MDB_env *env = env_open(folder, 0, &dbi);
 	MDB_txn *txn;
 	static char value[200];
 	double began, spent;
@@ -269,13 +279,13 @@ static void write_of(FILE *f, MDB_txn *txn, MDB_dbi dbi)
 		die("replay", err);
 }
 
-static void replay(const char *path, const char *folder)
+static void replay(const char *path, const char *folder, unsigned flags)
 {
 	FILE *f = fopen(path, "re");
 	MDB_dbi dbi;
-	MDB_env *env = env_open(folder, &dbi);
+	MDB_env *env = env_open(folder, flags, &dbi);
 	uint32_t n;
-	uint64_t batches = 0, writes = 0;
+	uint64_t batches = 0, writes = 0, before = synced;
 	double spent = cpu();
 
 	if (!f)
@@ -293,7 +303,8 @@ static void replay(const char *path, const char *folder)
 		batches++;
 		writes += n;
 	}
-	printf("replay_cpu_us %.0f\nreplay_batches %llu\nreplay_writes %llu\n", (cpu() - spent) * 1e6, (unsigned long long)batches, (unsigned long long)writes);
+	printf("replay_cpu_us %.0f\nreplay_batches %llu\nreplay_writes %llu\nreplay_syncs %llu\n", (cpu() - spent) * 1e6, (unsigned long long)batches,
+	       (unsigned long long)writes, (unsigned long long)(synced - before));
 	mdb_env_close(env);
 	fclose(f);
 }
@@ -310,10 +321,10 @@ int main(int argc, char **argv)
 		reads(argv[2], atof(argv[3]));
 	else if (argc == 5 && !strcmp(what, "lmdb") && atoi(argv[4]) > 0)
 		lmdb(argv[2], atof(argv[3]), (unsigned)atoi(argv[4]));
-	else if (argc == 4 && !strcmp(what, "replay"))
-		replay(argv[2], argv[3]);
+	else if ((argc == 4 || (argc == 5 && !strcmp(argv[4], "nosync"))) && !strcmp(what, "replay"))
+		replay(argv[2], argv[3], argc == 5 ? MDB_NOSYNC : 0);
 	else {
-		fprintf(stderr, "usage: floor memory | disk FOLDER SECONDS | reads FOLDER SECONDS | lmdb FOLDER SECONDS BATCH | replay FILE FOLDER\n");
+		fprintf(stderr, "usage: floor memory | disk FOLDER SECONDS | reads FOLDER SECONDS | lmdb FOLDER SECONDS BATCH | replay FILE FOLDER [nosync]\n");
 		return 2;
 	}
 	return 0;

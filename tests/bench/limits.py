@@ -55,33 +55,82 @@ def machine(folder, seconds):
     return out
 
 
-def committer(folder, count):
-    """The share of the committer's CPU time that LMDB alone would take for the same batches: creates, 256 in flight, at a weft-mds that writes its batches down, and at
-    a plain one whose committer is measured."""
-    def creates(name, settings=()):
-        weft = peers.Weft(name, name, folder, 25049, settings)
-        try:
-            before, commits = peers.thread_ns(weft.pid(), "kv-commit"), weft.metric("weft_mds_kv_commits")
-            weft.target.bench("md", "--sessions", 16, "--depth", 16, "--count", count, "--phases", "create")
-            return (peers.thread_ns(weft.pid(), "kv-commit") - before) / 1000, weft.metric("weft_mds_kv_commits") - commits
-        finally:
-            weft.down()
-    us, commits = creates("plain")
-    tree, record = os.path.join(folder, "record"), os.path.join(folder, "record.batches")
+STORE = ("kv-commit", "kv-checkpoint")  # the threads that make commits and write them to the store's own file
+
+
+def store_us(weft):
+    return [peers.thread_ns(weft.pid(), name) / 1000 for name in STORE]
+
+
+def checkpointed(weft):
+    """Waits until all that was committed is in the store's own file: a checkpoint begins 2 s after the first commit that none has, and the second one from here on
+    began after this."""
+    def made():
+        return weft.metric("weft_mds_kv_checkpoints")
+    before = made()
+    try:
+        peers.eventually(lambda: made() >= before + 2, 6, "two checkpoints")
+    except peers.Trouble:
+        pass  # nothing is committed any more
+
+
+def creates(folder, name, count, settings):
+    """256 in flight at a weft-mds of its own: CPU time of the store's threads, commits and checkpoints."""
+    weft = peers.Weft(name, name, folder, 25049, settings)
+    try:
+        before, commits, checkpoints = store_us(weft), weft.metric("weft_mds_kv_commits"), weft.metric("weft_mds_kv_checkpoints")
+        weft.target.bench("md", "--sessions", 16, "--depth", 16, "--count", count, "--phases", "create")
+        if not settings:
+            checkpointed(weft)
+        commits = weft.metric("weft_mds_kv_commits") - commits
+        us = [after - b for after, b in zip(store_us(weft), before)]
+        return us, commits, weft.metric("weft_mds_kv_checkpoints") - checkpoints
+    finally:
+        weft.down()
+
+
+def recorded(folder, name, count, settings):
+    """The file with the batches of a weft-mds that writes them down."""
+    tree, record = os.path.join(folder, name), os.path.join(folder, name + ".batches")
     os.mkdir(tree)
     os.symlink(os.path.join(peers.BUILD, "tests/bench/mds_record"), os.path.join(tree, "weft-mds"))
     os.symlink(os.path.join(peers.BUILD, "weft-ds"), os.path.join(tree, "weft-ds"))
     had = {k: os.environ.get(k) for k in ("WEFT_BUILD", "WEFT_RECORD")}
     os.environ.update(WEFT_BUILD=tree, WEFT_RECORD=record)
     try:
-        creates("recorded")
+        creates(folder, name + ".weft", count, settings)
     finally:
         for k, v in had.items():
             os.environ.pop(k)
             if v is not None:
                 os.environ[k] = v
-    replay = floor("replay", record, os.path.join(folder, "replay"))
-    shutil.rmtree(os.path.join(folder, "replay"))
+    return record
+
+
+def replayed(folder, name, count, settings, *how):
+    """CPU time of LMDB alone for the batches of such a weft-mds, and how many they are and were synced."""
+    record, store = recorded(folder, name, count, settings), os.path.join(folder, name + ".lmdb")
+    got = floor("replay", record, store, *how)
+    shutil.rmtree(store)
+    os.unlink(record)
+    return got
+
+
+def committer(folder, count):
+    """LMDB alone over weft's store, for the CPU time of the same batches: creates, 256 in flight. Durable: LMDB syncs each batch, weft logs it (kv-commit) and writes
+    pages at checkpoints (kv-checkpoint), whose time counts as well, with the last one's. And with neither log nor sync on either side, which leaves LMDB's own work
+    and weft's mutations."""
+    nosync = ["mds.sync=false"]
+    (commit, checkpoint), commits, checkpoints = creates(folder, "plain", count, [])
+    (bare, none), bare_commits, _ = creates(folder, "plain-nosync", count, nosync)
+    if not checkpoints or none:
+        raise peers.Trouble(f"the committer: {checkpoints} checkpoints, and {none} us of them without a log")
+    durable, quick = replayed(folder, "record", count, []), replayed(folder, "record-nosync", count, nosync, "nosync")
     done = count * 16
-    return {"committer_us_per_create": us / done, "committer_commits": commits, "lmdb_us_per_create": replay["replay_cpu_us"] / done,
-            "lmdb_batches": replay["replay_batches"], "lmdb_share": replay["replay_cpu_us"] / us}
+    return {"committer_us_per_create": commit / done, "checkpoint_us_per_create": checkpoint / done, "committer_commits": commits,
+            "committer_checkpoints": checkpoints,
+            "lmdb_us_per_create": durable["replay_cpu_us"] / done, "lmdb_batches": durable["replay_batches"], "lmdb_syncs": durable["replay_syncs"],
+            "lmdb_share": durable["replay_cpu_us"] / (commit + checkpoint),
+            "committer_nosync_us_per_create": bare / done, "lmdb_nosync_us_per_create": quick["replay_cpu_us"] / done, "committer_nosync_commits": bare_commits,
+            "lmdb_nosync_batches": quick["replay_batches"], "lmdb_nosync_syncs": quick["replay_syncs"],
+            "lmdb_nosync_share": quick["replay_cpu_us"] / bare}

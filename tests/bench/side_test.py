@@ -127,8 +127,10 @@ def test_a_commit_of_the_metadata_server_is_written_down_and_done_again():
     with tempfile.TemporaryDirectory() as d:
         got = limits.committer(d, 4)
     check(got["lmdb_batches"] > 0 and got["committer_commits"] > 0, True, f"{got}")
-    if not 0 < got["lmdb_share"] < 5:
-        raise Failed(f"{got}")
+    check(got["lmdb_syncs"] >= got["lmdb_batches"] and got["lmdb_nosync_syncs"] == 0 < got["lmdb_nosync_batches"], True, f"{got}")
+    check(got["committer_checkpoints"] >= 1 and got["checkpoint_us_per_create"] > 0, True, f"{got}")
+    check(abs(got["lmdb_share"] * (got["committer_us_per_create"] + got["checkpoint_us_per_create"]) - got["lmdb_us_per_create"]) < 1e-6, True, f"{got}")
+    check(abs(got["lmdb_nosync_share"] * got["committer_nosync_us_per_create"] - got["lmdb_nosync_us_per_create"]) < 1e-6, True, f"{got}")
 
 
 def seeds(*args):
