@@ -5,6 +5,7 @@
  * and goes again on the next connection: the server does it once. When the session itself is lost, the slot is of none.
  */
 #include "client/int.h"
+#include "proto/nfs3.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <urcu/compiler.h>
@@ -125,7 +126,7 @@ static void call_put(struct wc_call *c)
 	struct xdr_out *x = &c->c_rpc.q_args;
 	size_t at;
 
-	rpc_req_init(&c->c_rpc, NFS4_PROGRAM, 4, c->c_null ? 0 : 1, &c->c_w->w_cred, PUT_LIMIT, call_reply);
+	rpc_req_init(&c->c_rpc, NFS4_PROGRAM, c->c_w->w_opts.wo_nfs3 ? NFS3_VERSION : 4, c->c_null ? 0 : 1, &c->c_w->w_cred, PUT_LIMIT, call_reply);
 	c->c_holds = 1;
 	c->c_err = 0;
 	c->c_status = 0;

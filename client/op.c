@@ -434,7 +434,7 @@ void wc_op_begin(struct weft_op *op)
 		wc_op_end(op, w->w_state == WC_FAILED ? w->w_err : -ECANCELED, 0);
 	} else if (!op_complete(op)) {
 		wc_op_end(op, -EINVAL, 0);
-	} else if (op->o_what >= WEFT_SETXATTR && w->w_minor < 2) {
+	} else if ((op->o_what >= WEFT_SETXATTR && w->w_minor < 2) || (op->o_what != WEFT_NULL && w->w_opts.wo_nfs3)) {
 		wc_op_end(op, -EOPNOTSUPP, 0);
 	} else if (op->o_what == WEFT_NULL) {
 		wc_null(w, op);

@@ -464,6 +464,17 @@ void wc_bind(struct wc_conn *cn)
 	wc_call_send_on(c, cn);
 }
 
+/* There is nothing to be bound to. */
+static void nfs3_up(struct wc_conn *cn)
+{
+	struct weft *w = cn->cn_w;
+
+	cn->cn_bound = true;
+	w->w_state = WC_READY;
+	wc_ring_poke(w->w_ring);
+	wc_pump(w);
+}
+
 static void conn_is_up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 {
 	struct wc_conn *cn = arg;
@@ -475,7 +486,9 @@ static void conn_is_up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 	rpc_conn_set_priv(conn, w);
 	if (w->w_state == WC_CLOSING || w->w_state == WC_FAILED)
 		return;
-	if (w->w_have_session)
+	if (w->w_opts.wo_nfs3)
+		nfs3_up(cn);
+	else if (w->w_have_session)
 		wc_bind(cn);
 	else
 		wc_setup_go(w);
@@ -533,7 +546,7 @@ static void tick(struct loop_timer *t)
 		w->w_bind_again = false;
 		wc_bind(cn);
 	}
-	if (w->w_state == WC_READY && !w->w_renewing && now - w->w_used_ns > w->w_lease_s * 1000000000ull / 3) {
+	if (w->w_have_session && w->w_state == WC_READY && !w->w_renewing && now - w->w_used_ns > w->w_lease_s * 1000000000ull / 3) {
 		struct wc_call *c = wc_call_new(w, &renew_kind, NULL, NULL);
 
 		w->w_renewing = c != NULL;

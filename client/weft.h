@@ -80,6 +80,7 @@ struct weft_opts {
 	uint32_t wo_timeout_ms; /* without a reply for so long, a connection is made anew; 0: 60000 */
 	uint32_t wo_giveup_ms;	/* an operation without an answer for so long ends with -ETIMEDOUT; 0: it waits for ever */
 	bool wo_no_layouts; /* all data go through the server */
+	bool wo_nfs3;	    /* an NFSv3 server (a data server): connections without a session, for WEFT_NULL of NFSv3 (RFC 1813 section 3.3.0); all else is -EOPNOTSUPP */
 	bool wo_rdma;	    /* data servers by RDMA, where they have it and weft_rdma_start was called for the ring; by TCP where that fails */
 	uint32_t wo_uid, wo_gid, wo_ngids, wo_gids[WEFT_MAX_GIDS];
 };

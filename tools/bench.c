@@ -96,6 +96,7 @@ static void usage(FILE *f)
 		   "  --rdma             data servers by RDMA, where they and this machine have it\n"
 		   "  --registered       the memory that data lie in is registered (weft_memory_register): by RDMA they are not copied\n"
 		   "  --no-layouts       all data go through the server\n"
+		   "  --nfs3             null: of an NFSv3 server, as data servers are\n"
 		   "  --uid N --gid N    who calls (0, 0)\n"
 		   "  --keep             the folder that was made stays, with what is in it\n"
 		   "  --json FILE        results as JSON too (-: to standard output instead of the table)\n"
@@ -140,7 +141,7 @@ static void counts(char *text)
 	}
 }
 
-enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_REREAD, O_COMMIT, O_RDMA, O_REGISTERED, O_COUNTS, O_JSON, O_QUIET, O_HELP };
+enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_NFS3, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_REREAD, O_COMMIT, O_RDMA, O_REGISTERED, O_COUNTS, O_JSON, O_QUIET, O_HELP };
 static const struct option options[] = {
 	{"server", 1, NULL, O_SERVER}, {"dir", 1, NULL, O_DIR},	      {"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
 	{"conns", 1, NULL, O_CONNS},   {"depth", 1, NULL, O_DEPTH},   {"count", 1, NULL, O_COUNT},     {"phases", 1, NULL, O_PHASES},
@@ -149,6 +150,7 @@ static const struct option options[] = {
 	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP}, {"no-layouts", 0, NULL, O_LAYOUTS},
 	{"time", 1, NULL, O_TIME},     {"policy", 1, NULL, O_POLICY}, {"reread", 1, NULL, O_REREAD}, {"commit", 1, NULL, O_COMMIT}, {"rdma", 0, NULL, O_RDMA},
 	{"registered", 0, NULL, O_REGISTERED}, {"json", 1, NULL, O_JSON},
+	{"nfs3", 0, NULL, O_NFS3},
 	{"counts", 1, NULL, O_COUNTS}, {"quiet", 0, NULL, O_QUIET},   {"help", 0, NULL, O_HELP},     {0}};
 
 static void option(int o)
@@ -172,6 +174,7 @@ static void option(int o)
 	case O_PID: pids(optarg); break;
 	case O_COUNTS: counts(optarg); break;
 	case O_MINOR: bench.bo_client.wo_minor = (unsigned)number(optarg, 1, 2, "minor"); break;
+	case O_NFS3: bench.bo_client.wo_nfs3 = true; break;
 	case O_UID: bench.bo_client.wo_uid = (uint32_t)number(optarg, 0, UINT32_MAX, "uid"); break;
 	case O_GID: bench.bo_client.wo_gid = (uint32_t)number(optarg, 0, UINT32_MAX, "gid"); break;
 	case O_KEEP: bench.bo_keep = true; break;
@@ -212,6 +215,8 @@ static void options_read(int argc, char **argv)
 	}
 	if (bench.bo_sessions < bench.bo_threads)
 		misused("there are fewer sessions than threads");
+	if (bench.bo_client.wo_nfs3 && strcmp(bench.bo_what, "null"))
+		misused("--nfs3 is for null");
 	bench.bo_client.wo_slots = bench.bo_depth;
 	if (bench.bo_reread && !bench.bo_phases && !strcmp(bench.bo_what, "small"))
 		bench.bo_phases = "create,read,reread,remove";

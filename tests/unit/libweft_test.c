@@ -463,6 +463,26 @@ START_TEST(operations_without_what_they_need_are_refused)
 }
 END_TEST
 
+START_TEST(an_nfsv3_server_is_asked_for_nothing_but_null)
+{
+	struct wc_call *c;
+	struct xdr_in x;
+
+	w.w_opts.wo_nfs3 = true;
+	w.w_have_session = false;
+	other = (struct weft_op){.o_what = WEFT_LOOKUP, .o_name = "f", .o_done = done, .o_w = &w};
+	wc_op_begin(&other);
+	ck_assert_uint_eq(ended, 1);
+	ck_assert_int_eq(other.o_err, -EOPNOTSUPP);
+	op = (struct weft_op){.o_what = WEFT_NULL, .o_done = done, .o_w = &w};
+	c = open_sent(&op);
+	xdr_in_init(&x, "", 0);
+	wc_call_feed(c, &x);
+	ck_assert_uint_eq(ended, 2);
+	ck_assert_int_eq(op.o_err, 0);
+}
+END_TEST
+
 START_TEST(a_layout_that_a_server_refuses_is_asked_for_again_after_a_minute)
 {
 	static uint8_t buf[16];
@@ -499,6 +519,7 @@ int main(void)
 	tcase_add_test(t, limits_are_read_and_kept_to);
 	tcase_add_test(t, statistics_are_told_when_their_time_has_come);
 	tcase_add_test(t, operations_without_what_they_need_are_refused);
+	tcase_add_test(t, an_nfsv3_server_is_asked_for_nothing_but_null);
 	tcase_add_test(t, a_layout_that_a_server_refuses_is_asked_for_again_after_a_minute);
 	suite_add_tcase(s, t);
 	return unit_run(s);

@@ -46,6 +46,19 @@ def test_null_calls_are_counted_and_cost_the_server_time():
         raise Failed(f"{got}")
 
 
+def test_null_calls_ask_an_nfsv3_data_server_too():
+    ds = next(d for d in json.loads(THE.dev("status", THE.dir, "--json"))["daemons"] if d["name"] == "ds1")
+    args = ("null", "--nfs3", "--quiet", "--sessions", "3", "--conns", "2", "--depth", "4", "--count", "1000")
+    got = json.loads(run(*args, "--server", f"{ds['addr']}:{ds['port']}", "--json", "-", "--pid", pid("ds1")).stdout)
+    check((got["phases"][0]["ops"], got["nfs3"]), (3000, True))
+    sound(got["phases"][0])
+    if not 0.1 < got["phases"][0]["server_cpu_us_per_op"] < 5000:
+        raise Failed(f"{got}")
+    check(bench("null", "--count", "5")[1]["nfs3"], False)
+    check(run(*args, "--server", SERVER, want=1).stderr, "weft-bench: null: Protocol error (NFS status 0)\n", "no NFSv3 is served there")
+    check("Connection refused" in run(*args, "--server", "127.0.0.1:1", want=1).stderr, True)
+
+
 def counts(name="mds"):
     return next(d["metrics"] for d in json.loads(THE.dev("status", THE.dir, "--json"))["daemons"] if d["name"] == name)
 
@@ -335,7 +348,7 @@ def test_what_fails_is_told():
 
 def test_wrong_arguments_are_told_and_end_with_2():
     for args in (["md", "--phases", "fly"], ["io", "--file", "1k"], ["md", "--threads", "2"], ["md", "--count", "0"], ["md", "--count", "9x"], ["md", "--minor", "3"],
-                 ["md", "--pid", "x"], ["small", "--body", "0"]):
+                 ["md", "--pid", "x"], ["small", "--body", "0"], ["md", "--nfs3"]):
         done = run(*args, "--server", "127.0.0.1:1", "--quiet", want=2)
         check(done.stderr.startswith("weft-bench: ") and done.stderr.count("\n") == 1, True, f"{args}: {done.stderr}")
     for args in ([], ["fly"], ["md", "more"], ["md", "--fly"], ["io", "--size"]):
