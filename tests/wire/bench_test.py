@@ -357,13 +357,10 @@ def test_wrong_arguments_are_told_and_end_with_2():
     check("weft-bench: unrecognized option '--fly'" in run("md", "--fly", want=2).stderr, True)
 
 
-def test_what_is_wrong_with_a_policy_is_told():
-    for text, why in (("unit=64k", "unit: expected a power of two from 1M to 2G (K, M and G are powers of 1024)"), ("mirrors=0", "mirrors: expected a number from 1 to 44"),
-                      ("group0=x", "group0: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each key once")):
+def test_a_policy_that_the_server_refuses_is_told():
+    for text in ("unit=64k", "mirrors=0", "group0=x", "mirrors=44,stripes=44"):
         done = run("md", "--server", SERVER, "--quiet", "--policy", text, want=1)
-        check(done.stderr, f"weft-bench: policy {text}: {why}\n")
-    done = run("md", "--server", SERVER, "--quiet", "--policy", "mirrors=44,stripes=44", want=1)
-    check(done.stderr, "weft-bench: policy mirrors=44,stripes=44: Invalid argument (NFS status 22)\n", "only the server knows why")
+        check(done.stderr, f"weft-bench: policy {text}: the server refuses it; weft(1) says what a policy may be\n")
     check(run("md", "--server", SERVER, "--quiet", "--policy", "unit=1M,mirrors=2", "--count", "5", "--phases", "create").stderr, "")
 
 
