@@ -293,8 +293,8 @@ int lo_order_free(struct lo *lo, struct kv_txn *t,
 int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, unsigned obj); /* delete this one */
 /* Delete an object of that server that is no file's (garbage.c). */
 int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o);
-/* Whether that is ordered already, as far as a kick or wait has seen. Any thread. */
-bool lo_order_deletes(struct lo *lo, uint32_t ds, const ctl_object *o);
+/* Whether that is ordered already: as far as a kick or wait has seen, or in t. Any thread. */
+bool lo_order_deletes(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o);
 /* Whose an object is that a server has, as of the transaction. */
 enum lo_owner {
 	LO_OWNED,     /* a file's, or it cannot be told */
@@ -305,8 +305,8 @@ enum lo_owner {
 	LO_OWNERS
 };
 enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o);
-/* Whether an order for this object is not done that others than deletions wait for. *upto: 0 when it is first asked, and kept for the next time: what is put after the first
- * look is not this object's (its file is frozen, or nobody would ask). Any thread. */
+/* Whether an order for this object is not done that others than deletions wait for. *upto: 0 when it is first asked, and kept for the next time: what is put after the
+ * first look does not count (it is not this object's, or changes no data: the file is frozen). Any thread. */
 bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj, uint64_t *upto);
 int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		      const struct lo_map *m, uint64_t size); /* every object */

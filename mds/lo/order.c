@@ -337,14 +337,13 @@ uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m)
 bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj, uint64_t *upto)
 {
 	struct lo_orders *os = lo->l_orders;
-	uint32_t ds = m->lm_obj[obj].ob_ds;
 	struct order_file *of;
 	bool pending = false;
 
+	/* One that nobody has read yet may be it: a refresh that begins after the first look sees it. */
 	if (!*upto)
-		*upto = atomic_load(&os->os_put[ds]);
-	/* One that nobody has read yet may be it. */
-	if (*upto > atomic_load(&os->os_seen[ds])) {
+		*upto = atomic_load(&os->os_begun) + 1;
+	if (*upto > atomic_load(&os->os_ended)) {
 		lo_orders_kick(lo);
 		return true;
 	}
@@ -365,18 +364,48 @@ uint32_t lo_orders_failing(struct lo *lo, uint32_t ds, uint64_t *for_ms)
 	return n;
 }
 
-bool lo_order_deletes(struct lo *lo, uint32_t ds, const ctl_object *obj)
+struct deleting {
+	uint32_t dl_ds;
+	const ctl_object *dl_obj;
+	bool dl_found;
+};
+
+static int deletes_row(void *arg, struct kv_slice id, struct kv_slice val)
 {
+	struct deleting *dl = arg;
+	const ctl_object *o = dl->dl_obj;
+	struct order_rec r;
+	uint32_t be;
+
+	if (id.s_len != ORDER_KEY_LEN)
+		return 1;
+	memcpy(&be, id.s_data, sizeof(be));
+	if (be32toh(be) != dl->dl_ds)
+		return 1;
+	if (val.s_len != sizeof(r))
+		return 0;
+	memcpy(&r, val.s_data, sizeof(r));
+	dl->dl_found = r.r_type == CTL_DELETE && le64toh(r.r_ino) == o->ino && le16toh(r.r_incarnation) == o->incarnation && r.r_stripe == o->stripe && r.r_mirror == o->mirror;
+	return dl->dl_found;
+}
+
+bool lo_order_deletes(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *obj)
+{
+	struct deleting dl = {ds, obj, false};
 	struct lo_orders *os = lo->l_orders;
+	bool unread = atomic_load(&os->os_gone) + atomic_load(&os->os_looking);
+	uint32_t be = htobe32(ds);
 	struct order_file *of;
-	bool found = false;
 
 	pthread_mutex_lock(&os->os_lock);
 	of = file_find(os, obj->ino);
 	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
-		found |= o->or_type == CTL_DELETE && o->or_ds == ds && o->or_incarnation == obj->incarnation && o->or_stripe == obj->stripe && o->or_mirror == obj->mirror;
+		dl.dl_found |= o->or_type == CTL_DELETE && o->or_ds == ds && o->or_incarnation == obj->incarnation && o->or_stripe == obj->stripe && o->or_mirror == obj->mirror;
 	pthread_mutex_unlock(&os->os_lock);
-	return found;
+	/* Those of files that are just gone wait in the store for each other (lo_orders_gone). */
+	if (!dl.dl_found && unread)
+		ns_rows(t, NS_T_ORDER, &be, sizeof(be), deletes_row, &dl);
+	return dl.dl_found;
 }
 
 static int orders_first(void *arg, struct kv_slice id, struct kv_slice val)
@@ -411,7 +440,9 @@ bool lo_orders_of(struct lo *lo, uint64_t ino)
 
 uint64_t lo_orders_count(struct lo *lo)
 {
-	return atomic_load(&lo->l_orders->os_count) + atomic_load(&lo->l_orders->os_gone);
+		struct lo_orders *os = lo->l_orders;
+
+	return atomic_load(&os->os_count) + atomic_load(&os->os_gone) + atomic_load(&os->os_looking);
 }
 
 static void order_link(struct lo_orders *os, struct order_queue *oq, struct order_file *of,
@@ -527,13 +558,13 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 			  (unsigned long long)number, ds);
 		return 0;
 	}
-	of = number > atomic_load(&os->os_seen[ds]) ? file_get(os, ino) : NULL;
+	of = number > os->os_seen[ds] ? file_get(os, ino) : NULL;
 	if (!of) {
 		free(o);
 		/* Without memory os_seen stays: the next refresh tries again. */
-		return number > atomic_load(&os->os_seen[ds]) ? (sc->sc_err = -ENOMEM) : 0;
+		return number > os->os_seen[ds] ? (sc->sc_err = -ENOMEM) : 0;
 	}
-	atomic_store(&os->os_seen[ds], number);
+	os->os_seen[ds] = number;
 	os->os_high = number > os->os_high ? number : os->os_high;
 	order_link(os, oq, of, o);
 	return 0;
@@ -544,15 +575,16 @@ static void queue_drop(struct lo_orders *os, uint32_t ds);
 /* Queues of which a mutation has put more than was seen: their new rows are read. */
 void lo_orders_refresh(struct lo_orders *os)
 {
+	uint64_t turn = atomic_fetch_add(&os->os_begun, 1) + 1;
 	bool first = !os->os_loaded;
 	struct scan sc = {.sc_orders = os};
 	struct kv_txn *t = NULL;
 	struct order_key from;
 	int err = 0;
 
-	atomic_store(&os->os_gone, 0); /* before the look: their rows are committed */
+	atomic_store(&os->os_looking, atomic_exchange(&os->os_gone, 0)); /* before the look: their rows are committed */
 	for (uint32_t ds = 1; ds <= DSC_MAX && !err; ds++) {
-		uint64_t seen = atomic_load(&os->os_seen[ds]);
+		uint64_t seen = os->os_seen[ds];
 
 		if (os->os_loaded && atomic_load(&os->os_put[ds]) <= seen)
 			continue;
@@ -572,8 +604,11 @@ void lo_orders_refresh(struct lo_orders *os)
 	}
 	if (t)
 		kv_read_end(t);
+	atomic_store(&os->os_looking, 0);
 	if (err)
 		log_error("the rows of orders cannot be read: %s", strerror(-err));
+	else
+		atomic_store(&os->os_ended, turn);
 	/* A crash may come between a server's record and its orders. */
 	for (uint32_t ds = 1; first && os->os_loaded && ds <= DSC_MAX; ds++)
 		if (os->os_queue[ds] && !dsc_known(os->os_lo->l_dsc, ds))

@@ -96,7 +96,8 @@ struct lo_orders {
 	struct loop *os_loop;
 	struct order_queue *os_queue[DSC_MAX + 1];
 	_Atomic uint64_t os_put[DSC_MAX + 1];  /* the highest number a mutation put, committed or not */
-	_Atomic uint64_t os_seen[DSC_MAX + 1]; /* the highest number taken from the store: on the loop */
+	uint64_t os_seen[DSC_MAX + 1];	       /* the highest number taken from the store */
+	_Atomic uint64_t os_begun, os_ended;   /* refreshes: how many began, and which was the last that read all */
 	bool os_loaded;
 	uint64_t os_high;	 /* the highest number seen of any server */
 	pthread_mutex_t os_lock; /* os_files: changed on the loop, asked from any thread */
@@ -108,7 +109,7 @@ struct lo_orders {
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;
 	/* files that are gone, and whose orders were not read yet: they wait for each other */
-	_Atomic uint64_t os_gone;
+	_Atomic uint64_t os_gone, os_looking; /* os_looking: those of them whose orders are just being read */
 	struct loop_msg os_later;
 	_Atomic bool os_latered;
 	struct loop_timer os_later_timer;

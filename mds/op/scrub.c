@@ -213,7 +213,7 @@ static void list_judge(struct op_scrub *c, struct kv_txn *t)
 		const ctl_list_entry *e = &c->c_entry[k];
 		enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object);
 
-		if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, c->c_s.ss_ds, &e->object))
+		if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object))
 			continue;
 		if (owner == LO_NOBODYS || owner == LO_BESIDE) {
 			c->c_first[c->c_nfirst++] = (struct scrub_first){c->c_s.ss_ds, e->object, e->size};
@@ -350,7 +350,7 @@ static int sight_object(struct op_scrub *c, struct kv_txn *t, unsigned k)
 	bool needed = owner == LO_BESIDE && !copy_is_there(c, k);
 	bool remove = (owner == LO_NOBODYS || owner == LO_BESIDE) && !needed && !c->c_next.ss_dry && !c->c_next.ss_old;
 
-	if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, f->fi_ds, o))
+	if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, t, f->fi_ds, o))
 		return 0;
 	found_object(c, needed ? OP_SCRUB_NEEDED : kind_of[owner], remove ? OP_SCRUB_REMOVED : OP_SCRUB_LEFT, f->fi_ds, o, f->fi_size);
 	return remove ? lo_order_delete(c->c_m->m_lo, t, f->fi_ds, o) : 0;

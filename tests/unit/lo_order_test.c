@@ -302,6 +302,40 @@ START_TEST(a_stream_of_removals_does_not_hide_that_a_file_has_no_orders)
 }
 END_TEST
 
+static bool deletes(uint32_t ds, uint64_t ino)
+{
+	ctl_object o = {.ino = ino};
+	struct kv_txn *t;
+	bool yes;
+
+	ck_assert_int_eq(kv_read_begin(kv, &t), 0);
+	yes = lo_order_deletes(lo, t, ds, &o);
+	kv_read_end(t);
+	return yes;
+}
+
+START_TEST(what_is_gone_is_known_to_be_deleted_before_that_is_sent)
+{
+	struct lo_map m = map_on(1, 1);
+	uint32_t ds = m.lm_obj[0].ob_ds;
+	struct timespec a, b;
+
+	join_fakes(1);
+	ck_assert_int_eq(wait_orders(1, 5000), 0); /* what there was is read */
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	order(&m, 700, 0);
+	lo_orders_gone(lo);
+	ck_assert(deletes(ds, 700));
+	ck_assert(!deletes(ds, 701));
+	ck_assert(!deletes(ds + 1, 700));
+	eventually(order_rows() == 0);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	ck_assert_int_ge((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000, 90);
+	ck_assert(!deletes(ds, 700));
+	ck_assert_uint_eq(lo_orders_count(lo), 0);
+}
+END_TEST
+
 START_TEST(what_nobody_uses_is_not_waited_for)
 {
 	struct lo_map m = map_on(1, 2), used = m, other = map_on(1, 2);
@@ -387,6 +421,7 @@ int main(void)
 	tcase_add_test(live, a_join_that_is_given_up_and_sent_again_makes_nobody_alive_before_its_orders);
 	tcase_add_test(live, an_answer_that_is_none_is_asked_for_again);
 	tcase_add_test(live, what_nobody_uses_is_not_waited_for);
+	tcase_add_test(live, what_is_gone_is_known_to_be_deleted_before_that_is_sent);
 	tcase_add_test(live, a_stream_of_removals_does_not_hide_that_a_file_has_no_orders);
 	tcase_add_test(live, orders_of_a_source_wait_for_its_clones);
 	tcase_add_test(live, many_orders_go_in_batches);
