@@ -4,7 +4,7 @@
  *
  * Counted are: locks taken (pthread mutexes and read-write locks, those of libraries too), those that another thread held at that moment, writes of shared cache
  * lines, allocations, system calls, and messages from thread to thread. A line is shared when another thread wrote it as well within the last
- * COUNT_SHARED_MS; what counts as writing is every lock taken and every atomic operation of ours that writes and is a call (atomic_fetch_add and its like; not ++ of an _Atomic). System calls are those of the C library's functions and of liburing's; a wait for a mutex counts as one.
+ * COUNT_SHARED_MS; what counts as writing is every lock taken and every atomic operation of ours that writes. System calls are those of the C library's functions and of liburing's; a wait for a mutex counts as one.
  *
  * The compiler includes this file in front of every source file of such a build: pthread_mutex_lock() and the like, and the functions of stdatomic.h, are then
  * macros that remember the function which calls them, so that the counts can be told by function.
@@ -65,6 +65,7 @@ extern _Thread_local const char *count_site;
 #undef atomic_fetch_add_explicit
 #undef atomic_fetch_sub
 #undef atomic_fetch_sub_explicit
+#undef atomic_fetch_and
 #undef atomic_fetch_or
 #undef atomic_fetch_or_explicit
 #undef atomic_compare_exchange_strong
@@ -78,6 +79,7 @@ extern _Thread_local const char *count_site;
 #define atomic_fetch_add_explicit(p, v, o)	 COUNT_DO(p, __atomic_fetch_add(p, v, o))
 #define atomic_fetch_sub(p, v)			 COUNT_DO(p, __atomic_fetch_sub(p, v, __ATOMIC_SEQ_CST))
 #define atomic_fetch_sub_explicit(p, v, o)	 COUNT_DO(p, __atomic_fetch_sub(p, v, o))
+#define atomic_fetch_and(p, v)			 COUNT_DO(p, __atomic_fetch_and(p, v, __ATOMIC_SEQ_CST))
 #define atomic_fetch_or(p, v)			 COUNT_DO(p, __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST))
 #define atomic_fetch_or_explicit(p, v, o)	 COUNT_DO(p, __atomic_fetch_or(p, v, o))
 #define atomic_compare_exchange_strong(p, e, v)	 COUNT_DO(p, count_c11_exchange_if(p, e, v, 0))

@@ -28,7 +28,7 @@
  * mutation: until its next put or del). Copy what must live longer.
  * - An old snapshot keeps freed pages from being reused: reset it at the end of the loop's turn and
  * never hold it across a wait.
- * - One process at a time opens a store for writing (-EBUSY, after 5 seconds, for the second one, whose err
+ * - One process at a time opens a store for writing (-EBUSY, after 10 seconds, for the second one, whose err
  * names the holder's pid); read-only opens beside it are allowed, from other processes (of a store that was not
  * closed, and that nobody has open, a read-only open does the log again first, so it writes): a process opens a
  * store once (closing the second would drop LMDB's file locks for both).

@@ -389,6 +389,8 @@ static void free_kv(struct kv *kv)
 }
 
 #define KV_OPEN_WAIT_MS 5000
+/* More than one takes who brings a store that was not closed to what was answered, and waits for a reader before that (KV_READER_WAIT_MS). */
+#define KV_WRITER_WAIT_MS 10000
 
 /* A lock on the first byte of LOCK says that what was to be done again is done. As a lock it cannot be one that a crash left. */
 static const struct flock open_mark = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
@@ -495,7 +497,7 @@ int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *er
 	int rc = o->ko_readonly ? make_readable(path, o, &f) : 0;
 
 	if (rc == 0)
-		rc = open_new(out, path, o, KV_OPEN_WAIT_MS, &f);
+		rc = open_new(out, path, o, KV_WRITER_WAIT_MS, &f);
 	if (rc == 0 && o->ko_nosync)
 		log_warn("kv: %s: NOSYNC: commits are NOT durable, a crash may lose or destroy the "
 			 "store",

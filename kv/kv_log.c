@@ -234,26 +234,33 @@ void kv_wlog_free(struct kv_wlog *wl)
 /* Writing */
 
 /* The device may demand a larger alignment of direct writes than a block of the log: then such a write is refused, whole. */
-static bool leave_direct(int fd)
+static void leave_direct(int fd)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 	int flags = fcntl(fd, F_GETFL);
 
 	if (flags < 0 || !(flags & O_DIRECT) || fcntl(fd, F_SETFL, flags & ~O_DIRECT) < 0)
-		return false;
+		return;
 	if (!atomic_flag_test_and_set(&said))
 		log_info("kv: the disk takes no direct writes of %u bytes: the log is written through the page cache", KV_LOG_BLOCK);
-	return true;
 }
 
 int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through)
 {
+	bool refused = false;
+
 	for (size_t done = 0; done < len;) {
 		struct iovec io = {(char *)buf + done, len - done};
 		ssize_t n = pwritev2(fd, &io, 1, (off_t)(at + done), through ? RWF_DSYNC : 0);
 
-		if (n < 0 && (errno == EINTR || (errno == EINVAL && leave_direct(fd))))
+		if (n < 0 && errno == EINTR)
 			continue;
+		/* Once again in any case: the other thread that writes to this file may have left direct writes meanwhile. */
+		if (n < 0 && errno == EINVAL && !refused) {
+			refused = true;
+			leave_direct(fd);
+			continue;
+		}
 		if (n <= 0)
 			return n < 0 ? -errno : -EIO;
 		done += (size_t)n;
@@ -366,7 +373,7 @@ static int append_record(struct kv *kv, uint64_t txnid)
 	memset(wl->wl_buf + wl->wl_len, 0, len - wl->wl_len);
 	kv_log_rec_seal(&want, lg->lg_base, txnid, (uint32_t)wl->wl_n, wl->wl_buf, (uint32_t)wl->wl_len);
 	rc = kv_log_write(lg->lg_file[lg->lg_cur].lf_fd, wl->wl_buf, len, lg->lg_pos, true);
-	if (rc == -ENOSPC) {
+	if (rc == -ENOSPC || rc == -EDQUOT) {
 		take_back(kv, lg->lg_pos);
 		return rc;
 	}

@@ -434,7 +434,7 @@ END_TEST
 /* What a checkpoint frees is free before a put is refused: none is refused that would go through a moment later. */
 START_TEST(no_put_is_refused_for_pages_that_a_checkpoint_frees)
 {
-	struct kv_opts o = {.ko_create = true, .ko_map_max = 24 * MIB};
+	struct kv_opts o = {.ko_create = true, .ko_map_max = 9200 << 10};
 	struct kv *kv = open_kv(&o);
 	struct filler f = {0};
 	int rc;
