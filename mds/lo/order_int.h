@@ -123,7 +123,11 @@ struct lo_orders {
 	struct kv_op os_del;
 };
 
-/* order.c, used by run.c */
+/* order_row.c */
+void lo_order_key(struct order_key *key, uint32_t ds, uint64_t number);
+/* The data server, and *number; 0: it is no such key. */
+uint32_t lo_order_key_read(struct kv_slice id, uint64_t *number);
+/* order.c, used by order_run.c */
 struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds);
 void lo_orders_refresh(struct lo_orders *os);
 /* Confirmed: forgets it, and puts its row among those to delete. */
