@@ -25,7 +25,7 @@ is() {
 	fi
 }
 
-echo 1..11
+echo 1..12
 is "2 0 1:" "all is counted" "1..3;ok 1 - a;ok 2 - b # SKIP why;# 3 s;ok 3 - c"
 is "1 1 0: 2" "a test that fails" "1..2;ok 1 - a;not ok 2 - b"
 is "2 0 0:" "a test that passes the second time is no failure" "1..2;ok 1 - a;not ok 2 - b" "1..2;ok 1 - a;ok 2 - b"
@@ -37,3 +37,12 @@ is "2 0 0:" "but for one time" "1..2;ok 1 - a" "1..2;ok 1 - a;ok 2 - b"
 is "2 1 0: end" "a program that ends badly each time" "1..2;ok 1 - a;ok 2 - b;# ended badly" "1..2;ok 1 - a;ok 2 - b;# ended badly"
 is "0 1 0: end" "a file that says nothing" ""
 is "0 0 1:" "a file that is skipped" "1..0 # SKIP why"
+n=$((n + 1))
+gone=$(grep -v '^#' "$top/tests/may-run-again" | while read -r f; do
+	[ -e "$top/$f" ] || [ -e "$top/$f.c" ] || [ -e "$top/$f.sh" ] || echo "$f"
+done)
+if [ -z "$gone" ]; then
+	echo "ok $n - each test that may run again is there"
+else
+	echo "not ok $n - tests/may-run-again names what is not there:" $gone
+fi
