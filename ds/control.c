@@ -163,11 +163,18 @@ static const char *join_refusal(ctl_status st)
 	}
 }
 
+/* The request by which one joins over this connection. */
+static ctl_op join_form(const struct ds_control *c)
+{
+	return ctl_chan_protocol(c->dc_chan) >= CTL_PROTOCOL_JOIN2 ? CTL_OP_JOIN2 : CTL_OP_JOIN;
+}
+
 static void join_done(void *arg, int err, const ctl_response *res)
 {
 	struct ds_control *c = arg;
 	struct ds_identity id = ds_store_identity(c->dc_ds->d_store);
-	const ctl_join_res *jr = err ? NULL : &res->result.ctl_result_u.join;
+	const ctl_join_res *jr = err ? NULL : res->result.op == CTL_OP_JOIN2 ? &res->result.ctl_result_u.join2.join :
+		&res->result.ctl_result_u.join;
 	struct join_work *jw;
 
 	if (err == -ECONNRESET)
@@ -183,7 +190,7 @@ static void join_done(void *arg, int err, const ctl_response *res)
 		join_later(c, "an administrator has to admit this server (weft ds admit); it serves nothing");
 		return;
 	}
-	if (res->status != CTL_OK || res->result.op != CTL_OP_JOIN) {
+	if (res->status != CTL_OK || res->result.op != join_form(c)) {
 		join_later(c, join_refusal(res->status));
 		return;
 	}
@@ -253,8 +260,8 @@ static void join(struct ds_control *c)
 	struct ds_identity id = ds_store_identity(d->d_store);
 	struct ds_addr_text text[DS_MAX_ADDRS];
 	ctl_addr addrs[DS_MAX_ADDRS];
-	ctl_request req = { .op = CTL_OP_JOIN };
-	ctl_join_args *j = &req.ctl_request_u.join;
+	ctl_request req = { .op = join_form(c) };
+	ctl_join_args *j = req.op == CTL_OP_JOIN2 ? &req.ctl_request_u.join2.join : &req.ctl_request_u.join;
 	/* Those over RDMA first: a client takes the first that answers. One is left for TCP, by which the MDS itself comes. */
 	unsigned n = ds_rdma_addrs(d, addrs, text, DS_MAX_ADDRS - 1);
 
@@ -700,6 +707,8 @@ static void ready(struct ctl_chan *ch, int err, void *arg)
 		return;
 	}
 	c->dc_ready = true;
+	if (ctl_chan_protocol(ch) < CTL_PROTOCOL)
+		log_info("control: the MDS speaks protocol %u, this data server up to %u", ctl_chan_protocol(ch), CTL_PROTOCOL);
 	join(c);
 }
 

@@ -22,7 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHAN_PROTOCOL 4
+/* From here on the keys are bound to the numbers that HELLO exchanged in the clear. */
+#define CHAN_BOUND	  5
 #define CHAN_KEY	  crypto_aead_xchacha20poly1305_ietf_KEYBYTES
 #define CHAN_TAG	  crypto_aead_xchacha20poly1305_ietf_ABYTES
 #define CHAN_NONCE	  crypto_aead_xchacha20poly1305_ietf_NPUBBYTES
@@ -57,6 +58,7 @@ struct ctl_chan {
 	struct rpc_conn *ch_conn; /* NULL after ctl_chan_free */
 	unsigned ch_refs;
 	bool ch_keyed;
+	uint32_t ch_asked, ch_protocol; /* in HELLO; and what both sides speak */
 	uint8_t ch_uuid[CTL_UUID_LEN];
 	struct chan_key ch_tx, ch_rx;
 	ctl_serve_fn ch_serve;
@@ -106,14 +108,17 @@ static struct ctl_chan *chan_new(struct rpc_conn *conn, const uint8_t uuid[CTL_U
 static void chan_derive(struct ctl_chan *ch, bool is_ds, const uint8_t cluster[32], const uint8_t ds_nonce[CTL_NONCE_LEN],
 						const uint8_t mds_nonce[CTL_NONCE_LEN])
 {
-	static const char label[16] = "weft control v1";
-	uint8_t msg[sizeof(label) + CTL_UUID_LEN + 2 * CTL_NONCE_LEN], out[2 * CHAN_KEY], *p = msg;
+	static const char label[2][16] = { "weft control v1", "weft control v2" };
+	uint8_t msg[sizeof(label[0]) + CTL_UUID_LEN + 2 * CTL_NONCE_LEN + 8], out[2 * CHAN_KEY], *p = msg;
+	const uint32_t said[2] = { htobe32(ch->ch_asked), htobe32(ch->ch_protocol) };
+	bool bound = ch->ch_protocol >= CHAN_BOUND;
 
-	p = memcpy(p, label, sizeof(label));
-	p = memcpy(p + sizeof(label), ch->ch_uuid, CTL_UUID_LEN);
+	p = memcpy(p, label[bound], sizeof(label[0]));
+	p = memcpy(p + sizeof(label[0]), ch->ch_uuid, CTL_UUID_LEN);
 	p = memcpy(p + CTL_UUID_LEN, ds_nonce, CTL_NONCE_LEN);
-	memcpy(p + CTL_NONCE_LEN, mds_nonce, CTL_NONCE_LEN);
-	crypto_generichash(out, sizeof(out), msg, sizeof(msg), cluster, 32);
+	p = memcpy(p + CTL_NONCE_LEN, mds_nonce, CTL_NONCE_LEN);
+	memcpy(p + CTL_NONCE_LEN, said, sizeof(said));
+	crypto_generichash(out, sizeof(out), msg, sizeof(msg) - (bound ? 0 : sizeof(said)), cluster, 32);
 	ch->ch_tx.k_dir = is_ds ? CHAN_TO_MDS : CHAN_TO_DS;
 	ch->ch_rx.k_dir = is_ds ? CHAN_TO_DS : CHAN_TO_MDS;
 	memcpy(is_ds ? ch->ch_tx.k_key : ch->ch_rx.k_key, out, CHAN_KEY);
@@ -354,6 +359,20 @@ int ctl_chan_call(struct ctl_chan *ch, const ctl_request *req, uint32_t timeout_
 
 /* ---- HELLO ---- */
 
+static void chan_hello_done(struct rpc_req *q, int err, struct xdr_in *res);
+
+static void chan_hello_send(struct ctl_chan *ch, uint32_t protocol)
+{
+	ch->ch_asked = protocol;
+	randombytes_buf(ch->ch_nonce, sizeof(ch->ch_nonce));
+	rpc_req_init(&ch->ch_hello, CTL_PROGRAM, CTL_VERSION, CTL_PROC_HELLO, NULL, CHAN_LIMIT, chan_hello_done);
+	xdr_put_u32(&ch->ch_hello.q_args, protocol);
+	xdr_put_fixed(&ch->ch_hello.q_args, ch->ch_uuid, CTL_UUID_LEN);
+	xdr_put_fixed(&ch->ch_hello.q_args, ch->ch_nonce, CTL_NONCE_LEN);
+	rpc_req_send(ch->ch_conn, &ch->ch_hello, CHAN_HELLO_TIMEOUT_MS);
+}
+
+/* 0; -EAGAIN: the MDS knows a lower protocol only, ch_protocol, and has made no channel: it is asked for that. */
 static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t **nonce)
 {
 	uint32_t protocol = xdr_get_u32(res);
@@ -361,10 +380,14 @@ static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t 
 	*nonce = xdr_get_fixed(res, CTL_NONCE_LEN);
 	if (!*nonce || xdr_left(res))
 		return -EPROTO;
-	if (protocol != CHAN_PROTOCOL) {
-		log_error("control: the MDS speaks protocol %u, this data server %u", protocol, CHAN_PROTOCOL);
+	if (protocol < CTL_PROTOCOL_MIN || protocol > ch->ch_asked) {
+		log_error("control: the MDS speaks protocol %u, this data server %u to %u", protocol, CTL_PROTOCOL_MIN,
+			  ch->ch_asked);
 		return -EPROTONOSUPPORT;
 	}
+	ch->ch_protocol = protocol;
+	if (sodium_is_zero(*nonce, CTL_NONCE_LEN))
+		return protocol < ch->ch_asked ? -EAGAIN : -EPROTO;
 	/* Our own nonce back is a reflection, not a peer. */
 	return memcmp(*nonce, ch->ch_nonce, CTL_NONCE_LEN) == 0 ? -EPROTO : 0;
 }
@@ -377,6 +400,10 @@ static void chan_hello_done(struct rpc_req *q, int err, struct xdr_in *res)
 
 	if (!err)
 		err = hello_res_get(ch, res, &nonce);
+	if (err == -EAGAIN && ch->ch_conn) {
+		chan_hello_send(ch, ch->ch_protocol);
+		return;
+	}
 	if (!err)
 		chan_derive(ch, true, ch->ch_cluster, ch->ch_nonce, nonce);
 	sodium_memzero(ch->ch_cluster, sizeof(ch->ch_cluster));
@@ -396,20 +423,15 @@ int ctl_chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t
 		return -ENOMEM;
 	ch->ch_ready = ready;
 	memcpy(ch->ch_cluster, cluster_key, sizeof(ch->ch_cluster));
-	randombytes_buf(ch->ch_nonce, sizeof(ch->ch_nonce));
 	*out = ch;
-	rpc_req_init(&ch->ch_hello, CTL_PROGRAM, CTL_VERSION, CTL_PROC_HELLO, NULL, CHAN_LIMIT, chan_hello_done);
-	xdr_put_u32(&ch->ch_hello.q_args, CHAN_PROTOCOL);
-	xdr_put_fixed(&ch->ch_hello.q_args, ds_uuid, CTL_UUID_LEN);
-	xdr_put_fixed(&ch->ch_hello.q_args, ch->ch_nonce, CTL_NONCE_LEN);
 	ch->ch_refs++;
-	rpc_req_send(conn, &ch->ch_hello, CHAN_HELLO_TIMEOUT_MS);
+	chan_hello_send(ch, CTL_PROTOCOL);
 	return 0;
 }
 
 int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t cluster_key[32], ctl_serve_fn serve, void *arg)
 {
-	uint32_t protocol = xdr_get_u32(&hello->c_args);
+	uint32_t asked = xdr_get_u32(&hello->c_args), protocol = asked < CTL_PROTOCOL ? asked : CTL_PROTOCOL;
 	const uint8_t *uuid = xdr_get_fixed(&hello->c_args, CTL_UUID_LEN);
 	const uint8_t *ds_nonce = xdr_get_fixed(&hello->c_args, CTL_NONCE_LEN);
 	uint8_t nonce[CTL_NONCE_LEN] = { 0 };
@@ -419,18 +441,20 @@ int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t
 		rpc_reply_error(hello, RPC_A_GARBAGE_ARGS);
 		return -EBADMSG;
 	}
-	if (protocol == CHAN_PROTOCOL) {
+	if (protocol >= CTL_PROTOCOL_MIN) {
 		ch = chan_new(hello->c_conn, uuid, serve, arg);
 		if (!ch) {
 			rpc_reply_error(hello, RPC_A_SYSTEM_ERR);
 			return -ENOMEM;
 		}
 		randombytes_buf(nonce, sizeof(nonce));
+		ch->ch_asked = asked;
+		ch->ch_protocol = protocol;
 		chan_derive(ch, false, cluster_key, ds_nonce, nonce);
 		*out = ch;
 	}
-	/* A data server of another protocol is told ours, and no more. */
-	xdr_put_u32(&hello->c_reply, CHAN_PROTOCOL);
+	/* A data server that knows none of ours is answered our highest, and no more. */
+	xdr_put_u32(&hello->c_reply, ch ? protocol : CTL_PROTOCOL);
 	xdr_put_fixed(&hello->c_reply, nonce, CTL_NONCE_LEN);
 	rpc_reply(hello);
 	return ch ? 0 : -EPROTONOSUPPORT;
@@ -441,6 +465,11 @@ int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t
 const uint8_t *ctl_chan_uuid(const struct ctl_chan *ch)
 {
 	return ch->ch_uuid;
+}
+
+uint32_t ctl_chan_protocol(const struct ctl_chan *ch)
+{
+	return ch->ch_protocol;
 }
 
 struct rpc_conn *ctl_chan_conn(const struct ctl_chan *ch)

@@ -27,7 +27,7 @@ struct ctl_incoming {
 typedef void (*ctl_serve_fn)(struct ctl_incoming *in, void *arg);
 void ctl_chan_reply(struct ctl_incoming *in, ctl_status status, const ctl_result *res /* NULL unless CTL_OK */);
 
-/* Client side (data server): HELLO, then ready(err). */
+/* Client side (data server): HELLO, a second one where the MDS knows a lower protocol only, then ready(err). */
 int ctl_chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t cluster_key[32], const uint8_t ds_uuid[16],
 		     ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg));
 /* Server side (MDS): called for CTL_PROC_HELLO; answers it. The uuid is claimed: the first sealed message proves it. */
@@ -37,6 +37,8 @@ void ctl_chan_sealed(struct ctl_chan *ch, struct rpc_call *call);
 /* A request of ours. done(err, status, res): err as in rpc_req; res valid during the call. The request is encoded at once. */
 int ctl_chan_call(struct ctl_chan *ch, const ctl_request *req, uint32_t timeout_ms,
 		  void (*done)(void *arg, int err, const ctl_response *res), void *arg);
+/* What both sides speak, CTL_PROTOCOL_MIN to CTL_PROTOCOL; settled once it is ready or accepted. */
+uint32_t ctl_chan_protocol(const struct ctl_chan *ch);
 const uint8_t *ctl_chan_uuid(const struct ctl_chan *ch);
 struct rpc_conn *ctl_chan_conn(const struct ctl_chan *ch);
 /* When the connection is gone (rs_closed): fails what is outstanding and frees. */

@@ -39,6 +39,7 @@ struct dsc_server {
 	uint8_t sv_key[CAP_KEY_LEN]; /* to mint capabilities */
 	uint8_t sv_key_number;
 	uint8_t sv_tls; /* enum rpc_tls_mode: what its addresses offer clients */
+	uint8_t sv_protocol; /* of the control protocol, as it joined last; 0: not since our start */
 	bool sv_generic; /* any NFSv3 server (docs/generic.md); it has no capabilities */
 };
 

@@ -23,6 +23,7 @@ struct join {
 	bool jn_new, jn_changed;
 	uint8_t jn_refused; /* dt_barred */
 	uint32_t jn_number; /* nd_join */
+	ctl_op jn_form; /* CTL_OP_JOIN or CTL_OP_JOIN2: as it asked, it is answered */
 	struct dsc_server jn_sv;
 	struct dsc_terms jn_terms; /* dt_own is its own word; the others are those of the store */
 };
@@ -220,9 +221,10 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row, dsc_row_encode(&jn->jn_sv, dt, row));
 }
 
-/* Locked. The node of jn's server with lk as its link, unless it may not join, or NULL without memory. */
-static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *lk)
+/* Locked. The node of jn's server with this link, unless it may not join, or NULL without memory. */
+static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *link)
 {
+	struct dsc_link *lk = link;
 	struct dsc_node *nd = d->d_node[jn->jn_sv.sv_id];
 
 	if (!nd && !jn->jn_new)
@@ -247,6 +249,7 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	if (nd->nd_link && nd->nd_link != lk)
 		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 	nd->nd_sv = jn->jn_sv;
+	nd->nd_sv.sv_protocol = (uint8_t)ctl_chan_protocol(link->lk_chan);
 	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
 	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
 	dsc_set_key(d, &nd->nd_sv);
@@ -270,8 +273,8 @@ static void join_answer(struct loop_msg *m)
 	struct join *jn = caa_container_of(m, struct join, jn_msg);
 	struct dsc *d = jn->jn_dsc;
 	const struct ns_super *su = ns_super(d->d_ns);
-	ctl_result res = {.op = CTL_OP_JOIN};
-	ctl_join_res *j = &res.ctl_result_u.join;
+	ctl_result res = {.op = jn->jn_form};
+	ctl_join_res *j = res.op == CTL_OP_JOIN2 ? &res.ctl_result_u.join2.join : &res.ctl_result_u.join;
 	struct dsc_node *nd = NULL;
 	struct dsc_link *lk;
 
@@ -361,10 +364,13 @@ static bool cluster_ok(const struct dsc *d, const ctl_join_args *a)
 
 static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 {
-	const ctl_join_args *a = &in->in_req.ctl_request_u.join;
+	const ctl_join_args *a = in->in_req.op == CTL_OP_JOIN2 ? &in->in_req.ctl_request_u.join2.join
+							       : &in->in_req.ctl_request_u.join;
+	bool has_join2 = ctl_chan_protocol(lk->lk_chan) >= CTL_PROTOCOL_JOIN2;
 	struct join *jn;
 
-	if (memcmp(a->ds_uuid, ctl_chan_uuid(lk->lk_chan), 16)) {
+	if (has_join2 != (in->in_req.op == CTL_OP_JOIN2) ||
+	    memcmp(a->ds_uuid, ctl_chan_uuid(lk->lk_chan), 16)) {
 		ctl_chan_reply(in, CTL_INVAL, NULL);
 		return;
 	}
@@ -384,6 +390,7 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 	}
 	jn->jn_dsc = lk->lk_dsc;
 	jn->jn_in = in;
+	jn->jn_form = in->in_req.op;
 	jn->jn_loop = lk->lk_loop;
 	jn->jn_conn = lk->lk_id;
 	jn->jn_op.o_run = join_run;
@@ -470,6 +477,7 @@ static void serve(struct ctl_incoming *in, void *arg)
 
 	switch (in->in_req.op) {
 	case CTL_OP_JOIN:
+	case CTL_OP_JOIN2:
 		serve_join(lk, in);
 		return;
 	case CTL_OP_HEARTBEAT:

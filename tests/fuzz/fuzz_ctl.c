@@ -13,8 +13,9 @@
 #include "ds/peer.h"
 #include "tests/fuzz/mds_fuzz.h"
 
-/* Of HELLO; both sides must say it. */
-#define PROTOCOL 4u
+/* Of HELLO: the first input byte says whether the fuzzer's data server speaks the newest or the oldest. */
+#define NEW_PROTOCOL CTL_PROTOCOL
+#define OLD_PROTOCOL CTL_PROTOCOL_MIN
 
 #define MAX_MSG 65536
 enum { TO_MDS = 1, TO_DS = 2 };
@@ -27,6 +28,7 @@ static const uint8_t uuid[16] = "the fuzzer's own";
 struct peer {
 	int p_fd;
 	unsigned p_dir; /* of what we send */
+	uint32_t p_protocol;
 	uint8_t p_tx[32], p_rx[32];
 	uint64_t p_tx_last, p_rx_last;
 	uint8_t p_buf[MAX_MSG * 2];
@@ -43,12 +45,18 @@ static size_t answer_len;
 
 static void derive(struct peer *p, const uint8_t *id, const uint8_t *ds_nonce, const uint8_t *mds_nonce)
 {
-	uint8_t msg[16 + 16 + 32 + 32] = "weft control v1", out[64];
+	uint8_t msg[16 + 16 + 32 + 32 + 8] = "weft control v1", out[64];
+	const uint32_t said = htobe32(p->p_protocol);
+	bool bound = p->p_protocol >= 5;
 
 	memcpy(msg + 16, id, 16);
 	memcpy(msg + 32, ds_nonce, 32);
 	memcpy(msg + 64, mds_nonce, 32);
-	crypto_generichash(out, sizeof(out), msg, sizeof(msg), fz_key, 32);
+	memcpy(msg + 96, &said, 4); /* asked, and answered */
+	memcpy(msg + 100, &said, 4);
+	if (bound)
+		msg[14] = '2';
+	crypto_generichash(out, sizeof(out), msg, bound ? 104 : 96, fz_key, 32);
 	memcpy(p->p_dir == TO_MDS ? p->p_tx : p->p_rx, out, 32);
 	memcpy(p->p_dir == TO_MDS ? p->p_rx : p->p_tx, out + 32, 32);
 	p->p_tx_last = p->p_rx_last = 0;
@@ -262,6 +270,7 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 	static const uint8_t nonce[32] = "the fuzzer's nonce";
 	struct xdr_out x;
 	struct xdr_in in;
+	uint32_t said;
 
 	p->p_fd = fz_connect();
 	p->p_spoiled = false;
@@ -271,7 +280,7 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 	if (hello) {
 		xdr_put_fixed(&x, hello, n & ~(size_t)3);
 	} else {
-		xdr_put_u32(&x, PROTOCOL);
+		xdr_put_u32(&x, p->p_protocol);
 		xdr_put_fixed(&x, uuid, 16);
 		xdr_put_fixed(&x, nonce, 32);
 	}
@@ -281,7 +290,8 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 			fz_bug("a good HELLO was refused");
 		return false;
 	}
-	if (xdr_get_u32(&in) != PROTOCOL || xdr_left(&in) != 32)
+	said = xdr_get_u32(&in);
+	if ((hello ? said < OLD_PROTOCOL || said > NEW_PROTOCOL : said != p->p_protocol) || xdr_left(&in) != 32)
 		fz_bug("a HELLO without its answer");
 	if (!hello)
 		derive(p, uuid, nonce, in.p);
@@ -576,23 +586,24 @@ static void answer_hello(struct peer *p, uint32_t xid, struct xdr_in *x)
 	struct xdr_out out;
 
 	xdr_take(x, 32);
-	if (xdr_get_u32(x) != PROTOCOL)
+	if (xdr_get_u32(x) != NEW_PROTOCOL)
 		fz_bug("another protocol");
 	id = xdr_get_fixed(x, 16);
 	theirs = xdr_get_fixed(x, 32);
 	if (!theirs || xdr_left(x))
 		fz_bug("no HELLO");
+	p->p_protocol = NEW_PROTOCOL;
 	derive(p, id, theirs, nonce);
 	put_reply(&out, xid);
-	xdr_put_u32(&out, PROTOCOL);
+	xdr_put_u32(&out, NEW_PROTOCOL);
 	xdr_put_fixed(&out, nonce, 32);
 	send_record(p, &out);
 }
 
 static void answer_join(struct peer *p, uint32_t xid, struct xdr_in *x)
 {
-	ctl_response res = {.result.op = CTL_OP_JOIN};
-	ctl_join_res *j = &res.result.ctl_result_u.join;
+	ctl_response res = {.result.op = CTL_OP_JOIN2};
+	ctl_join_res *j = &res.result.ctl_result_u.join2.join;
 	ctl_request req = {0};
 	struct xdr_out out;
 	uint8_t plain[256];
@@ -601,7 +612,7 @@ static void answer_join(struct peer *p, uint32_t xid, struct xdr_in *x)
 
 	xdr_take(x, 32);
 	counter = unseal(p, IS_CALL, 0, x, (xdrproc_t)xdr_ctl_request, &req);
-	if (req.op != CTL_OP_JOIN)
+	if (req.op != CTL_OP_JOIN2)
 		fz_bug("no JOIN");
 	memset(j->cluster, 7, 16);
 	j->fs = j->ds_id = 1;
@@ -677,6 +688,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 4 || size > 8192)
 		return 0;
+	as_ds->p_protocol = data[0] & 4 ? NEW_PROTOCOL : OLD_PROTOCOL;
 	if (data[0] & 1)
 		against_ds(data + 1, size - 1);
 	else

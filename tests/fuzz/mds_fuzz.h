@@ -227,8 +227,8 @@ static void fz_ds_joined(void *arg, int err, const ctl_response *res)
 static void fz_ds_ready(struct ctl_chan *ch, int err, void *arg)
 {
 	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	ctl_request req = {.op = CTL_OP_JOIN};
-	ctl_join_args *j = &req.ctl_request_u.join;
+	ctl_request req = {.op = CTL_OP_JOIN2};
+	ctl_join_args *j = &req.ctl_request_u.join2.join;
 	struct fz_server *fs = arg;
 	char netid[9], uaddr[65], name[] = "ds0", labels[] = "rack=r0";
 	ctl_addr addr = {netid, uaddr, 0};

@@ -54,6 +54,8 @@ static uint8_t last_sealed[8192];
 static size_t last_sealed_len;
 static uint64_t served_ino;
 static int accept_err = 1;
+static bool mds_knows_4_only;
+static unsigned hellos;
 
 static void mds_serve(struct ctl_incoming *in, void *arg)
 {
@@ -81,6 +83,16 @@ static void mds_dispatch(struct rpc_call *call, void *arg)
 
 	(void)arg;
 	if (call->c_proc == CTL_PROC_HELLO) {
+		struct xdr_in peek = call->c_args;
+		static const uint8_t none[CTL_NONCE_LEN];
+
+		hellos++;
+		if (mds_knows_4_only && xdr_get_u32(&peek) != 4) {
+			xdr_put_u32(&call->c_reply, 4);
+			xdr_put_fixed(&call->c_reply, none, sizeof(none));
+			rpc_reply(call);
+			return;
+		}
 		ch = NULL;
 		accept_err = ctl_chan_accept(&ch, call, mds_key, mds_serve, &served);
 		rpc_conn_set_priv(conn, ch);
@@ -206,6 +218,12 @@ static void teardown(void)
 	rpc_listener_close(listener);
 }
 
+static void setup_old_mds(void)
+{
+	mds_knows_4_only = true;
+	setup();
+}
+
 static bool is_ready(void)
 {
 	return ready_err == 0 && ds_chan && mds_chan;
@@ -281,6 +299,29 @@ START_TEST(both_ends_ask_and_answer)
 }
 END_TEST
 
+START_TEST(both_ends_speak_the_newest_protocol)
+{
+	run_until(is_ready);
+	ck_assert_uint_eq(hellos, 1);
+	ck_assert_uint_eq(ctl_chan_protocol(ds_chan), CTL_PROTOCOL);
+	ck_assert_uint_eq(ctl_chan_protocol(mds_chan), CTL_PROTOCOL);
+}
+END_TEST
+
+/* The MDS answers as one does that knows protocol 4 alone: 4, and a nonce of zeros. */
+START_TEST(an_older_mds_is_spoken_to_in_its_protocol)
+{
+	run_until(is_ready);
+	ck_assert_uint_eq(hellos, 2);
+	ck_assert_uint_eq(ctl_chan_protocol(ds_chan), 4);
+	ask(0, 21, 5000);
+	wait_done(1);
+	ck_assert_int_eq(done_err[0], 0);
+	ck_assert_uint_eq(done_size[0], 42);
+	ck_assert_int_eq(downs, 0);
+}
+END_TEST
+
 START_TEST(status_other_than_ok_carries_no_result)
 {
 	ctl_request req = { .op = CTL_OP_HEARTBEAT };
@@ -333,11 +374,12 @@ END_TEST
 
 static struct rpc_req raw;
 static int raw_err = 1;
+static uint32_t raw_protocol; /* the first word of the results */
 
 static void raw_done(struct rpc_req *q, int err, struct xdr_in *res)
 {
 	(void)q;
-	(void)res;
+	raw_protocol = err ? 0 : xdr_get_u32(res);
 	raw_err = err;
 }
 
@@ -548,16 +590,36 @@ START_TEST(hello_of_another_protocol_makes_no_channel)
 	ck_assert_int_eq(hello(1, 48), 0);
 	ck_assert_int_eq(accept_err, -EPROTONOSUPPORT);
 	ck_assert_ptr_null(mds_chan);
+	ck_assert_uint_eq(raw_protocol, CTL_PROTOCOL);
+}
+END_TEST
+
+START_TEST(older_data_server_is_answered_its_own_protocol)
+{
+	ck_assert_int_eq(hello(4, 48), 0);
+	ck_assert_int_eq(accept_err, 0);
+	ck_assert_uint_eq(raw_protocol, 4);
+	ck_assert_uint_eq(ctl_chan_protocol(mds_chan), 4);
+}
+END_TEST
+
+START_TEST(newer_data_server_is_answered_our_highest)
+{
+	ck_assert_int_eq(hello(77, 48), 0);
+	ck_assert_int_eq(accept_err, 0);
+	ck_assert_uint_eq(raw_protocol, CTL_PROTOCOL);
+	ck_assert_uint_eq(ctl_chan_protocol(mds_chan), CTL_PROTOCOL);
 }
 END_TEST
 
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ctl_chan");
-	TCase *c = tcase_create("channel"), *h = tcase_create("hello");
+	TCase *c = tcase_create("channel"), *h = tcase_create("hello"), *o = tcase_create("old mds");
 
 	tcase_add_checked_fixture(c, setup, teardown);
 	tcase_add_test(c, both_ends_ask_and_answer);
+	tcase_add_test(c, both_ends_speak_the_newest_protocol);
 	tcase_add_test(c, status_other_than_ok_carries_no_result);
 	tcase_add_test(c, largest_batch_passes);
 	tcase_add_test(c, other_key_ends_the_connection);
@@ -568,9 +630,14 @@ static Suite *suite(void)
 	tcase_add_test(c, lost_connection_ends_what_is_outstanding_once);
 	tcase_add_test(c, call_after_the_end_is_refused);
 	suite_add_tcase(s, c);
+	tcase_add_checked_fixture(o, setup_old_mds, teardown);
+	tcase_add_test(o, an_older_mds_is_spoken_to_in_its_protocol);
+	suite_add_tcase(s, o);
 	tcase_add_checked_fixture(h, setup_plain, teardown_plain);
 	tcase_add_test(h, malformed_hello_is_refused);
 	tcase_add_test(h, hello_of_another_protocol_makes_no_channel);
+	tcase_add_test(h, older_data_server_is_answered_its_own_protocol);
+	tcase_add_test(h, newer_data_server_is_answered_our_highest);
 	suite_add_tcase(s, h);
 	return s;
 }

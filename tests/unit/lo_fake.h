@@ -303,9 +303,9 @@ static void fake_joined(void *arg, int err, const ctl_response *res)
 	if (err)
 		return;
 	if (res->status == CTL_OK) {
-		f->f_id = res->result.ctl_result_u.join.ds_id;
-		ck_assert_uint_eq(res->result.ctl_result_u.join.lease_ms, LEASE_MS);
-		ck_assert_uint_eq(res->result.ctl_result_u.join.instance_epoch,
+		f->f_id = res->result.ctl_result_u.join2.join.ds_id;
+		ck_assert_uint_eq(res->result.ctl_result_u.join2.join.lease_ms, LEASE_MS);
+		ck_assert_uint_eq(res->result.ctl_result_u.join2.join.instance_epoch,
 				  ns_super(ns)->su_boot);
 	}
 	atomic_store(&f->f_join_status, (int)res->status);
@@ -317,8 +317,8 @@ static void fake_join(struct fake *f)
 	char netid[8], uaddr[64], name[8], labels[] = "rack=r1";
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	ctl_addr addr = {netid, uaddr, 0};
-	ctl_request req = {.op = CTL_OP_JOIN};
-	ctl_join_args *j = &req.ctl_request_u.join;
+	ctl_request req = {.op = CTL_OP_JOIN2};
+	ctl_join_args *j = &req.ctl_request_u.join2.join;
 
 	in.sin_port = htons(rpc_listener_port(f->f_listener));
 	rpc_uaddr((struct sockaddr *)&in, netid, sizeof(netid), uaddr, sizeof(uaddr));

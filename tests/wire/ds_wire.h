@@ -72,9 +72,9 @@ static void keep(struct ctl_incoming *in)
 
 static void mds_join(struct ctl_incoming *in)
 {
-	const ctl_join_args *j = &in->in_req.ctl_request_u.join;
-	ctl_result res = { .op = CTL_OP_JOIN };
-	ctl_join_res *r = &res.ctl_result_u.join;
+	const ctl_join_args *j = &in->in_req.ctl_request_u.join2.join;
+	ctl_result res = { .op = CTL_OP_JOIN2 };
+	ctl_join_res *r = &res.ctl_result_u.join2.join;
 
 	if (memcmp(ds_uuid, j->ds_uuid, 16)) /* read by the test's thread: not written anew at each join */
 		memcpy(ds_uuid, j->ds_uuid, 16);
@@ -104,7 +104,7 @@ static void mds_serve(struct ctl_incoming *in, void *arg)
 
 	(void)arg;
 	switch (in->in_req.op) {
-	case CTL_OP_JOIN:
+	case CTL_OP_JOIN2:
 		mds_join(in);
 		return;
 	case CTL_OP_HEARTBEAT:
