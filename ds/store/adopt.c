@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define VOLUME_VERSION 1
@@ -256,7 +257,10 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 		return refuse(a, -errno, "%s/lock: %s", v->v_dir, strerror(errno));
 	if (flock(v->v_lockfd, LOCK_EX | LOCK_NB) < 0)
 		return refuse(a, -EBUSY, "%s: another weft-ds uses this store", v->v_dir);
-	err = ds_meta_put(v->v_lockfd, 0, 0, false, 0);
+	/* One that has an attribute needs no proof, for which a full disk has no room. */
+	err = fgetxattr(v->v_lockfd, DS_XATTR, NULL, 0) >= 0 ? 0 : ds_meta_put(v->v_lockfd, 0, 0, false, 0);
+	if (err == -ENOSPC || err == -EDQUOT)
+		return refuse(a, err, "%s: no room for an extended attribute (%s): free some space in its file system", v->v_dir, strerror(-err));
 	if (err)
 		return refuse(a, -ENOTSUP, "%s: no extended attributes here (%s); XFS and ext4 have them", v->v_dir, strerror(-err));
 	return 0;

@@ -116,6 +116,8 @@ static void look_run(struct ds_job *j)
 	if (ds_of_the_disk(err)) {
 		metric_add(ds_m_errors, 1);
 		take_out(v, "its file system does not work", err);
+	} else if (v == v->v_store->s_home) {
+		ds_reserve_make(v->v_store);
 	}
 	atomic_store(&v->v_health.h_probing, false);
 }

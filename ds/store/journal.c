@@ -337,6 +337,8 @@ int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 		err = turn(s);
 	if (err && !j->j_broken)
 		err = append(s, recs, n);
+	while (err == -ENOSPC && ds_reserve_give(s))
+		err = turn(s);
 	if (err) {
 		j->j_broken = true;
 		log_error("store: %s/journal: %s", s->s_home->v_dir, strerror(-err));
@@ -384,7 +386,8 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 	}
 }
 
-static int seg_read(struct ds_store *s, const char *name)
+/* *good is the length up to its last good record. */
+static int seg_read(struct ds_store *s, const char *name, off_t *good)
 {
 	int fd = openat(s->s_journal.j_dirfd, name, O_RDONLY | O_CLOEXEC), err = 0;
 	struct ds_rec r;
@@ -392,6 +395,7 @@ static int seg_read(struct ds_store *s, const char *name)
 
 	if (fd < 0)
 		return -errno;
+	*good = 0;
 	f = fdopen(fd, "r");
 	if (!f) {
 		close(fd);
@@ -403,6 +407,7 @@ static int seg_read(struct ds_store *s, const char *name)
 			break;
 		}
 		err = apply(s, &r);
+		*good += (off_t)sizeof(r);
 	}
 	if (!err && ferror(f))
 		err = -EIO;
@@ -410,10 +415,43 @@ static int seg_read(struct ds_store *s, const char *name)
 	return err;
 }
 
+/* The disk has no room for a segment, and there is no reserve: the last one goes on, in what is left of its last block. */
+static int go_on(struct ds_store *s, off_t good)
+{
+	struct ds_journal *j = &s->s_journal;
+	char name[NAME_LEN + 1];
+	int fd, err;
+
+	seg_name(j->j_seq, name);
+	fd = openat(j->j_dirfd, name, O_WRONLY | O_APPEND | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? -ENOSPC : -errno;
+	j->j_fd = fd;
+	j->j_bytes = (uint64_t)good;
+	/* What follows a torn record is never read. */
+	err = ftruncate(fd, good) < 0 ? -errno : append(s, NULL, 0);
+	if (!err)
+		log_warn("store: %s: the disk is full, and there is no reserve: the journal goes on in its last block",
+			 s->s_home->v_dir);
+	return err;
+}
+
+/* The first segment of this run: the number of the boot is in it, and must be durable. */
+static int begin(struct ds_store *s, off_t good)
+{
+	int err;
+
+	do
+		err = turn(s);
+	while (err == -ENOSPC && ds_reserve_give(s));
+	return err == -ENOSPC ? go_on(s, good) : err;
+}
+
 int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 {
 	struct ds_journal *j = &s->s_journal;
 	struct dirent **list;
+	off_t good = 0;
 	int n, e = 0;
 
 	pthread_mutex_init(&j->j_lock, NULL);
@@ -428,15 +466,18 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 	for (int i = 0; i < n; i++) {
 		if (!e) {
 			j->j_seq = strtoull(list[i]->d_name, NULL, 16);
-			e = seg_read(s, list[i]->d_name);
+			e = seg_read(s, list[i]->d_name, &good);
 		}
 		free(list[i]);
 	}
 	free(list);
 	s->s_boot++;
 	if (!e)
-		e = turn(s);
-	if (e)
+		e = begin(s, good);
+	if (e == -ENOSPC)
+		snprintf(err, errlen, "%s/journal: no room for one record (%s): free some space in its file system", s->s_home->v_dir,
+			 strerror(ENOSPC));
+	else if (e)
 		snprintf(err, errlen, "%s/journal: %s", s->s_home->v_dir, strerror(-e));
 	return e;
 }

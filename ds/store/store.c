@@ -408,6 +408,7 @@ static int counted_open(struct ds_store *s)
 {
 	char text[COUNTED_ID + 16], was[COUNTED_ID] = "", now[COUNTED_ID];
 	unsigned v = 0;
+	int err;
 
 	if (ds_file_get(s->s_home->v_dirfd, "counted", text, sizeof(text)) < 0)
 		*text = 0;
@@ -415,7 +416,13 @@ static int counted_open(struct ds_store *s)
 	if (sscanf(text, "%u %39s", &v, was) != 2 || !v || v > s->s_boot || (strcmp(was, "clean") && (strcmp(was, now) || !strcmp(now, "unknown"))))
 		v = s->s_boot;
 	s->s_counted = v;
-	return counted_write(s, now);
+	do
+		err = counted_write(s, now);
+	while (err == -ENOSPC && ds_reserve_give(s));
+	/* No file says what a crash leaves behind: mtimes count from the next boot on. To remove one needs no room. */
+	if (err == -ENOSPC && unlinkat(s->s_home->v_dirfd, "counted", 0) < 0 && errno != ENOENT)
+		return err;
+	return err == -ENOSPC ? fsync(s->s_home->v_dirfd) < 0 ? -errno : 0 : err;
 }
 
 void ds_store_sync(struct ds_store *s)
@@ -449,6 +456,7 @@ static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *e
 		snprintf(err, errlen, "%s/counted: %s", s->s_home->v_dir, strerror(-e));
 		return e;
 	}
+	ds_reserve_make(s);
 	ds_volumes_probe(s, o->so_no_direct, o->so_poll);
 	e = ds_objects_init(s, o->so_max_open ? o->so_max_open : default_max_open());
 	if (!e)

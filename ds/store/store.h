@@ -5,6 +5,7 @@
  *   DIR/identity                  text: version, uuid, name, cluster, fs
  *   DIR/journal/NNNN              deleted objects, barred clients, instance epoch, boot number (journal.c)
  *   DIR/counted                   since when mtimes are write counts (store.c)
+ *   DIR/reserve                   room for the store's own files on a full disk (reserve.c)
  *   DIR/objects/XX/YY/NAME        the objects (proto/objname.h); xattr user.weft: fence epoch and last order
  *
  * With several folders, one for each drive, the first is the home, as above, and the others hold objects and nothing else:

@@ -234,6 +234,11 @@ bool ds_vol_failing(struct ds_vol *v);
 /* Looks after volumes that nobody uses, when it is time; on a worker. */
 void ds_health_look(struct ds_store *s);
 
+/* reserve.c. Makes it, or makes it whole, where there is room. Blocks. */
+void ds_reserve_make(struct ds_store *s);
+/* Gives up a part of it, for the store's own files. False: there is none left. Blocks. */
+bool ds_reserve_give(struct ds_store *s);
+
 /* journal.c */
 enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR };
 /* 40 bytes on disk, big-endian */

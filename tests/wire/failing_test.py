@@ -31,15 +31,15 @@ def run(*words):
     return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def on_ext4(w, name):
+def on_ext4(w, name, size=64 << 30):
     """The store of a data server moves to an ext4 of its own. False: this machine mounts none."""
     store, image = os.path.join(w.dir, name), os.path.join(w.top, "image")
     with open(image, "wb") as f:
-        f.truncate(64 << 30)  # about as much as the other one has: files are shared out by what is free
+        f.truncate(size)  # of 64 GiB: about as much as the other one has; files are shared out by what is free
     w.dev("kill", w.dir, name, "-9")
     os.rename(store, store + ".old")
     os.mkdir(store)
-    if not run("mkfs.ext4", "-q", "-T", "largefile4", image) or not run("mount", "-o", "loop", image, store):
+    if not run("mkfs.ext4", "-q", "-T", "largefile4", "-m", "0", image) or not run("mount", "-o", "loop", image, store):
         return False
     os.rmdir(os.path.join(store, "lost+found"))
     shutil.copytree(store + ".old", store, dirs_exist_ok=True)

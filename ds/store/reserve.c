@@ -1,0 +1,84 @@
+/*
+ * reserve.c - room that is kept for the store's own files: HOME/reserve.
+ *
+ * Clients fill a disk to its last byte. The journal still has to write then: that an object is deleted, which boot this is. So a
+ * file of RESERVE_BYTES is made while there is room, and given up in steps when the disk is full and the journal needs room. In
+ * steps, because clients take what becomes free as well. It is made again once there is room.
+ *
+ * A store starts without it: one from before the file, on a disk that is full already, has none (journal.c).
+ */
+#include "base/log.h"
+#include "ds/store/store_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define RESERVE_FILE  "reserve"
+#define RESERVE_BYTES (16u << 20)
+#define RESERVE_PART  64u /* of the file system, at most */
+#define RESERVE_STEPS 16
+#define RESERVE_FREE  4u /* times what is wanted: so much must be free before it is made */
+
+/* Whole pages; 0 on a disk too small for one. */
+static off_t wanted(const struct statvfs *sv)
+{
+	uint64_t part = (uint64_t)sv->f_blocks * sv->f_frsize / RESERVE_PART;
+
+	return (off_t)((part < RESERVE_BYTES ? part : RESERVE_BYTES) / DS_PAGE * DS_PAGE);
+}
+
+void ds_reserve_make(struct ds_store *s)
+{
+	struct statvfs sv;
+	struct stat st;
+	off_t want;
+	int fd;
+
+	if (fstatvfs(s->s_home->v_dirfd, &sv) < 0)
+		return;
+	want = wanted(&sv);
+	if (fstatat(s->s_home->v_dirfd, RESERVE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size >= want)
+		return;
+	if (!want || (uint64_t)sv.f_bavail * sv.f_frsize < (uint64_t)want * RESERVE_FREE)
+		return;
+	fd = openat(s->s_home->v_dirfd, RESERVE_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return;
+	/* A file system without fallocate goes without a reserve. */
+	if (fallocate(fd, 0, 0, want) < 0) {
+		if (errno != EOPNOTSUPP)
+			log_warn("store: %s/" RESERVE_FILE ": %s", s->s_home->v_dir, strerror(errno));
+		unlinkat(s->s_home->v_dirfd, RESERVE_FILE, 0);
+	} else {
+		log_info("store: %s/" RESERVE_FILE ": %" PRIu64 " KiB are kept for a full disk", s->s_home->v_dir,
+			 (uint64_t)want >> 10);
+	}
+	close(fd);
+}
+
+bool ds_reserve_give(struct ds_store *s)
+{
+	int fd = openat(s->s_home->v_dirfd, RESERVE_FILE, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	struct statvfs sv;
+	struct stat st;
+	bool given = false;
+	off_t step, left;
+
+	if (fd < 0)
+		return false;
+	if (fstat(fd, &st) == 0 && st.st_size > 0 && fstatvfs(fd, &sv) == 0) {
+		step = wanted(&sv) / RESERVE_STEPS + DS_PAGE;
+		left = st.st_size > step ? st.st_size - step : 0;
+		/* The sync makes what was cut off free now, and not with the file system's next commit. */
+		given = ftruncate(fd, left) == 0 && fsync(fd) == 0;
+		if (given)
+			log_warn("store: %s: the disk is full; of its reserve %" PRIu64 " KiB are left", s->s_home->v_dir,
+				 (uint64_t)left >> 10);
+	}
+	close(fd);
+	return given;
+}
