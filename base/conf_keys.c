@@ -38,6 +38,7 @@ const struct conf_key conf_keys[] = {
 	{ "mds.delegations_max", CONF_INT, "1000000", "0..100000000", "Delegations that may be out; clients are asked to give some back when three quarters are." },
 	{ "mds.delegated_times", CONF_BOOL, "false", NULL, "Let holders of delegations keep a file's times (RFC 9754)." },
 	{ "mds.threshold", CONF_SIZE, "0", "0..1T", "Clients are told to read and write files below this size through the metadata server; 0: not told. A directory's policy may say another size." },
+	{ "mds.striping_clients", CONF_STR, "", NULL, "More clients that may have striped layouts: what the implementation names begin with that they give, comma separated." },
 	{ "mds.size_from_ds", CONF_ENUM, "layout", "always|layout|never", "When GETATTR asks the data servers: always, while a write layout is out, or never." },
 	{ "mds.repair_files", CONF_INT, "4", "0..64", "Files that are repaired at a time; 0: none is." },
 	{ "mds.repair_rate", CONF_SIZE, "256M", "0..1T", "Bytes a second that repairs may read, all together; 0: no limit." },

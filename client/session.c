@@ -61,7 +61,11 @@ static void exchange_put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_opaque(x, w->w_owner, (uint32_t)strlen(w->w_owner));
 	xdr_put_u32(x, 0); /* flags */
 	xdr_put_u32(x, SP4_NONE);
-	xdr_put_u32(x, 0); /* implementation */
+	xdr_put_u32(x, 1); /* the implementation: striped layouts are given by its name */
+	xdr_put_opaque(x, WEFT_CLIENT_DOMAIN, sizeof(WEFT_CLIENT_DOMAIN) - 1);
+	xdr_put_opaque(x, WEFT_CLIENT_NAME, sizeof(WEFT_CLIENT_NAME) - 1);
+	xdr_put_u64(x, 0); /* its date: none */
+	xdr_put_u32(x, 0);
 }
 
 static void exchange_got(struct wc_call *c, struct wc_res *r)

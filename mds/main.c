@@ -722,6 +722,9 @@ int main(int argc, char **argv)
 	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
 	mds.m_unreached_ms = (uint32_t)conf_msec(conf, "mds.ds_unreached");
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
+	mds.m_striping = strdup(conf_str(conf, "mds.striping_clients"));
+	if (!mds.m_striping)
+		die("mds.striping_clients", strerror(ENOMEM));
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
 	block_signals();
 	log_faults();

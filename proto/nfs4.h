@@ -121,4 +121,8 @@ enum { FSCHARSET_CAP4_CONTAINS_NON_UTF8 = 1 };
 enum { NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR = 0 };
 enum { UNSTABLE4 = 0, DATA_SYNC4 = 1, FILE_SYNC4 = 2 };
 enum { SET_TO_SERVER_TIME4 = 0, SET_TO_CLIENT_TIME4 = 1 };
+
+/* How libweft names itself in EXCHANGE_ID (nii_domain, nii_name). */
+#define WEFT_CLIENT_DOMAIN "weft"
+#define WEFT_CLIENT_NAME   "libweft"
 #endif

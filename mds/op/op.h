@@ -83,6 +83,7 @@ struct mds {
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
 	uint32_t m_unreached_ms;
 	bool m_return_on_close;
+	const char *m_striping; /* mds.striping_clients */
 	enum op_size_mode m_size_mode;
 	enum op_deleg_mode m_delegations; /* the most that is given */
 	bool m_deleg_times;               /* holders may keep the times (RFC 9754) */

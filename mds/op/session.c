@@ -23,22 +23,40 @@ static uint64_t get_clientid(struct xdr_in *x)
 	return xdr_get_u64(x);
 }
 
-/* Linux reads striped Flex Files layouts from 6.18 on; nii_name is "Linux 6.18.3 ...". Other clients are believed
- * to follow RFC 8435. */
-static bool impl_stripes(const char *name, uint32_t len)
+/* Whether a name begins with one of a list's. */
+static bool listed(const char *list, const char *name)
 {
-	char buf[64];
+	while (list && *list) {
+		size_t n = strcspn(list, ",");
+		size_t from = strspn(list, " ");
+		size_t to = n;
+
+		while (to > from && list[to - 1] == ' ')
+			to--;
+		if (to > from && !strncmp(name, list + from, to - from))
+			return true;
+		list += n + (list[n] == ',');
+	}
+	return false;
+}
+
+/*
+ * RFC 8435 has stripes, and many clients have not: they do the whole file's I/O at the first server of each mirror. So
+ * a client is given them by its name: Linux from 6.18 on ("Linux 6.18.3 ..."), libweft, and those that the
+ * administrator names. name is nii_name, cut; empty: the client gave none.
+ */
+static bool impl_stripes(const struct mds *m, const char *name, uint32_t len)
+{
+	char buf[128];
 	unsigned major, minor;
 	uint32_t n = len < sizeof(buf) - 1 ? len : sizeof(buf) - 1;
 
 	if (n)
 		memcpy(buf, name, n);
 	buf[n] = 0;
-	if (strncmp(buf, "Linux ", 6) != 0)
+	if (sscanf(buf, "Linux %u.%u", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 18)))
 		return true;
-	if (sscanf(buf + 6, "%u.%u", &major, &minor) != 2)
-		return false;
-	return major > 6 || (major == 6 && minor >= 18);
+	return !strcmp(buf, WEFT_CLIENT_NAME) || listed(m->m_striping, buf);
 }
 
 static void put_exchange_id(struct compound *c, struct st_client *cl, bool confirmed)
@@ -164,7 +182,7 @@ nfsstat4 op_exchange_id(struct compound *c)
 	st_all_lock(c->m->m_st);
 	cl = exchange_id_cases(c, owner, len, verf, flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, how == SP4_MACH_CRED ? &mach : NULL, &st, &evict);
 	if (cl) {
-		cl->cl_stripes = impl_stripes((const char *)name, namelen);
+		cl->cl_stripes = impl_stripes(c->m, (const char *)name, namelen);
 		put_exchange_id(c, cl, cl->cl_confirmed);
 	}
 	st_all_unlock(c->m->m_st);

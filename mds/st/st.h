@@ -184,7 +184,7 @@ struct st_client {
 	_Atomic bool cl_reclaim_done, cl_may_reclaim;
 	bool cl_notified;           /* it asked to be told when a device changes */
 	bool cl_notified_gone;      /* and when one goes */
-	bool cl_stripes;            /* its kernel reads striped layouts */
+	bool cl_stripes;            /* it is known to read and write striped layouts */
 	bool cl_boot;               /* it is from an earlier boot, with layouts of then that are not known */
 	_Atomic bool cl_laid;       /* it was given layouts: its number must be barred when it is evicted */
 	_Atomic bool cl_evicting; /* no request of it begins (st_client_leaves) */

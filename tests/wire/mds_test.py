@@ -2438,6 +2438,43 @@ def test_old_kernels_get_no_stripes(c, d):
         check(err(got.status), "LAYOUTUNAVAILABLE")
 
 
+def test_stripes_are_for_clients_that_are_known_to_stripe(c, d):
+    """One that says nothing, as FreeBSD does, would write the whole file at the first server: its data goes through the metadata server."""
+    data = random.Random(3).randbytes(2 << 20)
+    for i, impl in enumerate((None, ("freebsd.org", "FreeBSD 15"), ("kernel.org", "Linux"), ("", ""), ("weft", "libweft2"), ("weft", "x" * 1000))):
+        other = client(impl=impl)
+        s, f = other.open(d, f"f{i}")
+        c.ok(putfh(d), setxattr("weft.policy", "stripes=2,unit=1M"))
+        s, f = other.open(d, f"striped{i}")
+        other.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s))
+        other.ok(putfh(f), write(s, 0, data[:1 << 20], UNSTABLE), commit())
+        other.ok(putfh(f), write(s, 1 << 20, data[1 << 20:], UNSTABLE), commit(), close(s))
+        mine, f = c.open(d, f"striped{i}")
+        o = lay(c, f, mine, IO_READ)
+        got = b"".join(data_server(c, x).read(x.fhs[0], k << 20, 1 << 20).data for k, x in enumerate(o.mirrors[0]))
+        check(got == data, True, f"{impl}: what a client that stripes reads")
+        c.ok(putfh(f), layoutreturn(o.stateid), close(mine))
+        c.ok(putfh(d), setxattr("weft.policy", "stripes=1"))
+        s, f = other.open(d, f"plain{i}")
+        check(len(lay(other, f, s).mirrors[0]), 1, "layouts without stripes are everybody's")
+    c.ok(putfh(d), setxattr("weft.policy", "stripes=2,unit=1M"))
+    for impl in (("weft", "libweft"), ("kernel.org", "Linux 6.18.0 #1")):
+        other = client(impl=impl)
+        check(len(lay(other, other.open(d, "striped0")[1], other.open(d, "striped0")[0]).mirrors[0]), 2, impl)
+
+
+def restart_an_administrator_names_clients_that_stripe(w):
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.striping_clients=FreeBSD 16,  Some NFS ,")
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    c.ok(putfh(d), setxattr("weft.policy", "stripes=2,unit=1M"))
+    for name, want in (("FreeBSD 16.1", "OK"), ("Some NFS", "OK"), ("Some NFSv5", "OK"), ("FreeBSD 15", "LAYOUTUNAVAILABLE"), ("some NFS", "LAYOUTUNAVAILABLE")):
+        other = client(impl=("x", name))
+        s, f = other.open(d, "f")
+        check(err(other.call(putfh(f), layoutget(s)).status), want, name)
+
+
 def test_layoutcommit_tells_a_new_size(c, d):
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, bytes(5000))

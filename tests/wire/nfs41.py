@@ -894,11 +894,13 @@ class Client:
     numbers = itertools.count(1)
 
     def __init__(self, addr, minor=2, cred=None, owner=None, verifier=None, release="7.2.0", session=True, reclaim=True,
-                 source=None, **session_args):
+                 source=None, impl=True, **session_args):
+        """impl: nii_domain and nii_name; None: it gives none; True: a Linux kernel's, of this release."""
         self.addr, self.minor, self.cred = addr, minor, cred or auth_sys()
         self.owner = owner or b"weft wire test %d.%d" % (os.getpid(), next(self.numbers))
         self.verifier = verifier or os.urandom(8)
-        self.release, self.source = release, source
+        self.source = source
+        self.impl = ("kernel.org", f"Linux {release} test") if impl is True else impl
         self.callbacks, self.cb_faults, self.cb_cond = [], [], threading.Condition()
         self.cb_thread = threading.local()
         self.lock = threading.Lock()  # of the slot table: what answers a callback calls beside the test
@@ -920,7 +922,7 @@ class Client:
         return Conn(self.addr, self._on_call, self.source)
 
     def exchange_id(self, flags=0, cred=None):
-        c = self.conn.compound(exchange_id(self.owner, self.verifier, flags, ("kernel.org", f"Linux {self.release} test")),
+        c = self.conn.compound(exchange_id(self.owner, self.verifier, flags, self.impl),
                                minor=self.minor, cred=cred or self.cred)
         if c.status:
             raise Failed(f"EXCHANGE_ID: {err(c.status)}")
