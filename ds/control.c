@@ -15,6 +15,7 @@
 #include "ds/ds.h"
 #include "ds/peer.h"
 #include "proto/ctl_chan.h"
+#include "proto/ctl_more.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
 #include <ifaddrs.h>
@@ -104,6 +105,7 @@ struct join_work {
 	unsigned jw_serial;
 	uint64_t jw_sent_ns;
 	ctl_join_res jw_res;
+	uint64_t jw_boot_id; /* 0: the MDS does not tell */
 	int jw_err;
 	ctl_status jw_status;
 };
@@ -143,7 +145,7 @@ static void join_job(struct ds_job *j)
 	struct join_work *jw = caa_container_of(j, struct join_work, jw_job);
 	struct ds *d = jw->jw_control->dc_ds;
 
-	jw->jw_status = ds_store_orders(d->d_store, jw->jw_res.instance_epoch, NULL, 0, NULL);
+	jw->jw_status = ds_store_join(d->d_store, jw->jw_res.instance_epoch, jw->jw_boot_id);
 	if (jw->jw_status == CTL_OK)
 		jw->jw_err = ds_store_set_cluster(d->d_store, (uint8_t *)jw->jw_res.cluster, jw->jw_res.fs);
 	loop_post(d->d_loops[0], &jw->jw_msg);
@@ -213,6 +215,8 @@ static void join_done(void *arg, int err, const ctl_response *res)
 	jw->jw_serial = c->dc_serial;
 	jw->jw_sent_ns = c->dc_sent_ns;
 	jw->jw_res = *jr;
+	if (res->result.op == CTL_OP_JOIN2)
+		ctl_more_get(res->result.ctl_result_u.join2.more.more_val, res->result.ctl_result_u.join2.more.more_len, CTL_MORE_BOOT, &jw->jw_boot_id, 1);
 	ds_store_submit(c->dc_ds->d_store, DS_WORKER_ORDERS, &jw->jw_job);
 }
 
@@ -259,6 +263,8 @@ static void join(struct ds_control *c)
 	struct ds *d = c->dc_ds;
 	struct ds_identity id = ds_store_identity(d->d_store);
 	struct ds_addr_text text[DS_MAX_ADDRS];
+	uint8_t buf[8 * CTL_MORE_NUMBERS];
+	ctl_more more;
 	ctl_addr addrs[DS_MAX_ADDRS];
 	ctl_request req = { .op = join_form(c) };
 	ctl_join_args *j = req.op == CTL_OP_JOIN2 ? &req.ctl_request_u.join2.join : &req.ctl_request_u.join;
@@ -289,6 +295,13 @@ static void join(struct ds_control *c)
 	j->tls = rpc_tls_mode(d->d_tls);
 	j->order_high = ds_store_order_high(d->d_store);
 	j->labels = d->d_labels;
+	if (req.op == CTL_OP_JOIN2) {
+		struct ds_seen sn = ds_store_seen(d->d_store);
+
+		ctl_more_put(&more, CTL_MORE_SEEN, (uint64_t[]){ sn.sn_instance, sn.sn_boot_id, sn.sn_start, sn.sn_start_id }, 4, buf);
+		req.ctl_request_u.join2.more.more_len = 1;
+		req.ctl_request_u.join2.more.more_val = &more;
+	}
 	c->dc_sent_ns = clock_boot_ns();
 	if (ctl_chan_call(c->dc_chan, &req, CTL_JOIN_MS, join_done, c))
 		join_later(c, "the request could not be sent");

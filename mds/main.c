@@ -1,4 +1,5 @@
 /* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its loops. */
+#include "base/clock.h"
 #include "base/conf.h"
 #include "base/crash.h"
 #include "base/held.h"
@@ -7,6 +8,7 @@
 #include "base/priv.h"
 #include "mds/admin/admin.h"
 #include "mds/ev/event.h"
+#include "mds/lo/restore.h"
 #include "mds/op/balance.h"
 #include "mds/op/choose.h"
 #include "mds/op/drain.h"
@@ -24,7 +26,9 @@
 #include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -39,10 +43,12 @@ static struct dsc_opts dsc_opts;
 static uint8_t cluster_key[32];
 static struct loop *loops[64];
 static unsigned nloops;
+static bool restoring; /* this process makes the store whole, and serves nobody */
+static atomic_bool restored; /* every data server has told what it saw */
 
 static void usage(bool asked)
 {
-	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--check]\n", asked ? stdout : stderr);
+	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--restored] [--check]\n", asked ? stdout : stderr);
 	exit(asked ? 0 : 2);
 }
 
@@ -206,6 +212,11 @@ static void trim(size_t clients)
 
 static void on_tick(struct loop_timer *t)
 {
+	if (!atomic_load(&mds.m_serving)) {
+		ev_tick();
+		loop_timer_start(loops[0], t, TICK_MS);
+		return;
+	}
 	st_tick(mds.m_st);
 	st_look_lock(mds.m_st);
 	size_t clients = mds.m_st->st_clients.h_count + mds.m_st->st_nended;
@@ -528,6 +539,27 @@ static void open_repair(const struct conf *conf)
 		die("the table of repairs cannot be read", NULL);
 }
 
+/* On the first loop: the store is not behind what data servers saw. Time for clients begins. */
+static void may_serve(void *arg)
+{
+	const struct ns_super *su = ns_super(mds.m_ns);
+
+	(void)arg;
+	if (restoring) {
+		atomic_store(&restored, true);
+		for (unsigned i = 0; i < nloops; i++)
+			loop_stop(loops[i]);
+		return;
+	}
+	mds.m_st->st_started_ns = clock_mono_ns();
+	log_info("serving: boot %lu, engine LMDB, threads %u, recorded clients %u", (unsigned long)su->su_boot, nloops, mds.m_st->st_reclaimers);
+	op_scrub_resume(&mds);
+	if (atomic_load(&mds.m_st->st_in_grace))
+		ev_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim", mds.m_st->st_reclaimers);
+	op_serve(&mds);
+	sd_notify(0, "STATUS=serving");
+}
+
 static void open_data(const struct conf *conf)
 {
 	char err[512];
@@ -538,6 +570,7 @@ static void open_data(const struct conf *conf)
 		.do_suspect_ms = (uint32_t)conf_msec(conf, "mds.ds_suspect"),
 		.do_refused_ms = (uint32_t)conf_msec(conf, "mds.ds_refused"),
 		.do_dead_ms = (uint32_t)conf_msec(conf, "mds.ds_dead"),
+		.do_restore = restoring,
 		.do_admit = strcmp(conf_str(conf, "mds.admit"), "manual") == 0,
 		.do_pool = (unsigned)conf_int(conf, "mds.generic_pool"),
 		.do_loops = loops,
@@ -555,6 +588,7 @@ static void open_data(const struct conf *conf)
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
 	dsc_set_change_handler(mds.m_dsc, device_changed, NULL);
 	dsc_set_dead_handler(mds.m_dsc, ds_dead, NULL);
+	dsc_set_serve_handler(mds.m_dsc, may_serve, NULL);
 }
 
 static void open_exports(const struct conf *conf)
@@ -605,6 +639,51 @@ static void open_kerberos(const struct conf *conf)
 	log_info("flavours: sys, krb5, krb5i, krb5p (keys in %s)", opts.go_keytab);
 }
 
+static int restore_run(void *arg, struct kv_txn *t)
+{
+	int err = ns_restore(mds.m_ns, t, *(const uint64_t *)arg);
+
+	return err ? err : ev_put(t, EV_RESTORED, "", 0, "the store was put back: boot %lu", (unsigned long)ns_super(mds.m_ns)->su_boot);
+}
+
+/* The loops have ended, and every data server has told. What is left of an attempt that ended too soon is done again: numbers only rise. */
+static void make_whole(void)
+{
+	uint64_t seen = dsc_boot_seen(mds.m_dsc), from = clock_mono_ms();
+	int64_t files;
+	int err = kv_run_sync(mds.m_kv, restore_run, &seen);
+
+	if (err)
+		die("--restored", err == -EMFILE ? "this store was put back too often: its numbers are used up" : strerror(-err));
+	files = lo_restore(mds.m_kv, mds.m_ns, op_mark_put);
+	if (files < 0)
+		die("--restored: the files", strerror((int)-files));
+	log_info("the store was put back and is whole: boot %lu, incarnation %u, %lu files in %lu ms", (unsigned long)ns_super(mds.m_ns)->su_boot,
+		 ns_super(mds.m_ns)->su_incarnation, (unsigned long)files, (unsigned long)(clock_mono_ms() - from));
+}
+
+/* It is done by a process of its own, which serves nobody: what is served is read from the store as it is then. */
+static void make_whole_first(void)
+{
+	pid_t parent = getpid(), pid = fork();
+	int status;
+
+	if (pid < 0)
+		die("--restored", strerror(errno));
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		restoring = getppid() == parent;
+		if (!restoring)
+			_exit(1);
+		return;
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			die("--restored", strerror(errno));
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		exit(1);
+}
+
 static void serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
@@ -624,18 +703,15 @@ static void serve(const struct conf *conf)
 		die(err, NULL);
 	if (!*conf_str(conf, "mds.exports"))
 		log_warn("mds.exports is not set: only this machine may use this server, and its root is nobody");
-	log_info("serving: boot %lu, engine LMDB, threads %u, sync %s, recorded clients %u", (unsigned long)su->su_boot, nloops,
-		 conf_bool(conf, "mds.sync") ? "on" : "OFF", mds.m_st->st_reclaimers);
-	ev_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
-	op_scrub_resume(&mds);
-	if (atomic_load(&mds.m_st->st_in_grace))
-		ev_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim", mds.m_st->st_reclaimers);
+	log_info("listening: boot %lu, engine LMDB, threads %u, sync %s", (unsigned long)su->su_boot, nloops, conf_bool(conf, "mds.sync") ? "on" : "OFF");
+	if (!restoring)
+		ev_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
 	pthread_create(&tid, NULL, wait_signals, &signals);
 	for (unsigned i = 1; i < nloops; i++)
 		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))
 			die("mds.threads", "a thread cannot be started");
 	listen_rdma(conf);
-	sd_notify(0, "READY=1");
+	sd_notify(0, "READY=1\nSTATUS=waiting for a data server that tells that the store is not behind");
 	loop_run(loops[0]);
 	/* They have snapshots of the store, and state that is taken down now. */
 	for (unsigned i = 1; i < nloops; i++)
@@ -646,8 +722,11 @@ static void serve(const struct conf *conf)
 		admin_stop(admin);
 	for (unsigned i = 0; i < nloops; i++)
 		op_thread_end(&mds.m_thread[i]);
-	ev_add(EV_STOPPED, "", 0, "by a signal");
+	if (!restoring)
+		ev_add(EV_STOPPED, "", 0, "by a signal");
 	ev_close();
+	if (atomic_load(&restored))
+		make_whole();
 	ns_close(mds.m_ns);
 	kv_close(mds.m_kv);
 	log_info("stopped");
@@ -670,12 +749,12 @@ static int check_exports(const char *path)
 
 int main(int argc, char **argv)
 {
-	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'}, {"check", 0, NULL, 'C'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'}, {"check", 0, NULL, 'C'}, {"restored", 0, NULL, 'R'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	const char *path = NULL, *sets[256];
 	unsigned nsets = 0;
 	struct conf *conf;
 	char err[512];
-	bool check = false;
+	bool check = false, whole = false;
 	int o;
 
 	while ((o = getopt_long(argc, argv, "c:o:h", longs, NULL)) != -1) {
@@ -685,6 +764,8 @@ int main(int argc, char **argv)
 			sets[nsets++] = optarg;
 		else if (o == 'C')
 			check = true;
+		else if (o == 'R')
+			whole = true;
 		else
 			usage(o == 'h');
 	}
@@ -716,6 +797,8 @@ int main(int argc, char **argv)
 		conf_free(conf);
 		return rc;
 	}
+	if (whole)
+		make_whole_first();
 	read_key(conf_str(conf, "mds.cluster_key"));
 	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
 	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
@@ -762,5 +845,5 @@ int main(int argc, char **argv)
 	open_kerberos(conf);
 	serve(conf);
 	conf_free(conf);
-	return 0;
+	return restoring && !atomic_load(&restored);
 }

@@ -186,6 +186,7 @@ static struct ds_rec rec_state(struct ds_store *s)
 {
 	return (struct ds_rec){
 		.r_type = DS_REC_STATE,
+		.r_ino = atomic_load(&s->s_boot_id),
 		.r_a = atomic_load(&s->s_instance),
 		.r_b = atomic_load(&s->s_order_high),
 		.r_client = s->s_boot,
@@ -367,8 +368,10 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 
 	switch (r->r_type) {
 	case DS_REC_STATE:
-		if (r->r_a > atomic_load(&s->s_instance))
+		if (r->r_a >= atomic_load(&s->s_instance)) {
 			atomic_store(&s->s_instance, r->r_a);
+			atomic_store(&s->s_boot_id, r->r_ino);
+		}
 		if (r->r_b > atomic_load(&s->s_order_high))
 			atomic_store(&s->s_order_high, r->r_b);
 		if (r->r_client > s->s_boot)

@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 /* The highest order is remembered in steps, or every batch would need an append to the journal. */
-#define ORDER_STEP 65536u
+#define ORDER_STEP ((uint64_t)CTL_ORDER_STEP)
 
 struct order_item {
 	struct cap_object it_key;
@@ -36,6 +36,7 @@ struct order_item {
 	bool it_source_lost;
 	int it_fd;
 	bool it_skip;		   /* its result is known */
+	bool it_raises;		   /* its number is done, and its epoch is not: of a store that was put back */
 };
 
 ctl_status ds_ctl_status(int err)
@@ -120,12 +121,14 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 		it->it_skip = true;
 	if (err)
 		return err == -ESTALE ? 0 : err;
-	if (o->number <= it->it_obj->ob_order) {
+	epoch = atomic_load(&it->it_obj->ob_epoch);
+	it->it_raises = o->epoch > epoch;
+	if (o->number <= it->it_obj->ob_order && !it->it_raises) {
 		it->it_skip = true;
 		return 0;
 	}
 	/* Only of an order that is to be done yet: one that was may have lost its source since. */
-	if (serr)
+	if (serr && o->number > it->it_obj->ob_order)
 		return serr;
 	if (atomic_load(&it->it_obj->ob_lost) && !it->it_obj->ob_order)
 		tell_lost(it->it_obj);
@@ -136,8 +139,7 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 		return it->it_fd;
 	}
 	*drain |= it->it_source && it->it_source->ob_vol != it->it_obj->ob_vol;
-	epoch = atomic_load(&it->it_obj->ob_epoch);
-	if (o->epoch > epoch) {
+	if (it->it_raises) {
 		atomic_store(&it->it_obj->ob_epoch, o->epoch);
 		*drain = true;
 	}
@@ -254,9 +256,10 @@ static int do_object(const ctl_order *o, struct order_item *it)
 	if (atomic_load(&it->it_obj->ob_deleted))
 		return -EAGAIN;
 
-	/* Done by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
+	/* Done, or by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
 	if (o->number <= it->it_obj->ob_order_new)
-		return 0;
+		return !it->it_raises ? 0 :
+			ds_meta_put(it->it_fd, atomic_load(&it->it_obj->ob_epoch), it->it_obj->ob_order_new, ds_obj_flags(it->it_obj), it->it_obj->ob_begun);
 	if (nothing && !lost)
 		tell_nothing(it->it_obj, o);
 	/* Its rebuild would count what the clone was to write as written. */
@@ -340,10 +343,27 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
 		changed = true;
 	}
 	if (instance > atomic_load(&s->s_instance)) {
+		atomic_store(&s->s_boot_id, 0);
 		atomic_store(&s->s_instance, instance);
 		changed = true;
 	}
 	return changed;
+}
+
+ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id)
+{
+	uint64_t was = atomic_load(&s->s_instance), id = atomic_load(&s->s_boot_id);
+	int err = 0;
+
+	if (instance < was || (instance == was && id && boot_id && id != boot_id))
+		return CTL_STALE_INSTANCE;
+	if (instance != was || (boot_id && boot_id != id) || ds_journal_behind(s)) {
+		atomic_store(&s->s_instance, instance);
+		atomic_store(&s->s_boot_id, boot_id);
+		err = ds_journal_append(s, NULL, 0);
+	}
+	/* A full disk must not keep deletes from making room; the journal is behind, and the next order tries again. */
+	return err && err != -ENOSPC ? CTL_IO : CTL_OK;
 }
 
 /* Item i failed. Later orders of its object fail with it: a higher number that is done would make this one be ignored when it

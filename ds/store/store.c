@@ -487,6 +487,7 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 	pthread_mutex_init(&s->s_sessions_lock, NULL);
 	pthread_mutex_init(&s->s_holds_lock, NULL);
 	ds_verifier_change(s);
+	randombytes_buf(&s->s_start_id, sizeof(s->s_start_id));
 	raise_nofile();
 	e = store_open(s, o, err, errlen);
 	if (e) {
@@ -520,6 +521,16 @@ void ds_store_close(struct ds_store *s)
 uint64_t ds_store_order_high(struct ds_store *s)
 {
 	return atomic_load(&s->s_order_high);
+}
+
+struct ds_seen ds_store_seen(struct ds_store *s)
+{
+	return (struct ds_seen){
+		.sn_instance = atomic_load(&s->s_instance),
+		.sn_boot_id = atomic_load(&s->s_boot_id),
+		.sn_start = s->s_boot,
+		.sn_start_id = s->s_start_id,
+	};
 }
 
 bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch)

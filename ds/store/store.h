@@ -90,6 +90,14 @@ uint32_t ds_store_clone_block(struct ds_store *s);
 /* The disk of a volume does not work, as far as is known (health.c). */
 bool ds_store_failing(struct ds_store *s);
 uint64_t ds_store_order_high(struct ds_store *s);
+/* What the two sides of a join compare (docs/recovery.md): the MDS's newest boot that was joined, and this store's own start. */
+struct ds_seen {
+	uint64_t sn_instance, sn_boot_id; /* id 0: not known */
+	uint64_t sn_start, sn_start_id;	  /* how often the store was opened; random, of this time */
+};
+struct ds_seen ds_store_seen(struct ds_store *s);
+/* On the orders worker: the MDS's boot that is joined, durable when it returns. CTL_STALE_INSTANCE: a newer one is known, or another one with the same number. */
+ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id);
 /* True unless a higher epoch is known: the peer is not a deposed instance of the MDS. */
 bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch);
 /* The write verifier: read it BEFORE an unstable write starts, and AFTER a sync ended. */

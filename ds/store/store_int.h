@@ -174,6 +174,8 @@ struct ds_store {
 	uint32_t s_boot, s_counted; /* counted: see ds_obj_count */
 	bool s_opened;
 	_Atomic uint64_t s_instance, s_order_high, s_verifier;
+	_Atomic uint64_t s_boot_id; /* of s_instance; 0: not known */
+	uint64_t s_start_id; /* random, of this start: a copy of the store that is started has another one */
 	uint32_t s_clone_block;
 	struct ds_barred *s_barred; /* RCU */
 	struct ds_journal s_journal;
@@ -245,7 +247,7 @@ enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR };
 struct ds_rec {
 	uint8_t r_version, r_type, r_stripe, r_mirror;
 	uint16_t r_fs, r_incarnation;
-	uint64_t r_ino;
+	uint64_t r_ino; /* STATE: the instance's identity; 0: not known, or written by a program that keeps none */
 	uint64_t r_a; /* STATE: instance epoch; TOMB, BAR: order */
 	uint64_t r_b; /* STATE: highest order */
 	uint32_t r_client; /* STATE: boot number; BAR: client */

@@ -57,9 +57,14 @@ const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp)
 
 static void get_health(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	(void)arg;
+	struct admin *a = arg;
+	char why[320];
+
 	(void)rq;
-	admin_reply_json(rp, 200, json_pack("{s:s}", "status", "ok"));
+	if (dsc_may_serve(a->a_ops.ao_dsc, why, sizeof(why)))
+		admin_reply_json(rp, 200, json_pack("{s:s}", "status", "ok"));
+	else
+		admin_reply_json(rp, 200, json_pack("{s:s, s:s}", "status", "waiting", "why", why));
 }
 
 static struct dsc_server *servers(struct admin *a, unsigned *n)

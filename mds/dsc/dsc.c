@@ -385,10 +385,13 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 		w->dw_terms.dt_weight = w->dw_weight;
 	if (w->dw_has_drain)
 		w->dw_terms.dt_draining = w->dw_drain;
-	if (w->dw_admit)
-		w->dw_terms.dt_barred = 0;
+	if (w->dw_admit) {
+		w->dw_terms.dt_barred = w->dw_terms.dt_why = 0;
+		w->dw_terms.dt_start = w->dw_terms.dt_start_id = 0; /* whatever it is now */
+	}
 	if (w->dw_kill && w->dw_terms.dt_barred != DSC_KILLED) {
 		w->dw_terms.dt_barred = DSC_KILLED;
+		w->dw_terms.dt_why = DSC_WHY_NEW;
 		w->dw_terms.dt_barred_s = (uint64_t)time(NULL);
 	}
 	if (w->dw_has_labels) {
@@ -414,11 +417,13 @@ static void word_done(struct kv_op *op, int err)
 		if (dt->dt_barred != w->dw_terms.dt_barred)
 			dsc_bar(d, d->d_node[w->dw_id], w->dw_terms.dt_barred);
 		dt->dt_barred_s = w->dw_terms.dt_barred_s;
+		dt->dt_why = w->dw_terms.dt_why;
 		if (dt->dt_barred)
 			d->d_node[w->dw_id]->nd_since_s = dt->dt_barred_s; /* as a restart reads it */
 		strcpy(dt->dt_set, w->dw_terms.dt_set);
 		labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	}
+	dsc_gate_look(d);
 	dsc_unlock(d, d->d_node[w->dw_id]);
 	w->dw_done(w, err);
 }
@@ -445,6 +450,7 @@ static void forget_done(struct kv_op *op, int err)
 	if (!err) {
 		pthread_mutex_lock(&d->d_lock);
 		dsc_node_del(d, w->dw_id); /* it has no link: it may not join */
+		dsc_gate_look(d);
 		pthread_mutex_unlock(&d->d_lock);
 	}
 	w->dw_done(w, err);
@@ -680,6 +686,9 @@ static void start(struct loop_msg *m)
 		if (d->d_node[id] && d->d_node[id]->nd_gen)
 			gen_start(d->d_node[id]->nd_gen);
 	loop_timer_start(d->d_opts.do_loops[0], &d->d_timer, 1);
+	pthread_mutex_lock(&d->d_lock);
+	dsc_gate_look(d);
+	pthread_mutex_unlock(&d->d_lock);
 }
 
 static double gauge_alive(void *arg)
@@ -722,6 +731,7 @@ static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 	dsc_set_state(nd, nd->nd_terms.dt_barred ? nd->nd_terms.dt_barred : DSC_SUSPECT); /* not heard yet */
 	if (nd->nd_terms.dt_barred)
 		nd->nd_since_s = nd->nd_terms.dt_barred_s;
+	nd->nd_last_boot = nd->nd_terms.dt_boot;
 	dsc_note_clone(ld->ld_dsc, &nd->nd_sv);
 	return 0;
 }

@@ -49,6 +49,7 @@ struct dsc_opts {
 	uint32_t do_lease_ms;
 	uint32_t do_suspect_ms; /* without a heartbeat for so long it is asked; */
 	uint32_t do_refused_ms; /* it is dead when its connection was lost so long ago, and its port refuses; */
+	bool do_restore;	/* the store was put back: servers only tell what they saw of it, and none joins */
 	bool do_admit;		/* a server that was never here waits until it is admitted */
 	uint32_t do_dead_ms;	/* and when it has said nothing at all for so long */
 	unsigned do_pool; /* files made ahead on each generic data server */
@@ -74,6 +75,7 @@ bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out)
 uint32_t dsc_number(struct dsc *d, const uint8_t uuid[16]); /* 0: unknown */
 unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all known, by id */
 /* What placement goes by, apart from dsc_server, which every call on an object copies. */
+enum dsc_why { DSC_WHY_NEW, DSC_WHY_RESTORED, DSC_WHYS };
 #define DSC_WEIGHT_ONE 100u    /* weights are in hundredths; */
 #define DSC_WEIGHT_MAX 100000u /* 0: nothing new is placed there */
 struct dsc_terms {
@@ -81,6 +83,9 @@ struct dsc_terms {
 	bool dt_draining;	    /* his too: nothing new, and what is there is moved away */
 	uint8_t dt_barred;	    /* DSC_KILLED, DSC_WAITING, or 0: it may join */
 	uint64_t dt_barred_s;	    /* since when */
+	uint64_t dt_boot;	    /* of ours that it joined last; 0: a record of before that was kept */
+	uint64_t dt_start, dt_start_id; /* of its own that joined last: how often its store was opened, and that start's identity */
+	uint8_t dt_why;		    /* enum dsc_why: of DSC_WAITING */
 	char dt_own[LABELS_LEN];    /* labels that the server told; none that dt_set has count */
 	char dt_set[LABELS_LEN];    /* the administrator's */
 	char dt_labels[LABELS_TWO_LEN]; /* those that count */
@@ -147,6 +152,13 @@ bool dsc_known(struct dsc *d, uint32_t id);
 bool dsc_reached(struct dsc *d, uint32_t id, uint64_t since_ms);
 /* A client says that it does not reach this server: is that so for us as well? */
 void dsc_reported(struct dsc *d, const uint8_t uuid[16]);
+/* gate.c: time goes one way (docs/recovery.md). Nothing is served before a data server has told that this store is not behind what it saw of it. Called once, on the first loop, when that is so;
+ * or, with do_restore, when every server has told. Set before the loops run. */
+void dsc_set_serve_handler(struct dsc *d, void (*fn)(void *arg), void *arg);
+/* Whether it is so; and if not, one line that says what is waited for, or what is wrong. */
+bool dsc_may_serve(struct dsc *d, char *why, size_t size);
+/* The highest boot of this store that a server told of, with do_restore. */
+uint64_t dsc_boot_seen(struct dsc *d);
 /* Called on the first loop when a server was declared dead, before anybody is told so. Set before the loops run. */
 void dsc_set_dead_handler(struct dsc *d, void (*fn)(void *arg, uint32_t id, const uint8_t uuid[16]), void *arg);
 #define DSC_GONE (UINT64_MAX / 2) /* of dsc_silent_ms: nobody waits for it */

@@ -39,8 +39,10 @@ struct dsc_node {
 	bool nd_unserving;	  /* it is dead for that, and lives when that port answers */
 	bool nd_asking, nd_silent; /* a question is under way; the last one had no answer */
 	bool nd_may_join, nd_draining; /* as in nd_terms; of a view */
+	bool nd_compared, nd_ahead; /* gate.c: what it saw of this store, the store knows; or does not */
 	uint32_t nd_join;     /* the number of the join under way, or the last */
 	uint64_t nd_joined_ms; /* when */
+	uint64_t nd_last_boot; /* dt_boot, as of our start */
 	uint64_t nd_heard_ms; /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
 	uint64_t nd_latency_ms; /* the same of the last word on its latency */
 	/* watch.c */
@@ -95,6 +97,12 @@ struct dsc {
 	void *d_join_arg;
 	void (*d_change)(void *arg, const uint8_t uuid[16]);
 	void *d_change_arg;
+	_Atomic bool d_open; /* gate.c: it may be served */
+	char d_ahead[160]; /* what a server said that is ahead of the store; empty: none did */
+	uint64_t d_boot_seen;
+	struct loop_msg d_serve_msg;
+	void (*d_serve)(void *arg);
+	void *d_serve_arg;
 	void (*d_dead)(void *arg, uint32_t id, const uint8_t uuid[16]);
 	void *d_dead_arg;
 	struct dsc_data **d_data; /* by loop */
@@ -133,6 +141,20 @@ void dsc_watch(struct loop_timer *t);
 void dsc_bar(struct dsc *d, struct dsc_node *nd, uint8_t barred);
 /* Locked. */
 void dsc_set_state(struct dsc_node *nd, enum dsc_state st);
+
+/* gate.c. Locked: looks whether it is time to serve. */
+void dsc_gate_look(struct dsc *d);
+/* What a server told when it joined. id 0: not known. */
+struct dsc_told {
+	uint64_t to_boot, to_boot_id; /* of this store, the newest that it saw; boot 0: it does not tell */
+	uint64_t to_order;	      /* as told: at most CTL_ORDER_STEP above the highest that it saw */
+	uint64_t to_start, to_start_id; /* of its own */
+	bool to_tells;		      /* it speaks a protocol in which it tells these, but for to_order */
+};
+/* In a transaction: 0, or 1, the store is behind, and why says in what; or a negative errno. */
+int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_told *to, char why[128]);
+/* Locked: the server, nd if it is known, has compared well (why NULL), or is ahead. Does not return when that is found out while clients are served. */
+void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to, const char *why);
 
 /* row.c: the durable record of a server */
 #define DSC_ROW_MAX 2560

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "mds/ev/event.h"
 #include "mds/dsc/dsc_int.h"
+#include "proto/ctl_more.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
@@ -22,6 +23,10 @@ struct join {
 	uint64_t jn_conn;
 	bool jn_new, jn_changed;
 	uint8_t jn_refused; /* dt_barred */
+	bool jn_ahead; /* of this store */
+	bool jn_waits; /* nothing of it is recorded: it is refused, and asks again */
+	struct dsc_told jn_told;
+	ctl_request jn_ask; /* of one that does not tell what it saw */
 	uint32_t jn_number; /* nd_join */
 	ctl_op jn_form; /* CTL_OP_JOIN or CTL_OP_JOIN2: as it asked, it is answered */
 	struct dsc_server jn_sv;
@@ -181,6 +186,25 @@ static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
 }
 
+/* What it saw of this store, against the store. 1: it may not join now. */
+static int join_compare(struct join *jn, struct kv_txn *t)
+{
+	struct dsc *d = jn->jn_dsc;
+	struct dsc_node *nd;
+	char why[128];
+	int ahead = dsc_gate_compare(d, t, &jn->jn_told, why);
+
+	if (ahead < 0)
+		return ahead;
+	pthread_mutex_lock(&d->d_lock);
+	nd = dsc_find_uuid(d, jn->jn_sv.sv_uuid);
+	dsc_gate_told(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
+	jn->jn_ahead = ahead;
+	jn->jn_waits = ahead || !d->d_open || d->d_opts.do_restore;
+	dsc_unlock(d, nd);
+	return jn->jn_waits;
+}
+
 static int join_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct join *jn = caa_container_of(op, struct join, jn_op);
@@ -201,9 +225,25 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		dt->dt_barred = was.dt_barred;
 		dt->dt_barred_s = was.dt_barred_s;
 		strcpy(dt->dt_set, was.dt_set);
-		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own))
+		dt->dt_why = was.dt_why;
+		dt->dt_boot = was.dt_boot;
+		dt->dt_start = was.dt_start;
+		dt->dt_start_id = was.dt_start_id;
+		if (!dt->dt_barred) {
+			err = join_compare(jn, t);
+			if (err)
+				return err < 0 ? err : 0;
+			dt->dt_boot = ns_super(jn->jn_dsc->d_ns)->su_boot;
+			dt->dt_start = jn->jn_told.to_start;
+			dt->dt_start_id = jn->jn_told.to_start_id;
+		}
+		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own) && dt->dt_boot == was.dt_boot && dt->dt_start == was.dt_start &&
+		    dt->dt_start_id == was.dt_start_id)
 			return 0;
 	} else if (err == -ENOENT) {
+		err = join_compare(jn, t);
+		if (err)
+			return err < 0 ? err : 0;
 		if (dsc_count(jn->jn_dsc) >= DSC_MAX)
 			return -ENOSPC;
 		err = ns_next_ds(jn->jn_dsc->d_ns, t, &jn->jn_sv.sv_id);
@@ -215,6 +255,9 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		dt->dt_weight = DSC_WEIGHT_ONE;
 		dt->dt_barred = jn->jn_dsc->d_opts.do_admit ? DSC_WAITING : 0;
 		dt->dt_barred_s = dt->dt_barred ? (uint64_t)time(NULL) : 0;
+		dt->dt_boot = dt->dt_barred ? 0 : ns_super(jn->jn_dsc->d_ns)->su_boot;
+		dt->dt_start = dt->dt_barred ? 0 : jn->jn_told.to_start;
+		dt->dt_start_id = dt->dt_barred ? 0 : jn->jn_told.to_start_id;
 	} else {
 		return err;
 	}
@@ -250,6 +293,9 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 	nd->nd_sv = jn->jn_sv;
 	nd->nd_sv.sv_protocol = (uint8_t)ctl_chan_protocol(link->lk_chan);
+	nd->nd_terms.dt_boot = jn->jn_terms.dt_boot;
+	nd->nd_terms.dt_start = jn->jn_terms.dt_start;
+	nd->nd_terms.dt_start_id = jn->jn_terms.dt_start_id;
 	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
 	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
 	dsc_set_key(d, &nd->nd_sv);
@@ -275,8 +321,10 @@ static void join_answer(struct loop_msg *m)
 	const struct ns_super *su = ns_super(d->d_ns);
 	ctl_result res = {.op = jn->jn_form};
 	ctl_join_res *j = res.op == CTL_OP_JOIN2 ? &res.ctl_result_u.join2.join : &res.ctl_result_u.join;
+	uint8_t buf[8 * CTL_MORE_NUMBERS];
 	struct dsc_node *nd = NULL;
 	struct dsc_link *lk;
+	ctl_more more;
 
 	pthread_mutex_lock(&d->d_lock);
 	lk = link_find(d, jn->jn_conn);
@@ -299,6 +347,11 @@ static void join_answer(struct loop_msg *m)
 	j->ds_id = jn->jn_sv.sv_id;
 	j->instance_epoch = su->su_boot;
 	j->lease_ms = d->d_opts.do_lease_ms;
+	if (res.op == CTL_OP_JOIN2) {
+		ctl_more_put(&more, CTL_MORE_BOOT, &su->su_boot_id, 1, buf);
+		res.ctl_result_u.join2.more.more_len = 1;
+		res.ctl_result_u.join2.more.more_val = &more;
+	}
 	if (nd)
 		ev_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0, jn->jn_new ? "for the first time" : "again");
 	if (nd)
@@ -323,6 +376,12 @@ static void join_done(struct kv_op *op, int err)
 	struct dsc_node *nd = NULL;
 	struct dsc_link *lk = NULL;
 
+	if (!err && jn->jn_waits) {
+		/* An old one knows no better reason; and while a store is made whole, none serves under what it had before. */
+		ctl_chan_reply(jn->jn_in, d->d_opts.do_restore ? CTL_NOT_ADMITTED : jn->jn_ahead ? CTL_STALE_INSTANCE : CTL_NOT_JOINED, NULL);
+		free(jn);
+		return;
+	}
 	if (!err) {
 		pthread_mutex_lock(&d->d_lock);
 		lk = link_find(d, jn->jn_conn);
@@ -362,6 +421,36 @@ static bool cluster_ok(const struct dsc *d, const ctl_join_args *a)
 	return !memcmp(a->cluster, zero, 16) || !memcmp(a->cluster, ns_super(d->d_ns)->su_uuid, 16);
 }
 
+/* One that does not tell which boot it saw refuses orders of an older one. */
+static void asked(void *arg, int err, const ctl_response *res)
+{
+	struct join *jn = arg;
+
+	if (err) {
+		ctl_chan_reply(jn->jn_in, CTL_IO, NULL);
+		free(jn);
+		return;
+	}
+	if (res->status == CTL_STALE_INSTANCE)
+		jn->jn_told.to_boot = ns_super(jn->jn_dsc->d_ns)->su_boot + 1;
+	kv_submit(ns_kv(jn->jn_dsc->d_ns), &jn->jn_op);
+}
+
+static void join_told(struct join *jn, const ctl_request *req, const ctl_join_args *a)
+{
+	uint64_t seen[CTL_MORE_NUMBERS];
+
+	jn->jn_told.to_order = a->order_high;
+	if (req->op != CTL_OP_JOIN2 ||
+	    !ctl_more_get(req->ctl_request_u.join2.more.more_val, req->ctl_request_u.join2.more.more_len, CTL_MORE_SEEN, seen, CTL_MORE_NUMBERS))
+		return;
+	jn->jn_told.to_tells = true;
+	jn->jn_told.to_boot = seen[0];
+	jn->jn_told.to_boot_id = seen[1];
+	jn->jn_told.to_start = seen[2];
+	jn->jn_told.to_start_id = seen[3];
+}
+
 static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 {
 	const ctl_join_args *a = in->in_req.op == CTL_OP_JOIN2 ? &in->in_req.ctl_request_u.join2.join
@@ -396,7 +485,17 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 	jn->jn_op.o_run = join_run;
 	jn->jn_op.o_done = join_done;
 	jn->jn_op.o_loop = lk->lk_loop;
-	kv_submit(ns_kv(lk->lk_dsc->d_ns), &jn->jn_op);
+	join_told(jn, &in->in_req, a);
+	if (jn->jn_told.to_tells || jn->jn_form == CTL_OP_JOIN2) {
+		kv_submit(ns_kv(lk->lk_dsc->d_ns), &jn->jn_op);
+		return;
+	}
+	jn->jn_ask.op = CTL_OP_ORDERS; /* none */
+	jn->jn_ask.ctl_request_u.orders.instance_epoch = ns_super(lk->lk_dsc->d_ns)->su_boot;
+	if (ctl_chan_call(lk->lk_chan, &jn->jn_ask, CTL_ORDERS_MS, asked, jn)) {
+		ctl_chan_reply(in, CTL_IO, NULL);
+		free(jn);
+	}
 }
 
 /* ---- HEARTBEAT ---- */
@@ -455,7 +554,7 @@ static void serve_eof(struct dsc_link *lk, struct ctl_incoming *in)
 	struct dsc *d = lk->lk_dsc;
 	struct eof_ask *ea;
 
-	if (!lk->lk_server || !d->d_eof || a->incarnation > UINT16_MAX) {
+	if (!lk->lk_server || !d->d_eof || !d->d_open || a->incarnation > UINT16_MAX) {
 		ctl_chan_reply(in, lk->lk_server ? CTL_NOENT : CTL_NOT_JOINED, NULL);
 		return;
 	}

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#define ROW_VERSION 4
+#define ROW_VERSION 5
 
 struct row_addr {
 	char r_netid[8], r_uaddr[64];
@@ -31,9 +31,15 @@ struct row_bar {
 	uint8_t r_barred, r_zero[7];
 } __attribute__((packed));
 _Static_assert(sizeof(struct row_bar) == 16, "data server record, version 4");
+/* Behind that since version 5: the last join. */
+struct row_join {
+	uint64_t r_boot, r_start, r_start_id;
+	uint8_t r_why, r_zero[7];
+} __attribute__((packed));
+_Static_assert(sizeof(struct row_join) == 32, "data server record, version 5");
 _Static_assert(sizeof(struct row_terms) == 8, "data server record, version 3");
 _Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72, "data server record, versions 2 and 1");
-_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN + sizeof(struct row_bar) <= DSC_ROW_MAX,
+_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN + sizeof(struct row_bar) + sizeof(struct row_join) <= DSC_ROW_MAX,
 	       "a record fits");
 _Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 && CTL_LABELS_MAX >= LABELS_LEN - 1, "what joins can be kept");
 
@@ -42,6 +48,8 @@ static size_t terms_encode(const struct dsc_terms *dt, uint8_t *out)
 	size_t own = strlen(dt->dt_own), set = strlen(dt->dt_set);
 	struct row_terms *rt = (struct row_terms *)out;
 	struct row_bar bar = {0};
+	struct row_join join = {0};
+	size_t len = sizeof(*rt) + own + set;
 
 	rt->r_weight = htole32(dt->dt_weight | (dt->dt_draining ? WEIGHT_DRAINING : 0));
 	rt->r_own = htole16((uint16_t)own);
@@ -50,8 +58,13 @@ static size_t terms_encode(const struct dsc_terms *dt, uint8_t *out)
 	memcpy(out + sizeof(*rt) + own, dt->dt_set, set);
 	bar.r_since = htole64(dt->dt_barred_s);
 	bar.r_barred = dt->dt_barred;
-	memcpy(out + sizeof(*rt) + own + set, &bar, sizeof(bar));
-	return sizeof(*rt) + own + set + sizeof(bar);
+	memcpy(out + len, &bar, sizeof(bar));
+	join.r_boot = htole64(dt->dt_boot);
+	join.r_start = htole64(dt->dt_start);
+	join.r_start_id = htole64(dt->dt_start_id);
+	join.r_why = dt->dt_why;
+	memcpy(out + len + sizeof(bar), &join, sizeof(join));
+	return len + sizeof(bar) + sizeof(join);
 }
 
 /* Labels as they were written, or none: -EIO. */
@@ -71,6 +84,17 @@ static int bar_decode(const uint8_t *p, struct dsc_terms *dt)
 	dt->dt_barred = rb->r_barred;
 	dt->dt_barred_s = le64toh(rb->r_since);
 	return dt->dt_barred == 0 || dt->dt_barred == DSC_KILLED || dt->dt_barred == DSC_WAITING ? 0 : -EIO;
+}
+
+static int join_decode(const uint8_t *p, struct dsc_terms *dt)
+{
+	const struct row_join *rj = (const struct row_join *)p;
+
+	dt->dt_boot = le64toh(rj->r_boot);
+	dt->dt_start = le64toh(rj->r_start);
+	dt->dt_start_id = le64toh(rj->r_start_id);
+	dt->dt_why = rj->r_why;
+	return dt->dt_why < DSC_WHYS && (!dt->dt_why || dt->dt_barred == DSC_WAITING) ? 0 : -EIO;
 }
 
 static int terms_decode(const uint8_t *p, size_t n, struct dsc_terms *dt)
@@ -127,8 +151,10 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 	len = sizeof(*r) + r->r_naddrs * each;
 	if (r->r_naddrs > DSC_ADDRS || val.s_len < len || (r->r_version < 3 && val.s_len != len))
 		return -EIO;
-	end = r->r_version >= 4 ? sizeof(struct row_bar) : 0;
+	end = (r->r_version >= 4 ? sizeof(struct row_bar) : 0) + (r->r_version >= 5 ? sizeof(struct row_join) : 0);
 	if (val.s_len < len + end || (end && bar_decode((const uint8_t *)val.s_data + val.s_len - end, dt)))
+		return -EIO;
+	if (r->r_version >= 5 && join_decode((const uint8_t *)val.s_data + val.s_len - sizeof(struct row_join), dt))
 		return -EIO;
 	if (r->r_version >= 3 && terms_decode((const uint8_t *)val.s_data + len, val.s_len - len - end, dt))
 		return -EIO;

@@ -26,10 +26,13 @@
 #include "mds/ns/ns.h"
 #include <endian.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #define NS_VERSION     1
+#define NS_SUPER_VERSION 2 /* programs that know only version 1 keep no history of boots: they refuse the store */
+#define NS_BOOTS_KEPT  4096u /* boots whose identity is kept */
 #define NS_RANGE       65536u /* inode and order numbers reserved at a time */
 #define NS_COUNT_FREES 4096u  /* frees after which the inode count is written down */
 #define NS_SLOT_MIN    8u
@@ -49,8 +52,18 @@ struct ns_super_rec {
 	uint8_t s_uuid[16], s_fh_key[16], s_dir_key[16];
 	uint64_t s_boot, s_ino_next, s_order_next, s_inodes;
 	uint32_t s_ds_next, s_client_next;
+	uint64_t s_boot_id; /* version 1 ends before it */
 } __attribute__((packed));
-_Static_assert(sizeof(struct ns_super_rec) == 96, "super record, version 1");
+#define NS_SUPER_LEN1 offsetof(struct ns_super_rec, s_boot_id)
+_Static_assert(NS_SUPER_LEN1 == 96, "super record, version 1");
+_Static_assert(sizeof(struct ns_super_rec) == 104, "super record, version 2");
+
+/* NS_T_BOOT, by the boot's number (big-endian). */
+struct ns_boot_rec {
+	uint8_t b_version;
+	uint64_t b_id;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_boot_rec) == 9, "boot, version 1");
 
 struct ns_time_rec {
 	uint64_t tr_sec; /* two's complement */
@@ -201,6 +214,10 @@ struct ns_held {
 	uint8_t h_acl[NS_ACL_REC_MAX];
 };
 
+int ns_super_get(struct kv_txn *t, struct ns_super *su);
+int ns_super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su); /* W */
+/* W: boot.c: an identity for the boot that su_boot is now. */
+int ns_boot_begin(struct kv_txn *t, struct ns_super *su);
 int ns_hold(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_held *h);
 int ns_hold_dir(struct ns *ns, struct kv_txn *t, uint64_t ino,
 		struct ns_held *h);			      /* and -ENOTDIR */

@@ -5,7 +5,7 @@
 #include <sodium.h>
 #include <stdlib.h>
 
-static int super_get(struct kv_txn *t, struct ns_super *su)
+int ns_super_get(struct kv_txn *t, struct ns_super *su)
 {
 	struct kv_slice val;
 	uint64_t inodes;
@@ -18,7 +18,7 @@ static int super_get(struct kv_txn *t, struct ns_super *su)
 }
 
 /* Every write of the super record takes the inode count along. */
-static int super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su)
+int ns_super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su)
 {
 	struct ns_super_rec r;
 
@@ -68,7 +68,9 @@ static int format(struct ns *ns, struct kv_txn *t)
 	root.i_atime = root.i_mtime = root.i_ctime = root.i_btime;
 	atomic_store(&ns->n_inodes, 1);
 	err = ns_inode_put(t, &root);
-	return err ? err : super_put(ns, t, su);
+	if (!err)
+		err = ns_boot_begin(t, su);
+	return err ? err : ns_super_put(ns, t, su);
 }
 
 static int open_run(void *arg, struct kv_txn *t)
@@ -88,7 +90,8 @@ static int open_run(void *arg, struct kv_txn *t)
 		return -EPROTO;
 	atomic_store(&ns->n_inodes, inodes);
 	ns->n_super.su_boot++;
-	return super_put(ns, t, &ns->n_super);
+	err = ns_boot_begin(t, &ns->n_super);
+	return err ? err : ns_super_put(ns, t, &ns->n_super);
 }
 
 int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen)
@@ -129,12 +132,12 @@ static int close_run(void *arg, struct kv_txn *t)
 	struct ns_super su;
 	int err;
 
-	err = super_get(t, &su);
+	err = ns_super_get(t, &su);
 	if (err)
 		return err;
 	su.su_ino_next = ns->n_ino_next;
 	su.su_order_next = ns->n_order_next;
-	return super_put(ns, t, &su);
+	return ns_super_put(ns, t, &su);
 }
 
 void ns_close(struct ns *ns)
@@ -172,19 +175,19 @@ int ns_ino_reserve(struct ns *ns, struct kv_txn *t, uint64_t ino)
 	struct ns_super su;
 	int err;
 
-	err = super_get(t, &su);
+	err = ns_super_get(t, &su);
 	if (err)
 		return err == -ENOENT ? -EIO : err;
 	if (ino < su.su_ino_next)
 		return 0;
 	su.su_ino_next = ino + NS_RANGE;
-	return super_put(ns, t, &su);
+	return ns_super_put(ns, t, &su);
 }
 
 int ns_ino_limit(struct kv_txn *t, uint64_t *limit)
 {
 	struct ns_super su;
-	int err = super_get(t, &su);
+	int err = ns_super_get(t, &su);
 
 	if (err)
 		return err == -ENOENT ? -EIO : err;
@@ -198,13 +201,13 @@ int ns_next_order(struct ns *ns, struct kv_txn *t, uint64_t *number)
 	uint64_t n;
 	int err;
 
-	err = super_get(t, &su);
+	err = ns_super_get(t, &su);
 	if (err)
 		return err == -ENOENT ? -EIO : err;
 	n = ns->n_order_next++;
 	if (n >= su.su_order_next) {
 		su.su_order_next = n + NS_RANGE;
-		err = super_put(ns, t, &su);
+		err = ns_super_put(ns, t, &su);
 		if (err)
 			return err;
 	}
@@ -219,13 +222,13 @@ int ns_next_ds(struct ns *ns, struct kv_txn *t, uint32_t *id)
 	struct ns_super su;
 	int err;
 
-	err = super_get(t, &su);
+	err = ns_super_get(t, &su);
 	if (err)
 		return err == -ENOENT ? -EIO : err;
 	if (su.su_ds_next == UINT32_MAX)
 		return -ENOSPC;
 	*id = su.su_ds_next++;
-	return super_put(ns, t, &su);
+	return ns_super_put(ns, t, &su);
 }
 
 int ns_next_client(struct ns *ns, struct kv_txn *t, uint32_t *id)
@@ -233,13 +236,13 @@ int ns_next_client(struct ns *ns, struct kv_txn *t, uint32_t *id)
 	struct ns_super su;
 	int err;
 
-	err = super_get(t, &su);
+	err = ns_super_get(t, &su);
 	if (err)
 		return err == -ENOENT ? -EIO : err;
 	if (su.su_client_next == UINT32_MAX)
 		return -ENOSPC;
 	*id = su.su_client_next++;
-	return super_put(ns, t, &su);
+	return ns_super_put(ns, t, &su);
 }
 
 int ns_inode_freed(struct ns *ns, struct kv_txn *t)
@@ -250,10 +253,10 @@ int ns_inode_freed(struct ns *ns, struct kv_txn *t)
 	atomic_fetch_sub(&ns->n_inodes, 1);
 	if (++ns->n_frees < NS_COUNT_FREES)
 		return 0;
-	err = super_get(t, &su);
+	err = ns_super_get(t, &su);
 	if (err)
 		return err == -ENOENT ? -EIO : err;
-	return super_put(ns, t, &su);
+	return ns_super_put(ns, t, &su);
 }
 
 /*

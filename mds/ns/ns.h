@@ -97,6 +97,7 @@ struct ns_super {
 	uint8_t su_uuid[16];        /* of the cluster (file system) */
 	uint16_t su_fs, su_incarnation;
 	uint64_t su_boot;           /* boot epoch: rises with every start; committed before anything is served */
+	uint64_t su_boot_id;        /* random, of this boot: another store with the same number has another one; 0: a boot of before there were any */
 	uint8_t su_fh_key[16];      /* MAC of MDS file handles */
 	uint8_t su_dir_key[16];     /* keyed hash of names */
 	uint64_t su_ino_next;       /* first number not reserved */
@@ -107,6 +108,16 @@ struct ns_super {
 struct ns;
 int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen);
 void ns_close(struct ns *ns);
+/* boot.c: time goes one way (docs/recovery.md). Whether the store has been where another says that it saw it: in this boot, with this identity (0: not known). 0; -EOVERFLOW: the
+ * store has not come so far; -ESTALE: that boot of it was another one. */
+int ns_boot_check(const struct ns *ns, struct kv_txn *t, uint64_t boot, uint64_t id);
+/* Whether an order of this number can have been given. */
+int ns_order_check(struct kv_txn *t, uint64_t number);
+/* W: the store was put back. All numbers go on above those of every line of time that somebody saw; boot is the highest number of a boot that was seen. Before anything is given out.
+ * -EMFILE: it was put back too often. */
+int ns_restore(struct ns *ns, struct kv_txn *t, uint64_t boot);
+/* What is of another line of time than inode number ino's and incarnation's files: the first epoch of the files of this line. */
+uint32_t ns_line_epoch(const struct ns *ns);
 const struct ns_super *ns_super(const struct ns *ns);
 struct kv *ns_kv(const struct ns *ns);
 
@@ -230,7 +241,7 @@ int ns_xattr_remove(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *n
 int ns_xattr_list(struct ns *ns, struct kv_txn *t, uint64_t ino, int (*fn)(void *arg, const char *name, size_t len), void *arg);
 
 /* Small durable tables: rows with a fixed-size id, an opaque value. The prefix byte is theirs. */
-enum ns_table { NS_T_CLIENT = 'C', NS_T_DS = 'D', NS_T_ORDER = 'o', NS_T_MARK = 'm', NS_T_ONCE = 'q', NS_T_REPAIR = 'r', NS_T_EVENT = 'e', NS_T_GEN = 'g', NS_T_SHIFTED = 'b', NS_T_TWIN = 't', NS_T_SCRUB = 's', NS_T_HINT = 'h' };
+enum ns_table { NS_T_CLIENT = 'C', NS_T_DS = 'D', NS_T_ORDER = 'o', NS_T_MARK = 'm', NS_T_ONCE = 'q', NS_T_REPAIR = 'r', NS_T_EVENT = 'e', NS_T_GEN = 'g', NS_T_SHIFTED = 'b', NS_T_TWIN = 't', NS_T_SCRUB = 's', NS_T_HINT = 'h', NS_T_BOOT = 'B' };
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val, size_t len); /* W */
 int ns_row_del(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen);                             /* W; absent: 0 */
 int ns_row_get(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, struct kv_slice *val);

@@ -182,15 +182,18 @@ int ns_super_decode(struct kv_slice val, struct ns_super *su, uint64_t *inodes)
 {
 	struct ns_super_rec r;
 
-	if (val.s_len != sizeof(r))
+	if (val.s_len != sizeof(r) && val.s_len != NS_SUPER_LEN1)
 		return -EIO;
-	memcpy(&r, val.s_data, sizeof(r));
-	if (r.s_version != NS_VERSION || r.s_zero[0] || r.s_zero[1] || r.s_zero[2])
+	memset(&r, 0, sizeof(r));
+	memcpy(&r, val.s_data, val.s_len);
+	if (r.s_version != (val.s_len == NS_SUPER_LEN1 ? 1 : NS_SUPER_VERSION) || r.s_zero[0] ||
+	    r.s_zero[1] || r.s_zero[2])
 		return -EIO;
 	*su = (struct ns_super){
 		.su_fs = le16toh(r.s_fs),
 		.su_incarnation = le16toh(r.s_incarnation),
 		.su_boot = le64toh(r.s_boot),
+		.su_boot_id = le64toh(r.s_boot_id),
 		.su_ino_next = le64toh(r.s_ino_next),
 		.su_ds_next = le32toh(r.s_ds_next),
 		.su_client_next = le32toh(r.s_client_next),
@@ -209,10 +212,11 @@ int ns_super_decode(struct kv_slice val, struct ns_super *su, uint64_t *inodes)
 void ns_super_encode(const struct ns_super *su, uint64_t inodes, struct ns_super_rec *out)
 {
 	*out = (struct ns_super_rec){
-		.s_version = NS_VERSION,
+		.s_version = NS_SUPER_VERSION,
 		.s_fs = htole16(su->su_fs),
 		.s_incarnation = htole16(su->su_incarnation),
 		.s_boot = htole64(su->su_boot),
+		.s_boot_id = htole64(su->su_boot_id),
 		.s_ino_next = htole64(su->su_ino_next),
 		.s_order_next = htole64(su->su_order_next),
 		.s_inodes = htole64(inodes),

@@ -614,6 +614,8 @@ void op_dispatch(struct rpc_call *call, void *arg)
 		rpc_reply(call);
 		return;
 	}
+	if (!atomic_load_explicit(&m->m_serving, memory_order_acquire) && op_serve_waits(m, call))
+		return;
 	c = calloc(1, sizeof(*c));
 	if (!c) {
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);

@@ -79,6 +79,7 @@ struct mds {
 	struct ask *m_ask_groups; /* NULL: nobody's are looked up */
 	bool m_server_groups;     /* mds.groups: also those of AUTH_SYS */
 	unsigned m_nthreads;
+	_Atomic bool m_serving; /* serve.c */
 	struct mds_thread *m_thread;
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
 	uint32_t m_unreached_ms;
@@ -196,6 +197,9 @@ typedef nfsstat4 (*op_fn)(struct compound *c);
 
 /* The NFS4 program's dispatch. */
 void op_dispatch(struct rpc_call *call, void *mds);
+/* serve.c. True: it is not time to serve; the call waits, and is dispatched again by op_serve. */
+bool op_serve_waits(struct mds *m, struct rpc_call *call);
+void op_serve(struct mds *m);
 /* Registers the MDS's operation metrics: once, before the first call. */
 void op_metrics_init(struct mds *m);
 /* The RFC name of an operation number, or NULL where none is defined. */

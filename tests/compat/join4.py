@@ -6,6 +6,7 @@ import struct
 
 PROGRAM, HELLO, SEALED = 0x20077EFF, 1, 2
 TO_MDS, TO_DS, CALL, REPLY = 1, 2, 1, 2
+ORDERS = 16
 SODIUM = None
 
 
@@ -89,16 +90,28 @@ class DataServer:
             xid, kind = struct.unpack_from(">2I", got)
             if (xid, kind) == (self.xid, 1):
                 break
+            if kind == 0:
+                self.no_orders(xid, got[40:])
         stat = struct.unpack_from(">4I", got, 8)
         if stat != (0, 0, 0, 0):
             raise AssertionError(f"refused: {stat}")
         return got[24:]
 
+    def no_orders(self, xid, args):
+        """The metadata server sends an empty batch of orders: it is done."""
+        counter, plain = unseal(self.rx, TO_DS, CALL, 0, args)
+        op, _, orders = struct.unpack(">IQI", plain)
+        if (op, orders) != (ORDERS, 0):
+            raise AssertionError(f"asked for {op}")
+        self.counter += 1
+        send(self.s, struct.pack(">6I", xid, 1, 0, 0, 0, 0) + seal(self.tx, TO_MDS, REPLY, self.counter, counter, struct.pack(">3I", 0, ORDERS, 0)))
+
     def ask(self, plain):
         """The XDR of the ctl_response to this ctl_request."""
         self.counter += 1
-        got = self.call(SEALED, seal(self.tx, TO_MDS, CALL, self.counter, 0, plain))
-        return unseal(self.rx, TO_DS, REPLY, self.counter, got)[1]
+        asked = self.counter
+        got = self.call(SEALED, seal(self.tx, TO_MDS, CALL, asked, 0, plain))
+        return unseal(self.rx, TO_DS, REPLY, asked, got)[1]
 
 
 def heard(listener, cluster):

@@ -406,6 +406,7 @@ static void fz_start(const char *name, bool joins)
 		fz_bug("no loop");
 	mds.m_thread = &fz_thread;
 	mds.m_nthreads = 1;
+	atomic_store(&mds.m_serving, true);
 	fz_thread.mt_mds = &mds;
 	fz_thread.mt_loop = fz_loop;
 	snprintf(path, sizeof(path), "%s/kv", fz_dir);

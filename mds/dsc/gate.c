@@ -1,0 +1,154 @@
+/*
+ * gate.c - time goes one way (docs/recovery.md): whether this store is behind what data servers saw of it, because it was put back.
+ *
+ * Each join compares. Before one of those servers that joined the boot before this one has compared well, nothing is served. A server that saw more keeps the gate shut; when it comes
+ * later, the process ends, with the server's name: what it would give out was given out before.
+ */
+#include "base/log.h"
+#include "mds/dsc/dsc_int.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_told *to, char why[128])
+{
+	uint64_t order = to->to_order > CTL_ORDER_STEP ? to->to_order - CTL_ORDER_STEP : 0;
+	int err = ns_boot_check(d->d_ns, t, to->to_boot, to->to_boot_id);
+
+	*why = 0;
+	if (err == -EOVERFLOW)
+		snprintf(why, 128, "it has joined boot %" PRIu64, to->to_boot);
+	else if (err == -ESTALE)
+		snprintf(why, 128, "the boot %" PRIu64 " that it has joined was another one", to->to_boot);
+	else if (!err && order && (err = ns_order_check(t, order)) == -EOVERFLOW)
+		snprintf(why, 128, "it has done order %" PRIu64, order);
+	return *why ? 1 : err;
+}
+
+/* Locked. A server of this file system whose word counts: it may join, and is no generic one. */
+static bool gate_counts(const struct dsc_node *nd)
+{
+	return nd && !nd->nd_gen && !nd->nd_terms.dt_barred;
+}
+
+/* Locked: servers that joined last, and have told; those are enough. all: each has to tell. */
+static bool gate_passed(const struct dsc *d, bool all)
+{
+	unsigned n = 0, told = 0;
+	uint64_t last = 0;
+
+	for (unsigned id = 1; id <= DSC_MAX; id++)
+		if (gate_counts(d->d_node[id]) && d->d_node[id]->nd_last_boot > last)
+			last = d->d_node[id]->nd_last_boot;
+	for (unsigned id = 1; id <= DSC_MAX; id++) {
+		const struct dsc_node *nd = d->d_node[id];
+
+		if (!gate_counts(nd) || (!all && nd->nd_last_boot < last))
+			continue;
+		if (nd->nd_ahead && !all)
+			return false;
+		n++;
+		told += nd->nd_compared;
+	}
+	return !n || (all ? told == n : told > 0);
+}
+
+static bool gate_ahead(const struct dsc *d)
+{
+	bool some = *d->d_ahead != 0;
+
+	for (unsigned id = 1; id <= DSC_MAX && !some; id++)
+		some = gate_counts(d->d_node[id]) && d->d_node[id]->nd_ahead;
+	return some;
+}
+
+static void gate_serve(struct loop_msg *m)
+{
+	struct dsc *d = caa_container_of(m, struct dsc, d_serve_msg);
+
+	d->d_serve(d->d_serve_arg);
+}
+
+void dsc_gate_look(struct dsc *d)
+{
+	bool restore = d->d_opts.do_restore;
+
+	if (!d->d_serve)
+		d->d_open = true; /* who has no handler serves nobody */
+	if (d->d_open || (!restore && gate_ahead(d)) || !gate_passed(d, restore))
+		return;
+	d->d_open = true;
+	d->d_serve_msg.m_run = gate_serve;
+	loop_post(d->d_opts.do_loops[0], &d->d_serve_msg);
+}
+
+/* The process ends, and nothing is put away: another store than this one is ahead. */
+static void gate_end(const char *name, const char *why, uint64_t boot)
+{
+	log_error("data server %s is ahead of this store: %s, and this is boot %" PRIu64 ": the store was put back; ending. Start with --restored, or, if the server is wrong, weft ds kill and weft ds forget",
+		  name, why, boot);
+	_exit(1);
+}
+
+void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to, const char *why)
+{
+	uint64_t boot = ns_super(d->d_ns)->su_boot;
+
+	if (to->to_boot > d->d_boot_seen)
+		d->d_boot_seen = to->to_boot;
+	if (d->d_opts.do_restore) {
+		if (nd)
+			nd->nd_compared = true;
+	} else if (!why) {
+		if (nd) {
+			nd->nd_compared = true;
+			nd->nd_ahead = false;
+		}
+	} else if (d->d_open) {
+		gate_end(name, why, boot);
+	} else if (nd ? !nd->nd_ahead : !*d->d_ahead) {
+		if (nd)
+			nd->nd_ahead = true;
+		else
+			snprintf(d->d_ahead, sizeof(d->d_ahead), "data server %s: %s", name, why);
+		log_error("data server %s is ahead of this store: %s, and this is boot %" PRIu64 ": the store was put back, and serves nobody. Start with --restored, or, if the server is wrong, weft ds kill and weft ds forget",
+			  name, why, boot);
+	}
+	dsc_gate_look(d);
+}
+
+void dsc_set_serve_handler(struct dsc *d, void (*fn)(void *arg), void *arg)
+{
+	d->d_serve = fn;
+	d->d_serve_arg = arg;
+}
+
+bool dsc_may_serve(struct dsc *d, char *why, size_t size)
+{
+	bool open;
+
+	pthread_mutex_lock(&d->d_lock);
+	open = d->d_open;
+	*why = 0;
+	if (!open && *d->d_ahead)
+		snprintf(why, size, "the store was put back (%s): start with --restored", d->d_ahead);
+	for (unsigned id = 1; !open && !*why && id <= DSC_MAX; id++)
+		if (gate_counts(d->d_node[id]) && d->d_node[id]->nd_ahead)
+			snprintf(why, size, "the store was put back (data server %s has seen more of it): start with --restored", d->d_node[id]->nd_sv.sv_name);
+	if (!open && !*why)
+		snprintf(why, size, d->d_opts.do_restore ? "the store is being made whole: every data server has to tell what it saw, or be killed (weft ds kill)"
+							 : "no data server has told yet that the store is not behind what it saw");
+	pthread_mutex_unlock(&d->d_lock);
+	return open;
+}
+
+uint64_t dsc_boot_seen(struct dsc *d)
+{
+	uint64_t boot;
+
+	pthread_mutex_lock(&d->d_lock);
+	boot = d->d_boot_seen;
+	pthread_mutex_unlock(&d->d_lock);
+	return boot;
+}

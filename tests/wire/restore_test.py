@@ -1,0 +1,212 @@
+#!/usr/bin/python3
+"""Time goes one way (docs/recovery.md): stores that were put back are noticed, and made whole. WEFT_SOAK=1: 10,000 files. Prints TAP."""
+import json
+import os
+import shutil
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import devtool  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from data_test import content, layout_of, on_every_mirror  # noqa: E402
+from nfs41 import err  # noqa: E402
+
+MB = 1 << 20
+SOAK = os.environ.get("WEFT_SOAK")
+FILES = 10000 if SOAK else 20
+SETTINGS_HERE = ["mds.repair_files=4", "mds.lease=2s", "mds.grace=1s", "ds.lease=6s", "mds.recall_deadline=2s", "mds.repair_wait=4s"]
+
+
+def store(w):
+    return os.path.join(w.dir, "mds")
+
+
+def backup(w, name="mds", to="backup"):
+    """Of a server that is stopped."""
+    there = os.path.join(w.top, to)
+    shutil.rmtree(there, ignore_errors=True)
+    shutil.copytree(os.path.join(w.dir, name), there, symlinks=True)
+    return there
+
+
+def put_back(w, name="mds", frm="backup"):
+    at = os.path.join(w.dir, name)
+    shutil.rmtree(at)
+    shutil.copytree(os.path.join(w.top, frm), at, symlinks=True)
+
+
+def stop(w, name="mds", hard=False):
+    w.dev("kill", w.dir, name, *(["-9"] if hard else []))
+
+
+def start(w, name="mds"):
+    w.dev("start", w.dir, name)
+
+
+def boots(w, n):
+    for _ in range(n):
+        stop(w)
+        start(w)
+        eventually(lambda: health(w)["status"] == "ok", 15, "serving")
+
+
+def start_restored(w):
+    cluster = devtool.MODULE.Cluster.load(w.dir)
+    d = cluster.daemons[0]
+    arguments = d.arguments
+    d.arguments = lambda: arguments() + ["--restored"]
+    cluster.start([d])
+
+
+def health(w, name="mds"):
+    try:
+        at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == name)
+        got = devtool.MODULE.answer(*devtool.MODULE.ask(at, "/v1/health"))
+        return got if "status" in got else {"status": repr(got)}
+    except Exception as e:  # between the one that makes it whole and the one that serves
+        return {"status": repr(e)}
+
+
+def log_of(w, name="mds"):
+    with open(f"{w.dir}/log/{name}.log", encoding="utf-8") as f:
+        return f.read()
+
+
+def write_file(c, d, name, data, mode=0o600, cred=None):
+    got = c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d), open_(name, BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": mode}), getfh(), tries=300)
+    check(err(got.status), "OK")
+    s, f = got.results[-2].stateid, got.results[-1].fh
+    if data:
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, data, FILE_SYNC), tries=300)
+        check(err(got.status), "OK")
+    return s, f
+
+
+def refused(w):
+    eventually(lambda: "put back" in health(w).get("why", ""), 15, "it is noticed")
+    line = [x for x in log_of(w).split("\n") if "is ahead of this store" in x]
+    check(bool(line) and "data server ds" in line[-1] and "--restored" in line[-1], True, str(line))
+
+
+def whole(w):
+    eventually(lambda: health(w)["status"] == "ok" and "the store was put back and is whole" in log_of(w), 60, "it serves")
+
+
+def scenario(w, between, away=None):
+    c = client()
+    d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
+    if away:
+        c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    _, kept = write_file(c, d, "kept", b"K" * 70000)
+    _, cut = write_file(c, d, "cut", b"C" * 70000)
+    c.drop()
+    stop(w)
+    backup(w)
+    start(w)
+    for n in range(between - 1):
+        boots(w, 1)
+    if away:
+        stop(w, away)
+    c = client()
+    d = c.ok(putrootfh(), lookup("d"), getfh()).fh
+    old = [write_file(c, d, f"secret{n}", (b"SECRET %d " % n) * 700)[1] for n in range(FILES)]
+    if away:
+        write_file(c, d, "kept", b"N" * 70000)
+    # Cut, and fenced: its objects' epochs and orders are ahead of the store's.
+    fh = c.ok(putfh(d), lookup("cut"), getfh()).fh
+    for n in range(3):
+        s, _ = write_file(c, d, "cut", b"C" * 70000)
+        o = settled(c, fh, s)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(fh), setattr_(ANON, size=10), tries=300)
+        check(err(got.status), "OK")
+        c.ok(putfh(fh), close(s))
+    c.drop()
+    stop(w, hard=True)
+    put_back(w)
+    start(w)
+    refused(w)
+    stop(w)
+    start_restored(w)
+    if away:
+        eventually(lambda: "every data server" in health(w).get("why", ""), 10, "it waits")
+        start(w, away)
+    whole(w)
+    return d, kept, old, b"KN" if away else b"K"
+
+
+def verify(w, was_d, kept, old, of):
+    c = client()
+    # Old handles name nothing.
+    for f in [was_d, kept, *old[:50]]:
+        got = c.call(putfh(f), getattr_("type"))
+        check(err(got.status), "STALE", "an old handle")
+    d = c.ok(putrootfh(), lookup("d"), getfh()).fh
+    # New files are empty, and what is not written of them is zeros.
+    for n in range(FILES):
+        s, f = write_file(c, d, f"new{n}", b"")
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=7000), tries=300)
+        check(err(got.status), "OK")
+        if n < 50:
+            check(content(c, f, s), bytes(7000), f"new file {n}")
+        c.ok(putfh(f), close(s))
+    # What was there is there, with the bytes that its objects have.
+    f = c.ok(putfh(d), lookup("kept"), getfh()).fh
+    first = content(c, f)
+    check(first in [bytes([b]) * 70000 for b in of], True, "what was written before, or since")
+    if len(of) > 1:  # and its copies are the same in the end
+        eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"] for o in m["objects"]), 30, "repair")
+        s, f = c.open(d, "kept", how=UNCHECKED)
+        check(on_every_mirror(c, f, s, 70000), [first, first])
+    # Cut and fence are obeyed.
+    f = c.ok(putfh(d), lookup("cut"), getfh()).fh
+    s, f = write_file(c, d, "cut", b"D" * 70000)
+    check(content(c, f, s), b"D" * 70000)
+    a = settled(c, f, s)
+    copies = [(data_server(c, m[0]), m[0].fhs[0]) for m in a.mirrors]
+    check([ds.write(fh, 0, b"E" * 10).status for ds, fh in copies], [0] * len(copies))
+    two = client()
+    c.on_callback = lambda name, args: 0  # it keeps its layout
+    got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(ANON, size=10), tries=400)
+    check(err(got.status), "OK")
+    check([ds.write(fh, 20, b"late").status == 0 for ds, fh in copies], [False] * len(copies), "it is fenced")
+    check(content(two, f), b"E" * 10)
+    check(err(c.call(putfh(d), lookup("secret0")).status), "NOENT")
+
+
+def test_one_boot_is_noticed_and_made_whole(w):
+    verify(w, *scenario(w, 1))
+
+
+def test_three_boots(w):
+    if not SOAK:
+        return "only with WEFT_SOAK"
+    verify(w, *scenario(w, 3))
+
+
+def test_ten_boots_with_one_that_was_away(w):
+    verify(w, *scenario(w, 10, "ds2"))
+
+
+def test_honest_ends_are_no_restoration(w):
+    c = client()
+    d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
+    for n in range(6):
+        c = client()
+        d = c.ok(putrootfh(), lookup("d"), getfh()).fh
+        write_file(c, d, f"f{n}", b"x" * 5000)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(d), remove(f"f{n}"), tries=300)
+        check(err(got.status), "OK")
+        c.drop()
+        stop(w, hard=True)
+        if n % 2:
+            stop(w, "ds1", hard=True)
+        start(w)
+        if n % 2:
+            start(w, "ds1")
+        eventually(lambda: health(w)["status"] == "ok", 15, "serving")
+    check("put back" in log_of(w), False)
+
+
+if __name__ == "__main__":
+    run_apart(globals(), ds=lambda name: 3 if "away" in name else 2, settings=SETTINGS_HERE)
