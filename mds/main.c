@@ -224,6 +224,7 @@ static void on_tick(struct loop_timer *t)
 	trim(clients);
 	op_once_tick(&mds, loops[0]);
 	op_judge_tick(&mds, loops[0]);
+	op_contended_tick(&mds);
 	op_drain_tick(&mds, loops[0]);
 	op_dead_tick(&mds, loops[0]);
 	op_repair_tick(&mds);
@@ -535,6 +536,8 @@ static void open_repair(const struct conf *conf)
 		die("scrubs: no memory", NULL);
 	if (op_drain_open(&mds))
 		die("drains: no memory", NULL);
+	if (op_contended_open(&mds, loops[0]))
+		die("files that two clients write: no memory", NULL);
 	if (op_judge_open(&mds))
 		die("the table of repairs cannot be read", NULL);
 }

@@ -118,6 +118,8 @@ static inline uint64_t lo_server_bit(uint32_t ds)
 uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m);
 /* Of each stripe the copy in sync whose server lives and was heard last: who stands still looks alive for a while. One that is not doubted goes before those that are. */
 uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted);
+/* Of each stripe the copy that all readers of a contended file have first: the first in sync whose server lives. Not one of doubted. */
+uint64_t lo_map_first(struct lo *lo, const struct lo_map *m, uint64_t doubted);
 /* All objects are in sync, and none is being moved or taken away. */
 bool lo_map_whole(const struct lo_map *m);
 /* The same objects in another state of the file's map: what is bit k in was may be another bit there, or none. */
@@ -161,6 +163,7 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
 struct lo_reader {
 	uint32_t rd_client; /* cp_client of its capabilities */
 	const struct sockaddr_storage *rd_peer; /* or NULL */
+	bool rd_same; /* the copies may differ: the first copy is the same for all readers */
 };
 int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
 		     const struct lo_reader *reader, uint32_t flags, struct xdr_out *x);

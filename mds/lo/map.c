@@ -283,6 +283,18 @@ uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted)
 	return bits;
 }
 
+uint64_t lo_map_first(struct lo *lo, const struct lo_map *m, uint64_t doubted)
+{
+	uint64_t alive = lo_map_alive(lo, m) & ~doubted, bits = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		uint64_t sync = in_state(m, s, LO_IN_SYNC) & alive;
+
+		bits |= sync & -sync;
+	}
+	return bits;
+}
+
 uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer)
 {
 	uint64_t done = 0;

@@ -35,6 +35,7 @@ struct op_copy {
 	uint64_t half;           /* objects of half_map that may have the piece in hand, and others not */
 	struct lo_map half_map;
 	struct op_pin pin;
+	struct op_write write; /* the piece in hand, of a mirrored file */
 	struct op_hold hold;
 	struct op_stand stand;
 	struct kv_op op;
@@ -68,6 +69,7 @@ static void copy_free(struct op_copy *j)
 	struct mds_thread *th = j->th;
 
 	op_unhold(&j->hold);
+	op_write_end(&j->write);
 	op_unpin(&j->pin);
 	op_stand_end(&j->stand);
 	lo_buf_free(j->buf);
@@ -407,6 +409,7 @@ static void copy_written(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
+	op_write_end(&j->write);
 	if (!err && io->io_denied && io->io_failed_map && copy_fenced(j))
 		err = -EACCES;
 	j->denials = err == -EACCES ? j->denials + 1 : 0;
@@ -481,6 +484,10 @@ static void copy_read(struct lo_io *io, int err)
 		err = -EAGAIN; /* placed again, or lost: its inode tells which is gone */
 	}
 	if (!err && !op_pin(&j->pin, j->m, j->dst))
+		err = -EAGAIN;
+	/* Whoever it is that copies: the client's own layout for writing counts as another's. */
+	if (!err && j->io.io_map.lm_mirrors > 1 &&
+	    !op_write_begin(&j->write, j->m, j->th->mt_loop, j->dst, NULL, j->dst_off + j->done, j->dst_off + j->done + j->len))
 		err = -EAGAIN;
 	if (err) {
 		copy_failed(j, err);

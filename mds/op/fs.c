@@ -798,8 +798,20 @@ int op_mark_put(struct kv_txn *t, uint64_t ino)
 {
 	uint64_t id = htobe64(ino);
 	uint8_t version = 1;
+	struct kv_slice have;
 
+	/* One that is contended stays so: only whoever compared the copies takes the mark away. */
+	if (!ns_row_get(t, NS_T_MARK, &id, 8, &have) && st_mark_contended(have))
+		return 0;
 	return ns_row_put(t, NS_T_MARK, &id, 8, &version, 1);
+}
+
+int op_mark_contended(struct kv_txn *t, uint64_t ino)
+{
+	uint64_t id = htobe64(ino);
+	const uint8_t row[2] = {2, ST_MARK_CONTENDED};
+
+	return ns_row_put(t, NS_T_MARK, &id, 8, row, sizeof(row));
 }
 
 int op_mark_del(struct kv_txn *t, uint64_t ino)

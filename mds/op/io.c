@@ -11,6 +11,7 @@ struct io {
 	struct ns_inode inode;
 	unsigned tries;
 	struct op_pin pin; /* WRITE */
+	struct op_write write; /* likewise, of a mirrored file */
 	struct op_hold hold;
 	bool again;
 	nfsstat4 failed;
@@ -185,6 +186,9 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && !op_pin(&k->pin, c->m, c->cur))
 		return NFS4ERR_DELAY;
+	if (c->opnum == OP_WRITE && k->io.io_map.lm_mirrors > 1 && k->count &&
+	    !op_write_begin(&k->write, c->m, c->th->mt_loop, c->cur, c->client, k->off, k->off + k->count))
+		return NFS4ERR_DELAY;
 	if (c->opnum == OP_READ && op_hidden(c->m, k->inode.i_ino))
 		return NFS4ERR_DELAY;
 	k->c = c;
@@ -211,6 +215,7 @@ static void io_fini(void *scratch)
 
 	lo_buf_free(k->io.io_buf);
 	op_unhold(&k->hold);
+	op_write_end(&k->write);
 	op_unpin(&k->pin);
 }
 

@@ -67,6 +67,8 @@ struct layoutget {
 	uint32_t grant;		   /* f_grants, by this one */
 	bool marked;		   /* before it */
 	bool noted;		   /* layout_note was here */
+	bool mirrored;		   /* it has several copies */
+	bool contends;		   /* another client writes it, and it is not marked for that yet */
 	bool read; /* an open of the client, or who asks, may read: else the capabilities only write */
 };
 
@@ -105,6 +107,16 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 	return NFS4_OK;
 }
 
+/* locked: another client has a layout to write it, or writes it through us. */
+static bool layout_contends(const struct st_file *f, const struct st_client *by)
+{
+	bool writes = false;
+
+	for (const struct st_write *w = f->f_contended ? NULL : f->f_writes; w; w = w->sw_next)
+		writes |= w->sw_client != by;
+	return writes || op_contends(f, by);
+}
+
 /* The file, or all, is locked: registers the layout; from here on recalls find it. OP_PARKED: for writing, the file must be marked durably first; the file is pinned. */
 static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_stateid *sid)
 {
@@ -140,6 +152,11 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		f->f_pins++;
 		return OP_PARKED;
 	}
+	g->contends = g->mirrored && g->iomode == LAYOUTIOMODE4_RW && layout_contends(f, c->client);
+	if (g->contends) {
+		st_file_put(st, f);
+		return NFS4ERR_RECALLCONFLICT;
+	}
 	/* Nobody goes for it: data comes through us as well. */
 	if (!l && op_full(c, ST_N_LAYOUTS, OP_LIMIT_LAYOUTS, c->m->m_limits.lm_layouts, &(enum op_scope){0})) {
 		st_file_put(st, f);
@@ -154,6 +171,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	if (g->iomode == LAYOUTIOMODE4_RW) {
 		g->marked = f->f_marked;
 		g->grant = ++f->f_grants;
+		f->f_alike = false;
 		f->f_marked = true;
 		st_file_watch(f);
 	}
@@ -169,15 +187,17 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	return NFS4_OK;
 }
 
-/* What the layout is, which the snapshot behind its registration tells. */
-static void layout_note(struct compound *c, const struct st_stateid *sid, const struct lo_map *map)
+/* What the layout is, which the snapshot behind its registration tells. True: the file is contended. */
+static bool layout_note(struct compound *c, const struct st_stateid *sid, const struct lo_map *map)
 {
 	struct layoutget *g = c->scratch;
 	struct st *st = c->m->m_st;
 	struct st_layout *l;
+	bool contended;
 
 	st_file_lock(st, g->ino);
 	l = st_layout_find(st, sid);
+	contended = l && l->l_file->f_contended;
 	if (l && !g->before)
 		l->l_epoch = map->lm_epoch;
 	if (l) {
@@ -186,6 +206,7 @@ static void layout_note(struct compound *c, const struct st_stateid *sid, const 
 	}
 	g->noted = true;
 	st_file_unlock(st, g->ino);
+	return contended;
 }
 
 /* locked: nobody can have written by a grant that is not told. had: the layout was still there. */
@@ -239,6 +260,7 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	struct xdr_out *x = c->out;
 	struct ns_inode i;
 	struct lo_map map;
+	bool contended;
 	nfsstat4 st;
 	size_t at;
 	int err;
@@ -263,7 +285,7 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	/* Cut, and a server that holds the only copy does not know yet (docs/size.md, "Setting a size"). */
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
-	layout_note(c, sid, &map);
+	contended = layout_note(c, sid, &map);
 	xdr_put_bool(x, c->m->m_return_on_close);
 	op_put_stateid(x, sid);
 	xdr_put_u32(x, 1);
@@ -274,7 +296,7 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	at = x->x_len;
 	xdr_put_u32(x, 0);
 	err = lo_encode_layout(c->m->m_lo, &i, &map, g->read, g->iomode == LAYOUTIOMODE4_RW,
-			       &(struct lo_reader){c->client->cl_number, rpc_conn_peer(c->call->c_conn)}, 0, x);
+			       &(struct lo_reader){c->client->cl_number, rpc_conn_peer(c->call->c_conn), contended}, 0, x);
 	if (err)
 		return err == -EAGAIN ? NFS4ERR_LAYOUTTRYLATER : op_status(err);
 	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
@@ -352,6 +374,8 @@ static nfsstat4 layoutget_go(struct compound *c)
 	} while (st_work_again(&w));
 	if (status == OP_PARKED)
 		return op_mutate_again(c, mark_run, mark_done); /* a mark is a mark */
+	if (status && g->contends)
+		op_contend(c->m, c->th->mt_loop, g->ino);
 	return status ? status : layoutget_reply(c, &sid);
 }
 
@@ -443,6 +467,7 @@ nfsstat4 op_layoutget(struct compound *c)
 		return NFS4ERR_IO;
 	if (map.lm_stripes > 1 && !c->client->cl_stripes)
 		return NFS4ERR_LAYOUTUNAVAILABLE;
+	g->mirrored = map.lm_mirrors > 1;
 	st_file_lock(st, g->ino);
 	status = st_in_grace(st) ? NFS4ERR_GRACE : layout_stateid(c, g);
 	st_file_unlock(st, g->ino);

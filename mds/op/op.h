@@ -103,6 +103,7 @@ struct mds {
 	struct op_restripe *m_restripe; /* restripe.c */
 	struct op_scrub *m_scrub;   /* scrub.c */
 	struct op_choose *m_choose; /* choose.c */
+	struct op_contended *m_contended; /* contend.c */
 	struct metric *m_once;
 	bool m_krb5;           /* Kerberos is live */
 	struct names *m_names; /* names.c; NULL: ids are numbers only */
@@ -408,6 +409,23 @@ struct op_pin {
 	uint64_t p_ino, p_sizegen;
 };
 bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino);
+/* contend.c. A write of [off, end) of a mirrored file through us, which is pinned from before this until
+ * after op_write_end. by: who writes. Zeroed before its first use. False: it overlaps another, or
+ * another client has a layout to write the file, which is being made contended: to be tried again. */
+struct op_write {
+	struct mds *ow_m;
+	uint64_t ow_ino;
+	struct st_write ow_write;
+};
+bool op_write_begin(struct op_write *w, struct mds *m, struct loop *loop, uint64_t ino,
+		    const struct st_client *by, uint64_t off, uint64_t end);
+void op_write_end(struct op_write *w);
+/* locked: whether a write by this client makes the mirrored file contended, which it is not yet. */
+bool op_contends(const struct st_file *f, const struct st_client *by);
+/* Begins to mark that; until it is done, and all layouts are back, the file gets none. Locks the file. */
+void op_contend(struct mds *m, struct loop *loop, uint64_t ino);
+int op_contended_open(struct mds *m, struct loop *loop); /* before the loops run */
+void op_contended_tick(struct mds *m);
 bool op_pin_outdated(const struct op_pin *p);
 void op_unpin(struct op_pin *p);
 /* What READ and READ_PLUS begin with: their arguments, whether that stateid may read (a current stateid becomes what it stands for), and the answer that is to be expected. */
@@ -525,6 +543,8 @@ bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsst
 bool op_refresh_needed(struct mds *m, uint64_t ino);
 /* The last write layout of the file is back: its size is fetched and its mark taken away, soon, together with others'. Until then the file stays marked. */
 void op_unmark_later(struct compound *c, uint64_t ino);
+/* The same at once, on the calling loop, which is one of the MDS's. */
+void op_unmark(struct mds *m, struct loop *loop, uint64_t ino);
 /* The compound may leave ino marked in the store without a layout to write it; it knows one such file at a time. */
 void op_mark_doubt(struct compound *c, uint64_t ino);
 /* The compound is over: a mark that nobody has got a layout by goes soon, without a question. Locks the file. */
@@ -639,6 +659,8 @@ nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn
 void op_orphan_sweep(struct mds *m, struct loop *loop);
 /* W: the mark of a file whose write layout is out (docs/size.md). */
 int op_mark_put(struct kv_txn *t, uint64_t ino);
+/* W: and two clients write it at once. */
+int op_mark_contended(struct kv_txn *t, uint64_t ino);
 int op_mark_del(struct kv_txn *t, uint64_t ino);
 /* The file system's space, summed over the data servers that live. */
 void op_space(struct mds *m, uint64_t *total, uint64_t *avail);

@@ -120,9 +120,10 @@ static bool refresh_unmark(struct refresh *r)
 	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
 	/* In grace its writers of before may yet stay away: the mark says that it is to be judged then. */
-	r->unmark = !st_file_has_writers(f) && f->f_grants == r->grants && !(st_in_grace(st) && f->f_judge_boot);
+	r->unmark = !st_file_has_writers(f) && f->f_grants == r->grants && !(st_in_grace(st) && f->f_judge_boot) &&
+		    !f->f_contending && (!f->f_contended || f->f_alike);
 	if (r->unmark) {
-		f->f_mark_durable = f->f_judge_boot = false;
+		f->f_mark_durable = f->f_judge_boot = f->f_contended = false;
 		f->f_mark_gen++;
 	}
 	st_file_unlock(st, r->ls.ls_ino);
@@ -378,6 +379,28 @@ static void returned_next(struct mds_thread *th)
 		th->mt_asking++;
 		refresh_ask(r);
 	}
+}
+
+static void unmarked(void *arg, int err, uint64_t size)
+{
+	(void)arg;
+	(void)err; /* the mark stays, and contend.c comes back to it */
+	(void)size;
+}
+
+void op_unmark(struct mds *m, struct loop *loop, uint64_t ino)
+{
+	struct refresh *r = NULL;
+	struct kv_txn *t;
+
+	if (kv_read_begin(m->m_kv, &t) == 0) {
+		r = refresh_new(m, loop, t, ino, true);
+		kv_read_end(t);
+	}
+	if (!r)
+		return;
+	r->reply = unmarked;
+	refresh_ask(r);
 }
 
 static void returned_fire(struct loop_timer *t)

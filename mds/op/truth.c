@@ -70,9 +70,25 @@ int op_make_stale(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo
 	return err;
 }
 
+/* Readers have seen its first copies: those are believed. */
+static bool is_contended(struct mds *m, uint64_t ino)
+{
+	const struct st_file *f;
+	bool yes;
+
+	st_file_lock(m->m_st, ino);
+	f = st_file_get(m->m_st, ino, false);
+	yes = f && f->f_contended;
+	st_file_unlock(m->m_st, ino);
+	return yes;
+}
+
 uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes, uint64_t doubted)
 {
-	uint64_t stale = lo_map_mistrust(map, stripes, lo_map_heard(m->m_lo, map, doubted));
+	uint64_t first = is_contended(m, ino) ? lo_map_first(m->m_lo, map, doubted) : 0;
+	uint64_t stale = lo_map_mistrust(map, stripes & lo_map_stripes(map, first), first);
+
+	stale |= lo_map_mistrust(map, stripes & ~lo_map_stripes(map, first), lo_map_heard(m->m_lo, map, doubted));
 
 	if (stale)
 		log_warn("inode %lu: its copies may differ: one is believed, the others are stale now", (unsigned long)ino);

@@ -200,6 +200,11 @@ static unsigned believed(const struct op_verify *v)
 
 	if (v->v_view.vv_ask.va_vote && elected(v) < v->v_nsum)
 		return elected(v);
+	if (v->v_view.vv_ask.va_first) {
+		for (unsigned i = 0; i < v->v_nsum; i++)
+			if (!lost(v, i))
+				return i;
+	}
 	for (unsigned i = 0; i < v->v_nsum; i++) {
 		if (lost(v, i) || unread(v, i))
 			continue;
@@ -281,6 +286,8 @@ static void told(struct op_verify *v)
 /* Nobody said which one is right, and it cannot be told. */
 static bool undecided(const struct op_verify *v, unsigned kept)
 {
+	if (v->v_view.vv_ask.va_first)
+		return false;
 	return v->v_view.vv_ask.va_vote ? elected(v) == v->v_nsum : uneven(v) && !asked_for(v, kept);
 }
 
@@ -585,19 +592,29 @@ static void begin_run(struct loop_msg *m)
 	next_file(caa_container_of(m, struct op_verify, v_msg));
 }
 
-void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool mend, void (*done)(void *arg), void *arg)
+static void verify_begin_own(struct op_verify *v, struct op_verify_ask ask, const uint64_t *ino, unsigned n, void (*done)(void *arg), void *arg)
 {
 	struct op_verify_view *w = &v->v_view;
 
 	v->v_done = done;
 	v->v_arg = arg;
 	pthread_mutex_lock(&v->v_lock);
-	*w = (struct op_verify_view){.vv_ask = {.va_mend = mend, .va_keep = -1, .va_vote = true}, .vv_number = w->vv_number + 1, .vv_running = true, .vv_diff = w->vv_diff};
+	*w = (struct op_verify_view){.vv_ask = ask, .vv_number = w->vv_number + 1, .vv_running = true, .vv_diff = w->vv_diff};
 	pthread_mutex_unlock(&v->v_lock);
 	for (unsigned k = n; k > 0; k--)
 		queue(v, ino[k - 1], 0);
 	v->v_msg.m_run = begin_run;
 	loop_post(v->v_loop, &v->v_msg);
+}
+
+void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool mend, void (*done)(void *arg), void *arg)
+{
+	verify_begin_own(v, (struct op_verify_ask){.va_mend = mend, .va_keep = -1, .va_vote = true}, ino, n, done, arg);
+}
+
+void op_verify_run_first(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg)
+{
+	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_first = true}, &ino, 1, done, arg);
 }
 
 static void begin(struct loop_msg *m)

@@ -84,14 +84,14 @@ static int mark_load(void *arg, struct kv_slice id, struct kv_slice val)
 	struct st_file *f;
 	uint64_t ino;
 
-	(void)val;
-	if (id.s_len != 8)
+	if (id.s_len != 8 || !val.s_len)
 		return -EIO;
 	memcpy(&ino, id.s_data, 8);
 	f = st_file_get(st, be64toh(ino), true);
 	if (!f)
 		return -ENOMEM;
 	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge_boot = true;
+	f->f_contended = st_mark_contended(val);
 	st_file_watch(f);
 	return 0;
 }

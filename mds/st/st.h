@@ -221,6 +221,14 @@ struct st_half {
 	uint64_t hf_off, hf_end;
 };
 
+/* A write of a mirrored file through us that is under way: two that overlap could reach its copies in
+ * different orders. In the memory of whoever writes. */
+struct st_write {
+	struct st_write *sw_next;
+	const struct st_client *sw_client;
+	uint64_t sw_off, sw_end;
+};
+
 /* State of one file while anybody has some. */
 struct st_file {
 	struct hash_link f_link;
@@ -241,6 +249,10 @@ struct st_file {
 	bool f_judge_boot;    /* it had writers when an earlier boot ended; who they were is not known */
 	bool f_mark_old;      /* the mark is an earlier boot's: the epoch goes up before its size is asked or a layout given (op_settle) */
 	uint32_t f_old_epoch; /* what it was raised to for that */
+	bool f_contended;     /* mirrored, and two wrote it at once: its copies may differ (mds/op/contend.c). The mark says so, too */
+	bool f_contending;    /* that is being written down */
+	bool f_alike;         /* contended, and compared since the last grant for writing */
+	struct st_write *f_writes; /* of a mirrored file, each pinned */
 	bool f_orphan;        /* last link gone while open */
 	uint32_t f_frozen;    /* of f_excl: those in whose way changes of data through the MDS are */
 	uint32_t f_hidden;    /* of f_frozen: and reads */
@@ -573,6 +585,14 @@ bool st_record_known(struct st *st, const uint8_t key[32]);
 bool st_record_reclaims(struct st *st, const uint8_t key[32]);
 /* locked, or before anything is served: a writer of an earlier boot is lost, so all files that had one then are to be judged. */
 void st_marks_judge(struct st *st);
+/* A mark's row (docs/size.md): version 1 is that byte alone; version 2 has a byte of flags. */
+enum { ST_MARK_CONTENDED = 1 };
+static inline bool st_mark_contended(struct kv_slice row)
+{
+	const uint8_t *p = row.s_data;
+
+	return row.s_len >= 2 && p[0] == 2 && (p[1] & ST_MARK_CONTENDED);
+}
 /* locked: its owner is confirmed again: what is recorded stays */
 void st_record_back(struct st *st, const uint8_t key[32]);
 /* locked: RECLAIM_COMPLETE by this owner; ends grace when it was the last */

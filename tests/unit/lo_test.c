@@ -240,7 +240,7 @@ START_TEST(layouts_name_every_copy_in_sync_with_the_rights_asked_for)
 		unsigned named = 0;
 
 		xdr_out_init(&x, 100000);
-		ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, write, &(struct lo_reader){42, NULL}, 5, &x), 0);
+		ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, write, &(struct lo_reader){42, NULL, false}, 5, &x), 0);
 		ck_assert_uint_le(x.x_len, 4096);
 		ck_assert_uint_eq(x.x_len, 20 + 2 * 4 + 8 * 92);
 		ck_assert_uint_eq(take_layout(&x, &unit, 4, e), 2);
@@ -276,7 +276,7 @@ START_TEST(a_stale_object_is_not_named_and_its_stripe_keeps_a_copy)
 	join_fakes(4);
 	m.lm_obj[0].ob_state = LO_STALE; /* stripe 0 of mirror 0 */
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL}, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
 	/* Both rows name mirror 1's copy of stripe 0, and each its own of stripe 1: no copy in sync
 	 * misses a write. */
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 2);
@@ -286,11 +286,11 @@ START_TEST(a_stale_object_is_not_named_and_its_stripe_keeps_a_copy)
 	xdr_truncate(&x, 0);
 	/* A whole mirror stale: one row. */
 	m.lm_obj[1].ob_state = LO_STALE;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL}, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 1);
 	xdr_truncate(&x, 0);
 	m.lm_obj[3].ob_state = LO_REBUILDING;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL}, 5, &x), -EAGAIN);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL, false}, 5, &x), -EAGAIN);
 	ck_assert_uint_eq(x.x_len, 0);
 	xdr_out_free(&x);
 }
@@ -308,7 +308,7 @@ START_TEST(one_server_per_mirror_has_unit_zero_and_a_dead_one_sorts_last)
 	on_loop(fake_loop, fake_disconnect, &fakes[0]);
 	eventually(alive() == 3);
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL}, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 1, e), 2);
 	ck_assert_uint_eq(unit, 0);
 	ck_assert_uint_gt(e[0].e_eff, 2 * e[1].e_eff);

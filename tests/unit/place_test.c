@@ -632,7 +632,7 @@ static void readers(const struct sockaddr_storage *peer, double *first)
 		first[i] = 0;
 	}
 	for (uint32_t c = 0; c < READERS; c++) {
-		struct lo_reader rd = {c, peer};
+		struct lo_reader rd = {c, peer, false};
 		uint8_t order[LO_MAX_OBJECTS], again[LO_MAX_OBJECTS];
 
 		ck_assert_uint_eq(lo_prefer(lo, &m, 4711, 0, &rd, 0, order), 3);
@@ -652,7 +652,7 @@ static void part(double have, double want)
 START_TEST(reads_of_one_file_spread_over_its_copies_by_weight)
 {
 	struct lo_map m = {.lm_unit = MIB, .lm_stripes = 1, .lm_mirrors = 3};
-	struct lo_reader rd = {7, NULL};
+	struct lo_reader rd = {7, NULL, false};
 	double first[3], other = 0;
 	uint8_t order[LO_MAX_OBJECTS];
 
@@ -692,7 +692,7 @@ static void striped_readers(double part_of[4], double *unused)
 	memset(part_of, 0, 4 * sizeof(*part_of));
 	*unused = 0;
 	for (uint32_t c = 0; c < READERS; c++) {
-		struct lo_reader rd = {c, NULL};
+		struct lo_reader rd = {c, NULL, false};
 		unsigned has[4] = {0}, from = lo_prefer_from(&m, 4711, &rd);
 		uint8_t order[LO_MAX_OBJECTS];
 		uint64_t firsts = 0;
@@ -739,12 +739,12 @@ START_TEST(a_change_of_weight_moves_no_more_clients_than_it_must)
 		m.lm_obj[i] = (struct lo_object){.ob_ds = i + 1, .ob_copy = (uint8_t)i};
 	}
 	for (uint32_t c = 0; c < READERS; c++) {
-		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, 0, order);
+		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL, false}, 0, order);
 		was[c] = order[0];
 	}
 	seat_set(2, nd_terms.dt_weight, 2 * DSC_WEIGHT_ONE);
 	for (uint32_t c = 0; c < READERS; c++) {
-		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL}, 0, order);
+		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL, false}, 0, order);
 		ck_assert(order[0] == was[c] || order[0] == 1);
 		moved += order[0] != was[c];
 	}

@@ -139,7 +139,7 @@ START_TEST(write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last)
 
 	join_fakes(4);
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL}, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
 	/* Stripe 0: copy 0, being rebuilt 1, and its copy in sync again; stripe 1: all three, as this client should read them. */
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 3);
 	for (unsigned k = 0; k < 6; k++) {
@@ -157,14 +157,14 @@ START_TEST(write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last)
 	ck_assert_uint_gt(e[0].e_eff, 0);
 	ck_assert_uint_gt(e[4].e_eff, 0);
 	xdr_truncate(&x, 0);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL}, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 3);
 	for (unsigned k = 0; k < 6; k++)
 		ck_assert(k % 2 || e[k].e_cap.cp_obj.co_mirror == 0);
 	xdr_truncate(&x, 0);
 	/* Only being rebuilt is not in sync. */
 	m.lm_obj[0].ob_state = STALE;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL}, 5, &x), -EAGAIN);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL, false}, 5, &x), -EAGAIN);
 	xdr_out_free(&x);
 }
 END_TEST

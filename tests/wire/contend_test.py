@@ -1,0 +1,176 @@
+#!/usr/bin/python3
+"""Two write one mirrored file at the same time: its copies are the same in the end, and until then
+all readers have one first copy (docs/mirrors.md, "Two writers"). Prints TAP."""
+import os
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from nfs41 import err  # noqa: E402
+from repair_test import layout_of, MB, bytes_of, equal, servers, stopped, uuid_of, whole  # noqa: E402
+
+BLOCK = 4096
+
+
+def settings(name):
+    calm = ["mds.lease=20s", "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"]
+    return [*calm, "mds.repair_files=4", "mds.recall_deadline=20s", "mds.repair_wait=1s",
+            *(["mds.grace=5s"] if "restart" in name else [])]
+
+
+class Shared:
+    """One client with the file open, whose layout goes back whenever it is recalled."""
+
+    def __init__(self, f, c=None):
+        self.c, self.f = c or client(), f
+        got = self.c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f),
+                           open_(claim_fh(), BOTH | NO_DELEG), tries=400)
+        self.s = got.results[-1].stateid
+        self.obey()
+
+    def obey(self):
+        def on_callback(name, args):
+            if name == "LAYOUTRECALL":
+                threading.Thread(target=self.c.call, args=(putfh(self.f), layoutreturn(args.stateid)),
+                                 daemon=True).start()
+            return 0
+        self.c.on_callback = on_callback
+
+    def lay(self, iomode=IO_RW):
+        self.o = settled(self.c, self.f, self.s, iomode)
+        self.ds = [data_server(self.c, m[0]) for m in self.o.mirrors]
+        return self
+
+    def first(self):
+        """The server that the client reads."""
+        return max((m[0] for m in self.o.mirrors), key=lambda ds: ds.efficiency).deviceid
+
+    def write(self, deviceid, off, data):
+        at = [m[0].deviceid for m in self.o.mirrors].index(deviceid)
+        check(self.ds[at].write(self.o.mirrors[at][0].fhs[0], off, data).status, 0)
+
+    def give_back(self):
+        self.c.until(lambda got: err(got.status) != "DELAY", putfh(self.f), layoutreturn(self.o.stateid))
+        self.c.ok(putfh(self.f), close(self.s))
+
+
+def made(name):
+    c = client()
+    d = c.mkdir(c.root(), name)
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    s, f = c.open(d, "f", attrs={"mode": 0o666})
+    c.ok(putfh(f), write(s, 0, b"0" * (4 * BLOCK), FILE_SYNC), close(s))
+    return f
+
+
+def two_writers(f):
+    """Both have a layout to write the file, and the file is marked."""
+    a, b = Shared(f).lay(), Shared(f)
+    b.lay()
+    return a.lay(), b
+
+
+def crossed(w, f, a, b):
+    """The copies get the two writes in different orders. Returns what the first copy has."""
+    one, two = (uuid_of(a.c, f, s) for s in servers(a.c, f))
+    a.write(one, 0, b"a" * BLOCK)
+    b.write(one, 0, b"b" * BLOCK)
+    b.write(two, 0, b"b" * BLOCK)
+    a.write(two, 0, b"a" * BLOCK)
+    check(len(set(bytes_of(w, a.c, f))), 2, "the copies differ")
+    return b"b" * BLOCK + b"0" * (3 * BLOCK)
+
+
+def contended(w):
+    return w.metric("weft_mds_contended_files")
+
+
+def compared(w, c, f):
+    eventually(lambda: contended(w) == 0 and whole(c, f), 30, "a comparison and a repair")
+
+
+def test_copies_that_two_clients_wrote_in_different_orders_become_the_same(w):
+    f = made("cross")
+    a, b = two_writers(f)
+    check(contended(w), 1)
+    want = crossed(w, f, a, b)
+    one = uuid_of(a.c, f, servers(a.c, f)[0])
+    readers = [Shared(f).lay(IO_READ) for _ in range(6)]
+    check({x.first() for x in (a, b, *readers)}, {one}, "the first copy of all")
+    a.give_back()
+    check(contended(w), 1, "one still writes")
+    b.give_back()
+    compared(w, readers[0].c, f)
+    equal(w, readers[0].c, f, want)
+    check(readers[0].c.ok(putfh(f), read(ANON, 0, 4 * BLOCK)).data, want)
+
+
+def test_one_writer_costs_nothing(w):
+    f = made("one")
+    a = Shared(f).lay()
+    a.lay()
+    a.write(a.o.mirrors[0][0].deviceid, 0, b"a")
+    a.write(a.o.mirrors[1][0].deviceid, 0, b"a")
+    reader = Shared(f).lay(IO_READ)
+    check((contended(w), a.c.callbacks), (0, []))
+    a.give_back()
+    # One after the other is not at once.
+    eventually(lambda: not reader.c.attrs(f, "size") or contended(w) == 0, 1)
+    b = Shared(f).lay()
+    check((contended(w), reader.c.callbacks), (0, []))
+    b.give_back()
+
+
+def test_a_restart_of_the_metadata_server_forgets_nothing(w):
+    f = made("restart")
+    a, b = two_writers(f)
+    want = crossed(w, f, a, b)
+    w.restart()
+    # Both come back: what they wrote is not judged as a lost writer's.
+    back = []
+    for x in (a, b):
+        c = Client(ADDR, owner=x.c.owner, verifier=x.c.verifier)
+        mds_test.CLIENTS.append(c)
+        back.append(c)
+    for c in back:
+        c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), getattr_("size"), tries=400)
+    compared(w, back[0], f)
+    equal(w, back[0], f, want)
+
+
+def test_a_write_through_the_metadata_server_beside_a_layout_counts(w):
+    f = made("through")
+    a, b = Shared(f).lay(), Shared(f)
+    for _ in range(20):
+        b.c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(b.s, 0, b"m" * BLOCK, FILE_SYNC), tries=400)
+        a.lay()
+        if contended(w):  # else it was compared before the layout came
+            break
+    check(contended(w), 1)
+    a.write(uuid_of(a.c, f, servers(a.c, f)[1]), 0, b"a" * BLOCK)
+    check(len(set(bytes_of(w, a.c, f))), 2, "the copies differ")
+    a.give_back()
+    compared(w, b.c, f)
+    equal(w, b.c, f, b"m" * BLOCK + b"0" * (3 * BLOCK))
+
+
+def test_two_writes_through_the_metadata_server_that_overlap_come_one_after_the_other(w):
+    f = made("overlap")
+    a, b = Shared(f), Shared(f)
+    one, two = servers(a.c, f)
+    path = next(os.path.join(w.dir, o["ds"], o["object"]) for m in layout_of(a.c, f)["mirrors"] for o in m["objects"]
+                if o["ds"] == one)
+    with stopped(w, two):
+        writing = a.c.begin(putfh(f), write(a.s, 0, b"a" * BLOCK, FILE_SYNC))
+        eventually(lambda: open(path, "rb").read(1) == b"a", 5, "the copy that takes it")
+        b.c.no("DELAY", putfh(f), write(b.s, BLOCK - 1, b"b" * BLOCK, FILE_SYNC))
+    check(err(a.c.finish(writing).status), "OK")
+    b.c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(b.s, BLOCK - 1, b"b" * BLOCK, FILE_SYNC))
+    check(contended(w), 0)
+    equal(w, a.c, f, b"a" * (BLOCK - 1) + b"b" * BLOCK + b"0" * (2 * BLOCK + 1))
+
+
+if __name__ == "__main__":
+    run_apart(globals(), settings=settings)
