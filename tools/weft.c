@@ -38,7 +38,7 @@ static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
 static const struct weft_opt advise_options[] = {{"spread", 0, "PERCENT"}, {0}};
 static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL}, {"files", 0, "N"}, {"bytes", 0, "SIZE"}, {"rate", 0, "SIZE"}, {"spread", 0, "PERCENT"}, {"stop", 0, NULL}, {0}};
 static const struct weft_opt choose_options[] = {{"copy", 0, "MIRROR"}, {"force", 0, NULL}, {0}};
-static const struct weft_opt scrub_options[] = {{"dry-run", 0, NULL}, {"background", 0, NULL}, {"status", 0, NULL}, {"stop", 0, NULL}, {0}};
+static const struct weft_opt scrub_options[] = {{"dry-run", 0, NULL}, {"background", 0, NULL}, {"remove-newer", 0, NULL}, {"status", 0, NULL}, {"stop", 0, NULL}, {0}};
 static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {0}};
 /* A row is a line; the first that fits counts. */
 /* clang-format off */

@@ -83,10 +83,10 @@ static int follow(int rc, json_t *j)
 	return show(rc, j);
 }
 
-static int check(bool content, bool dry, bool background)
+static int check(bool content, bool dry, bool background, bool newer)
 {
 	json_t *j;
-	int rc = weft_ask_with("PUT", "/v1/scrub", "", &j, "content", content ? "1" : NULL, "dry", dry ? "1" : NULL, NULL);
+	int rc = weft_ask_with("PUT", "/v1/scrub", "", &j, "content", content ? "1" : NULL, "dry", dry ? "1" : NULL, "newer", newer ? "1" : NULL, NULL);
 
 	if (rc || !background)
 		return follow(rc, j);
@@ -104,13 +104,13 @@ static int look(const char *method)
 int cmd_scrub(char **args)
 {
 	(void)args;
-	if (!!weft_option("status") + !!weft_option("stop") + (weft_option("dry-run") || weft_option("background")) > 1)
+	if (!!weft_option("status") + !!weft_option("stop") + (weft_option("dry-run") || weft_option("background") || weft_option("remove-newer")) > 1)
 		return weft_usage_error("scrub: --status and --stop stand alone");
 	if (weft_option("status"))
 		return look("GET");
 	if (weft_option("stop"))
 		return look("DELETE");
-	return check(true, weft_option("dry-run"), weft_option("background"));
+	return check(true, weft_option("dry-run"), weft_option("background"), weft_option("remove-newer"));
 }
 
 /* The options of weft fsck are the checker's, but for these. */
@@ -128,7 +128,7 @@ int cmd_fsck_online(int argc, char **argv)
 		else if (strcmp(argv[i], "--online"))
 			return weft_usage_error("fsck --online: expected no more than --dry-run, --background and --json");
 	}
-	return check(false, dry, background);
+	return check(false, dry, background, false);
 }
 
 /* ---- which copy is good ---- */

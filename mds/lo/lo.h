@@ -305,9 +305,11 @@ enum lo_owner {
 	LO_BESIDE,    /* a file's, but not in its map: it may be deleted when another copy of its stripe is there */
 	LO_FOREIGN,   /* of another file system, or of a later incarnation of this store or of its file */
 	LO_NOT_YET,   /* of a file that will be: the store is older than the object */
+	LO_NEWER,     /* it may be newer than the store that was put back: the administrator decides */
 	LO_OWNERS
 };
-enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o);
+/* decided: the administrator has decided that nothing is kept of what may be newer than a store that was put back. */
+enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o, bool decided);
 /* Whether an order for this object is not done that others than deletions wait for. *upto: 0 when it is first asked, and kept for the next time: what is put after the
  * first look does not count (it is not this object's, or changes no data: the file is frozen). Any thread. */
 bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj, uint64_t *upto);

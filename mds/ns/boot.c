@@ -171,3 +171,8 @@ uint32_t ns_line_epoch(const struct ns *ns)
 {
 	return (uint32_t)(ns->n_super.su_boot >> IN_BOOT << IN_EPOCH);
 }
+
+uint64_t ns_line_ino(const struct ns *ns)
+{
+	return (uint64_t)(ns->n_super.su_incarnation - 1) << IN_INO;
+}

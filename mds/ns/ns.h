@@ -116,8 +116,10 @@ int ns_order_check(struct kv_txn *t, uint64_t number);
 /* W: the store was put back. All numbers go on above those of every line of time that somebody saw; boot is the highest number of a boot that was seen. Before anything is given out.
  * -EMFILE: it was put back too often. */
 int ns_restore(struct ns *ns, struct kv_txn *t, uint64_t boot);
-/* What is of another line of time than inode number ino's and incarnation's files: the first epoch of the files of this line. */
+/* After ns_restore: the first fence epoch of this line of time. */
 uint32_t ns_line_epoch(const struct ns *ns);
+/* No file of this line of time has a lower number, but those that were in the store when it was put back; 0: it never was. */
+uint64_t ns_line_ino(const struct ns *ns);
 const struct ns_super *ns_super(const struct ns *ns);
 struct kv *ns_kv(const struct ns *ns);
 

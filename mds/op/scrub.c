@@ -197,13 +197,13 @@ static void found_object(struct op_scrub *c, enum op_scrub_kind kind, enum op_sc
 		      });
 }
 
-static const enum op_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = OP_SCRUB_ORPHAN, [LO_BESIDE] = OP_SCRUB_ORPHAN, [LO_FOREIGN] = OP_SCRUB_FOREIGN, [LO_NOT_YET] = OP_SCRUB_NOT_YET};
+static const enum op_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = OP_SCRUB_ORPHAN, [LO_BESIDE] = OP_SCRUB_ORPHAN, [LO_FOREIGN] = OP_SCRUB_FOREIGN, [LO_NOT_YET] = OP_SCRUB_NOT_YET, [LO_NEWER] = OP_SCRUB_FOREIGN};
 
 /* A run that is to change something has skimmed the lists before. */
 static void list_skim(struct op_scrub *c, struct kv_txn *t)
 {
 	for (unsigned k = 0; k < c->c_n; k++)
-		if (lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &c->c_entry[k].object) == LO_NOT_YET)
+		if (lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &c->c_entry[k].object, c->c_s.ss_newer) == LO_NOT_YET)
 			found_object(c, OP_SCRUB_NOT_YET, OP_SCRUB_LEFT, c->c_s.ss_ds, &c->c_entry[k].object, c->c_entry[k].size);
 }
 
@@ -211,7 +211,7 @@ static void list_judge(struct op_scrub *c, struct kv_txn *t)
 {
 	for (unsigned k = 0; k < c->c_n; k++) {
 		const ctl_list_entry *e = &c->c_entry[k];
-		enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object);
+		enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object, c->c_s.ss_newer);
 
 		if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object))
 			continue;
@@ -346,7 +346,7 @@ static int sight_object(struct op_scrub *c, struct kv_txn *t, unsigned k)
 {
 	const struct scrub_first *f = &c->c_first[k];
 	const ctl_object *o = &f->fi_object;
-	enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, f->fi_ds, o);
+	enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, f->fi_ds, o, c->c_next.ss_newer);
 	bool needed = owner == LO_BESIDE && !copy_is_there(c, k);
 	bool remove = (owner == LO_NOBODYS || owner == LO_BESIDE) && !needed && !c->c_next.ss_dry && !c->c_next.ss_old;
 
@@ -412,7 +412,7 @@ static void sight_beside(struct op_scrub *c, struct kv_txn *t)
 		struct ns_inode i;
 
 		c->c_slot[k] = SCRUB_FILES;
-		if (lo_owner_of(c->c_m->m_lo, t, c->c_first[k].fi_ds, o) != LO_BESIDE || ns_get(c->c_m->m_ns, t, o->ino, &i))
+		if (lo_owner_of(c->c_m->m_lo, t, c->c_first[k].fi_ds, o, c->c_s.ss_newer) != LO_BESIDE || ns_get(c->c_m->m_ns, t, o->ino, &i))
 			continue;
 		if (c->c_nfile == SCRUB_FILES) {
 			c->c_n = k;
@@ -525,6 +525,7 @@ static int begin_run(struct op_scrub *c, struct kv_txn *t)
 		.ss_running = true,
 		.ss_content = ask.sa_content,
 		.ss_dry = ask.sa_dry,
+		.ss_newer = ask.sa_newer,
 		.ss_skim = !ask.sa_dry,
 		.ss_ds = 1,
 	};
@@ -555,8 +556,8 @@ int op_scrub_begin(struct mds *m, const struct op_scrub_ask *ask)
 
 	pthread_mutex_lock(&c->c_lock);
 	busy = c->c_view.ss_running || c->c_starting;
-	same = c->c_starting ? c->c_ask.sa_content == ask->sa_content && c->c_ask.sa_dry == ask->sa_dry
-			     : c->c_view.ss_content == ask->sa_content && c->c_view.ss_dry == ask->sa_dry;
+	same = c->c_starting ? c->c_ask.sa_content == ask->sa_content && c->c_ask.sa_dry == ask->sa_dry && c->c_ask.sa_newer == ask->sa_newer
+			     : c->c_view.ss_content == ask->sa_content && c->c_view.ss_dry == ask->sa_dry && c->c_view.ss_newer == ask->sa_newer;
 	if (!busy) {
 		c->c_ask = *ask;
 		c->c_starting = true;

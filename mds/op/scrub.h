@@ -43,6 +43,7 @@ enum op_scrub_phase { OP_SCRUB_LIST, OP_SCRUB_SIGHT, OP_SCRUB_FILES, OP_SCRUB_CO
 struct op_scrub_ask {
 	bool sa_content; /* copies are compared, too */
 	bool sa_dry;	 /* nothing is changed */
+	bool sa_newer;	 /* what may be newer than a store that was put back is not kept */
 };
 /* All of it is stored. */
 struct op_scrub_state {
@@ -59,7 +60,7 @@ struct op_scrub_state {
 	uint64_t ss_firsts; /* objects that were seen once and are no file's */
 	uint32_t ss_ds;	    /* LIST: which server */
 	enum op_scrub_phase ss_phase;
-	bool ss_running, ss_stopped, ss_content, ss_dry;
+	bool ss_running, ss_stopped, ss_content, ss_dry, ss_newer;
 	bool ss_old; /* NOT_YET was found: nothing is removed */
 	bool ss_skim; /* LIST: the first time, for NOT_YET alone: before anything is removed */
 	uint8_t ss_cookie[64]; /* LIST */

@@ -10,7 +10,7 @@
 #define SCRUB_VERSION 1
 
 enum { ROW_STATE = 0, ROW_FOUND = 1, ROW_FIRST = 2 };
-enum { S_RUNNING = 1, S_STOPPED = 2, S_CONTENT = 4, S_DRY = 8, S_OLD = 16, S_SKIM = 32, S_ALL = 63 };
+enum { S_RUNNING = 1, S_STOPPED = 2, S_CONTENT = 4, S_DRY = 8, S_OLD = 16, S_SKIM = 32, S_NEWER = 64, S_ALL = 127 };
 #define NUMBERS 14
 
 struct state_rec {
@@ -99,6 +99,7 @@ int scrub_state_get(struct kv_txn *t, struct op_scrub_state *s)
 	s->ss_dry = r.r_flags & S_DRY;
 	s->ss_old = r.r_flags & S_OLD;
 	s->ss_skim = r.r_flags & S_SKIM;
+	s->ss_newer = r.r_flags & S_NEWER;
 	s->ss_ncookie = r.r_ncookie;
 	memcpy(s->ss_cookie, r.r_cookie, sizeof(s->ss_cookie));
 	return 0;
@@ -111,7 +112,8 @@ int scrub_state_put(struct kv_txn *t, const struct op_scrub_state *s)
 	uint64_t *n[NUMBERS];
 	struct state_rec r = {
 		.r_version = SCRUB_VERSION,
-		.r_flags = (uint8_t)(s->ss_running * S_RUNNING | s->ss_stopped * S_STOPPED | s->ss_content * S_CONTENT | s->ss_dry * S_DRY | s->ss_old * S_OLD | s->ss_skim * S_SKIM),
+		.r_flags = (uint8_t)(s->ss_running * S_RUNNING | s->ss_stopped * S_STOPPED | s->ss_content * S_CONTENT | s->ss_dry * S_DRY | s->ss_old * S_OLD | s->ss_skim * S_SKIM |
+				   s->ss_newer * S_NEWER),
 		.r_phase = (uint8_t)s->ss_phase,
 		.r_ncookie = s->ss_ncookie,
 		.r_ds = htole32(s->ss_ds),

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -15,7 +16,7 @@ from nfs41 import err  # noqa: E402
 MB = 1 << 20
 SOAK = os.environ.get("WEFT_SOAK")
 FILES = 10000 if SOAK else 20
-SETTINGS_HERE = ["mds.repair_files=4", "mds.lease=2s", "mds.grace=1s", "ds.lease=6s", "mds.recall_deadline=2s", "mds.repair_wait=4s"]
+SETTINGS_HERE = ["mds.repair_files=4", "mds.scrub_delay=200ms", "mds.lease=2s", "mds.grace=1s", "ds.lease=6s", "mds.recall_deadline=2s", "mds.repair_wait=4s"]
 
 
 def store(w):
@@ -87,6 +88,17 @@ def refused(w):
     eventually(lambda: "put back" in health(w).get("why", ""), 15, "it is noticed")
     line = [x for x in log_of(w).split("\n") if "is ahead of this store" in x]
     check(bool(line) and "data server ds" in line[-1] and "--restored" in line[-1], True, str(line))
+
+
+def objects(w):
+    return sum(len(files) for n in range(1, 4) for _, _, files in os.walk(os.path.join(w.dir, f"ds{n}", "objects")))
+
+
+def scrub(w, *how):
+    at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "scrub", *how], capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode in (0, 1), True, done.stderr)
+    tap.say(done.stdout.splitlines()[-1])
 
 
 def whole(w):
@@ -172,6 +184,13 @@ def verify(w, was_d, kept, old, of):
     check([ds.write(fh, 20, b"late").status == 0 for ds, fh in copies], [False] * len(copies), "it is fenced")
     check(content(two, f), b"E" * 10)
     check(err(c.call(putfh(d), lookup("secret0")).status), "NOENT")
+    # What the lost files left is kept until the administrator decides.
+    had = objects(w)
+    scrub(w)
+    check(objects(w) >= FILES and objects(w) == had, True, "kept")
+    scrub(w, "--remove-newer")
+    eventually(lambda: objects(w) <= had - FILES, 20, "removed")
+    check(content(c, c.ok(putfh(d), lookup("kept"), getfh()).fh), first)
 
 
 def test_one_boot_is_noticed_and_made_whole(w):
