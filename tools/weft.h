@@ -56,8 +56,11 @@ double j_real(const json_t *j, const char *key);
 void j_words(const json_t *list);
 /* Prints KEY=VALUE with commas; - when there is none. */
 void j_labels(const json_t *o);
-/* Binary units, three digits. Two buffers take turns, so that one line can show two sizes. */
-const char *size_text(long long bytes);
+/* Binary units, three digits, into the caller's buffer. size_text: into one of the block that it is used in, so that a line can show
+ * any number of sizes; a function that returns the text gives a buffer. */
+enum { SIZE_TEXT = 24, TIME_TEXT = 32 };
+const char *size_into(char out[SIZE_TEXT], long long bytes);
+#define size_text(bytes) size_into((char[SIZE_TEXT]){0}, bytes)
 /* Lines of columns that are as wide as they have to be. A cell is added with printf's arguments; table_row ends a line; the first has the heads. table_end prints and frees; right: a letter for
  * each column, r where it is flush right. */
 struct table {
@@ -68,8 +71,9 @@ struct table {
 void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void table_heads(struct table *t, const char *heads); /* separated by spaces */
 void table_end(struct table *t, const char *right);
-/* 5s, 2m10s, 3h05m, 12d; two buffers take turns. */
-const char *time_text(double seconds);
+/* 5s, 2m10s, 3h05m, 12d; likewise. */
+const char *time_into(char out[TIME_TEXT], double seconds);
+#define time_text(seconds) time_into((char[TIME_TEXT]){0}, seconds)
 
 /* ---- commands ---- */
 

@@ -109,18 +109,15 @@ long long j_num(const json_t *j, const char *key)
 	return (long long)json_integer_value(json_object_get(j, key));
 }
 
-const char *size_text(long long bytes)
+const char *size_into(char out[SIZE_TEXT], long long bytes)
 {
 	static const char units[] = "BKMGTPE";
-	static char buf[2][24];
-	static unsigned turn;
-	char *out = buf[turn++ & 1];
 	double v = (double)bytes;
 	unsigned u = 0;
 
 	for (; v >= 1024 && u < sizeof(units) - 2; u++)
 		v /= 1024;
-	snprintf(out, sizeof(buf[0]), u && v < 10 ? "%.1f%c" : "%.0f%c", v, units[u]);
+	snprintf(out, SIZE_TEXT, u && v < 10 ? "%.1f%c" : "%.0f%c", v, units[u]);
 	return out;
 }
 

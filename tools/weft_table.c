@@ -90,21 +90,18 @@ void table_end(struct table *t, const char *right)
 	*t = (struct table){0};
 }
 
-const char *time_text(double seconds)
+const char *time_into(char out[TIME_TEXT], double seconds)
 {
-	static char buf[2][32];
-	static unsigned turn;
-	char *out = buf[turn++ & 1];
 	long s = (long)seconds;
 
 	if (seconds < 60)
-		snprintf(out, sizeof(buf[0]), "%lds", s);
+		snprintf(out, TIME_TEXT, "%lds", s);
 	else if (s < 3600)
-		snprintf(out, sizeof(buf[0]), "%ldm%02lds", s / 60, s % 60);
+		snprintf(out, TIME_TEXT, "%ldm%02lds", s / 60, s % 60);
 	else if (s < 172800)
-		snprintf(out, sizeof(buf[0]), "%ldh%02ldm", s / 3600, s / 60 % 60);
+		snprintf(out, TIME_TEXT, "%ldh%02ldm", s / 3600, s / 60 % 60);
 	else
-		snprintf(out, sizeof(buf[0]), "%ldd", s / 86400);
+		snprintf(out, TIME_TEXT, "%ldd", s / 86400);
 	return out;
 }
 

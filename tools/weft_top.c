@@ -16,16 +16,16 @@ static void us_cell(struct table *t, long long us)
 }
 
 /* It may be anything: it is added up from what clients tell. */
-static const char *bytes_text(double v)
+static long long whole(double v)
 {
-	return size_text(v < 9e18 ? (long long)v : (long long)9e18);
+	return v < 9e18 ? (long long)v : (long long)9e18;
 }
 
 static void rate_cells(struct table *t, const json_t *r)
 {
 	table_cell(t, "%.1f", j_real(r, "ops"));
-	table_cell(t, "%s/s", bytes_text(j_real(r, "read")));
-	table_cell(t, "%s/s", bytes_text(j_real(r, "written")));
+	table_cell(t, "%s/s", size_text(whole(j_real(r, "read"))));
+	table_cell(t, "%s/s", size_text(whole(j_real(r, "written"))));
 	us_cell(t, j_num(r, "mean_us"));
 	us_cell(t, j_num(r, "p50_us"));
 	us_cell(t, j_num(r, "p99_us"));
@@ -117,8 +117,8 @@ static void heat_part(const json_t *list, const char *head)
 	{
 		table_cell(&t, "%.0f", j_real(r, "heat"));
 		table_cell(&t, "%.1f", j_real(r, "ops"));
-		table_cell(&t, "%s/s", bytes_text(j_real(r, "read")));
-		table_cell(&t, "%s/s", bytes_text(j_real(r, "written")));
+		table_cell(&t, "%s/s", size_text(whole(j_real(r, "read"))));
+		table_cell(&t, "%s/s", size_text(whole(j_real(r, "written"))));
 		name_cell(&t, r);
 	}
 	table_end(&t, "rrrr-");

@@ -1,0 +1,70 @@
+#!/usr/bin/python3
+"""What weft says of answers that a server would seldom give: the server is this script. Prints TAP."""
+import contextlib
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from urllib.parse import parse_qs, urlparse
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import tap  # noqa: E402
+from tap import BUILD  # noqa: E402
+
+MIB = 1 << 20
+
+
+def check(got, want, what=""):
+    if got != want:
+        raise AssertionError(f"{what}: {got!r}, want {want!r}")
+
+
+@contextlib.contextmanager
+def serving(answers):
+    """The address of a server that answers each path with JSON, or with what a function makes of the query."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            url = urlparse(self.path)
+            got = answers.get(url.path)
+            body = json.dumps(got(parse_qs(url.query)) if callable(got) else got if got is not None else {"error": f"no {url.path}"}).encode()
+            self.send_response(200 if got is not None else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def weft(answers, *args, want=0):
+    with serving(answers) as addr:
+        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", addr, *args], capture_output=True, text=True, timeout=30, check=False)
+    check(done.returncode, want, f"weft {args}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+RUNNING = {"inode": 7, "object": 1, "ds": "ds2", "from": "ds4", "step": "copy", "done": 72 * MIB, "size": 272 * MIB, "written": 0, "equal": 0,
+           "rate": 20 * MIB, "seconds_left": 10}
+REPAIR = {"files_at_a_time": 4, "rate": 20 * MIB, "wait_seconds": 60, "files": 1, "running": [RUNNING], "waiting": [], "moving": []}
+
+
+def servers(**states):
+    return {"ds": [{"number": i, "name": name, "state": state} for i, (name, state) in enumerate(states.items(), 1)]}
+
+
+def test_each_size_of_a_line_is_its_own():
+    said = weft({"/v1/repair": REPAIR, "/v1/ds": servers(ds2="alive", ds4="alive"), "/v1/find": {"found": [], "looked": 1, "cursor": None}}, "mirror", "status", "/f")
+    check("72M of 272M from ds4, 20M/s, 10 s left" in said, True, said)
+
+
+tap.run(tap.named(globals()))
