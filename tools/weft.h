@@ -77,6 +77,12 @@ const char *time_into(char out[TIME_TEXT], double seconds);
 
 /* ---- commands ---- */
 
+/* weft_wrong.c. {"servers": those that are not alive, "degraded", "lost": files, "looked": at how many, "all": were they all}. Looks
+ * for so long. *out is the caller's, whatever is returned. */
+int wrong_ask(double seconds, json_t **out);
+/* As one line, that begins with head. */
+void wrong_print(const char *head, const json_t *w, long long not_in_sync);
+
 /* weft_mirror.c: what is being repaired and moved; and, with --wait, until nothing is, of that path. */
 int mirror_follow(int rc, json_t *j, const char *path);
 

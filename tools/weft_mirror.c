@@ -3,16 +3,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LOOK_S 3.0 /* at most, at all files */
+
 static void repair_table(const json_t *j)
 {
 	const json_t *e;
 	size_t i;
 
+	if (json_object_get(j, "health"))
+		wrong_print("", json_object_get(j, "health"), j_num(j, "files"));
 	if (!j_num(j, "files") && !json_array_size(json_object_get(j, "running"))) {
-		puts("all copies are in sync");
+		puts("no copy is known to be out of sync; nothing is repaired or moved");
 		return;
 	}
-	printf("%lld files with copies that are not in sync, or that move; %lld at a time, %s/s\n", j_num(j, "files"), j_num(j, "files_at_a_time"), j_num(j, "rate") ? size_text(j_num(j, "rate")) : "any rate");
+	printf("%lld files with copies that are not in sync, or that move; %lld at a time, ", j_num(j, "files"), j_num(j, "files_at_a_time"));
+	printf("%s%s\n", j_num(j, "rate") ? size_text(j_num(j, "rate")) : "any rate", j_num(j, "rate") ? "/s" : "");
 	printf("%-12s %-6s %-16s %-8s %s\n", "INODE", "OBJECT", "SERVER", "STATE", "PROGRESS");
 	json_array_foreach(json_object_get(j, "running"), i, e)
 	{
@@ -150,9 +155,15 @@ int cmd_mirror_remove(char **args)
 
 int cmd_mirror_status(char **args)
 {
-	json_t *j;
+	json_t *j, *wrong = NULL;
 	int rc = weft_ask_path("GET", "/v1/repair", args[0], NULL, &j);
 
+	if (!rc && !args[0]) {
+		rc = wrong_ask(LOOK_S, &wrong);
+		json_object_set_new(j, "health", wrong);
+		if (rc)
+			json_decref(j);
+	}
 	return weft_show(rc, j, repair_table);
 }
 

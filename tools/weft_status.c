@@ -1,6 +1,8 @@
 /* weft_status.c - weft status: the cluster at a glance. */
 #include "tools/weft.h"
 
+#define LOOK_S 1.0 /* at most, at files */
+
 static void status_table(const json_t *j)
 {
 	const json_t *ds = json_object_get(j, "ds"), *cl = json_object_get(j, "clients"),
@@ -17,15 +19,26 @@ static void status_table(const json_t *j)
 	printf("clients       %lld (%lld sessions, %lld opens, %lld layouts)\n", j_num(cl, "known"),
 	       j_num(cl, "sessions"), j_num(cl, "opens"), j_num(cl, "layouts"));
 	printf("orders        %lld not done\n", j_num(j, "orders"));
+	wrong_print("health        ", json_object_get(j, "health"), j_num(j, "files_not_in_sync"));
 	printf("store         %lld inodes, %s, %lld commits, %.1f operations each\n",
 	       j_num(st, "inodes"), size_text(j_num(st, "bytes_used")), j_num(st, "commits"), per);
 }
 
 int cmd_status(char **args)
 {
-	json_t *j;
+	json_t *j, *wrong, *repair = NULL;
 	int rc = weft_ask("GET", "/v1/status", NULL, &j);
 
 	(void)args;
+	if (rc)
+		return rc;
+	rc = wrong_ask(LOOK_S, &wrong);
+	if (!rc)
+		rc = weft_ask("GET", "/v1/repair", NULL, &repair);
+	json_object_set_new(j, "health", wrong);
+	json_object_set_new(j, "files_not_in_sync", json_integer(j_num(repair, "files")));
+	json_decref(repair);
+	if (rc)
+		json_decref(j);
 	return weft_show(rc, j, status_table);
 }

@@ -32,6 +32,7 @@
  *   PUT    /v1/layouts/recall?path=/f           takes them back; those that stay out are fenced at the deadline. Answers as GET does when they have been asked for, and "asked": how many
  *
  *   GET    /v1/find?path=/d&ds=D&stale=1&lost=1&degraded=1&policy=P&cursor=X    files below a path that have all of these: {"found":[...],"looked","too_deep","cursor"}; it ends where the cursor is null
+ *   GET    /v1/find?path=/&count=1&cursor=X    how many there are: {"files","lost","degraded","too_deep","cursor"}
  *   GET    /v1/xattr?path=/f&name=N    extended attributes: {"path","xattrs":[{"name","size","virtual","text" or "hex"}]}, of one name or all
  *   PUT    /v1/xattr?path=/f&name=N&encoding=hex    body: the value; DELETE takes it away. Both answer as GET does. Delegations come back first
  *   GET    /v1/top?rows=N           the busiest now: {"half_life","clients","servers","directories"}

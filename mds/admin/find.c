@@ -28,12 +28,13 @@ struct walk {
 	struct ns *w_ns;
 	struct kv_txn *w_txn;
 	uint32_t w_ds; /* 0: any */
-	bool w_stale, w_policy, w_lost, w_degraded;
+	bool w_stale, w_policy, w_lost, w_degraded, w_count;
 	char w_terms[LO_POLICY_TEXT]; /* of the policy: ",stripes=2,mirrors=2,": those that were asked for */
 	struct level w_level[DEPTH_MOST];
 	unsigned w_depth;
 	char w_path[PATH_MOST];
 	uint64_t w_looked, w_deep, w_until_ns;
+	uint64_t w_nfiles, w_nlost, w_ndegraded; /* w_count: in place of telling which */
 	uint64_t w_into; /* the directory that the last entry leads into; 0: none */
 	json_t *w_found;
 };
@@ -118,6 +119,11 @@ static void look_file(struct walk *w, const struct ns_inode *i)
 		stale |= m.lm_obj[k].ob_state != LO_IN_SYNC;
 	}
 	lost = is_lost(w, &m, &degraded);
+	w->w_nfiles++;
+	w->w_nlost += lost;
+	w->w_ndegraded += degraded;
+	if (w->w_count)
+		return;
 	if (w->w_lost || w->w_degraded)
 		on &= (w->w_lost && lost) || (w->w_degraded && degraded);
 	if (on && stale && (!w->w_policy || policy_fits(w, &p)))
@@ -326,6 +332,9 @@ static void answer(struct walk *w, int err, struct http_reply *rp)
 		admin_reply_error(rp, 400, "cursor: expected one of an answer");
 	else if (err || (w->w_depth && !cursor))
 		admin_reply_error(rp, 500, "%s", strerror(err ? -err : ENOMEM));
+	else if (w->w_count)
+		admin_reply_json(rp, 200, json_pack("{s:I, s:I, s:I, s:I, s:o}", "files", (json_int_t)w->w_nfiles, "lost", (json_int_t)w->w_nlost, "degraded", (json_int_t)w->w_ndegraded, "too_deep",
+						    (json_int_t)w->w_deep, "cursor", cursor ? json_string(cursor) : json_null()));
 	else
 		admin_reply_json(rp, 200, json_pack("{s:O, s:I, s:I, s:o}", "found", w->w_found, "looked", (json_int_t)w->w_looked, "too_deep", (json_int_t)w->w_deep, "cursor",
 						    cursor ? json_string(cursor) : json_null()));
@@ -375,8 +384,9 @@ void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
 	w->w_stale = stale && *stale == '1';
 	w->w_lost = http_arg(rq, "lost");
 	w->w_degraded = http_arg(rq, "degraded");
-	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded && !http_arg(rq, "files"))
-		admin_reply_error(rp, 400, "what is to be found: expected ds, stale=1, lost=1, degraded=1, policy or files=1");
+	w->w_count = http_arg(rq, "count");
+	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded && !w->w_count && !http_arg(rq, "files"))
+		admin_reply_error(rp, 400, "what is to be found: expected ds, stale=1, lost=1, degraded=1, policy, files=1, or count=1 for how many are lost and degraded");
 	else if ((!http_arg(rq, "ds") || (w->w_ds = admin_ds_arg(arg, rq, rp))) && (!policy || policy_arg(w, policy, rp)) && admin_inode_arg(arg, rq, rp, &i))
 		begin(w, rq, &i, rp);
 	json_decref(w->w_found);

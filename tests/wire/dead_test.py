@@ -130,6 +130,10 @@ def test_files_that_nobody_has_open_are_judged_when_they_are_written(w):
     check(states(x.c, x.f), ["in-sync", "in-sync"])
     check(x.get(IO_READ), [x.uuids[1]], "readers are not sent there")
     check(states(x.c, x.f), ["in-sync", "in-sync"], "for that nothing is stale")
+    for args in (("mirror", "status"), ("status",)):
+        wrong = weft(w, *args)["health"]
+        check([s for s in wrong["servers"] if s["name"] == x.names[0]], [{"name": x.names[0], "state": "dead"}], "it is told")
+        check((wrong["degraded"] >= 1, wrong["all"]), (True, True), f"a file lacks a copy: {wrong}")
     check(x.get(IO_RW), [x.uuids[1]], "nor are writers")
     check(states(x.c, x.f), ["stale", "in-sync"])
 

@@ -67,4 +67,36 @@ def test_each_size_of_a_line_is_its_own():
     check("72M of 272M from ds4, 20M/s, 10 s left" in said, True, said)
 
 
+QUIET = {**REPAIR, "files": 0, "running": []}
+STATUS = {"version": 1, "cluster": "c", "boot_epoch": 3, "grace": False, "ds": {"known": 2, "alive": 1}, "clients": {}, "orders": 0, "store": {}}
+
+
+def pages(*counts):
+    """What /v1/find?count=1 answers, one after the other; the last has no cursor."""
+    def answer(query):
+        i = int(query.get("cursor", ["0"])[0])
+        check(query["count"], ["1"])
+        lost, degraded = counts[min(i, len(counts) - 1)]
+        return {"files": 100, "lost": lost, "degraded": degraded, "too_deep": 0, "cursor": str(i + 1) if i + 1 < len(counts) else None}
+    return answer
+
+
+def test_a_server_that_is_dead_is_told_with_the_files_that_lack_a_copy():
+    answers = {"/v1/status": STATUS, "/v1/repair": QUIET, "/v1/ds": servers(ds1="alive", ds2="dead"), "/v1/find": pages((0, 5), (1, 7))}
+    line = "SOMETHING IS WRONG: ds2 is dead; 1 files lost, 12 degraded of all 200 looked at just now"
+    for args in (("status",), ("mirror", "status")):
+        said = weft(answers, *args)
+        check(line in said, True, said)
+        check("all copies are in sync" in said, False, said)
+    got = json.loads(weft(answers, "--json", "mirror", "status"))
+    check(got["health"], {"servers": [{"name": "ds2", "state": "dead"}], "lost": 1, "degraded": 12, "looked": 200, "too_deep": 0, "all": True})
+
+
+def test_what_was_not_looked_at_is_not_spoken_of():
+    endless = {"files": 100, "lost": 0, "degraded": 0, "too_deep": 0, "cursor": "x"}
+    said = weft({"/v1/status": STATUS, "/v1/repair": QUIET, "/v1/ds": servers(ds1="alive"), "/v1/find": endless}, "status")
+    check("nothing wrong is known: all data servers are alive; 0 files lost, 0 degraded of the first " in said, True, said)
+    check("looks at all)" in said, True, said)
+
+
 tap.run(tap.named(globals()))

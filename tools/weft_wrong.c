@@ -1,0 +1,89 @@
+/* weft_wrong.c - what is wrong: data servers that are not there, files with fewer copies than they should have. See weft.h. */
+#include "tools/weft.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void add(json_t *j, const char *key, long long n)
+{
+	json_object_set_new(j, key, json_integer(j_num(j, key) + n));
+}
+
+/* The walk that weft find makes, counted by the server, for so many seconds. */
+static int count_files(json_t *w, double seconds)
+{
+	double until = now() + seconds;
+	char *cursor = NULL;
+	int rc;
+
+	do {
+		json_t *j;
+
+		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", "/", "count", "1", "cursor", cursor, NULL);
+		free(cursor);
+		cursor = NULL;
+		if (rc)
+			return rc;
+		add(w, "degraded", j_num(j, "degraded"));
+		add(w, "lost", j_num(j, "lost"));
+		add(w, "looked", j_num(j, "files"));
+		add(w, "too_deep", j_num(j, "too_deep"));
+		if (json_is_string(json_object_get(j, "cursor")) && !(cursor = strdup(j_str(j, "cursor"))))
+			rc = EXIT_FAILED;
+		json_decref(j);
+	} while (!rc && cursor && now() < until);
+	json_object_set_new(w, "all", json_boolean(!rc && !cursor && !j_num(w, "too_deep")));
+	free(cursor);
+	return rc;
+}
+
+int wrong_ask(double seconds, json_t **out)
+{
+	json_t *w = json_pack("{s:[], s:i, s:i, s:i, s:i}", "servers", "degraded", 0, "lost", 0, "looked", 0, "too_deep", 0), *j, *d;
+	size_t i;
+	int rc = weft_ask("GET", "/v1/ds", NULL, &j);
+
+	*out = w;
+	if (rc)
+		return rc;
+	json_array_foreach(json_object_get(j, "ds"), i, d)
+	{
+		if (strcmp(j_str(d, "state"), "alive"))
+			json_array_append_new(json_object_get(w, "servers"), json_pack("{s:s, s:s}", "name", j_str(d, "name"), "state", j_str(d, "state")));
+	}
+	json_decref(j);
+	return count_files(w, seconds);
+}
+
+/* What was not looked at is not spoken of. */
+void wrong_print(const char *head, const json_t *w, long long not_in_sync)
+{
+	long long degraded = j_num(w, "degraded"), lost = j_num(w, "lost");
+	const json_t *servers = json_object_get(w, "servers"), *d;
+	bool all = json_is_true(json_object_get(w, "all"));
+	const char *sep = "";
+	size_t i;
+
+	printf("%s%s: ", head, lost || degraded || not_in_sync || json_array_size(servers) ? "SOMETHING IS WRONG" : "nothing wrong is known");
+	json_array_foreach(servers, i, d)
+	{
+		printf("%s%s is %s", sep, j_str(d, "name"), j_str(d, "state"));
+		sep = ", ";
+	}
+	if (!json_array_size(servers))
+		fputs("all data servers are alive", stdout);
+	printf("; %lld files lost, %lld degraded of %s%lld looked at just now", lost, degraded, all ? "all " : "the first ", j_num(w, "looked"));
+	if (j_num(w, "too_deep"))
+		fputs(", some lie too deep", stdout);
+	if (lost || degraded || !all)
+		printf(" (weft find / --lost --degraded%s)", all ? "" : " looks at all");
+	putchar('\n');
+}
