@@ -229,12 +229,19 @@ static int unix_listen(struct http *h, const char *path)
 	if (fd < 0)
 		return -errno;
 	/* Who may connect administers the server: closed to others before anybody can. */
-	if (fchmod(fd, 0660) || bind(fd, (struct sockaddr *)&un, sizeof un) || listen(fd, 64)) {
+	if (fchmod(fd, 0660) || bind(fd, (struct sockaddr *)&un, sizeof un)) {
 		err = -errno;
 		close(fd);
 		return err;
 	}
 	strcpy(h->h_path, path);
+	/* The umask took bits away: whose group may is said by the folder. */
+	if (chmod(path, 0660) || listen(fd, 64)) {
+		err = -errno;
+		close(fd);
+		unlink(path);
+		return err;
+	}
 	return fd;
 }
 
