@@ -4,6 +4,7 @@
  * The main thread starts everything, then waits for a signal. Loops run on threads of their own; listeners and the control
  * connection are started on loop 0's thread, which owns them.
  */
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/exports.h"
@@ -78,7 +79,7 @@ static const struct rpc_program programs[] = {
 
 static int usage(FILE *f)
 {
-	fprintf(f, "usage: weft-ds [-c FILE] [-o KEY=VALUE]... [--check | --plan]\n"
+	fprintf(f, "usage: weft-ds [-c FILE] [-o KEY=VALUE]... [--check[=values] | --plan]\n"
 		   "  -c, --config FILE   configuration file\n"
 		   "  -o KEY=VALUE        set a key, over the file\n"
 		   "      --check         check the configuration and end\n"
@@ -86,29 +87,25 @@ static int usage(FILE *f)
 	return f == stdout ? 0 : EXIT_USAGE;
 }
 
-/* One line of 64 hexadecimal digits. */
-static int key_load(const char *path, char *err, size_t errlen)
-{
-	char text[128];
-	size_t n, len;
-	FILE *f = *path ? fopen(path, "re") : NULL;
+_Static_assert(CAP_CLUSTER_KEY_LEN == CHECK_KEY_LEN, "the cluster key");
 
-	if (!f) {
-		snprintf(err, errlen, "ds.cluster_key: %s%s%s", path, *path ? ": " : "",
-			 *path ? strerror(errno) : "names no file; it holds the cluster key, 64 hexadecimal digits");
-		return -EINVAL;
-	}
-	n = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
-	while (n && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' '))
-		n--;
-	if (n != 2 * CAP_CLUSTER_KEY_LEN ||
-	    sodium_hex2bin(ds.d_cluster_key, CAP_CLUSTER_KEY_LEN, text, n, NULL, &len, NULL) || len != CAP_CLUSTER_KEY_LEN) {
-		snprintf(err, errlen, "ds.cluster_key: %s: not 64 hexadecimal digits", path);
-		return -EINVAL;
-	}
-	sodium_memzero(text, sizeof(text));
-	return 0;
+/* The files and folders that keys name. */
+static int files_check(const struct conf *c, char *err, size_t errlen)
+{
+	char *dirs[DS_VOLUMES_MAX];
+	unsigned n = 0;
+	int e = ds_dirs_parse(conf_str(c, "ds.store"), dirs, &n, err, errlen);
+
+	if (e)
+		return e;
+	for (unsigned i = 0; i < n && !e; i++)
+		e = check_folder("ds.store", dirs[i], err, errlen);
+	ds_dirs_free(dirs, n);
+	if (!e)
+		e = check_cluster_key("ds.cluster_key", conf_str(c, "ds.cluster_key"), ds.d_cluster_key, err, errlen);
+	if (!e)
+		e = check_admin("ds.admin", conf_str(c, "ds.admin"), err, errlen);
+	return e ? e : rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
 }
 
 struct addr {
@@ -421,7 +418,7 @@ static void metrics_init(void)
 struct settings {
 	struct conf *se_conf;
 	struct start se_start;
-	bool se_check, se_plan;
+	bool se_check, se_values, se_plan; /* values: of keys only, not the files that they name */
 };
 
 static enum rpc_zerocopy zerocopy(const struct conf *c)
@@ -548,7 +545,7 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	}
 	if (place_check(se, err, errlen))
 		return -EINVAL;
-	return se->se_plan ? 0 : key_load(conf_str(c, "ds.cluster_key"), err, errlen);
+	return se->se_plan || se->se_values ? 0 : files_check(c, err, errlen);
 }
 
 /* -1: go on; else the exit status. */
@@ -556,7 +553,7 @@ static int settings_load(struct settings *se, int argc, char **argv)
 {
 	static const struct option longs[] = {
 		{ "config", required_argument, NULL, 'c' },
-		{ "check", no_argument, NULL, 'k' },
+		{ "check", optional_argument, NULL, 'k' },
 		{ "plan", no_argument, NULL, 'p' },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
@@ -572,7 +569,7 @@ static int settings_load(struct settings *se, int argc, char **argv)
 		else if (c == 'o' && nsets < sizeof(sets) / sizeof(sets[0]))
 			sets[nsets++] = optarg;
 		else if (c == 'k')
-			se->se_check = true;
+			se->se_check = true, se->se_values = optarg && !strcmp(optarg, "values");
 		else if (c == 'p')
 			se->se_plan = true;
 		else
@@ -586,6 +583,8 @@ static int settings_load(struct settings *se, int argc, char **argv)
 		if (conf_set(se->se_conf, sets[i], err, sizeof(err)))
 			goto bad;
 	log_set_level_name(conf_str(se->se_conf, "log.level"));
+	if (!se->se_check && !se->se_plan && priv_prepare("ds.user", conf_str(se->se_conf, "ds.user"), err, sizeof(err)))
+		goto bad;
 	if (settings_check(se, err, sizeof(err)))
 		goto bad;
 	if (se->se_plan)
@@ -665,10 +664,8 @@ static int own_folders(const char *list, char *err, size_t errlen)
 static int become_user(struct settings *se, unsigned n, char *err, size_t errlen)
 {
 	const struct conf *c = se->se_conf;
-	int e = priv_prepare("ds.user", conf_str(c, "ds.user"), err, errlen);
+	int e = 0;
 
-	if (!e)
-		e = rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
 	if (ds.d_nrdma)
 		rpc_rdma_allow();
 	if (!e)

@@ -1,4 +1,5 @@
 /* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its loops. */
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/crash.h"
@@ -48,7 +49,7 @@ static atomic_bool restored; /* every data server has told what it saw */
 
 static void usage(bool asked)
 {
-	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--restored] [--check]\n", asked ? stdout : stderr);
+	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--restored] [--check[=values]]\n", asked ? stdout : stderr);
 	exit(asked ? 0 : 2);
 }
 
@@ -58,20 +59,11 @@ static void die(const char *what, const char *why)
 	exit(1);
 }
 
-/* 64 hexadecimal digits */
-static void read_key(const char *path)
+/* The configuration makes no sense: another start with it would end so, too. */
+static void die_conf(const char *what)
 {
-	char text[128] = "";
-	size_t len = 0;
-	FILE *f = fopen(path, "r");
-
-	if (!f)
-		die(path, strerror(errno));
-	if (!fgets(text, sizeof(text), f) ||
-	    sodium_hex2bin(cluster_key, sizeof(cluster_key), text, strcspn(text, "\n"), NULL, &len, NULL) || len != sizeof(cluster_key))
-		die(path, "expected 64 hexadecimal digits: the cluster key");
-	fclose(f);
-	sodium_memzero(text, sizeof(text));
+	fprintf(stderr, "weft-mds: %s\n", what);
+	exit(2);
 }
 
 /* ---- connections ---- */
@@ -107,7 +99,7 @@ static void listen_check(const char *key, const char *list, uint16_t port)
 	char *copy = strdup(list), *save = NULL, *a = copy ? strtok_r(copy, ", ", &save) : NULL;
 
 	if (!a)
-		die(key, "an address is wanted, like 10.0.0.1:2049 or [fd00::1]:2049");
+		die_conf(strcmp(key, "mds.rdma") ? "mds.listen: an address is wanted, like 10.0.0.1:2049 or [fd00::1]:2049" : "mds.rdma: an address is wanted");
 	for (; a; a = strtok_r(NULL, ", ", &save)) {
 		struct sockaddr_storage ss;
 		socklen_t len;
@@ -161,7 +153,7 @@ static void rdma_check(const struct conf *conf)
 		return;
 	listen_check("mds.rdma", conf_str(conf, "mds.rdma"), RPC_RDMA_PORT);
 	if (conf_size(conf, "mds.pool") < RPC_RDMA_POOL)
-		die("mds.pool", "RDMA wants one of 16 MiB at least");
+		die_conf("mds.pool: RDMA wants one of 16 MiB at least");
 }
 
 static void listen_rdma(const struct conf *conf)
@@ -484,8 +476,10 @@ static void open_store(const struct conf *conf)
 	struct kv_opts opts = {.ko_create = true, .ko_nosync = !conf_bool(conf, "mds.sync")};
 	char err[512];
 
-	if (kv_open(&mds.m_kv, conf_str(conf, "mds.store"), &opts, err, sizeof(err)))
-		die(err, NULL);
+	int rc = kv_open(&mds.m_kv, conf_str(conf, "mds.store"), &opts, err, sizeof(err));
+
+	if (rc)
+		die(err, *check_hint(rc, "") ? check_hint(rc, conf_str(conf, "mds.store")) + 2 : NULL);
 	if (ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)))
 		die(err, NULL);
 	if (ev_open(mds.m_ns))
@@ -584,7 +578,7 @@ static void open_data(const struct conf *conf)
 	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		die("layouts: no memory", NULL);
 	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"), (unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
-		die(err, NULL);
+		die_conf(err);
 	if (lo_steer_load(mds.m_lo, conf_size(conf, "mds.threshold")))
 		die("mds.store", "the row of thresholds cannot be read");
 	open_repair(conf);
@@ -735,29 +729,59 @@ static void serve(const struct conf *conf)
 	log_info("stopped");
 }
 
-static int check_exports(const char *path)
+static int check_exports(const char *path, char *err, size_t errlen)
 {
 	struct exp_table *t;
-	char err[512];
+	int e = exp_read(path, &t, err, errlen);
 
-	if (*path && access(path, F_OK))
+	if (!e)
+		exp_put(t);
+	return e;
+}
+
+static int check_keytab(const char *path, char *err, size_t errlen)
+{
+	/* A name may have a type before it: FILE:/etc/krb5.keytab. */
+	if (!strncmp(path, "FILE:", 5))
+		path += 5;
+	if (*path != '/' || !access(path, R_OK))
 		return 0;
-	if (exp_read(path, &t, err, sizeof(err))) {
-		fprintf(stderr, "weft-mds: %s\n", err);
-		return 2;
+	snprintf(err, errlen, "mds.keytab: %s: %s%s", path, strerror(errno), errno == EACCES ? ": the user that weft-mds runs as must be able to read it" : "");
+	return -errno;
+}
+
+/* The files and folders that keys name. Every fault is told; how many there are. */
+static unsigned check_files(const struct conf *conf)
+{
+	char err[6][512];
+	size_t n = sizeof(err[0]);
+	const int bad[6] = {
+		check_folder("mds.store", conf_str(conf, "mds.store"), err[0], n),
+		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key, err[1], n),
+		check_exports(conf_str(conf, "mds.exports"), err[2], n),
+		check_admin("mds.admin", conf_str(conf, "mds.admin"), err[3], n),
+		rpc_tls_configure(&service.rs_tls, conf, "mds", err[4], n),
+		check_keytab(conf_str(conf, "mds.keytab"), err[5], n),
+	};
+	unsigned found = 0;
+
+	for (unsigned i = 0; i < 6; i++) {
+		if (!bad[i])
+			continue;
+		fprintf(stderr, "weft-mds: %s\n", err[i]);
+		found++;
 	}
-	exp_put(t);
-	return 0;
+	return found;
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'}, {"check", 0, NULL, 'C'}, {"restored", 0, NULL, 'R'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'}, {"check", 2, NULL, 'C'}, {"restored", 0, NULL, 'R'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	const char *path = NULL, *sets[256];
 	unsigned nsets = 0;
 	struct conf *conf;
 	char err[512];
-	bool check = false, whole = false;
+	bool check = false, values = false, whole = false;
 	int o;
 
 	while ((o = getopt_long(argc, argv, "c:o:h", longs, NULL)) != -1) {
@@ -766,7 +790,7 @@ int main(int argc, char **argv)
 		else if (o == 'o' && nsets < 256)
 			sets[nsets++] = optarg;
 		else if (o == 'C')
-			check = true;
+			check = true, values = optarg && !strcmp(optarg, "values");
 		else if (o == 'R')
 			whole = true;
 		else
@@ -790,19 +814,16 @@ int main(int argc, char **argv)
 		die("libsodium", "cannot be initialised");
 	listen_check("mds.listen", conf_str(conf, "mds.listen"), 2049);
 	rdma_check(conf);
-	if (!*conf_str(conf, "mds.store"))
-		die("mds.store: not set; expected the folder of the store", NULL);
-	if (!*conf_str(conf, "mds.cluster_key"))
-		die("mds.cluster_key: not set; expected the path of the cluster key file", NULL);
-	if (check) { /* of the values: the files they name may come later */
-		int rc = check_exports(conf_str(conf, "mds.exports"));
-
+	if (!check && priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)))
+		die_conf(err);
+	if (!values && check_files(conf))
+		return 2;
+	if (check) {
 		conf_free(conf);
-		return rc;
+		return 0;
 	}
 	if (whole)
 		make_whole_first();
-	read_key(conf_str(conf, "mds.cluster_key"));
 	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
 	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
 	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
@@ -814,9 +835,6 @@ int main(int argc, char **argv)
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
 	block_signals();
 	log_faults();
-	if (priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)) ||
-	    rpc_tls_configure(&service.rs_tls, conf, "mds", err, sizeof(err)))
-		die(err, NULL);
 	set_deleg_mode(conf_str(conf, "mds.delegations"));
 	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);

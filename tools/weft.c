@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ADMIN_DEFAULT "unix:/run/weft/mds.sock"
+#define ADMIN_DEFAULT "unix:/run/weft-mds/admin"
 enum { OPTIONS = 24, ANY = 1 << 20 };
 
 const char *weft_admin;

@@ -10,6 +10,7 @@
  * adoption was cut short holds none, and is adopted when it is met again.
  */
 #include "ds/store/store_int.h"
+#include "base/check.h"
 #include "base/log.h"
 #include <dirent.h>
 #include <errno.h>
@@ -59,6 +60,11 @@ static int refuse(struct adopt *a, int e, const char *fmt, ...)
 	vsnprintf(a->ad_err, a->ad_errlen, fmt, ap);
 	va_end(ap);
 	return e;
+}
+
+static int refuse_path(struct adopt *a, int error, const char *dir, const char *name)
+{
+	return refuse(a, -error, "%s%s: %s%s", dir, name, strerror(error), check_hint(error, dir));
 }
 
 static const char *uuid_text(const uint8_t uuid[DS_UUID_LEN], char out[DS_UUID_TEXT])
@@ -230,10 +236,10 @@ static int folder_open(struct adopt *a, struct ds_vol *v)
 	struct stat st;
 
 	if (!made && errno != EEXIST)
-		return refuse(a, -errno, "%s: %s", v->v_dir, strerror(errno));
+		return refuse_path(a, errno, v->v_dir, "");
 	v->v_dirfd = open(v->v_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (v->v_dirfd < 0 || fstat(v->v_dirfd, &st) < 0)
-		return refuse(a, -errno, "%s: %s", v->v_dir, strerror(errno));
+		return refuse_path(a, errno, v->v_dir, "");
 	if (made)
 		parent_sync(v);
 	v->v_dev = st.st_dev;
@@ -254,7 +260,7 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 
 	v->v_lockfd = openat(v->v_dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (v->v_lockfd < 0)
-		return refuse(a, -errno, "%s/lock: %s", v->v_dir, strerror(errno));
+		return refuse_path(a, errno, v->v_dir, "/lock");
 	if (flock(v->v_lockfd, LOCK_EX | LOCK_NB) < 0)
 		return refuse(a, -EBUSY, "%s: another weft-ds uses this store", v->v_dir);
 	/* One that has an attribute needs no proof, for which a full disk has no room. */

@@ -208,13 +208,13 @@ def test_status_as_table_and_as_json(c):
                  r"store +\d+ inodes, \S+, \d+ commits, [\d.]+ operations each"):
         assert re.search(rf"^{line}$", text, re.M), f"no line {line} in {text}"
     got = c.json("status")
-    assert set(got) == {"version", "cluster", "fs", "boot_epoch", "grace", "ds", "clients", "orders", "store"}, got
+    assert set(got) == {"version", "cluster", "fs", "boot_epoch", "grace", "ds", "clients", "orders", "store", "health", "files_not_in_sync"}, got
     assert got["version"] == 1 and got["boot_epoch"] == 1 and got["grace"] is False, got
     assert re.fullmatch(UUID, got["cluster"]), got
     assert got["ds"]["known"] == got["ds"]["alive"] == 4 and 0 < got["ds"]["available"] <= got["ds"]["capacity"], got
     assert set(got["clients"]) == {"known", "sessions", "opens", "layouts"}, got
     assert set(got["store"]) == {"inodes", "commits", "operations", "bytes_used"}, got
-    assert json.loads(c.weft("status", "--json")).keys() == ask(c.admin["mds"], "GET", "/v1/status").keys()
+    assert got.keys() - {"health", "files_not_in_sync"} == ask(c.admin["mds"], "GET", "/v1/status").keys()
     c.nfs()
     assert c.json("status")["clients"]["known"] == 1
 
@@ -486,8 +486,8 @@ def test_the_server_is_named_by_option_or_environment(c):
                       (("--admin", admin[5:], "status"), None), (("status",), admin),
                       (("--admin", admin, "status"), f"unix:{c.top}/none.sock")):
         assert "4 known" in run(weft, *args, env={"WEFT_ADMIN": env}), (args, env)
-    assert "/run/weft/mds.sock" in run(weft, "status", rc=3, env={"WEFT_ADMIN": None})
-    assert "/run/weft/mds.sock" in run(weft, "status", rc=3, env={"WEFT_ADMIN": ""})
+    assert "/run/weft-mds/admin" in run(weft, "status", rc=3, env={"WEFT_ADMIN": None})
+    assert "/run/weft-mds/admin" in run(weft, "status", rc=3, env={"WEFT_ADMIN": ""})
     assert f"{c.top}/none" in run(weft, "--admin", f"unix:{c.top}/none", "status", rc=3, env={"WEFT_ADMIN": admin})
     # A data server's admin socket is no metadata server's.
     assert "no such path" in run(weft, "--admin", c.admin["ds1"], "status", rc=1)
@@ -737,13 +737,75 @@ def test_what_is_not_set_or_cannot_be_used_is_told(c):
         assert done.returncode in (1, 2) and len(told) == 1 and all(n in told[0] for n in needles), f"{change}: {done.returncode} {done.stderr}"
 
 
+FILES = """mds.store={top}/s
+mds.cluster_key={key}
+mds.exports={top}/exports
+mds.admin=unix:{top}/sock
+ds.store={top}/s
+ds.cluster_key={key}
+ds.admin=unix:{top}/sock"""
+
+
 def test_the_examples_of_the_man_pages_are_taken(c):
-    for daemon, sets in (("weft-mds", []), ("weft-ds", [f"ds.cluster_key={c.dir}/cluster.key"])):
+    """But for files that are not here; tests/wire/units_test.py starts the daemons with them word for word."""
+    with open(f"{c.top}/exports", "w", encoding="ascii") as f:
+        f.write('export "/" { client "*" {} }\n')
+    for daemon in ("weft-mds", "weft-ds"):
         with open(os.path.join(SRC, f"docs/{daemon}.8"), encoding="utf-8") as f:
             example = re.search(r"^\.nf\n# /etc/weft/weft.conf\n(.*?)^\.fi", f.read(), re.M | re.S)[1].replace("\\", "")
         with open(f"{c.top}/example.conf", "w", encoding="utf-8") as f:
             f.write(example)
-        run(program(daemon), "--check", "-c", f"{c.top}/example.conf", *[x for s in sets for x in ("-o", s)])
+        files = FILES.format(top=c.top, key=f"{c.dir}/cluster.key").splitlines()
+        run(program(daemon), "--check", "-c", f"{c.top}/example.conf", *[x for s in files for x in ("-o", s)])
+
+
+def test_check_refuses_what_cannot_start(c):
+    """With the status of a configuration that makes no sense, 2; and so does a start."""
+    key = f"{c.dir}/cluster.key"
+    for name, text in (("short.key", "12ab"), ("bad.exports", 'export "/a" {')):
+        with open(f"{c.top}/{name}", "w", encoding="ascii") as f:
+            f.write(text)
+    good = [s for s in FILES.format(top=c.top, key=key).splitlines() if ".exports=" not in s] + ["mds.listen=127.0.0.1:13000", "ds.listen=127.0.0.1:13000"]
+    for d in ("mds", "ds"):
+        sets = [x for s in good for x in ("-o", s)]
+        run(program(f"weft-{d}"), "--check", *sets)
+        for change, needles in (
+                ("store=", [f"{d}.store"]), ("store=/nowhere/at/all", [f"{d}.store", "/nowhere/at/all", "No such file"]), (f"store={key}", [f"{d}.store", "Not a directory"]),
+                ("cluster_key=", [f"{d}.cluster_key"]), (f"cluster_key={c.top}/none", [f"{d}.cluster_key", "No such file"]),
+                (f"cluster_key={c.top}/short.key", [f"{d}.cluster_key", "64 hexadecimal"]),
+                (f"exports={c.top}/none", [f"{c.top}/none", "No such file"]), (f"exports={c.top}/bad.exports", ["bad.exports", "not closed"]),
+                ("tls=required", [f"{d}.tls_cert", "names no file"]),
+                ("admin=bogus", [f"{d}.admin", '"bogus"', "unix:/path"]), ("admin=0.0.0.0:9300", [f"{d}.admin", "127.0.0.0/8"]),
+                ("admin=127.0.0.1:http", [f"{d}.admin", "127.0.0.1:PORT"]), ("admin=unix:sock", [f"{d}.admin", "absolute"]),
+                (f"admin=unix:{c.top}/no/sock", [f"{d}.admin", f"{c.top}/no: No such"]), (f"admin=unix:{key}", [f"{d}.admin", "no socket"])):
+            for how in (["--check"], []):
+                told = run(program(f"weft-{d}"), *how, *sets, "-o", f"{d}.{change}", rc=2)
+                assert all(n in told for n in needles) and told.count("\n") == 1, f"{d} {how} {change}: {told}"
+
+
+def test_an_admin_socket_is_for_its_group_whatever_the_umask(c):
+    """The unit's umask is 0077."""
+    d = f"{c.top}/umask"
+    os.mkdir(d)
+    dead = subprocess.Popen([program("weft-ds"), "-o", f"ds.store={d}/s", "-o", f"ds.cluster_key={c.dir}/cluster.key", "-o", "ds.listen=127.0.0.1:13007",
+                             "-o", f"ds.admin=unix:{d}/sock", "-o", "ds.mds=127.0.0.1:13008", "-o", "ds.pool=32M"], umask=0o077, stderr=subprocess.DEVNULL, env=environment("weft-ds"))
+    try:
+        until = time.monotonic() + 10
+        while not os.path.exists(f"{d}/sock") or os.stat(f"{d}/sock").st_mode & 0o777 != 0o660:
+            assert time.monotonic() < until, os.listdir(d)
+            time.sleep(0.02)
+    finally:
+        dead.kill()
+        dead.wait()
+
+
+def test_a_key_that_everybody_can_read_is_warned_of(c):
+    shutil.copy(f"{c.dir}/cluster.key", f"{c.top}/open.key")
+    os.chmod(f"{c.top}/open.key", 0o644)
+    for d in ("mds", "ds"):
+        sets = [x for s in FILES.format(top=c.top, key=f"{c.top}/open.key").splitlines() if ".exports=" not in s for x in ("-o", s)]
+        done = subprocess.run([program(f"weft-{d}"), "--check", *sets], capture_output=True, text=True, timeout=20, check=True, env=environment(f"weft-{d}"))
+        assert re.search(rf"WARN weft-{d}: {d}.cluster_key: .*everybody .* 0644", done.stderr), done.stderr
 
 
 def main():

@@ -40,7 +40,9 @@ mkdir -p $R/dev/shm $R/dev/pts $R/dev/mqueue $R/dev/hugepages $R/usr/local/sbin 
 rm -rf $R/etc/systemd/system $R/usr/local/etc/weft/*
 mkdir -p $R/etc/systemd/system
 for t in sysinit basic shutdown network-online sockets lab; do printf '[Unit]\nDescription=%s\nDefaultDependencies=no\n' $t >$R/etc/systemd/system/$t.target; done
-cp $B/weft-mds $B/weft-ds $R/usr/local/sbin/
+cp $B/weft-mds $B/weft-ds $B/weft $R/usr/local/sbin/
+rm -rf $R/etc/weft
+ln -s /usr/local/etc/weft $R/etc/weft
 for n in mds ds; do
 	cp $B/dist/systemd/weft-$n.service $S/dist/systemd/weft-$n.socket $R/etc/systemd/system/
 	mkdir $R/etc/systemd/system/weft-$n.service.d
@@ -252,6 +254,89 @@ def test_the_figure_of_systemd(box):
         check(m is not None, True, text[-300:])
         tap.say(f"weft-{section}: {m[1]}")
         check(float(m[1]) <= 1.5, True, m[1])
+
+
+# ---- a machine set up by the man pages alone
+
+
+def example(page, begins):
+    """The block of a man page's EXAMPLES that begins with this."""
+    with open(os.path.join(SRC, "docs", page), encoding="utf-8") as f:
+        text = f.read().partition(".SH EXAMPLES\n")[2]
+    blocks = [b.replace("\\", "") for b in re.findall(r"^\.nf\n(.*?)^\.fi", text, re.M | re.S)]
+    return next(b for b in blocks if b.startswith(begins))
+
+
+def put(box, name, text):
+    os.makedirs(os.path.dirname(box.path(name)), exist_ok=True)
+    with open(box.path(name), "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def boots(box):
+    return int(re.search(r"boot epoch +(\d+)", box.run("weft", "status"))[1])
+
+
+def test_the_examples_of_the_man_pages_are_all_it_takes(box):
+    """What stands in EXAMPLES, word for word: files, key, start, and the command without a word of where the server is."""
+    for addr in ("192.0.2.1/32", "192.0.2.11/32", "198.51.100.11/32", "2001:db8::1/128"):
+        done = subprocess.run(["ip", "addr", "add", addr, "dev", "lo", *(["nodad"] if ":" in addr else [])], capture_output=True, text=True, check=False)
+        check((done.returncode, addr), (0, addr), done.stderr)
+    shutil.rmtree(box.path("var/lib/weft/mds"))
+    shutil.rmtree(box.path("var/lib/weft/ds"))
+    os.unlink(box.path("usr/local/etc/weft/cluster.key"))
+    put(box, "usr/local/etc/weft/weft.conf", example("weft-mds.8", "# /etc/weft/weft.conf") + example("weft-ds.8", "# /etc/weft/weft.conf"))
+    put(box, "usr/local/etc/weft/exports", example("weft-exports.5", "# /etc/weft/exports"))
+    box.run("sh", "-ec", example("weft-mds.8", "(umask"))
+    check(box.run("stat", "-c", "%U %G %a", "/etc/weft/cluster.key"), "root weft 440")
+    for section in ("mds", "ds"):
+        box.run("systemctl", "reset-failed", f"weft-{section}.service", want=None)
+        box.run("systemctl", "start", f"weft-{section}.service")
+    eventually(lambda: re.search(r"data servers +1 known, 1 alive", box.run("weft", "status")), 20, "weft status")
+    for section in ("mds", "ds"):
+        check(box.run("stat", "-c", "%U %G %a", f"/run/weft-{section}/admin"), "weft weft 660")
+    check("weft_ds_joined 1" in box.run("sh", "-c", example("weft-ds.8", "weft-ds").splitlines()[-1]), True, "the example of curl")
+
+
+def said_by(box, section):
+    with open(box.path("run", section + ".log"), encoding="utf-8") as f:
+        return f.read()
+
+
+def fails(box, section, want):
+    """A start that ends with status 2, and is not tried again; the log says this."""
+    unit = f"weft-{section}.service"
+    box.run("systemctl", "reset-failed", unit, want=None)
+    box.run("systemctl", "stop", unit)
+    before = len(said_by(box, section))
+    box.run("systemctl", "start", unit, want=1)
+    eventually(lambda: box.show(unit, "ActiveState") == "failed", 20, "it has failed")
+    said = said_by(box, section)[before:]
+    check((box.show(unit, "ExecMainStatus"), box.show(unit, "NRestarts")), ("2", "0"), said)
+    check(want in said, True, said)
+
+
+def test_a_bad_configuration_is_tried_once_and_counts_no_boot(box):
+    first, conf = boots(box), box.path("usr/local/etc/weft/weft.conf")
+    with open(conf, encoding="utf-8") as f:
+        good = f.read()
+    box.run("chmod", "0400", "/etc/weft/cluster.key")
+    fails(box, "mds", "/etc/weft/cluster.key: Permission denied: user weft (User= of the unit) must be able to read it")
+    fails(box, "ds", "/etc/weft/cluster.key: Permission denied: user weft (User= of the unit) must be able to read it")
+    box.run("chmod", "0440", "/etc/weft/cluster.key")
+    box.run("mv", "/etc/weft/exports", "/etc/weft/away")
+    fails(box, "mds", "/etc/weft/exports: No such file")
+    box.run("mv", "/etc/weft/away", "/etc/weft/exports")
+    put(box, "usr/local/etc/weft/weft.conf", good.replace("/var/lib/weft/ds", "/srv/elsewhere"))
+    box.run("mkdir", "-p", "/srv/elsewhere")
+    fails(box, "ds", "[Service] ReadWritePaths=/srv/elsewhere")
+    box.run("mkdir", "-m", "0700", "/var/lib/weft/roots")
+    put(box, "usr/local/etc/weft/weft.conf", good.replace("/var/lib/weft/ds", "/var/lib/weft/roots"))
+    fails(box, "ds", "Permission denied: it must be weft's (User= of the unit): chown -R weft: /var/lib/weft/roots")
+    put(box, "usr/local/etc/weft/weft.conf", good)
+    box.run("systemctl", "start", "weft-mds.service")
+    check(boots(box), first + 1)
+    box.run("systemctl", "stop", "weft-mds.service")
 
 
 def main():

@@ -1,0 +1,192 @@
+/* check.c - see check.h. */
+#include "base/check.h"
+#include "base/log.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
+#include <pwd.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Who this process is, for messages. */
+static const char *user_name(void)
+{
+	static _Thread_local char text[64];
+	struct passwd *pw = getpwuid(geteuid());
+
+	snprintf(text, sizeof(text), pw ? "%s" : "%.0s%u", pw ? pw->pw_name : "", (unsigned)geteuid());
+	return text;
+}
+
+const char *check_hint(int err, const char *path)
+{
+	static _Thread_local char text[PATH_MAX + 160];
+	bool systemd = getenv("INVOCATION_ID") != NULL;
+
+	switch (err < 0 ? -err : err) {
+	case EROFS:
+		snprintf(text, sizeof(text), systemd ? ": the unit's sandbox; a drop-in of the unit wants [Service] ReadWritePaths=%s" :
+						       ": the file system of %s cannot be written", path);
+		return text;
+	case EACCES:
+	case EPERM:
+		snprintf(text, sizeof(text), ": it must be %s's%s: chown -R %s: %s", user_name(), systemd ? " (User= of the unit)" : "",
+			 user_name(), path);
+		return text;
+	case ENOENT:
+		return systemd ? ": it is not there, or the unit's sandbox hides it (ProtectHome=, PrivateTmp=)" : "";
+	default:
+		return "";
+	}
+}
+
+static int key_denied(const char *key, const char *path, char *err, size_t errlen)
+{
+	snprintf(err, errlen, "%s: %s: Permission denied: user %s%s must be able to read it: owner root, that user's group, mode 0440", key,
+		 path, user_name(), getenv("INVOCATION_ID") ? " (User= of the unit)" : "");
+	return -EACCES;
+}
+
+int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err, size_t errlen)
+{
+	FILE *f = *path ? fopen(path, "re") : NULL;
+	char text[128];
+	struct stat st;
+	size_t n, len;
+	int e = 0;
+
+	if (!*path) {
+		snprintf(err, errlen, "%s: not set; expected the path of the cluster key file, 64 hexadecimal digits", key);
+		return -EINVAL;
+	}
+	if (!f && errno == EACCES)
+		return key_denied(key, path, err, errlen);
+	if (!f) {
+		e = -errno;
+		snprintf(err, errlen, "%s: %s: %s", key, path, strerror(-e));
+		return e;
+	}
+	n = fread(text, 1, sizeof(text) - 1, f);
+	if (ferror(f) || fstat(fileno(f), &st) < 0)
+		e = -EISDIR;
+	fclose(f);
+	while (n && strchr("\n\r ", text[n - 1]))
+		n--;
+	if (!e && (n != 2 * CHECK_KEY_LEN || sodium_hex2bin(out, CHECK_KEY_LEN, text, n, NULL, &len, NULL) || len != CHECK_KEY_LEN))
+		e = -EINVAL;
+	if (e)
+		snprintf(err, errlen, "%s: %s: not 64 hexadecimal digits", key, path);
+	else if (st.st_mode & 04)
+		log_warn("%s: %s: everybody on this machine can read it (mode %04o): chmod 0440", key, path, (unsigned)st.st_mode & 07777);
+	sodium_memzero(text, sizeof(text));
+	return e;
+}
+
+/* The folder that a path is in; "." for one without a slash. */
+static void above(const char *path, char out[PATH_MAX])
+{
+	char *slash;
+
+	snprintf(out, PATH_MAX, "%s", path);
+	slash = out + strlen(out);
+	while (slash > out + 1 && slash[-1] == '/')
+		*--slash = 0;
+	slash = strrchr(out, '/');
+	if (!slash)
+		strcpy(out, ".");
+	else
+		slash[slash == out] = 0;
+}
+
+static int is_folder(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return -errno;
+	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+}
+
+static int check_unix(const char *key, const char *addr, char *err, size_t errlen)
+{
+	char dir[PATH_MAX];
+	struct stat st;
+	int e;
+
+	if (addr[5] != '/' || strlen(addr + 5) >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
+		snprintf(err, errlen, "%s: %s: expected unix: and the absolute path of a socket, shorter than %zu characters", key, addr,
+			 sizeof(((struct sockaddr_un *)0)->sun_path));
+		return -EINVAL;
+	}
+	above(addr + 5, dir);
+	e = is_folder(dir);
+	if (e) {
+		snprintf(err, errlen, "%s: cannot listen on %s: %s: %s", key, addr, dir, strerror(-e));
+		return e;
+	}
+	if (lstat(addr + 5, &st) == 0 && !S_ISSOCK(st.st_mode)) {
+		snprintf(err, errlen, "%s: cannot listen on %s: there is a file of that name that is no socket", key, addr);
+		return -EEXIST;
+	}
+	return 0;
+}
+
+int check_admin(const char *key, const char *addr, char *err, size_t errlen)
+{
+	const char *colon = strrchr(addr, ':');
+	char host[INET_ADDRSTRLEN] = "", *end = NULL;
+	struct in_addr in;
+	unsigned long port;
+
+	if (!*addr)
+		return 0;
+	if (!strncmp(addr, "unix:", 5))
+		return check_unix(key, addr, err, errlen);
+	if (colon && (size_t)(colon - addr) < sizeof(host))
+		memcpy(host, addr, (size_t)(colon - addr));
+	port = colon ? strtoul(colon + 1, &end, 10) : 0;
+	if (!end || end == colon + 1 || *end || port > 65535 || inet_pton(AF_INET, host, &in) != 1) {
+		snprintf(err, errlen, "%s: \"%s\" is no address; expected unix:/path or 127.0.0.1:PORT", key, addr);
+		return -EINVAL;
+	}
+	if (ntohl(in.s_addr) >> 24 != 127) {
+		snprintf(err, errlen, "%s: %s: there is no authentication: only unix:/path and 127.0.0.0/8 are served", key, addr);
+		return -EACCES;
+	}
+	return 0;
+}
+
+int check_folder(const char *key, const char *path, char *err, size_t errlen)
+{
+	char dir[PATH_MAX];
+	const char *want = path;
+	struct statvfs sv;
+	int e = is_folder(path);
+
+	if (!*path) {
+		snprintf(err, errlen, "%s: not set; expected the folder of the store", key);
+		return -EINVAL;
+	}
+	if (e == -ENOENT) {
+		above(path, dir);
+		e = is_folder(dir);
+		path = dir;
+	}
+	/* First the mount, of which access() says nothing to who may not write to the folder either. */
+	if (!e && statvfs(path, &sv) == 0 && (sv.f_flag & ST_RDONLY))
+		e = -EROFS;
+	if (!e && geteuid() && access(path, W_OK) < 0)
+		e = -errno;
+	if (e && path == dir)
+		snprintf(err, errlen, "%s: %s is not there, and cannot be made in %s: %s: make it, a folder of user %s", key, want, dir,
+			 strerror(-e), user_name());
+	else if (e)
+		snprintf(err, errlen, "%s: %s: %s%s", key, path, strerror(-e), check_hint(e, path));
+	return e;
+}
