@@ -106,6 +106,7 @@ struct join_work {
 	uint64_t jw_sent_ns;
 	ctl_join_res jw_res;
 	uint64_t jw_boot_id; /* 0: the MDS does not tell */
+	uint64_t jw_striped2_ns; /* d_striped2_ns */
 	int jw_err;
 	ctl_status jw_status;
 };
@@ -126,6 +127,7 @@ static void joined(struct loop_msg *m)
 		join_later(c, jw->jw_status == CTL_STALE_INSTANCE ? "it is a deposed instance" : "the store refused");
 	} else {
 		atomic_store(&d->d_fs, jw->jw_res.fs);
+		atomic_store(&d->d_striped2_ns, jw->jw_striped2_ns);
 		c->dc_instance = jw->jw_res.instance_epoch;
 		c->dc_backoff_ms = BACKOFF_MIN_MS;
 		rpc_client_proven(c->dc_client);
@@ -169,6 +171,15 @@ static const char *join_refusal(ctl_status st)
 static ctl_op join_form(const struct ds_control *c)
 {
 	return ctl_chan_protocol(c->dc_chan) >= CTL_PROTOCOL_JOIN2 ? CTL_OP_JOIN2 : CTL_OP_JOIN;
+}
+
+static void join_more(struct join_work *jw, const ctl_join2_res *r)
+{
+	uint64_t in_ms;
+
+	ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_BOOT, &jw->jw_boot_id, 1);
+	if (ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_STRIPED2, &in_ms, 1) && in_ms <= UINT32_MAX)
+		jw->jw_striped2_ns = clock_boot_ns() + in_ms * UINT64_C(1000000);
 }
 
 static void join_done(void *arg, int err, const ctl_response *res)
@@ -216,7 +227,7 @@ static void join_done(void *arg, int err, const ctl_response *res)
 	jw->jw_sent_ns = c->dc_sent_ns;
 	jw->jw_res = *jr;
 	if (res->result.op == CTL_OP_JOIN2)
-		ctl_more_get(res->result.ctl_result_u.join2.more.more_val, res->result.ctl_result_u.join2.more.more_len, CTL_MORE_BOOT, &jw->jw_boot_id, 1);
+		join_more(jw, &res->result.ctl_result_u.join2);
 	ds_store_submit(c->dc_ds->d_store, DS_WORKER_ORDERS, &jw->jw_job);
 }
 

@@ -59,6 +59,7 @@ struct ds {
 	void (*d_rdma_begun)(void *arg); /* NULL: it has been told */
 	void *d_rdma_arg;
 	_Atomic uint64_t d_lease_end_ns; /* CLOCK_BOOTTIME; 0: none */
+	_Atomic uint64_t d_striped2_ns;	 /* CLOCK_BOOTTIME: from then on striped capabilities are of version 2; 0: they need not be */
 	_Atomic uint32_t d_fs;
 	_Atomic bool d_joined, d_listening;
 };

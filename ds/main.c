@@ -368,6 +368,14 @@ static double joined_gauge(void *arg)
 	return atomic_load(&ds.d_joined);
 }
 
+static double striped_gauge(void *arg)
+{
+	uint64_t since = atomic_load(&ds.d_striped2_ns);
+
+	(void)arg;
+	return since && clock_boot_ns() >= since ? 2 : 1;
+}
+
 static double lease_gauge(void *arg)
 {
 	uint64_t end = atomic_load(&ds.d_lease_end_ns), now = clock_boot_ns();
@@ -408,6 +416,8 @@ static void metrics_init(void)
 	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "", export_files_gauge, NULL);
 	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
 	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "", lease_gauge, NULL);
+	metric_gauge("weft_ds_striped_version", "The oldest version of a client's capability that is good for a file with stripes.", "",
+		     striped_gauge, NULL);
 	metric_gauge("weft_ds_store_failing", "1 while the disk of a volume does not work.", "", failing_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
 	metric_gauge("weft_ds_rebuild_sessions", "Objects that are being rebuilt.", "", sessions_gauge, NULL);

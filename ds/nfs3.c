@@ -23,7 +23,7 @@ static const char *const proc_names[NFS3_NPROCS] = {
 
 struct metric *ds_m_read_bytes, *ds_m_write_bytes, *ds_m_copied_bytes;
 static struct metric *m_ops[NFS3_NPROCS], *m_seconds[NFS3_NPROCS];
-static struct metric *m_bad_handle, *m_fenced, *m_lost, *m_garbage;
+static struct metric *m_bad_handle, *m_fenced, *m_misplaced, *m_lost, *m_garbage;
 
 void ds_nfs3_init(void)
 {
@@ -45,6 +45,7 @@ void ds_nfs3_init(void)
 	ds_m_copied_bytes = metric_counter("weft_ds_copied_bytes_total", "Payload bytes copied by the daemon.", "");
 	m_bad_handle = metric_counter("weft_ds_bad_handle_total", "Handles that were not minted for this server.", "");
 	m_fenced = metric_counter("weft_ds_fenced_total", "Calls refused: old epoch, barred client, or no lease.", "");
+	m_misplaced = metric_counter("weft_ds_misplaced_total", "READs and WRITEs refused: of bytes that are another stripe's.", "");
 	m_lost = metric_counter("weft_ds_missing_object_total", "Calls for objects that must exist and do not.", "");
 	ds_peer_init();
 	m_garbage = metric_counter("weft_ds_garbage_total", "Calls whose arguments are malformed.", "");
@@ -98,6 +99,26 @@ enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigne
 		return NFS3ERR_BADHANDLE;
 	}
 	return (cap->cp_rights & rights) == rights ? NFS3_OK : NFS3ERR_ACCES;
+}
+
+/* The MDS and other data servers (client 0) read objects as objects, across the units of other stripes. */
+enum nfsstat3 ds_fh_range(struct ds *d, const struct cap *cap, uint64_t off, uint32_t count)
+{
+	uint64_t since;
+
+	if (!cap->cp_client || !(cap->cp_rights & CAP_STRIPED))
+		return NFS3_OK;
+	if (cap->cp_version == 2) {
+		if (cap_has(cap, off, count))
+			return NFS3_OK;
+		metric_add(m_misplaced, 1);
+		return NFS3ERR_INVAL;
+	}
+	since = atomic_load_explicit(&d->d_striped2_ns, memory_order_relaxed);
+	if (!since || clock_boot_ns() < since)
+		return NFS3_OK;
+	metric_add(m_fenced, 1);
+	return NFS3ERR_ACCES;
 }
 
 /* The log of a lost object is for people: one line a second will do, the metric has them all. */

@@ -17,7 +17,7 @@ static const uint8_t *take_fh(struct ds_op *op, uint32_t *len)
 	return xdr_get_opaque(&op->op_call->c_args, NFS3_FHSIZE, len);
 }
 
-/* Checks inside the bracket see every fence that a drain waits for us with. */
+/* Checks inside the bracket see every fence that a drain waits for us with. create: op_off and op_count are to be written. */
 static enum nfsstat3 open_bracket(struct ds_op *op, const uint8_t *fh, uint32_t len, bool create)
 {
 	enum nfsstat3 st;
@@ -25,6 +25,8 @@ static enum nfsstat3 open_bracket(struct ds_op *op, const uint8_t *fh, uint32_t 
 	op->op_token = ds_write_begin(op->op_ds->d_store);
 	op->op_bracket = true;
 	st = ds_fh_check(op->op_ds, fh, len, CAP_WRITE, &op->op_cap);
+	if (st == NFS3_OK && create)
+		st = ds_fh_range(op->op_ds, &op->op_cap, op->op_off, op->op_count);
 	return st == NFS3_OK ? ds_op_object(op, create) : st;
 }
 
@@ -147,12 +149,14 @@ void ds_nfs3_read(struct ds_op *op)
 		st = ds_op_object(op, false);
 	if (st == NFS3_OK && op->op_obj && ds_obj_rebuilding(op->op_obj))
 		st = NFS3ERR_ACCES;
+	if (op->op_count > DS_MAX_IO)
+		op->op_count = DS_MAX_IO;
+	if (st == NFS3_OK)
+		st = ds_fh_range(op->op_ds, &op->op_cap, op->op_off, op->op_count);
 	if (st != NFS3_OK) {
 		read_reply(op, st, READ_GOES_ON);
 		return;
 	}
-	if (op->op_count > DS_MAX_IO)
-		op->op_count = DS_MAX_IO;
 	if (!op->op_count || op->op_off > (uint64_t)INT64_MAX - op->op_count) {
 		op->op_got = 0;
 		read_reply(op, NFS3_OK, op->op_count ? READ_ENDS : READ_GOES_ON);

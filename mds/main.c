@@ -564,6 +564,7 @@ static void open_data(const struct conf *conf)
 	dsc_opts = (struct dsc_opts){
 		.do_cluster_key = cluster_key,
 		.do_lease_ms = (uint32_t)conf_msec(conf, "ds.lease"),
+		.do_layouts_ms = (uint32_t)(conf_msec(conf, "mds.grace") + conf_msec(conf, "mds.lease")),
 		.do_suspect_ms = (uint32_t)conf_msec(conf, "mds.ds_suspect"),
 		.do_refused_ms = (uint32_t)conf_msec(conf, "mds.ds_refused"),
 		.do_dead_ms = (uint32_t)conf_msec(conf, "mds.ds_dead"),

@@ -1,79 +1,150 @@
 /* The capability's bytes. All integers big-endian; the MAC is SipHash-2-4 over what is before it. */
 #include "proto/cap.h"
+#include "base/format.h"
 #include <assert.h>
 #include <endian.h>
 #include <sodium.h>
 #include <stddef.h>
 #include <string.h>
 
-#define CAP_VERSION 1
-
-struct cap_wire {
-	uint8_t w_version_rights; /* version << 4 | rights */
-	uint8_t w_key;
-	uint8_t w_stripe, w_mirror;
-	uint16_t w_fs, w_incarnation;
-	uint64_t w_ino;
-	uint32_t w_epoch;
-	uint32_t w_client;
-	uint8_t w_mac[8];
+/* Version 1: for servers of protocol 4, and what they gave out. Its file system number is a field of its own. */
+struct cap_wire1 {
+	uint8_t v1_version_rights; /* version << 4 | rights */
+	uint8_t v1_key;
+	uint8_t v1_stripe;
+	uint8_t v1_mirror;
+	uint16_t v1_fs;
+	uint16_t v1_incarnation;
+	uint64_t v1_ino;
+	uint32_t v1_epoch;
+	uint32_t v1_client;
+	uint8_t v1_mac[8];
 } __attribute__((packed));
+FORMAT_AT(struct cap_wire1, v1_version_rights, 0, 1);
+FORMAT_AT(struct cap_wire1, v1_key, 1, 1);
+FORMAT_AT(struct cap_wire1, v1_stripe, 2, 1);
+FORMAT_AT(struct cap_wire1, v1_mirror, 3, 1);
+FORMAT_AT(struct cap_wire1, v1_fs, 4, 2);
+FORMAT_AT(struct cap_wire1, v1_incarnation, 6, 2);
+FORMAT_AT(struct cap_wire1, v1_ino, 8, 8);
+FORMAT_AT(struct cap_wire1, v1_epoch, 16, 4);
+FORMAT_AT(struct cap_wire1, v1_client, 20, 4);
+FORMAT_AT(struct cap_wire1, v1_mac, 24, 8);
 
-static_assert(sizeof(struct cap_wire) == CAP_LEN, "a capability is 32 bytes");
+/* Version 2: which bytes of the file are the object's. The file system number is in the inode number. */
+struct cap_wire2 {
+	uint8_t v2_version_rights; /* version << 4 | rights */
+	uint8_t v2_key;
+	uint8_t v2_stripe;
+	uint8_t v2_mirror;
+	uint8_t v2_unit; /* its log2 */
+	uint8_t v2_stripes;
+	uint16_t v2_incarnation;
+	uint64_t v2_ino;
+	uint32_t v2_epoch;
+	uint32_t v2_client;
+	uint8_t v2_mac[8];
+} __attribute__((packed));
+FORMAT_AT(struct cap_wire2, v2_version_rights, 0, 1);
+FORMAT_AT(struct cap_wire2, v2_key, 1, 1);
+FORMAT_AT(struct cap_wire2, v2_stripe, 2, 1);
+FORMAT_AT(struct cap_wire2, v2_mirror, 3, 1);
+FORMAT_AT(struct cap_wire2, v2_unit, 4, 1);
+FORMAT_AT(struct cap_wire2, v2_stripes, 5, 1);
+FORMAT_AT(struct cap_wire2, v2_incarnation, 6, 2);
+FORMAT_AT(struct cap_wire2, v2_ino, 8, 8);
+FORMAT_AT(struct cap_wire2, v2_epoch, 16, 4);
+FORMAT_AT(struct cap_wire2, v2_client, 20, 4);
+FORMAT_AT(struct cap_wire2, v2_mac, 24, 8);
+
+static_assert(sizeof(struct cap_wire1) == CAP_LEN && sizeof(struct cap_wire2) == CAP_LEN, "a capability is 32 bytes");
 static_assert(crypto_shorthash_BYTES == 8 && crypto_shorthash_KEYBYTES == CAP_KEY_LEN, "SipHash-2-4");
 static_assert((CAP_READ | CAP_WRITE | CAP_MUST_EXIST | CAP_STRIPED) < 16, "rights share a byte with the version");
 
-static void cap_mac(const uint8_t in[CAP_LEN], const uint8_t key[CAP_KEY_LEN], uint8_t mac[8])
+#define CAP_MAC offsetof(struct cap_wire1, v1_mac)
+static_assert(CAP_MAC == offsetof(struct cap_wire2, v2_mac) &&
+	      offsetof(struct cap_wire1, v1_key) == offsetof(struct cap_wire2, v2_key),
+	      "the key and the MAC are where they were");
+
+uint16_t cap_fs_of(uint64_t ino)
 {
-	crypto_shorthash(mac, in, offsetof(struct cap_wire, w_mac), key);
+	return ino >> 48 ? (uint16_t)(ino >> 48) : 1;
 }
 
 void cap_mint(const struct cap *c, const uint8_t key[CAP_KEY_LEN], uint8_t out[CAP_LEN])
 {
-	struct cap_wire w = {
-		.w_version_rights = CAP_VERSION << 4 | (c->cp_rights & 15),
-		.w_key = c->cp_key,
-		.w_stripe = c->cp_obj.co_stripe,
-		.w_mirror = c->cp_obj.co_mirror,
-		.w_fs = htobe16(c->cp_obj.co_fs),
-		.w_incarnation = htobe16(c->cp_obj.co_incarnation),
-		.w_ino = htobe64(c->cp_obj.co_ino),
-		.w_epoch = htobe32(c->cp_epoch),
-		.w_client = htobe32(c->cp_client),
+	const struct cap_object *o = &c->cp_obj;
+	const struct cap_wire1 w1 = {
+		.v1_version_rights = 1 << 4 | (c->cp_rights & 15),
+		.v1_key = c->cp_key,
+		.v1_stripe = o->co_stripe,
+		.v1_mirror = o->co_mirror,
+		.v1_fs = htobe16(o->co_fs),
+		.v1_incarnation = htobe16(o->co_incarnation),
+		.v1_ino = htobe64(o->co_ino),
+		.v1_epoch = htobe32(c->cp_epoch),
+		.v1_client = htobe32(c->cp_client),
+	};
+	const struct cap_wire2 w2 = {
+		.v2_version_rights = 2 << 4 | (c->cp_rights & 15),
+		.v2_key = c->cp_key,
+		.v2_stripe = o->co_stripe,
+		.v2_mirror = o->co_mirror,
+		.v2_unit = c->cp_unit_log2,
+		.v2_stripes = c->cp_stripes,
+		.v2_incarnation = htobe16(o->co_incarnation),
+		.v2_ino = htobe64(o->co_ino),
+		.v2_epoch = htobe32(c->cp_epoch),
+		.v2_client = htobe32(c->cp_client),
 	};
 
-	memcpy(out, &w, CAP_LEN);
-	cap_mac(out, key, out + offsetof(struct cap_wire, w_mac));
+	memcpy(out, c->cp_version == 2 ? (const void *)&w2 : &w1, CAP_LEN);
+	crypto_shorthash(out + CAP_MAC, out, CAP_MAC, key);
 }
 
 bool cap_open(const uint8_t in[CAP_LEN], const uint8_t key[CAP_KEY_LEN], struct cap *c)
 {
-	struct cap_wire w;
+	unsigned version = in[0] >> 4;
+	struct cap_wire1 w1;
+	struct cap_wire2 w2;
 	uint8_t mac[8];
 
-	memcpy(&w, in, CAP_LEN);
-	cap_mac(in, key, mac);
-	if (w.w_version_rights >> 4 != CAP_VERSION || sodium_memcmp(mac, w.w_mac, 8) != 0)
+	crypto_shorthash(mac, in, CAP_MAC, key);
+	if ((version != 1 && version != 2) || sodium_memcmp(mac, in + CAP_MAC, sizeof(mac)) != 0)
 		return false;
+	memcpy(&w1, in, CAP_LEN); /* the fields that both have are in the same places */
+	memcpy(&w2, in, CAP_LEN);
 	*c = (struct cap){
 		.cp_obj = {
-			.co_ino = be64toh(w.w_ino),
-			.co_fs = be16toh(w.w_fs),
-			.co_incarnation = be16toh(w.w_incarnation),
-			.co_stripe = w.w_stripe,
-			.co_mirror = w.w_mirror,
+			.co_ino = be64toh(w1.v1_ino),
+			.co_fs = version == 1 ? be16toh(w1.v1_fs) : cap_fs_of(be64toh(w2.v2_ino)),
+			.co_incarnation = be16toh(w1.v1_incarnation),
+			.co_stripe = w1.v1_stripe,
+			.co_mirror = w1.v1_mirror,
 		},
-		.cp_rights = w.w_version_rights & 15,
-		.cp_key = w.w_key,
-		.cp_epoch = be32toh(w.w_epoch),
-		.cp_client = be32toh(w.w_client),
+		.cp_version = (uint8_t)version,
+		.cp_rights = w1.v1_version_rights & 15,
+		.cp_key = w1.v1_key,
+		.cp_unit_log2 = version == 2 ? w2.v2_unit : 0,
+		.cp_stripes = version == 2 ? w2.v2_stripes : 0,
+		.cp_epoch = be32toh(w1.v1_epoch),
+		.cp_client = be32toh(w1.v1_client),
 	};
-	return true;
+	return c->cp_unit_log2 < 64;
+}
+
+bool cap_has(const struct cap *c, uint64_t off, uint32_t count)
+{
+	uint64_t unit = off >> c->cp_unit_log2;
+
+	if (c->cp_stripes < 2 || !count)
+		return true;
+	return unit == (off + count - 1) >> c->cp_unit_log2 && unit % c->cp_stripes == c->cp_obj.co_stripe;
 }
 
 uint8_t cap_key_number(const uint8_t in[CAP_LEN])
 {
-	return in[offsetof(struct cap_wire, w_key)];
+	return in[offsetof(struct cap_wire1, v1_key)];
 }
 
 void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], uint8_t key_number, uint8_t out[CAP_KEY_LEN])

@@ -39,7 +39,8 @@ struct dsc_server {
 	uint8_t sv_key[CAP_KEY_LEN]; /* to mint capabilities */
 	uint8_t sv_key_number;
 	uint8_t sv_tls; /* enum rpc_tls_mode: what its addresses offer clients */
-	uint8_t sv_protocol; /* of the control protocol, as it joined last; 0: not since our start */
+	uint8_t sv_protocol; /* of the control protocol, as it joined last; 0: of before protocols were kept */
+	uint32_t sv_since_boot; /* of ours: in which it joined by that for the first time */
 	bool sv_generic; /* any NFSv3 server (docs/generic.md); it has no capabilities */
 };
 
@@ -47,6 +48,7 @@ struct dsc;
 struct dsc_opts {
 	const uint8_t *do_cluster_key; /* 32 bytes, must outlive */
 	uint32_t do_lease_ms;
+	uint32_t do_layouts_ms; /* so long after our start no client has a layout of before */
 	uint32_t do_suspect_ms; /* without a heartbeat for so long it is asked; */
 	uint32_t do_refused_ms; /* it is dead when its connection was lost so long ago, and its port refuses; */
 	bool do_restore;	/* the store was put back: servers only tell what they saw of it, and none joins */

@@ -182,7 +182,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[L
 static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 {
 	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
-	       a->sv_max_write == b->sv_max_write && a->sv_clone_block == b->sv_clone_block && a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs &&
+	       a->sv_max_write == b->sv_max_write && a->sv_clone_block == b->sv_clone_block && a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs && a->sv_protocol == b->sv_protocol &&
 	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
 }
 
@@ -219,6 +219,8 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		if (err)
 			return err;
 		jn->jn_sv.sv_id = old.sv_id;
+		if (jn->jn_sv.sv_protocol == old.sv_protocol)
+			jn->jn_sv.sv_since_boot = old.sv_since_boot;
 		jn->jn_changed = !same_row(&jn->jn_sv, &old);
 		dt->dt_weight = was.dt_weight;
 		dt->dt_draining = was.dt_draining;
@@ -264,10 +266,9 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row, dsc_row_encode(&jn->jn_sv, dt, row));
 }
 
-/* Locked. The node of jn's server with this link, unless it may not join, or NULL without memory. */
-static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *link)
+/* Locked. The node of jn's server with lk as its link, unless it may not join, or NULL without memory. */
+static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *lk)
 {
-	struct dsc_link *lk = link;
 	struct dsc_node *nd = d->d_node[jn->jn_sv.sv_id];
 
 	if (!nd && !jn->jn_new)
@@ -292,7 +293,6 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	if (nd->nd_link && nd->nd_link != lk)
 		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 	nd->nd_sv = jn->jn_sv;
-	nd->nd_sv.sv_protocol = (uint8_t)ctl_chan_protocol(link->lk_chan);
 	nd->nd_terms.dt_boot = jn->jn_terms.dt_boot;
 	nd->nd_terms.dt_start = jn->jn_terms.dt_start;
 	nd->nd_terms.dt_start_id = jn->jn_terms.dt_start_id;
@@ -313,6 +313,31 @@ static ctl_status status_of(int err)
 	return err == -ENOSPC ? CTL_NOSPC : err == -ESTALE || err == -ENOENT ? CTL_NOENT : CTL_IO;
 }
 
+#define MORE_KINDS 2
+
+/*
+ * What the answer to a JOIN2 has beside the fields; memory is the caller's. STRIPED2: layouts of version 1 that name a
+ * server of protocol 5 were given before its first join by that. When a later instance than the one that it joined then
+ * has had its grace, and a lease, no client has one.
+ */
+static void more_put(struct dsc *d, const struct dsc_server *sv, ctl_join2_res *res, ctl_more more[MORE_KINDS],
+		     uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS])
+{
+	const struct ns_super *su = ns_super(d->d_ns);
+	uint64_t up = clock_mono_ms() - d->d_start_ms;
+	uint64_t left = up < d->d_opts.do_layouts_ms ? d->d_opts.do_layouts_ms - up : 0;
+	unsigned n = 0;
+
+	ctl_more_put(&more[n], CTL_MORE_BOOT, &su->su_boot_id, 1, buf[n]);
+	n++;
+	if (sv->sv_since_boot < su->su_boot) {
+		ctl_more_put(&more[n], CTL_MORE_STRIPED2, &left, 1, buf[n]);
+		n++;
+	}
+	res->more.more_len = n;
+	res->more.more_val = more;
+}
+
 /* On the link's loop: the server may serve. */
 static void join_answer(struct loop_msg *m)
 {
@@ -321,10 +346,10 @@ static void join_answer(struct loop_msg *m)
 	const struct ns_super *su = ns_super(d->d_ns);
 	ctl_result res = {.op = jn->jn_form};
 	ctl_join_res *j = res.op == CTL_OP_JOIN2 ? &res.ctl_result_u.join2.join : &res.ctl_result_u.join;
-	uint8_t buf[8 * CTL_MORE_NUMBERS];
+	uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS];
 	struct dsc_node *nd = NULL;
 	struct dsc_link *lk;
-	ctl_more more;
+	ctl_more more[MORE_KINDS];
 
 	pthread_mutex_lock(&d->d_lock);
 	lk = link_find(d, jn->jn_conn);
@@ -347,11 +372,8 @@ static void join_answer(struct loop_msg *m)
 	j->ds_id = jn->jn_sv.sv_id;
 	j->instance_epoch = su->su_boot;
 	j->lease_ms = d->d_opts.do_lease_ms;
-	if (res.op == CTL_OP_JOIN2) {
-		ctl_more_put(&more, CTL_MORE_BOOT, &su->su_boot_id, 1, buf);
-		res.ctl_result_u.join2.more.more_len = 1;
-		res.ctl_result_u.join2.more.more_val = &more;
-	}
+	if (res.op == CTL_OP_JOIN2)
+		more_put(d, &jn->jn_sv, &res.ctl_result_u.join2, more, buf);
 	if (nd)
 		ev_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0, jn->jn_new ? "for the first time" : "again");
 	if (nd)
@@ -479,6 +501,8 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 	}
 	jn->jn_dsc = lk->lk_dsc;
 	jn->jn_in = in;
+	jn->jn_sv.sv_protocol = (uint8_t)ctl_chan_protocol(lk->lk_chan);
+	jn->jn_sv.sv_since_boot = (uint32_t)ns_super(lk->lk_dsc->d_ns)->su_boot;
 	jn->jn_form = in->in_req.op;
 	jn->jn_loop = lk->lk_loop;
 	jn->jn_conn = lk->lk_id;

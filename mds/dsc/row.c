@@ -28,7 +28,10 @@ _Static_assert(DSC_WEIGHT_MAX < WEIGHT_DRAINING, "the weight has room for it");
 /* At the end since version 4. */
 struct row_bar {
 	uint64_t r_since;
-	uint8_t r_barred, r_zero[7];
+	uint8_t r_barred;
+	uint8_t r_protocol; /* 0, and so the next: written by a program that kept none */
+	uint32_t r_since_boot;
+	uint8_t r_zero[2];
 } __attribute__((packed));
 _Static_assert(sizeof(struct row_bar) == 16, "data server record, version 4");
 /* Behind that since version 5: the last join. */
@@ -43,7 +46,7 @@ _Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof
 	       "a record fits");
 _Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 && CTL_LABELS_MAX >= LABELS_LEN - 1, "what joins can be kept");
 
-static size_t terms_encode(const struct dsc_terms *dt, uint8_t *out)
+static size_t terms_encode(const struct dsc_server *sv, const struct dsc_terms *dt, uint8_t *out)
 {
 	size_t own = strlen(dt->dt_own), set = strlen(dt->dt_set);
 	struct row_terms *rt = (struct row_terms *)out;
@@ -58,6 +61,8 @@ static size_t terms_encode(const struct dsc_terms *dt, uint8_t *out)
 	memcpy(out + sizeof(*rt) + own, dt->dt_set, set);
 	bar.r_since = htole64(dt->dt_barred_s);
 	bar.r_barred = dt->dt_barred;
+	bar.r_protocol = sv->sv_protocol;
+	bar.r_since_boot = htole32(sv->sv_since_boot);
 	memcpy(out + len, &bar, sizeof(bar));
 	join.r_boot = htole64(dt->dt_boot);
 	join.r_start = htole64(dt->dt_start);
@@ -77,10 +82,12 @@ static int labels_decode(const uint8_t *p, size_t n, char out[LABELS_LEN])
 	return strlen(out) == n && !memcmp(out, p, n) ? 0 : -EIO;
 }
 
-static int bar_decode(const uint8_t *p, struct dsc_terms *dt)
+static int bar_decode(const uint8_t *p, struct dsc_server *sv, struct dsc_terms *dt)
 {
 	const struct row_bar *rb = (const struct row_bar *)p;
 
+	sv->sv_protocol = rb->r_protocol;
+	sv->sv_since_boot = le32toh(rb->r_since_boot);
 	dt->dt_barred = rb->r_barred;
 	dt->dt_barred_s = le64toh(rb->r_since);
 	return dt->dt_barred == 0 || dt->dt_barred == DSC_KILLED || dt->dt_barred == DSC_WAITING ? 0 : -EIO;
@@ -134,7 +141,7 @@ size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, u
 		memcpy(r->r_addrs[i].r_uaddr, sv->sv_addrs[i].uaddr, sizeof(r->r_addrs[i].r_uaddr));
 		r->r_addrs[i].r_prefix = sv->sv_addrs[i].prefix;
 	}
-	return sizeof(*r) + sv->sv_naddrs * sizeof(struct row_addr) + terms_encode(dt, (uint8_t *)&r->r_addrs[sv->sv_naddrs]);
+	return sizeof(*r) + sv->sv_naddrs * sizeof(struct row_addr) + terms_encode(sv, dt, (uint8_t *)&r->r_addrs[sv->sv_naddrs]);
 }
 
 int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv, struct dsc_terms *dt)
@@ -152,7 +159,7 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 	if (r->r_naddrs > DSC_ADDRS || val.s_len < len || (r->r_version < 3 && val.s_len != len))
 		return -EIO;
 	end = (r->r_version >= 4 ? sizeof(struct row_bar) : 0) + (r->r_version >= 5 ? sizeof(struct row_join) : 0);
-	if (val.s_len < len + end || (end && bar_decode((const uint8_t *)val.s_data + val.s_len - end, dt)))
+	if (val.s_len < len + end || (end && bar_decode((const uint8_t *)val.s_data + val.s_len - end, sv, dt)))
 		return -EIO;
 	if (r->r_version >= 5 && join_decode((const uint8_t *)val.s_data + val.s_len - sizeof(struct row_join), dt))
 		return -EIO;

@@ -17,6 +17,8 @@ void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t 
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN])
 {
+	/* Of a store whose file system has another number than its inode numbers say there is no version 2. */
+	bool two = sv->sv_protocol >= CTL_PROTOCOL_CAP2 && cap_fs_of(ino) == ns_super(lo->l_ns)->su_fs;
 	struct cap c = {
 		.cp_obj =
 			{
@@ -26,6 +28,9 @@ void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t 
 				.co_stripe = (uint8_t)(obj % m->lm_stripes),
 				.co_mirror = m->lm_obj[obj].ob_copy,
 			},
+		.cp_version = two ? 2 : 1,
+		.cp_unit_log2 = m->lm_stripes > 1 ? (uint8_t)__builtin_ctz(m->lm_unit) : 0,
+		.cp_stripes = m->lm_stripes,
 		.cp_rights = (uint8_t)(rights | (m->lm_obj[obj].ob_known ? CAP_MUST_EXIST : 0)),
 		.cp_key = sv->sv_key_number,
 		.cp_epoch = m->lm_epoch,

@@ -355,6 +355,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	cap.cp_obj.co_ino = data[1] >> 5;
 	if (data[1] & 2)
 		cap.cp_rights = data[1] >> 2 & (CAP_READ | CAP_WRITE | CAP_MUST_EXIST);
+	/* Version 2 of the capability, of a file with stripes: bytes that are another's are refused, and no object is made. */
+	if (data[1] & 16) {
+		cap.cp_version = 2;
+		cap.cp_rights |= CAP_STRIPED;
+		cap.cp_unit_log2 = 20 + (data[1] >> 5);
+		cap.cp_stripes = 2 + (data[1] >> 6);
+		cap.cp_obj.co_stripe = data[1] >> 7;
+	}
 	cap_mint(&cap, ds.d_cap_keys[cap.cp_key], fh);
 	if (data[0] < 2 * NFS3_NPROCS)
 		call(NFS3_PROGRAM, data[0] % NFS3_NPROCS, data[0] < NFS3_NPROCS ? fh : NULL, CAP_LEN, data + 2, size - 2);

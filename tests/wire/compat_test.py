@@ -13,7 +13,7 @@ from mds_test import *  # noqa: E402,F403
 sys.path.insert(0, os.path.join(SRC, "tests/compat"))
 import join4  # noqa: E402
 import shape  # noqa: E402
-from data_test import content, layout_of  # noqa: E402
+from data_test import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 
@@ -122,6 +122,21 @@ def test_a_data_server_of_protocol_4_joins(w):
     check(struct.unpack(">2IQI", got), (0, 2, epoch, 3000), "HEARTBEAT")
     # The same message by the operation of a later protocol is refused, whatever the server could make of it.
     check(struct.unpack_from(">I", ds.ask(struct.pack(">I", 4) + bytes.fromhex(w.facts["join"])[4:] + struct.pack(">I", 0))), (7,), "JOIN2 in protocol 4")
+
+
+def test_version_1_for_stripes_ends_after_the_instance_that_a_server_joined(w):
+    """The kept servers join by protocol 5 for the first time: the old capability of a striped file is fenced or good. In the next instance, a grace and a
+    lease later, it is refused."""
+    w.dev("up", w.dir, "--set", "mds.grace=1s", "--set", "mds.lease=1s")
+    told = lambda: int(w.metric("weft_ds_striped_version", "ds1"))
+    check(told(), 1, "in the first instance")
+    w.restart("mds")
+    eventually(lambda: told() == 2, 10, "the end of version 1")
+    c = client()
+    s, f = c.open(c.ok(putfh(c.root()), lookup("striped"), getfh()).fh, "f", READ, how=None)
+    o = lay(c, f, s, IO_READ)
+    check([x.fhs[0][0] >> 4 for x in o.mirrors[0]], [2, 2], "new layouts")
+    check(b"".join(data_server(c, x).read(x.fhs[0], k << 20, MB).data for k, x in enumerate(o.mirrors[0])) == shape.whole("striped")[:2 * MB], True)
 
 
 def refused(w, program, key, store, want):

@@ -413,6 +413,77 @@ static struct fh striped(void)
 	return mint(&c);
 }
 
+static struct fh striped2(uint32_t client)
+{
+	struct cap c = cap_make(CAP_READ | CAP_WRITE | CAP_STRIPED);
+
+	c.cp_obj.co_ino = INO2;
+	c.cp_version = 2;
+	c.cp_unit_log2 = 20;
+	c.cp_stripes = 4; /* it is stripe 2 */
+	c.cp_client = client;
+	return mint(&c);
+}
+
+static unsigned read_at(struct fh fh, uint64_t off, uint32_t n)
+{
+	static uint8_t back[MIB];
+	bool eof;
+
+	return do_read(fh, off, back, &n, &eof);
+}
+
+START_TEST(a_client_has_the_units_of_its_stripe_only)
+{
+	static uint8_t data[MIB] = { 1, 2, 3 };
+	struct cap c = cap_make(CAP_READ | CAP_WRITE);
+	struct fh fh = striped2(42), mds = striped2(0);
+	uint64_t before;
+
+	ck_assert_uint_eq(do_write(fh, 0, data, 4096, 0), NFS3ERR_INVAL);
+	c.cp_obj.co_ino = INO2;
+	ck_assert_uint_eq(stat_of(&c).status, CTL_NOENT); /* nor was an object made for it */
+	ck_assert_uint_eq(do_write(fh, 2 * MIB, data, MIB, 0), NFS3_OK);
+	ck_assert_uint_eq(do_write(fh, 6 * MIB + 4096, data, MIB - 4096, 0), NFS3_OK);
+	before = metric("weft_ds_misplaced_total");
+	ck_assert_uint_eq(before, 1);
+	for (unsigned unit = 0; unit < 8; unit++) {
+		enum nfsstat3 want = unit % 4 == 2 ? NFS3_OK : NFS3ERR_INVAL;
+
+		ck_assert_uint_eq(do_write(fh, unit * (uint64_t)MIB, data, 4096, 0), want);
+		ck_assert_uint_eq(do_write(fh, unit * (uint64_t)MIB + MIB - 1, data, 1, 0), want);
+		ck_assert_uint_eq(read_at(fh, unit * (uint64_t)MIB, 4096), want);
+		ck_assert_uint_eq(read_at(mds, unit * (uint64_t)MIB, unit < 7 ? 4096 : 0), NFS3_OK);
+	}
+	/* across the end of a unit, and across its beginning */
+	ck_assert_uint_eq(do_write(fh, 3 * MIB - 10, data, 20, 0), NFS3ERR_INVAL);
+	ck_assert_uint_eq(do_write(fh, 2 * MIB - 10, data, 20, 0), NFS3ERR_INVAL);
+	ck_assert_uint_eq(read_at(fh, 2 * MIB + 1, MIB), NFS3ERR_INVAL);
+	ck_assert_uint_eq(read_at(fh, UINT64_MAX - 5, 20), NFS3ERR_INVAL);
+	ck_assert_uint_eq(read_at(mds, 3 * MIB - 10, 20), NFS3_OK);
+	ck_assert_uint_gt(metric("weft_ds_misplaced_total"), before);
+}
+END_TEST
+
+/* Until the MDS says that clients have none any more. */
+START_TEST(version_1_is_good_for_stripes_until_the_mds_says_a_time)
+{
+	static uint8_t data[4096];
+	struct cap whole = cap_make(CAP_READ | CAP_WRITE);
+
+	ck_assert_uint_eq(do_write(striped(), 0, data, sizeof data, 0), NFS3_OK);
+	mds_striped2_ms = 3600000;
+	ds_restart(SIGKILL);
+	ck_assert_uint_eq(do_write(striped(), 0, data, sizeof data, 0), NFS3_OK);
+	mds_striped2_ms = 0;
+	ds_restart(SIGKILL);
+	ck_assert_uint_eq(do_write(striped(), 0, data, sizeof data, 0), NFS3ERR_ACCES);
+	ck_assert_uint_eq(read_at(striped(), 0, sizeof data), NFS3ERR_ACCES);
+	ck_assert_uint_eq(do_write(striped2(42), 2 * MIB, data, sizeof data, 0), NFS3_OK);
+	ck_assert_uint_eq(do_write(mint(&whole), 0, data, sizeof data, 0), NFS3_OK); /* of a file without stripes: always */
+}
+END_TEST
+
 START_TEST(striped_read_goes_on_with_zeros_to_the_end_of_the_file)
 {
 	uint8_t back[16384], zero[16384] = { 0 };
@@ -534,7 +605,7 @@ END_TEST
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ds_control");
-	static const TTest *fences[12], *ord[16], *eof[8];
+	static const TTest *fences[12], *ord[16], *eof[12];
 	unsigned n = 0;
 
 	fences[n++] = handles_of_others_are_bad_handles;
@@ -560,6 +631,8 @@ static Suite *suite(void)
 	ord[n++] = list_tells_every_object_once;
 	add(s, "orders", setup, ord);
 	n = 0;
+	eof[n++] = a_client_has_the_units_of_its_stripe_only;
+	eof[n++] = version_1_is_good_for_stripes_until_the_mds_says_a_time;
 	eof[n++] = striped_read_goes_on_with_zeros_to_the_end_of_the_file;
 	eof[n++] = full_read_of_a_stripe_asks_nobody;
 	eof[n++] = silent_mds_makes_a_short_striped_read_an_error_in_time;

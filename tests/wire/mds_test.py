@@ -2467,6 +2467,31 @@ def test_stripes_are_for_clients_that_are_known_to_stripe(c, d):
         check(len(lay(other, other.open(d, "striped0")[1], other.open(d, "striped0")[0]).mirrors[0]), 2, impl)
 
 
+def test_a_striped_handle_is_for_its_stripe_alone(c, d):
+    """Also a client that is known to stripe and does not: its data server refuses it what is another's, and nothing of it is lost to others."""
+    for shape, count in (("stripes=4,unit=1M", 4), ("stripes=2,mirrors=2,unit=2M", 2)):
+        s, f, o = striped(c, d, shape, shape)
+        check({x.fhs[0][0] >> 4 for m in o.mirrors for x in m}, {2}, "the capability's version")
+        for m in o.mirrors:
+            for k, x in enumerate(m):
+                check((1 << x.fhs[0][4], x.fhs[0][5], x.fhs[0][2]), (o.unit, count, k), "unit, stripes, stripe")
+                ds = data_server(c, x)
+                for unit in range(2 * count):
+                    want = 0 if unit % count == k else 22
+                    check(ds.write(x.fhs[0], unit * o.unit, b"w" * 4096).status, want, f"WRITE in unit {unit}")
+                    check(ds.write(x.fhs[0], (unit + 1) * o.unit - 1, b"w").status, want)
+                    check(ds.read(x.fhs[0], unit * o.unit, 4096).status, want, f"READ in unit {unit}")
+                check(ds.write(x.fhs[0], (k + 1) * o.unit - 1, b"ww").status, 22, "across a unit's end")
+        c.ok(putfh(f), layoutreturn(o.stateid), close(s))
+        s, f = c.open(d, shape, BOTH, how=None)
+        size = 2 * count * o.unit
+        check(c.attrs(f, "size").size, size)
+        check(c.ok(putfh(f), read(s, size - 3, 10)).data, b"\0\0w")
+    s, f, o, ds, fh = one_server(c, d, "plain") if c.ok(putfh(d), setxattr("weft.policy", "stripes=1")) else None
+    check((fh[0] >> 4, fh[4], fh[5]), (2, 0, 1))
+    check(ds.write(fh, 5 << 20, b"anywhere").status, 0)
+
+
 def restart_an_administrator_names_clients_that_stripe(w):
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", "mds.striping_clients=FreeBSD 16,  Some NFS ,")
