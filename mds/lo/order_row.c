@@ -1,4 +1,5 @@
 /* order_row.c - the rows of orders: what a mutation puts, and how they are read. See order_int.h. */
+#include "base/format.h"
 #include "base/log.h"
 #include "mds/lo/order_int.h"
 #include "mds/lo/twin.h"
@@ -16,6 +17,16 @@ struct order_rec {
 	uint64_t r_ino, r_size;
 	uint32_t r_epoch, r_client_or_flags;
 } __attribute__((packed));
+FORMAT_AT(struct order_rec, r_version, 0, 1);
+FORMAT_AT(struct order_rec, r_type, 1, 1);
+FORMAT_AT(struct order_rec, r_stripe, 2, 1);
+FORMAT_AT(struct order_rec, r_mirror, 3, 1);
+FORMAT_AT(struct order_rec, r_fs, 4, 2);
+FORMAT_AT(struct order_rec, r_incarnation, 6, 2);
+FORMAT_AT(struct order_rec, r_ino, 8, 8);
+FORMAT_AT(struct order_rec, r_size, 16, 8);
+FORMAT_AT(struct order_rec, r_epoch, 24, 4);
+FORMAT_AT(struct order_rec, r_client_or_flags, 28, 4);
 _Static_assert(sizeof(struct order_rec) == 32, "order record, versions 1 and 2");
 /* CLONE: behind it, what it takes. The stripe is the same. */
 struct clone_rec {
@@ -24,6 +35,14 @@ struct clone_rec {
 	uint16_t r_src_incarnation;
 	uint8_t r_src_mirror, r_src_known, r_zero[4];
 } __attribute__((packed));
+FORMAT_AT(struct clone_rec, r, 0, 32);
+FORMAT_AT(struct clone_rec, r_src, 32, 8);
+FORMAT_AT(struct clone_rec, r_from, 40, 8);
+FORMAT_AT(struct clone_rec, r_offset, 48, 8);
+FORMAT_AT(struct clone_rec, r_src_incarnation, 56, 2);
+FORMAT_AT(struct clone_rec, r_src_mirror, 58, 1);
+FORMAT_AT(struct clone_rec, r_src_known, 59, 1);
+FORMAT_AT(struct clone_rec, r_zero, 60, 4);
 _Static_assert(sizeof(struct clone_rec) == 64, "clone record, versions 1 and 2");
 _Static_assert(sizeof(struct order_key) == ORDER_KEY_LEN, "keys are their bytes");
 

@@ -1,4 +1,5 @@
 /* The MDS's file handles: version, cluster, export, inode, incarnation, MAC (SipHash under the store's own key). */
+#include "base/format.h"
 #include "mds/op/op.h"
 #include <assert.h>
 #include <sodium.h>
@@ -15,6 +16,14 @@ struct fh_wire {
 	uint8_t w_mac[8];
 } __attribute__((packed));
 
+FORMAT_AT(struct fh_wire, w_version, 0, 1);
+FORMAT_AT(struct fh_wire, w_zero, 1, 1);
+FORMAT_AT(struct fh_wire, w_fs, 2, 2);
+FORMAT_AT(struct fh_wire, w_incarnation, 4, 2);
+FORMAT_AT(struct fh_wire, w_export, 6, 2);
+FORMAT_AT(struct fh_wire, w_uuid, 8, 4);
+FORMAT_AT(struct fh_wire, w_ino, 12, 8);
+FORMAT_AT(struct fh_wire, w_mac, 20, 8);
 static_assert(sizeof(struct fh_wire) == OP_FH_LEN, "a file handle is 28 bytes");
 
 static void fh_mac(struct mds *m, const struct fh_wire *w, uint8_t mac[8])
