@@ -54,6 +54,8 @@ static void ds_line(const json_t *d)
 	j_labels(json_object_get(d, "labels"));
 	printf("  ");
 	j_words(json_object_get(d, "addr"));
+	if (json_is_string(json_object_get(d, "why")))
+		printf("  (%s)", j_str(d, "why"));
 	putchar('\n');
 }
 

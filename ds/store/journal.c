@@ -340,6 +340,8 @@ int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 		err = append(s, recs, n);
 	while (err == -ENOSPC && ds_reserve_give(s))
 		err = turn(s);
+	if (!err)
+		atomic_store(&s->s_order_durable, atomic_load(&s->s_order_high));
 	if (err) {
 		j->j_broken = true;
 		log_error("store: %s/journal: %s", s->s_home->v_dir, strerror(-err));
@@ -475,6 +477,7 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 	}
 	free(list);
 	s->s_boot++;
+	atomic_store(&s->s_order_durable, atomic_load(&s->s_order_high));
 	if (!e)
 		e = begin(s, good);
 	if (e == -ENOSPC)

@@ -520,7 +520,7 @@ void ds_store_close(struct ds_store *s)
 
 uint64_t ds_store_order_high(struct ds_store *s)
 {
-	return atomic_load(&s->s_order_high);
+	return atomic_load(&s->s_order_durable);
 }
 
 struct ds_seen ds_store_seen(struct ds_store *s)

@@ -89,6 +89,7 @@ void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available)
 uint32_t ds_store_clone_block(struct ds_store *s);
 /* The disk of a volume does not work, as far as is known (health.c). */
 bool ds_store_failing(struct ds_store *s);
+/* Of orders that it has seen, in steps of CTL_ORDER_STEP, as a crash leaves it. */
 uint64_t ds_store_order_high(struct ds_store *s);
 /* What the two sides of a join compare (docs/recovery.md): the MDS's newest boot that was joined, and this store's own start. */
 struct ds_seen {

@@ -174,6 +174,7 @@ struct ds_store {
 	uint32_t s_boot, s_counted; /* counted: see ds_obj_count */
 	bool s_opened;
 	_Atomic uint64_t s_instance, s_order_high, s_verifier;
+	_Atomic uint64_t s_order_durable; /* s_order_high, as the journal has it */
 	_Atomic uint64_t s_boot_id; /* of s_instance; 0: not known */
 	uint64_t s_start_id; /* random, of this start: a copy of the store that is started has another one */
 	uint32_t s_clone_block;

@@ -55,6 +55,32 @@ const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp)
 
 /* ---- status ---- */
 
+static struct dsc_server *servers(struct admin *a, unsigned *n)
+{
+	struct dsc_server *sv = calloc(DSC_MAX, sizeof(*sv));
+
+	*n = sv ? dsc_list(a->a_ops.ao_dsc, sv, DSC_MAX) : 0;
+	return sv;
+}
+
+/* It serves; what is wrong with data servers, by name. */
+static void health_ok(struct admin *a, struct http_reply *rp)
+{
+	json_t *j = json_pack("{s:s}", "status", "ok"), *bad = json_object();
+	char why[160];
+	unsigned n;
+	struct dsc_server *sv = servers(a, &n);
+
+	for (unsigned i = 0; i < n; i++)
+		if (dsc_trouble(a->a_ops.ao_dsc, sv[i].sv_id, why, sizeof(why)))
+			json_object_set_new(bad, sv[i].sv_name, json_string(why));
+	free(sv);
+	if (json_object_size(bad))
+		json_object_set(j, "ds", bad);
+	json_decref(bad);
+	admin_reply_json(rp, 200, j);
+}
+
 static void get_health(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
@@ -62,17 +88,9 @@ static void get_health(void *arg, const struct http_req *rq, struct http_reply *
 
 	(void)rq;
 	if (dsc_may_serve(a->a_ops.ao_dsc, why, sizeof(why)))
-		admin_reply_json(rp, 200, json_pack("{s:s}", "status", "ok"));
+		health_ok(a, rp);
 	else
 		admin_reply_json(rp, 200, json_pack("{s:s, s:s}", "status", "waiting", "why", why));
-}
-
-static struct dsc_server *servers(struct admin *a, unsigned *n)
-{
-	struct dsc_server *sv = calloc(DSC_MAX, sizeof(*sv));
-
-	*n = sv ? dsc_list(a->a_ops.ao_dsc, sv, DSC_MAX) : 0;
-	return sv;
 }
 
 static json_t *status_ds(struct admin *a)

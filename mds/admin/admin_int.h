@@ -84,6 +84,8 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* forget.c: every object on that server becomes stale where another copy of its stripe is in sync. Blocks. 0 or a negative errno. */
+int admin_ds_stale(struct admin *a, uint32_t ds);
 json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv); /* the caller's reference */
 /* gen.c: any NFSv3 server becomes one */
 void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp);

@@ -28,8 +28,8 @@ json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv)
 {
 	struct dsc_terms dt = {0};
 	struct op_drain_view dv = {0};
+	char id[37], why[160];
 	uint64_t for_ms;
-	char id[37];
 	json_t *j;
 
 	dsc_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
@@ -39,6 +39,8 @@ json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv)
 			 (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "latency_us",
 			 (json_int_t)dt.dt_latency, "labels",
 			 labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
+	if (dsc_trouble(a->a_ops.ao_dsc, sv->sv_id, why, sizeof(why)))
+		json_object_set_new(j, "why", json_string(why));
 	/* Objects that are left there, of one that is drained; null while they are not counted. Stuck: it fails orders for so long that what is to go from there does not. */
 	if (op_drain_look(a->a_ops.ao_mds, sv->sv_id, &dv)) {
 		json_object_set_new(j, "drain", json_string(dv.dv_empty ? "drained" : "draining"));
@@ -256,11 +258,20 @@ void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp)
 		word_say(arg, &wo, rp);
 }
 
+/* What a store that was put back has is compared before anybody reads it: where another copy is in sync, that is believed. */
 void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct word wo = {.wo_word.dw_admit = true};
+	struct dsc_terms dt;
+	int err = 0;
 
 	wo.wo_word.dw_id = admin_ds_arg(arg, rq, rp);
-	if (wo.wo_word.dw_id)
+	if (!wo.wo_word.dw_id)
+		return;
+	if (dsc_terms(((struct admin *)arg)->a_ops.ao_dsc, wo.wo_word.dw_id, &dt) && dt.dt_barred == DSC_WAITING && dt.dt_why == DSC_WHY_RESTORED)
+		err = admin_ds_stale(arg, wo.wo_word.dw_id);
+	if (err)
+		admin_reply_error(rp, 500, "what is there cannot be made stale: %s", strerror(-err));
+	else
 		word_say(arg, &wo, rp);
 }

@@ -167,6 +167,20 @@ static int look(struct forget *fo)
 	return err;
 }
 
+int admin_ds_stale(struct admin *a, uint32_t ds)
+{
+	struct forget *fo = calloc(1, sizeof(*fo));
+	int err;
+
+	if (!fo)
+		return -ENOMEM;
+	*fo = (struct forget){.fo_admin = a, .fo_ds = ds, .fo_force = true, .fo_paths = json_array()};
+	err = look(fo);
+	json_decref(fo->fo_paths);
+	free(fo);
+	return err;
+}
+
 /* Two hold it: who asked, and who does it. */
 struct word {
 	struct dsc_word wo_word;

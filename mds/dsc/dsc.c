@@ -387,7 +387,7 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 		w->dw_terms.dt_draining = w->dw_drain;
 	if (w->dw_admit) {
 		w->dw_terms.dt_barred = w->dw_terms.dt_why = 0;
-		w->dw_terms.dt_start = w->dw_terms.dt_start_id = 0; /* whatever it is now */
+		w->dw_terms.dt_start = w->dw_terms.dt_start_id = w->dw_terms.dt_order = 0; /* whatever it is now */
 	}
 	if (w->dw_kill && w->dw_terms.dt_barred != DSC_KILLED) {
 		w->dw_terms.dt_barred = DSC_KILLED;

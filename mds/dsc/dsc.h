@@ -77,6 +77,7 @@ bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out)
 uint32_t dsc_number(struct dsc *d, const uint8_t uuid[16]); /* 0: unknown */
 unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all known, by id */
 /* What placement goes by, apart from dsc_server, which every call on an object copies. */
+/* Why it waits to be admitted: it was never here; its store was put back; it is the second process of one store. */
 enum dsc_why { DSC_WHY_NEW, DSC_WHY_RESTORED, DSC_WHYS };
 #define DSC_WEIGHT_ONE 100u    /* weights are in hundredths; */
 #define DSC_WEIGHT_MAX 100000u /* 0: nothing new is placed there */
@@ -87,6 +88,7 @@ struct dsc_terms {
 	uint64_t dt_barred_s;	    /* since when */
 	uint64_t dt_boot;	    /* of ours that it joined last; 0: a record of before that was kept */
 	uint64_t dt_start, dt_start_id; /* of its own that joined last: how often its store was opened, and that start's identity */
+	uint64_t dt_order;	    /* the order_high that it told then */
 	uint8_t dt_why;		    /* enum dsc_why: of DSC_WAITING */
 	char dt_own[LABELS_LEN];    /* labels that the server told; none that dt_set has count */
 	char dt_set[LABELS_LEN];    /* the administrator's */
@@ -159,6 +161,8 @@ void dsc_reported(struct dsc *d, const uint8_t uuid[16]);
 void dsc_set_serve_handler(struct dsc *d, void (*fn)(void *arg), void *arg);
 /* Whether it is so; and if not, one line that says what is waited for, or what is wrong. */
 bool dsc_may_serve(struct dsc *d, char *why, size_t size);
+/* What is wrong with a server, and what to do; false: nothing is. */
+bool dsc_trouble(struct dsc *d, uint32_t id, char *text, size_t size);
 /* The highest boot of this store that a server told of, with do_restore. */
 uint64_t dsc_boot_seen(struct dsc *d);
 /* Called on the first loop when a server was declared dead, before anybody is told so. Set before the loops run. */

@@ -43,6 +43,9 @@ struct dsc_node {
 	uint32_t nd_join;     /* the number of the join under way, or the last */
 	uint64_t nd_joined_ms; /* when */
 	uint64_t nd_last_boot; /* dt_boot, as of our start */
+	/* gate.c: another start of its store asked to join while its link was alive; nd_beats when it asked first. Two: both live. */
+	uint64_t nd_rival, nd_rival_beats, nd_beats;
+	uint64_t nd_two_ms; /* when the second was refused last; 0: never */
 	uint64_t nd_heard_ms; /* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
 	uint64_t nd_latency_ms; /* the same of the last word on its latency */
 	/* watch.c */
@@ -155,6 +158,12 @@ struct dsc_told {
 int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_told *to, char why[128]);
 /* Locked: the server, nd if it is known, has compared well (why NULL), or is ahead. Does not return when that is found out while clients are served. */
 void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to, const char *why);
+
+/* Why the store of the server is behind what was recorded of it, or NULL. */
+const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to);
+/* Locked: another start of the server's store asks to join, over lk. */
+enum dsc_rival { DSC_RIVAL_NONE, DSC_RIVAL_WAIT, DSC_RIVAL_TWO };
+enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct dsc_link *lk, const struct dsc_told *to);
 
 /* row.c: the durable record of a server */
 #define DSC_ROW_MAX 2560

@@ -4,8 +4,10 @@
  * Each join compares. Before one of those servers that joined the boot before this one has compared well, nothing is served. A server that saw more keeps the gate shut; when it comes
  * later, the process ends, with the server's name: what it would give out was given out before.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "mds/dsc/dsc_int.h"
+#include "mds/ev/event.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -151,4 +153,65 @@ uint64_t dsc_boot_seen(struct dsc *d)
 	boot = d->d_boot_seen;
 	pthread_mutex_unlock(&d->d_lock);
 	return boot;
+}
+
+/* ---- a data server's store that went back in time, or that two processes have ---- */
+
+const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to)
+{
+	if (to->to_order < was->dt_order)
+		return "it has seen fewer orders than when it joined last";
+	if (!to->to_tells || !was->dt_start)
+		return NULL;
+	if (to->to_start < was->dt_start)
+		return "its store was opened more often when it joined last";
+	if (to->to_start == was->dt_start && to->to_start_id != was->dt_start_id)
+		return "another start of its store had this number";
+	return NULL;
+}
+
+/*
+ * While the one that has joined is heard, a second one waits: a server that was started again has closed its connection, or is not heard any more soon. When the first is heard again and again
+ * after the second has come, both live.
+ */
+enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct dsc_link *lk, const struct dsc_told *to)
+{
+	uint64_t now = clock_mono_ms();
+
+	if (!to->to_tells || !nd || !nd->nd_terms.dt_start || to->to_start_id == nd->nd_terms.dt_start_id)
+		return DSC_RIVAL_NONE;
+	if (!nd->nd_link || nd->nd_link == lk || !nd->nd_joined || now - nd->nd_heard_ms >= d->d_opts.do_suspect_ms)
+		return nd->nd_two_ms && nd->nd_rival == to->to_start_id ? DSC_RIVAL_TWO : DSC_RIVAL_NONE;
+	if (nd->nd_rival != to->to_start_id) {
+		nd->nd_rival = to->to_start_id;
+		nd->nd_rival_beats = nd->nd_beats;
+		nd->nd_two_ms = 0;
+	}
+	if (nd->nd_beats < nd->nd_rival_beats + 2)
+		return DSC_RIVAL_WAIT;
+	if (!nd->nd_two_ms) {
+		log_error("data server %s runs twice: a second process with a copy of its store is refused", nd->nd_sv.sv_name);
+		ev_add(EV_RESTORED, nd->nd_sv.sv_name, 0, "it runs twice: a second process with a copy of its store is refused");
+	}
+	nd->nd_two_ms = now;
+	return DSC_RIVAL_TWO;
+}
+
+#define TWO_MS 10000u /* after the second has asked last */
+
+bool dsc_trouble(struct dsc *d, uint32_t id, char *text, size_t size)
+{
+	struct dsc_node *nd;
+
+	*text = 0;
+	pthread_mutex_lock(&d->d_lock);
+	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
+	if (nd && nd->nd_terms.dt_barred == DSC_WAITING && nd->nd_terms.dt_why == DSC_WHY_RESTORED)
+		snprintf(text, size, "its store was put back: weft ds admit takes it in, and has what other copies have made anew");
+	else if (nd && nd->nd_two_ms && clock_mono_ms() - nd->nd_two_ms < TWO_MS)
+		snprintf(text, size, "a second process runs with a copy of its store, and is refused: stop it");
+	else if (nd && nd->nd_ahead && !nd->nd_terms.dt_barred)
+		snprintf(text, size, "it has seen more of the metadata store than that has: weft-mds --restored");
+	pthread_mutex_unlock(&d->d_lock);
+	return *text;
 }

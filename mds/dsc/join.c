@@ -24,6 +24,8 @@ struct join {
 	bool jn_new, jn_changed;
 	uint8_t jn_refused; /* dt_barred */
 	bool jn_ahead; /* of this store */
+	bool jn_two;   /* a second process of one store */
+	const char *jn_behind; /* its store is: why */
 	bool jn_waits; /* nothing of it is recorded: it is refused, and asks again */
 	struct dsc_told jn_told;
 	ctl_request jn_ask; /* of one that does not tell what it saw */
@@ -190,6 +192,7 @@ static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 static int join_compare(struct join *jn, struct kv_txn *t)
 {
 	struct dsc *d = jn->jn_dsc;
+	enum dsc_rival rival;
 	struct dsc_node *nd;
 	char why[128];
 	int ahead = dsc_gate_compare(d, t, &jn->jn_told, why);
@@ -198,11 +201,34 @@ static int join_compare(struct join *jn, struct kv_txn *t)
 		return ahead;
 	pthread_mutex_lock(&d->d_lock);
 	nd = dsc_find_uuid(d, jn->jn_sv.sv_uuid);
-	dsc_gate_told(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
+	rival = dsc_gate_rival(d, nd, link_find(d, jn->jn_conn), &jn->jn_told);
 	jn->jn_ahead = ahead;
-	jn->jn_waits = ahead || !d->d_open || d->d_opts.do_restore;
+	jn->jn_two = rival == DSC_RIVAL_TWO && nd->nd_link;
+	if (rival == DSC_RIVAL_TWO && !nd->nd_link)
+		jn->jn_behind = "it is a copy that ran beside the one that had joined";
+	/* Of one that went back in time, what it has not seen says nothing. */
+	if (!jn->jn_behind || ahead || d->d_opts.do_restore)
+		dsc_gate_told(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
+	jn->jn_waits = ahead || rival == DSC_RIVAL_WAIT || jn->jn_two || d->d_opts.do_restore || (!d->d_open && !jn->jn_behind);
 	dsc_unlock(d, nd);
 	return jn->jn_waits;
+}
+
+/* What it is when it joins next, it must not be less than; one whose store is behind waits for the administrator. */
+static void join_noted(struct join *jn)
+{
+	struct dsc_terms *dt = &jn->jn_terms;
+
+	if (jn->jn_behind) {
+		dt->dt_barred = DSC_WAITING;
+		dt->dt_why = DSC_WHY_RESTORED;
+		dt->dt_barred_s = (uint64_t)time(NULL);
+		return;
+	}
+	dt->dt_boot = ns_super(jn->jn_dsc->d_ns)->su_boot;
+	dt->dt_start = jn->jn_told.to_start;
+	dt->dt_start_id = jn->jn_told.to_start_id;
+	dt->dt_order = jn->jn_told.to_order;
 }
 
 static int join_run(struct kv_op *op, struct kv_txn *t)
@@ -231,16 +257,19 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		dt->dt_boot = was.dt_boot;
 		dt->dt_start = was.dt_start;
 		dt->dt_start_id = was.dt_start_id;
+		dt->dt_order = was.dt_order;
 		if (!dt->dt_barred) {
+			jn->jn_behind = dsc_gate_behind(&was, &jn->jn_told);
 			err = join_compare(jn, t);
 			if (err)
 				return err < 0 ? err : 0;
-			dt->dt_boot = ns_super(jn->jn_dsc->d_ns)->su_boot;
-			dt->dt_start = jn->jn_told.to_start;
-			dt->dt_start_id = jn->jn_told.to_start_id;
+			join_noted(jn);
+			err = jn->jn_behind ? ev_put(t, EV_RESTORED, jn->jn_sv.sv_name, 0, "its store was put back: %s; it waits to be admitted", jn->jn_behind) : 0;
+			if (err)
+				return err;
 		}
 		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own) && dt->dt_boot == was.dt_boot && dt->dt_start == was.dt_start &&
-		    dt->dt_start_id == was.dt_start_id)
+		    dt->dt_start_id == was.dt_start_id && dt->dt_order == was.dt_order && !jn->jn_behind)
 			return 0;
 	} else if (err == -ENOENT) {
 		err = join_compare(jn, t);
@@ -257,9 +286,8 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		dt->dt_weight = DSC_WEIGHT_ONE;
 		dt->dt_barred = jn->jn_dsc->d_opts.do_admit ? DSC_WAITING : 0;
 		dt->dt_barred_s = dt->dt_barred ? (uint64_t)time(NULL) : 0;
-		dt->dt_boot = dt->dt_barred ? 0 : ns_super(jn->jn_dsc->d_ns)->su_boot;
-		dt->dt_start = dt->dt_barred ? 0 : jn->jn_told.to_start;
-		dt->dt_start_id = dt->dt_barred ? 0 : jn->jn_told.to_start_id;
+		if (!dt->dt_barred)
+			join_noted(jn);
 	} else {
 		return err;
 	}
@@ -288,6 +316,12 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		if (jn->jn_terms.dt_barred)
 			dsc_bar(d, nd, jn->jn_terms.dt_barred);
 	}
+	if (jn->jn_behind && !nd->nd_terms.dt_barred) {
+		nd->nd_terms.dt_why = jn->jn_terms.dt_why;
+		nd->nd_terms.dt_barred_s = jn->jn_terms.dt_barred_s;
+		dsc_bar(d, nd, DSC_WAITING);
+		dsc_gate_look(d);
+	}
 	lk = nd->nd_terms.dt_barred ? NULL : lk;
 	/* A newer connection of the same server takes over; its old one is dead or about to be. */
 	if (nd->nd_link && nd->nd_link != lk)
@@ -296,6 +330,7 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	nd->nd_terms.dt_boot = jn->jn_terms.dt_boot;
 	nd->nd_terms.dt_start = jn->jn_terms.dt_start;
 	nd->nd_terms.dt_start_id = jn->jn_terms.dt_start_id;
+	nd->nd_terms.dt_order = jn->jn_terms.dt_order;
 	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
 	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
 	dsc_set_key(d, &nd->nd_sv);
@@ -400,7 +435,7 @@ static void join_done(struct kv_op *op, int err)
 
 	if (!err && jn->jn_waits) {
 		/* An old one knows no better reason; and while a store is made whole, none serves under what it had before. */
-		ctl_chan_reply(jn->jn_in, d->d_opts.do_restore ? CTL_NOT_ADMITTED : jn->jn_ahead ? CTL_STALE_INSTANCE : CTL_NOT_JOINED, NULL);
+		ctl_chan_reply(jn->jn_in, d->d_opts.do_restore || jn->jn_two ? CTL_NOT_ADMITTED : jn->jn_ahead ? CTL_STALE_INSTANCE : CTL_NOT_JOINED, NULL);
 		free(jn);
 		return;
 	}
@@ -423,6 +458,8 @@ static void join_done(struct kv_op *op, int err)
 	if (jn->jn_refused) {
 		if (jn->jn_new)
 			log_warn("data server %u (%s) is here for the first time, and waits to be admitted", jn->jn_sv.sv_id, jn->jn_sv.sv_name);
+		if (jn->jn_behind)
+			log_error("data server %u (%s): its store was put back: %s; it serves nobody before weft ds admit", jn->jn_sv.sv_id, jn->jn_sv.sv_name, jn->jn_behind);
 		ctl_chan_reply(jn->jn_in, CTL_NOT_ADMITTED, NULL);
 		free(jn);
 		return;
@@ -543,6 +580,7 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 		/* The last few reports count: a burst is over before it is known. */
 		nd->nd_terms.dt_load = (uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
 		nd->nd_heard_ms = clock_mono_ms();
+		nd->nd_beats++;
 	}
 	dsc_unlock(d, nd);
 	res.ctl_result_u.heartbeat.instance_epoch = ns_super(d->d_ns)->su_boot;

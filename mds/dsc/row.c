@@ -36,10 +36,10 @@ struct row_bar {
 _Static_assert(sizeof(struct row_bar) == 16, "data server record, version 4");
 /* Behind that since version 5: the last join. */
 struct row_join {
-	uint64_t r_boot, r_start, r_start_id;
+	uint64_t r_boot, r_start, r_start_id, r_order;
 	uint8_t r_why, r_zero[7];
 } __attribute__((packed));
-_Static_assert(sizeof(struct row_join) == 32, "data server record, version 5");
+_Static_assert(sizeof(struct row_join) == 40, "data server record, version 5");
 _Static_assert(sizeof(struct row_terms) == 8, "data server record, version 3");
 _Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72, "data server record, versions 2 and 1");
 _Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN + sizeof(struct row_bar) + sizeof(struct row_join) <= DSC_ROW_MAX,
@@ -67,6 +67,7 @@ static size_t terms_encode(const struct dsc_server *sv, const struct dsc_terms *
 	join.r_boot = htole64(dt->dt_boot);
 	join.r_start = htole64(dt->dt_start);
 	join.r_start_id = htole64(dt->dt_start_id);
+	join.r_order = htole64(dt->dt_order);
 	join.r_why = dt->dt_why;
 	memcpy(out + len + sizeof(bar), &join, sizeof(join));
 	return len + sizeof(bar) + sizeof(join);
@@ -100,6 +101,7 @@ static int join_decode(const uint8_t *p, struct dsc_terms *dt)
 	dt->dt_boot = le64toh(rj->r_boot);
 	dt->dt_start = le64toh(rj->r_start);
 	dt->dt_start_id = le64toh(rj->r_start_id);
+	dt->dt_order = le64toh(rj->r_order);
 	dt->dt_why = rj->r_why;
 	return dt->dt_why < DSC_WHYS && (!dt->dt_why || dt->dt_barred == DSC_WAITING) ? 0 : -EIO;
 }

@@ -51,7 +51,7 @@ END_TEST
 START_TEST(rows_keep_weights_and_labels_and_old_rows_are_read)
 {
 	struct dsc_server sv = {.sv_id = 7, .sv_naddrs = 2, .sv_name = "ds7", .sv_max_read = 4096, .sv_max_write = 8192}, got;
-	struct dsc_terms dt = {.dt_weight = 250, .dt_own = "rack=r1,speed=hdd", .dt_set = "rack=r2", .dt_barred = DSC_KILLED, .dt_barred_s = 1795000000, .dt_boot = 65537, .dt_start = 7, .dt_start_id = UINT64_MAX - 1}, terms;
+	struct dsc_terms dt = {.dt_weight = 250, .dt_own = "rack=r1,speed=hdd", .dt_set = "rack=r2", .dt_barred = DSC_KILLED, .dt_barred_s = 1795000000, .dt_boot = 65537, .dt_start = 7, .dt_start_id = UINT64_MAX - 1, .dt_order = 9}, terms;
 	uint8_t row[DSC_ROW_MAX], id[16] = {1};
 	size_t n, head;
 
@@ -67,14 +67,14 @@ START_TEST(rows_keep_weights_and_labels_and_old_rows_are_read)
 	ck_assert_str_eq(terms.dt_labels, "rack=r2,speed=hdd");
 	ck_assert_uint_eq(terms.dt_barred, DSC_KILLED);
 	ck_assert_uint_eq(terms.dt_barred_s, 1795000000);
-	ck_assert(terms.dt_boot == 65537 && terms.dt_start == 7 && terms.dt_start_id == UINT64_MAX - 1);
+	ck_assert(terms.dt_boot == 65537 && terms.dt_start == 7 && terms.dt_start_id == UINT64_MAX - 1 && terms.dt_order == 9);
 	for (size_t k = 0; k < n; k++)
 		ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, k}, &got, &terms), -EIO);
 	/* A reason to wait, of one that is killed. */
 	row[n - 8] = DSC_WHY_RESTORED;
 	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), -EIO);
 	/* Version 4 ends before the last join. */
-	n -= 32;
+	n -= 40;
 	row[0] = 4;
 	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), 0);
 	ck_assert(terms.dt_barred == DSC_KILLED && !terms.dt_boot && !terms.dt_start);

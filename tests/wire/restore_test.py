@@ -11,6 +11,7 @@ import devtool  # noqa: E402
 import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of, on_every_mirror  # noqa: E402
+from dead_test import weft  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 MB = 1 << 20
@@ -58,6 +59,12 @@ def start_restored(w):
     arguments = d.arguments
     d.arguments = lambda: arguments() + ["--restored"]
     cluster.start([d])
+
+
+def spawn(w, name):
+    """It is not waited for: it does not join."""
+    d = next(d for d in devtool.MODULE.Cluster.load(w.dir).daemons if d.name == name)
+    d.spawn()
 
 
 def health(w, name="mds"):
@@ -225,6 +232,73 @@ def test_honest_ends_are_no_restoration(w):
             start(w, "ds1")
         eventually(lambda: health(w)["status"] == "ok", 15, "serving")
     check("put back" in log_of(w), False)
+
+
+# ---- data servers' stores
+
+
+def restorations(w):
+    """Of whom the journal says so."""
+    out = []
+    eventually(lambda: out.extend(e["subject"] for e in weft_lines(w, "events") if e["kind"] == "restored") or out, 5, "event")
+    return out
+
+
+def weft_lines(w, *args):
+    at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
+    out = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "--json", *args], capture_output=True, text=True, timeout=60, check=True).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def ds_of(w, name):
+    return next(d for d in weft(w, "ds", "list")["ds"] if d["name"] == name)
+
+
+def test_a_data_servers_store_that_was_put_back_serves_nobody(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    s, f = write_file(c, d, "f", b"OLD " * 5000)
+    stop(w, "ds1")
+    backup(w, "ds1", "ds1.backup")
+    start(w, "ds1")
+    c = client()
+    s, f = write_file(c, c.ok(putrootfh(), lookup("d"), getfh()).fh, "f", b"NEW " * 5000)
+    eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"] for o in m["objects"]), 20, "repair")
+    stop(w, "ds1")
+    put_back(w, "ds1", "ds1.backup")
+    spawn(w, "ds1")
+    eventually(lambda: ds_of(w, "ds1")["state"] == "waiting", 10, "it is noticed")
+    check("put back" in ds_of(w, "ds1")["why"] and "put back" in health(w)["ds"]["ds1"], True)
+    check("its store was put back" in log_of(w), True)
+    check(restorations(w), ["ds1"])
+    check(content(c, f, s), b"NEW " * 5000)
+    weft(w, "ds", "admit", "ds1")
+    eventually(lambda: ds_of(w, "ds1")["alive"], 10, "it has joined")
+    eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"] for o in m["objects"]), 30, "repair")
+    s, f = c.open(c.ok(putrootfh(), lookup("d"), getfh()).fh, "f", how=UNCHECKED)
+    check(on_every_mirror(c, f, s, 20000), [b"NEW " * 5000] * 2)
+
+
+def test_of_two_processes_with_one_store_the_second_is_refused(w):
+    stop(w, "ds1")
+    backup(w, "ds1", "ds1.copy")
+    start(w, "ds1")
+    log = open(os.path.join(w.top, "copy.log"), "w", encoding="utf-8")
+    copy = subprocess.Popen([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf"), "-o", f"ds.store={w.top}/ds1.copy", "-o", "ds.name=ds1",
+                             "-o", "ds.listen=127.0.0.1:12099", "-o", f"ds.admin=unix:{w.top}/copy.sock"], stdout=log, stderr=log)
+    try:
+        eventually(lambda: "runs twice" in log_of(w), 10, "it is noticed")
+        check("second process" in ds_of(w, "ds1")["why"] and "second process" in health(w)["ds"]["ds1"], True)
+        check(restorations(w), ["ds1"])
+        check((ds_of(w, "ds1")["alive"], [a.split(":")[1] for a in ds_of(w, "ds1")["addr"]]), (True, ["12050"]))
+        # The first goes: the second has what was copied, and is not taken for it.
+        stop(w, "ds1", hard=True)
+        eventually(lambda: ds_of(w, "ds1")["state"] == "waiting", 15, "it waits")
+    finally:
+        copy.terminate()
+        copy.wait()
+        log.close()
 
 
 if __name__ == "__main__":
