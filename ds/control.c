@@ -21,10 +21,16 @@
 #include <ifaddrs.h>
 #include <inttypes.h>
 #include <sodium.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <systemd/sd-daemon.h>
 #include <urcu/compiler.h>
 
+/* An MDS that is started again is away for less than this, and nothing is said. */
+#define TELL_FIRST_MS	 2500u
+#define TELL_AGAIN_MS	 60000u
+#define TELL_APART_MS	 5000u
 #define BACKOFF_MIN_MS	 100u
 #define BACKOFF_MAX_MS	 5000u
 #define UNADMITTED_MS	 1000u
@@ -47,7 +53,10 @@ struct ds_control {
 	uint64_t dc_sent_ns;		/* the request under way */
 	unsigned dc_serial;			/* of the connection: what is on its way to a worker may come back after it is gone */
 	bool dc_addrs_changed;		/* since the last join */
-	bool dc_said;				/* why it does not join was logged */
+	struct loop_timer dc_tell;	/* why it is not joined is logged */
+	bool dc_told, dc_reason;	/* it was, since it was joined; of this connection there is a reason */
+	uint64_t dc_told_ms;
+	char dc_mds[80];			/* where the MDS is */
 };
 
 static void join(struct ds_control *c);
@@ -79,12 +88,52 @@ static void timer_fire(struct loop_timer *t)
 		join(c);
 }
 
-/* Tried for ever. What stands in the way is logged once, at the level it deserves. */
+/* ---- why it is not joined ---- */
+
+static void tell(struct ds_control *c)
+{
+	c->dc_told = true;
+	c->dc_told_ms = clock_mono_ms();
+	log_warn("not joined to the MDS at %s: %s; trying on", c->dc_mds, c->dc_ds->d_why);
+	sd_notifyf(0, "STATUS=not joined to the MDS at %s: %s", c->dc_mds, c->dc_ds->d_why);
+	loop_timer_start(loop_self(), &c->dc_tell, TELL_AGAIN_MS);
+}
+
+static void tell_fire(struct loop_timer *t)
+{
+	struct ds_control *c = caa_container_of(t, struct ds_control, dc_tell);
+
+	if (!atomic_load(&c->dc_ds->d_joined))
+		tell(c);
+}
+
+/* On loop 0, where alone it is changed. True: it is another reason than before. */
+__attribute__((format(printf, 2, 3))) static bool reason(struct ds_control *c, const char *fmt, ...)
+{
+	char why[sizeof(c->dc_ds->d_why)];
+	bool changed;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	changed = strcmp(why, c->dc_ds->d_why) != 0;
+	pthread_mutex_lock(&c->dc_ds->d_why_lock);
+	strcpy(c->dc_ds->d_why, why);
+	pthread_mutex_unlock(&c->dc_ds->d_why_lock);
+	c->dc_reason = true;
+	return changed;
+}
+
+/* ---- joining ---- */
+
+/* Tried for ever. What stands in the way is told at once, and then every minute. */
 static void join_later(struct ds_control *c, const char *why)
 {
-	if (!c->dc_said)
-		log_error("joining the MDS: %s; trying on", why);
-	c->dc_said = true;
+	bool changed = reason(c, "%s", why);
+
+	if (!c->dc_told || (changed && clock_mono_ms() - c->dc_told_ms >= TELL_APART_MS))
+		tell(c);
 	timer_next(c, c->dc_backoff_ms);
 	c->dc_backoff_ms = c->dc_backoff_ms * 2 < BACKOFF_MAX_MS ? c->dc_backoff_ms * 2 : BACKOFF_MAX_MS;
 }
@@ -132,7 +181,10 @@ static void joined(struct loop_msg *m)
 		c->dc_backoff_ms = BACKOFF_MIN_MS;
 		rpc_client_proven(c->dc_client);
 		c->dc_lost_beats = 0;
-		c->dc_said = false;
+		c->dc_told = false;
+		loop_timer_stop(loop_self(), &c->dc_tell);
+		reason(c, "%s", "");
+		sd_notifyf(0, "STATUS=joined to the MDS at %s as data server %u", c->dc_mds, jw->jw_res.ds_id);
 		lease_set(d, jw->jw_sent_ns, jw->jw_res.lease_ms);
 		atomic_store(&d->d_joined, true);
 		log_info("joined as data server %u of file system %u, MDS instance epoch %" PRIu64, jw->jw_res.ds_id,
@@ -160,6 +212,8 @@ static const char *join_refusal(ctl_status st)
 		return "this store belongs to another cluster";
 	case CTL_STALE_INSTANCE:
 		return "it is a deposed instance";
+	case CTL_NAME_TAKEN:
+		return "another data server has the name of this one: give it one of its own (ds.name)";
 	case CTL_INVAL:
 		return "it refused what this server says about itself";
 	default:
@@ -194,6 +248,10 @@ static void join_done(void *arg, int err, const ctl_response *res)
 		return; /* the next connection joins */
 	if (err) {
 		/* A connection that swallows a join is no use: make another. */
+		if (err == -ETIMEDOUT)
+			reason(c, "it does not answer a join");
+		else
+			reason(c, "it does not take a join (%s): another cluster key?", strerror(-err));
 		drop_connection(c);
 		return;
 	}
@@ -726,7 +784,7 @@ static void ready(struct ctl_chan *ch, int err, void *arg)
 	struct ds_control *c = arg;
 
 	if (err) {
-		log_warn("control: the handshake failed: %s", strerror(-err));
+		reason(c, "the handshake failed (%s): is there a weft-mds, or another server?", strerror(-err));
 		rpc_conn_close(ctl_chan_conn(ch));
 		return;
 	}
@@ -752,10 +810,17 @@ static void down(struct rpc_client *cl, int err, void *arg)
 	struct ds_control *c = arg;
 
 	(void)cl;
-	if (atomic_exchange(&c->dc_ds->d_joined, false))
+	if (atomic_exchange(&c->dc_ds->d_joined, false)) {
 		log_warn("the connection to the MDS is lost (%s); the lease runs on", strerror(-err));
-	else
-		log_debug("no connection to the MDS: %s", strerror(-err));
+		loop_timer_start(loop_self(), &c->dc_tell, TELL_FIRST_MS);
+	}
+	if (!c->dc_reason && c->dc_ready)
+		reason(c, "it ended the connection instead of answering a join: another cluster key?");
+	else if (!c->dc_reason && c->dc_chan)
+		reason(c, "the handshake failed (%s): is there a weft-mds, or another server?", strerror(-err));
+	else if (!c->dc_reason)
+		reason(c, "no connection: %s", strerror(-err));
+	c->dc_reason = false;
 	c->dc_ready = false;
 	c->dc_lost_beats = 0;
 	c->dc_backoff_ms = BACKOFF_MIN_MS;
@@ -792,6 +857,10 @@ int ds_control_start(struct ds *d)
 	c->dc_ds = d;
 	c->dc_backoff_ms = BACKOFF_MIN_MS;
 	c->dc_timer.t_fire = timer_fire;
+	c->dc_tell.t_fire = tell_fire;
+	rpc_addr_text((const struct sockaddr *)&d->d_mds, c->dc_mds, sizeof(c->dc_mds));
+	reason(c, "no answer yet");
+	c->dc_reason = false;
 	c->dc_prog = (struct rpc_program){
 		.pr_prog = CTL_PROGRAM,
 		.pr_vers_lo = CTL_VERSION,
@@ -810,6 +879,7 @@ int ds_control_start(struct ds *d)
 		return err;
 	}
 	d->d_control = c;
+	loop_timer_start(d->d_loops[0], &c->dc_tell, TELL_FIRST_MS);
 	rpc_client_start(c->dc_client);
 	return 0;
 }

@@ -15,6 +15,7 @@
  */
 #ifndef DS_DS_H
 #define DS_DS_H
+#include <pthread.h>
 #include "base/conf.h"
 #include "base/labels.h"
 #include "base/metrics.h"
@@ -62,6 +63,8 @@ struct ds {
 	_Atomic uint64_t d_striped2_ns;	 /* CLOCK_BOOTTIME: from then on striped capabilities are of version 2; 0: they need not be */
 	_Atomic uint32_t d_fs;
 	_Atomic bool d_joined, d_listening;
+	pthread_mutex_t d_why_lock;
+	char d_why[256]; /* why it is not joined; no quotes in it */
 };
 
 /* A suspended machine's lease runs out all the same: CLOCK_BOOTTIME. Read for each call; the loop's own clock may be old. */

@@ -40,7 +40,7 @@
 /* A WRITE's header: RFC 5531 header with AUTH_SYS at its largest, handle, and some room. */
 #define MAX_RECORD	   (DS_MAX_IO + 4096)
 
-static struct ds ds;
+static struct ds ds = { .d_why_lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void mount_dispatch(struct rpc_call *call, void *arg)
 {
@@ -348,13 +348,17 @@ static int start_threads(pthread_t *threads, unsigned n, char *err, size_t errle
 
 static void health(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	bool ok = atomic_load(&ds.d_listening);
+	bool ok = atomic_load(&ds.d_listening), joined = atomic_load(&ds.d_joined);
+	char why[sizeof(ds.d_why) + 16] = "";
 
 	(void)arg;
 	(void)rq;
+	pthread_mutex_lock(&ds.d_why_lock);
+	if (!joined)
+		snprintf(why, sizeof(why), ",\"why\":\"%s\"", ds.d_why);
+	pthread_mutex_unlock(&ds.d_why_lock);
 	rp->rp_status = ok ? 200 : 503;
-	if (asprintf(&rp->rp_body, "{\"ok\":%s,\"joined\":%s}\n", ok ? "true" : "false",
-		     atomic_load(&ds.d_joined) ? "true" : "false") < 0)
+	if (asprintf(&rp->rp_body, "{\"ok\":%s,\"joined\":%s%s}\n", ok ? "true" : "false", joined ? "true" : "false", why) < 0)
 		rp->rp_body = NULL;
 }
 

@@ -15,6 +15,7 @@
  * holds, and by every request of the peer that is not answered yet. Its rpc_conn is not touched after ctl_chan_free.
  */
 #include "proto/ctl_chan.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include <assert.h>
 #include <errno.h>
@@ -214,12 +215,24 @@ out:
 
 /* ---- the peer's requests ---- */
 
+#define REFUSED_AGAIN_S 30
+
 /* Ends the connection: whoever sends what does not open is not the peer. */
 static void chan_refuse(struct ctl_chan *ch, struct rpc_call *call, const char *why)
 {
+	static _Atomic uint64_t said_s;
+	static _Atomic unsigned unsaid;
 	struct rpc_conn *conn = call->c_conn;
+	uint64_t now = clock_mono_ms() / 1000, before = atomic_load(&said_s);
+	char addr[80];
 
-	log_warn("control: %s; ending the connection", why);
+	/* The peer tries again and again, and may be anybody. */
+	if ((!before || now - before >= REFUSED_AGAIN_S) && atomic_compare_exchange_strong(&said_s, &before, now)) {
+		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
+		log_warn("control: %s: %s; ending the connection (%u more since the last such line)", addr, why, atomic_exchange(&unsaid, 0));
+	} else {
+		atomic_fetch_add(&unsaid, 1);
+	}
 	rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
 	/* The owner frees the channel when it is told that the connection is gone. */
 	if (ch->ch_conn)
@@ -248,7 +261,7 @@ void ctl_chan_sealed(struct ctl_chan *ch, struct rpc_call *call)
 	ci->ci_counter = chan_unseal(&ch->ch_rx, CHAN_CALL, 0, &call->c_args, (xdrproc_t)xdr_ctl_request, &ci->ci_in.in_req);
 	if (!ci->ci_counter) {
 		free(ci);
-		chan_refuse(ch, call, "a message that does not open (another cluster key?)");
+		chan_refuse(ch, call, "cannot decrypt a message: another cluster key?");
 		return;
 	}
 	ci->ci_in.in_chan = ch;

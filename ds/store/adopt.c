@@ -302,6 +302,40 @@ static bool there(const struct ds_vol *v, const char *name)
 	return faccessat(v->v_dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+/* A home without an identity is to be a new store's: nothing else may be in it, or it is somebody else's folder. */
+static int home_new(struct adopt *a)
+{
+	static const char *const ours[] = { ".", "..", "lock", "lost+found", "identity.new", NULL };
+	const struct ds_vol *v = a->ad_store->s_home;
+	int fd, err = 0;
+	struct dirent *d;
+	DIR *dir;
+
+	if (there(v, "identity"))
+		return 0;
+	if (there(v, "data.mdb"))
+		return refuse(a, -EEXIST, "%s is the metadata store of a weft-mds; ds.store wants a folder of its own", v->v_dir);
+	fd = openat(v->v_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir) {
+		err = refuse_path(a, errno, v->v_dir, "");
+		if (fd >= 0)
+			close(fd);
+		return err;
+	}
+	while (!err && (d = readdir(dir))) {
+		unsigned i = 0;
+
+		while (ours[i] && strcmp(d->d_name, ours[i]))
+			i++;
+		if (!ours[i])
+			err = refuse(a, -ENOTEMPTY, "%s holds no store of a weft-ds (no file identity) and is not empty (%.64s): ds.store wants a folder of its own",
+				     v->v_dir, d->d_name);
+	}
+	closedir(dir);
+	return err;
+}
+
 /* Before anything is written, also into the home: a home whose file system is not mounted is empty. */
 static int folders_look(struct adopt *a)
 {
@@ -323,7 +357,7 @@ static int folders_look(struct adopt *a)
 		if (a->ad_claim[i].cl_there && !there(s->s_home, "identity"))
 			return refuse(a, -EINVAL, "%s holds no store, and %s is a volume of store %s: is the file system of the first one mounted?", s->s_home->v_dir,
 				      s->s_vol[i]->v_dir, uuid_text(a->ad_claim[i].cl_store, uuid));
-	return 0;
+	return home_new(a);
 }
 
 /* Whether v can be a volume of this store; v_number stays 0 for one to be adopted. */

@@ -26,6 +26,7 @@ struct dsc_link {
 	struct loop *lk_loop;
 	uint64_t lk_id;
 	uint32_t lk_server; /* joined, or joining, as; 0 before */
+	bool lk_refused;	/* the log has it that its join is refused */
 };
 
 struct gen;

@@ -22,6 +22,7 @@ struct join {
 	struct loop *jn_loop;
 	uint64_t jn_conn;
 	bool jn_new, jn_changed;
+	bool jn_taken; /* its name is another's */
 	uint8_t jn_refused; /* dt_barred */
 	bool jn_ahead; /* of this store */
 	bool jn_two;   /* a second process of one store */
@@ -131,6 +132,20 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 
 /* ---- JOIN ---- */
 
+/* On lk's loop. It asks again every few seconds: each connection is told of once, and not more than one a second. */
+static void refused(struct dsc_link *lk, const char *name, const char *why)
+{
+	static _Atomic uint64_t last;
+	char addr[80];
+
+	if (!lk || lk->lk_refused || !log_due(&last))
+		return;
+	lk->lk_refused = true;
+	rpc_addr_text((const struct sockaddr *)rpc_conn_peer(lk->lk_conn), addr, sizeof(addr));
+	log_warn("data server %.64s at %s is refused: %s", name, addr, why);
+	ev_add(EV_DS_CHANGED, name, 0, "one at %s is refused: %s", addr, why);
+}
+
 static bool name_ok(const char *s)
 {
 	if (!*s)
@@ -231,6 +246,38 @@ static void join_noted(struct join *jn)
 	dt->dt_order = jn->jn_told.to_order;
 }
 
+static int name_row(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct join *jn = arg;
+	struct dsc_server sv;
+	struct dsc_terms dt;
+
+	if (id.s_len == 16 && memcmp(id.s_data, jn->jn_sv.sv_uuid, 16) && !dsc_row_decode(id, val, &sv, &dt))
+		jn->jn_taken |= !strcmp(sv.sv_name, jn->jn_sv.sv_name);
+	return 0;
+}
+
+/* Locked: another server, of whatever kind, has the name. */
+static bool name_shared(const struct dsc *d, const struct dsc_server *sv)
+{
+	for (uint32_t id = 1; id <= DSC_MAX; id++)
+		if (d->d_node[id] && memcmp(d->d_node[id]->nd_sv.sv_uuid, sv->sv_uuid, 16) && !strcmp(d->d_node[id]->nd_sv.sv_name, sv->sv_name))
+			return true;
+	return false;
+}
+
+/* A new name must be no other server's: commands name servers by it. Two that have one name already go on. The rows have those that
+ * join in the same commit. */
+static int name_free(struct join *jn, struct kv_txn *t)
+{
+	int err = ns_rows(t, NS_T_DS, "", 0, name_row, jn);
+
+	pthread_mutex_lock(&jn->jn_dsc->d_lock);
+	jn->jn_taken |= name_shared(jn->jn_dsc, &jn->jn_sv);
+	pthread_mutex_unlock(&jn->jn_dsc->d_lock);
+	return err < 0 ? err : 0;
+}
+
 static int join_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct join *jn = caa_container_of(op, struct join, jn_op);
@@ -248,6 +295,11 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		if (jn->jn_sv.sv_protocol == old.sv_protocol)
 			jn->jn_sv.sv_since_boot = old.sv_since_boot;
 		jn->jn_changed = !same_row(&jn->jn_sv, &old);
+		if (strcmp(jn->jn_sv.sv_name, old.sv_name)) {
+			err = name_free(jn, t);
+			if (err || jn->jn_taken)
+				return err;
+		}
 		dt->dt_weight = was.dt_weight;
 		dt->dt_draining = was.dt_draining;
 		dt->dt_barred = was.dt_barred;
@@ -272,6 +324,9 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		    dt->dt_start_id == was.dt_start_id && dt->dt_order == was.dt_order && !jn->jn_behind)
 			return 0;
 	} else if (err == -ENOENT) {
+		err = name_free(jn, t);
+		if (err || jn->jn_taken)
+			return err;
 		err = join_compare(jn, t);
 		if (err)
 			return err < 0 ? err : 0;
@@ -432,7 +487,14 @@ static void join_done(struct kv_op *op, int err)
 	struct dsc *d = jn->jn_dsc;
 	struct dsc_node *nd = NULL;
 	struct dsc_link *lk = NULL;
+	bool shared = false;
 
+	if (!err && jn->jn_taken) {
+		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name, "another data server has that name");
+		ctl_chan_reply(jn->jn_in, CTL_NAME_TAKEN, NULL);
+		free(jn);
+		return;
+	}
 	if (!err && jn->jn_waits) {
 		/* An old one knows no better reason; and while a store is made whole, none serves under what it had before. */
 		ctl_chan_reply(jn->jn_in, d->d_opts.do_restore || jn->jn_two ? CTL_NOT_ADMITTED : jn->jn_ahead ? CTL_STALE_INSTANCE : CTL_NOT_JOINED, NULL);
@@ -443,6 +505,7 @@ static void join_done(struct kv_op *op, int err)
 		pthread_mutex_lock(&d->d_lock);
 		lk = link_find(d, jn->jn_conn);
 		nd = lk ? node_attach(d, jn, lk) : NULL;
+		shared = nd && name_shared(d, &jn->jn_sv);
 		jn->jn_refused = nd ? nd->nd_terms.dt_barred : 0;
 		jn->jn_number = nd ? ++nd->nd_join : 0;
 		dsc_unlock(d, nd);
@@ -456,13 +519,16 @@ static void join_done(struct kv_op *op, int err)
 		return;
 	}
 	if (jn->jn_refused) {
-		if (jn->jn_new)
-			log_warn("data server %u (%s) is here for the first time, and waits to be admitted", jn->jn_sv.sv_id, jn->jn_sv.sv_name);
 		if (jn->jn_behind)
 			log_error("data server %u (%s): its store was put back: %s; it serves nobody before weft ds admit", jn->jn_sv.sv_id, jn->jn_sv.sv_name, jn->jn_behind);
+		refused(lk, jn->jn_sv.sv_name, jn->jn_refused == DSC_WAITING ? "it waits to be admitted (weft ds admit)" : "it was killed, and is not admitted (weft ds admit)");
 		ctl_chan_reply(jn->jn_in, CTL_NOT_ADMITTED, NULL);
 		free(jn);
 		return;
+	}
+	if (shared) {
+		log_warn("data server %u and another are both called %s: name one of them otherwise (ds.name)", jn->jn_sv.sv_id, jn->jn_sv.sv_name);
+		ev_add(EV_DS_CHANGED, jn->jn_sv.sv_name, 0, "data server %u and another have this name", jn->jn_sv.sv_id);
 	}
 	rpc_conn_apart(lk->lk_conn); /* clients beside it, in number, do not keep its heartbeats from us */
 	if (jn->jn_changed && d->d_change)
@@ -523,15 +589,13 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 		return;
 	}
 	if (!cluster_ok(lk->lk_dsc, a)) {
-		log_warn("data server \"%.64s\" belongs to another cluster; refused",
-			 name_ok(a->name) ? a->name : "?");
+		refused(lk, name_ok(a->name) ? a->name : "?", "its store belongs to another cluster");
 		ctl_chan_reply(in, CTL_BAD_CLUSTER, NULL);
 		return;
 	}
 	jn = calloc(1, sizeof(*jn));
 	if (!jn || !join_check(a, &jn->jn_sv, jn->jn_terms.dt_own)) {
-		log_warn("a data server joins with a name, limits, labels or addresses that cannot be "
-			 "used; refused");
+		refused(lk, name_ok(a->name) ? a->name : "?", "its name, limits, labels or addresses cannot be used");
 		free(jn);
 		ctl_chan_reply(in, CTL_INVAL, NULL);
 		return;

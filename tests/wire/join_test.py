@@ -1,0 +1,152 @@
+#!/usr/bin/python3
+"""A data server that cannot join says why, on both sides, and takes no folder that is not its own. Prints TAP."""
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from dead_test import weft  # noqa: E402
+
+PORT = 13100
+
+
+def environment():
+    return {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+
+
+class Server:
+    """A weft-ds beside the cluster's, with settings of its own."""
+
+    def __init__(self, w, name, **settings):
+        global PORT
+        PORT += 1
+        self.top = tempfile.mkdtemp(prefix="weft-join.", dir=w.top)
+        self.port = PORT
+        self.log = os.path.join(self.top, "log")
+        self.admin = os.path.join(self.top, "admin")
+        keys = {"name": name, "store": os.path.join(self.top, "store"), "cluster_key": os.path.join(w.dir, "cluster.key"), "listen": f"127.0.0.1:{PORT}",
+                "mds": f"127.0.0.1:{ADDR[1]}", "admin": f"unix:{self.admin}", "pool": "32M", **settings}
+        with open(self.log, "w", encoding="utf-8") as f:
+            self.child = subprocess.Popen([os.path.join(BUILD, "weft-ds"), *[a for k, v in keys.items() for a in ("-o", f"ds.{k}={v}")]], stderr=f, env=environment())
+
+    def said(self):
+        with open(self.log, encoding="utf-8") as f:
+            return f.read()
+
+    def says(self, text, seconds=5):
+        eventually(lambda: text in self.said(), seconds, f"{text!r} in {self.said()!r}")
+
+    def health(self):
+        done = subprocess.run(["curl", "-s", "--unix-socket", self.admin, "http://x/v1/health"], capture_output=True, check=True, timeout=10)
+        return json.loads(done.stdout)
+
+    def end(self):
+        self.child.kill()
+        self.child.wait()
+
+
+def mds_said(w):
+    with open(os.path.join(w.dir, "log", "mds.log"), encoding="utf-8") as f:
+        return f.read()
+
+
+def test_why_it_does_not_join_is_told_within_5_s_on_both_sides(w):
+    other = os.path.join(w.top, "other.key")
+    with open(other, "w", encoding="ascii") as f:
+        f.write("7" * 64 + "\n")
+    os.chmod(other, 0o600)
+    mds = f"127.0.0.1:{ADDR[1]}"
+    cases = [
+        (Server(w, "away", mds="127.0.0.1:13999"), "127.0.0.1:13999: no connection: Connection refused", None),
+        (Server(w, "key", cluster_key=other), f"{mds}: it ended the connection instead of answering a join: another cluster key?",
+         r"control: 127\.0\.0\.1:\d+: cannot decrypt a message: another cluster key\?"),
+        (Server(w, "wrong", mds="127.0.0.1:12050"), "127.0.0.1:12050: the handshake failed (", None),
+        (Server(w, "ds1"), f"{mds}: another data server has the name of this one: give it one of its own (ds.name)",
+         r"data server ds1 at 127\.0\.0\.1:\d+ is refused: another data server has that name"),
+    ]
+    try:
+        for s, why, there in cases:
+            s.says(f"WARN weft-ds: not joined to the MDS at {why}")
+            got = s.health()
+            check((got["ok"], got["joined"]), (True, False))
+            check(why.partition(": ")[2] in got["why"], True, got)
+            if there:
+                eventually(lambda there=there: re.search(there, mds_said(w)), 5, there)
+            check(len(re.findall("not joined", s.said())), 1, f"with restraint: {s.said()}")
+        check(len(re.findall("cannot decrypt", mds_said(w))), 1, "with restraint")
+        check([d["name"] for d in weft(w, "ds", "list")["ds"]], ["ds1"])
+    finally:
+        for s, _, _ in cases:
+            s.end()
+
+
+def test_one_that_is_not_admitted_is_told_of_and_one_that_joins_has_no_reason(w):
+    s = Server(w, "fresh")
+    try:
+        s.says("joined as data server")
+        check(s.health(), {"ok": True, "joined": True})
+        weft(w, "ds", "kill", "fresh")
+        s.says("an administrator has to admit this server (weft ds admit); it serves nothing")
+        check("admit" in s.health()["why"], True)
+        eventually(lambda: re.search(r"data server fresh at 127\.0\.0\.1:\d+ is refused: it was killed", mds_said(w)), 5, "the other side")
+        weft(w, "ds", "admit", "fresh")
+        eventually(lambda: s.health() == {"ok": True, "joined": True}, 5, "it joins")
+    finally:
+        s.end()
+
+
+def test_a_name_that_is_taken_is_refused_of_a_server_that_is_known_as_well(w):
+    s = Server(w, "before")
+    try:
+        s.says("joined as data server")
+    finally:
+        s.end()
+    s = Server(w, "ds1", store=os.path.join(s.top, "store"))
+    try:
+        s.says("another data server has the name of this one")
+    finally:
+        s.end()
+
+
+def test_a_folder_that_is_not_its_own_is_left_alone(w):
+    mine = os.path.join(w.top, "mine")
+    os.mkdir(mine)
+    with open(os.path.join(mine, "thesis.tex"), "w", encoding="ascii"):
+        pass
+    for folder, why in ((os.path.join(w.dir, "mds"), "is the metadata store of a weft-mds"), (mine, "is not empty (thesis.tex)")):
+        before = sorted(os.listdir(folder))
+        s = Server(w, "thief", store=folder)
+        try:
+            check(s.child.wait(20) != 0, True)
+            check(f"{folder} " in s.said() and why in s.said(), True, s.said())
+        finally:
+            s.end()
+        check(sorted(os.listdir(folder)), before, "nothing is written there")
+    empty = os.path.join(w.top, "disk")
+    os.makedirs(os.path.join(empty, "lost+found"))
+    s = Server(w, "third", store=empty)
+    try:
+        s.says("joined as data server")
+    finally:
+        s.end()
+
+
+@contextlib.contextmanager
+def around(name):
+    with mds_test.clients():
+        yield (mds_test.THE,)
+
+
+if __name__ == "__main__":
+    mds_test.THE = Cluster(ds=1, settings=CALM)
+    try:
+        tap.run(tap.named(globals()), around)
+    finally:
+        mds_test.THE.down()
