@@ -340,6 +340,18 @@ static int on_unknown(struct check *c, struct kv_slice key, struct kv_slice val)
 	return 0;
 }
 
+/* Boots of the store: their identities. */
+static int on_boot(struct check *c, struct kv_slice key, struct kv_slice val)
+{
+	const struct ns_boot_rec *r = val.s_data;
+
+	if (key.s_len != 9 || val.s_len != sizeof(*r) || r->b_version != NS_VERSION || !r->b_id)
+		bad(c, "a boot's record is damaged");
+	else if (c->c_has_super && ns_get64((const uint8_t *)key.s_data + 1) > c->c_super.su_boot)
+		bad(c, "a boot's record is of a later one than the super record's");
+	return 0;
+}
+
 static int on_event(struct check *c, struct kv_slice key, struct kv_slice val)
 {
 	(void)key;
@@ -352,12 +364,15 @@ static int on_event(struct check *c, struct kv_slice key, struct kv_slice val)
 static int scan_rest(struct check *c)
 {
 	static const uint8_t known[] = {NS_K_SUPER, NS_K_INODE,	 NS_K_DIRENT,
-					NS_K_XATTR, NS_K_ORPHAN, NS_T_ONCE, NS_T_EVENT};
-	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS, NS_T_ORDER, NS_T_MARK, NS_T_REPAIR, NS_T_GEN, NS_T_SHIFTED, NS_T_TWIN, NS_T_SCRUB, NS_T_HINT, NS_T_BOOT};
+					NS_K_XATTR, NS_K_ORPHAN, NS_T_ONCE, NS_T_EVENT,
+					NS_T_BOOT};
+	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS, NS_T_ORDER, NS_T_MARK, NS_T_REPAIR, NS_T_GEN, NS_T_SHIFTED, NS_T_TWIN, NS_T_SCRUB, NS_T_HINT};
 	int rc = scan(c, NS_T_ONCE, on_once);
 
 	if (rc >= 0)
 		rc = scan(c, NS_T_EVENT, on_event);
+	if (rc >= 0)
+		rc = scan(c, NS_T_BOOT, on_boot);
 	for (unsigned b = 1; b < 256 && rc >= 0; b++) {
 		if (memchr(known, (int)b, sizeof(known)))
 			continue;
