@@ -32,7 +32,7 @@ void path_fh_key(struct path *p, const uint8_t cluster[CAP_CLUSTER_KEY_LEN], con
 
 bool path_is_fh(const uint8_t *fh, uint32_t len)
 {
-	return len && fh[0] >> 4 == PATH_FH_KIND >> 4;
+	return len > sizeof(struct fh_head) + MAC_LEN && fh[0] == PATH_FH_KIND && len == sizeof(struct fh_head) + fh[1] + MAC_LEN;
 }
 
 bool path_fh_read(struct path *p, const uint8_t *in, uint32_t len, struct path_fh *fh)
