@@ -3,6 +3,7 @@
  *
  *   main.c      configuration, threads, the admin server
  *   nfs3.c      NFSv3: handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
+ *   conn.c      how many connections there are, and which may send long records
  *   control.c   the connection to the MDS: joining, the lease, orders
  *   rdma.c      NFSv3 over RDMA
  *   place.c     what runs where
@@ -23,6 +24,7 @@
 #include "proto/cap.h"
 #include "proto/nfs3.h"
 #include "proto/rpc.h"
+#include "proto/rpc_limit.h"
 
 #define DS_MAX_ADDRS 16
 
@@ -59,6 +61,7 @@ struct ds {
 	struct loop_timer d_rdma_late;
 	void (*d_rdma_begun)(void *arg); /* NULL: it has been told */
 	void *d_rdma_arg;
+	struct rpc_limit d_limit;
 	_Atomic uint64_t d_lease_end_ns; /* CLOCK_BOOTTIME; 0: none */
 	_Atomic uint64_t d_striped2_ns;	 /* CLOCK_BOOTTIME: from then on striped capabilities are of version 2; 0: they need not be */
 	_Atomic uint32_t d_fs;
@@ -75,6 +78,11 @@ void ds_nfs3_init(void); /* metrics; before other threads run */
 /* How long calls took, all together, so far. */
 uint64_t ds_nfs3_busy_us(void);
 void ds_nfs3_dispatch(struct rpc_call *call, void *arg /* struct ds */);
+/* conn.c: as rs_opened, rs_closed and rs_first of rpc.h. arg: struct ds. */
+void ds_conn_metrics_init(void);
+void ds_conn_opened(struct rpc_conn *conn, void *arg);
+void ds_conn_closed(struct rpc_conn *conn, void *arg);
+bool ds_conn_first(struct rpc_conn *conn, uint32_t prog, uint32_t proc, struct xdr_in *x, void *arg);
 
 /* control.c. Both on loop 0. */
 int ds_control_start(struct ds *d);

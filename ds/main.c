@@ -207,6 +207,11 @@ static struct rpc_service service(const struct start *st)
 		.rs_tls = ds.d_tls,
 		.rs_deal = place_deal,
 		.rs_deal_arg = ds.d_place,
+		.rs_opened = ds_conn_opened,
+		.rs_closed = ds_conn_closed,
+		.rs_first = ds_conn_first,
+		.rs_arg = &ds,
+		.rs_record_ms = (uint32_t)conf_msec(st->st_conf, "ds.record_time"),
 	};
 }
 
@@ -416,6 +421,7 @@ static void metrics_init(void)
 {
 	ds_store_metrics_init();
 	ds_nfs3_init();
+	ds_conn_metrics_init();
 	path_metrics_init();
 	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "", export_files_gauge, NULL);
 	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
@@ -543,6 +549,9 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	}
 	ds.d_mds = mds[0].a_ss;
 	ds.d_mdslen = mds[0].a_len;
+	ds.d_limit.rm_max = (uint32_t)conf_int(c, "ds.connections");
+	ds.d_limit.rm_max_addr = (uint32_t)conf_int(c, "ds.connections_of_address");
+	rpc_limit_init(&ds.d_limit);
 	ds.d_heartbeat_ms = (uint32_t)conf_msec(c, "ds.heartbeat");
 	ds.d_lease_ms = (uint32_t)conf_msec(c, "ds.lease");
 	if (ds.d_heartbeat_ms * 3 > ds.d_lease_ms) {

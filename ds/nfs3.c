@@ -224,6 +224,8 @@ void ds_op_reply(struct ds_op *op)
 {
 	struct rpc_call *call = op->op_call;
 
+	if (op->op_hold)
+		rpc_conn_proven(call->c_conn);
 	metric_observe_us(m_seconds[call->c_proc], (clock_boot_ns() - op->op_start_ns) / 1000);
 	op_free(op);
 	rpc_reply(call);

@@ -223,6 +223,11 @@ void ds_nfs3_write(struct ds_op *op)
 	op->op_off = xdr_get_u64(x);
 	op->op_count = xdr_get_u32(x);
 	op->op_stable = xdr_get_u32(x);
+	if (op->op_call->c_cut && !x->bad) {
+		st = ds_fh_check(op->op_ds, fh, len, 0, &op->op_cap);
+		write_reply(op, st == NFS3_OK ? NFS3ERR_JUKEBOX : st);
+		return;
+	}
 	data = xdr_get_opaque(x, DS_MAX_IO, &ndata);
 	if (x->bad || op->op_stable > NFS3_FILE_SYNC || ndata < op->op_count) {
 		ds_op_garbage(op);

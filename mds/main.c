@@ -82,6 +82,13 @@ static void conn_closed(struct rpc_conn *c, void *arg)
 	dsc_conn_closed(mds.m_dsc, c);
 }
 
+static bool conn_first(struct rpc_conn *c, uint32_t prog, uint32_t proc, struct xdr_in *args, void *arg)
+{
+	(void)c;
+	(void)arg;
+	return op_first(&mds, prog, proc, args);
+}
+
 static struct rpc_program programs[2];
 static struct rpc_service service = {
 	.rs_progs = programs,
@@ -90,6 +97,7 @@ static struct rpc_service service = {
 	.rs_max_reply = OP_MAX_IO + 128 * 1024,
 	.rs_opened = conn_opened,
 	.rs_closed = conn_closed,
+	.rs_first = conn_first,
 	.rs_clear_prog = CTL_PROGRAM,
 };
 
@@ -434,8 +442,9 @@ static void set_limits(const struct conf *conf)
 {
 	struct op_limits *lm = &mds.m_limits;
 
-	lm->lm_conns_max = (uint32_t)conf_int(conf, "mds.connections");
-	lm->lm_conns_addr = (uint32_t)conf_int(conf, "mds.connections_of_address");
+	service.rs_record_ms = (uint32_t)conf_msec(conf, "mds.record_time");
+	lm->lm_conns.rm_max = (uint32_t)conf_int(conf, "mds.connections");
+	lm->lm_conns.rm_max_addr = (uint32_t)conf_int(conf, "mds.connections_of_address");
 	lm->lm_clients = (uint32_t)conf_int(conf, "mds.clients");
 	lm->lm_clients_addr = (uint32_t)conf_int(conf, "mds.clients_of_address");
 	for (unsigned i = 0; i < OP_SCOPES; i++) {

@@ -58,6 +58,7 @@ struct rpc_call {
 	struct xdr_out c_reply; /* positioned after the accepted-reply header: put results here */
 	struct rpc_buf *c_buf;
 	size_t c_size;          /* of the whole record as received */
+	bool c_cut;             /* just the beginning of it is here (rs_first) */
 	size_t c_expect;        /* see rpc_call_expect */
 	size_t c_body;          /* c_reply.x_len at which the results start */
 	size_t c_trailer;       /* bytes at most that rpc_reply puts behind the results (RPCSEC_GSS) */
@@ -79,6 +80,10 @@ struct rpc_service {
 	size_t rs_nprogs;
 	size_t rs_max_record;               /* bytes; a longer record ends the connection */
 	size_t rs_max_reply;
+	uint32_t rs_record_ms;              /* a record that has begun ends in time, or its connection does; 0: no limit */
+	/* Optional: asked once with the first 64 KiB of the first longer call of a connection, but for RPCSEC_GSS, where the context decides. False: it is
+	 * from somebody who has proved nothing; the rest is not kept, and the call comes cut (c_cut), to be refused. With rs_arg. */
+	bool (*rs_first)(struct rpc_conn *conn, uint32_t prog, uint32_t proc, struct xdr_in *args, void *arg);
 	/* Of all connections of one address to one loop; 0: no limit. What is more is not read for a while. */
 	unsigned rs_host_calls;             /* calls in hand */
 	uint32_t rs_host_rate;              /* calls a second */
@@ -139,8 +144,10 @@ struct loop *rpc_conn_loop(const struct rpc_conn *c);
 bool rpc_conn_dead(const struct rpc_conn *c);
 void rpc_conn_set_priv(struct rpc_conn *c, void *priv);
 void *rpc_conn_priv(const struct rpc_conn *c);
-/* It does not share turns, calls in hand and rate with its address any more, and has no limit but its own. For a peer that has proved to be one of ours. */
+/* It does not share turns, calls in hand and rate with its address any more, and has no limit but its own; its records are taken whole. For a peer that has proved to be one of ours. */
 void rpc_conn_apart(struct rpc_conn *c);
+/* The peer has proved that it may send long records (rs_first). */
+void rpc_conn_proven(struct rpc_conn *c);
 /* Ends it; outstanding calls of ours complete with -ECONNRESET (from the loop, not from inside this call). */
 void rpc_conn_close(struct rpc_conn *c);
 

@@ -193,6 +193,14 @@ static int rx_fresh(struct rpc_rx *x)
 	return 0;
 }
 
+/* Of the fragment under way, what goes into x_rec next: of a record that is to be looked at first, no more than that. */
+static size_t rec_takes(const struct rpc_rx *x)
+{
+	if (x->x_gate && x->x_frag_left > RPC_FIRST - x->x_len)
+		return RPC_FIRST - x->x_len;
+	return x->x_frag_left;
+}
+
 static int rx_space(struct rpc_rx *x, bool any, void **p, size_t *n, bool *all)
 {
 	uint32_t have = x->x_w - x->x_r;
@@ -200,9 +208,9 @@ static int rx_space(struct rpc_rx *x, bool any, void **p, size_t *n, bool *all)
 	int err;
 
 	*all = false;
-	if (x->x_rec && x->x_frag_left) {
+	if (x->x_rec && x->x_frag_left && !x->x_skip) {
 		*p = x->x_rec->b_data + x->x_start + x->x_len;
-		*n = x->x_frag_left;
+		*n = rec_takes(x);
 		*all = true;
 		return 0;
 	}
@@ -237,7 +245,7 @@ static int rx_space(struct rpc_rx *x, bool any, void **p, size_t *n, bool *all)
 		*n = small + (*n - small) / x->x_small * x->x_small;
 	/* Just the header of the bulk record to come, so that its payload is not taken along and
 	 * then copied. */
-	if (x->x_bulk && x->x_hint)
+	if (x->x_bulk && x->x_hint && !x->x_skip)
 		*n = have < RPC_MARK ? RPC_MARK + x->x_hint - have : rest;
 	return 0;
 }
@@ -254,7 +262,7 @@ int rpc_rx_space_any(struct rpc_rx *x, void **p, size_t *n, bool *all)
 
 void rpc_rx_got(struct rpc_rx *x, size_t n)
 {
-	if (x->x_rec && x->x_frag_left) {
+	if (x->x_rec && x->x_frag_left && !x->x_skip) {
 		x->x_len += n;
 		x->x_frag_left -= n;
 	} else {
@@ -293,9 +301,10 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 {
 	const uint8_t *p = x->x_rx->b_data + x->x_r;
 	uint32_t mark = mark_at(p), len = mark & ~RPC_LAST, have = x->x_w - x->x_r - RPC_MARK;
+	size_t room = len;
 	int err;
 
-	if (len > x->x_max || (x->x_rec && len > x->x_max - x->x_len))
+	if (len > x->x_max || (x->x_rec && len > x->x_max - x->x_len - x->x_skipped))
 		return -EMSGSIZE;
 	if (!x->x_rec && (mark & RPC_LAST)) {
 		if (have >= len) {
@@ -313,7 +322,9 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 	/* Where the payload will be is told from the header. */
 	if (!x->x_rec && x->x_hint && len > RX_SMALL && have < CALL_CRED)
 		return 0;
-	err = rec_room(x, len);
+	if (x->x_gate && room > RPC_FIRST - (x->x_rec ? x->x_len : 0))
+		room = RPC_FIRST - (x->x_rec ? x->x_len : 0);
+	err = x->x_skip ? 0 : rec_room(x, room);
 	if (err)
 		return err;
 	x->x_r += RPC_MARK;
@@ -322,10 +333,45 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 	return 2;
 }
 
+/* Bytes of x_rec's record that lie in the receive buffer: copied behind what is there, or thrown away. */
+static void rec_feed(struct rpc_rx *x)
+{
+	size_t n = x->x_w - x->x_r, most = x->x_skip ? x->x_frag_left : rec_takes(x);
+
+	if (n > most)
+		n = most;
+	if (!n)
+		return;
+	if (x->x_skip) {
+		x->x_skipped += n;
+	} else {
+		memcpy(x->x_rec->b_data + x->x_start + x->x_len, x->x_rx->b_data + x->x_r, n);
+		x->x_copied += n;
+		x->x_len += n;
+	}
+	x->x_r += (uint32_t)n;
+	x->x_frag_left -= n;
+}
+
+int rpc_rx_admit(struct rpc_rx *x, bool whole)
+{
+	x->x_gate = !whole;
+	x->x_skip = !whole;
+	return whole ? rec_room(x, x->x_frag_left) : 0;
+}
+
+static bool rec_was_cut(struct rpc_rx *x)
+{
+	bool cut = x->x_skip;
+
+	x->x_skip = false;
+	x->x_skipped = 0;
+	return cut;
+}
+
 int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r)
 {
 	for (;;) {
-		size_t n;
 		int got;
 
 		if (!x->x_rec || (!x->x_frag_left && !x->x_last)) {
@@ -335,16 +381,10 @@ int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r)
 			if (got != 2)
 				return got;
 		}
-		n = x->x_w - x->x_r;
-		if (n > x->x_frag_left)
-			n = x->x_frag_left;
-		if (n) {
-			memcpy(x->x_rec->b_data + x->x_start + x->x_len, x->x_rx->b_data + x->x_r,
-			       n);
-			x->x_copied += n;
-			x->x_r += (uint32_t)n;
-			x->x_len += n;
-			x->x_frag_left -= n;
+		rec_feed(x);
+		if (x->x_frag_left && x->x_gate && !x->x_skip && x->x_len == RPC_FIRST) {
+			*r = (struct rpc_record){.r_data = x->x_rec->b_data + x->x_start, .r_len = x->x_len};
+			return RPC_RX_FIRST;
 		}
 		if (x->x_frag_left)
 			return 0;
@@ -352,13 +392,21 @@ int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r)
 			continue;
 		*r = (struct rpc_record){.r_buf = x->x_rec, .r_data = x->x_rec->b_data + x->x_start, .r_len = x->x_len, .r_copied = x->x_copied};
 		x->x_copied = 0;
-		if (x->x_len >= BULK_MIN)
+		r->r_cut = rec_was_cut(x);
+		if (x->x_len >= BULK_MIN && !r->r_cut)
 			x->x_bulk = BULK_AGAIN;
 		else
 			x->x_bulk -= x->x_bulk > 0;
 		x->x_rec = NULL;
 		return 1;
 	}
+}
+
+size_t rpc_rx_half(const struct rpc_rx *x)
+{
+	if (!x->x_rec && x->x_w == x->x_r)
+		return 0;
+	return (x->x_rx ? rpc_buf_cap(x->x_rx) : 0) + (x->x_rec ? rpc_buf_cap(x->x_rec) : 0);
 }
 
 size_t rpc_rx_rest(const struct rpc_rx *x, const uint8_t **p)

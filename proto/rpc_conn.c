@@ -229,6 +229,7 @@ static void conn_end_msg(struct loop_msg *m)
 
 	if (c->c_host)
 		rpc_host_quit(c);
+	rpc_half_quit(c);
 	rpc_req_lost(c);
 	if (c->c_opened && c->c_svc.rs_closed)
 		c->c_svc.rs_closed(c, c->c_svc.rs_arg);
@@ -346,6 +347,12 @@ void rpc_conn_turn(struct rpc_conn *c)
 
 	do {
 		while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = c->c_is_rdma ? rpc_rdma_next(c, &r) : rpc_rx_next(&c->c_rx, &r)) > 0) {
+			if (got == RPC_RX_FIRST) {
+				got = rpc_rx_admit(&c->c_rx, rpc_half_let(c, &r));
+				if (got)
+					break;
+				continue;
+			}
 			record(c, &r);
 			if (!c->c_dead && rpc_turn_ends(c, ++records)) {
 				rpc_turn_wait(c);
@@ -359,6 +366,7 @@ void rpc_conn_turn(struct rpc_conn *c)
 		rpc_conn_fail(c, got);
 	if (c->c_t && rpc_tls_pending(c))
 		send_arm(c); /* the handshake's answers */
+	rpc_half_note(c, records);
 	recv_arm(c);
 }
 
@@ -432,6 +440,7 @@ void rpc_conn_start(struct rpc_conn *c)
 		rpc_conn_fail(c, -ENOMEM);
 		return;
 	}
+	rpc_half_start(c);
 	c->c_opened = true;
 	if (c->c_svc.rs_opened)
 		c->c_svc.rs_opened(c, c->c_svc.rs_arg);

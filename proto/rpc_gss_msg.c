@@ -150,6 +150,20 @@ static bool args_privacy(struct gss_ctx *x, struct xdr_in *args, uint32_t seq)
 	return good;
 }
 
+bool rpc_gss_known(struct rpc_gss *g, const struct rpc_gss_head *gh)
+{
+	struct gss_ctx *x = g ? gss_ctx_find(g, gh->gh_handle, gh->gh_handle_len) : NULL;
+	bool made;
+
+	if (!x)
+		return false;
+	pthread_mutex_lock(&x->x_lock);
+	made = x->x_established;
+	pthread_mutex_unlock(&x->x_lock);
+	gss_ctx_put(x);
+	return made;
+}
+
 enum rpc_gss_verdict rpc_gss_call(struct rpc_call *call, struct rpc_head *h)
 {
 	struct rpc_call_int *ci = call_int(call);

@@ -5,6 +5,7 @@
  *   rpc_any.c     received memory that idle connections share
  *   rpc_msg.c     call and reply headers, on plain bytes
  *   rpc_conn.c    a connection's life, receiving, sending
+ *   rpc_half.c    records that have begun and not ended: their time, their memory, and what lets a long one in
  *   rpc_turn.c    what the connections of one address share: turns, calls in hand, a rate
  *   rpc_zc.c      sending without a copy
  *   rpc_tls.c     TLS on a connection; rpc_tls_ctx.c: what TLS connections share
@@ -46,6 +47,12 @@
 #define RPC_MAX_ALL_HELD (192u << 20)
 #define RPC_LEAST_HELD	 (1u << 20)
 #define RPC_IOV	       64u
+/* Of a record on a connection that has proved nothing, so many bytes are taken before its service is asked (rs_first). */
+#define RPC_FIRST (64u << 10)
+/* Memory of records that have begun and not ended, of all connections of a loop that have proved nothing, and of those that have. Beyond it the oldest
+ * are ended; of those that have proved something only what began HALF_SLOW_NS ago. */
+#define RPC_MAX_HALF_FIRST (16u << 20)
+#define RPC_MAX_HALF	   (256u << 20)
 /* Mark and accepted-reply header. */
 #define RPC_REPLY_HEAD 28u
 
@@ -97,6 +104,9 @@ struct rpc_rx {
 	uint32_t x_small; /* bytes of the last record that was handed out in place, with its mark, or 0 */
 	unsigned x_bulk; /* there was a bulk record not long ago: expect another */
 	size_t x_copied; /* bytes of the record to come that were copied, some perhaps more than once */
+	bool x_gate;	 /* of a longer record the first RPC_FIRST bytes are shown before the rest is taken */
+	bool x_skip;	 /* the rest of this record is thrown away */
+	size_t x_skipped;
 };
 
 struct rpc_record {
@@ -106,6 +116,7 @@ struct rpc_record {
 	size_t r_copied; /* of its first bytes, so many were copied on their way here */
 	struct rd_call *r_rdma; /* the call's chunks, with the record the receiver's; NULL: none */
 	bool r_direct;		/* of a reply: payload of its call, or its own, went by itself from or to where that lay */
+	bool r_cut;		/* these are its first RPC_FIRST bytes, the rest was thrown away */
 	uint32_t r_placed;	/* of a reply: so many bytes of its payload are where xdr_put_place said, and not in it, nor what rounds them up; the length that stands before is */
 };
 
@@ -118,8 +129,14 @@ int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all);
 int rpc_rx_space_any(struct rpc_rx *x, void **p, size_t *n, bool *all);
 /* n bytes were put there. */
 void rpc_rx_got(struct rpc_rx *x, size_t n);
-/* 1 and a record; 0: more bytes are needed; -EMSGSIZE, -ENOMEM: the stream cannot go on. */
+/* 1 and a record; 0: more bytes are needed; -EMSGSIZE, -ENOMEM: the stream cannot go on. RPC_RX_FIRST, only with x_gate: r holds the
+ * first RPC_FIRST bytes of a record that is longer, without a reference; rpc_rx_admit comes next. */
+#define RPC_RX_FIRST 2
 int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r);
+/* whole: the record is taken, and all that come. Else its rest is thrown away, and it is handed out cut. 0 or -ENOMEM. */
+int rpc_rx_admit(struct rpc_rx *x, bool whole);
+/* Bytes of memory that a record which has begun and not ended holds; 0: there is none. */
+size_t rpc_rx_half(const struct rpc_rx *x);
 /* What is received and not consumed, between two records. */
 size_t rpc_rx_rest(const struct rpc_rx *x, const uint8_t **p);
 /* b: a reference that it takes over. */
@@ -196,6 +213,12 @@ struct rpc_out {
 	struct rd_call *o_rdma; /* of a reply: its call's chunks, freed with the call */
 };
 
+/* Connections on which a record has begun and not ended, by when it began. */
+struct rpc_halves {
+	struct rpc_conn *hv_oldest, *hv_newest;
+	size_t hv_bytes;
+};
+
 /* What the RPC layer keeps per loop. */
 struct rpc_loop {
 	struct loop *rl_loop;
@@ -214,6 +237,9 @@ struct rpc_loop {
 	uint64_t rl_shake_ns; /* the turn in which rl_shakes steps of handshakes ran */
 	unsigned rl_shakes;
 	struct hash rl_hosts; /* rpc_turn.c */
+	struct rpc_halves rl_halves[2]; /* rpc_half.c: of connections that have proved nothing, and of the others */
+	struct loop_timer rl_half_timer;
+	bool rl_half_timed;
 };
 
 #define RPC_XIDS 64u
@@ -272,6 +298,12 @@ struct rpc_conn {
 	unsigned c_nreqs;  /* of ours, in c_reqs */
 	struct rpc_req **c_reqs; /* RPC_XIDS of them, by xid; NULL before the first */
 	uint32_t c_xid;
+	/* rpc_half.c */
+	struct rpc_halves *c_half; /* the list that it is on, or NULL */
+	struct rpc_conn *c_half_older, *c_half_newer;
+	uint64_t c_half_ns;
+	size_t c_half_bytes;
+	bool c_half_due; /* its time is over; it is heard once more */
 	struct rpc_sending *c_snd; /* while the ring sends in the clear; most connections are idle */
 };
 
@@ -332,6 +364,21 @@ void rpc_host_call_waits(struct rpc_conn *c, size_t bytes, bool waits);
 bool rpc_host_full(struct rpc_conn *c);
 /* It has ended, and waits for no turn. The caller has a reference. */
 void rpc_host_quit(struct rpc_conn *c);
+
+/* ---- rpc_half.c ---- */
+
+/* The connection has started: whether its long records are looked at first. */
+void rpc_half_start(struct rpc_conn *c);
+/* Its input was handled. over: a record has ended. */
+void rpc_half_note(struct rpc_conn *c, bool over);
+/* It has ended. */
+void rpc_half_quit(struct rpc_conn *c);
+/* May the rest of the record in, of which r is the beginning? */
+bool rpc_half_let(struct rpc_conn *c, const struct rpc_record *r);
+/* A call of ours with this xid is out. */
+bool rpc_req_is_out(const struct rpc_conn *c, uint32_t xid);
+/* The handle is of a context that has been made. */
+bool rpc_gss_known(struct rpc_gss *g, const struct rpc_gss_head *gh);
 
 /* ---- rpc_zc.c ---- */
 

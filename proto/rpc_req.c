@@ -106,13 +106,18 @@ void rpc_req_lost(struct rpc_conn *c)
 
 /* ---- sending ---- */
 
-static struct rpc_req *req_find(struct rpc_conn *c, uint32_t xid)
+static struct rpc_req *req_find(const struct rpc_conn *c, uint32_t xid)
 {
 	struct rpc_req *q = c->c_reqs ? c->c_reqs[xid % RPC_XIDS] : NULL;
 
 	while (q && q->q_xid != xid)
 		q = q->q_next;
 	return q;
+}
+
+bool rpc_req_is_out(const struct rpc_conn *c, uint32_t xid)
+{
+	return req_find(c, xid);
 }
 
 static void req_link(struct rpc_conn *c, struct rpc_req *q)

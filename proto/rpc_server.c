@@ -70,6 +70,7 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 	ci->ci_call.c_loop = c->c_loop;
 	ci->ci_call.c_buf = r->r_buf;
 	ci->ci_call.c_size = r->r_len;
+	ci->ci_call.c_cut = r->r_cut;
 	ci->ci_call.c_expect = 0;
 	ci->ci_call.c_priv = NULL;
 	ci->ci_call.c_trailer = 0;

@@ -384,6 +384,7 @@ void rpc_conn_apart(struct rpc_conn *c)
 {
 	struct rpc_host *old = c->c_host, *ho = c->c_dead || !old->ho_shared ? NULL : host_make(c);
 
+	rpc_conn_proven(c);
 	if (!ho)
 		return;
 	c->c_refs++;

@@ -404,6 +404,7 @@ void path_nfs3(struct path *p, struct rpc_call *rpc)
 		call_reply(c);
 		return;
 	}
+	rpc_conn_proven(rpc->c_conn);
 	call_begin(c);
 }
 

@@ -56,6 +56,13 @@ bool path_fh_read(struct path *p, const uint8_t *in, uint32_t len, struct path_f
 	return true;
 }
 
+bool path_fh_ours(struct path *p, const uint8_t *in, uint32_t len)
+{
+	struct path_fh fh;
+
+	return path_fh_read(p, in, len, &fh);
+}
+
 uint32_t path_fh_write(struct path *p, const struct path_fh *fh, uint8_t out[NFS3_FHSIZE])
 {
 	struct fh_head h = {

@@ -54,6 +54,8 @@ double path_files_gauge(void);
 
 /* Whether a handle is of this service: by its first byte. */
 bool path_is_fh(const uint8_t *fh, uint32_t len);
+/* Its MAC is right: a handle that this server gave out. */
+bool path_fh_ours(struct path *p, const uint8_t *fh, uint32_t len);
 /* A call whose first argument is such a handle. */
 void path_nfs3(struct path *p, struct rpc_call *call);
 /* MOUNT, version 3. */

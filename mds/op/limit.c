@@ -13,52 +13,6 @@
 
 static const char *const what[OP_LIMITS] = {"connections", "clients", "opens", "locks", "layouts", "strangers"};
 
-/* One address; of IPv6 a network of 64 bits, all of which any host has. */
-struct limit_addr {
-	struct hash_link la_link;
-	uint8_t la_addr[16];
-	uint32_t la_conns;
-};
-
-void op_conn_addr(const struct rpc_conn *conn, uint8_t addr[16])
-{
-	uint16_t port;
-
-	exp_addr(rpc_conn_peer(conn), addr, &port);
-	if (rpc_conn_peer(conn)->ss_family == AF_INET6)
-		memset(addr + 8, 0, 8);
-}
-
-static uint64_t addr_key(const struct rpc_conn *conn, uint8_t addr[16])
-{
-	op_conn_addr(conn, addr);
-	return hash_bytes(addr, 16);
-}
-
-static struct limit_addr *addr_find(struct op_limits *lm, const uint8_t addr[16], uint64_t h)
-{
-	struct hash_link *l = hash_first(&lm->lm_addrs, h);
-
-	while (l && memcmp(hash_entry(l, struct limit_addr, la_link)->la_addr, addr, 16) != 0)
-		l = hash_next(l);
-	return l ? hash_entry(l, struct limit_addr, la_link) : NULL;
-}
-
-static struct limit_addr *addr_make(struct op_limits *lm, const uint8_t addr[16], uint64_t h)
-{
-	struct limit_addr *a = addr_find(lm, addr, h);
-
-	if (a)
-		return a;
-	a = calloc(1, sizeof(*a));
-	if (!a || hash_add(&lm->lm_addrs, &a->la_link, h)) {
-		free(a);
-		return NULL;
-	}
-	memcpy(a->la_addr, addr, 16);
-	return a;
-}
-
 bool op_limited(struct mds *m, enum op_limit which)
 {
 	uint64_t now = clock_mono_ns(), told = atomic_load(&m->m_limits.lm_told_ns[which]);
@@ -121,20 +75,7 @@ bool op_full_again(struct compound *c, enum st_count what, enum op_limit which, 
 
 void op_conn_opened(struct mds *m, struct rpc_conn *conn)
 {
-	struct op_limits *lm = &m->m_limits;
-	struct limit_addr *a;
-	uint8_t addr[16];
-	uint64_t h = addr_key(conn, addr);
-	bool refused;
-
-	pthread_mutex_lock(&lm->lm_lock);
-	a = addr_make(lm, addr, h);
-	if (a)
-		a->la_conns++;
-	lm->lm_conns++;
-	refused = !a || a->la_conns > lm->lm_conns_addr || lm->lm_conns > lm->lm_conns_max;
-	pthread_mutex_unlock(&lm->lm_lock);
-	if (!refused)
+	if (rpc_limit_opened(&m->m_limits.lm_conns, conn))
 		return;
 	op_limited(m, OP_LIMIT_CONNS);
 	rpc_conn_close(conn); /* op_conn_closed counts it back */
@@ -142,27 +83,37 @@ void op_conn_opened(struct mds *m, struct rpc_conn *conn)
 
 void op_conn_closed(struct mds *m, struct rpc_conn *conn)
 {
-	struct op_limits *lm = &m->m_limits;
-	struct limit_addr *a;
-	uint8_t addr[16];
-	uint64_t h = addr_key(conn, addr);
-
 	op_conn_view_drop(conn);
-	pthread_mutex_lock(&lm->lm_lock);
-	lm->lm_conns--;
-	a = addr_find(lm, addr, h);
-	if (a && --a->la_conns == 0) {
-		hash_del(&lm->lm_addrs, &a->la_link);
-		free(a);
-	}
-	pthread_mutex_unlock(&lm->lm_lock);
+	rpc_limit_closed(&m->m_limits.lm_conns, conn);
+}
+
+/* A session that is there; the control program has proved itself by then, or sends little. */
+bool op_first(struct mds *m, uint32_t prog, uint32_t proc, struct xdr_in *x)
+{
+	const uint8_t *id;
+	uint32_t len;
+	bool there;
+
+	if (prog != NFS4_PROGRAM || proc != 1)
+		return false;
+	xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len); /* the tag */
+	xdr_get_u32(x);
+	if (!xdr_get_u32(x) || xdr_get_u32(x) != OP_SEQUENCE)
+		return false;
+	id = xdr_get_fixed(x, NFS4_SESSIONID_SIZE);
+	if (!id || x->bad)
+		return false;
+	urcu_memb_read_lock();
+	there = st_session_find(m->m_st, id);
+	urcu_memb_read_unlock();
+	return there;
 }
 
 void op_limits_init(struct mds *m)
 {
 	char label[32];
 
-	pthread_mutex_init(&m->m_limits.lm_lock, NULL);
+	rpc_limit_init(&m->m_limits.lm_conns);
 	for (unsigned i = 0; i < OP_LIMITS; i++) {
 		snprintf(label, sizeof(label), "what=\"%s\"", what[i]);
 		m->m_limits.lm_refused[i] = metric_counter("weft_mds_refused_total", "What was refused because a limit is reached, and requests of strangers", label);

@@ -16,6 +16,7 @@
 #include "mds/st/st.h"
 #include "proto/nfs4.h"
 #include "proto/rpc.h"
+#include "proto/rpc_limit.h"
 
 #define OP_PARKED 0xffffffffu
 #define OP_MAX_OPS 64
@@ -35,12 +36,9 @@ enum op_limit { OP_LIMIT_CONNS, OP_LIMIT_CLIENTS, OP_LIMIT_OPENS, OP_LIMIT_LOCKS
 /* Whose a limit is: one client's, one address's, all clients' together. */
 enum op_scope { OP_OF_CLIENT, OP_OF_ADDR, OP_OF_ALL, OP_SCOPES };
 struct op_limits {
-	uint32_t lm_conns_max, lm_conns_addr; /* connections in all, and of one address */
+	struct rpc_limit lm_conns;
 	uint32_t lm_clients, lm_clients_addr; /* likewise */
 	uint32_t lm_opens[OP_SCOPES], lm_locks[OP_SCOPES], lm_layouts[OP_SCOPES];
-	pthread_mutex_t lm_lock;
-	struct hash lm_addrs;
-	uint32_t lm_conns;
 	struct metric *lm_refused[OP_LIMITS];
 	_Atomic uint64_t lm_told_ns[OP_LIMITS];
 };
@@ -310,8 +308,9 @@ void op_accessed(struct compound *c, const struct ns_inode *i);
 /* limit.c. Both on the connection's loop. */
 void op_conn_opened(struct mds *m, struct rpc_conn *conn);
 void op_conn_closed(struct mds *m, struct rpc_conn *conn);
+/* As rs_first of rpc.h. */
+bool op_first(struct mds *m, uint32_t prog, uint32_t proc, struct xdr_in *x);
 /* What counts as one address: of IPv6 a network of 64 bits. */
-void op_conn_addr(const struct rpc_conn *conn, uint8_t addr[16]);
 /* Counts and tells that something is refused. True. */
 bool op_limited(struct mds *m, enum op_limit which);
 /* locked, or looked at (st_look_lock): one more of what would be too much for the request's client, for its address, or in all. Then it is counted, and *whose may become an address's, or all: op_make_room then evicts,

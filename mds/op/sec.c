@@ -107,7 +107,7 @@ bool op_from_client(const struct compound *c, const struct st_client *cl)
 
 	if (cl->cl_flavor == RPC_AUTH_GSS)
 		return op_principal_is(cl, cred);
-	op_conn_addr(c->call->c_conn, addr);
+	rpc_limit_addr(c->call->c_conn, addr);
 	return cl->cl_place && memcmp(addr, cl->cl_place->pl_addr, sizeof(addr)) == 0 && (uint8_t)rpc_conn_tls(c->call->c_conn) >= cl->cl_tls &&
 	       (cl->cl_flavor == RPC_AUTH_NONE || cred->rc_flavor != RPC_AUTH_NONE);
 }

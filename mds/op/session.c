@@ -113,7 +113,7 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 	if (un)
 		st_client_destroy(s, un);
 	/* A confirmed record with another verifier is a client that rebooted: it goes when the new one is confirmed. */
-	op_conn_addr(c->call->c_conn, addr);
+	rpc_limit_addr(c->call->c_conn, addr);
 	all = s->st_clients.h_count >= c->m->m_limits.lm_clients;
 	if (all || st_clients_at(s, addr) >= c->m->m_limits.lm_clients_addr) {
 		op_limited(c->m, OP_LIMIT_CLIENTS);
@@ -706,6 +706,8 @@ nfsstat4 op_sequence(struct compound *c)
 	urcu_memb_read_unlock();
 	if (status == NFS4ERR_BADSESSION)
 		return op_once_retry(c, id, q.sq_seq, q.sq_slot);
+	if (status == NFS4_OK && !c->replayed)
+		rpc_conn_proven(c->call->c_conn);
 	if (c->replayed) {
 		struct rpc_call *call = c->call;
 

@@ -1,0 +1,21 @@
+/* rpc_limit.h - how many connections there are, in all and of one address; of IPv6 a network of 64 bits, all of which any host has. Any thread. */
+#ifndef PROTO_RPC_LIMIT_H
+#define PROTO_RPC_LIMIT_H
+#include "base/hash.h"
+#include "proto/rpc.h"
+#include <pthread.h>
+
+struct rpc_limit {
+	uint32_t rm_max, rm_max_addr;
+	pthread_mutex_t rm_lock;
+	struct hash rm_addrs;
+	uint32_t rm_conns;
+};
+
+void rpc_limit_init(struct rpc_limit *rm);
+/* False: there are too many. The connection is counted all the same, until it is closed. */
+bool rpc_limit_opened(struct rpc_limit *rm, const struct rpc_conn *conn);
+void rpc_limit_closed(struct rpc_limit *rm, const struct rpc_conn *conn);
+/* What counts as its address. */
+void rpc_limit_addr(const struct rpc_conn *conn, uint8_t addr[16]);
+#endif

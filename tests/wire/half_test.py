@@ -1,0 +1,231 @@
+#!/usr/bin/python3
+"""Records that begin and do not end, from strangers and from others (docs/security.md, "Limits"): their memory, their time, and who is let in. Prints TAP."""
+import contextlib
+import os
+import re
+import resource
+import select
+import socket
+import statistics
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import ADDR, Cluster, check, client, data_server, eventually, lay  # noqa: E402
+from nfs41 import *  # noqa: E402,F403
+from nfs41 import Conn, err  # noqa: E402
+
+MB, TIME = 1 << 20, 4
+MANY = 2000
+SLOT = 15  # that the client does not use
+SETTINGS = [f"mds.record_time={TIME}s", f"ds.record_time={TIME}s", "mds.lease=30s", "ds.connections_of_address=2100"]
+CLUSTER = None
+
+
+def memory(daemon):
+    with open(os.path.join(CLUSTER.dir, "run", daemon + ".pid"), encoding="ascii") as f:
+        pid = int(f.read())
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", f.read())[1]) * 1024
+
+
+def head(prog, vers, proc):
+    return struct.pack(">10I", 77, 0, 2, prog, vers, proc, 0, 0, 0, 0)
+
+
+def shapes(prog, vers, proc):
+    """Beginnings of records: (bytes). None of them ends."""
+    call = head(prog, vers, proc)
+    return [
+        struct.pack(">I", 0x80000000 | (MB + 4096)) + call + bytes(MB),  # all but its end
+        struct.pack(">I", 0x80000000 | 60000) + call + bytes(59000),
+        struct.pack(">I", 0x80000000 | 8000) + call + bytes(7000),
+        struct.pack(">I", 0x80000000 | 200) + call,
+        struct.pack(">I", 40) + call + struct.pack(">I", 65000) + bytes(64000),  # fragments
+        (struct.pack(">I", 1000) + bytes(1000)) * 60,
+        b"\x80\x00",
+        struct.pack(">I", 0x80000000 | 90000) + bytes(89000),
+    ]
+
+
+class Hostile:
+    """MANY connections, each with half a record, sent as far as it is taken."""
+
+    def __init__(self, addr, kinds, source):
+        self.poll, self.conns = select.epoll(), {}
+        for i in range(MANY):
+            s = socket.create_connection(addr, 10, (source, 0))
+            s.setblocking(False)
+            self.conns[s.fileno()] = [s, memoryview(kinds[i % len(kinds)])]
+            self.poll.register(s.fileno(), select.EPOLLOUT | select.EPOLLRDHUP)
+        self.ended = 0
+
+    def run(self, seconds):
+        """Sends what goes; drops those that are ended. Returns when nothing happens for so long."""
+        while True:
+            events = self.poll.poll(seconds)
+            if not events:
+                return
+            for fd, what in events:
+                self.one(fd, what)
+
+    def one(self, fd, what):
+        s, rest = self.conns[fd]
+        try:
+            if what & (select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP):
+                raise ConnectionResetError
+            self.conns[fd][1] = rest = rest[s.send(rest):]
+            if not rest:
+                self.poll.modify(fd, select.EPOLLRDHUP)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.poll.unregister(fd)
+            s.close()
+            del self.conns[fd]
+            self.ended += 1
+
+    def close(self):
+        for s, _ in self.conns.values():
+            s.close()
+        self.poll.close()
+
+
+def median_us(work, n=300):
+    took = []
+    for _ in range(n):
+        began = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - began)
+    return statistics.median(took) * 1e6
+
+
+def hostile(daemon, addr, kinds, work):
+    """The memory that they take, the time of others' work, and the end of all of them."""
+    alone = median_us(work)
+    before = memory(daemon)
+    began = time.monotonic()
+    h = Hostile(addr, kinds, "127.0.0.9")
+    try:
+        h.run(1)
+        grown = memory(daemon) - before
+        beside = min(median_us(work) for _ in range(3))
+        tap.say(f"{MANY} half records: {grown / MB:.1f} MiB more, {h.ended} ended at once; others' {alone:.0f} us, beside them {beside:.0f} us")
+        check(grown < 64 * MB, True, f"memory grows by {grown / MB:.0f} MiB")
+        check(beside < 2 * alone + 100, True, f"{beside:.0f} us, alone {alone:.0f} us")
+        while h.conns:
+            check(time.monotonic() - began < 5 * TIME, True, f"{len(h.conns)} half records are there after {5 * TIME} s")
+            h.run(0.5)
+        check(time.monotonic() - began >= TIME, True, "no half record had its time")
+    finally:
+        h.close()
+
+
+def test_half_records_to_the_metadata_server(c):
+    hostile("mds", ADDR, shapes(NFS, 4, 1), lambda: c.ok(putrootfh(), getfh()))
+
+
+def file_of(c, name):
+    """A data server and a handle there."""
+    s, f = c.open(c.root(), name)
+    m = lay(c, f, s).mirrors[0][0]
+    ds = data_server(c, m)
+    ds.addr = ds.conn.sock.getpeername()
+    return ds, m.fhs[0]
+
+
+def test_half_records_to_a_data_server(c):
+    ds, fh = file_of(c, "half")
+    check(ds.write(fh, 0, b"x" * 4096).status, 0)
+    hostile("ds1", ds.addr, shapes(NFS, 3, 7), lambda: ds.write(fh, 0, b"x" * 4096))
+    ds.close()
+
+
+def test_a_first_record_of_a_mebibyte_in_a_session_is_served(c):
+    s, f = c.open(c.root(), "first")
+    data = os.urandom(MB)
+    conn = Conn(ADDR)
+    got = conn.compound(sequence(c.session.sessionid, 1, SLOT, SLOT), putfh(f), write(s, 0, data, FILE_SYNC), cred=c.cred)
+    check(err(got.status), "OK")
+    conn.close()
+    check(c.ok(putfh(f), read(s, MB - 100, 100)).data, data[-100:])
+
+
+def test_a_first_record_with_a_session_that_is_gone_hears_so(c):
+    f = c.root()
+    conn = Conn(ADDR)
+    got = conn.compound(sequence(b"\x55" * 16, 1, 0, 0), putfh(f), write(ANON, 0, bytes(MB)), cred=c.cred)
+    check(err(got.status), "BADSESSION")
+    got = conn.compound(sequence(b"\x55" * 16, 1, 0, 0), putfh(f), write(ANON, 0, bytes(MB)), cred=c.cred)
+    check(err(got.status), "BADSESSION", "the next one on the same connection")
+    check(conn.rpc(0), b"")
+    conn.close()
+
+
+def test_a_first_record_with_a_capability_is_served(c):
+    ds, fh = file_of(c, "cap")
+    data = os.urandom(MB)
+    check(ds.write(fh, 0, data).status, 0)
+    for off in (0, MB - 100):
+        check(ds.read(fh, off, 100).data, data[off:off + 100])
+    ds.close()
+
+
+def test_a_first_record_with_another_handle_is_badhandle(c):
+    ds, fh = file_of(c, "bad")
+    bad = bytearray(fh)
+    bad[-1] ^= 1
+    check(ds.write(bytes(bad), 0, bytes(MB)).status, 10001)
+    check(ds.write(fh, 0, bytes(MB)).status, 0, "then a good one on the same connection")
+    ds.close()
+
+
+def test_half_a_record_of_a_session_ends_too(c):
+    s, f = c.open(c.root(), "slow")
+    conn = Conn(ADDR)
+    args = compound_args([sequence(c.session.sessionid, 1, SLOT, SLOT), putfh(f), write(ANON, 0, bytes(MB))])
+    record = rpc_call(5, 1, args, c.cred or auth_sys())
+    conn.send_raw(u32(0x80000000 | len(record)) + record[:-4])
+    began = time.monotonic()
+    check(conn.is_closed(4 * TIME), True)
+    check(TIME - 1 <= time.monotonic() - began, True, "before its time")
+    conn.close()
+    c.ok(putfh(f), getattr_("size"))
+
+
+def test_a_data_server_limits_connections_of_an_address(c):
+    ds, fh = file_of(c, "many")
+    refused = CLUSTER.metric('weft_ds_refused_total\\{what="connections"\\}', "ds1")
+    socks = [socket.create_connection(ds.addr, 10, ("127.0.0.10", 0)) for _ in range(2110)]
+    eventually(lambda: CLUSTER.metric('weft_ds_refused_total\\{what="connections"\\}', "ds1") == refused + 10, what="ten refused")
+    check(ds.write(fh, 0, b"x").status, 0, "another address is not concerned")
+    for s in socks:
+        s.close()
+    ds.close()
+
+
+@contextlib.contextmanager
+def around(name):
+    with mds_test.clients(closing=True):
+        yield (client(),)
+
+
+def main():
+    global CLUSTER
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 8192:
+        tap.skip(f"{hard} open files at most")
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 8192), hard))
+    mds_test.THE = CLUSTER = Cluster(ds=1, settings=SETTINGS)
+    try:
+        tap.run(tap.named(globals()), around)
+    finally:
+        CLUSTER.down()
+
+
+if __name__ == "__main__":
+    main()
