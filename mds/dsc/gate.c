@@ -77,10 +77,10 @@ void dsc_gate_look(struct dsc *d)
 	bool restore = d->d_opts.do_restore;
 
 	if (!d->d_serve)
-		d->d_open = true; /* who has no handler serves nobody */
-	if (d->d_open || (!restore && gate_ahead(d)) || !gate_passed(d, restore))
+		atomic_store(&d->d_open, true); /* who has no handler serves nobody */
+	if (atomic_load(&d->d_open) || (!restore && gate_ahead(d)) || !gate_passed(d, restore))
 		return;
-	d->d_open = true;
+	atomic_store(&d->d_open, true);
 	d->d_serve_msg.m_run = gate_serve;
 	loop_post(d->d_opts.do_loops[0], &d->d_serve_msg);
 }
@@ -107,7 +107,7 @@ void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const s
 			nd->nd_compared = true;
 			nd->nd_ahead = false;
 		}
-	} else if (d->d_open) {
+	} else if (atomic_load(&d->d_open)) {
 		gate_end(name, why, boot);
 	} else if (nd ? !nd->nd_ahead : !*d->d_ahead) {
 		if (nd)
@@ -131,7 +131,7 @@ bool dsc_may_serve(struct dsc *d, char *why, size_t size)
 	bool open;
 
 	pthread_mutex_lock(&d->d_lock);
-	open = d->d_open;
+	open = atomic_load(&d->d_open);
 	*why = 0;
 	if (!open && *d->d_ahead)
 		snprintf(why, size, "the store was put back (%s): start with --restored", d->d_ahead);

@@ -224,7 +224,7 @@ static int join_compare(struct join *jn, struct kv_txn *t)
 	/* Of one that went back in time, what it has not seen says nothing. */
 	if (!jn->jn_behind || ahead || d->d_opts.do_restore)
 		dsc_gate_told(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
-	jn->jn_waits = ahead || rival == DSC_RIVAL_WAIT || jn->jn_two || d->d_opts.do_restore || (!d->d_open && !jn->jn_behind);
+	jn->jn_waits = ahead || rival == DSC_RIVAL_WAIT || jn->jn_two || d->d_opts.do_restore || (!atomic_load(&d->d_open) && !jn->jn_behind);
 	dsc_unlock(d, nd);
 	return jn->jn_waits;
 }
@@ -680,7 +680,7 @@ static void serve_eof(struct dsc_link *lk, struct ctl_incoming *in)
 	struct dsc *d = lk->lk_dsc;
 	struct eof_ask *ea;
 
-	if (!lk->lk_server || !d->d_eof || !d->d_open || a->incarnation > UINT16_MAX) {
+	if (!lk->lk_server || !d->d_eof || !atomic_load(&d->d_open) || a->incarnation > UINT16_MAX) {
 		ctl_chan_reply(in, lk->lk_server ? CTL_NOENT : CTL_NOT_JOINED, NULL);
 		return;
 	}
