@@ -63,6 +63,7 @@ struct lo_map {
 	uint8_t lm_stripes, lm_mirrors;
 	uint8_t lm_next;			 /* the copy number that an object gets that is made next */
 	uint32_t lm_epoch;			 /* fence epoch of all objects of the file */
+	bool lm_clean;				 /* no client was given a capability of this epoch: there is nothing to fence */
 	bool lm_spare;				 /* the last mirror is none: its objects take the places of those that leave */
 	bool lm_move;				 /* what is not where the policy wants it is moved */
 	uint32_t lm_from;			 /* what is on this server is moved; 0: none */

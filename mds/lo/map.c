@@ -14,8 +14,10 @@ struct map_obj_rec {
 	uint8_t m_next; /* of the file, in its first object; else 0 */
 	uint64_t m_writes;
 } __attribute__((packed));
+/* m_unit: log2 of the unit, and MAP_CLEAN. A map of before that flag has been given out. */
+enum { MAP_CLEAN = 0x80 };
 struct map_rec {
-	uint8_t m_version, m_stripes, m_mirrors, m_unit_log2;
+	uint8_t m_version, m_stripes, m_mirrors, m_unit;
 	uint32_t m_epoch;
 	struct map_obj_rec m_obj[];
 } __attribute__((packed));
@@ -64,7 +66,7 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	r->m_version = tail ? 3 : 2;
 	r->m_stripes = m->lm_stripes;
 	r->m_mirrors = m->lm_mirrors;
-	r->m_unit_log2 = (uint8_t)__builtin_ctz(m->lm_unit);
+	r->m_unit = (uint8_t)(__builtin_ctz(m->lm_unit) | (m->lm_clean ? MAP_CLEAN : 0));
 	r->m_epoch = htole32(m->lm_epoch);
 	r->m_obj[0].m_next = m->lm_next;
 	for (unsigned i = 0; i < n; i++) {
@@ -134,17 +136,20 @@ static bool tail_decode(const uint8_t *p, size_t n, struct lo_map *m)
 int lo_map_decode(struct kv_slice s, struct lo_map *m)
 {
 	const struct map_rec *r = s.s_data;
-	unsigned n;
+	unsigned n, unit;
 
 	memset(m, 0, sizeof(*m));
-	if (s.s_len < sizeof(*r) || !r->m_version || r->m_version > MAP_VERSION || r->m_unit_log2 < 20 ||
-	    r->m_unit_log2 > 31)
+	if (s.s_len < sizeof(*r) || !r->m_version || r->m_version > MAP_VERSION)
+		return -EIO;
+	unit = r->m_unit & ~MAP_CLEAN;
+	if (unit < 20 || unit > 31 || (r->m_version == 1 && r->m_unit != unit))
 		return -EIO;
 	n = (unsigned)r->m_stripes * r->m_mirrors;
 	if (!lo_shape_ok(r->m_stripes, r->m_mirrors) || s.s_len < sizeof(*r) + n * sizeof(r->m_obj[0]) ||
 	    (r->m_version < 3 && s.s_len != sizeof(*r) + n * sizeof(r->m_obj[0])))
 		return -EIO;
-	m->lm_unit = 1u << r->m_unit_log2;
+	m->lm_unit = 1u << unit;
+	m->lm_clean = r->m_unit & MAP_CLEAN;
 	m->lm_stripes = r->m_stripes;
 	m->lm_mirrors = r->m_mirrors;
 	m->lm_epoch = le32toh(r->m_epoch);

@@ -548,8 +548,8 @@ static void clone_src_frozen(void *arg, int err)
 		clone_both_frozen(k, err);
 		return;
 	}
-	/* Its layouts name objects that are about to go: also the client's own come back. */
-	op_freeze(&k->dst_freeze, c->m, c->th->mt_loop, k->dst, k->again ? NULL : c->client, k->again ? FREEZE_GONE : FREEZE_ALL, clone_both_frozen, k);
+	/* The layouts of the client that asks come back, too: fenced, its next write would be refused in the midst. */
+	op_freeze(&k->dst_freeze, c->m, c->th->mt_loop, k->dst, NULL, k->again ? FREEZE_GONE : FREEZE_ALL, clone_both_frozen, k);
 }
 
 static nfsstat4 clone_begin(struct compound *c, int err)
@@ -563,7 +563,7 @@ static nfsstat4 clone_begin(struct compound *c, int err)
 	if (!reader_may_freeze(c, k))
 		return NFS4ERR_DELAY;
 	k->c = c;
-	op_freeze(&k->src_freeze, c->m, c->th->mt_loop, k->src, c->client, k->src == k->dst ? FREEZE_ALL : FREEZE_WRITES, clone_src_frozen, k);
+	op_freeze(&k->src_freeze, c->m, c->th->mt_loop, k->src, NULL, k->src == k->dst ? FREEZE_ALL : FREEZE_WRITES, clone_src_frozen, k);
 	op_waits(c, true);
 	return OP_PARKED;
 }

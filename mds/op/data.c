@@ -291,7 +291,7 @@ static nfsstat4 change_begin(struct compound *c, struct change *k)
 		return st;
 	op_thaw(&k->freeze);
 	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
-		op_freeze(&k->freeze, c->m, c->th->mt_loop, k->ino, c->client, FREEZE_WRITES, change_frozen, k);
+		op_freeze(&k->freeze, c->m, c->th->mt_loop, k->ino, NULL, FREEZE_WRITES, change_frozen, k);
 		op_waits(c, true);
 		return OP_PARKED;
 	}

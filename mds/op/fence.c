@@ -67,12 +67,17 @@ uint32_t op_confirm_ms(const struct mds *m)
 	return m->m_ds_lease_ms + CONFIRM_SLACK_MS;
 }
 
+int op_raise_epoch_alone(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now)
+{
+	map->lm_epoch++;
+	map->lm_clean = true;
+	return op_set_map(m, t, i->i_ino, map, now);
+}
+
 int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now)
 {
-	int err;
+	int err = op_raise_epoch_alone(m, t, i, map, now);
 
-	map->lm_epoch++;
-	err = op_set_map(m, t, i->i_ino, map, now);
 	return err ? err : lo_order_fence(m->m_lo, t, i, map, map->lm_epoch);
 }
 

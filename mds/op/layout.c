@@ -68,6 +68,8 @@ struct layoutget {
 	bool marked;		   /* before it */
 	bool noted;		   /* layout_note was here */
 	bool mirrored;		   /* it has several copies */
+	bool pinned;		   /* until its mark is in the store */
+	bool clean;		   /* its map says that no client has a capability */
 	bool contends;		   /* another client writes it, and it is not marked for that yet */
 	bool read; /* an open of the client, or who asks, may read: else the capabilities only write */
 };
@@ -148,8 +150,13 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		}
 		f->f_error = NFS4_OK;
 	}
-	if (g->iomode == LAYOUTIOMODE4_RW && !f->f_mark_durable) {
+	g->pinned = g->iomode == LAYOUTIOMODE4_RW && !f->f_mark_durable;
+	if (g->pinned) {
 		f->f_pins++;
+		return OP_PARKED;
+	}
+	if (g->clean) {
+		st_file_put(st, f);
 		return OP_PARKED;
 	}
 	g->contends = g->mirrored && g->iomode == LAYOUTIOMODE4_RW && layout_contends(f, c->client);
@@ -272,6 +279,8 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return op_status(err);
+	if (map.lm_clean) /* fenced since it was looked at */
+		return NFS4ERR_LAYOUTTRYLATER;
 	/* The client would ask for ever. */
 	if (g->iomode == LAYOUTIOMODE4_READ && (st = op_unread(c, g->ino, &map)))
 		return st;
@@ -327,6 +336,36 @@ static nfsstat4 layoutget_reply(struct compound *c, const struct st_stateid *sid
 
 static nfsstat4 layoutget_go(struct compound *c);
 
+int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i)
+{
+	uint8_t blob[NS_BLOB_MAX];
+	struct lo_map map;
+	int err = lo_map_decode(i->i_blob, &map);
+
+	if (err || !map.lm_clean)
+		return err;
+	map.lm_clean = false;
+	return ns_note_blob(m->m_ns, t, i->i_ino, blob, lo_map_encode(&map, blob, sizeof(blob)));
+}
+
+static int given_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct layoutget *g = c->scratch;
+	struct ns_inode i;
+	int err = ns_get(c->m->m_ns, t, g->ino, &i);
+
+	return err ? err : op_map_given(c->m, t, &i);
+}
+
+static nfsstat4 given_done(struct compound *c, int err)
+{
+	struct layoutget *g = c->scratch;
+
+	g->clean = false;
+	return err ? op_status(err) : layoutget_go(c);
+}
+
 static int mark_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
@@ -340,7 +379,8 @@ static int mark_run(struct kv_op *op, struct kv_txn *t)
 	st_file_lock(st, g->ino);
 	g->mark_gen = st_file_get(st, g->ino, false)->f_mark_gen; /* pinned */
 	st_file_unlock(st, g->ino);
-	return op_mark_put(t, g->ino);
+	err = op_map_given(c->m, t, &i);
+	return err ? err : op_mark_put(t, g->ino);
 }
 
 static nfsstat4 mark_done(struct compound *c, int err)
@@ -352,6 +392,7 @@ static nfsstat4 mark_done(struct compound *c, int err)
 	st_file_lock(st, g->ino);
 	f = st_file_get(st, g->ino, false);
 	f->f_pins--;
+	g->clean &= !!err;
 	if (!err) /* unless it was deleted again behind it */
 		f->f_mark_durable |= f->f_mark_gen == g->mark_gen;
 	st_file_put(st, f);
@@ -372,8 +413,11 @@ static nfsstat4 layoutget_go(struct compound *c)
 		st_work_lock(&w, st, g->ino);
 		status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
 	} while (st_work_again(&w));
-	if (status == OP_PARKED)
+	/* What says that capabilities are out is durable before one is. */
+	if (status == OP_PARKED && g->pinned)
 		return op_mutate_again(c, mark_run, mark_done); /* a mark is a mark */
+	if (status == OP_PARKED)
+		return op_mutate_again(c, given_run, given_done);
 	if (status && g->contends)
 		op_contend(c->m, c->th->mt_loop, g->ino);
 	return status ? status : layoutget_reply(c, &sid);
@@ -468,6 +512,7 @@ nfsstat4 op_layoutget(struct compound *c)
 	if (map.lm_stripes > 1 && !c->client->cl_stripes)
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	g->mirrored = map.lm_mirrors > 1;
+	g->clean = map.lm_clean;
 	st_file_lock(st, g->ino);
 	status = st_in_grace(st) ? NFS4ERR_GRACE : layout_stateid(c, g);
 	st_file_unlock(st, g->ino);

@@ -557,6 +557,10 @@ uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t
 uint64_t op_held(struct mds *m, struct kv_txn *t, uint64_t ino);
 /* fence.c. W: raises the file's epoch in map and store, with the orders that fence all older capabilities. */
 int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now);
+/* The same without those orders: for who puts others, to every object, that carry the map's epoch. */
+int op_raise_epoch_alone(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now);
+/* layout.c. W: a client is about to be given a capability of the epoch that the file has. */
+int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i);
 /* How long data servers get to confirm: milliseconds. */
 uint32_t op_confirm_ms(const struct mds *m);
 /* Takes back all layouts of the file but except's (NULL: everybody's): recall, deadline, fence. then(arg, err) on loop; NULL: nobody waits. False: there are none, and
@@ -668,6 +672,7 @@ void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci);
 struct op_place {
 	struct mds *m;
 	struct kv_txn *t; /* the one that makes the file */
+	bool given; /* a layout goes out with it */
 	uint32_t mirrors; /* a hint, followed where the policy's other values permit it; 0: none */
 	bool stripes;
 };

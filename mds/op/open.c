@@ -530,7 +530,7 @@ static nfsstat4 open_create(struct compound *c, struct open *o)
 	o->a.a_map = op_place_map;
 	o->a.a_map_arg = &o->place;
 	o->set = o->sa.set;
-	o->mark = layoutget_follows(c);
+	o->mark = o->place.given = layoutget_follows(c);
 	return op_mutate(c, create_run, created_put, created);
 }
 

@@ -23,6 +23,7 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 		err = lo_can_adopt(p->m->m_lo, p->t, NULL, &map);
 	if (err)
 		return err;
+	map.lm_clean = !p->given;
 	*len = lo_map_encode(&map, buf, max);
 	return *len ? 0 : -EIO;
 }

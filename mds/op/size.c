@@ -592,6 +592,14 @@ static void size_is_set(struct st *st, uint64_t ino)
 	st_file_unlock(st, ino);
 }
 
+/* Whether somebody may do less with the file than before. A capability allows no more than what its
+ * user could be given again, unless a right was taken. */
+static bool setattr_takes(const struct ns_setattr *s, const struct ns_inode *old, const struct ns_inode *now)
+{
+	return (s->s_mask & NS_S_ACL) || now->i_uid != old->i_uid || now->i_gid != old->i_gid ||
+	       (old->i_mode & ~now->i_mode & 0777);
+}
+
 static int setattr_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
@@ -601,15 +609,17 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_time now = op_now();
 	struct ns_inode i, old;
 	struct lo_map map;
+	bool file;
 	int err = ns_get(ns, t, j->ino, &old);
 
 	if (err)
 		return err;
+	file = old.i_type == NS_REG;
 	if (j->a.has_size && old.i_type != NS_REG)
 		return old.i_type == NS_DIR ? -EISDIR : -EINVAL;
 	if (j->have_write)
 		s.s_mask |= NS_S_HAS_WRITE;
-	if (j->a.has_size || j->fence) {
+	if (file) {
 		err = lo_map_decode(old.i_blob, &map);
 		if (err)
 			return err;
@@ -617,13 +627,20 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 			j->map = map;
 	}
 	err = ns_setattr(ns, t, j->ino, &s, &c->cred, now, &i);
-	if (err || (!j->a.has_size && !j->fence))
+	if (err || !file)
 		return err;
+	/* A write by a layout that came back, or is the caller's own, may be under way still. */
+	j->fence |= !map.lm_clean && (j->a.has_size || setattr_takes(&s, &old, &i));
+	if (!j->a.has_size && !j->fence)
+		return 0;
 	if (j->a.has_size)
 		size_is_set(c->m->m_st, j->ino);
 	if (j->left && op_writers_left(c->m, j->ino, j->except)) /* fenced in the middle of a write */
 		op_mistrust(c->m, j->ino, &map, UINT64_MAX, 0);
-	if (j->fence)
+	/* The order to cut carries the epoch. A generic data server knows none, and is fenced by an order of its own. */
+	if (j->fence && j->a.has_size && !lo_generic(c->m->m_lo, &map))
+		err = op_raise_epoch_alone(c->m, t, &i, &map, now);
+	else if (j->fence)
 		err = op_raise_epoch(c->m, t, &i, &map, now);
 	if (!err && j->a.has_size)
 		err = lo_order_truncate(c->m->m_lo, t, &i, &map, s.s_size);
@@ -665,8 +682,7 @@ static void setattr_recalled(struct st_wait *w, unsigned left)
 
 	op_waits(j->c, false);
 	j->left = left;
-	/* Those who returned may still have writes under way: before a size is set the epoch goes up in any case. */
-	j->fence = j->a.has_size || left;
+	j->fence = left;
 	setattr_commit(j);
 }
 
