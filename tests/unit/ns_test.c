@@ -44,6 +44,56 @@ START_TEST(format_makes_root_and_boot_rises)
 }
 END_TEST
 
+START_TEST(boots_are_told_apart_by_number_and_identity)
+{
+	struct ns_super one = *ns_super(ns), two;
+
+	ck_assert_uint_ne(one.su_boot_id, 0);
+	snapshot_end();
+	crash_store();
+	open_store();
+	two = *ns_super(ns);
+	ck_assert_uint_ne(two.su_boot_id, one.su_boot_id);
+	ck_assert_int_eq(W(ns_boot_check(ns, wt, one.su_boot, one.su_boot_id)), 0);
+	ck_assert_int_eq(W(ns_boot_check(ns, wt, two.su_boot, two.su_boot_id)), 0);
+	ck_assert_int_eq(W(ns_boot_check(ns, wt, 0, 0)), 0);
+	ck_assert_int_eq(W(ns_boot_check(ns, wt, two.su_boot, 0)), 0);
+	ck_assert_int_eq(W(ns_boot_check(ns, wt, one.su_boot, two.su_boot_id)), -ESTALE);
+	ck_assert_int_eq(W(ns_boot_check(ns, wt, two.su_boot, one.su_boot_id)), -ESTALE);
+	ck_assert_int_eq(W(ns_boot_check(ns, wt, two.su_boot + 1, 0)), -EOVERFLOW);
+	ck_assert_int_eq(W(ns_order_check(wt, two.su_order_next - 1)), 0);
+	ck_assert_int_eq(W(ns_order_check(wt, two.su_order_next)), -EOVERFLOW);
+}
+END_TEST
+
+/* The same copy is put back twice: what the first line of time gave, the second does not give. */
+START_TEST(a_store_that_is_put_back_gives_no_number_of_another_line)
+{
+	struct ns_super was = *ns_super(ns), line;
+	uint64_t first = was.su_boot;
+
+	for (unsigned n = 1; n <= 2; n++) {
+		ck_assert_int_eq(W(ns_restore(ns, wt, n == 1 ? 11 : (1u << 16) + 5)), 0);
+		line = *ns_super(ns);
+		ck_assert_uint_eq(line.su_boot, (uint64_t)n << 16);
+		ck_assert_uint_eq(line.su_incarnation, n + 1);
+		ck_assert_uint_eq(line.su_ino_next, (uint64_t)n << 32);
+		ck_assert_uint_eq(line.su_order_next, (uint64_t)n << 40);
+		ck_assert_uint_eq(line.su_client_next, n << 24);
+		ck_assert_uint_eq(ns_line_epoch(ns), n << 23);
+		ck_assert_uint_eq(ns_line_ino(ns), (uint64_t)n << 32);
+		/* What was seen of a line that was left says nothing. */
+		ck_assert_int_eq(W(ns_boot_check(ns, wt, first, was.su_boot_id)), 0);
+		ck_assert_int_eq(W(ns_boot_check(ns, wt, first, ~was.su_boot_id)), 0);
+	}
+	snapshot_end();
+	crash_store();
+	open_store();
+	ck_assert_uint_eq(ns_super(ns)->su_boot, (2u << 16) + 1);
+	ck_assert_int_eq(W(ns_restore(ns, wt, UINT64_C(255) << 16)), -EMFILE);
+}
+END_TEST
+
 START_TEST(inodes_without_a_super_record_are_not_formatted_over)
 {
 	struct ns *other;
@@ -835,6 +885,8 @@ static Suite *suite(void)
 	tcase_set_timeout(o, 60);
 	tcase_add_test(o, names_are_checked);
 	tcase_add_test(o, format_makes_root_and_boot_rises);
+	tcase_add_test(o, boots_are_told_apart_by_number_and_identity);
+	tcase_add_test(o, a_store_that_is_put_back_gives_no_number_of_another_line);
 	tcase_add_test(o, inodes_without_a_super_record_are_not_formatted_over);
 	tcase_add_test(o, inode_numbers_are_never_reused);
 	tcase_add_test(o, count_is_exact_over_a_clean_stop);

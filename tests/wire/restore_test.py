@@ -76,6 +76,10 @@ def health(w, name="mds"):
         return {"status": repr(e)}
 
 
+def mds_pid(w):
+    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
+
+
 def log_of(w, name="mds"):
     with open(f"{w.dir}/log/{name}.log", encoding="utf-8") as f:
         return f.read()
@@ -212,6 +216,28 @@ def test_three_boots(w):
 
 def test_ten_boots_with_one_that_was_away(w):
     verify(w, *scenario(w, 10, "ds2"))
+
+
+def test_who_has_seen_less_lets_it_serve_until_the_other_comes(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    c.drop()
+    stop(w)
+    backup(w)
+    stop(w, "ds1")
+    start(w)
+    write_file(client(), d, "f", b"x" * 5000)
+    stop(w, hard=True)
+    stop(w, "ds2")
+    put_back(w)
+    start(w)
+    start(w, "ds1")
+    eventually(lambda: health(w)["status"] == "ok", 15, "serving")
+    mds = mds_pid(w)
+    spawn(w, "ds2")
+    eventually(lambda: not os.path.exists(f"/proc/{mds}") or "State:\tZ" in open(f"/proc/{mds}/status", encoding="ascii").read(), 15, "the end")
+    line = [x for x in log_of(w).split("\n") if "is ahead of this store" in x][-1]
+    check("data server ds2" in line and "another one" in line and line.endswith("weft ds forget"), True, line)
 
 
 def test_honest_ends_are_no_restoration(w):
