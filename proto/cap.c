@@ -7,9 +7,12 @@
 #include <stddef.h>
 #include <string.h>
 
+/* The upper half of a data server's handle's first byte; 2 is a handle of an exported file (ds/path). */
+enum { CAP_KIND1 = 1, CAP_KIND2 = 3 };
+
 /* Version 1: for servers of protocol 4, and what they gave out. Its file system number is a field of its own. */
 struct cap_wire1 {
-	uint8_t v1_version_rights; /* version << 4 | rights */
+	uint8_t v1_kind_rights; /* CAP_KIND1 << 4 | rights */
 	uint8_t v1_key;
 	uint8_t v1_stripe;
 	uint8_t v1_mirror;
@@ -20,7 +23,7 @@ struct cap_wire1 {
 	uint32_t v1_client;
 	uint8_t v1_mac[8];
 } __attribute__((packed));
-FORMAT_AT(struct cap_wire1, v1_version_rights, 0, 1);
+FORMAT_AT(struct cap_wire1, v1_kind_rights, 0, 1);
 FORMAT_AT(struct cap_wire1, v1_key, 1, 1);
 FORMAT_AT(struct cap_wire1, v1_stripe, 2, 1);
 FORMAT_AT(struct cap_wire1, v1_mirror, 3, 1);
@@ -33,7 +36,7 @@ FORMAT_AT(struct cap_wire1, v1_mac, 24, 8);
 
 /* Version 2: which bytes of the file are the object's. The file system number is in the inode number. */
 struct cap_wire2 {
-	uint8_t v2_version_rights; /* version << 4 | rights */
+	uint8_t v2_kind_rights; /* CAP_KIND2 << 4 | rights */
 	uint8_t v2_key;
 	uint8_t v2_stripe;
 	uint8_t v2_mirror;
@@ -45,7 +48,7 @@ struct cap_wire2 {
 	uint32_t v2_client;
 	uint8_t v2_mac[8];
 } __attribute__((packed));
-FORMAT_AT(struct cap_wire2, v2_version_rights, 0, 1);
+FORMAT_AT(struct cap_wire2, v2_kind_rights, 0, 1);
 FORMAT_AT(struct cap_wire2, v2_key, 1, 1);
 FORMAT_AT(struct cap_wire2, v2_stripe, 2, 1);
 FORMAT_AT(struct cap_wire2, v2_mirror, 3, 1);
@@ -75,7 +78,7 @@ void cap_mint(const struct cap *c, const uint8_t key[CAP_KEY_LEN], uint8_t out[C
 {
 	const struct cap_object *o = &c->cp_obj;
 	const struct cap_wire1 w1 = {
-		.v1_version_rights = 1 << 4 | (c->cp_rights & 15),
+		.v1_kind_rights = CAP_KIND1 << 4 | (c->cp_rights & 15),
 		.v1_key = c->cp_key,
 		.v1_stripe = o->co_stripe,
 		.v1_mirror = o->co_mirror,
@@ -86,7 +89,7 @@ void cap_mint(const struct cap *c, const uint8_t key[CAP_KEY_LEN], uint8_t out[C
 		.v1_client = htobe32(c->cp_client),
 	};
 	const struct cap_wire2 w2 = {
-		.v2_version_rights = 2 << 4 | (c->cp_rights & 15),
+		.v2_kind_rights = CAP_KIND2 << 4 | (c->cp_rights & 15),
 		.v2_key = c->cp_key,
 		.v2_stripe = o->co_stripe,
 		.v2_mirror = o->co_mirror,
@@ -104,13 +107,13 @@ void cap_mint(const struct cap *c, const uint8_t key[CAP_KEY_LEN], uint8_t out[C
 
 bool cap_open(const uint8_t in[CAP_LEN], const uint8_t key[CAP_KEY_LEN], struct cap *c)
 {
-	unsigned version = in[0] >> 4;
+	unsigned kind = in[0] >> 4, version = kind == CAP_KIND2 ? 2 : 1;
 	struct cap_wire1 w1;
 	struct cap_wire2 w2;
 	uint8_t mac[8];
 
 	crypto_shorthash(mac, in, CAP_MAC, key);
-	if ((version != 1 && version != 2) || sodium_memcmp(mac, in + CAP_MAC, sizeof(mac)) != 0)
+	if ((kind != CAP_KIND1 && kind != CAP_KIND2) || sodium_memcmp(mac, in + CAP_MAC, sizeof(mac)) != 0)
 		return false;
 	memcpy(&w1, in, CAP_LEN); /* the fields that both have are in the same places */
 	memcpy(&w2, in, CAP_LEN);
@@ -123,7 +126,7 @@ bool cap_open(const uint8_t in[CAP_LEN], const uint8_t key[CAP_KEY_LEN], struct 
 			.co_mirror = w1.v1_mirror,
 		},
 		.cp_version = (uint8_t)version,
-		.cp_rights = w1.v1_version_rights & 15,
+		.cp_rights = w1.v1_kind_rights & 15,
 		.cp_key = w1.v1_key,
 		.cp_unit_log2 = version == 2 ? w2.v2_unit : 0,
 		.cp_stripes = version == 2 ? w2.v2_stripes : 0,

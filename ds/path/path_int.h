@@ -9,7 +9,7 @@
 #include "ds/store/store.h"
 #include <sys/stat.h>
 
-#define PATH_FH_KIND 0x21    /* kind 2, version 1; a capability of version 2 that only reads begins so, too, but with a key's number behind it, no length that fits */
+#define PATH_FH_KIND 0x21    /* kind 2, version 1; a capability's kind is 1 or 3 (proto/cap.c) */
 #define PATH_FH_KERNEL_MAX 48 /* bytes of the kernel's handle */
 #define PATH_LOCKS 1024u
 #define PATH_GIDS RPC_MAX_GIDS

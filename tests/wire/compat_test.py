@@ -135,7 +135,7 @@ def test_version_1_for_stripes_ends_after_the_instance_that_a_server_joined(w):
     c = client()
     s, f = c.open(c.ok(putfh(c.root()), lookup("striped"), getfh()).fh, "f", READ, how=None)
     o = lay(c, f, s, IO_READ)
-    check([x.fhs[0][0] >> 4 for x in o.mirrors[0]], [2, 2], "new layouts")
+    check([x.fhs[0][0] >> 4 for x in o.mirrors[0]], [3, 3], "new layouts: version 2")
     check(b"".join(data_server(c, x).read(x.fhs[0], k << 20, MB).data for k, x in enumerate(o.mirrors[0])) == shape.whole("striped")[:2 * MB], True)
 
 
