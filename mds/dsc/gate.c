@@ -159,10 +159,11 @@ uint64_t dsc_boot_seen(struct dsc *d)
 
 const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to)
 {
-	if (to->to_order < was->dt_order)
-		return "it has seen fewer orders than when it joined last";
+	/* One of before tells an order_high that a full disk and a crash can take back. */
 	if (!to->to_tells || !was->dt_start)
 		return NULL;
+	if (to->to_order < was->dt_order)
+		return "it has seen fewer orders than when it joined last";
 	if (to->to_start < was->dt_start)
 		return "its store was opened more often when it joined last";
 	if (to->to_start == was->dt_start && to->to_start_id != was->dt_start_id)

@@ -238,6 +238,14 @@ def test_who_has_seen_less_lets_it_serve_until_the_other_comes(w):
     eventually(lambda: not os.path.exists(f"/proc/{mds}") or "State:\tZ" in open(f"/proc/{mds}/status", encoding="ascii").read(), 15, "the end")
     line = [x for x in log_of(w).split("\n") if "is ahead of this store" in x][-1]
     check("data server ds2" in line and "another one" in line and line.endswith("weft ds forget"), True, line)
+    # It is wrong, says the administrator.
+    stop(w, "ds1")
+    start(w)
+    refused(w)
+    weft(w, "ds", "kill", "ds2")
+    check(health(w)["status"], "waiting")
+    start(w, "ds1")
+    eventually(lambda: health(w)["status"] == "ok", 15, "serving")
 
 
 def test_honest_ends_are_no_restoration(w):
