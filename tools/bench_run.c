@@ -1,6 +1,7 @@
 /* bench_run.c - threads, sessions and jobs: how a phase is run and measured. */
 #include "tools/bench.h"
 #include "base/clock.h"
+#include "proto/nfs4.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,12 +21,22 @@ uint64_t bench_ns(void)
 	return clock_mono_ns();
 }
 
+/* What a status means that names a setting, and no more than a refusal. */
+static const char *status_text(uint32_t status, char out[160])
+{
+	if (status == NFS4ERR_WRONGSEC)
+		return "NFS4ERR_WRONGSEC: the export wants another flavour, TLS, or a port below 1024, which weft-bench has not "
+		       "(privileged_port = false in weft-exports(5))";
+	snprintf(out, 160, "NFS status %u", status);
+	return out;
+}
+
 void bench_do(struct bench_session *s, struct weft_op *op, const char *what)
 {
 	int err = weft_do(s->s_w, op);
 
 	if (err)
-		bench_die("%s: %s (NFS status %u)", what, strerror(-err), op->o_status);
+		bench_die("%s: %s (%s)", what, strerror(-err), status_text(op->o_status, (char[160]){0}));
 }
 
 /* ---- jobs ---- */
@@ -37,7 +48,7 @@ static void job_done(struct weft_op *op)
 	struct bench_job *j = (struct bench_job *)op;
 
 	if (op->o_err)
-		bench_die("%s: %s (NFS status %u)", bench_now->p_name, strerror(-op->o_err), op->o_status);
+		bench_die("%s: %s (%s)", bench_now->p_name, strerror(-op->o_err), status_text(op->o_status, (char[160]){0}));
 	j->j_step++;
 	job_go(j);
 }

@@ -27,8 +27,10 @@ static nfsstat4 put_fh(struct compound *c, uint64_t ino, const struct exp_grant 
 	if (!op_enterable(c, g))
 		return NFS4ERR_DELAY;
 	c->wrongsec = !op_sec_ok(c, g);
-	if (c->wrongsec && !put_excused(c))
+	if (c->wrongsec && !put_excused(c)) {
+		op_wrongsec_log(c, g);
 		return NFS4ERR_WRONGSEC;
+	}
 	c->cur = ino;
 	c->have_sid = false;
 	op_enter(c, g);
@@ -196,8 +198,10 @@ static nfsstat4 move_to(struct compound *c, uint64_t ino, const struct exp_grant
 {
 	if (!op_enterable(c, g))
 		return NFS4ERR_DELAY;
-	if (!op_sec_ok(c, g))
+	if (!op_sec_ok(c, g)) {
+		op_wrongsec_log(c, g);
 		return NFS4ERR_WRONGSEC;
+	}
 	c->cur = ino;
 	c->have_sid = c->wrongsec = false;
 	op_enter(c, g);

@@ -357,6 +357,8 @@ void op_thread_forget(struct mds_thread *th);
 bool op_enterable(const struct compound *c, const struct exp_grant *g);
 /* cur is in g from now on, and the credential is what g makes of it. g: enterable. */
 void op_enter(struct compound *c, const struct exp_grant *g);
+/* Says why, for the administrator; at most one a second. */
+void op_wrongsec_log(const struct compound *c, const struct exp_grant *g);
 static inline bool op_sec_ok(const struct compound *c, const struct exp_grant *g)
 {
 	return g->g_ok >> c->sec & 1;

@@ -1,4 +1,5 @@
 /* sec.c - principals, and state protection by machine credentials (RFC 8881 sections 2.10.8.3 and 18.35.3). */
+#include "base/log.h"
 #include "mds/op/sec.h"
 
 /* ---- principals ---- */
@@ -110,4 +111,25 @@ bool op_from_client(const struct compound *c, const struct st_client *cl)
 	rpc_limit_addr(c->call->c_conn, addr);
 	return cl->cl_place && memcmp(addr, cl->cl_place->pl_addr, sizeof(addr)) == 0 && (uint8_t)rpc_conn_tls(c->call->c_conn) >= cl->cl_tls &&
 	       (cl->cl_flavor == RPC_AUTH_NONE || cred->rc_flavor != RPC_AUTH_NONE);
+}
+
+void op_wrongsec_log(const struct compound *c, const struct exp_grant *g)
+{
+	static _Atomic uint64_t last;
+	const struct exp_rule *r = g->g_rule;
+	const struct sockaddr_storage *peer = rpc_conn_peer(c->call->c_conn);
+	const char *why = "its flavour is not among sec";
+	uint16_t port = UINT16_MAX;
+	uint8_t addr[16];
+	char text[80];
+
+	if (!r || !log_due(&last))
+		return;
+	exp_addr(peer, addr, &port);
+	rpc_addr_text((const struct sockaddr *)peer, text, sizeof(text));
+	if ((uint8_t)rpc_conn_tls(c->call->c_conn) < (uint8_t)r->r_tls)
+		why = "it wants TLS (tls)";
+	else if (r->r_privileged && c->sec <= EXP_SYS && port >= 1024)
+		why = "the port is not below 1024 (privileged_port)";
+	log_info("%s is refused export %u (NFS4ERR_WRONGSEC): %s", text, g->g_id, why);
 }

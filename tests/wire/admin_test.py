@@ -759,6 +759,35 @@ def test_the_examples_of_the_man_pages_are_taken(c):
         run(program(daemon), "--check", "-c", f"{c.top}/example.conf", *[x for s in files for x in ("-o", s)])
 
 
+def sections(text):
+    """Of a page: what looks like a section of a configuration, or like an export, to its closing bracket."""
+    for m in re.finditer(r'\b(?:(mds|ds|log) \{|(export) "[^"\n]*" \{)', text):
+        depth, at = 0, m.start()
+        for at in range(m.start(), len(text)):
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            if text[at] == "}" and not depth:
+                break
+        yield bool(m[2]), text[m.start():at + 1].replace("\\", "")
+
+
+def test_every_configuration_in_the_guides_is_taken(c):
+    found = {True: 0, False: 0}
+    for name in sorted(os.listdir(os.path.join(SRC, "docs"))):
+        if not name.endswith((".md", ".8", ".5", ".1")):
+            continue
+        with open(os.path.join(SRC, "docs", name), encoding="utf-8") as f:
+            for export, text in sections(f.read()):
+                with open(f"{c.top}/section", "w", encoding="utf-8") as out:
+                    out.write(text + "\n")
+                if export:
+                    files = [x for s in FILES.format(top=c.top, key=f"{c.dir}/cluster.key").splitlines() if ".exports=" not in s for x in ("-o", s)]
+                    run(program("weft-mds"), "--check", *files, "-o", f"mds.exports={c.top}/section")
+                else:
+                    run(program("weft-mds"), "--check=values", "-c", f"{c.top}/section")
+                found[export] += 1
+    assert found[True] >= 3 and found[False] >= 4, found
+
+
 def test_check_refuses_what_cannot_start(c):
     """With the status of a configuration that makes no sense, 2; and so does a start."""
     key = f"{c.dir}/cluster.key"

@@ -5,6 +5,7 @@ Clients are loopback addresses. The test runs in a mount namespace of its own, w
 """
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -491,6 +492,16 @@ def test_a_bad_file_changes_nothing(make):
     check("No such file" in weft("exports", "reload", rc=1), True)
     walk(c, "a")
     check('"/a"' in weft("--json", "exports").replace("\\/", "/"), True)
+
+
+def test_who_is_refused_for_the_port_is_told_why_on_both_sides(make):
+    write_file(BASE + 'export "/low" { create = yes client "127.0.0.1" { access = rw } }\n')
+    weft("exports", "reload")
+    done = subprocess.run([os.path.join(BUILD, "weft-bench"), "md", "--server", f"{ADDR[0]}:{ADDR[1]}", "--dir", "/low", "--count", "5", "--quiet"],
+                          capture_output=True, text=True, timeout=20, check=False)
+    check((done.returncode != 0, "NFS4ERR_WRONGSEC" in done.stderr, "a port below 1024" in done.stderr), (True, True, True), done.stderr)
+    with open(f"{CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
+        check(re.search(r"127\.0\.0\.1:\d+ is refused export \d+ \(NFS4ERR_WRONGSEC\): the port is not below 1024 \(privileged_port\)", log.read()) is not None, True)
 
 
 def test_a_hangup_reloads(make):
