@@ -6,8 +6,10 @@
 #include "tools/weft.h"
 #include "tools/topo.h"
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ADMIN_DEFAULT "unix:/run/weft-mds/admin"
 enum { OPTIONS = 24, ANY = 1 << 20 };
@@ -37,9 +39,11 @@ static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "
 static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
 static const struct weft_opt advise_options[] = {{"spread", 0, "PERCENT"}, {0}};
 static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL}, {"files", 0, "N"}, {"bytes", 0, "SIZE"}, {"rate", 0, "SIZE"}, {"spread", 0, "PERCENT"}, {"stop", 0, NULL}, {0}};
-static const struct weft_opt choose_options[] = {{"copy", 0, "MIRROR"}, {"force", 0, NULL}, {0}};
+static const struct weft_opt choose_options[] = {{"copy", 0, "MIRROR"}, {"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
 static const struct weft_opt scrub_options[] = {{"dry-run", 0, NULL}, {"background", 0, NULL}, {"remove-newer", 0, NULL}, {"status", 0, NULL}, {"stop", 0, NULL}, {0}};
-static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {0}};
+static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
+static const struct weft_opt yes_options[] = {{"yes", 'y', NULL}, {0}};
+static const struct weft_opt remove_options[] = {{"wait", 'w', NULL}, {"yes", 'y', NULL}, {0}};
 /* A row is a line; the first that fits counts. */
 /* clang-format off */
 static const struct command commands[] = {
@@ -48,11 +52,11 @@ static const struct command commands[] = {
 	{"ds", "weight", 2, 2, false, cmd_ds_weight, NULL, "DS WEIGHT", "share of new files; 1 is usual, 0: nothing new"},
 	{"ds", "add", 1, ANY, false, cmd_ds_add, NULL, "URL [KEY=VALUE]...", "take in any NFSv3 server, nfs3://HOST[:PORT]/PATH"},
 	{"ds", "group", 2, ANY, false, cmd_ds_group, NULL, "DS KEY=VALUE...", "labels that policies go by; KEY= takes one away"},
-	{"ds", "drain", 1, 1, false, cmd_ds_drain, wait_options, "DS", "nothing new, and what is there is moved away"},
+	{"ds", "drain", 1, 1, false, cmd_ds_drain, wait_options, "DS", "empty a data server while clients keep working: nothing new goes there, what is there is moved away"},
 	{"ds", "undrain", 1, 1, false, cmd_ds_undrain, NULL, "DS", "a server like others again"},
-	{"ds", "kill", 1, 1, false, cmd_ds_kill, NULL, "DS", "it is dead from now on, whatever it says, until it is admitted"},
-	{"ds", "admit", 1, 1, false, cmd_ds_admit, NULL, "DS", "one that waits, or was killed, may join"},
-	{"ds", "forget", 1, 1, false, cmd_ds_forget, forget_options, "DS", "its record goes; with --force also what only it has"},
+	{"ds", "kill", 1, 1, false, cmd_ds_kill, yes_options, "DS", "declare a data server dead and fence it; files with their only copy there cannot be read until \"ds admit\""},
+	{"ds", "admit", 1, 1, false, cmd_ds_admit, NULL, "DS", "let one that waits, or was killed, join"},
+	{"ds", "forget", 1, 1, false, cmd_ds_forget, forget_options, "DS", "remove a dead server's record; refused while files need it; --force LOSES files of which it has the only copy"},
 	{"policy", "get", 1, 1, true, cmd_policy_get, NULL, "PATH", "how files made in a directory are laid out"},
 	{"policy", "set", 2, 2, true, cmd_policy_set, NULL, "PATH POLICY", "from now on, by a policy of its own"},
 	{"policy", "remove", 1, 1, true, cmd_policy_remove, NULL, "PATH", "inherit from the parent again"},
@@ -62,13 +66,13 @@ static const struct command commands[] = {
 	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, repair_options, "PATH", "a file's copies now, without waiting for a server; -r: of all below"},
 	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH", "a file's mirrors, and what state they are in"},
 	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH", "one mirror more, which is filled then; --group LABELS: where; -r --to N: of all below that have less than N"},
-	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, wait_options, "PATH MIRROR", "one mirror less"},
+	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, remove_options, "PATH MIRROR", "delete one copy of a file; refused where it is the only one in sync"},
 	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH", "compares copies; -r: all below; --mend: repairs what differs from the first, or --keep MIRROR"},
-	{"mirror", "choose", 1, 1, true, cmd_mirror_choose, choose_options, "PATH", "what each copy has; --copy MIRROR: that one is good, and the others are made anew"},
+	{"mirror", "choose", 1, 1, true, cmd_mirror_choose, choose_options, "PATH", "what each copy has; --copy MIRROR: that one is good, and what the others have is LOST"},
 	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS; or into other stripes; -r: all below; --cancel"},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH", "where a file's data lies"},
 	{"client", "list", 0, 0, false, cmd_client_list, NULL, "", "who mounts this file system, and what each holds"},
-	{"client", "evict", 1, 1, false, cmd_client_evict, NULL, "CLIENT", "put one out as if its lease had run out: what it holds is fenced"},
+	{"client", "evict", 1, 1, false, cmd_client_evict, yes_options, "CLIENT", "put one out as if its lease had run out; what it has written and not committed is LOST"},
 	{"layout", "list", 0, 1, true, cmd_layout_list, layout_options, "[PATH]", "layouts that are out: of a file, a client, a data server"},
 	{"layout", "recall", 1, 1, true, cmd_layout_recall, NULL, "PATH", "take a file's layouts back; fenced at the deadline"},
 	{"find", NULL, 0, 1, true, cmd_find, find_options, "[PATH]", "files on a data server, with copies not in sync, of which no copy is left, or fewer than should be, or of a policy"},
@@ -106,6 +110,24 @@ static void usage(FILE *f)
 	      "stripes=N,unit=SIZE,mirrors=N,domain=KEY,group=LABELS,group0=LABELS... in any order. ADDR is "
 	      "unix:/path or 127.0.0.1:port; WEFT_ADMIN gives a default.\n",
 	      f);
+}
+
+bool weft_sure(const char *fmt, ...)
+{
+	char line[16] = "";
+	va_list ap;
+
+	if (weft_option("yes") || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+		return true;
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputs("\nGo on? [y/N] ", stderr);
+	fflush(stderr);
+	if (fgets(line, sizeof(line), stdin) && (line[0] == 'y' || line[0] == 'Y'))
+		return true;
+	fputs("weft: nothing was done\n", stderr);
+	return false;
 }
 
 int weft_usage_error(const char *what)

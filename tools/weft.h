@@ -24,6 +24,8 @@ struct weft_opt {
 };
 /* The value of an option of this command; "" for a flag that was given, NULL: not given. */
 const char *weft_option(const char *name);
+/* Before what loses something: says what, and asks, where both ends are a terminal and --yes is not given. A script is not asked. */
+bool weft_sure(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Says what is wrong with the command line, and the summary. Returns EXIT_USAGE. */
 int weft_usage_error(const char *what);
 

@@ -89,7 +89,11 @@ static void evicted(const json_t *j)
 int cmd_client_evict(char **args)
 {
 	json_t *j;
-	int rc = weft_ask_with("DELETE", "/v1/clients", NULL, &j, "client", args[0], NULL), is = 1;
+	int rc, is = 1;
+
+	if (!weft_sure("Client %s loses its opens, locks and layouts at once; what its programs have written and not committed is lost, and they get errors.", args[0]))
+		return EXIT_FAILED;
+	rc = weft_ask_with("DELETE", "/v1/clients", NULL, &j, "client", args[0], NULL);
 
 	if (rc)
 		return rc;

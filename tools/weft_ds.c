@@ -170,6 +170,9 @@ static int ds_put(const char *what, const char *ds)
 
 int cmd_ds_kill(char **args)
 {
+	if (!weft_sure("%s is declared dead and fenced, even if it works. What has its only copy there cannot be read or written until \"weft ds admit %s\";\n"
+		       "copies there are made anew elsewhere.", args[0], args[0]))
+		return EXIT_FAILED;
 	return ds_put("/v1/ds/kill", args[0]);
 }
 
@@ -195,7 +198,12 @@ static void forgotten_table(const json_t *j)
 int cmd_ds_forget(char **args)
 {
 	json_t *j;
-	int rc = weft_ask_with("PUT", "/v1/ds/forget", "", &j, "ds", args[0], "force", weft_option("force") ? "1" : NULL, NULL);
+	int rc;
+
+	if (!weft_sure(weft_option("force") ? "The record of %s is removed for ever, and with it EVERY FILE OF WHICH IT HAS THE ONLY COPY IS LOST: reading it fails with EIO."
+					    : "The record of %s is removed for ever. It is refused if a file needs it.", args[0]))
+		return EXIT_FAILED;
+	rc = weft_ask_with("PUT", "/v1/ds/forget", "", &j, "ds", args[0], "force", weft_option("force") ? "1" : NULL, NULL);
 
 	return weft_show(rc, j, forgotten_table);
 }

@@ -148,7 +148,11 @@ int cmd_mirror_add(char **args)
 int cmd_mirror_remove(char **args)
 {
 	json_t *j;
-	int rc = weft_ask_with("PUT", "/v1/mirror/remove", "", &j, "path", args[0], "mirror", args[1], NULL);
+	int rc;
+
+	if (!weft_sure("Mirror %s of %s is deleted: the file has one copy less.", args[1], args[0]))
+		return EXIT_FAILED;
+	rc = weft_ask_with("PUT", "/v1/mirror/remove", "", &j, "path", args[0], "mirror", args[1], NULL);
 
 	return mirror_follow(rc, j, args[0]);
 }

@@ -163,6 +163,8 @@ int cmd_mirror_choose(char **args)
 
 	if (weft_option("force") && !weft_option("copy"))
 		return weft_usage_error("mirror choose: --force goes with --copy MIRROR");
+	if (weft_option("copy") && !weft_sure("Mirror %s of %s is declared good; what its other copies have is lost.", weft_option("copy"), args[0]))
+		return EXIT_FAILED;
 	rc = weft_ask_with("PUT", "/v1/choose", "", &j, "path", args[0], "mirror", weft_option("copy"), "force", weft_option("force") ? "1" : NULL, NULL);
 	for (unsigned step = 0; !rc && json_is_true(json_object_get(j, "running")); step++) {
 		json_decref(j);

@@ -15,6 +15,7 @@ import tap  # noqa: E402
 from tap import BUILD  # noqa: E402
 
 MIB = 1 << 20
+ASKED = []
 
 
 def check(got, want, what=""):
@@ -28,6 +29,7 @@ def serving(answers):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             url = urlparse(self.path)
+            ASKED.append(f"{self.command} {self.path}")
             got = answers.get(url.path)
             body = json.dumps(got(parse_qs(url.query)) if callable(got) else got if got is not None else {"error": f"no {url.path}"}).encode()
             self.send_response(200 if got is not None else 404)
@@ -35,10 +37,12 @@ def serving(answers):
             self.end_headers()
             self.wfile.write(body)
 
+        do_PUT = do_DELETE = do_GET
+
         def log_message(self, *_):
             pass
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield f"127.0.0.1:{server.server_port}"
     finally:
@@ -97,6 +101,39 @@ def test_what_was_not_looked_at_is_not_spoken_of():
     said = weft({"/v1/status": STATUS, "/v1/repair": QUIET, "/v1/ds": servers(ds1="alive"), "/v1/find": endless}, "status")
     check("nothing wrong is known: all data servers are alive; 0 files lost, 0 degraded of the first " in said, True, said)
     check("looks at all)" in said, True, said)
+
+
+def on_a_terminal(answers, answer, *args):
+    """What weft says there, and how it ends."""
+    ours, its = os.openpty()
+    with serving(answers) as addr:
+        child = subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", addr, *args], stdin=its, stdout=its, stderr=its)
+        os.close(its)
+        os.write(ours, answer)
+        said = b""
+        with contextlib.suppress(OSError):
+            while more := os.read(ours, 4096):
+                said += more
+        rc = child.wait(20)
+    os.close(ours)
+    return rc, said.decode()
+
+
+def test_what_loses_something_says_so_and_asks_on_a_terminal_only():
+    ds = {"number": 1, "name": "ds1", "state": "killed"}
+    answers = {"/v1/ds/kill": {"ds": [ds]}, "/v1/ds/forget": {"forgotten": "ds1", "lost": []}, "/v1/mirror/remove": QUIET, "/v1/choose": {"running": False},
+               "/v1/clients": {"clients": [], "clientid": "1", "number": 1, "name": "c"}}
+    for args, warning in ((("ds", "kill", "ds1"), "cannot be read or written until"), (("ds", "forget", "ds1"), "removed for ever"),
+                          (("ds", "forget", "--force", "ds1"), "ONLY COPY IS LOST"), (("mirror", "remove", "/f", "1"), "one copy less"),
+                          (("mirror", "choose", "/f", "--copy", "1"), "is lost"), (("client", "evict", "c"), "not committed is lost")):
+        for answer, done in ((b"\n", False), (b"n\n", False), (b"y\n", True)):
+            ASKED.clear()
+            rc, said = on_a_terminal(answers, answer, *args)
+            check((warning in said, "Go on? [y/N]" in said, rc == 0, bool(ASKED)), (True, True, done, done), f"{args} {answer}: {said}")
+        ASKED.clear()
+        rc, said = on_a_terminal(answers, b"", *args, "--yes")
+        check((rc, "Go on?" in said, bool(ASKED)), (0, False, True), f"{args} --yes: {said}")
+        weft(answers, *args)  # a script is not asked
 
 
 tap.run(tap.named(globals()))
