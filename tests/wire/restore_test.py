@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -65,6 +66,14 @@ def spawn(w, name):
     """It is not waited for: it does not join."""
     d = next(d for d in devtool.MODULE.Cluster.load(w.dir).daemons if d.name == name)
     d.spawn()
+
+
+def end_restored(w):
+    """weft-dev does not know it by its arguments."""
+    with open(os.path.join(w.dir, "run", "mds.pid"), encoding="ascii") as f:
+        pid = int(f.read())
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not os.path.exists(f"/proc/{pid}") or "State:\tZ" in open(f"/proc/{pid}/status", encoding="ascii").read(), 20, "its end")
 
 
 def health(w, name="mds"):
@@ -155,6 +164,10 @@ def scenario(w, between, away=None):
         eventually(lambda: "every data server" in health(w).get("why", ""), 10, "it waits")
         start(w, away)
     whole(w)
+    # What it is now, a start without the option serves.
+    end_restored(w)
+    start(w)
+    eventually(lambda: health(w)["status"] == "ok", 15, "serving")
     return d, kept, old, b"KN" if away else b"K"
 
 
