@@ -1,11 +1,12 @@
 /* check.c - see check.h. */
 #include "base/check.h"
-#include "base/log.h"
+#include "base/http.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
 #include <pwd.h>
 #include <sodium.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,11 +54,25 @@ static int key_denied(const char *key, const char *path, char *err, size_t errle
 	return -EACCES;
 }
 
+/* What is in it makes its reader the cluster's master: it is the owner's to write, and the group's at most to read. */
+static int check_secret(const char *key, const char *path, FILE *f, char *err, size_t errlen)
+{
+	struct stat st;
+
+	if (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode)) {
+		snprintf(err, errlen, "%s: %s: not a regular file", key, path);
+		return -EINVAL;
+	}
+	if (!(st.st_mode & 027))
+		return 0;
+	snprintf(err, errlen, "%s: %s: mode %04o lets others read or change it: chmod 0440 (or 0400)", key, path, (unsigned)st.st_mode & 07777);
+	return -EPERM;
+}
+
 int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err, size_t errlen)
 {
 	FILE *f = *path ? fopen(path, "re") : NULL;
 	char text[128];
-	struct stat st;
 	size_t n, len;
 	int e = 0;
 
@@ -72,9 +87,12 @@ int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_L
 		snprintf(err, errlen, "%s: %s: %s", key, path, strerror(-e));
 		return e;
 	}
+	e = check_secret(key, path, f, err, errlen);
+	if (e) {
+		fclose(f);
+		return e;
+	}
 	n = fread(text, 1, sizeof(text) - 1, f);
-	if (ferror(f) || fstat(fileno(f), &st) < 0)
-		e = -EISDIR;
 	fclose(f);
 	while (n && strchr("\n\r ", text[n - 1]))
 		n--;
@@ -82,8 +100,6 @@ int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_L
 		e = -EINVAL;
 	if (e)
 		snprintf(err, errlen, "%s: %s: not 64 hexadecimal digits", key, path);
-	else if (st.st_mode & 04)
-		log_warn("%s: %s: everybody on this machine can read it (mode %04o): chmod 0440", key, path, (unsigned)st.st_mode & 07777);
 	sodium_memzero(text, sizeof(text));
 	return e;
 }
@@ -137,15 +153,13 @@ static int check_unix(const char *key, const char *addr, char *err, size_t errle
 	return 0;
 }
 
-int check_admin(const char *key, const char *addr, char *err, size_t errlen)
+static int check_addr(const char *key, const char *addr, char *err, size_t errlen)
 {
 	const char *colon = strrchr(addr, ':');
 	char host[INET_ADDRSTRLEN] = "", *end = NULL;
 	struct in_addr in;
 	unsigned long port;
 
-	if (!*addr)
-		return 0;
 	if (!strncmp(addr, "unix:", 5))
 		return check_unix(key, addr, err, errlen);
 	if (colon && (size_t)(colon - addr) < sizeof(host))
@@ -156,10 +170,58 @@ int check_admin(const char *key, const char *addr, char *err, size_t errlen)
 		return -EINVAL;
 	}
 	if (ntohl(in.s_addr) >> 24 != 127) {
-		snprintf(err, errlen, "%s: %s: there is no authentication: only unix:/path and 127.0.0.0/8 are served", key, addr);
+		snprintf(err, errlen, "%s: %s: it is not protected on the way: only unix:/path and 127.0.0.0/8 are served", key, addr);
 		return -EACCES;
 	}
 	return 0;
+}
+
+int check_admin(const char *key, const char *addrs, char *err, size_t errlen)
+{
+	char addr[256];
+	int e = 0;
+
+	while (!e && (addrs = http_addr(addrs, addr, sizeof(addr))))
+		e = check_addr(key, addr, err, errlen);
+	return e;
+}
+
+int check_token(const char *key, const char *path, char out[CHECK_TOKEN_MAX + 1], char *err, size_t errlen)
+{
+	char text[CHECK_TOKEN_MAX + 3];
+	size_t n = 0;
+	FILE *f;
+	int e;
+
+	*out = 0;
+	if (!*path)
+		return 0;
+	f = fopen(path, "re");
+	if (!f) {
+		e = -errno;
+		snprintf(err, errlen, "%s: %s: %s", key, path, strerror(-e));
+		return e;
+	}
+	e = check_secret(key, path, f, err, errlen);
+	if (!e)
+		n = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	if (e)
+		return e;
+	while (n && strchr("\n\r ", text[n - 1]))
+		n--;
+	text[n] = 0;
+	for (size_t i = 0; i < n; i++)
+		if (text[i] <= ' ' || text[i] > '~')
+			n = 0;
+	if (n < 16 || n > CHECK_TOKEN_MAX) {
+		snprintf(err, errlen, "%s: %s: expected one line of 16 to %d printable characters", key, path, CHECK_TOKEN_MAX);
+		e = -EINVAL;
+	} else {
+		memcpy(out, text, n + 1);
+	}
+	sodium_memzero(text, sizeof(text));
+	return e;
 }
 
 int check_folder(const char *key, const char *path, char *err, size_t errlen)

@@ -9,10 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #define CHECK_KEY_LEN 32
-/* The cluster key: one line of 64 hexadecimal digits. One that everybody can read is warned about. */
+/* The cluster key: one line of 64 hexadecimal digits. One that others than owner and group can read, or than the owner can write, is refused. */
 int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err, size_t errlen);
-/* "", "unix:/path" in a folder that is there, or 127.x.y.z:port. */
+/* A comma separated list of "unix:/path" in a folder that is there, and 127.x.y.z:port; or "". */
 int check_admin(const char *key, const char *addr, char *err, size_t errlen);
+/* "" or a file with a token of 16 to CHECK_TOKEN_MAX printable characters, which nobody else may read; out gets it, or "". */
+#define CHECK_TOKEN_MAX 256
+int check_token(const char *key, const char *path, char out[CHECK_TOKEN_MAX + 1], char *err, size_t errlen);
 /* The folder of a store, or, where it is to be made, the one above: is it there, and may this process write to it? */
 int check_folder(const char *key, const char *path, char *err, size_t errlen);
 /* "" or what an administrator can do about a path that cannot be used, begun with ": ". Static, or of this thread. */

@@ -1,4 +1,4 @@
-/* http.c - see http.h. libmicrohttpd with one thread: requests are handled one after the other. */
+/* http.c - see http.h. libmicrohttpd with one thread for each address; requests are handled one after the other. */
 #include "base/count.h"
 #include "base/http.h"
 #include "base/log.h"
@@ -7,32 +7,52 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define HTTP_MAX_BODY  (1u << 20)
+#define HTTP_MAX_BODIES (8u << 20) /* of all requests under way */
+#define HTTP_MAX_CONNS 128u	   /* of one address of ours */
+#define HTTP_CONN_MEM  32768u	   /* bytes of a connection, for the head of a request */
 #define HTTP_TIMEOUT_S 30u
+#define HTTP_ADDRS     4u
 #define OPENMETRICS    "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
+/* One address, with a thread of its own. */
+struct http_at {
+	struct http *at_http;
+	struct MHD_Daemon *at_daemon;
+	bool at_tcp;
+	char at_path[sizeof((struct sockaddr_un *)0)->sun_path]; /* the socket file, "" for TCP */
+};
+
 struct http {
-	struct MHD_Daemon *h_daemon;
+	struct http_at h_at[HTTP_ADDRS];
+	unsigned h_n;
 	const struct http_route *h_routes;
 	size_t h_nroutes;
 	void *h_arg;
-	char h_path[sizeof((struct sockaddr_un *)0)->sun_path]; /* the socket file, "" for TCP */
+	pthread_mutex_t h_lock; /* handlers run one after the other */
+	_Atomic size_t h_bodies;
+	char h_token[HTTP_TOKEN_MAX + 1]; /* "": none */
 };
 
 /* A request while its body arrives. */
 struct pending {
+	struct http *pd_http;
 	char *pd_body;
+	const char *pd_why;
 	size_t pd_len, pd_cap;
-	int pd_status; /* not 0: refused, what is still to come is thrown away */
+	int pd_status; /* not 0: refused because of pd_why, what is still to come is thrown away */
 };
 
 const char *http_arg(const struct http_req *rq, const char *name)
@@ -49,22 +69,33 @@ const char *http_arg(const struct http_req *rq, const char *name)
 
 /* ---- requests ---- */
 
+static void refuse(struct pending *pd, int status, const char *why)
+{
+	pd->pd_status = status;
+	pd->pd_why = why;
+	atomic_fetch_sub(&pd->pd_http->h_bodies, pd->pd_cap);
+	free(pd->pd_body);
+	pd->pd_body = NULL;
+	pd->pd_len = pd->pd_cap = 0;
+}
+
 static void body_add(struct pending *pd, const char *data, size_t n)
 {
+	_Atomic size_t *all = &pd->pd_http->h_bodies;
 	char *p;
 
 	if (pd->pd_status)
 		return;
 	if (n > HTTP_MAX_BODY - pd->pd_len) {
-		pd->pd_status = MHD_HTTP_CONTENT_TOO_LARGE;
+		refuse(pd, MHD_HTTP_CONTENT_TOO_LARGE, "body too large");
 		return;
 	}
 	if (pd->pd_len + n + 1 > pd->pd_cap) {
-		size_t cap = 2 * (pd->pd_len + n + 1);
+		size_t cap = 2 * (pd->pd_len + n + 1), more = cap - pd->pd_cap;
 
-		p = realloc(pd->pd_body, cap);
-		if (!p) {
-			pd->pd_status = MHD_HTTP_SERVICE_UNAVAILABLE;
+		if (atomic_fetch_add(all, more) + more > HTTP_MAX_BODIES || !(p = realloc(pd->pd_body, cap))) {
+			atomic_fetch_sub(all, more);
+			refuse(pd, MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests with bodies at a time");
 			return;
 		}
 		pd->pd_body = p;
@@ -75,9 +106,67 @@ static void body_add(struct pending *pd, const char *data, size_t n)
 	pd->pd_body[pd->pd_len] = 0;
 }
 
+/* ---- who may ask what over TCP ---- */
+
+/* A name of this machine's own: another one leads here only by a DNS that somebody else answers. */
+static bool host_is_ours(const char *host)
+{
+	size_t n = strcspn(host, ":");
+	char text[INET_ADDRSTRLEN];
+	struct in_addr in;
+
+	if (n == 9 && !strncasecmp(host, "localhost", 9))
+		return true;
+	if (n >= sizeof(text))
+		return false;
+	memcpy(text, host, n);
+	text[n] = 0;
+	return inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127;
+}
+
+static bool token_right(const struct http *h, const char *given)
+{
+	size_t n = strlen(h->h_token);
+	unsigned char other = 0;
+
+	if (!n || !given || strncasecmp(given, "Bearer ", 7) || strlen(given + 7) != n)
+		return false;
+	/* All of it, so that the time tells nothing. */
+	for (size_t i = 0; i < n; i++)
+		other |= (unsigned char)(given[7 + i] ^ h->h_token[i]);
+	return !other;
+}
+
+static bool is_open(const char *path, const char *method)
+{
+	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
+		return false;
+#ifdef WEFT_COUNTS
+	if (!strcmp(path, "/counts"))
+		return true;
+#endif
+	return !strcmp(path, "/metrics") || !strcmp(path, "/v1/health");
+}
+
+/* Anybody on the machine comes to a port, and so does what a page in a browser here asks for. NULL: it may be asked. */
+static const char *refused(const struct http *h, struct MHD_Connection *conn, const char *path, const char *method, const char *version)
+{
+	const char *host = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+	const char *auth = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+
+	if (host ? !host_is_ours(host) : strcmp(version, "HTTP/1.0") != 0)
+		return "the Host of a request is 127.0.0.1 or localhost";
+	if (MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN))
+		return "requests of web pages are not served";
+	if (is_open(path, method) || token_right(h, auth))
+		return NULL;
+	return *h->h_token ? "over TCP this wants the token of mds.admin_token (WEFT_ADMIN_TOKEN names its file), or use the Unix socket"
+			   : "over TCP only GET /metrics and /v1/health are served: use the Unix socket, or set mds.admin_token";
+}
+
 static void error_reply(struct http_reply *rp, int status, const char *text)
 {
-	char body[128];
+	char body[256];
 
 	snprintf(body, sizeof body, "{\"error\": \"%s\"}\n", text);
 	free(rp->rp_body);
@@ -149,12 +238,20 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const 
 {
 	struct http_reply rp = {0};
 	struct pending *pd = *state;
+	struct http_at *at = cls;
+	struct http *h = at->at_http;
 	struct http_req rq;
+	const char *why;
 
-	(void)version;
 	if (!pd) {
-		*state = calloc(1, sizeof *pd);
-		return *state ? MHD_YES : MHD_NO;
+		*state = pd = calloc(1, sizeof *pd);
+		if (!pd)
+			return MHD_NO;
+		pd->pd_http = h;
+		why = at->at_tcp ? refused(h, conn, url, method, version) : NULL;
+		if (why)
+			refuse(pd, MHD_HTTP_FORBIDDEN, why);
+		return MHD_YES;
 	}
 	if (*n) {
 		body_add(pd, data, *n);
@@ -162,7 +259,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const 
 		return MHD_YES;
 	}
 	if (pd->pd_status) {
-		error_reply(&rp, pd->pd_status, "body too large");
+		error_reply(&rp, pd->pd_status, pd->pd_why);
 		return reply_queue(conn, &rp);
 	}
 	rq = (struct http_req){
@@ -172,7 +269,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const 
 		.rq_len = pd->pd_len,
 		.rq_priv = conn,
 	};
-	route(cls, &rq, &rp);
+	pthread_mutex_lock(&h->h_lock);
+	route(h, &rq, &rp);
+	pthread_mutex_unlock(&h->h_lock);
 	return reply_queue(conn, &rp);
 }
 
@@ -186,6 +285,7 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **state,
 	(void)why;
 	if (!pd)
 		return;
+	atomic_fetch_sub(&pd->pd_http->h_bodies, pd->pd_cap);
 	free(pd->pd_body);
 	free(pd);
 	*state = NULL;
@@ -214,7 +314,7 @@ static int unix_stale(const struct sockaddr_un *un)
 	return unlink(un->sun_path) && errno != ENOENT ? -errno : 0;
 }
 
-static int unix_listen(struct http *h, const char *path)
+static int unix_listen(struct http_at *at, const char *path)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	int fd, err;
@@ -234,7 +334,7 @@ static int unix_listen(struct http *h, const char *path)
 		close(fd);
 		return err;
 	}
-	strcpy(h->h_path, path);
+	strcpy(at->at_path, path);
 	/* The umask took bits away: whose group may is said by the folder. */
 	if (chmod(path, 0660) || listen(fd, 64)) {
 		err = -errno;
@@ -260,7 +360,7 @@ static int tcp_listen(const char *addr)
 	port = strtoul(colon + 1, &end, 10);
 	if (inet_pton(AF_INET, host, &in.sin_addr) != 1 || end == colon + 1 || *end || port > 65535)
 		return -EINVAL;
-	/* There is no authentication: this machine only. */
+	/* What goes here is not protected: this machine only. */
 	if (ntohl(in.sin_addr.s_addr) >> 24 != 127)
 		return -EACCES;
 	in.sin_port = htons((uint16_t)port);
@@ -276,54 +376,89 @@ static int tcp_listen(const char *addr)
 	return fd;
 }
 
-int http_start(struct http **out, const char *addr, const struct http_route *routes, size_t n,
-	       void *arg)
+static int at_start(struct http *h, const char *addr)
+{
+	struct http_at *at = &h->h_at[h->h_n];
+	int fd;
+
+	at->at_http = h;
+	at->at_tcp = strncmp(addr, "unix:", 5);
+	fd = at->at_tcp ? tcp_listen(addr) : unix_listen(at, addr + 5);
+	if (fd < 0)
+		return fd;
+	at->at_daemon = MHD_start_daemon(
+		MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC, 0, NULL, NULL,
+		on_request, at, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_TIMEOUT,
+		HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT, HTTP_MAX_CONNS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)HTTP_CONN_MEM, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_END);
+	h->h_n++;
+	if (at->at_daemon)
+		return 0;
+	close(fd);
+	return -EIO;
+}
+
+const char *http_addr(const char *list, char *out, size_t len)
+{
+	size_t n = 0;
+
+	while (*list == ',' || *list == ' ')
+		list++;
+	if (!*list)
+		return NULL;
+	while (list[n] && list[n] != ',')
+		n++;
+	snprintf(out, len, "%.*s", (int)n, list);
+	return list + n;
+}
+
+int http_start(struct http **out, const char *addrs, const char *token, const struct http_route *routes, size_t n, void *arg)
 {
 	struct http *h = calloc(1, sizeof *h);
-	int fd;
+	char addr[256];
+	int err = 0;
 
 	if (!h)
 		return -ENOMEM;
 	h->h_routes = routes;
 	h->h_nroutes = n;
 	h->h_arg = arg;
-	fd = strncmp(addr, "unix:", 5) ? tcp_listen(addr) : unix_listen(h, addr + 5);
-	if (fd < 0) {
-		free(h);
-		return fd;
-	}
-	h->h_daemon = MHD_start_daemon(
-		MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC, 0, NULL, NULL,
-		on_request, h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_TIMEOUT,
-		HTTP_TIMEOUT_S, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_END);
-	if (!h->h_daemon) {
-		close(fd);
-		if (*h->h_path)
-			unlink(h->h_path);
-		free(h);
-		return -EIO;
-	}
-	*out = h;
-	return 0;
+	pthread_mutex_init(&h->h_lock, NULL);
+	snprintf(h->h_token, sizeof h->h_token, "%s", token ? token : "");
+	while (!err && (addrs = http_addr(addrs, addr, sizeof addr)))
+		err = h->h_n == HTTP_ADDRS ? -E2BIG : at_start(h, addr);
+	if (err)
+		http_stop(h);
+	else
+		*out = h;
+	return err;
 }
 
 uint16_t http_port(const struct http *h)
 {
-	const union MHD_DaemonInfo *info =
-		MHD_get_daemon_info(h->h_daemon, MHD_DAEMON_INFO_LISTEN_FD);
+	const union MHD_DaemonInfo *info;
 	struct sockaddr_in in;
 	socklen_t len = sizeof in;
 
-	if (*h->h_path || !info || getsockname(info->listen_fd, (struct sockaddr *)&in, &len))
-		return 0;
-	return ntohs(in.sin_port);
+	for (unsigned i = 0; i < h->h_n; i++) {
+		if (!h->h_at[i].at_tcp)
+			continue;
+		info = MHD_get_daemon_info(h->h_at[i].at_daemon, MHD_DAEMON_INFO_LISTEN_FD);
+		return !info || getsockname(info->listen_fd, (struct sockaddr *)&in, &len) ? 0 : ntohs(in.sin_port);
+	}
+	return 0;
 }
 
 void http_stop(struct http *h)
 {
-	/* The name first, so that nobody comes to a server that is going. */
-	if (*h->h_path)
-		unlink(h->h_path);
-	MHD_stop_daemon(h->h_daemon);
+	/* The names first, so that nobody comes to a server that is going. */
+	for (unsigned i = 0; i < h->h_n; i++)
+		if (*h->h_at[i].at_path)
+			unlink(h->h_at[i].at_path);
+	for (unsigned i = 0; i < h->h_n; i++)
+		if (h->h_at[i].at_daemon)
+			MHD_stop_daemon(h->h_at[i].at_daemon);
+	pthread_mutex_destroy(&h->h_lock);
+	explicit_bzero(h->h_token, sizeof h->h_token);
 	free(h);
 }

@@ -25,9 +25,14 @@ struct http_route {
 	const char *rt_method, *rt_path;
 	void (*rt_handler)(void *arg, const struct http_req *rq, struct http_reply *rp);
 };
-/* addr: "unix:/path" or "127.0.0.1:port" (port 0 = any). GET /metrics is always served, and in a build with counts GET /counts (count.h). routes must outlive the server. Returns 0 or -errno. */
-int http_start(struct http **out, const char *addr, const struct http_route *routes, size_t n, void *arg);
+#define HTTP_TOKEN_MAX 256
+/* addrs: "unix:/path" and "127.0.0.1:port" (port 0 = any), comma separated, at most 4. Over TCP requests name this machine as their Host, come from no web
+ * page (Origin), and are GETs of /metrics and /v1/health, or show the token (RFC 6750, "Authorization: Bearer TOKEN"; NULL or "": there is none). Whoever may
+ * connect to the Unix socket may ask everything. GET /metrics is always served, and in a build with counts GET /counts (count.h). routes must outlive the server. Returns 0 or -errno. */
+int http_start(struct http **out, const char *addrs, const char *token, const struct http_route *routes, size_t n, void *arg);
 void http_stop(struct http *h);
-/* The TCP port bound (host order), for port 0; 0 on a Unix socket. */
+/* The next address of a list, into out; NULL: there is none. What it returns is the rest. */
+const char *http_addr(const char *list, char *out, size_t len);
+/* The TCP port bound (host order), for port 0; 0 where there is none. */
 uint16_t http_port(const struct http *h);
 #endif

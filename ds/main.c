@@ -762,7 +762,7 @@ static int serve(struct settings *se, const sigset_t *signals)
 	if (!e)
 		tls_peer_key();
 	if (!e && *admin) {
-		e = http_start(&http, admin, routes, sizeof(routes) / sizeof(routes[0]), NULL);
+		e = http_start(&http, admin, NULL, routes, sizeof(routes) / sizeof(routes[0]), NULL);
 		if (e)
 			snprintf(err, sizeof(err), "ds.admin: %s: %s", admin, strerror(-e));
 	}

@@ -42,6 +42,7 @@
 static struct mds mds;
 static struct dsc_opts dsc_opts;
 static uint8_t cluster_key[32];
+static char admin_token[CHECK_TOKEN_MAX + 1];
 static struct loop *loops[64];
 static unsigned nloops;
 static bool restoring; /* this process makes the store whole, and serves nobody */
@@ -706,7 +707,7 @@ static void serve(const struct conf *conf)
 	programs[1] = *dsc_program(mds.m_dsc);
 	tick.t_fire = on_tick;
 	loop_timer_start(loops[0], &tick, TICK_MS);
-	if (*addr && admin_start(&admin, addr, &ops, err, sizeof(err)))
+	if (*addr && admin_start(&admin, addr, admin_token, &ops, err, sizeof(err)))
 		die(err, NULL);
 	if (!*conf_str(conf, "mds.exports"))
 		log_warn("mds.exports is not set: only this machine may use this server, and its root is nobody");
@@ -763,19 +764,20 @@ static int check_keytab(const char *path, char *err, size_t errlen)
 /* The files and folders that keys name. Every fault is told; how many there are. */
 static unsigned check_files(const struct conf *conf)
 {
-	char err[6][512];
+	char err[7][512];
 	size_t n = sizeof(err[0]);
-	const int bad[6] = {
+	const int bad[7] = {
 		check_folder("mds.store", conf_str(conf, "mds.store"), err[0], n),
 		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key, err[1], n),
 		check_exports(conf_str(conf, "mds.exports"), err[2], n),
 		check_admin("mds.admin", conf_str(conf, "mds.admin"), err[3], n),
 		rpc_tls_configure(&service.rs_tls, conf, "mds", err[4], n),
 		check_keytab(conf_str(conf, "mds.keytab"), err[5], n),
+		check_token("mds.admin_token", conf_str(conf, "mds.admin_token"), admin_token, err[6], n),
 	};
 	unsigned found = 0;
 
-	for (unsigned i = 0; i < 6; i++) {
+	for (unsigned i = 0; i < 7; i++) {
 		if (!bad[i])
 			continue;
 		fprintf(stderr, "weft-mds: %s\n", err[i]);

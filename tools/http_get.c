@@ -14,6 +14,7 @@
 
 #define ANSWER_MAX     (64u << 20)
 #define ANSWER_SECONDS 30
+#define TOKEN_MAX      256
 
 static int connect_unix(const char *path)
 {
@@ -153,19 +154,47 @@ static int parse(char *text, size_t len, struct http_answer *out)
 	return out->ha_body ? 0 : -ENOMEM;
 }
 
+/* The header for the token in the file that WEFT_ADMIN_TOKEN names; "" without one. */
+static int token_read(char out[TOKEN_MAX + 32])
+{
+	const char *path = getenv("WEFT_ADMIN_TOKEN");
+	char text[TOKEN_MAX + 2] = "";
+	FILE *f;
+
+	*out = 0;
+	if (!path || !*path)
+		return 0;
+	f = fopen(path, "re");
+	if (!f || !fgets(text, sizeof(text), f)) {
+		int err = f ? -EINVAL : -errno;
+
+		fprintf(stderr, "WEFT_ADMIN_TOKEN: %s: %s\n", path, f ? "expected one line with a token" : strerror(-err));
+		if (f)
+			fclose(f);
+		return err;
+	}
+	fclose(f);
+	text[strcspn(text, "\r\n")] = 0;
+	sprintf(out, "Authorization: Bearer %s\r\n", text);
+	return 0;
+}
+
 int http_ask(const char *addr, const char *method, const char *target, const char *body,
 	     struct http_answer *out)
 {
-	char *head = NULL, *text = NULL;
+	char *head = NULL, *text = NULL, auth[TOKEN_MAX + 32];
 	size_t len;
-	int fd = connect_any(addr), err;
+	int fd, err = token_read(auth);
 
+	if (err)
+		return err;
+	fd = connect_any(addr);
 	if (fd < 0)
 		return fd;
 	if (asprintf(&head,
-		     "%s %s HTTP/1.0\r\nHost: weft\r\nConnection: close\r\nContent-Length: "
+		     "%s %s HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: "
 		     "%zu\r\n\r\n",
-		     method, target, body ? strlen(body) : 0) < 0) {
+		     method, target, auth, body ? strlen(body) : 0) < 0) {
 		close(fd);
 		return -ENOMEM;
 	}

@@ -432,7 +432,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/layouts", admin_get_layouts}, {"PUT", "/v1/layouts/recall", admin_put_recall},
 };
 
-int admin_start(struct admin **out, const char *addr, const struct admin_ops *ops, char *err,
+int admin_start(struct admin **out, const char *addr, const char *token, const struct admin_ops *ops, char *err,
 		size_t errlen)
 {
 	struct admin *a = calloc(1, sizeof(*a));
@@ -443,7 +443,7 @@ int admin_start(struct admin **out, const char *addr, const struct admin_ops *op
 		return -ENOMEM;
 	}
 	a->a_ops = *ops;
-	e = http_start(&a->a_http, addr, routes, sizeof(routes) / sizeof(routes[0]), a);
+	e = http_start(&a->a_http, addr, token, routes, sizeof(routes) / sizeof(routes[0]), a);
 	if (e) {
 		snprintf(err, errlen, "mds.admin: cannot listen on %s: %s", addr, strerror(-e));
 		free(a);

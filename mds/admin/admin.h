@@ -74,7 +74,7 @@ struct admin_ops {
 
 struct admin;
 /* addr: as http_start. ops is copied. On failure a negative errno and one line in err. */
-int admin_start(struct admin **out, const char *addr, const struct admin_ops *ops, char *err,
+int admin_start(struct admin **out, const char *addr, const char *token, const struct admin_ops *ops, char *err,
 		size_t errlen);
 /* Before the store is closed: a handler may be waiting for a mutation. The loops may have stopped.
  */

@@ -49,6 +49,7 @@ foreign_conf() { # N
 		END2
 	else
 		echo "$(printf '5a%.0s' {1..32})" >"$LAB_DIR/g$1.key"
+		chmod 0400 "$LAB_DIR/g$1.key"
 		echo "export \"$LAB_DIR/g$1\" { client \"10.77.0.0/16\" { access = rw  squash = none  privileged_port = no } }" >"$LAB_DIR/g$1.conf"
 	fi
 }

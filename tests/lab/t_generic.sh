@@ -11,6 +11,7 @@ cluster_up --ds 1 --set mds.lease=5s --set mds.grace=5s --set mds.recall_deadlin
 # At another address than the metadata server, so that a client can lose one and keep the others.
 ip addr add 10.77.0.9/32 dev "$(ip -o addr show to 10.77.0.1 | awk '{ print $2; exit }')"
 echo "$(printf '5a%.0s' {1..32})" >"$LAB_DIR/key"
+chmod 0400 "$LAB_DIR/key"
 port=22049
 "$WEFT_BUILD/weft-ds" -o ds.store="$LAB_DIR/store" -o ds.cluster_key="$LAB_DIR/key" -o ds.listen=10.77.0.9:$port -o ds.name=folder -o ds.exports="$export_conf" 2>"$LAB_DIR/folder.log" &
 folder=$!

@@ -635,7 +635,7 @@ static void ask(uint16_t port, const char *method, const char *path, size_t body
 
 	memset(body, 'b', bodylen);
 	snprintf(head, sizeof head,
-		 "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+		 "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer the-token\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
 		 method, path, bodylen);
 	ck_assert_int_eq(write(fd, head, strlen(head)), (ssize_t)strlen(head));
 	while (sent < bodylen && (got = send(fd, body + sent, bodylen - sent, MSG_NOSIGNAL)) > 0)
@@ -652,7 +652,7 @@ START_TEST(http_serves_routes_and_metrics)
 	struct http *h;
 
 	metric_counter("weft_test_http_total", "X.", "");
-	ck_assert_int_eq(http_start(&h, "127.0.0.1:0", routes, 2, (void *)"arg"), 0);
+	ck_assert_int_eq(http_start(&h, "127.0.0.1:0", "the-token", routes, 2, (void *)"arg"), 0);
 	ask(http_port(h), "GET", "/metrics", 0);
 	has(answer, "HTTP/1.1 200");
 	has(answer, "application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -687,7 +687,7 @@ START_TEST(a_stale_socket_file_is_replaced_a_live_one_and_a_plain_file_are_not)
 	snprintf(addr, sizeof addr, "unix:%s", sock_path);
 	fd = open(sock_path, O_CREAT | O_WRONLY, 0600);
 	close(fd);
-	ck_assert_int_eq(http_start(&h, addr, NULL, 0, NULL), -EEXIST);
+	ck_assert_int_eq(http_start(&h, addr, NULL, NULL, 0, NULL), -EEXIST);
 	ck_assert_int_eq(unlink(sock_path), 0);
 
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -696,12 +696,12 @@ START_TEST(a_stale_socket_file_is_replaced_a_live_one_and_a_plain_file_are_not)
 	ck_assert_int_eq(bind(fd, (void *)&un, sizeof un), 0);
 	close(fd);
 
-	ck_assert_int_eq(http_start(&h, addr, NULL, 0, NULL), 0);
+	ck_assert_int_eq(http_start(&h, addr, NULL, NULL, 0, NULL), 0);
 	ck_assert_int_eq(stat(sock_path, &st), 0);
 	ck_assert_int_eq(st.st_mode & 07, 0);
 	ask(0, "GET", "/metrics", 0);
 	has(answer, "# EOF\n");
-	ck_assert_int_eq(http_start(&h2, addr, NULL, 0, NULL), -EADDRINUSE);
+	ck_assert_int_eq(http_start(&h2, addr, NULL, NULL, 0, NULL), -EADDRINUSE);
 	http_stop(h);
 	ck_assert_int_eq(access(sock_path, F_OK), -1);
 	rmdir(dir);
@@ -712,10 +712,10 @@ START_TEST(http_on_tcp_is_for_this_machine_only)
 {
 	struct http *h;
 
-	ck_assert_int_eq(http_start(&h, "0.0.0.0:0", NULL, 0, NULL), -EACCES);
-	ck_assert_int_eq(http_start(&h, "localhost:0", NULL, 0, NULL), -EINVAL);
-	ck_assert_int_eq(http_start(&h, "127.0.0.1", NULL, 0, NULL), -EINVAL);
-	ck_assert_int_eq(http_start(&h, "unix:", NULL, 0, NULL), -ENAMETOOLONG);
+	ck_assert_int_eq(http_start(&h, "0.0.0.0:0", NULL, NULL, 0, NULL), -EACCES);
+	ck_assert_int_eq(http_start(&h, "localhost:0", NULL, NULL, 0, NULL), -EINVAL);
+	ck_assert_int_eq(http_start(&h, "127.0.0.1", NULL, NULL, 0, NULL), -EINVAL);
+	ck_assert_int_eq(http_start(&h, "unix:", NULL, NULL, 0, NULL), -ENAMETOOLONG);
 }
 END_TEST
 

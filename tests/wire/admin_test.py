@@ -104,6 +104,14 @@ class Http(http.client.HTTPConnection):
     def connect(self):
         self.sock = connect(self.admin)
 
+    def request(self, method, url, body=None, headers=None, **how):
+        """With the token, where there is one, over TCP."""
+        headers = dict(headers or {})
+        if not self.admin.startswith("unix:") and os.environ.get("WEFT_ADMIN_TOKEN"):
+            with open(os.environ["WEFT_ADMIN_TOKEN"], encoding="ascii") as f:
+                headers.setdefault("Authorization", "Bearer " + f.read().strip())
+        super().request(method, url, body, headers, **how)
+
 
 def connect(admin):
     if admin.startswith("unix:"):
@@ -616,13 +624,18 @@ def wait_free(port):
 
 
 class Alone:
-    """weft-mds without data servers, on other ports, with its admin server on TCP."""
+    """weft-mds without data servers, on other ports, with its admin server on TCP, for who shows the token, and on a Unix socket."""
 
     def __init__(self, c, name, *sets):
+        self.token, self.unix = f"{c.top}/token", f"unix:{c.top}/{name}.sock"
+        with open(self.token, "w", encoding="ascii") as f:
+            os.fchmod(f.fileno(), 0o400)
+            f.write("a-token-of-this-test\n")
+        os.environ["WEFT_ADMIN_TOKEN"] = self.token
         self.log = f"{c.top}/{name}.log"
         self.admin = "127.0.0.1:13001"
         self.args = [program("weft-mds"), "-c", f"{c.dir}/weft.conf", "-o", f"mds.store={c.top}/{name}", "-o", "mds.listen=127.0.0.1:13000",
-                     "-o", f"mds.admin={self.admin}"] + [x for s in sets for x in ("-o", s)]
+                     "-o", f"mds.admin={self.unix}, {self.admin}", "-o", f"mds.admin_token={self.token}"] + [x for s in sets for x in ("-o", s)]
 
     def __enter__(self):
         wait_free(13000)
@@ -640,6 +653,88 @@ class Alone:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        os.environ.pop("WEFT_ADMIN_TOKEN", None)
+
+
+def over_tcp(admin, method, target, body=None, **headers):
+    """The status and the JSON of an answer to exactly this."""
+    conn = http.client.HTTPConnection("localhost", timeout=10)
+    conn.sock = connect(admin)
+    conn.putrequest(method, target, skip_host="Host" in headers)
+    for name, value in {"Content-Length": str(len(body or b"")), **headers}.items():
+        if value is not None:
+            conn.putheader(name, value)
+    conn.endheaders(body)
+    reply = conn.getresponse()
+    text = reply.read()
+    conn.close()
+    return reply.status, text.decode()
+
+
+def test_tcp_without_a_token_is_metrics_and_health(c):
+    with Alone(c, "reader", "mds.admin_token=") as a:
+        os.environ.pop("WEFT_ADMIN_TOKEN")
+        for method in ("GET", "HEAD"):
+            for target in ("/metrics", "/v1/health"):
+                assert over_tcp(a.admin, method, target)[0] == 200, target
+        for method, target in [("GET", "/v1/status"), ("GET", "/v1/ds"), ("GET", "/nothing"), ("PUT", "/v1/policy?path=/"), ("PUT", "/v1/ds/kill"), ("POST", "/v1/ds"),
+                               ("DELETE", "/v1/clients"), ("POST", "/metrics"), ("PUT", "/v1/health")]:
+            status, text = over_tcp(a.admin, method, target, b"stripes=4")
+            assert status == 403 and "the Unix socket, or set mds.admin_token" in text, (method, target, status, text)
+            status, text = over_tcp(a.admin, method, target, b"stripes=4", Authorization="Bearer ")
+            assert status == 403, (method, target, status, text)
+        assert "Unix socket" in run(program("weft"), "--admin", a.admin, "status", rc=1)
+        assert run(program("weft"), "--admin", a.unix, "policy", "set", "/", "stripes=4").startswith("stripes=4,")
+
+
+def test_the_token_opens_the_port_to_who_shows_it(c):
+    with Alone(c, "tokened") as a:
+        good = {"Authorization": "Bearer a-token-of-this-test"}
+        assert over_tcp(a.admin, "PUT", "/v1/policy?path=/", b"stripes=4", **good)[0] == 200
+        for other in ("Bearer a-token-of-this-tes", "Bearer a-token-of-this-test1", "Basic a-token-of-this-test", "a-token-of-this-test", "Bearer", ""):
+            status, text = over_tcp(a.admin, "PUT", "/v1/policy?path=/", b"stripes=2", Authorization=other)
+            assert status == 403 and "WEFT_ADMIN_TOKEN" in text, (other, text)
+        # What a browser on this machine sends for others, and a name that somebody else's DNS leads here.
+        for headers in ({"Host": "evil.example"}, {"Host": "evil.example:13001"}, {"Host": "127.0.0.1.evil.example"}, {"Host": "128.0.0.1"}, {"Origin": "http://evil.example"},
+                        {"Origin": "null"}, {"Host": None}):
+            for target in ("/metrics", "/v1/health", "/v1/status"):
+                assert over_tcp(a.admin, "GET", target, **good, **headers)[0] in (400, 403), (headers, target)
+        for host in ("127.0.0.1", "127.0.0.1:13001", "localhost", "LOCALHOST:13001", "127.1.2.3"):
+            assert over_tcp(a.admin, "GET", "/v1/status", **good, Host=host)[0] == 200, host
+        assert json.loads(over_tcp(a.admin, "GET", "/v1/policy?path=/", **good)[1])["policy"].startswith("stripes=4,")
+
+
+def test_half_requests_over_tcp_take_no_memory(c):
+    with Alone(c, "halves") as a:
+        def rss():
+            with open(f"/proc/{a.process.pid}/status", encoding="ascii") as f:
+                return int(re.search(r"VmRSS:\s+(\d+) kB", f.read())[1])
+        before, socks = rss(), []
+        for token in ("", "Authorization: Bearer a-token-of-this-test\r\n"):
+            for _ in range(50):
+                s = connect(a.admin)
+                s.setblocking(False)
+                with contextlib.suppress(OSError):
+                    s.send(f"PUT /v1/policy?path=/ HTTP/1.1\r\nHost: localhost\r\n{token}Content-Length: 1000000\r\n\r\n".encode() + b"x" * 900000)
+                socks.append(s)
+        assert ask(a.unix, "GET", "/v1/health")["status"]
+        assert rss() - before < 32 * 1024, f"{rss() - before} KiB more"
+        for s in socks:
+            s.close()
+
+
+def test_a_token_has_to_be_a_secret(c):
+    path = f"{c.top}/bad.token"
+    for text, mode, needle in (("short", 0o400, "16 to 256"), ("x" * 257, 0o400, "16 to 256"), ("with a space in it", 0o400, "16 to 256"), ("x" * 20, 0o444, "chmod"),
+                               ("x" * 20, 0o620, "chmod"), (None, 0, "No such file")):
+        if os.path.exists(path):
+            os.unlink(path)
+        if text:
+            with open(path, "w", encoding="ascii") as f:
+                os.fchmod(f.fileno(), mode)
+                f.write(text + "\n")
+        told = run(program("weft-mds"), "--check", "-c", f"{c.dir}/weft.conf", "-o", f"mds.admin_token={path}", rc=2)
+        assert "mds.admin_token: " in told and needle in told, (text, oct(mode), told)
 
 
 def test_a_server_without_data_servers_on_tcp(c):
@@ -715,6 +810,7 @@ def test_configuration_errors_name_file_line_key_and_what_was_expected(c):
 def test_what_is_not_set_or_cannot_be_used_is_told(c):
     key, store = f"{c.dir}/cluster.key", f"{c.top}/unused"
     with open(f"{c.top}/short.key", "w", encoding="ascii") as f:
+        os.fchmod(f.fileno(), 0o600)
         f.write("12ab\n")
     whole = {"mds": [f"mds.store={store}", f"mds.cluster_key={key}", "mds.listen=127.0.0.1:13000"],
              "ds": [f"ds.store={store}", f"ds.cluster_key={key}", "ds.listen=127.0.0.1:13000"]}
@@ -793,6 +889,7 @@ def test_check_refuses_what_cannot_start(c):
     key = f"{c.dir}/cluster.key"
     for name, text in (("short.key", "12ab"), ("bad.exports", 'export "/a" {')):
         with open(f"{c.top}/{name}", "w", encoding="ascii") as f:
+            os.fchmod(f.fileno(), 0o600)
             f.write(text)
     good = [s for s in FILES.format(top=c.top, key=key).splitlines() if ".exports=" not in s] + ["mds.listen=127.0.0.1:13000", "ds.listen=127.0.0.1:13000"]
     for d in ("mds", "ds"):
@@ -828,13 +925,13 @@ def test_an_admin_socket_is_for_its_group_whatever_the_umask(c):
         dead.wait()
 
 
-def test_a_key_that_everybody_can_read_is_warned_of(c):
+def test_a_key_that_others_can_read_or_write_is_refused(c):
     shutil.copy(f"{c.dir}/cluster.key", f"{c.top}/open.key")
-    os.chmod(f"{c.top}/open.key", 0o644)
-    for d in ("mds", "ds"):
+    for d, mode in (("mds", 0o644), ("ds", 0o644), ("mds", 0o660), ("ds", 0o666)):
+        os.chmod(f"{c.top}/open.key", mode)
         sets = [x for s in FILES.format(top=c.top, key=f"{c.top}/open.key").splitlines() if ".exports=" not in s for x in ("-o", s)]
-        done = subprocess.run([program(f"weft-{d}"), "--check", *sets], capture_output=True, text=True, timeout=20, check=True, env=environment(f"weft-{d}"))
-        assert re.search(rf"WARN weft-{d}: {d}.cluster_key: .*everybody .* 0644", done.stderr), done.stderr
+        told = run(program(f"weft-{d}"), "--check", *sets, rc=2)
+        assert f"{d}.cluster_key: {c.top}/open.key: mode {mode:04o} lets others read or change it" in told, told
 
 
 def main():

@@ -738,6 +738,7 @@ static void setup_nothing_running(void)
 	ck_assert_int_eq(mkdir(store, 0700), 0);
 	snprintf(path, sizeof path, "%s/key", dir);
 	f = fopen(path, "w");
+	ck_assert_int_eq(fchmod(fileno(f), 0600), 0);
 	for (unsigned i = 0; i < 32; i++)
 		fprintf(f, "%02x", cluster_key[i]);
 	fclose(f);

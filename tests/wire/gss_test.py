@@ -645,6 +645,7 @@ def test_without_a_key_table_gss_is_rejected_and_sys_is_listed():
 def test_a_key_table_without_our_keys_is_said_at_start():
     for path in ("/nonexistent/keytab", REALM.keytab("host/localhost")):
         with open(os.path.join(REALM.dir, "key"), "w", encoding="ascii") as f:
+            os.fchmod(f.fileno(), 0o600)
             f.write("ab" * 32 + "\n")
         store = tempfile.mkdtemp(prefix="weft-gss-bad.")
         done = subprocess.run([os.path.join(BUILD, "weft-mds"), "-o", f"mds.store={store}/s", "-o", "mds.listen=127.0.0.1:13060",

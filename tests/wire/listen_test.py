@@ -26,6 +26,7 @@ class Server:
         self.addr = held.getsockname() if held else ("127.0.0.1", next(PORTS))
         self.top = tempfile.mkdtemp(prefix="weft-listen-test.")
         with open(self.top + "/key", "w", encoding="ascii") as f:
+            os.fchmod(f.fileno(), 0o600)
             f.write("5a" * 32 + "\n")
         words = [os.path.join(BUILD, "weft-ds")]
         for s in (f"store={self.top}/store", f"cluster_key={self.top}/key", "listen=%s:%d" % self.addr, "mds=127.0.0.1:1", "admin=", "name=one", *settings):

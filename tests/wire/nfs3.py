@@ -309,6 +309,7 @@ class Server:
             os.mkdir(self.path(name))
             os.chmod(self.path(name), 0o777)
         self.put("key", "5a" * 32 + "\n")
+        os.chmod(self.path("key"), 0o600)
         self.put("exports", exports.format(top=self.top))
         self.keys, self.child, self.ups = keys, None, 0
         self.start()

@@ -784,6 +784,7 @@ def start_errors_name_the_file_and_what_is_wrong():
     with tempfile.TemporaryDirectory() as top:
         key = os.path.join(top, "key")
         with open(key, "w", encoding="ascii") as f:
+            os.fchmod(f.fileno(), 0o600)
             f.write("ab" * 32 + "\n")
         locked = os.path.join(top, "locked")
         CERTS.openssl("ec", "-in", CERTS["server.key"], "-aes128", "-passout", "pass:secret", "-out", locked)
