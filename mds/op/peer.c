@@ -428,13 +428,14 @@ static bool data_path_tls(const struct compound *c, bool mutual)
 bool op_layouts_ok(const struct compound *c)
 {
 	const struct exp_rule *r = c->exp->g_rule;
-	bool plain = false;
+	bool plain = false, has = c->sec >= EXP_KRB5I || c->view->v_tls != EXP_TLS_NONE;
 
 	if (!r || r->r_layouts == EXP_LAYOUTS_NO)
 		return false;
 	for (unsigned i = 0; i < r->r_nsec; i++)
 		plain |= r->r_sec[i] < EXP_KRB5I;
-	if (r->r_layouts == EXP_LAYOUTS_YES || (plain && r->r_tls == EXP_TLS_NONE))
+	/* What the export does not demand this client does, which protects the request itself. */
+	if (r->r_layouts == EXP_LAYOUTS_YES || (plain && !has && r->r_tls == EXP_TLS_NONE))
 		return true;
 	return data_path_tls(c, r->r_tls == EXP_TLS_MUTUAL);
 }

@@ -589,7 +589,7 @@ def test_the_machine_does_state_operations_as_nobody():
     boss.ok(putfh(d), setattr_(mode=0o700, owner="5"))
     m.no("ACCESS", putfh(d), lookup("f"))
     check(m.ok(putfh(f), access(1), cred=user).access, 1)
-    l = m.ok(putfh(f), layoutget(s), cred=user)
+    l = m.ok(putfh(f), layoutget(s), cred=user.with_service(1))
     m.ok(putfh(f), layoutreturn(l.stateid))
     m.ok(putfh(f), close(s))
 

@@ -56,17 +56,17 @@ def cluster(ds_tls):
     return W
 
 
-def layouts(ds_tls, kind, layouts="", safe="krb5i, krb5p"):
+def layouts(ds_tls, kind, layouts="", safe="krb5i, krb5p", service=2):
     """What LAYOUTGET says, and fs_layout_types, of an export with these flavours, where data servers take this of TLS, for a client of this kind."""
     w = cluster(ds_tls)
     with open(w.dir + "/exports", "w", encoding="utf-8") as f:
         f.write('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{%s} %s } }\n' % (EVERYBODY, EVERYBODY, safe, layouts))
     subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock", "exports", "reload"], check=True, capture_output=True)
     conn = GssConn(ADDR)
-    c = kind(ADDR, cred=conn.init(Cred(REALM.login("games"), 2)))
+    c = kind(ADDR, cred=conn.init(Cred(REALM.login("games"), service)))
     try:
         inside = c.ok(putrootfh(), lookup("safe"), getfh()).fh
-        s, f = c.open(inside, f"{ds_tls} {kind.__name__} {layouts} {safe}")
+        s, f = c.open(inside, f"{ds_tls} {kind.__name__} {layouts} {safe} {service}")
         got = err(c.call(putfh(f), layoutget(s)).status)
         types = c.attrs(inside, "fs_layout_types").fs_layout_types
         check(err(c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"data", FILE_SYNC)).status), "OK")  # its layout is recalled, where there is one
@@ -82,11 +82,21 @@ def test_none_where_data_servers_take_less():
 
 
 def test_krb5_alone_demands_nothing_of_the_data():
-    check(layouts("optional", GssClient, safe="krb5, krb5i"), ("OK", [FLEX]))
+    check(layouts("optional", GssClient, safe="krb5, krb5i", service=1), ("OK", [FLEX]))
+
+
+def test_what_a_request_has_its_data_has_where_the_export_takes_less():
+    every = "sys, krb5, krb5i, krb5p"
+    for service, want in ((1, ("OK", [FLEX])), (2, ("LAYOUTUNAVAILABLE", [])), (3, ("LAYOUTUNAVAILABLE", []))):
+        check(layouts("optional", GssClient, safe=every, service=service), want, f"service {service}")
+    for service in (1, 3):
+        check(layouts("optional", BothClient, safe=every, service=service), ("LAYOUTUNAVAILABLE", []), f"over TLS, service {service}")
+    check(layouts("optional", GssClient, "layouts = yes", every, 3), ("OK", [FLEX]), "the administrator vouches")
 
 
 def test_over_tls_where_data_servers_demand_it():
     check(layouts("required", BothClient), ("OK", [FLEX]))
+    check(layouts("required", BothClient, safe="sys, krb5, krb5i, krb5p", service=3), ("OK", [FLEX]))
 
 
 def test_none_for_a_client_without_tls():
