@@ -202,8 +202,14 @@ static void get_policy(void *arg, const struct http_req *rq, struct http_reply *
 
 void admin_wait_init(struct admin_wait *w)
 {
+	pthread_condattr_t attr;
+
 	pthread_mutex_init(&w->aw_lock, NULL);
-	pthread_cond_init(&w->aw_cond, NULL);
+	/* Waits end in time whoever sets the clock. */
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&w->aw_cond, &attr);
+	pthread_condattr_destroy(&attr);
 	w->aw_done = false;
 }
 
@@ -235,7 +241,7 @@ bool admin_wait_loop(struct admin_wait *w, struct dsc *d)
 	while (!w->aw_done && !dsc_closed(d)) {
 		struct timespec until;
 
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_nsec += 200000000;
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;

@@ -53,9 +53,9 @@ static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair 
 	uint32_t ds;
 
 	why = wait[lo_repair_where(l->l_m->m_lo, map, obj, row, l->l_opts.ro_wait_ms, &ds, &left_ms)];
-	if (row->rr_after > now) {
+	if (lo_repair_waits(row, now)) {
 		why = lo_repair_why_text(row->rr_why);
-		left_ms = (row->rr_after - now) * 1000;
+		left_ms = lo_repair_waits(row, now) * 1000;
 	}
 	if (!l->l_opts.ro_files)
 		why = "nothing is repaired: mds.repair_files is 0";

@@ -122,6 +122,13 @@ void lo_repair_failed(struct lo_repair *rr, enum lo_repair_why why, uint64_t now
 	rr->rr_after = now_s + (wait < LAST_S ? wait : LAST_S);
 }
 
+uint64_t lo_repair_waits(const struct lo_repair *rr, uint64_t now_s)
+{
+	uint64_t left = rr->rr_after > now_s ? rr->rr_after - now_s : 0;
+
+	return left <= LAST_S ? left : 0;
+}
+
 void lo_repair_of(struct lo_repair *rr, unsigned obj)
 {
 	if (rr->rr_object != obj)

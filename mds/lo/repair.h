@@ -29,6 +29,8 @@ int lo_repair_del(struct kv_txn *t, uint64_t ino);			   /* W */
 int lo_repair_note(struct kv_txn *t, uint64_t ino, const struct lo_map *m);
 /* W: it failed once more: when is it tried again? */
 void lo_repair_failed(struct lo_repair *rr, enum lo_repair_why why, uint64_t now_s);
+/* Seconds until it is tried again; 0: now. A clock that was put back makes it wait no longer than a failure does. */
+uint64_t lo_repair_waits(const struct lo_repair *rr, uint64_t now_s);
 /* The row is about this object from now on: which server fails is another's story. */
 void lo_repair_of(struct lo_repair *rr, unsigned obj);
 /* With which object the look for one begins: one that fails does not keep the file's others from being repaired. */

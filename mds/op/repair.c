@@ -665,7 +665,7 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 	for (unsigned n = 0; n < (unsigned)p->map.lm_stripes * p->map.lm_mirrors; n++) {
 		unsigned k = (lo_repair_first(row) + n) % ((unsigned)p->map.lm_stripes * p->map.lm_mirrors);
 		const struct lo_object *o = &p->map.lm_obj[k];
-		bool later = off || row->rr_after > wall_s();
+		bool later = off || lo_repair_waits(row, wall_s());
 
 		if (o->ob_state == LO_IN_SYNC || o->ob_state == LO_ABSENT || (o->ob_leaving && o->ob_state == LO_STALE))
 			continue;
@@ -690,7 +690,7 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 	p->move = op_move_look(r->r_m, &p->map, &why);
 	p->vain |= p->move == OP_MOVE_WAITS;
 	waits |= p->move != OP_MOVE_NOTHING;
-	if (p->move > OP_MOVE_WAITS && !off && row->rr_after <= wall_s()) {
+	if (p->move > OP_MOVE_WAITS && !off && !lo_repair_waits(row, wall_s())) {
 		p->obj = lo_objects(&p->map) - p->map.lm_stripes;
 		return 0;
 	}

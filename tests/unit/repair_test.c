@@ -294,6 +294,9 @@ START_TEST(one_that_fails_does_not_keep_the_others_from_their_turn)
 	ck_assert_uint_eq(rr.rr_bad, 7);
 	ck_assert_uint_eq(lo_repair_first(&rr), 3);
 	lo_repair_failed(&rr, LO_REPAIR_BUSY, 1000);
+	ck_assert_uint_eq(lo_repair_waits(&rr, 1000), rr.rr_after - 1000);
+	ck_assert_uint_eq(lo_repair_waits(&rr, rr.rr_after), 0);
+	ck_assert_uint_eq(lo_repair_waits(&rr, 10), 0); /* the clock was put back */
 	lo_repair_of(&rr, 3);
 	ck_assert_uint_eq(rr.rr_bad, 0); /* it failed with the other one */
 	ck_assert_uint_eq(lo_repair_first(&rr), 4);
