@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static struct {
@@ -188,4 +189,12 @@ int priv_drop(char *err, size_t errlen)
 const char *priv_user(void)
 {
 	return p.name;
+}
+
+void priv_no_core(void)
+{
+	static const struct rlimit none = {0, 0};
+
+	if (setrlimit(RLIMIT_CORE, &none))
+		log_warn("core dumps, in which keys are, cannot be turned off: %s", strerror(errno));
 }

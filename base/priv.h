@@ -21,4 +21,6 @@ int priv_drop(char *err, size_t errlen);
 int priv_keep_no_more(void);
 /* For messages: the name of the user the process became, or "". */
 const char *priv_user(void);
+/* No core dump is written: keys are in memory. */
+void priv_no_core(void);
 #endif

@@ -812,6 +812,7 @@ int main(int argc, char **argv)
 	log_set_name("weft-ds");
 	signal(SIGPIPE, SIG_IGN);
 	log_faults();
+	priv_no_core();
 	/* Before any thread: all inherit it, and only main takes signals. */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);

@@ -847,6 +847,7 @@ int main(int argc, char **argv)
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
 	block_signals();
 	log_faults();
+	priv_no_core();
 	set_deleg_mode(conf_str(conf, "mds.delegations"));
 	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);
