@@ -867,10 +867,12 @@ def test_privileges_are_wanted_and_named(s):
     s.kill()
     args = [a for w in s.args()[1:] if w not in ("-o", "ds.user=nobody") for a in ("-o", w)]
     args += ["-o", "ds.store=" + s.path("run/store"), "-o", "ds.listen=127.0.0.1:9020"]
+    os.chown(s.path("key"), 65534, -1)
     try:
         done = subprocess.run([os.path.join(BUILD, "weft-ds"), *args], capture_output=True, text=True, timeout=20, check=False, user=65534, group=65534)
         check((done.returncode, "CAP_SETUID" in done.stderr and "ds.exports" in done.stderr), (1, True), done.stderr)
     finally:
+        os.chown(s.path("key"), 0, -1)
         s.start()
 
 
