@@ -472,7 +472,7 @@ int conf_read(const char *path, char **out, char *err, size_t errlen)
 	return rc;
 }
 
-int conf_load(struct conf **out, const char *path, char *err, size_t errlen)
+static int load_all(struct conf **out, const char *path, char *err, size_t errlen)
 {
 	struct conf *c = calloc(1, sizeof *c);
 	char *text = NULL;
@@ -500,7 +500,7 @@ int conf_load(struct conf **out, const char *path, char *err, size_t errlen)
 	return 0;
 }
 
-int conf_set(struct conf *c, const char *assignment, char *err, size_t errlen)
+static int set_one(struct conf *c, const char *assignment, char *err, size_t errlen)
 {
 	const char *eq = strchr(assignment, '=');
 	char name[CONF_MAX_NAME * 2];
@@ -517,6 +517,25 @@ int conf_set(struct conf *c, const char *assignment, char *err, size_t errlen)
 		return -EINVAL;
 	}
 	return value_set(c, i, eq + 1, err, errlen);
+}
+
+/* What is quoted in an error may hold any byte: it stays one line. */
+static int one_line(int rc, char *err)
+{
+	for (; rc && *err; err++)
+		if ((unsigned char)*err < ' ' || *err == 0x7f)
+			*err = '?';
+	return rc;
+}
+
+int conf_load(struct conf **out, const char *path, char *err, size_t errlen)
+{
+	return one_line(load_all(out, path, err, errlen), err);
+}
+
+int conf_set(struct conf *c, const char *assignment, char *err, size_t errlen)
+{
+	return one_line(set_one(c, assignment, err, errlen), err);
 }
 
 void conf_free(struct conf *c)
