@@ -89,6 +89,7 @@ const struct conf_key conf_keys[] = {
 	{ "ds.topology", CONF_STR, "", NULL, "Recorded machine, or folder like /sys, to place by; empty: this machine." },
 	{ "ds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },
 	{ "ds.user", CONF_STR, "", NULL, "User that the daemon becomes when root has started it; empty: it stays who it is." },
+	{ "ds.eof_wait", CONF_SECONDS, "20s", "1s..60s", "How long a READ waits for the metadata server to say where its striped file ends; then the client is asked to try again." },
 	{ "ds.lease", CONF_SECONDS, "30s", "1s..3600s", "How long grants are honoured without word from the metadata server." },
 	{ "ds.heartbeat", CONF_SECONDS, "1s", "100ms..60s", "Time between two reports to the metadata server." },
 	{ "ds.exports", CONF_STR, "", NULL, "File that says which folders of this machine are served by path, to whom; empty: none." },

@@ -134,7 +134,8 @@ static void join_later(struct ds_control *c, const char *why)
 
 	if (!c->dc_told || (changed && clock_mono_ms() - c->dc_told_ms >= TELL_APART_MS))
 		tell(c);
-	timer_next(c, c->dc_backoff_ms);
+	/* Clients wait for what only the MDS knows: it is asked as soon as it is there. */
+	timer_next(c, ds_eof_waiting() ? BACKOFF_MIN_MS : c->dc_backoff_ms);
 	c->dc_backoff_ms = c->dc_backoff_ms * 2 < BACKOFF_MAX_MS ? c->dc_backoff_ms * 2 : BACKOFF_MAX_MS;
 }
 

@@ -51,6 +51,7 @@ struct ds {
 	unsigned d_nloops;
 	struct ds_control *d_control;
 	uint32_t d_heartbeat_ms, d_lease_ms;
+	uint32_t d_eof_wait_ms; /* ds.eof_wait */
 	char d_labels[LABELS_LEN]; /* told to the MDS */
 	struct sockaddr_storage d_mds;
 	socklen_t d_mdslen;
@@ -118,4 +119,7 @@ struct ds_eof {
 };
 /* Any loop; eo_done runs there, later. -ENOENT: the MDS knows no such file; -ETIMEDOUT: it did not say within 2 s. */
 void ds_eof_ask(struct ds *d, struct ds_eof *e);
+/* Somebody waits for an answer: the MDS is to be reached again soon. Any thread. */
+bool ds_eof_waiting(void);
+void ds_eof_metrics_init(void); /* once, before the loops run */
 #endif

@@ -8,14 +8,15 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "ds/ds.h"
 #include "proto/ctl_chan.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define EOF_DEADLINE_NS 2000000000ull
-#define EOF_CALL_MS		1000u
-#define EOF_RETRY_MS	50u
+/* Longer than the MDS takes to ask all data servers: it answers what it was asked first. */
+#define EOF_CALL_MS  5000u
+#define EOF_RETRY_MS 50u
 
 struct question {
 	struct hash_link qu_link;
@@ -29,6 +30,31 @@ struct question {
 };
 
 static struct hash questions; /* loop 0's */
+static _Atomic uint32_t parked; /* READs that wait for an answer */
+static struct metric *m_eof[3]; /* by what became of them */
+enum { EOF_TOLD, EOF_GONE, EOF_PUT_OFF };
+
+static double parked_gauge(void *arg)
+{
+	(void)arg;
+	return atomic_load(&parked);
+}
+
+void ds_eof_metrics_init(void)
+{
+	static const char help[] = "READs whose end only the MDS knew, by what they were told";
+
+	m_eof[EOF_TOLD] = metric_counter("weft_ds_eof_total", help, "result=\"end\"");
+	m_eof[EOF_GONE] = metric_counter("weft_ds_eof_total", help, "result=\"stale\"");
+	m_eof[EOF_PUT_OFF] = metric_counter("weft_ds_eof_total", help, "result=\"jukebox\"");
+	metric_gauge("weft_ds_eof_parked", "READs that wait for the MDS to tell where the file ends", "",
+		     parked_gauge, NULL);
+}
+
+bool ds_eof_waiting(void)
+{
+	return atomic_load(&parked);
+}
 
 static void question_go(struct question *qu);
 
@@ -44,6 +70,8 @@ static void answer(struct ds_eof *e, int err, uint64_t size)
 {
 	e->eo_err = err;
 	e->eo_size = size;
+	atomic_fetch_sub(&parked, 1);
+	metric_add(m_eof[!err ? EOF_TOLD : err == -ENOENT ? EOF_GONE : EOF_PUT_OFF], 1);
 	e->eo_msg.m_run = tell;
 	loop_post(e->eo_loop, &e->eo_msg);
 }
@@ -112,6 +140,19 @@ static void question_done(void *arg, int err, const ctl_response *res)
 	question_next(qu, !told);
 }
 
+/* How long the call may take: who waits longest is answered in time. */
+static uint32_t question_ms(const struct question *qu)
+{
+	uint64_t now = clock_boot_ns(), ms = EOF_CALL_MS;
+
+	for (const struct ds_eof *e = qu->qu_asked; e; e = e->eo_next) {
+		uint64_t left = e->eo_deadline_ns > now ? (e->eo_deadline_ns - now) / 1000000 + 1 : 1;
+
+		ms = left < ms ? left : ms;
+	}
+	return (uint32_t)ms;
+}
+
 static void question_go(struct question *qu)
 {
 	struct ctl_chan *ch = ds_control_chan(qu->qu_ds);
@@ -122,7 +163,7 @@ static void question_go(struct question *qu)
 	qu->qu_asked = qu->qu_waiting;
 	qu->qu_waiting = NULL;
 	qu->qu_calling = true;
-	if (ch && !ctl_chan_call(ch, &req, EOF_CALL_MS, question_done, qu))
+	if (ch && !ctl_chan_call(ch, &req, question_ms(qu), question_done, qu))
 		return;
 	qu->qu_calling = false;
 	give_back(qu);
@@ -170,7 +211,8 @@ void ds_eof_ask(struct ds *d, struct ds_eof *e)
 {
 	e->eo_ds = d;
 	e->eo_loop = loop_self();
-	e->eo_deadline_ns = clock_boot_ns() + EOF_DEADLINE_NS;
+	e->eo_deadline_ns = clock_boot_ns() + (uint64_t)d->d_eof_wait_ms * 1000000;
+	atomic_fetch_add(&parked, 1);
 	e->eo_msg.m_run = ask;
 	loop_post(d->d_loops[0], &e->eo_msg);
 }

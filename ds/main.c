@@ -424,6 +424,7 @@ static void metrics_init(void)
 	ds_conn_metrics_init();
 	path_metrics_init();
 	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "", export_files_gauge, NULL);
+	ds_eof_metrics_init();
 	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
 	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "", lease_gauge, NULL);
 	metric_gauge("weft_ds_striped_version", "The oldest version of a client's capability that is good for a file with stripes.", "",
@@ -554,6 +555,7 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	rpc_limit_init(&ds.d_limit);
 	ds.d_heartbeat_ms = (uint32_t)conf_msec(c, "ds.heartbeat");
 	ds.d_lease_ms = (uint32_t)conf_msec(c, "ds.lease");
+	ds.d_eof_wait_ms = (uint32_t)conf_msec(c, "ds.eof_wait");
 	if (ds.d_heartbeat_ms * 3 > ds.d_lease_ms) {
 		snprintf(err, errlen, "ds.heartbeat: at most a third of ds.lease, or a lost report ends the service");
 		return -EINVAL;

@@ -74,8 +74,9 @@ static void read_eof_known(struct ds_eof *e, int err, uint64_t size)
 	struct ds_op *op = caa_container_of(e, struct ds_op, op_eof);
 	uint64_t want = size > op->op_off ? size - op->op_off : 0;
 
+	/* An answer that did not come is no error, and no end of file. */
 	if (err) {
-		read_reply(op, err == -ENOENT ? NFS3ERR_STALE : NFS3ERR_IO, READ_GOES_ON);
+		read_reply(op, err == -ENOENT ? NFS3ERR_STALE : NFS3ERR_JUKEBOX, READ_GOES_ON);
 		return;
 	}
 	if (want > op->op_count)

@@ -16,6 +16,7 @@ struct refresh {
 	struct mds *m;
 	struct loop *loop;
 	bool unmark;
+	bool unknown; /* a stripe may reach past the size that is committed: nobody answered for it */
 	bool unused; /* nobody has had a layout by the mark: nothing is asked */
 	uint32_t grants;
 	uint64_t sizegen;
@@ -96,6 +97,9 @@ static void refresh_end(struct refresh *r, int err)
 
 		if (!e) {
 			e = ns_get(r->m->m_ns, t, r->ls.ls_ino, &i);
+			/* What a server holds that was declared dead is given up: nobody waits for it. */
+			if (!e && r->unknown && !lo_map_cut(r->m->m_lo, &r->ls.ls_map))
+				e = -ETIMEDOUT;
 			r->reply(r->rarg, e, e ? 0 : i.i_size);
 			kv_read_end(t);
 		} else {
@@ -243,6 +247,7 @@ static void refresh_stat(struct lo_stat *ls, int err)
 	struct kv_txn *t;
 	bool same = false;
 
+	r->unknown = err;
 	if (!err && refresh_pads(r))
 		return;
 	if (err || ls->ls_missing)
@@ -322,6 +327,7 @@ static void refresh_settled(void *arg, int err)
 {
 	struct refresh *r = arg;
 
+	r->unknown = err;
 	if (err)
 		refresh_end(r, err);
 	else

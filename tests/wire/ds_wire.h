@@ -624,7 +624,7 @@ static void ds_exec(void)
 	snprintf(o_mds, sizeof o_mds, "ds.mds=127.0.0.1:%u", mds_port);
 	snprintf(o_admin, sizeof o_admin, "ds.admin=unix:%s", admin);
 	const char *argv[64] = { "weft-ds", "-o", o_store, "-o", o_key, "-o", o_mds, "-o", o_admin, "-o", "ds.listen=127.0.0.1:0",
-				 "-o", "ds.name=unit-one", "-o", "ds.threads=2", "-o", "ds.heartbeat=100ms", "-o", "log.level=warn" };
+				 "-o", "ds.name=unit-one", "-o", "ds.threads=2", "-o", "ds.heartbeat=100ms", "-o", "ds.eof_wait=2s", "-o", "log.level=warn" };
 	unsigned n = 0;
 
 	while (argv[n])
