@@ -118,7 +118,8 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_lease_ms = lease_ms;
 	st->st_grace_ms = grace_ms;
 	st->st_courtesy_ms = courtesy_ms;
-	st->st_started_ns = clock_mono_ns();
+	st_clock_init(st);
+	st->st_started_ns = st_now_ns(st);
 	st->st_next = 1;
 	st->st_kept_max = ST_KEPT_MAX;
 	salt = hash_u64(hash_bytes(ns_super(ns)->su_uuid, sizeof(ns_super(ns)->su_uuid)) + ((uint64_t)ns_super(ns)->su_fs << 16) + ns_super(ns)->su_incarnation);
@@ -198,7 +199,7 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	c->cl_st = st;
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;
-	atomic_store(&c->cl_renewed_ns, clock_mono_ns());
+	atomic_store(&c->cl_renewed_ns, st_now_ns(st));
 	pthread_mutex_init(&c->cl_lock, NULL);
 	if (hash_add(&st->st_clients, &c->cl_link, hash_u64(c->cl_id)))
 		goto fail;
@@ -264,7 +265,7 @@ static void place_leave(struct st *st, struct st_client *c)
 uint64_t st_client_oldest(struct st *st, const uint8_t *addr)
 {
 	struct st_place *at = addr ? place_find(st, addr) : NULL;
-	uint64_t now = clock_mono_ns(), *last = at ? &at->pl_oldest_ns : &st->st_oldest_ns;
+	uint64_t now = st_now_ns(st), *last = at ? &at->pl_oldest_ns : &st->st_oldest_ns;
 	struct st_client *oldest = NULL;
 
 	if ((addr && !at) || now - *last < 1000000000)
@@ -295,9 +296,9 @@ bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, con
 	return true;
 }
 
-bool st_lease_expired(const struct st *st, struct st_client *c)
+bool st_lease_expired(struct st *st, struct st_client *c)
 {
-	return st_silent_over(c, clock_mono_ns(), st->st_lease_ms * 1000000ull);
+	return st_silent_over(c, st_now_ns(st), st->st_lease_ms * 1000000ull);
 }
 
 static void client_free(struct rcu_head *head)
@@ -510,17 +511,18 @@ void st_tick(struct st *st)
 	unsigned n = 0, late = 0;
 	bool over = false, orphaned, due;
 
+	st_clock_tick(st);
 	st_look_lock(st);
 	if (st_deleg_many(st)) { /* or does it only look so? */
 		atomic_store(&st->st_gathered_ns[ST_N_DELEGS], 0);
 		st_rooms_gather(st, NULL, ST_N_DELEGS);
 	}
-	due = tick_is_due(st, clock_mono_ns());
+	due = tick_is_due(st, st_now_ns(st));
 	st_look_unlock(st);
 	if (!due)
 		return;
 	st_all_lock(st);
-	now = clock_mono_ns();
+	now = st_now_ns(st);
 	if (grace_is_over(st, now)) {
 		atomic_store(&st->st_in_grace, false);
 		st->st_lost |= records_lost(st);

@@ -88,10 +88,10 @@ void st_deleg_recall(struct st *st, struct st_open *o)
 
 	if (dg->dg_queued)
 		return;
-	if (!dg->dg_recalled && clock_mono_ns() - dg->dg_given_ns < WASTED_NS)
+	if (!dg->dg_recalled && st_now_ns(st) - dg->dg_given_ns < WASTED_NS)
 		metric_add(st->st_deleg_wasted, 1);
 	if (!dg->dg_recalled) {
-		dg->dg_recalled_ns = clock_mono_ns();
+		dg->dg_recalled_ns = st_now_ns(st);
 		atomic_fetch_add(&o->o_client->cl_nrecalled, 1);
 	}
 	dg->dg_recalled = true;
@@ -152,9 +152,9 @@ static void revoked_note(struct st_client *c, const struct st_stateid *sid)
 	atomic_fetch_add(&c->cl_nrevoked, 1);
 }
 
-static bool is_overdue(const struct st *st, const struct st_open *o)
+static bool is_overdue(struct st *st, const struct st_open *o)
 {
-	return o->o_deleg && o->o_deleg->dg_recalled && clock_mono_ns() - o->o_deleg->dg_recalled_ns > st->st_recall_ms * 1000000ull;
+	return o->o_deleg && o->o_deleg->dg_recalled && st_now_ns(st) - o->o_deleg->dg_recalled_ns > st->st_recall_ms * 1000000ull;
 }
 
 /* True: it was for writing. */
@@ -200,7 +200,7 @@ bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *c
 	return deleg_revoke_some(st, ino, false, client, access, deny);
 }
 
-unsigned st_deleg_overdue(const struct st *st, const struct st_client *c, uint64_t *ino, unsigned max)
+unsigned st_deleg_overdue(struct st *st, const struct st_client *c, uint64_t *ino, unsigned max)
 {
 	unsigned n = 0;
 

@@ -173,7 +173,7 @@ struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client 
 	o->o_access = type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ;
 	dg->dg_type = type;
 	dg->dg_times = times;
-	dg->dg_given_ns = clock_mono_ns();
+	dg->dg_given_ns = st_now_ns(st);
 	memcpy(dg->dg_fh, fh, fhlen);
 	dg->dg_fhlen = fhlen;
 	atomic_fetch_add(watch_of(f->f_ino), 1);
@@ -325,12 +325,15 @@ static void wait_deadline(struct loop_timer *t)
 {
 	struct st_wait *w = hash_entry(t, struct st_wait, w_timer);
 	struct st *st = w->w_st;
-	uint64_t ino = w->w_ino;
+	uint64_t ino = w->w_ino, now = st_now_ns(st);
+	/* We stood still: what the holders sent meanwhile is in their sockets yet. */
+	bool early = now + 1000000 < w->w_until_ns, mine;
 	struct st_file *f;
-	bool mine;
 
 	st_file_lock(st, ino);
-	mine = !w->w_done;
+	mine = !w->w_done && !early;
+	if (!w->w_done && early)
+		loop_timer_start(w->w_loop, t, (uint32_t)((w->w_until_ns - now) / 1000000) + 1);
 	if (mine) {
 		f = st_file_get(st, ino, false); /* who waits keeps it */
 		w->w_done = true;
@@ -383,6 +386,7 @@ void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode)
 /* All locked: waits, until the deadline at most. */
 static void wait_begin(struct st_file *f, struct st_wait *w, bool live, uint32_t deadline_ms)
 {
+	w->w_until_ns = st_now_ns(w->w_st) + (live ? deadline_ms : 0) * UINT64_C(1000000);
 	w->w_next = f->f_waits;
 	f->f_waits = w;
 	loop_timer_start(w->w_loop, &w->w_timer, live ? deadline_ms : 1); /* nobody waits for the dead */

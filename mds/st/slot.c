@@ -252,7 +252,7 @@ uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked)
 	s->se_most = asked < ST_SLOTS ? asked : ST_SLOTS;
 	r.r_target = r.r_nslots = (uint16_t)(s->se_most < SLOTS_START ? s->se_most : SLOTS_START);
 	atomic_store(&s->se_room, r);
-	atomic_store(&s->se_reviewed_ns, clock_mono_ns());
+	atomic_store(&s->se_reviewed_ns, st_now_ns(st));
 	(void)st;
 	return r.r_nslots;
 }
@@ -352,7 +352,7 @@ static nfsstat4 slot_begin(struct st *st, struct st_session *s, struct st_seq *q
 		slot_leave(st, s, sl, q->sq_seq - 1);
 		return status;
 	}
-	now = clock_mono_ns();
+	now = st_now_ns(st);
 	room_review(st, s, q, now);
 	sl->sl_fresh = false;
 	sl->sl_cached = false;
@@ -451,7 +451,7 @@ void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8
 	sl->sl_cached = reply != NULL;
 	slot_tell(st, s, sl);
 	/* A request that we took long over (a recall, a data server that is away) is no silence of the client's: it had no cause to send another. */
-	atomic_store_explicit(&sl->sl_renewed_ns, clock_mono_ns(), memory_order_relaxed); /* before it looks idle */
+	atomic_store_explicit(&sl->sl_renewed_ns, st_now_ns(st), memory_order_relaxed); /* before it looks idle */
 	urcu_memb_read_lock();
 	slot_leave(st, s, sl, (uint32_t)atomic_load(&sl->sl_turn));
 	urcu_memb_read_unlock();

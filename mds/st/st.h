@@ -417,7 +417,10 @@ struct st {
 	 * its own at the same boot epoch. st_epoch is both in one. */
 	uint32_t st_salt, st_epoch;
 	uint32_t st_lease_ms, st_grace_ms, st_courtesy_ms, st_recall_ms;
-	uint64_t st_started_ns;
+	uint64_t st_started_ns; /* by st_now_ns */
+	/* clock.c: when the clock was looked at last, and how long we stood still in all */
+	_Atomic uint64_t st_clock_seen_ns, st_paused_ns;
+	pthread_mutex_t st_clock_lock;
 	_Atomic bool st_in_grace;
 	struct cds_hlist_head *st_by_id; /* sessions, for RCU: ST_BY_ID of them */
 	uint64_t st_kept_max;
@@ -559,7 +562,7 @@ void st_layout_unlist(struct st_layout *l);
 uint64_t st_client_oldest(struct st *st, const uint8_t *addr);
 /* locked: whose it is, before it is confirmed. False: no memory. */
 bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, const char *principal);
-bool st_lease_expired(const struct st *st, struct st_client *c); /* takes cl_lock, where it may be so */
+bool st_lease_expired(struct st *st, struct st_client *c); /* takes cl_lock, where it may be so */
 /* locked: it is gone, or its number is being barred: a COMPOUND of it that was parked registers nothing any more. */
 static inline bool st_client_goes(const struct st_client *c)
 {
@@ -618,6 +621,12 @@ void st_session_free(struct st_session *s);                              /* of s
 /* locked: no request of the client begins from now on (cl_evicting). False: one is in hand, and nothing is changed. */
 bool st_client_leaves(struct st_client *c);
 /* How long a client was silent, at now; 0 while a request of it is in hand. Its lease may have been renewed since. Looks at all its slots; takes cl_lock. */
+/* Nanoseconds, of the clock that stands still while we do (clock.c): all times by which a client is silent. Any thread. */
+uint64_t st_now_ns(struct st *st);
+/* The same of a time of clock_mono_ns, not older than the last that was looked at. */
+uint64_t st_clock_at(struct st *st, uint64_t now);
+void st_clock_tick(struct st *st);
+void st_clock_init(struct st *st);
 uint64_t st_silent_ns(struct st_client *c, uint64_t now);
 bool st_silent_over(struct st_client *c, uint64_t now, uint64_t ns); /* for longer than ns; mostly without looking at slots */
 void st_renewed(struct st_client *c, uint64_t at_ns);                /* it was heard then */
@@ -726,7 +735,7 @@ bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *c
  * for writing. */
 bool st_deleg_revoke_overdue(struct st *st, uint64_t ino);
 /* All locked: files with such ones of this client's, at most max. */
-unsigned st_deleg_overdue(const struct st *st, const struct st_client *c, uint64_t *ino, unsigned max);
+unsigned st_deleg_overdue(struct st *st, const struct st_client *c, uint64_t *ino, unsigned max);
 /* A stateid of this client's that was revoked. */
 bool st_revoked_find(const struct st_client *c, const struct st_stateid *sid);
 void st_revoked_free(struct st_client *c, const struct st_stateid *sid);
@@ -792,6 +801,7 @@ struct st_wait {
 	uint64_t w_ino;
 	struct st_client *w_except;
 	bool w_rw_only, w_done;
+	uint64_t w_until_ns;         /* the deadline, by st_now_ns */
 	bool w_delegs;               /* it waits for delegations */
 	uint32_t w_access, w_deny;   /* that stand against this */
 	struct loop *w_loop;

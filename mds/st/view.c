@@ -78,7 +78,7 @@ bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 		v->cv_locks = st_client_number(c, ST_N_RANGES);
 		v->cv_delegs = st_client_number(c, ST_N_DELEGS);
 		v->cv_layouts = st_client_number(c, ST_N_LAYOUTS);
-		v->cv_silent_ms = st_silent_ns(c, clock_mono_ns()) / 1000000;
+		v->cv_silent_ms = st_silent_ns(c, st_now_ns(st)) / 1000000;
 		v->cv_confirmed = c->cl_confirmed;
 		v->cv_evicting = atomic_load(&c->cl_evicting);
 		v->cv_expired = st_lease_expired(st, c);
