@@ -558,7 +558,7 @@ static void may_serve(void *arg)
 			loop_stop(loops[i]);
 		return;
 	}
-	mds.m_st->st_started_ns = clock_mono_ns();
+	mds.m_st->st_started_ns = st_now_ns(mds.m_st);
 	log_info("serving: boot %lu, engine LMDB, threads %u, recorded clients %u", (unsigned long)su->su_boot, nloops, mds.m_st->st_reclaimers);
 	op_scrub_resume(&mds);
 	if (atomic_load(&mds.m_st->st_in_grace))
@@ -828,8 +828,10 @@ int main(int argc, char **argv)
 	rdma_check(conf);
 	if (!check && priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)))
 		die_conf(err);
-	if (!values && check_files(conf))
+	if (!values && check_files(conf)) {
+		conf_free(conf);
 		return 2;
+	}
 	if (check) {
 		conf_free(conf);
 		return 0;

@@ -91,7 +91,7 @@ void op_conn_closed(struct mds *m, struct rpc_conn *conn)
 bool op_first(struct mds *m, uint32_t prog, uint32_t proc, struct xdr_in *x)
 {
 	const uint8_t *id;
-	uint32_t len;
+	uint32_t len, seq, slot;
 	bool there;
 
 	if (prog != NFS4_PROGRAM || proc != 1)
@@ -101,12 +101,15 @@ bool op_first(struct mds *m, uint32_t prog, uint32_t proc, struct xdr_in *x)
 	if (!xdr_get_u32(x) || xdr_get_u32(x) != OP_SEQUENCE)
 		return false;
 	id = xdr_get_fixed(x, NFS4_SESSIONID_SIZE);
+	seq = xdr_get_u32(x);
+	slot = xdr_get_u32(x);
 	if (!id || x->bad)
 		return false;
 	urcu_memb_read_lock();
 	there = st_session_find(m->m_st, id);
 	urcu_memb_read_unlock();
-	return there;
+	/* A retry from before a restart may be a WRITE, and has its answer from the store. */
+	return there || op_once_kept(m, id, seq, slot);
 }
 
 void op_limits_init(struct mds *m)

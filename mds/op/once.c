@@ -189,6 +189,21 @@ static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 	return once_settle(c, o);
 }
 
+bool op_once_kept(struct mds *m, const uint8_t *id, uint32_t seq, uint32_t slot)
+{
+	struct ns_once o;
+	struct kv_txn *t;
+	uint32_t boot;
+	bool kept;
+
+	memcpy(&boot, id, 4);
+	if (be32toh(boot) >= (uint32_t)m->m_st->st_boot || kv_read_begin(m->m_kv, &t))
+		return false;
+	kept = !ns_once_get(t, id, slot, &o) && o.on_seq == seq;
+	kv_read_end(t);
+	return kept;
+}
+
 nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot)
 {
 	struct ns_once o;

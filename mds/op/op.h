@@ -624,6 +624,8 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 void op_once_check(const struct compound *c, uint8_t out[16]);
 /* W: the row of the mutation in hand */
 int op_once_put(struct compound *c, struct kv_txn *t);
+/* A request of an earlier boot, of that session, sequence and slot, has a row that answers it. Any thread. */
+bool op_once_kept(struct mds *m, const uint8_t *id, uint32_t seq, uint32_t slot);
 /* SEQUENCE of a session that is not known, its arguments read: goes on from the row of an earlier boot, or BADSESSION. */
 nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot);
 /* Every tick: rows of sessions that have ended are deleted, and those of earlier boots when grace is over. */

@@ -394,7 +394,7 @@ static void fz_start(const char *name, bool joins)
 	sem_init(&fz_call.done, 0, 0);
 	fz_make_dir(name);
 	op_metrics_init(&mds);
-	mds.m_limits = (struct op_limits){.lm_conns_max = 1000, .lm_conns_addr = 1000, .lm_clients = 1000, .lm_clients_addr = 1000, .lm_opens = {64, 100, 1000}, .lm_locks = {64, 100, 1000}, .lm_layouts = {64, 100, 1000}};
+	mds.m_limits = (struct op_limits){.lm_conns = {.rm_max = 1000, .rm_max_addr = 1000}, .lm_clients = 1000, .lm_clients_addr = 1000, .lm_opens = {64, 100, 1000}, .lm_locks = {64, 100, 1000}, .lm_layouts = {64, 100, 1000}};
 	op_limits_init(&mds);
 	mds.m_lease_ms = 90000;
 	mds.m_recall_ms = FZ_RECALL_MS;

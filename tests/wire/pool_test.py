@@ -110,7 +110,8 @@ def test_a_header_that_was_not_expected_is_counted(_):
     before = counters(w, *COUNTS)[0]
     check(ds.write(fh, 0, data(1)).status, 0)
     copied = counters(w, *COUNTS)[0] - before
-    check(0 < copied <= 16384, True, f"{copied} bytes were copied")
+    # Of a connection that has proved nothing the first 64 KiB are read before the rest has a place.
+    check(0 < copied <= 65536 + 16384, True, f"{copied} bytes were copied")
     check(ds.read(fh, 0, MIB).data == data(1), True)
     ds.close()
 
