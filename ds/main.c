@@ -424,7 +424,6 @@ static void metrics_init(void)
 	ds_conn_metrics_init();
 	path_metrics_init();
 	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "", export_files_gauge, NULL);
-	ds_eof_metrics_init();
 	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
 	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "", lease_gauge, NULL);
 	metric_gauge("weft_ds_striped_version", "The oldest version of a client's capability that is good for a file with stripes.", "",

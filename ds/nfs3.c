@@ -30,6 +30,7 @@ void ds_nfs3_init(void)
 	struct metric *other;
 	char labels[64];
 
+	ds_eof_metrics_init();
 	for (unsigned i = 0; i < NFS3_NPROCS; i++) {
 		snprintf(labels, sizeof(labels), "proc=\"%s\"", proc_names[i]);
 		m_ops[i] = metric_counter("weft_ds_op_total", "NFSv3 calls.", labels);

@@ -17,6 +17,7 @@ static char model[OWNERS][BYTES]; /* 0, 'r', 'w' */
 static void setup(void)
 {
 	memset(&st, 0, sizeof(st));
+	st_clock_init(&st);
 	memset(&client, 0, sizeof(client));
 	memset(&file, 0, sizeof(file));
 	memset(&open_, 0, sizeof(open_));

@@ -29,6 +29,7 @@ static struct st_session *session_new(uint32_t slots)
 static void setup(void)
 {
 	memset(&st, 0, sizeof(st));
+	st_clock_init(&st);
 	st.st_lease_ms = 100000;
 	st.st_kept_max = 1 << 20;
 	st.st_by_id = calloc(ST_BY_ID, sizeof(*st.st_by_id));

@@ -28,6 +28,7 @@ static uint64_t ino_of(unsigned n)
 static void setup(void)
 {
 	memset(&st, 0, sizeof(st));
+	st_clock_init(&st);
 	ck_assert_int_eq(st_shards_new(&st), 0);
 	ck_assert_int_eq(st_heat_new(&st), 0);
 	st.st_lease_ms = st.st_courtesy_ms = 1000000;
