@@ -214,6 +214,7 @@ static void trim(size_t clients)
 static void on_tick(struct loop_timer *t)
 {
 	if (!atomic_load(&mds.m_serving)) {
+		st_clock_tick(mds.m_st); /* who waits for data servers does not stand still */
 		ev_tick();
 		loop_timer_start(loops[0], t, TICK_MS);
 		return;

@@ -4,7 +4,6 @@
  * The order is that of all state: a delegation is registered, and what its holder is told after that comes from a fresh
  * snapshot; a change recalls what stands against it, waits, commits, and looks again for what was given meanwhile (op_deleg_late).
  */
-#include "base/clock.h"
 #include "base/log.h"
 #include "mds/op/op.h"
 #include <errno.h>
@@ -517,7 +516,7 @@ static nfsstat4 deleg_to_return(struct compound *c, const struct st_stateid *sid
 {
 	nfsstat4 status = op_deleg_by_sid(c, sid, out);
 
-	if (!status && !(*out)->o_deleg->dg_recalled && clock_mono_ns() - (*out)->o_deleg->dg_given_ns < 1000000000ull)
+	if (!status && !(*out)->o_deleg->dg_recalled && st_since((*out)->o_deleg->dg_given_ns, st_now_ns(c->m->m_st)) < 1000000000ull)
 		metric_add(c->m->m_st->st_deleg_wasted, 1);
 	return status;
 }

@@ -1,5 +1,4 @@
 /* EXCHANGE_ID, sessions, SEQUENCE, and what else manages clients (RFC 8881 chapter 18.35 and on). */
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "mds/lo/repair.h"
@@ -98,7 +97,7 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 		return NULL;
 	}
 	if (conf && same_principal && memcmp(conf->cl_verifier, verf, 8) == 0) {
-		atomic_store(&conf->cl_renewed_ns, clock_mono_ns());
+		atomic_store(&conf->cl_renewed_ns, st_now_ns(s));
 		return conf;
 	}
 	if (conf && !same_principal) {
@@ -336,7 +335,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 		cl->cl_cs_len = (uint32_t)(c->out->x_len - at);
 		memcpy(cl->cl_cs_reply, c->out->x_head + at, cl->cl_cs_len);
 	}
-	atomic_store(&cl->cl_renewed_ns, clock_mono_ns());
+	atomic_store(&cl->cl_renewed_ns, st_now_ns(c->m->m_st));
 	st_session_publish(c->m->m_st, s);
 	return NFS4_OK;
 }
@@ -540,7 +539,7 @@ nfsstat4 op_bind_conn(struct compound *c)
 		if (given != CDFS4_FORE)
 			st_session_bind(st, s, c->call->c_conn);
 		st_session_came(s, c->call->c_conn);
-		atomic_store(&s->se_client->cl_renewed_ns, clock_mono_ns());
+		atomic_store(&s->se_client->cl_renewed_ns, st_now_ns(st));
 		xdr_put_fixed(c->out, id, 16);
 		xdr_put_u32(c->out, given);
 		xdr_put_bool(c->out, false);

@@ -268,7 +268,7 @@ uint64_t st_client_oldest(struct st *st, const uint8_t *addr)
 	uint64_t now = st_now_ns(st), *last = at ? &at->pl_oldest_ns : &st->st_oldest_ns;
 	struct st_client *oldest = NULL;
 
-	if ((addr && !at) || now - *last < 1000000000)
+	if ((addr && !at) || st_since(*last, now) < 1000000000)
 		return 0;
 	*last = now;
 	hash_each(&st->st_clients, i, l, next)
@@ -484,13 +484,13 @@ static bool client_is_over(const struct st *st, struct st_client *c, bool idle, 
 
 static bool grace_is_over(const struct st *st, uint64_t now)
 {
-	return atomic_load(&st->st_in_grace) && (st->st_reclaimers == 0 || now - st->st_started_ns > st->st_grace_ms * 1000000ull);
+	return atomic_load(&st->st_in_grace) && (st->st_reclaimers == 0 || st_since(st->st_started_ns, now) > st->st_grace_ms * 1000000ull);
 }
 
 /* Looked at: is there anything for which all must be locked? Room that an idle client has not given back yet makes it look busy for a while. */
 static bool tick_is_due(struct st *st, uint64_t now)
 {
-	bool rooms = now - atomic_load(&st->st_rooms_ns) > ROOMS_NS, due = grace_is_over(st, now) || st_deleg_many(st) || (st->st_orphaned && !atomic_load(&st->st_in_grace));
+	bool rooms = st_since(atomic_load(&st->st_rooms_ns), now) > ROOMS_NS, due = grace_is_over(st, now) || st_deleg_many(st) || (st->st_orphaned && !atomic_load(&st->st_in_grace));
 
 	if (rooms)
 		atomic_store(&st->st_rooms_ns, now);

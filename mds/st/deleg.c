@@ -88,7 +88,7 @@ void st_deleg_recall(struct st *st, struct st_open *o)
 
 	if (dg->dg_queued)
 		return;
-	if (!dg->dg_recalled && st_now_ns(st) - dg->dg_given_ns < WASTED_NS)
+	if (!dg->dg_recalled && st_since(dg->dg_given_ns, st_now_ns(st)) < WASTED_NS)
 		metric_add(st->st_deleg_wasted, 1);
 	if (!dg->dg_recalled) {
 		dg->dg_recalled_ns = st_now_ns(st);
@@ -154,7 +154,7 @@ static void revoked_note(struct st_client *c, const struct st_stateid *sid)
 
 static bool is_overdue(struct st *st, const struct st_open *o)
 {
-	return o->o_deleg && o->o_deleg->dg_recalled && st_now_ns(st) - o->o_deleg->dg_recalled_ns > st->st_recall_ms * 1000000ull;
+	return o->o_deleg && o->o_deleg->dg_recalled && st_since(o->o_deleg->dg_recalled_ns, st_now_ns(st)) > st->st_recall_ms * 1000000ull;
 }
 
 /* True: it was for writing. */

@@ -161,23 +161,18 @@ void st_renewed(struct st_client *c, uint64_t at_ns)
 		;
 }
 
-static uint64_t since(uint64_t then, uint64_t now)
-{
-	return now > then ? now - then : 0;
-}
-
 uint64_t st_silent_ns(struct st_client *c, uint64_t now)
 {
 	uint64_t last = 0;
 	bool busy = client_busy(c, &last);
 
 	st_renewed(c, last);
-	return busy ? 0 : since(atomic_load(&c->cl_renewed_ns), now);
+	return busy ? 0 : st_since(atomic_load(&c->cl_renewed_ns), now);
 }
 
 bool st_silent_over(struct st_client *c, uint64_t now, uint64_t ns)
 {
-	return since(atomic_load(&c->cl_renewed_ns), now) > ns && st_silent_ns(c, now) > ns;
+	return st_since(atomic_load(&c->cl_renewed_ns), now) > ns && st_silent_ns(c, now) > ns;
 }
 
 struct st_session *st_sessions_ended(struct st *st)

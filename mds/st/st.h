@@ -620,13 +620,16 @@ void st_session_publish(struct st *st, struct st_session *s);            /* lock
 void st_session_free(struct st_session *s);                              /* of st_sessions_ended: its memory, when nobody looks at it any more */
 /* locked: no request of the client begins from now on (cl_evicting). False: one is in hand, and nothing is changed. */
 bool st_client_leaves(struct st_client *c);
-/* How long a client was silent, at now; 0 while a request of it is in hand. Its lease may have been renewed since. Looks at all its slots; takes cl_lock. */
 /* Nanoseconds, of the clock that stands still while we do (clock.c): all times by which a client is silent. Any thread. */
 uint64_t st_now_ns(struct st *st);
-/* The same of a time of clock_mono_ns, not older than the last that was looked at. */
-uint64_t st_clock_at(struct st *st, uint64_t now);
 void st_clock_tick(struct st *st);
 void st_clock_init(struct st *st);
+/* Nanoseconds from then to now, both of st_now_ns; 0 where the clock went back between them. */
+static inline uint64_t st_since(uint64_t then, uint64_t now)
+{
+	return now > then ? now - then : 0;
+}
+/* How long a client was silent, at now; 0 while a request of it is in hand. Its lease may have been renewed since. Looks at all its slots; takes cl_lock. */
 uint64_t st_silent_ns(struct st_client *c, uint64_t now);
 bool st_silent_over(struct st_client *c, uint64_t now, uint64_t ns); /* for longer than ns; mostly without looking at slots */
 void st_renewed(struct st_client *c, uint64_t at_ns);                /* it was heard then */

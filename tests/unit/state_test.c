@@ -484,6 +484,55 @@ START_TEST(who_asks_is_never_told_that_another_has_none_though_it_has)
 }
 END_TEST
 
+/* The clock was looked at so long ago. */
+static void looked_ms_ago(uint64_t ms)
+{
+	atomic_store(&st.st_clock_seen_ns, clock_mono_ns() - ms * 1000000);
+}
+
+START_TEST(a_pause_ends_no_recall_no_grace_and_no_lease)
+{
+	struct st_open *o;
+	uint64_t ino;
+
+	st.st_lease_ms = st.st_courtesy_ms = st.st_recall_ms = st.st_grace_ms = 5000;
+	client_make(0);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		client[i] = client[0];
+	o = opened(5, client[0]);
+	st_file_lock(&st, 5);
+	ck_assert_ptr_nonnull(st_deleg_new(&st, o->o_file, client[0], OPEN_DELEGATE_READ, false, (const uint8_t *)"fh", 2));
+	st_file_unlock(&st, 5);
+	/* All of it is stamped when the clock was last looked at a while ago. The pause is found later, and takes that while off as well. */
+	looked_ms_ago(900);
+	st_all_lock(&st);
+	st_deleg_recall_file(&st, o->o_file, NULL, OPEN4_SHARE_ACCESS_WRITE, 0);
+	st_all_unlock(&st);
+	st_renewed(client[0], st_now_ns(&st));
+	st.st_reclaimers = 1;
+	st.st_started_ns = st_now_ns(&st);
+	st.st_in_grace = true;
+	looked_ms_ago(1100);
+	st_all_lock(&st);
+	ck_assert_uint_eq(st_deleg_overdue(&st, client[0], &ino, 1), 0);
+	st_all_unlock(&st);
+	st_tick(&st);
+	ck_assert(st.st_in_grace);
+	ck_assert(!st_lease_expired(&st, client[0]));
+	/* So is one that is longer than a lease. */
+	looked_ms_ago(20000);
+	ck_assert(!st_lease_expired(&st, client[0]));
+	/* Time in which we were there counts. */
+	st.st_paused_ns = -UINT64_C(7000000000);
+	ck_assert(st_lease_expired(&st, client[0]));
+	st_all_lock(&st);
+	ck_assert_uint_eq(st_deleg_overdue(&st, client[0], &ino, 1), 1);
+	ck_assert_uint_eq(ino, 5);
+	st_all_unlock(&st);
+	clients_end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("state");
@@ -498,6 +547,7 @@ int main(void)
 	tcase_add_test(t, beyond_half_of_a_limit_only_what_is_used_is_counted);
 	tcase_add_test(t, what_all_took_ahead_is_gathered_where_it_is_looked_for);
 	tcase_add_test(t, who_asks_is_never_told_that_another_has_none_though_it_has);
+	tcase_add_test(t, a_pause_ends_no_recall_no_grace_and_no_lease);
 	suite_add_tcase(s, t);
 	return unit_run(s);
 }
