@@ -106,7 +106,7 @@ def test_a_write_under_way_through_us_ends_when_its_server_is_dead(w):
     x = Holder("under-way")
     x.give_back(x.o.stateid)
     pid = pid_of(w, x.names[0])
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     began = time.monotonic()
     try:
         got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"w" * 5000, FILE_SYNC), tries=400)
@@ -133,7 +133,7 @@ def test_after_our_start_a_server_may_join_late(w):
     x.give_back(x.o.stateid)
     time.sleep(1)  # behind it the size is asked and written down
     pid = pid_of(w, x.names[0])
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     w.dev("kill", w.dir, "mds", "-9")
     began = time.monotonic()
     with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, "mds"], stdout=subprocess.DEVNULL):  # ends when all have joined

@@ -105,7 +105,7 @@ def test_one_that_says_nothing_is_dead_after_a_while(w):
     name = x.names[0]
     pid = pid_of(w, name)
     began = time.monotonic()
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     try:
         eventually(lambda: state(w, name) == "suspect", 3, "suspicion")
         check(x.recalls, [], "recalled on suspicion")
@@ -150,7 +150,7 @@ def cut_short(w, name):
     x = Holder(name)
     x.give_back(x.o.stateid)
     gone = x.names[1]
-    os.kill(pid_of(w, gone), signal.SIGSTOP)
+    stand_still(pid_of(w, gone))
     x.c.begin(putfh(x.f), setattr_(x.s, size=100))
     eventually(lambda: w.metric("weft_mds_orders") > 0, 10, "the order")
     w.dev("kill", w.dir, "mds", "-9")

@@ -39,7 +39,7 @@ def one_round(w, n, frozen):
     name = next(s for s in servers(x.c, x.f) if uuid_of(x.c, x.f, s) == x.o.mirrors[at][0].deviceid)
     late = None
     if frozen:
-        os.kill(pid_of(w, name), signal.SIGSTOP)
+        stand_still(pid_of(w, name))
     try:
         if frozen:
             late = Waiting(x.ds[at], x.o.mirrors[at][0].fhs[0], b"A" * MB)

@@ -143,7 +143,7 @@ def test_one_that_is_dead_is_done_without_and_comes_back(w):
     x = Wide("away", 3 * MB, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
     name = servers(x.c, x.f)[1]
     x.c.on_callback = lambda what, args: None  # it keeps its layout
-    os.kill(w.servers[name].child.pid, signal.SIGSTOP)
+    stand_still(w.servers[name].child.pid)
     try:
         eventually(lambda: rows(w)[name]["state"] == "dead", 20, "it is declared dead")
         two = client()
@@ -172,7 +172,7 @@ def test_nothing_of_before_is_left_behind_an_end_that_a_write_moves(w):
     x.report(at)
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
     eventually(lambda: w.metric("weft_mds_repair_equal_bytes_total") >= MB, 10, "the first of two windows")
-    os.kill(w.servers[name].child.pid, signal.SIGSTOP)
+    stand_still(w.servers[name].child.pid)
     try:
         time.sleep(1.5)  # the source is read, what is here is not
         two = client()
@@ -331,7 +331,7 @@ def test_a_server_that_stops_ends_what_waits_for_one_that_stands_still(w):
     name = next(n for n in sorted(rows(w)) if n[0] == "g")
     weft(w, "ds", "kill", name)
     with subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock", "ds", "forget", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as asking:
-        os.kill(w.servers[name].child.pid, signal.SIGSTOP)
+        stand_still(w.servers[name].child.pid)
         try:
             time.sleep(0.3)
             began = time.monotonic()

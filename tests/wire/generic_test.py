@@ -244,7 +244,7 @@ def test_a_file_that_a_late_call_may_empty_is_nobodys(w):
     number = lambda p: int(os.path.basename(p), 16)  # noqa: E731
     complete = lambda: {number(p) for p, st in w.files() if stat.S_IMODE(st.st_mode) == 0o640}  # noqa: E731
     last = max(complete())
-    os.kill(w.foreign.child.pid, signal.SIGSTOP)
+    stand_still(w.foreign.child.pid)
     try:
         for n in range(POOL // 2 + 1):
             c.ok(putfh(d), open_(claim_null(f"f{n}"), BOTH | NO_DELEG, how=UNCHECKED), getfh())

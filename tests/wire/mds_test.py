@@ -117,12 +117,24 @@ def check(got, want, what=""):
         raise Failed(f"{what}{': ' if what else ''}{got!r}, want {want!r}")
 
 
-def eventually(done, seconds=5, what="it"):
+def eventually(done, seconds=30, what="it"):
+    """The deadline is for what does not happen: under load everything takes longer."""
     end = time.monotonic() + seconds
     while not done():
         if time.monotonic() > end:
             raise Failed(f"{what} did not happen in {seconds} s")
         time.sleep(0.05)
+
+
+def stand_still(pid):
+    """SIGSTOP; returns when no thread of it runs any more. Until it has its turn on a processor, each goes on."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def state(thread):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0]
+        return "X"
+    eventually(lambda: all(state(t) in "TtZX" for t in os.listdir(f"/proc/{pid}/task")), 30, f"process {pid} to stand still")
 
 
 # ---- RPC
@@ -2929,7 +2941,7 @@ def test_creates_at_once_share_commits(c, d):
     many = [client() for _ in range(8)]
     before = THE.metric("weft_mds_kv_commits")
     pid = next(r["pid"] for r in json.loads(THE.dev("status", THE.dir, "--json"))["daemons"] if r["name"] == "mds")
-    os.kill(pid, signal.SIGSTOP)  # until all have come: a commit may be faster than this sends
+    stand_still(pid)  # until all have come: a commit may be faster than this sends
     try:
         started = [(m, [m.begin(putfh(d), create(DIR, f"{i}.{j}", mode=0o700)) for j in range(16)]) for i, m in enumerate(many)]
     finally:

@@ -832,7 +832,7 @@ class Conn:
             raise Closed(str(e)) from e
         return xid
 
-    def finish(self, xid, timeout=20):
+    def finish(self, xid, timeout=60):
         with self.cond:
             if not self.cond.wait_for(lambda: xid in self.replies or self.closed, timeout):
                 raise TimeoutError(f"no reply in {timeout} s")
@@ -861,10 +861,10 @@ class Conn:
             raise Rejected("accepted", status, *rest)
         return r.data[r.at:]
 
-    def rpc(self, proc, args=b"", cred=NOBODY, timeout=20, **how):
+    def rpc(self, proc, args=b"", cred=NOBODY, timeout=60, **how):
         return self.finish(self.start(proc, args, cred, **how), timeout)
 
-    def compound(self, *ops, minor=2, tag=b"", cred=None, timeout=20):
+    def compound(self, *ops, minor=2, tag=b"", cred=None, timeout=60):
         return read_compound(self.rpc(1, compound_args(ops, minor, tag), cred or auth_sys(), timeout))
 
     def is_closed(self, timeout=5):
@@ -960,7 +960,7 @@ class Client:
         xid = conn.start(1, compound_args((seq, *ops), self.minor, tag), cred or self.cred)
         return conn, xid, slot
 
-    def finish(self, started, timeout=20):
+    def finish(self, started, timeout=60):
         conn, xid, slot = started
         c = read_compound(conn.finish(xid, timeout))
         with self.lock:
@@ -988,7 +988,7 @@ class Client:
         self.slots += [0] * (last - len(self.slots))
         self.free = [i for i in range(len(self.slots)) if i not in busy]
 
-    def call(self, *ops, timeout=20, **how):
+    def call(self, *ops, timeout=60, **how):
         return self.finish(self.begin(*ops, **how), timeout)
 
     def ok(self, *ops, **how):
@@ -1009,7 +1009,7 @@ class Client:
                          f"want {' or '.join(want)} of the last")
         return c.results[-1]
 
-    def until(self, done, *ops, tries=100, pause=0.05, **how):
+    def until(self, done, *ops, tries=600, pause=0.05, **how):
         """Asks again, at most tries times, until done(compound)."""
         for _ in range(tries):
             c = self.call(*ops, **how)
@@ -1156,7 +1156,7 @@ class Client:
         self.cb_seqs[slot], self.cb_conns[slot] = seq, conn
         return sessionid + u32(seq) + u32(slot) + u32(self.session.back.reqs - 1) + u32(self.session.back.reqs - 1)
 
-    def wait_callback(self, name, timeout=10):
+    def wait_callback(self, name, timeout=30):
         """The first callback of this name, which is taken from the list."""
         def found():
             return self.cb_faults or any(c.name == name for c in self.callbacks)

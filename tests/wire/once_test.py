@@ -525,11 +525,11 @@ def restart_a_write_that_a_size_overtook_was_not_done(w):
     conn = a.connection()
     args = compound_args((sequence(a.session.sessionid, 1, 3, 20, True), putfh(f), write(sid, 20, b"overtaken", FILE_SYNC)))
     try:
-        os.kill(last[0], signal.SIGSTOP)
+        stand_still(last[0])
         writing = conn.start(1, args, a.cred)
         eventually(lambda: open(first[1], "rb").read()[20:] == b"overtaken", what="the copy that has it")
         time.sleep(0.1)
-        os.kill(first[0], signal.SIGSTOP)
+        stand_still(first[0])
         cutting = b.begin(putfh(f), setattr_(other, size=5))
         eventually(lambda: w.metric("weft_mds_orders") >= 2, what="the orders to cut it")
         os.kill(last[0], signal.SIGCONT)

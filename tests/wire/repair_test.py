@@ -298,8 +298,8 @@ def fenced_off(w, x, off, data):
 def stopped(w, name):
     """A data server that does nothing until the end, or until what this gives is called."""
     pid = int(open(os.path.join(w.dir, "run", name + ".pid")).read())
-    os.kill(pid, signal.SIGSTOP)
     try:
+        stand_still(pid)
         yield lambda: os.kill(pid, signal.SIGCONT)
     finally:
         os.kill(pid, signal.SIGCONT)

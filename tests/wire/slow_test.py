@@ -295,7 +295,7 @@ def test_a_data_server_that_stands_still(w):
             check(c.ok(putfh(f), read(s, 0, 2)).data, b"yy")
             yield time.monotonic() - began
     io = statistics.median(rounds(40))
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     try:
         # Asked of the server that stands still: they wait, each for itself.
         waiting = [two.begin(putfh(f), read(ANON, 0, 10)) for s, f, n in stopped[:3]]
