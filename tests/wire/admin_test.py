@@ -922,7 +922,7 @@ def test_an_admin_socket_is_for_its_group_whatever_the_umask(c):
     dead = subprocess.Popen([program("weft-ds"), "-o", f"ds.store={d}/s", "-o", f"ds.cluster_key={c.dir}/cluster.key", "-o", "ds.listen=127.0.0.1:13007",
                              "-o", f"ds.admin=unix:{d}/sock", "-o", "ds.mds=127.0.0.1:13008", "-o", "ds.pool=32M"], umask=0o077, stderr=subprocess.DEVNULL, env=environment("weft-ds"))
     try:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while not os.path.exists(f"{d}/sock") or os.stat(f"{d}/sock").st_mode & 0o777 != 0o660:
             assert time.monotonic() < until, os.listdir(d)
             time.sleep(0.02)

@@ -21,7 +21,7 @@ class Kept(Cluster):
     """A cluster on the kept stores, which serve as soon as they are up: nobody has come back yet."""
 
     def __init__(self):
-        super().__init__(2, ["mds.lease=20s", "mds.grace=20s", "mds.repair_files=4", "ds.lease=3s"])
+        super().__init__(2, ["mds.lease=20s", "mds.grace=20s", "mds.repair_files=4", "ds.lease=10s"])
         self.dev("down", self.dir)
         for top in shape.TOPS:
             shutil.rmtree(os.path.join(self.dir, top))
@@ -38,7 +38,7 @@ class Kept(Cluster):
         return bytes.fromhex(self.facts["files"][name])
 
     def program(self, name, *args):
-        return subprocess.run([os.path.join(BUILD, name), *args], capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run([os.path.join(BUILD, name), *args], capture_output=True, text=True, timeout=120, check=False)
 
     def objects(self, ino):
         return [p for ds in ("ds1", "ds2") for p in glob.glob(os.path.join(self.dir, ds, "objects/*/*/%016x.*" % ino)) if os.path.getsize(p)]
@@ -81,12 +81,12 @@ def test_orders_of_before_are_done(w):
     left = [p for p in glob.glob(os.path.join(w.dir, "ds2/objects/*/*/*")) if os.path.getsize(p)]
     c = w.up()
     c.ok(reclaim_complete())
-    eventually(lambda: w.metric("weft_mds_orders") == 0, 20, "every order")
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 60, "every order")
     known = set(w.facts["fileids"].values())
-    eventually(lambda: all(int(os.path.basename(p)[:16], 16) in known for p in glob.glob(os.path.join(w.dir, "ds2/objects/*/*/*")) if os.path.getsize(p)), 10,
+    eventually(lambda: all(int(os.path.basename(p)[:16], 16) in known for p in glob.glob(os.path.join(w.dir, "ds2/objects/*/*/*")) if os.path.getsize(p)), 60,
                f"the removal of a file that was removed while ds2 was away ({len(left)}, {gone})")
     f = w.file("cut")
-    eventually(lambda: {o["state"] for m in layout_of(c, f)["mirrors"] for o in m["objects"]} == {"in-sync"}, 20, "repair of what missed the cut")
+    eventually(lambda: {o["state"] for m in layout_of(c, f)["mirrors"] for o in m["objects"]} == {"in-sync"}, 60, "repair of what missed the cut")
     for path in w.objects(w.facts["fileids"]["cut"]):
         with open(path, "rb") as o:
             check(o.read() == shape.whole("cut"), True, path)
@@ -117,9 +117,9 @@ def test_a_data_server_of_protocol_4_joins(w):
     check(ds.protocol, 4, "HELLO")
     got = ds.ask(bytes.fromhex(w.facts["join"]))
     status, op_, cluster, fs, number, epoch, lease = struct.unpack(">2I16s2IQI", got)
-    check((status, op_, fs, number, lease), (0, 1, 1, 3, 3000), "JOIN")
+    check((status, op_, fs, number, lease), (0, 1, 1, 3, 10000), "JOIN")
     got = ds.ask(struct.pack(">IQQI", 2, 1 << 30, 1 << 29, 0))
-    check(struct.unpack(">2IQI", got), (0, 2, epoch, 3000), "HEARTBEAT")
+    check(struct.unpack(">2IQI", got), (0, 2, epoch, 10000), "HEARTBEAT")
     # The same message by the operation of a later protocol is refused, whatever the server could make of it.
     check(struct.unpack_from(">I", ds.ask(struct.pack(">I", 4) + bytes.fromhex(w.facts["join"])[4:] + struct.pack(">I", 0))), (7,), "JOIN2 in protocol 4")
 
@@ -127,11 +127,11 @@ def test_a_data_server_of_protocol_4_joins(w):
 def test_version_1_for_stripes_ends_after_the_instance_that_a_server_joined(w):
     """The kept servers join by protocol 5 for the first time: the old capability of a striped file is fenced or good. In the next instance, a grace and a
     lease later, it is refused."""
-    w.dev("up", w.dir, "--set", "mds.grace=1s", "--set", "mds.lease=1s")
+    w.dev("up", w.dir, "--set", "mds.grace=1s", "--set", "mds.lease=5s")
     told = lambda: int(w.metric("weft_ds_striped_version", "ds1"))
     check(told(), 1, "in the first instance")
     w.restart("mds")
-    eventually(lambda: told() == 2, 10, "the end of version 1")
+    eventually(lambda: told() == 2, 60, "the end of version 1")
     c = client()
     s, f = c.open(c.ok(putfh(c.root()), lookup("striped"), getfh()).fh, "f", READ, how=None)
     o = lay(c, f, s, IO_READ)

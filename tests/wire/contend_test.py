@@ -17,7 +17,7 @@ BLOCK = 4096
 def settings(name):
     calm = ["mds.lease=20s", "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"]
     return [*calm, "mds.repair_files=4", "mds.recall_deadline=20s", "mds.repair_wait=1s",
-            *(["mds.grace=5s"] if "restart" in name else [])]
+            *(["mds.grace=60s"] if "restart" in name else [])]
 
 
 class Shared:
@@ -88,7 +88,7 @@ def contended(w):
 
 
 def compared(w, c, f):
-    eventually(lambda: contended(w) == 0 and whole(c, f), 30, "a comparison and a repair")
+    eventually(lambda: contended(w) == 0 and whole(c, f), 60, "a comparison and a repair")
 
 
 def test_copies_that_two_clients_wrote_in_different_orders_become_the_same(w):
@@ -117,7 +117,6 @@ def test_one_writer_costs_nothing(w):
     check((contended(w), a.c.callbacks), (0, []))
     a.give_back()
     # One after the other is not at once.
-    eventually(lambda: not reader.c.attrs(f, "size") or contended(w) == 0, 1)
     b = Shared(f).lay()
     check((contended(w), reader.c.callbacks), (0, []))
     b.give_back()
@@ -129,11 +128,9 @@ def test_a_restart_of_the_metadata_server_forgets_nothing(w):
     want = crossed(w, f, a, b)
     w.restart()
     # Both come back: what they wrote is not judged as a lost writer's.
-    back = []
-    for x in (a, b):
-        c = Client(ADDR, owner=x.c.owner, verifier=x.c.verifier)
-        mds_test.CLIENTS.append(c)
-        back.append(c)
+    # So does who made the file: grace is over with the last one.
+    back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in mds_test.CLIENTS]
+    mds_test.CLIENTS += back
     for c in back:
         c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), getattr_("size"), tries=400)
     compared(w, back[0], f)
@@ -164,7 +161,7 @@ def test_two_writes_through_the_metadata_server_that_overlap_come_one_after_the_
                 if o["ds"] == one)
     with stopped(w, two):
         writing = a.c.begin(putfh(f), write(a.s, 0, b"a" * BLOCK, FILE_SYNC))
-        eventually(lambda: open(path, "rb").read(1) == b"a", 5, "the copy that takes it")
+        eventually(lambda: open(path, "rb").read(1) == b"a", 30, "the copy that takes it")
         b.c.no("DELAY", putfh(f), write(b.s, BLOCK - 1, b"b" * BLOCK, FILE_SYNC))
     check(err(a.c.finish(writing).status), "OK")
     b.c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(b.s, BLOCK - 1, b"b" * BLOCK, FILE_SYNC))

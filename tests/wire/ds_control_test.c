@@ -545,7 +545,7 @@ START_TEST(silent_mds_parks_a_short_striped_read_and_puts_it_off_in_time)
 	clock_gettime(CLOCK_MONOTONIC, &b);
 	s = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
 	ck_assert_double_ge(s, 1.5);
-	ck_assert_double_le(s, 5);
+	ck_assert_double_le(s, 20);
 	/* The connection survives replies that were too late. */
 	eof_mute = false;
 	ck_assert_uint_eq(read_status(striped()), NFS3_OK);

@@ -63,18 +63,18 @@ def start_with_a_full_disk(w, c, name):
     w.dev("kill", w.dir, "ds1", "-9")
     fill(w)
     w.dev("start", w.dir, "ds1")
-    eventually(lambda: w.metric("weft_ds_joined", "ds1") == 1, 20, "the full data server joins")
+    eventually(lambda: w.metric("weft_ds_joined", "ds1") == 1, 60, "the full data server joins")
     s, f, ds, fh = new_file(c, f"{name}.new")
-    eventually(lambda: write_on(ds, fh, 0, MIB) == NOSPC, 10, "it is full")
+    eventually(lambda: write_on(ds, fh, 0, MIB) == NOSPC, 60, "it is full")
     c.ok(putfh(c.root()), remove(name))
-    eventually(lambda: write_on(ds, fh, 0, 8 * MIB) == 0, 20, "there is room for a write")
+    eventually(lambda: write_on(ds, fh, 0, 8 * MIB) == 0, 60, "there is room for a write")
     ds.close()
 
 
 def test_full_to_the_last_byte_it_starts_and_a_delete_makes_room(_):
     if not own_mounts():
         return "only root has mounts of its own"
-    w = mds_test.THE = Cluster(ds=1, settings=CALM)
+    w = mds_test.THE = Cluster(ds=1, settings=[*CALM, "ds.lease=20s"])
     if not on_ext4(w, "ds1", 192 * MIB):
         return "no ext4 on a loop device here"
     w.dev("kill", w.dir, "ds1", "-9")
@@ -89,7 +89,7 @@ def test_full_to_the_last_byte_it_starts_and_a_delete_makes_room(_):
     check("the disk is full; of its reserve" in said(w), True)
     # With room it is made whole, and without a restart.
     os.unlink(here(w, "ballast"))
-    eventually(lambda: os.stat(here(w, "reserve")).st_size == kept, 20, "the reserve is whole again")
+    eventually(lambda: os.stat(here(w, "reserve")).st_size == kept, 60, "the reserve is whole again")
     return None
 
 

@@ -6,7 +6,6 @@ import re
 import resource
 import select
 import socket
-import statistics
 import struct
 import sys
 import time
@@ -18,17 +17,20 @@ from mds_test import ADDR, Cluster, check, client, data_server, eventually, lay 
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import Conn, err  # noqa: E402
 
-MB, TIME = 1 << 20, 4
+MB, TIME = 1 << 20, 8
 MANY = 2000
 SLOT = 15  # that the client does not use
 SETTINGS = [f"mds.record_time={TIME}s", f"ds.record_time={TIME}s", "mds.lease=30s", "ds.connections_of_address=2100"]
 CLUSTER = None
 
 
-def memory(daemon):
+def pid_of(daemon):
     with open(os.path.join(CLUSTER.dir, "run", daemon + ".pid"), encoding="ascii") as f:
-        pid = int(f.read())
-    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return int(f.read())
+
+
+def memory(daemon):
+    with open(f"/proc/{pid_of(daemon)}/status", encoding="ascii") as f:
         return int(re.search(r"VmRSS:\s+(\d+) kB", f.read())[1]) * 1024
 
 
@@ -57,7 +59,7 @@ class Hostile:
     def __init__(self, addr, kinds, source):
         self.poll, self.conns = select.epoll(), {}
         for i in range(MANY):
-            s = socket.create_connection(addr, 10, (source, 0))
+            s = socket.create_connection(addr, 60, (source, 0))
             s.setblocking(False)
             self.conns[s.fileno()] = [s, memoryview(kinds[i % len(kinds)])]
             self.poll.register(s.fileno(), select.EPOLLOUT | select.EPOLLRDHUP)
@@ -94,30 +96,31 @@ class Hostile:
         self.poll.close()
 
 
-def median_us(work, n=300):
-    took = []
+def cost_us(daemon, work, n=300):
+    """Of one, in time that the daemon has a processor: what else the machine does is no part of it."""
+    clock = ~pid_of(daemon) << 3 | 2  # CPU time of another process
+    began = time.clock_gettime(clock)
     for _ in range(n):
-        began = time.perf_counter()
         work()
-        took.append(time.perf_counter() - began)
-    return statistics.median(took) * 1e6
+    return (time.clock_gettime(clock) - began) / n * 1e6
 
 
 def hostile(daemon, addr, kinds, work):
-    """The memory that they take, the time of others' work, and the end of all of them."""
-    alone = median_us(work)
+    """The memory that they take, what others' work costs beside them, and the end of all of them."""
+    cost_us(daemon, work)
+    alone = cost_us(daemon, work)
     before = memory(daemon)
     began = time.monotonic()
     h = Hostile(addr, kinds, "127.0.0.9")
     try:
         h.run(1)
         grown = memory(daemon) - before
-        beside = min(median_us(work) for _ in range(3))
-        tap.say(f"{MANY} half records: {grown / MB:.1f} MiB more, {h.ended} ended at once; others' {alone:.0f} us, beside them {beside:.0f} us")
+        beside = min(cost_us(daemon, work) for _ in range(3))
+        tap.say(f"{MANY} half records: {grown / MB:.1f} MiB more, {h.ended} ended at once; others' work costs {alone:.0f} us, beside them {beside:.0f} us")
         check(grown < 64 * MB, True, f"memory grows by {grown / MB:.0f} MiB")
         check(beside < 2 * alone + 100, True, f"{beside:.0f} us, alone {alone:.0f} us")
         while h.conns:
-            check(time.monotonic() - began < 5 * TIME, True, f"{len(h.conns)} half records are there after {5 * TIME} s")
+            check(time.monotonic() - began < 60, True, f"{len(h.conns)} half records are there after a minute")
             h.run(0.5)
         check(time.monotonic() - began >= TIME, True, "no half record had its time")
     finally:
@@ -188,9 +191,9 @@ def test_half_a_record_of_a_session_ends_too(c):
     conn = Conn(ADDR)
     args = compound_args([sequence(c.session.sessionid, 1, SLOT, SLOT), putfh(f), write(ANON, 0, bytes(MB))])
     record = rpc_call(5, 1, args, c.cred or auth_sys())
-    conn.send_raw(u32(0x80000000 | len(record)) + record[:-4])
     began = time.monotonic()
-    check(conn.is_closed(4 * TIME), True)
+    conn.send_raw(u32(0x80000000 | len(record)) + record[:-4])
+    check(conn.is_closed(60), True)
     check(TIME - 1 <= time.monotonic() - began, True, "before its time")
     conn.close()
     c.ok(putfh(f), getattr_("size"))
@@ -199,7 +202,7 @@ def test_half_a_record_of_a_session_ends_too(c):
 def test_a_data_server_limits_connections_of_an_address(c):
     ds, fh = file_of(c, "many")
     refused = CLUSTER.metric('weft_ds_refused_total\\{what="connections"\\}', "ds1")
-    socks = [socket.create_connection(ds.addr, 10, ("127.0.0.10", 0)) for _ in range(2110)]
+    socks = [socket.create_connection(ds.addr, 60, ("127.0.0.10", 0)) for _ in range(2110)]
     eventually(lambda: CLUSTER.metric('weft_ds_refused_total\\{what="connections"\\}', "ds1") == refused + 10, what="ten refused")
     check(ds.write(fh, 0, b"x").status, 0, "another address is not concerned")
     for s in socks:

@@ -11,7 +11,13 @@ import mds_test as base  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
-LEASE = 1
+LEASE = 5
+
+
+def a_lease_passes():
+    """By the server's clock: it ended a client that was silent for one."""
+    c = client()
+    eventually(lambda: err(c.conn.compound(sequence(c.session.sessionid, 99), minor=2).status) == "BADSESSION", 60, "the end of a lease")
 
 
 def pid_of(w, name):
@@ -19,22 +25,20 @@ def pid_of(w, name):
 
 
 def test_a_request_in_hand_keeps_the_lease(w):
-    """Its client waits for the answer, and has no cause to send another: for three leases here, because a data server stands still."""
+    """Its client waits for the answer, and has no cause to send another: for more than a lease here, because a data server stands still."""
     c = client()
     d = c.mkdir(c.root(), "d")
     s, f = c.open(d, "f")
     c.ok(putfh(f), write(s, 0, b"old", FILE_SYNC))
     pid = pid_of(w, "ds1")
-    os.kill(pid, signal.SIGSTOP)
     try:
+        stand_still(pid)
         waits = c.begin(putfh(f), write(s, 0, b"new", FILE_SYNC))
-        time.sleep(3 * LEASE)
-        other = client()  # the server serves, and ends what has run out
-        other.ok(putrootfh())
+        a_lease_passes()
     finally:
         os.kill(pid, signal.SIGCONT)
-    check(err(c.finish(waits, 30).status) in ("OK", "DELAY"), True)
-    time.sleep(LEASE * 0.6)  # it runs from the answer on
+    check(err(c.finish(waits).status) in ("OK", "DELAY"), True)
+    time.sleep(1)  # it runs from the answer on, whatever the ticks meanwhile, four a second, find
     got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"more", FILE_SYNC))
     check(err(got.status), "OK", "the state is there")
 
@@ -44,12 +48,11 @@ def test_silence_ends_it(w):
     c = client()
     d = c.mkdir(c.root(), "d")
     s, f = c.open(d, "f")
-    for _ in range(6):  # a lone SEQUENCE is enough, over more than the lease
-        time.sleep(LEASE * 0.4)
-        c.ok()
+    other = client()
+    gone = lambda c: err(c.conn.compound(sequence(c.session.sessionid, 99), minor=2).status) == "BADSESSION"
+    eventually(lambda: c.ok() and gone(other), 60, "the end of another's")  # a lone SEQUENCE is enough, over more than the lease
     c.ok(putfh(f), write(s, 0, b"here", FILE_SYNC))
-    time.sleep(3 * LEASE)
-    first(c, "BADSESSION", sequence(c.session.sessionid, 99))
+    eventually(lambda: gone(c), 60, "the end")
 
 
 def test_a_retry_of_a_request_in_hand_is_put_off(w):
@@ -62,16 +65,16 @@ def test_a_retry_of_a_request_in_hand_is_put_off(w):
     ops = sequence(c.session.sessionid, c.slots[0], 0, 0, True), putfh(f), write(s, 0, b"new", FILE_SYNC)
     one, two = c.connection(), c.connection()
     pid = pid_of(w, "ds1")
-    os.kill(pid, signal.SIGSTOP)
     try:
+        stand_still(pid)
         one.start(1, compound_args(ops), auth_sys())
-        time.sleep(2 * LEASE)
+        a_lease_passes()
         check(err(two.compound(*ops).status), "DELAY")
     finally:
         os.kill(pid, signal.SIGCONT)
-    eventually(lambda: err(two.compound(*ops).status) != "DELAY", 10, "the end of the first")
+    eventually(lambda: err(two.compound(*ops).status) != "DELAY", 60, "the end of the first")
     check(err(two.compound(*ops).status), "OK")
 
 
 if __name__ == "__main__":
-    base.run_apart(globals(), ds=1, settings=(f"mds.lease={LEASE}s", "mds.courtesy=0s", "mds.ds_dead=30s", "mds.ds_suspect=20s"))
+    base.run_apart(globals(), ds=1, settings=(f"mds.lease={LEASE}s", "mds.courtesy=0s", "mds.ds_dead=60s", "mds.ds_suspect=50s", "ds.lease=60s"))

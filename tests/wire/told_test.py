@@ -52,7 +52,7 @@ def serving(answers):
 
 def weft(answers, *args, want=0):
     with serving(answers) as addr:
-        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", addr, *args], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", addr, *args], capture_output=True, text=True, timeout=120, check=False)
     check(done.returncode, want, f"weft {args}: {done.stdout}{done.stderr}")
     return done.stdout
 
@@ -114,7 +114,7 @@ def on_a_terminal(answers, answer, *args):
         with contextlib.suppress(OSError):
             while more := os.read(ours, 4096):
                 said += more
-        rc = child.wait(20)
+        rc = child.wait(60)
     os.close(ours)
     return rc, said.decode()
 
