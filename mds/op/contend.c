@@ -332,10 +332,12 @@ void op_contended_tick(struct mds *m)
 static double gauge_contended(void *arg)
 {
 	struct op_contended *co = arg;
-	size_t n;
+	size_t n = 0;
 
+	/* One that is contended no more stays in the list until a tick looks. */
 	pthread_mutex_lock(&co->co_lock);
-	n = co->co_n;
+	for (size_t k = 0; k < co->co_n; k++)
+		n += contended_due(co->co_m->m_st, &co->co_file[k]) >= 0;
 	pthread_mutex_unlock(&co->co_lock);
 	return (double)n;
 }

@@ -77,7 +77,7 @@ slay() { # DAEMON: kill -9
 	kill -KILL "$pid"
 	while [ -e "/proc/$pid/exe" ]; do sleep 0.01; done
 }
-freeze() { kill -STOP "$(daemon "$1" pid)"; }
+freeze() { stand_still "$(daemon "$1" pid)"; }
 unfreeze() { kill -CONT "$(daemon "$1" pid)"; }
 # slow DS SECONDS: it runs for a fifth of the time, a hundredth of a second at once.
 slow() {

@@ -113,6 +113,15 @@ wait_flag() { # NAME [SECONDS]
 		sleep 0.05
 	done
 }
+# stand_still PID: SIGSTOP; returns when no thread of it runs any more: until it has its turn on a processor, each goes on.
+stand_still() {
+	local end=$((SECONDS + 30))
+	kill -STOP "$1" || return 1
+	while sed 's/.*) //' "/proc/$1"/task/*/stat 2>/dev/null | grep -q '^[^TtZX]'; do
+		[ $SECONDS -lt $end ] || { not_ok "process $1 stands still"; return 1; }
+		sleep 0.02
+	done
+}
 # Objects on all data servers, and waiting for none (deletes run after the reply).
 objects() { find "$CLUSTER"/ds*/objects -type f 2>/dev/null | wc -l; }
 no_objects() { # SECONDS

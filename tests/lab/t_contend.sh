@@ -4,18 +4,26 @@
 . "$LAB_HERE/faults.sh"
 rounds=4
 [ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-200}
-cluster_up --set mds.repair_files=4 --set mds.repair_wait=20s
-guest -t $((60 + rounds * 30)) 1 contend.sh a $rounds &
-guest -t $((60 + rounds * 30)) 2 contend.sh b $rounds &
+cluster_up --set mds.lease=30s --set mds.repair_files=4 --set mds.repair_wait=20s
+guest -t $((120 + rounds * 60)) 1 contend.sh a $rounds &
+guest -t $((120 + rounds * 60)) 2 contend.sh b $rounds &
 differ=0 contended=0 held=0 compared=0
 # The servers of a file, first copy first
 servers_of() { tell --json file show "$1" | sed -n 's/.*"ds": "\([^"]*\)".*/\1/p'; }
 contended_files() { metric mds weft_mds_contended_files; }
 # Nothing is left to compare or to repair.
 settled() {
-	local end=$((SECONDS + 60))
+	local end=$((SECONDS + 120))
 	until [ "$(contended_files)" = 0 ] && [ "$(unrepaired)" = 0 ]; do
 		[ $SECONDS -lt $end ] || { tell mirror status | sed 's/^/# /'; return 1; }
+		sleep 0.1
+	done
+}
+# Both write: it is marked.
+marked() {
+	local end=$((SECONDS + 60))
+	while [ "$(contended_files)" = 0 ]; do
+		[ $SECONDS -lt $end ] || return 1
 		sleep 0.1
 	done
 }
@@ -32,7 +40,7 @@ hurt() { # ROUND FILE
 	local server
 	server=$(servers_of "$2" | sed -n "$((1 + $1 % 2))p")
 	if [ $(($1 % 4)) -lt 3 ]; then
-		kill -STOP "$(daemon "$server" pid)"
+		stand_still "$(daemon "$server" pid)"
 		sleep 1
 		kill -CONT "$(daemon "$server" pid)"
 	else
@@ -42,14 +50,13 @@ hurt() { # ROUND FILE
 }
 one_round() {
 	local n=$1
-	wait_flag "made.$n" 60 || return 1
+	wait_flag "made.$n" || return 1
 	flag "go.$n"
-	wait_flag "a.busy.$n" 60 && wait_flag "b.busy.$n" 60 || return 1
+	wait_flag "a.busy.$n" && wait_flag "b.busy.$n" || return 1
+	marked && contended=$((contended + 1))
 	hurt "$n" "/d/f$n"
-	# It was marked while both wrote.
-	[ "$(contended_files)" = 0 ] || contended=$((contended + 1))
 	flag "stop.$n"
-	wait_flag "a.closed.$n" 90 && wait_flag "b.closed.$n" 90 || return 1
+	wait_flag "a.closed.$n" 180 && wait_flag "b.closed.$n" 180 || return 1
 	settled || { held=$((held + 1)); return 0; }
 	compared=$((compared + 1))
 	alike "/d/f$n" >"$LAB_DIR/differ" 2>&1 || {

@@ -3,15 +3,15 @@
 # WEFT_SOAK=1: it stands still for 10 and 30 seconds as well.
 pauses=5
 [ -z "${WEFT_SOAK:-}" ] || pauses='5 10 30'
-cluster_up --set mds.recall_deadline=3s
+cluster_up --set mds.lease=30s --set mds.recall_deadline=3s
 guest -t 400 1 eof.sh $pauses &
 parked() { metric ds1,ds2,ds3,ds4 weft_ds_eof_parked; }
 for pause in $pauses; do
 	wait_flag "open.$pause" 120 || break
-	kill -STOP "$(daemon mds pid)"
+	stand_still "$(daemon mds pid)"
 	flag "read.$pause"
-	most=0
-	for ((i = 0; i < pause * 10; i++)); do
+	most=0 end=$((SECONDS + pause))
+	while [ $SECONDS -lt $end ] || { [ $most = 0 ] && [ $SECONDS -lt $((end + 60)) ]; }; do
 		now=$(parked)
 		[ "$now" -le $most ] || most=$now
 		sleep 0.1
@@ -23,10 +23,10 @@ for pause in $pauses; do
 	wait_flag "done.$pause" 120 || break
 done
 # One copy of each stripe is enough to tell.
-if wait_flag open.ds 60; then
-	kill -STOP "$(daemon "$(cat "$SHARED/server")" pid)"
+if wait_flag open.ds 120; then
+	stand_still "$(daemon "$(cat "$SHARED/server")" pid)"
 	flag read.ds
-	wait_flag done.ds 60
+	wait_flag done.ds 120
 	kill -CONT "$(daemon "$(cat "$SHARED/server")" pid)"
 fi
 wait
