@@ -26,7 +26,7 @@ struct ev_row {
 	uint64_t r_ino;
 } __attribute__((packed));
 _Static_assert(sizeof(struct ev_row) == 23, "event, version 1");
-_Static_assert(EV_KINDS == 23, "a kind's number is stored");
+_Static_assert(EV_KINDS == 24, "a kind's number is stored");
 #define ROW_MAX (sizeof(struct ev_row) + EV_SUBJECT_MAX + EV_TEXT_MAX)
 #define KEY_LEN 9
 
@@ -36,6 +36,7 @@ static const char *const names[EV_KINDS] = {
 	[EV_DS_CHANGED] = "ds-changed", [EV_DS_NO_SPACE] = "ds-no-space", [EV_CLIENT_EVICTED] = "client-evicted", [EV_POLICY_SET] = "policy-set",
 	[EV_EXPORTS_RELOADED] = "exports-reloaded", [EV_LAYOUT_FENCED] = "layout-fenced", [EV_COPY_STALE] = "copy-stale", [EV_COPY_REPAIRED] = "copy-repaired",
 	[EV_FILE_MOVED] = "file-moved", [EV_LOST] = "events-lost", [EV_SCRUBBED] = "scrub", [EV_COPY_CHOSEN] = "copy-chosen", [EV_RESTORED] = "restored",
+	[EV_COPIES_DIFFER] = "copies-differ",
 };
 
 static struct {
@@ -66,7 +67,7 @@ enum ev_kind ev_kind_of(const char *name)
 
 static uint8_t ring_of(enum ev_kind k)
 {
-	return k >= EV_LAYOUT_FENCED && k <= EV_FILE_MOVED ? RING_FILES : RING_CLUSTER;
+	return (k >= EV_LAYOUT_FENCED && k <= EV_FILE_MOVED) || k == EV_COPIES_DIFFER ? RING_FILES : RING_CLUSTER;
 }
 
 static void key_of(uint8_t key[KEY_LEN], uint8_t ring, uint64_t seq)

@@ -29,6 +29,7 @@ enum ev_kind {
 	EV_SCRUBBED = 20, /* a scrub began, or is over */
 	EV_COPY_CHOSEN = 21, /* the administrator declared a mirror good */
 	EV_RESTORED = 22, /* the store was put back; a data server's store was */
+	EV_COPIES_DIFFER = 23, /* of a file, when nobody wrote it; they are made equal */
 	EV_KINDS
 };
 const char *ev_kind_name(enum ev_kind k);

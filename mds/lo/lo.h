@@ -241,6 +241,11 @@ struct lo_stat {
 	void *ls_priv;
 };
 void lo_stat(struct lo *lo, struct lo_stat *ls);
+/* Whether copies that were asked together differ: their ends do, or moved (a bit for each object that was
+ * written since a time that is common to all) tells some of a stripe and not others. The counts themselves
+ * are each server's own, and say nothing beside another's. False where not all answered, and for striped
+ * files on generic data servers, whose objects end where the file does. */
+bool lo_uneven(struct lo *lo, const struct lo_stat *ls, uint64_t moved);
 /* Objects (a bit each) of a striped file that end before it does, on generic data servers, which would tell a client that the file ends there. size: the file's; its last byte is in another's stripe. */
 uint64_t lo_short(struct lo *lo, const struct lo_stat *ls, uint64_t size);
 

@@ -311,6 +311,35 @@ void lo_stat(struct lo *lo, struct lo_stat *ls)
 	run_put(sr);
 }
 
+/* Of one stripe: whether its copies that are asked end at the same place, and were all written, or none. */
+static bool stripe_even(const struct lo_stat *ls, unsigned stripe, uint64_t moved)
+{
+	const struct lo_map *m = &ls->ls_map;
+	int first = -1;
+
+	for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes) {
+		if (m->lm_obj[i].ob_state != LO_IN_SYNC)
+			continue;
+		if (first < 0)
+			first = (int)i;
+		else if (ls->ls_sizes[i] != ls->ls_sizes[first] || (moved >> i & 1) != (moved >> first & 1))
+			return false;
+	}
+	return true;
+}
+
+bool lo_uneven(struct lo *lo, const struct lo_stat *ls, uint64_t moved)
+{
+	const struct lo_map *m = &ls->ls_map;
+	bool even = true;
+
+	if (m->lm_mirrors == 1 || ls->ls_missing || (m->lm_stripes > 1 && lo_generic(lo, m)))
+		return false;
+	for (unsigned s = 0; s < m->lm_stripes && even; s++)
+		even = stripe_even(ls, s, moved);
+	return !even;
+}
+
 uint64_t lo_short(struct lo *lo, const struct lo_stat *ls, uint64_t size)
 {
 	const struct lo_map *m = &ls->ls_map;

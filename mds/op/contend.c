@@ -14,9 +14,14 @@
  *	one writer --second writer--> contending (no new layouts; the row is committed, layouts come
  *	back) --> contended --last write layout is back--> compared --> alike (the mark goes)
  *	a write layout that is given to a contended file makes it not alike.
+ *
+ * A file whose copies differ in passing (size.c, refresh_compare) is compared here as well, when nobody has
+ * it to write: it is uneven. Nothing is recalled for the suspicion. Where it holds, and holds under a
+ * fence, the copies do differ, though nobody said that a write failed: that is an event.
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "mds/ev/event.h"
 #include "mds/op/verify.h"
 #include <errno.h>
 
@@ -24,6 +29,7 @@
 
 struct contended {
 	uint64_t cn_ino, cn_not_before_ms;
+	bool cn_uneven; /* that only */
 };
 
 /* The files that are contended, and the comparison in hand. The list is filled from any thread. */
@@ -35,7 +41,7 @@ struct op_contended {
 	struct loop *co_loop;
 	struct op_verify *co_verify;
 	/* the comparison, the loop's */
-	bool co_busy;
+	bool co_busy, co_uneven;
 	uint64_t co_ino;
 	uint32_t co_grants;
 	struct op_freeze co_freeze;
@@ -49,14 +55,16 @@ struct contend {
 	struct op_hold ct_hold;
 };
 
-static int contended_add(struct op_contended *co, uint64_t ino)
+static int contended_add(struct op_contended *co, uint64_t ino, bool uneven)
 {
 	int err = 0;
 
 	pthread_mutex_lock(&co->co_lock);
 	for (size_t k = 0; k < co->co_n; k++)
-		if (co->co_file[k].cn_ino == ino)
+		if (co->co_file[k].cn_ino == ino) {
+			co->co_file[k].cn_uneven &= uneven;
 			goto out;
+		}
 	if (co->co_n == co->co_cap) {
 		size_t cap = co->co_cap ? co->co_cap * 2 : 64;
 		struct contended *v = reallocarray(co->co_file, cap, sizeof(*v));
@@ -68,10 +76,16 @@ static int contended_add(struct op_contended *co, uint64_t ino)
 		co->co_file = v;
 		co->co_cap = cap;
 	}
-	co->co_file[co->co_n++] = (struct contended){.cn_ino = ino};
+	co->co_file[co->co_n++] = (struct contended){.cn_ino = ino, .cn_uneven = uneven};
 out:
 	pthread_mutex_unlock(&co->co_lock);
 	return err;
+}
+
+void op_uneven(struct mds *m, uint64_t ino)
+{
+	if (contended_add(m->m_contended, ino, true))
+		log_warn("inode %lu: no memory to compare its copies before a restart", (unsigned long)ino);
 }
 
 /* ---- the second writer ---- */
@@ -96,7 +110,7 @@ static void contend_committed(struct kv_op *op, int err)
 	f->f_contending = false;
 	f->f_contended &= !err;
 	st_file_unlock(st, j->ct_ino);
-	if (!err && contended_add(j->ct_m->m_contended, j->ct_ino))
+	if (!err && contended_add(j->ct_m->m_contended, j->ct_ino, false))
 		log_warn("inode %lu: no memory to compare its copies before a restart",
 			 (unsigned long)j->ct_ino);
 	if (err && err != -ECANCELED && err != -ENOENT)
@@ -222,6 +236,19 @@ static void contended_later(struct op_contended *co, uint64_t ino)
 	pthread_mutex_unlock(&co->co_lock);
 }
 
+/* The journal: of the first of n ranges that differ, who has it otherwise than who is believed. */
+static void tell_difference(struct op_contended *co, const struct op_verify_diff *d, uint64_t n)
+{
+	char bad[EV_SUBJECT_MAX + 1] = "";
+	struct dsc_server sv;
+
+	for (unsigned k = 0; k < LO_MAX_OBJECTS; k++)
+		if ((d->vd_bad >> k & 1) && dsc_get(co->co_m->m_dsc, d->vd_ds[k], &sv) && strlen(bad) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX)
+			strcat(strcat(bad, *bad ? "," : ""), sv.sv_name);
+	ev_add(EV_COPIES_DIFFER, bad, co->co_ino, "%lu ranges differ from the copy on %s, from byte %lu of stripe %u on", (unsigned long)n,
+	       dsc_get(co->co_m->m_dsc, d->vd_ds[d->vd_kept], &sv) ? sv.sv_name : "?", (unsigned long)d->vd_off, d->vd_stripe);
+}
+
 /* Whether the copies were found equal, or made so: what differed is stale, and repair has its row. */
 static bool contended_result(struct op_contended *co)
 {
@@ -232,10 +259,12 @@ static bool contended_result(struct op_contended *co)
 	ok = v.vv_skipped == 0 && v.vv_diffs == v.vv_ndiff;
 	for (unsigned k = 0; k < v.vv_ndiff; k++)
 		ok &= v.vv_diff[k].vd_mended;
-	if (ok && v.vv_ndiff)
+	if (ok && v.vv_ndiff && !co->co_uneven)
 		log_info("inode %lu: copies that two clients wrote at once differed in %u ranges; "
 			 "the first copy counts",
 			 (unsigned long)co->co_ino, v.vv_ndiff);
+	if (v.vv_ndiff)
+		tell_difference(co, &v.vv_diff[0], v.vv_diffs);
 	free(v.vv_diff);
 	return ok;
 }
@@ -249,9 +278,13 @@ static void contended_compared(void *arg)
 
 	st_file_lock(st, co->co_ino);
 	f = st_file_get(st, co->co_ino, false);
-	ok = ok && f && f->f_contended && f->f_grants == co->co_grants;
-	if (ok)
+	ok = ok && f && (co->co_uneven ? f->f_uneven : f->f_contended) && f->f_grants == co->co_grants;
+	if (ok && co->co_uneven) {
+		f->f_uneven = false;
+		f->f_moved = 0;
+	} else if (ok) {
 		f->f_alike = true;
+	}
 	st_file_unlock(st, co->co_ino);
 	contended_later(co, co->co_ino);
 	co->co_busy = false;
@@ -289,13 +322,30 @@ static int contended_due(struct st *st, const struct contended *cn)
 
 	st_file_lock(st, cn->cn_ino);
 	f = st_file_get(st, cn->cn_ino, false);
-	if (!f || !f->f_contended)
+	/* Of one that is given to be written again: it is counted again after that. */
+	if (f && f->f_uneven && (f->f_contended || st_file_has_writers(f)))
+		f->f_uneven = false;
+	if (!f || (!f->f_contended && !f->f_uneven))
 		due = -1;
 	else
 		due = cn->cn_not_before_ms <= clock_mono_ms() && !st_file_has_writers(f) &&
 		      !f->f_excl && !f->f_pins && !f->f_removing;
 	st_file_unlock(st, cn->cn_ino);
 	return due;
+}
+
+/* Sets what a comparison begins with. True: nothing is fenced for it before something differs. */
+static bool contended_is_uneven(struct op_contended *co)
+{
+	struct st *st = co->co_m->m_st;
+	const struct st_file *f;
+
+	st_file_lock(st, co->co_ino);
+	f = st_file_get(st, co->co_ino, false);
+	co->co_uneven = f && !f->f_contended;
+	co->co_grants = f ? f->f_grants : 0;
+	st_file_unlock(st, co->co_ino);
+	return co->co_uneven;
 }
 
 void op_contended_tick(struct mds *m)
@@ -326,6 +376,10 @@ void op_contended_tick(struct mds *m)
 		return;
 	co->co_busy = true;
 	co->co_ino = ino;
+	if (contended_is_uneven(co)) {
+		op_verify_run_ends(co->co_verify, ino, contended_compared, co);
+		return;
+	}
 	op_freeze(&co->co_freeze, m, co->co_loop, ino, NULL, FREEZE_LAYOUTS, contended_frozen, co);
 }
 
@@ -337,7 +391,7 @@ static double gauge_contended(void *arg)
 	/* One that is contended no more stays in the list until a tick looks. */
 	pthread_mutex_lock(&co->co_lock);
 	for (size_t k = 0; k < co->co_n; k++)
-		n += contended_due(co->co_m->m_st, &co->co_file[k]) >= 0;
+		n += !co->co_file[k].cn_uneven && contended_due(co->co_m->m_st, &co->co_file[k]) >= 0;
 	pthread_mutex_unlock(&co->co_lock);
 	return (double)n;
 }
@@ -366,7 +420,7 @@ int op_contended_open(struct mds *m, struct loop *loop)
 		const struct st_file *f = hash_entry(l, struct st_file, f_link);
 
 		if (f->f_contended && !err)
-			err = contended_add(co, f->f_ino);
+			err = contended_add(co, f->f_ino, false);
 	}
 	st_all_unlock(st);
 	return err;

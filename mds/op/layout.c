@@ -177,6 +177,10 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	}
 	if (g->iomode == LAYOUTIOMODE4_RW) {
 		g->marked = f->f_marked;
+		if (!f->f_marked) { /* the counts that the map has are of all writes before this */
+			f->f_counts = true;
+			f->f_moved = 0;
+		}
 		g->grant = ++f->f_grants;
 		f->f_alike = false;
 		f->f_marked = true;

@@ -427,6 +427,8 @@ bool op_contends(const struct st_file *f, const struct st_client *by);
 void op_contend(struct mds *m, struct loop *loop, uint64_t ino);
 int op_contended_open(struct mds *m, struct loop *loop); /* before the loops run */
 void op_contended_tick(struct mds *m);
+/* Any thread: f_uneven was set. Its copies are compared when nobody has it to write. */
+void op_uneven(struct mds *m, uint64_t ino);
 bool op_pin_outdated(const struct op_pin *p);
 void op_unpin(struct op_pin *p);
 /* What READ and READ_PLUS begin with: their arguments, whether that stateid may read (a current stateid becomes what it stands for), and the answer that is to be expected. */
@@ -544,6 +546,8 @@ bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsst
 bool op_refresh_needed(struct mds *m, uint64_t ino);
 /* The last write layout of the file is back: its size is fetched and its mark taken away, soon, together with others'. Until then the file stays marked. */
 void op_unmark_later(struct compound *c, uint64_t ino);
+/* Where the file ends at the latest: its size, where that was set and nobody could write since; else UINT64_MAX. */
+uint64_t op_size_set(struct mds *m, const struct ns_inode *i, const struct lo_map *map);
 /* The same at once, on the calling loop, which is one of the MDS's. */
 void op_unmark(struct mds *m, struct loop *loop, uint64_t ino);
 /* The compound may leave ino marked in the store without a layout to write it; it knows one such file at a time. */

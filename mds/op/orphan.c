@@ -55,7 +55,7 @@ void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *clien
 /* locked. The file is gone, and its layouts name objects that are being deleted. Nobody waits for the others' to come back; who removed it knows. */
 static void freed(struct st *st, struct st_file *f, const struct st_client *by)
 {
-	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot = f->f_contended = false;
+	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot = f->f_contended = f->f_uneven = false;
 	while (f->f_layouts) {
 		if (f->f_layouts->l_client != by)
 			st_recall_queue(st, f->f_layouts);

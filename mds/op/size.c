@@ -16,6 +16,7 @@ struct refresh {
 	struct mds *m;
 	struct loop *loop;
 	bool unmark;
+	bool uneven;  /* found by refresh_run: its copies are to be compared */
 	bool unknown; /* a stripe may reach past the size that is committed: nobody answered for it */
 	bool unused; /* nobody has had a layout by the mark: nothing is asked */
 	uint32_t grants;
@@ -62,6 +63,64 @@ static bool refresh_news(const struct refresh *r, const struct ns_inode *i, cons
 			return true;
 	}
 	return false;
+}
+
+/* Objects that were written since the map was told. */
+static uint64_t refresh_moved(const struct refresh *r, const struct lo_map *map)
+{
+	uint64_t moved = 0;
+
+	for (unsigned k = 0; k < lo_objects(map); k++) {
+		const struct lo_object *was = &r->ls.ls_map.lm_obj[k];
+
+		if ((r->ls.ls_answered >> k & 1) && map->lm_obj[k].ob_ds == was->ob_ds && map->lm_obj[k].ob_copy == was->ob_copy &&
+		    r->ls.ls_writes[k] != map->lm_obj[k].ob_writes)
+			moved |= UINT64_C(1) << k;
+	}
+	return moved;
+}
+
+/* locked: nobody was given to write the file since its size was set, and what had been given was fenced. */
+static bool is_as_set(struct mds *m, const struct st_file *f, const struct lo_map *map)
+{
+	return f->f_set && f->f_set_grants == f->f_grants && !lo_generic(m->m_lo, map);
+}
+
+uint64_t op_size_set(struct mds *m, const struct ns_inode *i, const struct lo_map *map)
+{
+	const struct st_file *f;
+	bool set;
+
+	st_file_lock(m->m_st, i->i_ino);
+	f = st_file_get(m->m_st, i->i_ino, false);
+	set = f && is_as_set(m, f, map);
+	st_file_unlock(m->m_st, i->i_ino);
+	return set ? i->i_size : UINT64_MAX;
+}
+
+/*
+ * On the committer: copies are compared in passing (docs/mirrors.md). What was asked for while somebody could write is no difference: a write may have been
+ * at one copy. False: an end past the size that was set is no end of the file, as one copy alone tells it.
+ */
+static bool refresh_compare(struct refresh *r, const struct lo_map *map)
+{
+	struct st *st = r->m->m_st;
+	struct st_file *f;
+	bool ends = lo_uneven(r->m->m_lo, &r->ls, 0), quiet, past;
+
+	if (map->lm_mirrors == 1)
+		return true;
+	st_file_lock(st, r->ls.ls_ino);
+	f = st_file_get(st, r->ls.ls_ino, false);
+	f->f_moved |= refresh_moved(r, map);
+	past = ends && is_as_set(r->m, f, map);
+	quiet = r->unmark && !st_file_has_writers(f) && f->f_grants == r->grants && !f->f_contended && !f->f_contending && !f->f_judge &&
+		!(f->f_judge_boot && st_in_grace(st));
+	r->uneven = quiet && (ends || (f->f_counts && lo_uneven(r->m->m_lo, &r->ls, f->f_moved)));
+	f->f_uneven |= r->uneven;
+	st_file_unlock(st, r->ls.ls_ino);
+	r->unmark &= !r->uneven; /* after a restart the mark has the copies compared again */
+	return !past;
 }
 
 /* What the map is to remember of the answers; whether it learns that an object exists. Another object than the one that was asked may have its place by now. */
@@ -143,7 +202,7 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 	uint8_t blob[NS_BLOB_MAX];
-	bool news, learns;
+	bool news, learns, grows;
 	int err = ns_get(ns, t, r->ls.ls_ino, &i);
 
 	if (!err && r->unused)
@@ -158,12 +217,13 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 		return 0;
 	}
 	news = refresh_news(r, &i, &map);
+	grows = refresh_compare(r, &map);
 	if (news) {
 		if (!r->ls.ls_missing) {
 			s.s_mask |= NS_S_USED;
 			s.s_used = r->ls.ls_used > USED_MIN ? r->ls.ls_used : USED_MIN;
 		}
-		if (r->ls.ls_size > i.i_size) {
+		if (grows && r->ls.ls_size > i.i_size) {
 			s.s_mask |= NS_S_SIZE | NS_S_GROW_ONLY;
 			s.s_size = r->ls.ls_size;
 		}
@@ -192,6 +252,8 @@ static void refresh_committed(struct kv_op *op, int err)
 			f->f_marked = false; /* refresh_unpin puts f */
 		st_file_unlock(st, r->ls.ls_ino);
 	}
+	if (!err && r->uneven)
+		op_uneven(r->m, r->ls.ls_ino);
 	refresh_end(r, err ? err : r->ls.ls_missing ? -ETIMEDOUT : 0);
 }
 
@@ -595,6 +657,8 @@ static void size_is_set(struct st *st, uint64_t ino)
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	f->f_sizegen++; /* f_excl keeps it */
+	f->f_set = true;
+	f->f_set_grants = f->f_grants;
 	st_file_unlock(st, ino);
 }
 

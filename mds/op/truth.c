@@ -40,6 +40,26 @@ static int note_states(struct mds *m, struct kv_txn *t, uint64_t ino, const stru
 	return err;
 }
 
+/* A copy came into sync: what it was written by then is not counted as the others' is. */
+static void counts_are_off(struct mds *m, uint64_t ino, const struct lo_map *old, const struct lo_map *map)
+{
+	struct st_file *f;
+	bool joined = false;
+
+	for (unsigned k = 0; k < lo_objects(map); k++) {
+		int was = lo_object_of(old, map->lm_obj[k].ob_ds, k % map->lm_stripes, map->lm_obj[k].ob_copy);
+
+		joined |= map->lm_obj[k].ob_state == LO_IN_SYNC && (was < 0 || old->lm_obj[was].ob_state != LO_IN_SYNC);
+	}
+	if (!joined)
+		return;
+	st_file_lock(m->m_st, ino);
+	f = st_file_get(m->m_st, ino, false);
+	if (f)
+		f->f_counts = false;
+	st_file_unlock(m->m_st, ino);
+}
+
 int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map, struct ns_time now)
 {
 	uint8_t blob[NS_BLOB_MAX];
@@ -54,6 +74,8 @@ int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_ma
 		err = lo_adopt(m->m_lo, t, &i, &old, map);
 	if (!err)
 		err = lo_repair_note(t, ino, map);
+	if (had)
+		counts_are_off(m, ino, &old, map);
 	return err || !had || old.lm_stripes != map->lm_stripes ? err : note_states(m, t, ino, &old, map);
 }
 

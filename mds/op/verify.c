@@ -47,6 +47,7 @@ struct op_verify {
 	size_t v_n, v_cap;
 	/* the file in hand */
 	uint64_t v_ino, v_off, v_most; /* most: the largest of this stripe's copies */
+	uint64_t v_set; /* op_size_set */
 	struct ns_inode v_inode;
 	struct lo_map v_map;
 	unsigned v_stripe, v_tries, v_asked;
@@ -193,6 +194,20 @@ static bool asked_for(const struct op_verify *v, unsigned i)
 	return v->v_view.vv_ask.va_keep >= 0 && v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep;
 }
 
+/* The first of the longest that do not go past what was set; where all do, the shortest. */
+static unsigned right_end(const struct op_verify *v)
+{
+	unsigned best = v->v_nsum;
+
+	for (unsigned i = 0; i < v->v_nsum; i++) {
+		uint64_t size = v->v_sum[i].su_res.size, most = best < v->v_nsum ? v->v_sum[best].su_res.size : 0;
+
+		if (!lost(v, i) && (best == v->v_nsum || (most > v->v_set ? size < most : size > most && size <= v->v_set)))
+			best = i;
+	}
+	return best;
+}
+
 /* The object that is believed: the mirror's that was asked for, else the first of the longest. v_nsum: none is there. */
 static unsigned believed(const struct op_verify *v)
 {
@@ -200,6 +215,8 @@ static unsigned believed(const struct op_verify *v)
 
 	if (v->v_view.vv_ask.va_vote && elected(v) < v->v_nsum)
 		return elected(v);
+	if (v->v_view.vv_ask.va_ends)
+		return right_end(v);
 	if (v->v_view.vv_ask.va_first) {
 		for (unsigned i = 0; i < v->v_nsum; i++)
 			if (!lost(v, i))
@@ -286,7 +303,7 @@ static void told(struct op_verify *v)
 /* Nobody said which one is right, and it cannot be told. */
 static bool undecided(const struct op_verify *v, unsigned kept)
 {
-	if (v->v_view.vv_ask.va_first)
+	if (v->v_view.vv_ask.va_first || v->v_view.vv_ask.va_ends)
 		return false;
 	return v->v_view.vv_ask.va_vote ? elected(v) == v->v_nsum : uneven(v) && !asked_for(v, kept);
 }
@@ -439,6 +456,8 @@ static int look(struct op_verify *v)
 		err = lo_map_decode(i.i_blob, &v->v_map);
 	if (!err && i.i_incarnation != v->v_inode.i_incarnation)
 		err = -ESTALE;
+	if (!err)
+		v->v_set = op_size_set(v->v_m, &i, &v->v_map);
 	kv_read_end(t);
 	return err;
 }
@@ -615,6 +634,11 @@ void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool me
 void op_verify_run_first(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg)
 {
 	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_first = true}, &ino, 1, done, arg);
+}
+
+void op_verify_run_ends(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg)
+{
+	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_ends = true}, &ino, 1, done, arg);
 }
 
 static void begin(struct loop_msg *m)

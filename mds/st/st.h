@@ -253,6 +253,11 @@ struct st_file {
 	bool f_contending;    /* that is being written down */
 	bool f_alike;         /* contended, and compared since the last grant for writing */
 	struct st_write *f_writes; /* of a mirrored file, each pinned */
+	bool f_uneven;        /* mirrored: its copies told different ends or writes when nobody wrote it, and are not compared yet (contend.c) */
+	bool f_counts;        /* f_moved is of all writes since the mark was put */
+	uint64_t f_moved;     /* objects that were written since, a bit each */
+	bool f_set;           /* a size was set in this boot, */
+	uint32_t f_set_grants; /* and this was f_grants then */
 	bool f_orphan;        /* last link gone while open */
 	uint32_t f_frozen;    /* of f_excl: those in whose way changes of data through the MDS are */
 	uint32_t f_hidden;    /* of f_frozen: and reads */
