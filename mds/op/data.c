@@ -211,15 +211,17 @@ static void change_done(struct lo_change *lc, int err)
 		st = k->status = op_data_status(err);
 		if (change_half(c, k, &lc->lc_map, lc->lc_half_map, err))
 			return;
-	} else if (lc->lc_kind == LO_ALLOCATE && k->grows && lc->lc_map.lm_stripes == 1) {
-		/* A data server tells the end of an unstriped file by its object. */
+	} else if (lc->lc_kind == LO_ALLOCATE && k->grows) {
+		/* A data server tells the end of an unstriped file by its object; and a file whose last byte is in no object has lost it, says a scrub. */
 		uint64_t failed = lc->lc_failed_map;
 
-		for (unsigned i = 0; i < lc->lc_map.lm_mirrors; i++)
+		for (unsigned i = 0; i < lo_objects(&lc->lc_map); i++)
 			if (failed >> i & 1)
 				lc->lc_map.lm_obj[i].ob_state = LO_STALE;
 		k->failed = failed;
 		lc->lc_kind = LO_EXTEND;
+		lc->lc_off = k->off + k->len - 1;
+		lc->lc_len = 1;
 		lo_change(c->m->m_lo, lc);
 		return;
 	} else {

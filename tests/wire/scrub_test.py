@@ -268,6 +268,21 @@ def test_a_wrong_size_is_found_and_mended_where_the_right_one_is_known(w):
     equal(w, x.c, x.f, bytes(x.data))
 
 
+def test_what_was_allocated_past_the_end_is_in_order(w):
+    c = client()
+    for n, policy in enumerate(("stripes=2", "stripes=2,mirrors=2", "mirrors=1")):
+        d = c.mkdir(c.root(), f"more{n}")
+        c.ok(putfh(d), setxattr("weft.policy", f"{policy},unit=1M"))
+        for k, (at, size) in enumerate(((0, 908260), (MB - 1, 3), (5, 3 * MB))):
+            s, f = c.open(d, f"f{k}")
+            c.ok(putfh(f), allocate(s, at, size), close(s))
+            check(c.attrs(f, "size").size, at + size)
+            check(c.ok(putfh(f), read(ANON, at + size - 2, 9)).data, bytes(2))
+    time.sleep(0.5)
+    got = fsck(w)
+    check((got["found"], got["findings"], got["skipped"]), (0, [], 0))
+
+
 def test_a_file_that_is_being_written_is_left_for_later(w):
     x = Wide("busy", MB, "mirrors=2")
     os.truncate(object_path(w, x.c, x.f, 0), 1000)
