@@ -64,9 +64,11 @@ static nfsstat4 fatal_status(const struct report *r)
 		if (!report_means_write_failed(&r->e[e]))
 			continue;
 		switch (r->e[e].status) {
-		/* FBIG and ROFS are not in LAYOUTGET's list (section 15.2), but clients hand them on, and IO would hide the cause. */
-		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: case NFS4ERR_FBIG: case NFS4ERR_ROFS: case NFS4ERR_STALE: case NFS4ERR_SERVERFAULT:
+		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: case NFS4ERR_STALE: case NFS4ERR_SERVERFAULT:
 			return r->e[e].status;
+		/* WRITE's errors, and not LAYOUTGET's (section 15.2): the client writes through us, and hears the server's own word. IO would hide the cause. */
+		case NFS4ERR_FBIG: case NFS4ERR_ROFS:
+			return NFS4ERR_LAYOUTUNAVAILABLE;
 		case NFS4_OK: case NFS4ERR_NXIO: case NFS4ERR_DELAY:
 			break;
 		default:

@@ -2269,7 +2269,8 @@ def test_a_failed_write_to_a_mirror_makes_it_stale(c, d):
 
 def test_what_the_last_copy_failed_with_ends_at_the_application(c, d):
     """STALE and BADHANDLE too: the client has no guard against asking again for ever. A server that cannot be reached is waited for."""
-    for status, want in ((70, "STALE"), (10001, "IO"), (10006, "SERVERFAULT"), (69, "DQUOT"), (28, "NOSPC"), (6, None)):
+    for status, want in ((70, "STALE"), (10001, "IO"), (10006, "SERVERFAULT"), (69, "DQUOT"), (28, "NOSPC"),
+                         (27, "LAYOUTUNAVAILABLE"), (30, "LAYOUTUNAVAILABLE"), (6, None)):  # FBIG, ROFS: WRITE tells them
         s, f, o = striped(c, d, "mirrors=1", name=f"last{status}")
         c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, status, NUM["WRITE"])]))
         if want:
