@@ -45,6 +45,7 @@ const struct conf_key conf_keys[] = {
 	{ "mds.repair_files", CONF_INT, "4", "0..64", "Files that are repaired at a time; 0: none is." },
 	{ "mds.repair_rate", CONF_SIZE, "256M", "0..1T", "Bytes a second that repairs may read, all together; 0: no limit." },
 	{ "mds.repair_wait", CONF_SECONDS, "60s", "0s..86400s", "How long a data server may be away before its objects are made again on others." },
+	{ "mds.io_error_after", CONF_SECONDS, "0s", "0s..31536000s", "Data whose copies are all on data servers that have been away for so long gives I/O errors; 0s: it is waited for." },
 	{ "mds.balance_again", CONF_SECONDS, "86400s", "0s..31536000s", "For how long weft balance leaves a file alone that it has moved." },
 	{ "mds.scrub_delay", CONF_SECONDS, "60s", "0s..86400s", "An object that is no file's is looked at again after so long, before it is removed." },
 	{ "mds.near", CONF_STR, "", NULL, "Networks of clients, and labels of the data servers that are near them: NETWORK LABELS, comma separated." },

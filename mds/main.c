@@ -843,6 +843,9 @@ int main(int argc, char **argv)
 	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
 	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
 	mds.m_unreached_ms = (uint32_t)conf_msec(conf, "mds.ds_unreached");
+	mds.m_gone_ms = (uint64_t)conf_msec(conf, "mds.io_error_after");
+	if (!mds.m_gone_ms)
+		mds.m_gone_ms = DSC_GONE;
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	mds.m_striping = strdup(conf_str(conf, "mds.striping_clients"));
 	if (!mds.m_striping)

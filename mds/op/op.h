@@ -81,6 +81,7 @@ struct mds {
 	struct mds_thread *m_thread;
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
 	uint32_t m_unreached_ms;
+	uint64_t m_gone_ms; /* a server that has been silent for so long is waited for no more; DSC_GONE: one that is killed or forgotten only */
 	bool m_return_on_close;
 	const char *m_striping; /* mds.striping_clients */
 	enum op_size_mode m_size_mode;
@@ -478,7 +479,7 @@ bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struc
 bool op_is_held(struct mds *m, struct loop *loop, const struct ns_inode *i, const struct lo_map *map);
 /* OK; or what LAYOUTGET is answered for a file with objects on dead servers. */
 nfsstat4 op_dead_status(struct mds *m, const struct lo_map *map, bool write);
-/* unread.c: a stripe's copies are all on servers that have been away for mds.repair_wait. */
+/* unread.c: a stripe has no copy in sync but on servers that are killed or forgotten, or have been away for mds.io_error_after. */
 bool op_all_gone(struct mds *m, const struct lo_map *map);
 
 /* truth.c. W: the file's map as it is to be, and a row for its repair where it is not whole. */

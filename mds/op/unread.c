@@ -48,20 +48,15 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	st_file_unlock(st, ino);
 }
 
-/* A stripe has no copy in sync whose server is not gone, as far as mds.repair_wait tells. */
+/* Silence is no error: a server may be back. One that is gone somebody has said to be so. */
 bool op_all_gone(struct mds *m, const struct lo_map *map)
 {
-	uint32_t wait = op_repair_opts(m).ro_wait_ms;
-
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
 		bool left = false;
 		int k;
 
-		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++) {
-			uint64_t silent = dsc_silent_ms(m->m_dsc, map->lm_obj[k].ob_ds);
-
-			left |= !silent || silent < wait;
-		}
+		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++)
+			left |= dsc_silent_ms(m->m_dsc, map->lm_obj[k].ob_ds) < m->m_gone_ms;
 		if (!left)
 			return true;
 	}

@@ -186,24 +186,52 @@ def test_nor_who_copies_it(w):
         os.kill(pid_of(w, gone), signal.SIGCONT)
 
 
-def test_the_only_copy_is_waited_for_and_then_given_up(w):
-    x = Holder("only", policy="mirrors=1")
-    w.dev("kill", w.dir, x.names[0], "-9")
-    eventually(lambda: x.recalls, 4, "recall")
-    check(states(x.c, x.f), ["in-sync"])
+def put_off(x):
+    """What only a silent server has: an application on a hard mount waits for it."""
     for mode in (IO_READ, IO_RW):
         x.c.until(lambda got: err(got.status) != "RECALLCONFLICT", putfh(x.f), layoutget(x.s, mode))
         x.c.no("LAYOUTTRYLATER", putfh(x.f), layoutget(x.s, mode))
     x.c.no("DELAY", putfh(x.f), read(x.s, 0, 100))
     x.c.no("DELAY", putfh(x.f), write(x.s, 0, b"later", FILE_SYNC))
-    eventually(lambda: err(x.c.call(putfh(x.f), layoutget(x.s, IO_RW)).status) == "IO", 8, "the end of waiting")
+
+
+def given_up(x, seconds):
+    eventually(lambda: err(x.c.call(putfh(x.f), layoutget(x.s, IO_RW)).status) == "IO", seconds, "the end of waiting")
     x.c.no("IO", putfh(x.f), layoutget(x.s, IO_READ))
     x.c.no("IO", putfh(x.f), read(x.s, 0, 100))
     x.c.no("IO", putfh(x.f), write(x.s, 0, b"lost", FILE_SYNC))
-    w.dev("start", w.dir, x.names[0])
-    is_state(w, x.names[0], "alive", 5)
+
+
+def back_again(w, x):
+    with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, x.names[0]], stdout=subprocess.DEVNULL):
+        is_state(w, x.names[0], "alive", 30)
     check(x.get(), x.uuids, "it is back")
     check(content(x.c, x.f, x.s), b"x" * 5000)
+
+
+def test_the_only_copy_is_waited_for_until_its_server_is_said_to_be_gone(w):
+    x = Holder("patient", policy="mirrors=1")
+    w.dev("kill", w.dir, x.names[0], "-9")
+    eventually(lambda: x.recalls, 30, "recall")
+    check(states(x.c, x.f), ["in-sync"])
+    until = time.monotonic() + 3  # mds.repair_wait is 1 s
+    while time.monotonic() < until:
+        put_off(x)
+    weft(w, "ds", "kill", x.names[0])
+    given_up(x, 30)
+    weft(w, "ds", "admit", x.names[0])
+    put_off(x)
+    back_again(w, x)
+
+
+def test_the_only_copy_is_given_up_after_the_time_that_is_configured(w):
+    x = Holder("only", policy="mirrors=1")
+    w.dev("kill", w.dir, x.names[0], "-9")
+    eventually(lambda: x.recalls, 4, "recall")
+    check(states(x.c, x.f), ["in-sync"])
+    put_off(x)
+    given_up(x, 30)
+    back_again(w, x)
 
 
 def test_a_restart_of_the_metadata_server_kills_nobody(w):
@@ -325,6 +353,7 @@ def test_servers_that_were_never_here_wait_where_they_must(w):
 def settings(name):
     own = "while" in name or "forgotten" in name or "never_here" in name or "cut_short" in name
     return [*QUICK, *(["mds.repair_wait=60s"] if "cut_short" in name or "who_copies" in name else []),
+            *(["mds.repair_wait=1s"] if "waited_for_until" in name else []), *(["mds.io_error_after=6s"] if "configured" in name else []),
             *(["mds.repair_files=4"] if "while" in name else []), *(["ds.lease=4s"] if own else [])]
 
 
