@@ -670,6 +670,12 @@ void dsc_set_dead_handler(struct dsc *d, void (*fn)(void *arg, uint32_t id, cons
 	d->d_dead_arg = arg;
 }
 
+void dsc_set_owed_handler(struct dsc *d, uint64_t (*fn)(void *arg, uint32_t id), void *arg)
+{
+	d->d_owed = fn;
+	d->d_owed_arg = arg;
+}
+
 void dsc_set_join_handler(struct dsc *d,
 			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg),
 			  void *arg)

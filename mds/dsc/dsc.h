@@ -188,6 +188,10 @@ void dsc_set_join_handler(struct dsc *d,
 			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg),
 			  void *arg);
 
+/* For how many ms the server has not answered a fence or bar; 0: it owes none. While that is a lease or more its heartbeats renew none. Called at each heartbeat,
+ * on its connection's loop. Set before the loops run. */
+void dsc_set_owed_handler(struct dsc *d, uint64_t (*fn)(void *arg, uint32_t id), void *arg);
+
 /* Called when a server has joined that says other things of itself to clients (addresses, limits) than before, on its connection's loop. Set before the loops run. */
 void dsc_set_change_handler(struct dsc *d, void (*fn)(void *arg, const uint8_t uuid[16]), void *arg);
 

@@ -38,6 +38,7 @@ struct dsc_node {
 	bool nd_joined;	      /* the join was answered on nd_link */
 	bool nd_barred;		  /* nobody was told yet that it is killed */
 	bool nd_unserving;	  /* it is dead for that, and lives when that port answers */
+	bool nd_withheld;		  /* its lease is not renewed: it owes fences */
 	bool nd_asking, nd_silent; /* a question is under way; the last one had no answer */
 	bool nd_may_join, nd_draining; /* as in nd_terms; of a view */
 	bool nd_compared, nd_ahead; /* gate.c: what it saw of this store, the store knows; or does not */
@@ -99,6 +100,8 @@ struct dsc {
 	void *d_eof_arg;
 	void (*d_join)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg);
 	void *d_join_arg;
+	uint64_t (*d_owed)(void *arg, uint32_t id);
+	void *d_owed_arg;
 	void (*d_change)(void *arg, const uint8_t uuid[16]);
 	void *d_change_arg;
 	_Atomic bool d_open; /* gate.c: it may be served */

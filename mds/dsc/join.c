@@ -625,13 +625,30 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 
 /* ---- HEARTBEAT ---- */
 
+/*
+ * Locked. A fence or bar that the server has not answered for as long as a lease is: it lives, and does not obey. It has no lease from now on, and when the last
+ * one is over no capability is honoured there: that ends the fence, as if the server were dead (docs/fencing.md).
+ */
+static bool withhold(const struct dsc *d, struct dsc_node *nd, uint64_t owed_ms)
+{
+	bool was = nd->nd_withheld;
+
+	nd->nd_withheld = owed_ms >= d->d_opts.do_lease_ms;
+	if (nd->nd_withheld && !was) {
+		log_warn("data server %u (%s): a fence has no answer for %llu ms: its lease is not renewed", nd->nd_sv.sv_id, nd->nd_sv.sv_name, (unsigned long long)owed_ms);
+		ev_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0, "it does not confirm a fence: its lease is not renewed");
+	}
+	return nd->nd_withheld;
+}
+
 static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 {
 	const ctl_heartbeat_args *a = &in->in_req.ctl_request_u.heartbeat;
 	ctl_result res = {.op = CTL_OP_HEARTBEAT};
 	struct dsc *d = lk->lk_dsc;
+	uint64_t owed_ms = d->d_owed && lk->lk_server ? d->d_owed(d->d_owed_arg, lk->lk_server) : 0;
+	bool joined = false, withheld = false;
 	struct dsc_node *nd;
-	bool joined = false;
 
 	pthread_mutex_lock(&d->d_lock);
 	nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
@@ -643,12 +660,14 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 		nd->nd_sv.sv_available = a->available;
 		/* The last few reports count: a burst is over before it is known. */
 		nd->nd_terms.dt_load = (uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
-		nd->nd_heard_ms = clock_mono_ms();
+		withheld = withhold(d, nd, owed_ms);
+		if (!withheld)
+			nd->nd_heard_ms = clock_mono_ms();
 		nd->nd_beats++;
 	}
 	dsc_unlock(d, nd);
 	res.ctl_result_u.heartbeat.instance_epoch = ns_super(d->d_ns)->su_boot;
-	res.ctl_result_u.heartbeat.lease_ms = d->d_opts.do_lease_ms;
+	res.ctl_result_u.heartbeat.lease_ms = withheld ? 0 : d->d_opts.do_lease_ms;
 	ctl_chan_reply(in, joined ? CTL_OK : CTL_NOT_JOINED, &res);
 }
 

@@ -28,6 +28,8 @@ struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds)
 	oq->oq_ds = ds;
 	for (unsigned l = 0; l < ORDER_LISTS; l++)
 		oq->oq_tail[l] = &oq->oq_list[l];
+	for (unsigned l = 0; l < LANES; l++)
+		oq->oq_lane[l].ol_queue = oq;
 	oq->oq_retry.t_fire = lo_order_retry_fire;
 	os->os_queue[ds] = oq;
 	return oq;
@@ -200,11 +202,19 @@ uint64_t lo_orders_count(struct lo *lo)
 	return atomic_load(&os->os_count) + atomic_load(&os->os_gone) + atomic_load(&os->os_looking);
 }
 
+static unsigned list_of(const struct order *o)
+{
+	return o->or_type == CTL_DELETE ? ORDER_DELETE : o->or_type == CTL_FENCE || o->or_type == CTL_BAR_CLIENT ? ORDER_FENCE : ORDER_URGENT;
+}
+
 static void order_link(struct lo_orders *os, struct order_queue *oq, struct order_file *of,
 		       struct order *o)
 {
-	unsigned l = o->or_type == CTL_DELETE ? ORDER_DELETE : ORDER_URGENT;
+	unsigned l = list_of(o);
 
+	o->or_since_ms = clock_mono_ms();
+	if (lo_order_owed(o) && !atomic_load(&os->os_owed_ms[oq->oq_ds]))
+		atomic_store(&os->os_owed_ms[oq->oq_ds], o->or_since_ms);
 	o->or_prevp = oq->oq_tail[l];
 	*o->or_prevp = o;
 	oq->oq_tail[l] = &o->or_next;
@@ -222,7 +232,7 @@ static void order_link(struct lo_orders *os, struct order_queue *oq, struct orde
 
 static void order_unlink(struct lo_orders *os, struct order_queue *oq, struct order *o)
 {
-	unsigned l = o->or_type == CTL_DELETE ? ORDER_DELETE : ORDER_URGENT;
+	unsigned l = list_of(o);
 
 	*o->or_prevp = o->or_next;
 	if (o->or_next)
@@ -394,6 +404,18 @@ static bool wait_over(struct lo_orders *os, const struct order_wait *ow, uint64_
 	return true;
 }
 
+/* A server that renews its lease has not said yet that it does what is waited for: this ends when it does, or with its lease, which is not renewed then
+ * (fences_owed), and by no time alone. A generic one has none. */
+static bool wait_owed(struct lo_orders *os, const struct order_wait *ow)
+{
+	struct dsc_server sv;
+
+	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
+		if (o->or_number <= ow->ow_high && lo_order_owed(o) && wait_counts(ow, o) && order_open(os, o) && dsc_get(os->os_lo->l_dsc, o->or_ds, &sv) && !sv.sv_generic)
+			return true;
+	return false;
+}
+
 static void waits_check(struct lo_orders *os, struct order_file *of)
 {
 	uint64_t first = first_open(os, of);
@@ -421,7 +443,7 @@ static void tick(struct loop_timer *t)
 		ino = of->of_ino;
 		over = wait_over(os, ow, first);
 		next = ow->ow_all_next;
-		if (!over && now < ow->ow_deadline_ms)
+		if (!over && (now < ow->ow_deadline_ms || wait_owed(os, ow)))
 			continue;
 		wait_unlink(ow);
 		wait_end(ow, over ? 0 : -ETIMEDOUT);
@@ -627,6 +649,9 @@ void lo_order_finish(struct lo_orders *os, struct order *o)
 	struct order_file *of = o->or_file;
 
 	order_unlink(os, os->os_queue[o->or_ds], o);
+	for (unsigned i = 0; o->or_ahead && i < os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_n; i++)
+		if (os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_batch[i] == o)
+			os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_batch[i] = NULL;
 	if (o->or_told)
 		atomic_fetch_sub(&os->os_failing[o->or_ds], 1);
 	delete_later(os, o);
@@ -661,6 +686,8 @@ static void queue_drop(struct lo_orders *os, uint32_t ds)
 	for (unsigned l = 0; oq && l < ORDER_LISTS; l++)
 		while (oq->oq_list[l])
 			lo_order_finish(os, oq->oq_list[l]);
+	if (oq)
+		lo_order_owe(oq);
 	lo_order_finished(os);
 }
 
@@ -677,7 +704,7 @@ static void forget_go(struct loop_msg *m)
 
 	lo_orders_refresh(fg->fg_orders);
 	oq = fg->fg_orders->os_queue[fg->fg_ds];
-	if (oq && oq->oq_busy) { /* the batch under way is about to fail: its connection has ended */
+	if (oq && (oq->oq_lane[LANE_FENCES].ol_busy || oq->oq_lane[LANE_REST].ol_busy)) { /* the batch under way is about to fail: its connection has ended */
 		loop_post(fg->fg_orders->os_loop, m);
 		return;
 	}
@@ -698,6 +725,15 @@ void lo_orders_forget(struct lo *lo, uint32_t ds)
 }
 
 /* ---- life ---- */
+
+/* For how long a fence or bar has had no answer from the server, in ms. On any loop. */
+static uint64_t fences_owed(void *arg, uint32_t ds)
+{
+	struct lo_orders *os = arg;
+	uint64_t since = atomic_load_explicit(&os->os_owed_ms[ds], memory_order_relaxed), now = clock_mono_ms();
+
+	return since && now > since ? now - since : 0;
+}
 
 static double gauge_orders(void *arg)
 {
@@ -723,6 +759,7 @@ int lo_orders_create(struct lo *lo)
 	os->os_del.o_loop = os->os_loop;
 	pthread_mutex_init(&os->os_lock, NULL);
 	dsc_set_join_handler(lo->l_dsc, lo_order_join, os);
+	dsc_set_owed_handler(lo->l_dsc, fences_owed, os);
 	metric_gauge("weft_mds_orders", "Orders to data servers that are not done.", "",
 		     gauge_orders, lo);
 	/* What an earlier run left. */

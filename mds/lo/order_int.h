@@ -12,9 +12,11 @@
  * data server. Nothing is taken from the mutation itself, which may
  * yet be aborted.
  *
- * Running: one batch per server at a time. Within it fences, truncates and bars go before deletes,
- * and an order goes only when no older one of its object is undone, so the orders of one object run
- * in order, and a failed one holds back its successors only. When the server has confirmed, those
+ * Running: two lanes per server, with a batch at a time in each. One has the fences and bars, which wait for nothing; the other
+ * has the rest, deletes last, where an order goes only when no older one of its object is undone. So the orders of one object run
+ * in order, and a failed one holds back its successors only. A fence that overtakes an older order of its object has number 0: the
+ * server raises the epoch, and takes no order for done. A truncate that has no answer for AHEAD_MS is overtaken by a fence with
+ * its epoch. When the server has confirmed, those
  * who wait are told and the row is deleted later, in one mutation for all that is done by then: a
  * row that survives a crash is sent again, and the server knows its number.
  */
@@ -36,6 +38,9 @@ struct order {
 	bool or_known;				     /* its object is known to exist */
 	bool or_told;				     /* its failure is in the log */
 	uint64_t or_after_ms;			     /* failed: not before this */
+	uint64_t or_since_ms;			     /* when it was read, or (a fence ahead of it) tried last */
+	bool or_in_force; /* the server has answered what it raises: it is confirmed, or was not stored, and is refused from memory */
+	bool or_ahead;	  /* a fence with its epoch is in the batch of the other lane */
 	struct order *or_next, **or_prevp;	     /* of the queue, by number */
 	struct order *or_file_next, **or_file_prevp; /* of the inode */
 	struct order_file *or_file;
@@ -69,22 +74,28 @@ struct order_wait {
 	struct order_wait *ow_all_next, **ow_all_prevp; /* of all */
 };
 
-enum { ORDER_URGENT, ORDER_DELETE, ORDER_LISTS };
+enum { ORDER_FENCE, ORDER_URGENT, ORDER_DELETE, ORDER_LISTS };
+enum { LANE_FENCES, LANE_REST, LANES };
+/* A batch on its way. */
+struct order_lane {
+	struct order_queue *ol_queue;
+	struct dsc_ctl ol_ctl;
+	bool ol_busy, ol_again;
+	unsigned ol_n;
+	struct order *ol_batch[CTL_BATCH_MAX]; /* NULL: done in the other lane */
+	ctl_order ol_wire[CTL_BATCH_MAX];
+	ctl_status ol_status, ol_result[CTL_BATCH_MAX];
+};
 struct order_queue {
 	struct lo_orders *oq_orders;
 	uint32_t oq_ds;
 	struct order *oq_list[ORDER_LISTS], **oq_tail[ORDER_LISTS];
-	bool oq_busy, oq_up, oq_again;
+	bool oq_up;
 	struct loop_timer oq_retry;
 	/* a join that waits for the urgent ones */
 	void (*oq_ready)(void *rarg);
 	void *oq_rarg;
-	/* the batch on its way */
-	struct dsc_ctl oq_ctl;
-	unsigned oq_n;
-	struct order *oq_batch[CTL_BATCH_MAX];
-	ctl_order oq_wire[CTL_BATCH_MAX];
-	ctl_status oq_status, oq_result[CTL_BATCH_MAX];
+	struct order_lane oq_lane[LANES];
 };
 
 struct order_key {
@@ -105,6 +116,7 @@ struct lo_orders {
 	_Atomic uint64_t os_count;
 	_Atomic uint32_t os_failing[DSC_MAX + 1];    /* orders that the server could not do */
 	_Atomic uint64_t os_failing_ms[DSC_MAX + 1]; /* since when it has been that there are some */
+	_Atomic uint64_t os_owed_ms[DSC_MAX + 1];    /* since when a fence or bar has had no answer; 0: none */
 	unsigned os_nclones;
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;
@@ -137,6 +149,10 @@ void lo_order_finished(struct lo_orders *os);
 /* Deletes the rows of what is done, soon. */
 void lo_orders_delete(struct lo_orders *os);
 /* order_run.c */
+/* It takes a right away from somebody, and the server has not said that it does. */
+bool lo_order_owed(const struct order *o);
+/* What the server owes has changed. */
+void lo_order_owe(struct order_queue *oq);
 void lo_order_run(struct order_queue *oq);
 void lo_order_retry_fire(struct loop_timer *t);
 void lo_order_join(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg);

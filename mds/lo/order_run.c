@@ -8,6 +8,7 @@
 #include <urcu/compiler.h>
 
 #define RETRY_MS 1000
+#define AHEAD_MS 1000
 
 struct order_joining {
 	struct loop_msg oj_msg;
@@ -44,46 +45,97 @@ static bool held_back(const struct order_queue *oq, const struct order *o)
 	return false;
 }
 
-/* Fills the batch. Returns how many of it are urgent. */
-static unsigned collect(struct order_queue *oq)
+bool lo_order_owed(const struct order *o)
 {
+	return !o->or_in_force && (o->or_type == CTL_FENCE || o->or_type == CTL_BAR_CLIENT || o->or_type == CTL_TRUNCATE);
+}
+
+void lo_order_owe(struct order_queue *oq)
+{
+	uint64_t since = 0;
+
+	for (unsigned l = 0; l < ORDER_DELETE; l++)
+		for (const struct order *o = oq->oq_list[l]; o; o = o->or_next)
+			if (lo_order_owed(o) && (!since || o->or_since_ms < since))
+				since = o->or_since_ms;
+	atomic_store(&oq->oq_orders->os_owed_ms[oq->oq_ds], since);
+}
+
+/* A clone that is not done makes the object, or makes it anew: while it does so a file that is not there says nothing. */
+static bool being_made(const struct order *o)
+{
+	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
+		if (p->or_type == CTL_CLONE && p->or_number < o->or_number && p->or_ds == o->or_ds && p->or_stripe == o->or_stripe && p->or_mirror == o->or_mirror &&
+		    p->or_incarnation == o->or_incarnation)
+			return true;
+	return false;
+}
+
+static void batch_add(struct order_lane *ol, struct order *o, ctl_order_type type, uint64_t number)
+{
+	ol->ol_batch[ol->ol_n] = o;
+	ol->ol_wire[ol->ol_n++] = (ctl_order){
+		.type = type,
+		.number = number,
+		.object =
+			{
+				.ino = o->or_file->of_ino,
+				.fs = o->or_fs,
+				.incarnation = o->or_incarnation,
+				.stripe = o->or_stripe,
+				.mirror = o->or_mirror,
+			},
+		.size = o->or_size,
+		.epoch = o->or_epoch,
+		.client = o->or_client,
+		.source =
+			{
+				.ino = o->or_src,
+				.fs = o->or_fs,
+				.incarnation = o->or_src_incarnation,
+				.stripe = o->or_stripe,
+				.mirror = o->or_src_mirror,
+			},
+		.known = (o->or_src_known ? CTL_KNOWN_SOURCE : 0) | (o->or_known && !(type == CTL_FENCE && being_made(o)) ? CTL_KNOWN : 0),
+		.from = o->or_from,
+		.offset = o->or_offset,
+	};
+}
+
+/* Both fill a batch, and return how many of it are urgent. */
+static unsigned collect_fences(struct order_queue *oq)
+{
+	struct order_lane *ol = &oq->oq_lane[LANE_FENCES];
+	uint64_t now = clock_mono_ms();
+	unsigned urgent;
+
+	ol->ol_n = 0;
+	for (struct order *o = oq->oq_list[ORDER_FENCE]; o && ol->ol_n < CTL_BATCH_MAX; o = o->or_next)
+		if (o->or_after_ms <= now)
+			batch_add(ol, o, (ctl_order_type)o->or_type, held_back(oq, o) ? 0 : o->or_number);
+	urgent = ol->ol_n;
+	for (struct order *o = oq->oq_list[ORDER_URGENT]; o && ol->ol_n < CTL_BATCH_MAX; o = o->or_next) {
+		if (o->or_type != CTL_TRUNCATE || o->or_in_force || now - o->or_since_ms < AHEAD_MS)
+			continue;
+		o->or_ahead = true;
+		batch_add(ol, o, CTL_FENCE, 0);
+	}
+	return urgent;
+}
+
+static unsigned collect_rest(struct order_queue *oq)
+{
+	struct order_lane *ol = &oq->oq_lane[LANE_REST];
 	uint64_t now = clock_mono_ms();
 	unsigned urgent = 0;
 
-	oq->oq_n = 0;
-	for (unsigned l = 0; l < ORDER_LISTS; l++) {
-		for (struct order *o = oq->oq_list[l]; o && oq->oq_n < CTL_BATCH_MAX;
-		     o = o->or_next) {
+	ol->ol_n = 0;
+	for (unsigned l = ORDER_URGENT; l < ORDER_LISTS; l++) {
+		for (struct order *o = oq->oq_list[l]; o && ol->ol_n < CTL_BATCH_MAX; o = o->or_next) {
 			if (o->or_after_ms > now || held_back(oq, o))
 				continue;
 			urgent += l == ORDER_URGENT;
-			oq->oq_batch[oq->oq_n] = o;
-			oq->oq_wire[oq->oq_n++] = (ctl_order){
-				.type = (ctl_order_type)o->or_type,
-				.number = o->or_number,
-				.object =
-					{
-						.ino = o->or_file->of_ino,
-						.fs = o->or_fs,
-						.incarnation = o->or_incarnation,
-						.stripe = o->or_stripe,
-						.mirror = o->or_mirror,
-					},
-				.size = o->or_size,
-				.epoch = o->or_epoch,
-				.client = o->or_client,
-				.source =
-					{
-						.ino = o->or_src,
-						.fs = o->or_fs,
-						.incarnation = o->or_src_incarnation,
-						.stripe = o->or_stripe,
-						.mirror = o->or_src_mirror,
-					},
-				.known = (o->or_src_known ? CTL_KNOWN_SOURCE : 0) | (o->or_known ? CTL_KNOWN : 0),
-				.from = o->or_from,
-				.offset = o->or_offset,
-			};
+			batch_add(ol, o, (ctl_order_type)o->or_type, o->or_number);
 		}
 	}
 	return urgent;
@@ -111,48 +163,71 @@ void lo_order_retry_fire(struct loop_timer *t)
 /* On the connection's loop. */
 static void batch_take(struct dsc_ctl *c, const ctl_response *res)
 {
-	struct order_queue *oq = caa_container_of(c, struct order_queue, oq_ctl);
+	struct order_lane *ol = caa_container_of(c, struct order_lane, ol_ctl);
 	const ctl_orders_res *r = &res->result.ctl_result_u.orders;
 
-	oq->oq_status = res->status;
+	ol->ol_status = res->status;
 	if (res->status != CTL_OK)
 		return;
-	if (r->results.results_len != oq->oq_n) {
-		oq->oq_status = CTL_INVAL;
+	if (r->results.results_len != ol->ol_n) {
+		ol->ol_status = CTL_INVAL;
 		return;
 	}
-	memcpy(oq->oq_result, r->results.results_val, oq->oq_n * sizeof(oq->oq_result[0]));
+	memcpy(ol->ol_result, r->results.results_val, ol->ol_n * sizeof(ol->ol_result[0]));
 }
 
-static void batch_results(struct order_queue *oq)
+static void order_failed(struct order_queue *oq, struct order *o, ctl_status st)
 {
-	crash_point("orders-done");
-	for (unsigned i = 0; i < oq->oq_n; i++) {
-		struct order *o = oq->oq_batch[i];
+	if (!o->or_told)
+		log_warn("data server %u: order %llu (type %u, inode %llu) failed with "
+			 "status %d; it is tried again",
+			 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
+			 (unsigned long long)o->or_file->of_ino, st);
+	if (!o->or_told && !atomic_fetch_add(&oq->oq_orders->os_failing[oq->oq_ds], 1))
+		atomic_store(&oq->oq_orders->os_failing_ms[oq->oq_ds], clock_mono_ms());
+	o->or_told = true;
+	o->or_after_ms = clock_mono_ms() + RETRY_MS;
+	retry_later(oq);
+}
 
-		if (oq->oq_result[i] == CTL_OK || oq->oq_result[i] == CTL_NOENT) {
-			lo_order_finish(oq->oq_orders, o);
+static void batch_results(struct order_lane *ol)
+{
+	struct order_queue *oq = ol->ol_queue;
+
+	crash_point("orders-done");
+	for (unsigned i = 0; i < ol->ol_n; i++) {
+		struct order *o = ol->ol_batch[i];
+
+		if (!o)
 			continue;
-		}
-		if (!o->or_told)
-			log_warn("data server %u: order %llu (type %u, inode %llu) failed with "
-				 "status %d; it is tried again",
-				 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
-				 (unsigned long long)o->or_file->of_ino, oq->oq_result[i]);
-		if (!o->or_told && !atomic_fetch_add(&oq->oq_orders->os_failing[oq->oq_ds], 1))
-			atomic_store(&oq->oq_orders->os_failing_ms[oq->oq_ds], clock_mono_ms());
-		o->or_told = true;
-		o->or_after_ms = clock_mono_ms() + RETRY_MS;
-		retry_later(oq);
+		o->or_in_force = true;
+		if (ol->ol_wire[i].type != (ctl_order_type)o->or_type)
+			o->or_ahead = false; /* a fence ahead of it: itself is to be done */
+		else if (ol->ol_result[i] == CTL_OK || ol->ol_result[i] == CTL_NOENT)
+			lo_order_finish(oq->oq_orders, o);
+		else
+			order_failed(oq, o, ol->ol_result[i]);
 	}
+	ol->ol_n = 0;
+	lo_order_owe(oq);
 	lo_order_finished(oq->oq_orders);
 }
 
-static void batch_lost(struct order_queue *oq, int err)
+/* What went ahead of other orders did so in vain, and does again. */
+static void batch_drop(struct order_lane *ol)
 {
-	if (oq->oq_again) {
+	for (unsigned i = 0; i < ol->ol_n; i++)
+		if (ol->ol_batch[i] && ol->ol_wire[i].type != (ctl_order_type)ol->ol_batch[i]->or_type)
+			ol->ol_batch[i]->or_ahead = false;
+}
+
+static void batch_lost(struct order_lane *ol, int err)
+{
+	struct order_queue *oq = ol->ol_queue;
+
+	if (ol->ol_again) {
 		/* It was lost with an old connection; the server is back on a new one. */
-		oq->oq_again = false;
+		ol->ol_again = false;
 		lo_order_run(oq);
 	} else if (err == -ENOTCONN || err == -ECONNRESET) {
 		/* The next join begins again. One that waits here has lost its connection. */
@@ -161,57 +236,77 @@ static void batch_lost(struct order_queue *oq, int err)
 	} else {
 		/* Also where the connection has ended in another way: the next try finds that it has. */
 		log_warn("data server %u: %u orders without an answer (%s); trying again", oq->oq_ds,
-			 oq->oq_n, strerror(-err));
+			 ol->ol_n, strerror(-err));
 		retry_later(oq);
 	}
 }
 
 static void batch_done(struct dsc_ctl *c, int err)
 {
-	struct order_queue *oq = caa_container_of(c, struct order_queue, oq_ctl);
+	struct order_lane *ol = caa_container_of(c, struct order_lane, ol_ctl);
+	struct order_queue *oq = ol->ol_queue;
 
-	oq->oq_busy = false;
+	ol->ol_busy = false;
+	if (err || ol->ol_status != CTL_OK)
+		batch_drop(ol);
 	if (err) {
-		batch_lost(oq, err);
+		batch_lost(ol, err);
 		return;
 	}
-	oq->oq_again = false;
-	if (oq->oq_status != CTL_OK) {
+	ol->ol_again = false;
+	if (ol->ol_status != CTL_OK) {
 		log_error("data server %u refuses orders with status %d%s", oq->oq_ds,
-			  oq->oq_status,
-			  oq->oq_status == CTL_STALE_INSTANCE
+			  ol->ol_status,
+			  ol->ol_status == CTL_STALE_INSTANCE
 				  ? ": a newer instance of this metadata server commands it"
 				  : "");
 		/* One that joins waits on: it must not serve before its orders are done. */
 		retry_later(oq);
 		return;
 	}
-	batch_results(oq);
+	batch_results(ol);
 	lo_order_run(oq);
+}
+
+static void lane_send(struct order_lane *ol)
+{
+	struct lo_orders *os = ol->ol_queue->oq_orders;
+	ctl_orders_args *a = &ol->ol_ctl.dc_req.ctl_request_u.orders;
+
+	if (ol->ol_busy || !ol->ol_n)
+		return;
+	ol->ol_busy = true;
+	ol->ol_ctl.dc_req.op = CTL_OP_ORDERS;
+	crash_point("orders-send");
+	a->instance_epoch = ns_super(os->os_lo->l_ns)->su_boot;
+	a->orders.orders_len = ol->ol_n;
+	a->orders.orders_val = ol->ol_wire;
+	ol->ol_ctl.dc_take = batch_take;
+	ol->ol_ctl.dc_done = batch_done;
+	dsc_call(os->os_lo->l_dsc, ol->ol_queue->oq_ds, &ol->ol_ctl, CTL_ORDERS_MS);
 }
 
 void lo_order_run(struct order_queue *oq)
 {
-	struct lo_orders *os = oq->oq_orders;
-	ctl_orders_args *a = &oq->oq_ctl.dc_req.ctl_request_u.orders;
+	struct order_lane *fences = &oq->oq_lane[LANE_FENCES], *rest = &oq->oq_lane[LANE_REST];
+	bool busy = fences->ol_busy || rest->ol_busy;
+	unsigned urgent = 0;
 
-	if (oq->oq_busy || !oq->oq_up)
+	if (!oq->oq_up)
 		return;
+	if (!fences->ol_busy)
+		urgent += collect_fences(oq);
+	if (!rest->ol_busy)
+		urgent += collect_rest(oq);
 	/* One that the server could not do must not keep it from serving the rest: only what is yet
 	 * to be tried counts. */
-	if (!collect(oq))
+	if (!busy && !urgent)
 		ready(oq);
-	if (!oq->oq_n)
-		return;
-	oq->oq_busy = true;
-	oq->oq_ctl.dc_req.op = CTL_OP_ORDERS;
-	crash_point("orders-send");
-	a->instance_epoch = ns_super(os->os_lo->l_ns)->su_boot;
-	a->orders.orders_len = oq->oq_n;
-	a->orders.orders_val = oq->oq_wire;
-	oq->oq_ctl.dc_take = batch_take;
-	oq->oq_ctl.dc_done = batch_done;
-	dsc_call(os->os_lo->l_dsc, oq->oq_ds, &oq->oq_ctl, CTL_ORDERS_MS);
+	lane_send(fences);
+	lane_send(rest);
+	/* Fences go ahead of what is long on its way. */
+	if (oq->oq_list[ORDER_URGENT] && !oq->oq_retry.t_pos)
+		retry_later(oq);
 }
 
 /* ---- a server joins: what is urgent goes before it serves ---- */
@@ -230,7 +325,8 @@ static void joining_run(struct loop_msg *m)
 	oq->oq_ready = oj->oj_ready;
 	oq->oq_rarg = oj->oj_rarg;
 	oq->oq_up = true;
-	oq->oq_again = oq->oq_busy;
+	for (unsigned l = 0; l < LANES; l++)
+		oq->oq_lane[l].ol_again = oq->oq_lane[l].ol_busy;
 	free(oj);
 	lo_order_run(oq);
 }

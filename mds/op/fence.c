@@ -8,7 +8,8 @@
 #include "mds/op/op.h"
 #include <errno.h>
 
-/* Longer than any data server's lease: by then each has confirmed or serves nobody. What is left is a server that lives and fails its orders. */
+/* Longer than any data server's lease: by then each has confirmed or serves nobody. What is left is a server that lives and says that it fails its orders: one that
+ * says nothing is waited for until its lease is over (lo/order.c). */
 #define CONFIRM_SLACK_MS 5000u
 
 struct fence {

@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+"""A data server that lives and does not do its orders: no fence is over before its lease is. Its drive hangs (a file system that is frozen). Prints TAP."""
+import contextlib
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from failing_test import on_ext4, own_mounts, run  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from nfs41 import err  # noqa: E402
+from repair_test import MB, Wide, servers, uuid_of, weft  # noqa: E402
+
+ACCES = 13
+
+
+@contextlib.contextmanager
+def frozen(path):
+    check(run("fsfreeze", "-f", path), True)
+    try:
+        yield
+    finally:
+        run("fsfreeze", "-u", path)
+
+
+def on_both(name):
+    """A mirrored file with a copy at ds1, and which of its mirrors that is."""
+    for n in range(32):
+        x = Wide(f"{name}{n}", MB)
+        if "ds1" in servers(x.c, x.f):
+            return x, next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, "ds1") == m[0].deviceid)
+        x.give_back()
+    raise Failed("no file came to ds1")
+
+
+def kept(w, iomode, change):
+    """What a client that keeps its layout is told at ds1, before and when the other's change is answered, and how long that took."""
+    x, at = on_both(f"kept{iomode}-")
+    ds1 = x.o.mirrors[at][0]
+    if iomode == IO_RW:
+        x.give_back()
+    two = client()
+    s, f = two.open(x.d, "f")
+    o = settled(two, f, s, iomode)
+    fh = next(m[0].fhs[0] for m in o.mirrors if m[0].deviceid == ds1.deviceid)
+    ds = data_server(two, ds1)
+    before = ds.read(fh, 0, 4096).status
+    with frozen(os.path.join(w.dir, "ds1")):
+        began = time.monotonic()
+        change(x, ds1.deviceid)
+        took = time.monotonic() - began
+        after = ds.read(fh, 0, 4096).status
+    ds.close()
+    tap.say(f"READ {before}, after the change, which took {took:.1f} s, {after}")
+    check((before, after), (0, ACCES))
+    # It does its orders again, and is renewed.
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 60, "orders")
+    eventually(lambda: json.loads(weft(w, "--json", "ds", "list"))["ds"][0]["state"] == "alive", 60, "ds1 is alive")
+
+
+def report(x, deviceid):
+    x.c.ok(putfh(x.f), layouterror(x.o.stateid, [(deviceid, 5, NUM["WRITE"])]), timeout=90)
+
+
+def cut(x, _):
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(x.s, size=0), tries=900)
+
+
+def test_what_it_has_is_refused_before_others_are_answered(_):
+    if not own_mounts():
+        return "only root has mounts of its own"
+    w = mds_test.THE = Cluster(ds=2)
+    if not on_ext4(w, "ds1"):
+        return "no ext4 on a loop device here"
+    kept(w, IO_READ, report)
+    kept(w, IO_RW, cut)
+
+
+@contextlib.contextmanager
+def around(name):
+    with mds_test.clients():
+        yield (None,)
+
+
+if __name__ == "__main__":
+    try:
+        tap.run(tap.named(globals()), around)
+    finally:
+        if mds_test.THE:
+            mds_test.THE.dev("down", mds_test.THE.dir)
+            run("umount", os.path.join(mds_test.THE.dir, "ds1"))
+            mds_test.THE.down()
