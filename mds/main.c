@@ -238,7 +238,8 @@ static void on_tick(struct loop_timer *t)
 
 struct expire {
 	struct kv_op op;
-	int n;
+	int n; /* forgotten */
+	bool more;
 };
 
 /* A client that did not come back may be cut off from us only, and still write. */
@@ -254,7 +255,7 @@ static int expire_run(struct kv_op *op, struct kv_txn *t)
 	struct expire *e = (struct expire *)op;
 
 	crash_point("grace-over");
-	e->n = st_records_expire(mds.m_st, t, evict, mds.m_lo);
+	e->n = st_records_close(mds.m_st, t, evict, mds.m_lo, &e->more);
 	/* The records go, and what they were writing is to be judged: the next boot must know. */
 	return e->n > 0 ? lo_lost_put(t) : e->n;
 }
@@ -262,18 +263,22 @@ static int expire_run(struct kv_op *op, struct kv_txn *t)
 static void expire_done(struct kv_op *op, int err)
 {
 	struct expire *e = (struct expire *)op;
+	bool more = !err && e->more;
 
 	if (err)
-		log_error("records of clients that did not come back: %s", strerror(-err));
+		log_error("the end of the grace period is not written, and is tried again: %s", strerror(-err));
 	lo_orders_kick(mds.m_lo);
 	if (e->n)
 		atomic_store(&mds.m_lost, true);
-	if (!err && e->n)
+	st_records_closed(mds.m_st, err, more);
+	if (more) {
 		kv_submit(mds.m_kv, op);
-	else {
-		op_lost_end(&mds);
-		free(op);
+		return;
 	}
+	op_lost_end(&mds);
+	if (!err)
+		ev_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and lay out again");
+	free(op);
 }
 
 static void grace_over(void *arg)
@@ -281,12 +286,13 @@ static void grace_over(void *arg)
 	struct expire *e = calloc(1, sizeof(*e));
 
 	(void)arg;
-	ev_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and lay out again");
-	if (e) {
-		op_lost_begin(&mds);
-		e->op = (struct kv_op){.o_run = expire_run, .o_done = expire_done, .o_loop = loops[0]};
-		kv_submit(mds.m_kv, &e->op);
+	if (!e) {
+		st_records_closed(mds.m_st, -ENOMEM, false);
+		return;
 	}
+	op_lost_begin(&mds);
+	e->op = (struct kv_op){.o_run = expire_run, .o_done = expire_done, .o_loop = loops[0]};
+	kv_submit(mds.m_kv, &e->op);
 }
 
 static void expired(void *arg, uint64_t clientid)

@@ -556,7 +556,7 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 {
 	uint32_t type = want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK;
 	nfsstat4 status = op_cur_inode(c, i);
-	bool grace, may;
+	bool grace;
 
 	if (status)
 		return status;
@@ -571,9 +571,12 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 		return NFS4_OK;
 	}
 	grace = st_in_grace(c->m->m_st);
-	may = grace && atomic_load(&c->client->cl_may_reclaim);
-	if (claim == CLAIM_PREVIOUS)
-		return may ? NFS4_OK : NFS4ERR_NO_GRACE;
+	if (claim == CLAIM_PREVIOUS) {
+		st_look_lock(c->m->m_st);
+		status = st_reclaim_check(c->m->m_st, c->client);
+		st_look_unlock(c->m->m_st);
+		return status ? NFS4ERR_NO_GRACE : NFS4_OK;
+	}
 	return grace ? NFS4ERR_GRACE : NFS4_OK;
 }
 

@@ -143,10 +143,9 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 
 	if (status)
 		return status;
-	if (g->reclaim && (!grace || !atomic_load(&c->client->cl_may_reclaim)))
-		return grace && !atomic_load(&c->client->cl_reclaim_done) ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
-	if (grace && !g->reclaim)
-		return NFS4ERR_GRACE;
+	status = g->reclaim ? st_reclaim_check(st, c->client) : grace ? NFS4ERR_GRACE : NFS4_OK;
+	if (status)
+		return status;
 	if (o->o_file->f_waiters && !st_needs_all()) /* some may be told */
 		return NFS4ERR_DELAY;
 	if (!(o->o_access & (lock_writes(g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ)))

@@ -590,7 +590,7 @@ nfsstat4 op_open(struct compound *c)
 	struct open *o = op_scratch(c, sizeof(*o), NULL);
 	struct st *st = c->m->m_st;
 	enum op_scope whose = OP_OF_CLIENT;
-	bool grace, may_reclaim, done, full;
+	bool full;
 	nfsstat4 status;
 
 	if (!o)
@@ -601,9 +601,10 @@ nfsstat4 op_open(struct compound *c)
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
 	st_look_lock(st);
-	grace = st_in_grace(st);
-	may_reclaim = atomic_load(&c->client->cl_may_reclaim);
-	done = atomic_load(&c->client->cl_reclaim_done);
+	if (o->claim == CLAIM_PREVIOUS)
+		status = st_reclaim_check(st, c->client);
+	else if (!claims_deleg(o) && st_in_grace(st)) /* a delegation that is there was reclaimed */
+		status = NFS4ERR_GRACE;
 	if (o->claim == CLAIM_PREVIOUS || claims_deleg(o))
 		full = op_full_again(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens);
 	else
@@ -613,10 +614,8 @@ nfsstat4 op_open(struct compound *c)
 		op_make_room(c, whose);
 		return NFS4ERR_DELAY;
 	}
-	if (o->claim == CLAIM_PREVIOUS && (!grace || !may_reclaim)) /* after RECLAIM_COMPLETE: section 18.51.3 */
-		return grace && !done ? NFS4ERR_RECLAIM_BAD : NFS4ERR_NO_GRACE;
-	if (o->claim != CLAIM_PREVIOUS && !claims_deleg(o) && grace) /* a delegation that is there was reclaimed */
-		return NFS4ERR_GRACE;
+	if (status)
+		return status;
 	return o->claim == CLAIM_NULL || o->claim == CLAIM_DELEGATE_CUR ? open_by_name(c, o) : open_by_fh(c, o);
 }
 

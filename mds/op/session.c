@@ -813,9 +813,27 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 	return recorded ? op_mutate_again(c, forget_run, forget_done) : status; /* of a clientid that is stale then */
 }
 
+static int complete_run(struct kv_op *op, struct kv_txn *t)
+{
+	return st_record_complete(t, op_of(op)->client->cl_key);
+}
+
+static nfsstat4 complete_done(struct compound *c, int err)
+{
+	struct st *st = c->m->m_st;
+
+	st_all_lock(st);
+	if (err)
+		atomic_store(&c->client->cl_reclaim_done, false); /* the client says it again */
+	else
+		st_record_paid(st, c->client->cl_key);
+	st_all_unlock(st);
+	return op_status(err);
+}
+
 nfsstat4 op_reclaim_complete(struct compound *c)
 {
-	bool one_fs = xdr_get_bool(c->in);
+	bool one_fs = xdr_get_bool(c->in), owes = false;
 	struct st *st = c->m->m_st;
 	nfsstat4 status = NFS4_OK;
 
@@ -826,13 +844,16 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 	st_all_lock(st);
 	if (atomic_load(&c->client->cl_reclaim_done))
 		status = NFS4ERR_COMPLETE_ALREADY;
+	else
+		owes = st_record_owes(st, c->client->cl_key);
 	atomic_store(&c->client->cl_reclaim_done, true);
 	atomic_store(&c->client->cl_may_reclaim, false);
 	st_record_done(st, c->client->cl_key);
 	st_all_unlock(st);
 	if (!status) /* grace may be over with it */
 		st_tick(st);
-	return status;
+	/* A second one finds nothing to write. */
+	return owes ? op_mutate_again(c, complete_run, complete_done) : status;
 }
 
 static nfsstat4 stateid_status(struct compound *c, const struct st_stateid *sid)

@@ -1,28 +1,45 @@
 /* Clients and their durable records; grace. */
 #include "mds/st/st.h"
 #include "base/clock.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include <errno.h>
 #include <sodium.h>
 
-#define RECORD_VERSION 1
 #define EXPIRE_BATCH 1024 /* clients evicted in one tick */
-#define FORGET_BATCH 64   /* records deleted in one mutation */
+#define CLOSE_BATCH 64    /* records deleted or marked in one mutation */
 #define ROOMS_NS 1000000000ull
 
-struct record {
-	uint8_t version;
-	uint32_t number;
-	uint8_t verifier[8];
+/* A row of version 1 ends before the flags. */
+struct client_rec {
+	uint8_t r_version;
+	uint32_t r_number;
+	uint8_t r_verifier[8];
+	uint8_t r_flags;
 } __attribute__((packed));
+FORMAT_AT(struct client_rec, r_version, 0, 1);
+FORMAT_AT(struct client_rec, r_number, 1, 4);
+FORMAT_AT(struct client_rec, r_verifier, 5, 8);
+FORMAT_AT(struct client_rec, r_flags, 13, 1);
+#define RECORD_V1_LEN offsetof(struct client_rec, r_flags)
+enum { RECORD_OWES = 1 }; /* grace ended before its RECLAIM_COMPLETE: others may have locked since what it had */
 
-static bool record_get(struct kv_slice v, struct record *r)
+static bool record_get(struct kv_slice v, struct client_rec *r)
 {
-	if (v.s_len != sizeof(*r))
+	const uint8_t *p = v.s_data;
+
+	memset(r, 0, sizeof(*r));
+	if (v.s_len != (v.s_len && p[0] == 1 ? RECORD_V1_LEN : sizeof(*r)))
 		return false;
-	memcpy(r, v.s_data, sizeof(*r));
-	return r->version == RECORD_VERSION;
+	memcpy(r, p, v.s_len);
+	return r->r_version == 1 || r->r_version == 2;
+}
+
+static int record_set(struct kv_txn *t, const uint8_t h[32], struct client_rec *r)
+{
+	r->r_version = r->r_flags ? 2 : 1;
+	return ns_row_put(t, NS_T_CLIENT, h, 32, r, r->r_flags ? sizeof(*r) : RECORD_V1_LEN);
 }
 
 /* The principal is part of the name: who says another's owner after a restart, and is another, reclaims nothing. */
@@ -61,15 +78,16 @@ static struct st_record *record_find(struct st *st, const uint8_t h[32])
 static int record_load(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct st *st = arg;
+	struct client_rec rec;
 	struct st_record *r;
 
-	(void)val;
 	if (id.s_len != 32)
 		return -EIO;
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
 	memcpy(r->r_hash, id.s_data, 32);
+	r->r_owes = record_get(val, &rec) && (rec.r_flags & RECORD_OWES);
 	if (hash_add(&st->st_records, &r->r_link, hash_of_hash(r->r_hash))) {
 		free(r);
 		return -ENOMEM;
@@ -348,35 +366,46 @@ void st_client_destroy(struct st *st, struct st_client *c)
 
 int st_record_put(struct st *st, struct kv_txn *t, const uint8_t h[32], const uint8_t verifier[8], uint32_t *number, uint32_t *old)
 {
-	struct record r;
+	struct client_rec r;
 	struct kv_slice have;
 	int err;
 
 	*old = 0;
 	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) == 0 && record_get(have, &r)) {
-		*number = r.number;
-		if (memcmp(r.verifier, verifier, 8) == 0)
+		*number = r.r_number;
+		if (memcmp(r.r_verifier, verifier, 8) == 0)
 			return 0;
-		*old = r.number;
+		*old = r.r_number;
 	}
 	err = ns_next_client(st->st_ns, t, number);
 	if (err)
 		return err;
-	r.version = RECORD_VERSION;
-	r.number = *number;
-	memcpy(r.verifier, verifier, 8);
-	return ns_row_put(t, NS_T_CLIENT, h, 32, &r, sizeof(r));
+	r.r_flags = 0; /* it has no locks of before its restart */
+	r.r_number = *number;
+	memcpy(r.r_verifier, verifier, 8);
+	return record_set(t, h, &r);
 }
 
 int st_record_del(struct st *st, struct kv_txn *t, const uint8_t h[32], uint32_t number)
 {
 	struct kv_slice have;
-	struct record r;
+	struct client_rec r;
 
 	(void)st;
-	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) || r.number != number)
+	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) || r.r_number != number)
 		return 0;
 	return ns_row_del(t, NS_T_CLIENT, h, 32);
+}
+
+int st_record_complete(struct kv_txn *t, const uint8_t h[32])
+{
+	struct kv_slice have;
+	struct client_rec r;
+
+	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) || !(r.r_flags & RECORD_OWES))
+		return 0;
+	r.r_flags &= (uint8_t)~RECORD_OWES;
+	return record_set(t, h, &r);
 }
 
 bool st_record_known(struct st *st, const uint8_t h[32])
@@ -384,11 +413,30 @@ bool st_record_known(struct st *st, const uint8_t h[32])
 	return record_find(st, h) != NULL;
 }
 
+bool st_record_owes(struct st *st, const uint8_t h[32])
+{
+	struct st_record *r = record_find(st, h);
+
+	return r && (r->r_owes || r->r_closing);
+}
+
 bool st_record_reclaims(struct st *st, const uint8_t h[32])
 {
 	struct st_record *r = record_find(st, h);
 
 	return r && !r->r_done;
+}
+
+nfsstat4 st_reclaim_check(struct st *st, const struct st_client *c)
+{
+	struct st_record *r;
+
+	if (!st_in_grace(st) || st->st_closing || atomic_load(&c->cl_reclaim_done))
+		return NFS4ERR_NO_GRACE;
+	r = record_find(st, c->cl_key);
+	if (r && r->r_owes)
+		return NFS4ERR_NO_GRACE;
+	return atomic_load(&c->cl_may_reclaim) ? NFS4_OK : NFS4ERR_RECLAIM_BAD;
 }
 
 void st_record_back(struct st *st, const uint8_t h[32])
@@ -409,33 +457,15 @@ void st_record_done(struct st *st, const uint8_t h[32])
 	}
 }
 
-int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg)
+void st_record_paid(struct st *st, const uint8_t h[32])
 {
-	uint8_t hash[FORGET_BATCH][32];
-	int n = 0, err = 0;
+	struct st_record *r = record_find(st, h);
 
-	st_all_lock(st);
-	hash_each(&st->st_records, i, l, next) {
-		struct st_record *r = hash_entry(l, struct st_record, r_link);
-
-		if (r->r_done || r->r_back || n == FORGET_BATCH)
-			continue;
-		r->r_done = true;
-		memcpy(hash[n++], r->r_hash, 32);
-	}
-	st_all_unlock(st);
-	for (int k = 0; k < n && !err; k++) {
-		struct kv_slice have;
-		struct record r;
-
-		if (ns_row_get(t, NS_T_CLIENT, hash[k], 32, &have) || !record_get(have, &r))
-			continue;
-		err = evict(arg, t, r.number);
-		if (!err)
-			err = ns_row_del(t, NS_T_CLIENT, hash[k], 32);
-	}
-	return err ? err : n;
+	if (r)
+		r->r_owes = false;
 }
+
+/* ---- the end of grace ---- */
 
 void st_marks_judge(struct st *st)
 {
@@ -458,6 +488,87 @@ static bool records_lost(struct st *st)
 			return true;
 	}
 	return false;
+}
+
+/* locked: some are to be marked or deleted. */
+static bool records_open(struct st *st)
+{
+	hash_each(&st->st_records, i, l, next) {
+		const struct st_record *r = hash_entry(l, struct st_record, r_link);
+
+		if (!r->r_done && !r->r_closed)
+			return true;
+	}
+	return false;
+}
+
+static void grace_end(struct st *st)
+{
+	if (!atomic_exchange(&st->st_in_grace, false))
+		return;
+	if (st->st_lost)
+		st_marks_judge(st);
+	log_info("grace period ended, %u recorded clients did not come back, or did not complete their reclaims", st->st_reclaimers);
+}
+
+int st_records_close(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg, bool *more)
+{
+	struct close {
+		uint8_t hash[32];
+		bool back;
+	} batch[CLOSE_BATCH];
+	int n = 0, gone = 0, err = 0;
+
+	st_all_lock(st);
+	hash_each(&st->st_records, i, l, next) {
+		struct st_record *r = hash_entry(l, struct st_record, r_link);
+
+		if (r->r_done || r->r_closed || n == CLOSE_BATCH)
+			continue;
+		r->r_closing = true;
+		batch[n].back = r->r_back;
+		memcpy(batch[n++].hash, r->r_hash, 32);
+	}
+	st_all_unlock(st);
+	for (int k = 0; k < n && !err; k++) {
+		struct kv_slice have;
+		struct client_rec r;
+
+		if (ns_row_get(t, NS_T_CLIENT, batch[k].hash, 32, &have) || !record_get(have, &r))
+			continue;
+		if (batch[k].back && (r.r_flags & RECORD_OWES))
+			continue;
+		if (batch[k].back) {
+			r.r_flags |= RECORD_OWES;
+			err = record_set(t, batch[k].hash, &r);
+			continue;
+		}
+		err = evict(arg, t, r.r_number);
+		if (!err)
+			err = ns_row_del(t, NS_T_CLIENT, batch[k].hash, 32);
+		gone++;
+	}
+	*more = n > 0;
+	return err ? err : gone;
+}
+
+void st_records_closed(struct st *st, int err, bool more)
+{
+	st_all_lock(st);
+	hash_each(&st->st_records, i, l, next) {
+		struct st_record *r = hash_entry(l, struct st_record, r_link);
+
+		if (!r->r_closing)
+			continue;
+		r->r_closing = false;
+		r->r_closed = !err;
+		r->r_owes |= !err;
+	}
+	if (!more)
+		st->st_closing = false; /* where it failed, the next tick begins anew */
+	if (!more && !err)
+		grace_end(st);
+	st_all_unlock(st);
 }
 
 bool st_in_grace(struct st *st)
@@ -484,7 +595,8 @@ static bool client_is_over(const struct st *st, struct st_client *c, bool idle, 
 
 static bool grace_is_over(const struct st *st, uint64_t now)
 {
-	return atomic_load(&st->st_in_grace) && (st->st_reclaimers == 0 || st_since(st->st_started_ns, now) > st->st_grace_ms * 1000000ull);
+	return atomic_load(&st->st_in_grace) && !st->st_closing &&
+	       (st->st_reclaimers == 0 || st_since(st->st_started_ns, now) > st->st_grace_ms * 1000000ull);
 }
 
 /* Looked at: is there anything for which all must be locked? Room that an idle client has not given back yet makes it look busy for a while. */
@@ -524,12 +636,11 @@ void st_tick(struct st *st)
 	st_all_lock(st);
 	now = st_now_ns(st);
 	if (grace_is_over(st, now)) {
-		atomic_store(&st->st_in_grace, false);
 		st->st_lost |= records_lost(st);
-		if (st->st_lost)
-			st_marks_judge(st);
+		st->st_closing = st->st_grace_over && records_open(st);
+		if (!st->st_closing)
+			grace_end(st);
 		over = true;
-		log_info("grace period ended, %u recorded clients did not come back", st->st_reclaimers);
 	}
 	hash_each(&st->st_clients, i, l, next) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);

@@ -435,6 +435,7 @@ struct st {
 	_Atomic uint64_t st_nslots; /* in all sessions, and, nearly, the bytes of them and of kept replies */
 	_Atomic uint64_t st_kept;
 	_Alignas(64) uint32_t st_reclaimers;   /* recorded clients that have not finished */
+	bool st_closing;          /* grace is being ended: st_records_close */
 	bool st_lost;             /* of those that had layouts when the earlier boot ended, one does not come back as who it was */
 	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_records, st_places;
 	uint64_t st_next;         /* clientid and session counter of this boot */
@@ -443,7 +444,7 @@ struct st {
 	_Atomic uint64_t st_rooms_ns; /* the tick looked for room to give back */
 	struct st_session *st_ended; /* sessions without references whose rows are to be deleted */
 	size_t st_nended;            /* of them, those whose rows are being deleted included */
-	/* called on the tick's loop, without the lock: grace has ended; clients that held removed files open are gone */
+	/* called on the tick's loop, without the lock: grace is over, or is to be ended by st_records_close; clients that held removed files open are gone */
 	void (*st_grace_over)(void *arg);
 	void (*st_orphans)(void *arg);
 	void (*st_overdue)(void *arg, uint64_t ino); /* a delegation on it was recalled and did not come back: st_deleg_revoke_overdue */
@@ -580,17 +581,24 @@ void st_client_put(struct st_client *c); /* locked: drops a reference */
 struct st_record {
 	struct hash_link r_link;
 	uint8_t r_hash[32];
-	bool r_done;
+	bool r_done; /* RECLAIM_COMPLETE */
 	bool r_back; /* its owner has a client again */
+	bool r_owes; /* its row says that grace ended before its RECLAIM_COMPLETE, at this boot or an earlier one */
+	bool r_closing, r_closed; /* the end of grace: its row is being marked or deleted, and was */
 };
 /* W: number: the client's in capabilities, kept over our restarts. A client that was itself restarted (another verifier) gets a new one, and
  * *old is the one to bar from the data servers: writes under it may still be on the wire. *old is 0 otherwise. */
 int st_record_put(struct st *st, struct kv_txn *t, const uint8_t key[32], const uint8_t verifier[8], uint32_t *number, uint32_t *old);
 /* W: unless it is a later incarnation's: its number is another. */
 int st_record_del(struct st *st, struct kv_txn *t, const uint8_t key[32], uint32_t number);
-/* locked: was the owner recorded by an earlier boot; and has not finished reclaiming */
+/* W: RECLAIM_COMPLETE came: what it locks from now on it may reclaim at the next start. */
+int st_record_complete(struct kv_txn *t, const uint8_t key[32]);
+/* locked: was the owner recorded by an earlier boot; has it not finished reclaiming; and does, or may, its row say that a RECLAIM_COMPLETE is owed */
 bool st_record_known(struct st *st, const uint8_t key[32]);
 bool st_record_reclaims(struct st *st, const uint8_t key[32]);
+bool st_record_owes(struct st *st, const uint8_t key[32]);
+/* Looked at. May the client reclaim? NO_GRACE: not now, or not any more (RFC 8881 sections 8.4.3 and 18.51.3). RECLAIM_BAD: it had nothing when the earlier boot ended. */
+nfsstat4 st_reclaim_check(struct st *st, const struct st_client *c);
 /* locked, or before anything is served: a writer of an earlier boot is lost, so all files that had one then are to be judged. */
 void st_marks_judge(struct st *st);
 /* A mark's row (docs/size.md): version 1 is that byte alone; version 2 has a byte of flags. */
@@ -603,16 +611,23 @@ static inline bool st_mark_contended(struct kv_slice row)
 }
 /* locked: its owner is confirmed again: what is recorded stays */
 void st_record_back(struct st *st, const uint8_t key[32]);
-/* locked: RECLAIM_COMPLETE by this owner; ends grace when it was the last */
+/* locked: RECLAIM_COMPLETE by this owner; ends grace when it was the last. And its row says so, where that said otherwise. */
 void st_record_done(struct st *st, const uint8_t key[32]);
+void st_record_paid(struct st *st, const uint8_t key[32]);
 /* locked */
 bool st_in_grace(struct st *st);
 /* Every second on one loop: expires leases, ends grace. */
 void st_tick(struct st *st);
 
-/* W: forgets up to 64 recorded clients that did not come back in the grace period; evict(arg, t, number) bars each from the data servers. Returns how many: again
- * until there are none. */
-int st_records_expire(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg);
+/*
+ * The end of grace, begun by the tick (st_grace_over): no client reclaims any more, and none locks anew before the store says who may not reclaim at the next start.
+ *
+ * W: of up to 64 recorded clients: forgets those that did not come back, and evict(arg, t, number) bars each from the data servers; marks those that are back and owe a
+ * RECLAIM_COMPLETE. Returns how many were forgotten, or a negative errno. *more: there were some; once this is committed, again.
+ */
+int st_records_close(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg, bool *more);
+/* It is committed (err 0), or was not. Grace ends when there are no more; where it failed, the next tick begins anew. Takes the lock. */
+void st_records_closed(struct st *st, int err, bool more);
 
 /* Sessions */
 struct st_session *st_session_get(struct st *st, const uint8_t id[16]); /* locked */

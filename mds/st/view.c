@@ -82,7 +82,7 @@ bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 		v->cv_confirmed = c->cl_confirmed;
 		v->cv_evicting = atomic_load(&c->cl_evicting);
 		v->cv_expired = st_lease_expired(st, c);
-		v->cv_reclaims = atomic_load(&c->cl_may_reclaim) && !atomic_load(&c->cl_reclaim_done) && st_in_grace(st);
+		v->cv_reclaims = st_reclaim_check(st, c) == NFS4_OK;
 	}
 	st_all_unlock(st);
 	return c != NULL;

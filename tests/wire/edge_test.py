@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+"""Who may reclaim after restarts (RFC 8881 sections 8.4.3 and 18.51.3). Prints TAP. Each test has a cluster of its own."""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from mds_test import *  # noqa: E402,F403
+from nfs41 import err  # noqa: E402
+
+# A client that is cut off is not evicted for its silence; what is to come in the grace period comes in it, however slow the machine.
+SETTINGS = ["mds.lease=60s", "mds.grace=8s"]
+
+
+def serves(c, *ops):
+    """What the grace period keeps waiting."""
+    return c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), *ops, tries=600)
+
+
+def test_who_did_not_complete_its_reclaims_reclaims_nothing_after_the_next_start(w):
+    """The second edge condition: grace ends while a client is cut off, and another locks what it had."""
+    a, b = client(), client()
+    d = a.mkdir(a.root(), "d")
+    s, f = a.open(d, "f")
+    a.ok(putfh(f), lock(s, WRITE_LT, 0, 10, b"a"))
+    w.restart()
+    again(b, True)
+    again(a)
+    a.drop()
+    t = serves(b, putfh(d), open_("f", BOTH | NO_DELEG), getfh()).results[2].stateid
+    k = b.ok(putfh(f), lock(t, WRITE_LT, 0, 10, b"b")).stateid
+    b.ok(putfh(f), write(k, 0, b"new", FILE_SYNC), locku(k, 0, 10), putfh(f), close(t))
+    w.restart()
+    again(a)
+    a.no("NO_GRACE", putfh(f), open_(claim_previous(), BOTH | NO_DELEG))
+    a.ok(reclaim_complete())
+    again(b, True)
+    # It has heard that it lost all: from here on it is as good as any other, also after the next start.
+    s = serves(a, putfh(d), open_("f", BOTH | NO_DELEG)).results[2].stateid
+    a.ok(putfh(f), lock(s, WRITE_LT, 0, 10, b"a"))
+    w.restart()
+    again(a)
+    s = reclaim(a, f)
+    a.ok(putfh(f), lock(s, WRITE_LT, 0, 10, b"a", reclaim=True))
+
+
+def test_a_late_reclaim_complete_counts_for_the_next_start(w):
+    a, b = client(), client()
+    d = a.mkdir(a.root(), "d")
+    _, f = a.open(d, "f")
+    w.restart()
+    again(b, True)
+    again(a)
+    reclaim(a, f)
+    serves(b, putfh(d), open_("g", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}))
+    a.no("NO_GRACE", putfh(f), open_(claim_previous(), BOTH | NO_DELEG, 0, b"another"))
+    a.ok(reclaim_complete())
+    w.restart()
+    again(a)
+    reclaim(a, f)
+
+
+def test_a_client_that_was_restarted_begins_anew(w):
+    """Its new record has nothing of the old one's."""
+    a, b = client(), client()
+    d = a.mkdir(a.root(), "d")
+    _, f = a.open(d, "f")
+    w.restart()
+    again(b, True)
+    again(a)
+    serves(b, putfh(d), open_("g", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}))
+    a.verifier = b"rebooted"
+    again(a, True)
+    serves(a, putfh(d), open_("f", BOTH | NO_DELEG))
+    w.restart()
+    again(a)
+    reclaim(a, f)
+
+
+def test_one_that_never_came_back_is_a_stranger(w):
+    """The first edge condition: its record went with its lease."""
+    a, b = client(), client()
+    d = a.mkdir(a.root(), "d")
+    _, f = a.open(d, "f")
+    a.drop()
+    w.restart()
+    again(b, True)
+    serves(b, putfh(d), open_("f", BOTH | NO_DELEG))
+    w.restart()
+    again(a)
+    a.no("RECLAIM_BAD", putfh(f), open_(claim_previous(), BOTH | NO_DELEG))
+
+
+if __name__ == "__main__":
+    run_apart(globals(), ds=1, settings=SETTINGS)
