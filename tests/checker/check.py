@@ -409,15 +409,25 @@ class Names:
         """A listing saw each name of its folder, there or not."""
         of_dir = {}
         for key in set(self.writes) | set(self.reads):
-            of_dir.setdefault(key[0], set()).add(key[1])
+            of_dir.setdefault(key[0], []).append((key[1], *self.life(key)))
         for o in self.lists:
             listed = {}
             for name, f in o.got["names"]:
                 if name in listed:
                     yield Violation("listing", f"{name} is twice in one listing of {o.a['dir']}", o)
                 listed[name] = f
-            for name in of_dir.get(o.a["dir"], set()) | set(listed):
+            names = {name for name, born, gone in of_dir.get(o.a["dir"], ()) if born <= o.res and gone >= o.inv}
+            for name in names | set(listed):
                 self.see((o.a["dir"], name), o, listed.get(name))
+
+    def life(self, key):
+        """Before the first time and after the second one nothing could be there, and that it is not there needs no judge."""
+        writes = self.writes.get(key)
+        if not writes:
+            return INF, INF
+        last = max(writes, key=lambda w: w.inv)
+        over = last.val is None and all(w is last or w.res < last.inv for w in writes)
+        return min(w.inv for w in writes), last.res if over else INF
 
     def bind_unknown(self, key):
         """An identity that nobody is known to have made is that of a create whose answer did not come, if there is one."""

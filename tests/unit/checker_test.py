@@ -204,6 +204,28 @@ def large(n):
     return s
 
 
+def recorded(spoilt):
+    """Two clients work on a folder here; spoilt: then a file loses its bytes, before all is read."""
+    with tempfile.TemporaryDirectory() as d:
+        top = os.path.join(d, "f")
+        os.mkdir(top)
+        record = [sys.executable, os.path.join(SRC, "tests/checker/record.py")]
+        with subprocess.Popen([*record, "work", top, f"{d}/h1", "g1", "--number", "1", "--seconds", "1"], stdout=subprocess.DEVNULL) as one:
+            two = subprocess.run([*record, "work", top, f"{d}/h2", "g2", "--number", "2", "--seconds", "1", "--roles", "bcl"], stdout=subprocess.DEVNULL, check=False)
+            status = one.wait(), two.returncode
+        if spoilt:
+            with open(f"{top}/c1", "r+b") as f:
+                f.write(bytes(os.fstat(f.fileno()).st_size))
+        last = subprocess.run([*record, "read", top, f"{d}/h3", "g3"], stdout=subprocess.DEVNULL, check=False)
+        lines = []
+        for name in sorted(os.listdir(d)):
+            if name[0] == "h":
+                with open(os.path.join(d, name), encoding="ascii") as f:
+                    lines += list(f)
+        found = kinds(STRICT, lines)
+        return (*status, last.returncode, len(lines) > 10, set(found)), (0, 0, 0, True, {"lost"} if spoilt else set())
+
+
 def main():
     tests = [(f"found: {name}", lambda o=o, s=s, k=k: (set(kinds(o, s)), {k})) for name, k, o, s in BAD]
     tests += [(f"explained: {name}", lambda o=o, s=s: (kinds(o, s), [])) for name, o, s in GOOD]
@@ -225,6 +247,8 @@ def main():
         print(f"# {len(s)} lines in {time.process_time() - began:.1f} s of a processor")
         return got, []
     tests.append(("a hundred thousand lines", rate))
+    tests.append(("a recorded history of a local folder is explained", lambda: recorded(False)))
+    tests.append(("and one whose bytes were changed behind it is not", lambda: recorded(True)))
     print(f"1..{len(tests)}")
     for i, (name, fn) in enumerate(tests, 1):
         try:
