@@ -96,7 +96,7 @@ class Hostile:
         self.poll.close()
 
 
-def cost_us(daemon, work, n=200):
+def cost_us(daemon, work, n=100):
     """Of one, in time that the daemon has a processor: what else the machine does is no part of it."""
     clock = ~pid_of(daemon) << 3 | 2  # CPU time of another process
     began = time.clock_gettime(clock)
