@@ -229,6 +229,7 @@ struct lo_stat {
 	uint64_t ls_ino;
 	uint16_t ls_incarnation;
 	struct lo_map ls_map;
+	bool ls_enough;			      /* it is done when one copy of each stripe has told; who has not is missing */
 	uint64_t ls_size, ls_used;	      /* results */
 	uint64_t ls_answered;		      /* bit per object: in sync, and its server told */
 	uint64_t ls_writes[LO_MAX_OBJECTS];   /* of those: write counts */

@@ -23,7 +23,9 @@ struct stat_run {
 	struct lo *sr_lo;
 	struct lo_stat *sr_ls;
 	struct loop_msg sr_msg;
-	unsigned sr_left;
+	unsigned sr_left; /* parts that are not answered */
+	bool sr_ending;	  /* sr_msg is under way, or was */
+	bool sr_told;	  /* sr_ls is its owner's again; the parts that are left are waited for by nobody */
 	uint64_t sr_deadline_ns;
 	uint64_t sr_answered; /* bit per object */
 	uint64_t sr_used[LO_MAX_OBJECTS];
@@ -76,6 +78,7 @@ static void run_end(struct loop_msg *msg)
 	struct stat_run *sr = caa_container_of(msg, struct stat_run, sr_msg);
 	struct lo_stat *ls = sr->sr_ls;
 	const struct lo_map *m = &ls->ls_map;
+	unsigned silent = 0;
 	int err = run_err(sr);
 
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
@@ -87,14 +90,26 @@ static void run_end(struct loop_msg *msg)
 		ls->ls_used += most;
 	}
 	ls->ls_answered = sr->sr_answered;
-	free(sr);
+	for (unsigned i = 0; sr->sr_left && i < lo_objects(m); i++)
+		silent += m->lm_obj[i].ob_state == LO_IN_SYNC && !(sr->sr_answered >> i & 1);
+	ls->ls_missing = sr->sr_left ? silent : ls->ls_missing;
+	sr->sr_told = true;
+	if (!sr->sr_left)
+		free(sr);
 	ls->ls_done(ls, err);
 }
 
 static void run_put(struct stat_run *sr)
 {
-	if (--sr->sr_left)
+	bool last = !--sr->sr_left;
+
+	if (last && sr->sr_told) {
+		free(sr);
 		return;
+	}
+	if (sr->sr_ending || (!last && (!sr->sr_ls->ls_enough || run_err(sr))))
+		return;
+	sr->sr_ending = true;
 	sr->sr_msg.m_run = run_end;
 	loop_post(sr->sr_ls->ls_loop, &sr->sr_msg);
 }
@@ -129,7 +144,7 @@ static void part_answer(struct stat_part *sp, const ctl_stat *stats)
 {
 	struct stat_run *sr = sp->sp_run;
 
-	for (unsigned i = 0; i < sp->sp_n; i++) {
+	for (unsigned i = 0; i < sp->sp_n && !sr->sr_told; i++) {
 		if (stats)
 			object_answer(sr, sp->sp_obj[i], &stats[i]);
 		else
@@ -200,7 +215,7 @@ static void queue_flush(struct stat_queue *sq)
 	struct stat_part **tail = NULL;
 
 	while (sq->sq_head && sq->sq_flights < STAT_FLIGHTS) {
-		if (sq->sq_head->sp_run->sr_deadline_ns <= now) {
+		if (sq->sq_head->sp_run->sr_told || sq->sq_head->sp_run->sr_deadline_ns <= now) {
 			part_answer(queue_pop(sq), NULL);
 			continue;
 		}

@@ -538,6 +538,8 @@ void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, vo
 	}
 	r->reply = reply;
 	r->rarg = rarg;
+	/* What is acknowledged every copy has: a READ waits for no other. Generic ones are all to be filled up to the end. */
+	r->ls.ls_enough = !lo_generic(m->m_lo, &r->ls.ls_map);
 	refresh_ask(r);
 }
 

@@ -1,15 +1,21 @@
 # Where a striped file ends only the metadata server knows. It stands still while stock clients read the
-# tails of files: no read fails, and none ends early. Then a data server stands still beside a writer.
-# WEFT_SOAK=1: it stands still for 10 and 30 seconds as well.
-pauses=5
-[ -z "${WEFT_SOAK:-}" ] || pauses='5 10 30'
-cluster_up --set mds.lease=30s --set mds.recall_deadline=3s
-guest -t 400 1 eof.sh $pauses &
+# tails of files: no read fails, and none ends early. Then a data server stands still beside a writer: one
+# copy of two, which nobody waits for, and the only one, which is waited for.
+# WEFT_SOAK=1: 420 reads, over pauses of 5, 10 and 30 seconds, LAB_ROUNDS (7) times, on a machine of its own:
+# all are there 6 s after the pause, and 3 s after a data server of two stands still.
+pauses='5 10' after=30 limit=60 dead=
+if [ -n "${WEFT_SOAK:-}" ]; then
+	pauses= after=6 limit=3 dead='--set mds.ds_suspect=500ms --set mds.ds_dead=1500ms'
+	for ((i = 1; i <= ${LAB_ROUNDS:-7}; i++)); do pauses="$pauses 5-$i 10-$i 30-$i"; done
+fi
+cluster_up --set mds.lease=30s --set mds.recall_deadline=3s $dead
+guest -t $((300 + 60 * $(wc -w <<<"$pauses"))) 1 eof.sh $after $limit $pauses &
 parked() { metric ds1,ds2,ds3,ds4 weft_ds_eof_parked; }
-for pause in $pauses; do
-	wait_flag "open.$pause" 120 || break
+for tag in $pauses; do
+	pause=${tag%-*}
+	wait_flag "open.$tag" 120 || break
 	stand_still "$(daemon mds pid)"
-	flag "read.$pause"
+	flag "read.$tag"
 	most=0 end=$((SECONDS + pause))
 	while [ $SECONDS -lt $end ] || { [ $most = 0 ] && [ $SECONDS -lt $((end + 60)) ]; }; do
 		now=$(parked)
@@ -17,16 +23,27 @@ for pause in $pauses; do
 		sleep 0.1
 	done
 	kill -CONT "$(daemon mds pid)"
-	date +%s.%N >"$SHARED/back.$pause.new"
-	mv "$SHARED/back.$pause.new" "$SHARED/back.$pause"
+	date +%s.%N >"$SHARED/back.$tag.new"
+	mv "$SHARED/back.$tag.new" "$SHARED/back.$tag"
 	check "questions were open in $pause s: $most" test $most -ge 1
-	wait_flag "done.$pause" 120 || break
+	wait_flag "done.$tag" 120 || break
 done
 # One copy of each stripe is enough to tell.
 if wait_flag open.ds 120; then
-	stand_still "$(daemon "$(cat "$SHARED/server")" pid)"
+	stand_still "$(daemon "$(cat "$SHARED/server.ds")" pid)"
 	flag read.ds
 	wait_flag done.ds 120
-	kill -CONT "$(daemon "$(cat "$SHARED/server")" pid)"
+	kill -CONT "$(daemon "$(cat "$SHARED/server.ds")" pid)"
+fi
+# The only one is waited for.
+if wait_flag open.only 120; then
+	stand_still "$(daemon "$(cat "$SHARED/server.only")" pid)"
+	flag read.only
+	sleep 4
+	check "no tail is read without the only copy" test ! -e "$SHARED/done.only"
+	kill -CONT "$(daemon "$(cat "$SHARED/server.only")" pid)"
+	date +%s.%N >"$SHARED/back.only.new"
+	mv "$SHARED/back.only.new" "$SHARED/back.only"
+	wait_flag done.only 120
 fi
 wait

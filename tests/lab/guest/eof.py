@@ -60,7 +60,8 @@ def main(folder, shared, pause, limit):
         back = began
     bad = {n: r[:2] for n, r in out.items() if not r[0]}
     last = max(r[2] for r in out.values()) - back
-    print(f"# {len(out)} tails, {len(bad)} short or failed {bad}; the last {last:.2f} s after its time")
+    late = {n: round(r[2] - back, 2) for n, r in sorted(out.items()) if r[2] - back > float(limit) / 2}
+    print(f"# {len(out)} tails, {len(bad)} short or failed {bad}; the last {last:.2f} s after its time; late {late}")
     return 1 if bad or len(out) != FILES or last > float(limit) else 0
 
 
