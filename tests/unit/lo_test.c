@@ -545,11 +545,13 @@ static int run_io(struct doing *d, void (*fn)(struct lo *lo, struct lo_io *io))
 	return d->err;
 }
 
+static bool enough; /* as ls_enough */
+
 static int run_stat(struct doing *d, const struct lo_map *m, uint64_t ino)
 {
 	sem_init(&d->sem, 0, 0);
 	d->st = (struct lo_stat){
-		.ls_loop = loops[1], .ls_ino = ino, .ls_map = *m, .ls_done = stat_done};
+		.ls_loop = loops[1], .ls_ino = ino, .ls_map = *m, .ls_done = stat_done, .ls_enough = enough};
 	on_loop(loops[1], do_stat, d);
 	sem_wait(&d->sem);
 	return d->err;
@@ -708,6 +710,53 @@ START_TEST(sizes_come_from_the_servers)
 }
 END_TEST
 
+START_TEST(copies_are_compared_by_what_servers_can_agree_on)
+{
+	struct lo_stat ls = {.ls_map = map_on(2, 2), .ls_answered = 0xf};
+
+	join_fakes(4);
+	/* Objects 0 and 2 are the first stripe's, 1 and 3 the second's. */
+	ls.ls_sizes[0] = ls.ls_sizes[2] = 100;
+	ls.ls_sizes[1] = ls.ls_sizes[3] = 7;
+	ls.ls_writes[0] = 1; /* its server's own count */
+	ck_assert(!lo_uneven(lo, &ls, 0));
+	ck_assert(!lo_uneven(lo, &ls, 0x5));
+	ck_assert(!lo_uneven(lo, &ls, 0xf));
+	ck_assert(lo_uneven(lo, &ls, 0x1));
+	ck_assert(lo_uneven(lo, &ls, 0xd));
+	ls.ls_sizes[3] = 8;
+	ck_assert(lo_uneven(lo, &ls, 0));
+	/* Who did not answer, and what is not in sync, is not compared. */
+	ls.ls_missing = 1;
+	ck_assert(!lo_uneven(lo, &ls, 0));
+	ls.ls_missing = 0;
+	ls.ls_map.lm_obj[3].ob_state = LO_STALE;
+	ck_assert(!lo_uneven(lo, &ls, 0x8));
+	ls.ls_map.lm_obj[3].ob_state = LO_REBUILDING;
+	ck_assert(!lo_uneven(lo, &ls, 0x2));
+}
+END_TEST
+
+START_TEST(one_copy_of_each_stripe_is_enough_where_it_is_said_to_be)
+{
+	struct lo_map m = map_on(4, 2);
+	struct doing d;
+
+	fill();
+	join_fakes(4);
+	io_set(&d, &m, 931, 0, MIB, 5);
+	ck_assert_int_eq(run_io(&d, lo_write), 0);
+	enough = true;
+	ck_assert_int_eq(run_stat(&d, &m, 931), 0);
+	enough = false;
+	ck_assert_uint_eq(d.st.ls_size, MIB + 5);
+	/* Who was not waited for counts as one that did not answer. */
+	ck_assert_uint_eq(d.st.ls_missing, 8 - (unsigned)__builtin_popcountll(d.st.ls_answered));
+	for (unsigned s = 0; s < 4; s++)
+		ck_assert(d.st.ls_answered & 0x11u << s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("lo");
@@ -734,6 +783,8 @@ int main(void)
 	tcase_add_test(live, a_copy_that_fails_is_named_and_no_copy_left_is_an_error);
 	tcase_add_test(live, a_commit_differs_from_its_writes_when_a_server_restarted);
 	tcase_add_test(live, sizes_come_from_the_servers);
+	tcase_add_test(live, copies_are_compared_by_what_servers_can_agree_on);
+	tcase_add_test(live, one_copy_of_each_stripe_is_enough_where_it_is_said_to_be);
 	suite_add_tcase(s, plain);
 	suite_add_tcase(s, live);
 	return unit_run(s);

@@ -425,7 +425,7 @@ def test_a_read_that_no_copy_answers_ends(w):
     s, f, o, ds, fh = one_server(c, d, "cut off")
     c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, 6, NUM["READ"])]))
     c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s, IO_READ))
-    # A server that does not come back counts as gone after a while.
+    # A server that does not come back counts as gone after mds.io_error_after.
     s, f, o, ds, fh = one_server(c, d, "away")
     ds.write(fh, 0, b"lost")
     c.ok(putfh(f), layoutreturn(o.stateid))
@@ -494,7 +494,7 @@ def test_what_is_not_repaired_stays_stale(w):
 
 
 def settings(name):
-    return [*QUICK, *(["mds.repair_rate=4M"] if "restart" in name or "writes_go" in name else []),
+    return [*QUICK, *(["mds.io_error_after=4s"] if "no_copy_answers" in name else []), *(["mds.repair_rate=4M"] if "restart" in name or "writes_go" in name else []),
             *(["mds.repair_rate=2M"] if "tool" in name else []),
             *(["mds.repair_wait=60s"] if "tool" in name or "comes_back" in name or "data_server" in name else []),  # in place, however slow the machine
             *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else []),
