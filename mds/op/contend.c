@@ -377,7 +377,7 @@ void op_contended_tick(struct mds *m)
 	co->co_busy = true;
 	co->co_ino = ino;
 	if (contended_is_uneven(co)) {
-		op_verify_run_ends(co->co_verify, ino, contended_compared, co);
+		op_verify_run_ends(co->co_verify, ino, co->co_grants, contended_compared, co);
 		return;
 	}
 	op_freeze(&co->co_freeze, m, co->co_loop, ino, NULL, FREEZE_LAYOUTS, contended_frozen, co);

@@ -363,6 +363,22 @@ static void frozen(void *arg, int err)
 		skip_file(v);
 }
 
+/* Somebody was given to write the file since: what he began and could not end is no difference yet, he does it again. */
+static bool overtaken(const struct op_verify *v)
+{
+	struct st *st = v->v_m->m_st;
+	const struct st_file *f;
+	bool yes;
+
+	if (!v->v_view.vv_ask.va_ends)
+		return false;
+	st_file_lock(st, v->v_ino);
+	f = st_file_get(st, v->v_ino, false);
+	yes = !f || f->f_grants != v->v_view.vv_ask.va_grants;
+	st_file_unlock(st, v->v_ino);
+	return yes;
+}
+
 static void answered(struct op_verify *v)
 {
 	unsigned kept;
@@ -393,6 +409,8 @@ static void answered(struct op_verify *v)
 	bad = differing(v, kept);
 	if (!bad)
 		next_range(v);
+	else if (overtaken(v))
+		skip_file(v);
 	else if (v->v_frozen)
 		differs(v, kept, bad);
 	else if (v->v_tries++ < TRIES)
@@ -636,9 +654,9 @@ void op_verify_run_first(struct op_verify *v, uint64_t ino, void (*done)(void *a
 	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_first = true}, &ino, 1, done, arg);
 }
 
-void op_verify_run_ends(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg)
+void op_verify_run_ends(struct op_verify *v, uint64_t ino, uint32_t grants, void (*done)(void *arg), void *arg)
 {
-	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_ends = true}, &ino, 1, done, arg);
+	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_ends = true, .va_grants = grants}, &ino, 1, done, arg);
 }
 
 static void begin(struct loop_msg *m)

@@ -10,7 +10,8 @@ struct op_verify_ask {
 	bool va_mend;	 /* what differs from the copy that is believed becomes stale */
 	int va_keep;	 /* the mirror that is believed where it is in sync; -1: the first in sync, where all end at the same place */
 	bool va_first;	 /* the first copy in sync is believed, whatever the others are */
-	bool va_ends;	 /* the longest copy is believed, but none that goes past a size that was set since anybody could write */
+	bool va_ends;	 /* the longest copy is believed, but none that goes past a size that was set since anybody could write; */
+	uint32_t va_grants; /* and it was f_grants when it began: what is written since is compared when that is over */
 	bool va_vote;	 /* none is believed but what more than half of the copies have; and those that are alone are read as well */
 };
 struct op_verify_diff {
@@ -39,7 +40,7 @@ void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool me
 /* One file, on the verify's loop: what differs from its first copy becomes stale. */
 void op_verify_run_first(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg);
 /* One file, on the verify's loop, whose copies are not known to differ: what differs from the one that has the right end becomes stale. */
-void op_verify_run_ends(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg);
+void op_verify_run_ends(struct op_verify *v, uint64_t ino, uint32_t grants, void (*done)(void *arg), void *arg);
 void op_verify_look_at(struct op_verify *v, struct op_verify_view *out);
 /* Any thread. False: another one is under way, with other arguments. */
 bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask);
