@@ -472,13 +472,22 @@ static void serve_done(struct loop_msg *m)
 	free(sw);
 }
 
+/* There are orders, and only such as wait for no other. */
+static bool only_fences(const ctl_orders_args *a)
+{
+	for (unsigned i = 0; i < a->orders.orders_len; i++)
+		if (a->orders.orders_val[i].type != CTL_FENCE && a->orders.orders_val[i].type != CTL_BAR_CLIENT)
+			return false;
+	return a->orders.orders_len;
+}
+
 static void serve_orders(struct serve_work *sw)
 {
 	const ctl_orders_args *a = &sw->sw_in->in_req.ctl_request_u.orders;
 	ctl_orders_res *r = &sw->sw_res.ctl_result_u.orders;
 
-	sw->sw_status = ds_store_orders(sw->sw_ds->d_store, a->instance_epoch, a->orders.orders_val, a->orders.orders_len,
-					sw->sw_results);
+	sw->sw_status = (only_fences(a) ? ds_store_fences : ds_store_orders)(sw->sw_ds->d_store, a->instance_epoch, a->orders.orders_val,
+									     a->orders.orders_len, sw->sw_results);
 	r->results.results_len = a->orders.orders_len;
 	r->results.results_val = sw->sw_results;
 }
@@ -756,6 +765,8 @@ static void serve(struct ctl_incoming *in, void *arg)
 	sw->sw_ds = c->dc_ds;
 	sw->sw_in = in;
 	sw->sw_res.op = op;
+	if (op == CTL_OP_ORDERS && only_fences(&in->in_req.ctl_request_u.orders))
+		worker = DS_WORKER_FENCES;
 	if (op == CTL_OP_REBUILD)
 		serve_rebuild(sw);
 	else if (op == CTL_OP_SUM)

@@ -114,16 +114,19 @@ void ds_tomb_expire(struct ds_store *s)
 /* A new set for each: clients are barred seldom, and asked about with every write. */
 int ds_bar(struct ds_store *s, uint32_t client)
 {
-	struct ds_barred *old = s->s_barred, *b;
-	size_t n = old ? old->br_n : 0, at = 0;
+	struct ds_barred *old, *b;
+	size_t n, at = 0;
 
+	pthread_mutex_lock(&s->s_barred_lock);
+	old = s->s_barred;
+	n = old ? old->br_n : 0;
 	while (at < n && old->br_client[at] < client)
 		at++;
-	if (at < n && old->br_client[at] == client)
-		return 0;
-	b = malloc(sizeof(*b) + (n + 1) * sizeof(b->br_client[0]));
-	if (!b)
-		return -ENOMEM;
+	b = at < n && old->br_client[at] == client ? NULL : malloc(sizeof(*b) + (n + 1) * sizeof(b->br_client[0]));
+	if (!b) {
+		pthread_mutex_unlock(&s->s_barred_lock);
+		return at < n && old->br_client[at] == client ? 0 : -ENOMEM;
+	}
 	b->br_n = n + 1;
 	if (n) {
 		memcpy(b->br_client, old->br_client, at * sizeof(b->br_client[0]));
@@ -131,6 +134,7 @@ int ds_bar(struct ds_store *s, uint32_t client)
 	}
 	b->br_client[at] = client;
 	rcu_set_pointer(&s->s_barred, b);
+	pthread_mutex_unlock(&s->s_barred_lock);
 	if (old)
 		urcu_memb_synchronize_rcu();
 	free(old);
@@ -221,9 +225,11 @@ static int write_all(int fd, const void *data, size_t n)
 static struct ds_rec *snapshot(struct ds_store *s, size_t *n)
 {
 	struct ds_journal *j = &s->s_journal;
-	size_t nbar = s->s_barred ? s->s_barred->br_n : 0, at = 0;
+	size_t nbar, at = 0;
 	struct ds_rec *r;
 
+	pthread_mutex_lock(&s->s_barred_lock);
+	nbar = s->s_barred ? s->s_barred->br_n : 0;
 	pthread_mutex_lock(&j->j_lock);
 	r = calloc(1 + nbar + atomic_load(&j->j_ntombs), sizeof(*r));
 	if (r) {
@@ -234,6 +240,7 @@ static struct ds_rec *snapshot(struct ds_store *s, size_t *n)
 			r[at++] = ds_rec_object(DS_REC_TOMB, &t->t_key, t->t_order);
 	}
 	pthread_mutex_unlock(&j->j_lock);
+	pthread_mutex_unlock(&s->s_barred_lock);
 	for (size_t i = 0; i < at; i++)
 		rec_seal(&r[i]);
 	*n = at;
@@ -264,13 +271,14 @@ static void drop_older(struct ds_journal *j, uint64_t seq)
 		free(list);
 }
 
-/* Begins a new segment with all that counts, and removes the old ones. */
+/* With j_append_lock, which is given up while the volumes are synced: a drive that hangs keeps no bar out. Begins a new segment with all that counts, and removes the old ones. */
 static int turn(struct ds_store *s)
 {
 	struct ds_journal *j = &s->s_journal;
 	char name[NAME_LEN + 1];
 	struct ds_vol *bad;
 	struct ds_rec *r;
+	uint64_t seq;
 	size_t n;
 	int fd, err;
 
@@ -298,11 +306,14 @@ static int turn(struct ds_store *s)
 	j->j_bytes = n * sizeof(*r);
 	j->j_broken = false;
 	/* Unlinks of objects whose tombstones go with the old segments. */
+	seq = j->j_seq;
+	pthread_mutex_unlock(&j->j_append_lock);
 	err = ds_volumes_sync(s, &bad);
 	if (!err)
-		drop_older(j, j->j_seq);
+		drop_older(j, seq);
 	else if (s->s_opened)
 		err = 0;
+	pthread_mutex_lock(&j->j_append_lock);
 out:
 	free(r);
 	return err;
@@ -327,12 +338,14 @@ static int append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 	return err;
 }
 
-int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
+static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool turns)
 {
 	struct ds_journal *j = &s->s_journal;
-	bool full = j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * atomic_load(&j->j_ntombs);
+	bool full;
 	int err = -EAGAIN;
 
+	pthread_mutex_lock(&j->j_append_lock);
+	full = turns && j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * atomic_load(&j->j_ntombs);
 	/* What is in memory is ahead of recs: the snapshot has them. A segment that is only large can grow on. */
 	if (j->j_broken || full)
 		err = turn(s);
@@ -347,7 +360,18 @@ int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 		log_error("store: %s/journal: %s", s->s_home->v_dir, strerror(-err));
 		ds_health_note(s->s_home, true, err);
 	}
+	pthread_mutex_unlock(&j->j_append_lock);
 	return err;
+}
+
+int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
+{
+	return journal_put(s, recs, n, true);
+}
+
+int ds_journal_add(struct ds_store *s, struct ds_rec *recs, unsigned n)
+{
+	return journal_put(s, recs, n, false);
 }
 
 bool ds_journal_behind(struct ds_store *s)
@@ -446,10 +470,13 @@ static int begin(struct ds_store *s, off_t good)
 {
 	int err;
 
+	pthread_mutex_lock(&s->s_journal.j_append_lock);
 	do
 		err = turn(s);
 	while (err == -ENOSPC && ds_reserve_give(s));
-	return err == -ENOSPC ? go_on(s, good) : err;
+	err = err == -ENOSPC ? go_on(s, good) : err;
+	pthread_mutex_unlock(&s->s_journal.j_append_lock);
+	return err;
 }
 
 int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
@@ -460,6 +487,7 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 	int n, e = 0;
 
 	pthread_mutex_init(&j->j_lock, NULL);
+	pthread_mutex_init(&j->j_append_lock, NULL);
 	j->j_newest = &j->j_oldest;
 	j->j_dirfd = openat(s->s_home->v_dirfd, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	n = j->j_dirfd < 0 ? -1 : scandirat(j->j_dirfd, ".", &list, seg_is, seg_compare);

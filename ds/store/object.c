@@ -134,6 +134,38 @@ int ds_meta_put(int fd, uint32_t epoch, uint64_t order, uint8_t flags, uint32_t 
 	return fsetxattr(fd, DS_XATTR, &m, sizeof(m), 0) < 0 ? -errno : 0;
 }
 
+int ds_obj_meta_put(struct ds_obj *o, int fd, uint64_t order, uint8_t flags, uint32_t begun)
+{
+	uint32_t epoch;
+	int err;
+
+	pthread_mutex_lock(&o->ob_meta_lock);
+	epoch = atomic_load(&o->ob_epoch);
+	err = ds_meta_put(fd, epoch, order, flags, begun);
+	if (!err)
+		o->ob_put = (struct ds_put){ .pu_order = order, .pu_epoch = epoch, .pu_begun = begun, .pu_flags = flags };
+	pthread_mutex_unlock(&o->ob_meta_lock);
+	return err;
+}
+
+void ds_obj_raise(struct ds_obj *o, uint32_t epoch)
+{
+	uint32_t was = atomic_load(&o->ob_epoch);
+
+	while (was < epoch && !atomic_compare_exchange_weak(&o->ob_epoch, &was, epoch))
+		;
+}
+
+uint32_t ds_obj_put_epoch(struct ds_obj *o)
+{
+	uint32_t epoch;
+
+	pthread_mutex_lock(&o->ob_meta_lock);
+	epoch = o->ob_put.pu_epoch;
+	pthread_mutex_unlock(&o->ob_meta_lock);
+	return epoch;
+}
+
 uint8_t ds_obj_flags(const struct ds_obj *o)
 {
 	return (uint8_t)((atomic_load(&o->ob_rebuilding) ? DS_META_REBUILDING : 0) | (atomic_load(&o->ob_lost) ? DS_META_LOST : 0));
@@ -155,6 +187,7 @@ static int meta_get(int fd, struct ds_obj *o)
 	atomic_init(&o->ob_lost, m.m_flags & DS_META_LOST);
 	o->ob_order = be64toh(m.m_order);
 	o->ob_begun = be32toh(m.m_begun);
+	o->ob_put = (struct ds_put){ .pu_order = o->ob_order, .pu_epoch = be32toh(m.m_epoch), .pu_begun = o->ob_begun, .pu_flags = m.m_flags };
 	return 0;
 }
 
@@ -199,6 +232,7 @@ static void obj_free(struct ds_obj *o)
 	close(o->ob_fd);
 	atomic_fetch_sub(&o->ob_store->s_open, 1);
 	pthread_mutex_destroy(&o->ob_lock);
+	pthread_mutex_destroy(&o->ob_meta_lock);
 	free(o);
 }
 
@@ -345,12 +379,14 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 		free(o);
 		return -EIO;
 	}
+	ds_obj_raise(o, ds_owed_epoch(s, key));
 	atomic_init(&o->ob_dfd, DFD_UNOPENED);
 	o->ob_shard = sh;
 	o->ob_refs = 1;
 	/* Also when the file was there: the boot that made it may have ended before its name was durable. */
 	o->ob_dir_unsynced = true;
 	pthread_mutex_init(&o->ob_lock, NULL);
+	pthread_mutex_init(&o->ob_meta_lock, NULL);
 	atomic_fetch_add(&s->s_open, 1);
 	*out = o;
 	return 0;
@@ -606,16 +642,20 @@ static int remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
 		o->ob_refs++; /* stays in the table as long as this daemon runs: who found it gone would make it anew, and the disk may still have it */
 		return err;
 	}
+	/* A fence that comes from now on finds the new one. */
+	pthread_mutex_lock(&o->ob_meta_lock);
 	atomic_store(&o->ob_deleted, true);
+	pthread_mutex_unlock(&o->ob_meta_lock);
 	unhash(sh, o);
 	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), DS_MAKE_NEW, v, out);
 	/* Before anybody can find it: it is fenced as the old one was. */
 	if (!err)
-		err = ds_meta_put((*out)->ob_fd, atomic_load(&o->ob_epoch), o->ob_order, 0, o->ob_begun); /* one that is being rebuilt, or lost, is not made anew */
+		ds_obj_raise(*out, atomic_load(&o->ob_epoch));
+	if (!err)
+		err = ds_obj_meta_put(*out, (*out)->ob_fd, o->ob_order, 0, o->ob_begun); /* one that is being rebuilt, or lost, is not made anew */
 	if (!err) {
 		err = ds_mtime_set((*out)->ob_fd, ds_mtime_ns(&st));
 		(*out)->ob_told = ds_mtime_ns(&st);
-		atomic_store(&(*out)->ob_epoch, atomic_load(&o->ob_epoch));
 		(*out)->ob_order = (*out)->ob_order_new = o->ob_order;
 		(*out)->ob_begun = o->ob_begun;
 	}

@@ -101,28 +101,31 @@ static enum ds_make make_as(const ctl_order *o)
 	return (o->known & CTL_KNOWN) && o->type != CTL_CLONE && !empties(o) ? DS_MAKE_LOST : DS_MAKE_NEW;
 }
 
-static void tell_lost(const struct ds_obj *o)
+void ds_lost_tell(const struct ds_obj *o)
 {
 	char path[OBJPATH_MAX];
 
+	if (!atomic_load(&o->ob_lost))
+		return;
 	objpath(&o->ob_key, path);
 	log_error("object %s is lost: the metadata server knows that it was there, and it is not; it is marked so", path);
 }
 
 static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
 {
-	uint32_t epoch;
 	int serr = o->type == CTL_CLONE ? prepare_source(s, o, it) : 0;
 	struct ds_vol *at = it->it_source && ds_vol_has_room(it->it_source->ob_vol) ? it->it_source->ob_vol : NULL;
 	int err = ds_obj_get_any(s, &it->it_key, make_as(o), at, &it->it_obj);
 
 	/* Deleted: what was ordered before the delete has nothing left to act on. */
-	if (err == -ESTALE)
+	if (err == -ESTALE) {
 		it->it_skip = true;
+		ds_owe_done(s, &it->it_key, o->epoch);
+	}
 	if (err)
 		return err == -ESTALE ? 0 : err;
-	epoch = atomic_load(&it->it_obj->ob_epoch);
-	it->it_raises = o->epoch > epoch;
+	/* Of what a fence ahead of it has raised in memory, nobody knows here whether the writes from before are over. */
+	it->it_raises = o->epoch > ds_obj_put_epoch(it->it_obj);
 	if (o->number <= it->it_obj->ob_order && !it->it_raises) {
 		it->it_skip = true;
 		return 0;
@@ -130,8 +133,8 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	/* Only of an order that is to be done yet: one that was may have lost its source since. */
 	if (serr && o->number > it->it_obj->ob_order)
 		return serr;
-	if (atomic_load(&it->it_obj->ob_lost) && !it->it_obj->ob_order)
-		tell_lost(it->it_obj);
+	if (!it->it_obj->ob_order)
+		ds_lost_tell(it->it_obj);
 	it->it_obj->ob_order_new = it->it_obj->ob_order;
 	it->it_fd = ds_obj_reopen(it->it_obj);
 	if (it->it_fd < 0) {
@@ -140,7 +143,7 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	}
 	*drain |= it->it_source && it->it_source->ob_vol != it->it_obj->ob_vol;
 	if (it->it_raises) {
-		atomic_store(&it->it_obj->ob_epoch, o->epoch);
+		ds_obj_raise(it->it_obj, o->epoch);
 		*drain = true;
 	}
 	return 0;
@@ -259,7 +262,7 @@ static int do_object(const ctl_order *o, struct order_item *it)
 	/* Done, or by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
 	if (o->number <= it->it_obj->ob_order_new)
 		return !it->it_raises ? 0 :
-			ds_meta_put(it->it_fd, atomic_load(&it->it_obj->ob_epoch), it->it_obj->ob_order_new, ds_obj_flags(it->it_obj), it->it_obj->ob_begun);
+			ds_obj_meta_put(it->it_obj, it->it_fd, it->it_obj->ob_order_new, ds_obj_flags(it->it_obj), it->it_obj->ob_begun);
 	if (nothing && !lost)
 		tell_nothing(it->it_obj, o);
 	/* Its rebuild would count what the clone was to write as written. */
@@ -272,7 +275,7 @@ static int do_object(const ctl_order *o, struct order_item *it)
 	ds_change_end(&c);
 	flags = flags_after(it->it_obj, found, nothing);
 	if (!err)
-		err = ds_meta_put(it->it_fd, atomic_load(&it->it_obj->ob_epoch), o->number, flags, it->it_obj->ob_begun);
+		err = ds_obj_meta_put(it->it_obj, it->it_fd, o->number, flags, it->it_obj->ob_begun);
 	if (!err)
 		it->it_obj->ob_order_new = o->number;
 	if (!err && (found || nothing))
@@ -312,7 +315,7 @@ static int sync_object(struct ds_store *s, struct order_item *it)
 }
 
 /* Deletes and bars; with them goes whatever else the journal should know. */
-static int journal(struct ds_store *s, const ctl_order *orders, const struct order_item *it, unsigned n, bool always)
+static int journal(struct ds_store *s, const ctl_order *orders, const struct order_item *it, unsigned n)
 {
 	struct ds_rec recs[CTL_BATCH_MAX];
 	unsigned k = 0;
@@ -325,7 +328,7 @@ static int journal(struct ds_store *s, const ctl_order *orders, const struct ord
 		else if (orders[i].type == CTL_BAR_CLIENT)
 			recs[k++] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = orders[i].client, .r_a = orders[i].number };
 	}
-	return k || always ? ds_journal_append(s, recs, k) : 0;
+	return k ? ds_journal_append(s, recs, k) : 0;
 }
 
 /* ---- a batch ---- */
@@ -336,6 +339,7 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
 	uint64_t high = 0;
 	bool changed = false;
 
+	pthread_mutex_lock(&s->s_state_lock);
 	for (unsigned i = 0; i < n; i++)
 		high = orders[i].number > high ? orders[i].number : high;
 	if (high > atomic_load(&s->s_order_high)) {
@@ -347,7 +351,14 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
 		atomic_store(&s->s_instance, instance);
 		changed = true;
 	}
+	pthread_mutex_unlock(&s->s_state_lock);
 	return changed;
+}
+
+int ds_orders_mark(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, int (*add)(struct ds_store *, struct ds_rec *, unsigned))
+{
+	/* Also those that are in memory already, and were not made durable then. */
+	return raise_marks(s, instance, orders, n) || ds_journal_behind(s) ? add(s, NULL, 0) : 0;
 }
 
 ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id)
@@ -358,8 +369,10 @@ ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id
 	if (instance < was || (instance == was && id && boot_id && id != boot_id))
 		return CTL_STALE_INSTANCE;
 	if (instance != was || (boot_id && boot_id != id) || ds_journal_behind(s)) {
+		pthread_mutex_lock(&s->s_state_lock);
 		atomic_store(&s->s_instance, instance);
 		atomic_store(&s->s_boot_id, boot_id);
+		pthread_mutex_unlock(&s->s_state_lock);
 		err = ds_journal_append(s, NULL, 0);
 	}
 	/* A full disk must not keep deletes from making room; the journal is behind, and the next order tries again. */
@@ -368,10 +381,13 @@ ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id
 
 /* Item i failed. Later orders of its object fail with it: a higher number that is done would make this one be ignored when it
  * is repeated. */
-static void fail(const ctl_order *orders, struct order_item *it, unsigned n, unsigned i, ctl_status *res, int err)
+static void fail(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n, unsigned i, ctl_status *res, int err)
 {
 	res[i] = ds_ctl_status(err);
 	it[i].it_skip = true;
+	/* It is refused from memory as long as it is not stored. */
+	if (orders[i].type != CTL_BAR_CLIENT && orders[i].type != CTL_DELETE && orders[i].epoch)
+		ds_owe(s, &it[i].it_key, orders[i].epoch);
 	for (unsigned j = i + 1; j < n && orders[i].type != CTL_BAR_CLIENT; j++) {
 		if (it[j].it_skip || orders[j].type == CTL_BAR_CLIENT || !ds_key_equal(&it[i].it_key, &it[j].it_key))
 			continue;
@@ -396,7 +412,7 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 	for (unsigned i = 0; i < n; i++) {
 		err = it[i].it_skip ? 0 : prepare(s, &orders[i], &it[i], &drain);
 		if (err)
-			fail(orders, it, n, i, res, err);
+			fail(s, orders, it, n, i, res, err);
 	}
 	if (drain)
 		ds_write_drain(s);
@@ -409,24 +425,27 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 		else if (orders[i].type == CTL_DELETE)
 			err = do_delete(s, &orders[i], &it[i].it_key);
 		if (err)
-			fail(orders, it, n, i, res, err);
+			fail(s, orders, it, n, i, res, err);
 	}
-	jerr = journal(s, orders, it, n, false);
+	jerr = journal(s, orders, it, n);
 	for (unsigned i = 0; i < n; i++) {
 		if (it[i].it_skip)
 			continue;
 		err = it[i].it_obj ? sync_object(s, &it[i]) : jerr;
 		if (err)
-			fail(orders, it, n, i, res, err);
+			fail(s, orders, it, n, i, res, err);
 	}
 }
 
 /* Only now, when they are durable, the numbers count. */
 static void finish(const ctl_order *orders, struct order_item *it, unsigned n)
 {
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++) {
 		if (it[i].it_obj && !it[i].it_skip && orders[i].number > it[i].it_obj->ob_order)
 			it[i].it_obj->ob_order = orders[i].number;
+		if (it[i].it_obj && !it[i].it_skip)
+			ds_owe_done(it[i].it_obj->ob_store, &it[i].it_key, orders[i].epoch);
+	}
 	for (unsigned i = 0; i < n; i++) {
 		if (it[i].it_fd >= 0)
 			close(it[i].it_fd);
@@ -440,7 +459,7 @@ static void finish(const ctl_order *orders, struct order_item *it, unsigned n)
 ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
 {
 	struct order_item *it;
-	int err = 0;
+	int err;
 
 	if (!ds_store_instance_ok(s, instance))
 		return CTL_STALE_INSTANCE;
@@ -450,9 +469,7 @@ ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_orde
 	if (!it)
 		return CTL_IO;
 	ds_tomb_expire(s);
-	/* Also those that are in memory already, and were not made durable then. */
-	if (raise_marks(s, instance, orders, n) || ds_journal_behind(s))
-		err = journal(s, orders, it, 0, true);
+	err = ds_orders_mark(s, instance, orders, n, ds_journal_append);
 	/* A full disk keeps the marks out of the journal, but must not keep deletes from making room. */
 	if (!err || err == -ENOSPC) {
 		batch(s, orders, it, n, results);

@@ -320,7 +320,7 @@ uint64_t ds_session_size(struct ds_session *ss)
 /* The flag is durable, and with it the name. */
 static int flag_put(struct ds_obj *o, int fd, bool flag)
 {
-	int err = ds_meta_put(fd, atomic_load(&o->ob_epoch), o->ob_order, flag ? DS_META_REBUILDING : 0, o->ob_begun);
+	int err = ds_obj_meta_put(o, fd, o->ob_order, flag ? DS_META_REBUILDING : 0, o->ob_begun);
 
 	if (!err && fsync(fd) < 0) {
 		err = -errno;
@@ -341,8 +341,7 @@ static void session_start(struct ds_session *ss, uint32_t epoch)
 	atomic_store(&o->ob_rebuilding, true);
 	atomic_store(&o->ob_lost, false); /* the flag says no less: nobody reads it before all of it is here */
 	pthread_mutex_unlock(&o->ob_lock);
-	if (epoch > atomic_load(&o->ob_epoch))
-		atomic_store(&o->ob_epoch, epoch);
+	ds_obj_raise(o, epoch);
 	ds_write_drain(o->ob_store);
 }
 

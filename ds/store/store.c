@@ -101,6 +101,8 @@ void ds_write_drain(struct ds_store *s)
 	uint64_t start = clock_mono_ns();
 	bool warned = false;
 
+	/* Two that turn the generations at once would each wait twice for one of them. */
+	pthread_mutex_lock(&s->s_drain_lock);
 	for (int turn = 0; turn < 2; turn++) {
 		unsigned old = atomic_fetch_add(&s->s_gen, 1) & 1;
 
@@ -112,6 +114,7 @@ void ds_write_drain(struct ds_store *s)
 			}
 		}
 	}
+	pthread_mutex_unlock(&s->s_drain_lock);
 }
 
 /* ---- workers ---- */
@@ -484,6 +487,10 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 	s->s_marks_fd = s->s_journal.j_fd = s->s_journal.j_dirfd = -1;
 	s->s_tomb_keep_ns = o->so_tomb_keep_ms * 1000000u;
 	pthread_mutex_init(&s->s_id_lock, NULL);
+	pthread_mutex_init(&s->s_barred_lock, NULL);
+	pthread_mutex_init(&s->s_drain_lock, NULL);
+	pthread_mutex_init(&s->s_state_lock, NULL);
+	pthread_mutex_init(&s->s_owed_lock, NULL);
 	pthread_mutex_init(&s->s_sessions_lock, NULL);
 	pthread_mutex_init(&s->s_holds_lock, NULL);
 	ds_verifier_change(s);
@@ -500,6 +507,7 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 
 void ds_store_close(struct ds_store *s)
 {
+	worker_stop(&s->s_worker[DS_WORKER_FENCES]); /* it leaves work to the next */
 	worker_stop(&s->s_worker[DS_WORKER_ORDERS]);
 	worker_stop(&s->s_worker[DS_WORKER_DATA]);
 	worker_stop(&s->s_worker[DS_WORKER_HEALTH]);
@@ -512,6 +520,7 @@ void ds_store_close(struct ds_store *s)
 		ds_store_sync(s);
 	ds_journal_close(s);
 	ds_volumes_close(s);
+	ds_owed_close(s);
 	free(s->s_barred);
 	free(s);
 }

@@ -216,13 +216,15 @@ struct ds_job {
 	void (*jb_run)(struct ds_job *j); /* on a worker; it frees or hands on the job */
 	struct ds_job *jb_next;
 };
-/* ORDERS: one at a time, in order. QUERIES: stat, list and closing; do not wait behind orders. DATA: what takes long, seeks and changes of data.
+/* ORDERS: one at a time, in order. FENCES: batches of nothing but fences and bars, which wait for no other order. QUERIES: stat, list and closing; do not wait behind orders. DATA: what takes long, seeks and changes of data.
  * HEALTH: asking disks whether they work. */
-enum ds_worker_id { DS_WORKER_ORDERS, DS_WORKER_QUERIES, DS_WORKER_DATA, DS_WORKER_HEALTH, DS_WORKERS };
+enum ds_worker_id { DS_WORKER_ORDERS, DS_WORKER_FENCES, DS_WORKER_QUERIES, DS_WORKER_DATA, DS_WORKER_HEALTH, DS_WORKERS };
 void ds_store_submit(struct ds_store *s, enum ds_worker_id w, struct ds_job *j);
 
 /* On the orders worker. Durable when it returns. CTL_STALE_INSTANCE: nothing was done. */
 ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results);
+/* The same on the fences worker, of fences and bars alone (fences.c). */
+ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results);
 void ds_store_stat(struct ds_store *s, const ctl_object *o, ctl_stat *out);
 /* Fills entries (room for max), maybe none; cookie_in empty starts, *cookie_out empty ends. -EINVAL for a cookie that is none. */
 int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max, ctl_list_entry *entries,

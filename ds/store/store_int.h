@@ -65,6 +65,12 @@ struct ds_obj {
 	struct ds_obj *ob_newer, *ob_older; /* LRU, when ob_refs is 0 */
 	bool ob_hashed;
 	struct ds_job ob_close;
+	pthread_mutex_t ob_meta_lock; /* held over a change of the xattr; after the shard's lock */
+	struct ds_put {
+		uint64_t pu_order;
+		uint32_t pu_epoch, pu_begun;
+		uint8_t pu_flags;
+	} ob_put; /* what is in the xattr; pu_epoch 0: it may not be durable */
 
 	_Atomic uint64_t ob_writes; /* since it was loaded */
 	_Atomic bool ob_news;	   /* written since the mtime in ob_told; see ds_obj_count */
@@ -110,11 +116,11 @@ struct ds_journal {
 	struct hash j_tombs;
 	struct ds_tomb *j_oldest, **j_newest;
 	_Atomic size_t j_ntombs;
-	/* the orders worker's (and ds_store_open's) */
+	pthread_mutex_t j_append_lock; /* what is below; before j_lock */
 	int j_dirfd, j_fd;
 	uint64_t j_seq;		/* number of the segment at j_fd */
 	uint64_t j_bytes;
-	bool j_broken;		/* an append failed: the segment's end is unknown */
+	_Atomic bool j_broken;	/* an append failed: the segment's end is unknown */
 };
 
 struct ds_barred {
@@ -178,7 +184,12 @@ struct ds_store {
 	_Atomic uint64_t s_boot_id; /* of s_instance; 0: not known */
 	uint64_t s_start_id; /* random, of this start: a copy of the store that is started has another one */
 	uint32_t s_clone_block;
-	struct ds_barred *s_barred; /* RCU */
+	struct ds_barred *s_barred; /* RCU; changes under s_barred_lock */
+	pthread_mutex_t s_barred_lock, s_drain_lock;
+	pthread_mutex_t s_state_lock; /* s_instance, s_boot_id and s_order_high are raised */
+	pthread_mutex_t s_owed_lock; /* after a shard's lock */
+	struct ds_owed *s_owed; /* fences.c */
+	_Atomic size_t s_nowed;
 	struct ds_journal s_journal;
 	struct ds_worker s_worker[DS_WORKERS];
 	pthread_mutex_t s_sessions_lock; /* rebuild.c; taken alone */
@@ -266,6 +277,8 @@ struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, u
 int ds_tomb_find(struct ds_store *s, const struct cap_object *o, uint64_t *order);
 int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order);
 void ds_tomb_expire(struct ds_store *s);
+/* As ds_journal_append, on the fences worker: it does not wait for all volumes because the segment has grown. */
+int ds_journal_add(struct ds_store *s, struct ds_rec *recs, unsigned n);
 /* Into the set in memory. */
 int ds_bar(struct ds_store *s, uint32_t client);
 
@@ -288,6 +301,12 @@ static inline uint64_t ds_mtime_ns(const struct stat *st)
 /* Remembers the delete and takes the object out of the table: whoever looks it up from now on gets -ESTALE. */
 int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order);
 int ds_meta_put(int fd, uint32_t epoch, uint64_t order, uint8_t flags, uint32_t begun);
+/* The same of an object, open at fd, with the epoch that it has in memory. */
+int ds_obj_meta_put(struct ds_obj *o, int fd, uint64_t order, uint8_t flags, uint32_t begun);
+/* The epoch in memory is this or a higher one from now on. */
+void ds_obj_raise(struct ds_obj *o, uint32_t epoch);
+/* The epoch that the xattr has; 0: it may be any. */
+uint32_t ds_obj_put_epoch(struct ds_obj *o);
 uint8_t ds_obj_flags(const struct ds_obj *o);
 /* A descriptor of one's own: its fsync takes no error away from others. */
 int ds_obj_reopen(const struct ds_obj *o);
@@ -318,6 +337,17 @@ int ds_clone_is_all(const ctl_order *o, int fd);
 /* orders.c. False: no object has these numbers. */
 bool ds_key_of(const ctl_object *o, struct cap_object *key);
 ctl_status ds_ctl_status(int err);
+/* Into the log, where it is lost. */
+void ds_lost_tell(const struct ds_obj *o);
+
+/* Before anything of the orders is done the journal has what it must: the highest order, the instance. add: ds_journal_append or ds_journal_add. */
+int ds_orders_mark(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, int (*add)(struct ds_store *, struct ds_rec *, unsigned));
+
+/* fences.c. An epoch that is to be stored yet: whoever loads the object is told it, under the shard's lock. Without memory the fence is just not done. */
+int ds_owe(struct ds_store *s, const struct cap_object *key, uint32_t epoch);
+void ds_owe_done(struct ds_store *s, const struct cap_object *key, uint32_t epoch);
+uint32_t ds_owed_epoch(struct ds_store *s, const struct cap_object *key);
+void ds_owed_close(struct ds_store *s);
 
 /* hold.c. The object is deleted: loops let go of it. */
 void ds_holds_drop(struct ds_obj *o);

@@ -631,6 +631,109 @@ START_TEST(drain_waits_for_brackets_before_it_only)
 }
 END_TEST
 
+struct held {
+	struct ds_job hd_job;
+	sem_t hd_begun, hd_go;
+};
+
+static void held_run(struct ds_job *j)
+{
+	struct held *h = caa_container_of(j, struct held, hd_job);
+
+	sem_post(&h->hd_begun);
+	while (sem_wait(&h->hd_go))
+		;
+}
+
+struct fences {
+	struct ds_job fs_job;
+	ctl_order fs_order[3];
+	ctl_status fs_res[3], fs_st;
+	sem_t fs_done;
+};
+
+static void fences_run(struct ds_job *j)
+{
+	struct fences *f = caa_container_of(j, struct fences, fs_job);
+
+	f->fs_st = ds_store_fences(S, 1, f->fs_order, 3, f->fs_res);
+	sem_post(&f->fs_done);
+}
+
+static uint32_t epoch_of(uint64_t ino)
+{
+	ctl_object o = { .ino = ino, .fs = 1, .incarnation = 1 };
+	ctl_stat st;
+
+	ds_store_stat(S, &o, &st);
+	ck_assert_int_eq(st.status, CTL_OK);
+	return st.epoch;
+}
+
+/* The orders worker stands still, as in a long clone: fences and bars are done, and take none of its orders for done. */
+START_TEST(fences_wait_for_no_order)
+{
+	ctl_order cut = { .type = CTL_TRUNCATE, .number = 9, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .epoch = 5 };
+	struct held h = { .hd_job.jb_run = held_run };
+	struct fences f = { .fs_job.jb_run = fences_run };
+	char path[256];
+	struct stat st;
+	ctl_status res;
+
+	sem_init(&h.hd_begun, 0, 0);
+	sem_init(&h.hd_go, 0, 0);
+	sem_init(&f.fs_done, 0, 0);
+	ck_assert_int_eq(touch(1), 0);
+	ds_store_submit(S, DS_WORKER_ORDERS, &h.hd_job);
+	sem_wait(&h.hd_begun);
+	f.fs_order[0] = (ctl_order){ .type = CTL_FENCE, .number = 10, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .epoch = 6 };
+	f.fs_order[1] = (ctl_order){ .type = CTL_FENCE, .object = { .ino = 2, .fs = 1, .incarnation = 1 }, .epoch = 7 };
+	f.fs_order[2] = (ctl_order){ .type = CTL_BAR_CLIENT, .number = 11, .client = 77 };
+	ds_store_submit(S, DS_WORKER_FENCES, &f.fs_job);
+	sem_wait(&f.fs_done);
+	ck_assert_int_eq(f.fs_st, CTL_OK);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(f.fs_res[i], CTL_OK);
+	sem_post(&h.hd_go);
+	ck_assert_int_eq(ds_store_orders(S, 1, &cut, 1, &res), CTL_OK);
+	ck_assert_int_eq(res, CTL_OK);
+	path_of(1, path);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_eq(st.st_size, 0); /* it had one byte, and is cut */
+	for (unsigned n = 0; n < 2; n++) {
+		ck_assert_uint_eq(epoch_of(1), 6);
+		ck_assert_uint_eq(epoch_of(2), 7);
+		ck_assert(ds_store_barred(S, 77));
+		reopen();
+	}
+}
+END_TEST
+
+/* Its file cannot be opened, so nothing is stored: the server says so, and whoever comes to it later is told the epoch all the same. */
+START_TEST(a_fence_that_is_not_stored_is_in_force)
+{
+	ctl_order fence = { .type = CTL_FENCE, .number = 3, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .epoch = 6 };
+	char path[256], was[260];
+	ctl_status res;
+
+	ck_assert_int_eq(touch(1), 0);
+	reopen();
+	path_of(1, path);
+	snprintf(was, sizeof(was), "%s.was", path);
+	ck_assert_int_eq(rename(path, was), 0);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	ck_assert_int_eq(ds_store_fences(S, 1, &fence, 1, &res), CTL_OK);
+	ck_assert_int_ne(res, CTL_OK);
+	ck_assert_int_eq(rmdir(path), 0);
+	ck_assert_int_eq(rename(was, path), 0);
+	ck_assert_uint_eq(epoch_of(1), 6);
+	ck_assert_int_eq(ds_store_fences(S, 1, &fence, 1, &res), CTL_OK);
+	ck_assert_int_eq(res, CTL_OK);
+	reopen();
+	ck_assert_uint_eq(epoch_of(1), 6);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ds_store");
@@ -660,6 +763,8 @@ static Suite *suite(void)
 	tcase_add_test(o, a_question_tells_what_would_be_there_after_a_cut);
 	tcase_add_test(o, an_order_for_what_must_be_there_marks_it_lost);
 	tcase_add_test(o, only_what_is_not_there_is_lost);
+	tcase_add_test(o, fences_wait_for_no_order);
+	tcase_add_test(o, a_fence_that_is_not_stored_is_in_force);
 	tcase_add_test(o, drain_waits_for_brackets_before_it_only);
 	suite_add_tcase(s, o);
 	return s;

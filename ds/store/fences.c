@@ -1,0 +1,236 @@
+/*
+ * fences.c - fences and bars, on a worker of their own: no clone, no copy and no delete holds them up (docs/fencing.md).
+ *
+ * A fence raises an epoch, and changes nothing else: it takes no order for done, and may come before older ones of its object. Both this worker and the
+ * orders worker write xattrs; ob_put has what is there, and ob_meta_lock orders them.
+ *
+ * An epoch is owed from before the object is looked up until it is durable: so an object that leaves memory meanwhile, or whose drive does not take it, refuses old
+ * capabilities all the same as long as this daemon runs; and before it serves again after that, it is told again.
+ */
+#include "base/metrics.h"
+#include "ds/store/store_int.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct ds_owed {
+	struct cap_object ow_key;
+	uint32_t ow_epoch;
+	struct ds_owed *ow_next;
+};
+
+struct fence_item {
+	struct cap_object fi_key;
+	struct ds_obj *fi_obj;
+	bool fi_skip; /* its result is known */
+};
+
+/* ---- what is owed ---- */
+
+static struct ds_owed **owed_find(struct ds_store *s, const struct cap_object *key)
+{
+	struct ds_owed **p = &s->s_owed;
+
+	while (*p && !ds_key_equal(&(*p)->ow_key, key))
+		p = &(*p)->ow_next;
+	return p;
+}
+
+int ds_owe(struct ds_store *s, const struct cap_object *key, uint32_t epoch)
+{
+	struct ds_owed **p;
+	int err = 0;
+
+	pthread_mutex_lock(&s->s_owed_lock);
+	p = owed_find(s, key);
+	if (!*p) {
+		*p = calloc(1, sizeof(**p));
+		if (*p) {
+			(*p)->ow_key = *key;
+			atomic_fetch_add(&s->s_nowed, 1);
+		}
+	}
+	if (!*p)
+		err = -ENOMEM;
+	else if (epoch > (*p)->ow_epoch)
+		(*p)->ow_epoch = epoch;
+	pthread_mutex_unlock(&s->s_owed_lock);
+	return err;
+}
+
+void ds_owe_done(struct ds_store *s, const struct cap_object *key, uint32_t epoch)
+{
+	struct ds_owed **p, *gone = NULL;
+
+	if (!atomic_load(&s->s_nowed))
+		return;
+	pthread_mutex_lock(&s->s_owed_lock);
+	p = owed_find(s, key);
+	if (*p && (*p)->ow_epoch <= epoch) {
+		gone = *p;
+		*p = gone->ow_next;
+		atomic_fetch_sub(&s->s_nowed, 1);
+	}
+	pthread_mutex_unlock(&s->s_owed_lock);
+	free(gone);
+}
+
+uint32_t ds_owed_epoch(struct ds_store *s, const struct cap_object *key)
+{
+	struct ds_owed **p;
+	uint32_t epoch;
+
+	if (!atomic_load(&s->s_nowed))
+		return 0;
+	pthread_mutex_lock(&s->s_owed_lock);
+	p = owed_find(s, key);
+	epoch = *p ? (*p)->ow_epoch : 0;
+	pthread_mutex_unlock(&s->s_owed_lock);
+	return epoch;
+}
+
+void ds_owed_close(struct ds_store *s)
+{
+	struct ds_owed *w;
+
+	while ((w = s->s_owed)) {
+		s->s_owed = w->ow_next;
+		free(w);
+	}
+}
+
+/* ---- a fence ---- */
+
+static int object(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
+{
+	int err = ds_obj_get_any(s, &fi->fi_key, o->known & CTL_KNOWN ? DS_MAKE_LOST : DS_MAKE_NEW, NULL, &fi->fi_obj);
+
+	if (!err)
+		ds_obj_raise(fi->fi_obj, o->epoch);
+	if (err == -ESTALE)
+		ds_owe_done(s, &fi->fi_key, o->epoch);
+	return err;
+}
+
+/* In memory. -ESTALE: it is deleted, and nothing is left to fence. */
+static int announce(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
+{
+	int err = ds_owe(s, &fi->fi_key, o->epoch);
+
+	if (!err)
+		err = object(s, o, fi);
+	if (!err && (o->known & CTL_KNOWN) && !fi->fi_obj->ob_put.pu_epoch)
+		ds_lost_tell(fi->fi_obj);
+	return err;
+}
+
+/* Durable. -EAGAIN: the object was made anew, and this one is none any more. */
+static int store(struct ds_obj *o)
+{
+	int fd = ds_obj_reopen(o), err;
+
+	if (fd < 0)
+		return ds_obj_deleted(o) ? -EAGAIN : fd;
+	pthread_mutex_lock(&o->ob_meta_lock);
+	err = ds_obj_deleted(o) ? -EAGAIN : ds_meta_put(fd, ds_obj_epoch(o), o->ob_put.pu_order, o->ob_put.pu_flags, o->ob_put.pu_begun);
+	pthread_mutex_unlock(&o->ob_meta_lock);
+	if (!err && fsync(fd) < 0) {
+		err = -errno;
+		metric_add(ds_m_sync_failures, 1);
+		ds_verifier_change(o->ob_store);
+	}
+	close(fd);
+	if (!err)
+		err = ds_obj_sync_dirs(o);
+	if (ds_obj_deleted(o))
+		return -EAGAIN;
+	if (err)
+		ds_health_note(o->ob_vol, true, err);
+	return err;
+}
+
+static int finish(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
+{
+	int err;
+
+	for (;;) {
+		uint32_t epoch = ds_obj_epoch(fi->fi_obj);
+
+		err = store(fi->fi_obj);
+		if (!err) {
+			pthread_mutex_lock(&fi->fi_obj->ob_meta_lock);
+			if (epoch > fi->fi_obj->ob_put.pu_epoch)
+				fi->fi_obj->ob_put.pu_epoch = epoch;
+			pthread_mutex_unlock(&fi->fi_obj->ob_meta_lock);
+			ds_owe_done(s, &fi->fi_key, o->epoch);
+		}
+		if (err != -EAGAIN)
+			return err;
+		ds_obj_put(fi->fi_obj);
+		fi->fi_obj = NULL;
+		err = object(s, o, fi);
+		if (err)
+			return err == -ESTALE ? 0 : err;
+	}
+}
+
+/* ---- a batch ---- */
+
+static void begin(struct ds_store *s, const ctl_order *orders, struct fence_item *it, unsigned n, ctl_status *res)
+{
+	for (unsigned i = 0; i < n; i++) {
+		int err = 0;
+
+		res[i] = CTL_OK;
+		if (orders[i].type == CTL_BAR_CLIENT)
+			err = orders[i].client ? ds_bar(s, orders[i].client) : -EINVAL; /* 0 is the MDS itself */
+		else if (orders[i].type != CTL_FENCE || !ds_key_of(&orders[i].object, &it[i].fi_key))
+			err = -EINVAL;
+		else
+			err = announce(s, &orders[i], &it[i]);
+		it[i].fi_skip = err;
+		if (err && err != -ESTALE)
+			res[i] = ds_ctl_status(err);
+	}
+}
+
+static int journal_bars(struct ds_store *s, const ctl_order *orders, const struct fence_item *it, unsigned n)
+{
+	struct ds_rec recs[CTL_BATCH_MAX];
+	unsigned k = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		if (orders[i].type == CTL_BAR_CLIENT && !it[i].fi_skip)
+			recs[k++] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = orders[i].client, .r_a = orders[i].number };
+	return k ? ds_journal_add(s, recs, k) : 0;
+}
+
+ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
+{
+	struct fence_item *it;
+	int err;
+
+	if (!ds_store_instance_ok(s, instance))
+		return CTL_STALE_INSTANCE;
+	if (n > CTL_BATCH_MAX)
+		return CTL_INVAL;
+	it = calloc(n ? n : 1, sizeof(*it));
+	err = it ? ds_orders_mark(s, instance, orders, n, ds_journal_add) : -ENOMEM;
+	/* A full disk keeps the marks out of the journal, and no fence from being in force. */
+	if (err && err != -ENOSPC) {
+		free(it);
+		return CTL_IO;
+	}
+	begin(s, orders, it, n, results);
+	/* Who saw the old rule is over. */
+	ds_write_drain(s);
+	err = journal_bars(s, orders, it, n);
+	for (unsigned i = 0; i < n; i++) {
+		if (!it[i].fi_skip)
+			results[i] = ds_ctl_status(it[i].fi_obj ? finish(s, &orders[i], &it[i]) : err);
+		if (it[i].fi_obj)
+			ds_obj_put(it[i].fi_obj);
+	}
+	free(it);
+	return CTL_OK;
+}
