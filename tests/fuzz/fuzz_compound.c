@@ -38,9 +38,15 @@ enum { CB_OK, CB_NOMATCHING, CB_DELAY, CB_SILENT, CB_CLOSE, CB_BADSESSION, CB_RE
 #define MAX_CALLS 32
 #define MAX_FRAMES 24
 
+/* What each thread of a fuzzer of several has of its own (fuzz_clients.c, which includes this file). */
+#ifndef FZ_OWN
+#define FZ_OWN
+#define FZ_OWNERS "AB"
+#endif
+
 /* ---- connections ---- */
 
-static struct conn {
+static FZ_OWN struct conn {
 	int c_fd;
 	uint8_t *c_buf;
 	size_t c_len, c_cap;
@@ -48,18 +54,18 @@ static struct conn {
 	bool c_doubtful; /* something may still be on its way: not for the next input */
 } conns[NCONNS];
 
-static struct call {
+static FZ_OWN struct call {
 	bool ca_out, ca_raw;
 	bool ca_replay; /* may be answered with an earlier call's results */
 	unsigned ca_conn;
 	uint32_t ca_xid, ca_nops;
 } calls[MAX_CALLS];
 
-static uint32_t xids;
+static FZ_OWN uint32_t xids;
 static unsigned cb_mode;
-static bool in_dark; /* calls went out whose end was not awaited: a slot may be in use that looks free */
+static FZ_OWN bool in_dark; /* calls went out whose end was not awaited: a slot may be in use that looks free */
 static bool show;
-static unsigned long counts[NFS4_OP_MAX][2];
+static FZ_OWN unsigned long counts[NFS4_OP_MAX][2];
 
 static void conn_open(struct conn *c)
 {
@@ -327,7 +333,10 @@ static void raw(struct frame *f, size_t n)
 
 static const char *owner_of(unsigned conn)
 {
-	return conn == CONN_B ? "B" : "A";
+	static FZ_OWN char name[2];
+
+	name[0] = FZ_OWNERS[conn == CONN_B];
+	return name;
 }
 
 /* Locked. */

@@ -34,10 +34,19 @@
 #define FZ_MAX_RECORD (OP_MAX_IO + 128 * 1024)
 #define FZ_SERVERS 2
 #define FZ_CONNS 256
+#ifndef FZ_LOOPS /* connections are spread over so many */
+#define FZ_LOOPS 1
+#endif
+#ifndef FZ_DS_LEASE_MS /* none runs out in a fuzzer's time */
+#define FZ_DS_LEASE_MS 86400000
+#endif
+#ifndef FZ_POOL /* files made ahead on each generic data server */
+#define FZ_POOL 0
+#endif
 
 static struct mds mds;
-static struct mds_thread fz_thread;
-static struct loop *fz_loop;
+static struct mds_thread fz_threads[FZ_LOOPS];
+static struct loop *fz_loops[FZ_LOOPS], *fz_loop; /* the first one */
 static uint16_t fz_port, fz_nfs3_port[FZ_SERVERS];
 static char fz_dir[128];
 static uint8_t fz_key[32] = "key of the fuzzers' cluster";
@@ -69,13 +78,22 @@ static void fz_call_run(struct loop_msg *m)
 	sem_post(&fz_call.done);
 }
 
-static void fz_on_loop(void (*fn)(void))
+static void fz_on(struct loop *l, void (*fn)(void))
 {
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&one);
 	fz_call.fn = fn;
 	fz_call.msg.m_run = fz_call_run;
-	loop_post(fz_loop, &fz_call.msg);
+	loop_post(l, &fz_call.msg);
 	while (sem_wait(&fz_call.done))
 		;
+	pthread_mutex_unlock(&one);
+}
+
+static void fz_on_loop(void (*fn)(void))
+{
+	fz_on(fz_loop, fn);
 }
 
 static void fz_nothing(void)
@@ -94,7 +112,8 @@ static void fz_settle(void)
 {
 	for (int k = 0; k < 3; k++) {
 		kv_run_sync(mds.m_kv, fz_nothing_run, NULL);
-		fz_on_loop(fz_nothing);
+		for (unsigned i = 0; i < FZ_LOOPS; i++)
+			fz_on(fz_loops[i], fz_nothing);
 	}
 }
 
@@ -107,26 +126,31 @@ static void *fz_loop_run(void *arg)
 /* ---- connections: an idle one is known to the kernel only, and the leak checker must find it ---- */
 
 static struct rpc_conn *fz_conns[FZ_CONNS];
+static pthread_mutex_t fz_conns_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void fz_conns_set(struct rpc_conn *was, struct rpc_conn *is)
+{
+	unsigned i = 0;
+
+	pthread_mutex_lock(&fz_conns_lock);
+	while (i < FZ_CONNS && fz_conns[i] != was)
+		i++;
+	if (i < FZ_CONNS)
+		fz_conns[i] = is;
+	pthread_mutex_unlock(&fz_conns_lock);
+}
 
 static void fz_opened(struct rpc_conn *c, void *arg)
 {
 	(void)arg;
 	op_conn_opened(&mds, c);
-	for (unsigned i = 0; i < FZ_CONNS; i++) {
-		if (!fz_conns[i]) {
-			fz_conns[i] = c;
-			return;
-		}
-	}
+	fz_conns_set(NULL, c);
 }
 
 static void fz_closed(struct rpc_conn *c, void *arg)
 {
 	(void)arg;
-	for (unsigned i = 0; i < FZ_CONNS; i++) {
-		if (fz_conns[i] == c)
-			fz_conns[i] = NULL;
-	}
+	fz_conns_set(c, NULL);
 	op_conn_closed(&mds, c);
 	if (mds.m_st) {
 		st_conn_gone(mds.m_st, c);
@@ -292,7 +316,7 @@ static void fz_listen(void)
 	struct rpc_service nfs3 = svc;
 	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
-	if (rpc_listen(&fz_listener, fz_loop, (struct sockaddr *)&sin, sizeof(sin), &svc, &fz_loop, 1))
+	if (rpc_listen(&fz_listener, fz_loop, (struct sockaddr *)&sin, sizeof(sin), &svc, fz_loops, FZ_LOOPS))
 		fz_bug("cannot listen on the loopback");
 	fz_port = rpc_listener_port(fz_listener);
 	nfs3.rs_nprogs = 1;
@@ -384,7 +408,7 @@ static void fz_exports(void)
 static void fz_start(const char *name, bool joins)
 {
 	struct kv_opts opts = {.ko_create = true, .ko_nosync = true, .ko_map_max = 1ull << 30};
-	struct dsc_opts dopts = {.do_cluster_key = fz_key, .do_lease_ms = 86400000, .do_suspect_ms = 86400000, .do_refused_ms = 86400000, .do_dead_ms = 86400000, .do_loops = &fz_loop, .do_nloops = 1};
+	struct dsc_opts dopts = {.do_cluster_key = fz_key, .do_lease_ms = FZ_DS_LEASE_MS, .do_suspect_ms = 86400000, .do_refused_ms = 86400000, .do_dead_ms = 86400000, .do_loops = fz_loops, .do_nloops = FZ_LOOPS, .do_pool = FZ_POOL};
 	char err[512] = "", path[160];
 	pthread_t tid;
 
@@ -402,13 +426,18 @@ static void fz_start(const char *name, bool joins)
 	mds.m_size_mode = OP_SIZE_LAYOUT;
 	mds.m_delegations = OP_DELEG_WRITE;
 	strcpy(mds.m_scope, "weft-fuzz");
-	if (sodium_init() < 0 || loop_create(&fz_loop, 1024))
-		fz_bug("no loop");
-	mds.m_thread = &fz_thread;
-	mds.m_nthreads = 1;
+	if (sodium_init() < 0)
+		fz_bug("no random numbers");
+	mds.m_thread = fz_threads;
+	mds.m_nthreads = FZ_LOOPS;
+	for (unsigned i = 0; i < FZ_LOOPS; i++) {
+		if (loop_create(&fz_loops[i], 1024))
+			fz_bug("no loop");
+		fz_threads[i].mt_mds = &mds;
+		fz_threads[i].mt_loop = fz_loops[i];
+	}
+	fz_loop = fz_loops[0];
 	atomic_store(&mds.m_serving, true);
-	fz_thread.mt_mds = &mds;
-	fz_thread.mt_loop = fz_loop;
 	snprintf(path, sizeof(path), "%s/kv", fz_dir);
 	if (kv_open(&mds.m_kv, path, &opts, err, sizeof(err)) || ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)) ||
 	    dsc_create(&mds.m_dsc, mds.m_ns, &dopts, err, sizeof(err)))
@@ -427,8 +456,10 @@ static void fz_start(const char *name, bool joins)
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
 	fz_progs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
 	fz_progs[1] = *dsc_program(mds.m_dsc);
-	if (pthread_create(&tid, NULL, fz_loop_run, fz_loop))
-		fz_bug("no thread");
+	for (unsigned i = 0; i < FZ_LOOPS; i++) {
+		if (pthread_create(&tid, NULL, fz_loop_run, fz_loops[i]))
+			fz_bug("no thread");
+	}
 	fz_on_loop(fz_listen);
 	if (!joins)
 		return;
@@ -440,7 +471,7 @@ static void fz_start(const char *name, bool joins)
 }
 
 /* A socket to the server. libFuzzer's own alarm may interrupt it. */
-static int fz_connect(void)
+static __attribute__((unused)) int fz_connect(void)
 {
 	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(fz_port)};
 	int fd, one = 1;

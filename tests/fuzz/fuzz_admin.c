@@ -1,0 +1,158 @@
+/*
+ * fuzz_admin.c - the administrator's requests to the whole metadata server: every route of mds/admin, with arguments and a body made by the fuzzer.
+ *
+ * An input is lines: the first one's bytes choose routes, one after the other; then NAME=VALUE lines are the arguments, and what is behind an empty line is the body.
+ * Two clients are there, files with objects and layouts (the base and the prelude of fuzz_compound.c, which is a part of this). The handlers are called as base/http.h calls them, on a thread that is no loop's.
+ *
+ * Held, beyond the sanitizers: each request is answered, with a status that is of HTTP, and with a body that is JSON by RFC 8259; an error has one line that says why.
+ *
+ * Not asked: what would take the made-up data servers away (kill, forget), or connect to an address of the fuzzer's (a generic server is taken in by no address).
+ */
+#define LLVMFuzzerInitialize compound_initialize
+#define LLVMFuzzerTestOneInput compound_one_input
+#include "tests/fuzz/fuzz_compound.c"
+#undef LLVMFuzzerInitialize
+#undef LLVMFuzzerTestOneInput
+#include "base/http.h"
+#include "mds/admin/admin.h"
+#include "mds/op/balance.h"
+#include "mds/op/choose.h"
+#include "mds/op/restripe.h"
+#include "mds/op/scrub.h"
+#include "mds/op/verify.h"
+#include <jansson.h>
+
+#define MAX_ARGS 16
+
+static const struct http_route *routes;
+static size_t nroutes;
+static void *routes_arg;
+
+/* The HTTP server is not started: its routes are what is wanted. */
+int __wrap_http_start(struct http **out, const char *addrs, const char *token, const struct http_route *r, size_t n, void *arg);
+int __wrap_http_start(struct http **out, const char *addrs, const char *token, const struct http_route *r, size_t n, void *arg)
+{
+	(void)out, (void)addrs, (void)token;
+	routes = r;
+	nroutes = n;
+	routes_arg = arg;
+	return 0;
+}
+
+static struct {
+	char *a_name, *a_value;
+} args[MAX_ARGS];
+static unsigned nargs;
+static bool spare; /* the made-up servers are not named */
+
+const char *__wrap_http_arg(const struct http_req *rq, const char *name);
+const char *__wrap_http_arg(const struct http_req *rq, const char *name)
+{
+	(void)rq;
+	if (spare && (!strcmp(name, "ds") || !strcmp(name, "url")))
+		return "nobody";
+	for (unsigned i = 0; i < nargs; i++)
+		if (!strcmp(args[i].a_name, name))
+			return args[i].a_value;
+	return NULL;
+}
+
+static void admin_counts(void *arg, struct admin_counts *out)
+{
+	(void)arg;
+	*out = (struct admin_counts){.ac_clients = 1};
+}
+
+static int reload(void *arg, char *err, size_t len)
+{
+	(void)arg;
+	return exp_set_reload(mds.m_exports, err, len);
+}
+
+static void check_reply(const struct http_route *r, struct http_reply *rp)
+{
+	json_error_t why;
+	json_t *j = rp->rp_body ? json_loads(rp->rp_body, 0, &why) : NULL;
+	const char *text;
+
+	if (rp->rp_status < 200 || rp->rp_status > 599 || !j) {
+		fprintf(stderr, "%s %s: %d %s\n", r->rt_method, r->rt_path, rp->rp_status, rp->rp_body ? rp->rp_body : "(nothing)");
+		fz_bug("an answer that is none");
+	}
+	text = json_string_value(json_object_get(j, "error"));
+	if (rp->rp_status >= 400 && rp->rp_status != 409 && (!text || !*text))
+		fz_bug("an error that does not say why");
+	json_decref(j);
+	free(rp->rp_body);
+}
+
+static void ask(const struct http_route *r, const char *body)
+{
+	struct http_req rq = {.rq_method = r->rt_method, .rq_path = r->rt_path, .rq_body = body, .rq_len = strlen(body)};
+	struct http_reply rp = {.rp_status = 200};
+
+	spare = !strcmp(r->rt_path, "/v1/ds/kill") || !strcmp(r->rt_path, "/v1/ds/forget") || !strcmp(r->rt_method, "POST");
+	if (getenv("FUZZ_SHOW"))
+		fprintf(stderr, "%s %s\n", r->rt_method, r->rt_path);
+	r->rt_handler(routes_arg, &rq, &rp);
+	check_reply(r, &rp);
+}
+
+/* What the base of mds_fuzz.h has no need of. */
+static void open_rest(void)
+{
+	if (op_verify_open(&mds, fz_loop) || op_balance_open(&mds, fz_loop, 3600000) || op_restripe_open(&mds, fz_loop) ||
+	    op_choose_open(&mds, fz_loop) || op_scrub_open(&mds, fz_loop, 3600000) || op_contended_open(&mds, fz_loop) || op_judge_open(&mds))
+		fz_bug("no memory");
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	static struct admin *admin;
+	struct admin_ops ops = {.ao_counts = admin_counts, .ao_reload = reload, .ao_mds = &mds};
+	char err[256];
+
+	compound_initialize(argc, argv);
+	fz_on_loop(open_rest);
+	ops.ao_ns = mds.m_ns;
+	ops.ao_dsc = mds.m_dsc;
+	ops.ao_lo = mds.m_lo;
+	ops.ao_exports = mds.m_exports;
+	if (admin_start(&admin, "", NULL, &ops, err, sizeof(err)))
+		fz_bug("no administrator");
+	return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char *text, *at, *line, *body;
+	const char *which;
+
+	if (size < 2 || size > 4096)
+		return 0;
+	fz_restore();
+	base_ino = mds.m_ns->n_ino_next;
+	circumstances(H_B | H_FILE | H_B_LAYOUT, 0);
+	prelude(H_B | H_FILE | H_B_LAYOUT);
+	text = malloc(size + 1);
+	memcpy(text, data, size);
+	text[size] = 0;
+	body = strstr(text, "\n\n");
+	if (body) {
+		*body = 0;
+		body += 2;
+	}
+	at = text;
+	which = strsep(&at, "\n");
+	for (nargs = 0; at && nargs < MAX_ARGS && (line = strsep(&at, "\n"));) {
+		args[nargs].a_value = line;
+		args[nargs].a_name = strsep(&args[nargs].a_value, "=");
+		nargs += args[nargs].a_value != NULL;
+	}
+	for (unsigned n = 0; which[n] && n < 6; n++)
+		ask(&routes[((uint8_t)which[n] - '0') % nroutes], body ? body : "");
+	free(text);
+	return 0;
+}
