@@ -8,7 +8,7 @@ record.py work FOLDER OUT CLIENT [--number N] [--phase N] [--seed S] [--seconds 
     it holds nothing open and does nothing, and shows that by PATH.paused. An operation that takes longer than --limit is a complaint and the end. --number (1 to 15) is the client's own,
     --phase counts the times it works on the same folder.
     What failed, the longest wait, and the seed are lines at the end.
-record.py read FOLDER OUT CLIENT
+record.py read FOLDER OUT CLIENT [--clock HOST:PORT]
     reads everything that is there, past the cache: what is left at the end
 
 Roles, a process for each letter:
@@ -34,7 +34,8 @@ import struct
 import sys
 import time
 
-BLOCK, BLOCKS, SHARED_FILES, NAMES = 4096, 96, 3, 12
+# Blocks are APART, so that files have several units of 1 MiB.
+BLOCK, BLOCKS, APART, SHARED_FILES, NAMES = 4096, 96, 32768, 3, 12
 now = time.monotonic
 
 
@@ -161,8 +162,7 @@ class Process:
         except OSError:
             return time.sleep(0.1)
         first = r.randrange(BLOCKS)
-        n = min(r.choice((1, 1, 1, 2, 4, 16)), BLOCKS - first) * BLOCK
-        off, what = first * BLOCK, r.random()
+        n, off, what = r.choice((1, 1, 1, 2, 4, 16)) * BLOCK, first * APART, r.random()
         buf = mmap.mmap(-1, n)
         if what < 0.5:
             tag = self.next_tag()
@@ -193,7 +193,7 @@ class Process:
         # The name may lead to another file by now; these do not.
         if f"i{os.fstat(fd).st_ino}" == f:
             for _ in range(r.randrange(1, 8)):
-                off, n = r.randrange(BLOCKS * BLOCK // 64) * 64, r.choice((64, 1024, 4096, 20480))
+                off, n = r.randrange(BLOCKS * APART // 64) * 64, r.choice((64, 1024, 4096, 20480))
                 if mine and r.random() < 0.6:
                     tag = self.next_tag()
                     data = pattern(tag, off, n)
@@ -277,9 +277,9 @@ class Process:
             fd = os.open(os.path.join(top, name), os.O_RDONLY | os.O_DIRECT)
             f = f"i{os.fstat(fd).st_ino}"
             self.do("stat", lambda fd=fd: os.fstat(fd).st_size, lambda v: {"size": v}, f=f)
-            for off in range(0, (BLOCKS + 8) * BLOCK, 16 * BLOCK):
-                buf = mmap.mmap(-1, 16 * BLOCK)
-                self.do("read", lambda fd=fd, buf=buf, off=off: os.preadv(fd, [buf], off), lambda v, buf=buf, off=off: {"runs": runs_of(buf[:v], off)}, f=f, off=off, len=16 * BLOCK, direct=True)
+            for off in range(0, BLOCKS * APART + (1 << 18), 1 << 18):
+                buf = mmap.mmap(-1, 1 << 18)
+                self.do("read", lambda fd=fd, buf=buf, off=off: os.preadv(fd, [buf], off), lambda v, buf=buf, off=off: {"runs": runs_of(buf[:v], off)}, f=f, off=off, len=1 << 18, direct=True)
             os.close(fd)
         raise Ended
 
@@ -325,8 +325,8 @@ def cmd_clock(port):
             s.sendto(n + struct.pack("!d", now()), who)
 
 
-def cmd_read(folder, out, client):
-    sys.exit(cmd_work(folder, out, client, "--roles", "r"))
+def cmd_read(folder, out, client, *args):
+    return cmd_work(folder, out, client, "--roles", "r", *args)
 
 
 def cmd_work(*args):

@@ -1,0 +1,201 @@
+# seams.sh - one round at the seams: two guests write, rename and lock on one folder while what holds the cluster up is stopped, killed, cut off and put back, at random from
+# SEAMS_SEED; then tests/checker judges all that they saw. Sourced by a test, after faults.sh, which calls seams_round.
+#
+# A seed gives the same faults; what they meet depends on the machine. Figures are lines "# count: WHAT N", for the ledger of tests/soak.
+checker=$LAB_HERE/../checker
+SEAMS_SEED=${SEAMS_SEED:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}
+RANDOM=$((SEAMS_SEED % 32768))
+draw() { echo $((RANDOM % $1)); }
+clock() { python3 -S -c 'import time; print(f"{time.monotonic():.6f}")'; }
+# mark WHAT FROM UNTIL [WHO]
+mark() {
+	printf '{"e": "mark", "what": "%s", "t": %s, "until": %s, "who": "%s"}\n' "$1" "$2" "$3" "${4:-}" >>"$SHARED/h.marks"
+}
+counted() { echo "$1" >>"$LAB_DIR/counts"; }
+
+# Servers have groups of their own, so that packets show whose they are (faults.sh).
+start_one() { # NAME
+	case $1 in
+		mds) setpriv --regid $MDS_GID --clear-groups "$weft_dev" start "$CLUSTER" mds ;;
+		*) setpriv --regid $DS_GID --clear-groups "$weft_dev" start "$CLUSTER" "$1" ;;
+	esac
+}
+seams_up() {
+	# The client's own lease starts up to two thirds of it before a cut.
+	cluster_up --set mds.lease=6s --set mds.grace=6s --set mds.recall_deadline=2s --set ds.lease=3s --set mds.repair_wait=60s --set mds.courtesy=0s --set mds.ds_suspect=1s \
+		--set mds.ds_dead=2s --set mds.repair_files=4
+	local d
+	for d in ds3 mds; do
+		dev kill $d && start_one $d >/dev/null || not_ok "$d starts again"
+	done
+	cuts_up 12052
+	nft -f - <<-NFT
+		table inet weft {
+			chain guests_in { type filter hook input priority 0; }
+			chain guests_out { type filter hook output priority 0; }
+		}
+	NFT
+	python3 "$checker/record.py" clock 12999 &
+	clock_pid=$!
+}
+
+# ---- faults: each tells how long it lasted, and what may be different for it
+
+seconds() { echo "$(draw "$1").$(draw 9)"; }
+fault_ds_stops() {
+	local d=ds$((1 + $(draw 4))) t
+	t=$(clock)
+	freeze $d
+	sleep "$(seconds 4)"
+	unfreeze $d
+	mark lost "$t" "$(clock)" $d
+}
+fault_ds_dies() {
+	local d=ds$((1 + $(draw 4))) t
+	t=$(clock)
+	slay $d
+	sleep "$(seconds 3)"
+	start_one $d >/dev/null || not_ok "$d starts again"
+	mark lost "$t" "$(clock)" $d
+}
+fault_mds_stops() {
+	local t
+	t=$(clock)
+	freeze mds
+	sleep "$(seconds 6)"
+	unfreeze mds
+	mark grace "$t" "$(clock)"
+}
+fault_mds_dies() {
+	local t
+	t=$(clock)
+	slay mds
+	sleep "$(seconds 2)"
+	start_one mds >/dev/null || not_ok "the MDS starts again"
+	mark grace "$t" "$(python3 -S -c 'import time; print(time.monotonic() + 8)')"
+}
+fault_both_die() {
+	local d=ds$((1 + $(draw 4))) t
+	t=$(clock)
+	slay mds
+	slay $d
+	sleep "$(seconds 2)"
+	start_one mds >/dev/null || not_ok "the MDS starts again"
+	start_one $d >/dev/null || not_ok "$d starts again"
+	mark lost "$t" "$(clock)" $d
+	mark grace "$t" "$(python3 -S -c 'import time; print(time.monotonic() + 8)')"
+}
+fault_guest_and_ds_are_cut() {
+	local g=$((1 + $(draw 2))) port=$((12050 + $(draw 4))) t way
+	way=$(draw 3)
+	t=$(clock)
+	[ "$way" = 1 ] || nft add rule inet weft guests_in ip saddr 10.77.$g.2 tcp dport $port drop
+	[ "$way" = 2 ] || nft add rule inet weft guests_out ip daddr 10.77.$g.2 tcp sport $port drop
+	sleep "$(seconds 5)"
+	guests_join
+	mark lost "$t" "$(clock)" ds$((port - 12049))
+}
+fault_guest_and_mds_are_cut() {
+	local g=$((1 + $(draw 2))) t
+	t=$(clock)
+	nft add rule inet weft guests_in ip saddr 10.77.$g.2 tcp dport 12049 drop
+	nft add rule inet weft guests_out ip daddr 10.77.$g.2 tcp sport 12049 drop
+	sleep "$(seconds 9)"
+	guests_join
+	# Its connection comes back some time after the cut.
+	mark away "$t" "$(python3 -S -c 'import time; print(time.monotonic() + 5)')" "g$g.$phase"
+}
+fault_mds_and_ds_are_cut() {
+	local t
+	t=$(clock)
+	cut mds "$(shuf -n 1 -e both from --random-source=<(yes "$RANDOM"))"
+	sleep "$(seconds 5)"
+	join
+	mark lost "$t" "$(clock)" ds3
+}
+guests_join() { nft flush chain inet weft guests_in; nft flush chain inet weft guests_out; }
+SEAMS_FAULTS=${SEAMS_FAULTS:-ds_stops ds_dies mds_stops mds_dies both_die guest_and_ds_are_cut guest_and_mds_are_cut mds_and_ds_are_cut}
+
+# What was acknowledged between the backup and its return is taken back, and the judge is told. Nothing is mounted.
+back_up() {
+	local d
+	since=$(clock)
+	dev kill mds >/dev/null
+	rm -rf "$LAB_DIR/backup"
+	cp -a "$CLUSTER/mds" "$LAB_DIR/backup"
+	before=$(clock)
+	start_one mds >/dev/null || not_ok "the MDS starts after a backup"
+}
+put_back() {
+	local pid said
+	dev kill mds >/dev/null
+	said=$(stat -c %s "$CLUSTER/log/mds.log")
+	rm -rf "$CLUSTER/mds"
+	cp -a "$LAB_DIR/backup" "$CLUSTER/mds"
+	setpriv --regid $MDS_GID --clear-groups "$WEFT_BUILD/weft-mds" -c "$CLUSTER/weft.conf" --restored >>"$CLUSTER/log/mds.log" 2>&1 &
+	pid=$!
+	local end=$((SECONDS + 60))
+	until tail -c "+$said" "$CLUSTER/log/mds.log" | grep -q serving; do
+		[ $SECONDS -lt $end ] && kill -0 $pid 2>/dev/null || { not_ok "a store that was put back is made whole"; tail -5 "$CLUSTER/log/mds.log" | sed 's/^/#   /'; break; }
+		sleep 0.2
+	done
+	kill -TERM $pid 2>/dev/null
+	wait $pid
+	start_one mds >/dev/null || not_ok "the MDS starts after a restore"
+	printf '{"e": "mark", "what": "restore", "t": %s, "since": %s, "before": %s}\n' "$(clock)" "$since" "$before" >>"$SHARED/h.marks"
+	counted restores
+}
+still() { # NAME: both guests have shown it
+	wait_flag "g1.$phase.$1" 200 && wait_flag "g2.$phase.$1" 200
+}
+
+# seams_round PHASES FAULTS: in each phase so many faults; a store is put back between the second and the third, and so on.
+seams_round() {
+	local phases=$1 faults=$2 f since='' before='' policies=("mirrors=2" "stripes=2,unit=1M,mirrors=2" "stripes=2,unit=1M" "mirrors=3") policy phase n guests=()
+	policy=${SEAMS_POLICY:-${policies[$((SEAMS_SEED % 4))]}}
+	echo "# seed $SEAMS_SEED, policy $policy"
+	: >"$SHARED/h.marks"
+	seams_up
+	for n in 1 2; do
+		guest -t $((200 + phases * (faults * 25 + 120))) $n seams.sh g$n $n "$phases" "$SEAMS_SEED" "$policy" &
+		guests+=($!)
+	done
+	for ((phase = 1; phase <= phases; phase++)); do
+		flag go.$phase
+		still works || break
+		sleep 2
+		for ((n = 0; n < faults; n++)); do
+			f=$(tr ' ' '\n' <<<"$SEAMS_FAULTS" | sed -n "$((1 + $(draw "$(wc -w <<<"$SEAMS_FAULTS")")))p")
+			echo "# $(clock) $f"
+			fault_$f
+			counted "$f"
+			sleep "$(seconds 4)"
+		done
+		sleep 1
+		echo "# $(clock) the end of phase $phase"
+		flag phase.$phase.stop
+		still ended || break
+		repaired 90 "phase $phase"
+		flag read.$phase
+		still over || break
+		echo "# $(clock) all is read"
+		# Between a backup and its return there is one phase.
+		if [ -n "$since" ]; then put_back; since=; elif [ $((phase + 1)) -lt "$phases" ] && [ -n "${SEAMS_RESTORE:-}" ]; then back_up; fi
+	done
+	wait "${guests[@]}"
+	kill $clock_pid
+	judge
+}
+judge() {
+	local out flips=--flips
+	# Shown also where all is well: how much was judged.
+	if out=$(python3 "$checker/check.py" --to-open $flips --lease 2 "$SHARED"/h.* 2>&1); then
+		ok "all that was seen can be explained"
+	else
+		not_ok "all that was seen can be explained (seed $SEAMS_SEED)"
+		printf '%s\n' "$out" | head -60 | sed 's/^/#   /'
+		mkdir -p "${SEAMS_KEEP:-/var/tmp}" && tar -czf "${SEAMS_KEEP:-/var/tmp}/seams-$SEAMS_SEED.tar.gz" -C "$LAB_DIR" shared -C "$CLUSTER" log
+	fi
+	sed -n '$s/^/# judged: /p' <<<"$out"
+	sort "$LAB_DIR/counts" | uniq -c | awk '{ print "# count: " $2, $1 }'
+}
