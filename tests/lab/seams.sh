@@ -149,6 +149,7 @@ still() { # NAME: both guests have shown it
 	wait_flag "g1.$phase.$1" 200 && wait_flag "g2.$phase.$1" 200
 }
 
+# After a restore all copies are compared, one file after the other: that takes its time.
 # seams_round PHASES FAULTS: in each phase so many faults; a store is put back between the second and the third, and so on.
 seams_round() {
 	local phases=$1 faults=$2 f since='' before='' policies=("mirrors=2" "stripes=2,unit=1M,mirrors=2" "stripes=2,unit=1M" "mirrors=3") policy phase n guests=()
@@ -157,7 +158,7 @@ seams_round() {
 	: >"$SHARED/h.marks"
 	seams_up
 	for n in 1 2; do
-		guest -t $((200 + phases * (faults * 25 + 120))) $n seams.sh g$n $n "$phases" "$SEAMS_SEED" "$policy" &
+		guest -t $((200 + phases * (faults * 25 + 420))) $n seams.sh g$n $n "$phases" "$SEAMS_SEED" "$policy" &
 		guests+=($!)
 	done
 	for ((phase = 1; phase <= phases; phase++)); do
@@ -175,7 +176,7 @@ seams_round() {
 		echo "# $(clock) the end of phase $phase"
 		flag phase.$phase.stop
 		still ended || break
-		repaired 90 "phase $phase"
+		repaired 300 "phase $phase"
 		flag read.$phase
 		still over || break
 		echo "# $(clock) all is read"

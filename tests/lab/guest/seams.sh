@@ -19,7 +19,7 @@ for ((phase = 1; phase <= phases; phase++)); do
 		{ not_ok "phase $phase: no process of $client hangs"; sed 's/^/#   /' "$WEFT_SHARED/$client.$phase.said" | tail -20; dmesg | tail -40 | sed 's/^/#   /'; }
 	sed '/^# /!s/^/# /' "$WEFT_SHARED/$client.$phase.said"
 	flag "$client.$phase.ended"
-	wait_flag read.$phase 300
+	wait_flag read.$phase 500
 	check "phase $phase: $client reads all of it" timeout 300 python3 "$record" read $M/d "$WEFT_SHARED/h.$phase.$client.read" "$client.read.$phase" --clock "$LAB_HOST:12999"
 	umount_weft
 	flag "$client.$phase.over"
