@@ -556,7 +556,6 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 {
 	uint32_t type = want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK;
 	nfsstat4 status = op_cur_inode(c, i);
-	bool grace;
 
 	if (status)
 		return status;
@@ -570,14 +569,13 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 		*none = true;
 		return NFS4_OK;
 	}
-	grace = st_in_grace(c->m->m_st);
 	if (claim == CLAIM_PREVIOUS) {
 		st_look_lock(c->m->m_st);
 		status = st_reclaim_check(c->m->m_st, c->client);
 		st_look_unlock(c->m->m_st);
 		return status ? NFS4ERR_NO_GRACE : NFS4_OK;
 	}
-	return grace ? NFS4ERR_GRACE : NFS4_OK;
+	return op_lock_grace(c) ? NFS4ERR_GRACE : NFS4_OK;
 }
 
 nfsstat4 op_want_delegation(struct compound *c)

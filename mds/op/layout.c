@@ -518,7 +518,7 @@ nfsstat4 op_layoutget(struct compound *c)
 	g->mirrored = map.lm_mirrors > 1;
 	g->clean = map.lm_clean;
 	st_file_lock(st, g->ino);
-	status = st_in_grace(st) ? NFS4ERR_GRACE : layout_stateid(c, g);
+	status = op_lock_grace(c) ? NFS4ERR_GRACE : layout_stateid(c, g);
 	st_file_unlock(st, g->ino);
 	if (status)
 		return status;

@@ -138,12 +138,11 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 	struct st *st = c->m->m_st;
 	struct st_lock *k = NULL;
 	struct st_open *o;
-	bool grace = st_in_grace(st);
 	nfsstat4 status = lock_state(c, g, &k, &o);
 
 	if (status)
 		return status;
-	status = g->reclaim ? st_reclaim_check(st, c->client) : grace ? NFS4ERR_GRACE : NFS4_OK;
+	status = g->reclaim ? st_reclaim_check(st, c->client) : op_lock_grace(c) ? NFS4ERR_GRACE : NFS4_OK;
 	if (status)
 		return status;
 	if (o->o_file->f_waiters && !st_needs_all()) /* some may be told */

@@ -380,6 +380,11 @@ void op_get_stateid(struct xdr_in *x, struct st_stateid *s);
 /* The current stateid (seqid 1, other zero) replaced by what is current; BAD_STATEID when there is none. */
 nfsstat4 op_resolve_sid(struct compound *c, struct st_stateid *s);
 void op_set_current_sid(struct compound *c, const struct st_stateid *s);
+/* Looked at. A lock that is no reclaim waits: for the end of grace, or for the client's RECLAIM_COMPLETE (RFC 8881 section 18.51.3). */
+static inline bool op_lock_grace(const struct compound *c)
+{
+	return st_in_grace(c->m->m_st) || !atomic_load(&c->client->cl_ready);
+}
 /* A stateid's seqid beside the current one (RFC 8881 section 8.2.2); 0 is whatever is current. */
 static inline nfsstat4 op_seqid_status(const struct st_stateid *s, uint32_t current)
 {

@@ -839,8 +839,12 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
+	if (one_fs && !c->cur)
+		return NFS4ERR_NOFILEHANDLE;
+	/* No file system comes from elsewhere here. Who says it of one, and never of all, is taken at its word where that does no harm (section 18.51.4). */
+	atomic_store(&c->client->cl_ready, true);
 	if (one_fs)
-		return c->cur ? NFS4_OK : NFS4ERR_NOFILEHANDLE;
+		return NFS4_OK;
 	st_all_lock(st);
 	if (atomic_load(&c->client->cl_reclaim_done))
 		status = NFS4ERR_COMPLETE_ALREADY;

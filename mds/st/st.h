@@ -182,6 +182,7 @@ struct st_client {
 	uint32_t cl_enforce[3], cl_allow[3]; /* bitmap4 of operations (RFC 8881 section 18.35.3) */
 	bool cl_confirmed, cl_recorded, cl_dead;
 	_Atomic bool cl_reclaim_done, cl_may_reclaim;
+	_Atomic bool cl_ready;      /* it said RECLAIM_COMPLETE, of whatever scope: it may lock (RFC 8881 section 18.51.3) */
 	bool cl_notified;           /* it asked to be told when a device changes */
 	bool cl_notified_gone;      /* and when one goes */
 	bool cl_stripes;            /* it is known to read and write striped layouts */

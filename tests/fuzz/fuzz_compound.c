@@ -744,6 +744,11 @@ static void session(unsigned conn)
 	st_all_unlock(mds.m_st);
 	memcpy(q + 4, &id, 8);
 	frames(q, sizeof(q));
+	st_all_lock(mds.m_st);
+	cl = client_of(conn);
+	if (cl)
+		cl->cl_ready = true; /* as by RECLAIM_COMPLETE */
+	st_all_unlock(mds.m_st);
 }
 
 /* As after a restart: in grace, no layouts, and the files that had some marked as of an earlier boot. */

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Who may reclaim after restarts (RFC 8881 sections 8.4.3 and 18.51.3). Prints TAP. Each test has a cluster of its own."""
+"""Who may reclaim after restarts, and lock (RFC 8881 sections 8.4.3 and 18.51.3). Prints TAP. Each test has a cluster of its own."""
 import os
 import sys
 
@@ -50,10 +50,15 @@ def test_a_late_reclaim_complete_counts_for_the_next_start(w):
     w.restart()
     again(b, True)
     again(a)
-    reclaim(a, f)
+    s = reclaim(a, f)
     serves(b, putfh(d), open_("g", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}))
     a.no("NO_GRACE", putfh(f), open_(claim_previous(), BOTH | NO_DELEG, 0, b"another"))
+    a.no("GRACE", putfh(f), lock(s, WRITE_LT, 0, 10, b"a"))
+    a.no("GRACE", putfh(f), layoutget(s))
+    a.ok(putfh(f), write(s, 0, b"what it has"))
     a.ok(reclaim_complete())
+    a.ok(putfh(f), lock(s, WRITE_LT, 0, 10, b"a"))
+    lay(a, f, s)
     w.restart()
     again(a)
     reclaim(a, f)
@@ -90,5 +95,24 @@ def test_one_that_never_came_back_is_a_stranger(w):
     a.no("RECLAIM_BAD", putfh(f), open_(claim_previous(), BOTH | NO_DELEG))
 
 
+def test_nothing_is_locked_before_reclaim_complete(w):
+    """Outside of grace, too."""
+    a = client()
+    d = a.mkdir(a.root(), "d")
+    _, f = a.open(d, "f")
+    whole, part = client(reclaim=False), client(reclaim=False)
+    for c in (whole, part):
+        c.no("GRACE", putfh(d), open_("f", BOTH | NO_DELEG))
+        c.no("GRACE", putfh(d), open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}))
+        c.no("GRACE", putfh(f), open_(claim_fh(), READ | WANT_READ))
+        c.no("NO_GRACE", putfh(f), open_(claim_previous(), BOTH | NO_DELEG))
+        c.ok(putfh(d), create(DIR, "no lock %d" % c.clientid), putfh(f), getattr_("size"), read(ANON, 0, 1))
+    whole.ok(reclaim_complete())
+    part.ok(putrootfh(), reclaim_complete(True))  # some clients never say it of all
+    for c in (whole, part):
+        c.ok(putfh(d), open_("f", BOTH | NO_DELEG))
+    a.no("NOENT", putfh(d), lookup("new"))
+
+
 if __name__ == "__main__":
-    run_apart(globals(), ds=1, settings=SETTINGS)
+    run_apart(globals(), ds=2, settings=SETTINGS)

@@ -831,10 +831,6 @@ def test_reclaim_complete_comes_once(c, d):
     one.ok(putrootfh(), reclaim_complete(True))
 
 
-def test_an_open_without_reclaim_complete_is_served(c, d):
-    client(reclaim=False).open(d, "f")
-
-
 def test_backchannel_ctl_is_taken(c, d):
     sys_cred = u32(AUTH_SYS) + u32(0) + opaque("test") + u32(0) + u32(0) + u32(0)
     c.ok(op("BACKCHANNEL_CTL", u32(CB_PROGRAM), array([sys_cred])))
