@@ -130,6 +130,7 @@ static void deleg_register(struct compound *c, struct st_file *f, uint32_t type,
 		why_not(d, WND4_RESOURCE);
 		return;
 	}
+	st_granted(c->m->m_st, &o->o_deleg->dg_grants, c->session, c->once_slot, c->once_seq);
 	d->d_type = type;
 	d->d_times = times;
 	d->d_sid = o->o_sid;

@@ -192,6 +192,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	if (!atomic_load(&c->client->cl_laid))
 		atomic_store(&c->client->cl_laid, true);
 	st_sid_bump(&l->l_sid);
+	st_granted(st, &l->l_grants, c->session, c->once_slot, c->once_seq);
 	op_fh_make(c->m, op_export(c), g->ino, l->l_fh);
 	l->l_fhlen = OP_FH_LEN;
 	*sid = l->l_sid;

@@ -43,7 +43,24 @@ void st_cb_lost(struct st *st, struct st_cb *cb)
 	free(cb);
 }
 
-static void cb_encode(const struct st_cb *cb, struct st_session *s, struct xdr_out *x)
+/* A list for each call, of which there are few (csa_referring_call_lists, section 20.9.3). */
+static void referring_encode(struct st *st, const struct st_cb *cb, struct xdr_out *x)
+{
+	struct st_grants *g = cb->cb_kind->k_grants ? cb->cb_kind->k_grants(st, cb) : NULL;
+	unsigned n = 0;
+
+	if (g && !st_grants_seen(st, g))
+		n = g->gs_n;
+	xdr_put_u32(x, n);
+	for (unsigned i = 0; i < n; i++) {
+		xdr_put_fixed(x, g->gs_grant[i].g_session, NFS4_SESSIONID_SIZE);
+		xdr_put_u32(x, 1);
+		xdr_put_u32(x, g->gs_grant[i].g_seq);
+		xdr_put_u32(x, g->gs_grant[i].g_slot);
+	}
+}
+
+static void cb_encode(struct st *st, const struct st_cb *cb, struct st_session *s, struct xdr_out *x)
 {
 	xdr_put_u32(x, 0); /* tag */
 	xdr_put_u32(x, s->se_minor);
@@ -55,7 +72,7 @@ static void cb_encode(const struct st_cb *cb, struct st_session *s, struct xdr_o
 	xdr_put_u32(x, cb->cb_slot);
 	xdr_put_u32(x, 31 - (uint32_t)__builtin_clz(s->se_cb_busy)); /* the highest in use */
 	xdr_put_bool(x, false);
-	xdr_put_u32(x, 0); /* referring calls */
+	referring_encode(st, cb, x);
 	xdr_put_u32(x, cb->cb_kind->k_op);
 	cb->cb_kind->k_encode(cb, x);
 }
@@ -214,7 +231,7 @@ static void cb_send(struct loop_msg *m)
 			cred.rc_gid = s->se_cb_gid;
 		}
 		rpc_req_init(&cb->cb_req, s->se_cb_prog, 1, 1, &cred, 4096, cb_done);
-		cb_encode(cb, s, &cb->cb_req.q_args);
+		cb_encode(st, cb, s, &cb->cb_req.q_args);
 	} else if (s) {
 		if (!cb->cb_keeps)
 			s->se_cb_busy &= ~(1u << cb->cb_slot);
@@ -304,6 +321,13 @@ static void recall_encode(const struct st_cb *cb, struct xdr_out *x)
 	xdr_put_fixed(x, cb->cb_sid.other, NFS4_OTHER_SIZE);
 }
 
+static struct st_grants *recall_grants(struct st *st, const struct st_cb *cb)
+{
+	struct st_layout *l = st_layout_find(st, &cb->cb_sid);
+
+	return l ? &l->l_grants : NULL;
+}
+
 static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
 {
 	struct st_layout *l = st_layout_find(st, &cb->cb_sid);
@@ -311,7 +335,8 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	(void)res;
 	if (!l)
 		return false;
-	if (status == NFS4ERR_NOMATCHING_LAYOUT) {
+	/* Where the layout may still be on its way, it is asked again, until somebody who waits takes it away, with a fence. */
+	if (status == NFS4ERR_NOMATCHING_LAYOUT && st_grants_seen(st, &l->l_grants)) {
 		st_layout_free(st, l);
 		return false;
 	}
@@ -335,7 +360,7 @@ static void recall_lost(struct st *st, struct st_cb *cb)
 }
 
 static const struct st_cb_kind recall_kind = {
-	.k_op = OP_CB_LAYOUTRECALL, .k_metric = ST_CB_LAYOUTRECALL, .k_encode = recall_encode, .k_done = recall_done, .k_lost = recall_lost};
+	.k_op = OP_CB_LAYOUTRECALL, .k_metric = ST_CB_LAYOUTRECALL, .k_encode = recall_encode, .k_done = recall_done, .k_lost = recall_lost, .k_grants = recall_grants};
 
 /* The stateid's seqid goes up by one with the first (RFC 8881 section 12.5.5.2.1). */
 void st_recall_queue(struct st *st, struct st_layout *l)

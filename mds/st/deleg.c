@@ -51,6 +51,13 @@ static void recall_encode(const struct st_cb *cb, struct xdr_out *x)
 	xdr_put_opaque(x, cb->cb_fh, cb->cb_fhlen);
 }
 
+static struct st_grants *recall_grants(struct st *st, const struct st_cb *cb)
+{
+	struct st_open *o = deleg_find(st, &cb->cb_sid);
+
+	return o ? &o->o_deleg->dg_grants : NULL;
+}
+
 static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
 {
 	struct st_open *o = deleg_find(st, &cb->cb_sid);
@@ -58,8 +65,8 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	(void)res;
 	if (!o || status == NFS4_OK)
 		return false;
-	/* The reply that gives it may still be on its way (section 2.10.6.3); a client that goes on saying so never took it. */
-	if ((status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE) && cb->cb_tries >= UNKNOWN_TRIES) {
+	/* The reply that gives it may still be on its way (section 2.10.6.3); a client that has it, and goes on saying so, never took it. */
+	if ((status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE) && cb->cb_tries >= UNKNOWN_TRIES && st_grants_seen(st, &o->o_deleg->dg_grants)) {
 		st->st_orphaned |= o->o_file->f_orphan;
 		st_open_free(st, o);
 		return false;
@@ -78,7 +85,7 @@ static void recall_lost(struct st *st, struct st_cb *cb)
 }
 
 static const struct st_cb_kind recall_kind = {
-	.k_op = OP_CB_RECALL, .k_metric = ST_CB_RECALL, .k_encode = recall_encode, .k_done = recall_done, .k_lost = recall_lost};
+	.k_op = OP_CB_RECALL, .k_metric = ST_CB_RECALL, .k_encode = recall_encode, .k_done = recall_done, .k_lost = recall_lost, .k_grants = recall_grants};
 
 void st_deleg_recall(struct st *st, struct st_open *o)
 {

@@ -443,6 +443,45 @@ void st_slot_let(struct st_slot *sl)
 	atomic_store(&sl->sl_turn, TURN(FREE, atomic_load(&sl->sl_turn)));
 }
 
+/* ---- grants ---- */
+
+/* A session that has ended gives nothing any more: its client has waited for all replies, or will not have them. */
+static bool grant_seen(struct st *st, const struct st_grant *g)
+{
+	const struct st_session *s = st_session_find(st, g->g_session);
+	const struct st_slot *sl = s ? st_slot_get(s, g->g_slot) : NULL;
+
+	return !sl || st_slot_seq(sl) != g->g_seq;
+}
+
+bool st_grants_seen(struct st *st, struct st_grants *g)
+{
+	unsigned n = 0;
+
+	urcu_memb_read_lock();
+	for (unsigned i = 0; i < g->gs_n; i++) {
+		if (!grant_seen(st, &g->gs_grant[i]))
+			g->gs_grant[n++] = g->gs_grant[i];
+	}
+	urcu_memb_read_unlock();
+	g->gs_n = (uint8_t)n;
+	return !n && !g->gs_more;
+}
+
+void st_granted(struct st *st, struct st_grants *g, const struct st_session *s, uint32_t slot, uint32_t seq)
+{
+	if (g->gs_n == ST_GRANTS)
+		st_grants_seen(st, g);
+	if (g->gs_n == ST_GRANTS) {
+		g->gs_more = true;
+		g->gs_n--;
+		memmove(g->gs_grant, g->gs_grant + 1, g->gs_n * sizeof(g->gs_grant[0]));
+	}
+	memcpy(g->gs_grant[g->gs_n].g_session, s->se_id, NFS4_SESSIONID_SIZE);
+	g->gs_grant[g->gs_n].g_slot = slot;
+	g->gs_grant[g->gs_n++].g_seq = seq;
+}
+
 void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len)
 {
 	free(sl->sl_reply);

@@ -85,6 +85,21 @@ struct st_room {
 	uint32_t r_gen;    /* changes with the target */
 };
 
+/*
+ * The requests that gave a layout or a delegation, as far as it is not known that the client has their replies: until a request's slot is used again, its reply may still be on
+ * the way, and a callback overtake it (RFC 8881 section 2.10.6.3). Such ones are told with a callback, as referring calls; and that the client knows nothing of what it was
+ * given is no proof that it will not.
+ */
+#define ST_GRANTS 2u
+struct st_grants {
+	struct st_grant {
+		uint8_t g_session[NFS4_SESSIONID_SIZE];
+		uint32_t g_slot, g_seq;
+	} gs_grant[ST_GRANTS];
+	uint8_t gs_n;
+	bool gs_more; /* there were others */
+};
+
 struct st_client;
 struct st_session {
 	struct hash_link se_link;
@@ -290,6 +305,7 @@ struct st_deleg {
 	struct st_ask *dg_asks; /* who waits for the holder's CB_GETATTR */
 	uint8_t dg_fh[NFS4_FHSIZE]; /* as GETFH gave it */
 	uint32_t dg_fhlen;
+	struct st_grants dg_grants;
 };
 
 /* What a holder of a write delegation told (RFC 8881 section 20.1). a_then runs on a_loop. */
@@ -358,6 +374,7 @@ struct st_layout {
 	uint32_t l_epoch;             /* fence epoch of the oldest grant that is out: reports against an older one than the file's mean nothing */
 	uint8_t l_fh[NFS4_FHSIZE];    /* as GETFH gave it */
 	uint32_t l_fhlen;
+	struct st_grants l_grants;
 };
 
 /* A lock-owner that was denied a lock it waits for: told once, by CB_NOTIFY_LOCK, when it may try again (RFC 8881 section 20.11). */
@@ -384,6 +401,8 @@ struct st_cb_kind {
 	/* locked: the client's answer: the operation's status, or that of what stood before it, or -1 for none; res stands at the operation's result. True: send
 	 * it again after a while. */
 	bool (*k_done)(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res);
+	/* locked, or NULL: what the callback is about was given by these; NULL: nothing any more */
+	struct st_grants *(*k_grants)(struct st *st, const struct st_cb *cb);
 	bool k_brief;                 /* no answer by the recall deadline is none */
 	/* locked, or NULL: its session is gone, and it with it */
 	void (*k_lost)(struct st *st, struct st_cb *cb);
@@ -687,6 +706,10 @@ void st_slot_let(struct st_slot *sl);
 void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len);
 /* Is any busy? *last: becomes the time of the last request, if that is later. Takes se_lock. */
 bool st_slots_busy(struct st_session *s, uint64_t *last);
+/* With what they belong to locked, on a thread that RCU knows: one more. */
+void st_granted(struct st *st, struct st_grants *g, const struct st_session *s, uint32_t slot, uint32_t seq);
+/* Likewise: forgets those whose replies the client has. True: all. */
+bool st_grants_seen(struct st *st, struct st_grants *g);
 void st_slots_free(struct st *st, struct st_session *s); /* locked; none is busy, and the session is dead */
 /* locked: some of those that have ended with rows in the store, by se_next, or NULL: nobody else knows them any more, and they are the caller's to free. */
 struct st_session *st_sessions_ended(struct st *st);

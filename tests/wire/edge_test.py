@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Who may reclaim after restarts, and lock (RFC 8881 sections 8.4.3 and 18.51.3). Prints TAP. Each test has a cluster of its own."""
+"""Who may reclaim after restarts, and lock (RFC 8881 sections 8.4.3 and 18.51.3); what is believed of a client that a callback may reach before a reply does (section
+2.10.6.3). Prints TAP. Each test has a cluster of its own."""
 import os
 import sys
 
@@ -114,5 +115,71 @@ def test_nothing_is_locked_before_reclaim_complete(w):
     a.no("NOENT", putfh(d), lookup("new"))
 
 
+NO_LAYOUT, NO_STATEID = 10060, 10025
+
+
+def recalled_unseen(w, a, b, answers):
+    """A layout of a mirrored file is given to a, which does not use the slot again, and recalled because b finds a copy to be stale; the callbacks, and a READ by it."""
+    d = a.mkdir(a.root(), "d")
+    s, f, o = striped(a, d, "mirrors=2")
+    servers = [data_server(a, m[0]) for m in o.mirrors]
+    for m, ds in zip(o.mirrors, servers):
+        check(ds.write(m[0].fhs[0], 0, b"old ").status, 0)
+    a.ok(putfh(f), layoutreturn(o.stateid))
+    o2 = lay(b, f, b.ok(putfh(f), open_(claim_fh(), BOTH | NO_DELEG)).stateid)
+    seen = []
+
+    def on_callback(name, args):
+        seen.append(args)
+        return answers(len(seen))
+    a.on_callback = on_callback
+    o = lay(a, f, s, IO_READ)
+    at = (a.session.sessionid, a.slots[0], 0)
+    b.ok(putfh(f), layouterror(o2.stateid, [(o2.mirrors[1][0].deviceid, 5, NUM["WRITE"])]), timeout=60)
+    bad = next(k for k, m in enumerate(o.mirrors) if m[0].deviceid == o2.mirrors[1][0].deviceid)
+    return seen, at, servers[bad].read(o.mirrors[bad][0].fhs[0], 0, 4).status
+
+
+def test_a_layout_on_its_way_is_not_forgotten(w):
+    """The recall overtakes the LAYOUTGET's reply: the client knows no such layout yet, and soon will."""
+    a, b = client(), client()
+    seen, at, read_by_it = recalled_unseen(w, a, b, lambda n: NO_LAYOUT)
+    check((seen[0].referring, len(seen) > 1), ([at], True), "referring calls")
+    check(read_by_it, 13, "a READ of the stale copy by that layout")
+
+
+def test_a_layout_that_the_client_has_seen_is_believed_to_be_gone(w):
+    a, b = client(), client()
+
+    def answers(n):
+        if n == 2:
+            a.ok(putrootfh())  # with the granting slot
+        return NO_LAYOUT
+    seen, at, _ = recalled_unseen(w, a, b, answers)
+    check([x.referring for x in seen], [[at], [at]], "referring calls")
+    check(a.ok(putrootfh()) and a.status_flags & 0x40, 0, "SEQ4_STATUS_RECALLABLE_STATE_REVOKED")
+
+
+def test_a_delegation_on_its_way_is_not_forgotten(w):
+    a, b = client(), client()
+    d = a.mkdir(a.root(), "d")
+    s, f = a.open(d, "f")
+    a.ok(putfh(f), close(s))
+    seen = []
+
+    def on_callback(name, args):
+        seen.append(args)
+        return NO_STATEID
+    a.on_callback = on_callback
+    o = a.ok(putfh(f), open_(claim_fh(), READ | WANT_READ))
+    check(o.deleg, D_READ)
+    at = (a.session.sessionid, a.slots[0], 0)
+    b.until(lambda got: err(got.status) != "DELAY", putfh(f), open_(claim_fh(), BOTH | NO_DELEG), tries=600)
+    check((seen[0].referring, len(seen) > 20), ([at], True), "referring calls")
+    # It is told that it has lost what it may have got since.
+    check(err(a.ok(test_stateid(o.deleg_stateid)).statuses[0]), "DELEG_REVOKED")
+    check(a.status_flags & 0x40, 0x40)
+
+
 if __name__ == "__main__":
-    run_apart(globals(), ds=2, settings=SETTINGS)
+    run_apart(globals(), ds=2, settings=[*SETTINGS, "mds.recall_deadline=5s"])

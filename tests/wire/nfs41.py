@@ -1122,6 +1122,7 @@ class Client:
             args = CB_OPS[num](r) if num in CB_OPS else None
             if args is None:
                 raise Malformed(f"callback operation {num}")
+            args.referring = self.cb_thread.referring
             with self.cb_cond:
                 self.callbacks.append(args)
                 self.cb_cond.notify_all()
@@ -1139,7 +1140,8 @@ class Client:
 
     def _cb_sequence(self, conn, r):
         sessionid, seq, slot, highest, cache = r.fixed(16), r.u32(), r.u32(), r.u32(), r.boolean()
-        r.array(lambda: (r.fixed(16), r.array(lambda: (r.u32(), r.u32()))))  # referring calls
+        calls = r.array(lambda: (r.fixed(16), r.array(lambda: (r.u32(), r.u32()))))  # (session, [(sequence, slot)])
+        self.cb_thread.referring = [(who, *call) for who, some in calls for call in some]
         with self.cb_cond:  # a callback may overtake the reply of CREATE_SESSION
             if not self.cb_cond.wait_for(lambda: self.session and sessionid == self.session.sessionid, 2):
                 raise Malformed("CB_SEQUENCE of another session")
