@@ -73,10 +73,25 @@ static void put_exchange_id(struct compound *c, struct st_client *cl, bool confi
 	xdr_put_u32(x, 0); /* no implementation id */
 }
 
-/* RFC 8881 section 18.35.4, cases 1 to 9 */
-static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *owner, uint32_t len, const uint8_t verf[8], bool update,
-					    const struct op_mach *mach, nfsstat4 *st, uint64_t *evict)
+struct exchange_id {
+	const uint8_t *owner, *verf, *name;
+	uint32_t len, namelen, flags;
+	const struct op_mach *mach; /* or NULL */
+	struct op_mach has_mach;
+	uint64_t evict;
+	/* another principal's, which holds nothing: it goes with its record before this one comes; 0: none */
+	uint64_t drop;
+	uint32_t number;
+	uint8_t key[32];
+};
+
+/* RFC 8881 section 18.35.4, cases 1 to 9. NULL: *st says why; OK: e->drop is to go first. */
+static struct st_client *exchange_id_cases(struct compound *c, struct exchange_id *e, nfsstat4 *st)
 {
+	const uint8_t *owner = e->owner, *verf = e->verf;
+	const struct op_mach *mach = e->mach;
+	bool update = e->flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A;
+	uint32_t len = e->len;
 	struct st *s = c->m->m_st;
 	struct st_client *conf = st_client_by_owner(s, owner, len, true), *un = st_client_by_owner(s, owner, len, false);
 	bool same_principal = conf && op_principal_is(conf, &c->call->c_cred), all;
@@ -101,13 +116,20 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 		return conf;
 	}
 	if (conf && !same_principal) {
-		/* A machine credential protects the lease itself (section 18.35.3). */
-		if (st_open_next(conf, NULL) || st_layout_next(conf, NULL) || (conf->cl_mach && !st_lease_expired(s, conf))) {
+		/* A machine credential protects the lease itself (section 18.35.3). What may yet be reclaimed is held. */
+		if (st_open_next(conf, NULL) || st_layout_next(conf, NULL) || st_reclaim_check(s, conf) == NFS4_OK || (conf->cl_mach && !st_lease_expired(s, conf))) {
 			*st = st_lease_expired(s, conf) ? NFS4ERR_DELAY : NFS4ERR_CLID_INUSE;
-			*evict = conf->cl_id;
+			e->evict = conf->cl_id;
 			return NULL;
 		}
-		st_client_destroy(s, conf);
+		if (!st_client_leaves(conf)) {
+			*st = NFS4ERR_DELAY; /* a request of it is in hand */
+			return NULL;
+		}
+		e->drop = conf->cl_id;
+		e->number = conf->cl_number;
+		memcpy(e->key, conf->cl_key, sizeof(e->key));
+		return NULL;
 	}
 	if (un)
 		st_client_destroy(s, un);
@@ -116,7 +138,7 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 	all = s->st_clients.h_count >= c->m->m_limits.lm_clients;
 	if (all || st_clients_at(s, addr) >= c->m->m_limits.lm_clients_addr) {
 		op_limited(c->m, OP_LIMIT_CLIENTS);
-		*evict = st_client_oldest(s, all ? NULL : addr);
+		e->evict = st_client_oldest(s, all ? NULL : addr);
 		*st = NFS4ERR_DELAY;
 		return NULL;
 	}
@@ -143,18 +165,64 @@ static struct st_client *exchange_id_cases(struct compound *c, const uint8_t *ow
 	return un;
 }
 
-nfsstat4 op_exchange_id(struct compound *c)
+static nfsstat4 exchange_id_go(struct compound *c);
+
+static int drop_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct xdr_in *x = c->in;
-	const uint8_t *verf = xdr_get_fixed(x, 8), *owner, *name = NULL;
-	uint32_t len, flags, how, nimpl, namelen = 0, dummy;
-	struct op_mach mach;
+	struct compound *c = op_of(op);
+	struct exchange_id *e = c->scratch;
+
+	return st_record_del(c->m->m_st, t, e->key, e->number);
+}
+
+static nfsstat4 drop_done(struct compound *c, int err)
+{
+	struct exchange_id *e = c->scratch;
+	struct st *st = c->m->m_st;
 	struct st_client *cl;
-	uint64_t evict = 0;
+
+	st_all_lock(st);
+	cl = st_client_get(st, e->drop);
+	if (cl && err)
+		atomic_store(&cl->cl_evicting, false);
+	else if (cl)
+		st_client_destroy(st, cl);
+	st_all_unlock(st);
+	e->drop = 0;
+	return err ? op_status(err) : exchange_id_go(c);
+}
+
+static nfsstat4 exchange_id_go(struct compound *c)
+{
+	struct exchange_id *e = c->scratch;
+	struct st_client *cl;
 	nfsstat4 st;
 
-	owner = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &len);
-	flags = xdr_get_u32(x);
+	st_all_lock(c->m->m_st);
+	cl = exchange_id_cases(c, e, &st);
+	if (cl) {
+		cl->cl_stripes = impl_stripes(c->m, (const char *)e->name, e->namelen);
+		put_exchange_id(c, cl, cl->cl_confirmed);
+	}
+	st_all_unlock(c->m->m_st);
+	if (st == NFS4ERR_DELAY && e->evict)
+		op_evict(c->m, c->th->mt_loop, e->evict);
+	/* Once more after a restart, it finds neither the client nor its record. */
+	return e->drop ? op_mutate_again(c, drop_run, drop_done) : st;
+}
+
+nfsstat4 op_exchange_id(struct compound *c)
+{
+	struct exchange_id *e = op_scratch(c, sizeof(*e), NULL);
+	struct xdr_in *x = c->in;
+	uint32_t how, nimpl, dummy;
+	nfsstat4 st;
+
+	if (!e)
+		return NFS4ERR_DELAY;
+	e->verf = xdr_get_fixed(x, 8);
+	e->owner = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &e->len);
+	e->flags = xdr_get_u32(x);
 	how = xdr_get_u32(x);
 	if (x->bad)
 		return NFS4ERR_BADXDR;
@@ -162,32 +230,24 @@ nfsstat4 op_exchange_id(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (how == SP4_SSV)
 		return NFS4ERR_ENCR_ALG_UNSUPP;
-	st = how == SP4_MACH_CRED ? op_mach_get(c, &mach) : NFS4_OK;
+	st = how == SP4_MACH_CRED ? op_mach_get(c, &e->has_mach) : NFS4_OK;
 	if (st)
 		return st;
+	e->mach = how == SP4_MACH_CRED ? &e->has_mach : NULL;
 	nimpl = xdr_get_u32(x);
 	if (nimpl > 1)
 		return NFS4ERR_BADXDR;
 	if (nimpl) {
 		xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &dummy);
-		name = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &namelen);
+		e->name = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &e->namelen);
 		xdr_get_u64(x);
 		xdr_get_u32(x);
 	}
 	if (x->bad)
 		return NFS4ERR_BADXDR;
-	if (flags & ~(c->minor < 2 ? EXID_ARGS : EXID_ARGS | EXID_ARGS_42) || len == 0)
+	if (e->flags & ~(c->minor < 2 ? EXID_ARGS : EXID_ARGS | EXID_ARGS_42) || e->len == 0)
 		return NFS4ERR_INVAL;
-	st_all_lock(c->m->m_st);
-	cl = exchange_id_cases(c, owner, len, verf, flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, how == SP4_MACH_CRED ? &mach : NULL, &st, &evict);
-	if (cl) {
-		cl->cl_stripes = impl_stripes(c->m, (const char *)name, namelen);
-		put_exchange_id(c, cl, cl->cl_confirmed);
-	}
-	st_all_unlock(c->m->m_st);
-	if (st == NFS4ERR_DELAY && evict)
-		op_evict(c->m, c->th->mt_loop, evict);
-	return st;
+	return exchange_id_go(c);
 }
 
 /* ---- CREATE_SESSION ---- */

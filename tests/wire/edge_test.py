@@ -115,6 +115,28 @@ def test_nothing_is_locked_before_reclaim_complete(w):
     a.no("NOENT", putfh(d), lookup("new"))
 
 
+def test_another_principals_client_goes_with_its_record(w):
+    """Else each later grace period lasts its whole time: nobody comes for that record."""
+    a, gone = client(), client()
+    d = a.mkdir(a.root(), "d")
+    gone.ok(destroy_session(gone.session.sessionid))
+    heir = client(owner=gone.owner, cred=USER)
+    w.restart()
+    again(a, True)
+    again(heir, True)
+    a.until(lambda got: err(got.status) != "GRACE", putfh(d), open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}))
+
+
+def test_who_may_yet_reclaim_is_not_replaced(w):
+    a = client()
+    d = a.mkdir(a.root(), "d")
+    _, f = a.open(d, "f")
+    w.restart()
+    again(a)
+    first(a, "CLID_INUSE", exchange_id(a.owner, b"another.", 0), cred=USER)
+    reclaim(a, f)
+
+
 NO_LAYOUT, NO_STATEID = 10060, 10025
 
 
@@ -182,4 +204,4 @@ def test_a_delegation_on_its_way_is_not_forgotten(w):
 
 
 if __name__ == "__main__":
-    run_apart(globals(), ds=2, settings=[*SETTINGS, "mds.recall_deadline=5s"])
+    run_apart(globals(), ds=2, settings=lambda name: [*SETTINGS, "mds.grace=60s"] if "principals" in name else [*SETTINGS, "mds.recall_deadline=5s"])
