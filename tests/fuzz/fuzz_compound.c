@@ -747,7 +747,7 @@ static void session(unsigned conn)
 	st_all_lock(mds.m_st);
 	cl = client_of(conn);
 	if (cl)
-		cl->cl_ready = true; /* as by RECLAIM_COMPLETE */
+		atomic_store(&cl->cl_ready, true); /* as by RECLAIM_COMPLETE */
 	st_all_unlock(mds.m_st);
 }
 
