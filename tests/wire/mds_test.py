@@ -3322,6 +3322,7 @@ def restart_gives_grace_to_those_on_record(w):
     new2 = reclaim(two, g)
     two.ok(reclaim_complete())
     # All recorded clients are done: grace ends at once.
+    stranger.ok(reclaim_complete())
     began = time.monotonic()
     stranger.until(lambda got: err(got.status) != "GRACE", putfh(d), open_("g"))
     check(time.monotonic() - began < 1, True, "grace went on")
