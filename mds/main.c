@@ -595,6 +595,7 @@ static void open_data(const struct conf *conf)
 		die(err, NULL);
 	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		die("layouts: no memory", NULL);
+	op_file_env(&mds);
 	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"), (unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
 		die_conf(err);
 	if (lo_steer_load(mds.m_lo, conf_size(conf, "mds.threshold")))

@@ -119,12 +119,17 @@ void op_metrics_init(struct mds *m)
 	m->m_op_time = metric_histogram("weft_mds_compound_seconds", "Time from a COMPOUND's receipt to its reply", "");
 }
 
-struct ns_time op_now(void)
+void op_file_env(struct mds *m)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (struct ns_time){ts.tv_sec, (uint32_t)ts.tv_nsec};
+	m->m_file = (struct file_env){
+		.fe_st = m->m_st,
+		.fe_ns = m->m_ns,
+		.fe_kv = m->m_kv,
+		.fe_lo = m->m_lo,
+		.fe_dsc = m->m_dsc,
+		.fe_recall_ms = m->m_recall_ms,
+		.fe_confirm_ms = op_confirm_ms(m),
+	};
 }
 
 nfsstat4 op_status(int err)

@@ -8,10 +8,6 @@
 #include "mds/op/op.h"
 #include <errno.h>
 
-/* Longer than any data server's lease: by then each has confirmed or serves nobody. What is left is a server that lives and says that it fails its orders: one that
- * says nothing is waited for until its lease is over (lo/order.c). */
-#define CONFIRM_SLACK_MS 5000u
-
 struct fence {
 	struct st_wait wait;
 	struct kv_op op;
@@ -61,11 +57,6 @@ void op_unhold(struct op_hold *h)
 	st_file_put(st, f);
 	st_file_unlock(st, h->h_ino);
 	h->h_m = NULL;
-}
-
-uint32_t op_confirm_ms(const struct mds *m)
-{
-	return m->m_ds_lease_ms + CONFIRM_SLACK_MS;
 }
 
 int op_raise_epoch_alone(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now)

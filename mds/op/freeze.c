@@ -22,14 +22,6 @@ static void freeze_end(struct op_freeze *z, int err)
 	loop_post(z->fz_loop, &z->fz_msg);
 }
 
-uint64_t op_held(struct mds *m, struct kv_txn *t, uint64_t ino)
-{
-	struct ns_inode i;
-	struct lo_map map;
-
-	return ns_get(m->m_ns, t, ino, &i) || lo_map_decode(i.i_blob, &map) ? 0 : lo_held_objects(m->m_lo, ino, &map);
-}
-
 uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held)
 {
 	struct ns_inode i;

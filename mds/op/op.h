@@ -11,6 +11,7 @@
 #include "base/metrics.h"
 #include "mds/dsc/dsc.h"
 #include "mds/exp/exp.h"
+#include "mds/file/file.h"
 #include "mds/lo/lo.h"
 #include "mds/ns/ns.h"
 #include "mds/st/st.h"
@@ -80,6 +81,7 @@ struct mds {
 	_Atomic bool m_serving; /* serve.c */
 	struct mds_thread *m_thread;
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
+	struct file_env m_file; /* of the above, what the room mds/file works on: op_file_env */
 	uint32_t m_unreached_ms;
 	uint64_t m_gone_ms; /* a server that has been silent for so long is waited for no more; DSC_GONE: one that is killed or forgotten only */
 	bool m_return_on_close;
@@ -235,7 +237,10 @@ static inline struct compound *op_of(struct kv_op *op)
 {
 	return (struct compound *)((char *)op - offsetof(struct compound, kop));
 }
-struct ns_time op_now(void);
+static inline struct ns_time op_now(void)
+{
+	return file_now();
+}
 /* errno to NFS status: the one place. */
 nfsstat4 op_status(int err);
 
@@ -487,15 +492,28 @@ nfsstat4 op_dead_status(struct mds *m, const struct lo_map *map, bool write);
 /* unread.c: a stripe has no copy in sync but on servers that are killed or forgotten, or have been away for mds.io_error_after. */
 bool op_all_gone(struct mds *m, const struct lo_map *map);
 
-/* truth.c. W: the file's map as it is to be, and a row for its repair where it is not whole. */
-int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map, struct ns_time now);
-/* W: these objects of that map of the file, which may have another by now, become stale where their stripe keeps one. */
-int op_make_stale(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *was, uint64_t objects);
-/* The copies of these stripes may differ: of the map in hand, one that lives stays in sync, one that is not doubted where there is one. Returns those that became stale. */
-uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes, uint64_t doubted);
-/* A write layout is out, of others than except. */
-bool op_writers_left(struct mds *m, uint64_t ino, const struct st_client *except);
-/* A change through the MDS failed (why), and these objects of that map may have taken it, or part of it: what may differ becomes stale, and layouts that name it come back. then(arg) on
+/* mds/file for the operations: see file.h. */
+static inline int op_set_map(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map, struct ns_time now)
+{
+	return file_set_map(&m->m_file, t, ino, map, now);
+}
+static inline int op_make_stale(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *was, uint64_t objects)
+{
+	return file_make_stale(&m->m_file, t, ino, was, objects);
+}
+static inline uint64_t op_mistrust(struct mds *m, uint64_t ino, struct lo_map *map, uint64_t stripes, uint64_t doubted)
+{
+	return file_mistrust(&m->m_file, ino, map, stripes, doubted);
+}
+static inline bool op_writers_left(struct mds *m, uint64_t ino, const struct st_client *except)
+{
+	return file_writers_left(&m->m_file, ino, except);
+}
+static inline uint64_t op_held(struct mds *m, struct kv_txn *t, uint64_t ino)
+{
+	return file_held(&m->m_file, t, ino);
+}
+/* truth.c. A change through the MDS failed (why), and these objects of that map may have taken it, or part of it: what may differ becomes stale, and layouts that name it come back. then(arg) on
  * loop. c is parked meanwhile, or NULL: nobody waits. False: nothing can differ, and then is not called. */
 bool op_half_done(struct mds *m, struct loop *loop, struct compound *c, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg);
 /* The same, of a change of [off, end) by the compound's client, who is told this: a DELAY is remembered until the client has done it again, and judged where it does not. */
@@ -565,16 +583,20 @@ void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc, vo
 
 /* freeze.c. W: the copies of held (lo_held_objects) become stale where their stripe keeps one; returns which did. Their servers have orders to do and do not answer. */
 uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held);
-/* What lo_held_objects says of the file as it is stored now. */
-uint64_t op_held(struct mds *m, struct kv_txn *t, uint64_t ino);
 /* fence.c. W: raises the file's epoch in map and store, with the orders that fence all older capabilities. */
 int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now);
 /* The same without those orders: for who puts others, to every object, that carry the map's epoch. */
 int op_raise_epoch_alone(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now);
 /* layout.c. W: a client is about to be given a capability of the epoch that the file has. */
 int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i);
-/* How long data servers get to confirm: milliseconds. */
-uint32_t op_confirm_ms(const struct mds *m);
+/* How long data servers get to confirm: milliseconds, longer than any lease of theirs. By then each has
+ * confirmed or serves nobody. What is left is a server that lives and fails its orders. */
+static inline uint32_t op_confirm_ms(const struct mds *m)
+{
+	return m->m_ds_lease_ms + 5000u;
+}
+/* Fills m_file: once, when what it names is there. */
+void op_file_env(struct mds *m);
 /* Takes back all layouts of the file but except's (NULL: everybody's): recall, deadline, fence. then(arg, err) on loop; NULL: nobody waits. False: there are none, and
  * then is not called. */
 bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg);

@@ -444,6 +444,7 @@ static void fz_start(const char *name, bool joins)
 		fz_bug(err);
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, 90000, 90000) || lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		fz_bug("no memory");
+	op_file_env(&mds);
 	if (op_repair_open(&mds, fz_loop, &(struct op_repair_opts){.ro_wait_ms = 60000})) /* none at a time */
 		fz_bug("repairs");
 	if (op_drain_open(&mds))
