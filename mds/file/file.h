@@ -3,6 +3,7 @@
  * servers and the store; it knows no COMPOUND and no NFS request.
  *
  * copies.c: which copies of a file are in sync, in its map and in the store (docs/mirrors.md).
+ * exclusive.c: a file for oneself (exclusive.h, docs/fencing.md).
  */
 #ifndef MDS_FILE_FILE_H
 #define MDS_FILE_FILE_H

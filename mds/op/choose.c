@@ -32,7 +32,7 @@ struct op_choose {
 	crypto_generichash_state h_hash;
 	unsigned h_obj;
 	uint64_t h_off, h_lost; /* lost: a bit per stripe, of those that the choice is for */
-	struct op_freeze h_freeze;
+	struct excl h_freeze;
 	struct kv_op h_op;
 };
 
@@ -191,7 +191,7 @@ static void decide(struct op_choose *h)
 	else if (lo_fence_hangs(h->h_m->m_lo, &h->h_v.cv_map))
 		refuse(h, "a data server of the file is away, and may hold its lease still; say it again when that is over");
 	else
-		op_freeze(&h->h_freeze, h->h_m, h->h_loop, h->h_v.cv_ask.ca_ino, NULL, FREEZE_LAYOUTS, frozen, h);
+		op_freeze(&h->h_freeze, h->h_m, h->h_loop, h->h_v.cv_ask.ca_ino, NULL, EXCL_LAYOUTS, frozen, h);
 }
 
 /* ---- what each copy has ---- */

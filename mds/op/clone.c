@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 struct clone {
-	struct op_freeze src_freeze, dst_freeze;
+	struct excl src_freeze, dst_freeze;
 	struct compound *c;
 	struct st_stateid src_sid, dst_sid;
 	uint64_t src, dst, from, to, len;
@@ -59,20 +59,20 @@ static bool reader_may_freeze(struct compound *c, struct clone *k)
 	return may;
 }
 
-static void calm(struct op_freeze *z, uint64_t since)
+static void calm(struct excl *z, uint64_t since)
 {
-	struct st *st = z->fz_m->m_st;
+	struct st *st = z->ex_env->fe_st;
 	uint64_t now = clock_mono_ns(), calm = (now - since) * 9;
 
-	st_file_lock(st, z->fz_ino);
-	st_file_get(st, z->fz_ino, false)->f_calm_ns = now + (calm > CALM_NS ? calm : CALM_NS); /* the freeze keeps it */
-	st_file_unlock(st, z->fz_ino);
+	st_file_lock(st, z->ex_ino);
+	st_file_get(st, z->ex_ino, false)->f_calm_ns = now + (calm > CALM_NS ? calm : CALM_NS); /* the freeze keeps it */
+	st_file_unlock(st, z->ex_ino);
 }
 
 static void clone_thaw(struct clone *k)
 {
 	op_thaw(&k->dst_freeze);
-	if (k->frozen_ns && k->src_freeze.fz_held)
+	if (k->frozen_ns && k->src_freeze.ex_held)
 		calm(&k->src_freeze, k->frozen_ns);
 	op_thaw(&k->src_freeze);
 }
@@ -341,7 +341,7 @@ static nfsstat4 clone_done(struct compound *c)
 {
 	struct clone *k = c->scratch;
 
-	if (k->src_freeze.fz_silent && op_take_back(c->m, c->th->mt_loop, k->src, NULL, clone_src_taken_back, c) && op_waits(c, true))
+	if (k->src_freeze.ex_silent && op_take_back(c->m, c->th->mt_loop, k->src, NULL, clone_src_taken_back, c) && op_waits(c, true))
 		return OP_PARKED;
 	return clone_end(c);
 }
@@ -361,9 +361,24 @@ static nfsstat4 silent_committed(struct compound *c, int err)
 
 	if (err)
 		log_error("inode %lu: copies that are not cloned cannot be made stale: %s", (unsigned long)k->dst, strerror(-err));
-	if (!err && (k->silent | k->dst_freeze.fz_silent) && op_take_back(c->m, c->th->mt_loop, k->dst, NULL, clone_taken_back, c) && op_waits(c, true))
+	if (!err && (k->silent | k->dst_freeze.ex_silent) && op_take_back(c->m, c->th->mt_loop, k->dst, NULL, clone_taken_back, c) && op_waits(c, true))
 		return OP_PARKED;
 	return clone_done(c);
+}
+
+uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held)
+{
+	struct ns_inode i;
+	struct lo_map map;
+
+	if (ns_get(m->m_ns, t, ino, &i) || lo_map_decode(i.i_blob, &map))
+		return 0;
+	held = lo_map_make_stale(&map, held, NULL);
+	if (held && op_set_map(m, t, ino, &map, op_now()))
+		return 0;
+	if (held)
+		log_warn("inode %lu: data servers do not answer: their copies are stale now", (unsigned long)ino);
+	return held;
 }
 
 static int silent_run(struct kv_op *op, struct kv_txn *t)
@@ -510,7 +525,7 @@ static nfsstat4 clone_go(struct compound *c, int err)
 
 	(void)err;
 	/* Not fenced, because it was empty, and it is not any more. */
-	if (!st && k->dst_freeze.fz_how == FREEZE_GONE && !k->again)
+	if (!st && k->dst_freeze.ex_how == EXCL_GONE && !k->again)
 		st = NFS4ERR_DELAY;
 	if (st || !k->len)
 		return st;
@@ -549,7 +564,7 @@ static void clone_src_frozen(void *arg, int err)
 		return;
 	}
 	/* The layouts of the client that asks come back, too: fenced, its next write would be refused in the midst. */
-	op_freeze(&k->dst_freeze, c->m, c->th->mt_loop, k->dst, NULL, k->again ? FREEZE_GONE : FREEZE_ALL, clone_both_frozen, k);
+	op_freeze(&k->dst_freeze, c->m, c->th->mt_loop, k->dst, NULL, k->again ? EXCL_GONE : EXCL_ALL, clone_both_frozen, k);
 }
 
 static nfsstat4 clone_begin(struct compound *c, int err)
@@ -563,7 +578,7 @@ static nfsstat4 clone_begin(struct compound *c, int err)
 	if (!reader_may_freeze(c, k))
 		return NFS4ERR_DELAY;
 	k->c = c;
-	op_freeze(&k->src_freeze, c->m, c->th->mt_loop, k->src, NULL, k->src == k->dst ? FREEZE_ALL : FREEZE_WRITES, clone_src_frozen, k);
+	op_freeze(&k->src_freeze, c->m, c->th->mt_loop, k->src, NULL, k->src == k->dst ? EXCL_ALL : EXCL_WRITES, clone_src_frozen, k);
 	op_waits(c, true);
 	return OP_PARKED;
 }

@@ -44,7 +44,7 @@ struct op_contended {
 	bool co_busy, co_uneven;
 	uint64_t co_ino;
 	uint32_t co_grants;
-	struct op_freeze co_freeze;
+	struct excl co_freeze;
 };
 
 struct contend {
@@ -52,7 +52,7 @@ struct contend {
 	struct mds *ct_m;
 	struct loop *ct_loop;
 	uint64_t ct_ino;
-	struct op_hold ct_hold;
+	struct excl_hold ct_hold;
 };
 
 static int contended_add(struct op_contended *co, uint64_t ino, bool uneven)
@@ -95,7 +95,7 @@ static void contend_end(void *arg, int err)
 	struct contend *j = arg;
 
 	(void)err; /* A layout that did not come back is fenced by its data servers. */
-	op_unhold(&j->ct_hold);
+	excl_unhold(&j->ct_hold);
 	free(j);
 }
 
@@ -117,7 +117,7 @@ static void contend_committed(struct kv_op *op, int err)
 		log_error("inode %lu: cannot mark that two clients write it: %s",
 			  (unsigned long)j->ct_ino, strerror(-err));
 	/* Layouts of before name other first copies. */
-	if (err || !op_take_back(j->ct_m, j->ct_loop, j->ct_ino, NULL, contend_end, j))
+	if (err || !op_recall_stale(&j->ct_hold, j->ct_m, j->ct_loop, j->ct_ino, NULL, contend_end, j))
 		contend_end(j, 0);
 }
 
@@ -164,7 +164,7 @@ void op_contend(struct mds *m, struct loop *loop, uint64_t ino)
 	j->ct_m = m;
 	j->ct_loop = loop;
 	j->ct_ino = ino;
-	op_hold(&j->ct_hold, m, ino); /* f is there: it cannot fail */
+	excl_hold(&j->ct_hold, &m->m_file, ino); /* f is there: it cannot fail */
 	j->ct_op = (struct kv_op){.o_run = contend_run, .o_done = contend_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &j->ct_op);
 }
@@ -380,7 +380,7 @@ void op_contended_tick(struct mds *m)
 		op_verify_run_ends(co->co_verify, ino, co->co_grants, contended_compared, co);
 		return;
 	}
-	op_freeze(&co->co_freeze, m, co->co_loop, ino, NULL, FREEZE_LAYOUTS, contended_frozen, co);
+	op_freeze(&co->co_freeze, m, co->co_loop, ino, NULL, EXCL_LAYOUTS, contended_frozen, co);
 }
 
 static double gauge_contended(void *arg)

@@ -36,7 +36,7 @@ struct op_copy {
 	struct lo_map half_map;
 	struct op_pin pin;
 	struct op_write write; /* the piece in hand, of a mirrored file */
-	struct op_hold hold;
+	struct excl_hold hold;
 	struct op_stand stand;
 	struct kv_op op;
 	struct loop_timer timer;
@@ -68,7 +68,7 @@ static void copy_free(struct op_copy *j)
 {
 	struct mds_thread *th = j->th;
 
-	op_unhold(&j->hold);
+	excl_unhold(&j->hold);
 	op_write_end(&j->write);
 	op_unpin(&j->pin);
 	op_stand_end(&j->stand);
@@ -157,7 +157,7 @@ static void copy_told(struct op_copy *j, int err)
 		j->err = err;
 		j->done = 0;
 	}
-	if (err || !j->missed || !op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_taken_back, j))
+	if (err || !j->missed || !op_recall_stale(&j->hold, j->m, j->th->mt_loop, j->dst, NULL, copy_taken_back, j))
 		copy_end(j);
 	else
 		copy_waits(j, true);
@@ -285,7 +285,7 @@ static void copy_again(struct op_copy *j)
 /* In somebody's way, or a server's: again in a moment, and others meanwhile. */
 static void copy_wait(struct op_copy *j)
 {
-	op_unhold(&j->hold); /* or its own next piece is not let in */
+	excl_unhold(&j->hold); /* or its own next piece is not let in */
 	if (++j->waits > (j->c ? COPY_SYNC_WAITS : COPY_WAITS)) {
 		copy_fail(j, -ETIMEDOUT);
 		return;
@@ -341,10 +341,7 @@ static void copy_piece_taken_back(void *arg, int err)
 /* Copies that did not take it are in clients' layouts. */
 static void copy_piece_stale(struct op_copy *j)
 {
-	bool parked = op_take_back(j->m, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j);
-
-	op_unhold(&j->hold);
-	if (parked)
+	if (op_recall_stale(&j->hold, j->m, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j))
 		copy_waits(j, true);
 	else
 		copy_piece_done(j);

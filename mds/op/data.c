@@ -100,9 +100,9 @@ nfsstat4 op_seek(struct compound *c)
  */
 struct change {
 	struct lo_change lc;
-	struct op_freeze freeze;
+	struct excl freeze;
 	struct op_pin pin;
-	struct op_hold hold;
+	struct excl_hold hold;
 	struct compound *c;
 	struct ns_inode inode;
 	uint64_t ino, off, len, failed, stale; /* stale: before the change, because their servers are silent */
@@ -118,7 +118,7 @@ static void change_fini(void *scratch)
 	struct change *k = scratch;
 
 	op_thaw(&k->freeze);
-	op_unhold(&k->hold);
+	excl_unhold(&k->hold);
 	op_unpin(&k->pin);
 }
 
@@ -170,7 +170,7 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	if (err && k->failed && op_half_done(c->m, c->th->mt_loop, c, k->ino, &k->lc.lc_map, c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err, change_failed, k))
 		return OP_PARKED;
 	/* Copies that became stale are in clients' layouts. */
-	if (!err && (k->failed | k->stale) && op_take_back(c->m, c->th->mt_loop, k->ino, NULL, change_taken_back, c) && op_waits(c, true))
+	if (!err && (k->failed | k->stale) && op_recall_stale(&k->hold, c->m, c->th->mt_loop, k->ino, NULL, change_taken_back, c) && op_waits(c, true))
 		return OP_PARKED;
 	return change_count(c, err);
 }
@@ -241,7 +241,7 @@ static nfsstat4 change_start(struct compound *c, struct change *k)
 		return st;
 	k->inode = i;
 	k->failed = 0;
-	k->stale |= k->freeze.fz_silent;
+	k->stale |= k->freeze.ex_silent;
 	k->lc.lc_loop = c->th->mt_loop;
 	k->lc.lc_ino = i.i_ino;
 	k->lc.lc_incarnation = i.i_incarnation;
@@ -293,7 +293,7 @@ static nfsstat4 change_begin(struct compound *c, struct change *k)
 		return st;
 	op_thaw(&k->freeze);
 	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
-		op_freeze(&k->freeze, c->m, c->th->mt_loop, k->ino, NULL, FREEZE_WRITES, change_frozen, k);
+		op_freeze(&k->freeze, c->m, c->th->mt_loop, k->ino, NULL, EXCL_WRITES, change_frozen, k);
 		op_waits(c, true);
 		return OP_PARKED;
 	}

@@ -23,7 +23,7 @@ struct without {
 	bool take_back;	     /* all layouts, whatever became stale */
 	bool wait;	     /* for them */
 	uint64_t stale;
-	struct op_hold hold;
+	struct excl_hold hold;
 	void (*then)(void *arg, int err);
 	void *arg;
 };
@@ -43,15 +43,14 @@ static int without_run(struct kv_op *op, struct kv_txn *t)
 	w->stale = lo_map_make_stale(&map, lo_map_dead(w->m->m_lo, &map), NULL);
 	if (!w->stale)
 		return 0;
-	err = op_hold(&w->hold, w->m, w->ino);
-	return err ? err : op_set_map(w->m, t, w->ino, &map, op_now());
+	return op_stale(&w->hold, w->m, t, w->ino, &map);
 }
 
 static void without_end(void *arg, int err)
 {
 	struct without *w = arg;
 
-	op_unhold(&w->hold);
+	excl_unhold(&w->hold);
 	if (w->then)
 		w->then(w->arg, err);
 	free(w);
@@ -64,10 +63,10 @@ static void without_committed(struct kv_op *op, int err)
 	if (err && err != -ENOENT && err != -ESTALE)
 		log_error("inode %lu: what is on a dead server cannot be made stale: %s", (unsigned long)w->ino, strerror(-err));
 	if (!err && (w->stale || w->take_back)) {
-		if (w->wait && op_take_back(w->m, w->loop, w->ino, NULL, without_end, w))
+		if (w->wait && op_recall_stale(&w->hold, w->m, w->loop, w->ino, NULL, without_end, w))
 			return;
 		if (!w->wait)
-			op_take_back(w->m, w->loop, w->ino, NULL, NULL, NULL);
+			op_recall_stale(&w->hold, w->m, w->loop, w->ino, NULL, NULL, NULL);
 	}
 	without_end(w, err);
 }

@@ -12,7 +12,7 @@ struct io {
 	unsigned tries;
 	struct op_pin pin; /* WRITE */
 	struct op_write write; /* likewise, of a mirrored file */
-	struct op_hold hold;
+	struct excl_hold hold;
 	bool again;
 	nfsstat4 failed;
 };
@@ -214,7 +214,7 @@ static void io_fini(void *scratch)
 	struct io *k = scratch;
 
 	lo_buf_free(k->io.io_buf);
-	op_unhold(&k->hold);
+	excl_unhold(&k->hold);
 	op_write_end(&k->write);
 	op_unpin(&k->pin);
 }
@@ -291,7 +291,7 @@ nfsstat4 op_read(struct compound *c)
 
 /* ---- WRITE ---- */
 
-int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by, struct op_hold *hold)
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by, struct excl_hold *hold)
 {
 	struct ns_setattr s = {.s_mask = NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE, .s_size = end};
 	struct ns *ns = m->m_ns;
@@ -317,11 +317,11 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	lo_map_make_stale(&map, lo_map_same(by, failed, &map), &last);
 	if (last) /* what took it has become stale meanwhile */
 		return -EIO;
-	err = op_hold(hold, m, ino);
+	err = excl_hold(hold, &m->m_file, ino); /* before anything is written: it may fail */
 	if (err)
 		return err;
 	err = ns_setattr(ns, t, ino, &s, NULL, now, &i);
-	return err ? err : op_set_map(m, t, ino, &map, now);
+	return err ? err : op_stale(hold, m, t, ino, &map);
 }
 
 static int write_run(struct kv_op *op, struct kv_txn *t)
@@ -382,7 +382,7 @@ static nfsstat4 write_committed(struct compound *c, int err)
 	k->failed = op_status(err);
 	if (err && k->io.io_failed_map && op_half_done(c->m, c->th->mt_loop, c, c->cur, &k->io.io_map, lo_writers(&k->io.io_map), err, io_failed, k))
 		return OP_PARKED;
-	if (!err && k->io.io_failed_map && op_take_back(c->m, c->th->mt_loop, c->cur, NULL, write_taken_back, c) && op_waits(c, true))
+	if (!err && k->io.io_failed_map && op_recall_stale(&k->hold, c->m, c->th->mt_loop, c->cur, NULL, write_taken_back, c) && op_waits(c, true))
 		return OP_PARKED;
 	return write_reply(c, err);
 }

@@ -104,7 +104,7 @@ static int move_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	switch (op_move_look(m, &map, &why)) {
 	case OP_MOVE_SWITCH:
-		if (!mv->mv_freeze.fz_held)
+		if (!mv->mv_freeze.ex_held)
 			return -EAGAIN;
 		move_outdated(mv);
 		err = move_note(m, t, mv->mv_ino, &map);
@@ -211,7 +211,7 @@ void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t
 	mv->mv_then = then;
 	mv->mv_arg = arg;
 	if (what == OP_MOVE_SWITCH)
-		op_freeze(&mv->mv_freeze, m, loop, ino, NULL, FREEZE_LAYOUTS, move_frozen, mv);
+		op_freeze(&mv->mv_freeze, m, loop, ino, NULL, EXCL_LAYOUTS, move_frozen, mv);
 	else
 		move_submit(mv);
 }

@@ -11,7 +11,7 @@
 #include "base/metrics.h"
 #include "mds/dsc/dsc.h"
 #include "mds/exp/exp.h"
-#include "mds/file/file.h"
+#include "mds/file/exclusive.h"
 #include "mds/lo/lo.h"
 #include "mds/ns/ns.h"
 #include "mds/st/st.h"
@@ -406,14 +406,6 @@ nfsstat4 op_regular(const struct ns_inode *i);
 
 /* io.c: the stateid of an I/O: special ones are checked by permission, others by their open. */
 nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write);
-/* fence.c. W: the mutation in hand makes objects stale that layouts which are out may name. Until op_unhold no new layout is given and nothing is written through us, by who would not see those that are
- * out: from before the commit, so that op_take_back after it leaves no gap. Once for all tries: memory begins as zeros. -ENOMEM. */
-struct op_hold {
-	struct mds *h_m;
-	uint64_t h_ino;
-};
-int op_hold(struct op_hold *h, struct mds *m, uint64_t ino);
-void op_unhold(struct op_hold *h);
 /* A change of data through the MDS under way. A size that is set beside it is seen by f_sizegen: the change is then done again whole, because under the old epoch it may be
  * cut, or not. Zeroed before its first use. False: a size is being set, layouts are taken back, or the file is frozen; what was pinned stays so. */
 struct op_pin {
@@ -453,7 +445,7 @@ void op_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, u
 /* I/O by that map of that incarnation may be of two states of the file, or of none: it was fenced, or placed again, since. */
 bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct lo_map *map);
 /* W: the file's data changed, it goes up to end at least, and the objects of failed (of the map that it was done by) did not take it. */
-int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by, struct op_hold *hold);
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by, struct excl_hold *hold);
 
 /* copy.c: may the saved file be read and the current one written? Two regular files. */
 nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid, struct ns_inode *src);
@@ -513,6 +505,48 @@ static inline uint64_t op_held(struct mds *m, struct kv_txn *t, uint64_t ino)
 {
 	return file_held(&m->m_file, t, ino);
 }
+static inline int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now)
+{
+	return excl_raise(&m->m_file, t, i, map, now);
+}
+/* The same without orders: for who puts others, to every object, that carry the map's epoch. */
+static inline int op_raise_epoch_alone(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now)
+{
+	map->lm_epoch++;
+	map->lm_clean = true;
+	return op_set_map(m, t, i->i_ino, map, now);
+}
+/* clone.c. W: the copies of held become stale where their stripe keeps one; returns which did. */
+uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held);
+static inline bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg)
+{
+	return excl_take_back(&m->m_file, loop, ino, except, then, arg);
+}
+static inline bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg)
+{
+	return excl_settle(&m->m_file, loop, ino, then, arg);
+}
+static inline void op_freeze(struct excl *x, struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, enum excl_how how, void (*then)(void *arg, int err), void *arg)
+{
+	excl_begin(x, &m->m_file, loop, ino, except, how, then, arg);
+}
+static inline void op_thaw(struct excl *x)
+{
+	excl_end(x, 0);
+}
+static inline bool op_hidden(struct mds *m, uint64_t ino)
+{
+	return excl_hidden(&m->m_file, ino);
+}
+/* W: the map is the file's now; objects became stale in it that layouts may name. */
+static inline int op_stale(struct excl_hold *h, struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map)
+{
+	return excl_stale(h, &m->m_file, t, ino, map, op_now());
+}
+static inline bool op_recall_stale(struct excl_hold *h, struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg)
+{
+	return excl_recall_stale(h, &m->m_file, loop, ino, except, then, arg);
+}
 /* truth.c. A change through the MDS failed (why), and these objects of that map may have taken it, or part of it: what may differ becomes stale, and layouts that name it come back. then(arg) on
  * loop. c is parked meanwhile, or NULL: nobody waits. False: nothing can differ, and then is not called. */
 bool op_half_done(struct mds *m, struct loop *loop, struct compound *c, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg);
@@ -529,36 +563,6 @@ bool op_lost_client(struct st *st, struct st_client *cl);
 bool op_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map);
 void op_judge_tick(struct mds *m, struct loop *loop);
 int op_judge_open(struct mds *m); /* before the loops run */
-
-/* freeze.c: between then(arg, 0) and op_thaw nobody changes the file's data: others' write layouts are back or fenced, what they had under way is over, and what comes through
- * the MDS is told DELAY. except keeps its layouts, but what it wrote under them is over, too. Copies whose servers are silent are stale then (fz_silent: clients' layouts may name them
- * still). Memory is the caller's until op_thaw; then is called on loop, once, later; op_thaw comes in either case. */
-enum op_freeze_how {
-	FREEZE_WRITES,
-	FREEZE_LAYOUTS, /* all layouts are back, and every capability of before is fenced; reads through the MDS go on. No copy is made stale */
-	FREEZE_ALL, /* nobody reads either: all layouts are back */
-	FREEZE_GONE /* and the objects are about to be deleted, which is fence enough */
-};
-struct op_freeze {
-	struct st_wait fz_wait;
-	struct kv_op fz_op;
-	struct mds *fz_m;
-	struct loop *fz_loop;
-	uint64_t fz_ino, fz_silent;
-	struct lo_map fz_map; /* before the fence */
-	struct st_client *fz_except;
-	enum op_freeze_how fz_how;
-	bool fz_held, fz_late, fz_unfenced; /* late: a server that lives did not confirm in time; unfenced: nor is its copy stale */
-	unsigned fz_left;
-	struct loop_msg fz_msg;
-	void (*fz_then)(void *arg, int err);
-	void *fz_arg;
-	int fz_err;
-};
-void op_freeze(struct op_freeze *z, struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, enum op_freeze_how how, void (*then)(void *arg, int err), void *arg);
-void op_thaw(struct op_freeze *z);
-/* Frozen with hide: reads wait. */
-bool op_hidden(struct mds *m, uint64_t ino);
 
 /* names: a component4 from the arguments. */
 nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len);
@@ -581,12 +585,6 @@ void op_mark_unused(struct compound *c);
 /* Answers CTL_OP_EOF. */
 void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
 
-/* freeze.c. W: the copies of held (lo_held_objects) become stale where their stripe keeps one; returns which did. Their servers have orders to do and do not answer. */
-uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held);
-/* fence.c. W: raises the file's epoch in map and store, with the orders that fence all older capabilities. */
-int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now);
-/* The same without those orders: for who puts others, to every object, that carry the map's epoch. */
-int op_raise_epoch_alone(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now);
 /* layout.c. W: a client is about to be given a capability of the epoch that the file has. */
 int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i);
 /* How long data servers get to confirm: milliseconds, longer than any lease of theirs. By then each has
@@ -597,15 +595,6 @@ static inline uint32_t op_confirm_ms(const struct mds *m)
 }
 /* Fills m_file: once, when what it names is there. */
 void op_file_env(struct mds *m);
-/* Takes back all layouts of the file but except's (NULL: everybody's): recall, deadline, fence. then(arg, err) on loop; NULL: nobody waits. False: there are none, and
- * then is not called. */
-bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg);
-/* Everybody's, and what they return is worth nothing afterwards: fenced in any case. */
-bool op_take_back_fenced(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
-/* A file for which a write layout was out when an earlier boot ended: those capabilities are fenced; one whose writer is lost: it is judged (truth.c). Then then(arg, err) on
- * loop. False: it is neither. */
-bool op_settle(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg);
-
 /* deleg.c: an answer about a delegation */
 struct op_deleg {
 	uint32_t d_type; /* OPEN_DELEGATE_NONE: there is none, d_why says why */
@@ -716,7 +705,7 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 /* SETXATTR of user.weft.policy on a file that is empty: it is placed again, by that policy. It is frozen for it, and its objects of before are deleted. EXIST: it is not empty. c->scratch
  * begins with this; ag_put puts the result. The scratch's end thaws. */
 struct op_again {
-	struct op_freeze ag_freeze;
+	struct excl ag_freeze;
 	struct lo_policy ag_policy;
 	struct ns_cinfo *ag_ci;
 	op_put_fn ag_put;

@@ -159,7 +159,7 @@ static nfsstat4 again_begin(struct compound *c, int err)
 		err = again_check(c, &i);
 	if (err)
 		return op_status(err);
-	op_freeze(&a->ag_freeze, c->m, c->th->mt_loop, c->cur, NULL, FREEZE_ALL, again_frozen, c);
+	op_freeze(&a->ag_freeze, c->m, c->th->mt_loop, c->cur, NULL, EXCL_ALL, again_frozen, c);
 	op_waits(c, true);
 	return OP_PARKED;
 }

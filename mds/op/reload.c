@@ -88,7 +88,7 @@ static void reload_go(struct reload *r)
 {
 	while (r->next < r->n && r->busy < AT_ONCE) {
 		r->busy++;
-		if (!op_take_back_fenced(r->m, r->loop, r->ino[r->next++], taken_back, r))
+		if (!excl_take_back_fenced(&r->m->m_file, r->loop, r->ino[r->next++], taken_back, r))
 			r->busy--;
 	}
 	if (r->busy || r->next < r->n)

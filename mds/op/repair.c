@@ -37,8 +37,8 @@ struct job {
 	struct loop *loop;
 	uint64_t ino;
 	struct lo_repair row;
-	struct op_freeze freeze;
-	struct op_hold hold;
+	struct excl freeze;
+	struct excl_hold hold;
 	struct op_move move;
 	struct kv_op op;
 	struct lo_rebuild rb;
@@ -196,8 +196,7 @@ static int fail_run(struct kv_op *op, struct kv_txn *t)
 	if (err || !job_owns(j, &i, &map, LO_REBUILDING))
 		return err;
 	map.lm_obj[j->obj].ob_state = LO_STALE;
-	err = op_hold(&j->hold, j->m, j->ino);
-	return err ? err : op_set_map(j->m, t, j->ino, &map, op_now());
+	return op_stale(&j->hold, j->m, t, j->ino, &map);
 }
 
 static void fail_aborted(struct lo_rebuild *rb, int err)
@@ -219,7 +218,7 @@ static void fail_left(void *arg, int err)
 	struct job *j = arg;
 
 	(void)err;
-	op_unhold(&j->hold);
+	excl_unhold(&j->hold);
 	fail_abort(j);
 }
 
@@ -231,7 +230,7 @@ static void fail_done(struct kv_op *op, int err)
 		log_error("inode %lu: that its repair failed cannot be written down: %s", (unsigned long)j->ino, strerror(-err));
 	op_thaw(&j->freeze);
 	/* Write layouts name it, and their writes to it fail from here on. */
-	if (j->begun && op_take_back(j->m, j->loop, j->ino, NULL, fail_left, j))
+	if (j->begun && op_recall_stale(&j->hold, j->m, j->loop, j->ino, NULL, fail_left, j))
 		return;
 	fail_left(j, 0);
 }
@@ -613,7 +612,7 @@ static void frozen(void *arg, int err)
 static void job_freeze(struct job *j)
 {
 	job_view(j, OP_REPAIR_RECALL);
-	op_freeze(&j->freeze, j->m, j->loop, j->ino, NULL, FREEZE_LAYOUTS, frozen, j);
+	op_freeze(&j->freeze, j->m, j->loop, j->ino, NULL, EXCL_LAYOUTS, frozen, j);
 }
 
 /* ---- which object ---- */

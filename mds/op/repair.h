@@ -34,7 +34,7 @@ uint32_t op_repair_pace(struct mds *m, uint64_t bytes);
 /* move.c: what the map asks for beside repair (mds/lo/column.h), one step of it: objects begin to leave, or the switch, with the layouts back and fenced before it. then(arg, err) on loop,
  * once, later: 0, -EAGAIN (somebody else has the file), or what failed. Memory is the caller's until then. */
 struct op_move {
-	struct op_freeze mv_freeze;
+	struct excl mv_freeze;
 	struct kv_op mv_op;
 	struct lo_io mv_io;
 	struct mds *mv_m;

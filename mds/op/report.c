@@ -35,7 +35,7 @@ struct report {
 	bool recalled;
 	struct st_stateid sid;
 	uint32_t told;     /* the grant that the client spoke of: its seqid */
-	struct op_hold hold;
+	struct excl_hold hold;
 };
 
 static void put_dev_error(struct report *r, struct xdr_in *x)
@@ -136,8 +136,7 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	if (!r->stale)
 		return 0;
 	log_warn("inode %lu: a client reported failed writes: objects are stale now", (unsigned long)r->ino);
-	err = op_hold(&r->hold, c->m, r->ino);
-	return err ? err : op_set_map(c->m, t, r->ino, &map, op_now());
+	return op_stale(&r->hold, c->m, t, r->ino, &map);
 }
 
 /* Who may not write the file cannot have failed at it. */
@@ -199,8 +198,8 @@ static bool report_takes_back(struct compound *c, int err, void (*then)(void *ar
 	/* It is not waited for: the client may not answer before it has heard this. */
 	if (stale && report_is_older(c))
 		op_take_back(c->m, c->th->mt_loop, r->ino, NULL, NULL, NULL);
-	waits = stale && op_take_back(c->m, c->th->mt_loop, r->ino, c->client, then, c) && op_waits(c, true);
-	op_unhold(&r->hold);
+	waits = stale && op_recall_stale(&r->hold, c->m, c->th->mt_loop, r->ino, c->client, then, c) && op_waits(c, true);
+	excl_unhold(&r->hold);
 	return waits;
 }
 

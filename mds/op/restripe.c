@@ -54,7 +54,7 @@ struct op_restripe {
 	uint64_t rs_pos, rs_back_pos; /* in rs_list[rs_at]; where the batch under way began */
 	unsigned rs_round, rs_takes;
 	bool rs_last, rs_frozen;
-	struct op_freeze rs_freeze;
+	struct excl rs_freeze;
 	struct kv_op rs_op;
 	struct lo_stat rs_stat;
 	struct lo_io rs_io;
@@ -719,7 +719,7 @@ static void frozen(void *arg, int err)
 static void freeze(struct op_restripe *r)
 {
 	step(r, "freeze");
-	op_freeze(&r->rs_freeze, r->rs_m, r->rs_loop, r->rs_ino, NULL, FREEZE_LAYOUTS, frozen, r);
+	op_freeze(&r->rs_freeze, r->rs_m, r->rs_loop, r->rs_ino, NULL, EXCL_LAYOUTS, frozen, r);
 }
 
 static void list_done(struct op_restripe *r)

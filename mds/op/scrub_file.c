@@ -156,7 +156,7 @@ static void verdict_done(struct op_scrub *c)
 	const struct scrub_file *f = &c->c_file[c->c_at];
 
 	if (c->c_staled && !c->c_frozen && !lo_fence_hangs(c->c_m->m_lo, &f->f_stat.ls_map))
-		op_freeze(&c->c_freeze, c->c_m, c->c_loop, f->f_inode.i_ino, NULL, FREEZE_LAYOUTS, brought_back, c);
+		op_freeze(&c->c_freeze, c->c_m, c->c_loop, f->f_inode.i_ino, NULL, EXCL_LAYOUTS, brought_back, c);
 	else
 		file_over(c);
 }
@@ -242,7 +242,7 @@ static void file_judge(struct op_scrub *c)
 	} else if (lo_fence_hangs(c->c_m->m_lo, &f->f_stat.ls_map)) {
 		file_skip(c, &c->c_s.ss_skipped);
 	} else {
-		op_freeze(&c->c_freeze, c->c_m, c->c_loop, f->f_inode.i_ino, NULL, FREEZE_LAYOUTS, file_frozen, c);
+		op_freeze(&c->c_freeze, c->c_m, c->c_loop, f->f_inode.i_ino, NULL, EXCL_LAYOUTS, file_frozen, c);
 	}
 }
 

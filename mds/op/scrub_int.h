@@ -85,7 +85,7 @@ struct op_scrub {
 	bool c_staled;	 /* the verdict made copies stale */
 	unsigned c_base; /* findings that are not of the file in hand */
 	bool c_frozen;
-	struct op_freeze c_freeze;
+	struct excl c_freeze;
 	struct op_verify *c_verify;
 	struct op_verify_view c_diffs; /* of the files that it looked at last */
 	unsigned c_diff;	       /* the next of those to be told */

@@ -33,7 +33,7 @@ struct half {
 	struct mds *m;
 	struct loop *loop;
 	uint64_t ino, objects, stale;
-	struct op_hold hold;
+	struct excl_hold hold;
 	struct compound *c; /* that is parked meanwhile, or NULL */
 	int why;
 	void (*then)(void *arg);
@@ -56,8 +56,7 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects) : op_mistrust(h->m, h->ino, &map, lo_map_stripes(&map, h->objects), 0);
 	if (!h->stale)
 		return 0;
-	err = op_hold(&h->hold, h->m, h->ino);
-	return err ? err : op_set_map(h->m, t, h->ino, &map, op_now());
+	return op_stale(&h->hold, h->m, t, h->ino, &map);
 }
 
 static void half_end(void *arg, int err)
@@ -65,7 +64,7 @@ static void half_end(void *arg, int err)
 	struct half *h = arg;
 
 	(void)err; /* who kept a layout is fenced as soon as the servers do it */
-	op_unhold(&h->hold);
+	excl_unhold(&h->hold);
 	if (h->c)
 		op_waits(h->c, false);
 	h->then(h->arg);
@@ -78,7 +77,7 @@ static void half_committed(struct kv_op *op, int err)
 
 	if (err)
 		log_error("inode %lu: copies that may differ cannot be made stale: %s", (unsigned long)h->ino, strerror(-err));
-	if (err || !h->stale || !op_take_back(h->m, h->loop, h->ino, NULL, half_end, h))
+	if (err || !h->stale || !op_recall_stale(&h->hold, h->m, h->loop, h->ino, NULL, half_end, h))
 		half_end(h, 0);
 	else if (h->c)
 		op_waits(h->c, true);

@@ -52,7 +52,7 @@ struct op_verify {
 	struct lo_map v_map;
 	unsigned v_stripe, v_tries, v_asked;
 	bool v_frozen;
-	struct op_freeze v_freeze;
+	struct excl v_freeze;
 	struct kv_op v_op;
 	struct op_verify_diff v_diff;
 	/* op_verify_run */
@@ -274,7 +274,7 @@ static void frozen(void *arg, int err);
 
 static void freeze(struct op_verify *v)
 {
-	op_freeze(&v->v_freeze, v->v_m, v->v_loop, v->v_ino, NULL, FREEZE_LAYOUTS, frozen, v);
+	op_freeze(&v->v_freeze, v->v_m, v->v_loop, v->v_ino, NULL, EXCL_LAYOUTS, frozen, v);
 }
 
 static void told(struct op_verify *v)
