@@ -666,6 +666,8 @@ static void size_is_set(struct st *st, uint64_t ino)
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	f->f_sizegen++; /* f_excl keeps it */
+	f->f_set = true;
+	f->f_set_grants = f->f_grants;
 	st_file_unlock(st, ino);
 }
 

@@ -509,13 +509,6 @@ static inline int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct n
 {
 	return excl_raise(&m->m_file, t, i, map, now);
 }
-/* The same without orders: for who puts others, to every object, that carry the map's epoch. */
-static inline int op_raise_epoch_alone(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now)
-{
-	map->lm_epoch++;
-	map->lm_clean = true;
-	return op_set_map(m, t, i->i_ino, map, now);
-}
 /* clone.c. W: the copies of held become stale where their stripe keeps one; returns which did. */
 uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held);
 static inline bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg)

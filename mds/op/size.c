@@ -546,43 +546,37 @@ void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, vo
 /* ---- setattr ---- */
 
 struct setattr {
-	struct st_wait wait;
+	struct excl excl;
 	struct compound *c;
 	struct op_sattr a;
-	struct st_client *except; /* whose layouts stay */
 	uint64_t ino;
-	bool have_write, excl, rw_only, fence, orders;
-	struct lo_map map; /* before it; where nobody kept a layout */
-	uint64_t silent; /* objects that are not cut: their servers do not answer */
-	unsigned left;
+	bool have_write, orders;
 	op_put_fn put;
 	nfsstat4 (*then)(struct compound *c, int err);
 };
 
+/* The last writer's layout came back while nobody could say that the file needs no mark. */
+static bool setattr_unmarks(struct st *st, uint64_t ino)
+{
+	struct st_file *f;
+	bool unmark;
+
+	st_file_lock(st, ino);
+	f = st_file_get(st, ino, false);
+	unmark = f && f->f_marked && !f->f_sizing && !st_file_has_writers(f);
+	st_file_unlock(st, ino);
+	return unmark;
+}
+
 static void setattr_end(struct setattr *j, int err)
 {
 	struct compound *c = j->c;
-	struct st *st = c->m->m_st;
+	bool had = j->excl.ex_held;
 	nfsstat4 status;
 
-	if (j->excl) {
-		struct st_file *f;
-		bool unmark = false;
-
-		if (j->left && !err)
-			st_revoke_file(st, j->ino, j->except, j->rw_only);
-		st_file_lock(st, j->ino);
-		f = st_file_get(st, j->ino, false);
-		if (f) {
-			f->f_excl--;
-			f->f_sizing -= j->a.has_size;
-			unmark = f->f_marked && !f->f_sizing && !st_file_has_writers(f);
-			st_file_put(st, f);
-		}
-		st_file_unlock(st, j->ino);
-		if (unmark) /* a return meanwhile could not */
-			op_unmark_later(c, j->ino);
-	}
+	excl_end(&j->excl, err);
+	if (had && setattr_unmarks(c->m->m_st, j->ino)) /* a return meanwhile could not */
+		op_unmark_later(c, j->ino);
 	if (!err)
 		op_deleg_late(c, j->ino);
 	op_txn_stale(c->th);
@@ -591,77 +585,19 @@ static void setattr_end(struct setattr *j, int err)
 		op_resume(c, status);
 }
 
-static void setattr_taken_back(void *arg, int err)
-{
-	(void)err; /* the size is set; who kept a layout is fenced as soon as the servers do it */
-	setattr_end(arg, 0);
-}
-
-static void silent_committed(struct kv_op *op, int err)
-{
-	struct compound *c = op_of(op);
-	struct setattr *j = c->sub;
-
-	if (err)
-		log_error("inode %lu: copies that are not cut cannot be made stale: %s", (unsigned long)j->ino, strerror(-err));
-	/* Everybody's layouts name them. */
-	if (err || !j->silent || !op_take_back(c->m, c->th->mt_loop, j->ino, NULL, setattr_taken_back, j))
-		setattr_end(j, 0);
-	else
-		op_waits(c, true);
-}
-
-/* Stale where a copy is left; where none is, the file has no layouts until the order is done. */
-static int silent_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct setattr *j = c->sub;
-	struct ns_inode i;
-	struct lo_map map;
-	int err = ns_get(c->m->m_ns, t, j->ino, &i);
-
-	if (!err)
-		err = lo_map_decode(i.i_blob, &map);
-	if (err)
-		return err;
-	j->silent = lo_map_make_stale(&map, j->silent, NULL);
-	if (!j->silent)
-		return 0;
-	log_warn("inode %lu: data servers do not answer while it is cut: their copies are stale now", (unsigned long)j->ino);
-	return op_set_map(c->m, t, j->ino, &map, op_now());
-}
-
 /* Every server has confirmed, or its lease has run out. */
 static void setattr_ordered(void *arg, int err)
 {
-	struct setattr *j = arg;
-	struct compound *c = j->c;
-	struct ns_inode i;
-	struct lo_map map;
-
-	(void)err;
-	op_txn_stale(c->th);
-	if (!j->a.has_size || ns_get(c->m->m_ns, op_txn(c), j->ino, &i) || lo_map_decode(i.i_blob, &map) ||
-	    !(j->silent = lo_held_objects(c->m->m_lo, j->ino, &map))) {
-		setattr_end(j, 0);
-		return;
-	}
-	c->kop.o_run = silent_run;
-	c->kop.o_done = silent_committed;
-	c->kop.o_loop = c->th->mt_loop;
-	kv_submit(c->m->m_kv, &c->kop);
+	(void)err; /* the change is made; who kept a layout is fenced as soon as the servers do it */
+	setattr_end(arg, 0);
 }
 
-static void size_is_set(struct st *st, uint64_t ino)
+/* Layouts that name copies which do not have the change come back. */
+static void setattr_recalls(void *arg)
 {
-	struct st_file *f;
+	struct setattr *j = arg;
 
-	st_file_lock(st, ino);
-	f = st_file_get(st, ino, false);
-	f->f_sizegen++; /* f_excl keeps it */
-	f->f_set = true;
-	f->f_set_grants = f->f_grants;
-	st_file_unlock(st, ino);
+	op_waits(j->c, true);
 }
 
 /* Whether somebody may do less with the file than before. A capability allows no more than what its
@@ -681,7 +617,7 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_time now = op_now();
 	struct ns_inode i, old;
 	struct lo_map map;
-	bool file;
+	bool file, raise;
 	int err = ns_get(ns, t, j->ino, &old);
 
 	if (err)
@@ -695,25 +631,16 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(old.i_blob, &map);
 		if (err)
 			return err;
-		if (!j->left)
-			j->map = map;
 	}
 	err = ns_setattr(ns, t, j->ino, &s, &c->cred, now, &i);
 	if (err || !file)
 		return err;
 	/* A write by a layout that came back, or is the caller's own, may be under way still. */
-	j->fence |= !map.lm_clean && (j->a.has_size || setattr_takes(&s, &old, &i));
-	if (!j->a.has_size && !j->fence)
+	raise = j->excl.ex_left || (!map.lm_clean && (j->a.has_size || setattr_takes(&s, &old, &i)));
+	if (!j->a.has_size && !raise)
 		return 0;
-	if (j->a.has_size)
-		size_is_set(c->m->m_st, j->ino);
-	if (j->left && op_writers_left(c->m, j->ino, j->except)) /* fenced in the middle of a write */
-		op_mistrust(c->m, j->ino, &map, UINT64_MAX, 0);
-	/* The order to cut carries the epoch. A generic data server knows none, and is fenced by an order of its own. */
-	if (j->fence && j->a.has_size && !lo_generic(c->m->m_lo, &map))
-		err = op_raise_epoch_alone(c->m, t, &i, &map, now);
-	else if (j->fence)
-		err = op_raise_epoch(c->m, t, &i, &map, now);
+	/* The order to cut carries the epoch. */
+	err = excl_fence(&j->excl, t, &i, &map, raise, j->a.has_size, now);
 	if (!err && j->a.has_size)
 		err = lo_order_truncate(c->m->m_lo, t, &i, &map, s.s_size);
 	j->orders = true;
@@ -725,12 +652,10 @@ static nfsstat4 setattr_committed(struct compound *c, int err)
 {
 	struct setattr *j = c->sub;
 
-	if (err || !j->orders) {
+	if (err || !j->orders)
 		setattr_end(j, err);
-		return OP_PARKED;
-	}
-	lo_orders_kick(c->m->m_lo);
-	lo_orders_wait_used(c->m->m_lo, j->ino, &j->map, c->th->mt_loop, op_confirm_ms(c->m), setattr_ordered, j);
+	else
+		excl_order(&j->excl, setattr_recalls, setattr_ordered, j);
 	return OP_PARKED;
 }
 
@@ -748,13 +673,12 @@ static nfsstat4 setattr_counted(struct compound *c, int err)
 	return OP_PARKED;
 }
 
-static void setattr_recalled(struct st_wait *w, unsigned left)
+static void setattr_recalled(void *arg, int err)
 {
-	struct setattr *j = hash_entry(w, struct setattr, wait);
+	struct setattr *j = arg;
 
+	(void)err;
 	op_waits(j->c, false);
-	j->left = left;
-	j->fence = left;
 	setattr_commit(j);
 }
 
@@ -762,31 +686,18 @@ static void setattr_recalled(struct st_wait *w, unsigned left)
 static nfsstat4 setattr_start(struct setattr *j)
 {
 	struct compound *c = j->c;
-	struct st *st = c->m->m_st;
 	/* A change of mode, ACL or owner takes back what was granted under the old one. */
 	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_ACL | NS_S_UID | NS_S_GID);
-	struct st_file *f;
-	bool frozen;
+	enum excl_how how = j->a.has_size ? EXCL_SIZE : EXCL_RIGHTS;
 
 	if (j->a.has_size || rights) {
-		/* No new layouts from here to the end; the others' layouts come back or are fenced. */
-		st_file_lock(st, j->ino);
-		f = st_file_get(st, j->ino, j->a.has_size); /* no state, no layouts */
-		frozen = f && j->a.has_size && f->f_frozen;
-		if (f && !frozen) {
-			f->f_excl++;
-			f->f_sizing += j->a.has_size;
-			j->excl = true;
-		}
-		st_file_unlock(st, j->ino);
-		/* As op_freeze is refused beside a size that is set: who froze it copies what this would cut at one copy before the other. */
-		if (frozen || (!f && j->a.has_size))
-			return j->then(c, -EAGAIN);
-		j->wait.w_then = setattr_recalled;
-		j->rw_only = !rights;
 		/* Set-id bits that are set must fall with the next write: the caller's own client has no layout to write it unseen (layoutget_rights). */
-		j->except = (j->a.s.s_mask & NS_S_MODE) && (j->a.s.s_mode & ~j->a.s.s_mode_keep & 06000) ? NULL : c->client;
-		if (f && st_recall_file(st, j->ino, j->except, j->rw_only, c->th->mt_loop, c->m->m_recall_ms, &j->wait) && op_waits(c, true))
+		bool setid = (j->a.s.s_mask & NS_S_MODE) && (j->a.s.s_mode & ~j->a.s.s_mode_keep & 06000);
+		int waits = excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino, setid ? NULL : c->client, how, !rights, setattr_recalled, j);
+
+		if (waits < 0)
+			return j->then(c, waits);
+		if (waits && op_waits(c, true))
 			return OP_PARKED;
 	}
 	/* A time that is set stands against the writes before it: they are counted first, so that nobody finds them new later. */
