@@ -26,7 +26,6 @@ struct clone {
 	bool to_end, again; /* to_end: to the source's end. again: the target is placed again */
 	bool reader;            /* of the source, which he may not write */
 	uint64_t frozen_ns;     /* since when he keeps the source's writers waiting; 0: there are none */
-	uint64_t silent;
 	bool placing;           /* op_drain_placing */
 	struct lo_stat src_stat, dst_stat; /* ls_lost is 0 until they were asked */
 	unsigned asking;
@@ -67,6 +66,12 @@ static void calm(struct excl *z, uint64_t since)
 	st_file_lock(st, z->ex_ino);
 	st_file_get(st, z->ex_ino, false)->f_calm_ns = now + (calm > CALM_NS ? calm : CALM_NS); /* the freeze keeps it */
 	st_file_unlock(st, z->ex_ino);
+}
+
+/* By which the target is the clone's own. */
+static struct excl *clone_target(struct clone *k)
+{
+	return k->src == k->dst ? &k->src_freeze : &k->dst_freeze;
 }
 
 static void clone_thaw(struct clone *k)
@@ -346,63 +351,20 @@ static nfsstat4 clone_done(struct compound *c)
 	return clone_end(c);
 }
 
-static void clone_taken_back(void *arg, int err)
+static void clone_recalls(void *arg)
 {
-	nfsstat4 st = clone_done(arg);
-
-	(void)err; /* it is done; who kept a layout is fenced as soon as the servers do it */
-	if (st != OP_PARKED)
-		op_resume(arg, st);
-}
-
-static nfsstat4 silent_committed(struct compound *c, int err)
-{
-	struct clone *k = c->scratch;
-
-	if (err)
-		log_error("inode %lu: copies that are not cloned cannot be made stale: %s", (unsigned long)k->dst, strerror(-err));
-	if (!err && (k->silent | k->dst_freeze.ex_silent) && op_take_back(c->m, c->th->mt_loop, k->dst, NULL, clone_taken_back, c) && op_waits(c, true))
-		return OP_PARKED;
-	return clone_done(c);
-}
-
-uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held)
-{
-	struct ns_inode i;
-	struct lo_map map;
-
-	if (ns_get(m->m_ns, t, ino, &i) || lo_map_decode(i.i_blob, &map))
-		return 0;
-	held = lo_map_make_stale(&map, held, NULL);
-	if (held && op_set_map(m, t, ino, &map, op_now()))
-		return 0;
-	if (held)
-		log_warn("inode %lu: data servers do not answer: their copies are stale now", (unsigned long)ino);
-	return held;
-}
-
-static int silent_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct clone *k = c->scratch;
-
-	k->silent = op_silent_stale(c->m, t, k->dst, k->silent);
-	return 0;
+	op_waits(arg, true);
 }
 
 /* Every server has done it, or its lease has run out: then it does it before it serves again. */
 static void clone_ordered(void *arg, int err)
 {
-	struct compound *c = arg;
-	struct clone *k = c->scratch;
 	nfsstat4 st;
 
-	(void)err;
-	op_txn_stale(c->th);
-	k->silent = op_held(c->m, op_txn(c), k->dst);
-	st = k->silent ? op_mutate_again(c, silent_run, silent_committed) : clone_done(c);
+	(void)err; /* it is done; who kept a layout is fenced as soon as the servers do it */
+	st = clone_done(arg);
 	if (st != OP_PARKED)
-		op_resume(c, st);
+		op_resume(arg, st);
 }
 
 static nfsstat4 clone_committed(struct compound *c, int err)
@@ -414,10 +376,7 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 	k->placing = false;
 	if (err)
 		return err == -EMFILE ? NFS4ERR_XDEV : op_status(err);
-	if (k->again)
-		st_revoke_file(c->m->m_st, k->dst, NULL, false);
-	lo_orders_kick(c->m->m_lo);
-	lo_orders_wait(c->m->m_lo, k->dst, c->th->mt_loop, op_confirm_ms(c->m), clone_ordered, c);
+	excl_order(clone_target(k), clone_recalls, clone_ordered, c);
 	return OP_PARKED;
 }
 
@@ -431,7 +390,7 @@ static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, st
 	int err;
 
 	if (!k->again)
-		return op_raise_epoch(c->m, t, dst, map, op_now());
+		return excl_fence(clone_target(k), t, dst, map, true, false, op_now());
 	if (!k->placing)
 		op_drain_placing(c->m);
 	k->placing = true;

@@ -505,12 +505,6 @@ static inline uint64_t op_held(struct mds *m, struct kv_txn *t, uint64_t ino)
 {
 	return file_held(&m->m_file, t, ino);
 }
-static inline int op_raise_epoch(struct mds *m, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, struct ns_time now)
-{
-	return excl_raise(&m->m_file, t, i, map, now);
-}
-/* clone.c. W: the copies of held become stale where their stripe keeps one; returns which did. */
-uint64_t op_silent_stale(struct mds *m, struct kv_txn *t, uint64_t ino, uint64_t held);
 static inline bool op_take_back(struct mds *m, struct loop *loop, uint64_t ino, struct st_client *except, void (*then)(void *arg, int err), void *arg)
 {
 	return excl_take_back(&m->m_file, loop, ino, except, then, arg);

@@ -105,9 +105,7 @@ static nfsstat4 again_committed(struct compound *c, int err)
 {
 	if (err)
 		return op_status(err);
-	st_revoke_file(c->m->m_st, c->cur, NULL, false);
-	lo_orders_kick(c->m->m_lo);
-	lo_orders_wait(c->m->m_lo, c->cur, c->th->mt_loop, op_confirm_ms(c->m), again_ordered, c);
+	excl_order(&((struct op_again *)c->scratch)->ag_freeze, NULL, again_ordered, c);
 	return OP_PARKED;
 }
 
