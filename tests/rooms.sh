@@ -60,6 +60,13 @@ unlisted() {
 		{ stem = $1; sub(/\.c$/, "", stem); if (!($1 in named) && !(stem in named)) print $1 }'
 }
 
+# strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's layouts, or write what
+# keeps others away from it.
+strangers() {
+	(cd "$1" && grep -rnE --include='*.[ch]' -e 'f_(excl|taking|frozen|hidden|sizing)[[:space:]]*(\+\+|--|[-+|&]?=[^=])' \
+		-e '\bst_(recall|revoke)_file\(' mds 2>/dev/null) | grep -vE '^mds/(file/exclusive\.c|st/[a-z]+\.[ch]):'
+}
+
 n=0 failed=0
 report() { # STATUS NAME: 0 is ok
 	n=$((n + 1))
@@ -121,9 +128,18 @@ mkdir -p "$plant/t/tests/wire"
 [ "$(unlisted "$plant/t" | tail -1)" = tests/wire/lost_test.py ]
 report $? "and so is a test"
 
+mkdir -p "$plant/t/mds/op" "$plant/t/mds/file"
+echo 'f->f_excl += by;' >"$plant/t/mds/file/exclusive.c"
+echo 'if (f->f_excl == 1 || f->f_sizing) f->f_frozen--;' >"$plant/t/mds/op/a.c"
+[ "$(strangers "$plant/t" | cut -d: -f1)" = mds/op/a.c ]
+report $? "who takes a file for himself outside of mds/file/exclusive.c is found"
 found=$(bad_includes "$top")
 [ -z "$found" ]
 report $? "every include of the tree keeps to the rules"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(strangers "$top")
+[ -z "$found" ]
+report $? "mds/file/exclusive.c alone recalls, revokes, and keeps others away"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 found=$(unlisted "$top")
 [ -z "$found" ]

@@ -706,7 +706,8 @@ void excl_end(struct excl *x, int err)
 {
 	if (!x->ex_env)
 		return;
-	if (x->ex_left && !err && x->ex_how <= EXCL_SIZE)
+	/* Who is not fenced keeps its layout in the table: others wait for that, or fence it. */
+	if (x->ex_left && !err && !x->ex_late && x->ex_how <= EXCL_SIZE)
 		st_revoke_file(x->ex_env->fe_st, x->ex_ino, x->ex_except, x->ex_rw_only);
 	x->ex_left = 0;
 	excl_leave(x);

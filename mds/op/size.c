@@ -617,7 +617,7 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_time now = op_now();
 	struct ns_inode i, old;
 	struct lo_map map;
-	bool file, raise;
+	bool file, takes, raise;
 	int err = ns_get(ns, t, j->ino, &old);
 
 	if (err)
@@ -635,9 +635,11 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	err = ns_setattr(ns, t, j->ino, &s, &c->cred, now, &i);
 	if (err || !file)
 		return err;
+	takes = j->a.has_size || setattr_takes(&s, &old, &i);
 	/* A write by a layout that came back, or is the caller's own, may be under way still. */
-	raise = j->excl.ex_left || (!map.lm_clean && (j->a.has_size || setattr_takes(&s, &old, &i)));
-	if (!j->a.has_size && !raise)
+	raise = j->excl.ex_left || (!map.lm_clean && takes);
+	/* Where another has raised the epoch just now, its orders are waited for. */
+	if (!takes && !raise)
 		return 0;
 	/* The order to cut carries the epoch. */
 	err = excl_fence(&j->excl, t, &i, &map, raise, j->a.has_size, now);

@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
-from repair_test import stopped  # noqa: E402
+from repair_test import servers, stopped  # noqa: E402
 
 ACCES = 13
 OTHER = auth_sys(1000, 1000)
@@ -77,6 +77,22 @@ def test_a_mode_that_takes_rights_ends_capabilities(w):
     x.change(mode=0o600)
     x.c.no("ACCESS", putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), cred=OTHER)
     check((x.write(), x.read()), (ACCES, ACCES))
+
+
+def test_who_takes_a_right_beside_another_waits_for_the_same_fence(w):
+    x, other = Held(w, "beside"), client()
+    with stopped(w, *servers(x.owner, x.f)) as go:
+        one = x.owner.begin(putfh(x.f), setattr_(ANON, mode=0o600))
+        eventually(lambda: w.metric("weft_mds_orders") > 0, 30, "the fence")
+        two = other.begin(putfh(x.f), setattr_(ANON, mode=0o400))
+        try:
+            other.finish(two, 2)
+            check("an answer", "none: the data server has not confirmed")
+        except TimeoutError:
+            pass
+        go()
+        check([err(c.finish(begun, 60).status) for c, begun in ((x.owner, one), (other, two))], ["OK", "OK"])
+    check(x.write(), ACCES, "a write that comes late")
 
 
 def test_those_that_only_read_as_well(w):
