@@ -69,17 +69,12 @@ static int check_secret(const char *key, const char *path, FILE *f, char *err, s
 	return -EPERM;
 }
 
-int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err, size_t errlen)
+int check_secret_file(const char *key, const char *path, char *text, size_t size, char *err, size_t errlen)
 {
-	FILE *f = *path ? fopen(path, "re") : NULL;
-	char text[128];
-	size_t n, len;
-	int e = 0;
+	FILE *f = fopen(path, "re");
+	size_t n;
+	int e;
 
-	if (!*path) {
-		snprintf(err, errlen, "%s: not set; expected the path of the cluster key file, 64 hexadecimal digits", key);
-		return -EINVAL;
-	}
 	if (!f && errno == EACCES)
 		return key_denied(key, path, err, errlen);
 	if (!f) {
@@ -92,11 +87,29 @@ int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_L
 		fclose(f);
 		return e;
 	}
-	n = fread(text, 1, sizeof(text) - 1, f);
+	n = fread(text, 1, size - 1, f);
 	fclose(f);
+	text[n] = 0;
+	return 0;
+}
+
+int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err, size_t errlen)
+{
+	char text[128];
+	size_t n, len;
+	int e;
+
+	if (!*path) {
+		snprintf(err, errlen, "%s: not set; expected the path of the cluster key file, 64 hexadecimal digits", key);
+		return -EINVAL;
+	}
+	e = check_secret_file(key, path, text, sizeof(text), err, errlen);
+	if (e)
+		return e;
+	n = strlen(text);
 	while (n && strchr("\n\r ", text[n - 1]))
 		n--;
-	if (!e && (n != 2 * CHECK_KEY_LEN || sodium_hex2bin(out, CHECK_KEY_LEN, text, n, NULL, &len, NULL) || len != CHECK_KEY_LEN))
+	if (n != 2 * CHECK_KEY_LEN || sodium_hex2bin(out, CHECK_KEY_LEN, text, n, NULL, &len, NULL) || len != CHECK_KEY_LEN)
 		e = -EINVAL;
 	if (e)
 		snprintf(err, errlen, "%s: %s: not 64 hexadecimal digits", key, path);

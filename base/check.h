@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #define CHECK_KEY_LEN 32
+/* What is in a file of a key's, as a string, which the caller clears. It must be what the cluster key's file must. */
+int check_secret_file(const char *key, const char *path, char *text, size_t size, char *err, size_t errlen);
 /* The cluster key: one line of 64 hexadecimal digits. One that others than owner and group can read, or than the owner can write, is refused. */
 int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err, size_t errlen);
 /* A comma separated list of "unix:/path" in a folder that is there, and 127.x.y.z:port; or "". */

@@ -88,6 +88,7 @@ const struct conf_key conf_keys[] = {
 	{ "ds.order", CONF_ENUM, "topology", "topology|config", "Order in which clients are told the addresses: what suits the stores' drives best first, or as configured." },
 	{ "ds.disks", CONF_STR, "", NULL, "Block devices of the stores where their folders do not tell, one for each, comma separated." },
 	{ "ds.topology", CONF_STR, "", NULL, "Recorded machine, or folder like /sys, to place by; empty: this machine." },
+	{ "ds.key", CONF_STR, "", NULL, "File that holds the keys of this data server (weft ds key makes it); empty: those in its store, or the cluster key." },
 	{ "ds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },
 	{ "ds.user", CONF_STR, "", NULL, "User that the daemon becomes when root has started it; empty: it stays who it is." },
 	{ "ds.eof_wait", CONF_SECONDS, "20s", "1s..60s", "How long a READ waits for the metadata server to say where its striped file ends; then the client is asked to try again." },

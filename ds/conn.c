@@ -44,5 +44,5 @@ bool ds_conn_first(struct rpc_conn *conn, uint32_t prog, uint32_t proc, struct x
 		return false;
 	if (path_is_fh(fh, len))
 		return d->d_path && path_fh_ours(d->d_path, fh, len);
-	return len == CAP_LEN && cap_open(fh, d->d_cap_keys[cap_key_number(fh)], &cap);
+	return len == CAP_LEN && ds_cap_open(d, fh, &cap);
 }

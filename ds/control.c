@@ -215,6 +215,8 @@ static const char *join_refusal(ctl_status st)
 		return "it is a deposed instance";
 	case CTL_NAME_TAKEN:
 		return "another data server has the name of this one: give it one of its own (ds.name)";
+	case CTL_OWN_KEY:
+		return "this server has keys of its own, and came with the cluster key: weft ds key makes a new file (ds.key)";
 	case CTL_INVAL:
 		return "it refused what this server says about itself";
 	default:
@@ -333,8 +335,10 @@ static void join(struct ds_control *c)
 	struct ds *d = c->dc_ds;
 	struct ds_identity id = ds_store_identity(d->d_store);
 	struct ds_addr_text text[DS_MAX_ADDRS];
-	uint8_t buf[8 * CTL_MORE_NUMBERS];
-	ctl_more more;
+	uint8_t buf[2][8 * CTL_MORE_NUMBERS];
+	ctl_more more[2];
+	struct ds_key key;
+	bool own = ds_keys_own(&d->d_keys, &key);
 	ctl_addr addrs[DS_MAX_ADDRS];
 	ctl_request req = { .op = join_form(c) };
 	ctl_join_args *j = req.op == CTL_OP_JOIN2 ? &req.ctl_request_u.join2.join : &req.ctl_request_u.join;
@@ -368,9 +372,10 @@ static void join(struct ds_control *c)
 	if (req.op == CTL_OP_JOIN2) {
 		struct ds_seen sn = ds_store_seen(d->d_store);
 
-		ctl_more_put(&more, CTL_MORE_SEEN, (uint64_t[]){ sn.sn_instance, sn.sn_boot_id, sn.sn_start, sn.sn_start_id }, 4, buf);
-		req.ctl_request_u.join2.more.more_len = 1;
-		req.ctl_request_u.join2.more.more_val = &more;
+		ctl_more_put(&more[0], CTL_MORE_SEEN, (uint64_t[]){ sn.sn_instance, sn.sn_boot_id, sn.sn_start, sn.sn_start_id }, 4, buf[0]);
+		ctl_more_put(&more[1], CTL_MORE_KEYS, (uint64_t[]){ own, key.dk_number }, 2, buf[1]);
+		req.ctl_request_u.join2.more.more_len = 2;
+		req.ctl_request_u.join2.more.more_val = more;
 	}
 	c->dc_sent_ns = clock_boot_ns();
 	if (ctl_chan_call(c->dc_chan, &req, CTL_JOIN_MS, join_done, c))
@@ -715,6 +720,10 @@ static void serve_job(struct ds_job *j)
 	case CTL_OP_WATCH:
 		serve_watch(sw);
 		break;
+	case CTL_OP_KEY:
+		sw->sw_status = ds_keys_take(&sw->sw_ds->d_keys, sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.key);
+		sw->sw_res.ctl_result_u.key.number = sw->sw_in->in_req.ctl_request_u.key.number;
+		break;
 	default:
 		serve_list(sw);
 	}
@@ -726,6 +735,7 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 	switch (op) {
 	case CTL_OP_ORDERS:
 	case CTL_OP_WATCH:
+	case CTL_OP_KEY:
 		*w = DS_WORKER_ORDERS;
 		return true;
 	case CTL_OP_STAT:
@@ -795,6 +805,11 @@ static void ready(struct ctl_chan *ch, int err, void *arg)
 {
 	struct ds_control *c = arg;
 
+	if (err == -EKEYREJECTED) {
+		reason(c, "it does not take the keys of this server (any more): weft ds key makes a new file (ds.key)");
+		rpc_conn_close(ctl_chan_conn(ch));
+		return;
+	}
 	if (err) {
 		reason(c, "the handshake failed (%s): is there a weft-mds, or another server?", strerror(-err));
 		rpc_conn_close(ctl_chan_conn(ch));
@@ -810,10 +825,16 @@ static void up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 {
 	struct ds_control *c = arg;
 	struct ds_identity id = ds_store_identity(c->dc_ds->d_store);
+	struct ds_key key;
+	int err;
 
 	(void)cl;
 	c->dc_serial++;
-	if (ctl_chan_connect(&c->dc_chan, conn, c->dc_ds->d_cluster_key, id.id_uuid, serve, c, ready))
+	err = ds_keys_own(&c->dc_ds->d_keys, &key)
+		? ctl_chan_connect_own(&c->dc_chan, conn, key.dk_control, key.dk_number, id.id_uuid, serve, c, ready)
+		: ctl_chan_connect(&c->dc_chan, conn, c->dc_ds->d_keys.ks_cluster, id.id_uuid, serve, c, ready);
+	sodium_memzero(&key, sizeof(key));
+	if (err)
 		rpc_conn_close(conn);
 }
 

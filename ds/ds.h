@@ -22,6 +22,7 @@
 #include "base/metrics.h"
 #include "ds/store/store.h"
 #include "proto/cap.h"
+#include "ds/key.h"
 #include "proto/nfs3.h"
 #include "proto/rpc.h"
 #include "proto/rpc_limit.h"
@@ -42,11 +43,10 @@ struct path;
 struct place;
 struct ds {
 	struct ds_store *d_store;
-	uint8_t d_cluster_key[CAP_CLUSTER_KEY_LEN];
+	struct ds_keys d_keys;
 	struct rpc_tls_ctx *d_tls; /* NULL: no TLS */
 	struct place *d_place;	   /* place.h */
 	struct path *d_path;       /* folders exported by path (path/path.h); NULL: none */
-	uint8_t d_cap_keys[256][CAP_KEY_LEN]; /* by key number */
 	struct loop **d_loops;
 	unsigned d_nloops;
 	struct ds_control *d_control;
@@ -73,6 +73,15 @@ struct ds {
 
 /* A suspended machine's lease runs out all the same: CLOCK_BOOTTIME. Read for each call; the loop's own clock may be old. */
 bool ds_lease_live(const struct ds *d);
+
+/* As cap_open, by the key of its number. */
+static inline bool ds_cap_open(struct ds *d, const uint8_t fh[CAP_LEN], struct cap *cap)
+{
+	uint64_t key[2];
+
+	ds_keys_cap(&d->d_keys, cap_key_number(fh), key);
+	return cap_open(fh, (const uint8_t *)key, cap);
+}
 
 /* nfs3.c */
 void ds_nfs3_init(void); /* metrics; before other threads run */

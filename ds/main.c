@@ -87,8 +87,6 @@ static int usage(FILE *f)
 	return f == stdout ? 0 : EXIT_USAGE;
 }
 
-_Static_assert(CAP_CLUSTER_KEY_LEN == CHECK_KEY_LEN, "the cluster key");
-
 /* The files and folders that keys name. */
 static int files_check(const struct conf *c, char *err, size_t errlen)
 {
@@ -100,9 +98,9 @@ static int files_check(const struct conf *c, char *err, size_t errlen)
 		return e;
 	for (unsigned i = 0; i < n && !e; i++)
 		e = check_folder("ds.store", dirs[i], err, errlen);
-	ds_dirs_free(dirs, n);
 	if (!e)
-		e = check_cluster_key("ds.cluster_key", conf_str(c, "ds.cluster_key"), ds.d_cluster_key, err, errlen);
+		e = ds_keys_configure(&ds.d_keys, c, dirs[0], err, errlen);
+	ds_dirs_free(dirs, n);
 	if (!e)
 		e = check_admin("ds.admin", conf_str(c, "ds.admin"), err, errlen);
 	return e ? e : rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
@@ -624,6 +622,7 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 	const struct ds_store_opts opts = {
 		.so_dir = conf_str(c, "ds.store"),
 		.so_name = conf_str(c, "ds.name"),
+		.so_uuid = ds_keys_uuid(&ds.d_keys),
 		.so_tomb_keep_ms = TOMB_KEEP_MS,
 		.so_poll = conf_bool(c, "ds.iopoll"),
 	};
@@ -640,8 +639,9 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 	ds_store_volume_metrics(ds.d_store);
 	id = ds_store_identity(ds.d_store);
 	atomic_store(&ds.d_fs, id.id_fs);
-	for (unsigned k = 0; k < 256; k++)
-		cap_derive_key(ds.d_cluster_key, id.id_uuid, (uint8_t)k, ds.d_cap_keys[k]);
+	e = ds_keys_start(&ds.d_keys, ds.d_store, err, errlen);
+	if (e)
+		return e;
 	log_info("data server %s (%s), store %s", id.id_name, sodium_bin2hex(uuid, sizeof(uuid), id.id_uuid, DS_UUID_LEN),
 		 opts.so_dir);
 	return 0;
@@ -650,11 +650,11 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 /* The MDS comes here with a key of the cluster instead of a certificate. */
 static void tls_peer_key(void)
 {
-	uint8_t key[CAP_TLS_KEY_LEN];
+	struct ds_key k;
 
-	cap_derive_tls_key(ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, key);
-	rpc_tls_set_peer_key(ds.d_tls, key);
-	sodium_memzero(key, sizeof(key));
+	ds_keys_own(&ds.d_keys, &k);
+	rpc_tls_set_peer_key(ds.d_tls, k.dk_tls);
+	sodium_memzero(&k, sizeof(k));
 }
 
 static int make_pool(const struct conf *c, char *err, size_t errlen)
@@ -759,7 +759,7 @@ static int serve(struct settings *se, const sigset_t *signals)
 	if (!e && ((e = ds_peer_start(&ds)) || (e = ds_pull_start(&ds))))
 		snprintf(err, sizeof(err), "threads: %s", strerror(-e));
 	if (!e && ds.d_path)
-		e = path_start(ds.d_path, ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, err, sizeof(err));
+		e = path_start(ds.d_path, ds.d_keys.ks_key.dk_path, ds_store_identity(ds.d_store).id_uuid, err, sizeof(err));
 	if (!e)
 		tls_peer_key();
 	if (!e && *admin) {

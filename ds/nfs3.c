@@ -87,7 +87,7 @@ enum nfsstat3 ds_nfs3_errno(int err)
 
 enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights, struct cap *cap)
 {
-	if (len != CAP_LEN || !cap_open(fh, d->d_cap_keys[cap_key_number(fh)], cap)) {
+	if (len != CAP_LEN || !ds_cap_open(d, fh, cap)) {
 		metric_add(m_bad_handle, 1);
 		return NFS3ERR_BADHANDLE;
 	}

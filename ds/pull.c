@@ -117,6 +117,20 @@ static bool is_source(const struct source *so, const struct ask *as)
 	       !memcmp(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN) && so->so_tls == (as->as_peer->tls != RPC_TLS_OFF);
 }
 
+/* What the MDS sent us to prove to that server. */
+static bool peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
+{
+	size_t len;
+
+	for (unsigned i = 0; i < p->addrs.addrs_len; i++) {
+		const ctl_addr *a = &p->addrs.addrs_val[i];
+
+		if (!strcmp(a->netid, "key"))
+			return !sodium_hex2bin(key, CAP_TLS_KEY_LEN, a->uaddr, strlen(a->uaddr), NULL, &len, NULL) && len == CAP_TLS_KEY_LEN;
+	}
+	return false;
+}
+
 static int connect_source(struct source *so, const struct ask *as)
 {
 	int err;
@@ -134,9 +148,18 @@ static int connect_source(struct source *so, const struct ask *as)
 	if (so->so_tls) {
 		uint8_t key[CAP_TLS_KEY_LEN];
 
-		cap_derive_tls_key(as->as_ds->d_cluster_key, so->so_uuid, key);
+		struct ds_key own;
+		bool has = ds_keys_own(&as->as_ds->d_keys, &own);
+
+		if (!has)
+			cap_derive_tls_key(as->as_ds->d_keys.ks_cluster, so->so_uuid, key);
+		else if (!peer_key(as->as_peer, key))
+			randombytes_buf(key, sizeof(key)); /* nothing is proved by it: the source ends the handshake */
 		rpc_client_use_tls(so->so_client, NFS3_PROGRAM, NFS3_VERSION, key);
+		if (has)
+			rpc_client_tls_as(so->so_client, own.dk_uuid);
 		sodium_memzero(key, sizeof(key));
+		sodium_memzero(&own, sizeof(own));
 	}
 	return 0;
 }

@@ -17,6 +17,7 @@
 #include "proto/ctl_chan.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "proto/ds_key.h"
 #include <assert.h>
 #include <errno.h>
 #include <sodium.h>
@@ -60,6 +61,7 @@ struct ctl_chan {
 	unsigned ch_refs;
 	bool ch_keyed;
 	uint32_t ch_asked, ch_protocol; /* in HELLO; and what both sides speak */
+	uint32_t ch_own;		/* CTL_HELLO_OWN and the key's number, or 0 */
 	uint8_t ch_uuid[CTL_UUID_LEN];
 	struct chan_key ch_tx, ch_rx;
 	ctl_serve_fn ch_serve;
@@ -376,10 +378,10 @@ static void chan_hello_done(struct rpc_req *q, int err, struct xdr_in *res);
 
 static void chan_hello_send(struct ctl_chan *ch, uint32_t protocol)
 {
-	ch->ch_asked = protocol;
+	ch->ch_asked = protocol | ch->ch_own;
 	randombytes_buf(ch->ch_nonce, sizeof(ch->ch_nonce));
 	rpc_req_init(&ch->ch_hello, CTL_PROGRAM, CTL_VERSION, CTL_PROC_HELLO, NULL, CHAN_LIMIT, chan_hello_done);
-	xdr_put_u32(&ch->ch_hello.q_args, protocol);
+	xdr_put_u32(&ch->ch_hello.q_args, ch->ch_asked);
 	xdr_put_fixed(&ch->ch_hello.q_args, ch->ch_uuid, CTL_UUID_LEN);
 	xdr_put_fixed(&ch->ch_hello.q_args, ch->ch_nonce, CTL_NONCE_LEN);
 	rpc_req_send(ch->ch_conn, &ch->ch_hello, CHAN_HELLO_TIMEOUT_MS);
@@ -388,19 +390,22 @@ static void chan_hello_send(struct ctl_chan *ch, uint32_t protocol)
 /* 0; -EAGAIN: the MDS knows a lower protocol only, ch_protocol, and has made no channel: it is asked for that. */
 static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t **nonce)
 {
-	uint32_t protocol = xdr_get_u32(res);
+	uint32_t protocol = xdr_get_u32(res), asked = ch->ch_asked & ~ch->ch_own;
 
 	*nonce = xdr_get_fixed(res, CTL_NONCE_LEN);
 	if (!*nonce || xdr_left(res))
 		return -EPROTO;
-	if (protocol < CTL_PROTOCOL_MIN || protocol > ch->ch_asked) {
+	if (ch->ch_own && !(protocol & CTL_HELLO_OWN))
+		return -EKEYREJECTED;
+	protocol &= ~(ch->ch_own & CTL_HELLO_OWN);
+	if (protocol < CTL_PROTOCOL_MIN || protocol > asked) {
 		log_error("control: the MDS speaks protocol %u, this data server %u to %u", protocol, CTL_PROTOCOL_MIN,
-			  ch->ch_asked);
+			  asked);
 		return -EPROTONOSUPPORT;
 	}
 	ch->ch_protocol = protocol;
 	if (sodium_is_zero(*nonce, CTL_NONCE_LEN))
-		return protocol < ch->ch_asked ? -EAGAIN : -EPROTO;
+		return protocol < asked ? -EAGAIN : -EKEYREJECTED;
 	/* Our own nonce back is a reflection, not a peer. */
 	return memcmp(*nonce, ch->ch_nonce, CTL_NONCE_LEN) == 0 ? -EPROTO : 0;
 }
@@ -427,34 +432,71 @@ static void chan_hello_done(struct rpc_req *q, int err, struct xdr_in *res)
 }
 
 /* After ready(err) with an error the channel is of no use; the owner still calls ctl_chan_free. */
-int ctl_chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t cluster_key[32], const uint8_t ds_uuid[16],
-					 ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg))
+static int chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t key[32], uint32_t own, const uint8_t ds_uuid[16],
+			ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg))
 {
 	struct ctl_chan *ch = chan_new(conn, ds_uuid, serve, arg);
 
 	if (!ch)
 		return -ENOMEM;
 	ch->ch_ready = ready;
-	memcpy(ch->ch_cluster, cluster_key, sizeof(ch->ch_cluster));
+	ch->ch_own = own;
+	memcpy(ch->ch_cluster, key, sizeof(ch->ch_cluster));
 	*out = ch;
 	ch->ch_refs++;
 	chan_hello_send(ch, CTL_PROTOCOL);
 	return 0;
 }
 
+int ctl_chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t cluster_key[32], const uint8_t ds_uuid[16],
+		     ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg))
+{
+	return chan_connect(out, conn, cluster_key, 0, ds_uuid, serve, arg, ready);
+}
+
+int ctl_chan_connect_own(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t control_key[32], uint8_t number, const uint8_t ds_uuid[16],
+			 ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg))
+{
+	return chan_connect(out, conn, control_key, CTL_HELLO_OWN | number * CTL_HELLO_NUMBER, ds_uuid, serve, arg, ready);
+}
+
+static bool find_cluster(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number, uint8_t key[32])
+{
+	if (own)
+		ds_key_derive_control(arg, ds_uuid, number, key);
+	else
+		memcpy(key, arg, 32);
+	return true;
+}
+
 int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t cluster_key[32], ctl_serve_fn serve, void *arg)
 {
-	uint32_t asked = xdr_get_u32(&hello->c_args), protocol = asked < CTL_PROTOCOL ? asked : CTL_PROTOCOL;
+	return ctl_chan_accept_by(out, hello, find_cluster, (void *)cluster_key, serve, arg);
+}
+
+/* Of what HELLO says, the part that names a key of the server's own: 0 where there is none. What has other bits is a number of a later protocol. */
+static uint32_t hello_own(uint32_t asked)
+{
+	return asked >> 24 == 1 ? asked & ~(CTL_HELLO_NUMBER - 1u) : 0;
+}
+
+int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, ctl_key_fn find, void *find_arg, ctl_serve_fn serve, void *arg)
+{
+	uint32_t asked = xdr_get_u32(&hello->c_args), own = hello_own(asked);
+	uint32_t protocol = (asked & ~own) < CTL_PROTOCOL ? asked & ~own : CTL_PROTOCOL;
 	const uint8_t *uuid = xdr_get_fixed(&hello->c_args, CTL_UUID_LEN);
 	const uint8_t *ds_nonce = xdr_get_fixed(&hello->c_args, CTL_NONCE_LEN);
-	uint8_t nonce[CTL_NONCE_LEN] = { 0 };
+	uint8_t nonce[CTL_NONCE_LEN] = { 0 }, key[32];
 	struct ctl_chan *ch = NULL;
+	bool known;
 
-	if (!uuid || !ds_nonce || xdr_left(&hello->c_args)) {
+	/* Before CHAN_BOUND what HELLO says of the key is not in the seal. */
+	if (!uuid || !ds_nonce || xdr_left(&hello->c_args) || (own && protocol < CHAN_BOUND)) {
 		rpc_reply_error(hello, RPC_A_GARBAGE_ARGS);
 		return -EBADMSG;
 	}
-	if (protocol >= CTL_PROTOCOL_MIN) {
+	known = find(find_arg, uuid, own != 0, (uint8_t)(own / CTL_HELLO_NUMBER), key);
+	if (protocol >= CTL_PROTOCOL_MIN && known) {
 		ch = chan_new(hello->c_conn, uuid, serve, arg);
 		if (!ch) {
 			rpc_reply_error(hello, RPC_A_SYSTEM_ERR);
@@ -463,14 +505,16 @@ int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t
 		randombytes_buf(nonce, sizeof(nonce));
 		ch->ch_asked = asked;
 		ch->ch_protocol = protocol;
-		chan_derive(ch, false, cluster_key, ds_nonce, nonce);
+		ch->ch_own = own;
+		chan_derive(ch, false, key, ds_nonce, nonce);
 		*out = ch;
 	}
+	sodium_memzero(key, sizeof(key));
 	/* A data server that knows none of ours is answered our highest, and no more. */
-	xdr_put_u32(&hello->c_reply, ch ? protocol : CTL_PROTOCOL);
+	xdr_put_u32(&hello->c_reply, (ch ? protocol : CTL_PROTOCOL) | (own & CTL_HELLO_OWN));
 	xdr_put_fixed(&hello->c_reply, nonce, CTL_NONCE_LEN);
 	rpc_reply(hello);
-	return ch ? 0 : -EPROTONOSUPPORT;
+	return ch ? 0 : known ? -EPROTONOSUPPORT : -EKEYREJECTED;
 }
 
 /* ---- the rest ---- */
@@ -478,6 +522,12 @@ int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t
 const uint8_t *ctl_chan_uuid(const struct ctl_chan *ch)
 {
 	return ch->ch_uuid;
+}
+
+bool ctl_chan_own(const struct ctl_chan *ch, uint8_t *number)
+{
+	*number = (uint8_t)(ch->ch_own / CTL_HELLO_NUMBER);
+	return ch->ch_own != 0;
 }
 
 uint32_t ctl_chan_protocol(const struct ctl_chan *ch)

@@ -30,8 +30,16 @@ void ctl_chan_reply(struct ctl_incoming *in, ctl_status status, const ctl_result
 /* Client side (data server): HELLO, a second one where the MDS knows a lower protocol only, then ready(err). */
 int ctl_chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t cluster_key[32], const uint8_t ds_uuid[16],
 		     ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg));
+/* The same of a server that has a key of its own: its control key, and its number (ds_key.h). ready(-EKEYREJECTED): the MDS knows no such keys, or none of that number. */
+int ctl_chan_connect_own(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t control_key[32], uint8_t number, const uint8_t ds_uuid[16],
+			 ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg));
 /* Server side (MDS): called for CTL_PROC_HELLO; answers it. The uuid is claimed: the first sealed message proves it. */
 int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t cluster_key[32], ctl_serve_fn serve, void *arg);
+/* The same where the key is looked for: own is whether the server says that it has one of its own, of that number. False: there is none, and no channel (-EKEYREJECTED). */
+typedef bool (*ctl_key_fn)(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number, uint8_t key[32]);
+int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, ctl_key_fn find, void *find_arg, ctl_serve_fn serve, void *arg);
+/* Whether the peer came with a key of its own; and its number. */
+bool ctl_chan_own(const struct ctl_chan *ch, uint8_t *number);
 /* Dispatch of CTL_PROC_SEALED to the connection's channel. */
 void ctl_chan_sealed(struct ctl_chan *ch, struct rpc_call *call);
 /* A request of ours. done(err, status, res): err as in rpc_req; res valid during the call. The request is encoded at once. */

@@ -190,6 +190,8 @@ int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sock
 /* Before the first call: each connection turns to TLS, probing with this program, and both sides prove psk (RPC_TLS_PSK_LEN bytes, copied) to each other
  * (rpc_tls.h). A peer that cannot is no peer: nothing goes in the clear. */
 void rpc_client_use_tls(struct rpc_client *cl, uint32_t prog, uint32_t vers, const uint8_t *psk);
+/* Behind that: psk is one that the server derives for this peer alone (ds_key_derive_peer), whose uuid this is (16 bytes, copied). */
+void rpc_client_tls_as(struct rpc_client *cl, const uint8_t *self);
 /* Before the first call: connects over RDMA (rpc_rdma.h, started with this client's loop among its own). */
 void rpc_client_use_rdma(struct rpc_client *cl);
 /* Connects now and stays connected. */

@@ -36,7 +36,7 @@ struct rpc_client {
 	struct rpc_conn *cl_conn;
 	bool cl_ready; /* cl_conn takes calls */
 	uint32_t cl_tls_prog, cl_tls_vers; /* 0: no TLS */
-	uint8_t cl_psk[RPC_TLS_PSK_LEN];
+	struct rpc_tls_proof cl_proof;
 	struct rpc_req *cl_wait, *cl_wait_last;
 };
 
@@ -147,9 +147,9 @@ void rpc_client_secured(struct rpc_client *cl)
 	client_ready(cl);
 }
 
-const uint8_t *rpc_client_psk(const struct rpc_client *cl)
+const struct rpc_tls_proof *rpc_client_proof(const struct rpc_client *cl)
 {
-	return cl->cl_psk;
+	return &cl->cl_proof;
 }
 
 static void connect_up(struct rpc_client *cl, struct rpc_conn *c)
@@ -340,7 +340,15 @@ void rpc_client_use_tls(struct rpc_client *cl, uint32_t prog, uint32_t vers, con
 {
 	cl->cl_tls_prog = prog;
 	cl->cl_tls_vers = vers;
-	memcpy(cl->cl_psk, psk, sizeof(cl->cl_psk));
+	rpc_tls_proof_make(&cl->cl_proof, psk, NULL);
+}
+
+void rpc_client_tls_as(struct rpc_client *cl, const uint8_t *self)
+{
+	uint8_t psk[RPC_TLS_PSK_LEN];
+
+	memcpy(psk, cl->cl_proof.tp_key, sizeof(psk));
+	rpc_tls_proof_make(&cl->cl_proof, psk, self);
 }
 
 void rpc_client_use_rdma(struct rpc_client *cl)

@@ -307,7 +307,7 @@ static void record(struct rpc_conn *c, struct rpc_record *r)
 	int err;
 
 	if (c->c_probing) {
-		err = rpc_tls_probed(c, r, c->c_client ? rpc_client_psk(c->c_client) : NULL);
+		err = rpc_tls_probed(c, r, c->c_client ? rpc_client_proof(c->c_client) : NULL);
 		rpc_buf_put(r->r_buf);
 		if (err)
 			rpc_conn_fail(c, err);

@@ -393,7 +393,7 @@ struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe);
 int rpc_tls_begin(struct rpc_conn *c);
 /* We probe; then with the peer's answer, which ends the probing. */
 int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers);
-int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const uint8_t psk[RPC_TLS_PSK_LEN]);
+int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const struct rpc_tls_proof *proof);
 /* Nothing of the kernel's refers to its buffers. */
 void rpc_tls_free(struct rpc_conn *c);
 /* The connection ends: says so, as far as that goes at once. */
@@ -416,8 +416,8 @@ void rpc_tls_log_clear(struct rpc_conn *c);
 
 /* ---- rpc_tls_ctx.c: for rpc_tls.c ---- */
 
-/* psk must outlive it. */
-SSL *rpc_tls_connect_new(const uint8_t *psk);
+/* proof must outlive it. */
+SSL *rpc_tls_connect_new(const struct rpc_tls_proof *proof);
 SSL *rpc_tls_accept_new(struct rpc_tls_ctx *x, unsigned *gen);
 /* After a reload: whether the peer's certificate, if it showed one, still is good. */
 bool rpc_tls_still_trusted(struct rpc_tls_ctx *x, SSL *ssl, unsigned *gen);
@@ -494,7 +494,7 @@ void rpc_rdma_wrapped(struct rd_call *rc);
 void rpc_client_lost(struct rpc_client *cl, int err);
 /* TLS is up: calls may go. */
 void rpc_client_secured(struct rpc_client *cl);
-const uint8_t *rpc_client_psk(const struct rpc_client *cl);
+const struct rpc_tls_proof *rpc_client_proof(const struct rpc_client *cl);
 void rpc_client_forget(struct rpc_client *cl, struct rpc_req *q);
 
 extern struct metric *rpc_m_garbage, *rpc_m_bad_replies, *rpc_m_rejected, *rpc_m_calls,

@@ -30,8 +30,8 @@ struct rpc_tls_conn {
 	SSL *t_ssl;
 	struct rpc_tls_ctx *t_ctx;
 	unsigned t_gen;
-	bool t_client;	  /* we connected; both sides prove t_psk */
-	uint8_t t_psk[RPC_TLS_PSK_LEN];
+	bool t_client;	  /* we connected; both sides prove t_proof */
+	struct rpc_tls_proof t_proof;
 	bool t_clear;	  /* what goes in the clear is still to be sent */
 	bool t_begun;	  /* the peer's first bytes are a handshake's */
 	bool t_up;
@@ -231,8 +231,8 @@ static int take_rest(struct rpc_conn *c)
 	return 0;
 }
 
-/* psk: we are the client. */
-static int begin(struct rpc_conn *c, const uint8_t *psk)
+/* proof: we are the client. */
+static int begin(struct rpc_conn *c, const struct rpc_tls_proof *proof)
 {
 	struct rpc_tls_conn *t = calloc(1, sizeof(*t));
 	BIO *bio = BIO_new(bio_method);
@@ -240,10 +240,10 @@ static int begin(struct rpc_conn *c, const uint8_t *psk)
 	if (!t || !bio)
 		goto no_memory;
 	t->t_conn = c;
-	if (psk) {
+	if (proof) {
 		t->t_client = t->t_begun = true;
-		memcpy(t->t_psk, psk, sizeof(t->t_psk));
-		t->t_ssl = rpc_tls_connect_new(t->t_psk);
+		t->t_proof = *proof;
+		t->t_ssl = rpc_tls_connect_new(&t->t_proof);
 	} else {
 		t->t_ctx = c->c_svc.rs_tls;
 		t->t_ssl = rpc_tls_accept_new(t->t_ctx, &t->t_gen);
@@ -309,7 +309,7 @@ int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers)
 }
 
 /* RFC 9289 section 4.1: an accepted reply whose verifier says STARTTLS, whatever its status. */
-int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const uint8_t psk[RPC_TLS_PSK_LEN])
+int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const struct rpc_tls_proof *proof)
 {
 	struct xdr_in x;
 	const uint8_t *token;
@@ -320,11 +320,11 @@ int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const uint8_t
 	if (xdr_get_u32(&x) != c->c_xid || xdr_get_u32(&x) != 1 || xdr_get_u32(&x) || xdr_get_u32(&x) != RPC_AUTH_NONE)
 		return -EPROTO;
 	token = xdr_get_opaque(&x, RPC_MAX_AUTH, &len);
-	if (!token || len != 8 || memcmp(token, "STARTTLS", 8) || !psk)
+	if (!token || len != 8 || memcmp(token, "STARTTLS", 8) || !proof)
 		return -EPROTO;
 	c->c_xid++;
 	c->c_probing = false;
-	rc = begin(c, psk);
+	rc = begin(c, proof);
 	if (!rc && c->c_t->t_in)
 		rc = -EPROTO; /* a server that speaks before the handshake */
 	if (!rc)
@@ -343,7 +343,7 @@ void rpc_tls_free(struct rpc_conn *c)
 	if (t->t_up)
 		atomic_fetch_sub(&open_now, 1);
 	SSL_free(t->t_ssl);
-	OPENSSL_cleanse(t->t_psk, sizeof(t->t_psk));
+	OPENSSL_cleanse(&t->t_proof, sizeof(t->t_proof));
 	if (t->t_in)
 		rpc_buf_put(t->t_in);
 	if (t->t_out)

@@ -23,6 +23,7 @@ enum rpc_tls_mode {
 	RPC_TLS_CERT,     /* and the client must show a certificate, or be of the cluster */
 };
 #define RPC_TLS_PSK_LEN 32
+#define RPC_TLS_PEER_NAME 16
 
 struct rpc_tls_opts {
 	const char *to_key_name; /* of the configuration keys, for messages: "mds.tls" */
@@ -38,6 +39,14 @@ struct conf;
 int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char *section, char *err, size_t errlen);
 /* Before connections come: peers of the cluster know these RPC_TLS_PSK_LEN bytes, which are copied. x may be NULL. */
 void rpc_tls_set_peer_key(struct rpc_tls_ctx *x, const uint8_t *psk);
+/* What a client shows a peer: a key, and under which name it knows it. */
+struct rpc_tls_proof {
+	uint8_t tp_key[RPC_TLS_PSK_LEN];
+	uint8_t tp_identity[4 + RPC_TLS_PEER_NAME];
+	uint32_t tp_len;
+};
+/* self NULL: psk is the server's own; else the one that the server derives for self. */
+void rpc_tls_proof_make(struct rpc_tls_proof *p, const uint8_t psk[RPC_TLS_PSK_LEN], const uint8_t *self);
 /* Reads the files again and logs what came of it; on an error everything stays as it was. Any thread, one at a time. x may be NULL. */
 void rpc_tls_reload(struct rpc_tls_ctx *x);
 enum rpc_tls_mode rpc_tls_mode(const struct rpc_tls_ctx *x /* may be NULL */);

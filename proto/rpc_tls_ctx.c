@@ -2,6 +2,7 @@
 #include "base/conf.h"
 #include "base/log.h"
 #include "base/priv.h"
+#include "proto/ds_key.h"
 #include "proto/rpc_int.h"
 #include <errno.h>
 #include <openssl/err.h>
@@ -16,7 +17,9 @@
 #define VERIFY_DEPTH 8
 #define FAILURES_LOGGED 10 /* each second */
 static const uint8_t alpn[] = {6, 's', 'u', 'n', 'r', 'p', 'c'}; /* RFC 9289 section 7.2 */
-static const char peer_identity[] = "weft";
+static const char peer_identity[] = "weft"; /* behind it, of a data server with keys of its own, its uuid */
+#define IDENTITY (sizeof(peer_identity) - 1)
+_Static_assert(sizeof(((struct rpc_tls_proof *)0)->tp_identity) == IDENTITY + RPC_TLS_PEER_NAME && RPC_TLS_PSK_LEN == CAP_TLS_KEY_LEN, "what peers prove");
 
 struct rpc_tls_ctx {
 	enum rpc_tls_mode tc_mode;
@@ -108,11 +111,19 @@ static int psk_find_cb(SSL *ssl, const unsigned char *identity, size_t len, SSL_
 {
 	const struct rpc_tls_ctx *x = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
 
+	uint8_t key[RPC_TLS_PSK_LEN];
+
 	/* Another identity is no error: the handshake goes on with certificates. */
 	*out = NULL;
-	if (!x->tc_peers || len != sizeof(peer_identity) - 1 || memcmp(identity, peer_identity, len))
+	if (!x->tc_peers || (len != IDENTITY && len != IDENTITY + RPC_TLS_PEER_NAME) || memcmp(identity, peer_identity, IDENTITY))
 		return 1;
-	*out = peer_session(ssl, x->tc_psk);
+	if (len == IDENTITY) {
+		*out = peer_session(ssl, x->tc_psk);
+		return *out != NULL;
+	}
+	ds_key_derive_peer(x->tc_psk, identity + IDENTITY, key);
+	*out = peer_session(ssl, key);
+	OPENSSL_cleanse(key, sizeof(key));
 	return *out != NULL;
 }
 
@@ -336,15 +347,26 @@ int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char
 
 /* ---- for connections ---- */
 
+void rpc_tls_proof_make(struct rpc_tls_proof *p, const uint8_t psk[RPC_TLS_PSK_LEN], const uint8_t *self)
+{
+	memcpy(p->tp_key, psk, sizeof(p->tp_key));
+	memcpy(p->tp_identity, peer_identity, IDENTITY);
+	if (self)
+		memcpy(p->tp_identity + IDENTITY, self, RPC_TLS_PEER_NAME);
+	p->tp_len = IDENTITY + (self ? RPC_TLS_PEER_NAME : 0);
+}
+
 static SSL_CTX *client_ctx;
 static pthread_once_t client_once = PTHREAD_ONCE_INIT;
 
 static int psk_use_cb(SSL *ssl, const EVP_MD *md, const unsigned char **identity, size_t *len, SSL_SESSION **out)
 {
+	const struct rpc_tls_proof *p = SSL_get_app_data(ssl);
+
 	(void)md; /* the one cipher suite that is offered has one */
-	*identity = (const unsigned char *)peer_identity;
-	*len = sizeof(peer_identity) - 1;
-	*out = peer_session(ssl, SSL_get_app_data(ssl));
+	*identity = p->tp_identity;
+	*len = p->tp_len;
+	*out = peer_session(ssl, p->tp_key);
 	return *out != NULL;
 }
 
@@ -360,14 +382,14 @@ static void client_make(void)
 }
 
 /* No certificate is asked for: rpc_tls.c ends the connection unless the key was proved. */
-SSL *rpc_tls_connect_new(const uint8_t *psk)
+SSL *rpc_tls_connect_new(const struct rpc_tls_proof *proof)
 {
 	SSL *ssl;
 
 	pthread_once(&client_once, client_make);
 	ssl = SSL_new(client_ctx);
 	if (ssl) {
-		SSL_set_app_data(ssl, (void *)psk);
+		SSL_set_app_data(ssl, (void *)proof);
 		SSL_set_connect_state(ssl);
 	}
 	return ssl;

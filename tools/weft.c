@@ -42,6 +42,7 @@ static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL}, {"files"
 static const struct weft_opt choose_options[] = {{"copy", 0, "MIRROR"}, {"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
 static const struct weft_opt scrub_options[] = {{"dry-run", 0, NULL}, {"background", 0, NULL}, {"remove-newer", 0, NULL}, {"status", 0, NULL}, {"stop", 0, NULL}, {0}};
 static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
+static const struct weft_opt key_options[] = {{"out", 'o', "FILE"}, {0}};
 static const struct weft_opt yes_options[] = {{"yes", 'y', NULL}, {0}};
 static const struct weft_opt remove_options[] = {{"wait", 'w', NULL}, {"yes", 'y', NULL}, {0}};
 /* A row is a line; the first that fits counts. */
@@ -57,6 +58,9 @@ static const struct command commands[] = {
 	{"ds", "kill", 1, 1, false, cmd_ds_kill, yes_options, "DS", "declare a data server dead and fence it; files with their only copy there cannot be read until \"ds admit\""},
 	{"ds", "admit", 1, 1, false, cmd_ds_admit, NULL, "DS", "let one that waits, or was killed, join"},
 	{"ds", "forget", 1, 1, false, cmd_ds_forget, forget_options, "DS", "remove a dead server's record; refused while files need it; --force LOSES files of which it has the only copy"},
+	{"ds", "key", 1, 1, false, cmd_ds_key, key_options, "DS", "a file with the keys of a data server, for ds.key there; a name that none has: of a new one"},
+	{"key", "status", 0, 0, false, cmd_key_status, NULL, "", "the number of the cluster key, and which data servers are without keys from it"},
+	{"key", "rotate", 0, 0, false, cmd_key_rotate, yes_options, "", "a new cluster key while all runs; the old key opens no data server any more"},
 	{"policy", "get", 1, 1, true, cmd_policy_get, NULL, "PATH", "how files made in a directory are laid out"},
 	{"policy", "set", 2, 2, true, cmd_policy_set, NULL, "PATH POLICY", "from now on, by a policy of its own"},
 	{"policy", "remove", 1, 1, true, cmd_policy_remove, NULL, "PATH", "inherit from the parent again"},

@@ -489,11 +489,12 @@ int path_open(struct path **out, const struct path_opts *o, char *err, size_t er
 	return rc;
 }
 
-int path_start(struct path *p, const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], char *err, size_t errlen)
+int path_start(struct path *p, const uint8_t key[CAP_KEY_LEN], const uint8_t ds_uuid[16], char *err, size_t errlen)
 {
 	int rc;
 
-	path_fh_key(p, cluster, ds_uuid);
+	memcpy(p->p_uuid, ds_uuid, 16);
+	memcpy(p->p_key, key, sizeof(p->p_key));
 	rc = table_replace(p, err, errlen);
 	if (rc)
 		return rc;

@@ -1,5 +1,5 @@
-/* fh.c - handles of exported files: what the kernel makes of a file (name_to_handle_at), the export's number, and a MAC (SipHash-2-4 under a key that the
- * cluster key and the store's identity give, so that handles outlive the daemon). All integers big-endian. */
+/* fh.c - handles of exported files: what the kernel makes of a file (name_to_handle_at), the export's number, and a MAC (SipHash-2-4 under a key of the
+ * server's own, which no rotation changes, so that handles outlive the daemon). All integers big-endian. */
 #include "ds/path/path_int.h"
 #include <assert.h>
 #include <endian.h>
@@ -20,15 +20,6 @@ static_assert(sizeof(struct fh_head) == 8, "no padding");
 static_assert(sizeof(struct fh_head) + PATH_FH_KERNEL_MAX + MAC_LEN <= NFS3_FHSIZE, "the largest handle fits");
 static_assert(sizeof(struct path_fh) == 8 + PATH_FH_KERNEL_MAX, "no padding");
 static_assert(crypto_shorthash_BYTES == MAC_LEN && crypto_shorthash_KEYBYTES == CAP_KEY_LEN, "SipHash-2-4");
-
-void path_fh_key(struct path *p, const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16])
-{
-	uint8_t msg[32] = "weft path fh v1";
-
-	memcpy(msg + 16, ds_uuid, 16);
-	memcpy(p->p_uuid, ds_uuid, 16);
-	crypto_generichash(p->p_key, CAP_KEY_LEN, msg, sizeof(msg), cluster, CAP_CLUSTER_KEY_LEN);
-}
 
 bool path_is_fh(const uint8_t *fh, uint32_t len)
 {

@@ -42,7 +42,7 @@ void path_metrics_init(void);
 /* Makes the threads: after priv_drop, on the thread that has kept path_capabilities(). 0, or a negative errno and one line in err, and then the process ends. */
 int path_open(struct path **out, const struct path_opts *o, char *err, size_t errlen);
 /* Loads the table: when the store is open, before the first call. As path_open. */
-int path_start(struct path *p, const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], char *err, size_t errlen);
+int path_start(struct path *p, const uint8_t key[CAP_KEY_LEN], const uint8_t ds_uuid[16], char *err, size_t errlen);
 /* The file of exports again; on an error, which is logged, the old table stays. Blocks. */
 void path_reload(struct path *p);
 /* Registers with the rpcbind of this machine, on a thread that goes away: ports by IPv4 and IPv6, host order, 0: not served there. _end takes it back, and blocks. */

@@ -35,7 +35,6 @@ int path_become(const struct path_ids *ids);
 
 /* ---- fh.c ---- */
 
-void path_fh_key(struct path *p, const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16]);
 struct path_fh {
 	int32_t fh_type;
 	uint16_t fh_export;

@@ -298,6 +298,18 @@ int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN],
 	return 0;
 }
 
+int ds_store_text_get(struct ds_store *s, const char *name, char *text, size_t size)
+{
+	ssize_t n = ds_file_get(s->s_home->v_dirfd, name, text, size);
+
+	return n < 0 ? (int)n : 0;
+}
+
+int ds_store_text_put(struct ds_store *s, const char *name, const char *text)
+{
+	return ds_file_put(s->s_home->v_dirfd, name, text);
+}
+
 /* ---- opening ---- */
 
 static void raise_nofile(void)
@@ -362,7 +374,10 @@ static int store_identity(struct ds_store *s, void *arg, char *err, size_t errle
 	}
 	if (e == -ENOENT) {
 		memset(&s->s_id, 0, sizeof(s->s_id));
-		randombytes_buf(s->s_id.id_uuid, DS_UUID_LEN);
+		if (o->so_uuid)
+			memcpy(s->s_id.id_uuid, o->so_uuid, DS_UUID_LEN);
+		else
+			randombytes_buf(s->s_id.id_uuid, DS_UUID_LEN);
 	}
 	if (o->so_name && *o->so_name && strcmp(s->s_id.id_name, o->so_name)) {
 		if (strlen(o->so_name) > DS_NAME_MAX || !name_ok(o->so_name)) {

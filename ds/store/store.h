@@ -46,6 +46,7 @@ struct ds_obj;
 struct ds_store_opts {
 	const char *so_dir;		   /* folders with commas between them, the home first; at most DS_VOLUMES_MAX */
 	const char *so_name;	   /* "": the name in the store, or the host's */
+	const uint8_t *so_uuid;	   /* of a store that is made now; NULL: a random one */
 	unsigned so_max_open;	   /* objects kept open while nobody uses them; 0: from RLIMIT_NOFILE */
 	uint64_t so_tomb_keep_ms;  /* how long a deleted object is remembered, at least */
 	bool so_no_direct;		   /* never O_DIRECT */
@@ -78,6 +79,9 @@ void ds_dirs_free(char *dirs[DS_VOLUMES_MAX], unsigned n);
 struct ds_identity ds_store_identity(struct ds_store *s);
 /* Durable when it returns 0. Blocks on the disk (a join does it once). */
 int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs);
+/* A small file of the home, of this name. Get: as a string, 0 or a negative errno. Put: durable when it returns 0. */
+int ds_store_text_get(struct ds_store *s, const char *name, char *text, size_t size);
+int ds_store_text_put(struct ds_store *s, const char *name, const char *text);
 /* The folders that the objects are in; the first is the home. */
 unsigned ds_store_volumes(const struct ds_store *s);
 const char *ds_store_volume_dir(const struct ds_store *s, unsigned i);

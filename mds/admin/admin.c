@@ -418,6 +418,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/ds", admin_get_ds}, {"POST", "/v1/ds", admin_post_ds}, {"PUT", "/v1/ds/weight", admin_put_weight},
 	{"PUT", "/v1/ds/labels", admin_put_labels}, {"GET", "/v1/policy", get_policy},
 	{"PUT", "/v1/ds/kill", admin_put_kill}, {"PUT", "/v1/ds/admit", admin_put_admit}, {"PUT", "/v1/ds/forget", admin_put_forget},
+	{"PUT", "/v1/ds/key", admin_put_ds_key}, {"GET", "/v1/key", admin_get_key}, {"PUT", "/v1/key/rotate", admin_put_rotate},
 	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},
 	{"GET", "/v1/repair", admin_get_repair}, {"PUT", "/v1/repair", admin_put_repair},
 	{"PUT", "/v1/mirror/add", admin_put_mirror_add}, {"PUT", "/v1/mirror/remove", admin_put_mirror_remove},

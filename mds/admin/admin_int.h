@@ -79,6 +79,10 @@ void admin_put_drain(void *arg, const struct http_req *rq, struct http_reply *rp
 void admin_put_undrain(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* key.c */
+void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_key(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* forget.c */
 void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp);

@@ -185,7 +185,7 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id)
 		if (tls) {
 			uint8_t key[CAP_TLS_KEY_LEN];
 
-			cap_derive_tls_key(d->d_opts.do_cluster_key, sv.sv_uuid, key);
+			dsc_tls_key(d, &sv, key);
 			rpc_client_use_tls(dn->dn_client, NFS3_PROGRAM, NFS3_VERSION, key);
 		}
 	}

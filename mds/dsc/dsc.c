@@ -10,16 +10,8 @@
 #include <time.h>
 #include <urcu/compiler.h>
 
-/* The first and so far only number: key rotation raises it. */
-#define KEY_NUMBER 0
 #define DSC_LATENCY_MS 300000	 /* what clients told of a server counts for so long */
 #define DSC_LATENCY_US 60000000u /* and is no longer than this */
-
-void dsc_set_key(struct dsc *d, struct dsc_server *sv)
-{
-	sv->sv_key_number = KEY_NUMBER;
-	cap_derive_key(d->d_opts.do_cluster_key, sv->sv_uuid, KEY_NUMBER, sv->sv_key);
-}
 
 void dsc_note_clone(struct dsc *d, const struct dsc_server *sv)
 {
@@ -777,6 +769,8 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 					    .pr_arg = d};
 	pthread_mutex_init(&d->d_lock, NULL);
 	e = dsc_data_create(d);
+	if (!e)
+		e = dsc_ring_load(d);
 	if (!e)
 		e = load(d);
 	if (!e)

@@ -37,7 +37,8 @@ struct dsc_server {
 	uint32_t sv_max_read, sv_max_write;
 	uint32_t sv_clone_block; /* what clones are multiples of; 0: it cannot */
 	uint8_t sv_key[CAP_KEY_LEN]; /* to mint capabilities */
-	uint8_t sv_key_number;
+	uint8_t sv_key_number; /* which the server has */
+	bool sv_own; /* it has keys of its own (proto/ds_key.h), and the cluster key is not taken from it any more */
 	uint8_t sv_tls; /* enum rpc_tls_mode: what its addresses offer clients */
 	uint8_t sv_protocol; /* of the control protocol, as it joined last; 0: of before protocols were kept */
 	uint32_t sv_since_boot; /* of ours: in which it joined by that for the first time */
@@ -96,6 +97,47 @@ struct dsc_terms {
 	uint32_t dt_load;	    /* NFS requests in progress, lately, in hundredths */
 	uint32_t dt_latency;	    /* microseconds that clients waited for a read of 64 KiB, lately; 0: nobody told */
 };
+/* ---- keys (key.c) ---- */
+
+/* What a server of this uuid gets, known or not: of the newest number. */
+struct ds_key;
+void dsc_key_make(struct dsc *d, const uint8_t uuid[16], struct ds_key *k);
+/* What we prove over TLS to a server, and what the server reader proves to it. */
+void dsc_tls_key(struct dsc *d, const struct dsc_server *sv, uint8_t out[CAP_TLS_KEY_LEN]);
+void dsc_peer_key(struct dsc *d, const struct dsc_server *source, const uint8_t reader[16], uint8_t out[CAP_TLS_KEY_LEN]);
+/* Who does not have the newest number. */
+#define DSC_KEY_BEHIND 64
+struct dsc_key_view {
+	uint8_t kv_number;
+	bool kv_before; /* the one before it is good, too */
+	uint64_t kv_rotated_s; /* CLOCK_REALTIME; 0: never */
+	struct dsc_key_behind {
+		char kb_name[65];
+		bool kb_own, kb_alive, kb_barred, kb_takes; /* takes: it joined since our start, and knows of such keys */
+	} kv_behind[DSC_KEY_BEHIND];
+};
+/* Returns how many there are; those past DSC_KEY_BEHIND are counted only. */
+unsigned dsc_keys_view(struct dsc *d, struct dsc_key_view *kv);
+/* A new cluster key, the number after ro_from: durable and in force when ro_done is called, once, on the committer's thread; servers get it after that. The number
+ * before ro_from is good no more: nobody may have a layout of then. -EAGAIN: ro_from is not the newest. Memory is the caller's until then. */
+struct dsc_ring {
+	uint8_t rg_number;
+	bool rg_before;
+	uint64_t rg_rotated_s;
+	uint8_t rg_key[CAP_CLUSTER_KEY_LEN], rg_was[CAP_CLUSTER_KEY_LEN];
+};
+struct dsc_rotate {
+	uint8_t ro_from;
+	void (*ro_done)(struct dsc_rotate *ro, int err);
+	/* dsc's own */
+	struct kv_op ro_op;
+	struct dsc *ro_dsc;
+	struct dsc_ring ro_ring;
+};
+void dsc_rotate(struct dsc *d, struct dsc_rotate *ro);
+/* No client can have a layout of before our start that was not told us. */
+bool dsc_layouts_known(struct dsc *d);
+
 bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out); /* copy; false: unknown */
 /* The administrator's word on a server: durable, then in force. dw_done is called once, on the committer's thread: -ENOENT (unknown), -E2BIG
  * (more than LABELS_MAX labels), or what the store says. Memory is the caller's until then. */

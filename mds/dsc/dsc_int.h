@@ -26,6 +26,8 @@ struct dsc_link {
 	struct loop *lk_loop;
 	uint64_t lk_id;
 	uint32_t lk_server; /* joined, or joining, as; 0 before */
+	bool lk_moved; /* under d_lock: over it the server got keys of its own, of this number */
+	uint8_t lk_number;
 	bool lk_refused;	/* the log has it that its join is refused */
 };
 
@@ -41,6 +43,7 @@ struct dsc_node {
 	bool nd_withheld;		  /* its lease is not renewed: it owes fences */
 	bool nd_asking, nd_silent; /* a question is under way; the last one had no answer */
 	bool nd_may_join, nd_draining; /* as in nd_terms; of a view */
+	bool nd_takes_keys, nd_keying; /* key.c: it said so when it joined; it is being sent them */
 	bool nd_compared, nd_ahead; /* gate.c: what it saw of this store, the store knows; or does not */
 	uint32_t nd_join;     /* the number of the join under way, or the last */
 	uint64_t nd_joined_ms; /* when */
@@ -57,6 +60,7 @@ struct dsc_node {
 	uint64_t nd_lost_ms;	  /* when its connection ended; 0: never */
 	uint64_t nd_said_ms;	  /* when it answered a question last, by whatever way */
 	uint64_t nd_nfs_ms;	  /* when it did so on its NFS port */
+	uint64_t nd_key_ms;	  /* when it was sent keys last */
 	uint64_t nd_asked_ms;	  /* when it was asked last */
 	uint64_t nd_refused_ms;	  /* when its port refused last */
 
@@ -85,6 +89,7 @@ struct dsc {
 	struct rpc_program d_program;
 	uint64_t d_start_ms;
 	pthread_mutex_t d_lock;
+	struct dsc_ring d_ring; /* the cluster keys */
 	struct dsc_node *d_node[DSC_MAX + 1]; /* by id */
 	_Atomic(struct dsc_view *) d_view[DSC_MAX + 1]; /* by id; stays */
 	_Atomic uint16_t d_by_uuid[DSC_BY_UUID]; /* ids, each in the first free place from its uuid's hash on; stays */
@@ -134,7 +139,17 @@ struct loop *dsc_link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, str
 struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16]);
 /* Locked. */
 bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd);
+
+/* key.c */
+/* Before the loops run, and before rows are: the cluster keys that there are. */
+int dsc_ring_load(struct dsc *d);
+/* Locked: what its capabilities are made with; by its number, if there is a key of that yet. */
 void dsc_set_key(struct dsc *d, struct dsc_server *sv);
+/* ctl_key_fn; arg: the struct dsc. */
+bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number, uint8_t key[CAP_CLUSTER_KEY_LEN]);
+/* Sends the server keys of its own, where it has not those of the newest number. First loop. */
+void dsc_key_look(struct dsc *d, uint32_t id);
+
 /* Locked, or before the loops run. */
 void dsc_note_clone(struct dsc *d, const struct dsc_server *sv);
 

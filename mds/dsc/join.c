@@ -26,6 +26,7 @@ struct join {
 	uint8_t jn_refused; /* dt_barred */
 	bool jn_ahead; /* of this store */
 	bool jn_two;   /* a second process of one store */
+	bool jn_takes_keys, jn_cluster; /* it takes keys of its own; it has them, and came with the cluster key */
 	const char *jn_behind; /* its store is: why */
 	bool jn_waits; /* nothing of it is recorded: it is refused, and asks again */
 	struct dsc_told jn_told;
@@ -200,6 +201,7 @@ static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 {
 	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
 	       a->sv_max_write == b->sv_max_write && a->sv_clone_block == b->sv_clone_block && a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs && a->sv_protocol == b->sv_protocol &&
+	       a->sv_own == b->sv_own && a->sv_key_number == b->sv_key_number &&
 	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
 }
 
@@ -292,6 +294,9 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		if (err)
 			return err;
 		jn->jn_sv.sv_id = old.sv_id;
+		jn->jn_cluster = old.sv_own && !jn->jn_sv.sv_own;
+		if (jn->jn_cluster)
+			return 0;
 		if (jn->jn_sv.sv_protocol == old.sv_protocol)
 			jn->jn_sv.sv_since_boot = old.sv_since_boot;
 		jn->jn_changed = !same_row(&jn->jn_sv, &old);
@@ -389,6 +394,8 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
 	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
 	dsc_set_key(d, &nd->nd_sv);
+	nd->nd_takes_keys = jn->jn_takes_keys;
+	nd->nd_key_ms = 0;
 	dsc_note_clone(d, &nd->nd_sv);
 	nd->nd_link = lk;
 	nd->nd_loop = lk ? lk->lk_loop : NULL;
@@ -469,6 +476,9 @@ static void join_answer(struct loop_msg *m)
 	if (nd)
 		log_info("data server %u (%s): %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
 			 jn->jn_new ? "joined for the first time" : "joined");
+	if (nd && !jn->jn_sv.sv_own)
+		log_warn("data server %u (%s): it joined with the cluster key, %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
+			 jn->jn_takes_keys ? "for the last time: it gets keys of its own" : "and knows of no keys of its own: upgrade it");
 	ctl_chan_reply(jn->jn_in, nd ? CTL_OK : CTL_NOT_JOINED, &res);
 	free(jn);
 }
@@ -492,6 +502,12 @@ static void join_done(struct kv_op *op, int err)
 	if (!err && jn->jn_taken) {
 		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name, "another data server has that name");
 		ctl_chan_reply(jn->jn_in, CTL_NAME_TAKEN, NULL);
+		free(jn);
+		return;
+	}
+	if (!err && jn->jn_cluster) {
+		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name, "it has keys of its own, and came with the cluster key (weft ds key makes a new file for it)");
+		ctl_chan_reply(jn->jn_in, CTL_OWN_KEY, NULL);
 		free(jn);
 		return;
 	}
@@ -566,6 +582,8 @@ static void join_told(struct join *jn, const ctl_request *req, const ctl_join_ar
 	uint64_t seen[CTL_MORE_NUMBERS];
 
 	jn->jn_told.to_order = a->order_high;
+	if (req->op == CTL_OP_JOIN2)
+		jn->jn_takes_keys = ctl_more_get(req->ctl_request_u.join2.more.more_val, req->ctl_request_u.join2.more.more_len, CTL_MORE_KEYS, seen, 2);
 	if (req->op != CTL_OP_JOIN2 ||
 	    !ctl_more_get(req->ctl_request_u.join2.more.more_val, req->ctl_request_u.join2.more.more_len, CTL_MORE_SEEN, seen, CTL_MORE_NUMBERS))
 		return;
@@ -574,6 +592,20 @@ static void join_told(struct join *jn, const ctl_request *req, const ctl_join_ar
 	jn->jn_told.to_boot_id = seen[1];
 	jn->jn_told.to_start = seen[2];
 	jn->jn_told.to_start_id = seen[3];
+}
+
+/* The keys of its own that it has, as the seal of the connection proves; or as it got them over it. */
+static void join_key(struct join *jn, const struct dsc_link *lk)
+{
+	struct dsc *d = lk->lk_dsc;
+
+	jn->jn_sv.sv_own = ctl_chan_own(lk->lk_chan, &jn->jn_sv.sv_key_number);
+	pthread_mutex_lock(&d->d_lock);
+	if (lk->lk_moved) {
+		jn->jn_sv.sv_own = true;
+		jn->jn_sv.sv_key_number = lk->lk_number;
+	}
+	pthread_mutex_unlock(&d->d_lock);
 }
 
 static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
@@ -604,6 +636,7 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 	jn->jn_in = in;
 	jn->jn_sv.sv_protocol = (uint8_t)ctl_chan_protocol(lk->lk_chan);
 	jn->jn_sv.sv_since_boot = (uint32_t)ns_super(lk->lk_dsc->d_ns)->su_boot;
+	join_key(jn, lk);
 	jn->jn_form = in->in_req.op;
 	jn->jn_loop = lk->lk_loop;
 	jn->jn_conn = lk->lk_id;
@@ -737,8 +770,10 @@ static void serve(struct ctl_incoming *in, void *arg)
 
 static void serve_hello(struct dsc *d, struct rpc_call *call)
 {
+	static _Atomic uint64_t last;
 	struct rpc_conn *conn = call->c_conn;
 	struct dsc_link *lk;
+	char addr[80];
 	int err;
 
 	if (link_of(d, rpc_conn_id(conn))) {
@@ -756,7 +791,12 @@ static void serve_hello(struct dsc *d, struct rpc_call *call)
 	lk->lk_conn = conn;
 	lk->lk_loop = rpc_conn_loop(conn);
 	lk->lk_id = rpc_conn_id(conn);
-	if (ctl_chan_accept(&lk->lk_chan, call, d->d_opts.do_cluster_key, serve, lk)) {
+	err = ctl_chan_accept_by(&lk->lk_chan, call, dsc_key_find, d, serve, lk);
+	if (err == -EKEYREJECTED && log_due(&last)) {
+		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
+		log_warn("control: %s: a data server's keys are of a number that is not good any more, or the cluster key after a rotation (weft ds key makes a new file for it)", addr);
+	}
+	if (err) {
 		free(lk);
 		return;
 	}

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#define ROW_VERSION 5
+#define ROW_VERSION 6
 
 struct row_addr {
 	char r_netid[8], r_uaddr[64];
@@ -31,7 +31,7 @@ struct row_bar {
 	uint8_t r_barred;
 	uint8_t r_protocol; /* 0, and so the next: written by a program that kept none */
 	uint32_t r_since_boot;
-	uint8_t r_zero[2];
+	uint8_t r_own, r_key_number; /* since version 6, which only servers with keys of their own have */
 } __attribute__((packed));
 _Static_assert(sizeof(struct row_bar) == 16, "data server record, version 4");
 /* Behind that since version 5: the last join. */
@@ -63,6 +63,8 @@ static size_t terms_encode(const struct dsc_server *sv, const struct dsc_terms *
 	bar.r_barred = dt->dt_barred;
 	bar.r_protocol = sv->sv_protocol;
 	bar.r_since_boot = htole32(sv->sv_since_boot);
+	bar.r_own = sv->sv_own;
+	bar.r_key_number = sv->sv_own ? sv->sv_key_number : 0;
 	memcpy(out + len, &bar, sizeof(bar));
 	join.r_boot = htole64(dt->dt_boot);
 	join.r_start = htole64(dt->dt_start);
@@ -89,6 +91,8 @@ static int bar_decode(const uint8_t *p, struct dsc_server *sv, struct dsc_terms 
 
 	sv->sv_protocol = rb->r_protocol;
 	sv->sv_since_boot = le32toh(rb->r_since_boot);
+	sv->sv_own = rb->r_own == 1;
+	sv->sv_key_number = rb->r_key_number;
 	dt->dt_barred = rb->r_barred;
 	dt->dt_barred_s = le64toh(rb->r_since);
 	return dt->dt_barred == 0 || dt->dt_barred == DSC_KILLED || dt->dt_barred == DSC_WAITING ? 0 : -EIO;
@@ -128,7 +132,7 @@ size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, u
 	struct row *r = (struct row *)out;
 
 	memset(out, 0, DSC_ROW_MAX);
-	r->r_version = ROW_VERSION;
+	r->r_version = sv->sv_own ? ROW_VERSION : ROW_VERSION - 1;
 	r->r_naddrs = (uint8_t)sv->sv_naddrs;
 	r->r_tls = sv->sv_tls;
 	r->r_clone = sv->sv_clone_block ? (uint8_t)__builtin_ctz(sv->sv_clone_block) : 0;

@@ -293,6 +293,7 @@ void dsc_watch(struct loop_timer *t)
 		*sv = nd->nd_sv;
 		sv->sv_state = (uint8_t)nd->nd_state;
 		dsc_unlock(d, nd);
+		dsc_key_look(d, id);
 		if (why)
 			declare_dead(d, id, sv, why);
 		if (why)

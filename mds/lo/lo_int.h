@@ -95,7 +95,8 @@ void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t 
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN]);
 /* repair.c. Where a data server is, for another that reads there: p's addresses are those of addrs, which are sv's. False: it is not known. */
-bool lo_ctl_peer(struct lo *lo, uint32_t ds, struct dsc_server *sv, ctl_addr addrs[DSC_ADDRS], ctl_peer *p);
+#define LO_PEER_KEY (2 * CAP_TLS_KEY_LEN + 1)
+bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server *sv, ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p);
 void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
 		   unsigned obj, ctl_object *out);
 

@@ -2,6 +2,7 @@
 #include "mds/lo/repair.h"
 #include "mds/lo/column.h"
 #include "mds/lo/lo_int.h"
+#include "proto/rpc_tls.h"
 #include <errno.h>
 #include <sodium.h>
 #include <urcu/compiler.h>
@@ -287,7 +288,23 @@ static void step_done(struct dsc_ctl *c, int err)
 	rb->rb_done(rb, err);
 }
 
-bool lo_ctl_peer(struct lo *lo, uint32_t ds, struct dsc_server *sv, ctl_addr addrs[DSC_ADDRS], ctl_peer *p)
+/* What the reader proves to the source over TLS, in the place of an address behind one at least. */
+static void peer_key(struct lo *lo, uint32_t reader, const struct dsc_server *source, ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
+{
+	static char netid[] = "key";
+	uint8_t secret[CAP_TLS_KEY_LEN];
+	struct dsc_server sv;
+
+	if (source->sv_tls == RPC_TLS_OFF || source->sv_generic || !dsc_get(lo->l_dsc, reader, &sv) || !sv.sv_own)
+		return;
+	dsc_peer_key(lo->l_dsc, source, sv.sv_uuid, secret);
+	sodium_bin2hex(key, LO_PEER_KEY, secret, sizeof(secret));
+	sodium_memzero(secret, sizeof(secret));
+	p->addrs.addrs_len -= p->addrs.addrs_len == DSC_ADDRS;
+	addrs[p->addrs.addrs_len++] = (ctl_addr){netid, key, 0};
+}
+
+bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server *sv, ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
 {
 	if (!dsc_get(lo->l_dsc, ds, sv))
 		return false;
@@ -297,6 +314,7 @@ bool lo_ctl_peer(struct lo *lo, uint32_t ds, struct dsc_server *sv, ctl_addr add
 	p->addrs.addrs_val = addrs;
 	memcpy(p->ds_uuid, sv->sv_uuid, sizeof(p->ds_uuid));
 	p->tls = sv->sv_tls;
+	peer_key(lo, reader, sv, addrs, key, p);
 	return true;
 }
 
@@ -305,7 +323,7 @@ static bool peer(struct lo *lo, struct lo_rebuild *rb, ctl_peer *p)
 {
 	struct dsc_server *sv = &rb->rb_peer;
 
-	if (!lo_ctl_peer(lo, rb->rb_map.lm_obj[rb->rb_source].ob_ds, sv, rb->rb_addrs, p))
+	if (!lo_ctl_peer(lo, rb->rb_map.lm_obj[rb->rb_source].ob_ds, rb->rb_map.lm_obj[rb->rb_obj].ob_ds, sv, rb->rb_addrs, rb->rb_key, p))
 		return false;
 	if (sv->sv_generic) {
 		if (lo_handle(lo, sv, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_source, CAP_READ, 0, &rb->rb_foreign))

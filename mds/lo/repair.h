@@ -70,6 +70,7 @@ struct lo_rebuild {
 	struct dsc_ctl rb_ctl;
 	ctl_status rb_status;
 	ctl_addr rb_addrs[DSC_ADDRS];
+	char rb_key[2 * CAP_TLS_KEY_LEN + 1];
 	struct dsc_server rb_peer;
 	struct dsc_handle rb_foreign;
 };

@@ -205,11 +205,11 @@ void lo_watch(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const
 }
 
 /* One that is not known is refused by the target. */
-static void source_of(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m, ctl_peer *p)
+static void source_of(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m, uint32_t reader, ctl_peer *p)
 {
 	struct dsc_server *sv = &an->an_peer;
 
-	if (!lo_ctl_peer(lo, m->lm_obj[an->an_source].ob_ds, sv, an->an_addrs, p))
+	if (!lo_ctl_peer(lo, m->lm_obj[an->an_source].ob_ds, reader, sv, an->an_addrs, an->an_key, p))
 		return;
 	lo_mint(lo, sv, i->i_ino, i->i_incarnation, m, an->an_source, CAP_READ | (m->lm_stripes > 1 ? CAP_STRIPED : 0), 0, (uint8_t *)p->handle);
 }
@@ -230,6 +230,6 @@ void lo_fill(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const 
 	a->end = end;
 	a->size = size;
 	if (an->an_nspan)
-		source_of(lo, an, i, m, &a->source);
+		source_of(lo, an, i, m, tw->tw_map.lm_obj[an->an_target].ob_ds, &a->source);
 	dsc_call(lo->l_dsc, tw->tw_map.lm_obj[an->an_target].ob_ds, &an->an_ctl, end ? END_MS : STEP_MS);
 }

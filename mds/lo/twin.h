@@ -39,6 +39,7 @@ struct lo_anew {
 	struct dsc_ctl an_ctl;
 	ctl_status an_status;
 	ctl_addr an_addrs[DSC_ADDRS];
+	char an_key[2 * CAP_TLS_KEY_LEN + 1];
 	struct dsc_server an_peer;
 };
 void lo_watch(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m, unsigned obj, int step, uint64_t session);

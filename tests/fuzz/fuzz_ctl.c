@@ -672,7 +672,9 @@ static void start_ds(void)
 	ds_store_metrics_init();
 	if (ds_store_open(&ds.d_store, &opts, err, sizeof(err)))
 		fz_bug(err);
-	memcpy(ds.d_cluster_key, fz_key, 32);
+	memcpy(ds.d_keys.ks_cluster, fz_key, 32);
+	if (ds_keys_start(&ds.d_keys, ds.d_store, err, sizeof(err)))
+		fz_bug(err);
 	ds.d_loops = &fz_loop;
 	ds.d_nloops = 1;
 	ds.d_heartbeat_ms = ds.d_lease_ms = 86400000;

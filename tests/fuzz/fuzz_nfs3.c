@@ -131,7 +131,7 @@ static void export_tree(void)
 	close(fd);
 	if (path_open(&p, &opts, err, sizeof(err)))
 		return;
-	if (path_start(p, ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, err, sizeof(err))) {
+	if (path_start(p, ds.d_keys.ks_key.dk_path, ds_store_identity(ds.d_store).id_uuid, err, sizeof(err))) {
 		fprintf(stderr, "%s\n", err);
 		abort();
 	}
@@ -169,8 +169,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 		fprintf(stderr, "%s\n", err);
 		abort();
 	}
-	for (unsigned k = 0; k < 256; k++)
-		cap_derive_key(ds.d_cluster_key, ds_store_identity(ds.d_store).id_uuid, (uint8_t)k, ds.d_cap_keys[k]);
+	if (ds_keys_start(&ds.d_keys, ds.d_store, err, sizeof(err))) {
+		fprintf(stderr, "%s\n", err);
+		abort();
+	}
 	export_tree();
 	atomic_store(&ds.d_lease_end_ns, UINT64_MAX);
 	atomic_store(&ds.d_fs, 1);
@@ -347,6 +349,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.cp_rights = CAP_READ | CAP_WRITE,
 		.cp_epoch = 1,
 	};
+	uint64_t key[2];
 	uint8_t fh[CAP_LEN];
 
 	if (size < 2 || size > 65536)
@@ -363,7 +366,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		cap.cp_stripes = 2 + (data[1] >> 6);
 		cap.cp_obj.co_stripe = data[1] >> 7;
 	}
-	cap_mint(&cap, ds.d_cap_keys[cap.cp_key], fh);
+	ds_keys_cap(&ds.d_keys, cap.cp_key, key);
+	cap_mint(&cap, (const uint8_t *)key, fh);
 	if (data[0] < 2 * NFS3_NPROCS)
 		call(NFS3_PROGRAM, data[0] % NFS3_NPROCS, data[0] < NFS3_NPROCS ? fh : NULL, CAP_LEN, data + 2, size - 2);
 	else if (data[0] < FIRST_PATH)

@@ -1,0 +1,244 @@
+/* key.c - keys of data servers: the file of one (weft ds key), and a new cluster key (weft key rotate). docs/security.md, "Keys". */
+#include "base/log.h"
+#include "mds/admin/admin_int.h"
+#include "mds/admin/who.h"
+#include "mds/ev/event.h"
+#include "mds/op/op.h"
+#include "proto/ds_key.h"
+#include <errno.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#include <urcu/compiler.h>
+
+#define SPREAD_MS 20000 /* so long the servers that live have to get a new key, before those that have not are told of */
+#define RECALL_MS 5000  /* beyond the deadline of a recall */
+#define STEP_MS	  20
+
+static void step(void)
+{
+	nanosleep(&(struct timespec){0, STEP_MS * 1000000}, NULL);
+}
+
+/* ---- weft ds key ---- */
+
+/* As a server may be called that joins, and no number. */
+static bool name_ok(const char *s)
+{
+	bool digits = true;
+
+	for (const char *p = s; *p; p++) {
+		if (*p <= ' ' || *p > '~' || *p == '"' || *p == '\\' || *p == '=')
+			return false;
+		digits = digits && *p >= '0' && *p <= '9';
+	}
+	return *s && !digits && strlen(s) <= 64;
+}
+
+/* The server of that name, number or id: its own; a name that nobody has: of a server that is to be made, whose uuid this file gives it. */
+void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	const char *what = http_arg(rq, "ds");
+	struct dsc_server sv = {0};
+	char text[DS_KEY_TEXT], id[37];
+	struct admin *a = arg;
+	struct ds_key k;
+	uint32_t ds = admin_ds_named(a, what, rp);
+	bool fresh = !ds && rp->rp_status == 404;
+
+	if (!ds && (!fresh || !name_ok(what))) {
+		if (fresh)
+			admin_reply_error(rp, 400, "%.64s: no data server is called that, and none can be", what);
+		return;
+	}
+	if (fresh) {
+		free(rp->rp_body);
+		rp->rp_body = NULL;
+		randombytes_buf(sv.sv_uuid, sizeof(sv.sv_uuid));
+		strcpy(sv.sv_name, what);
+	} else if (!dsc_get(a->a_ops.ao_dsc, ds, &sv) || sv.sv_generic) {
+		admin_reply_error(rp, 409, "%s: an NFSv3 server, which has no keys of ours", what);
+		return;
+	}
+	dsc_key_make(a->a_ops.ao_dsc, sv.sv_uuid, &k);
+	ds_key_text(&k, sv.sv_name, text);
+	ev_add(EV_DS_CHANGED, sv.sv_name, 0, fresh ? "keys were made for a new server of this name" : "a file of its keys was made");
+	lo_uuid_text(sv.sv_uuid, id);
+	admin_reply_json(rp, 200, json_pack("{s:s, s:s, s:b, s:i, s:s}", "name", sv.sv_name, "id", id, "known", !fresh, "number", k.dk_number, "key", text));
+	sodium_memzero(&k, sizeof(k));
+	sodium_memzero(text, sizeof(text));
+}
+
+/* ---- weft key rotate ---- */
+
+static json_t *view_json(struct admin *a)
+{
+	struct dsc_key_view kv;
+	unsigned n = dsc_keys_view(a->a_ops.ao_dsc, &kv);
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < n && i < DSC_KEY_BEHIND; i++) {
+		const struct dsc_key_behind *b = &kv.kv_behind[i];
+
+		json_array_append_new(list, json_pack("{s:s, s:b, s:s}", "name", b->kb_name, "alive", b->kb_alive, "why",
+						      !b->kb_alive ? "it is away: it gets it when it joins" : b->kb_own || b->kb_takes ? "it has not answered yet"
+														      : "it knows of no keys of its own: upgrade it"));
+	}
+	return json_pack("{s:i, s:I, s:I, s:o}", "number", kv.kv_number, "rotated", (json_int_t)kv.kv_rotated_s, "behind", (json_int_t)n, "servers", list);
+}
+
+void admin_get_key(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	(void)rq;
+	admin_reply_json(rp, 200, view_json(arg));
+}
+
+/* Some server that would be left behind for good, or NULL: it does not have the newest number, and is none that an administrator has put out. */
+static const char *left_behind(struct dsc_key_view *kv, unsigned n)
+{
+	for (unsigned i = 0; i < n && i < DSC_KEY_BEHIND; i++)
+		if (!kv->kv_behind[i].kb_barred)
+			return kv->kv_behind[i].kb_name;
+	return NULL;
+}
+
+struct back {
+	struct loop_msg ba_msg;
+	struct mds *ba_m;
+	uint64_t ba_ino;
+	_Atomic unsigned *ba_left;
+};
+
+struct outs {
+	uint64_t *o_ino;
+	size_t o_n, o_max;
+	bool o_failed;
+};
+
+static void out_note(void *arg, const struct st_layout_view *v)
+{
+	struct outs *o = arg;
+
+	if (o->o_n && o->o_ino[o->o_n - 1] == v->lv_ino)
+		return;
+	if (o->o_n == o->o_max) {
+		size_t max = o->o_max ? 2 * o->o_max : 256;
+		uint64_t *p = realloc(o->o_ino, max * sizeof(*p));
+
+		if (!p) {
+			o->o_failed = true;
+			return;
+		}
+		o->o_ino = p;
+		o->o_max = max;
+	}
+	o->o_ino[o->o_n++] = v->lv_ino;
+}
+
+static void back_over(void *arg, int err)
+{
+	struct back *ba = arg;
+
+	(void)err; /* logged; what is still out then is seen */
+	atomic_fetch_sub(ba->ba_left, 1);
+	free(ba);
+}
+
+static void back_run(struct loop_msg *m)
+{
+	struct back *ba = caa_container_of(m, struct back, ba_msg);
+
+	if (!op_take_back(ba->ba_m, ba->ba_m->m_thread[0].mt_loop, ba->ba_ino, NULL, back_over, ba))
+		back_over(ba, 0);
+}
+
+/*
+ * Layouts of before the last rotation may have capabilities of the number that is good no more after this one. So all that are out are taken back,
+ * as by weft layout recall: clients get new ones with what they do next. False: not all of them came back.
+ */
+static bool all_back(struct admin *a)
+{
+	static _Atomic unsigned left; /* outlives a request that gave up */
+	struct mds *m = a->a_ops.ao_mds;
+	struct outs o = {0};
+	unsigned waited = 0;
+	bool ok = atomic_load(&left) == 0 && !st_layouts_view(m->m_st, 0, 0, out_note, &o) && !o.o_failed;
+
+	for (size_t i = 0; i < o.o_n && ok; i++) {
+		struct back *ba = calloc(1, sizeof(*ba));
+
+		ok = ba != NULL;
+		if (!ok)
+			break;
+		ba->ba_msg.m_run = back_run;
+		ba->ba_m = m;
+		ba->ba_ino = o.o_ino[i];
+		ba->ba_left = &left;
+		atomic_fetch_add(&left, 1);
+		loop_post(m->m_thread[0].mt_loop, &ba->ba_msg);
+	}
+	free(o.o_ino);
+	for (; atomic_load(&left) && waited < m->m_recall_ms + RECALL_MS; waited += STEP_MS)
+		step();
+	return ok && !atomic_load(&left);
+}
+
+struct rotate {
+	struct dsc_rotate rt_rotate;
+	struct admin_wait rt_wait;
+};
+
+static void rotate_done(struct dsc_rotate *ro, int err)
+{
+	admin_wait_done(&caa_container_of(ro, struct rotate, rt_rotate)->rt_wait, err);
+}
+
+static bool spread(struct admin *a)
+{
+	struct dsc_key_view kv;
+	unsigned n = dsc_keys_view(a->a_ops.ao_dsc, &kv);
+
+	for (unsigned i = 0; i < n && i < DSC_KEY_BEHIND; i++)
+		if (kv.kv_behind[i].kb_alive)
+			return false;
+	return n <= DSC_KEY_BEHIND;
+}
+
+void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	struct admin *a = arg;
+	struct rotate rt = {0};
+	struct dsc_key_view kv;
+	unsigned n = dsc_keys_view(a->a_ops.ao_dsc, &kv);
+	const char *behind = left_behind(&kv, n);
+	int err;
+
+	(void)rq;
+	if (behind) {
+		admin_reply_error(rp, 409, "%s does not have the key of now (number %u) yet, and could not join after another rotation: weft key status", behind, kv.kv_number);
+		return;
+	}
+	/* Clients that have not been heard yet may have layouts that nobody knows of. */
+	if (kv.kv_before && !dsc_layouts_known(a->a_ops.ao_dsc)) {
+		admin_reply_error(rp, 409, "the server was started lately: it does not know yet all layouts that clients have; try again after the grace period and a lease");
+		return;
+	}
+	if (kv.kv_before && !all_back(a)) {
+		admin_reply_error(rp, 409, "not all layouts came back, and those of before the last rotation would be good no more; nothing was changed");
+		return;
+	}
+	admin_wait_init(&rt.rt_wait);
+	rt.rt_rotate.ro_from = kv.kv_number;
+	rt.rt_rotate.ro_done = rotate_done;
+	dsc_rotate(a->a_ops.ao_dsc, &rt.rt_rotate);
+	err = admin_wait_end(&rt.rt_wait);
+	if (err) {
+		admin_reply_error(rp, err == -EAGAIN ? 409 : 500, "the key was not changed: %s", err == -EAGAIN ? "somebody else did" : strerror(-err));
+		return;
+	}
+	log_info("a new cluster key, number %u, is in force", (uint8_t)(kv.kv_number + 1));
+	for (unsigned ms = 0; ms < SPREAD_MS && !spread(a); ms += STEP_MS)
+		step();
+	admin_reply_json(rp, 200, view_json(a));
+}

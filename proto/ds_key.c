@@ -1,0 +1,147 @@
+/* ds_key.c - see ds_key.h. */
+#include "proto/ds_key.h"
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_LINE "weft data server key"
+#define KEY_VERSION 1
+
+static void derive(const uint8_t *key, size_t keylen, const char label[16], const uint8_t uuid[16], const uint8_t *number, uint8_t *out, size_t len)
+{
+	uint8_t msg[33];
+
+	memcpy(msg, label, 16);
+	memcpy(msg + 16, uuid, 16);
+	if (number)
+		msg[32] = *number;
+	crypto_generichash(out, len, msg, number ? 33 : 32, key, keylen);
+}
+
+void ds_key_derive_control(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t number, uint8_t out[CAP_CLUSTER_KEY_LEN])
+{
+	derive(cluster, CAP_CLUSTER_KEY_LEN, "weft ds ctl  v1", uuid, &number, out, CAP_CLUSTER_KEY_LEN);
+}
+
+void ds_key_derive_path(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t out[CAP_KEY_LEN])
+{
+	derive(cluster, CAP_CLUSTER_KEY_LEN, "weft path fh v1", uuid, NULL, out, CAP_KEY_LEN);
+}
+
+void ds_key_derive_peer(const uint8_t tls[CAP_TLS_KEY_LEN], const uint8_t reader[16], uint8_t out[CAP_TLS_KEY_LEN])
+{
+	derive(tls, CAP_TLS_KEY_LEN, "weft peer tl v1", reader, NULL, out, CAP_TLS_KEY_LEN);
+}
+
+void ds_key_derive(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t first[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t number, struct ds_key *k)
+{
+	memcpy(k->dk_uuid, uuid, 16);
+	k->dk_number = number;
+	cap_derive_key(cluster, uuid, number, k->dk_cap);
+	ds_key_derive_control(cluster, uuid, number, k->dk_control);
+	cap_derive_tls_key(first, uuid, k->dk_tls);
+	ds_key_derive_path(first, uuid, k->dk_path);
+}
+
+/* ---- the file ---- */
+
+static const struct part {
+	const char *pt_name;
+	size_t pt_at, pt_len;
+} parts[] = {
+	{ "server", offsetof(struct ds_key, dk_uuid), 16 },
+	{ "cap", offsetof(struct ds_key, dk_cap), CAP_KEY_LEN },
+	{ "control", offsetof(struct ds_key, dk_control), CAP_CLUSTER_KEY_LEN },
+	{ "tls", offsetof(struct ds_key, dk_tls), CAP_TLS_KEY_LEN },
+	{ "path", offsetof(struct ds_key, dk_path), CAP_KEY_LEN },
+};
+#define PARTS (sizeof(parts) / sizeof(parts[0]))
+
+void ds_key_text(const struct ds_key *k, const char *name, char out[DS_KEY_TEXT])
+{
+	char hex[2 * CAP_CLUSTER_KEY_LEN + 1];
+	int n = snprintf(out, DS_KEY_TEXT, FIRST_LINE "\nversion=%d\nname=%.64s\nnumber=%u\n", KEY_VERSION, name, k->dk_number);
+
+	for (size_t i = 0; i < PARTS; i++)
+		n += snprintf(out + n, DS_KEY_TEXT - (size_t)n, "%s=%s\n", parts[i].pt_name,
+			      sodium_bin2hex(hex, sizeof(hex), (const uint8_t *)k + parts[i].pt_at, parts[i].pt_len));
+	sodium_memzero(hex, sizeof(hex));
+}
+
+/* A whole number to 255, or -1. */
+static int small(const char *s)
+{
+	char *end;
+	long v = *s >= '0' && *s <= '9' ? strtol(s, &end, 10) : -1;
+
+	return v >= 0 && v <= 255 && !*end ? (int)v : -1;
+}
+
+static bool part_get(struct ds_key *k, const struct part *pt, const char *value)
+{
+	size_t len;
+
+	return strlen(value) == 2 * pt->pt_len &&
+	       !sodium_hex2bin((uint8_t *)k + pt->pt_at, pt->pt_len, value, strlen(value), NULL, &len, NULL) && len == pt->pt_len;
+}
+
+int ds_key_parse(char *text, struct ds_key *k, const char **why)
+{
+	char *save = NULL, *line = strtok_r(text, "\n", &save), *eq;
+	int version = -1, number = -1;
+	unsigned seen = 0;
+
+	*why = "not a data server's key (weft ds key makes one)";
+	if (!line || strcmp(line, FIRST_LINE))
+		return -EINVAL;
+	while ((line = strtok_r(NULL, "\n", &save))) {
+		eq = strchr(line, '=');
+		if (!eq)
+			return -EINVAL;
+		*eq++ = 0;
+		if (!strcmp(line, "version"))
+			version = small(eq);
+		else if (!strcmp(line, "number"))
+			number = small(eq);
+		for (size_t i = 0; i < PARTS; i++) {
+			if (strcmp(line, parts[i].pt_name))
+				continue;
+			if (!part_get(k, &parts[i], eq))
+				return -EINVAL;
+			seen |= 1u << i;
+		}
+	}
+	if (version > KEY_VERSION) {
+		*why = "a key of a newer version than 1, which is all that this weft-ds knows";
+		return -EPROTONOSUPPORT;
+	}
+	if (version != KEY_VERSION || number < 0 || seen != (1u << PARTS) - 1 || sodium_is_zero(k->dk_uuid, 16))
+		return -EINVAL;
+	k->dk_number = (uint8_t)number;
+	return 0;
+}
+
+/* ---- over the control channel ---- */
+
+void ds_key_put(const struct ds_key *k, ctl_key_args *a)
+{
+	a->number = k->dk_number;
+	memcpy(a->ds_uuid, k->dk_uuid, sizeof(a->ds_uuid));
+	memcpy(a->cap, k->dk_cap, sizeof(a->cap));
+	memcpy(a->control, k->dk_control, sizeof(a->control));
+	memcpy(a->tls, k->dk_tls, sizeof(a->tls));
+	memcpy(a->path, k->dk_path, sizeof(a->path));
+}
+
+bool ds_key_get(const ctl_key_args *a, struct ds_key *k)
+{
+	k->dk_number = (uint8_t)a->number;
+	memcpy(k->dk_uuid, a->ds_uuid, sizeof(a->ds_uuid));
+	memcpy(k->dk_cap, a->cap, sizeof(a->cap));
+	memcpy(k->dk_control, a->control, sizeof(a->control));
+	memcpy(k->dk_tls, a->tls, sizeof(a->tls));
+	memcpy(k->dk_path, a->path, sizeof(a->path));
+	return a->number <= 255;
+}

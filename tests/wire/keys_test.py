@@ -1,0 +1,270 @@
+#!/usr/bin/python3
+"""Data servers have keys of their own: what is known of one opens no other; the cluster key moves one over, once; and it is rotated under I/O. Prints TAP."""
+import contextlib
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mds_test  # noqa: E402
+import tap  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from dead_test import admin_of, weft  # noqa: E402
+from join_test import Server, mds_said  # noqa: E402
+
+LONG = 60
+MASK = (1 << 64) - 1
+
+
+def siphash(key, data):
+    """SipHash-2-4, as a capability's MAC is."""
+    k0, k1 = struct.unpack("<QQ", key)
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+
+    def turn(x, n):
+        return (x << n | x >> 64 - n) & MASK
+
+    def rounds(n):
+        for _ in range(n):
+            v[0] = (v[0] + v[1]) & MASK
+            v[2] = (v[2] + v[3]) & MASK
+            v[1], v[3] = turn(v[1], 13) ^ v[0], turn(v[3], 16) ^ v[2]
+            v[0] = (turn(v[0], 32) + v[3]) & MASK
+            v[2] = (v[2] + v[1]) & MASK
+            v[3], v[1] = turn(v[3], 21) ^ v[0], turn(v[1], 17) ^ v[2]
+            v[2] = turn(v[2], 32)
+    padded = data + bytes(7 - len(data) % 8) + bytes([len(data) & 255])
+    for (m,) in struct.iter_unpack("<Q", padded):
+        v[3] ^= m
+        rounds(2)
+        v[0] ^= m
+    v[2] ^= 255
+    rounds(4)
+    return struct.pack("<Q", v[0] ^ v[1] ^ v[2] ^ v[3])
+
+
+def fields(text):
+    return dict(line.split("=", 1) for line in text.splitlines()[1:])
+
+
+def key_file(w, name):
+    """What weft ds key makes for a server."""
+    path = os.path.join(w.top, f"{name}.{len(os.listdir(w.top))}.key")
+    weft(w, "ds", "key", name, "--out", path)
+    check(os.stat(path).st_mode & 0o777, 0o440)
+    return path
+
+
+def read(path):
+    with open(path, encoding="ascii") as f:
+        return f.read()
+
+
+def forged(path, **changes):
+    """A copy of a key file with other values."""
+    text = read(path)
+    for k, v in changes.items():
+        text = re.sub(rf"(?m)^{k}=.*$", f"{k}={v}", text)
+    with open(path + ".forged", "w", encoding="ascii") as f:
+        f.write(text)
+    os.chmod(path + ".forged", 0o440)
+    return path + ".forged"
+
+
+def moved(w):
+    """The cluster's own data servers, and those that others of these tests left alive, have keys of the newest number."""
+    eventually(lambda: not [s for s in weft(w, "key", "status")["servers"] if s["alive"] or s["name"] in ("ds1", "ds2")], LONG, "all have keys of their own")
+
+
+class File:
+    """One on each data server; its handle there, as a layout gives it."""
+
+    def __init__(self, name, policy="mirrors=2"):
+        self.c = client()
+        d = self.c.mkdir(self.c.root(), name)
+        self.c.ok(putfh(d), setxattr("weft.policy", policy))
+        self.s, self.f = self.c.open(d, "f")
+        self.o = settled(self.c, self.f, self.s)
+        self.ds = [data_server(self.c, m[0]) for m in self.o.mirrors]
+        self.fh = [m[0].fhs[0] for m in self.o.mirrors]
+        for ds, fh in zip(self.ds, self.fh):
+            check(ds.write(fh, 0, b"A" * 4096).status, 0)
+
+
+def test_a_key_of_one_server_opens_nothing_of_another(w):
+    moved(w)
+    x = File("theirs")
+    keys = [fields(read(key_file(w, n)))["cap"] for n in ("ds1", "ds2")]
+    for ds, fh in zip(x.ds, x.fh):
+        good = [siphash(bytes.fromhex(k), fh[:24]) == fh[24:] for k in keys]
+        check(sum(good), 1, "a capability is made with its server's key")
+        mine, other = keys[good.index(True)], keys[good.index(False)]
+        # Never fenced (epoch 2^32 - 1), never barred (client 0), with every right.
+        head = bytes([fh[0] | 7]) + fh[1:16] + b"\xff" * 4 + b"\0" * 4
+        check(ds.read(head + siphash(bytes.fromhex(mine), head), 0, 16).status, 0, "the forger's own server believes him")
+        check(ds.read(head + siphash(bytes.fromhex(other), head), 0, 16).status, 10001)
+        check(ds.write(head + siphash(bytes.fromhex(other), head), 0, b"X").status, 10001)
+        for number in (1, 7, 255):
+            head = bytes([fh[0], number]) + head[2:]
+            check(ds.read(head + siphash(bytes.fromhex(mine), head), 0, 16).status, 10001, "of a number that is none")
+
+
+def test_a_key_of_one_server_is_not_another_at_the_control_port(w):
+    mine = key_file(w, "ds1")
+    theirs = fields(read(key_file(w, "ds2")))
+    s = Server(w, "ds2", cluster_key="", key=forged(mine, server=theirs["server"]))
+    try:
+        s.says("it ended the connection instead of answering a join", LONG)
+        eventually(lambda: "cannot decrypt a message" in mds_said(w), LONG, "told")
+        check(weft(w, "ds", "list")["ds"][1]["alive"], True)
+    finally:
+        s.end()
+
+
+def test_a_key_file_makes_a_server_and_is_looked_at(w):
+    path = key_file(w, "fresh")
+    s = Server(w, "fresh", cluster_key="", key=path)
+    try:
+        s.says("joined as data server", LONG)
+        check(next(d for d in weft(w, "ds", "list")["ds"] if d["name"] == "fresh")["id"].replace("-", ""), fields(read(path))["server"])
+        store = os.path.join(s.top, "store")
+    finally:
+        s.end()
+    check("cluster key" in s.said(), False)
+    os.chmod(path, 0o444)
+    for settings, why in (({"key": path}, "lets others read or change it"), ({"key": os.path.join(w.dir, "weft.conf")}, None),
+                          ({"key": key_file(w, "ds1")}, "the key of another data server"),
+                          ({"key": forged(key_file(w, "fresh"), version="2")}, "a key of a newer version"),
+                          ({"key": forged(key_file(w, "fresh"), cap="00")}, "not a data server's key")):
+        t = Server(w, "fresh", store=store, cluster_key="", **settings)
+        try:
+            check(t.child.wait(LONG) != 0, True)
+            check(why is None or why in t.said(), True, t.said())
+        finally:
+            t.end()
+
+
+def test_the_cluster_key_moves_a_server_over_once(w):
+    s = Server(w, "old")
+    store = os.path.join(s.top, "store")
+    try:
+        s.says("joined as data server", LONG)
+        s.says("WARN weft-ds: this data server has the cluster key", LONG)
+        s.says("the MDS sent this data server keys of its own", LONG)
+        check(os.stat(os.path.join(store, "key")).st_mode & 0o777, 0o600)
+        moved(w)
+        check(bool(re.search(r"WARN .*\(old\): it joined with the cluster key", mds_said(w))), True)
+    finally:
+        s.end()
+    # From now on it needs no cluster key, and says so where there is one.
+    for settings in ({"cluster_key": ""}, {}):
+        s = Server(w, "old", store=store, **settings)
+        try:
+            s.says("joined as data server", LONG)
+            check("has the cluster key" in s.said(), False)
+            check("should go from this machine" in s.said(), not settings)
+        finally:
+            s.end()
+    os.unlink(os.path.join(store, "key"))
+    s = Server(w, "old", store=store)
+    try:
+        s.says("this server has keys of its own, and came with the cluster key", LONG)
+        eventually(lambda: "old at 127.0.0.1" in mds_said(w) and "it has keys of its own, and came with the cluster key" in mds_said(w), LONG, "told")
+    finally:
+        s.end()
+    s = Server(w, "old", store=store, cluster_key="", key=key_file(w, "old"))
+    try:
+        s.says("joined as data server", LONG)
+    finally:
+        s.end()
+    weft(w, "ds", "kill", "old")
+    weft(w, "ds", "kill", "fresh")
+
+
+class Writer(threading.Thread):
+    """Reads and writes by capabilities that were given once."""
+
+    def __init__(self, x):
+        super().__init__()
+        self.x, self.end, self.n, self.bad = x, False, 0, []
+        self.start()
+
+    def run(self):
+        while not self.end:
+            for ds, fh in zip(self.x.ds, self.x.fh):
+                got = ds.write(fh, 0, b"B" * 4096).status, ds.read(fh, 0, 4096).status
+                if got != (0, 0):
+                    self.bad.append(got)
+            self.n += 1
+
+
+def test_the_key_is_rotated_and_no_call_fails(w):
+    moved(w)
+    x = File("kept")
+    go = Writer(x)
+    try:
+        was = weft(w, "key", "status")["number"]
+        got = weft(w, "key", "rotate", "--yes")
+        check((got["number"], [s["name"] for s in got["servers"] if s["alive"]]), (was + 1, []))
+        n = go.n
+        eventually(lambda: go.n > n + 20, LONG, "I/O goes on")
+    finally:
+        go.end = True
+        go.join()
+    check(go.bad, [])
+    y = File("after")
+    check({fh[1] for fh in y.fh}, {was + 1}, "new handles are of the new number")
+    check({fh[1] for fh in x.fh}, {was})
+
+
+def test_a_kill_in_the_middle_of_a_rotation_is_no_end(w):
+    moved(w)
+    was = weft(w, "key", "status")["number"]
+    x = File("middle", policy="mirrors=2")
+    w.dev("kill", w.dir, "ds2", "-9")
+    with subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", admin_of(w), "--json", "key", "rotate", "--yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as rotate:
+        eventually(lambda: f"a new cluster key, number {was + 1}," in mds_said(w), LONG, "the rotation has begun")
+        w.dev("kill", w.dir, "mds", "-9")
+        rotate.wait(LONG)
+    w.dev("start", w.dir, "mds")
+    w.dev("start", w.dir, "ds2")
+    eventually(lambda: {d["name"]: d["alive"] for d in weft(w, "ds", "list")["ds"] if d["name"] in ("ds1", "ds2")} == {"ds1": True, "ds2": True}, LONG, "both are back")
+    moved(w)
+    check(weft(w, "key", "status")["number"], was + 1)
+    mds_test.CLIENTS.remove(x.c)
+    probe = client()
+    d = probe.mkdir(probe.root(), "probe")
+
+    def opens():
+        try:
+            return probe.open(d, "f") is not None
+        except Failed as e:
+            if "GRACE" in str(e):
+                return False
+            raise
+    eventually(opens, LONG, "the end of grace")
+    y = File("later")
+    check({fh[1] for fh in y.fh}, {was + 1})
+    # The cluster key opens nothing any more.
+    s = Server(w, "late")
+    try:
+        s.says("weft ds key makes a new file", LONG)
+    finally:
+        s.end()
+
+
+@contextlib.contextmanager
+def around(name):
+    with mds_test.clients():
+        yield (mds_test.THE,)
+
+
+if __name__ == "__main__":
+    mds_test.THE = Cluster(ds=2, settings=CALM)
+    try:
+        tap.run(tap.named(globals()), around)
+    finally:
+        mds_test.THE.down()

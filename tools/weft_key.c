@@ -1,0 +1,92 @@
+/* weft_key.c - weft ds key, weft key: keys of data servers (docs/security.md, "Keys"). */
+#include "tools/weft.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A new file that its owner and group may read. Made under no other name: nobody reads it before it is whole that it is not for. */
+static int key_write(const char *file, const char *text)
+{
+	int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400);
+	size_t n = strlen(text);
+
+	if (fd < 0) {
+		fprintf(stderr, "weft: %s: %s\n", file, strerror(errno));
+		return EXIT_FAILED;
+	}
+	errno = 0;
+	if (write(fd, text, n) != (ssize_t)n || fchmod(fd, 0440) < 0 || fsync(fd) < 0 || close(fd) < 0) {
+		fprintf(stderr, "weft: %s: %s\n", file, strerror(errno ? errno : EIO));
+		unlink(file);
+		return EXIT_FAILED;
+	}
+	return EXIT_DONE;
+}
+
+int cmd_ds_key(char **args)
+{
+	const char *out = weft_option("out");
+	char name[300];
+	json_t *j;
+	int rc = weft_ask_with("PUT", "/v1/ds/key", "", &j, "ds", args[0], NULL);
+
+	if (rc)
+		return rc;
+	if (!out && (size_t)snprintf(name, sizeof(name), "%s.key", j_str(j, "name")) < sizeof(name) && !strchr(name, '/'))
+		out = name;
+	if (!out) {
+		fprintf(stderr, "weft: --out: a file has to be named for this server's keys\n");
+		json_decref(j);
+		return EXIT_USAGE;
+	}
+	rc = key_write(out, j_str(j, "key"));
+	json_object_del(j, "key");
+	if (!rc && !weft_json)
+		printf("%s: the keys of %s%s, number %lld: for ds.key on its machine, readable by the user of weft-ds, and nowhere else\n", out,
+		       j_str(j, "name"), json_is_true(json_object_get(j, "known")) ? "" : ", a server that is to be made", j_num(j, "number"));
+	if (!rc && weft_json)
+		return weft_show(rc, j, NULL);
+	json_decref(j);
+	return rc ? rc : weft_flush();
+}
+
+static void key_table(const json_t *j)
+{
+	const json_t *s;
+	char since[40] = "never";
+	time_t at = (time_t)j_num(j, "rotated");
+	struct tm tm;
+	size_t i;
+
+	if (at && localtime_r(&at, &tm))
+		strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S", &tm);
+	printf("cluster key: number %lld, rotated %s\n", j_num(j, "number"), since);
+	json_array_foreach(json_object_get(j, "servers"), i, s)
+		printf("without it: %s (%s)\n", j_str(s, "name"), j_str(s, "why"));
+	if (!j_num(j, "behind"))
+		printf("all data servers have keys of their own from it\n");
+}
+
+int cmd_key_status(char **args)
+{
+	json_t *j;
+	int rc = weft_ask("GET", "/v1/key", "", &j);
+
+	(void)args;
+	return weft_show(rc, j, key_table);
+}
+
+int cmd_key_rotate(char **args)
+{
+	json_t *j;
+	int rc;
+
+	(void)args;
+	if (!weft_sure("A new cluster key is made, and all data servers get new keys from it. The file of mds.cluster_key opens no data server any more; layouts are recalled if this was done before."))
+		return EXIT_FAILED;
+	rc = weft_ask("PUT", "/v1/key/rotate", "", &j);
+	return weft_show(rc, j, key_table);
+}
