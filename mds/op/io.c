@@ -41,6 +41,17 @@ nfsstat4 op_open_by_sid(struct compound *c, const struct st_stateid *s, uint64_t
 	return op_seqid_status(s, seqid);
 }
 
+nfsstat4 op_user_access(struct compound *c, const struct ns_inode *i, uint32_t need)
+{
+	const struct st_file *f;
+
+	if (i->i_uid == c->cred.cr_uid || ns_permission(i, &c->cred, need == OPEN4_SHARE_ACCESS_WRITE ? 2 : 4) == 0 ||
+	    (need == OPEN4_SHARE_ACCESS_READ && ns_may_read(i, &c->cred) == 0))
+		return NFS4_OK;
+	f = st_file_get(c->m->m_st, i->i_ino, false);
+	return f && st_file_opened(f, c->client, c->cred.cr_uid, need) ? NFS4_OK : NFS4ERR_ACCESS;
+}
+
 nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need)
 {
 	struct st *st = c->m->m_st;
@@ -80,6 +91,8 @@ nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct n
 	status = op_open_by_sid(c, sid, i->i_ino, &o);
 	if (!status && !(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_may_read(i, &c->cred)))
 		status = NFS4ERR_OPENMODE;
+	if (!status)
+		status = op_user_access(c, i, need);
 	st_file_unlock(st, i->i_ino);
 	return status;
 }

@@ -520,12 +520,14 @@ nfsstat4 op_layoutget(struct compound *c)
 	g->clean = map.lm_clean;
 	st_file_lock(st, g->ino);
 	status = op_lock_grace(c) ? NFS4ERR_GRACE : layout_stateid(c, g);
+	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */
+	if (!status && !g->read && g->iomode == LAYOUTIOMODE4_READ)
+		status = NFS4ERR_OPENMODE;
+	if (!status)
+		status = op_user_access(c, &i, g->iomode == LAYOUTIOMODE4_RW ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ);
 	st_file_unlock(st, g->ino);
 	if (status)
 		return status;
-	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */
-	if (!g->read && g->iomode == LAYOUTIOMODE4_READ)
-		return NFS4ERR_OPENMODE;
 	if (g->iomode == LAYOUTIOMODE4_READ) /* it goes to the data servers, which tell us nothing of it */
 		op_accessed(c, &i);
 	if (op_settle(c->m, c->th->mt_loop, g->ino, layoutget_settled, c))

@@ -49,12 +49,14 @@ static nfsstat4 lock_begin(struct compound *c, struct lock *g)
 
 static nfsstat4 put_denied(struct compound *c, const struct st_range *r, const struct st_lock *k)
 {
+	const struct st_client *holder = k->k_open->o_client;
 	struct xdr_out *x = c->out;
 
 	xdr_put_u64(x, r->r_first);
 	xdr_put_u64(x, r->r_last == UINT64_MAX ? NFS4_UINT64_MAX : r->r_last - r->r_first + 1);
 	xdr_put_u32(x, r->r_write ? WRITE_LT : READ_LT);
-	xdr_put_u64(x, k->k_open->o_client->cl_id);
+	/* Whoever has a client's id is taken for it: another client is not told. */
+	xdr_put_u64(x, holder == c->client ? holder->cl_id : st_id_other(&c->m->m_st->st_ids, holder->cl_id));
 	xdr_put_opaque(x, k->k_owner, k->k_owner_len);
 	c->keep_body = true;
 	return NFS4ERR_DENIED;

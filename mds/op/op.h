@@ -399,6 +399,9 @@ static inline nfsstat4 op_seqid_status(const struct st_stateid *s, uint32_t curr
 }
 /* io.c; locked: the open of this client and file that an open's or a lock's stateid stands for, its seqid checked. */
 nfsstat4 op_open_by_sid(struct compound *c, const struct st_stateid *s, uint64_t ino, struct st_open **out);
+/* io.c; locked: may this user do I/O of this share access (one bit) on the file under a stateid that its client shows: its owner, who may by its mode, who opened it for that, and any under a
+ * delegation. ACCESS */
+nfsstat4 op_user_access(struct compound *c, const struct ns_inode *i, uint32_t need);
 /* io.c: may I/O of this share access go on under a special stateid: GRACE, LOCKED where an open denies it, DELAY while a dead one is taken away. */
 nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need);
 /* io.c: OK for a regular file, else what I/O and locks answer (sections 18.10.3, 18.22.3, 18.32.3, 18.3.3). */

@@ -197,6 +197,9 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 		st_file_put(st, f);
 		return NFS4ERR_DELAY;
 	}
+	/* Of one that is new there is room for the first. */
+	if (!st_open_by_user(op, c->cred.cr_uid, o->access))
+		return NFS4ERR_DELAY;
 	o->had_access = op->o_access;
 	o->had_deny = op->o_deny;
 	op->o_access |= o->access;

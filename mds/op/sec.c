@@ -77,13 +77,10 @@ nfsstat4 op_mach_check(const struct compound *c, const struct st_client *cl, uns
 {
 	bool enforced = cl->cl_mach && (cl->cl_enforce[opnum / 32] >> opnum % 32 & 1);
 
-	/* These two whatever was agreed on (sections 18.34.3 and 18.37.3). */
-	if (cl->cl_mach && (opnum == OP_BIND_CONN_TO_SESSION || opnum == OP_DESTROY_SESSION))
+	/* Whatever was agreed on (section 18.37.3). */
+	if (cl->cl_mach && opnum == OP_DESTROY_SESSION)
 		enforced = true;
-	if (!enforced || op_principal_is(cl, &c->call->c_cred))
-		return NFS4_OK;
-	/* WRONG_CRED is no error of BIND_CONN_TO_SESSION (section 15.2). */
-	return opnum == OP_BIND_CONN_TO_SESSION ? NFS4ERR_ACCESS : NFS4ERR_WRONG_CRED;
+	return !enforced || op_principal_is(cl, &c->call->c_cred) ? NFS4_OK : NFS4ERR_WRONG_CRED;
 }
 
 /* ---- what comes from the client itself ---- */

@@ -389,6 +389,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	put_chan(c->out, &b);
 	if (back)
 		st_session_bind(c->m->m_st, s, c->call->c_conn);
+	rpc_limit_addr(c->call->c_conn, cl->cl_cs_addr);
 	cl->cl_cs_seq = a->seq + 1;
 	cl->cl_cs_len = 0;
 	if (!c->out->bad && c->out->x_len - at <= sizeof(cl->cl_cs_reply)) {
@@ -487,6 +488,15 @@ static nfsstat4 record_done(struct compound *c, int err)
 	return OP_PARKED;
 }
 
+/* The answer that is kept names the session: it is given where it was asked for, and where the client is. */
+static bool session_asked(const struct compound *c, const struct st_client *cl)
+{
+	uint8_t addr[16];
+
+	rpc_limit_addr(c->call->c_conn, addr);
+	return memcmp(addr, cl->cl_cs_addr, sizeof(addr)) == 0 || op_from_client(c, cl);
+}
+
 nfsstat4 op_create_session(struct compound *c)
 {
 	struct create_session *a = op_scratch(c, sizeof(*a), NULL);
@@ -521,7 +531,9 @@ nfsstat4 op_create_session(struct compound *c)
 		status = cl ? NFS4ERR_DELAY : NFS4ERR_STALE_CLIENTID;
 	} else if ((status = op_mach_check(c, cl, OP_CREATE_SESSION))) {
 		; /* before a replay is given away */
-	} else if (a->seq == cl->cl_cs_seq - 1 && cl->cl_cs_len) {
+	} else if (!op_principal_is(cl, &c->call->c_cred)) {
+		status = NFS4ERR_CLID_INUSE; /* confirmed or not: the kept answer and the callbacks are the client's */
+	} else if (a->seq == cl->cl_cs_seq - 1 && cl->cl_cs_len && session_asked(c, cl)) {
 		uint8_t *p = xdr_reserve(c->out, cl->cl_cs_len);
 
 		if (p)
@@ -530,8 +542,6 @@ nfsstat4 op_create_session(struct compound *c)
 		status = NFS4ERR_SEQ_MISORDERED;
 	} else if (cl->cl_confirming) {
 		status = NFS4ERR_DELAY; /* a retry: the first is under way */
-	} else if (!cl->cl_confirmed && !op_principal_is(cl, &c->call->c_cred)) {
-		status = NFS4ERR_CLID_INUSE;
 	} else if (cl->cl_recorded) {
 		status = session_make(c, a, cl);
 	} else {
@@ -591,7 +601,8 @@ nfsstat4 op_bind_conn(struct compound *c)
 		return NFS4ERR_BADXDR;
 	st_all_lock(st);
 	s = st_session_get(st, id);
-	status = s ? op_mach_check(c, s->se_client, OP_BIND_CONN_TO_SESSION) : NFS4ERR_BADSESSION;
+	/* The session's callbacks go where this says: it is the client that says it, from wherever (section 2.10.8.3). WRONG_CRED is no error of it (section 15.2). */
+	status = !s ? NFS4ERR_BADSESSION : op_principal_is(s->se_client, &c->call->c_cred) ? NFS4_OK : NFS4ERR_ACCESS;
 	if (!status && s->se_client->cl_mach && !st_session_admit(s, c->call->c_conn))
 		status = NFS4ERR_DELAY;
 	if (!status) {
@@ -626,6 +637,8 @@ nfsstat4 op_backchannel_ctl(struct compound *c)
 	get_cb_sec(c->in, &a);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
+	if (!op_principal_is(c->client, &c->call->c_cred))
+		return NFS4ERR_ACCESS;
 	st_all_lock(c->m->m_st);
 	c->session->se_cb_prog = a.prog;
 	c->session->se_cb_flavor = a.flavor;

@@ -845,10 +845,14 @@ nfsstat4 op_setattr(struct compound *c)
 		if (!status)
 			status = op_special_io(c, c->cur, OPEN4_SHARE_ACCESS_WRITE);
 	} else if (!status && k->a.has_size) {
+		status = op_cur_inode(c, &i);
 		st_file_lock(st, c->cur);
-		status = st_in_grace(st) ? NFS4ERR_GRACE : op_open_by_sid(c, &sid, c->cur, &o);
+		if (!status)
+			status = st_in_grace(st) ? NFS4ERR_GRACE : op_open_by_sid(c, &sid, c->cur, &o);
 		if (!status && !(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
 			status = NFS4ERR_OPENMODE;
+		if (!status)
+			status = op_user_access(c, &i, OPEN4_SHARE_ACCESS_WRITE);
 		st_file_unlock(st, c->cur);
 		have_write = true; /* where the status is good */
 	}

@@ -143,6 +143,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	salt = hash_u64(hash_bytes(ns_super(ns)->su_uuid, sizeof(ns_super(ns)->su_uuid)) + ((uint64_t)ns_super(ns)->su_fs << 16) + ns_super(ns)->su_incarnation);
 	st->st_salt = (uint32_t)(salt >> 32);
 	st->st_epoch = (uint32_t)st->st_boot ^ st->st_salt;
+	st_ids_init(&st->st_ids, ns_super(ns));
 	st->st_verifier = (st->st_boot << 20 | 0x77656) ^ salt;
 	st->st_callbacks[ST_CB_LAYOUTRECALL] = metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
 	st->st_callbacks[ST_CB_NOTIFY_LOCK] = metric_counter("weft_mds_lock_notifies_total", "CB_NOTIFY_LOCK sent: a lock that was waited for may be had", "");
@@ -213,7 +214,9 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	c->cl_owner_len = len;
 	memcpy(c->cl_verifier, verifier, 8);
 	record_key(c);
-	c->cl_id = (uint64_t)st->st_epoch << 32 | (uint32_t)st->st_next++;
+	do
+		c->cl_id = st_id_client(&st->st_ids, st->st_epoch, (uint32_t)st->st_next++);
+	while (!c->cl_id || st_client_get(st, c->cl_id)); /* 0 is nobody; the counter went round while one lived */
 	c->cl_st = st;
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;

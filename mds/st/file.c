@@ -135,7 +135,7 @@ static struct st_open *open_make(struct st *st, struct st_file *f, struct st_cli
 	else
 		st_sid_make(st, f->f_ino, dg ? ST_SID_DELEG : ST_SID_OPEN, &o->o_sid);
 	o->o_sid.seqid = 0; /* the first use makes it 1 */
-	if (st_add_by_sid(st, &o->o_sid, ST_OPEN, &o->o_link)) {
+	if (st_add_by_sid(st, f->f_ino, &o->o_sid, ST_OPEN, &o->o_link)) {
 		free(o);
 		return NULL;
 	}
@@ -181,6 +181,57 @@ struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client 
 	return o;
 }
 
+bool st_open_by_user(struct st_open *o, uint32_t uid, uint32_t access)
+{
+	struct st_user *u = &o->o_user;
+
+	while (u && u->u_access && u->u_uid != uid)
+		u = u == &o->o_user ? o->o_users : u->u_next;
+	if (!u) {
+		u = calloc(1, sizeof(*u));
+		if (!u)
+			return false;
+		u->u_next = o->o_users;
+		o->o_users = u;
+		st_count(o->o_client, ST_N_OPENS, 1);
+	}
+	u->u_uid = uid;
+	u->u_access |= access;
+	return true;
+}
+
+static void users_free(struct st_open *o)
+{
+	while (o->o_users) {
+		struct st_user *u = o->o_users;
+
+		o->o_users = u->u_next;
+		free(u);
+		st_count(o->o_client, ST_N_OPENS, -1);
+	}
+}
+
+/* A downgrade takes from all its users. */
+static bool opened_for(const struct st_open *o, uint32_t uid, uint32_t access)
+{
+	const struct st_user *u = &o->o_user;
+
+	if (!(o->o_access & access))
+		return false;
+	while (u && !o->o_deleg && !(u->u_uid == uid && (u->u_access & access)))
+		u = u == &o->o_user ? o->o_users : u->u_next;
+	return u;
+}
+
+bool st_file_opened(const struct st_file *f, const struct st_client *c, uint32_t uid, uint32_t access)
+{
+	const struct st_open *o = f->f_opens;
+
+	while (o && !(o->o_client == c && opened_for(o, uid, access)))
+		o = o->o_fnext;
+	return o;
+}
+
 static void waits_check(struct st_file *f);
 
 static bool opened_by(const struct st_file *f, const struct st_client *c)
@@ -201,6 +252,7 @@ void st_open_free(struct st *st, struct st_open *o)
 	while (o->o_locks)
 		st_lock_free(st, o->o_locks);
 	st_table_del(st, f->f_ino, &o->o_link);
+	users_free(o);
 	st_open_unlist(o);
 	*o->o_fprev = o->o_fnext;
 	if (o->o_fnext)
@@ -264,7 +316,7 @@ struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_clie
 		return NULL;
 	st_sid_make(st, f->f_ino, ST_SID_LAYOUT, &l->l_sid);
 	l->l_sid.seqid = 0;
-	if (st_add_by_sid(st, &l->l_sid, ST_LAYOUT, &l->l_link)) {
+	if (st_add_by_sid(st, f->f_ino, &l->l_sid, ST_LAYOUT, &l->l_link)) {
 		free(l);
 		return NULL;
 	}

@@ -36,7 +36,7 @@ struct st_lock *st_lock_new(struct st *st, struct st_open *o, const void *owner,
 		return NULL;
 	st_sid_make(st, f->f_ino, ST_SID_LOCK, &k->k_sid);
 	k->k_sid.seqid = 0; /* the first use makes it 1 */
-	if (st_add_by_sid(st, &k->k_sid, ST_LOCK, &k->k_link)) {
+	if (st_add_by_sid(st, f->f_ino, &k->k_sid, ST_LOCK, &k->k_link)) {
 		free(k);
 		return NULL;
 	}

@@ -42,13 +42,12 @@ void st_session_publish(struct st *st, struct st_session *s)
 struct st_session *st_session_new(struct st *st, struct st_client *c)
 {
 	struct st_session *s = calloc(1, sizeof(*s));
-	uint64_t w[2];
 
 	if (!s)
 		return NULL;
-	w[0] = htobe64(st->st_boot << 32 | (uint32_t)c->cl_id); /* the boot comes first: once.c */
-	w[1] = htobe64((uint64_t)st->st_salt << 32 | (uint32_t)st->st_next++);
-	memcpy(s->se_id, w, 16);
+	do
+		st_id_session(&st->st_ids, (uint32_t)st->st_boot, (uint32_t)st->st_next++, s->se_id);
+	while (st_session_get(st, s->se_id)); /* the counter went round while one lived */
 	if (hash_add(&st->st_sessions, &s->se_link, hash_bytes(s->se_id, 16))) {
 		free(s);
 		return NULL;

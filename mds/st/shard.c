@@ -180,12 +180,13 @@ static uint64_t hash_of(uint64_t n, enum st_kind kind)
 	return (hash_u64(n) & ~(3ull << 62)) | (uint64_t)kind << 62;
 }
 
-static uint64_t number_of(const struct st_stateid *sid)
+/* They differ, nearly always, in two that differ. */
+static uint64_t bits_of(const struct st_stateid *sid)
 {
 	uint64_t n;
 
 	memcpy(&n, sid->other + 4, 8);
-	return be64toh(n);
+	return n;
 }
 
 struct hash_link *st_first_by_ino(struct st *st, uint64_t ino)
@@ -202,16 +203,21 @@ int st_add_by_ino(struct st *st, uint64_t ino, struct hash_link *l)
 
 struct hash_link *st_first_by_sid(struct st *st, const struct st_stateid *sid, enum st_kind kind)
 {
-	struct st_shard *sh = &st->st_shards[number_of(sid) % ST_SHARDS];
+	struct st_shard *sh = my_shard;
+	struct st_id_state s;
 
-	/* Another file's shard is not ours to look at. */
-	return has == HAS_FILE && my_shard != sh ? NULL : hash_first(&sh->sh_table, hash_of(number_of(sid), kind));
+	/* Another file's shard is not ours to look at: of all of them, the stateid says which it is. */
+	if (has != HAS_FILE) {
+		st_id_state_get(&st->st_ids, sid->other, &s);
+		sh = &st->st_shards[s.is_shard];
+	}
+	return sh ? hash_first(&sh->sh_table, hash_of(bits_of(sid), kind)) : NULL;
 }
 
-int st_add_by_sid(struct st *st, const struct st_stateid *sid, enum st_kind kind, struct hash_link *l)
+int st_add_by_sid(struct st *st, uint64_t ino, const struct st_stateid *sid, enum st_kind kind, struct hash_link *l)
 {
-	st_must_have(st, number_of(sid)); /* of the same shard */
-	return hash_add(&st->st_shards[number_of(sid) % ST_SHARDS].sh_table, l, hash_of(number_of(sid), kind));
+	st_must_have(st, ino);
+	return hash_add(&st_shard_of(st, ino)->sh_table, l, hash_of(bits_of(sid), kind));
 }
 
 void st_table_del(struct st *st, uint64_t ino, struct hash_link *l)
@@ -222,25 +228,28 @@ void st_table_del(struct st *st, uint64_t ino, struct hash_link *l)
 
 /* ---- stateids ---- */
 
-/* other: boot epoch (4 bytes), type (1), number (5), shard (2) */
+_Static_assert(ST_SHARDS == 65536, "a stateid has two bytes for its shard");
+
 void st_sid_make(struct st *st, uint64_t ino, unsigned type, struct st_stateid *sid)
 {
 	struct st_shard *sh = st_shard_of(st, ino);
-	uint32_t epoch = htobe32(st->st_epoch);
-	uint64_t number = (atomic_fetch_add(&sh->sh_next, 1) & 0xffffffffffull) * ST_SHARDS + ino % ST_SHARDS;
-	uint64_t n = htobe64((uint64_t)type << 56 | number);
+	struct st_id_state s = {
+		.is_epoch = st->st_epoch,
+		.is_kind = (uint8_t)type,
+		.is_count = atomic_fetch_add(&sh->sh_next, 1) & 0xffffffffffull,
+		.is_shard = (uint16_t)(ino % ST_SHARDS),
+	};
 
 	sid->seqid = 1;
-	memcpy(sid->other, &epoch, 4);
-	memcpy(sid->other + 4, &n, 8);
+	st_id_state_put(&st->st_ids, &s, sid->other);
 }
 
 bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type)
 {
-	uint32_t epoch;
+	struct st_id_state s;
 
-	memcpy(&epoch, sid->other, 4);
-	return be32toh(epoch) == st->st_epoch && sid->other[4] == type;
+	st_id_state_get(&st->st_ids, sid->other, &s);
+	return s.is_epoch == st->st_epoch && s.is_kind == type;
 }
 
 bool st_sid_special(const struct st_stateid *sid)

@@ -3,7 +3,7 @@
  *
  * What is durable: one row per confirmed client (its owner, verifier, number), so that after a restart exactly those may reclaim. All else is
  * rebuilt by reclaims. The boot epoch (ns_super.su_boot) is in every clientid, sessionid and stateid, so nothing of an earlier boot is mistaken for this one's;
- * and the store's identity, so that nothing of another cluster is.
+ * and the store's identity, so that nothing of another cluster is. Nobody guesses one (ids.h).
  *
  * Locks, held for table look-ups only, never over I/O, a commit or a send (shard.c):
  * - all (st_all_lock): clients, sessions made and destroyed, the durable list, grace's end, callbacks and their queues, asynchronous copies, half.c, walks over what a client or all have.
@@ -30,6 +30,7 @@
 #define MDS_ST_H
 #include "base/hash.h"
 #include "mds/ns/ns.h"
+#include "mds/st/ids.h"
 #include "proto/nfs4.h"
 #include "proto/rpc.h"
 #include <pthread.h>
@@ -214,6 +215,7 @@ struct st_client {
 	uint32_t cl_cs_seq;         /* next CREATE_SESSION sequence */
 	uint8_t cl_cs_reply[128];   /* the last CREATE_SESSION's results */
 	uint32_t cl_cs_len;
+	uint8_t cl_cs_addr[16];     /* of the connection that it came on */
 	/* When it was heard last, to a part of a lease: written when that is longer ago, and when slots or sessions go. To the nanosecond: st_silent_ns. */
 	_Atomic uint64_t cl_renewed_ns;
 	pthread_mutex_t cl_lock;    /* of the lists of sessions; to look, any lock on state does as well */
@@ -330,6 +332,12 @@ struct st_revoked {
 	struct st_stateid v_sid;
 };
 
+/* A user who opened a file, and for what. */
+struct st_user {
+	struct st_user *u_next;
+	uint32_t u_uid, u_access; /* 0: nobody */
+};
+
 struct st_open {
 	struct hash_link o_link;      /* by stateid */
 	struct st_deleg *o_deleg;     /* NULL: an open */
@@ -340,6 +348,8 @@ struct st_open {
 	struct st_stripe *o_stripe;
 	struct st_lock *o_locks;
 	uint32_t o_access, o_deny;
+	struct st_user o_user;        /* who opened it: the first, and others of the same open-owner, each of which counts as one more open */
+	struct st_user *o_users;
 	uint32_t o_owner_len;
 	uint8_t o_owner[];
 };
@@ -441,6 +451,7 @@ struct st {
 	/* Of the store and its incarnation: mixed into ids, so that another cluster at the same address, or a store that was restored, does not take them for
 	 * its own at the same boot epoch. st_epoch is both in one. */
 	uint32_t st_salt, st_epoch;
+	struct st_ids st_ids;
 	uint32_t st_lease_ms, st_grace_ms, st_courtesy_ms, st_recall_ms;
 	uint64_t st_started_ns; /* by st_now_ns */
 	/* clock.c: when the clock was looked at last, and how long we stood still in all */
@@ -547,7 +558,7 @@ size_t st_states(const struct st *st);
 struct hash_link *st_first_by_ino(struct st *st, uint64_t ino);
 struct hash_link *st_first_by_sid(struct st *st, const struct st_stateid *sid, enum st_kind kind);
 int st_add_by_ino(struct st *st, uint64_t ino, struct hash_link *l); /* 0 or -1, as hash_add */
-int st_add_by_sid(struct st *st, const struct st_stateid *sid, enum st_kind kind, struct hash_link *l);
+int st_add_by_sid(struct st *st, uint64_t ino, const struct st_stateid *sid, enum st_kind kind, struct hash_link *l);
 void st_table_del(struct st *st, uint64_t ino, struct hash_link *l); /* ino: its file's */
 
 /* Clients */
@@ -749,6 +760,10 @@ struct st_open *st_open_find(struct st *st, const struct st_stateid *sid); /* lo
 struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const void *owner, uint32_t len); /* locked */
 /* locked; sid: made for it before, or NULL */
 struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len, const struct st_stateid *sid);
+/* locked: the user has opened it for this. False: no memory. */
+bool st_open_by_user(struct st_open *o, uint32_t uid, uint32_t access);
+/* locked: may one of the client's users do this (a bit of share access) with what the client has of the file: has he opened it, or is it under a delegation? */
+bool st_file_opened(const struct st_file *f, const struct st_client *c, uint32_t uid, uint32_t access);
 void st_open_free(struct st *st, struct st_open *o); /* locked; st_may_free was true */
 /* locked: all is, where freeing the open needs that (st_needs_all). */
 static inline bool st_may_free(const struct st_open *o)

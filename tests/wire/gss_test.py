@@ -598,8 +598,34 @@ def test_an_unprotected_client_may_use_any_credential():
     a = client("games")
     for other in (cred("news"), auth_sys(5, 60)):
         a.ok(putrootfh(), cred=other)
-        check(first(a.connection(), "OK", bind_conn(a.session.sessionid, 1), credential=other).way, 1)
     check(a.eid.protect, None)
+
+
+def test_sessions_and_callbacks_are_the_clients_principals():
+    """Whatever its state protection is, and with any of Kerberos' services."""
+    a, far = client("games"), GssConn(ADDR, source=("127.0.0.2", 0))
+    CLIENTS.append(far)
+    for other in (cred("news"), auth_sys(4711, 4711), auth_sys(5, 60)):
+        for seq in (a.cs_seq - 1, a.cs_seq):
+            first(far, "CLID_INUSE", create_session(a.clientid, seq), credential=other)
+        for way in (1, 2, 3):
+            first(far, "ACCESS", bind_conn(a.session.sessionid, way), credential=other)
+        a.no("ACCESS", nfs41.op("BACKCHANNEL_CTL", u32(0x40000000), u32(1), u32(0)), cred=other)
+    for service in SERVICES:
+        check(first(far, "OK", bind_conn(a.session.sessionid, 1), credential=cred("games", service)).way, 1)
+    check(first(far, "OK", create_session(a.clientid, a.cs_seq - 1), credential=a.cred).sessionid, a.session.sessionid, "its own answer")
+
+
+def test_a_stateid_is_not_good_for_another_principal():
+    boss = sys_client()
+    d = boss.mkdir(boss.root(), "stateids")
+    boss.ok(putfh(d), setattr_(mode=0o777))
+    games = client("games")
+    s, f = games.open(d, "f", attrs={"mode": 0o600})
+    games.ok(putfh(f), write(s, 0, b"secret", FILE_SYNC))
+    for ops in ([read(s, 0, 10)], [write(s, 0, b"other", FILE_SYNC)], [setattr_(s, size=0)]):
+        games.no("ACCESS", putfh(f), *ops, cred=cred("news"))
+    check(games.ok(putfh(f), read(s, 0, 10), cred=cred("games", 1)).data, b"secret")
 
 
 def test_a_principal_destroys_what_is_its_own():
