@@ -244,8 +244,8 @@ static int open_env(struct kv *kv, const struct kv_opts *o, struct kv_failure *f
 
 	map = map / 65536 * 65536;
 	rc = try_env(kv, o, map);
-	/* Address space may be limited (ulimit -v, small machines). */
-	while (rc == ENOMEM && map / 2 >= KV_MAP_LEAST) {
+	/* Address space may be limited (ulimit -v, small machines; EINVAL: under valgrind). */
+	while ((rc == ENOMEM || rc == EINVAL) && map / 2 >= KV_MAP_LEAST) {
 		map /= 2;
 		rc = try_env(kv, o, map);
 	}
