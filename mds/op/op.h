@@ -578,7 +578,8 @@ void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc, vo
 /* layout.c. W: a client is about to be given a capability of the epoch that the file has. */
 int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i);
 /* How long data servers get to confirm: milliseconds, longer than any lease of theirs. By then each has
- * confirmed or serves nobody. What is left is a server that lives and fails its orders. */
+ * confirmed or serves nobody. What is left is a server that lives and says that it fails its orders: one
+ * that says nothing is waited for until its lease is over (lo/order.c). */
 static inline uint32_t op_confirm_ms(const struct mds *m)
 {
 	return m->m_ds_lease_ms + 5000u;
