@@ -684,6 +684,29 @@ static void setattr_recalled(void *arg, int err)
 	setattr_commit(j);
 }
 
+/*
+ * Whether the caller's own layout is taken back as well: its capabilities are about to be fenced. A stock client whose WRITE is
+ * refused writes those pages later, behind the close that should have had them written. Set-id bits that are set must fall with
+ * the next write: the caller's client has no layout to write it unseen (layoutget_rights).
+ */
+static bool setattr_own(struct setattr *j)
+{
+	const struct ns_setattr *s = &j->a.s;
+	struct compound *c = j->c;
+	struct ns_inode old, now;
+
+	if (j->a.has_size || ns_get(c->m->m_ns, op_txn(c), j->ino, &old))
+		return true;
+	now = old;
+	if (s->s_mask & NS_S_MODE)
+		now.i_mode = (uint16_t)((old.i_mode & s->s_mode_keep) | (s->s_mode & ~s->s_mode_keep));
+	if (s->s_mask & NS_S_UID)
+		now.i_uid = s->s_uid;
+	if (s->s_mask & NS_S_GID)
+		now.i_gid = s->s_gid;
+	return ((s->s_mask & NS_S_MODE) && (s->s_mode & ~s->s_mode_keep & 06000)) || setattr_takes(s, &old, &now);
+}
+
 /* Takes back what stands against the change, counts what was written before it, and commits. */
 static nfsstat4 setattr_start(struct setattr *j)
 {
@@ -693,9 +716,7 @@ static nfsstat4 setattr_start(struct setattr *j)
 	enum excl_how how = j->a.has_size ? EXCL_SIZE : EXCL_RIGHTS;
 
 	if (j->a.has_size || rights) {
-		/* Set-id bits that are set must fall with the next write: the caller's own client has no layout to write it unseen (layoutget_rights). */
-		bool setid = (j->a.s.s_mask & NS_S_MODE) && (j->a.s.s_mode & ~j->a.s.s_mode_keep & 06000);
-		int waits = excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino, setid ? NULL : c->client, how, !rights, setattr_recalled, j);
+		int waits = excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino, setattr_own(j) ? NULL : c->client, how, !rights, setattr_recalled, j);
 
 		if (waits < 0)
 			return j->then(c, waits);
