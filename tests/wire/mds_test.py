@@ -2644,11 +2644,14 @@ def test_a_truncation_recalls_the_layouts_of_others(c, d):
     check(ds.write(lay(c, f, (0, s[1])).mirrors[0][0].fhs[0], 0, b"ok").status, 0)
 
 
-def test_ones_own_truncation_recalls_nothing(c, d):
+def test_ones_own_truncation_takes_ones_own_layout_back(c, d):
+    """Its capabilities end: a client that heard of that by a refused WRITE would write again when its file is closed."""
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"0123456789")
+    returns_when_recalled(c, f)
     check(c.ok(putfh(f), setattr_(s, size=5), getattr_("size")).attrs.size, 5)
-    check(c.callbacks, [])
+    check(c.wait_callback("LAYOUTRECALL").fh, f)
+    check(ds.write(fh, 8, b"?").status, 13)
     new = lay(c, f, s)
     check(ds.write(new.mirrors[0][0].fhs[0], 8, b"!").status, 0)
     check(c.ok(putfh(f), read(s, 0, 100)).data, b"01234\0\0\0!")
