@@ -660,13 +660,14 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 
 /*
  * Locked. A fence or bar that the server has not answered for as long as a lease is: it lives, and does not obey. It has no lease from now on, and when the last
- * one is over no capability is honoured there: that ends the fence, as if the server were dead (docs/fencing.md).
+ * one is over no capability is honoured there: that ends the fence, as if the server were dead (docs/fencing.md). One of a protocol in which fences
+ * overtake nothing may be at a long clone before them, and keeps its lease: the fence waits.
  */
 static bool withhold(const struct dsc *d, struct dsc_node *nd, uint64_t owed_ms)
 {
 	bool was = nd->nd_withheld;
 
-	nd->nd_withheld = owed_ms >= d->d_opts.do_lease_ms;
+	nd->nd_withheld = owed_ms >= d->d_opts.do_lease_ms && nd->nd_sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
 	if (nd->nd_withheld && !was) {
 		log_warn("data server %u (%s): a fence has no answer for %llu ms: its lease is not renewed", nd->nd_sv.sv_id, nd->nd_sv.sv_name, (unsigned long long)owed_ms);
 		ev_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0, "it does not confirm a fence: its lease is not renewed");

@@ -405,7 +405,7 @@ static bool wait_over(struct lo_orders *os, const struct order_wait *ow, uint64_
 }
 
 /* A server that renews its lease has not said yet that it does what is waited for: this ends when it does, or with its lease, which is not renewed then
- * (fences_owed), and by no time alone. A generic one has none. */
+ * (fences_owed), and by no time alone. One of a protocol in which fences overtake nothing renews it: then this ends when it does. A generic one has none. */
 static bool wait_owed(struct lo_orders *os, const struct order_wait *ow)
 {
 	struct dsc_server sv;

@@ -15,7 +15,7 @@
  * Running: two lanes per server, with a batch at a time in each. One has the fences and bars, which wait for nothing; the other
  * has the rest, deletes last, where an order goes only when no older one of its object is undone. So the orders of one object run
  * in order, and a failed one holds back its successors only. A fence that overtakes an older order of its object has number 0: the
- * server raises the epoch, and takes no order for done. A truncate that has no answer for AHEAD_MS is overtaken by a fence with
+ * server raises the epoch, and takes no order for done. A server of a protocol before 5 takes it for done: nothing overtakes there. A truncate that has no answer for AHEAD_MS is overtaken by a fence with
  * its epoch. When the server has confirmed, those
  * who wait are told and the row is deleted later, in one mutation for all that is done by then: a
  * row that survives a crash is sent again, and the server knows its number.
@@ -82,6 +82,7 @@ struct order_lane {
 	struct dsc_ctl ol_ctl;
 	bool ol_busy, ol_again;
 	unsigned ol_n;
+	uint64_t ol_answered_ms; /* its last batch, or when the server joined after it; 0: neither */
 	struct order *ol_batch[CTL_BATCH_MAX]; /* NULL: done in the other lane */
 	ctl_order ol_wire[CTL_BATCH_MAX];
 	ctl_status ol_status, ol_result[CTL_BATCH_MAX];
@@ -116,7 +117,7 @@ struct lo_orders {
 	_Atomic uint64_t os_count;
 	_Atomic uint32_t os_failing[DSC_MAX + 1];    /* orders that the server could not do */
 	_Atomic uint64_t os_failing_ms[DSC_MAX + 1]; /* since when it has been that there are some */
-	_Atomic uint64_t os_owed_ms[DSC_MAX + 1];    /* since when a fence or bar has had no answer; 0: none */
+	_Atomic uint64_t os_owed_ms[DSC_MAX + 1];    /* since when a fence or bar has had no answer, and the fences' lane neither; 0: none */
 	unsigned os_nclones;
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;

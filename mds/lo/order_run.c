@@ -9,6 +9,7 @@
 
 #define RETRY_MS 1000
 #define AHEAD_MS 1000
+#define FENCES_MAX 32 /* of a batch: each is synced on its own, and the answer of all comes before they are owed for long */
 
 struct order_joining {
 	struct loop_msg oj_msg;
@@ -52,12 +53,15 @@ bool lo_order_owed(const struct order *o)
 
 void lo_order_owe(struct order_queue *oq)
 {
-	uint64_t since = 0;
+	uint64_t since = 0, answered = oq->oq_lane[LANE_FENCES].ol_answered_ms;
 
 	for (unsigned l = 0; l < ORDER_DELETE; l++)
 		for (const struct order *o = oq->oq_list[l]; o; o = o->or_next)
 			if (lo_order_owed(o) && (!since || o->or_since_ms < since))
 				since = o->or_since_ms;
+	/* One that has many to do, and does them, obeys. */
+	if (since && since < answered)
+		since = answered;
 	atomic_store(&oq->oq_orders->os_owed_ms[oq->oq_ds], since);
 }
 
@@ -102,19 +106,31 @@ static void batch_add(struct order_lane *ol, struct order *o, ctl_order_type typ
 	};
 }
 
+/* It takes a fence of number 0. An older one skips it, as done before, and says that it is. */
+static bool overtakes(const struct order_queue *oq)
+{
+	struct dsc_server sv;
+
+	return dsc_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) && sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
+}
+
 /* Both fill a batch, and return how many of it are urgent. */
 static unsigned collect_fences(struct order_queue *oq)
 {
 	struct order_lane *ol = &oq->oq_lane[LANE_FENCES];
 	uint64_t now = clock_mono_ms();
+	bool overtake = (oq->oq_list[ORDER_FENCE] || oq->oq_list[ORDER_URGENT]) && overtakes(oq);
 	unsigned urgent;
 
 	ol->ol_n = 0;
-	for (struct order *o = oq->oq_list[ORDER_FENCE]; o && ol->ol_n < CTL_BATCH_MAX; o = o->or_next)
-		if (o->or_after_ms <= now)
-			batch_add(ol, o, (ctl_order_type)o->or_type, held_back(oq, o) ? 0 : o->or_number);
+	for (struct order *o = oq->oq_list[ORDER_FENCE]; o && ol->ol_n < FENCES_MAX; o = o->or_next) {
+		bool held = o->or_after_ms <= now && held_back(oq, o);
+
+		if (o->or_after_ms <= now && (!held || overtake))
+			batch_add(ol, o, (ctl_order_type)o->or_type, held ? 0 : o->or_number);
+	}
 	urgent = ol->ol_n;
-	for (struct order *o = oq->oq_list[ORDER_URGENT]; o && ol->ol_n < CTL_BATCH_MAX; o = o->or_next) {
+	for (struct order *o = overtake ? oq->oq_list[ORDER_URGENT] : NULL; o && ol->ol_n < FENCES_MAX; o = o->or_next) {
 		if (o->or_type != CTL_TRUNCATE || o->or_in_force || now - o->or_since_ms < AHEAD_MS)
 			continue;
 		o->or_ahead = true;
@@ -209,6 +225,7 @@ static void batch_results(struct order_lane *ol)
 			order_failed(oq, o, ol->ol_result[i]);
 	}
 	ol->ol_n = 0;
+	ol->ol_answered_ms = clock_mono_ms();
 	lo_order_owe(oq);
 	lo_order_finished(oq->oq_orders);
 }
@@ -311,6 +328,18 @@ void lo_order_run(struct order_queue *oq)
 
 /* ---- a server joins: what is urgent goes before it serves ---- */
 
+/* What it refused from memory it may have forgotten since: it has to be told again before it serves. */
+static void owe_again(struct order_queue *oq)
+{
+	for (unsigned l = 0; l < ORDER_DELETE; l++)
+		for (struct order *o = oq->oq_list[l]; o; o = o->or_next) {
+			o->or_after_ms = 0;
+			o->or_in_force = false;
+		}
+	oq->oq_lane[LANE_FENCES].ol_answered_ms = clock_mono_ms();
+	lo_order_owe(oq);
+}
+
 static void joining_run(struct loop_msg *m)
 {
 	struct order_joining *oj = caa_container_of(m, struct order_joining, oj_msg);
@@ -328,6 +357,7 @@ static void joining_run(struct loop_msg *m)
 	for (unsigned l = 0; l < LANES; l++)
 		oq->oq_lane[l].ol_again = oq->oq_lane[l].ol_busy;
 	free(oj);
+	owe_again(oq);
 	lo_order_run(oq);
 }
 

@@ -494,6 +494,71 @@ START_TEST(who_answers_that_it_cannot_store_a_fence_keeps_its_lease)
 }
 END_TEST
 
+/* Of the first server, as if it had joined by this protocol. */
+static void speaks(uint8_t protocol)
+{
+	struct dsc_node *nd;
+
+	pthread_mutex_lock(&dsc->d_lock);
+	nd = dsc->d_node[1];
+	nd->nd_sv.sv_protocol = protocol;
+	dsc_unlock(dsc, nd);
+}
+
+START_TEST(nothing_overtakes_at_a_server_of_a_protocol_that_skips_number_0)
+{
+	struct lo_map m = map_on(1, 1);
+
+	m.lm_epoch = 12;
+	join_fakes(1);
+	speaks(CTL_PROTOCOL_OVERTAKE - 1);
+	fakes[0].f_hold_rest = true;
+	order(&m, 750, 1);
+	lo_orders_kick(lo);
+	eventually(fakes[0].f_held);
+	order(&m, 750, 2);
+	ck_assert_int_eq(wait_orders(751, 100), 0);
+	lo_orders_kick(lo);
+	/* It is busy before the fence for longer than a lease, and keeps that. */
+	nap(3 * LEASE_MS);
+	ck_assert_uint_eq(fakes[0].f_orders, 0);
+	ck_assert_uint_eq(fakes[0].f_lease_ms, LEASE_MS);
+	ck_assert(dsc_leased(dsc, 1));
+	on_loop(fake_loop, fake_answer_held, &fakes[0]);
+	ck_assert_int_eq(wait_orders(750, 5000), 0);
+	eventually(order_rows() == 0);
+	ck_assert_uint_eq(fakes[0].f_orders, 2);
+	ck_assert_uint_eq(fakes[0].f_order_types[0], CTL_TRUNCATE);
+	ck_assert_uint_eq(fakes[0].f_order_types[1], CTL_FENCE);
+}
+END_TEST
+
+START_TEST(a_server_that_joins_is_told_a_failed_fence_again_before_it_serves)
+{
+	struct lo_map m = map_on(1, 2);
+	unsigned told;
+
+	join_fakes(2);
+	fakes[0].f_order_status = CTL_IO;
+	order(&m, 760, 2);
+	lo_orders_kick(lo);
+	eventually(fakes[0].f_orders);
+	on_loop(fake_loop, fake_disconnect, &fakes[0]);
+	eventually(alive() == 1);
+	told = fakes[0].f_orders;
+	fakes[0].f_order_status = CTL_OK;
+	fakes[0].f_hold = true;
+	fakes[0].f_held = NULL;
+	on_loop(fake_loop, fake_connect, &fakes[0]);
+	eventually(fakes[0].f_held);
+	ck_assert_uint_eq(alive(), 1);
+	on_loop(fake_loop, fake_answer_held, &fakes[0]);
+	eventually(alive() == 2);
+	ck_assert_uint_eq(fakes[0].f_orders, told + 1);
+	ck_assert(fakes[0].f_orders_before_join);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("lo_order");
@@ -518,6 +583,8 @@ int main(void)
 	tcase_add_test(live, a_fence_goes_ahead_of_a_truncate_that_takes_long);
 	tcase_add_test(live, who_does_not_answer_a_fence_loses_its_lease_and_the_wait_ends_with_that);
 	tcase_add_test(live, who_answers_that_it_cannot_store_a_fence_keeps_its_lease);
+	tcase_add_test(live, nothing_overtakes_at_a_server_of_a_protocol_that_skips_number_0);
+	tcase_add_test(live, a_server_that_joins_is_told_a_failed_fence_again_before_it_serves);
 	suite_add_tcase(s, live);
 	return unit_run(s);
 }
