@@ -119,7 +119,7 @@ static int announce(struct ds_store *s, const ctl_order *o, struct fence_item *f
 
 	if (!err)
 		err = object(s, o, fi);
-	if (!err && (o->known & CTL_KNOWN) && !fi->fi_obj->ob_put.pu_epoch)
+	if (!err && (o->known & CTL_KNOWN) && !ds_obj_put_epoch(fi->fi_obj))
 		ds_lost_tell(fi->fi_obj);
 	return err;
 }

@@ -186,15 +186,24 @@ struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, u
 	};
 }
 
+/* The identity is that of the instance beside it. */
 static struct ds_rec rec_state(struct ds_store *s)
 {
-	return (struct ds_rec){
-		.r_type = DS_REC_STATE,
-		.r_ino = atomic_load(&s->s_boot_id),
-		.r_a = atomic_load(&s->s_instance),
-		.r_b = atomic_load(&s->s_order_high),
-		.r_client = s->s_boot,
-	};
+	struct ds_rec r = { .r_type = DS_REC_STATE, .r_client = s->s_boot };
+
+	pthread_mutex_lock(&s->s_state_lock);
+	r.r_ino = atomic_load(&s->s_boot_id);
+	r.r_a = atomic_load(&s->s_instance);
+	r.r_b = atomic_load(&s->s_order_high);
+	pthread_mutex_unlock(&s->s_state_lock);
+	return r;
+}
+
+/* With j_append_lock. A record with this highest order is durable. */
+static void durable(struct ds_store *s, uint64_t high)
+{
+	if (high > atomic_load(&s->s_order_durable))
+		atomic_store(&s->s_order_durable, high);
 }
 
 /* ---- segments ---- */
@@ -221,19 +230,21 @@ static int write_all(int fd, const void *data, size_t n)
 	return 0;
 }
 
-/* All that counts now, sealed; malloc'd. */
-static struct ds_rec *snapshot(struct ds_store *s, size_t *n)
+/* All that counts now, sealed; malloc'd. *high: the highest order in it. */
+static struct ds_rec *snapshot(struct ds_store *s, size_t *n, uint64_t *high)
 {
 	struct ds_journal *j = &s->s_journal;
 	size_t nbar, at = 0;
 	struct ds_rec *r;
 
+	*high = 0;
 	pthread_mutex_lock(&s->s_barred_lock);
 	nbar = s->s_barred ? s->s_barred->br_n : 0;
 	pthread_mutex_lock(&j->j_lock);
 	r = calloc(1 + nbar + atomic_load(&j->j_ntombs), sizeof(*r));
 	if (r) {
 		r[at++] = rec_state(s);
+		*high = r[0].r_b;
 		for (size_t i = 0; i < nbar; i++)
 			r[at++] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = s->s_barred->br_client[i] };
 		for (struct ds_tomb *t = j->j_oldest; t; t = t->t_next)
@@ -278,11 +289,11 @@ static int turn(struct ds_store *s)
 	char name[NAME_LEN + 1];
 	struct ds_vol *bad;
 	struct ds_rec *r;
-	uint64_t seq;
+	uint64_t seq, high;
 	size_t n;
 	int fd, err;
 
-	r = snapshot(s, &n);
+	r = snapshot(s, &n, &high);
 	if (!r)
 		return -ENOMEM;
 	seg_name(j->j_seq + 1, name);
@@ -305,6 +316,7 @@ static int turn(struct ds_store *s)
 	j->j_seq++;
 	j->j_bytes = n * sizeof(*r);
 	j->j_broken = false;
+	durable(s, high);
 	/* Unlinks of objects whose tombstones go with the old segments. */
 	seq = j->j_seq;
 	pthread_mutex_unlock(&j->j_append_lock);
@@ -323,6 +335,7 @@ static int append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 {
 	struct ds_journal *j = &s->s_journal;
 	struct ds_rec state = rec_state(s);
+	uint64_t high = state.r_b;
 	int err;
 
 	for (unsigned i = 0; i < n; i++)
@@ -335,6 +348,8 @@ static int append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 		err = -errno;
 	if (!err)
 		j->j_bytes += (n + 1) * sizeof(*recs);
+	if (!err)
+		durable(s, high);
 	return err;
 }
 
@@ -353,8 +368,6 @@ static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool
 		err = append(s, recs, n);
 	while (err == -ENOSPC && ds_reserve_give(s))
 		err = turn(s);
-	if (!err)
-		atomic_store(&s->s_order_durable, atomic_load(&s->s_order_high));
 	if (err) {
 		j->j_broken = true;
 		log_error("store: %s/journal: %s", s->s_home->v_dir, strerror(-err));

@@ -124,8 +124,10 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	}
 	if (err)
 		return err == -ESTALE ? 0 : err;
-	/* Of what a fence ahead of it has raised in memory, nobody knows here whether the writes from before are over. */
+	/* Of what a fence ahead of it has raised in memory, nobody knows here whether the writes from before are over; nor of what one under way has, which
+	 * something else may have stored with it. */
 	it->it_raises = o->epoch > ds_obj_put_epoch(it->it_obj);
+	*drain |= ds_owed_epoch(s, &it->it_key) != 0;
 	if (o->number <= it->it_obj->ob_order && !it->it_raises) {
 		it->it_skip = true;
 		return 0;
@@ -342,10 +344,11 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
 	pthread_mutex_lock(&s->s_state_lock);
 	for (unsigned i = 0; i < n; i++)
 		high = orders[i].number > high ? orders[i].number : high;
-	if (high > atomic_load(&s->s_order_high)) {
+	if (high > atomic_load(&s->s_order_high))
 		atomic_store(&s->s_order_high, high <= UINT64_MAX - ORDER_STEP ? high + ORDER_STEP : UINT64_MAX);
+	/* Raised by the other worker, it is perhaps not written yet. */
+	if (high > atomic_load(&s->s_order_durable))
 		changed = true;
-	}
 	if (instance > atomic_load(&s->s_instance)) {
 		atomic_store(&s->s_boot_id, 0);
 		atomic_store(&s->s_instance, instance);
