@@ -633,8 +633,8 @@ nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_
 		return st == NFS4ERR_NOENT ? NFS4ERR_STALE : st;
 	if (src->i_type != NS_REG || dst.i_type != NS_REG)
 		return NFS4ERR_WRONG_TYPE;
-	st = op_io_access(c, src_sid, src, false);
-	return st ? st : op_io_access(c, dst_sid, &dst, true);
+	st = op_any_io_access(c, src_sid, src, false);
+	return st ? st : op_any_io_access(c, dst_sid, &dst, true);
 }
 
 static nfsstat4 copy_range(struct compound *c, struct copy_args *a, uint64_t size)

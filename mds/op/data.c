@@ -86,7 +86,7 @@ nfsstat4 op_seek(struct compound *c)
 	k->lk.lk_hole = what == CONTENT_HOLE;
 	st = op_cur_inode(c, &i);
 	if (!st)
-		st = op_io_access(c, &sid, &i, false);
+		st = op_any_io_access(c, &sid, &i, false);
 	if (st)
 		return st;
 	return op_refresh(c, i.i_ino, false, false, seek_go) ? OP_PARKED : seek_go(c, 0);
@@ -325,7 +325,7 @@ static nfsstat4 change_op(struct compound *c)
 		return st;
 	if (i.i_type != NS_REG)
 		return NFS4ERR_WRONG_TYPE;
-	st = op_io_access(c, &sid, &i, true);
+	st = op_any_io_access(c, &sid, &i, true);
 	if (st)
 		return st;
 	if (!k->len || k->len > UINT64_MAX - k->off)

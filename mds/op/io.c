@@ -72,7 +72,7 @@ nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need)
 	return !status && op_deleg_stands(c, ino, need) ? NFS4ERR_DELAY : status;
 }
 
-nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
+static nfsstat4 sid_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write, bool any_user)
 {
 	struct st *st = c->m->m_st;
 	uint32_t need = write ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ;
@@ -91,10 +91,20 @@ nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct n
 	status = op_open_by_sid(c, sid, i->i_ino, &o);
 	if (!status && !(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_may_read(i, &c->cred)))
 		status = NFS4ERR_OPENMODE;
-	if (!status)
+	if (!status && !any_user)
 		status = op_user_access(c, i, need);
 	st_file_unlock(st, i->i_ino);
 	return status;
+}
+
+nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
+{
+	return sid_access(c, sid, i, write, false);
+}
+
+nfsstat4 op_any_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
+{
+	return sid_access(c, sid, i, write, true);
 }
 
 static void io_done(struct lo_io *lio, int err);

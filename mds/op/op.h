@@ -409,6 +409,8 @@ nfsstat4 op_regular(const struct ns_inode *i);
 
 /* io.c: the stateid of an I/O: special ones are checked by permission, others by their open. */
 nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write);
+/* io.c: likewise, whoever asks: of operations that the stock client sends as the user who calls, and not as the one who opened the file (RFC 7862: ALLOCATE, DEALLOCATE, SEEK, COPY, CLONE). */
+nfsstat4 op_any_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write);
 /* A change of data through the MDS under way. A size that is set beside it is seen by f_sizegen: the change is then done again whole, because under the old epoch it may be
  * cut, or not. Zeroed before its first use. False: a size is being set, layouts are taken back, or the file is frozen; what was pinned stays so. */
 struct op_pin {
