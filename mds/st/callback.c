@@ -7,6 +7,7 @@
 #define CB_TIMEOUT_MS 10000
 #define CB_TRIES 200
 #define CB_AGAIN_MS 50
+#define CB_REFERRED_MS 500 /* the stock client's one callback thread waits as long for each referring call */
 
 struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, const uint8_t *fh, uint32_t fhlen, struct st_session **out)
 {
@@ -44,13 +45,16 @@ void st_cb_lost(struct st *st, struct st_cb *cb)
 }
 
 /* A list for each call, of which there are few (csa_referring_call_lists, section 20.9.3). */
-static void referring_encode(struct st *st, const struct st_cb *cb, struct xdr_out *x)
+static void referring_encode(struct st *st, struct st_cb *cb, struct xdr_out *x)
 {
 	struct st_grants *g = cb->cb_kind->k_grants ? cb->cb_kind->k_grants(st, cb) : NULL;
+	bool unseen = g && !st_grants_seen(st, g);
 	unsigned n = 0;
 
-	if (g && !st_grants_seen(st, g))
+	if (unseen)
 		n = g->gs_n;
+	/* One that goes out again in its slot may get the first's answer. */
+	cb->cb_referred = unseen || (cb->cb_keeps && cb->cb_referred);
 	xdr_put_u32(x, n);
 	for (unsigned i = 0; i < n; i++) {
 		xdr_put_fixed(x, g->gs_grant[i].g_session, NFS4_SESSIONID_SIZE);
@@ -60,7 +64,7 @@ static void referring_encode(struct st *st, const struct st_cb *cb, struct xdr_o
 	}
 }
 
-static void cb_encode(struct st *st, const struct st_cb *cb, struct st_session *s, struct xdr_out *x)
+static void cb_encode(struct st *st, struct st_cb *cb, struct st_session *s, struct xdr_out *x)
 {
 	xdr_put_u32(x, 0); /* tag */
 	xdr_put_u32(x, s->se_minor);
@@ -153,6 +157,13 @@ static void slot_free(struct st_session *s, struct st_cb *cb)
 	cb->cb_keeps = false;
 }
 
+static uint32_t again_ms(const struct st_cb *cb, int64_t status)
+{
+	bool unknown = status == NFS4ERR_DELAY || status == NFS4ERR_NOMATCHING_LAYOUT || status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE;
+
+	return cb->cb_referred && unknown ? CB_REFERRED_MS : CB_AGAIN_MS;
+}
+
 static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 {
 	struct st_cb *cb = hash_entry(q, struct st_cb, cb_req);
@@ -188,7 +199,7 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	if (again) {
 		/* DELAY: the reply with the state is still on its way to the client; a lost connection: the next one carries it */
 		cb->cb_timer.t_fire = cb_again;
-		loop_timer_start(loop_self(), &cb->cb_timer, CB_AGAIN_MS);
+		loop_timer_start(loop_self(), &cb->cb_timer, again_ms(cb, status));
 	} else {
 		free(cb->cb_arg);
 		free(cb);
@@ -335,8 +346,8 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	(void)res;
 	if (!l)
 		return false;
-	/* Where the layout may still be on its way, it is asked again, until somebody who waits takes it away, with a fence. */
-	if (status == NFS4ERR_NOMATCHING_LAYOUT && st_grants_seen(st, &l->l_grants)) {
+	/* Where the layout may still be on its way, or was when this was sent, it is asked again, until somebody who waits takes it away, with a fence. */
+	if (status == NFS4ERR_NOMATCHING_LAYOUT && !cb->cb_referred && st_grants_seen(st, &l->l_grants)) {
 		st_layout_free(st, l);
 		return false;
 	}

@@ -66,7 +66,7 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	if (!o || status == NFS4_OK)
 		return false;
 	/* The reply that gives it may still be on its way (section 2.10.6.3); a client that has it, and goes on saying so, never took it. */
-	if ((status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE) && cb->cb_tries >= UNKNOWN_TRIES && st_grants_seen(st, &o->o_deleg->dg_grants)) {
+	if ((status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE) && cb->cb_tries >= UNKNOWN_TRIES && !cb->cb_referred && st_grants_seen(st, &o->o_deleg->dg_grants)) {
 		st->st_orphaned |= o->o_file->f_orphan;
 		st_open_free(st, o);
 		return false;

@@ -465,6 +465,8 @@ bool st_grants_seen(struct st *st, struct st_grants *g)
 	}
 	urcu_memb_read_unlock();
 	g->gs_n = (uint8_t)n;
+	if (!n && g->gs_more && st_since(g->gs_more_ns, st_now_ns(st)) > st->st_lease_ms * 1000000ull)
+		g->gs_more = false;
 	return !n && !g->gs_more;
 }
 
@@ -474,6 +476,7 @@ void st_granted(struct st *st, struct st_grants *g, const struct st_session *s, 
 		st_grants_seen(st, g);
 	if (g->gs_n == ST_GRANTS) {
 		g->gs_more = true;
+		g->gs_more_ns = st_now_ns(st);
 		g->gs_n--;
 		memmove(g->gs_grant, g->gs_grant + 1, g->gs_n * sizeof(g->gs_grant[0]));
 	}

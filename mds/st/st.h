@@ -98,7 +98,8 @@ struct st_grants {
 		uint32_t g_slot, g_seq;
 	} gs_grant[ST_GRANTS];
 	uint8_t gs_n;
-	bool gs_more; /* there were others */
+	bool gs_more;          /* there were others */
+	uint64_t gs_more_ns;   /* the last of them was forgotten then */
 };
 
 struct st_client;
@@ -422,6 +423,7 @@ struct st_cb {
 	const struct st_cb_kind *cb_kind;
 	void *cb_arg;                 /* the kind's own, malloc'd, freed with the callback */
 	bool cb_flag;                 /* the kind's own */
+	bool cb_referred;             /* when it was sent, not all replies that gave it were known to have come */
 	struct st_stateid cb_sid;     /* as sent */
 	uint8_t cb_fh[NFS4_FHSIZE];
 	uint32_t cb_fhlen;
@@ -719,7 +721,7 @@ void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8
 bool st_slots_busy(struct st_session *s, uint64_t *last);
 /* With what they belong to locked, on a thread that RCU knows: one more. */
 void st_granted(struct st *st, struct st_grants *g, const struct st_session *s, uint32_t slot, uint32_t seq);
-/* Likewise: forgets those whose replies the client has. True: all. */
+/* Likewise: forgets those whose replies the client has. True: all; of those that there was no room for it is taken to be so after a lease. */
 bool st_grants_seen(struct st *st, struct st_grants *g);
 void st_slots_free(struct st *st, struct st_session *s); /* locked; none is busy, and the session is dead */
 /* locked: some of those that have ended with rows in the store, by se_next, or NULL: nobody else knows them any more, and they are the caller's to free. */

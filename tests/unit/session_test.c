@@ -468,6 +468,32 @@ START_TEST(slots_stay_until_the_client_was_told_of_the_target)
 }
 END_TEST
 
+/* There is room for two; a third is taken to be seen a lease after it had no room. */
+START_TEST(grants_without_room_are_believed_seen_after_a_lease)
+{
+	struct st_session *s = session_new(8);
+	struct st_seq q[3];
+	struct st_grants g = {0};
+
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_assert_int_eq(ask(s->se_id, i, 1, &q[i]), NFS4_OK);
+		st_granted(&st, &g, s, i, 1);
+	}
+	ck_assert(!st_grants_seen(&st, &g));
+	for (uint32_t i = 0; i < 3; i++) {
+		st_slot_done(&st, s, q[i].sq_sl, NULL, 0);
+		ck_assert_int_eq(ask(s->se_id, i, 2, &q[i]), NFS4_OK);
+		st_slot_done(&st, s, q[i].sq_sl, NULL, 0);
+	}
+	ck_assert(!st_grants_seen(&st, &g));
+	st.st_paused_ns = -UINT64_C(101000000000);
+	ck_assert(st_grants_seen(&st, &g));
+	st_all_lock(&st);
+	st_session_destroy(&st, s);
+	st_all_unlock(&st);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("session");
@@ -480,6 +506,7 @@ int main(void)
 	tcase_add_test(t, a_lease_runs_from_when_the_last_request_was_answered);
 	tcase_add_test(t, no_request_of_a_client_that_leaves_begins);
 	tcase_add_test(t, a_client_that_goes_stays_for_who_has_found_its_session);
+	tcase_add_test(t, grants_without_room_are_believed_seen_after_a_lease);
 	tcase_add_test(t, slots_stay_until_the_client_was_told_of_the_target);
 	tcase_add_test(t, slots_are_used_shrunk_destroyed_and_barred_at_the_same_time);
 	suite_add_tcase(s, t);
