@@ -315,7 +315,7 @@ static int turn(struct ds_store *s)
 	j->j_fd = fd;
 	j->j_seq++;
 	j->j_bytes = n * sizeof(*r);
-	j->j_broken = false;
+	atomic_store(&j->j_broken, false);
 	durable(s, high);
 	/* Unlinks of objects whose tombstones go with the old segments. */
 	seq = j->j_seq;
@@ -362,14 +362,14 @@ static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool
 	pthread_mutex_lock(&j->j_append_lock);
 	full = turns && j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * atomic_load(&j->j_ntombs);
 	/* What is in memory is ahead of recs: the snapshot has them. A segment that is only large can grow on. */
-	if (j->j_broken || full)
+	if (atomic_load(&j->j_broken) || full)
 		err = turn(s);
-	if (err && !j->j_broken)
+	if (err && !atomic_load(&j->j_broken))
 		err = append(s, recs, n);
 	while (err == -ENOSPC && ds_reserve_give(s))
 		err = turn(s);
 	if (err) {
-		j->j_broken = true;
+		atomic_store(&j->j_broken, true);
 		log_error("store: %s/journal: %s", s->s_home->v_dir, strerror(-err));
 		ds_health_note(s->s_home, true, err);
 	}
@@ -389,7 +389,7 @@ int ds_journal_add(struct ds_store *s, struct ds_rec *recs, unsigned n)
 
 bool ds_journal_behind(struct ds_store *s)
 {
-	return s->s_journal.j_broken;
+	return atomic_load(&s->s_journal.j_broken);
 }
 
 /* ---- at start ---- */
