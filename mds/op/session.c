@@ -209,6 +209,7 @@ static nfsstat4 record_confirm(struct compound *c)
 	if (old && old != cl)
 		st_client_destroy(st, old);
 	if (!cl) {
+		st_record_away(st, a->owner, a->owner_len, a->key);
 		status = NFS4ERR_STALE_CLIENTID;
 	} else {
 		cl->cl_number = a->number;
@@ -216,7 +217,6 @@ static nfsstat4 record_confirm(struct compound *c)
 		cl->cl_confirming = false;
 		cl->cl_boot = st_record_known(st, cl->cl_key) && !a->barred;
 		atomic_store(&cl->cl_may_reclaim, st_in_grace(st) && st_record_reclaims(st, cl->cl_key));
-		st_record_back(st, cl->cl_key);
 		status = session_make(c, a, cl);
 	}
 	st_all_unlock(st);
@@ -245,6 +245,7 @@ static nfsstat4 record_done(struct compound *c, int err)
 		cl = st_client_get(st, a->clientid);
 		if (cl)
 			cl->cl_confirming = false;
+		st_record_away(st, a->owner, a->owner_len, a->key);
 		c->m->m_losing -= a->losing;
 		a->losing = false;
 		st_all_unlock(st);
@@ -321,6 +322,8 @@ nfsstat4 op_create_session(struct compound *c)
 		old = st_client_by_owner(st, cl->cl_owner, cl->cl_owner_len, true);
 		a->old_laid = !old || atomic_load(&old->cl_laid) || old->cl_boot; /* not known: an earlier boot's */
 		cl->cl_confirming = record = true;
+		/* The end of grace, in a transaction after this one's, must not delete the row and bar the number that this one takes. */
+		st_record_back(st, cl->cl_key);
 	}
 	st_all_unlock(st);
 	/* After a restart the clientid is stale, and the client comes with EXCHANGE_ID; the record is put again. */

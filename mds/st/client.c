@@ -450,6 +450,20 @@ void st_record_back(struct st *st, const uint8_t h[32])
 		r->r_back = true;
 }
 
+void st_record_away(struct st *st, const void *owner, uint32_t len, const uint8_t h[32])
+{
+	struct st_record *r = record_find(st, h);
+
+	for (struct hash_link *l = hash_first(&st->st_owners, hash_bytes(owner, len)); l; l = hash_next(l)) {
+		const struct st_client *c = hash_entry(l, struct st_client, cl_owner_link);
+
+		if ((c->cl_confirmed || c->cl_confirming) && memcmp(c->cl_key, h, sizeof(c->cl_key)) == 0)
+			return;
+	}
+	if (r)
+		r->r_back = false;
+}
+
 void st_record_done(struct st *st, const uint8_t h[32])
 {
 	struct st_record *r = record_find(st, h);

@@ -615,7 +615,7 @@ struct st_record {
 	struct hash_link r_link;
 	uint8_t r_hash[32];
 	bool r_done; /* RECLAIM_COMPLETE */
-	bool r_back; /* its owner has a client again */
+	bool r_back; /* its owner has a client again, or one that is being confirmed */
 	bool r_owes; /* its row says that grace ended before its RECLAIM_COMPLETE, at this boot or an earlier one */
 	bool r_closing, r_closed; /* the end of grace: its row is being marked or deleted, and was */
 };
@@ -642,8 +642,10 @@ static inline bool st_mark_contended(struct kv_slice row)
 
 	return row.s_len >= 2 && p[0] == 2 && (p[1] & ST_MARK_CONTENDED);
 }
-/* locked: its owner is confirmed again: what is recorded stays */
+/* locked: its owner is being confirmed again: what is recorded stays */
 void st_record_back(struct st *st, const uint8_t key[32]);
+/* locked: that failed: unless the owner has a client of this record that is confirmed, or is being confirmed, it is not back */
+void st_record_away(struct st *st, const void *owner, uint32_t len, const uint8_t key[32]);
 /* locked: RECLAIM_COMPLETE by this owner; ends grace when it was the last. And its row says so, where that said otherwise. */
 void st_record_done(struct st *st, const uint8_t key[32]);
 void st_record_paid(struct st *st, const uint8_t key[32]);

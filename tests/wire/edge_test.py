@@ -2,7 +2,9 @@
 """Who may reclaim after restarts, and lock (RFC 8881 sections 8.4.3 and 18.51.3); what is believed of a client that a callback may reach before a reply does (section
 2.10.6.3). Prints TAP. Each test has a cluster of its own."""
 import os
+import signal
 import sys
+import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from mds_test import *  # noqa: E402,F403
@@ -80,6 +82,42 @@ def test_a_client_that_was_restarted_begins_anew(w):
     w.restart()
     again(a)
     reclaim(a, f)
+
+
+def test_one_that_is_being_confirmed_when_grace_ends_is_not_barred(w):
+    """It was restarted, and its new number waits until the data servers bar the old one."""
+    a, b = client(), client()
+    d = a.mkdir(a.root(), "d")
+    a.mkdir(d, "empty")
+    s, f = a.open(d, "f")
+    lay(a, f, s)
+    w.restart()
+    again(b, True)
+    a.drop()
+    a.conns = [a.connection()]
+    a.verifier = b"rebooted"
+    a.exchange_id()
+    was = a.session.sessionid
+    confirmed = threading.Thread(target=a.create_session, daemon=True)
+    pids = [int(open(os.path.join(w.dir, "run", f"ds{k}.pid"), encoding="ascii").read()) for k in (1, 2)]
+    try:
+        for pid in pids:
+            stand_still(pid)
+        confirmed.start()
+        serves(b, putfh(d), remove("empty"))
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    confirmed.join(60)
+    check(a.session.sessionid != was, True, "a new session")
+    a.ok(reclaim_complete())
+    got = a.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("new", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}), getfh())
+    s, f = got.results[2].stateid, got.results[3].fh
+    o = a.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "DELAY"), putfh(f), layoutget(s), tries=600)
+    check(err(o.status), "OK")
+    o = lay(a, f, s)
+    server = o.mirrors[0][0]
+    check(data_server(a, server).write(server.fhs[0], 0, b"x").status, 0, "a WRITE to its data server")
 
 
 def test_one_that_never_came_back_is_a_stranger(w):
