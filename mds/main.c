@@ -263,9 +263,10 @@ static int expire_run(struct kv_op *op, struct kv_txn *t)
 static void expire_done(struct kv_op *op, int err)
 {
 	struct expire *e = (struct expire *)op;
+	static _Atomic uint64_t last;
 	bool more = !err && e->more;
 
-	if (err)
+	if (err && log_due(&last))
 		log_error("the end of the grace period is not written, and is tried again: %s", strerror(-err));
 	lo_orders_kick(mds.m_lo);
 	if (e->n)

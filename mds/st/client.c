@@ -9,6 +9,7 @@
 
 #define EXPIRE_BATCH 1024 /* clients evicted in one tick */
 #define CLOSE_BATCH 64    /* records deleted or marked in one mutation */
+#define UNCLOSED_NS 1000000000ull /* before the end of grace is written again that could not be */
 #define ROOMS_NS 1000000000ull
 
 /* A row of version 1 ends before the flags. */
@@ -582,7 +583,9 @@ void st_records_closed(struct st *st, int err, bool more)
 		r->r_owes |= !err;
 	}
 	if (!more)
-		st->st_closing = false; /* where it failed, the next tick begins anew */
+		st->st_closing = false; /* where it failed, a tick begins anew after a while */
+	if (err)
+		st->st_unclosed_ns = st_now_ns(st);
 	if (!more && !err)
 		grace_end(st);
 	st_all_unlock(st);
@@ -612,7 +615,7 @@ static bool client_is_over(const struct st *st, struct st_client *c, bool idle, 
 
 static bool grace_is_over(const struct st *st, uint64_t now)
 {
-	return atomic_load(&st->st_in_grace) && !st->st_closing &&
+	return atomic_load(&st->st_in_grace) && !st->st_closing && st_since(st->st_unclosed_ns, now) > UNCLOSED_NS &&
 	       (st->st_reclaimers == 0 || st_since(st->st_started_ns, now) > st->st_grace_ms * 1000000ull);
 }
 

@@ -469,6 +469,7 @@ struct st {
 	_Atomic uint64_t st_kept;
 	_Alignas(64) uint32_t st_reclaimers;   /* recorded clients that have not finished */
 	bool st_closing;          /* grace is being ended: st_records_close */
+	uint64_t st_unclosed_ns;  /* the store did not take that, then */
 	bool st_lost;             /* of those that had layouts when the earlier boot ended, one does not come back as who it was */
 	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_records, st_places;
 	uint64_t st_next;         /* clientid and session counter of this boot */
@@ -661,7 +662,7 @@ void st_tick(struct st *st);
  * RECLAIM_COMPLETE. Returns how many were forgotten, or a negative errno. *more: there were some; once this is committed, again.
  */
 int st_records_close(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg, bool *more);
-/* It is committed (err 0), or was not. Grace ends when there are no more; where it failed, the next tick begins anew. Takes the lock. */
+/* It is committed (err 0), or was not. Grace ends when there are no more; where it failed, a tick begins anew after a second. Takes the lock. */
 void st_records_closed(struct st *st, int err, bool more);
 
 /* Sessions */
