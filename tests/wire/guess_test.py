@@ -240,7 +240,9 @@ def test_a_stateid_is_good_for_who_opened_the_file(w):
     layout = c.ok(putfh(f), layoutget(alice), cred=ALICE).stateid
     c.no("ACCESS", putfh(f), layoutget(layout), cred=CAROL)
     layout = c.ok(putfh(f), layoutget(layout, IO_READ), cred=CAROL).stateid
+    c.ok(putfh(f), layoutreturn(layout))
     c.ok(putfh(f), setattr_(owner="0"))
+    layout = c.ok(putfh(f), layoutget(alice, IO_READ), cred=CAROL).stateid
     c.no("ACCESS", putfh(f), layoutget(layout, IO_READ), cred=BOB)
     c.ok(putfh(f), layoutreturn(layout))
 
