@@ -1114,6 +1114,7 @@ def test_answers_to_a_recall(c):
     two = client()
     for i, answers in enumerate(([DELAY], [DELAY, DELAY], [BADHANDLE], [BAD_STATEID])):
         o = fresh(c, f"f{i}", D_WRITE)
+        c.ok(putrootfh())  # it has the reply: else there is a pause of half a second after each
         obey(c, answers=answers)
         got = settled(two, putfh(o.fh), open_(claim_fh(), BOTH | NO_DELEG))
         check(err(got.status), "OK", str(answers))
