@@ -134,9 +134,9 @@ static int mine(const struct ds_key *k, const struct ds_identity *id, const char
 int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errlen)
 {
 	struct ds_identity id = ds_store_identity(s);
-	struct ds_key now, before, given;
+	struct ds_key now, before, given, was;
 	int had = stored(s, "key", &now, err, errlen), e = 0;
-	bool earlier;
+	bool earlier, replaced = false;
 
 	pthread_mutex_init(&ks->ks_lock, NULL);
 	if (had && had != -ENOENT)
@@ -155,10 +155,17 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 			e = put(s, &ks->ks_file, had || !memcmp(&now, &ks->ks_file, sizeof(now)) ? NULL : &now);
 			if (!e)
 				e = store(s, "key.given", &ks->ks_file);
-			if (e) {
+			/* A full disk must not keep deletes from making room: the next start takes the file again. */
+			if (e && e != -ENOSPC && e != -EDQUOT) {
 				snprintf(err, errlen, "%s/key: %s", ds_store_volume_dir(s, 0), strerror(-e));
 				return e;
 			}
+			if (e)
+				log_warn("%s/key: %s: the keys of ds.key are used, and not kept: leave that file where it is until a start without this warning", ds_store_volume_dir(s, 0),
+					 strerror(-e));
+			replaced = e && !had && memcmp(&now, &ks->ks_file, sizeof(now));
+			if (replaced)
+				was = now;
 			now = ks->ks_file;
 		}
 		had = 0;
@@ -174,7 +181,9 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 	e = stored(s, "key.before", &before, err, errlen);
 	if (e && e != -ENOENT)
 		return e;
-	earlier = !e && !memcmp(before.dk_uuid, id.id_uuid, 16);
+	if (replaced)
+		before = was;
+	earlier = replaced || (!e && !memcmp(before.dk_uuid, id.id_uuid, 16));
 	if (!sodium_is_zero(ks->ks_cluster, sizeof(ks->ks_cluster)))
 		log_warn("this data server has keys of its own: ds.cluster_key is not used, and the file should go from this machine");
 	sodium_memzero(ks->ks_cluster, sizeof(ks->ks_cluster));
@@ -187,6 +196,7 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 ctl_status ds_keys_take(struct ds_keys *ks, struct ds_store *s, const ctl_key_args *a)
 {
 	struct ds_key k, was;
+	static _Atomic bool told; /* the MDS offers them again every few seconds */
 	bool own = ds_keys_own(ks, &was);
 	int e;
 
@@ -201,9 +211,11 @@ ctl_status ds_keys_take(struct ds_keys *ks, struct ds_store *s, const ctl_key_ar
 		return CTL_INVAL;
 	e = put(s, &k, own ? &was : NULL);
 	if (e) {
-		log_error("%s/key: %s", ds_store_volume_dir(s, 0), strerror(-e));
+		if (!atomic_exchange(&told, true))
+			log_error("%s/key: %s", ds_store_volume_dir(s, 0), strerror(-e));
 		return CTL_IO;
 	}
+	atomic_store(&told, false);
 	pthread_mutex_lock(&ks->ks_lock);
 	ks->ks_key = k;
 	ks->ks_own = true;

@@ -7,6 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#define SPREAD_MS 20000 /* so long the servers that live have to get a new key, before those that have not are told of */
+#define STEP_MS	  100
+
 /* A new file that its owner and group may read. Made under no other name: nobody reads it before it is whole that it is not for. */
 static int key_write(const char *file, const char *text)
 {
@@ -79,6 +82,18 @@ int cmd_key_status(char **args)
 	return weft_show(rc, j, key_table);
 }
 
+/* No server that lives is without it. */
+static bool spread(const json_t *j)
+{
+	const json_t *list = json_object_get(j, "servers"), *s;
+	size_t i;
+
+	json_array_foreach(list, i, s)
+		if (json_is_true(json_object_get(s, "alive")))
+			return false;
+	return (json_int_t)json_array_size(list) == (json_int_t)j_num(j, "behind");
+}
+
 int cmd_key_rotate(char **args)
 {
 	json_t *j;
@@ -88,5 +103,10 @@ int cmd_key_rotate(char **args)
 	if (!weft_sure("A new cluster key is made, and all data servers get new keys from it. The file of mds.cluster_key opens no data server any more; layouts are recalled if this was done before."))
 		return EXIT_FAILED;
 	rc = weft_ask("PUT", "/v1/key/rotate", "", &j);
+	for (unsigned i = 0; !rc && !spread(j) && i < SPREAD_MS / STEP_MS; i++) {
+		json_decref(j);
+		usleep(STEP_MS * 1000);
+		rc = weft_ask("GET", "/v1/key", "", &j);
+	}
 	return weft_show(rc, j, key_table);
 }

@@ -12,7 +12,6 @@
 #include <time.h>
 #include <urcu/compiler.h>
 
-#define SPREAD_MS 20000 /* so long the servers that live have to get a new key, before those that have not are told of */
 #define RECALL_MS 5000  /* beyond the deadline of a recall */
 #define STEP_MS	  20
 
@@ -94,20 +93,12 @@ void admin_get_key(void *arg, const struct http_req *rq, struct http_reply *rp)
 	admin_reply_json(rp, 200, view_json(arg));
 }
 
-/* Some server that would be left behind for good, or NULL: it does not have the newest number, and is none that an administrator has put out. */
-static const char *left_behind(struct dsc_key_view *kv, unsigned n)
-{
-	for (unsigned i = 0; i < n && i < DSC_KEY_BEHIND; i++)
-		if (!kv->kv_behind[i].kb_barred)
-			return kv->kv_behind[i].kb_name;
-	return NULL;
-}
-
 struct back {
 	struct loop_msg ba_msg;
 	struct mds *ba_m;
 	uint64_t ba_ino;
 	_Atomic unsigned *ba_left;
+	_Atomic bool *ba_failed;
 };
 
 struct outs {
@@ -140,7 +131,8 @@ static void back_over(void *arg, int err)
 {
 	struct back *ba = arg;
 
-	(void)err; /* logged; what is still out then is seen */
+	if (err)
+		atomic_store(ba->ba_failed, true);
 	atomic_fetch_sub(ba->ba_left, 1);
 	free(ba);
 }
@@ -159,12 +151,16 @@ static void back_run(struct loop_msg *m)
  */
 static bool all_back(struct admin *a)
 {
-	static _Atomic unsigned left; /* outlives a request that gave up */
+	/* Both outlive a request that gave up. */
+	static _Atomic unsigned left;
+	static _Atomic bool failed;
 	struct mds *m = a->a_ops.ao_mds;
 	struct outs o = {0};
 	unsigned waited = 0;
 	bool ok = atomic_load(&left) == 0 && !st_layouts_view(m->m_st, 0, 0, out_note, &o) && !o.o_failed;
 
+	if (ok)
+		atomic_store(&failed, false);
 	for (size_t i = 0; i < o.o_n && ok; i++) {
 		struct back *ba = calloc(1, sizeof(*ba));
 
@@ -175,13 +171,14 @@ static bool all_back(struct admin *a)
 		ba->ba_m = m;
 		ba->ba_ino = o.o_ino[i];
 		ba->ba_left = &left;
+		ba->ba_failed = &failed;
 		atomic_fetch_add(&left, 1);
 		loop_post(m->m_thread[0].mt_loop, &ba->ba_msg);
 	}
 	free(o.o_ino);
 	for (; atomic_load(&left) && waited < m->m_recall_ms + RECALL_MS; waited += STEP_MS)
 		step();
-	return ok && !atomic_load(&left);
+	return ok && !atomic_load(&left) && !atomic_load(&failed);
 }
 
 struct rotate {
@@ -194,29 +191,17 @@ static void rotate_done(struct dsc_rotate *ro, int err)
 	admin_wait_done(&caa_container_of(ro, struct rotate, rt_rotate)->rt_wait, err);
 }
 
-static bool spread(struct admin *a)
-{
-	struct dsc_key_view kv;
-	unsigned n = dsc_keys_view(a->a_ops.ao_dsc, &kv);
-
-	for (unsigned i = 0; i < n && i < DSC_KEY_BEHIND; i++)
-		if (kv.kv_behind[i].kb_alive)
-			return false;
-	return n <= DSC_KEY_BEHIND;
-}
-
 void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
 	struct rotate rt = {0};
 	struct dsc_key_view kv;
-	unsigned n = dsc_keys_view(a->a_ops.ao_dsc, &kv);
-	const char *behind = left_behind(&kv, n);
 	int err;
 
 	(void)rq;
-	if (behind) {
-		admin_reply_error(rp, 409, "%s does not have the key of now (number %u) yet, and could not join after another rotation: weft key status", behind, kv.kv_number);
+	dsc_keys_view(a->a_ops.ao_dsc, &kv);
+	if (kv.kv_held[0]) {
+		admin_reply_error(rp, 409, "%s does not have the key of now (number %u) yet, and could not join after another rotation: weft key status", kv.kv_held, kv.kv_number);
 		return;
 	}
 	/* Clients that have not been heard yet may have layouts that nobody knows of. */
@@ -234,11 +219,10 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 	dsc_rotate(a->a_ops.ao_dsc, &rt.rt_rotate);
 	err = admin_wait_end(&rt.rt_wait);
 	if (err) {
-		admin_reply_error(rp, err == -EAGAIN ? 409 : 500, "the key was not changed: %s", err == -EAGAIN ? "somebody else did" : strerror(-err));
+		admin_reply_error(rp, err == -EAGAIN || err == -EBUSY ? 409 : 500, "the key was not changed: %s",
+				  err == -EAGAIN ? "somebody else did" : err == -EBUSY ? "a server without the key of now has just come" : strerror(-err));
 		return;
 	}
 	log_info("a new cluster key, number %u, is in force", (uint8_t)(kv.kv_number + 1));
-	for (unsigned ms = 0; ms < SPREAD_MS && !spread(a); ms += STEP_MS)
-		step();
 	admin_reply_json(rp, 200, view_json(a));
 }

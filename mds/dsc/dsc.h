@@ -115,11 +115,12 @@ struct dsc_key_view {
 		char kb_name[65];
 		bool kb_own, kb_alive, kb_barred, kb_takes; /* takes: it joined since our start, and knows of such keys */
 	} kv_behind[DSC_KEY_BEHIND];
+	char kv_held[65]; /* one of all that are behind, and would be left behind for good by a rotation: it is not barred. Empty: there is none */
 };
 /* Returns how many there are; those past DSC_KEY_BEHIND are counted only. */
 unsigned dsc_keys_view(struct dsc *d, struct dsc_key_view *kv);
 /* A new cluster key, the number after ro_from: durable and in force when ro_done is called, once, on the committer's thread; servers get it after that. The number
- * before ro_from is good no more: nobody may have a layout of then. -EAGAIN: ro_from is not the newest. Memory is the caller's until then. */
+ * before ro_from is good no more: nobody may have a layout of then. -EAGAIN: ro_from is not the newest. -EBUSY: a server would be left behind. Memory is the caller's until then. */
 struct dsc_ring {
 	uint8_t rg_number;
 	bool rg_before;

@@ -249,18 +249,35 @@ void dsc_key_look(struct dsc *d, uint32_t id)
 
 /* ---- rotation ---- */
 
+/* Locked. It does not have the newest number. */
+static bool behind(const struct dsc *d, const struct dsc_node *nd)
+{
+	return nd && !nd->nd_gen && !nd->nd_sv.sv_generic && !(nd->nd_sv.sv_own && nd->nd_sv.sv_key_number == d->d_ring.rg_number);
+}
+
+/* Locked. Some server that is behind and that no administrator has put out: another rotation would leave it behind for good. */
+static const struct dsc_node *held(const struct dsc *d)
+{
+	for (uint32_t id = 1; id <= DSC_MAX; id++)
+		if (behind(d, d->d_node[id]) && !d->d_node[id]->nd_terms.dt_barred)
+			return d->d_node[id];
+	return NULL;
+}
+
 static int rotate_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct dsc_rotate *ro = caa_container_of(op, struct dsc_rotate, ro_op);
 	struct dsc_ring now;
 	struct key_rec rec;
+	bool left;
 	int err;
 
 	pthread_mutex_lock(&ro->ro_dsc->d_lock);
 	now = ro->ro_dsc->d_ring;
+	left = held(ro->ro_dsc) != NULL; /* it may have joined since it was looked */
 	pthread_mutex_unlock(&ro->ro_dsc->d_lock);
-	if (now.rg_number != ro->ro_from) {
-		err = -EAGAIN;
+	if (now.rg_number != ro->ro_from || left) {
+		err = left ? -EBUSY : -EAGAIN;
 		goto out;
 	}
 	memcpy(now.rg_was, now.rg_key, sizeof(now.rg_was));
@@ -306,19 +323,22 @@ void dsc_rotate(struct dsc *d, struct dsc_rotate *ro)
 
 unsigned dsc_keys_view(struct dsc *d, struct dsc_key_view *kv)
 {
-	unsigned behind = 0;
+	const struct dsc_node *left;
+	unsigned n = 0;
 
 	pthread_mutex_lock(&d->d_lock);
+	left = held(d);
+	strcpy(kv->kv_held, left ? left->nd_sv.sv_name : "");
 	kv->kv_number = d->d_ring.rg_number;
 	kv->kv_before = d->d_ring.rg_before;
 	kv->kv_rotated_s = d->d_ring.rg_rotated_s;
 	for (uint32_t id = 1; id <= DSC_MAX; id++) {
 		const struct dsc_node *nd = d->d_node[id];
 
-		if (!nd || nd->nd_gen || nd->nd_sv.sv_generic || (nd->nd_sv.sv_own && nd->nd_sv.sv_key_number == d->d_ring.rg_number))
+		if (!behind(d, nd))
 			continue;
-		if (behind < DSC_KEY_BEHIND) {
-			struct dsc_key_behind *b = &kv->kv_behind[behind];
+		if (n < DSC_KEY_BEHIND) {
+			struct dsc_key_behind *b = &kv->kv_behind[n];
 
 			strcpy(b->kb_name, nd->nd_sv.sv_name);
 			b->kb_own = nd->nd_sv.sv_own;
@@ -326,10 +346,10 @@ unsigned dsc_keys_view(struct dsc *d, struct dsc_key_view *kv)
 			b->kb_barred = nd->nd_terms.dt_barred != 0;
 			b->kb_takes = nd->nd_takes_keys;
 		}
-		behind++;
+		n++;
 	}
 	pthread_mutex_unlock(&d->d_lock);
-	return behind;
+	return n;
 }
 
 bool dsc_layouts_known(struct dsc *d)
