@@ -291,6 +291,8 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 		return false;
 	}
 	said = xdr_get_u32(&in);
+	if (hello) /* it may have named a key of its own */
+		said &= ~CTL_HELLO_OWN;
 	if ((hello ? said < OLD_PROTOCOL || said > NEW_PROTOCOL : said != p->p_protocol) || xdr_left(&in) != 32)
 		fz_bug("a HELLO without its answer");
 	if (!hello)
