@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -22,14 +23,21 @@ def here(w, *names):
 
 def fill(w):
     """To the last block, behind the daemon's back."""
-    with open(here(w, "ballast"), "ab", buffering=0) as f:
-        for size in (MIB, 4096):
-            with contextlib.suppress(OSError):
-                while True:
-                    f.write(bytes(size))
-        os.fsync(f.fileno())
-    v = os.statvfs(here(w))
-    check(v.f_bavail * v.f_frsize, 0, "bytes that are free")
+    def free():
+        v = os.statvfs(here(w))
+        return v.f_bavail * v.f_frsize
+
+    def full():
+        # Blocks of files that were removed come back when the file system's journal commits.
+        with open(here(w, "ballast"), "ab", buffering=0) as f:
+            for size in (MIB, 4096):
+                with contextlib.suppress(OSError):
+                    while True:
+                        f.write(bytes(size))
+            os.fsync(f.fileno())
+        subprocess.run(["sync", "-f", here(w)], check=True)
+        return free() == 0
+    eventually(full, 60, "the disk is full")
 
 
 def said(w):
