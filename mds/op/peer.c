@@ -419,25 +419,28 @@ void op_enter(struct compound *c, const struct exp_grant *g)
 	cred_make(c, g->g_rule);
 }
 
-/* Every data server that there is takes nothing but TLS (with the client's certificate), and this client speaks it: it then does so to them as well. */
-static bool data_path_tls(const struct compound *c, bool mutual)
+/* Every data server that there is takes TLS at least so, and this client speaks it: it then does so to them as well. */
+static bool data_path_tls(const struct compound *c, unsigned least)
 {
-	return c->view->v_tls != EXP_TLS_NONE && dsc_least_tls(c->m->m_dsc) >= (mutual ? RPC_TLS_CERT : RPC_TLS_REQUIRED);
+	return c->view->v_tls != EXP_TLS_NONE && dsc_least_tls(c->m->m_dsc) >= least;
 }
 
 bool op_layouts_ok(const struct compound *c)
 {
 	const struct exp_rule *r = c->exp->g_rule;
-	bool plain = false, has = c->sec >= EXP_KRB5I || c->view->v_tls != EXP_TLS_NONE;
+	bool demanded, plain = false, has = c->sec >= EXP_KRB5I || c->view->v_tls != EXP_TLS_NONE;
 
 	if (!r || r->r_layouts == EXP_LAYOUTS_NO)
 		return false;
 	for (unsigned i = 0; i < r->r_nsec; i++)
 		plain |= r->r_sec[i] < EXP_KRB5I;
-	/* What the export does not demand this client does, which protects the request itself. */
-	if (r->r_layouts == EXP_LAYOUTS_YES || (plain && !has && r->r_tls == EXP_TLS_NONE))
+	demanded = !plain || r->r_tls != EXP_TLS_NONE;
+	if (r->r_layouts == EXP_LAYOUTS_YES || (!demanded && !has))
 		return true;
-	return data_path_tls(c, r->r_tls == EXP_TLS_MUTUAL);
+	/* What the export does not demand this client does, which protects the request itself: TLS that data servers take is enough. */
+	if (!demanded)
+		return data_path_tls(c, RPC_TLS_OPTIONAL);
+	return data_path_tls(c, r->r_tls == EXP_TLS_MUTUAL ? RPC_TLS_CERT : RPC_TLS_REQUIRED);
 }
 
 /* What is below is the peer's own view, so its change attribute is the table's: it rises with each reload and each start. */

@@ -90,7 +90,8 @@ def test_what_a_request_has_its_data_has_where_the_export_takes_less():
     for service, want in ((1, ("OK", [FLEX])), (2, ("LAYOUTUNAVAILABLE", [])), (3, ("LAYOUTUNAVAILABLE", []))):
         check(layouts("optional", GssClient, safe=every, service=service), want, f"service {service}")
     for service in (1, 3):
-        check(layouts("optional", BothClient, safe=every, service=service), ("LAYOUTUNAVAILABLE", []), f"over TLS, service {service}")
+        check(layouts("optional", BothClient, safe=every, service=service), ("OK", [FLEX]), f"over TLS, which it speaks to data servers as well, service {service}")
+        check(layouts("off", BothClient, safe=every, service=service), ("LAYOUTUNAVAILABLE", []), f"over TLS, which they do not take, service {service}")
     check(layouts("optional", GssClient, "layouts = yes", every, 3), ("OK", [FLEX]), "the administrator vouches")
 
 
