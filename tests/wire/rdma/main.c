@@ -80,7 +80,7 @@ static void mint(const char *key_file, const char *uuid_hex, unsigned fs, unsign
 	uint8_t cluster[CAP_CLUSTER_KEY_LEN], uuid[16], key[CAP_KEY_LEN];
 	struct cap c = { .cp_obj = { .co_ino = ino, .co_fs = (uint16_t)fs, .co_incarnation = 1 },
 			 .cp_rights = CAP_READ | CAP_WRITE,
-			 .cp_key = 1,
+			 .cp_key = 0, /* the key before a rotation */
 			 .cp_epoch = 1,
 			 .cp_client = 0x7ffffff0 };
 	FILE *f = fopen(key_file, "r");
