@@ -38,7 +38,7 @@ server() {
 	# On iWARP it is TCP that gives a peer up: siw has done what TCP's buffer holds. After half a minute instead of a quarter of an hour.
 	[ "$kind" != siw ] || echo 5 >/proc/sys/net/ipv4/tcp_retries2
 	ds_disk link 300
-	ds_start link 12100 20049 -o rdma.quiet=10s
+	ds_start link 12100 20049 -o ds.name="$kind" -o rdma.quiet=10s
 	pid=${ds_pid[link]}
 	grep -oE '[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' /mnt/link/store/identity | head -1 >"$WEFT_SHARED/uuid.new"
 	mv "$WEFT_SHARED/uuid.new" "$WEFT_SHARED/uuid"
