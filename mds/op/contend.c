@@ -314,18 +314,20 @@ static void contended_frozen(void *arg, int err)
 	co->co_busy = false;
 }
 
-/* 1: it is to be compared now; 0: later; -1: it is contended no more. */
-static int contended_due(struct st *st, const struct contended *cn)
+/* 1: it is to be compared now; 0: later; -1: it is contended no more. settle: what that ends is taken from the file too. */
+static int contended_due(struct st *st, const struct contended *cn, bool settle)
 {
 	struct st_file *f;
+	bool uneven;
 	int due;
 
 	st_file_lock(st, cn->cn_ino);
 	f = st_file_get(st, cn->cn_ino, false);
 	/* Of one that is given to be written again: it is counted again after that. */
-	if (f && f->f_uneven && (f->f_contended || st_file_has_writers(f)))
-		f->f_uneven = false;
-	if (!f || (!f->f_contended && !f->f_uneven))
+	uneven = f && f->f_uneven && !f->f_contended && !st_file_has_writers(f);
+	if (f && settle)
+		f->f_uneven = uneven;
+	if (!f || (!f->f_contended && !uneven))
 		due = -1;
 	else
 		due = cn->cn_not_before_ms <= clock_mono_ms() && !st_file_has_writers(f) &&
@@ -359,7 +361,7 @@ void op_contended_tick(struct mds *m)
 	pthread_mutex_lock(&co->co_lock);
 	for (size_t left = co->co_n; left && !ino; left--) {
 		size_t at = co->co_next % co->co_n;
-		int due = contended_due(m->m_st, &co->co_file[at]);
+		int due = contended_due(m->m_st, &co->co_file[at], true);
 
 		if (due < 0) {
 			co->co_file[at] = co->co_file[--co->co_n];
@@ -391,7 +393,7 @@ static double gauge_contended(void *arg)
 	/* One that is contended no more stays in the list until a tick looks. */
 	pthread_mutex_lock(&co->co_lock);
 	for (size_t k = 0; k < co->co_n; k++)
-		n += !co->co_file[k].cn_uneven && contended_due(co->co_m->m_st, &co->co_file[k]) >= 0;
+		n += !co->co_file[k].cn_uneven && contended_due(co->co_m->m_st, &co->co_file[k], false) >= 0;
 	pthread_mutex_unlock(&co->co_lock);
 	return (double)n;
 }

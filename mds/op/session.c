@@ -427,7 +427,8 @@ static void put_sequence(struct compound *c, struct st_session *s, const struct 
 	struct st_client *cl = s->se_client;
 	uint32_t flags = atomic_load(&cl->cl_revoked);
 
-	if (atomic_load(&cl->cl_nrevoked)) /* until it has freed them */
+	/* until it has freed them; or it asks again for a reply that may be lost, and that told it */
+	if (atomic_load(&cl->cl_nrevoked) || (q->sq_retry && q->sq_sl->sl_revoked))
 		flags |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
 	if (!atomic_load(&s->se_cb_conn))
 		flags |= SEQ4_STATUS_CB_PATH_DOWN | SEQ4_STATUS_CB_PATH_DOWN_SESSION;
@@ -438,7 +439,8 @@ static void put_sequence(struct compound *c, struct st_session *s, const struct 
 	xdr_put_u32(c->out, q->sq_room.r_target - 1u);
 	xdr_put_u32(c->out, flags);
 	/* told once: the client then drops all its layouts */
-	if (flags & SEQ4_STATUS_RECALLABLE_STATE_REVOKED)
+	q->sq_sl->sl_revoked = flags & SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
+	if (q->sq_sl->sl_revoked)
 		atomic_fetch_and(&cl->cl_revoked, ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED);
 }
 

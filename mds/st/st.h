@@ -69,6 +69,7 @@ struct st_slot {
 	uint32_t sl_gen;    /* of the target (st_room) that its last reply told */
 	bool sl_cached;
 	bool sl_fresh;      /* it has not had a request yet */
+	bool sl_revoked;    /* its last reply told RECALLABLE_STATE_REVOKED: a retry is told too */
 	struct rcu_head sl_rcu;
 };
 _Static_assert(sizeof(struct st_slot) == 64, "a line each");

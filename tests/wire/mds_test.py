@@ -2717,6 +2717,20 @@ def test_a_client_that_delays_is_asked_again(c, d):
     check(c.ok(putrootfh()) and c.status_flags & 0x40, 0)
 
 
+def test_a_retry_tells_of_a_revoked_layout_too(c, d):
+    """RFC 8881, 8.4.2.4 and 2.10.6.1.3: the reply that told it is lost, and was too long to be cached unasked."""
+    c.ok(putfh(d), create(LNK, "l", "x" * 1000))
+    s, f, o, ds, fh = one_server(c, d)
+    client().ok(putfh(f), setattr_(ANON, size=7))
+    flags, said = [], []
+    for seq in (1, 1, 2):
+        got = read_compound(raw(c.conn, sequence(c.session.sessionid, seq, 3, 3), putfh(d), lookup("l"), readlink()))
+        flags.append(got.results[0].flags & 0x40)
+        said.append(err(got.status))
+    check(said, ["OK", "RETRY_UNCACHED_REP", "OK"])
+    check(flags, [0x40, 0x40, 0], "SEQ4_STATUS_RECALLABLE_STATE_REVOKED")
+
+
 def test_a_recall_not_obeyed_ends_in_a_fence(c, d):
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"0123456789")
