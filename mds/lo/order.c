@@ -404,14 +404,34 @@ static bool wait_over(struct lo_orders *os, const struct order_wait *ow, uint64_
 	return true;
 }
 
-/* A server that renews its lease has not said yet that it does what is waited for: this ends when it does, or with its lease, which is not renewed then
- * (fences_owed), and by no time alone. One of a protocol in which fences overtake nothing renews it: then this ends when it does. A generic one has none. */
-static bool wait_owed(struct lo_orders *os, const struct order_wait *ow)
+/* It is not in force yet, and the server's lease runs. */
+static bool order_is_owed(struct lo_orders *os, const struct order *o)
 {
 	struct dsc_server sv;
 
+	return lo_order_owed(o) && order_open(os, o) && dsc_get(os->os_lo->l_dsc, o->or_ds, &sv) && !sv.sv_generic;
+}
+
+/* The first order of the inode that wait_owed speaks of. */
+static uint64_t first_owed(struct lo_orders *os, const struct order_file *of)
+{
+	uint64_t first = UINT64_MAX;
+
+	for (const struct order *o = of->of_orders; o; o = o->or_file_next)
+		if (o->or_number < first && order_is_owed(os, o))
+			first = o->or_number;
+	return first;
+}
+
+/* A server that renews its lease has not said yet that it does what is waited for: this ends when it does, or with its lease, which is not renewed then
+ * (fences_owed), and by no time alone. One of a protocol in which fences overtake nothing renews it: then this ends when it does. A generic one has none.
+ * first: first_owed, as at wait_over. */
+static bool wait_owed(struct lo_orders *os, const struct order_wait *ow, uint64_t first)
+{
+	if (!ow->ow_map.lm_stripes || first > ow->ow_high)
+		return first <= ow->ow_high;
 	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
-		if (o->or_number <= ow->ow_high && lo_order_owed(o) && wait_counts(ow, o) && order_open(os, o) && dsc_get(os->os_lo->l_dsc, o->or_ds, &sv) && !sv.sv_generic)
+		if (o->or_number <= ow->ow_high && wait_counts(ow, o) && order_is_owed(os, o))
 			return true;
 	return false;
 }
@@ -432,18 +452,24 @@ static void waits_check(struct lo_orders *os, struct order_file *of)
 static void tick(struct loop_timer *t)
 {
 	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_tick);
-	uint64_t now = clock_mono_ms(), first = 0, ino = UINT64_MAX; /* first: of that inode, the last that was looked at */
+	uint64_t now = clock_mono_ms(), first = 0, owed = 0, ino = UINT64_MAX; /* of that inode, the last that was looked at; owed: 0 is not known yet */
 
 	for (struct order_wait *ow = os->os_waits, *next; ow; ow = next) {
 		struct order_file *of = ow->ow_file;
 		bool over;
 
-		if (of->of_ino != ino)
+		if (of->of_ino != ino) {
 			first = first_open(os, of);
+			owed = 0;
+		}
 		ino = of->of_ino;
 		over = wait_over(os, ow, first);
 		next = ow->ow_all_next;
-		if (!over && (now < ow->ow_deadline_ms || wait_owed(os, ow)))
+		if (!over && now < ow->ow_deadline_ms)
+			continue;
+		if (!over && !owed)
+			owed = first_owed(os, of);
+		if (!over && wait_owed(os, ow, owed))
 			continue;
 		wait_unlink(ow);
 		wait_end(ow, over ? 0 : -ETIMEDOUT);
