@@ -72,7 +72,7 @@ app_start() { # NAME FILE [OLD]
 	app=/run/$1
 	rm -f $app.stop
 	echo 0 >$app.rounds
-	timeout 100 python3 "$here/guest/nvme_io.py" $2 $app ${3:-} &
+	timeout 300 python3 "$here/guest/nvme_io.py" $2 $app ${3:-} &
 	app_pid=$!
 }
 app_rounds() { cat $app.rounds || echo 0; }
