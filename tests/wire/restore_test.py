@@ -18,6 +18,7 @@ from nfs41 import err  # noqa: E402
 MB = 1 << 20
 SOAK = os.environ.get("WEFT_SOAK")
 FILES = 10000 if SOAK else 20
+PATIENCE = 1200 if SOAK else 60  # seconds that a command may take
 SETTINGS_HERE = ["mds.repair_files=4", "mds.scrub_delay=200ms", "mds.lease=20s", "mds.grace=1s", "ds.lease=20s", "mds.recall_deadline=2s", "mds.repair_wait=4s"]
 
 
@@ -124,7 +125,7 @@ def objects(w):
 
 def scrub(w, *how):
     at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "scrub", *how], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "scrub", *how], capture_output=True, text=True, timeout=PATIENCE, check=False)
     check(done.returncode in (0, 1), True, done.stderr)
     tap.say(done.stdout.splitlines()[-1])
 
@@ -301,7 +302,7 @@ def restorations(w):
 
 def weft_lines(w, *args):
     at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
-    out = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "--json", *args], capture_output=True, text=True, timeout=60, check=True).stdout
+    out = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "--json", *args], capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     return [json.loads(line) for line in out.splitlines()]
 
 
