@@ -131,6 +131,9 @@ static void piece_add(struct ds_rw *rw, uint64_t off, uint32_t len, bool direct)
 	pc->pc_range.rg_granted = piece_granted;
 	pc->pc_range.rg_first = off / DS_PAGE;
 	pc->pc_range.rg_last = (off + len - 1) / DS_PAGE;
+	pc->pc_range.rg_from = off;
+	pc->pc_range.rg_to = off + len;
+	pc->pc_range.rg_write = rw->rw_write;
 	pc->pc_range.rg_direct = direct;
 	pc->pc_range.rg_alone = false;
 }

@@ -55,7 +55,7 @@ int ds_objects_init(struct ds_store *s, unsigned max_idle)
 		sh->sh_max_idle += !sh->sh_max_idle;
 	}
 	s->s_max_open = max_idle;
-	return 0;
+	return ds_claims_init(s);
 }
 
 /* ---- folders ---- */

@@ -1,19 +1,56 @@
 /*
- * range.c - direct and buffered I/O on the same pages of an object exclude each other, and one that is alone excludes all.
+ * range.c - direct and buffered I/O on the same pages of an object exclude each other, writes of the same bytes do, and one that is alone excludes all.
  *
- * Two of one kind never do: the kernel orders them. But a direct write drops the pages it wrote from the cache, and a
- * page that is made dirty meanwhile cannot be dropped: the kernel then notes an error that the next fsync returns.
+ * Kinds: a direct write drops the pages it wrote from the cache, and a page that is made dirty meanwhile cannot be dropped: the kernel then notes an error
+ * that the next fsync returns.
+ *
+ * Writes: a client sends a WRITE again when its connection has ended, or when it has waited for long, and the first may be in the disk all the while. The client
+ * takes the answer to the second for the end of both, and writes the bytes anew. The kernel does not order writes that are under way at once. So the store does: each
+ * lands before the next of the same bytes begins, whosever they are, and no old one lands over a newer one.
  *
  * First come, first served: a request waits for every conflicting one before it, held or waiting. While all requests of an
- * object are of one kind, which is the rule, nothing is searched.
+ * object are of one kind, and none are writes, nothing is searched.
  *
  * And then no lock is taken either, by calls that have a hold of the object: ob_fast says which kind goes free, and such a range is but counted, in its loop's
  * hold (h_fast). Who is of another kind sets ob_fast to none, under ob_lock, and waits until no hold counts any more, whatever the pages; from then on all go by the
  * list, until RANGE_CALM in a row have met nobody of another kind. Count first, then look at ob_fast; set ob_fast first, then look at the counts: one sees the other.
+ *
+ * A write that goes free claims its pages first: a bit for each, in a table of the store's. Nobody else writes these words but who writes the same MiB of the object, and, by
+ * chance, one in CLAIMS of all who write others: so this shares nothing between loops, and costs one locked instruction for each 64 pages and another at the end. Who finds a
+ * bit set goes by the list. Writes in the list claim their pages as well, so that the free ones see them; while one has not got them (it waits, or its page has other bytes that are
+ * written, or chance has it) ob_fast is none, and when it is held so, nothing goes free that it could meet.
  */
 #include "ds/store/store_int.h"
+#include <errno.h>
+#include <sys/mman.h>
 
 #define RANGE_CALM 64u
+
+/* 2 MiB, of which only what is used is there. */
+#define CLAIMS	    65536u
+#define CLAIM_WORDS 4u /* of 64 pages: what one claim of the table is about, 1 MiB */
+
+/* How a range counts in h_fast. */
+#define FAST_READ  ((uint64_t)1)
+#define FAST_WRITE (FAST_READ | (uint64_t)1 << 32)
+
+int ds_claims_init(struct ds_store *s)
+{
+	size_t size = CLAIMS * CLAIM_WORDS * sizeof(*s->s_claims);
+	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (mem == MAP_FAILED)
+		return -errno;
+	s->s_claims = mem;
+	s->s_claims_mask = CLAIMS - 1;
+	return 0;
+}
+
+void ds_claims_close(struct ds_store *s)
+{
+	if (s->s_claims)
+		munmap(s->s_claims, CLAIMS * CLAIM_WORDS * sizeof(*s->s_claims));
+}
 
 void ds_range_init(struct ds_obj *o)
 {
@@ -25,6 +62,8 @@ void ds_range_init(struct ds_obj *o)
 
 static bool conflict(const struct ds_range *a, const struct ds_range *b)
 {
+	if (a->rg_write && b->rg_write && a->rg_from < b->rg_to && b->rg_from < a->rg_to)
+		return true;
 	return (a->rg_alone || b->rg_alone || a->rg_direct != b->rg_direct) && a->rg_first <= b->rg_last && b->rg_first <= a->rg_last;
 }
 
@@ -60,10 +99,63 @@ static unsigned kind_of(const struct ds_range *r)
 	return r->rg_alone ? DS_KIND_ALONE : r->rg_direct;
 }
 
-/* With ob_lock: whether ranges that are held without it keep r out. They are none of its own kind. */
+/* ---- claims ---- */
+
+/* w: pages / 64 */
+static _Atomic uint64_t *claim_word(const struct ds_obj *o, uint64_t w)
+{
+	const struct ds_store *s = o->ob_store;
+	uint64_t at = hash_u64((uint64_t)(uintptr_t)o + w / CLAIM_WORDS * 0x9e3779b97f4a7c15u) & s->s_claims_mask;
+
+	return &s->s_claims[at * CLAIM_WORDS + w % CLAIM_WORDS];
+}
+
+static uint64_t claim_bits(const struct ds_range *r, uint64_t w)
+{
+	uint64_t from = r->rg_first > w * 64 ? r->rg_first - w * 64 : 0, to = r->rg_last < w * 64 + 63 ? r->rg_last - w * 64 : 63;
+
+	return UINT64_MAX >> (63 - to) & UINT64_MAX << from;
+}
+
+/* Those of its words below end. */
+static void unclaim(const struct ds_obj *o, const struct ds_range *r, uint64_t end)
+{
+	for (uint64_t w = r->rg_first / 64; w < end; w++)
+		atomic_fetch_and(claim_word(o, w), ~claim_bits(r, w));
+}
+
+static void unclaim_all(const struct ds_obj *o, const struct ds_range *r)
+{
+	unclaim(o, r, r->rg_last / 64 + 1);
+}
+
+/* All of it, or nothing. */
+static bool claim(const struct ds_obj *o, const struct ds_range *r)
+{
+	for (uint64_t w = r->rg_first / 64; w <= r->rg_last / 64; w++) {
+		uint64_t bits = claim_bits(r, w), was = atomic_fetch_or(claim_word(o, w), bits);
+
+		if (!(was & bits))
+			continue;
+		atomic_fetch_and(claim_word(o, w), ~(bits & ~was));
+		unclaim(o, r, w);
+		return false;
+	}
+	return true;
+}
+
+/* A write that has no claim. */
+static bool bare(const struct ds_range *r)
+{
+	return r->rg_write && !r->rg_claimed;
+}
+
+/* ---- those that go free ---- */
+
+/* With ob_lock: whether ranges that are held without it keep r out. They are none of its own kind, and none that write where it has a claim. */
 static bool fast_blocks(const struct ds_obj *o, const struct ds_range *r)
 {
-	if (kind_of(r) == o->ob_was_fast)
+	if (kind_of(r) == o->ob_was_fast && !bare(r))
 		return false;
 	for (const struct ds_hold *h = o->ob_holds; h; h = h->h_next)
 		if (atomic_load(&h->h_fast))
@@ -71,22 +163,51 @@ static bool fast_blocks(const struct ds_obj *o, const struct ds_range *r)
 	return false;
 }
 
+/* With ob_lock. */
+static void fast_stop(struct ds_obj *o)
+{
+	o->ob_calm = 0;
+	atomic_store(&o->ob_fast, DS_FAST_NONE);
+}
+
 /* With ob_lock: r comes, and is counted. */
-static void fast_note(struct ds_obj *o, const struct ds_range *r)
+static void fast_meet(struct ds_obj *o, const struct ds_range *r)
 {
 	unsigned fast = atomic_load(&o->ob_fast), kind = kind_of(r);
 
-	if (fast == kind)
+	if (fast != kind && (fast != DS_FAST_NONE || kind == DS_KIND_ALONE || mixed(o, r)))
+		fast_stop(o);
+}
+
+/* With ob_lock: r has come. */
+static void fast_begin(struct ds_obj *o, const struct ds_range *r)
+{
+	unsigned kind = kind_of(r);
+
+	if (atomic_load(&o->ob_fast) != DS_FAST_NONE || kind == DS_KIND_ALONE || mixed(o, r))
 		return;
-	if (fast != DS_FAST_NONE || kind == DS_KIND_ALONE || mixed(o, r)) {
-		o->ob_calm = 0;
-		atomic_store(&o->ob_fast, DS_FAST_NONE);
-	} else if (o->ob_calm < RANGE_CALM) {
+	if (o->ob_calm < RANGE_CALM) {
 		o->ob_calm++;
-	} else if (!fast_blocks(o, r)) {
+	} else if (!o->ob_nbare && !fast_blocks(o, r)) {
 		o->ob_was_fast = kind;
 		atomic_store(&o->ob_fast, kind);
 	}
+}
+
+/* ---- the list ---- */
+
+/* With ob_lock: whether r waits for nothing any more. */
+static bool enter(struct ds_obj *o, struct ds_range *r)
+{
+	bool first = !(mixed(o, r) || (r->rg_write && o->ob_nwrites > 1)) || !blocked(o, r);
+
+	if (first && bare(r) && claim(o, r)) {
+		r->rg_claimed = true;
+		o->ob_nbare--;
+	}
+	if (bare(r))
+		fast_stop(o);
+	return first && !fast_blocks(o, r);
 }
 
 /* With ob_lock: who waits for nothing any more is told. */
@@ -94,7 +215,7 @@ static void grant(struct ds_obj *o)
 {
 	for (struct ds_range *e = o->ob_ranges, *next; e; e = next) {
 		next = e->rg_next;
-		if (!e->rg_held && !blocked(o, e) && !fast_blocks(o, e)) {
+		if (!e->rg_held && enter(o, e)) {
 			e->rg_held = true;
 			/* From now on e is its owner's; it stays in the list until it is unlocked, under this lock. */
 			if (e->rg_loop)
@@ -105,9 +226,9 @@ static void grant(struct ds_obj *o)
 	}
 }
 
-static void fast_leave(struct ds_obj *o, struct ds_hold *h)
+static void fast_leave(struct ds_obj *o, const struct ds_range *r, struct ds_hold *h)
 {
-	atomic_fetch_sub(&h->h_fast, 1);
+	atomic_fetch_sub(&h->h_fast, r->rg_write ? FAST_WRITE : FAST_READ);
 	if (atomic_load(&o->ob_fast) != DS_FAST_NONE)
 		return;
 	pthread_mutex_lock(&o->ob_lock);
@@ -119,13 +240,38 @@ static bool fast_enter(struct ds_obj *o, struct ds_range *r, struct ds_hold *h)
 {
 	if (!h || atomic_load(&o->ob_fast) != kind_of(r) || r->rg_alone)
 		return false;
-	atomic_fetch_add(&h->h_fast, 1);
-	if (atomic_load(&o->ob_fast) == kind_of(r)) {
+	atomic_fetch_add(&h->h_fast, r->rg_write ? FAST_WRITE : FAST_READ);
+	if (atomic_load(&o->ob_fast) == kind_of(r) && (!r->rg_write || claim(o, r))) {
+		r->rg_claimed = r->rg_write;
 		r->rg_fast = h;
 		return r->rg_held = true;
 	}
-	fast_leave(o, h);
+	fast_leave(o, r, h);
 	return false;
+}
+
+static void list_add(struct ds_obj *o, struct ds_range *r)
+{
+	r->rg_prevp = o->ob_ranges_end;
+	*o->ob_ranges_end = r;
+	o->ob_ranges_end = &r->rg_next;
+	++*count_of(o, r);
+	o->ob_nwrites += r->rg_write;
+	o->ob_nbare += r->rg_write;
+}
+
+static void list_del(struct ds_obj *o, struct ds_range *r)
+{
+	if (r->rg_claimed)
+		unclaim_all(o, r);
+	o->ob_nbare -= bare(r);
+	o->ob_nwrites -= r->rg_write;
+	--*count_of(o, r);
+	*r->rg_prevp = r->rg_next;
+	if (r->rg_next)
+		r->rg_next->rg_prevp = r->rg_prevp;
+	else
+		o->ob_ranges_end = r->rg_prevp;
 }
 
 /* True: held now. False: rg_granted will be called on this loop; of a thread without one anywhere, with ob_lock. */
@@ -137,15 +283,14 @@ bool ds_range_lock(struct ds_obj *o, struct ds_range *r, struct ds_hold *h)
 	r->rg_msg.m_run = granted;
 	r->rg_next = NULL;
 	r->rg_fast = NULL;
+	r->rg_claimed = false;
 	if (fast_enter(o, r, h))
 		return true;
 	pthread_mutex_lock(&o->ob_lock);
-	r->rg_prevp = o->ob_ranges_end;
-	*o->ob_ranges_end = r;
-	o->ob_ranges_end = &r->rg_next;
-	++*count_of(o, r);
-	fast_note(o, r);
-	held = r->rg_held = !fast_blocks(o, r) && (!mixed(o, r) || !blocked(o, r));
+	list_add(o, r);
+	fast_meet(o, r);
+	held = r->rg_held = enter(o, r);
+	fast_begin(o, r);
 	/* From now on it may be granted at any time. */
 	pthread_mutex_unlock(&o->ob_lock);
 	return held;
@@ -156,18 +301,15 @@ void ds_range_unlock(struct ds_obj *o, struct ds_range *r)
 	bool wait;
 
 	if (r->rg_fast) {
-		fast_leave(o, r->rg_fast);
+		if (r->rg_claimed)
+			unclaim_all(o, r);
+		fast_leave(o, r, r->rg_fast);
 		return;
 	}
 	pthread_mutex_lock(&o->ob_lock);
 	wait = mixed(o, r);
-	--*count_of(o, r);
-	*r->rg_prevp = r->rg_next;
-	if (r->rg_next)
-		r->rg_next->rg_prevp = r->rg_prevp;
-	else
-		o->ob_ranges_end = r->rg_prevp;
-	if (wait)
+	list_del(o, r);
+	if (wait || (r->rg_write && o->ob_nbare))
 		grant(o);
 	pthread_mutex_unlock(&o->ob_lock);
 }

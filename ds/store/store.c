@@ -536,6 +536,7 @@ void ds_store_close(struct ds_store *s)
 	ds_journal_close(s);
 	ds_volumes_close(s);
 	ds_owed_close(s);
+	ds_claims_close(s);
 	free(s->s_barred);
 	free(s);
 }

@@ -140,7 +140,7 @@ int ds_obj_set_size(struct ds_obj *o, uint64_t size);
 
 /* ---- I/O, on a loop; the request's memory is the caller's until its callback ---- */
 
-/* Taken in order per object: direct and buffered I/O on the same page exclude each other. */
+/* Taken in order per object: direct and buffered I/O on the same page exclude each other, and so do writes of the same bytes. */
 struct ds_range {
 	struct loop_msg rg_msg;
 	struct loop *rg_loop;
@@ -148,7 +148,8 @@ struct ds_range {
 	struct ds_range *rg_next, **rg_prevp;
 	struct ds_hold *rg_fast; /* it is held without ob_lock; see range.c */
 	uint64_t rg_first, rg_last; /* pages */
-	bool rg_direct, rg_alone, rg_held;
+	uint64_t rg_from, rg_to; /* of a write: the bytes; rg_to is not in it */
+	bool rg_direct, rg_alone, rg_held, rg_write, rg_claimed;
 };
 
 struct ds_rw;

@@ -37,7 +37,7 @@ struct ds_hold {
 	struct ds_obj *h_obj; /* a reference */
 	struct ds_holds *h_of;
 	unsigned h_uses;
-	_Atomic unsigned h_fast; /* ranges that are held without ob_lock */
+	_Atomic uint64_t h_fast; /* ranges that are held without ob_lock; of these, from bit 32 on, writes */
 	bool h_gone; /* the object is deleted: it ends with its last use */
 	bool h_told; /* that is on its way to the loop, or known there */
 	struct ds_hold *h_newer, *h_older; /* LRU, when h_uses is 0 */
@@ -83,6 +83,7 @@ struct ds_obj {
 	pthread_mutex_t ob_lock; /* what is below */
 	struct ds_range *ob_ranges, **ob_ranges_end; /* held and waiting, in order of arrival */
 	unsigned ob_nrange[DS_KINDS];
+	unsigned ob_nwrites, ob_nbare; /* of these: writes; and those without a claim, see range.c */
 	unsigned ob_was_fast; /* the last kind that ob_fast was */
 	unsigned ob_calm; /* ranges in a row that met none of another kind, up to RANGE_CALM */
 	struct ds_hold *ob_holds;
@@ -201,6 +202,8 @@ struct ds_store {
 	pthread_mutex_t s_holds_lock; /* taken alone */
 	struct ds_holds *s_holds;
 	_Atomic unsigned s_gen;  /* of ds_write_begin */
+	_Atomic uint64_t *s_claims; /* range.c */
+	uint64_t s_claims_mask;
 	struct ds_cell s_cell[DS_CELLS];
 	struct ds_shard s_shard[DS_SHARDS];
 };
@@ -355,7 +358,10 @@ void ds_holds_drop(struct ds_obj *o);
 void ds_holds_trim(struct ds_store *s);
 void ds_holds_give(struct ds_store *s);
 
-/* range.c. Of a new object. */
+/* range.c */
+int ds_claims_init(struct ds_store *s);
+void ds_claims_close(struct ds_store *s);
+/* Of a new object. */
 void ds_range_init(struct ds_obj *o);
 /* h: the caller's hold of o, on its loop, or NULL. */
 bool ds_range_lock(struct ds_obj *o, struct ds_range *r, struct ds_hold *h);

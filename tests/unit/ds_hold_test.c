@@ -155,6 +155,8 @@ static void lk_granted(struct ds_range *r)
 
 		if (&lk->lk_all[i] != lk && atomic_load(&lk->lk_all[i].lk_holds) && e->rg_first <= r->rg_last && r->rg_first <= e->rg_last)
 			violations += kind(e) != kind(r) || kind(e) == 2;
+		if (&lk->lk_all[i] != lk && atomic_load(&lk->lk_all[i].lk_holds) && e->rg_write && r->rg_write && e->rg_from < r->rg_to && r->rg_from < e->rg_to)
+			violations++;
 	}
 	lk->lk_timer.t_fire = lk_release;
 	loop_timer_start(loop_self(), &lk->lk_timer, r->rg_first % 2);
@@ -171,6 +173,70 @@ static void lk_start(struct loop_msg *m)
 	if (ds_range_lock(ds_hold_obj(lk->lk_hold), &lk->lk_range, lk->lk_range.rg_first % 7 ? lk->lk_hold : NULL))
 		lk_granted(&lk->lk_range);
 }
+
+static void lk_writes(struct ds_range *r, unsigned pages)
+{
+	r->rg_first = (uint64_t)rand() % pages;
+	r->rg_last = r->rg_first + (uint64_t)rand() % (pages > 40 ? 257 : 5);
+	r->rg_from = r->rg_first * DS_PAGE + (uint64_t)rand() % DS_PAGE;
+	r->rg_to = r->rg_last * DS_PAGE + 1 + (uint64_t)rand() % DS_PAGE;
+	if (r->rg_to <= r->rg_from)
+		r->rg_to = r->rg_from + 1;
+	r->rg_write = true;
+}
+
+static void no_claims_are_left(void)
+{
+	uint64_t any = 0;
+
+	for (uint64_t i = 0; i < 4 * 65536; i++)
+		any |= atomic_load(&S->s_claims[i]);
+	ck_assert_uint_eq(any, 0);
+}
+
+/* Few pages, where nearly all meet; many; and many where all 1 MiB pieces of an object are one by chance. */
+START_TEST(writes_of_the_same_bytes_wait_for_each_other)
+{
+	struct locker *lk = calloc(LOCKERS, sizeof(*lk));
+	struct held he = { .he_ino = 1, .he_create = true };
+	unsigned seed = (unsigned)time(NULL), most = 0, was;
+	uint64_t mask = S->s_claims_mask;
+	struct ds_obj *o;
+	sem_t sem;
+
+	printf("# seed %u\n", seed);
+	srand(seed);
+	sem_init(&sem, 0, 0);
+	on_loop(loops[0], hold, &he);
+	o = ds_hold_obj(he.he_hold);
+	for (unsigned round = 0; round < 60; round++) {
+		was = fast;
+		S->s_claims_mask = round % 3 == 2 ? 0 : mask;
+		for (unsigned i = 0; i < LOCKERS; i++) {
+			lk[i] = (struct locker){ .lk_all = lk, .lk_sem = &sem, .lk_go.m_run = lk_start };
+			lk_writes(&lk[i].lk_range, round % 3 ? 1u << 24 : 40);
+			lk[i].lk_range.rg_write = rand() % 8;
+			lk[i].lk_range.rg_direct = (round / 9 % 2) ^ (round / 3 % 3 == 2 && rand() % 50 == 0);
+			lk[i].lk_range.rg_alone = round / 3 % 3 == 2 && rand() % 60 == 0;
+			lk[i].lk_range.rg_write &= !lk[i].lk_range.rg_alone;
+		}
+		for (unsigned i = 0; i < LOCKERS; i++)
+			loop_post(loops[i % LOOPS], &lk[i].lk_go);
+		for (unsigned i = 0; i < LOCKERS; i++)
+			while (sem_wait(&sem))
+				;
+		ck_assert_uint_eq(violations, 0);
+		ck_assert_ptr_null(o->ob_ranges);
+		ck_assert_uint_eq(o->ob_nwrites + o->ob_nbare, 0);
+		no_claims_are_left();
+		most = fast - was > most ? fast - was : most;
+	}
+	/* Where they do not meet. */
+	ck_assert_uint_gt(most, LOCKERS / 2);
+	on_loop(loops[0], put, &he);
+	free(lk);
+}
+END_TEST
 
 START_TEST(ranges_of_another_kind_wait_for_those_that_took_no_lock)
 {
@@ -421,13 +487,14 @@ END_TEST
 
 int main(void)
 {
-	static const TTest *tests[6];
+	static const TTest *tests[7];
 	Suite *s = suite_create("ds_hold");
 
 	tests[0] = all_uses_of_a_loop_are_one_reference;
 	tests[1] = what_is_deleted_is_let_go_by_loops_that_keep_it;
 	tests[2] = objects_that_loops_keep_are_bounded;
 	tests[3] = ranges_of_another_kind_wait_for_those_that_took_no_lock;
+	tests[5] = writes_of_the_same_bytes_wait_for_each_other;
 	tests[4] = objects_are_used_fenced_deleted_and_evicted_at_once;
 	unit_add(s, "holds", setup, teardown, 60, tests);
 	return unit_run(s);
