@@ -208,19 +208,11 @@ static int journal_bars(struct ds_store *s, const ctl_order *orders, const struc
 ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
 {
 	struct fence_item *it;
+	ctl_status st = ds_batch_begin(s, instance, orders, n, sizeof(*it), ds_journal_add, (void **)&it);
 	int err;
 
-	if (!ds_store_instance_ok(s, instance))
-		return CTL_STALE_INSTANCE;
-	if (n > CTL_BATCH_MAX)
-		return CTL_INVAL;
-	it = calloc(n ? n : 1, sizeof(*it));
-	err = it ? ds_orders_mark(s, instance, orders, n, ds_journal_add) : -ENOMEM;
-	/* A full disk keeps the marks out of the journal, and no fence from being in force. */
-	if (err && err != -ENOSPC) {
-		free(it);
-		return CTL_IO;
-	}
+	if (st != CTL_OK)
+		return st;
 	begin(s, orders, it, n, results);
 	/* Who saw the old rule is over. */
 	ds_write_drain(s);

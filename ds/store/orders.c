@@ -358,10 +358,26 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
 	return changed;
 }
 
-int ds_orders_mark(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, int (*add)(struct ds_store *, struct ds_rec *, unsigned))
+ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, size_t item,
+			  int (*add)(struct ds_store *, struct ds_rec *, unsigned), void **items)
 {
+	int err = 0;
+
+	if (!ds_store_instance_ok(s, instance))
+		return CTL_STALE_INSTANCE;
+	if (n > CTL_BATCH_MAX)
+		return CTL_INVAL;
+	*items = calloc(n ? n : 1, item);
+	if (!*items)
+		return CTL_IO;
 	/* Also those that are in memory already, and were not made durable then. */
-	return raise_marks(s, instance, orders, n) || ds_journal_behind(s) ? add(s, NULL, 0) : 0;
+	if (raise_marks(s, instance, orders, n) || ds_journal_behind(s))
+		err = add(s, NULL, 0);
+	/* A full disk keeps the marks out of the journal, but must not keep deletes from making room, and no fence from being in force. */
+	if (!err || err == -ENOSPC)
+		return CTL_OK;
+	free(*items);
+	return CTL_IO;
 }
 
 ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id)
@@ -462,24 +478,16 @@ static void finish(const ctl_order *orders, struct order_item *it, unsigned n)
 ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
 {
 	struct order_item *it;
-	int err;
+	ctl_status st;
 
-	if (!ds_store_instance_ok(s, instance))
-		return CTL_STALE_INSTANCE;
-	if (n > CTL_BATCH_MAX)
-		return CTL_INVAL;
-	it = calloc(n ? n : 1, sizeof(*it));
-	if (!it)
-		return CTL_IO;
 	ds_tomb_expire(s);
-	err = ds_orders_mark(s, instance, orders, n, ds_journal_append);
-	/* A full disk keeps the marks out of the journal, but must not keep deletes from making room. */
-	if (!err || err == -ENOSPC) {
-		batch(s, orders, it, n, results);
-		finish(orders, it, n);
-	}
+	st = ds_batch_begin(s, instance, orders, n, sizeof(*it), ds_journal_append, (void **)&it);
+	if (st != CTL_OK)
+		return st;
+	batch(s, orders, it, n, results);
+	finish(orders, it, n);
 	free(it);
-	return err && err != -ENOSPC ? CTL_IO : CTL_OK;
+	return CTL_OK;
 }
 
 int ds_obj_set_size(struct ds_obj *o, uint64_t size)

@@ -343,8 +343,10 @@ ctl_status ds_ctl_status(int err);
 /* Into the log, where it is lost. */
 void ds_lost_tell(const struct ds_obj *o);
 
-/* Before anything of the orders is done the journal has what it must: the highest order, the instance. add: ds_journal_append or ds_journal_add. */
-int ds_orders_mark(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, int (*add)(struct ds_store *, struct ds_rec *, unsigned));
+/* A batch of orders begins: it is one of the MDS that counts, and before anything of it is done the journal has what it must (the highest order, the instance), unless the
+ * disk is full. add: ds_journal_append or ds_journal_add. *items: n of item bytes each, zero, for the caller to free. Not CTL_OK: nothing is to be done. */
+ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, size_t item,
+			  int (*add)(struct ds_store *, struct ds_rec *, unsigned), void **items);
 
 /* fences.c. An epoch that is to be stored yet: whoever loads the object is told it, under the shard's lock. Without memory the fence is just not done. */
 int ds_owe(struct ds_store *s, const struct cap_object *key, uint32_t epoch);
