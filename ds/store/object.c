@@ -619,33 +619,44 @@ int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order
 	return err;
 }
 
+/* With ob_meta_lock. Its file goes for good. */
+static int remake_unlink(struct ds_obj *o, uint32_t epoch, struct stat *st)
+{
+	char path[OBJPATH_MAX];
+	int err;
+
+	if (atomic_load(&o->ob_epoch) > epoch)
+		return -EALREADY;
+	count_keep(o);
+	objpath(&o->ob_key, path);
+	if (fstat(o->ob_fd, st) < 0 || (unlinkat(o->ob_vol->v_dirfd, path, 0) < 0 && errno != ENOENT))
+		return -errno;
+	err = dir_fsync(o->ob_vol, objname_folder(o->ob_key.co_ino), false);
+	if (err)
+		o->ob_refs++; /* stays in the table as long as this daemon runs: who found it gone would make it anew, and the disk may still have it */
+	else
+		atomic_store(&o->ob_deleted, true);
+	return err;
+}
+
 /*
  * The old file is gone for good before the new one is there: of an object that is in two volumes nobody could say which counts. A crash in
- * between leaves none, and the order is done again.
+ * between leaves none, and the order is done again, with its epoch. A higher one would be lost: a fence may be confirmed ahead of an order that is older, and nobody
+ * tells of it again. So no object with a higher one is made anew. A fence that comes meanwhile is not stored in the old file, which ob_meta_lock sees to: it finds the new one.
  */
-static int remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
+static int remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_obj **out)
 {
 	struct ds_shard *sh = o->ob_shard;
-	uint16_t folder = objname_folder(o->ob_key.co_ino);
-	char path[OBJPATH_MAX];
 	struct stat st;
 	int err;
 
 	if (!o->ob_hashed)
 		return -ESTALE;
-	objpath(&o->ob_key, path);
-	count_keep(o);
-	if (fstat(o->ob_fd, &st) < 0 || (unlinkat(o->ob_vol->v_dirfd, path, 0) < 0 && errno != ENOENT))
-		return -errno;
-	err = dir_fsync(o->ob_vol, folder, false);
-	if (err) {
-		o->ob_refs++; /* stays in the table as long as this daemon runs: who found it gone would make it anew, and the disk may still have it */
-		return err;
-	}
-	/* A fence that comes from now on finds the new one. */
 	pthread_mutex_lock(&o->ob_meta_lock);
-	atomic_store(&o->ob_deleted, true);
+	err = remake_unlink(o, epoch, &st);
 	pthread_mutex_unlock(&o->ob_meta_lock);
+	if (err)
+		return err;
 	unhash(sh, o);
 	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), DS_MAKE_NEW, v, out);
 	/* Before anybody can find it: it is fenced as the old one was. */
@@ -662,17 +673,17 @@ static int remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
 	return err;
 }
 
-int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out)
+int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_obj **out)
 {
 	int err;
 
 	*out = NULL;
 	pthread_mutex_lock(&o->ob_shard->sh_lock);
-	err = remake(o, v, out);
+	err = remake(o, v, epoch, out);
 	pthread_mutex_unlock(&o->ob_shard->sh_lock);
 	if (ds_obj_deleted(o))
 		ds_holds_drop(o);
-	if (err)
+	if (err && err != -EALREADY)
 		ds_health_note(*out ? v : o->ob_vol, true, err);
 	if (err && *out)
 		ds_obj_put(*out);

@@ -212,8 +212,10 @@ static int do_clone(const ctl_order *o, struct order_item *it)
 		return all;
 	if (all) {
 		struct ds_obj *new;
-		int err = ds_obj_remake(it->it_obj, it->it_source->ob_vol, &new);
+		int err = ds_obj_remake(it->it_obj, it->it_source->ob_vol, o->epoch, &new);
 
+		if (err == -EALREADY) /* fenced since: ds_clone copies */
+			return ds_clone(o, it->it_source, it->it_obj, it->it_fd);
 		if (err)
 			return err;
 		ds_obj_put(it->it_obj);

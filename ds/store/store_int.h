@@ -327,9 +327,9 @@ int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create,
 /* Also one that is lost: for orders, rebuilds and who tells of objects. MAKE_LOST: one that is not there is lost from now on. */
 enum ds_make { DS_MAKE_NOT, DS_MAKE_NEW, DS_MAKE_LOST };
 int ds_obj_get_any(struct ds_store *s, const struct cap_object *key, enum ds_make make, struct ds_vol *at, struct ds_obj **out);
-/* Its file goes, durably, and an empty one is made in v, with its mtime; *out is the new object, referred to, and nobody gets the old one any more. On
- * the orders worker. */
-int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, struct ds_obj **out);
+/* Its file goes, durably, and an empty one is made in v, with its mtime; *out is the new object, referred to, and nobody gets the old one any more. Durable it is when
+ * the order is, of which epoch is. -EALREADY: the object has a higher one, and stays. On the orders worker. */
+int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_obj **out);
 
 /* data.c: of an order's objects, the target open at fd. Leaves the mtime alone. Copies where they are in two volumes. */
 int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_obj *target, int fd);

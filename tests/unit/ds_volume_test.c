@@ -735,9 +735,11 @@ START_TEST(a_target_made_anew_is_in_one_volume_with_its_times_and_fence)
 	ck_assert_int_eq(make_at(11, 0, &o), 0);
 	ck_assert_ptr_eq(o->ob_vol, S->s_vol[2]);
 	ck_assert_int_eq(ds_obj_stat(o, &was), 0);
-	ck_assert_int_eq(ds_obj_remake(o, S->s_vol[1], &new), 0);
+	ck_assert_int_eq(ds_obj_remake(o, S->s_vol[1], 8, &new), -EALREADY);
+	ck_assert(!ds_obj_deleted(o) && on_disk(2, 11));
+	ck_assert_int_eq(ds_obj_remake(o, S->s_vol[1], 9, &new), 0);
 	ck_assert(ds_obj_deleted(o) && !ds_obj_deleted(new));
-	ck_assert_int_eq(ds_obj_remake(o, S->s_vol[0], &new), -ESTALE);
+	ck_assert_int_eq(ds_obj_remake(o, S->s_vol[0], 9, &new), -ESTALE);
 	ck_assert(!on_disk(0, 11) && on_disk(1, 11) && !on_disk(2, 11));
 	ds_obj_put(o);
 	ck_assert_int_eq(make_at(11, 0, &new), 0);
@@ -749,6 +751,51 @@ START_TEST(a_target_made_anew_is_in_one_volume_with_its_times_and_fence)
 	ck_assert_uint_eq(new->ob_order, 4);
 	ds_obj_put(new);
 	ds_obj_put(new);
+}
+END_TEST
+
+static ctl_status fence(uint64_t ino, uint32_t epoch)
+{
+	ctl_order o = { .type = CTL_FENCE, .number = 1, .object = object(ino), .epoch = epoch };
+	ctl_status res = CTL_INVAL, st = ds_store_fences(S, 7, &o, 1, &res);
+
+	return st == CTL_OK ? res : st;
+}
+
+static uint32_t epoch_of(uint64_t ino)
+{
+	struct cap_object k = key(ino);
+	struct ds_obj *o;
+	uint32_t epoch;
+
+	ck_assert_int_eq(ds_obj_get_any(S, &k, DS_MAKE_NOT, NULL, &o), 0);
+	epoch = ds_obj_epoch(o);
+	ds_obj_put(o);
+	return epoch;
+}
+
+/* The old file is gone, the new one does not come, and the daemon ends there: the metadata server orders the clone again, and no fence that was confirmed. */
+START_TEST(a_fence_outlives_a_clone_that_is_cut_short)
+{
+	S->s_clone_block = 4096;
+	put_at(10, 1, "source");
+	put_at(11, 2, "target");
+	put_at(12, 2, "target");
+	ck_assert_int_eq(fence(11, 9), CTL_OK);
+	ck_assert_int_eq(fence(12, 3), CTL_OK);
+	atomic_store(&dead.apart, true);
+	atomic_store(&dead.full, S->s_vol[1]->v_dirfd);
+	clone_order(10, 11, 2, 0, 6);
+	clone_order(10, 12, 3, 0, 6);
+	/* It has the epoch of the clone, and can be removed. */
+	ck_assert(!on_disk(2, 12));
+	atomic_store(&dead.full, -1);
+	reopen();
+	S->s_clone_block = 4096;
+	ck_assert_int_eq(clone_order(10, 11, 2, 0, 6), CTL_OK);
+	ck_assert_int_eq(clone_order(10, 12, 3, 0, 6), CTL_OK);
+	ck_assert_uint_eq(epoch_of(11), 9);
+	ck_assert_uint_eq(epoch_of(12), 3);
 }
 END_TEST
 
@@ -792,6 +839,7 @@ static Suite *suite(void)
 	tcase_add_test(o, lists_go_through_all_volumes);
 	tcase_add_test(o, a_delete_reaches_every_volume_and_holds);
 	tcase_add_test(o, a_clone_over_part_of_a_file_elsewhere_is_copied);
+	tcase_add_test(o, a_fence_outlives_a_clone_that_is_cut_short);
 	tcase_add_test(o, a_target_made_anew_is_in_one_volume_with_its_times_and_fence);
 	tcase_add_test(o, a_copy_goes_from_one_volume_to_another);
 	suite_add_tcase(s, o);
