@@ -22,6 +22,9 @@ static void piece_end(struct ds_piece *pc, int err)
 	struct ds_rw *rw = pc->pc_rw;
 	uint32_t total = 0;
 
+	/* While it is seen as under way (ds_obj_count). Also after an error: some of it may have been written. */
+	if (rw->rw_write && rw->rw_left == 1)
+		ds_obj_wrote(rw->rw_obj);
 	ds_range_unlock(rw->rw_obj, &pc->pc_range);
 	if (err && !rw->rw_err)
 		rw->rw_err = err;
@@ -29,12 +32,8 @@ static void piece_end(struct ds_piece *pc, int err)
 		return;
 	for (unsigned i = 0; i < rw->rw_npieces; i++)
 		total += rw->rw_piece[i].pc_done;
-	if (rw->rw_write) {
-		/* Also after an error: some of it may have been written. */
-		ds_obj_wrote(rw->rw_obj);
-	} else if (total > rw->rw_len) {
+	if (!rw->rw_write && total > rw->rw_len)
 		total = rw->rw_len;
-	}
 	rw->rw_done(rw, rw->rw_err ? rw->rw_err : (int)total);
 }
 

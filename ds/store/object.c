@@ -12,6 +12,7 @@
  * fgetxattr; a folder on the first object in it). These are short when the directory and inode are cached, and a disk read each when not.
  * Doing it by IORING_OP_OPENAT and FGETXATTR, with the object parked in the table, is the cure.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "ds/store/store_int.h"
 #include <errno.h>
@@ -266,9 +267,14 @@ static void obj_close(struct ds_obj *o)
  * The write count that STAT tells is compared for inequality only. It must never say "as before" after a write, and should say so when there was none, also
  * after this daemon was restarted or killed: the MDS takes a new count for a new mtime.
  *
- * It is the file's mtime in ns. The kernel's clock for that is coarse, so a write in the tick in which it was told before pushes the mtime by 1 ns. Orders leave the
+ * It is the file's mtime in ns, or a later time that is made the mtime. Orders leave the
  * mtime alone; a file that an order made, never written, has 0. Only a crash of the machine may lose an mtime of data that is on the disk: the number of the
  * boot that followed it (s_counted, store.c) is added, 4 s for each, and all counts are new once.
+ *
+ * A daemon that was killed knows no more than the mtime, so what it told must not be the mtime of a write that ended later. The kernel sets that as a write begins, from a clock that
+ * may stand still for 10 ms. So the mtime is told as it is (ob_stored) only where its tick is over and no write is under way. Else the time of now in ns is told, which no tick has (ob_told). It is
+ * made the mtime, and any write that begins from then on changes that; or, while a write is under way that has set its mtime, it is told and not stored: after
+ * a kill there is one count too many, and not one too few.
  */
 int ds_mtime_set(int fd, uint64_t ns)
 {
@@ -277,18 +283,51 @@ int ds_mtime_set(int fd, uint64_t ns)
 	return futimens(fd, ts) < 0 ? -errno : 0;
 }
 
-/* news: it was written since ob_told. */
-static uint64_t count_mtime(struct ds_obj *o, const struct stat *st, bool news)
+/* No write that begins now has this mtime. Some file systems keep seconds. */
+static bool tick_over(uint64_t ns)
 {
-	uint64_t ns = ds_mtime_ns(st);
+	return ns + (ns % 1000000000u ? 0 : 1000000000u) < clock_of(CLOCK_REALTIME_COARSE);
+}
 
-	if (news && ns <= o->ob_told) {
-		int err = ds_mtime_set(o->ob_fd, ns = o->ob_told + 1);
+/* shared: there may be writes. What was told is the mtime from now on, unless one has come before it. */
+static void count_store(struct ds_obj *o, struct stat *st, bool shared)
+{
+	static _Atomic uint64_t last;
+	int err = ds_mtime_set(o->ob_fd, o->ob_told);
 
-		if (err)
-			log_warn("store: object %016" PRIx64 ": its write count is not kept: %s", o->ob_key.co_ino, strerror(-err));
+	if (!err && fstat(o->ob_fd, st) < 0)
+		err = -errno;
+	if (!err)
+		o->ob_stored = ds_mtime_ns(st);
+	else if (log_due(&last))
+		log_warn("store: object %016" PRIx64 ": its write count is not kept: %s", o->ob_key.co_ino, strerror(-err));
+	/* One that began before may be told of by nothing else than an mtime that is gone. */
+	if (shared && (ds_range_writing(o) || atomic_load(&o->ob_news)))
+		o->ob_told++;
+}
+
+/* What to tell. news: a write has ended since it was told last. */
+static uint64_t count_of(struct ds_obj *o, struct stat *st, bool news, bool shared)
+{
+	uint64_t ns = ds_mtime_ns(st), now, least;
+	bool changed = news || ns != o->ob_stored, over, busy;
+
+	if (!changed && o->ob_told == ns)
+		return ns;
+	/* In this order: a write that begins after the look at who is under way begins in a later tick. */
+	over = tick_over(ns);
+	busy = shared && ds_range_writing(o);
+	if (changed) {
+		o->ob_stored = ns;
+		if (over && !busy && ns > o->ob_told)
+			return o->ob_told = ns;
+		now = clock_of(CLOCK_REALTIME);
+		least = (ns > o->ob_told ? ns : o->ob_told) + 1;
+		o->ob_told = now > least ? now : least;
 	}
-	return o->ob_told = ns;
+	if (!busy)
+		count_store(o, st, shared);
+	return o->ob_told;
 }
 
 int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count)
@@ -299,18 +338,19 @@ int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count)
 
 	if (fstat(o->ob_fd, st) < 0)
 		return -errno;
-	ns = count_mtime(o, st, news);
+	ns = count_of(o, st, news, true);
 	*count = ns ? ns + ((uint64_t)o->ob_store->s_counted << COUNTED_SHIFT) : 0;
 	return 0;
 }
 
-/* Under the shard's lock, before anybody can load it again. */
+/* Under the shard's lock, before anybody can load it again: nobody writes it. */
 static void count_keep(struct ds_obj *o)
 {
+	bool news = atomic_load(&o->ob_news);
 	struct stat st;
 
-	if (atomic_load(&o->ob_news) && !atomic_load(&o->ob_deleted) && fstat(o->ob_fd, &st) == 0)
-		count_mtime(o, &st, true);
+	if ((news || o->ob_told != o->ob_stored) && !atomic_load(&o->ob_deleted) && fstat(o->ob_fd, &st) == 0)
+		count_of(o, &st, news, false);
 }
 
 static int count_load(struct ds_obj *o, bool made)
@@ -321,7 +361,7 @@ static int count_load(struct ds_obj *o, bool made)
 		return ds_mtime_set(o->ob_fd, 0);
 	if (fstat(o->ob_fd, &st) < 0)
 		return -errno;
-	o->ob_told = ds_mtime_ns(&st);
+	o->ob_told = o->ob_stored = ds_mtime_ns(&st);
 	return 0;
 }
 
@@ -666,7 +706,7 @@ static int remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_
 		err = ds_obj_meta_put(*out, (*out)->ob_fd, o->ob_order, 0, o->ob_begun); /* one that is being rebuilt, or lost, is not made anew */
 	if (!err) {
 		err = ds_mtime_set((*out)->ob_fd, ds_mtime_ns(&st));
-		(*out)->ob_told = ds_mtime_ns(&st);
+		(*out)->ob_told = (*out)->ob_stored = ds_mtime_ns(&st);
 		(*out)->ob_order = (*out)->ob_order_new = o->ob_order;
 		(*out)->ob_begun = o->ob_begun;
 	}

@@ -33,6 +33,7 @@
 /* How a range counts in h_fast. */
 #define FAST_READ  ((uint64_t)1)
 #define FAST_WRITE (FAST_READ | (uint64_t)1 << 32)
+_Static_assert(sizeof(((struct ds_hold *)0)->h_fast) == 8, "room for both");
 
 int ds_claims_init(struct ds_store *s)
 {
@@ -312,4 +313,16 @@ void ds_range_unlock(struct ds_obj *o, struct ds_range *r)
 	if (wait || (r->rg_write && o->ob_nbare))
 		grant(o);
 	pthread_mutex_unlock(&o->ob_lock);
+}
+
+bool ds_range_writing(struct ds_obj *o)
+{
+	bool writing;
+
+	pthread_mutex_lock(&o->ob_lock);
+	writing = o->ob_nwrites || o->ob_nrange[DS_KIND_ALONE];
+	for (const struct ds_hold *h = o->ob_holds; h; h = h->h_next)
+		writing |= atomic_load(&h->h_fast) >= FAST_WRITE;
+	pthread_mutex_unlock(&o->ob_lock);
+	return writing;
 }

@@ -73,8 +73,8 @@ struct ds_obj {
 	} ob_put; /* what is in the xattr; pu_epoch 0: it may not be durable */
 
 	_Atomic uint64_t ob_writes; /* since it was loaded */
-	_Atomic bool ob_news;	   /* written since the mtime in ob_told; see ds_obj_count */
-	uint64_t ob_told;		   /* ns; the queries worker's, or under the shard's lock when nobody refers to the object */
+	_Atomic bool ob_news;	   /* a write has ended since ob_told was told; see ds_obj_count */
+	uint64_t ob_told, ob_stored; /* ns; the queries worker's, or under the shard's lock when nobody refers to the object */
 	_Atomic uint64_t ob_unsynced; /* 0: all that was written is durable */
 	uint64_t ob_order;	   /* highest order that is done and durable; the orders worker's, after obj_load */
 	uint64_t ob_order_new; /* the same, with those of the batch being done */
@@ -368,4 +368,6 @@ void ds_range_init(struct ds_obj *o);
 /* h: the caller's hold of o, on its loop, or NULL. */
 bool ds_range_lock(struct ds_obj *o, struct ds_range *r, struct ds_hold *h);
 void ds_range_unlock(struct ds_obj *o, struct ds_range *r);
+/* Writes have begun, or may begin at any moment, and are not unlocked yet. */
+bool ds_range_writing(struct ds_obj *o);
 #endif

@@ -242,6 +242,75 @@ START_TEST(writes_of_other_bytes_do_not_wait_for_a_slow_one)
 }
 END_TEST
 
+/* ---- write counts ---- */
+
+static uint64_t writes_of(uint64_t ino)
+{
+	ctl_object obj = { .ino = ino, .fs = 1, .incarnation = 1 };
+	ctl_stat st;
+
+	ds_store_stat(S, &obj, &st);
+	ck_assert_int_eq(st.status, CTL_OK);
+	return st.writes;
+}
+
+/* What it would tell after a kill. */
+static uint64_t rebuilt(struct ds_obj *o)
+{
+	struct stat st;
+
+	ck_assert_int_eq(ds_obj_stat(o, &st), 0);
+	return ds_mtime_ns(&st) + ((uint64_t)S->s_counted << 32);
+}
+
+/* The kernel sets the mtime as a write begins. The count is asked for while it is under way, and when it ends the daemon is killed before anybody asks again. */
+static void slow_count(bool held)
+{
+	uint8_t *mem = filled('a');
+	uint64_t begun = ((uint64_t)time(NULL) - 10) * 1000000000u + 12345, before, during;
+	struct held he = { .he_ino = 1 };
+	struct ds_obj *o = written(1);
+	struct io w;
+	struct slow sl;
+
+	on_loop(loops[0], hold, &he);
+	/* Long ago: nothing of this is within one tick of the clock. */
+	ck_assert_int_eq(ds_mtime_set(o->ob_fd, begun - 1000), 0);
+	before = writes_of(1);
+	ck_assert_uint_eq(rebuilt(o), before);
+	begin_slow(&sl, o, false, loops[0]);
+	write_begin(&w, 0, o, held ? he.he_hold : NULL, 100, mem + 100, 2000);
+	end_slow(&sl, loops[0]);
+	ck_assert_int_eq(ds_mtime_set(o->ob_fd, begun), 0);
+	during = writes_of(1);
+	ck_assert_uint_ne(during, before);
+	ck_assert_uint_eq(writes_of(1), during);
+	begun = rebuilt(o) - ((uint64_t)S->s_counted << 32);
+	land(&sl, &w);
+	ck_assert_int_eq(ds_mtime_set(o->ob_fd, begun), 0);
+	ck_assert_int_eq(io_wait(&w), 2000);
+	ck_assert_uint_ne(rebuilt(o), during);
+	ck_assert_uint_ne(writes_of(1), during);
+	/* Nothing is under way any more: what is told is kept. */
+	ck_assert_uint_eq(rebuilt(o), writes_of(1));
+	on_loop(loops[0], put, &he);
+	slow_close(&sl);
+	ds_obj_put(o);
+	free(mem);
+}
+
+START_TEST(a_write_that_was_under_way_at_the_answer_before_counts_after_a_kill)
+{
+	slow_count(false);
+}
+END_TEST
+
+START_TEST(so_does_one_that_took_no_lock)
+{
+	slow_count(true);
+}
+END_TEST
+
 struct fencer {
 	pthread_t fe_thread;
 	_Atomic bool fe_done;
@@ -304,6 +373,8 @@ int main(void)
 	tests[2] = old_write_does_not_land_over_a_newer_one_without_holds;
 	tests[3] = writes_of_other_bytes_do_not_wait_for_a_slow_one;
 	tests[4] = fence_waits_for_a_write_that_waits_for_a_slow_one;
+	tests[5] = a_write_that_was_under_way_at_the_answer_before_counts_after_a_kill;
+	tests[6] = so_does_one_that_took_no_lock;
 	unit_add(s, "late", setup, teardown, 90, tests);
 	return unit_run(s);
 }

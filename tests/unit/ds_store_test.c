@@ -338,6 +338,37 @@ static void counted(const char *path, const char *run)
 	fclose(f);
 }
 
+static void set_mtime(uint64_t ino, uint64_t ns)
+{
+	struct cap_object k = key(ino);
+	struct ds_obj *o;
+
+	ck_assert_int_eq(ds_obj_get(S, &k, false, &o), 0);
+	ck_assert_int_eq(ds_mtime_set(o->ob_fd, ns), 0);
+	ds_obj_put(o);
+}
+
+/* The kernel's clock stands still: both writes have the same mtime, one of now or later. The daemon is killed before the second was asked about. */
+START_TEST(a_write_in_the_tick_of_the_answer_before_counts_after_a_kill)
+{
+	uint64_t tick = ((uint64_t)time(NULL) + 3600) * 1000000000u, last;
+
+	ck_assert_int_eq(touch(1), 0);
+	set_mtime(1, tick);
+	last = writes_of(1);
+	ck_assert_uint_eq(writes_of(1), last);
+	killed();
+	ck_assert_uint_eq(writes_of(1), last);
+	ck_assert_int_eq(touch(1), 0);
+	set_mtime(1, tick);
+	killed();
+	ck_assert_uint_ne(writes_of(1), last);
+	last = writes_of(1);
+	reopen();
+	ck_assert_uint_eq(writes_of(1), last);
+}
+END_TEST
+
 START_TEST(orders_leave_write_counts)
 {
 	ctl_order cut = { .type = CTL_TRUNCATE, .number = 1, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .size = 0, .epoch = 4 };
@@ -754,6 +785,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(o, setup, teardown);
 	tcase_set_timeout(o, 60);
 	tcase_add_test(o, objects_in_memory_are_bounded_and_keep_their_write_counts);
+	tcase_add_test(o, a_write_in_the_tick_of_the_answer_before_counts_after_a_kill);
 	tcase_add_test(o, orders_leave_write_counts);
 	tcase_add_test(o, a_crash_of_the_machine_makes_every_write_count_new);
 	tcase_add_test(o, unknown_version_of_an_xattr_is_an_error);
