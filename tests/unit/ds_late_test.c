@@ -166,7 +166,7 @@ static void late_write(bool direct, bool held)
 	struct io w[3];
 	struct slow sl;
 
-	ck_assert_int_eq(do_rw(o, true, 0, filled('x'), 2 * DS_PAGE), 2 * DS_PAGE);
+	ck_assert_int_eq(do_rw(o, true, 0, new, 2 * DS_PAGE), 2 * DS_PAGE);
 	for (unsigned i = 0; i < LOOPS; i++)
 		on_loop(loops[i], hold, &he[i]);
 	begin_slow(&sl, o, direct, loops[0]);
