@@ -213,6 +213,10 @@ ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_orde
 
 	if (st != CTL_OK)
 		return st;
+	if (ds_tombs_outlived(s, orders, n, true)) {
+		free(it);
+		return CTL_IO; /* it is tried again */
+	}
 	begin(s, orders, it, n, results);
 	/* Who saw the old rule is over. */
 	ds_write_drain(s);

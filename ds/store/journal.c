@@ -12,6 +12,8 @@
  *
  * After a restart the time that a tombstone is kept begins anew: nothing depends on the clock of the day.
  *
+ * An order that is younger than the delete ends the tombstone. It leaves the journal before the object is made: else a restart would unlink what was written since.
+ *
  * A bad record ends its segment: it is the torn tail of an append that was never confirmed.
  */
 #include "base/clock.h"
@@ -45,19 +47,35 @@ static struct ds_tomb *tomb_lookup(struct ds_journal *j, const struct cap_object
 	return NULL;
 }
 
-int ds_tomb_find(struct ds_store *s, const struct cap_object *o, uint64_t *order)
+bool ds_tomb_bars(struct ds_store *s, const struct cap_object *o, bool for_order)
+{
+	struct ds_journal *j = &s->s_journal;
+	struct ds_tomb *t;
+	bool bars;
+
+	if (!atomic_load(&j->j_ntombs))
+		return false;
+	pthread_mutex_lock(&j->j_lock);
+	t = tomb_lookup(j, o);
+	bars = t && !(for_order && t->t_over);
+	pthread_mutex_unlock(&j->j_lock);
+	return bars;
+}
+
+void ds_tomb_drop(struct ds_store *s, const struct cap_object *o)
 {
 	struct ds_journal *j = &s->s_journal;
 	struct ds_tomb *t;
 
 	if (!atomic_load(&j->j_ntombs))
-		return -ENOENT;
+		return;
 	pthread_mutex_lock(&j->j_lock);
 	t = tomb_lookup(j, o);
-	if (t && order)
-		*order = t->t_order;
+	if (t && t->t_over) {
+		hash_del(&j->j_tombs, &t->t_link);
+		t->t_gone = true;
+	}
 	pthread_mutex_unlock(&j->j_lock);
-	return t ? 0 : -ENOENT;
 }
 
 int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order)
@@ -71,6 +89,7 @@ int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order)
 	if (t) {
 		if (order > t->t_order)
 			t->t_order = order;
+		t->t_over = false;
 		goto out;
 	}
 	t = calloc(1, sizeof(*t));
@@ -102,7 +121,8 @@ void ds_tomb_expire(struct ds_store *s)
 		j->j_oldest = t->t_next;
 		if (!j->j_oldest)
 			j->j_newest = &j->j_oldest;
-		hash_del(&j->j_tombs, &t->t_link);
+		if (!t->t_gone)
+			hash_del(&j->j_tombs, &t->t_link);
 		atomic_fetch_sub(&j->j_ntombs, 1);
 		free(t);
 	}
@@ -248,7 +268,8 @@ static struct ds_rec *snapshot(struct ds_store *s, size_t *n, uint64_t *high)
 		for (size_t i = 0; i < nbar; i++)
 			r[at++] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = s->s_barred->br_client[i] };
 		for (struct ds_tomb *t = j->j_oldest; t; t = t->t_next)
-			r[at++] = ds_rec_object(DS_REC_TOMB, &t->t_key, t->t_order);
+			if (!t->t_over)
+				r[at++] = ds_rec_object(DS_REC_TOMB, &t->t_key, t->t_order);
 	}
 	pthread_mutex_unlock(&j->j_lock);
 	pthread_mutex_unlock(&s->s_barred_lock);
@@ -291,6 +312,7 @@ static int turn(struct ds_store *s)
 	struct ds_rec *r;
 	uint64_t seq, high;
 	size_t n;
+	bool kept;
 	int fd, err;
 
 	r = snapshot(s, &n, &high);
@@ -321,11 +343,13 @@ static int turn(struct ds_store *s)
 	seq = j->j_seq;
 	pthread_mutex_unlock(&j->j_append_lock);
 	err = ds_volumes_sync(s, &bad);
+	kept = err;
 	if (!err)
 		drop_older(j, seq);
 	else if (s->s_opened)
 		err = 0;
 	pthread_mutex_lock(&j->j_append_lock);
+	j->j_older = kept;
 out:
 	free(r);
 	return err;
@@ -385,6 +409,59 @@ int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 int ds_journal_add(struct ds_store *s, struct ds_rec *recs, unsigned n)
 {
 	return journal_put(s, recs, n, false);
+}
+
+static struct ds_tomb *outlived(struct ds_journal *j, const ctl_order *o)
+{
+	struct cap_object key;
+	struct ds_tomb *t;
+
+	if (o->type == CTL_DELETE || o->type == CTL_BAR_CLIENT || !ds_key_of(&o->object, &key))
+		return NULL;
+	t = tomb_lookup(j, &key);
+	return t && o->number > t->t_order ? t : NULL;
+}
+
+/* Returns how many are so anew. */
+static unsigned mark_outlived(struct ds_journal *j, const ctl_order *orders, unsigned n, bool over)
+{
+	unsigned changed = 0;
+
+	pthread_mutex_lock(&j->j_lock);
+	for (unsigned i = 0; i < n; i++) {
+		struct ds_tomb *t = outlived(j, &orders[i]);
+
+		if (!t || t->t_over == over)
+			continue;
+		t->t_over = over;
+		changed++;
+	}
+	pthread_mutex_unlock(&j->j_lock);
+	return changed;
+}
+
+int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, bool beside)
+{
+	struct ds_journal *j = &s->s_journal;
+	int err;
+
+	if (!atomic_load(&j->j_ntombs) || !mark_outlived(j, orders, n, true))
+		return 0;
+	/* An earlier instance's: one that begins from here on is refused. */
+	if (beside && atomic_load(&s->s_deleting)) {
+		mark_outlived(j, orders, n, false);
+		return -EAGAIN;
+	}
+	pthread_mutex_lock(&j->j_append_lock);
+	err = turn(s);
+	if (!err && j->j_older)
+		err = -EIO;
+	pthread_mutex_unlock(&j->j_append_lock);
+	if (!err)
+		return 0;
+	mark_outlived(j, orders, n, false);
+	log_error("store: %s/journal: objects that the metadata server has again stay deleted: %s", s->s_home->v_dir, strerror(-err));
+	return 0;
 }
 
 bool ds_journal_behind(struct ds_store *s)

@@ -380,7 +380,7 @@ int ds_obj_cut(int fd, uint64_t size)
 	return ds_mtime_set(fd, ds_mtime_ns(&st));
 }
 
-static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, enum ds_make make, struct ds_vol *at, struct ds_obj **out)
+static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, enum ds_make make, struct ds_vol *at, bool any, struct ds_obj **out)
 {
 	struct ds_vol *vol;
 	struct ds_obj *o;
@@ -388,7 +388,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	int fd, err;
 
 	/* Not the file: it may still be there while its delete is under way. */
-	if (!ds_tomb_find(s, key, NULL))
+	if (ds_tomb_bars(s, key, any && make != DS_MAKE_NOT))
 		return -ESTALE;
 	fd = file_open(s, key, make, &made, at, &vol);
 	if (fd < 0)
@@ -428,6 +428,8 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	pthread_mutex_init(&o->ob_lock, NULL);
 	pthread_mutex_init(&o->ob_meta_lock, NULL);
 	atomic_fetch_add(&s->s_open, 1);
+	if (any && make != DS_MAKE_NOT)
+		ds_tomb_drop(s, key);
 	*out = o;
 	return 0;
 }
@@ -510,14 +512,14 @@ static struct ds_obj *evict_oldest(struct ds_shard *sh)
 }
 
 static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, enum ds_make make,
-		       struct ds_vol *at, struct ds_obj **out)
+		       struct ds_vol *at, bool any, struct ds_obj **out)
 {
-	int err = obj_load(s, sh, key, make, at, out);
+	int err = obj_load(s, sh, key, make, at, any, out);
 
 	/* Out of descriptors: one of ours makes room. */
 	if ((err == -EMFILE || err == -ENFILE) && sh->sh_oldest) {
 		obj_close(evict_oldest(sh));
-		err = obj_load(s, sh, key, make, at, out);
+		err = obj_load(s, sh, key, make, at, any, out);
 	}
 	if (err)
 		return err;
@@ -545,7 +547,8 @@ static void room_make(struct ds_store *s)
 	}
 }
 
-static int obj_load_again(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, enum ds_make make, struct ds_vol *at, struct ds_obj **out)
+static int obj_load_again(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, enum ds_make make, struct ds_vol *at, bool any,
+			  struct ds_obj **out)
 {
 	int err = 0;
 
@@ -553,7 +556,7 @@ static int obj_load_again(struct ds_store *s, struct ds_shard *sh, const struct 
 	pthread_mutex_lock(&sh->sh_lock);
 	*out = lookup(sh, key, hash);
 	if (!*out)
-		err = load_hashed(s, sh, key, hash, make, at, out);
+		err = load_hashed(s, sh, key, hash, make, at, any, out);
 	else if (!(*out)->ob_refs++)
 		lru_del(sh, *out);
 	pthread_mutex_unlock(&sh->sh_lock);
@@ -574,12 +577,12 @@ static inline __attribute__((always_inline)) int obj_get(struct ds_store *s, con
 	o = lookup(sh, key, hash);
 	loads = !o;
 	if (!o)
-		err = load_hashed(s, sh, key, hash, make, at, &o);
+		err = load_hashed(s, sh, key, hash, make, at, any, &o);
 	else if (!o->ob_refs++)
 		lru_del(sh, o);
 	pthread_mutex_unlock(&sh->sh_lock);
 	if (err == -EMFILE || err == -ENFILE)
-		err = obj_load_again(s, sh, key, hash, make, at, &o);
+		err = obj_load_again(s, sh, key, hash, make, at, any, &o);
 	else if (loads && !err && atomic_load(&s->s_open) > s->s_max_open)
 		ds_holds_trim(s);
 	if (!err && !any && atomic_load(&o->ob_lost)) {
@@ -698,7 +701,7 @@ static int remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_
 	if (err)
 		return err;
 	unhash(sh, o);
-	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), DS_MAKE_NEW, v, out);
+	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), DS_MAKE_NEW, v, false, out);
 	/* Before anybody can find it: it is fenced as the old one was. */
 	if (!err)
 		ds_obj_raise(*out, atomic_load(&o->ob_epoch));

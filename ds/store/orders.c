@@ -477,7 +477,7 @@ static void finish(const ctl_order *orders, struct order_item *it, unsigned n)
 	}
 }
 
-ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
+static ctl_status orders_do(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
 {
 	struct order_item *it;
 	ctl_status st;
@@ -486,10 +486,27 @@ ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_orde
 	st = ds_batch_begin(s, instance, orders, n, sizeof(*it), ds_journal_append, (void **)&it);
 	if (st != CTL_OK)
 		return st;
+	ds_tombs_outlived(s, orders, n, false);
 	batch(s, orders, it, n, results);
 	finish(orders, it, n);
 	free(it);
 	return CTL_OK;
+}
+
+ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
+{
+	bool deletes = false;
+	ctl_status st;
+
+	if (n > CTL_BATCH_MAX)
+		return CTL_INVAL;
+	for (unsigned i = 0; i < n; i++)
+		deletes |= orders[i].type == CTL_DELETE;
+	/* Before the instance is looked at: who finds none of these, and is of a newer instance, meets none. */
+	atomic_fetch_add(&s->s_deleting, deletes);
+	st = orders_do(s, instance, orders, n, results);
+	atomic_fetch_sub(&s->s_deleting, deletes);
+	return st;
 }
 
 int ds_obj_set_size(struct ds_obj *o, uint64_t size)

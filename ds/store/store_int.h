@@ -110,6 +110,8 @@ struct ds_tomb {
 	struct cap_object t_key;
 	uint64_t t_order, t_expires_ns;
 	struct ds_tomb *t_next; /* the next to expire */
+	bool t_over; /* a younger order is to make the object anew: it is in no segment any more */
+	bool t_gone; /* that was done: it is out of the table */
 };
 
 struct ds_journal {
@@ -122,6 +124,7 @@ struct ds_journal {
 	uint64_t j_seq;		/* number of the segment at j_fd */
 	uint64_t j_bytes;
 	_Atomic bool j_broken;	/* an append failed: the segment's end is unknown */
+	bool j_older;		/* segments before it are kept: a volume could not be synced */
 };
 
 struct ds_barred {
@@ -191,6 +194,7 @@ struct ds_store {
 	pthread_mutex_t s_owed_lock; /* after a shard's lock */
 	struct ds_owed *s_owed; /* fences.c */
 	_Atomic size_t s_nowed;
+	_Atomic unsigned s_deleting; /* a batch that deletes is being done */
 	struct ds_journal s_journal;
 	struct ds_worker s_worker[DS_WORKERS];
 	pthread_mutex_t s_sessions_lock; /* rebuild.c; taken alone */
@@ -276,8 +280,16 @@ int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n);
 /* An append failed: what is in memory is not all durable, until one succeeds. */
 bool ds_journal_behind(struct ds_store *s);
 struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, uint64_t order);
-/* 0: remembered as deleted; -ENOENT; *order is the delete's. */
-int ds_tomb_find(struct ds_store *s, const struct cap_object *o, uint64_t *order);
+/* It is remembered as deleted. for_order: an order makes it, which may be younger than the delete (ds_tombs_outlived). */
+bool ds_tomb_bars(struct ds_store *s, const struct cap_object *o, bool for_order);
+/* The object was made. */
+void ds_tomb_drop(struct ds_store *s, const struct cap_object *o);
+/*
+ * Before orders are done: objects that they act on, and that a lower number has deleted, are deleted no more. The metadata server gives an object no order after its delete, unless
+ * its store was put back: then it has the object again. Waits until all volumes are synced, if there are such. One of which the tombstone cannot leave the journal stays deleted.
+ * On the fences worker, beside: -EAGAIN while a delete may not be at its end.
+ */
+int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, bool beside);
 int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order);
 void ds_tomb_expire(struct ds_store *s);
 /* As ds_journal_append, on the fences worker: it does not wait for all volumes because the segment has grown. */

@@ -32,6 +32,7 @@ const char *lo_repair_why_text(enum lo_repair_why why)
 		[LO_REPAIR_TARGET] = "the data server failed",
 		[LO_REPAIR_FULL] = "the data server is full",
 		[LO_REPAIR_CHANGED] = "a write missed the object while it was rebuilt",
+		[LO_REPAIR_LOST] = "no copy of it is there any more: it is lost",
 	};
 
 	return why < LO_REPAIR_WHYS ? text[why] : "?";

@@ -10,7 +10,7 @@
  * The table: a row NS_T_REPAIR for each file that has an object which is not in sync, put by the transaction that made it so; its key is the
  * inode's number. So nothing needs to be told to who repairs, and nothing is forgotten.
  */
-enum lo_repair_why { LO_REPAIR_FINE, LO_REPAIR_BUSY, LO_REPAIR_NO_SOURCE, LO_REPAIR_NO_ANSWER, LO_REPAIR_TARGET, LO_REPAIR_FULL, LO_REPAIR_CHANGED, LO_REPAIR_WHYS };
+enum lo_repair_why { LO_REPAIR_FINE, LO_REPAIR_BUSY, LO_REPAIR_NO_SOURCE, LO_REPAIR_NO_ANSWER, LO_REPAIR_TARGET, LO_REPAIR_FULL, LO_REPAIR_CHANGED, LO_REPAIR_LOST, LO_REPAIR_WHYS };
 const char *lo_repair_why_text(enum lo_repair_why why);
 struct lo_repair {
 	uint64_t rr_session; /* of the rebuild under way, or 0 */

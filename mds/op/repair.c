@@ -42,6 +42,7 @@ struct job {
 	struct op_move move;
 	struct kv_op op;
 	struct lo_rebuild rb;
+	struct lo_stat stat;
 	struct loop_timer timer;
 	void (*wake)(struct job *j);
 	/* the attempt */
@@ -424,6 +425,40 @@ static int job_source(struct job *j, unsigned r)
 	return -1;
 }
 
+/* Sources that refuse: one that is not there any more is not waited for, or very many such files would have all turns. */
+static bool sources_lost(const struct job *j)
+{
+	const struct lo_map *map = &j->stat.ls_map;
+	uint64_t sources = 0;
+
+	for (unsigned k = j->obj % map->lm_stripes; k < lo_objects(map); k += map->lm_stripes)
+		sources |= (uint64_t)(map->lm_obj[k].ob_state == LO_IN_SYNC) << k;
+	return sources && !(sources & ~j->stat.ls_lost);
+}
+
+static void job_ask(struct job *j, const struct lo_map *map, void (*done)(struct lo_stat *ls, int err))
+{
+	j->stat.ls_loop = j->loop;
+	j->stat.ls_ino = j->ino;
+	j->stat.ls_incarnation = j->incarnation;
+	j->stat.ls_map = *map;
+	j->stat.ls_done = done;
+	lo_stat(j->m->m_lo, &j->stat);
+}
+
+static void pull_asked(struct lo_stat *ls, int err)
+{
+	struct job *j = hash_entry(ls, struct job, stat);
+
+	(void)err; /* then nothing is known to be lost */
+	if (sources_lost(j))
+		job_fail(j, LO_REPAIR_LOST);
+	else if (job_patient(j))
+		job_later(j, AGAIN_MS, job_pull);
+	else
+		job_fail(j, LO_REPAIR_NO_SOURCE);
+}
+
 static void pull_done(struct lo_rebuild *rb, int err)
 {
 	struct job *j = hash_entry(rb, struct job, rb);
@@ -436,10 +471,8 @@ static void pull_done(struct lo_rebuild *rb, int err)
 		j->source++; /* another copy, or the first again in a moment */
 		if (job_source(j, j->source) >= 0)
 			job_pull(j);
-		else if (job_patient(j))
-			job_later(j, AGAIN_MS, job_pull);
 		else
-			job_fail(j, LO_REPAIR_NO_SOURCE);
+			job_ask(j, &j->rb.rb_map, pull_asked);
 	} else if ((err == -ETIMEDOUT || err == -EACCES) && job_patient(j)) {
 		job_later(j, AGAIN_MS, job_pull);
 	} else {
@@ -715,6 +748,18 @@ static void row_deleted(struct kv_op *op, int err)
 	job_end(hash_entry(op, struct job, op));
 }
 
+/* Nothing is taken back or fenced for what is lost as before. */
+static void lost_asked(struct lo_stat *ls, int err)
+{
+	struct job *j = hash_entry(ls, struct job, stat);
+
+	(void)err;
+	if (sources_lost(j))
+		job_fail(j, LO_REPAIR_LOST);
+	else
+		job_freeze(j);
+}
+
 /* The file's next object; or it is done. */
 static void job_object(struct job *j)
 {
@@ -755,6 +800,8 @@ static void job_object(struct job *j)
 		j->session = j->row.rr_session;
 		j->begun = true;
 		job_copy(j, j->row.rr_done);
+	} else if (j->row.rr_why == LO_REPAIR_LOST) {
+		job_ask(j, &p.map, lost_asked);
 	} else {
 		job_freeze(j);
 	}

@@ -202,6 +202,68 @@ START_TEST(tombstone_ends_with_its_time)
 }
 END_TEST
 
+static bool is_lost(uint64_t ino)
+{
+	struct cap_object k = key(ino);
+
+	return ds_obj_lost(S, &k);
+}
+
+/* The metadata server's store was put back, and has again what was deleted since. */
+START_TEST(younger_order_has_what_was_deleted)
+{
+	ctl_order fence = { .type = CTL_FENCE, .number = 9, .epoch = 70000, .known = CTL_KNOWN, .object = { .ino = 2, .fs = 1, .incarnation = 1 } };
+	ctl_status res;
+
+	for (uint64_t ino = 1; ino <= 3; ino++) {
+		ck_assert_int_eq(touch(ino), 0);
+		ck_assert_int_eq(order(CTL_DELETE, ino, 4 + ino, 0), CTL_OK);
+	}
+	/* One that is older than the delete has nothing to act on. */
+	ck_assert_int_eq(order(CTL_FENCE, 1, 4, 3), CTL_OK);
+	ck_assert_int_eq(lookup(1, false), -ESTALE);
+	ck_assert_int_eq(order(CTL_FENCE, 1, 8, 70000), CTL_OK);
+	ck_assert_int_eq(lookup(1, false), 0);
+	/* By the fences' worker; and what was in it is not taken for zeros. */
+	atomic_store(&S->s_deleting, 1);
+	ck_assert_int_ne(ds_store_fences(S, 1, &fence, 1, &res), CTL_OK);
+	atomic_store(&S->s_deleting, 0);
+	ck_assert_int_eq(lookup(2, true), -ESTALE);
+	ck_assert_int_eq(ds_store_fences(S, 1, &fence, 1, &res), CTL_OK);
+	ck_assert_int_eq(res, CTL_OK);
+	ck_assert(is_lost(2));
+	/* A restart does again what it finds deleted, and these are not. */
+	reopen();
+	ck_assert_int_eq(lookup(1, false), 0);
+	ck_assert(is_lost(2));
+	ck_assert_int_eq(lookup(3, true), -ESTALE);
+	/* Nor is a delete that comes now a matter of before. */
+	ck_assert_int_eq(order(CTL_DELETE, 1, 10, 0), CTL_OK);
+	ck_assert_int_eq(order(CTL_FENCE, 1, 9, 70001), CTL_OK);
+	ck_assert_int_eq(lookup(1, true), -ESTALE);
+	reopen();
+	ck_assert_int_eq(lookup(1, true), -ESTALE);
+	ck_assert(!on_disk(1));
+}
+END_TEST
+
+/* Its tombstone stays in a segment that cannot go: a restart would unlink what is written now. */
+START_TEST(what_cannot_leave_the_journal_stays_deleted)
+{
+	int keep;
+
+	ck_assert_int_eq(touch(1), 0);
+	ck_assert_int_eq(order(CTL_DELETE, 1, 4, 0), CTL_OK);
+	keep = S->s_journal.j_dirfd;
+	S->s_journal.j_dirfd = -1;
+	ck_assert_int_eq(order(CTL_FENCE, 1, 8, 70000), CTL_OK);
+	S->s_journal.j_dirfd = keep;
+	ck_assert_int_eq(lookup(1, true), -ESTALE);
+	ck_assert_int_eq(order(CTL_FENCE, 1, 9, 70000), CTL_OK);
+	ck_assert_int_eq(lookup(1, false), 0);
+}
+END_TEST
+
 START_TEST(journal_is_turned_when_it_has_grown)
 {
 	enum { BATCHES = 3000, N = CTL_BATCH_MAX };
@@ -778,6 +840,8 @@ static Suite *suite(void)
 	tcase_add_test(f, torn_tail_of_the_journal_costs_nothing_confirmed);
 	tcase_add_test(f, delete_that_the_disk_forgot_is_done_again);
 	tcase_add_test(f, tombstone_ends_with_its_time);
+	tcase_add_test(f, younger_order_has_what_was_deleted);
+	tcase_add_test(f, what_cannot_leave_the_journal_stays_deleted);
 	tcase_add_test(f, journal_is_turned_when_it_has_grown);
 	tcase_add_test(f, failed_append_fails_the_order_and_is_mended);
 	tcase_add_test(f, marks_that_were_not_durable_are_before_the_next_orders);

@@ -270,6 +270,67 @@ def test_who_has_seen_less_lets_it_serve_until_the_other_comes(w):
     eventually(lambda: health(w)["status"] == "ok", 60, "serving")
 
 
+def read_status(c, f):
+    return err(c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 100), tries=300).status)
+
+
+def test_what_was_removed_since_keeps_no_repair_busy(w):
+    """Files that the backup has, and whose objects the data servers have deleted since."""
+    c = client()
+    d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    for n in range(3):
+        write_file(c, d, f"empty{n}", b"")
+    # The question for the size, which the return of the layout makes one for the data servers, tells the metadata server that the objects are there.
+    for name, byte in (("lost", b"L"), ("kept", b"K")):
+        s, f = write_file(c, d, name, b"")
+        o = settled(c, f, s)
+        check([data_server(c, m[0]).write(m[0].fhs[0], 0, byte * 70000).status for m in o.mirrors], [0, 0])
+        c.ok(putfh(f), layoutreturn(o.stateid))
+        c.ok(putfh(f), close(s))
+        check(c.attrs(f, "size").size, 70000)
+    c.drop()
+    stop(w)
+    backup(w)
+    start(w)
+    c = client()
+    d = c.ok(putrootfh(), lookup("d"), getfh()).fh
+    for name in ("empty0", "empty1", "empty2", "lost"):
+        got = c.until(lambda got, name=name: err(got.status) not in ("GRACE", "DELAY"), putfh(d), remove(name), tries=300)
+        check(err(got.status), "OK")
+    eventually(lambda: objects(w) == 2, 60, "they are deleted")
+    c.drop()
+    stop(w, hard=True)
+    put_back(w)
+    start_restored(w)
+    whole(w)
+    end_restored(w)
+    start(w)
+    eventually(lambda: health(w)["status"] == "ok", 60, "serving")
+    # What nobody can repair says so, and has nobody's turn.
+    c = client()
+    d = c.ok(putrootfh(), lookup("d"), getfh()).fh
+    f = c.ok(putfh(d), lookup("lost"), getfh()).fh
+    lost = c.attrs(f, "fileid").fileid
+
+    def left():
+        got = weft(w, "mirror", "status")
+        return not got["running"] and {(x["inode"], x["why"]) for x in got["waiting"]} or None
+    eventually(lambda: left() == {(lost, "no copy of it is there any more: it is lost")}, 60, "all others are repaired")
+    check(read_status(c, f), "IO", "not zeros")
+    check(content(c, c.ok(putfh(d), lookup("kept"), getfh()).fh), b"K" * 70000)
+    # What had nothing in it is a file like others.
+    s, f = write_file(c, d, "empty1", b"new " * 5000)
+    check(content(c, f, s), b"new " * 5000)
+    check(on_every_mirror(c, f, s, 20000), [b"new " * 5000] * 2)
+    # Also after the data servers started anew, which do again what they find deleted.
+    for name in ("ds1", "ds2"):
+        stop(w, name, hard=True)
+        start(w, name)
+    eventually(lambda: health(w)["status"] == "ok", 60, "serving")
+    check(content(c, f, s), b"new " * 5000)
+
+
 def test_honest_ends_are_no_restoration(w):
     c = client()
     d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
