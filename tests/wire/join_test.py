@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,18 @@ def test_why_it_does_not_join_is_told_on_both_sides(w):
         check([d["name"] for d in weft(w, "ds", "list")["ds"]], ["ds1"])
     finally:
         for s, _, _ in cases:
+            s.end()
+
+
+def test_one_that_says_nothing_is_told_of_before_it_is_given_up(w):
+    """By the server's own timers, whose order no load changes: the first line is that of 2.5 s, and not that of the handshake's end, 5 s after the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        s = Server(w, "silent", mds=f"127.0.0.1:{silent.getsockname()[1]}")
+        try:
+            s.says("not joined to the MDS at")
+            s.says("trying on")
+            check([line for line in s.said().splitlines() if "not joined" in line][0].endswith(": no answer yet; trying on"), True, s.said())
+        finally:
             s.end()
 
 
