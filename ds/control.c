@@ -335,8 +335,8 @@ static void join(struct ds_control *c)
 	struct ds *d = c->dc_ds;
 	struct ds_identity id = ds_store_identity(d->d_store);
 	struct ds_addr_text text[DS_MAX_ADDRS];
-	uint8_t buf[2][8 * CTL_MORE_NUMBERS];
-	ctl_more more[2];
+	uint8_t buf[3][8 * CTL_MORE_NUMBERS];
+	ctl_more more[3];
 	struct ds_key key;
 	bool own = ds_keys_own(&d->d_keys, &key);
 	ctl_addr addrs[DS_MAX_ADDRS];
@@ -371,10 +371,12 @@ static void join(struct ds_control *c)
 	j->labels = d->d_labels;
 	if (req.op == CTL_OP_JOIN2) {
 		struct ds_seen sn = ds_store_seen(d->d_store);
+		size_t bytes;
 
 		ctl_more_put(&more[0], CTL_MORE_SEEN, (uint64_t[]){ sn.sn_instance, sn.sn_boot_id, sn.sn_start, sn.sn_start_id }, 4, buf[0]);
 		ctl_more_put(&more[1], CTL_MORE_KEYS, (uint64_t[]){ own, key.dk_number }, 2, buf[1]);
-		req.ctl_request_u.join2.more.more_len = 2;
+		ctl_more_put(&more[2], CTL_MORE_BARS, (uint64_t[]){ ds_store_bars(d->d_store, &bytes) }, 1, buf[2]);
+		req.ctl_request_u.join2.more.more_len = 3;
 		req.ctl_request_u.join2.more.more_val = more;
 	}
 	c->dc_sent_ns = clock_boot_ns();
@@ -699,6 +701,15 @@ static void serve_fill(struct serve_work *sw)
 	}
 }
 
+/* Of clients of the file system that was joined only: another one's have numbers of their own. */
+static void serve_dead(struct serve_work *sw)
+{
+	const ctl_dead_args *a = &sw->sw_in->in_req.ctl_request_u.dead;
+
+	sw->sw_status = !atomic_load(&sw->sw_ds->d_joined) ? CTL_NOT_JOINED : a->fs != atomic_load(&sw->sw_ds->d_fs) ? CTL_INVAL
+		: ds_store_dead(sw->sw_ds->d_store, a, &sw->sw_res.ctl_result_u.dead.runs);
+}
+
 static void serve_job(struct ds_job *j)
 {
 	struct serve_work *sw = caa_container_of(j, struct serve_work, sw_job);
@@ -724,6 +735,9 @@ static void serve_job(struct ds_job *j)
 		sw->sw_status = ds_keys_take(&sw->sw_ds->d_keys, sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.key);
 		sw->sw_res.ctl_result_u.key.number = sw->sw_in->in_req.ctl_request_u.key.number;
 		break;
+	case CTL_OP_DEAD:
+		serve_dead(sw);
+		break;
 	default:
 		serve_list(sw);
 	}
@@ -736,6 +750,7 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 	case CTL_OP_ORDERS:
 	case CTL_OP_WATCH:
 	case CTL_OP_KEY:
+	case CTL_OP_DEAD:
 		*w = DS_WORKER_ORDERS;
 		return true;
 	case CTL_OP_STAT:

@@ -415,6 +415,14 @@ static double export_files_gauge(void *arg)
 	return path_files_gauge();
 }
 
+static double bars_gauge(void *arg)
+{
+	size_t bytes;
+
+	(void)arg;
+	return ds.d_store ? (double)ds_store_bars(ds.d_store, &bytes) : 0;
+}
+
 static void metrics_init(void)
 {
 	ds_store_metrics_init();
@@ -427,6 +435,7 @@ static void metrics_init(void)
 	metric_gauge("weft_ds_striped_version", "The oldest version of a client's capability that is good for a file with stripes.", "",
 		     striped_gauge, NULL);
 	metric_gauge("weft_ds_store_failing", "1 while the disk of a volume does not work.", "", failing_gauge, NULL);
+	metric_gauge("weft_ds_bars", "Runs of barred clients' numbers.", "", bars_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
 	metric_gauge("weft_ds_rebuild_sessions", "Objects that are being rebuilt.", "", sessions_gauge, NULL);
 }

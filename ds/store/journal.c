@@ -14,6 +14,8 @@
  *
  * An order that is younger than the delete ends the tombstone. It leaves the journal before the object is made: else a restart would unlink what was written since.
  *
+ * Clients that were barred one by one, or that the MDS called dead, leave the journal as runs with the next segment.
+ *
  * A bad record ends its segment: it is the torn tail of an append that was never confirmed.
  */
 #include "base/clock.h"
@@ -26,7 +28,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <urcu/urcu-memb.h>
 
 #define REC_VERSION		   1
 #define JOURNAL_TURN	   (4u << 20) /* a segment is replaced when it has this many bytes beyond what counts */
@@ -129,38 +130,6 @@ void ds_tomb_expire(struct ds_store *s)
 	pthread_mutex_unlock(&j->j_lock);
 }
 
-/* ---- barred clients in memory ---- */
-
-/* A new set for each: clients are barred seldom, and asked about with every write. */
-int ds_bar(struct ds_store *s, uint32_t client)
-{
-	struct ds_barred *old, *b;
-	size_t n, at = 0;
-
-	pthread_mutex_lock(&s->s_barred_lock);
-	old = s->s_barred;
-	n = old ? old->br_n : 0;
-	while (at < n && old->br_client[at] < client)
-		at++;
-	b = at < n && old->br_client[at] == client ? NULL : malloc(sizeof(*b) + (n + 1) * sizeof(b->br_client[0]));
-	if (!b) {
-		pthread_mutex_unlock(&s->s_barred_lock);
-		return at < n && old->br_client[at] == client ? 0 : -ENOMEM;
-	}
-	b->br_n = n + 1;
-	if (n) {
-		memcpy(b->br_client, old->br_client, at * sizeof(b->br_client[0]));
-		memcpy(b->br_client + at + 1, old->br_client + at, (n - at) * sizeof(b->br_client[0]));
-	}
-	b->br_client[at] = client;
-	rcu_set_pointer(&s->s_barred, b);
-	pthread_mutex_unlock(&s->s_barred_lock);
-	if (old)
-		urcu_memb_synchronize_rcu();
-	free(old);
-	return 0;
-}
-
 /* ---- records ---- */
 
 static uint32_t rec_sum(const struct ds_rec *r)
@@ -204,6 +173,11 @@ struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, u
 		.r_ino = o->co_ino,
 		.r_a = order,
 	};
+}
+
+struct ds_rec ds_rec_run(uint32_t first, uint32_t last)
+{
+	return (struct ds_rec){ .r_type = first == last ? DS_REC_BAR : DS_REC_RUN, .r_client = first, .r_a = first == last ? 0 : last };
 }
 
 /* The identity is that of the instance beside it. */
@@ -250,29 +224,36 @@ static int write_all(int fd, const void *data, size_t n)
 	return 0;
 }
 
+static void run_put(void *arg, uint32_t first, uint32_t last)
+{
+	struct ds_rec **at = arg;
+
+	*(*at)++ = ds_rec_run(first, last);
+}
+
 /* All that counts now, sealed; malloc'd. *high: the highest order in it. */
 static struct ds_rec *snapshot(struct ds_store *s, size_t *n, uint64_t *high)
 {
 	struct ds_journal *j = &s->s_journal;
+	struct ds_rec *r, *bars;
 	size_t nbar, at = 0;
-	struct ds_rec *r;
 
 	*high = 0;
-	pthread_mutex_lock(&s->s_barred_lock);
-	nbar = s->s_barred ? s->s_barred->br_n : 0;
+	nbar = ds_bars_lock(s);
 	pthread_mutex_lock(&j->j_lock);
 	r = calloc(1 + nbar + atomic_load(&j->j_ntombs), sizeof(*r));
 	if (r) {
 		r[at++] = rec_state(s);
 		*high = r[0].r_b;
-		for (size_t i = 0; i < nbar; i++)
-			r[at++] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = s->s_barred->br_client[i] };
+		bars = r + at;
+		ds_bars_each(s, run_put, &bars);
+		at = (size_t)(bars - r);
 		for (struct ds_tomb *t = j->j_oldest; t; t = t->t_next)
 			if (!t->t_over)
 				r[at++] = ds_rec_object(DS_REC_TOMB, &t->t_key, t->t_order);
 	}
 	pthread_mutex_unlock(&j->j_lock);
-	pthread_mutex_unlock(&s->s_barred_lock);
+	ds_bars_unlock(s);
 	for (size_t i = 0; i < at; i++)
 		rec_seal(&r[i]);
 	*n = at;
@@ -380,11 +361,12 @@ static int append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool turns)
 {
 	struct ds_journal *j = &s->s_journal;
+	size_t bytes, counts = ds_store_bars(s, &bytes) + atomic_load(&j->j_ntombs);
 	bool full;
 	int err = -EAGAIN;
 
 	pthread_mutex_lock(&j->j_append_lock);
-	full = turns && j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * atomic_load(&j->j_ntombs);
+	full = turns && j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * counts;
 	/* What is in memory is ahead of recs: the snapshot has them. A segment that is only large can grow on. */
 	if (atomic_load(&j->j_broken) || full)
 		err = turn(s);
@@ -500,13 +482,22 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 		return ds_tomb_add(s, &o, r->r_a);
 	case DS_REC_BAR:
 		return ds_bar(s, r->r_client);
+	case DS_REC_RUN:
+		return r->r_client && r->r_client <= r->r_a && r->r_a <= UINT32_MAX ? ds_bar_run(s, r->r_client, (uint32_t)r->r_a) : -EIO;
 	default:
 		return -EPROTONOSUPPORT;
 	}
 }
 
+/* Why the journal is refused, for one line. */
+static void refusal(const struct ds_rec *r, int err, char *why, size_t len)
+{
+	if (err == -EPROTONOSUPPORT)
+		snprintf(why, len, "a record of type %u, and this program knows up to %d: a newer weft-ds has written it", r->r_type, DS_REC_RUN);
+}
+
 /* *good is the length up to its last good record. */
-static int seg_read(struct ds_store *s, const char *name, off_t *good)
+static int seg_read(struct ds_store *s, const char *name, off_t *good, char *why, size_t len)
 {
 	int fd = openat(s->s_journal.j_dirfd, name, O_RDONLY | O_CLOEXEC), err = 0;
 	struct ds_rec r;
@@ -526,6 +517,7 @@ static int seg_read(struct ds_store *s, const char *name, off_t *good)
 			break;
 		}
 		err = apply(s, &r);
+		refusal(&r, err, why, len);
 		*good += (off_t)sizeof(r);
 	}
 	if (!err && ferror(f))
@@ -573,6 +565,7 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 {
 	struct ds_journal *j = &s->s_journal;
 	struct dirent **list;
+	char why[128] = "";
 	off_t good = 0;
 	int n, e = 0;
 
@@ -589,11 +582,12 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 	for (int i = 0; i < n; i++) {
 		if (!e) {
 			j->j_seq = strtoull(list[i]->d_name, NULL, 16);
-			e = seg_read(s, list[i]->d_name, &good);
+			e = seg_read(s, list[i]->d_name, &good, why, sizeof(why));
 		}
 		free(list[i]);
 	}
 	free(list);
+	ds_bars_settle(s);
 	s->s_boot++;
 	atomic_store(&s->s_order_durable, atomic_load(&s->s_order_high));
 	if (!e)
@@ -602,7 +596,7 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 		snprintf(err, errlen, "%s/journal: no room for one record (%s): free some space in its file system", s->s_home->v_dir,
 			 strerror(ENOSPC));
 	else if (e)
-		snprintf(err, errlen, "%s/journal: %s", s->s_home->v_dir, strerror(-e));
+		snprintf(err, errlen, "%s/journal: %s", s->s_home->v_dir, *why ? why : strerror(-e));
 	return e;
 }
 

@@ -464,6 +464,8 @@ static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *e
 	if (!e)
 		e = store_subfolders(s, err, errlen);
 	if (!e)
+		e = ds_bars_open(s);
+	if (!e)
 		e = ds_journal_open(s, err, errlen);
 	if (e && !*err)
 		snprintf(err, errlen, "ds.store: %s", strerror(-e));
@@ -502,7 +504,6 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 	s->s_marks_fd = s->s_journal.j_fd = s->s_journal.j_dirfd = -1;
 	s->s_tomb_keep_ns = o->so_tomb_keep_ms * 1000000u;
 	pthread_mutex_init(&s->s_id_lock, NULL);
-	pthread_mutex_init(&s->s_barred_lock, NULL);
 	pthread_mutex_init(&s->s_drain_lock, NULL);
 	pthread_mutex_init(&s->s_state_lock, NULL);
 	pthread_mutex_init(&s->s_owed_lock, NULL);
@@ -537,7 +538,7 @@ void ds_store_close(struct ds_store *s)
 	ds_volumes_close(s);
 	ds_owed_close(s);
 	ds_claims_close(s);
-	free(s->s_barred);
+	ds_bars_close(s);
 	free(s);
 }
 
@@ -566,29 +567,4 @@ bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch)
 unsigned ds_store_open_objects(struct ds_store *s)
 {
 	return atomic_load(&s->s_open);
-}
-
-bool ds_store_barred(struct ds_store *s, uint32_t client)
-{
-	const struct ds_barred *b;
-	size_t lo = 0, hi;
-	bool found = false;
-
-	urcu_memb_read_lock();
-	b = rcu_dereference(s->s_barred);
-	hi = b ? b->br_n : 0;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (b->br_client[mid] == client) {
-			found = true;
-			break;
-		}
-		if (b->br_client[mid] < client)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	urcu_memb_read_unlock();
-	return found;
 }

@@ -108,6 +108,10 @@ bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch);
 /* The write verifier: read it BEFORE an unstable write starts, and AFTER a sync ended. */
 uint64_t ds_store_verifier(struct ds_store *s);
 bool ds_store_barred(struct ds_store *s, uint32_t client);
+/* How many runs of barred clients' numbers there are, and what they take in memory. Any thread. */
+size_t ds_store_bars(struct ds_store *s, size_t *bytes);
+/* On the orders worker: clients that the MDS names as living live, and all others of the span are dead for ever: they are barred, durably when it returns. *runs: as ds_store_bars. */
+ctl_status ds_store_dead(struct ds_store *s, const ctl_dead_args *a, unsigned *runs);
 unsigned ds_store_open_objects(struct ds_store *s);
 
 /*

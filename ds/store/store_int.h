@@ -127,11 +127,6 @@ struct ds_journal {
 	bool j_older;		/* segments before it are kept: a volume could not be synced */
 };
 
-struct ds_barred {
-	size_t br_n;
-	uint32_t br_client[]; /* ascending */
-};
-
 struct ds_worker {
 	pthread_t w_thread;
 	pthread_mutex_t w_lock;
@@ -188,8 +183,8 @@ struct ds_store {
 	_Atomic uint64_t s_boot_id; /* of s_instance; 0: not known */
 	uint64_t s_start_id; /* random, of this start: a copy of the store that is started has another one */
 	uint32_t s_clone_block;
-	struct ds_barred *s_barred; /* RCU; changes under s_barred_lock */
-	pthread_mutex_t s_barred_lock, s_drain_lock;
+	struct ds_bars *s_bars; /* bars.c */
+	pthread_mutex_t s_drain_lock;
 	pthread_mutex_t s_state_lock; /* s_instance, s_boot_id and s_order_high are raised */
 	pthread_mutex_t s_owed_lock; /* after a shard's lock */
 	struct ds_owed *s_owed; /* fences.c */
@@ -261,15 +256,15 @@ void ds_reserve_make(struct ds_store *s);
 bool ds_reserve_give(struct ds_store *s);
 
 /* journal.c */
-enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR };
-/* 40 bytes on disk, big-endian */
+enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR, DS_REC_RUN };
+/* 40 bytes on disk, big-endian. Programs from before there were runs refuse a journal that has one. */
 struct ds_rec {
 	uint8_t r_version, r_type, r_stripe, r_mirror;
 	uint16_t r_fs, r_incarnation;
 	uint64_t r_ino; /* STATE: the instance's identity; 0: not known, or written by a program that keeps none */
-	uint64_t r_a; /* STATE: instance epoch; TOMB, BAR: order */
+	uint64_t r_a; /* STATE: instance epoch; TOMB, BAR: order; RUN: the last client of it */
 	uint64_t r_b; /* STATE: highest order */
-	uint32_t r_client; /* STATE: boot number; BAR: client */
+	uint32_t r_client; /* STATE: boot number; BAR: client; RUN: the first client of it */
 	uint32_t r_sum;
 };
 _Static_assert(sizeof(struct ds_rec) == 40, "the journal's format");
@@ -290,12 +285,24 @@ void ds_tomb_drop(struct ds_store *s, const struct cap_object *o);
  * On the fences worker, beside: -EAGAIN while a delete may not be at its end.
  */
 int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, bool beside);
+/* One alone is a BAR, as programs from before there were runs know it. */
+struct ds_rec ds_rec_run(uint32_t first, uint32_t last);
 int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order);
 void ds_tomb_expire(struct ds_store *s);
 /* As ds_journal_append, on the fences worker: it does not wait for all volumes because the segment has grown. */
 int ds_journal_add(struct ds_store *s, struct ds_rec *recs, unsigned n);
-/* Into the set in memory. */
+
+/* bars.c: the barred clients in memory. -ENOMEM */
+int ds_bars_open(struct ds_store *s);
+void ds_bars_close(struct ds_store *s);
 int ds_bar(struct ds_store *s, uint32_t client);
+/* All from first to last. At start: what is counted is right after ds_bars_settle. */
+int ds_bar_run(struct ds_store *s, uint32_t first, uint32_t last);
+void ds_bars_settle(struct ds_store *s);
+/* Returns how many runs there are; each is told, rising, before they are unlocked. */
+size_t ds_bars_lock(struct ds_store *s);
+void ds_bars_each(struct ds_store *s, void (*run)(void *arg, uint32_t first, uint32_t last), void *arg);
+void ds_bars_unlock(struct ds_store *s);
 
 /* object.c */
 uint64_t ds_key_hash(const struct cap_object *o);
