@@ -575,6 +575,12 @@ static void may_serve(void *arg)
 	sd_notify(0, "STATUS=serving");
 }
 
+static int living(void *arg, uint32_t **clients, size_t *n, uint32_t *next)
+{
+	(void)arg;
+	return st_living(mds.m_st, clients, n, next);
+}
+
 static void open_data(const struct conf *conf)
 {
 	char err[512];
@@ -606,6 +612,7 @@ static void open_data(const struct conf *conf)
 	dsc_set_change_handler(mds.m_dsc, device_changed, NULL);
 	dsc_set_dead_handler(mds.m_dsc, ds_dead, NULL);
 	dsc_set_serve_handler(mds.m_dsc, may_serve, NULL);
+	dsc_set_living_handler(mds.m_dsc, living, NULL);
 }
 
 static void open_exports(const struct conf *conf)

@@ -1,6 +1,7 @@
 /* store_int.h - inside ds/store. Lock order: sh_lock, then j_lock or s_marks_lock; ob_lock is taken alone. */
 #ifndef DS_STORE_STORE_INT_H
 #define DS_STORE_STORE_INT_H
+#include "base/format.h"
 #include "base/hash.h"
 #include "base/metrics.h"
 #include "ds/store/store.h"
@@ -268,6 +269,17 @@ struct ds_rec {
 	uint32_t r_sum;
 };
 _Static_assert(sizeof(struct ds_rec) == 40, "the journal's format");
+FORMAT_AT(struct ds_rec, r_version, 0, 1);
+FORMAT_AT(struct ds_rec, r_type, 1, 1);
+FORMAT_AT(struct ds_rec, r_stripe, 2, 1);
+FORMAT_AT(struct ds_rec, r_mirror, 3, 1);
+FORMAT_AT(struct ds_rec, r_fs, 4, 2);
+FORMAT_AT(struct ds_rec, r_incarnation, 6, 2);
+FORMAT_AT(struct ds_rec, r_ino, 8, 8);
+FORMAT_AT(struct ds_rec, r_a, 16, 8);
+FORMAT_AT(struct ds_rec, r_b, 24, 8);
+FORMAT_AT(struct ds_rec, r_client, 32, 4);
+FORMAT_AT(struct ds_rec, r_sum, 36, 4);
 int ds_journal_open(struct ds_store *s, char *err, size_t errlen);
 void ds_journal_close(struct ds_store *s);
 /* Appends and makes durable. Host-order records; a STATE record of now is added. */

@@ -799,6 +799,7 @@ void dsc_destroy(struct dsc *d)
 	hash_each(&d->d_links, i, l, next) free(hash_entry(l, struct dsc_link, lk_link));
 	free(d->d_links.h_slot);
 	dsc_data_destroy(d);
+	dsc_bars_close(d);
 	for (unsigned id = 1; id <= DSC_MAX; id++) {
 		if (d->d_node[id])
 			gen_free(d->d_node[id]->nd_gen);

@@ -235,6 +235,12 @@ void dsc_set_join_handler(struct dsc *d,
  * on its connection's loop. Set before the loops run. */
 void dsc_set_owed_handler(struct dsc *d, uint64_t (*fn)(void *arg, uint32_t id), void *arg);
 
+/* Which clients live at some moment, of those with numbers below *next: the numbers that may yet be in a capability that is to be honoured, malloc'd, in any order; all others below
+ * *next are dead for ever. 0, or a negative errno. Called on the first loop. Set before the loops run. */
+void dsc_set_living_handler(struct dsc *d, int (*fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next), void *arg);
+/* A client is being barred at all servers. Any thread. */
+void dsc_note_bar(struct dsc *d);
+
 /* Called when a server has joined that says other things of itself to clients (addresses, limits) than before, on its connection's loop. Set before the loops run. */
 void dsc_set_change_handler(struct dsc *d, void (*fn)(void *arg, const uint8_t uuid[16]), void *arg);
 

@@ -43,6 +43,7 @@ struct dsc_node {
 	bool nd_withheld;		  /* its lease is not renewed: it owes fences */
 	bool nd_asking, nd_silent; /* a question is under way; the last one had no answer */
 	bool nd_may_join, nd_draining; /* as in nd_terms; of a view */
+	bool nd_takes_bars, nd_telling; /* bars.c: it said so when it joined; it is being told */
 	bool nd_takes_keys, nd_keying; /* key.c: it said so when it joined; it is being sent them */
 	bool nd_compared, nd_ahead; /* gate.c: what it saw of this store, the store knows; or does not */
 	uint32_t nd_join;     /* the number of the join under way, or the last */
@@ -60,6 +61,8 @@ struct dsc_node {
 	uint64_t nd_lost_ms;	  /* when its connection ended; 0: never */
 	uint64_t nd_said_ms;	  /* when it answered a question last, by whatever way */
 	uint64_t nd_nfs_ms;	  /* when it did so on its NFS port */
+	uint64_t nd_living;	  /* bars.c: the number of what it was told last since it joined; 0: nothing */
+	uint64_t nd_tell_ms;	  /* when it did not take it; 0: it did */
 	uint64_t nd_key_ms;	  /* when it was sent keys last */
 	uint64_t nd_asked_ms;	  /* when it was asked last */
 	uint64_t nd_refused_ms;	  /* when its port refused last */
@@ -107,6 +110,10 @@ struct dsc {
 	void *d_join_arg;
 	uint64_t (*d_owed)(void *arg, uint32_t id);
 	void *d_owed_arg;
+	_Atomic uint64_t d_bars; /* clients that were barred since our start */
+	struct dsc_living *d_living; /* bars.c; the first loop's */
+	int (*d_living_fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next);
+	void *d_living_arg;
 	void (*d_change)(void *arg, const uint8_t uuid[16]);
 	void *d_change_arg;
 	_Atomic bool d_open; /* gate.c: it may be served */
@@ -149,6 +156,10 @@ void dsc_set_key(struct dsc *d, struct dsc_server *sv);
 bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number, uint8_t key[CAP_CLUSTER_KEY_LEN]);
 /* Sends the server keys of its own, where it has not those of the newest number. First loop. */
 void dsc_key_look(struct dsc *d, uint32_t id);
+
+/* bars.c: tells servers who lives, where it is time. First loop. */
+void dsc_bars_look(struct dsc *d);
+void dsc_bars_close(struct dsc *d);
 
 /* Locked, or before the loops run. */
 void dsc_note_clone(struct dsc *d, const struct dsc_server *sv);

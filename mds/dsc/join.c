@@ -26,6 +26,7 @@ struct join {
 	uint8_t jn_refused; /* dt_barred */
 	bool jn_ahead; /* of this store */
 	bool jn_two;   /* a second process of one store */
+	bool jn_takes_bars; /* it takes DEAD */
 	bool jn_takes_keys, jn_cluster; /* it takes keys of its own; it has them, and came with the cluster key */
 	const char *jn_behind; /* its store is: why */
 	bool jn_waits; /* nothing of it is recorded: it is refused, and asks again */
@@ -396,6 +397,8 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	dsc_set_key(d, &nd->nd_sv);
 	nd->nd_takes_keys = jn->jn_takes_keys;
 	nd->nd_key_ms = 0;
+	nd->nd_takes_bars = jn->jn_takes_bars;
+	nd->nd_living = nd->nd_tell_ms = 0;
 	dsc_note_clone(d, &nd->nd_sv);
 	nd->nd_link = lk;
 	nd->nd_loop = lk ? lk->lk_loop : NULL;
@@ -584,6 +587,8 @@ static void join_told(struct join *jn, const ctl_request *req, const ctl_join_ar
 	jn->jn_told.to_order = a->order_high;
 	if (req->op == CTL_OP_JOIN2)
 		jn->jn_takes_keys = ctl_more_get(req->ctl_request_u.join2.more.more_val, req->ctl_request_u.join2.more.more_len, CTL_MORE_KEYS, seen, 2);
+	if (req->op == CTL_OP_JOIN2)
+		jn->jn_takes_bars = ctl_more_get(req->ctl_request_u.join2.more.more_val, req->ctl_request_u.join2.more.more_len, CTL_MORE_BARS, seen, 1);
 	if (req->op != CTL_OP_JOIN2 ||
 	    !ctl_more_get(req->ctl_request_u.join2.more.more_val, req->ctl_request_u.join2.more.more_len, CTL_MORE_SEEN, seen, CTL_MORE_NUMBERS))
 		return;

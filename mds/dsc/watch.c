@@ -273,6 +273,7 @@ void dsc_watch(struct loop_timer *t)
 	struct dsc_server *sv = malloc(sizeof(*sv));
 
 	dsc_data_latencies(d);
+	dsc_bars_look(d);
 	for (uint32_t id = 1; sv && id <= DSC_MAX; id++) {
 		enum dsc_state was;
 		struct dsc_node *nd;

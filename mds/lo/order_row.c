@@ -254,6 +254,7 @@ int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client)
 	};
 	struct dsc_server sv;
 
+	dsc_note_bar(lo->l_dsc);
 	for (uint32_t id = 1; id <= DSC_MAX; id++) {
 		/* Generic servers know no clients: who is evicted is kept out by a fence of each of its files. */
 		int err = dsc_get(lo->l_dsc, id, &sv) && !sv.sv_generic ? row_put(lo, t, id, &r) : 0;

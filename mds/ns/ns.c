@@ -245,6 +245,15 @@ int ns_next_client(struct ns *ns, struct kv_txn *t, uint32_t *id)
 	return ns_super_put(ns, t, &su);
 }
 
+int ns_clients_given(struct kv_txn *t, uint32_t *next)
+{
+	struct ns_super su;
+	int err = ns_super_get(t, &su);
+
+	*next = err ? 0 : su.su_client_next;
+	return err == -ENOENT ? -EIO : err;
+}
+
 int ns_inode_freed(struct ns *ns, struct kv_txn *t)
 {
 	struct ns_super su;

@@ -253,6 +253,8 @@ int ns_rows(struct kv_txn *t, enum ns_table tab, const void *from, size_t fromle
 int ns_ino_limit(struct kv_txn *t, uint64_t *limit);
 int ns_next_ds(struct ns *ns, struct kv_txn *t, uint32_t *id);
 int ns_next_client(struct ns *ns, struct kv_txn *t, uint32_t *id);
+/* The number that the next client gets, as of the transaction: all below it were given. */
+int ns_clients_given(struct kv_txn *t, uint32_t *next);
 int ns_next_order(struct ns *ns, struct kv_txn *t, uint64_t *number);
 
 /* once.c: a row NS_T_ONCE, the request of a session's slot whose mutation was the slot's last. Its key is the session's id and the slot; the ids of a boot have its

@@ -401,6 +401,65 @@ int st_record_del(struct st *st, struct kv_txn *t, const uint8_t h[32], uint32_t
 	return ns_row_del(t, NS_T_CLIENT, h, 32);
 }
 
+struct living {
+	uint32_t *lv_number;
+	size_t lv_n, lv_max;
+};
+
+static int living_add(struct living *lv, uint32_t number)
+{
+	if (lv->lv_n == lv->lv_max) {
+		size_t max = lv->lv_max ? 2 * lv->lv_max : 64;
+		uint32_t *more = realloc(lv->lv_number, max * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		lv->lv_number = more;
+		lv->lv_max = max;
+	}
+	lv->lv_number[lv->lv_n++] = number;
+	return 0;
+}
+
+/* One that cannot be read may be anybody's: then nobody is known to be dead. */
+static int living_row(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct client_rec r;
+
+	(void)id;
+	return record_get(val, &r) ? living_add(arg, r.r_number) : -EIO;
+}
+
+/* The rows first: who is confirmed after them has a number above, and who is not in memory by then is gone. */
+int st_living(struct st *st, uint32_t **numbers, size_t *n, uint32_t *next)
+{
+	struct living lv = {0};
+	struct kv_txn *t;
+	int err = kv_read_begin(ns_kv(st->st_ns), &t);
+
+	if (err)
+		return err;
+	err = ns_clients_given(t, next);
+	if (!err)
+		err = ns_rows(t, NS_T_CLIENT, "", 0, living_row, &lv);
+	kv_read_end(t);
+	st_look_lock(st);
+	hash_each(&st->st_clients, i, l, link) {
+		const struct st_client *c = hash_entry(l, struct st_client, cl_link);
+
+		if (!err && c->cl_number)
+			err = living_add(&lv, c->cl_number);
+	}
+	st_look_unlock(st);
+	if (err) {
+		free(lv.lv_number);
+		return err;
+	}
+	*numbers = lv.lv_number;
+	*n = lv.lv_n;
+	return 0;
+}
+
 int st_record_complete(struct kv_txn *t, const uint8_t h[32])
 {
 	struct kv_slice have;

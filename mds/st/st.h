@@ -628,6 +628,9 @@ int st_record_put(struct st *st, struct kv_txn *t, const uint8_t key[32], const 
 int st_record_del(struct st *st, struct kv_txn *t, const uint8_t key[32], uint32_t number);
 /* W: RECLAIM_COMPLETE came: what it locks from now on it may reclaim at the next start. */
 int st_record_complete(struct kv_txn *t, const uint8_t key[32]);
+/* Which client numbers may yet be in a capability, of all below *next: those in rows, and those of clients in memory; malloc'd, in any order, a number perhaps twice. No other one below *next
+ * is ever a client's again. 0, or a negative errno. Takes the locks. */
+int st_living(struct st *st, uint32_t **numbers, size_t *n, uint32_t *next);
 /* locked: was the owner recorded by an earlier boot; has it not finished reclaiming; and does, or may, its row say that a RECLAIM_COMPLETE is owed */
 bool st_record_known(struct st *st, const uint8_t key[32]);
 bool st_record_reclaims(struct st *st, const uint8_t key[32]);
