@@ -17,12 +17,13 @@ Options, each a promise that is weaker:
 - to_open: cached reads of a process are as new as its last open of the file, not as new as themselves (NFS close-to-open).
 - flips: a byte that two clients wrote at the same time may change once, for each client that reads, to the other writer's byte, if a data server was lost (mark "lost") between.
 - power: what is not yet durable may be seen, and be gone again: data servers lose what they had not synced.
-- lease: seconds that a client which is away keeps its locks.
+- lease: seconds that a client which is away keeps its locks. With one that is away for longer its sessions go, and with them what the server knows of its requests (RFC 8881,
+  section 2.10.6.1): it asks again, and a change of bytes that it asked for takes effect once or twice between its call and its done.
 
 What it does not see (write the test so that it does not matter, or look elsewhere):
 - Operations of several bytes or names are judged byte by byte: half a write that is seen is no violation (POSIX wants more, NFS does not give it).
 - A value that is written more than once to one register (a file that is renamed away and back; zeros of several truncations) is given to the earliest operation that explains it,
-  then to the latest; a history is only refused if neither can be explained. A rare real violation passes so; no good history is refused for it.
+  then to the latest (one that was asked for again, if there is one); a history is only refused if neither can be explained. A rare real violation passes so; no good history is refused for it.
 - rename believes f: who renames must know what it moves (give each process names of its own to rename from). link counts, times, modes are not judged.
 - After a "restore" bytes written since the backup may be there or not, each by itself; names are those of one moment of the backup's time, each by itself.
 - Operations it does not know are an error, so that nobody believes they were judged.
@@ -103,7 +104,7 @@ def give_reads(writes, reads, latest):
         if not can:
             return Violation("early", "a value is seen before the operation that makes it began", r.op, have[0].op)
         good = [w for w in can if w.res >= floor] or can[-1:]
-        pick = good[-1 if latest else 0]
+        pick = next((w for w in reversed(good) if w.op is not None and w.op.again), good[-1]) if latest else good[0]
         pick.reads.append(r)
     return None
 
@@ -128,6 +129,11 @@ def is_flip(a, b, lost):
         if max(r.inv for r in x) > change or not any(m <= change for m in lost):
             return False
     return any(m <= max(r.res for r in a.reads + b.reads) for m in lost)
+
+
+def is_again(a, b):
+    """One was asked for again, and the other came between."""
+    return any(w.op is not None and w.op.again for w in (a, b)) and a.inv <= b.res and b.inv <= a.res
 
 
 def told(a, b):
@@ -160,7 +166,7 @@ def zones(writes, lost, flips):
     for z in forward:
         if top is not None and z[0] < top[1]:
             a, b = (top[2], z[2]) if top[2].inv <= z[2].inv else (z[2], top[2])
-            if not (flips and is_flip(a, b, lost)):
+            if not (is_again(a, b) or flips and is_flip(a, b, lost)):
                 return told(a, b)
         if top is None or z[1] > top[1]:
             top = z
@@ -171,7 +177,7 @@ def zones(writes, lost, flips):
         at = bisect.bisect_left(starts, lo) - 1
         if at >= 0 and forward[at][1] > hi:
             a = forward[at][2]
-            if not (flips and is_flip(a, w, lost)):
+            if not (is_again(a, w) or flips and is_flip(a, w, lost)):
                 return told(a, w)
     return None
 
@@ -625,9 +631,20 @@ class Locks:
 NAMES = {"create", "mkdir", "lookup", "link", "unlink", "rmdir", "rename", "readdir"}
 
 
+def asked_again(history, lease):
+    """Finds the operations whose clients lost their sessions meanwhile."""
+    for m in history.marks:
+        until = m.get("until", INF)
+        if m["what"] != "away" or not lease or until - m["t"] <= lease:
+            continue
+        for o in history.ops:
+            o.again |= o.client == m["who"] and o.inv <= until and o.res >= m["t"]
+
+
 def check(history, options=Options()):
     """Every Violation of a History, MOST of a kind at most."""
     files, locks, names = {}, {}, Names(options, history.marks)
+    asked_again(history, options.lease)
     for o in history.ops:
         if o.op in NAMES:
             names.take(o)

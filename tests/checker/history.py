@@ -58,14 +58,14 @@ class Malformed(Exception):
 
 class Op:
     """One operation. inv and res are widened by the error of the client's clock; res is INF where the outcome is unknown, and until is when the call returned
-    all the same. err: an answer that is an error. slack is what the interval grew by: times of one client among themselves are right without it."""
-    __slots__ = ("p", "client", "n", "op", "inv", "res", "a", "got", "err", "until", "slack")
+    all the same. err: an answer that is an error. again: it may have taken effect more than once between inv and res (check.py says when). slack is what the interval grew by: times of one client among themselves are right without it."""
+    __slots__ = ("p", "client", "n", "op", "inv", "res", "a", "got", "err", "until", "slack", "again")
 
     def __init__(self, p, n, call):
         self.p, self.n, self.a, self.op = p, n, call, call["op"]
         self.client = p.partition("/")[0]
         self.inv, self.res, self.got, self.err, self.until = call["t"], INF, None, None, INF
-        self.slack = 0
+        self.slack, self.again = 0, False
 
     def __str__(self):
         what = " ".join(f"{k}={v}" for k, v in self.a.items() if k not in ("e", "p", "n", "t", "op"))
