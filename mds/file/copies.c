@@ -4,6 +4,7 @@
 #include "mds/ev/event.h"
 #include "mds/file/file.h"
 #include "mds/lo/repair.h"
+#include <errno.h>
 #include <time.h>
 
 struct ns_time file_now(void)
@@ -159,4 +160,37 @@ uint64_t file_held(const struct file_env *fe, struct kv_txn *t, uint64_t ino)
 	return ns_get(fe->fe_ns, t, ino, &i) || lo_map_decode(i.i_blob, &map)
 		       ? 0
 		       : lo_held_objects(fe->fe_lo, ino, &map);
+}
+
+struct lost_ask {
+	struct lo_stat la_stat;
+	void (*la_then)(void *arg, uint64_t objects);
+	void *la_arg;
+};
+
+static void lost_told(struct lo_stat *ls, int err)
+{
+	struct lost_ask *la = hash_entry(ls, struct lost_ask, la_stat);
+
+	(void)err; /* of a stripe nobody answers */
+	la->la_then(la->la_arg, ls->ls_lost);
+	free(la);
+}
+
+int file_ask_lost(const struct file_env *fe, struct loop *loop, uint64_t ino, uint16_t incarnation,
+		  const struct lo_map *map, void (*then)(void *arg, uint64_t objects), void *arg)
+{
+	struct lost_ask *la = calloc(1, sizeof(*la));
+
+	if (!la)
+		return -ENOMEM;
+	la->la_stat.ls_loop = loop;
+	la->la_stat.ls_ino = ino;
+	la->la_stat.ls_incarnation = incarnation;
+	la->la_stat.ls_map = *map;
+	la->la_stat.ls_done = lost_told;
+	la->la_then = then;
+	la->la_arg = arg;
+	lo_stat(fe->fe_lo, &la->la_stat);
+	return 0;
 }

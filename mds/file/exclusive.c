@@ -388,15 +388,48 @@ static bool settle_is_raised(struct excl *x, const struct lo_map *map, bool *jud
 	return raised;
 }
 
-/* Who died in the middle of a write leaves it on some copies, too. */
+/* The copies that were lost when that was asked, where the map still has them. */
+static uint64_t lost_copies(const struct excl *x, const struct lo_map *map)
+{
+	const struct lo_map *was = &x->ex_map;
+	uint64_t lost = 0;
+
+	for (unsigned i = 0; i < lo_objects(map) && i < lo_objects(was); i++)
+		if (x->ex_lost >> i & 1 && map->lm_obj[i].ob_ds == was->lm_obj[i].ob_ds &&
+		    map->lm_obj[i].ob_copy == was->lm_obj[i].ob_copy)
+			lost |= UINT64_C(1) << i;
+	return lost;
+}
+
+static void fence(struct excl *x);
+
+static void asked(void *arg, uint64_t objects)
+{
+	struct excl *x = arg;
+
+	x->ex_asked = true;
+	x->ex_lost = objects;
+	fence(x);
+}
+
+/* Who died in the middle of a write leaves it on some copies, too. A store that was put back believes
+ * in copies that were moved and deleted since: which are lost is asked first. -EAGAIN: nothing is
+ * changed yet. */
 static int settle_fence(struct excl *x, struct kv_txn *t, const struct ns_inode *i,
 			struct lo_map *map)
 {
 	bool judge, raised = settle_is_raised(x, map, &judge);
+	uint64_t lost = lost_copies(x, map);
 	int err = 0;
 
+	x->ex_map = *map;
+	if (judge && !x->ex_asked) {
+		x->ex_asks = true;
+		x->ex_incarnation = i->i_incarnation;
+		return -EAGAIN;
+	}
 	if (judge)
-		judge = file_mistrust(x->ex_env, x->ex_ino, map, UINT64_MAX, 0);
+		judge = file_mistrust(x->ex_env, x->ex_ino, map, UINT64_MAX, lost);
 	if (judge)
 		err = excl_hold(&x->ex_hold, x->ex_env, x->ex_ino);
 	if (err)
@@ -417,11 +450,20 @@ static int fence_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	x->ex_map = map;
 	if (x->ex_how == EXCL_SETTLE)
 		return settle_fence(x, t, &i, &map);
+	x->ex_map = map;
 	mistrust_left(x, &map);
 	return excl_raise(x->ex_env, t, &i, &map, file_now());
+}
+
+static void ask(struct excl *x)
+{
+	int err = file_ask_lost(x->ex_env, x->ex_loop, x->ex_ino, x->ex_incarnation, &x->ex_map,
+				asked, x);
+
+	if (err)
+		excl_answer(x, err);
 }
 
 static void fence_committed(struct kv_op *op, int err)
@@ -429,6 +471,10 @@ static void fence_committed(struct kv_op *op, int err)
 	struct excl *x = hash_entry(op, struct excl, ex_op);
 	bool detached = x->ex_how <= EXCL_SETTLE;
 
+	if (x->ex_asks && !x->ex_asked) {
+		ask(x);
+		return;
+	}
 	if (EXCL_FAULT(COMMIT_FAILED))
 		err = 0;
 	/* Others' layouts name what became stale. Nobody waits for them: before they are back no

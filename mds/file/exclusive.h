@@ -93,6 +93,9 @@ struct excl {
 	bool ex_late;		  /* a server that lives did not confirm in time */
 	bool ex_unfenced;	  /* nor is its copy stale */
 	bool ex_raised;		  /* SETTLE: the epoch went up; else it was only judged */
+	bool ex_asks, ex_asked;	  /* SETTLE, to be judged: which copies are there is asked first */
+	uint16_t ex_incarnation;  /* likewise */
+	uint64_t ex_lost;	  /* of ex_map, when that was asked: copies that are not there */
 	uint32_t ex_judged;	  /* SETTLE: f_judge_gen then */
 	struct excl_hold ex_hold; /* SETTLE: what became stale */
 	uint64_t ex_quiet;	  /* objects whose servers are silent */

@@ -280,6 +280,58 @@ def read_status(c, f):
     return err(c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 100), tries=300).status)
 
 
+def write_by_layout(c, d, name, data):
+    """The question for the size, which the return of the layout makes one for the data servers, tells the metadata server that the objects are there."""
+    s, f = write_file(c, d, name, b"")
+    o = settled(c, f, s)
+    check([data_server(c, m[0]).write(m[0].fhs[0], 0, data).status for m in o.mirrors], [0, 0])
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    c.ok(putfh(f), close(s))
+    check(c.attrs(f, "size").size, len(data))
+
+
+def objects_at(w, name):
+    return sum(len(files) for _, _, files in os.walk(os.path.join(w.dir, name, "objects")))
+
+
+def test_a_copy_that_moved_away_since_is_not_believed(w):
+    """The backup names a server that has deleted its object since: the other copy of the file is whole, and is the one that stays."""
+    c = client()
+    d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    for n in range(12):
+        write_by_layout(c, d, f"f{n}", b"%02d" % n * 30000)
+    c.drop()
+    stop(w)
+    backup(w)
+    start(w)
+    check(objects_at(w, "ds2") > 3, True, "objects of ds2")
+    eventually(lambda: health(w)["status"] == "ok", 60, "serving")
+    weft(w, "ds", "drain", "ds2")
+    eventually(lambda: objects_at(w, "ds2") == 0, 120, "they have moved")
+    stop(w, hard=True)
+    put_back(w)
+    start_restored(w)
+    whole(w)
+    end_restored(w)
+    start(w)
+    eventually(lambda: health(w)["status"] == "ok", 60, "serving")
+    c = client()
+    d = c.ok(putrootfh(), lookup("d"), getfh()).fh
+    for n in range(12):
+        f = c.ok(putfh(d), lookup(f"f{n}"), getfh()).fh
+        c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), read(ANON, 0, 1), tries=600)
+        check(content(c, f), b"%02d" % n * 30000, f"f{n}")
+
+    def left():
+        got = weft(w, "mirror", "status")
+        return not got["running"] and not got["waiting"]
+    eventually(left, 120, "they have two copies again")
+    for n in range(12):
+        s, f = c.open(d, f"f{n}")
+        check(on_every_mirror(c, f, s, 60000), [b"%02d" % n * 30000] * 2, f"f{n}")
+
+
 def test_what_was_removed_since_keeps_no_repair_busy(w):
     """Files that the backup has, and whose objects the data servers have deleted since."""
     c = client()
@@ -287,14 +339,8 @@ def test_what_was_removed_since_keeps_no_repair_busy(w):
     c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
     for n in range(3):
         write_file(c, d, f"empty{n}", b"")
-    # The question for the size, which the return of the layout makes one for the data servers, tells the metadata server that the objects are there.
     for name, byte in (("lost", b"L"), ("kept", b"K")):
-        s, f = write_file(c, d, name, b"")
-        o = settled(c, f, s)
-        check([data_server(c, m[0]).write(m[0].fhs[0], 0, byte * 70000).status for m in o.mirrors], [0, 0])
-        c.ok(putfh(f), layoutreturn(o.stateid))
-        c.ok(putfh(f), close(s))
-        check(c.attrs(f, "size").size, 70000)
+        write_by_layout(c, d, name, byte * 70000)
     c.drop()
     stop(w)
     backup(w)
