@@ -51,7 +51,7 @@
 #define RPC_FIRST (64u << 10)
 /* Memory of records that have begun and not ended, of all connections of a loop that have proved nothing, and of those that have. Beyond it the oldest
  * are ended; of those that have proved something only what began HALF_SLOW_NS ago. */
-#define RPC_MAX_HALF_FIRST (16u << 20)
+#define RPC_MAX_HALF_FIRST (8u << 20)
 #define RPC_MAX_HALF	   (256u << 20)
 /* Mark and accepted-reply header. */
 #define RPC_REPLY_HEAD 28u
