@@ -12,14 +12,14 @@ ds_disk() {
 	mkfs.ext4 -q -F "/run/disks/$1" && mount -o loop "/run/disks/$1" "/mnt/$1" || { not_ok "a disk for $1"; exit 1; }
 	mkdir -p "/mnt/$1/store"
 }
-# ds_start NAME TCPPORT RDMAPORT [OPTION...]: its pid is in ${ds_pid[NAME]}. It is run by ds_by, and listens for RDMA at ds_rdma, if these are set.
+# ds_start NAME TCPPORT RDMAPORT [OPTION...]: its pid is in ${ds_pid[NAME]}. It is run by ds_by, has the name ds_name and listens for RDMA at ds_rdma, if these are set.
 declare -A ds_pid ds_args
 ds_by=()
 ds_start() {
 	local name=$1 tcp=$2 rdma=$3
 	shift 3
 	ds_args[$name]="$tcp $rdma $*"
-	"${ds_by[@]}" "$BUILD/weft-ds" -o ds.name="$name" -o ds.store="/mnt/$name/store" -o ds.cluster_key="$KEY" -o ds.mds="$MDS" \
+	"${ds_by[@]}" "$BUILD/weft-ds" -o ds.name="${ds_name:-$name}" -o ds.store="/mnt/$name/store" -o ds.cluster_key="$KEY" -o ds.mds="$MDS" \
 		-o ds.listen="$LAB_SELF:$tcp" -o ds.rdma="${ds_rdma:-$LAB_SELF:$rdma}" -o ds.admin="unix:/run/$name.sock" "$@" 2>>"/run/$name.log" &
 	ds_pid[$name]=$!
 	for i in {1..300}; do

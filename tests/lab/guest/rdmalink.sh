@@ -3,6 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/rdma_lib.sh"
 part=$1 kind=$2 BUILD=$3 KEY=$4 MDS=$5
+ds_name=$kind # the metadata server has a data server of each kind
 rdma_up "$kind"
 
 # Connections over TCP are the metadata server's, which comes and goes as it likes.
@@ -38,7 +39,7 @@ server() {
 	# On iWARP it is TCP that gives a peer up: siw has done what TCP's buffer holds. After half a minute instead of a quarter of an hour.
 	[ "$kind" != siw ] || echo 5 >/proc/sys/net/ipv4/tcp_retries2
 	ds_disk link 300
-	ds_start link 12100 20049 -o ds.name="$kind" -o rdma.quiet=10s
+	ds_start link 12100 20049 -o rdma.quiet=10s
 	pid=${ds_pid[link]}
 	grep -oE '[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' /mnt/link/store/identity | head -1 >"$WEFT_SHARED/uuid.new"
 	mv "$WEFT_SHARED/uuid.new" "$WEFT_SHARED/uuid"

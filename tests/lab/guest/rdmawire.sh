@@ -3,12 +3,13 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/rdma_lib.sh"
 kind=$1 BUILD=$2 KEY=$3 MDS=$4 soak=${5:-}
+# The metadata server has a data server of each kind: each with a name of its own.
+ds_name=$kind
 rdma_up "$kind"
 ds_disk wire 600
 # In a long run a guest has no room for all that the sanitizer keeps of what was freed, and then goes on for ever with the first page that it lacks.
 export ASAN_OPTIONS=quarantine_size_mb=8:thread_local_quarantine_size_kb=64
-# The metadata server has a data server of each kind: each with a name of its own.
-ds_start wire 12100 20049 -o ds.name="$kind" -o log.level=warn
+ds_start wire 12100 20049 -o log.level=warn
 pid=${ds_pid[wire]}
 uuid=$(grep -oE '[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' /mnt/wire/store/identity | head -1)
 args=(-k "$KEY" -u "$uuid" -S $RANDOM$RANDOM)
@@ -83,7 +84,7 @@ since() { # BEFORE: what there is more of than then
 	awk 'NR == 1 { split($0, was) } NR == 2 { print $1 - was[1], $2 - was[2], $3 - was[3], $4 - was[4], $5 - was[5] }' <<<"$1
 $(counts)"
 }
-ds_start wire 12100 20049 -o ds.name="$kind" -o log.level=warn -o rdma.poll=0
+ds_start wire 12100 20049 -o log.level=warn -o rdma.poll=0
 before=$(counts)
 wire -n 2000 "128 at once"
 read -r completions sleeps vain _ <<<"$(since "$before")"
@@ -98,7 +99,7 @@ else
 fi
 ds_stop wire
 ds_complaints wire
-ds_start wire 12100 20049 -o ds.name="$kind" -o log.level=warn -o rdma.poll=10000
+ds_start wire 12100 20049 -o log.level=warn -o rdma.poll=10000
 before=$(counts)
 wire -n 2000 "128 at once"
 read -r completions events vain _ <<<"$(since "$before")"
@@ -140,14 +141,14 @@ check "and when the device is back" told 2
 ds_stop wire
 ds_complaints wire
 # Few Receives, shared by all: what is granted is there all the same.
-ds_start wire 12100 20049 -o ds.name="$kind" -o log.level=warn -o rdma.receives=704
+ds_start wire 12100 20049 -o log.level=warn -o rdma.receives=704
 before=$(rnr)
 wire "all credits" "as many calls"
 same "no message found a server of few Receives without one" "$(rnr)" "$before"
 ds_stop wire
 ds_complaints wire
 # Each connection has its own: who sends more than granted hurts only itself.
-ds_start wire 12100 20049 -o ds.name="$kind" -o log.level=warn -o rdma.srq=false
+ds_start wire 12100 20049 -o log.level=warn -o rdma.srq=false
 same "without rdma.srq nothing is shared" "$(held "${ds_pid[wire]}" | grep -oE 'srq=[0-9]+')" srq=0
 wire "vanish"
 receives=$(ds_metric wire weft_rdma_receives_total) chains=$(ds_metric wire weft_rdma_receive_doorbells_total)
@@ -157,7 +158,7 @@ same "no message found a server without shared Receives without one" "$(rnr)" "$
 wire "more calls than granted" "are thrown away" "fuzz"
 ds_stop wire
 ds_complaints wire
-ds_start wire 12100 20049 -o ds.name="$kind" -o log.level=warn -o rdma.connections_of_address=5 -o rdma.quiet=1s
+ds_start wire 12100 20049 -o log.level=warn -o rdma.connections_of_address=5 -o rdma.quiet=1s
 posted=$(ds_metric wire weft_rdma_work_requests_total)
 wire -n 4 "connections that stand"
 posted=$(($(ds_metric wire weft_rdma_work_requests_total) - posted))
@@ -182,7 +183,7 @@ done
 # Where memory may not be locked it says so, and serves without RDMA.
 : >/run/wire.log
 ds_by=(setpriv --bounding-set -ipc_lock,-sys_resource prlimit --memlock=8388608:8388608)
-ds_start wire 12100 20049 -o ds.name="$kind" -o log.level=warn
+ds_start wire 12100 20049 -o log.level=warn
 same "a registration that is refused is told once, with the limit" "$(grep -c "rdma: ${kind}0: registering 256 MiB of the pool: .*RLIMIT_MEMLOCK" /run/wire.log)" 1
 ds_by=()
 ds_stop wire
