@@ -582,15 +582,19 @@ static void asked(void *arg, int err, const ctl_response *res)
 
 static void join_told(struct join *jn, const ctl_request *req, const ctl_join_args *a)
 {
+	const ctl_join2_args *two = &req->ctl_request_u.join2;
 	uint64_t seen[CTL_MORE_NUMBERS];
+	const ctl_more *more;
+	unsigned n;
 
 	jn->jn_told.to_order = a->order_high;
-	if (req->op == CTL_OP_JOIN2)
-		jn->jn_takes_keys = ctl_more_get(req->ctl_request_u.join2.more.more_val, req->ctl_request_u.join2.more.more_len, CTL_MORE_KEYS, seen, 2);
-	if (req->op == CTL_OP_JOIN2)
-		jn->jn_takes_bars = ctl_more_get(req->ctl_request_u.join2.more.more_val, req->ctl_request_u.join2.more.more_len, CTL_MORE_BARS, seen, 1);
-	if (req->op != CTL_OP_JOIN2 ||
-	    !ctl_more_get(req->ctl_request_u.join2.more.more_val, req->ctl_request_u.join2.more.more_len, CTL_MORE_SEEN, seen, CTL_MORE_NUMBERS))
+	if (req->op != CTL_OP_JOIN2)
+		return;
+	more = two->more.more_val;
+	n = two->more.more_len;
+	jn->jn_takes_keys = ctl_more_get(more, n, CTL_MORE_KEYS, seen, 2);
+	jn->jn_takes_bars = ctl_more_get(more, n, CTL_MORE_BARS, seen, 1);
+	if (!ctl_more_get(more, n, CTL_MORE_SEEN, seen, CTL_MORE_NUMBERS))
 		return;
 	jn->jn_told.to_tells = true;
 	jn->jn_told.to_boot = seen[0];
