@@ -149,7 +149,6 @@ still() { # NAME: both guests have shown it
 	wait_flag "g1.$phase.$1" 200 && wait_flag "g2.$phase.$1" 200
 }
 
-# Repairs took 0.2 to 1.4 s in ten rounds; a slow machine has time.
 # seams_round PHASES FAULTS: in each phase so many faults; a store is put back between the second and the third, and so on.
 seams_round() {
 	local phases=$1 faults=$2 f since='' before='' policies=("mirrors=2" "stripes=2,unit=1M,mirrors=2" "stripes=2,unit=1M" "mirrors=3") policy phase n guests=()

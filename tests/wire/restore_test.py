@@ -91,6 +91,15 @@ def end_restored(w):
     eventually(lambda: ended(pid), 60, "its end")
 
 
+def made_whole(w):
+    """The store that was put back serves again, by a start without the option."""
+    start_restored(w)
+    whole(w)
+    end_restored(w)
+    start(w)
+    eventually(lambda: health(w)["status"] == "ok", 60, "serving")
+
+
 def health(w, name="mds"):
     try:
         at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == name)
@@ -311,11 +320,7 @@ def test_a_copy_that_moved_away_since_is_not_believed(w):
     eventually(lambda: objects_at(w, "ds2") == 0, 120, "they have moved")
     stop(w, hard=True)
     put_back(w)
-    start_restored(w)
-    whole(w)
-    end_restored(w)
-    start(w)
-    eventually(lambda: health(w)["status"] == "ok", 60, "serving")
+    made_whole(w)
     c = client()
     d = c.ok(putrootfh(), lookup("d"), getfh()).fh
     for n in range(12):
@@ -354,11 +359,7 @@ def test_what_was_removed_since_keeps_no_repair_busy(w):
     c.drop()
     stop(w, hard=True)
     put_back(w)
-    start_restored(w)
-    whole(w)
-    end_restored(w)
-    start(w)
-    eventually(lambda: health(w)["status"] == "ok", 60, "serving")
+    made_whole(w)
     # What nobody can repair says so, and has nobody's turn.
     c = client()
     d = c.ok(putrootfh(), lookup("d"), getfh()).fh
