@@ -381,7 +381,7 @@ def watch(a, children):
                 open(a.flags + ".paused", "w", encoding="ascii").close()
             else:
                 os.unlink(a.flags + ".paused")
-        began = [s.began for s in children.values() if s.began]
+        began = [at for at in [s.began for s in children.values()] if at]  # each is read once
         if began and now() - min(began) > a.limit:
             print(f"# {a.client}: an operation has no end after {a.limit} s", flush=True)
             for pid in children:
