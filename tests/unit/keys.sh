@@ -22,10 +22,12 @@ differ() { # FILE SECTION SECTIONS-OF-KEYS
 	comm -13 <(table | sort) <(echo "$listed") | sed 's/^/not in the table: /'
 	echo "$listed" | cut -d= -f1 | uniq -d | sed 's/^/listed twice: /'
 }
+declare -A known
+while IFS= read -r key; do known[$key]=1; done < <(table | cut -d= -f1)
 # unknown FILE...: what looks like a key and is none. Paths and names of files do not look like one.
 unknown() {
 	grep -noP '(?<![\w/.-])(mds|ds|log|rdma)\.(?!md\b)[a-z][a-z_]*\b(?!/)' "$@" /dev/null | while IFS=: read -r file line key; do
-		table | grep -q "^$key=" || echo "${file#"$top"/}:$line: $key"
+		[ -n "${known[$key]:-}" ] || echo "${file#"$top"/}:$line: $key"
 	done
 }
 
