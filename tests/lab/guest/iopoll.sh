@@ -6,7 +6,7 @@ NQN=nqn.2014-08.org.example:weft
 target=/sys/kernel/config/nvmet
 CLUSTER=/run/c
 dev() { local c=$1; shift; python3 "$WEFT_BUILD/tools/weft-dev" "$c" $CLUSTER "$@"; }
-metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
+metric() { "$WEFT_BUILD/tests/lab/metric" $CLUSTER "$@"; }
 ticks() { # of CPU, of a daemon
 	set -- $(sed 's/.*) //' "/proc/$(cat $CLUSTER/run/"$1".pid)/stat")
 	echo $((${12} + ${13}))

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 CLUSTER=/run/c
 mount -t tmpfs -o size=600m tmpfs /run
 dev() { local command=$1; shift; python3 "$here/../../tools/weft-dev" "$command" $CLUSTER "$@"; }
-metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
+metric() { "$BUILD/tests/lab/metric" $CLUSTER "$@"; }
 rdma_up rxe
 export WEFT_BUILD=$BUILD
 dev up --ds 2 --addr "$LAB_SELF" --rdma 20049 --set mds.lease=10s --set mds.grace=5s >/run/up.log 2>&1 || { not_ok "the cluster starts: $(tail -3 /run/up.log)"; exit 1; }

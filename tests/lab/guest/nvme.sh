@@ -6,7 +6,7 @@ NQN=nqn.2014-08.org.example:weft
 target=/sys/kernel/config/nvmet
 CLUSTER=/run/c
 dev() { local c=$1; shift; python3 "$WEFT_BUILD/tools/weft-dev" "$c" $CLUSTER "$@"; }
-metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
+metric() { "$WEFT_BUILD/tests/lab/metric" $CLUSTER "$@"; }
 # within SECONDS COMMAND...
 within() {
 	local end=$((SECONDS + $1))
@@ -149,7 +149,7 @@ all_paths() {
 	before=$(app_rounds)
 	sleep 3
 	check "without a path nothing goes on" test $(($(app_rounds) - before)) -le 1
-	check "the data server answers meanwhile" timeout 2 python3 "$here/metric.py" $CLUSTER ds1 weft_ds_joined
+	check "the data server answers meanwhile" timeout 2 "$WEFT_BUILD/tests/lab/metric" $CLUSTER ds1 weft_ds_joined
 	link 3
 	carries "one path comes back" 3
 	link 2

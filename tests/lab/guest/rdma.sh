@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 export PATH=$here/../../tools:$PATH
 CLUSTER=/run/c
 dev() { local c=$1; shift; python3 "$WEFT_BUILD/tools/weft-dev" "$c" $CLUSTER "$@"; }
-metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
+metric() { "$WEFT_BUILD/tests/lab/metric" $CLUSTER "$@"; }
 both() { metric ds1,ds2 "$@"; } # the sum over the data servers
 # within SECONDS COMMAND...
 within() {

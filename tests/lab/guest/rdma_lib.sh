@@ -31,19 +31,7 @@ ds_start() {
 	tail -20 "/run/$name.log" | sed 's/^/#   /'
 	exit 1
 }
-ds_get() { # NAME PATH
-	python3 - "/run/$1.sock" "$2" 2>/dev/null <<'PY'
-import socket, sys
-s = socket.socket(socket.AF_UNIX)
-s.settimeout(10)
-s.connect(sys.argv[1])
-s.sendall(b"GET %s HTTP/1.0\r\n\r\n" % sys.argv[2].encode())
-data = b""
-while (d := s.recv(65536)):
-    data += d
-print(data.partition(b"\r\n\r\n")[2].decode())
-PY
-}
+ds_get() { "$BUILD/tests/lab/metric" -g "/run/$1.sock" "$2" 2>/dev/null; } # NAME PATH
 ds_metric() { # NAME METRIC [LABELS-PATTERN]: the sum of its series
 	ds_get "$1" /metrics | awk -v n="$2" -v l="${3:-}" '{ split($1, a, "{") } a[1] == n && $1 ~ l { s += $2; seen = 1 } END { if (seen) printf "%d\n", s; else print "no metric " n }'
 }

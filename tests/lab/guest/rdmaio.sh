@@ -7,9 +7,8 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 CLUSTER=/run/c
 mount -t tmpfs -o size=1400m tmpfs /run
 mount -t debugfs none /sys/kernel/debug
-ln -s /proc/self/fd /dev/fd 2>/dev/null # bash's <(...) wants it
 dev() { local command=$1; shift; python3 "$here/../../tools/weft-dev" "$command" $CLUSTER "$@"; }
-metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
+metric() { "$BUILD/tests/lab/metric" $CLUSTER "$@"; }
 total() { metric ds1,ds2,ds3 "$@"; } # of the data servers
 # verified DIR SEED: three kinds of I/O at once, each block with its checksum, read back at the end.
 verified() {
@@ -24,7 +23,7 @@ verified() {
 hung() { grep -lzP 'frwr_unmap_sync\S*\n\S+ xprt_rdma_free|xprt_request_dequeue_xprt' /proc/[0-9]*/stack 2>/dev/null; }
 # Calls to data servers that wait for their answers.
 unanswered() { grep -h 'nfsv3.*q:xprt_pending' /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks | awk '{ print $1 }' | sort; }
-answer() { timeout 10 python3 "$here/metric.py" $CLUSTER mds,ds1,ds2,ds3 weft_rpc_received_bytes_total >/dev/null; }
+answer() { timeout 10 "$BUILD/tests/lab/metric" $CLUSTER mds,ds1,ds2,ds3 weft_rpc_received_bytes_total >/dev/null; }
 # Ends this guest where its kernel hangs so, and only where no server owes it an answer: nothing but a fresh client can go on then. The test counts it.
 hang() {
 	local workers calls

@@ -12,7 +12,7 @@ cp "$kdc/krb5.conf" /run/krb5.conf # where users can read it
 chmod 644 /run/krb5.conf
 export KRB5_CONFIG=/run/krb5.conf
 dev() { local command=$1; shift; python3 "$here/../../tools/weft-dev" "$command" $CLUSTER "$@"; }
-metric() { python3 "$here/metric.py" $CLUSTER "$@"; }
+metric() { "$WEFT_BUILD/tests/lab/metric" $CLUSTER "$@"; }
 alice() { KRB5CCNAME=FILE:/run/cc/krb5cc_3001 setpriv --reuid 3001 --regid 3001 --clear-groups "$@"; }
 # moved DIR BYTES: so many more than before went between the client's memory and the metadata server's.
 moved() { [ $(($(metric mds weft_rdma_bytes_total "dir=$1") - ${before[$1]})) -ge "$2" ]; }
