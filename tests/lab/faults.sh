@@ -64,7 +64,7 @@ whole() {
 told() {
 	local n count errors longest
 	for n; do
-		read -r count errors longest < <(python3 "$acked" count "$SHARED/$n.log")
+		read -r count errors longest <<<"$(python3 "$acked" count "$SHARED/$n.log")"
 		echo "# $n: $count blocks acknowledged, $errors errors, the longest wait for one $longest s"
 	done
 }

@@ -8,7 +8,8 @@ export WEFT_SHARED=$SHARED
 mkdir -p "$SHARED"
 
 # Without a process of its own: a fork takes longer than many of these waits, in a guest above all. Nothing is ever read here.
-exec {NAP}<> <(:)
+mkfifo "$LAB_DIR/nap"
+exec {NAP}<>"$LAB_DIR/nap"
 sleep() { read -rt "$1" -u "$NAP"; return 0; }
 ok() { echo "ok - $*"; }
 not_ok() { echo "not ok - $*"; }

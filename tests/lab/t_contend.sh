@@ -30,10 +30,11 @@ marked() {
 alike() {
 	local first='' ds object
 	tell --json file show "$1" >"$LAB_DIR/layout" || return 1
+	awk -F'"' '$2 == "ds" { ds = $4 } $2 == "object" { print ds, $4 }' "$LAB_DIR/layout" >"$LAB_DIR/objects"
 	while read -r ds object; do
 		first=${first:-$CLUSTER/$ds/$object}
 		cmp "$first" "$CLUSTER/$ds/$object" || return 1
-	done < <(awk -F'"' '$2 == "ds" { ds = $4 } $2 == "object" { print ds, $4 }' "$LAB_DIR/layout")
+	done <"$LAB_DIR/objects"
 	[ -n "$first" ]
 }
 hurt() { # ROUND FILE
