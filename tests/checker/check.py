@@ -204,7 +204,8 @@ def in_some_order(writes, reads):
     events = [(t, how, k, w, None) for k, w in enumerate(writes) for t, how in ((w.inv, CALL), (w.res, DONE)) if t < INF]
     events += [(t, how, k, None, r) for k, r in enumerate(reads) for t, how in ((r.inv, CALL), (r.res, DONE))]
     events.sort(key=lambda e: e[:2])
-    states, steps, none = {(None, frozenset(), frozenset())}, 0, frozenset()
+    steps, none = 0, frozenset()
+    states = {(object(), none, none)}  # what is there at the start is a write, too
 
     def seen(value, todo, waiting):
         return value, todo, frozenset(k for k in waiting if reads[k].val != value) if waiting else none
