@@ -143,13 +143,15 @@ def no_callback(*clients):
 
 def recalls(c, o, two, *ops, want="OK", to_zero=False):
     """What two does waits until c has returned its delegation, and then ends as wanted. Its last result."""
-    early = []
+    early, begun = [], threading.Event()
 
     def before(args):
+        begun.wait(30)
         time.sleep(0.04)
         early.append(it.done())
     obey(c, before=before)
     it = later(two, *ops)
+    begun.set()
     got = it.result()
     name = got.results[-1].op
     check(early, [False], f"{name} was done before the DELEGRETURN")
