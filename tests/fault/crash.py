@@ -342,7 +342,7 @@ class Test:
 
     def dies_at(self, point, count):
         """Of a start after a kill, so that there is something to recover."""
-        if self.s.start(f"{point}:{count}") and not self.s.wait_dead(8):
+        if self.s.start(f"{point}:{count}") and not self.s.wait_dead(30):
             raise Failed(f"it never came to {point}, {count} times")
         self.died()
         self.faults()

@@ -208,7 +208,7 @@ def test_a_move_outlives_the_metadata_server(w):
     before = servers(x.c, x.f)
     data = bytes(x.data)
     weft(w, "move", "/crash/f", "--from", before[0])
-    eventually(lambda: not still(x.c, x.f), 5, "the beginning of the move")
+    eventually(lambda: not still(x.c, x.f), 30, "the beginning of the move")
     for i in range(3):
         time.sleep(random.Random(i).random() if i else 0)
         w.restart()
