@@ -7,7 +7,10 @@ declare -A files tests # by name; in these four folders a name without its folde
 while read -r path; do
 	path=${path#"$top"/tests/}
 	files[$path]=1
-	case $path in unit/*/* | wire/*/* | lab/*/* | fuzz/*/*) ;; unit/* | wire/* | lab/* | fuzz/*) files[${path#*/}]=1 ;; esac
+	case $path in
+	unit/*/* | wire/*/* | lab/*/* | fuzz/*/*) ;;
+	unit/* | wire/* | lab/* | fuzz/*) files[${path#*/}]=1 ;;
+	esac
 done < <(find "$top/tests" -type f)
 # A unit test is added to a case, too: its name is there twice.
 while read -r path name; do
@@ -15,22 +18,29 @@ while read -r path name; do
 	tests["$path $name"]=1 tests["${path#*/} $name"]=1
 done < <(
 	find "$top/tests" -name '*.c' -exec awk '
-		function flush(t) { for (t in added) if (words[t] > 1) print file, t; split("", added); split("", words) }
+		function flush(t) {
+			for (t in added) if (words[t] > 1) print file, t
+			split("", added)
+			split("", words)
+		}
 		FNR == 1 { flush(); file = FILENAME }
 		match($0, /^START_TEST\([a-zA-Z0-9_]+\)/) { added[substr($0, 12, RLENGTH - 12)] = 1 }
 		{ n = split($0, w, /[^a-zA-Z0-9_]+/); for (i = 1; i <= n; i++) words[w[i]]++ }
 		END { flush() }' {} +
-	find "$top/tests" -name '*.py' -exec grep -HoE '^def [a-zA-Z0-9_]+\(' {} + | sed -E 's/:def (test_)?/ /; s/\($//'
+	find "$top/tests" -name '*.py' -exec grep -HoE '^def [a-zA-Z0-9_]+\(' {} + |
+		sed -E 's/:def (test_)?/ /; s/\($//'
 )
 exists() { # FILE NAME
 	[ -n "${files[$1]:-}" ] || return 1
 	[ -z "$2" ] || { [ -n "${tests[$1 $2]:-}" ]; return; }
-	case $1 in t_*.sh | fuzz_*.c | */run) ;; *) return 1 ;; esac # a file alone is a test in these folders only
+	# A file alone is a test in these folders only.
+	case $1 in t_*.sh | fuzz_*.c | */run) ;; *) return 1 ;; esac
 }
 # missing FILE: tests that do not exist, and lines that are not there or name nothing
 missing() {
 	local -A good=()
-	while read -r line; do good[$line]=1; done < <(sed -nE 's/^- ([PC][0-9]+)\. .*(`|: (the |later|with |NFSv3 later)).*/\1/p' "$1")
+	local test='`|: (the |later|with |NFSv3 later)' # one, or a word on why there is none
+	while read -r line; do good[$line]=1; done < <(sed -nE "s/^- ([PC][0-9]+)\\. .*($test).*/\\1/p" "$1")
 	grep -oE '`[A-Za-z0-9_/]+(\.(c|py|sh))?( [a-z0-9_]+)?`' "$1" | tr -d '`' | grep -vx 'file name' | grep -vxE 'test_|tests/checklists.sh' | sort -u |
 		while read -r file name; do exists "$file" "$name" || echo "no such test: $file $name"; done
 	for line in P{1..51} C{1..64}; do

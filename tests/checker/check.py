@@ -23,8 +23,10 @@ Options, each a promise that is weaker:
 What it does not see (write the test so that it does not matter, or look elsewhere):
 - Operations of several bytes or names are judged byte by byte: half a write that is seen is no violation (POSIX wants more, NFS does not give it).
 - A value that is written more than once to one register (a file that is renamed away and back; zeros of several truncations) is given to the earliest operation that explains it,
-  then to the latest (one that was asked for again, if there is one). Where neither can be explained, all orders are searched; a history is refused where none explains it, or
-  where there are more than SEARCH steps (many operations of unknown outcome), or with the options flips and lease, where the search does not know what may be twice.
+  then to the latest (one that was asked for again, if there is one). Where neither can be
+  explained, all orders are searched. A history is refused where none of them explains it; where the
+  search takes more than SEARCH steps (many operations of unknown outcome); and where something may
+  take effect twice (flips, lease), which the search does not know.
 - rename believes f: who renames must know what it moves (give each process names of its own to rename from). link counts, times, modes are not judged.
 - After a "restore" bytes written since the backup may be there or not, each by itself; names are those of one moment of the backup's time, each by itself.
 - Operations it does not know are an error, so that nobody believes they were judged.
@@ -192,23 +194,31 @@ def register(writes, reads, lost=(), flips=False):
         bad = give_reads(writes, reads, latest) or zones(writes, lost, flips)
         if bad is None:
             return None
-    if flips or any(w.op is not None and w.op.again for w in writes) or len({w.val for w in writes}) == len(writes) or not in_some_order(writes, reads):
-        return bad
-    return None
+    exact = len({w.val for w in writes}) == len(writes)
+    twice = flips or any(w.op is not None and w.op.again for w in writes)
+    return None if not exact and not twice and in_some_order(writes, reads) else bad
 
 
 def in_some_order(writes, reads):
-    """Is there an order of the writes that explains all reads? Just-in-time linearization (Lowe, Testing for linearizability, 2017): a write takes effect
-    when something ends that needs it to. A state is the value, the writes that are to come, and the reads that have not seen theirs."""
+    """Is there an order of the writes that explains all reads?
+
+    Just-in-time linearization (Lowe, Testing for linearizability, 2017): a write takes effect when
+    something ends that needs it to. A state is the value, the writes that are to come, and the
+    reads that have not seen theirs.
+    """
     CALL, DONE = 0, 1
-    events = [(t, how, k, w, None) for k, w in enumerate(writes) for t, how in ((w.inv, CALL), (w.res, DONE)) if t < INF]
-    events += [(t, how, k, None, r) for k, r in enumerate(reads) for t, how in ((r.inv, CALL), (r.res, DONE))]
+    events = []
+    for k, w in enumerate(writes):
+        events += [(t, how, k, w, None) for t, how in ((w.inv, CALL), (w.res, DONE)) if t < INF]
+    for k, r in enumerate(reads):
+        events += [(r.inv, CALL, k, None, r), (r.res, DONE, k, None, r)]
     events.sort(key=lambda e: e[:2])
     steps, none = 0, frozenset()
     states = {(object(), none, none)}  # what is there at the start is a write, too
 
     def seen(value, todo, waiting):
-        return value, todo, frozenset(k for k in waiting if reads[k].val != value) if waiting else none
+        return value, todo, frozenset(k for k in waiting if reads[k].val != value)
+
     for _, how, k, w, r in events:
         after = set()
         if how == CALL:

@@ -7,6 +7,8 @@ tell() {
 	"$WEFT_BUILD/weft" --admin "$mds_admin" "$@"
 }
 now() { date +%s.%N; }
+# objects_of LAYOUT: a line "SERVER OBJECT" for each object of a file, from what file show told as JSON
+objects_of() { awk -F'"' '$2 == "ds" { ds = $4 } $2 == "object" { print ds, $4 }' "$1"; }
 stop_writers() { local n; for n; do flag "$n.stop"; done; }
 # Nothing is under way between pause and go_on.
 pause() {

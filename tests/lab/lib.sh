@@ -7,10 +7,12 @@ weft_dev=$LAB_HERE/../../tools/weft-dev
 export WEFT_SHARED=$SHARED
 mkdir -p "$SHARED"
 
-# Without a process of its own: a fork takes longer than many of these waits, in a guest above all. Nothing is ever read here.
+# Without a process of its own: a fork takes longer than many of these waits, in a guest above all.
+# Nothing is ever read here.
 mkfifo "$LAB_DIR/nap"
 exec {NAP}<>"$LAB_DIR/nap"
 sleep() { read -rt "$1" -u "$NAP"; return 0; }
+
 ok() { echo "ok - $*"; }
 not_ok() { echo "not ok - $*"; }
 skip() { echo "skip - $*"; }
@@ -62,7 +64,12 @@ print(next(d[sys.argv[2]] for d in json.load(sys.stdin)["daemons"] if d["name"] 
 }
 # metric DAEMON[,DAEMON...] NAME [LABEL=VALUE]...: the sum of the series that have these labels.
 metric() {
-	if [ -S "$CLUSTER/run/mds.sock" ]; then "$WEFT_BUILD/tests/lab/metric" "$CLUSTER" "$@"; else python3 -S "$LAB_HERE/metric.py" "$CLUSTER" "$@"; fi
+	# Below a folder of a long name daemons have no Unix sockets: metric.py asks weft-dev where.
+	if [ -S "$CLUSTER/run/mds.sock" ]; then
+		"$WEFT_BUILD/tests/lab/metric" "$CLUSTER" "$@"
+	else
+		python3 -S "$LAB_HERE/metric.py" "$CLUSTER" "$@"
+	fi
 }
 
 # Ends the cluster (also at the end of every test): the daemons must have lived to here without a complaint, and the store be sound.

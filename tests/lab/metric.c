@@ -1,9 +1,14 @@
 /*
- * metric.c - metric CLUSTER DAEMON[,DAEMON...] NAME [LABEL=VALUE]...: prints the sum of the daemons' series that have these labels.
- *            metric -g SOCKET PATH: prints what a daemon answers there.
+ * metric.c - asks daemons for their metrics, for the lab's scripts:
  *
- * What metric.py does, for the lab's scripts, which ask many times a second: Python takes longer to start than all the rest. CLUSTER is weft-dev's
- * folder. Fails when no series of a daemon matches: every series exists from the start.
+ *   metric CLUSTER DAEMON[,DAEMON...] NAME [LABEL=VALUE]...
+ *           prints the sum of the daemons' series that have these labels. CLUSTER is weft-dev's folder.
+ *           Fails when no series of a daemon matches: every series exists from the start.
+ *   metric -g SOCKET PATH
+ *           prints what a daemon answers there.
+ *
+ * metric.py does the first, too. Scripts ask many times a second, and Python takes longer to start
+ * than all the rest.
  */
 #include "tools/http_get.h"
 #include <err.h>
@@ -12,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* line is `name{a="b",c="d"} 1` or `name 1`. *value: that of a series that was asked for. */
 static bool matches(const char *line, const char *name, char *const *labels, double *value)
@@ -28,9 +32,13 @@ static bool matches(const char *line, const char *name, char *const *labels, dou
 		const char *equals = strchr(*labels, '=');
 		char want[256];
 		const char *at;
+		int n;
 
-		if (!equals || snprintf(want, sizeof(want), "%.*s\"%s\"", (int)(equals + 1 - *labels), *labels, equals + 1) >= (int)sizeof(want))
+		if (!equals)
 			errx(2, "%s is no LABEL=VALUE", *labels);
+		n = (int)(equals + 1 - *labels);
+		if (snprintf(want, sizeof(want), "%.*s\"%s\"", n, *labels, equals + 1) >= (int)sizeof(want))
+			errx(2, "%s is longer than a label is", *labels);
 		at = strstr(line + len, want);
 		if (!at || at > end || (at[-1] != '{' && at[-1] != ','))
 			return false;

@@ -30,7 +30,7 @@ marked() {
 alike() {
 	local first='' ds object
 	tell --json file show "$1" >"$LAB_DIR/layout" || return 1
-	awk -F'"' '$2 == "ds" { ds = $4 } $2 == "object" { print ds, $4 }' "$LAB_DIR/layout" >"$LAB_DIR/objects"
+	objects_of "$LAB_DIR/layout" >"$LAB_DIR/objects"
 	while read -r ds object; do
 		first=${first:-$CLUSTER/$ds/$object}
 		cmp "$first" "$CLUSTER/$ds/$object" || return 1

@@ -37,7 +37,7 @@ pure() { # FILE: each copy
 	local k=0 ds object
 	tell --json file show "$1" >"$LAB_DIR/layout" || return 1
 	[ "$(grep -c '"in-sync"' "$LAB_DIR/layout")" = 6 ] || { cat "$LAB_DIR/layout"; return 1; } # 2 mirrors, and their objects
-	awk -F'"' '$2 == "ds" { ds = $4 } $2 == "object" { print ds, $4 }' "$LAB_DIR/layout" >"$LAB_DIR/objects"
+	objects_of "$LAB_DIR/layout" >"$LAB_DIR/objects"
 	while read -r ds object; do
 		cmp -n $((3 + k % 2 << 20)) "$LAB_DIR/stripe$((k % 2))" "$CLUSTER/$ds/$object" || return 1
 		k=$((k + 1))

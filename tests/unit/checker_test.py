@@ -113,7 +113,8 @@ BAD = [
     ("two make one name", "name-twice", STRICT, S().make(A, "x", "i1", at=(1, 5)).make(B, "x", "i2", at=(2, 6))),
     ("two take one name away", "name-twice", STRICT, S().make(A, "x", "i1").unlink(A, "x", at=(4, 8)).unlink(B, "x", at=(5, 9))),
     ("one that takes a name away is seen twice", "name-back", STRICT,
-     S().make(A, "x", "i1").unlink(B2, "x", at=(14, 90)).look(A, "x", None, at=(20, 21)).make(A, "x", "i2", at=(22, 23)).look(A, "x", None, at=(24, 25))
+     S().make(A, "x", "i1").unlink(B2, "x", at=(14, 90)).look(A, "x", None, at=(20, 21))
+     .make(A, "x", "i2", at=(22, 23)).look(A, "x", None, at=(24, 25))
      .make(A, "x", "i3", at=(26, 27)).look(A, "x", "i3", at=(92, 93))),
     ("a rename is seen half: both names", "name-back", STRICT,
      S().make(A, "x", "i1").rename(A, "i1", "x", "y", at=(4, 20)).look(B, "y", "i1", at=(6, 7)).look(B, "x", "i1", at=(8, 9))),
@@ -137,8 +138,10 @@ GOOD = [
      S().write(A, 1, at=(1, 5)).write(B, 2, at=(1, 5)).read(A, (100, 2), at=(3, 4)).read(A, (100, 1)).read(B, (100, 1))),
     ("one that is not answered is seen late", STRICT, S().write(A, 1, done=False).write(B, 2).read(B, (100, 2)).read(B, (100, 1)).read(B, (100, 1))),
     ("of three that take a name away the slow one is the last", STRICT,
-     S().make(A, "x", "i1").unlink(B, "x", at=(10, 11)).look(A, "x", None, at=(15, 16)).unlink(B2, "x", at=(14, 90)).make(A, "x", "i2", at=(20, 21)).look(A, "x", "i2", at=(22, 23))
-     .unlink(A, "x", at=(24, 25)).look(A, "x", None, at=(26, 27)).make(A, "x", "i3", at=(30, 31)).look(A, "x", "i3", at=(32, 33)).look(A, "x", None, at=(92, 93))),
+     S().make(A, "x", "i1").unlink(B, "x", at=(10, 11)).look(A, "x", None, at=(15, 16))
+     .unlink(B2, "x", at=(14, 90)).make(A, "x", "i2", at=(20, 21)).look(A, "x", "i2", at=(22, 23))
+     .unlink(A, "x", at=(24, 25)).look(A, "x", None, at=(26, 27))
+     .make(A, "x", "i3", at=(30, 31)).look(A, "x", "i3", at=(32, 33)).look(A, "x", None, at=(92, 93))),
     ("one that is not answered never comes", STRICT, S().write(A, 1, done=False).write(B, 2).read(B, (100, 2)).read(B, (100, 2))),
     ("a part of one that failed", STRICT, S().write(A, 1, err="EIO").read(B, (30, 1), (70, 0)).stat(B, 30)),
     ("a short write", STRICT, S().write(A, 1, got={"len": 40}).read(B, (40, 1)).stat(B, 40)),

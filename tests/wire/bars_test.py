@@ -48,9 +48,8 @@ class World:
     def layout(self, c):
         """(the stateid of the open, the handle): c's, for reading."""
         s = c.until(lambda got: err(got.status) not in NOT_NOW, putfh(self.f), open_(claim_fh(), READ | NO_DELEG), tries=400).results[-1].stateid
-        # The MDS may still be fencing a client that a restart kept from renewing its lease.
-        c.until(lambda got: err(got.status) not in NOT_NOW, putfh(self.f), layoutget(s, IO_READ), tries=1200)
-        self.o = lay(c, self.f, s, IO_READ)
+        # A layout that a restart of a data server recalled may still be out.
+        self.o = settled(c, self.f, s, IO_READ)
         self.ds = data_server(c, self.o.mirrors[0][0])
         return s, self.o.mirrors[0][0].fhs[0]
 
@@ -73,7 +72,10 @@ class World:
             ds.close()
 
     def lives(self, what):
-        """The one that lives reads. Where a restart of a data server was long enough to be noticed, its layout was recalled, and was revoked when it did not answer: it asks for another."""
+        """The one that lives reads, with a new layout.
+
+        The MDS recalled the old one if it noticed a data server's restart, and revoked it then.
+        """
         eventually(lambda: self.read(self.layout(self.one)[1]) == 0, 60, what)
 
     def bars(self):

@@ -29,7 +29,8 @@ WINDOW = 400
 # While they end, another client waits no longer than this many seconds for the answer to a SEQUENCE. It is 0.15 s with 10,000; the rest is for a machine that runs other
 # tests beside this one. What the daemon may need of its processor is GONE_MAX.
 WAIT_MAX = 8.0 if SANITIZED else 2.0
-GONE_MAX = 0.002 if SANITIZED else 0.0006  # seconds of the daemon, from its lease's end to its files having been judged
+# Seconds of the daemon, from a client's lease's end to its files having been judged.
+GONE_MAX = 0.002 if SANITIZED else 0.0006
 
 
 class Swarm:

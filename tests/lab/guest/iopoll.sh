@@ -1,6 +1,5 @@
 #!/bin/bash
 . "$(dirname "$0")/lib.sh"
-here=$(cd "$(dirname "$0")/.." && pwd)
 export WEFT_BUILD=$1
 NQN=nqn.2014-08.org.example:weft
 target=/sys/kernel/config/nvmet

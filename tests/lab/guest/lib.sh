@@ -2,11 +2,13 @@
 M=/mnt/weft
 # What Python's scripts import (flags.py); the folder is the host's, and nothing is written there.
 export PYTHONPATH=${BASH_SOURCE%/*} PYTHONDONTWRITEBYTECODE=1
-# Without a process of its own: a fork takes longer than many of these waits, in a guest above all. Nothing is ever read here.
+# Without a process of its own: a fork takes longer than many of these waits, in a guest above all.
+# Nothing is ever read here.
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd # bash's <(...) wants it
 mkfifo "/run/nap.$$"
 exec {NAP}<>"/run/nap.$$"
 sleep() { read -rt "$1" -u "$NAP"; return 0; }
+
 ok() { echo "ok - $*"; }
 not_ok() { echo "not ok - $*"; }
 check() { # NAME COMMAND...

@@ -149,7 +149,8 @@ all_paths() {
 	before=$(app_rounds)
 	sleep 3
 	check "without a path nothing goes on" test $(($(app_rounds) - before)) -le 1
-	check "the data server answers meanwhile" timeout 2 "$WEFT_BUILD/tests/lab/metric" $CLUSTER ds1 weft_ds_joined
+	check "the data server answers meanwhile" \
+		timeout 2 "$WEFT_BUILD/tests/lab/metric" $CLUSTER ds1 weft_ds_joined
 	link 3
 	carries "one path comes back" 3
 	link 2
