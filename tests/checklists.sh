@@ -40,7 +40,9 @@ exists() { # FILE NAME
 missing() {
 	local -A good=()
 	local test='`|: (the |later|with |NFSv3 later)' # one, or a word on why there is none
-	while read -r line; do good[$line]=1; done < <(sed -nE "s/^- ([PC][0-9]+)\\. .*($test).*/\\1/p" "$1")
+	while read -r line; do
+		good[$line]=1
+	done < <(sed -nE "s/^- ([PC][0-9]+)\\. .*($test).*/\\1/p" "$1")
 	grep -oE '`[A-Za-z0-9_/]+(\.(c|py|sh))?( [a-z0-9_]+)?`' "$1" | tr -d '`' | grep -vx 'file name' | grep -vxE 'test_|tests/checklists.sh' | sort -u |
 		while read -r file name; do exists "$file" "$name" || echo "no such test: $file $name"; done
 	for line in P{1..51} C{1..64}; do

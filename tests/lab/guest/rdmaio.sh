@@ -24,7 +24,8 @@ hung() { grep -lzP 'frwr_unmap_sync\S*\n\S+ xprt_rdma_free|xprt_request_dequeue_
 # Calls to data servers that wait for their answers.
 unanswered() { grep -h 'nfsv3.*q:xprt_pending' /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks | awk '{ print $1 }' | sort; }
 answer() {
-	timeout 10 "$BUILD/tests/lab/metric" $CLUSTER mds,ds1,ds2,ds3 weft_rpc_received_bytes_total >/dev/null
+	timeout 10 "$BUILD/tests/lab/metric" $CLUSTER mds,ds1,ds2,ds3 \
+		weft_rpc_received_bytes_total >/dev/null
 }
 # Ends this guest where its kernel hangs so, and only where no server owes it an answer: nothing but a fresh client can go on then. The test counts it.
 hang() {
