@@ -171,7 +171,8 @@ def test_a_volume_whose_disk_fails(_):
     w.dev("kill", w.dir, "ds1")
     eventually(lambda: run("umount", w.folder(2)), what="the umount of the volume")
     # The device of the last mount lets go of the image a moment later.
-    eventually(lambda: run("mount", "-o", "loop", os.path.join(w.top, "image2"), w.folder(2)), what="its next mount")
+    image = os.path.join(w.top, "image2")
+    eventually(lambda: run("mount", "-o", "loop", image, w.folder(2)), what="its next mount")
     w.dev("start", w.dir, "ds1")
     check(w.metric("weft_ds_store_failing", "ds1"), 0)
     for s, f in files[2]:
