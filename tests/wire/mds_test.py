@@ -122,7 +122,9 @@ def eventually(done, seconds=30, what="it"):
     A deadline below 5 s is what the test is about. Any other is for what does not happen: under
     load everything takes longer, so it is 60 s at least.
     """
-    end = time.monotonic() + (seconds if seconds < 5 else max(seconds, 60))
+    if seconds >= 5:
+        seconds = max(seconds, 60)
+    end = time.monotonic() + seconds
     while not done():
         if time.monotonic() > end:
             raise Failed(f"{what} did not happen in {seconds} s")
