@@ -481,9 +481,12 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 			return err;
 		return ds_tomb_add(s, &o, r->r_a);
 	case DS_REC_BAR:
-		return ds_bar(s, r->r_client);
+		/* 0 is the metadata server, which no order bars (orders.c). */
+		return r->r_client ? ds_bar(s, r->r_client) : -EIO;
 	case DS_REC_RUN:
-		return r->r_client && r->r_client <= r->r_a && r->r_a <= UINT32_MAX ? ds_bar_run(s, r->r_client, (uint32_t)r->r_a) : -EIO;
+		if (!r->r_client || r->r_client > r->r_a || r->r_a > UINT32_MAX)
+			return -EIO;
+		return ds_bar_run(s, r->r_client, (uint32_t)r->r_a);
 	default:
 		return -EPROTONOSUPPORT;
 	}
@@ -494,6 +497,9 @@ static void refusal(const struct ds_rec *r, int err, char *why, size_t len)
 {
 	if (err == -EPROTONOSUPPORT)
 		snprintf(why, len, "a record of type %u, and this program knows up to %d: a newer weft-ds has written it", r->r_type, DS_REC_RUN);
+	else if (err == -EIO && (r->r_type == DS_REC_BAR || r->r_type == DS_REC_RUN))
+		snprintf(why, len, "a record bars clients %" PRIu32 " to %" PRIu64 ", which is no range of clients", r->r_client,
+			 r->r_type == DS_REC_BAR ? r->r_client : r->r_a);
 }
 
 /* *good is the length up to its last good record. */

@@ -336,8 +336,13 @@ START_TEST(a_record_that_is_not_known_is_refused_in_one_line)
 	ck_assert_int_ne(try_open(err), 0);
 	ck_assert_ptr_nonnull(strstr(err, "type 5"));
 	ck_assert_ptr_null(strchr(err, '\n'));
+	/* Client 0 is the metadata server: as a run's first one it would be refused at the next start. */
+	record_write(DS_REC_BAR, 0, 0);
+	ck_assert_int_ne(try_open(err), 0);
+	ck_assert_ptr_nonnull(strstr(err, "bars clients 0 to 0,"));
 	record_write(DS_REC_RUN, 9, 8);
 	ck_assert_int_ne(try_open(err), 0);
+	ck_assert_ptr_nonnull(strstr(err, "bars clients 9 to 8,"));
 	record_write(DS_REC_RUN, 0, 8);
 	ck_assert_int_ne(try_open(err), 0);
 	record_write(DS_REC_RUN, 8, (uint64_t)UINT32_MAX + 1);
