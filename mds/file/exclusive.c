@@ -520,8 +520,6 @@ static bool needs_fence(const struct excl *x)
 	case EXCL_WRITES:
 	case EXCL_ALL:
 		return x->ex_left || (may_be_written(x) && !EXCL_FAULT(BACK_IS_OVER));
-	case EXCL_GONE:
-		return false;
 	default:
 		return true;
 	}

@@ -62,8 +62,7 @@ enum excl_how {
 	/* All layouts are back, and every capability of before is fenced; reads through the MDS go
 	 * on. No copy is made stale, unless its server lives and does not do its orders. */
 	EXCL_LAYOUTS,
-	EXCL_ALL,  /* as WRITES, and nobody reads either: all layouts are back */
-	EXCL_GONE, /* as ALL; the objects are about to be deleted, which is fence enough */
+	EXCL_ALL, /* as WRITES, and nobody reads either: all layouts are back */
 	EXCL_HOWS
 };
 

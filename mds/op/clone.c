@@ -483,9 +483,6 @@ static nfsstat4 clone_go(struct compound *c, int err)
 	nfsstat4 st = clone_look(c, k);
 
 	(void)err;
-	/* Not fenced, because it was empty, and it is not any more. */
-	if (!st && k->dst_freeze.ex_how == EXCL_GONE && !k->again)
-		st = NFS4ERR_DELAY;
 	if (st || !k->len)
 		return st;
 	k->src_stat.ls_done = clone_src_told;
@@ -522,8 +519,12 @@ static void clone_src_frozen(void *arg, int err)
 		clone_both_frozen(k, err);
 		return;
 	}
-	/* The layouts of the client that asks come back, too: fenced, its next write would be refused in the midst. */
-	op_freeze(&k->dst_freeze, c->m, c->th->mt_loop, k->dst, NULL, k->again ? EXCL_GONE : EXCL_ALL, clone_both_frozen, k);
+	/*
+	 * The layouts of the client that asks come back, too: fenced, its next write would be refused
+	 * in the midst. Where the target is placed again its old objects are fenced as well, though
+	 * they are deleted: deletes wait behind others, and what is written to them until then is lost.
+	 */
+	op_freeze(&k->dst_freeze, c->m, c->th->mt_loop, k->dst, NULL, EXCL_ALL, clone_both_frozen, k);
 }
 
 static nfsstat4 clone_begin(struct compound *c, int err)

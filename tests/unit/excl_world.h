@@ -59,7 +59,6 @@ enum kind {
 	K_WRITES,
 	K_LAYOUTS,
 	K_ALL,
-	K_GONE,
 	KINDS
 };
 static const char *const kind_name[KINDS] = {"take back",
@@ -72,8 +71,7 @@ static const char *const kind_name[KINDS] = {"take back",
 					     "its own size",
 					     "writes",
 					     "layouts",
-					     "all",
-					     "gone"};
+					     "all"};
 
 /* How the world begins. */
 enum start {
