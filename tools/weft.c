@@ -31,7 +31,7 @@ static const struct weft_opt layout_options[] = {{"client", 0, "C"}, {"ds", 0, "
 static const struct weft_opt events_options[] = {{"follow", 'f', NULL}, {"since", 0, "TIME"}, {"kind", 0, "KIND"}, {"last", 'n', "N"}, {0}};
 static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait", 'w', NULL}, {"recursive", 'r', NULL}, {"to", 0, "N"}, {NULL}};
 static const struct weft_opt repair_options[] = {{"recursive", 'r', NULL}, {NULL}};
-static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL}, {"mend", 0, NULL}, {"keep", 0, "MIRROR"}, {NULL}};
+static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL}, {"mend", 0, NULL}, {"keep", 0, "MIRROR"}, {"yes", 'y', NULL}, {NULL}};
 static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
 static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"stripes", 's', "N"}, {"unit", 'u', "SIZE"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {"recursive", 'r', NULL}, {NULL}};
 static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"lost", 0, NULL}, {"degraded", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
@@ -40,7 +40,10 @@ static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
 static const struct weft_opt advise_options[] = {{"spread", 0, "PERCENT"}, {0}};
 static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL}, {"files", 0, "N"}, {"bytes", 0, "SIZE"}, {"rate", 0, "SIZE"}, {"spread", 0, "PERCENT"}, {"stop", 0, NULL}, {0}};
 static const struct weft_opt choose_options[] = {{"copy", 0, "MIRROR"}, {"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
-static const struct weft_opt scrub_options[] = {{"dry-run", 0, NULL}, {"background", 0, NULL}, {"remove-newer", 0, NULL}, {"status", 0, NULL}, {"stop", 0, NULL}, {0}};
+static const struct weft_opt scrub_options[] = {
+	{"dry-run", 0, NULL}, {"background", 0, NULL}, {"remove-newer", 0, NULL}, {"status", 0, NULL},
+	{"stop", 0, NULL},    {"yes", 'y', NULL},    {0},
+};
 static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
 static const struct weft_opt key_options[] = {{"out", 'o', "FILE"}, {0}};
 static const struct weft_opt yes_options[] = {{"yes", 'y', NULL}, {0}};

@@ -162,8 +162,8 @@ int cmd_mirror_status(char **args)
 	json_t *j, *wrong = NULL;
 	int rc = weft_ask_path("GET", "/v1/repair", args[0], NULL, &j);
 
-	if (!rc && !args[0]) {
-		rc = wrong_ask(LOOK_S, &wrong);
+	if (!rc) {
+		rc = wrong_ask(args[0] ? 0 : LOOK_S, &wrong);
 		json_object_set_new(j, "health", wrong);
 		if (rc)
 			json_decref(j);
@@ -213,9 +213,16 @@ int cmd_mirror_verify(char **args)
 {
 	bool seen = isatty(STDERR_FILENO);
 	long long different;
+	const char *keep = weft_option("keep");
 	json_t *j;
-	int rc = weft_ask_with("PUT", "/v1/verify", "", &j, "path", args[0], "recursive", weft_option("recursive") ? "1" : NULL, "mend", weft_option("mend") ? "1" : NULL, "keep",
-			       weft_option("keep"), NULL);
+	int rc;
+
+	if (weft_option("mend") &&
+	    !weft_sure("Where the copies of %s differ, %s%s is kept; what only the others have is lost.", args[0],
+		       keep ? "that of mirror " : "the first one in sync", keep ? keep : ""))
+		return EXIT_FAILED;
+	rc = weft_ask_with("PUT", "/v1/verify", "", &j, "path", args[0], "recursive",
+			   weft_option("recursive") ? "1" : NULL, "mend", weft_option("mend") ? "1" : NULL, "keep", keep, NULL);
 
 	while (!rc && json_is_true(json_object_get(j, "running"))) {
 		if (seen)

@@ -110,6 +110,10 @@ int cmd_scrub(char **args)
 		return look("GET");
 	if (weft_option("stop"))
 		return look("DELETE");
+	if (weft_option("remove-newer") && !weft_option("dry-run") &&
+	    !weft_sure("Objects that are newer than the metadata store's backup are deleted for ever; what was\n"
+		       "written to files that were made since the backup is lost."))
+		return EXIT_FAILED;
 	return check(true, weft_option("dry-run"), weft_option("background"), weft_option("remove-newer"));
 }
 

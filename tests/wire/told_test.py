@@ -122,10 +122,13 @@ def on_a_terminal(answers, answer, *args):
 def test_what_loses_something_says_so_and_asks_on_a_terminal_only():
     ds = {"number": 1, "name": "ds1", "state": "killed"}
     answers = {"/v1/ds/kill": {"ds": [ds]}, "/v1/ds/forget": {"forgotten": "ds1", "lost": []}, "/v1/mirror/remove": QUIET, "/v1/choose": {"running": False},
-               "/v1/clients": {"clients": [], "clientid": "1", "number": 1, "name": "c"}}
+               "/v1/clients": {"clients": [], "clientid": "1", "number": 1, "name": "c"},
+               "/v1/scrub": {"running": False, "findings": []}, "/v1/verify": {"running": False, "different": 0, "skipped": 0, "differences": []}}
     for args, warning in ((("ds", "kill", "ds1"), "cannot be read or written until"), (("ds", "forget", "ds1"), "removed for ever"),
                           (("ds", "forget", "--force", "ds1"), "ONLY COPY IS LOST"), (("mirror", "remove", "/f", "1"), "one copy less"),
-                          (("mirror", "choose", "/f", "--copy", "1"), "is lost"), (("client", "evict", "c"), "not committed is lost")):
+                          (("mirror", "choose", "/f", "--copy", "1"), "is lost"), (("client", "evict", "c"), "not committed is lost"),
+                          (("scrub", "--remove-newer"), "deleted for ever"), (("mirror", "verify", "/f", "--mend"), "the first one in sync is kept"),
+                          (("mirror", "verify", "/f", "--mend", "--keep", "1"), "that of mirror 1 is kept")):
         for answer, done in ((b"\n", False), (b"n\n", False), (b"y\n", True)):
             ASKED.clear()
             rc, said = on_a_terminal(answers, answer, *args)
