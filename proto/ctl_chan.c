@@ -16,6 +16,7 @@
  */
 #include "proto/ctl_chan.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "proto/ds_key.h"
 #include <assert.h>
@@ -218,23 +219,42 @@ out:
 /* ---- the peer's requests ---- */
 
 #define REFUSED_AGAIN_S 30
+#define REFUSED_SLOTS	64
+
+/*
+ * The peer tries again and again, and may be anybody: an address has a line once in so many seconds.
+ * Each has a slot of its own, so that a stranger does not hide the server that cannot join. Addresses
+ * that share one share its line; which do differs from one start of the program to the next.
+ */
+static bool refused_due(const char *addr, unsigned *unsaid)
+{
+	static struct {
+		_Atomic uint64_t s;
+		_Atomic unsigned unsaid;
+	} slots[REFUSED_SLOTS];
+	const char *port = strrchr(addr, ':');
+	uint64_t host = hash_bytes(addr, port ? (size_t)(port - addr) : strlen(addr));
+	size_t at = hash_u64(host ^ (uintptr_t)slots) % REFUSED_SLOTS;
+	uint64_t now = clock_mono_ms() / 1000 + 1, before = atomic_load(&slots[at].s);
+
+	if ((before && now - before < REFUSED_AGAIN_S) || !atomic_compare_exchange_strong(&slots[at].s, &before, now)) {
+		atomic_fetch_add(&slots[at].unsaid, 1);
+		return false;
+	}
+	*unsaid = atomic_exchange(&slots[at].unsaid, 0);
+	return true;
+}
 
 /* Ends the connection: whoever sends what does not open is not the peer. */
 static void chan_refuse(struct ctl_chan *ch, struct rpc_call *call, const char *why)
 {
-	static _Atomic uint64_t said_s;
-	static _Atomic unsigned unsaid;
 	struct rpc_conn *conn = call->c_conn;
-	uint64_t now = clock_mono_ms() / 1000, before = atomic_load(&said_s);
+	unsigned unsaid;
 	char addr[80];
 
-	/* The peer tries again and again, and may be anybody. */
-	if ((!before || now - before >= REFUSED_AGAIN_S) && atomic_compare_exchange_strong(&said_s, &before, now)) {
-		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
-		log_warn("control: %s: %s; ending the connection (%u more since the last such line)", addr, why, atomic_exchange(&unsaid, 0));
-	} else {
-		atomic_fetch_add(&unsaid, 1);
-	}
+	rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
+	if (refused_due(addr, &unsaid))
+		log_warn("control: %s: %s; ending the connection (%u more since the last such line)", addr, why, unsaid);
 	rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
 	/* The owner frees the channel when it is told that the connection is gone. */
 	if (ch->ch_conn)

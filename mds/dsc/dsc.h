@@ -99,6 +99,9 @@ struct dsc_terms {
 };
 /* ---- keys (key.c) ---- */
 
+/* Opens a capability for the server, of the newest key or of the one before a rotation, which is good
+ * until the next. False: it is of neither, or not ours. Any thread. */
+bool dsc_cap_open(struct dsc *d, const struct dsc_server *sv, const uint8_t fh[CAP_LEN], struct cap *cap);
 /* What a server of this uuid gets, known or not: of the newest number. */
 struct ds_key;
 void dsc_key_make(struct dsc *d, const uint8_t uuid[16], struct ds_key *k);

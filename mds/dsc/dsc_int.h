@@ -101,6 +101,7 @@ struct dsc {
 	struct hash d_links;
 	_Atomic unsigned d_nlinks;
 	struct loop_timer d_timer;
+	uint64_t d_watched_ms, d_woke_ms; /* the timer's: when it fired last, and after our last pause */
 	bool d_told_dead[DSC_MAX + 1], d_told_alive[DSC_MAX + 1]; /* watch.c: in the journal, since our start */
 	struct loop_msg d_start;
 	void (*d_eof)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,

@@ -780,14 +780,16 @@ static void serve(struct ctl_incoming *in, void *arg)
 
 static void serve_hello(struct dsc *d, struct rpc_call *call)
 {
-	static _Atomic uint64_t last;
+	static _Atomic uint64_t last, last_second;
 	struct rpc_conn *conn = call->c_conn;
 	struct dsc_link *lk;
 	char addr[80];
 	int err;
 
 	if (link_of(d, rpc_conn_id(conn))) {
-		log_warn("control: a second HELLO on one connection; ending it");
+		/* The first one needs no key: anybody may do this as often as he likes. */
+		if (log_due(&last_second))
+			log_warn("control: a second HELLO on one connection; ending it");
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
 		rpc_conn_close(conn);
 		return;

@@ -84,6 +84,24 @@ void dsc_set_key(struct dsc *d, struct dsc_server *sv)
 	cap_derive_key(key, sv->sv_uuid, sv->sv_key_number, sv->sv_key);
 }
 
+bool dsc_cap_open(struct dsc *d, const struct dsc_server *sv, const uint8_t fh[CAP_LEN], struct cap *cap)
+{
+	uint8_t number = cap_key_number(fh), key[CAP_KEY_LEN];
+	const uint8_t *cluster;
+	bool good;
+
+	if (number == sv->sv_key_number)
+		return cap_open(fh, sv->sv_key, cap);
+	pthread_mutex_lock(&d->d_lock);
+	cluster = ring_find(&d->d_ring, number);
+	if (cluster)
+		cap_derive_key(cluster, sv->sv_uuid, number, key);
+	pthread_mutex_unlock(&d->d_lock);
+	good = cluster && cap_open(fh, key, cap);
+	sodium_memzero(key, sizeof(key));
+	return good;
+}
+
 bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number, uint8_t key[CAP_CLUSTER_KEY_LEN])
 {
 	struct dsc *d = arg;

@@ -18,6 +18,11 @@
 #define ASK_MS	     1000
 #define START_MS     5000 /* after our start: a server asks again after so long at most whether it may join (ds/control.c) */
 
+/* We did not run when the timer is later than that: stopped, or suspended with the machine. After it
+ * nothing is judged until what came meanwhile has been read and each server has been asked again. */
+#define PAUSE_MS     1000
+#define WOKE_MS	     (ASK_EVERY_MS + 2 * ASK_MS)
+
 struct question {
 	struct dsc_ctl qu_ctl;
 	struct dsc_io qu_io;
@@ -165,6 +170,9 @@ static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint6
 	const struct dsc_opts *o = &d->d_opts;
 	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms, lost = nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms, started = d->d_start_ms + START_MS;
 
+	/* Our own pause is nobody's silence: what came meanwhile is read first. */
+	if (d->d_woke_ms && now - d->d_woke_ms < WOKE_MS)
+		return NULL;
 	if (now - heard >= o->do_lease_ms)
 		return nd->nd_gen ? "it answers no question for its space" : "its lease has run out";
 	/* Both may have been started now, and a join be under way. */
@@ -271,7 +279,11 @@ void dsc_watch(struct loop_timer *t)
 {
 	struct dsc *d = caa_container_of(t, struct dsc, d_timer);
 	struct dsc_server *sv = malloc(sizeof(*sv));
+	uint64_t fired = clock_mono_ms();
 
+	if (d->d_watched_ms && fired - d->d_watched_ms > WATCH_MS + PAUSE_MS)
+		d->d_woke_ms = fired;
+	d->d_watched_ms = fired;
 	dsc_data_latencies(d);
 	dsc_bars_look(d);
 	for (uint32_t id = 1; sv && id <= DSC_MAX; id++) {

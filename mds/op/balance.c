@@ -237,7 +237,8 @@ static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode
 		return false;
 	last = lo_shifted(t, i->i_ino);
 	bytes = bytes_of(i, &map);
-	if ((last && now < last + b->b_again_s) || (ask->ba_bytes && bytes > ask->ba_bytes - b->b_view.bv_bytes))
+	/* One that was moved later than now was moved before the clock was put back. */
+	if ((last && last <= now && now < last + b->b_again_s) || (ask->ba_bytes && bytes > ask->ba_bytes - b->b_view.bv_bytes))
 		return false;
 	for (unsigned k = 0; k < lo_objects(&map); k++) {
 		struct op_balance_server *from = server_of(b, map.lm_obj[k].ob_ds), *to;

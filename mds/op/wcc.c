@@ -71,8 +71,7 @@ static bool names_object(struct compound *c, const uint8_t dev[16], const struct
 	struct cap cap;
 	int obj;
 
-	if (memcmp(sid, &anonymous, sizeof(anonymous)) || !fh || len != CAP_LEN || !dsc_get_uuid(c->m->m_dsc, dev, &sv) || cap_key_number(fh) != sv.sv_key_number ||
-	    !cap_open(fh, sv.sv_key, &cap))
+	if (memcmp(sid, &anonymous, sizeof(anonymous)) || !fh || len != CAP_LEN || !dsc_get_uuid(c->m->m_dsc, dev, &sv) || !dsc_cap_open(c->m->m_dsc, &sv, fh, &cap))
 		return false;
 	obj = lo_object_of(map, sv.sv_id, cap.cp_obj.co_stripe, cap.cp_obj.co_mirror);
 	return cap.cp_obj.co_ino == i->i_ino && cap.cp_obj.co_incarnation == i->i_incarnation && cap.cp_client == c->client->cl_number && cap.cp_epoch == map->lm_epoch &&
