@@ -223,15 +223,28 @@ static nfsstat4 record_confirm(struct compound *c)
 	return status;
 }
 
+static void record_wait_barred(struct compound *c);
+
+/* Its number of before its reboot may write to a data server that lives and does not bar it: until
+ * each has confirmed, or its lease is over, the client is not told that it begins anew. */
 static void record_barred(void *arg, int err)
 {
 	struct compound *c = arg;
 	struct create_session *a = c->scratch;
 
-	if (err)
-		log_error("client %u: a data server lives and does not bar its number of before its reboot: %s", a->number, strerror(-err));
+	if (err) {
+		log_error("client %u: a data server lives and does not bar its number of before its reboot: %s",
+			  a->number, strerror(-err));
+		record_wait_barred(c);
+		return;
+	}
 	op_txn_stale(c->th);
 	op_resume(c, record_confirm(c));
+}
+
+static void record_wait_barred(struct compound *c)
+{
+	lo_orders_wait(c->m->m_lo, 0, c->th->mt_loop, op_confirm_ms(c->m), record_barred, c);
 }
 
 static nfsstat4 record_done(struct compound *c, int err)
@@ -254,7 +267,7 @@ static nfsstat4 record_done(struct compound *c, int err)
 	if (!a->barred)
 		return record_confirm(c);
 	lo_orders_kick(c->m->m_lo);
-	lo_orders_wait(c->m->m_lo, 0, c->th->mt_loop, op_confirm_ms(c->m), record_barred, c);
+	record_wait_barred(c);
 	return OP_PARKED;
 }
 
