@@ -1,0 +1,62 @@
+#!/usr/bin/python3
+"""The metadata server's own pause is no data server's silence. Prints TAP."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from mds_test import *  # noqa: E402,F403
+
+DEAD = 15  # s; a test under load takes less from one step to the next
+
+
+def pid_of(w, name):
+    with open(os.path.join(w.dir, "run", name + ".pid"), encoding="ascii") as f:
+        return int(f.read())
+
+
+def weft(w, *args):
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "--json", *args],
+                          capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def state(w, name):
+    return next(d["state"] for d in json.loads(weft(w, "ds", "list"))["ds"] if d["name"] == name)
+
+
+def test_who_answered_meanwhile_is_not_dead(w):
+    """
+    A data server is asked whether it lives, and the metadata server stands still before it reads
+    the answer: its own clock says that the question was not answered for longer than mds.ds_dead.
+    """
+    mds, ds = pid_of(w, "mds"), pid_of(w, "ds1")
+    stand_still(ds)
+    eventually(lambda: state(w, "ds1") == "suspect", 10, "the question")
+    time.sleep(1.5)  # until one has been asked in vain
+    stand_still(mds)
+    os.kill(ds, signal.SIGCONT)
+    time.sleep(1.2 * DEAD)
+    os.kill(mds, signal.SIGCONT)
+    eventually(lambda: state(w, "ds1") == "alive", 30, "its answer is read")
+    check([e for e in map(json.loads, weft(w, "events").splitlines()) if e["kind"] == "ds-dead"], [])
+
+
+def test_who_is_silent_as_well_dies_after_it(w):
+    mds, ds = pid_of(w, "mds"), pid_of(w, "ds1")
+    stand_still(ds)
+    stand_still(mds)
+    time.sleep(2)
+    os.kill(mds, signal.SIGCONT)
+    eventually(lambda: state(w, "ds1") == "dead", 60, "its death")
+    os.kill(ds, signal.SIGCONT)
+    eventually(lambda: state(w, "ds1") == "alive", 60, "its return")
+
+
+if __name__ == "__main__":
+    # With one thread the answer happens to be read before the watch looks.
+    run_apart(globals(), ds=1, beside=2,
+              settings=("mds.threads=4", "ds.lease=120s", f"mds.ds_dead={DEAD}s", "mds.ds_suspect=2s"))
