@@ -74,7 +74,7 @@ static const struct command commands[] = {
 	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH", "a file's mirrors, and what state they are in"},
 	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH", "one mirror more, which is filled then; --group LABELS: where; -r --to N: of all below that have less than N"},
 	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, remove_options, "PATH MIRROR", "delete one copy of a file; refused where it is the only one in sync"},
-	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH", "compares copies; -r: all below; --mend: repairs what differs from the first, or --keep MIRROR"},
+	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH", "compares copies; -r: all below; --mend: LOSES what only others than the first, or --keep MIRROR, have"},
 	{"mirror", "choose", 1, 1, true, cmd_mirror_choose, choose_options, "PATH", "what each copy has; --copy MIRROR: that one is good, and what the others have is LOST"},
 	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS; or into other stripes; -r: all below; --cancel"},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH", "where a file's data lies"},
@@ -91,7 +91,7 @@ static const struct command commands[] = {
 	{"advise", NULL, 0, 0, false, cmd_advise, advise_options, "", "in words: what is hot, which data servers are behind, and what would move"},
 	{"balance", NULL, 0, 0, false, cmd_balance, balance_options, "", "move files until data servers are within the spread of their shares"},
 	{"events", NULL, 0, 0, false, cmd_events, events_options, "", "the journal of what happened; -f goes on"},
-	{"scrub", NULL, 0, 0, false, cmd_scrub, scrub_options, "", "compares what the data servers have with what it should be, content too, and mends what is safe to mend"},
+	{"scrub", NULL, 0, 0, false, cmd_scrub, scrub_options, "", "compares what the data servers have with what it should be, content too, and mends what is safe to mend; --remove-newer LOSES what was written since the backup"},
 	/* Their options are their own; see main. */
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...", "check the metadata store of a stopped server; --online [--dry-run] [--background]: what a running cluster's data servers have"},
 	{"topo", NULL, 0, ANY, false, NULL, NULL, "[OPTION]...", "this machine's drives, network cards and GPUs, and their distances"},
