@@ -176,8 +176,11 @@ static int finish(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 
 /* ---- a batch ---- */
 
-static void begin(struct ds_store *s, const ctl_order *orders, struct fence_item *it, unsigned n, ctl_status *res)
+/* -ENOMEM: one of them may not be in force, not even in memory. */
+static int begin(struct ds_store *s, const ctl_order *orders, struct fence_item *it, unsigned n, ctl_status *res)
 {
+	int rc = 0;
+
 	for (unsigned i = 0; i < n; i++) {
 		int err = 0;
 
@@ -191,7 +194,18 @@ static void begin(struct ds_store *s, const ctl_order *orders, struct fence_item
 		it[i].fi_skip = err;
 		if (err && err != -ESTALE)
 			res[i] = ds_ctl_status(err);
+		if (err == -ENOMEM)
+			rc = err;
 	}
+	return rc;
+}
+
+static void batch_free(struct fence_item *it, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (it[i].fi_obj)
+			ds_obj_put(it[i].fi_obj);
+	free(it);
 }
 
 static int journal_bars(struct ds_store *s, const ctl_order *orders, const struct fence_item *it, unsigned n)
@@ -217,16 +231,17 @@ ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_orde
 		free(it);
 		return CTL_IO; /* it is tried again */
 	}
-	begin(s, orders, it, n, results);
+	/* The answer to one of a batch says that it is in force, whatever else it says. */
+	if (begin(s, orders, it, n, results)) {
+		batch_free(it, n);
+		return CTL_IO; /* it is tried again */
+	}
 	/* Who saw the old rule is over. */
 	ds_write_drain(s);
 	err = journal_bars(s, orders, it, n);
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++)
 		if (!it[i].fi_skip)
 			results[i] = ds_ctl_status(it[i].fi_obj ? finish(s, &orders[i], &it[i]) : err);
-		if (it[i].fi_obj)
-			ds_obj_put(it[i].fi_obj);
-	}
-	free(it);
+	batch_free(it, n);
 	return CTL_OK;
 }

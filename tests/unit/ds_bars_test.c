@@ -295,6 +295,37 @@ static uint8_t last_type(void)
 	return rec[1];
 }
 
+/* The next so many-th calloc fails. */
+static unsigned calloc_fails;
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return calloc_fails && !--calloc_fails ? NULL : __real_calloc(n, size);
+}
+
+/* The metadata server takes any answer to a bar for one that is in force. */
+START_TEST(a_bar_for_which_there_is_no_memory_is_not_answered)
+{
+	ctl_order o[2] = { { .type = CTL_BAR_CLIENT, .number = 1, .client = 1u << 30 },
+			   { .type = CTL_BAR_CLIENT, .number = 2, .client = 3u << 30 } };
+	unsigned tries = 0;
+	ctl_status res[2];
+	ctl_status st;
+
+	do {
+		calloc_fails = ++tries;
+		st = ds_store_fences(S, 1, o, 2, res);
+		if (st == CTL_OK)
+			ck_assert(res[0] == CTL_OK && res[1] == CTL_OK && ds_store_barred(S, 1u << 30) && ds_store_barred(S, 3u << 30));
+	} while (!calloc_fails && tries < 100);
+	calloc_fails = 0;
+	/* Of the batch itself, and of two numbers that are far from each other. */
+	ck_assert_uint_ge(tries, 4);
+	ck_assert_int_eq(st, CTL_OK);
+}
+END_TEST
+
 /* A program from before there were runs reads bars, and refuses what it does not know. */
 START_TEST(a_single_bar_is_stored_as_it_always_was)
 {
@@ -403,7 +434,8 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = { whole_branches_give_way, what_is_no_list_of_the_living_bars_nobody, a_hundred_thousand_evictions_leave_what_the_living_need,
-				       the_journal_does_not_grow_with_evictions, a_single_bar_is_stored_as_it_always_was,
+				       the_journal_does_not_grow_with_evictions,
+				       a_bar_for_which_there_is_no_memory_is_not_answered, a_single_bar_is_stored_as_it_always_was,
 				       a_record_that_is_not_known_is_refused_in_one_line, who_asks_sees_no_bar_go, NULL };
 	Suite *s = suite_create("ds bars");
 	TCase *tc = tcase_create("model");
