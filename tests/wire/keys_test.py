@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
 import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
+from data_test import v3_attrs, wcc  # noqa: E402
 from dead_test import admin_of, weft  # noqa: E402
 from join_test import Server, mds_said  # noqa: E402
 
@@ -218,6 +219,10 @@ def test_the_key_is_rotated_and_no_call_fails(w):
     y = File("after")
     check({fh[1] for fh in y.fh}, {was + 1}, "new handles are of the new number")
     check({fh[1] for fh in x.fh}, {was})
+    # What a client tells of a handle of the number before is believed (RFC 9766).
+    told = wcc([(x.o.mirrors[0][0], v3_attrs(8192, (2000, 7)))])
+    x.c.ok(putfh(x.f), setattr_(time_access_set=(1000, 0)), layout_wcc(x.o.stateid, told))
+    check(x.c.attrs(x.f, "time_access").time_access, (2000, 7))
 
 
 class Repeated(threading.Thread):
