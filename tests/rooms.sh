@@ -63,7 +63,7 @@ unlisted() {
 # strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's layouts, or write what
 # keeps others away from it.
 strangers() {
-	(cd "$1" && grep -rnE --include='*.[ch]' -e 'f_(excl|taking|frozen|hidden|sizing)[[:space:]]*(\+\+|--|[-+|&]?=[^=])' \
+	(cd "$1" && grep -rnE --include='*.[ch]' -e 'f_(excl|taking|frozen|hidden|sizing|cutting)[[:space:]]*(\+\+|--|[-+|&]?=[^=])' \
 		-e '\bst_(recall|revoke)_file\(' mds 2>/dev/null) | grep -vE '^mds/(file/exclusive\.c|st/[a-z]+\.[ch]):'
 }
 

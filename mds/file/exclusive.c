@@ -73,9 +73,10 @@ static void excl_leave(struct excl *x)
 	st_file_lock(st, x->ex_ino);
 	f = st_file_get(st, x->ex_ino, false); /* f_excl keeps it */
 	keep_away(f, x->ex_how, -1);
+	f->f_cutting -= x->ex_cutting;
 	st_file_put(st, f);
 	st_file_unlock(st, x->ex_ino);
-	x->ex_held = false;
+	x->ex_held = x->ex_cutting = false;
 }
 
 int excl_hold(struct excl_hold *h, const struct file_env *fe, uint64_t ino)
@@ -702,17 +703,22 @@ int excl_change(struct excl *x, const struct file_env *fe, struct loop *loop, ui
 	return 0;
 }
 
-/* An answer about the size that was asked for before this is worth nothing. */
-static void size_is_set(struct st *st, uint64_t ino)
+/* An answer about the size that was asked for before this is worth nothing; nor is one, until the
+ * caller lets go, that data servers give which have yet to hear of it. A transaction may run twice.
+ */
+static void size_is_set(struct excl *x)
 {
+	struct st *st = x->ex_env->fe_st;
 	struct st_file *f;
 
-	st_file_lock(st, ino);
-	f = st_file_get(st, ino, false);
+	st_file_lock(st, x->ex_ino);
+	f = st_file_get(st, x->ex_ino, false);
 	f->f_sizegen++; /* f_excl keeps it */
+	f->f_cutting += !x->ex_cutting;
+	x->ex_cutting = true;
 	f->f_set = true;
 	f->f_set_grants = f->f_grants;
-	st_file_unlock(st, ino);
+	st_file_unlock(st, x->ex_ino);
 }
 
 int excl_fence(struct excl *x, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map,
@@ -722,7 +728,7 @@ int excl_fence(struct excl *x, struct kv_txn *t, const struct ns_inode *i, struc
 
 	x->ex_map = *map;
 	if (x->ex_how == EXCL_SIZE)
-		size_is_set(fe->fe_st, x->ex_ino);
+		size_is_set(x);
 	mistrust_left(x, map);
 	if (!raise)
 		return 0;

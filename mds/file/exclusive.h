@@ -5,8 +5,8 @@
  * request of a client.
  *
  * The way of one request. Several may be on their way for one file at once: what each of them keeps
- * away is counted in the file's state (f_excl, f_taking, f_frozen, f_hidden, f_sizing), which
- * no other file writes.
+ * away is counted in the file's state (f_excl, f_taking, f_frozen, f_hidden, f_sizing,
+ * f_cutting), which no other file writes.
  *
  *        begin: no new layouts
  *   OPEN ---------------------+
@@ -89,6 +89,7 @@ struct excl {
 	struct st_client *ex_except;
 	bool ex_rw_only;	  /* who only reads keeps his layout */
 	bool ex_changed;	  /* the caller's own change is committed */
+	bool ex_cutting;	  /* SIZE: from the caller's transaction on */
 	bool ex_late;		  /* a server that lives did not confirm in time */
 	bool ex_unfenced;	  /* nor is its copy stale */
 	bool ex_raised;		  /* SETTLE: the epoch went up; else it was only judged */
@@ -172,6 +173,6 @@ bool excl_recall_stale(struct excl_hold *h, const struct file_env *fe, struct lo
  */
 int excl_raise(const struct file_env *fe, struct kv_txn *t, const struct ns_inode *i,
 	       struct lo_map *map, struct ns_time now);
-/* ALL or GONE: reads wait. Any thread. */
+/* ALL: reads wait. Any thread. */
 bool excl_hidden(const struct file_env *fe, uint64_t ino);
 #endif

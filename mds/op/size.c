@@ -39,7 +39,8 @@ static void refresh_unpin(struct refresh *r)
 	st_file_unlock(st, r->ls.ls_ino);
 }
 
-/* A size was set since the question, or is being set: the answer may be of before it. */
+/* A size was set since the question, or is about to be in the store: the answer may be of before it.
+ * While layouts are recalled for it, what they wrote counts as ever. */
 static bool refresh_outdated(struct refresh *r)
 {
 	struct st *st = r->m->m_st;
@@ -48,7 +49,7 @@ static bool refresh_outdated(struct refresh *r)
 
 	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
-	old = f->f_sizing || f->f_sizegen != r->sizegen;
+	old = f->f_cutting || f->f_sizegen != r->sizegen;
 	st_file_unlock(st, r->ls.ls_ino);
 	return old;
 }
@@ -367,8 +368,8 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 	f = st_file_get(m->m_st, ino, true);
 	r->unmark = unmark;
 	r->unused = unmark && f && mark_is_unused(f);
-	/* A size is being set, or a server has yet to be told of it: that is the size. */
-	if (f && !r->unused && (f->f_sizing || lo_held_objects(m->m_lo, ino, &r->ls.ls_map))) {
+	/* A size is set, and a server may have yet to be told of it: that is the size. */
+	if (f && !r->unused && (f->f_cutting || lo_held_objects(m->m_lo, ino, &r->ls.ls_map))) {
 		st_file_put(m->m_st, f);
 		f = NULL;
 	}

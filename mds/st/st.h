@@ -283,6 +283,7 @@ struct st_file {
 	uint32_t f_hidden;    /* of f_frozen: and reads */
 	uint32_t f_taking;    /* of f_excl: layouts come back, which may name what is stale: no writes through the MDS, that those would not see */
 	uint32_t f_sizing;    /* of f_excl: those that set the size */
+	uint32_t f_cutting;   /* of f_sizing: those whose size is in the store, or about to be */
 	uint32_t f_pins;      /* questions to the data servers under way */
 	uint32_t f_halves;    /* writes of it that some copies have (st_half) */
 	nfsstat4 f_error;     /* the last copy failed with it: write layouts are refused until f_error_until_ns, so that the application hears it */

@@ -14,7 +14,7 @@ from repair_test import MB, stopped, uuid_of, layout_of  # noqa: E402
 
 TAIL = 2683
 SOAK = bool(os.environ.get("WEFT_SOAK"))
-CALM = ["mds.lease=60s", "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s", "ds.eof_wait=60s"]
+CALM = ["mds.lease=60s", "mds.recall_deadline=60s", "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s", "ds.eof_wait=60s"]
 
 
 class Tail:
@@ -76,6 +76,24 @@ def test_a_question_waits_for_no_server_that_the_answer_does_not_need(w):
             took = time.monotonic() - began
         tap.say(f"10 questions beside a silent copy of stripe {stripe}: {took:.2f} s")
         check(took < 10, True, f"{took:.2f} s")  # each waited for 2 s
+
+
+def test_what_was_written_counts_while_layouts_come_back_for_a_size(w):
+    x, asked = Tail("cut", "stripes=2"), []
+    far = data_server(x.c, x.server(x.of(0)))
+    check((x.reader(1)().data, x.reader(1)().eof), (b"t" * TAIL, True))
+    x.c.on_callback = lambda name, args: asked.append(args.stateid) or 0
+    two, three = client(), client()
+    cut = two.begin(putfh(x.f), setattr_(ANON, size=10))
+    eventually(lambda: asked, 30, "recall")
+    check(far.write(x.server(x.of(0)).fhs[0], 2 * MB, b"far").status, 0, "the holder writes on until it gives back")
+    got = x.reader(1)()
+    check((got.data, got.eof), (b"t" * TAIL + bytes(4096 - TAIL), False), "the middle of the file is not its end")
+    check(three.attrs(x.f, "size").size, 2 * MB + 3)
+    x.c.ok(putfh(x.f), layoutreturn(asked[0]))
+    check(err(two.finish(cut, 60).status), "OK")
+    check(three.attrs(x.f, "size").size, 10)
+    check(three.ok(putfh(x.f), read(ANON, 0, 4096)).data, bytes(10))
 
 
 if __name__ == "__main__":
