@@ -1,11 +1,12 @@
 # seams.sh - one round at the seams: two guests write, rename and lock on one folder while what holds the cluster up is stopped, killed, cut off and put back, at random from
 # SEAMS_SEED; then tests/checker judges all that they saw. Sourced by a test, after faults.sh, which calls seams_round.
 #
-# A seed gives the same faults; what they meet depends on the machine. Figures are lines "# count: WHAT N", for the ledger of tests/soak.
+# A seed gives the same faults; what they meet depends on the machine. Bash draws anew in each
+# subshell, so draws are made in this shell only, and $(...) of one is none of the seed's.
+# Figures are lines "# count: WHAT N", for the ledger of tests/soak.
 checker=$LAB_HERE/../checker
 SEAMS_SEED=${SEAMS_SEED:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}
 RANDOM=$((SEAMS_SEED % 32768))
-draw() { echo $((RANDOM % $1)); }
 clock() { python3 -S -c 'import time; print(f"{time.monotonic():.6f}")'; }
 # mark WHAT FROM UNTIL [WHO]
 mark() {
@@ -41,20 +42,28 @@ seams_up() {
 
 # ---- faults: each tells how long it lasted, and what may be different for it
 
-seconds() { echo "$(draw "$1").$(draw 9)"; }
+# nap SECONDS: up to so many and nine tenths
+nap() {
+	local whole=$((RANDOM % $1))
+	sleep "$whole.$((RANDOM % 9))"
+}
+# a_server: sets d
+a_server() { d=ds$((1 + RANDOM % 4)); }
 fault_ds_stops() {
-	local d=ds$((1 + $(draw 4))) t
+	local d t
+	a_server
 	t=$(clock)
 	freeze $d
-	sleep "$(seconds 4)"
+	nap 4
 	unfreeze $d
 	mark lost "$t" "$(clock)" $d
 }
 fault_ds_dies() {
-	local d=ds$((1 + $(draw 4))) t
+	local d t
+	a_server
 	t=$(clock)
 	slay $d
-	sleep "$(seconds 3)"
+	nap 3
 	start_one $d >/dev/null || not_ok "$d starts again"
 	mark lost "$t" "$(clock)" $d
 }
@@ -62,7 +71,7 @@ fault_mds_stops() {
 	local t
 	t=$(clock)
 	freeze mds
-	sleep "$(seconds 6)"
+	nap 6
 	unfreeze mds
 	mark grace "$t" "$(clock)"
 }
@@ -70,48 +79,66 @@ fault_mds_dies() {
 	local t
 	t=$(clock)
 	slay mds
-	sleep "$(seconds 2)"
+	nap 2
 	start_one mds >/dev/null || not_ok "the MDS starts again"
 	mark grace "$t" "$(python3 -S -c 'import time; print(time.monotonic() + 8)')"
 }
 fault_both_die() {
-	local d=ds$((1 + $(draw 4))) t
+	local d t
+	a_server
 	t=$(clock)
 	slay mds
 	slay $d
-	sleep "$(seconds 2)"
+	nap 2
 	start_one mds >/dev/null || not_ok "the MDS starts again"
 	start_one $d >/dev/null || not_ok "$d starts again"
 	mark lost "$t" "$(clock)" $d
 	mark grace "$t" "$(python3 -S -c 'import time; print(time.monotonic() + 8)')"
 }
 fault_guest_and_ds_are_cut() {
-	local g=$((1 + $(draw 2))) port=$((12050 + $(draw 4))) t way
-	way=$(draw 3)
+	local g=$((1 + RANDOM % 2)) port=$((12050 + RANDOM % 4)) way=$((RANDOM % 3)) t
 	t=$(clock)
 	[ "$way" = 1 ] || nft add rule inet weft guests_in ip saddr 10.77.$g.2 tcp dport $port drop
 	[ "$way" = 2 ] || nft add rule inet weft guests_out ip daddr 10.77.$g.2 tcp sport $port drop
-	sleep "$(seconds 5)"
+	nap 5
 	guests_join
 	mark lost "$t" "$(clock)" ds$((port - 12049))
 }
 fault_guest_and_mds_are_cut() {
-	local g=$((1 + $(draw 2))) t
+	local g=$((1 + RANDOM % 2)) t
 	t=$(clock)
 	nft add rule inet weft guests_in ip saddr 10.77.$g.2 tcp dport 12049 drop
 	nft add rule inet weft guests_out ip daddr 10.77.$g.2 tcp sport 12049 drop
-	sleep "$(seconds 9)"
+	nap 9
 	guests_join
 	# Its connection comes back some time after the cut.
 	mark away "$t" "$(python3 -S -c 'import time; print(time.monotonic() + 5)')" "g$g.$phase"
 }
 fault_mds_and_ds_are_cut() {
-	local t
+	local ways=(both from) way=$((RANDOM % 2)) t
 	t=$(clock)
-	cut mds "$(shuf -n 1 -e both from --random-source=<(yes "$RANDOM"))"
-	sleep "$(seconds 5)"
+	cut mds "${ways[way]}"
+	nap 5
 	join
 	mark lost "$t" "$(clock)" ds3
+}
+# Nobody may notice these two. A copy of the store from before a rotation does not know the newest
+# key, so a round that puts a store back has none.
+fault_key_rotates() {
+	local end=$((SECONDS + 60))
+	[ -z "${SEAMS_RESTORE:-}" ] || { fault_exports_change; return; }
+	# It is refused while a data server has yet to get the key of before, or layouts are out.
+	until weft key rotate --yes >"$LAB_DIR/rotate" 2>&1; do
+		[ $SECONDS -lt $end ] || { not_ok "the cluster key is rotated"; sed 's/^/#   /' "$LAB_DIR/rotate"; return; }
+		sleep 0.5
+	done
+}
+fault_exports_change() {
+	# For a network that no guest is in: all layouts and delegations come back.
+	[ -e "$CLUSTER/exports.base" ] || cp "$CLUSTER/exports" "$CLUSTER/exports.base"
+	sed "s,^export .*{,&\n\tclient \"10.99.$((RANDOM % 256)).0/24\" { access = ro }," "$CLUSTER/exports.base" >"$CLUSTER/exports.new"
+	mv "$CLUSTER/exports.new" "$CLUSTER/exports"
+	weft exports reload >"$LAB_DIR/reload" 2>&1 || { not_ok "the exports are read"; sed 's/^/#   /' "$LAB_DIR/reload"; }
 }
 guests_join() { nft flush chain inet weft guests_in; nft flush chain inet weft guests_out; }
 SEAMS_FAULTS=${SEAMS_FAULTS:-ds_stops ds_dies mds_stops mds_dies both_die guest_and_ds_are_cut guest_and_mds_are_cut mds_and_ds_are_cut}
@@ -151,7 +178,7 @@ still() { # NAME: both guests have shown it
 
 # seams_round PHASES FAULTS: in each phase so many faults; a store is put back between the second and the third, and so on.
 seams_round() {
-	local phases=$1 faults=$2 f since='' before='' policies=("mirrors=2" "stripes=2,unit=1M,mirrors=2" "stripes=2,unit=1M" "mirrors=3") policy phase n guests=()
+	local phases=$1 faults=$2 f since='' before='' policies=("mirrors=2" "stripes=2,unit=1M,mirrors=2" "stripes=2,unit=1M" "mirrors=3") policy phase n guests=() all=($SEAMS_FAULTS)
 	policy=${SEAMS_POLICY:-${policies[$((SEAMS_SEED % 4))]}}
 	echo "# seed $SEAMS_SEED, policy $policy"
 	: >"$SHARED/h.marks"
@@ -165,11 +192,11 @@ seams_round() {
 		still works || break
 		sleep 2
 		for ((n = 0; n < faults; n++)); do
-			f=$(tr ' ' '\n' <<<"$SEAMS_FAULTS" | sed -n "$((1 + $(draw "$(wc -w <<<"$SEAMS_FAULTS")")))p")
+			f=${all[RANDOM % ${#all[@]}]}
 			echo "# $(clock) $f"
 			fault_$f
 			counted "$f"
-			sleep "$(seconds 4)"
+			nap 4
 		done
 		sleep 1
 		echo "# $(clock) the end of phase $phase"
