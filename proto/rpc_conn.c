@@ -56,6 +56,13 @@ __attribute__((constructor)) static void rpc_metrics_make(void)
 
 /* ---- per loop ---- */
 
+static atomic_uint n_loops;
+
+unsigned rpc_loops(void)
+{
+	return atomic_load_explicit(&n_loops, memory_order_relaxed);
+}
+
 static void kick_msg(struct loop_msg *m)
 {
 	caa_container_of(m, struct rpc_loop, rl_kick)->rl_kicked = false;
@@ -70,6 +77,7 @@ static void rpc_loop_drop(void *p)
 	rpc_hosts_drop(rl);
 	rpc_any_drop(rl);
 	rpc_pool_drain(&rl->rl_pool);
+	atomic_fetch_sub_explicit(&n_loops, 1, memory_order_relaxed);
 	free(rl);
 }
 
@@ -84,6 +92,7 @@ struct rpc_loop *rpc_loop_get(struct loop *l)
 		log_fatal("rpc: no memory");
 	rl->rl_loop = l;
 	rl->rl_kick.m_run = kick_msg;
+	atomic_fetch_add_explicit(&n_loops, 1, memory_order_relaxed);
 	loop_set_local(l, LOOP_SLOT_RPC, rl, rpc_loop_drop);
 	return rl;
 }

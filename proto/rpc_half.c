@@ -6,7 +6,7 @@
  * beginning is served: a client of an earlier boot, whose session is gone, has to hear so.
  *
  * What half records hold is bounded for each loop, of strangers and of others by themselves: beyond it the oldest end with their
- * connections. Of one address that has more than a quarter of it, it is that address's oldest.
+ * connections. What all strangers hold is bounded as well, whatever the number of loops. Of one address that has more than a quarter of it, it is that address's oldest.
  *
  * All of it belongs to one loop. An idle connection, and one whose records come whole, is on no list.
  */
@@ -183,11 +183,18 @@ static size_t bytes_of(const struct rpc_halves *hv, const struct rpc_host *ho)
 	return n;
 }
 
+static size_t most_of_strangers(void)
+{
+	size_t share = RPC_ALL_HALF_FIRST / rpc_loops();
+
+	return share < RPC_MAX_HALF_FIRST ? share : RPC_MAX_HALF_FIRST;
+}
+
 static void make_room(struct rpc_conn *c)
 {
 	struct rpc_halves *hv = c->c_half;
 	bool first = hv == &c->c_rl->rl_halves[0];
-	size_t most = first ? RPC_MAX_HALF_FIRST : RPC_MAX_HALF;
+	size_t most = first ? most_of_strangers() : RPC_MAX_HALF;
 	uint64_t now = loop_now_ns(c->c_loop);
 	struct rpc_conn *old;
 

@@ -49,9 +49,11 @@
 #define RPC_IOV	       64u
 /* Of a record on a connection that has proved nothing, so many bytes are taken before its service is asked (rs_first). */
 #define RPC_FIRST (64u << 10)
-/* Memory of records that have begun and not ended, of all connections of a loop that have proved nothing, and of those that have. Beyond it the oldest
- * are ended; of those that have proved something only what began HALF_SLOW_NS ago. */
+/* Memory of records that have begun and not ended, of all connections of a loop that have proved
+ * nothing, and of those that have; the former also of all loops, each with an even share. Beyond it
+ * the oldest are ended; of those that have proved something only what began HALF_SLOW_NS ago. */
 #define RPC_MAX_HALF_FIRST (8u << 20)
+#define RPC_ALL_HALF_FIRST (16u << 20)
 #define RPC_MAX_HALF	   (256u << 20)
 /* Mark and accepted-reply header. */
 #define RPC_REPLY_HEAD 28u
@@ -308,6 +310,8 @@ struct rpc_conn {
 };
 
 struct rpc_loop *rpc_loop_get(struct loop *l);
+/* Loops that have called it. Any thread. */
+unsigned rpc_loops(void);
 /* Takes fd over; -1: RDMA. svc is copied, may be NULL. Nothing happens before rpc_conn_start, on loop's
  * thread. */
 struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_service *svc,
