@@ -186,6 +186,8 @@ static struct ds_rec rec_state(struct ds_store *s)
 	struct ds_rec r = { .r_type = DS_REC_STATE, .r_client = s->s_boot };
 
 	pthread_mutex_lock(&s->s_state_lock);
+	r.r_fs = (uint16_t)(s->s_joins >> 16);
+	r.r_incarnation = (uint16_t)s->s_joins;
 	r.r_ino = atomic_load(&s->s_boot_id);
 	r.r_a = atomic_load(&s->s_instance);
 	r.r_b = atomic_load(&s->s_order_high);
@@ -193,11 +195,21 @@ static struct ds_rec rec_state(struct ds_store *s)
 	return r;
 }
 
-/* With j_append_lock. A record with this highest order is durable. */
-static void durable(struct ds_store *s, uint64_t high)
+static uint32_t joins_of(const struct ds_rec *state)
 {
-	if (high > atomic_load(&s->s_order_durable))
-		atomic_store(&s->s_order_durable, high);
+	return (uint32_t)state->r_fs << 16 | state->r_incarnation;
+}
+
+/* With j_append_lock. This record of the state (not sealed) is durable. */
+static void durable(struct ds_store *s, const struct ds_rec *state)
+{
+	if (state->r_b > atomic_load(&s->s_order_durable))
+		atomic_store(&s->s_order_durable, state->r_b);
+	pthread_mutex_lock(&s->s_state_lock);
+	s->s_kept_instance = state->r_a;
+	s->s_kept_joins = joins_of(state);
+	s->s_join_unkept = false;
+	pthread_mutex_unlock(&s->s_state_lock);
 }
 
 /* ---- segments ---- */
@@ -231,20 +243,18 @@ static void run_put(void *arg, uint32_t first, uint32_t last)
 	*(*at)++ = ds_rec_run(first, last);
 }
 
-/* All that counts now, sealed; malloc'd. *high: the highest order in it. */
-static struct ds_rec *snapshot(struct ds_store *s, size_t *n, uint64_t *high)
+/* All that counts now, sealed; malloc'd. *state: of it, not sealed. */
+static struct ds_rec *snapshot(struct ds_store *s, size_t *n, struct ds_rec *state)
 {
 	struct ds_journal *j = &s->s_journal;
 	struct ds_rec *r, *bars;
 	size_t nbar, at = 0;
 
-	*high = 0;
 	nbar = ds_bars_lock(s);
 	pthread_mutex_lock(&j->j_lock);
 	r = calloc(1 + nbar + atomic_load(&j->j_ntombs), sizeof(*r));
 	if (r) {
-		r[at++] = rec_state(s);
-		*high = r[0].r_b;
+		r[at++] = *state = rec_state(s);
 		bars = r + at;
 		ds_bars_each(s, run_put, &bars);
 		at = (size_t)(bars - r);
@@ -290,13 +300,13 @@ static int turn(struct ds_store *s)
 	struct ds_journal *j = &s->s_journal;
 	char name[NAME_LEN + 1];
 	struct ds_vol *bad;
-	struct ds_rec *r;
-	uint64_t seq, high;
+	struct ds_rec *r, state;
+	uint64_t seq;
 	size_t n;
 	bool kept;
 	int fd, err;
 
-	r = snapshot(s, &n, &high);
+	r = snapshot(s, &n, &state);
 	if (!r)
 		return -ENOMEM;
 	seg_name(j->j_seq + 1, name);
@@ -319,7 +329,7 @@ static int turn(struct ds_store *s)
 	j->j_seq++;
 	j->j_bytes = n * sizeof(*r);
 	atomic_store(&j->j_broken, false);
-	durable(s, high);
+	durable(s, &state);
 	/* Unlinks of objects whose tombstones go with the old segments. */
 	seq = j->j_seq;
 	pthread_mutex_unlock(&j->j_append_lock);
@@ -339,8 +349,7 @@ out:
 static int append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 {
 	struct ds_journal *j = &s->s_journal;
-	struct ds_rec state = rec_state(s);
-	uint64_t high = state.r_b;
+	struct ds_rec now = rec_state(s), state = now;
 	int err;
 
 	for (unsigned i = 0; i < n; i++)
@@ -354,7 +363,7 @@ static int append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 	if (!err)
 		j->j_bytes += (n + 1) * sizeof(*recs);
 	if (!err)
-		durable(s, high);
+		durable(s, &now);
 	return err;
 }
 
@@ -466,7 +475,10 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 
 	switch (r->r_type) {
 	case DS_REC_STATE:
+		if (r->r_a > atomic_load(&s->s_instance))
+			s->s_joins = 0;
 		if (r->r_a >= atomic_load(&s->s_instance)) {
+			s->s_joins = joins_of(r) > s->s_joins ? joins_of(r) : s->s_joins;
 			atomic_store(&s->s_instance, r->r_a);
 			atomic_store(&s->s_boot_id, r->r_ino);
 		}

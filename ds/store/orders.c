@@ -354,6 +354,7 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
 	if (instance > atomic_load(&s->s_instance)) {
 		atomic_store(&s->s_boot_id, 0);
 		atomic_store(&s->s_instance, instance);
+		s->s_joins = 0;
 		changed = true;
 	}
 	pthread_mutex_unlock(&s->s_state_lock);
@@ -382,19 +383,36 @@ ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order
 	return CTL_IO;
 }
 
-ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id)
+/* A number that is higher; nothing is to be stored of any other. */
+static bool joins_more(struct ds_store *s, uint32_t joins)
+{
+	bool more;
+
+	pthread_mutex_lock(&s->s_state_lock);
+	more = joins > s->s_joins;
+	pthread_mutex_unlock(&s->s_state_lock);
+	return more;
+}
+
+ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id, uint32_t joins)
 {
 	uint64_t was = atomic_load(&s->s_instance), id = atomic_load(&s->s_boot_id);
 	int err = 0;
 
 	if (instance < was || (instance == was && id && boot_id && id != boot_id))
 		return CTL_STALE_INSTANCE;
-	if (instance != was || (boot_id && boot_id != id) || ds_journal_behind(s)) {
+	if (instance != was || (boot_id && boot_id != id) || joins_more(s, joins) || ds_journal_behind(s)) {
 		pthread_mutex_lock(&s->s_state_lock);
+		s->s_joins = instance != was || joins > s->s_joins ? joins : s->s_joins;
 		atomic_store(&s->s_instance, instance);
 		atomic_store(&s->s_boot_id, boot_id);
 		pthread_mutex_unlock(&s->s_state_lock);
 		err = ds_journal_append(s, NULL, 0);
+		if (err == -ENOSPC) {
+			pthread_mutex_lock(&s->s_state_lock);
+			s->s_join_unkept = true;
+			pthread_mutex_unlock(&s->s_state_lock);
+		}
 	}
 	/* A full disk must not keep deletes from making room; the journal is behind, and the next order tries again. */
 	return err && err != -ENOSPC ? CTL_IO : CTL_OK;

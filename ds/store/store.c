@@ -551,12 +551,19 @@ uint64_t ds_store_order_high(struct ds_store *s)
 
 struct ds_seen ds_store_seen(struct ds_store *s)
 {
-	return (struct ds_seen){
+	struct ds_seen sn = {
 		.sn_instance = atomic_load(&s->s_instance),
 		.sn_boot_id = atomic_load(&s->s_boot_id),
 		.sn_start = s->s_boot,
 		.sn_start_id = s->s_start_id,
 	};
+
+	pthread_mutex_lock(&s->s_state_lock);
+	sn.sn_kept_instance = s->s_kept_instance;
+	sn.sn_kept_joins = s->s_kept_joins;
+	sn.sn_unkept = s->s_join_unkept;
+	pthread_mutex_unlock(&s->s_state_lock);
+	return sn;
 }
 
 bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch)

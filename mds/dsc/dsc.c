@@ -380,6 +380,7 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 	if (w->dw_admit) {
 		w->dw_terms.dt_barred = w->dw_terms.dt_why = 0;
 		w->dw_terms.dt_start = w->dw_terms.dt_start_id = w->dw_terms.dt_order = 0; /* whatever it is now */
+		w->dw_terms.dt_had_boot = w->dw_terms.dt_had_joins = 0;
 	}
 	if (w->dw_kill && w->dw_terms.dt_barred != DSC_KILLED) {
 		w->dw_terms.dt_barred = DSC_KILLED;

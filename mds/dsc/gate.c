@@ -11,9 +11,114 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+#include <urcu/compiler.h>
 
-int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_told *to, char why[128])
+/* ---- the numbers of joins ----
+ *
+ * Each join of a server has a number, which rises within a boot. It is recorded here before it is answered, and the server stores it before its lease begins. Here is also recorded which join
+ * the server's store is known to have: the one that it tells, and the last one as soon as it was heard after that. So whoever dies between the two: what the server tells is never below the
+ * latter, nor above the former, unless one of the stores was put back.
+ */
+
+static bool earlier(uint64_t boot, uint32_t joins, uint64_t than_boot, uint32_t than_joins)
+{
+	return boot < than_boot || (boot == than_boot && joins < than_joins);
+}
+
+bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to)
+{
+	return to->to_counts && earlier(was->dt_boot, was->dt_joins, to->to_kept_boot, to->to_kept_joins);
+}
+
+void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to, uint64_t boot)
+{
+	uint32_t joins = was && was->dt_boot == boot ? was->dt_joins : 0;
+
+	/* One that was forgotten has its number, and one that has none now may yet store the one before. */
+	if (to->to_counts && to->to_kept_boot == boot && to->to_kept_joins > joins)
+		joins = to->to_kept_joins;
+	dt->dt_boot = boot;
+	dt->dt_joins = joins + (to->to_counts && joins < UINT32_MAX);
+	dt->dt_had_boot = to->to_counts ? to->to_kept_boot : 0;
+	dt->dt_had_joins = to->to_counts ? to->to_kept_joins : 0;
+	dt->dt_start = to->to_start;
+	dt->dt_start_id = to->to_start_id;
+	dt->dt_order = to->to_order;
+}
+
+bool dsc_gate_proven(struct dsc_terms *dt, uint64_t boot, uint32_t joins)
+{
+	if (dt->dt_barred || dt->dt_boot != boot || dt->dt_joins != joins || !earlier(dt->dt_had_boot, dt->dt_had_joins, boot, joins))
+		return false;
+	dt->dt_had_boot = boot;
+	dt->dt_had_joins = joins;
+	return true;
+}
+
+struct proof {
+	struct kv_op pf_op;
+	struct dsc *pf_dsc;
+	uint8_t pf_uuid[16];
+	uint64_t pf_boot;
+	uint32_t pf_id, pf_joins;
+};
+
+static int proof_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct proof *pf = caa_container_of(op, struct proof, pf_op);
+	uint8_t row[DSC_ROW_MAX];
+	struct dsc_server sv;
+	struct dsc_terms dt;
+	struct kv_slice val;
+	int err = ns_row_get(t, NS_T_DS, pf->pf_uuid, 16, &val);
+
+	if (!err)
+		err = dsc_row_decode((struct kv_slice){pf->pf_uuid, 16}, val, &sv, &dt);
+	if (err || !dsc_gate_proven(&dt, pf->pf_boot, pf->pf_joins))
+		return err == -ENOENT ? 0 : err;
+	return ns_row_put(t, NS_T_DS, pf->pf_uuid, 16, row, dsc_row_encode(&sv, &dt, row));
+}
+
+static void proof_done(struct kv_op *op, int err)
+{
+	struct proof *pf = caa_container_of(op, struct proof, pf_op);
+	struct dsc *d = pf->pf_dsc;
+	struct dsc_node *nd;
+
+	pthread_mutex_lock(&d->d_lock);
+	nd = d->d_node[pf->pf_id];
+	/* Its next heartbeat tries again, unless it has joined once more. */
+	if (err && nd && nd->nd_terms.dt_joins == pf->pf_joins)
+		nd->nd_unproven = pf->pf_joins;
+	if (!err && nd)
+		log_debug("data server %" PRIu32 " (%s): its store has join %" PRIu32, pf->pf_id, nd->nd_sv.sv_name, pf->pf_joins);
+	pthread_mutex_unlock(&d->d_lock);
+	free(pf);
+}
+
+struct kv_op *dsc_gate_prove(struct dsc *d, struct dsc_node *nd)
+{
+	struct proof *pf = nd->nd_unproven ? calloc(1, sizeof(*pf)) : NULL;
+
+	if (!pf)
+		return NULL;
+	pf->pf_dsc = d;
+	pf->pf_id = nd->nd_sv.sv_id;
+	memcpy(pf->pf_uuid, nd->nd_sv.sv_uuid, 16);
+	pf->pf_boot = nd->nd_terms.dt_boot;
+	pf->pf_joins = nd->nd_unproven;
+	pf->pf_op.o_run = proof_run;
+	pf->pf_op.o_done = proof_done;
+	nd->nd_unproven = 0;
+	return &pf->pf_op;
+}
+
+/* ---- this store ---- */
+
+int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was, const struct dsc_told *to, char why[128])
 {
 	uint64_t order = to->to_order > CTL_ORDER_STEP ? to->to_order - CTL_ORDER_STEP : 0;
 	int err = ns_boot_check(d->d_ns, t, to->to_boot, to->to_boot_id);
@@ -25,6 +130,8 @@ int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_told *to,
 		snprintf(why, 128, "the boot %" PRIu64 " that it has joined was another one", to->to_boot);
 	else if (!err && order && (err = ns_order_check(t, order)) == -EOVERFLOW)
 		snprintf(why, 128, "it has done order %" PRIu64, order);
+	else if (!err && was && dsc_gate_unknown(was, to) && ns_boot_here(d->d_ns, to->to_kept_boot))
+		snprintf(why, 128, "it has had join %" PRIu32 " of boot %" PRIu64 ", which is not known here", to->to_kept_joins, to->to_kept_boot);
 	return *why ? 1 : err;
 }
 
@@ -160,6 +267,8 @@ uint64_t dsc_boot_seen(struct dsc *d)
 const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to)
 {
 	/* One of before tells an order_high that a full disk and a crash can take back. */
+	if (to->to_tells && to->to_counts && earlier(to->to_kept_boot, to->to_kept_joins, was->dt_had_boot, was->dt_had_joins))
+		return "it has joined again since this state of its store";
 	if (!to->to_tells || !was->dt_start)
 		return NULL;
 	if (to->to_order < was->dt_order)

@@ -207,13 +207,13 @@ static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 }
 
 /* What it saw of this store, against the store. 1: it may not join now. */
-static int join_compare(struct join *jn, struct kv_txn *t)
+static int join_compare(struct join *jn, struct kv_txn *t, const struct dsc_terms *was)
 {
 	struct dsc *d = jn->jn_dsc;
 	enum dsc_rival rival;
 	struct dsc_node *nd;
 	char why[128];
-	int ahead = dsc_gate_compare(d, t, &jn->jn_told, why);
+	int ahead = dsc_gate_compare(d, t, was, &jn->jn_told, why);
 
 	if (ahead < 0)
 		return ahead;
@@ -233,7 +233,7 @@ static int join_compare(struct join *jn, struct kv_txn *t)
 }
 
 /* What it is when it joins next, it must not be less than; one whose store is behind waits for the administrator. */
-static void join_noted(struct join *jn)
+static void join_noted(struct join *jn, const struct dsc_terms *was)
 {
 	struct dsc_terms *dt = &jn->jn_terms;
 
@@ -243,10 +243,7 @@ static void join_noted(struct join *jn)
 		dt->dt_barred_s = (uint64_t)time(NULL);
 		return;
 	}
-	dt->dt_boot = ns_super(jn->jn_dsc->d_ns)->su_boot;
-	dt->dt_start = jn->jn_told.to_start;
-	dt->dt_start_id = jn->jn_told.to_start_id;
-	dt->dt_order = jn->jn_told.to_order;
+	dsc_gate_note(dt, was, &jn->jn_told, ns_super(jn->jn_dsc->d_ns)->su_boot);
 }
 
 static int name_row(void *arg, struct kv_slice id, struct kv_slice val)
@@ -316,24 +313,27 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		dt->dt_start = was.dt_start;
 		dt->dt_start_id = was.dt_start_id;
 		dt->dt_order = was.dt_order;
+		dt->dt_joins = was.dt_joins;
+		dt->dt_had_boot = was.dt_had_boot;
+		dt->dt_had_joins = was.dt_had_joins;
 		if (!dt->dt_barred) {
 			jn->jn_behind = dsc_gate_behind(&was, &jn->jn_told);
-			err = join_compare(jn, t);
+			err = join_compare(jn, t, &was);
 			if (err)
 				return err < 0 ? err : 0;
-			join_noted(jn);
+			join_noted(jn, &was);
 			err = jn->jn_behind ? ev_put(t, EV_RESTORED, jn->jn_sv.sv_name, 0, "its store was put back: %s; it waits to be admitted", jn->jn_behind) : 0;
 			if (err)
 				return err;
 		}
 		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own) && dt->dt_boot == was.dt_boot && dt->dt_start == was.dt_start &&
-		    dt->dt_start_id == was.dt_start_id && dt->dt_order == was.dt_order && !jn->jn_behind)
+		    dt->dt_start_id == was.dt_start_id && dt->dt_order == was.dt_order && dt->dt_joins == was.dt_joins && dt->dt_had_boot == was.dt_had_boot && dt->dt_had_joins == was.dt_had_joins && !jn->jn_behind)
 			return 0;
 	} else if (err == -ENOENT) {
 		err = name_free(jn, t);
 		if (err || jn->jn_taken)
 			return err;
-		err = join_compare(jn, t);
+		err = join_compare(jn, t, NULL);
 		if (err)
 			return err < 0 ? err : 0;
 		if (dsc_count(jn->jn_dsc) >= DSC_MAX)
@@ -348,7 +348,7 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		dt->dt_barred = jn->jn_dsc->d_opts.do_admit ? DSC_WAITING : 0;
 		dt->dt_barred_s = dt->dt_barred ? (uint64_t)time(NULL) : 0;
 		if (!dt->dt_barred)
-			join_noted(jn);
+			join_noted(jn, NULL);
 	} else {
 		return err;
 	}
@@ -392,6 +392,8 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	nd->nd_terms.dt_start = jn->jn_terms.dt_start;
 	nd->nd_terms.dt_start_id = jn->jn_terms.dt_start_id;
 	nd->nd_terms.dt_order = jn->jn_terms.dt_order;
+	nd->nd_terms.dt_joins = jn->jn_terms.dt_joins;
+	nd->nd_unproven = 0;
 	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
 	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
 	dsc_set_key(d, &nd->nd_sv);
@@ -413,27 +415,29 @@ static ctl_status status_of(int err)
 	return err == -ENOSPC ? CTL_NOSPC : err == -ESTALE || err == -ENOENT ? CTL_NOENT : CTL_IO;
 }
 
-#define MORE_KINDS 2
+#define MORE_KINDS 3
 
 /*
  * What the answer to a JOIN2 has beside the fields; memory is the caller's. STRIPED2: layouts of version 1 that name a
  * server of protocol 5 were given before its first join by that. When a later instance than the one that it joined then
  * has had its grace, and a lease, no client has one.
  */
-static void more_put(struct dsc *d, const struct dsc_server *sv, ctl_join2_res *res, ctl_more more[MORE_KINDS],
+static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res, ctl_more more[MORE_KINDS],
 		     uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS])
 {
 	const struct ns_super *su = ns_super(d->d_ns);
 	uint64_t up = clock_mono_ms() - d->d_start_ms;
-	uint64_t left = up < d->d_opts.do_layouts_ms ? d->d_opts.do_layouts_ms - up : 0;
+	uint64_t left = up < d->d_opts.do_layouts_ms ? d->d_opts.do_layouts_ms - up : 0, joins = jn->jn_terms.dt_joins;
 	unsigned n = 0;
 
 	ctl_more_put(&more[n], CTL_MORE_BOOT, &su->su_boot_id, 1, buf[n]);
 	n++;
-	if (sv->sv_since_boot < su->su_boot) {
+	if (jn->jn_sv.sv_since_boot < su->su_boot) {
 		ctl_more_put(&more[n], CTL_MORE_STRIPED2, &left, 1, buf[n]);
 		n++;
 	}
+	if (jn->jn_told.to_counts)
+		ctl_more_put(&more[n], CTL_MORE_JOINS, &joins, 1, buf[n]), n++;
 	res->more.more_len = n;
 	res->more.more_val = more;
 }
@@ -459,6 +463,7 @@ static void join_answer(struct loop_msg *m)
 	if (nd && nd->nd_link == lk && nd->nd_join == jn->jn_number) {
 		nd->nd_joined = true;
 		nd->nd_heard_ms = nd->nd_joined_ms = clock_mono_ms();
+		nd->nd_unproven = jn->jn_told.to_counts ? jn->jn_terms.dt_joins : 0;
 		if (!nd->nd_unserving) {
 			nd->nd_reported_ms = 0;
 			dsc_set_state(nd, DSC_ALIVE);
@@ -473,7 +478,7 @@ static void join_answer(struct loop_msg *m)
 	j->instance_epoch = su->su_boot;
 	j->lease_ms = d->d_opts.do_lease_ms;
 	if (res.op == CTL_OP_JOIN2)
-		more_put(d, &jn->jn_sv, &res.ctl_result_u.join2, more, buf);
+		more_put(d, jn, &res.ctl_result_u.join2, more, buf);
 	if (nd)
 		ev_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0, jn->jn_new ? "for the first time" : "again");
 	if (nd)
@@ -601,6 +606,11 @@ static void join_told(struct join *jn, const ctl_request *req, const ctl_join_ar
 	jn->jn_told.to_boot_id = seen[1];
 	jn->jn_told.to_start = seen[2];
 	jn->jn_told.to_start_id = seen[3];
+	jn->jn_told.to_counts = ctl_more_get(more, n, CTL_MORE_JOINS, seen, 2) && seen[0] <= jn->jn_told.to_boot && seen[1] <= UINT32_MAX;
+	if (jn->jn_told.to_counts) {
+		jn->jn_told.to_kept_boot = seen[0];
+		jn->jn_told.to_kept_joins = (uint32_t)seen[1];
+	}
 }
 
 /* The keys of its own that it has, as the seal of the connection proves; or as it got them over it. */
@@ -691,6 +701,7 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 	struct dsc *d = lk->lk_dsc;
 	uint64_t owed_ms = d->d_owed && lk->lk_server ? d->d_owed(d->d_owed_arg, lk->lk_server) : 0;
 	bool joined = false, withheld = false;
+	struct kv_op *proof = NULL;
 	struct dsc_node *nd;
 
 	pthread_mutex_lock(&d->d_lock);
@@ -703,12 +714,15 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 		nd->nd_sv.sv_available = a->available;
 		/* The last few reports count: a burst is over before it is known. */
 		nd->nd_terms.dt_load = (uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
+		proof = dsc_gate_prove(d, nd); /* it sends none before its store has the join */
 		withheld = withhold(d, nd, owed_ms);
 		if (!withheld)
 			nd->nd_heard_ms = clock_mono_ms();
 		nd->nd_beats++;
 	}
 	dsc_unlock(d, nd);
+	if (proof)
+		kv_submit(ns_kv(d->d_ns), proof);
 	res.ctl_result_u.heartbeat.instance_epoch = ns_super(d->d_ns)->su_boot;
 	res.ctl_result_u.heartbeat.lease_ms = withheld ? 0 : d->d_opts.do_lease_ms;
 	ctl_chan_reply(in, joined ? CTL_OK : CTL_NOT_JOINED, &res);

@@ -1,10 +1,11 @@
 /* row.c - a data server's durable record: NS_T_DS, keyed by its uuid. Integers are little-endian.
  */
+#include "base/format.h"
 #include "mds/dsc/dsc_int.h"
 #include <errno.h>
 #include <stddef.h>
 
-#define ROW_VERSION 6
+#define ROW_VERSION 7
 
 struct row_addr {
 	char r_netid[8], r_uaddr[64];
@@ -40,11 +41,53 @@ struct row_join {
 	uint8_t r_why, r_zero[7];
 } __attribute__((packed));
 _Static_assert(sizeof(struct row_join) == 40, "data server record, version 5");
+/* Behind that since version 7, which only servers with numbers of their joins have. */
+struct row_count {
+	uint64_t r_had_boot;
+	uint32_t r_joins, r_had_joins;
+} __attribute__((packed));
+_Static_assert(sizeof(struct row_count) == 16, "data server record, version 7");
+FORMAT_AT(struct row, r_version, 0, 1);
+FORMAT_AT(struct row, r_naddrs, 1, 1);
+FORMAT_AT(struct row, r_tls, 2, 1);
+FORMAT_AT(struct row, r_clone, 3, 1);
+FORMAT_AT(struct row, r_id, 4, 4);
+FORMAT_AT(struct row, r_max_read, 8, 4);
+FORMAT_AT(struct row, r_max_write, 12, 4);
+FORMAT_AT(struct row, r_capacity, 16, 8);
+FORMAT_AT(struct row, r_available, 24, 8);
+FORMAT_AT(struct row, r_name, 32, 64);
+FORMAT_AT(struct row_addr, r_netid, 0, 8);
+FORMAT_AT(struct row_addr, r_uaddr, 8, 64);
+FORMAT_AT(struct row_addr, r_prefix, 72, 1);
+FORMAT_AT(struct row_terms, r_weight, 0, 4);
+FORMAT_AT(struct row_terms, r_own, 4, 2);
+FORMAT_AT(struct row_terms, r_set, 6, 2);
+FORMAT_AT(struct row_bar, r_since, 0, 8);
+FORMAT_AT(struct row_bar, r_barred, 8, 1);
+FORMAT_AT(struct row_bar, r_protocol, 9, 1);
+FORMAT_AT(struct row_bar, r_since_boot, 10, 4);
+FORMAT_AT(struct row_bar, r_own, 14, 1);
+FORMAT_AT(struct row_bar, r_key_number, 15, 1);
+FORMAT_AT(struct row_join, r_boot, 0, 8);
+FORMAT_AT(struct row_join, r_start, 8, 8);
+FORMAT_AT(struct row_join, r_start_id, 16, 8);
+FORMAT_AT(struct row_join, r_order, 24, 8);
+FORMAT_AT(struct row_join, r_why, 32, 1);
+FORMAT_AT(struct row_join, r_zero, 33, 7);
+FORMAT_AT(struct row_count, r_had_boot, 0, 8);
+FORMAT_AT(struct row_count, r_joins, 8, 4);
+FORMAT_AT(struct row_count, r_had_joins, 12, 4);
 _Static_assert(sizeof(struct row_terms) == 8, "data server record, version 3");
 _Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72, "data server record, versions 2 and 1");
-_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN + sizeof(struct row_bar) + sizeof(struct row_join) <= DSC_ROW_MAX,
+_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN + sizeof(struct row_bar) + sizeof(struct row_join) + sizeof(struct row_count) <= DSC_ROW_MAX,
 	       "a record fits");
 _Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 && CTL_LABELS_MAX >= LABELS_LEN - 1, "what joins can be kept");
+
+static bool counted(const struct dsc_terms *dt)
+{
+	return dt->dt_joins || dt->dt_had_joins || dt->dt_had_boot;
+}
 
 static size_t terms_encode(const struct dsc_server *sv, const struct dsc_terms *dt, uint8_t *out)
 {
@@ -52,6 +95,7 @@ static size_t terms_encode(const struct dsc_server *sv, const struct dsc_terms *
 	struct row_terms *rt = (struct row_terms *)out;
 	struct row_bar bar = {0};
 	struct row_join join = {0};
+	struct row_count count = {0};
 	size_t len = sizeof(*rt) + own + set;
 
 	rt->r_weight = htole32(dt->dt_weight | (dt->dt_draining ? WEIGHT_DRAINING : 0));
@@ -72,7 +116,13 @@ static size_t terms_encode(const struct dsc_server *sv, const struct dsc_terms *
 	join.r_order = htole64(dt->dt_order);
 	join.r_why = dt->dt_why;
 	memcpy(out + len + sizeof(bar), &join, sizeof(join));
-	return len + sizeof(bar) + sizeof(join);
+	if (!counted(dt))
+		return len + sizeof(bar) + sizeof(join);
+	count.r_had_boot = htole64(dt->dt_had_boot);
+	count.r_joins = htole32(dt->dt_joins);
+	count.r_had_joins = htole32(dt->dt_had_joins);
+	memcpy(out + len + sizeof(bar) + sizeof(join), &count, sizeof(count));
+	return len + sizeof(bar) + sizeof(join) + sizeof(count);
 }
 
 /* Labels as they were written, or none: -EIO. */
@@ -110,6 +160,15 @@ static int join_decode(const uint8_t *p, struct dsc_terms *dt)
 	return dt->dt_why < DSC_WHYS && (!dt->dt_why || dt->dt_barred == DSC_WAITING) ? 0 : -EIO;
 }
 
+static void count_decode(const uint8_t *p, struct dsc_terms *dt)
+{
+	const struct row_count *rc = (const struct row_count *)p;
+
+	dt->dt_had_boot = le64toh(rc->r_had_boot);
+	dt->dt_joins = le32toh(rc->r_joins);
+	dt->dt_had_joins = le32toh(rc->r_had_joins);
+}
+
 static int terms_decode(const uint8_t *p, size_t n, struct dsc_terms *dt)
 {
 	const struct row_terms *rt = (const struct row_terms *)p;
@@ -132,7 +191,7 @@ size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, u
 	struct row *r = (struct row *)out;
 
 	memset(out, 0, DSC_ROW_MAX);
-	r->r_version = sv->sv_own ? ROW_VERSION : ROW_VERSION - 1;
+	r->r_version = counted(dt) ? ROW_VERSION : sv->sv_own ? ROW_VERSION - 1 : ROW_VERSION - 2;
 	r->r_naddrs = (uint8_t)sv->sv_naddrs;
 	r->r_tls = sv->sv_tls;
 	r->r_clone = sv->sv_clone_block ? (uint8_t)__builtin_ctz(sv->sv_clone_block) : 0;
@@ -153,7 +212,7 @@ size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, u
 int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv, struct dsc_terms *dt)
 {
 	const struct row *r = val.s_data;
-	size_t each, len, end;
+	size_t each, len, end, count;
 
 	memset(sv, 0, sizeof(*sv));
 	memset(dt, 0, sizeof(*dt));
@@ -164,11 +223,14 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 	len = sizeof(*r) + r->r_naddrs * each;
 	if (r->r_naddrs > DSC_ADDRS || val.s_len < len || (r->r_version < 3 && val.s_len != len))
 		return -EIO;
-	end = (r->r_version >= 4 ? sizeof(struct row_bar) : 0) + (r->r_version >= 5 ? sizeof(struct row_join) : 0);
+	count = r->r_version >= 7 ? sizeof(struct row_count) : 0;
+	end = (r->r_version >= 4 ? sizeof(struct row_bar) : 0) + (r->r_version >= 5 ? sizeof(struct row_join) : 0) + count;
 	if (val.s_len < len + end || (end && bar_decode((const uint8_t *)val.s_data + val.s_len - end, sv, dt)))
 		return -EIO;
-	if (r->r_version >= 5 && join_decode((const uint8_t *)val.s_data + val.s_len - sizeof(struct row_join), dt))
+	if (r->r_version >= 5 && join_decode((const uint8_t *)val.s_data + val.s_len - count - sizeof(struct row_join), dt))
 		return -EIO;
+	if (count)
+		count_decode((const uint8_t *)val.s_data + val.s_len - count, dt);
 	if (r->r_version >= 3 && terms_decode((const uint8_t *)val.s_data + len, val.s_len - len - end, dt))
 		return -EIO;
 	labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);

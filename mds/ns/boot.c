@@ -83,6 +83,11 @@ int ns_boot_check(const struct ns *ns, struct kv_txn *t, uint64_t boot, uint64_t
 	return le64toh(r->b_id) == id ? 0 : -ESTALE;
 }
 
+bool ns_boot_here(const struct ns *ns, uint64_t boot)
+{
+	return boot >> IN_BOOT == ns->n_super.su_boot >> IN_BOOT;
+}
+
 int ns_order_check(struct kv_txn *t, uint64_t number)
 {
 	struct ns_super su;

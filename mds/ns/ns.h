@@ -111,6 +111,8 @@ void ns_close(struct ns *ns);
 /* boot.c: time goes one way (docs/recovery.md). Whether the store has been where another says that it saw it: in this boot, with this identity (0: not known). 0; -EOVERFLOW: the
  * store has not come so far; -ESTALE: that boot of it was another one. */
 int ns_boot_check(const struct ns *ns, struct kv_txn *t, uint64_t boot, uint64_t id);
+/* A number of a boot in this line of time. */
+bool ns_boot_here(const struct ns *ns, uint64_t boot);
 /* Whether an order of this number can have been given. */
 int ns_order_check(struct kv_txn *t, uint64_t number);
 /* W: the store was put back. All numbers go on above those of every line of time that somebody saw; boot is the highest number of a boot that was seen. Before anything is given out.

@@ -150,7 +150,7 @@ START_TEST(what_is_no_list_of_the_living_bars_nobody)
 	ck_assert_int_eq(dead(5, 10, twice, 2), CTL_INVAL);
 	ck_assert_int_eq(dead(5, 10, under, 1), CTL_INVAL);
 	ck_assert_int_eq(dead(5, 10, above, 1), CTL_INVAL);
-	ck_assert_int_eq(ds_store_join(S, 2, 1), CTL_OK);
+	ck_assert_int_eq(ds_store_join(S, 2, 1, 0), CTL_OK);
 	ck_assert_int_eq(ds_store_dead(S, &old, &r), CTL_STALE_INSTANCE);
 	ck_assert_uint_eq(runs(), 0);
 	for (uint32_t c = 0; c < 20; c++)

@@ -327,6 +327,53 @@ static void killed(void)
 	reopen();
 }
 
+static void kept(uint64_t instance, uint32_t joins)
+{
+	struct ds_seen sn = ds_store_seen(S);
+
+	ck_assert_uint_eq(sn.sn_kept_instance, instance);
+	ck_assert_uint_eq(sn.sn_kept_joins, joins);
+}
+
+START_TEST(the_last_join_is_told_as_it_is_stored)
+{
+	int full = open("/dev/full", O_WRONLY);
+
+	kept(0, 0);
+	ck_assert_int_eq(ds_store_join(S, 4, 44, 70000), CTL_OK);
+	kept(4, 70000);
+	killed();
+	kept(4, 70000);
+	/* One that has no number, and a lower one, change nothing. */
+	ck_assert_int_eq(ds_store_join(S, 4, 44, 0), CTL_OK);
+	ck_assert_int_eq(ds_store_join(S, 4, 44, 69999), CTL_OK);
+	kept(4, 70000);
+	/* Orders of a later instance, before the join is answered. */
+	ck_assert_int_eq(order_at(5, CTL_FENCE, 1, 1, 1), CTL_OK);
+	kept(5, 0);
+	killed();
+	kept(5, 0);
+	ck_assert_int_eq(ds_store_join(S, 5, 55, 1), CTL_OK);
+	kept(5, 1);
+	/* A full disk: it is not told, nor what the store has instead. */
+	while (ds_reserve_give(S))
+		;
+	dup2(full, S->s_journal.j_fd);
+	log_set_level((enum log_level)-1);
+	ck_assert_int_eq(ds_store_join(S, 5, 55, 2), CTL_OK);
+	log_set_level(LOG_L_ERROR);
+	kept(5, 1);
+	ck_assert(ds_store_seen(S).sn_unkept);
+	/* The next record that is stored has it. */
+	ck_assert_int_eq(order_at(5, CTL_FENCE, 2, 2, 1), CTL_OK);
+	kept(5, 2);
+	ck_assert(!ds_store_seen(S).sn_unkept);
+	killed();
+	kept(5, 2);
+	close(full);
+}
+END_TEST
+
 START_TEST(marks_that_were_not_durable_are_before_the_next_orders)
 {
 	int rd = open("/dev/null", O_RDONLY);
@@ -845,6 +892,7 @@ static Suite *suite(void)
 	tcase_add_test(f, journal_is_turned_when_it_has_grown);
 	tcase_add_test(f, failed_append_fails_the_order_and_is_mended);
 	tcase_add_test(f, marks_that_were_not_durable_are_before_the_next_orders);
+	tcase_add_test(f, the_last_join_is_told_as_it_is_stored);
 	suite_add_tcase(s, f);
 	tcase_add_checked_fixture(o, setup, teardown);
 	tcase_set_timeout(o, 60);

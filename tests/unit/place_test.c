@@ -103,6 +103,31 @@ START_TEST(rows_keep_weights_and_labels_and_old_rows_are_read)
 }
 END_TEST
 
+START_TEST(rows_of_counted_joins_have_a_version_of_their_own)
+{
+	struct dsc_server sv = {.sv_id = 7, .sv_naddrs = 1, .sv_name = "ds7", .sv_own = true, .sv_key_number = 3}, got;
+	struct dsc_terms dt = {.dt_weight = 100, .dt_own = "rack=r1", .dt_boot = 65537, .dt_start = 7, .dt_order = 9}, terms;
+	uint8_t row[DSC_ROW_MAX], id[16] = {1};
+	size_t n = dsc_row_encode(&sv, &dt, row), more;
+
+	ck_assert_uint_eq(row[0], 6);
+	dt.dt_joins = 5;
+	dt.dt_had_boot = 65536;
+	dt.dt_had_joins = UINT32_MAX;
+	more = dsc_row_encode(&sv, &dt, row);
+	ck_assert_uint_eq(row[0], 7);
+	ck_assert_uint_eq(more, n + 16);
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more}, &got, &terms), 0);
+	ck_assert(terms.dt_joins == 5 && terms.dt_had_boot == 65536 && terms.dt_had_joins == UINT32_MAX);
+	ck_assert(terms.dt_boot == 65537 && terms.dt_start == 7 && terms.dt_order == 9 && got.sv_own && got.sv_key_number == 3);
+	ck_assert_str_eq(terms.dt_own, "rack=r1");
+	for (size_t k = 0; k < more; k++)
+		ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, k}, &got, &terms), -EIO);
+	row[0] = 8;
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more}, &got, &terms), -EIO);
+}
+END_TEST
+
 struct said {
 	struct dsc_word w;
 	_Atomic int done;
@@ -859,6 +884,7 @@ int main(void)
 	tcase_add_test(plain, labels_have_a_normal_form);
 	tcase_add_test(plain, labels_of_every_length_fit);
 	tcase_add_test(plain, rows_keep_weights_and_labels_and_old_rows_are_read);
+	tcase_add_test(plain, rows_of_counted_joins_have_a_version_of_their_own);
 	tcase_add_test(plain, groups_and_domains_are_read_and_shown);
 	tcase_add_test(plain, objects_are_spread_evenly);
 	tcase_add_test(plain, what_can_be_met_is_met);

@@ -2,10 +2,12 @@
 """Time goes one way (docs/recovery.md): stores that were put back are noticed, and made whole. WEFT_SOAK=1: 10,000 files. Prints TAP."""
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import devtool  # noqa: E402
@@ -451,6 +453,139 @@ def test_a_data_servers_store_that_was_put_back_serves_nobody(w):
     check(on_every_mirror(c, f, s, 20000), [b"NEW " * 5000] * 2)
 
 
+def pid_of(w, name):
+    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == name)
+
+
+def backup_running(w, name, to):
+    """As of one instant."""
+    pid = pid_of(w, name)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: state_of(pid) == "T", 60, "it stands still")
+        backup(w, name, to)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        return f.read().rsplit(")", 1)[1].split()[0]
+
+
+def start_alone(w, name, times):
+    """Starts of which no metadata server hears."""
+    admin = os.path.join(w.top, "alone.sock")
+    for _ in range(times):
+        with open(os.path.join(w.top, "alone.log"), "w", encoding="utf-8") as log:
+            alone = subprocess.Popen([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf"), "-o", f"ds.store={w.dir}/{name}", "-o", f"ds.name={name}", "-o", "ds.mds=127.0.0.1:1",
+                                      "-o", "ds.listen=127.0.0.1:12098", "-o", f"ds.admin=unix:{admin}"], stdout=log, stderr=log)
+        eventually(lambda: devtool.MODULE.ask("unix:" + admin, "/v1/health")[0], 60, "it runs")
+        alone.terminate()
+        check(alone.wait(), 0)
+
+
+def proofs(w, name):
+    """Joins that are recorded to be in its store."""
+    return log_of(w).count(f"({name}): its store has join")
+
+
+def after_join(w, name, what):
+    """Does what makes it join, and waits until that is recorded on both sides."""
+    eventually(lambda: proofs(w, name), 60, "its first join is recorded")
+    had = proofs(w, name)
+    what()
+    eventually(lambda: proofs(w, name) > had, 60, "its join is recorded")
+
+
+def put_back_is_noticed(w, name, why):
+    spawn(w, name)
+    eventually(lambda: ds_of(w, name)["state"] == "waiting", 60, "it is noticed")
+    check("put back" in ds_of(w, name)["why"], True)
+    eventually(lambda: "put back" in health(w).get("ds", {}).get(name, ""), 60, "health")
+    check(f"its store was put back: {why}" in log_of(w), True, why)
+    check(restorations(w), [name])
+    weft(w, "ds", "admit", name)
+    eventually(lambda: ds_of(w, name)["alive"], 60, "it has joined")
+
+
+def test_joins_show_an_older_snapshot_that_was_started_often(w):
+    eventually(lambda: proofs(w, "ds1"), 60, "its first join is recorded")
+    stop_keyed(w, "ds1")
+    backup(w, "ds1", "ds1.backup")
+    after_join(w, "ds1", lambda: start(w, "ds1"))
+    stop(w, "ds1")
+    put_back(w, "ds1", "ds1.backup")
+    start_alone(w, "ds1", 3)
+    put_back_is_noticed(w, "ds1", "it has joined again since")
+
+
+def test_joins_show_a_snapshot_of_the_newest_start(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    s, f = write_file(c, d, "f", b"OLD " * 5000)
+    c.drop()
+    eventually(lambda: os.path.exists(os.path.join(w.dir, "ds1", "key")), 60, "keys of its own")
+    backup_running(w, "ds1", "ds1.backup")
+    after_join(w, "ds1", lambda: boots(w, 1))
+    c = client()
+    s, f = write_file(c, c.ok(putrootfh(), lookup("d"), getfh()).fh, "f", b"NEW " * 5000)
+    stop(w, "ds1", hard=True)
+    put_back(w, "ds1", "ds1.backup")
+    put_back_is_noticed(w, "ds1", "it has joined again since")
+    eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"] for o in m["objects"]), 60, "repair")
+    s, f = c.open(c.ok(putrootfh(), lookup("d"), getfh()).fh, "f", how=UNCHECKED)
+    check(on_every_mirror(c, f, s, 20000), [b"NEW " * 5000] * 2)
+
+
+def test_joins_show_a_metadata_store_of_its_newest_boot(w):
+    """A copy that was made beside it, and that a data server has joined after: put back, it is no crash."""
+    c = client()
+    d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
+    eventually(lambda: os.path.exists(os.path.join(w.dir, "ds1", "key")), 60, "keys of its own")
+    backup_running(w, "mds", "backup")
+    stop(w, "ds1", hard=True)
+    after_join(w, "ds1", lambda: start(w, "ds1"))
+    c = client()
+    write_file(c, c.ok(putrootfh(), lookup("d"), getfh()).fh, "since", b"x" * 5000)
+    c.drop()
+    stop(w, "ds2")  # it would compare well, if it came first, and let the metadata server serve until the other comes
+    stop(w, hard=True)
+    put_back(w)
+    start(w)
+    refused(w)
+    check("it has had join" in log_of(w), True)
+    stop(w)
+    spawn(w, "ds2")
+    made_whole(w)
+    eventually(lambda: all(ds_of(w, ds)["alive"] for ds in ("ds1", "ds2")), 60, "they have joined")
+    boots(w, 1)
+    eventually(lambda: all(ds_of(w, ds)["alive"] for ds in ("ds1", "ds2")), 60, "they have joined")
+    check("its store was put back" in log_of(w), False)
+
+
+def test_joins_that_end_anywhere_are_no_restoration(w):
+    """Either side is killed while the other joins it, or has just done."""
+    rnd = random.Random(os.environ.get("WEFT_SEED", "16"))
+    eventually(lambda: proofs(w, "ds1"), 60, "its first join is recorded")
+    for n in range(200 if SOAK else 16):
+        mds = n % 4 == 3
+        stop(w, "ds1", hard=True)
+        if mds:
+            stop(w, hard=True)
+            spawn(w, "mds")
+        spawn(w, "ds1")
+        time.sleep(rnd.random() * 0.4)  # when it is killed next, whatever it does then
+        if mds:
+            stop(w, hard=True)
+            start(w)
+    stop(w, "ds1", hard=True)
+    after_join(w, "ds1", lambda: start(w, "ds1"))
+    eventually(lambda: health(w)["status"] == "ok", 60, "serving")
+    check("put back" in log_of(w), False)
+
+
 def test_of_two_processes_with_one_store_the_second_is_refused(w):
     stop_keyed(w, "ds1")
     backup(w, "ds1", "ds1.copy")
@@ -474,4 +609,4 @@ def test_of_two_processes_with_one_store_the_second_is_refused(w):
 
 
 if __name__ == "__main__":
-    run_apart(globals(), ds=lambda name: 3 if "away" in name else 2, settings=SETTINGS_HERE)
+    run_apart(globals(), ds=lambda name: 3 if "away" in name else 2, settings=lambda name: SETTINGS_HERE + (["log.level=debug"] if "joins" in name else []))
