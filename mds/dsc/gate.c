@@ -30,7 +30,8 @@ static bool earlier(uint64_t boot, uint32_t joins, uint64_t than_boot, uint32_t 
 
 bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to)
 {
-	return to->to_counts && earlier(was->dt_boot, was->dt_joins, to->to_kept_boot, to->to_kept_joins);
+	/* One that has no number was given by a program that may have kept no boot either. */
+	return to->to_counts && to->to_kept_joins && earlier(was->dt_boot, was->dt_joins, to->to_kept_boot, to->to_kept_joins);
 }
 
 void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to, uint64_t boot)

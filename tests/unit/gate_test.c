@@ -208,6 +208,11 @@ START_TEST(one_that_tells_no_numbers_is_judged_as_before)
 	to.to_kept_joins = 2;
 	ck_assert_ptr_null(dsc_gate_behind(&next, &to));
 	ck_assert(!dsc_gate_unknown(&next, &to));
+	/* A record of before joins were kept, and a store of that time. */
+	row = (struct dsc_terms){0};
+	to.to_kept_joins = 0;
+	ck_assert_ptr_null(dsc_gate_behind(&row, &to));
+	ck_assert(!dsc_gate_unknown(&row, &to));
 	/* One that was forgotten goes on above what it has. */
 	to.to_kept_joins = 9;
 	dsc_gate_note(&next, NULL, &to, 1);
