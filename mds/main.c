@@ -13,6 +13,7 @@
 #include "mds/op/balance.h"
 #include "mds/op/choose.h"
 #include "mds/op/drain.h"
+#include "mds/op/ending.h"
 #include "mds/op/repair.h"
 #include "mds/op/scrub.h"
 #include "mds/op/sec.h"
@@ -228,6 +229,7 @@ static void on_tick(struct loop_timer *t)
 	op_judge_tick(&mds, loops[0]);
 	op_contended_tick(&mds);
 	op_drain_tick(&mds, loops[0]);
+	op_ending_tick(&mds);
 	op_dead_tick(&mds, loops[0]);
 	op_repair_tick(&mds);
 	op_restripe_tick(&mds);
@@ -548,6 +550,8 @@ static void open_repair(const struct conf *conf)
 		die("scrubs: no memory", NULL);
 	if (op_drain_open(&mds))
 		die("drains: no memory", NULL);
+	if (op_ending_open(&mds, loops[0]))
+		die("the end of capabilities: no memory", NULL);
 	if (op_contended_open(&mds, loops[0]))
 		die("files that two clients write: no memory", NULL);
 	if (op_judge_open(&mds))

@@ -4,6 +4,7 @@
 static void exports_table(const json_t *j)
 {
 	const json_t *e, *r;
+	const json_t *d = json_object_get(j, "ending");
 	size_t i, k;
 
 	json_array_foreach(json_object_get(j, "exports"), i, e)
@@ -23,6 +24,10 @@ static void exports_table(const json_t *j)
 			       j_str(r, "layouts"));
 		}
 	}
+	if (json_is_true(json_object_get(d, "running")))
+		printf("what was given under exports of before ends: %lld files looked at, %lld "
+		       "ended\n",
+		       j_num(d, "looked"), j_num(d, "ended"));
 }
 
 int cmd_exports(char **args)

@@ -3,6 +3,7 @@
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
 #include "mds/ev/event.h"
+#include "mds/op/ending.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <time.h>
@@ -355,12 +356,21 @@ static void get_exports(void *arg, const struct http_req *rq, struct http_reply 
 {
 	struct admin *a = arg;
 	struct exp_table *t = exp_set_get(a->a_ops.ao_exports);
+	char *text = exp_json(t, exp_set_path(a->a_ops.ao_exports));
+	json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+	struct op_ending_view v;
 
 	(void)rq;
-	rp->rp_body = exp_json(t, exp_set_path(a->a_ops.ao_exports));
 	exp_put(t);
-	if (!rp->rp_body)
+	free(text);
+	op_ending_look(a->a_ops.ao_mds, &v);
+	if (!j || json_object_set_new(j, "ending", json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "running", v.ev_running, "number", (json_int_t)v.ev_number, "exports", (json_int_t)v.ev_exports,
+				      "looked", (json_int_t)v.ev_looked, "ended", (json_int_t)v.ev_ended, "unconfirmed", (json_int_t)v.ev_unconfirmed))) {
+		json_decref(j);
 		admin_reply_error(rp, 500, "no memory");
+		return;
+	}
+	admin_reply_json(rp, 200, j);
 }
 
 static void put_exports(void *arg, const struct http_req *rq, struct http_reply *rp)

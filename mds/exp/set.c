@@ -30,6 +30,8 @@ static int replace_run(void *arg, struct kv_txn *txn)
 	struct exp_set *s = k->s;
 	int err = exp_resolve(k->t, s->s_ns, txn, true, k->now);
 
+	if (!err)
+		err = exp_record(k->t, s->s_ns, txn, atomic_load(&s->s_generation) + 1);
 	if (err)
 		return err;
 	pthread_mutex_lock(&s->s_lock);

@@ -42,7 +42,7 @@ static bool is_busy(const struct st_file *f, enum excl_how how)
 static int excl_enter(struct excl *x)
 {
 	struct st *st = x->ex_env->fe_st;
-	bool make = x->ex_how >= EXCL_SIZE;
+	bool make = x->ex_how >= EXCL_SIZE || x->ex_how == EXCL_TAKE_BACK_FENCED;
 	struct st_file *f;
 	int err = 0;
 
@@ -454,6 +454,9 @@ static int fence_run(struct kv_op *op, struct kv_txn *t)
 	if (x->ex_how == EXCL_SETTLE)
 		return settle_fence(x, t, &i, &map);
 	x->ex_map = map;
+	/* Whatever was given is fenced. The orders may be under way still. */
+	if (x->ex_how == EXCL_TAKE_BACK_FENCED && map.lm_clean && !x->ex_left)
+		return 0;
 	mistrust_left(x, &map);
 	return excl_raise(x->ex_env, t, &i, &map, file_now());
 }
@@ -594,15 +597,14 @@ static bool has_state(struct st *st, uint64_t ino)
 	return has;
 }
 
-static bool take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
-		      struct st_client *except, enum excl_how how, void (*then)(void *arg, int err),
-		      void *arg)
+bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
+		    struct st_client *except, void (*then)(void *arg, int err), void *arg)
 {
 	struct excl *x;
 
 	if (!has_state(fe->fe_st, ino)) /* most files that are removed */
 		return false;
-	x = excl_new(fe, loop, ino, except, how, then, arg);
+	x = excl_new(fe, loop, ino, except, EXCL_TAKE_BACK, then, arg);
 	if (!excl_enter(x) && recall(x))
 		return true;
 	excl_leave(x);
@@ -610,16 +612,15 @@ static bool take_back(const struct file_env *fe, struct loop *loop, uint64_t ino
 	return false;
 }
 
-bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
-		    struct st_client *except, void (*then)(void *arg, int err), void *arg)
-{
-	return take_back(fe, loop, ino, except, EXCL_TAKE_BACK, then, arg);
-}
-
-bool excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_t ino,
+void excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_t ino,
 			   void (*then)(void *arg, int err), void *arg)
 {
-	return take_back(fe, loop, ino, NULL, EXCL_TAKE_BACK_FENCED, then, arg);
+	struct excl *x = excl_new(fe, loop, ino, NULL, EXCL_TAKE_BACK_FENCED, then, arg);
+
+	if (excl_enter(x))
+		log_fatal("no memory to take layouts back");
+	if (!recall(x))
+		all_back(x);
 }
 
 bool excl_settle(const struct file_env *fe, struct loop *loop, uint64_t ino,

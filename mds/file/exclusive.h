@@ -52,7 +52,7 @@ enum excl_phase {
 /* What a caller wants the file for. */
 enum excl_how {
 	EXCL_TAKE_BACK,	       /* layouts come back; who keeps one is fenced */
-	EXCL_TAKE_BACK_FENCED, /* layouts come back, and all are fenced */
+	EXCL_TAKE_BACK_FENCED, /* layouts come back, and every capability is fenced */
 	EXCL_SETTLE,	       /* capabilities of an earlier boot, and lost writers' */
 	EXCL_RIGHTS,	       /* somebody may do less with the file than before */
 	EXCL_SIZE,	       /* its size is set */
@@ -148,8 +148,9 @@ void excl_end(struct excl *x, int err);
  * then(arg, err) on loop; NULL: nobody waits. False: there are none, and then is not called. */
 bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
 		    struct st_client *except, void (*then)(void *arg, int err), void *arg);
-/* Everybody's, and what they return is worth nothing afterwards: fenced in any case. */
-bool excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_t ino,
+/* Everybody's, and what they return, or returned before, is worth nothing afterwards. Where a client may
+ * have a capability all are fenced. then(arg, err) on loop, once, later. */
+void excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_t ino,
 			   void (*then)(void *arg, int err), void *arg);
 /* A file for which a write layout was out when an earlier boot ended: those capabilities are
  * fenced. One whose writer is lost: it is judged (mds/op/truth.c). Then then(arg, err) on loop.

@@ -1,4 +1,5 @@
 /* Name space operations. */
+#include "mds/op/ending.h"
 #include "mds/op/sec.h"
 #include <errno.h>
 
@@ -731,9 +732,13 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct names *k = c->scratch;
+	int err;
 
 	if (name_pinned(c, t, c->saved, k->name, k->len) || name_pinned(c, t, c->cur, k->to, k->tolen))
 		return -EXDEV;
+	err = op_ending_stays(c->m, t, c->saved, c->cur);
+	if (err)
+		return err;
 	return ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen, &c->cred, k->now, &k->fo, &k->gone, &k->ci, &k->dci);
 }
 

@@ -98,6 +98,7 @@ struct mds {
 	bool m_judging;             /* the tick's loop's */
 	struct op_repair *m_repair; /* repair.c */
 	struct op_drain *m_drain;   /* drain.c */
+	struct op_ending *m_ending; /* ending.c */
 	struct op_sweep *m_sweep;   /* dead.c: the tick's loop's */
 	struct op_verify *m_verify; /* verify.c */
 	struct op_balance *m_balance; /* balance.c */

@@ -3,10 +3,10 @@
  *
  * A request is judged by the exports in force when it comes, so most of a reload needs nothing. Layouts and delegations are judged when they are given: those of an
  * export that is gone, or says something else about anybody, are recalled; a layout's file is fenced in any case before it is over, so that what a client may not do any
- * more, it cannot. Who still may asks again.
+ * more, it cannot. Who still may asks again. Layouts that came back before left capabilities behind: those are ended in the background (ending.c).
  */
 #include "base/log.h"
-#include "mds/op/op.h"
+#include "mds/op/ending.h"
 
 #define AT_ONCE 64u /* files */
 
@@ -88,8 +88,7 @@ static void reload_go(struct reload *r)
 {
 	while (r->next < r->n && r->busy < AT_ONCE) {
 		r->busy++;
-		if (!excl_take_back_fenced(&r->m->m_file, r->loop, r->ino[r->next++], taken_back, r))
-			r->busy--;
+		excl_take_back_fenced(&r->m->m_file, r->loop, r->ino[r->next++], taken_back, r);
 	}
 	if (r->busy || r->next < r->n)
 		return;
@@ -115,4 +114,5 @@ void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table
 		log_info("layouts of %zu files are taken back: their exports have changed", r->n);
 	r->msg.m_run = reload_start;
 	loop_post(loop, &r->msg);
+	op_ending_look_again(m);
 }

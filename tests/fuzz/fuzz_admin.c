@@ -18,6 +18,7 @@
 #include "mds/op/balance.h"
 #include "mds/op/choose.h"
 #include "mds/op/restripe.h"
+#include "mds/op/ending.h"
 #include "mds/op/scrub.h"
 #include "mds/op/verify.h"
 #include <jansson.h>
@@ -102,7 +103,7 @@ static void ask(const struct http_route *r, const char *body)
 static void open_rest(void)
 {
 	if (op_verify_open(&mds, fz_loop) || op_balance_open(&mds, fz_loop, 3600000) || op_restripe_open(&mds, fz_loop) ||
-	    op_choose_open(&mds, fz_loop) || op_scrub_open(&mds, fz_loop, 3600000) || op_contended_open(&mds, fz_loop) || op_judge_open(&mds))
+	    op_choose_open(&mds, fz_loop) || op_scrub_open(&mds, fz_loop, 3600000) || op_contended_open(&mds, fz_loop) || op_judge_open(&mds) || op_ending_open(&mds, fz_loop))
 		fz_bug("no memory");
 }
 

@@ -115,6 +115,7 @@ struct caller {
 	int err;
 	uint32_t began_epoch;
 	bool began_clean;
+	bool began_fenced; /* nothing was given since the last fence */
 	bool stale;
 	struct excl x;
 	struct excl_hold hold;

@@ -82,7 +82,7 @@ static void check_goes_on(const struct caller *c)
 			break;
 		}
 	}
-	if (c->kind == K_LAYOUTS || c->kind == K_FENCED)
+	if (c->kind == K_LAYOUTS || (c->kind == K_FENCED && !c->began_fenced))
 		must(world.store.epoch > c->began_epoch,
 		     "the epoch did not go up before an exclusive change");
 	must(!world.store.suspect || world.store.stale[0] || world.store.stale[1],
@@ -236,6 +236,7 @@ static void caller_begin(struct caller *c)
 	c->stage = WAITS;
 	c->began_epoch = world.store.epoch;
 	c->began_clean = !world.file.f_mark_old;
+	c->began_fenced = world.store.clean;
 	switch (c->kind) {
 	case K_TAKE_BACK:
 		waits = excl_take_back(&env, NULL, INO, NULL, answered, c);
@@ -245,7 +246,7 @@ static void caller_begin(struct caller *c)
 		waits = false;
 		break;
 	case K_FENCED:
-		waits = excl_take_back_fenced(&env, NULL, INO, answered, c);
+		excl_take_back_fenced(&env, NULL, INO, answered, c);
 		break;
 	case K_SETTLE:
 		waits = excl_settle(&env, NULL, INO, answered, c);
