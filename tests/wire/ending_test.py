@@ -27,6 +27,8 @@ A_MORE = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ }
 A_LESS = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{OTHER_C}" {{ }} }}\n'
 A_READS = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ access = ro }} }}\n'
 B = f'export "/b" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ }} }}\n'
+# A client that does not come back after a restart is barred, and so is one whose lease is over: not while these tests look.
+PATIENT = ["mds.lease=300s", "mds.grace=300s", "ds.lease=120s"]
 FILE = None
 
 
@@ -246,7 +248,7 @@ def around(name):
     with tempfile.TemporaryDirectory(prefix="weft-ending-test.") as top:
         FILE = os.path.join(top, "exports")
         write_exports(ROOT, A, B)
-        mds_test.THE = w = Cluster(2, [f"mds.exports={FILE}", "mds.lease=20s", "ds.lease=60s"])
+        mds_test.THE = w = Cluster(2, [f"mds.exports={FILE}", *PATIENT])
         try:
             with mds_test.clients():
                 yield (w,)
