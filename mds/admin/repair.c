@@ -79,7 +79,7 @@ static void add_moving(struct listing *l, uint64_t ino, const struct lo_map *map
 	unsigned spare = lo_objects(map) - map->lm_stripes;
 	const char *why;
 
-	if (op_move_look(l->l_m, map, &why) == OP_MOVE_NOTHING)
+	if (op_move_look(l->l_m, ino, map, &why) == OP_MOVE_NOTHING)
 		return;
 	for (unsigned k = 0; k < lo_objects(map); k++) {
 		bool goes = map->lm_obj[k].ob_leaving;

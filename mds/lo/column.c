@@ -20,6 +20,16 @@ static unsigned columns(const struct lo_map *m)
 	return m->lm_mirrors - m->lm_spare;
 }
 
+bool lo_first_leaves(const struct lo_map *m)
+{
+	bool leaves = false;
+	int k;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++)
+		leaves |= (k = lo_copy(m, s, 0)) >= 0 && m->lm_obj[k].ob_leaving;
+	return leaves;
+}
+
 int lo_leaving(const struct lo_map *m, unsigned stripe)
 {
 	for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)

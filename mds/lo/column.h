@@ -14,6 +14,8 @@
 unsigned lo_mirror_of(const struct lo_map *m, unsigned obj);
 /* The object of a stripe that leaves, or -1. */
 int lo_leaving(const struct lo_map *m, unsigned stripe);
+/* The first copy in sync of a stripe is leaving. */
+bool lo_first_leaves(const struct lo_map *m);
 
 /* One mirror more, with that group ("": none of its own). All return 0; or -EINVAL (it makes no sense), -EBUSY (not now), -ENOSPC (no server), with a line in err. */
 int lo_column_add(struct lo *lo, struct lo_map *m, const char *group, char *err, size_t errlen);

@@ -102,6 +102,8 @@ static int seek_copy(const struct seek_part *sp)
 	struct dsc_server sv;
 	int found = -1, obj;
 
+	if (sp->sp_run->sr_seek->lk_same)
+		return sp->sp_tried ? -1 : lo_copy(m, sp->sp_stripe, 0);
 	for (unsigned r = 0; (obj = lo_copy(m, sp->sp_stripe, r)) >= 0; r++) {
 		if (sp->sp_tried >> obj & 1)
 			continue;
@@ -117,6 +119,7 @@ static void seek_next(struct seek_part *sp, int err)
 	int obj = seek_copy(sp);
 
 	if (obj < 0) {
+		sp->sp_run->sr_seek->lk_failed |= sp->sp_tried;
 		sp->sp_run->sr_err = lo_plain_err(err);
 		seek_put(sp->sp_run);
 		return;
@@ -191,6 +194,7 @@ void lo_seek(struct lo *lo, struct lo_seek *lk)
 	if (!sr)
 		log_fatal("no memory to look for holes");
 	lk->lk_found = false;
+	lk->lk_failed = 0;
 	lk->lk_priv = sr;
 	sr->sr_lo = lo;
 	sr->sr_seek = lk;

@@ -146,6 +146,7 @@ static void run_end(struct loop_msg *msg)
 			io->io_buf = NULL;
 			io->io_count = 0;
 		}
+		io->io_failed_map = err ? ir->ir_bad : 0;
 	} else if (!err) {
 		err = lo_copies_err(&io->io_map, ir->ir_touched, ir->ir_bad, io->io_denied, ir->ir_obj_err);
 		io->io_failed_map = err ? 0 : ir->ir_bad;
@@ -169,14 +170,16 @@ static void run_put(struct io_run *ir)
 
 /* ---- pieces ---- */
 
-/* The copy to read next: living ones first, then in the order of the mirrors. -1: all were tried.
- */
+/* The copy to read next: living ones first, then in the order of the map. Where copies may differ
+ * only the first of all. -1: all were tried. */
 static int next_copy(const struct io_piece *ip)
 {
 	const struct lo_map *m = &ip->ip_run->ir_io->io_map;
 	int found = -1, obj;
 	struct dsc_server sv;
 
+	if (ip->ip_run->ir_io->io_same)
+		return ip->ip_tried ? -1 : lo_copy(m, lo_stripe_of(m, ip->ip_off), 0);
 	for (unsigned r = 0; (obj = lo_copy(m, lo_stripe_of(m, ip->ip_off), r)) >= 0; r++) {
 		if (ip->ip_tried >> obj & 1)
 			continue;
@@ -207,6 +210,9 @@ static void piece_failed(struct io_piece *ip, int err)
 	ip->ip_tried |= UINT64_C(1) << ip->ip_obj;
 	next = next_copy(ip);
 	if (next < 0) {
+		/* That it was fenced, or that we have no room, is no fault of the copy. */
+		if (ir->ir_io->io_same && err != -EACCES && err != -ENOBUFS && err != -ENOMEM)
+			ir->ir_bad |= UINT64_C(1) << ip->ip_obj;
 		if (!ir->ir_err)
 			ir->ir_err = lo_plain_err(err);
 		run_put(ir);

@@ -151,7 +151,7 @@ struct encoding {
 	struct lo *en_lo;
 	const struct ns_inode *en_inode;
 	const struct lo_map *en_map;
-	bool en_read, en_write;
+	bool en_read, en_write, en_same; /* same: rd_same */
 	uint32_t en_client;
 	struct xdr_out *en_x;
 	/* The copies of each stripe, lm_mirrors places for each: those in sync in the client's order, then those being rebuilt if it writes. */
@@ -162,7 +162,9 @@ struct encoding {
 static int put_data_server(const struct encoding *en, unsigned obj, bool whole, unsigned rank)
 {
 	const struct lo_map *m = en->en_map;
-	bool read = en->en_read && m->lm_obj[obj].ob_state == LO_IN_SYNC;
+	/* Where copies may differ, only the first is read: who fails at it asks us, and does not go on to another by himself. */
+	bool first = !en->en_same || obj == en->en_order[obj % m->lm_stripes * m->lm_mirrors];
+	bool read = en->en_read && first && m->lm_obj[obj].ob_state == LO_IN_SYNC;
 	unsigned rights = (read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
 	static const uint8_t anonymous[16];
 	struct dsc_handle h;
@@ -176,7 +178,7 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 	if (err)
 		return err == -ENOBUFS ? -EAGAIN : err;
 	xdr_put_fixed(en->en_x, sv.sv_uuid, 16);
-	xdr_put_u32(en->en_x, whole ? (sv.sv_alive ? EFF_ALIVE : EFF_DEAD) + rank : EFF_NONE);
+	xdr_put_u32(en->en_x, whole ? (sv.sv_alive || en->en_same ? EFF_ALIVE : EFF_DEAD) + rank : EFF_NONE);
 	xdr_put_fixed(en->en_x, anonymous, 16);
 	xdr_put_u32(en->en_x, 1);
 	xdr_put_opaque(en->en_x, h.dh_data, h.dh_len);
@@ -234,19 +236,21 @@ static int put_row(const struct encoding *en, unsigned r, unsigned rank)
 int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
 		     const struct lo_reader *reader, uint32_t flags, struct xdr_out *x)
 {
-	struct encoding en = {.en_lo = lo, .en_inode = i, .en_map = m, .en_read = read, .en_write = write, .en_client = reader->rd_client, .en_x = x};
+	struct encoding en = {.en_lo = lo, .en_inode = i, .en_map = m, .en_read = read, .en_write = write, .en_same = reader->rd_same, .en_client = reader->rd_client, .en_x = x};
 	struct lo_map worth = *m;
 	size_t at = x->x_len;
 	unsigned nrows;
 	int err = 0;
 
-	if (!write) {
+	if (!write && !reader->rd_same) {
 		lo_map_make_stale(&worth, lo_map_dead(lo, m), NULL); /* in this layout */
 		en.en_map = m = &worth;
 	}
 	nrows = put_in_order(&en, i->i_ino, reader);
 	if (!nrows)
 		return -EAGAIN;
+	if (!write && reader->rd_same)
+		nrows = 1;
 	xdr_put_u64(x, m->lm_stripes > 1 ? m->lm_unit : 0);
 	xdr_put_u32(x, nrows);
 	for (unsigned r = 0; r < nrows && !err; r++)

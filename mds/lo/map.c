@@ -2,10 +2,12 @@
 #include "mds/lo/lo_int.h"
 #include <errno.h>
 
-/* Version 1 has zeros for m_copy and m_next: an object's copy number is its mirror's. Version 3 is for files whose policy has a domain or groups, or that are being moved. */
-#define MAP_VERSION 3
+/* Version 1 has zeros for m_copy and m_next: an object's copy number is its mirror's. Version 3 is for files whose policy has a domain or groups, or that are being moved.
+ * Version 4 is version 3 with copies that are late. */
+#define MAP_VERSION 4
 
 #define KNOWN_LEAVING 2 /* version 3 */
+#define KNOWN_LATE    4 /* version 4 */
 enum { TAIL_SPARE = 1, TAIL_MOVE = 2 };
 
 struct map_obj_rec {
@@ -32,12 +34,25 @@ _Static_assert(sizeof(struct map_tail) == 6, "map record, version 3");
 _Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) + sizeof(struct map_tail) + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <= NS_BLOB_MAX,
 	       "a map fits an inode");
 
+static bool is_late(const struct lo_object *o)
+{
+	return o->ob_late && o->ob_state == LO_IN_SYNC;
+}
+
+static bool has_late(const struct lo_map *m)
+{
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if (is_late(&m->lm_obj[i]))
+			return true;
+	return false;
+}
+
 static bool has_tail(const struct lo_map *m)
 {
 	for (unsigned i = 0; i < lo_objects(m); i++)
 		if (m->lm_obj[i].ob_leaving)
 			return true;
-	return m->lm_spare || m->lm_move || m->lm_from || *m->lm_domain || *m->lm_groups;
+	return m->lm_spare || m->lm_move || m->lm_from || *m->lm_domain || *m->lm_groups || has_late(m);
 }
 
 static size_t tail_encode(const struct lo_map *m, uint8_t *out)
@@ -63,7 +78,7 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	if (!n || n > LO_MAX_OBJECTS || max < len + (tail ? sizeof(struct map_tail) + strlen(m->lm_domain) + strlen(m->lm_groups) : 0))
 		return 0;
 	memset(out, 0, len);
-	r->m_version = tail ? 3 : 2;
+	r->m_version = has_late(m) ? 4 : tail ? 3 : 2;
 	r->m_stripes = m->lm_stripes;
 	r->m_mirrors = m->lm_mirrors;
 	r->m_unit = (uint8_t)(__builtin_ctz(m->lm_unit) | (m->lm_clean ? MAP_CLEAN : 0));
@@ -72,7 +87,7 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	for (unsigned i = 0; i < n; i++) {
 		r->m_obj[i].m_ds = htole32(m->lm_obj[i].ob_ds);
 		r->m_obj[i].m_state = m->lm_obj[i].ob_state;
-		r->m_obj[i].m_known = m->lm_obj[i].ob_known | (m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0);
+		r->m_obj[i].m_known = m->lm_obj[i].ob_known | (m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0) | (is_late(&m->lm_obj[i]) ? KNOWN_LATE : 0);
 		r->m_obj[i].m_copy = m->lm_obj[i].ob_copy;
 		r->m_obj[i].m_writes = htole64(m->lm_obj[i].ob_writes);
 	}
@@ -82,12 +97,13 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 static bool obj_ok(const struct map_rec *r, unsigned i)
 {
 	const struct map_obj_rec *o = &r->m_obj[i];
+	unsigned known = 1 | (r->m_version >= 3 ? KNOWN_LEAVING : 0) | (r->m_version >= 4 && o->m_state == LO_IN_SYNC ? KNOWN_LATE : 0);
 
 	if (r->m_version == 1 && (o->m_copy || o->m_next))
 		return false;
-	if (r->m_version == 3 && o->m_state == LO_ABSENT) /* where one may be, the tail says */
+	if (r->m_version >= 3 && o->m_state == LO_ABSENT) /* where one may be, the tail says */
 		return i && !o->m_ds && !o->m_known && !o->m_copy && !o->m_next && !o->m_writes;
-	return o->m_state <= LO_REBUILDING && o->m_known <= (r->m_version == 3 ? 1 | KNOWN_LEAVING : 1) && (!i || !o->m_next) && o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
+	return o->m_state <= LO_REBUILDING && !(o->m_known & ~known) && (!i || !o->m_next) && o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
 }
 
 /* A spare column has objects, one at most for each stripe, and each has one that leaves to take the place of. Nothing is absent elsewhere. */
@@ -162,12 +178,15 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 		m->lm_obj[i].ob_state = o->m_state;
 		m->lm_obj[i].ob_known = o->m_known & 1;
 		m->lm_obj[i].ob_leaving = o->m_known & KNOWN_LEAVING;
+		m->lm_obj[i].ob_late = o->m_known & KNOWN_LATE;
 		m->lm_obj[i].ob_writes = le64toh(o->m_writes);
 		m->lm_obj[i].ob_copy = r->m_version == 1 ? (uint8_t)(i / m->lm_stripes) : o->m_copy;
 	}
 	m->lm_next = r->m_version == 1 ? m->lm_mirrors : r->m_obj[0].m_next;
 	if (r->m_version < 3)
 		return 0;
+	if (has_late(m) != (r->m_version == 4))
+		return -EIO;
 	return tail_decode((const uint8_t *)&r->m_obj[n], s.s_len - sizeof(*r) - n * sizeof(r->m_obj[0]), m) && spare_ok(m) ? 0 : -EIO;
 }
 
@@ -293,11 +312,54 @@ uint64_t lo_map_first(struct lo *lo, const struct lo_map *m, uint64_t doubted)
 	uint64_t alive = lo_map_alive(lo, m) & ~doubted, bits = 0;
 
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
-		uint64_t sync = in_state(m, s, LO_IN_SYNC) & alive;
+		int k;
 
-		bits |= sync & -sync;
+		for (unsigned r = 0; (k = lo_copy(m, s, r)) >= 0 && !(alive >> k & 1); r++)
+			;
+		bits |= k < 0 ? 0 : UINT64_C(1) << k;
 	}
 	return bits;
+}
+
+/* Its server is away, and may come back before its lease is over. */
+static bool may_come_back(struct lo *lo, uint32_t ds)
+{
+	struct dsc_server sv;
+
+	return dsc_get(lo->l_dsc, ds, &sv) && !sv.sv_alive && sv.sv_state < DSC_DEAD && dsc_leased(lo->l_dsc, ds);
+}
+
+uint64_t lo_first_lost(struct lo *lo, const struct lo_map *m, uint64_t failed)
+{
+	uint64_t alive = lo_map_alive(lo, m), bits = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		uint64_t before = 0;
+		int k;
+
+		for (unsigned r = 0; (k = lo_copy(m, s, r)) >= 0 && !(alive & ~failed & UINT64_C(1) << k) && !may_come_back(lo, m->lm_obj[k].ob_ds); r++)
+			before |= UINT64_C(1) << k;
+		if (k >= 0 && (alive >> k & 1))
+			bits |= before;
+	}
+	return bits;
+}
+
+void lo_map_join(struct lo_map *m, unsigned obj, bool late)
+{
+	bool others = false, all = true; /* in sync; late */
+
+	for (unsigned i = obj % m->lm_stripes; i < lo_objects(m); i += m->lm_stripes) {
+		if (i == obj || m->lm_obj[i].ob_state != LO_IN_SYNC)
+			continue;
+		others = true;
+		all &= m->lm_obj[i].ob_late;
+	}
+	/* Their order stays: that of the mirrors. */
+	for (unsigned i = obj % m->lm_stripes; i < lo_objects(m) && (all || !late); i += m->lm_stripes)
+		m->lm_obj[i].ob_late = false;
+	m->lm_obj[obj].ob_state = LO_IN_SYNC;
+	m->lm_obj[obj].ob_late = late && others;
 }
 
 uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer)
@@ -339,9 +401,10 @@ uint8_t lo_map_new_copy(struct lo_map *m, unsigned stripe)
 
 int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r)
 {
-	for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
-		if (m->lm_obj[i].ob_state == LO_IN_SYNC && r-- == 0)
-			return (int)i;
+	for (unsigned late = 0; late < 2; late++)
+		for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
+			if (m->lm_obj[i].ob_state == LO_IN_SYNC && m->lm_obj[i].ob_late == late && r-- == 0)
+				return (int)i;
 	return -1;
 }
 

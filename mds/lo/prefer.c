@@ -177,21 +177,11 @@ unsigned lo_prefer_from(const struct lo_map *m, uint64_t ino, const struct lo_re
 	return (unsigned)(hash_u64(ino + hash_u64(reader->rd_client)) % m->lm_stripes);
 }
 
-/* As lo_read: the copies whose servers live come first, in the order of the mirrors. */
-static unsigned prefer_same(struct lo *lo, const struct lo_map *m, const struct choice *ch, unsigned n, uint8_t *order)
+/* As lo_read with io_same: whether a server lives at the moment makes no difference, or a copy would be first, and another, and the first again. */
+static unsigned prefer_same(const struct choice *ch, unsigned n, uint8_t *order)
 {
-	struct dsc_server sv;
-	uint64_t alive = 0;
-	unsigned at = 0;
-
 	for (unsigned i = 0; i < n; i++)
-		alive |= (uint64_t)(dsc_get(lo->l_dsc, m->lm_obj[ch[i].ch_obj].ob_ds, &sv) && sv.sv_alive) << i;
-	for (unsigned i = 0; i < n; i++)
-		if (alive >> i & 1)
-			order[at++] = ch[i].ch_obj;
-	for (unsigned i = 0; i < n; i++)
-		if (!(alive >> i & 1))
-			order[at++] = ch[i].ch_obj;
+		order[i] = ch[i].ch_obj;
 	return n;
 }
 
@@ -213,7 +203,7 @@ unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned
 		nets = nets_of(lo, reader->rd_peer);
 	who = hash_u64(ino + hash_u64(reader->rd_client + hash_u64(stripe)));
 	if (reader->rd_same)
-		return prefer_same(lo, m, ch, n, order);
+		return prefer_same(ch, n, order);
 	for (unsigned i = 0; i < n; i++)
 		dsc_seat(lo->l_dsc, m->lm_obj[ch[i].ch_obj].ob_ds, look_at, &ch[i]);
 	weigh(m, firsts, ch, n);

@@ -138,6 +138,8 @@ static int contend_run(struct kv_op *op, struct kv_txn *t)
 	marked = f->f_mark_durable;
 	f->f_contended = marked;
 	f->f_alike = false;
+	if (marked)
+		st_file_watch(f);
 	st_file_unlock(st, j->ct_ino);
 	return marked ? op_mark_contended(t, j->ct_ino) : -ECANCELED;
 }
@@ -292,6 +294,23 @@ static void contended_compared(void *arg)
 		op_unmark(co->co_m, co->co_loop, co->co_ino);
 }
 
+/* A copy is being made. Writes of two may have reached it in another order, and it is not compared: it is when it is in sync. */
+static bool is_rebuilding(struct mds *m, uint64_t ino)
+{
+	struct ns_inode i;
+	struct lo_map map;
+	struct kv_txn *t;
+	bool yes = false;
+
+	if (kv_read_begin(m->m_kv, &t))
+		return true;
+	if (ns_get(m->m_ns, t, ino, &i) == 0 && lo_map_decode(i.i_blob, &map) == 0)
+		for (unsigned k = 0; k < lo_objects(&map); k++)
+			yes |= map.lm_obj[k].ob_state == LO_REBUILDING;
+	kv_read_end(t);
+	return yes;
+}
+
 /* What was under way is over; what is written from here on is by a grant of its own. */
 static void contended_frozen(void *arg, int err)
 {
@@ -305,6 +324,7 @@ static void contended_frozen(void *arg, int err)
 	go = !err && f && f->f_contended && !st_file_has_writers(f);
 	co->co_grants = f ? f->f_grants : 0;
 	st_file_unlock(st, co->co_ino);
+	go = go && !is_rebuilding(co->co_m, co->co_ino);
 	op_thaw(&co->co_freeze);
 	if (go) {
 		op_verify_run_first(co->co_verify, co->co_ino, contended_compared, co);
@@ -376,9 +396,13 @@ void op_contended_tick(struct mds *m)
 	pthread_mutex_unlock(&co->co_lock);
 	if (!ino)
 		return;
-	co->co_busy = true;
 	co->co_ino = ino;
-	if (contended_is_uneven(co)) {
+	if (!contended_is_uneven(co) && is_rebuilding(m, ino)) {
+		contended_later(co, ino); /* nobody's layouts come back for nothing */
+		return;
+	}
+	co->co_busy = true;
+	if (co->co_uneven) {
 		op_verify_run_ends(co->co_verify, ino, co->co_grants, contended_compared, co);
 		return;
 	}

@@ -471,6 +471,8 @@ static void copy_read(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
+	if (err && io->io_same && op_first_lost(j->m, j->th->mt_loop, NULL, j->src, &io->io_map, io->io_failed_map, NULL, NULL))
+		err = -EAGAIN;
 	if (!err) {
 		j->buf = io->io_buf;
 		j->len = io->io_count;
@@ -524,6 +526,7 @@ static void copy_step(struct op_copy *j)
 	uint64_t from = j->src_off + j->done, left = j->count - j->done;
 	/* Up to a boundary of the source, so that pieces are whole units of its stripes. */
 	uint64_t len = COPY_PIECE - from % COPY_PIECE;
+	bool taking;
 	int err;
 
 	if (j->of && st_offload_is_over(j->m->m_st, j->of)) {
@@ -550,6 +553,7 @@ static void copy_step(struct op_copy *j)
 	}
 	if (copy_local(j, from, left))
 		return;
+	j->io.io_same = op_is_contended(j->m, j->src, &j->io.io_map, &taking);
 	lo_read(j->m->m_lo, &j->io);
 }
 

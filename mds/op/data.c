@@ -42,6 +42,8 @@ static void seek_done(struct lo_seek *lk, int err)
 {
 	struct seek *k = hash_entry(lk, struct seek, lk);
 
+	if (err && lk->lk_same && op_first_lost(k->c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed, NULL, NULL))
+		err = -ETIMEDOUT;
 	op_resume(k->c, err ? op_read_status(k->c->m, &lk->lk_map, err) : seek_reply(k->c, k));
 }
 
@@ -50,6 +52,7 @@ static nfsstat4 seek_go(struct compound *c, int err)
 	struct seek *k = c->scratch;
 	struct ns_inode i;
 	nfsstat4 st = data_inode(c, &i, &k->lk.lk_map);
+	bool taking;
 
 	(void)err;
 	if (st)
@@ -57,6 +60,9 @@ static nfsstat4 seek_go(struct compound *c, int err)
 	k->size = i.i_size;
 	if (k->lk.lk_off >= k->size)
 		return NFS4ERR_NXIO;
+	k->lk.lk_same = op_is_contended(c->m, i.i_ino, &k->lk.lk_map, &taking);
+	if (taking)
+		return NFS4ERR_DELAY;
 	k->c = c;
 	k->lk.lk_loop = c->th->mt_loop;
 	k->lk.lk_ino = i.i_ino;
@@ -508,6 +514,8 @@ static void read_plus_done(struct lo_io *io, int err)
 			op_resume(c, st);
 		return;
 	}
+	if (err && io->io_same && op_first_lost(c->m, io->io_loop, NULL, k->inode.i_ino, &io->io_map, io->io_failed_map, NULL, NULL))
+		err = -ETIMEDOUT;
 	if (err) {
 		op_resume(c, op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err)));
 		return;
@@ -517,6 +525,7 @@ static void read_plus_done(struct lo_io *io, int err)
 		k->lk.lk_ino = k->inode.i_ino;
 		k->lk.lk_incarnation = k->inode.i_incarnation;
 		k->lk.lk_map = io->io_map;
+		k->lk.lk_same = io->io_same;
 		k->lk.lk_off = k->off + io->io_count;
 		k->lk.lk_done = read_plus_sought;
 		lo_seek(c->m->m_lo, &k->lk);
@@ -529,11 +538,13 @@ static nfsstat4 read_plus_go(struct compound *c, int err)
 {
 	struct read_plus *k = c->scratch;
 	nfsstat4 st = data_inode(c, &k->inode, &k->io.io_map);
+	bool taking;
 
 	(void)err;
 	if (st)
 		return st;
-	if (op_hidden(c->m, k->inode.i_ino))
+	k->io.io_same = op_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
+	if (taking || op_hidden(c->m, k->inode.i_ino))
 		return NFS4ERR_DELAY;
 	if (k->off >= k->inode.i_size || !k->count) {
 		xdr_put_bool(c->out, k->off >= k->inode.i_size);

@@ -197,6 +197,7 @@ void op_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, u
 static nfsstat4 io_prepare(struct compound *c, struct io *k)
 {
 	nfsstat4 st = op_cur_inode(c, &k->inode);
+	bool taking;
 
 	if (st)
 		return st;
@@ -213,6 +214,10 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	    !op_write_begin(&k->write, c->m, c->th->mt_loop, c->cur, c->client, k->off, k->off + k->count))
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_READ && op_hidden(c->m, k->inode.i_ino))
+		return NFS4ERR_DELAY;
+	/* Layouts that are on their way back may name another first copy: the same client would see this one's byte, and then that one's. */
+	k->io.io_same = c->opnum == OP_READ && op_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
+	if (k->io.io_same && taking)
 		return NFS4ERR_DELAY;
 	k->c = c;
 	op_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, io_done);
@@ -529,6 +534,15 @@ static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
 	return op_half_told(c, c->cur, k->off, k->off + k->count, &was, half, k->failed, -EACCES, io_failed, k) ? OP_PARKED : k->failed;
 }
 
+static void read_first_left(void *arg, int err)
+{
+	struct io *k = arg;
+	nfsstat4 st = err ? op_status(err) : io_redo(k->c, k, 0);
+
+	if (st != OP_PARKED)
+		op_resume(k->c, st);
+}
+
 static void io_done(struct lo_io *lio, int err)
 {
 	struct io *k = hash_entry(lio, struct io, io);
@@ -553,6 +567,8 @@ static void io_done(struct lo_io *lio, int err)
 			op_resume(c, st);
 		return;
 	}
+	if (err && k->io.io_same && op_first_lost(c->m, c->th->mt_loop, c, k->inode.i_ino, &k->io.io_map, lio->io_failed_map, read_first_left, k))
+		return;
 	err = op_lost_err(c, k->inode.i_ino, err);
 	if (err) {
 		k->failed = op_read_status(c->m, &k->io.io_map, err);

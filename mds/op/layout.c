@@ -68,6 +68,7 @@ struct layoutget {
 	bool marked;		   /* before it */
 	bool noted;		   /* layout_note was here */
 	bool mirrored;		   /* it has several copies */
+	bool contended;		   /* and two wrote it when this began */
 	bool pinned;		   /* until its mark is in the store */
 	bool clean;		   /* its map says that no client has a capability */
 	bool contends;		   /* another client writes it, and it is not marked for that yet */
@@ -300,6 +301,9 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
 	contended = layout_note(c, sid, &map);
+	/* Since it was looked at. Asked again, it is without that copy. */
+	if (contended && lo_first_lost(c->m->m_lo, &map, 0))
+		return NFS4ERR_LAYOUTTRYLATER;
 	xdr_put_bool(x, c->m->m_return_on_close);
 	op_put_stateid(x, sid);
 	xdr_put_u32(x, 1);
@@ -445,14 +449,18 @@ static nfsstat4 layoutget_rights(struct compound *c)
 {
 	struct layoutget *g = c->scratch;
 	/* Or it is read, and a server of it that is dead perhaps was to cut it. */
-	bool looks = g->iomode == LAYOUTIOMODE4_RW || op_held(c->m, op_txn(c), g->ino);
+	bool looks = g->iomode == LAYOUTIOMODE4_RW || g->contended || op_held(c->m, op_txn(c), g->ino);
 	struct ns_inode i;
+	struct lo_map map;
 	int err = looks ? ns_get(c->m->m_ns, op_txn(c), g->ino, &i) : 0;
 
 	if (err)
 		return op_status(err);
 	if (g->iomode == LAYOUTIOMODE4_RW && (i.i_mode & 06000))
 		return NFS4ERR_LAYOUTUNAVAILABLE;
+	/* Who asks for a layout meanwhile waits until those that name it are back. */
+	if (g->contended && lo_map_decode(i.i_blob, &map) == 0 && op_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, layoutget_without, c))
+		return OP_PARKED;
 	if (looks && op_without_dead(c->m, c->th->mt_loop, g->ino, &i, layoutget_without, c))
 		return OP_PARKED;
 	return layoutget_go(c);
@@ -477,6 +485,7 @@ nfsstat4 op_layoutget(struct compound *c)
 	struct lo_map map;
 	uint32_t type;
 	nfsstat4 status;
+	bool taking;
 
 	if (!g)
 		return NFS4ERR_DELAY;
@@ -518,6 +527,7 @@ nfsstat4 op_layoutget(struct compound *c)
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	g->mirrored = map.lm_mirrors > 1;
 	g->clean = map.lm_clean;
+	g->contended = op_is_contended(c->m, g->ino, &map, &taking);
 	st_file_lock(st, g->ino);
 	status = op_lock_grace(c) ? NFS4ERR_GRACE : layout_stateid(c, g);
 	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */

@@ -9,15 +9,20 @@
 #include "mds/lo/column.h"
 #include <errno.h>
 
-enum op_move_what op_move_look(struct mds *m, const struct lo_map *map, const char **why)
+enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map, const char **why)
 {
 	struct lo_map wide = *map;
+	bool taking;
 	int n;
 
 	*why = "its turn comes";
 	if (lo_switch_ready(map)) {
 		*why = "a data server of it is away, and has its lease still";
 		if (lo_fence_hangs(m->m_lo, map))
+			return OP_MOVE_WAITS;
+		/* Readers have seen it, and its server lives. */
+		*why = "two clients write it, and the copy that all read would go";
+		if (lo_first_leaves(map) && op_is_contended(m, ino, map, &taking))
 			return OP_MOVE_WAITS;
 		*why = "a data server of the copies that stay is away";
 		return lo_switch_lives(m->m_lo, map) ? OP_MOVE_SWITCH : OP_MOVE_WAITS;
@@ -102,7 +107,7 @@ static int move_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	switch (op_move_look(m, &map, &why)) {
+	switch (op_move_look(m, mv->mv_ino, &map, &why)) {
 	case OP_MOVE_SWITCH:
 		if (!mv->mv_freeze.ex_held)
 			return -EAGAIN;

@@ -273,6 +273,7 @@ static int t2_run(struct kv_op *op, struct kv_txn *t)
 	struct job *j = hash_entry(op, struct job, op);
 	struct ns_inode i;
 	struct lo_map map;
+	bool taking;
 	int err = job_map(j, t, &i, &map);
 
 	if (err)
@@ -281,7 +282,8 @@ static int t2_run(struct kv_op *op, struct kv_txn *t)
 	j->lost = !job_owns(j, &i, &map, LO_REBUILDING);
 	if (j->lost)
 		return 0;
-	map.lm_obj[j->obj].ob_state = LO_IN_SYNC;
+	/* Two may have written it in another order than the others were written, and readers have seen those. */
+	lo_map_join(&map, j->obj, op_is_contended(j->m, j->ino, &map, &taking));
 	map.lm_obj[j->obj].ob_known = 1;
 	map.lm_obj[j->obj].ob_writes = j->rb.rb_res.writes; /* what was copied is no write */
 	err = op_set_map(j->m, t, j->ino, &map, op_now());
@@ -719,7 +721,7 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 	}
 	if (!moves)
 		return -EAGAIN;
-	p->move = op_move_look(r->r_m, &p->map, &why);
+	p->move = op_move_look(r->r_m, ino, &p->map, &why);
 	p->vain |= p->move == OP_MOVE_WAITS;
 	waits |= p->move != OP_MOVE_NOTHING;
 	if (p->move > OP_MOVE_WAITS && !off && !lo_repair_waits(row, wall_s())) {

@@ -74,6 +74,7 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 	uint64_t unread = 0, unreached = 0, alive = lo_map_alive(c->m->m_lo, map);
 	nfsstat4 status = NFS4_OK;
 	const struct st_file *f;
+	bool same;
 
 	if (op_all_gone(c->m, map))
 		return NFS4ERR_IO;
@@ -83,6 +84,7 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 		unread = f->f_unread;
 		unreached = f->f_unreached;
 	}
+	same = f && f->f_contended;
 	st_file_unlock(st, ino);
 	for (unsigned s = 0; (unread | unreached) && s < map->lm_stripes && status != NFS4ERR_IO; s++) {
 		uint64_t copies = 0;
@@ -90,6 +92,12 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 
 		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++)
 			copies |= 1ull << k;
+		/* Only the first of those that may differ is read. We try it, too: where we cannot read it either, another is first then. */
+		if (same && (k = lo_copy(map, s, 0)) >= 0 && lo_copy(map, s, 1) >= 0) {
+			if ((unread | (unreached & alive)) >> k & 1)
+				status = NFS4ERR_LAYOUTUNAVAILABLE;
+			continue;
+		}
 		if (copies & ~(unread | unreached))
 			continue;
 		/* One that it does not reach, and we do, is read through us. One that is away for us as well may come back. */

@@ -48,6 +48,7 @@ struct op_verify {
 	/* the file in hand */
 	uint64_t v_ino, v_off, v_most; /* most: the largest of this stripe's copies */
 	uint64_t v_set; /* op_size_set */
+	bool v_same; /* nobody says whom to believe, and readers have seen the first copy: two wrote the file */
 	struct ns_inode v_inode;
 	struct lo_map v_map;
 	unsigned v_stripe, v_tries, v_asked;
@@ -213,15 +214,15 @@ static unsigned believed(const struct op_verify *v)
 {
 	unsigned first = v->v_nsum;
 
+	if (v->v_view.vv_ask.va_first || v->v_same) {
+		for (unsigned i = 0; i < v->v_nsum; i++)
+			if (!lost(v, i) && !unread(v, i))
+				return i;
+	}
 	if (v->v_view.vv_ask.va_vote && elected(v) < v->v_nsum)
 		return elected(v);
 	if (v->v_view.vv_ask.va_ends)
 		return right_end(v);
-	if (v->v_view.vv_ask.va_first) {
-		for (unsigned i = 0; i < v->v_nsum; i++)
-			if (!lost(v, i))
-				return i;
-	}
 	for (unsigned i = 0; i < v->v_nsum; i++) {
 		if (lost(v, i) || unread(v, i))
 			continue;
@@ -303,7 +304,7 @@ static void told(struct op_verify *v)
 /* Nobody said which one is right, and it cannot be told. */
 static bool undecided(const struct op_verify *v, unsigned kept)
 {
-	if (v->v_view.vv_ask.va_first || v->v_view.vv_ask.va_ends)
+	if (v->v_view.vv_ask.va_first || v->v_view.vv_ask.va_ends || v->v_same)
 		return false;
 	return v->v_view.vv_ask.va_vote ? elected(v) == v->v_nsum : uneven(v) && !asked_for(v, kept);
 }
@@ -465,6 +466,7 @@ static int look(struct op_verify *v)
 {
 	struct ns_inode i;
 	struct kv_txn *t;
+	bool taking;
 	int err = kv_read_begin(v->v_m->m_kv, &t);
 
 	if (err)
@@ -476,6 +478,7 @@ static int look(struct op_verify *v)
 		err = -ESTALE;
 	if (!err)
 		v->v_set = op_size_set(v->v_m, &i, &v->v_map);
+	v->v_same = !err && v->v_view.vv_ask.va_keep < 0 && op_is_contended(v->v_m, v->v_ino, &v->v_map, &taking);
 	kv_read_end(t);
 	return err;
 }
@@ -492,7 +495,7 @@ static bool stopped(struct op_verify *v)
 
 static void ask_range(struct op_verify *v)
 {
-	int err = look(v);
+	int err = look(v), k;
 
 	if (err || stopped(v) || v->v_stripe >= v->v_map.lm_stripes) {
 		thaw(v);
@@ -502,10 +505,8 @@ static void ask_range(struct op_verify *v)
 		return;
 	}
 	v->v_nsum = 0;
-	for (unsigned k = v->v_stripe; k < lo_objects(&v->v_map); k += v->v_map.lm_stripes) {
-		if (v->v_map.lm_obj[k].ob_state == LO_IN_SYNC)
-			v->v_sum[v->v_nsum++] = (struct sum){.su_v = v, .su_obj = k};
-	}
+	for (unsigned r = 0; (k = lo_copy(&v->v_map, v->v_stripe, r)) >= 0; r++)
+		v->v_sum[v->v_nsum++] = (struct sum){.su_v = v, .su_obj = (unsigned)k};
 	if (v->v_nsum < (v->v_view.vv_ask.va_vote ? 1 : 2)) { /* the others are stale by now, and repair compares them */
 		thaw(v);
 		v->v_off = v->v_most = 0;

@@ -146,7 +146,7 @@ START_TEST(maps_come_back_as_they_were_stored)
 	size_t len;
 
 	for (unsigned i = 0; i < 8; i++)
-		m.lm_obj[i] = (struct lo_object){i + 1, i % 3, i & 1, i * 77, (uint8_t)(200 + i), i == 2};
+		m.lm_obj[i] = (struct lo_object){i + 1, i % 3, i & 1, i * 77, (uint8_t)(200 + i), i == 2, false};
 	m.lm_next = 255;
 	len = lo_map_encode(&m, buf, sizeof(buf));
 	ck_assert_uint_gt(len, 0);
@@ -158,6 +158,54 @@ START_TEST(maps_come_back_as_they_were_stored)
 	buf[0]++;
 	ck_assert_int_eq(lo_map_decode((struct kv_slice){buf, len}, &n), -EIO);
 	ck_assert_uint_eq(lo_map_encode(&m, buf, len - 1), 0);
+}
+END_TEST
+
+/* Of one stripe: its copies in the order in which they are read, as digits. */
+static unsigned order_of(const struct lo_map *m)
+{
+	unsigned order = 0;
+	int k;
+
+	for (unsigned r = 0; (k = lo_copy(m, 0, r)) >= 0; r++)
+		order = order * 10 + (unsigned)k + 1;
+	return order;
+}
+
+/* Repaired while two write: in its old place it would be first again, with other bytes than readers have seen. */
+START_TEST(a_copy_that_came_late_into_sync_is_not_first_again)
+{
+	struct lo_map m = {.lm_unit = MIB, .lm_stripes = 1, .lm_mirrors = 3, .lm_epoch = 1}, n;
+	uint8_t buf[NS_BLOB_MAX];
+	size_t len;
+
+	for (unsigned i = 0; i < 3; i++)
+		m.lm_obj[i] = (struct lo_object){.ob_ds = i + 1, .ob_copy = (uint8_t)i};
+	ck_assert_uint_eq(order_of(&m), 123);
+	ck_assert_uint_gt(lo_map_encode(&m, buf, sizeof(buf)), 0);
+	ck_assert_uint_eq(buf[0], 2);
+	m.lm_obj[0].ob_state = LO_REBUILDING;
+	lo_map_join(&m, 0, true);
+	ck_assert_uint_eq(order_of(&m), 231);
+	len = lo_map_encode(&m, buf, sizeof(buf));
+	ck_assert_uint_eq(buf[0], 4);
+	ck_assert_int_eq(lo_map_decode((struct kv_slice){buf, len}, &n), 0);
+	ck_assert_mem_eq(&m, &n, sizeof(m));
+	buf[0] = 3;
+	ck_assert_int_eq(lo_map_decode((struct kv_slice){buf, len}, &n), -EIO);
+	/* All others were lost since: the one that stayed goes before them. */
+	m.lm_obj[1].ob_state = m.lm_obj[2].ob_state = LO_STALE;
+	ck_assert_uint_eq(order_of(&m), 1);
+	lo_map_join(&m, 1, true);
+	lo_map_join(&m, 2, true);
+	ck_assert_uint_eq(order_of(&m), 123);
+	m.lm_obj[0].ob_state = LO_STALE;
+	lo_map_join(&m, 0, true);
+	ck_assert_uint_eq(order_of(&m), 231);
+	/* Nobody else writes: all are the same. */
+	m.lm_obj[2].ob_state = LO_STALE;
+	lo_map_join(&m, 2, false);
+	ck_assert_uint_eq(order_of(&m), 123);
 }
 END_TEST
 
@@ -766,6 +814,7 @@ int main(void)
 	tcase_add_test(plain, a_threshold_is_a_size_and_stored_as_it_was_said);
 	tcase_add_test(plain, bad_policies_are_refused_with_the_key);
 	tcase_add_test(plain, maps_come_back_as_they_were_stored);
+	tcase_add_test(plain, a_copy_that_came_late_into_sync_is_not_first_again);
 	tcase_add_checked_fixture(live, setup, teardown);
 	tcase_add_test(live, policies_that_cannot_be_served_are_refused);
 	tcase_add_test(live, copies_of_a_stripe_never_share_a_server_and_stripes_spread);
