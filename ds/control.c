@@ -157,8 +157,8 @@ struct join_work {
 	ctl_join_res jw_res;
 	uint64_t jw_boot_id; /* 0: the MDS does not tell */
 	uint64_t jw_striped2_ns; /* d_striped2_ns */
-	uint64_t jw_joins; /* the number of this join; 0: the MDS does not tell */
-	bool jw_unkept; /* a full disk does not take it */
+	uint64_t jw_joins;	 /* the number of this join; 0: the MDS does not tell */
+	bool jw_unkept;		 /* a full disk does not take it */
 	int jw_err;
 	ctl_status jw_status;
 };
@@ -178,7 +178,8 @@ static void joined(struct loop_msg *m)
 	} else if (jw->jw_status != CTL_OK) {
 		join_later(c, jw->jw_status == CTL_STALE_INSTANCE ? "it is a deposed instance" : "the store refused");
 	} else if (jw->jw_unkept) {
-		join(c); /* as one that keeps no number: it serves, and no later start of it is taken for a store that was put back */
+		join(c); /* as one that keeps no number: it serves, and no later start of it is
+			    taken for a store that was put back */
 	} else {
 		atomic_store(&d->d_fs, jw->jw_res.fs);
 		atomic_store(&d->d_striped2_ns, jw->jw_striped2_ns);
@@ -204,7 +205,8 @@ static void join_job(struct ds_job *j)
 	struct join_work *jw = caa_container_of(j, struct join_work, jw_job);
 	struct ds *d = jw->jw_control->dc_ds;
 
-	jw->jw_status = ds_store_join(d->d_store, jw->jw_res.instance_epoch, jw->jw_boot_id, (uint32_t)jw->jw_joins);
+	jw->jw_status = ds_store_join(d->d_store, jw->jw_res.instance_epoch, jw->jw_boot_id,
+				      (uint32_t)jw->jw_joins);
 	jw->jw_unkept = jw->jw_joins && ds_store_seen(d->d_store).sn_unkept;
 	if (jw->jw_status == CTL_OK)
 		jw->jw_err = ds_store_set_cluster(d->d_store, (uint8_t *)jw->jw_res.cluster, jw->jw_res.fs);
@@ -240,7 +242,8 @@ static void join_more(struct join_work *jw, const ctl_join2_res *r)
 	uint64_t in_ms;
 
 	ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_BOOT, &jw->jw_boot_id, 1);
-	if (!ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_JOINS, &jw->jw_joins, 1) || jw->jw_joins > UINT32_MAX)
+	if (!ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_JOINS, &jw->jw_joins, 1) ||
+	    jw->jw_joins > UINT32_MAX)
 		jw->jw_joins = 0;
 	if (ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_STRIPED2, &in_ms, 1) && in_ms <= UINT32_MAX)
 		jw->jw_striped2_ns = clock_boot_ns() + in_ms * UINT64_C(1000000);
@@ -383,7 +386,8 @@ static void join(struct ds_control *c)
 		ctl_more_put(&more[0], CTL_MORE_SEEN, (uint64_t[]){ sn.sn_instance, sn.sn_boot_id, sn.sn_start, sn.sn_start_id }, 4, buf[0]);
 		ctl_more_put(&more[1], CTL_MORE_KEYS, (uint64_t[]){ own, key.dk_number }, 2, buf[1]);
 		ctl_more_put(&more[2], CTL_MORE_BARS, (uint64_t[]){ ds_store_bars(d->d_store, &bytes) }, 1, buf[2]);
-		ctl_more_put(&more[3], CTL_MORE_JOINS, (uint64_t[]){ sn.sn_kept_instance, sn.sn_kept_joins }, 2, buf[3]);
+		ctl_more_put(&more[3], CTL_MORE_JOINS,
+			     (uint64_t[]){sn.sn_kept_instance, sn.sn_kept_joins}, 2, buf[3]);
 		req.ctl_request_u.join2.more.more_len = sn.sn_unkept ? 3 : 4;
 		req.ctl_request_u.join2.more.more_val = more;
 	}

@@ -1,14 +1,19 @@
 /*
- * rpc_half.c - records that have begun and not ended: their time, their memory, and what lets a long one in.
+ * rpc_half.c - records that have begun and not ended: their time, their memory, and what lets a
+ * long one in.
  *
- * Anybody can begin a record. Of a connection that has proved nothing the first RPC_FIRST bytes are taken; then the service says whether
- * they are of somebody that it knows (rs_first), or the RPCSEC_GSS context does. If not, the rest is thrown away as it comes, and the
- * beginning is served: a client of an earlier boot, whose session is gone, has to hear so.
+ * Anybody can begin a record. Of a connection that has proved nothing the first RPC_FIRST bytes are
+ * taken; then the service says whether they are of somebody that it knows (rs_first), or the
+ * RPCSEC_GSS context does. If not, the rest is thrown away as it comes, and the beginning is
+ * served: a client of an earlier boot, whose session is gone, has to hear so.
  *
- * What half records hold is bounded for each loop, of strangers and of others by themselves: beyond it the oldest end with their
- * connections. What all strangers hold is bounded as well, whatever the number of loops. Of one address that has more than a quarter of it, it is that address's oldest.
+ * What half records hold is bounded for each loop, of strangers and of others by themselves: beyond
+ * it the oldest end with their connections. What all strangers hold is bounded as well, whatever
+ * the number of loops. Of one address that has more than a quarter of it, it is that address's
+ * oldest.
  *
- * All of it belongs to one loop. An idle connection, and one whose records come whole, is on no list.
+ * All of it belongs to one loop. An idle connection, and one whose records come whole, is on no
+ * list.
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"

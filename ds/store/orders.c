@@ -401,7 +401,8 @@ ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id
 
 	if (instance < was || (instance == was && id && boot_id && id != boot_id))
 		return CTL_STALE_INSTANCE;
-	if (instance != was || (boot_id && boot_id != id) || joins_more(s, joins) || ds_journal_behind(s)) {
+	if (instance != was || (boot_id && boot_id != id) || joins_more(s, joins) ||
+	    ds_journal_behind(s)) {
 		pthread_mutex_lock(&s->s_state_lock);
 		s->s_joins = instance != was || joins > s->s_joins ? joins : s->s_joins;
 		atomic_store(&s->s_instance, instance);

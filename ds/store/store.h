@@ -101,12 +101,14 @@ struct ds_seen {
 	uint64_t sn_start, sn_start_id;	  /* how often the store was opened; random, of this time */
 	uint64_t sn_kept_instance;	  /* the last join that is durable: of this instance, */
 	uint32_t sn_kept_joins;		  /* its number there; 0: it had none */
-	bool sn_unkept;			  /* the disk is full: the last join is in memory only, and the next one might be */
+	bool sn_unkept; /* the disk is full: the last join is in memory only, and the next one might
+			   be */
 };
 struct ds_seen ds_store_seen(struct ds_store *s);
 /*
- * On the orders worker: the MDS's boot that is joined, and the number of the join in it (0: it has none), durable when it returns, but on a full disk (sn_unkept).
- * CTL_STALE_INSTANCE: a newer one is known, or another one with the same number.
+ * On the orders worker: the MDS's boot that is joined, and the number of the join in it (0: it has
+ * none), durable when it returns, but on a full disk (sn_unkept). CTL_STALE_INSTANCE: a newer one
+ * is known, or another one with the same number.
  */
 ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id, uint32_t joins);
 /* True unless a higher epoch is known: the peer is not a deposed instance of the MDS. */

@@ -182,15 +182,16 @@ struct ds_store {
 	_Atomic uint64_t s_instance, s_order_high, s_verifier;
 	_Atomic uint64_t s_order_durable; /* s_order_high, as the journal has it */
 	_Atomic uint64_t s_boot_id; /* of s_instance; 0: not known */
-	uint32_t s_joins; /* the number of the last join of s_instance; 0: none */
-	uint64_t s_kept_instance; /* these two: as the journal has them at least */
+	uint32_t s_joins;	    /* the number of the last join of s_instance; 0: none */
+	uint64_t s_kept_instance;   /* these two: as the journal has them at least */
 	uint32_t s_kept_joins;
-	bool s_join_unkept; /* a full disk kept the last join out of the journal */
+	bool s_join_unkept;  /* a full disk kept the last join out of the journal */
 	uint64_t s_start_id; /* random, of this start: a copy of the store that is started has another one */
 	uint32_t s_clone_block;
 	struct ds_bars *s_bars; /* bars.c */
 	pthread_mutex_t s_drain_lock;
-	pthread_mutex_t s_state_lock; /* s_instance, s_boot_id and s_order_high are raised; s_joins, s_kept_... and s_join_unkept */
+	pthread_mutex_t s_state_lock; /* s_instance, s_boot_id and s_order_high are raised; s_joins,
+					 s_kept_... and s_join_unkept */
 	pthread_mutex_t s_owed_lock; /* after a shard's lock */
 	struct ds_owed *s_owed; /* fences.c */
 	_Atomic size_t s_nowed;
@@ -265,7 +266,9 @@ enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR, DS_REC_RUN };
 /* 40 bytes on disk, big-endian. Programs from before there were runs refuse a journal that has one. */
 struct ds_rec {
 	uint8_t r_version, r_type, r_stripe, r_mirror;
-	uint16_t r_fs, r_incarnation; /* STATE: the two are one number, of the last join of the instance; 0: none, or written by a program that keeps none */
+	/* STATE: these two are one number, of the last join of the instance; 0: none, or written by
+	 * a program that keeps none */
+	uint16_t r_fs, r_incarnation;
 	uint64_t r_ino; /* STATE: the instance's identity; 0: not known, or written by a program that keeps none */
 	uint64_t r_a; /* STATE: instance epoch; TOMB, BAR: order; RUN: the last client of it */
 	uint64_t r_b; /* STATE: highest order */

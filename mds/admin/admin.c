@@ -364,8 +364,13 @@ static void get_exports(void *arg, const struct http_req *rq, struct http_reply 
 	exp_put(t);
 	free(text);
 	op_ending_look(a->a_ops.ao_mds, &v);
-	if (!j || json_object_set_new(j, "ending", json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "running", v.ev_running, "number", (json_int_t)v.ev_number, "exports", (json_int_t)v.ev_exports,
-				      "looked", (json_int_t)v.ev_looked, "ended", (json_int_t)v.ev_ended, "unconfirmed", (json_int_t)v.ev_unconfirmed))) {
+	if (!j ||
+	    json_object_set_new(j, "ending",
+				json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "running", v.ev_running,
+					  "number", (json_int_t)v.ev_number, "exports",
+					  (json_int_t)v.ev_exports, "looked",
+					  (json_int_t)v.ev_looked, "ended", (json_int_t)v.ev_ended,
+					  "unconfirmed", (json_int_t)v.ev_unconfirmed))) {
 		json_decref(j);
 		admin_reply_error(rp, 500, "no memory");
 		return;

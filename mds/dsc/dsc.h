@@ -91,8 +91,8 @@ struct dsc_terms {
 	uint64_t dt_start, dt_start_id; /* of its own that joined last: how often its store was opened, and that start's identity */
 	uint64_t dt_order;	    /* the order_high that it told then */
 	uint32_t dt_joins;	    /* the number of that join in dt_boot; 0: it was given none */
-	uint64_t dt_had_boot;	    /* the newest join that its store is known to have: of this boot, */
-	uint32_t dt_had_joins;	    /* its number there; 0: it tells none */
+	uint64_t dt_had_boot;  /* the newest join that its store is known to have: of this boot, */
+	uint32_t dt_had_joins; /* its number there; 0: it tells none */
 	uint8_t dt_why;		    /* enum dsc_why: of DSC_WAITING */
 	char dt_own[LABELS_LEN];    /* labels that the server told; none that dt_set has count */
 	char dt_set[LABELS_LEN];    /* the administrator's */

@@ -45,7 +45,8 @@ struct dsc_node {
 	bool nd_may_join, nd_draining; /* as in nd_terms; of a view */
 	bool nd_takes_bars, nd_telling; /* bars.c: it said so when it joined; it is being told */
 	bool nd_takes_keys, nd_keying; /* key.c: it said so when it joined; it is being sent them */
-	uint32_t nd_unproven; /* the number of its last join, until its store is known to have it; 0: it is, or had no number */
+	uint32_t nd_unproven; /* the number of its last join, until its store is known to have it;
+				 0: it is, or had no number */
 	bool nd_compared, nd_ahead; /* gate.c: what it saw of this store, the store knows; or does not */
 	uint32_t nd_join;     /* the number of the join under way, or the last */
 	uint64_t nd_joined_ms; /* when */
@@ -184,20 +185,29 @@ struct dsc_told {
 	uint64_t to_boot, to_boot_id; /* of this store, the newest that it saw; boot 0: it does not tell */
 	uint64_t to_order;	      /* as told: at most CTL_ORDER_STEP above the highest that it saw */
 	uint64_t to_start, to_start_id; /* of its own */
-	uint64_t to_kept_boot;	      /* of this store, that the last join was of which its own store has, */
-	uint32_t to_kept_joins;	      /* and the number of that join there; 0: it had none */
-	bool to_tells;		      /* it speaks a protocol in which it tells these, but for to_order and to_kept_... */
-	bool to_counts;		      /* it tells to_kept_..., and takes a number */
+	/* The boot of this store and the number (0: none) of the last join that its own store has. */
+	uint64_t to_kept_boot;
+	uint32_t to_kept_joins;
+	/* It speaks a protocol in which it tells these, but for to_order and to_kept_... */
+	bool to_tells;
+	bool to_counts; /* it tells to_kept_..., and takes a number */
 };
-/* In a transaction: 0, or 1, the store is behind, and why says in what; or a negative errno. was: what it has of the server, or NULL. */
-int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was, const struct dsc_told *to, char why[128]);
-/* The server has had a join that what was recorded of it does not know. Of boots of one line of time. */
+/* In a transaction: 0, or 1, the store is behind, and why says in what; or a negative errno. was:
+ * what it has of the server, or NULL. */
+int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was,
+		     const struct dsc_told *to, char why[128]);
+/* The server has had a join that what was recorded of it does not know. Of boots of one line of
+ * time. */
 bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to);
-/* What is recorded of it with a join of boot, after was (NULL: nothing was): that join, and its number. */
-void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to, uint64_t boot);
-/* The server's store has the join of this number and boot, if that is the last. False: nothing is to be recorded. */
+/* What is recorded of it with a join of boot, after was (NULL: nothing was): that join, and its
+ * number. */
+void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to,
+		   uint64_t boot);
+/* The server's store has the join of this number and boot, if that is the last. False: nothing is
+ * to be recorded. */
 bool dsc_gate_proven(struct dsc_terms *dt, uint64_t boot, uint32_t joins);
-/* Locked: it was heard after it has stored its join. What makes that durable here, to be submitted without the lock; or NULL. */
+/* Locked: it was heard after it has stored its join. What makes that durable here, to be submitted
+ * without the lock; or NULL. */
 struct kv_op *dsc_gate_prove(struct dsc *d, struct dsc_node *nd);
 /* Locked: the server, nd if it is known, has compared well (why NULL), or is ahead. Does not return when that is found out while clients are served. */
 void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to, const char *why);

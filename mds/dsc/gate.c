@@ -18,9 +18,11 @@
 
 /* ---- the numbers of joins ----
  *
- * Each join of a server has a number, which rises within a boot. It is recorded here before it is answered, and the server stores it before its lease begins. Here is also recorded which join
- * the server's store is known to have: the one that it tells, and the last one as soon as it was heard after that. So whoever dies between the two: what the server tells is never below the
- * latter, nor above the former, unless one of the stores was put back.
+ * Each join of a server has a number, which rises within a boot. It is recorded here before it is
+ * answered, and the server stores it before its lease begins. Here is also recorded which join the
+ * server's store is known to have: the one that it tells, and the last one as soon as it was heard
+ * after that. So whoever dies between the two: what the server tells is never below the latter, nor
+ * above the former, unless one of the stores was put back.
  */
 
 static bool earlier(uint64_t boot, uint32_t joins, uint64_t than_boot, uint32_t than_joins)
@@ -31,14 +33,17 @@ static bool earlier(uint64_t boot, uint32_t joins, uint64_t than_boot, uint32_t 
 bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to)
 {
 	/* One that has no number was given by a program that may have kept no boot either. */
-	return to->to_counts && to->to_kept_joins && earlier(was->dt_boot, was->dt_joins, to->to_kept_boot, to->to_kept_joins);
+	return to->to_counts && to->to_kept_joins &&
+	       earlier(was->dt_boot, was->dt_joins, to->to_kept_boot, to->to_kept_joins);
 }
 
-void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to, uint64_t boot)
+void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to,
+		   uint64_t boot)
 {
 	uint32_t joins = was && was->dt_boot == boot ? was->dt_joins : 0;
 
-	/* One that was forgotten has its number, and one that has none now may yet store the one before. */
+	/* One that was forgotten has its number, and one that has none now may yet store the one
+	 * before. */
 	if (to->to_counts && to->to_kept_boot == boot && to->to_kept_joins > joins)
 		joins = to->to_kept_joins;
 	dt->dt_boot = boot;
@@ -52,7 +57,8 @@ void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const stru
 
 bool dsc_gate_proven(struct dsc_terms *dt, uint64_t boot, uint32_t joins)
 {
-	if (dt->dt_barred || dt->dt_boot != boot || dt->dt_joins != joins || !earlier(dt->dt_had_boot, dt->dt_had_joins, boot, joins))
+	if (dt->dt_barred || dt->dt_boot != boot || dt->dt_joins != joins ||
+	    !earlier(dt->dt_had_boot, dt->dt_had_joins, boot, joins))
 		return false;
 	dt->dt_had_boot = boot;
 	dt->dt_had_joins = joins;
@@ -95,7 +101,8 @@ static void proof_done(struct kv_op *op, int err)
 	if (err && nd && nd->nd_terms.dt_joins == pf->pf_joins)
 		nd->nd_unproven = pf->pf_joins;
 	if (!err && nd)
-		log_debug("data server %" PRIu32 " (%s): its store has join %" PRIu32, pf->pf_id, nd->nd_sv.sv_name, pf->pf_joins);
+		log_debug("data server %" PRIu32 " (%s): its store has join %" PRIu32, pf->pf_id,
+			  nd->nd_sv.sv_name, pf->pf_joins);
 	pthread_mutex_unlock(&d->d_lock);
 	free(pf);
 }
@@ -119,7 +126,8 @@ struct kv_op *dsc_gate_prove(struct dsc *d, struct dsc_node *nd)
 
 /* ---- this store ---- */
 
-int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was, const struct dsc_told *to, char why[128])
+int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was,
+		     const struct dsc_told *to, char why[128])
 {
 	uint64_t order = to->to_order > CTL_ORDER_STEP ? to->to_order - CTL_ORDER_STEP : 0;
 	int err = ns_boot_check(d->d_ns, t, to->to_boot, to->to_boot_id);
@@ -131,8 +139,11 @@ int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *wa
 		snprintf(why, 128, "the boot %" PRIu64 " that it has joined was another one", to->to_boot);
 	else if (!err && order && (err = ns_order_check(t, order)) == -EOVERFLOW)
 		snprintf(why, 128, "it has done order %" PRIu64, order);
-	else if (!err && was && dsc_gate_unknown(was, to) && ns_boot_here(d->d_ns, to->to_kept_boot))
-		snprintf(why, 128, "it has had join %" PRIu32 " of boot %" PRIu64 ", which is not known here", to->to_kept_joins, to->to_kept_boot);
+	else if (!err && was && dsc_gate_unknown(was, to) &&
+		 ns_boot_here(d->d_ns, to->to_kept_boot))
+		snprintf(why, 128,
+			 "it has had join %" PRIu32 " of boot %" PRIu64 ", which is not known here",
+			 to->to_kept_joins, to->to_kept_boot);
 	return *why ? 1 : err;
 }
 
@@ -268,7 +279,8 @@ uint64_t dsc_boot_seen(struct dsc *d)
 const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to)
 {
 	/* One of before tells an order_high that a full disk and a crash can take back. */
-	if (to->to_tells && to->to_counts && earlier(to->to_kept_boot, to->to_kept_joins, was->dt_had_boot, was->dt_had_joins))
+	if (to->to_tells && to->to_counts &&
+	    earlier(to->to_kept_boot, to->to_kept_joins, was->dt_had_boot, was->dt_had_joins))
 		return "it has joined again since this state of its store";
 	if (!to->to_tells || !was->dt_start)
 		return NULL;

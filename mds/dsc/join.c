@@ -326,8 +326,11 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 			if (err)
 				return err;
 		}
-		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own) && dt->dt_boot == was.dt_boot && dt->dt_start == was.dt_start &&
-		    dt->dt_start_id == was.dt_start_id && dt->dt_order == was.dt_order && dt->dt_joins == was.dt_joins && dt->dt_had_boot == was.dt_had_boot && dt->dt_had_joins == was.dt_had_joins && !jn->jn_behind)
+		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own) &&
+		    dt->dt_boot == was.dt_boot && dt->dt_start == was.dt_start &&
+		    dt->dt_start_id == was.dt_start_id && dt->dt_order == was.dt_order &&
+		    dt->dt_joins == was.dt_joins && dt->dt_had_boot == was.dt_had_boot &&
+		    dt->dt_had_joins == was.dt_had_joins && !jn->jn_behind)
 			return 0;
 	} else if (err == -ENOENT) {
 		err = name_free(jn, t);
@@ -422,12 +425,13 @@ static ctl_status status_of(int err)
  * server of protocol 5 were given before its first join by that. When a later instance than the one that it joined then
  * has had its grace, and a lease, no client has one.
  */
-static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res, ctl_more more[MORE_KINDS],
-		     uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS])
+static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res,
+		     ctl_more more[MORE_KINDS], uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS])
 {
 	const struct ns_super *su = ns_super(d->d_ns);
 	uint64_t up = clock_mono_ms() - d->d_start_ms;
-	uint64_t left = up < d->d_opts.do_layouts_ms ? d->d_opts.do_layouts_ms - up : 0, joins = jn->jn_terms.dt_joins;
+	uint64_t left = up < d->d_opts.do_layouts_ms ? d->d_opts.do_layouts_ms - up : 0,
+		 joins = jn->jn_terms.dt_joins;
 	unsigned n = 0;
 
 	ctl_more_put(&more[n], CTL_MORE_BOOT, &su->su_boot_id, 1, buf[n]);
@@ -606,7 +610,8 @@ static void join_told(struct join *jn, const ctl_request *req, const ctl_join_ar
 	jn->jn_told.to_boot_id = seen[1];
 	jn->jn_told.to_start = seen[2];
 	jn->jn_told.to_start_id = seen[3];
-	jn->jn_told.to_counts = ctl_more_get(more, n, CTL_MORE_JOINS, seen, 2) && seen[0] <= jn->jn_told.to_boot && seen[1] <= UINT32_MAX;
+	jn->jn_told.to_counts = ctl_more_get(more, n, CTL_MORE_JOINS, seen, 2) &&
+				seen[0] <= jn->jn_told.to_boot && seen[1] <= UINT32_MAX;
 	if (jn->jn_told.to_counts) {
 		jn->jn_told.to_kept_boot = seen[0];
 		jn->jn_told.to_kept_joins = (uint32_t)seen[1];

@@ -80,7 +80,10 @@ FORMAT_AT(struct row_count, r_joins, 8, 4);
 FORMAT_AT(struct row_count, r_had_joins, 12, 4);
 _Static_assert(sizeof(struct row_terms) == 8, "data server record, version 3");
 _Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72, "data server record, versions 2 and 1");
-_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) + 2 * LABELS_LEN + sizeof(struct row_bar) + sizeof(struct row_join) + sizeof(struct row_count) <= DSC_ROW_MAX,
+_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) +
+			       2 * LABELS_LEN + sizeof(struct row_bar) + sizeof(struct row_join) +
+			       sizeof(struct row_count) <=
+		       DSC_ROW_MAX,
 	       "a record fits");
 _Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 && CTL_LABELS_MAX >= LABELS_LEN - 1, "what joins can be kept");
 
@@ -224,10 +227,13 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 	if (r->r_naddrs > DSC_ADDRS || val.s_len < len || (r->r_version < 3 && val.s_len != len))
 		return -EIO;
 	count = r->r_version >= 7 ? sizeof(struct row_count) : 0;
-	end = (r->r_version >= 4 ? sizeof(struct row_bar) : 0) + (r->r_version >= 5 ? sizeof(struct row_join) : 0) + count;
+	end = (r->r_version >= 4 ? sizeof(struct row_bar) : 0) +
+	      (r->r_version >= 5 ? sizeof(struct row_join) : 0) + count;
 	if (val.s_len < len + end || (end && bar_decode((const uint8_t *)val.s_data + val.s_len - end, sv, dt)))
 		return -EIO;
-	if (r->r_version >= 5 && join_decode((const uint8_t *)val.s_data + val.s_len - count - sizeof(struct row_join), dt))
+	if (r->r_version >= 5 &&
+	    join_decode((const uint8_t *)val.s_data + val.s_len - count - sizeof(struct row_join),
+			dt))
 		return -EIO;
 	if (count)
 		count_decode((const uint8_t *)val.s_data + val.s_len - count, dt);

@@ -35,18 +35,21 @@ bool exp_same(const struct exp *a, const struct exp *b);
 const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino);
 
 /*
- * record.c: what each export says is kept in the store. W: the table is in force from this transaction on, as this generation. A
- * directory whose export is gone, or says something else about those that it spoke of before, is put down as one below
- * which capabilities have to end. -EIO, -EPROTONOSUPPORT: a row is damaged, or of a later program.
+ * record.c: what each export says is kept in the store. W: the table is in force from this
+ * transaction on, as this generation. A directory whose export is gone, or says something else
+ * about those that it spoke of before, is put down as one below which capabilities have to end.
+ * -EIO, -EPROTONOSUPPORT: a row is damaged, or of a later program.
  */
 int exp_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uint64_t generation);
-/* Such a directory, and what the change is known by: one of another boot, or not after exp_set_generation, is in force. */
+/* Such a directory, and what the change is known by: one of another boot, or not after
+ * exp_set_generation, is in force. */
 struct exp_ending {
 	uint64_t en_root, en_boot, en_generation;
 };
 /* fn as ns_rows's. */
 int exp_endings(struct kv_txn *txn, int (*fn)(void *arg, const struct exp_ending *e), void *arg);
-/* W: nothing of before that change can be used any more. Where it was changed once more meanwhile, nothing is done. */
+/* W: nothing of before that change can be used any more. Where it was changed once more meanwhile,
+ * nothing is done. */
 int exp_ending_over(struct kv_txn *txn, const struct exp_ending *e);
 
 /* What a peer may do under one export, or in the pseudo file system. */

@@ -1,8 +1,9 @@
 /*
- * record.c - what each export said when it was last in force. It is kept in the store, so that a change is noticed whoever
- * made it when: by a reload, or while the server was stopped. What was given to clients under an export that is gone, or that
- * says something else about them, has to end, and that takes time: a row for the export's directory is put with the change,
- * and stays until all is over (mds/op/ending.c).
+ * record.c - what each export said when it was last in force. It is kept in the store, so that a
+ * change is noticed whoever made it when: by a reload, or while the server was stopped. What was
+ * given to clients under an export that is gone, or that says something else about them, has to
+ * end, and that takes time: a row for the export's directory is put with the change, and stays
+ * until all is over (mds/op/ending.c).
  */
 #include "base/format.h"
 #include "mds/exp/exp.h"
@@ -80,13 +81,15 @@ static void digest(const struct exp *e, unsigned nwho, uint8_t out[32])
 
 static void encode(const struct exp *e, struct exp_rec *r)
 {
-	*r = (struct exp_rec){.x_version = REC_VERSION, .x_nwho = htole16((uint16_t)e->e_nwho), .x_root = htole64(e->e_root)};
+	*r = (struct exp_rec){.x_version = REC_VERSION,
+			      .x_nwho = htole16((uint16_t)e->e_nwho),
+			      .x_root = htole64(e->e_root)};
 	digest(e, e->e_nwho, r->x_digest);
 }
 
 /*
- * Whether somebody may have been given something that now is not his. The first pattern that a client meets decides: patterns
- * that were added behind all others give more, and take nothing.
+ * Whether somebody may have been given something that now is not his. The first pattern that a
+ * client meets decides: patterns that were added behind all others give more, and take nothing.
  */
 static bool takes(const struct exp_rec *was, const struct exp *now)
 {
@@ -154,7 +157,8 @@ int exp_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uin
 		uint16_t key = htobe16(o.at[i].id);
 
 		if (takes(&o.at[i].rec, now))
-			err = end(txn, le64toh(o.at[i].rec.x_root), ns_super(ns)->su_boot, generation);
+			err = end(txn, le64toh(o.at[i].rec.x_root), ns_super(ns)->su_boot,
+				  generation);
 		if (!err && !now)
 			err = ns_row_del(txn, NS_T_EXPORT, &key, sizeof(key));
 	}

@@ -148,8 +148,8 @@ void excl_end(struct excl *x, int err);
  * then(arg, err) on loop; NULL: nobody waits. False: there are none, and then is not called. */
 bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
 		    struct st_client *except, void (*then)(void *arg, int err), void *arg);
-/* Everybody's, and what they return, or returned before, is worth nothing afterwards. Where a client may
- * have a capability all are fenced. then(arg, err) on loop, once, later. */
+/* Everybody's, and what they return, or returned before, is worth nothing afterwards. Where a
+ * client may have a capability all are fenced. then(arg, err) on loop, once, later. */
 void excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_t ino,
 			   void (*then)(void *arg, int err), void *arg);
 /* A file for which a write layout was out when an earlier boot ended: those capabilities are

@@ -162,7 +162,8 @@ struct encoding {
 static int put_data_server(const struct encoding *en, unsigned obj, bool whole, unsigned rank)
 {
 	const struct lo_map *m = en->en_map;
-	/* Where copies may differ, only the first is read: who fails at it asks us, and does not go on to another by himself. */
+	/* Where copies may differ, only the first is read: who fails at it asks us, and does not go
+	 * on to another by himself. */
 	bool first = !en->en_same || obj == en->en_order[obj % m->lm_stripes * m->lm_mirrors];
 	bool read = en->en_read && first && m->lm_obj[obj].ob_state == LO_IN_SYNC;
 	unsigned rights = (read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
@@ -178,7 +179,8 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 	if (err)
 		return err == -ENOBUFS ? -EAGAIN : err;
 	xdr_put_fixed(en->en_x, sv.sv_uuid, 16);
-	xdr_put_u32(en->en_x, whole ? (sv.sv_alive || en->en_same ? EFF_ALIVE : EFF_DEAD) + rank : EFF_NONE);
+	xdr_put_u32(en->en_x,
+		    whole ? (sv.sv_alive || en->en_same ? EFF_ALIVE : EFF_DEAD) + rank : EFF_NONE);
 	xdr_put_fixed(en->en_x, anonymous, 16);
 	xdr_put_u32(en->en_x, 1);
 	xdr_put_opaque(en->en_x, h.dh_data, h.dh_len);
@@ -236,7 +238,14 @@ static int put_row(const struct encoding *en, unsigned r, unsigned rank)
 int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
 		     const struct lo_reader *reader, uint32_t flags, struct xdr_out *x)
 {
-	struct encoding en = {.en_lo = lo, .en_inode = i, .en_map = m, .en_read = read, .en_write = write, .en_same = reader->rd_same, .en_client = reader->rd_client, .en_x = x};
+	struct encoding en = {.en_lo = lo,
+			      .en_inode = i,
+			      .en_map = m,
+			      .en_read = read,
+			      .en_write = write,
+			      .en_same = reader->rd_same,
+			      .en_client = reader->rd_client,
+			      .en_x = x};
 	struct lo_map worth = *m;
 	size_t at = x->x_len;
 	unsigned nrows;

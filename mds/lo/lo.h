@@ -56,7 +56,8 @@ struct lo_object {
 	uint64_t ob_writes;	/* the server's write count as last seen: another one is a new mtime */
 	uint8_t ob_copy;	/* its name on its server, beside the stripe: no position in the map, and never another's of the stripe */
 	bool ob_leaving;	/* it goes, when its stripe can do without it (mds/lo/column.h) */
-	bool ob_late;		/* in sync, and it came so while two wrote the file: it comes after the others */
+	bool ob_late; /* in sync, and it came so while two wrote the file: it comes after the others
+		       */
 };
 
 struct lo_map {
@@ -120,12 +121,16 @@ static inline uint64_t lo_server_bit(uint32_t ds)
 uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m);
 /* Of each stripe the copy in sync whose server lives and was heard last: who stands still looks alive for a while. One that is not doubted goes before those that are. */
 uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted);
-/* Of each stripe the first copy whose server lives, in the order that all readers of a contended file have. Not one of doubted. */
+/* Of each stripe the first copy whose server lives, in the order that all readers of a contended
+ * file have. Not one of doubted. */
 uint64_t lo_map_first(struct lo *lo, const struct lo_map *m, uint64_t doubted);
-/* Of a contended file, where the first copy of a stripe cannot be read: those that come before the one that readers have next, and that lives. failed: reads of these failed. Empty while
- * the first one's server is away and has its lease still, as it may come back with what readers have seen; and where no other copy of the stripe lives. */
+/* Of a contended file, where the first copy of a stripe cannot be read: those that come before the
+ * one that readers have next, and that lives. failed: reads of these failed. Empty while the first
+ * one's server is away and has its lease still, as it may come back with what readers have seen;
+ * and where no other copy of the stripe lives. */
 uint64_t lo_first_lost(struct lo *lo, const struct lo_map *m, uint64_t failed);
-/* The object is in sync from now on. late: two write the file, and may have written this copy in another order than those in sync. It comes after them then (lo_copy). */
+/* The object is in sync from now on. late: two write the file, and may have written this copy in
+ * another order than those in sync. It comes after them then (lo_copy). */
 void lo_map_join(struct lo_map *m, unsigned obj, bool late);
 /* All objects are in sync, and none is being moved or taken away. */
 bool lo_map_whole(const struct lo_map *m);
@@ -170,7 +175,8 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
 struct lo_reader {
 	uint32_t rd_client; /* cp_client of its capabilities */
 	const struct sockaddr_storage *rd_peer; /* or NULL */
-	bool rd_same; /* the copies may differ: all readers read the same one of each stripe, and a layout for reading has no other */
+	bool rd_same; /* the copies may differ: all readers read the same one of each stripe, and a
+			 layout for reading has no other */
 };
 int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
 		     const struct lo_reader *reader, uint32_t flags, struct xdr_out *x);
@@ -204,13 +210,14 @@ struct lo_io {
 	const uint8_t *io_data; /* WRITE: the payload, the caller keeps it until done */
 	uint32_t io_stable;	/* WRITE: 0 UNSTABLE, 1 DATA_SYNC, 2 FILE_SYNC */
 	bool io_denied;		/* WRITE/COMMIT: the map is that of now, and all have heard of its epoch: a copy that denies has failed as any other */
-	bool io_same;		/* READ: the copies may differ. Of each stripe only the first is read */
+	bool io_same; /* READ: the copies may differ. Of each stripe only the first is read */
 	/* Results: */
 	uint8_t *io_buf; /* READ: io_count bytes valid; the caller gives it to lo_buf_free */
 	uint32_t io_committed;
 	uint64_t io_verifier;	/* of WRITE and COMMIT: changes when any data server's does */
 	uint64_t io_failed_map; /* WRITE/COMMIT: bit per object index that failed while another copy
-				   took it (make it stale). READ by io_same: that could not be read */
+				   took it (make it stale). READ by io_same: that could not be read
+				 */
 	uint64_t io_half_map;	/* WRITE/COMMIT that failed: the objects that it was for. Some may have taken it */
 	void (*io_done)(struct lo_io *io, int err); /* -EIO, -ENOSPC, -ETIMEDOUT.. */
 	void *io_priv;				    /* lo's own */
@@ -266,8 +273,8 @@ struct lo_seek {
 	uint64_t lk_off;
 	bool lk_hole;
 	bool lk_same; /* as io_same */
-	/* Results: not found means that all from lk_off on is a hole (or, asked for holes, that every
-	 * offset there can be has data). */
+	/* Results: not found means that all from lk_off on is a hole (or, asked for holes, that
+	 * every offset there can be has data). */
 	bool lk_found;
 	uint64_t lk_at;
 	uint64_t lk_failed; /* lk_same: bit per object that could not be asked */

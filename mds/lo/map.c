@@ -2,8 +2,9 @@
 #include "mds/lo/lo_int.h"
 #include <errno.h>
 
-/* Version 1 has zeros for m_copy and m_next: an object's copy number is its mirror's. Version 3 is for files whose policy has a domain or groups, or that are being moved.
- * Version 4 is version 3 with copies that are late. */
+/* Version 1 has zeros for m_copy and m_next: an object's copy number is its mirror's. Version 3 is
+ * for files whose policy has a domain or groups, or that are being moved. Version 4 is version 3
+ * with copies that are late. */
 #define MAP_VERSION 4
 
 #define KNOWN_LEAVING 2 /* version 3 */
@@ -52,7 +53,8 @@ static bool has_tail(const struct lo_map *m)
 	for (unsigned i = 0; i < lo_objects(m); i++)
 		if (m->lm_obj[i].ob_leaving)
 			return true;
-	return m->lm_spare || m->lm_move || m->lm_from || *m->lm_domain || *m->lm_groups || has_late(m);
+	return m->lm_spare || m->lm_move || m->lm_from || *m->lm_domain || *m->lm_groups ||
+	       has_late(m);
 }
 
 static size_t tail_encode(const struct lo_map *m, uint8_t *out)
@@ -87,7 +89,9 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	for (unsigned i = 0; i < n; i++) {
 		r->m_obj[i].m_ds = htole32(m->lm_obj[i].ob_ds);
 		r->m_obj[i].m_state = m->lm_obj[i].ob_state;
-		r->m_obj[i].m_known = m->lm_obj[i].ob_known | (m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0) | (is_late(&m->lm_obj[i]) ? KNOWN_LATE : 0);
+		r->m_obj[i].m_known = m->lm_obj[i].ob_known |
+				      (m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0) |
+				      (is_late(&m->lm_obj[i]) ? KNOWN_LATE : 0);
 		r->m_obj[i].m_copy = m->lm_obj[i].ob_copy;
 		r->m_obj[i].m_writes = htole64(m->lm_obj[i].ob_writes);
 	}
@@ -97,13 +101,15 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 static bool obj_ok(const struct map_rec *r, unsigned i)
 {
 	const struct map_obj_rec *o = &r->m_obj[i];
-	unsigned known = 1 | (r->m_version >= 3 ? KNOWN_LEAVING : 0) | (r->m_version >= 4 && o->m_state == LO_IN_SYNC ? KNOWN_LATE : 0);
+	unsigned known = 1 | (r->m_version >= 3 ? KNOWN_LEAVING : 0) |
+			 (r->m_version >= 4 && o->m_state == LO_IN_SYNC ? KNOWN_LATE : 0);
 
 	if (r->m_version == 1 && (o->m_copy || o->m_next))
 		return false;
 	if (r->m_version >= 3 && o->m_state == LO_ABSENT) /* where one may be, the tail says */
 		return i && !o->m_ds && !o->m_known && !o->m_copy && !o->m_next && !o->m_writes;
-	return o->m_state <= LO_REBUILDING && !(o->m_known & ~known) && (!i || !o->m_next) && o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
+	return o->m_state <= LO_REBUILDING && !(o->m_known & ~known) && (!i || !o->m_next) &&
+	       o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
 }
 
 /* A spare column has objects, one at most for each stripe, and each has one that leaves to take the place of. Nothing is absent elsewhere. */
@@ -326,7 +332,8 @@ static bool may_come_back(struct lo *lo, uint32_t ds)
 {
 	struct dsc_server sv;
 
-	return dsc_get(lo->l_dsc, ds, &sv) && !sv.sv_alive && sv.sv_state < DSC_DEAD && dsc_leased(lo->l_dsc, ds);
+	return dsc_get(lo->l_dsc, ds, &sv) && !sv.sv_alive && sv.sv_state < DSC_DEAD &&
+	       dsc_leased(lo->l_dsc, ds);
 }
 
 uint64_t lo_first_lost(struct lo *lo, const struct lo_map *m, uint64_t failed)
@@ -337,7 +344,10 @@ uint64_t lo_first_lost(struct lo *lo, const struct lo_map *m, uint64_t failed)
 		uint64_t before = 0;
 		int k;
 
-		for (unsigned r = 0; (k = lo_copy(m, s, r)) >= 0 && !(alive & ~failed & UINT64_C(1) << k) && !may_come_back(lo, m->lm_obj[k].ob_ds); r++)
+		for (unsigned r = 0;
+		     (k = lo_copy(m, s, r)) >= 0 && !(alive & ~failed & UINT64_C(1) << k) &&
+		     !may_come_back(lo, m->lm_obj[k].ob_ds);
+		     r++)
 			before |= UINT64_C(1) << k;
 		if (k >= 0 && (alive >> k & 1))
 			bits |= before;
@@ -356,7 +366,8 @@ void lo_map_join(struct lo_map *m, unsigned obj, bool late)
 		all &= m->lm_obj[i].ob_late;
 	}
 	/* Their order stays: that of the mirrors. */
-	for (unsigned i = obj % m->lm_stripes; i < lo_objects(m) && (all || !late); i += m->lm_stripes)
+	for (unsigned i = obj % m->lm_stripes; i < lo_objects(m) && (all || !late);
+	     i += m->lm_stripes)
 		m->lm_obj[i].ob_late = false;
 	m->lm_obj[obj].ob_state = LO_IN_SYNC;
 	m->lm_obj[obj].ob_late = late && others;
@@ -403,7 +414,8 @@ int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r)
 {
 	for (unsigned late = 0; late < 2; late++)
 		for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
-			if (m->lm_obj[i].ob_state == LO_IN_SYNC && m->lm_obj[i].ob_late == late && r-- == 0)
+			if (m->lm_obj[i].ob_state == LO_IN_SYNC && m->lm_obj[i].ob_late == late &&
+			    r-- == 0)
 				return (int)i;
 	return -1;
 }

@@ -177,7 +177,8 @@ unsigned lo_prefer_from(const struct lo_map *m, uint64_t ino, const struct lo_re
 	return (unsigned)(hash_u64(ino + hash_u64(reader->rd_client)) % m->lm_stripes);
 }
 
-/* As lo_read with io_same: whether a server lives at the moment makes no difference, or a copy would be first, and another, and the first again. */
+/* As lo_read with io_same: whether a server lives at the moment makes no difference, or a copy
+ * would be first, and another, and the first again. */
 static unsigned prefer_same(const struct choice *ch, unsigned n, uint8_t *order)
 {
 	for (unsigned i = 0; i < n; i++)

@@ -366,7 +366,10 @@ static int scan_rest(struct check *c)
 	static const uint8_t known[] = {NS_K_SUPER, NS_K_INODE,	 NS_K_DIRENT,
 					NS_K_XATTR, NS_K_ORPHAN, NS_T_ONCE, NS_T_EVENT,
 					NS_T_BOOT};
-	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS, NS_T_ORDER, NS_T_MARK, NS_T_REPAIR, NS_T_GEN, NS_T_SHIFTED, NS_T_TWIN, NS_T_SCRUB, NS_T_HINT, NS_T_KEY, NS_T_EXPORT, NS_T_ENDING};
+	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS,   NS_T_ORDER,   NS_T_MARK,
+				       NS_T_REPAIR, NS_T_GEN,  NS_T_SHIFTED, NS_T_TWIN,
+				       NS_T_SCRUB,  NS_T_HINT, NS_T_KEY,     NS_T_EXPORT,
+				       NS_T_ENDING};
 	int rc = scan(c, NS_T_ONCE, on_once);
 
 	if (rc >= 0)

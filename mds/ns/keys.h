@@ -5,10 +5,10 @@
  * Keys (integers big-endian, so that order is numeric order):
  *	'S'                       the super record
  *	'i' ino                   an inode; the ACL, if it has one, and the layout map, policy or
- *symlink target follow the fixed part 'd' directory slot        a directory entry; the slot is near the keyed hash of the
- *name, and is the READDIR cookie 'x' ino name              an extended attribute 'O' ino an orphan:
- *an inode without links that somebody has open 'C' 'D' 'o' 'm' 'q' 'r' 'e' 'g' 'b' 's' 't' 'h' 'k' 'E' 'X' id    rows of other rooms (enum
- *ns_table)
+ *symlink target follow the fixed part 'd' directory slot        a directory entry; the slot is near
+ *the keyed hash of the name, and is the READDIR cookie 'x' ino name              an extended
+ *attribute 'O' ino an orphan: an inode without links that somebody has open 'C' 'D' 'o' 'm' 'q' 'r'
+ *'e' 'g' 'b' 's' 't' 'h' 'k' 'E' 'X' id    rows of other rooms (enum ns_table)
  *
  * Values begin with a version byte; integers in them are little-endian.
  *

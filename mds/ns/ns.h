@@ -245,7 +245,24 @@ int ns_xattr_remove(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *n
 int ns_xattr_list(struct ns *ns, struct kv_txn *t, uint64_t ino, int (*fn)(void *arg, const char *name, size_t len), void *arg);
 
 /* Small durable tables: rows with a fixed-size id, an opaque value. The prefix byte is theirs. */
-enum ns_table { NS_T_CLIENT = 'C', NS_T_DS = 'D', NS_T_ORDER = 'o', NS_T_MARK = 'm', NS_T_ONCE = 'q', NS_T_REPAIR = 'r', NS_T_EVENT = 'e', NS_T_GEN = 'g', NS_T_SHIFTED = 'b', NS_T_TWIN = 't', NS_T_SCRUB = 's', NS_T_HINT = 'h', NS_T_BOOT = 'B', NS_T_KEY = 'k', NS_T_EXPORT = 'E', NS_T_ENDING = 'X' };
+enum ns_table {
+	NS_T_CLIENT = 'C',
+	NS_T_DS = 'D',
+	NS_T_ORDER = 'o',
+	NS_T_MARK = 'm',
+	NS_T_ONCE = 'q',
+	NS_T_REPAIR = 'r',
+	NS_T_EVENT = 'e',
+	NS_T_GEN = 'g',
+	NS_T_SHIFTED = 'b',
+	NS_T_TWIN = 't',
+	NS_T_SCRUB = 's',
+	NS_T_HINT = 'h',
+	NS_T_BOOT = 'B',
+	NS_T_KEY = 'k',
+	NS_T_EXPORT = 'E',
+	NS_T_ENDING = 'X'
+};
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val, size_t len); /* W */
 int ns_row_del(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen);                             /* W; absent: 0 */
 int ns_row_get(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, struct kv_slice *val);

@@ -294,7 +294,8 @@ static void contended_compared(void *arg)
 		op_unmark(co->co_m, co->co_loop, co->co_ino);
 }
 
-/* A copy is being made. Writes of two may have reached it in another order, and it is not compared: it is when it is in sync. */
+/* A copy is being made. Writes of two may have reached it in another order, and it is not compared:
+ * it is when it is in sync. */
 static bool is_rebuilding(struct mds *m, uint64_t ino)
 {
 	struct ns_inode i;

@@ -471,7 +471,9 @@ static void copy_read(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
-	if (err && io->io_same && op_first_lost(j->m, j->th->mt_loop, NULL, j->src, &io->io_map, io->io_failed_map, NULL, NULL))
+	if (err && io->io_same &&
+	    op_first_lost(j->m, j->th->mt_loop, NULL, j->src, &io->io_map, io->io_failed_map, NULL,
+			  NULL))
 		err = -EAGAIN;
 	if (!err) {
 		j->buf = io->io_buf;

@@ -42,7 +42,9 @@ static void seek_done(struct lo_seek *lk, int err)
 {
 	struct seek *k = hash_entry(lk, struct seek, lk);
 
-	if (err && lk->lk_same && op_first_lost(k->c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed, NULL, NULL))
+	if (err && lk->lk_same &&
+	    op_first_lost(k->c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed, NULL,
+			  NULL))
 		err = -ETIMEDOUT;
 	op_resume(k->c, err ? op_read_status(k->c->m, &lk->lk_map, err) : seek_reply(k->c, k));
 }
@@ -514,7 +516,9 @@ static void read_plus_done(struct lo_io *io, int err)
 			op_resume(c, st);
 		return;
 	}
-	if (err && io->io_same && op_first_lost(c->m, io->io_loop, NULL, k->inode.i_ino, &io->io_map, io->io_failed_map, NULL, NULL))
+	if (err && io->io_same &&
+	    op_first_lost(c->m, io->io_loop, NULL, k->inode.i_ino, &io->io_map, io->io_failed_map,
+			  NULL, NULL))
 		err = -ETIMEDOUT;
 	if (err) {
 		op_resume(c, op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err)));

@@ -142,7 +142,8 @@ static bool gets_row(struct look *l, uint64_t ino, const struct lo_map *map)
 	struct op_drain *d = l->d;
 	const char *why;
 
-	if (d->dr_nqueued < QUEUE && l->asked++ < ROWS && op_move_look(d->dr_m, ino, map, &why) > OP_MOVE_WAITS) {
+	if (d->dr_nqueued < QUEUE && l->asked++ < ROWS &&
+	    op_move_look(d->dr_m, ino, map, &why) > OP_MOVE_WAITS) {
 		d->dr_queued[d->dr_nqueued++] = ino;
 		return true;
 	}

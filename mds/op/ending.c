@@ -1,13 +1,16 @@
 /*
- * ending.c - an export was taken away, or says something else: every capability that was given below its directory ends, also those
- * of layouts that came back. All on one loop, but for what says otherwise.
+ * ending.c - an export was taken away, or says something else: every capability that was given
+ * below its directory ends, also those of layouts that came back. All on one loop, but for what
+ * says otherwise.
  *
- * Which directories these are is in the store, put there with the change itself (mds/exp/record.c), until all is over: a server that
- * stops in the middle begins again. What was fenced by then is clean, and is not fenced twice.
+ * Which directories these are is in the store, put there with the change itself (mds/exp/record.c),
+ * until all is over: a server that stops in the middle begins again. What was fenced by then is
+ * clean, and is not fenced twice.
  *
- * All files are looked at by their numbers, some at a time: a file whose capabilities may be out is fenced if it lies below such a
- * directory. Where a file lies is known by the directory that it was made in, or moved to last. One that has several names may
- * have one of them there: it counts as below. Who still may use the file asks again.
+ * All files are looked at by their numbers, some at a time: a file whose capabilities may be out is
+ * fenced if it lies below such a directory. Where a file lies is known by the directory that it was
+ * made in, or moved to last. One that has several names may have one of them there: it counts as
+ * below. Who still may use the file asks again.
  */
 #include "mds/op/ending.h"
 #include "base/clock.h"
@@ -35,7 +38,8 @@ struct op_ending {
 	struct loop_timer e_timer;
 	struct kv_txn *e_txn;
 	uint64_t e_generation, e_cursor;
-	uint64_t e_dir; /* the last file's, and whether it is below; 0: not known in this snapshot */
+	/* The last file's, and whether it is below; 0: not known in this snapshot. */
+	uint64_t e_dir;
 	bool e_dir_below;
 	bool e_waiting, e_all, e_failed; /* all: nothing is left to be looked at */
 	unsigned e_seen, e_busy, e_found;
@@ -93,8 +97,9 @@ static bool is_below(const struct leaves *l, uint64_t dir, uint64_t root)
 static int leaves_one(void *arg, const struct exp_ending *row)
 {
 	const struct leaves *l = arg;
+	bool leaves = is_below(l, l->from, row->en_root) && !is_below(l, l->to, row->en_root);
 
-	return is_below(l, l->from, row->en_root) && !is_below(l, l->to, row->en_root) ? -EAGAIN : 0;
+	return leaves ? -EAGAIN : 0;
 }
 
 int op_ending_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to)
@@ -141,7 +146,9 @@ static void tell(struct op_ending *e)
 	if (clock_mono_ms() - e->e_told_ms < TELL_MS)
 		return;
 	e->e_told_ms = clock_mono_ms();
-	log_info("changed exports: %lu files are looked at so far; of %lu no capability of before is good any more", (unsigned long)v->ev_looked, (unsigned long)v->ev_ended);
+	log_info("changed exports: %lu files are looked at so far; of %lu no capability of before "
+		 "is good any more",
+		 (unsigned long)v->ev_looked, (unsigned long)v->ev_ended);
 }
 
 static void fenced(void *arg, int err)
@@ -150,9 +157,11 @@ static void fenced(void *arg, int err)
 
 	/* The epoch is up then, and the order stays until it is done. */
 	if (err == -ETIMEDOUT)
-		log_warn("an export that has changed: a data server has not confirmed the fence of a file yet");
+		log_warn("an export that has changed: a data server has not confirmed the fence of "
+			 "a file yet");
 	else if (err)
-		log_error("an export that has changed: a file cannot be fenced: %s", strerror(-err));
+		log_error("an export that has changed: a file cannot be fenced: %s",
+			  strerror(-err));
 	e->e_failed |= err && err != -ETIMEDOUT;
 	e->e_busy--;
 	pthread_mutex_lock(&e->e_lock);
@@ -225,10 +234,14 @@ static void over_done(struct kv_op *op, int err)
 	const struct op_ending_view *v = &e->e_view;
 
 	if (err)
-		log_error("changed exports: the end of the look cannot be stored, so it begins again: %s", strerror(-err));
+		log_error("changed exports: the end of the look cannot be stored, so it begins "
+			  "again: %s",
+			  strerror(-err));
 	else
-		log_info("changed exports: all %lu files were looked at; of %lu no capability of before is good any more, after %lu ms", (unsigned long)v->ev_looked,
-			 (unsigned long)v->ev_ended, (unsigned long)(clock_mono_ms() - e->e_began_ms));
+		log_info("changed exports: all %lu files were looked at; of %lu no capability of "
+			 "before is good any more, after %lu ms",
+			 (unsigned long)v->ev_looked, (unsigned long)v->ev_ended,
+			 (unsigned long)(clock_mono_ms() - e->e_began_ms));
 	finish(e, err != 0);
 }
 
@@ -255,7 +268,8 @@ static void step(struct op_ending *e)
 	kv_submit(e->e_m->m_kv, &e->e_op);
 }
 
-/* A change that is committed is not in force yet: layouts are given under the exports of before until it is, and its look comes after that. */
+/* A change that is committed is not in force yet: layouts are given under the exports of before
+ * until it is, and its look comes after that. */
 static int take_row(void *arg, const struct exp_ending *row)
 {
 	struct op_ending *e = arg;
@@ -298,7 +312,8 @@ static void begin(struct op_ending *e)
 
 	if (err || !e->e_nrow) {
 		if (err)
-			log_error("whether exports have changed cannot be read: %s", strerror(-err));
+			log_error("whether exports have changed cannot be read: %s",
+				  strerror(-err));
 		finish(e, err != 0);
 		return;
 	}
@@ -308,7 +323,9 @@ static void begin(struct op_ending *e)
 	pthread_mutex_lock(&e->e_lock);
 	e->e_view.ev_exports = e->e_nrow;
 	pthread_mutex_unlock(&e->e_lock);
-	log_info("changed exports: capabilities that were given below %zu of their directories end: all files are looked at", e->e_nrow);
+	log_info("changed exports: capabilities that were given below %zu of their directories "
+		 "end: all files are looked at",
+		 e->e_nrow);
 	step(e);
 }
 
@@ -321,7 +338,8 @@ void op_ending_tick(struct mds *m)
 		return;
 	pthread_mutex_lock(&e->e_lock);
 	if (e->e_again && !e->e_view.ev_running) {
-		e->e_view = (struct op_ending_view){.ev_running = true, .ev_number = e->e_view.ev_number};
+		e->e_view = (struct op_ending_view){.ev_running = true,
+						    .ev_number = e->e_view.ev_number};
 		e->e_again = false;
 		begins = true;
 	}

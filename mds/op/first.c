@@ -1,9 +1,12 @@
 /*
  * first.c - the first copy of a contended file (docs/mirrors.md, "Two writers").
  *
- * Its copies may differ, so all readers read the same one of each stripe. Which one is so is told by the map alone: the first in sync. Whether its server answers at the moment must not decide: a
- * server that is silent for a while, and back, would be first, and another, and it again, and a byte would change to and fro. So a first copy that cannot be read becomes stale, durably, as one
- * that missed a write; layouts that name it come back, or are fenced; and repair makes it equal before it is read again.
+ * Its copies may differ, so all readers read the same one of each stripe. Which one is so is told
+ * by the map alone: the first in sync. Whether its server answers at the moment must not decide: a
+ * server that is silent for a while, and back, would be first, and another, and it again, and a
+ * byte would change to and fro. So a first copy that cannot be read becomes stale, durably, as one
+ * that missed a write; layouts that name it come back, or are fenced; and repair makes it equal
+ * before it is read again.
  */
 #include "base/log.h"
 #include "mds/op/op.h"
@@ -51,10 +54,13 @@ static int first_run(struct kv_op *op, struct kv_txn *t)
 	/* Compared meanwhile, its copies are the same. */
 	if (err || !op_is_contended(w->m, w->ino, &map, &taking))
 		return err;
-	w->stale = lo_map_make_stale(&map, lo_first_lost(w->m->m_lo, &map, lo_map_same(&w->map, w->failed, &map)), NULL);
+	w->stale = lo_map_make_stale(
+		&map, lo_first_lost(w->m->m_lo, &map, lo_map_same(&w->map, w->failed, &map)), NULL);
 	if (!w->stale)
 		return 0;
-	log_warn("inode %lu: two clients write it, and its first copy cannot be read: that is stale now", (unsigned long)w->ino);
+	log_warn("inode %lu: two clients write it, and its first copy cannot be read: that is "
+		 "stale now",
+		 (unsigned long)w->ino);
 	return op_stale(&w->hold, w->m, t, w->ino, &map);
 }
 
@@ -81,7 +87,8 @@ static void first_committed(struct kv_op *op, int err)
 	struct first *w = hash_entry(op, struct first, op);
 
 	if (err && err != -ENOENT && err != -ESTALE)
-		log_error("inode %lu: a first copy that cannot be read cannot be made stale: %s", (unsigned long)w->ino, strerror(-err));
+		log_error("inode %lu: a first copy that cannot be read cannot be made stale: %s",
+			  (unsigned long)w->ino, strerror(-err));
 	if (err || !w->stale) {
 		first_end(w, err);
 	} else if (!w->c) {
@@ -94,7 +101,9 @@ static void first_committed(struct kv_op *op, int err)
 	}
 }
 
-bool op_first_lost(struct mds *m, struct loop *loop, struct compound *c, uint64_t ino, const struct lo_map *map, uint64_t failed, void (*then)(void *arg, int err), void *arg)
+bool op_first_lost(struct mds *m, struct loop *loop, struct compound *c, uint64_t ino,
+		   const struct lo_map *map, uint64_t failed, void (*then)(void *arg, int err),
+		   void *arg)
 {
 	struct first *w;
 
@@ -103,7 +112,14 @@ bool op_first_lost(struct mds *m, struct loop *loop, struct compound *c, uint64_
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return false; /* who asks again is answered */
-	*w = (struct first){.m = m, .loop = loop, .c = c, .ino = ino, .failed = failed, .map = *map, .then = then, .arg = arg};
+	*w = (struct first){.m = m,
+			    .loop = loop,
+			    .c = c,
+			    .ino = ino,
+			    .failed = failed,
+			    .map = *map,
+			    .then = then,
+			    .arg = arg};
 	w->op = (struct kv_op){.o_run = first_run, .o_done = first_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &w->op);
 	return true;

@@ -215,8 +215,10 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_READ && op_hidden(c->m, k->inode.i_ino))
 		return NFS4ERR_DELAY;
-	/* Layouts that are on their way back may name another first copy: the same client would see this one's byte, and then that one's. */
-	k->io.io_same = c->opnum == OP_READ && op_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
+	/* Layouts that are on their way back may name another first copy: the same client would see
+	 * this one's byte, and then that one's. */
+	k->io.io_same = c->opnum == OP_READ &&
+			op_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
 	if (k->io.io_same && taking)
 		return NFS4ERR_DELAY;
 	k->c = c;
@@ -567,7 +569,9 @@ static void io_done(struct lo_io *lio, int err)
 			op_resume(c, st);
 		return;
 	}
-	if (err && k->io.io_same && op_first_lost(c->m, c->th->mt_loop, c, k->inode.i_ino, &k->io.io_map, lio->io_failed_map, read_first_left, k))
+	if (err && k->io.io_same &&
+	    op_first_lost(c->m, c->th->mt_loop, c, k->inode.i_ino, &k->io.io_map,
+			  lio->io_failed_map, read_first_left, k))
 		return;
 	err = op_lost_err(c, k->inode.i_ino, err);
 	if (err) {

@@ -449,7 +449,8 @@ static nfsstat4 layoutget_rights(struct compound *c)
 {
 	struct layoutget *g = c->scratch;
 	/* Or it is read, and a server of it that is dead perhaps was to cut it. */
-	bool looks = g->iomode == LAYOUTIOMODE4_RW || g->contended || op_held(c->m, op_txn(c), g->ino);
+	bool looks =
+		g->iomode == LAYOUTIOMODE4_RW || g->contended || op_held(c->m, op_txn(c), g->ino);
 	struct ns_inode i;
 	struct lo_map map;
 	int err = looks ? ns_get(c->m->m_ns, op_txn(c), g->ino, &i) : 0;
@@ -459,7 +460,8 @@ static nfsstat4 layoutget_rights(struct compound *c)
 	if (g->iomode == LAYOUTIOMODE4_RW && (i.i_mode & 06000))
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	/* Who asks for a layout meanwhile waits until those that name it are back. */
-	if (g->contended && lo_map_decode(i.i_blob, &map) == 0 && op_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, layoutget_without, c))
+	if (g->contended && lo_map_decode(i.i_blob, &map) == 0 &&
+	    op_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, layoutget_without, c))
 		return OP_PARKED;
 	if (looks && op_without_dead(c->m, c->th->mt_loop, g->ino, &i, layoutget_without, c))
 		return OP_PARKED;

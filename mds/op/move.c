@@ -9,7 +9,8 @@
 #include "mds/lo/column.h"
 #include <errno.h>
 
-enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map, const char **why)
+enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,
+			       const char **why)
 {
 	struct lo_map wide = *map;
 	bool taking;

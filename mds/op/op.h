@@ -434,11 +434,16 @@ void op_write_end(struct op_write *w);
 bool op_contends(const struct st_file *f, const struct st_client *by);
 /* Begins to mark that; until it is done, and all layouts are back, the file gets none. Locks the file. */
 void op_contend(struct mds *m, struct loop *loop, uint64_t ino);
-/* first.c. Whether two write the mirrored file, so that only the first copy of each stripe is read until they are compared. *taking: it is, and layouts are on their way back. Locks the file. */
+/* first.c. Whether two write the mirrored file, so that only the first copy of each stripe is read
+ * until they are compared. *taking: it is, and layouts are on their way back. Locks the file. */
 bool op_is_contended(struct mds *m, uint64_t ino, const struct lo_map *map, bool *taking);
-/* Of such a file first copies cannot be read (lo_first_lost): they become stale, durably, and layouts that name them are taken back; c is parked until they are back, or NULL: nobody waits.
- * then(arg, err) on loop (it may be NULL). False: there is nothing to do, and then is not called. */
-bool op_first_lost(struct mds *m, struct loop *loop, struct compound *c, uint64_t ino, const struct lo_map *map, uint64_t failed, void (*then)(void *arg, int err), void *arg);
+/* Of such a file first copies cannot be read (lo_first_lost): they become stale, durably, and
+ * layouts that name them are taken back; c is parked until they are back, or NULL: nobody waits.
+ * then(arg, err) on loop (it may be NULL). False: there is nothing to do, and then is not called.
+ */
+bool op_first_lost(struct mds *m, struct loop *loop, struct compound *c, uint64_t ino,
+		   const struct lo_map *map, uint64_t failed, void (*then)(void *arg, int err),
+		   void *arg);
 int op_contended_open(struct mds *m, struct loop *loop); /* before the loops run */
 void op_contended_tick(struct mds *m);
 /* Any thread: f_uneven was set. Its copies are compared when nobody has it to write. */

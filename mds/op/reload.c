@@ -1,9 +1,12 @@
 /*
- * reload.c - the exports have changed: what was given under those that are other ones now comes back.
+ * reload.c - the exports have changed: what was given under those that are other ones now comes
+ * back.
  *
- * A request is judged by the exports in force when it comes, so most of a reload needs nothing. Layouts and delegations are judged when they are given: those of an
- * export that is gone, or says something else about anybody, are recalled; a layout's file is fenced in any case before it is over, so that what a client may not do any
- * more, it cannot. Who still may asks again. Layouts that came back before left capabilities behind: those are ended in the background (ending.c).
+ * A request is judged by the exports in force when it comes, so most of a reload needs nothing.
+ * Layouts and delegations are judged when they are given: those of an export that is gone, or says
+ * something else about anybody, are recalled; a layout's file is fenced in any case before it is
+ * over, so that what a client may not do any more, it cannot. Who still may asks again. Layouts
+ * that came back before left capabilities behind: those are ended in the background (ending.c).
  */
 #include "base/log.h"
 #include "mds/op/ending.h"

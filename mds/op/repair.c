@@ -282,7 +282,8 @@ static int t2_run(struct kv_op *op, struct kv_txn *t)
 	j->lost = !job_owns(j, &i, &map, LO_REBUILDING);
 	if (j->lost)
 		return 0;
-	/* Two may have written it in another order than the others were written, and readers have seen those. */
+	/* Two may have written it in another order than the others were written, and readers have
+	 * seen those. */
 	lo_map_join(&map, j->obj, op_is_contended(j->m, j->ino, &map, &taking));
 	map.lm_obj[j->obj].ob_known = 1;
 	map.lm_obj[j->obj].ob_writes = j->rb.rb_res.writes; /* what was copied is no write */

@@ -46,6 +46,7 @@ struct op_move {
 };
 enum op_move_what { OP_MOVE_NOTHING, OP_MOVE_WAITS, OP_MOVE_BEGIN, OP_MOVE_SWITCH };
 /* What there is to do of that now. why: where it waits, for what. */
-enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map, const char **why);
+enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,
+			       const char **why);
 void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino, enum op_move_what what, void (*then)(void *arg, int err), void *arg);
 #endif

@@ -39,8 +39,8 @@ static void refresh_unpin(struct refresh *r)
 	st_file_unlock(st, r->ls.ls_ino);
 }
 
-/* A size was set since the question, or is about to be in the store: the answer may be of before it.
- * While layouts are recalled for it, what they wrote counts as ever. */
+/* A size was set since the question, or is about to be in the store: the answer may be of before
+ * it. While layouts are recalled for it, what they wrote counts as ever. */
 static bool refresh_outdated(struct refresh *r)
 {
 	struct st *st = r->m->m_st;

@@ -92,7 +92,8 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 
 		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++)
 			copies |= 1ull << k;
-		/* Only the first of those that may differ is read. We try it, too: where we cannot read it either, another is first then. */
+		/* Only the first of those that may differ is read. We try it, too: where we cannot
+		 * read it either, another is first then. */
 		if (same && (k = lo_copy(map, s, 0)) >= 0 && lo_copy(map, s, 1) >= 0) {
 			if ((unread | (unreached & alive)) >> k & 1)
 				status = NFS4ERR_LAYOUTUNAVAILABLE;

@@ -48,7 +48,8 @@ struct op_verify {
 	/* the file in hand */
 	uint64_t v_ino, v_off, v_most; /* most: the largest of this stripe's copies */
 	uint64_t v_set; /* op_size_set */
-	bool v_same; /* nobody says whom to believe, and readers have seen the first copy: two wrote the file */
+	bool v_same; /* nobody says whom to believe, and readers have seen the first copy: two wrote
+			the file */
 	struct ns_inode v_inode;
 	struct lo_map v_map;
 	unsigned v_stripe, v_tries, v_asked;
@@ -478,7 +479,8 @@ static int look(struct op_verify *v)
 		err = -ESTALE;
 	if (!err)
 		v->v_set = op_size_set(v->v_m, &i, &v->v_map);
-	v->v_same = !err && v->v_view.vv_ask.va_keep < 0 && op_is_contended(v->v_m, v->v_ino, &v->v_map, &taking);
+	v->v_same = !err && v->v_view.vv_ask.va_keep < 0 &&
+		    op_is_contended(v->v_m, v->v_ino, &v->v_map, &taking);
 	kv_read_end(t);
 	return err;
 }

@@ -53,7 +53,8 @@ static void unwatch(uint64_t ino)
 
 static void file_unwatch(struct st_file *f)
 {
-	if (!f->f_watched || f->f_marked || f->f_mark_old || f->f_judge || f->f_hidden || f->f_contended)
+	if (!f->f_watched || f->f_marked || f->f_mark_old || f->f_judge || f->f_hidden ||
+	    f->f_contended)
 		return;
 	unwatch(f->f_ino);
 	f->f_watched = false;

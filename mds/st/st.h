@@ -851,7 +851,8 @@ struct st_layout *st_layout_of(struct st_file *f, struct st_client *c);         
 struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_client *c); /* locked */
 void st_layout_free(struct st *st, struct st_layout *l);                            /* locked; wakes waiters */
 void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode);           /* locked: takes modes off; frees it when none is left, wakes waiters */
-/* locked: f_marked, f_mark_old, f_judge, f_hidden or f_contended was set: from here on st_watched(f_ino) is true, until none of them is any more. */
+/* locked: f_marked, f_mark_old, f_judge, f_hidden or f_contended was set: from here on
+ * st_watched(f_ino) is true, until none of them is any more. */
 void st_file_watch(struct st_file *f);
 /* Any thread, without a lock. False: no delegation on the file is out, it is not marked, not to be judged, and not hidden. True, rarely, for one of which that is so as well. */
 bool st_watched(uint64_t ino);

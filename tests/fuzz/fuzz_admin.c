@@ -102,8 +102,10 @@ static void ask(const struct http_route *r, const char *body)
 /* What the base of mds_fuzz.h has no need of. */
 static void open_rest(void)
 {
-	if (op_verify_open(&mds, fz_loop) || op_balance_open(&mds, fz_loop, 3600000) || op_restripe_open(&mds, fz_loop) ||
-	    op_choose_open(&mds, fz_loop) || op_scrub_open(&mds, fz_loop, 3600000) || op_contended_open(&mds, fz_loop) || op_judge_open(&mds) || op_ending_open(&mds, fz_loop))
+	if (op_verify_open(&mds, fz_loop) || op_balance_open(&mds, fz_loop, 3600000) ||
+	    op_restripe_open(&mds, fz_loop) || op_choose_open(&mds, fz_loop) ||
+	    op_scrub_open(&mds, fz_loop, 3600000) || op_contended_open(&mds, fz_loop) ||
+	    op_judge_open(&mds) || op_ending_open(&mds, fz_loop))
 		fz_bug("no memory");
 }
 

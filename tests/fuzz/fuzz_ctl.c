@@ -315,7 +315,11 @@ static void join_tame(const uint8_t **data, size_t *n)
 	if (req.op == CTL_OP_JOIN2) {
 		j->join.order_high = 0;
 		for (unsigned i = 0; i < j->more.more_len; i++)
-			j->more.more_val[i].kind |= j->more.more_val[i].kind == CTL_MORE_SEEN || j->more.more_val[i].kind == CTL_MORE_JOINS ? 1u << 31 : 0;
+			j->more.more_val[i].kind |=
+				j->more.more_val[i].kind == CTL_MORE_SEEN ||
+						j->more.more_val[i].kind == CTL_MORE_JOINS
+					? 1u << 31
+					: 0;
 	}
 	if (req.op == CTL_OP_JOIN || req.op == CTL_OP_JOIN2) {
 		xdrmem_create(&xdrs, (char *)tame, sizeof(tame), XDR_ENCODE);

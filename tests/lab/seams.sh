@@ -122,6 +122,10 @@ fault_mds_and_ds_are_cut() {
 	join
 	mark lost "$t" "$(clock)" ds3
 }
+told() { # NAME FILE: it failed, and why
+	not_ok "$1"
+	sed 's/^/#   /' "$LAB_DIR/$2"
+}
 # Nobody may notice these two. A copy of the store from before a rotation does not know the newest
 # key, so a round that puts a store back has none.
 fault_key_rotates() {
@@ -129,16 +133,17 @@ fault_key_rotates() {
 	[ -z "${SEAMS_RESTORE:-}" ] || { fault_exports_change; return; }
 	# It is refused while a data server has yet to get the key of before, or layouts are out.
 	until weft key rotate --yes >"$LAB_DIR/rotate" 2>&1; do
-		[ $SECONDS -lt $end ] || { not_ok "the cluster key is rotated"; sed 's/^/#   /' "$LAB_DIR/rotate"; return; }
+		[ $SECONDS -lt $end ] || { told "the cluster key is rotated" rotate; return; }
 		sleep 0.5
 	done
 }
 fault_exports_change() {
 	# For a network that no guest is in: all layouts and delegations come back.
 	[ -e "$CLUSTER/exports.base" ] || cp "$CLUSTER/exports" "$CLUSTER/exports.base"
-	sed "s,^export .*{,&\n\tclient \"10.99.$((RANDOM % 256)).0/24\" { access = ro }," "$CLUSTER/exports.base" >"$CLUSTER/exports.new"
+	sed "s,^export .*{,&\n\tclient \"10.99.$((RANDOM % 256)).0/24\" { access = ro }," \
+		"$CLUSTER/exports.base" >"$CLUSTER/exports.new"
 	mv "$CLUSTER/exports.new" "$CLUSTER/exports"
-	weft exports reload >"$LAB_DIR/reload" 2>&1 || { not_ok "the exports are read"; sed 's/^/#   /' "$LAB_DIR/reload"; }
+	weft exports reload >"$LAB_DIR/reload" 2>&1 || told "the exports are read" reload
 }
 guests_join() { nft flush chain inet weft guests_in; nft flush chain inet weft guests_out; }
 SEAMS_FAULTS=${SEAMS_FAULTS:-ds_stops ds_dies mds_stops mds_dies both_die guest_and_ds_are_cut guest_and_mds_are_cut mds_and_ds_are_cut}

@@ -359,7 +359,7 @@ START_TEST(the_last_join_is_told_as_it_is_stored)
 	while (ds_reserve_give(S))
 		;
 	dup2(full, S->s_journal.j_fd);
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	ck_assert_int_eq(ds_store_join(S, 5, 55, 2), CTL_OK);
 	log_set_level(LOG_L_ERROR);
 	kept(5, 1);

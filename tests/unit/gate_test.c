@@ -1,8 +1,10 @@
 /*
- * gate_test.c - the numbers of joins (mds/dsc/gate.c): whoever dies at whatever moment of a join, nobody is said to have been put back; and who was put back to before a join that both sides
- * have is found out.
+ * gate_test.c - the numbers of joins (mds/dsc/gate.c): whoever dies at whatever moment of a join,
+ * nobody is said to have been put back; and who was put back to before a join that both sides have
+ * is found out.
  *
- * A model: what the metadata server's store has of a data server, and what that one's has. Each step of a join may be the last before either side dies. A store that is put back has what it had
+ * A model: what the metadata server's store has of a data server, and what that one's has. Each
+ * step of a join may be the last before either side dies. A store that is put back has what it had
  * some steps ago. All orders of events to a depth, and many long ones by chance.
  */
 #include "mds/dsc/dsc_int.h"
@@ -21,10 +23,10 @@ struct world {
 	uint64_t boot; /* the metadata server's */
 	bool known;
 	struct dsc_terms row;
-	struct store ds;	/* durable there */
+	struct store ds;    /* durable there */
 	struct store given; /* answered and not stored yet; boot 0: none */
-	bool serves;	/* it stored what it was given, and its heartbeats come */
-	bool full;	/* its disk is */
+	bool serves;	    /* it stored what it was given, and its heartbeats come */
+	bool full;	    /* its disk is */
 	uint64_t starts;
 };
 
@@ -32,7 +34,12 @@ enum step { JOIN, STORE, BEAT, DS_DIES, MDS_DIES, FILL, STEPS };
 
 static struct dsc_told told(const struct world *w)
 {
-	return (struct dsc_told){.to_tells = true, .to_counts = !w->full, .to_boot = w->ds.boot, .to_start = w->starts, .to_start_id = w->starts, .to_kept_boot = w->full ? 0 : w->ds.boot,
+	return (struct dsc_told){.to_tells = true,
+				 .to_counts = !w->full,
+				 .to_boot = w->ds.boot,
+				 .to_start = w->starts,
+				 .to_start_id = w->starts,
+				 .to_kept_boot = w->full ? 0 : w->ds.boot,
 				 .to_kept_joins = w->full ? 0 : w->ds.joins};
 }
 
@@ -68,7 +75,8 @@ static void stored(struct world *w)
 {
 	if (!w->given.boot)
 		return;
-	/* As ds_store_join: a number never falls. A disk that is full takes nothing, and the server says none. */
+	/* As ds_store_join: a number never falls. A disk that is full takes nothing, and the server
+	 * says none. */
 	if (!w->full && (w->given.boot > w->ds.boot || w->given.joins > w->ds.joins))
 		w->ds = w->given;
 	w->serves = true;
@@ -188,7 +196,12 @@ END_TEST
 START_TEST(one_that_tells_no_numbers_is_judged_as_before)
 {
 	struct dsc_terms row = {0}, next = {0};
-	struct dsc_told to = {.to_tells = true, .to_start = 4, .to_start_id = 44, .to_order = 9, .to_kept_boot = 7, .to_kept_joins = 1};
+	struct dsc_told to = {.to_tells = true,
+			      .to_start = 4,
+			      .to_start_id = 44,
+			      .to_order = 9,
+			      .to_kept_boot = 7,
+			      .to_kept_joins = 1};
 	struct world w = fresh();
 
 	whole_join(&w);
@@ -201,7 +214,8 @@ START_TEST(one_that_tells_no_numbers_is_judged_as_before)
 	ck_assert_ptr_null(dsc_gate_behind(&row, &to));
 	ck_assert(!dsc_gate_unknown(&row, &to));
 	dsc_gate_note(&next, &row, &to, 1);
-	/* Its number goes on in this boot: the program of before may come again, with the one that it has. */
+	/* Its number goes on in this boot: the program of before may come again, with the one that
+	 * it has. */
 	ck_assert(next.dt_joins == 2 && !next.dt_had_joins && !next.dt_had_boot);
 	to.to_counts = true;
 	to.to_kept_boot = 1;

@@ -146,7 +146,8 @@ START_TEST(maps_come_back_as_they_were_stored)
 	size_t len;
 
 	for (unsigned i = 0; i < 8; i++)
-		m.lm_obj[i] = (struct lo_object){i + 1, i % 3, i & 1, i * 77, (uint8_t)(200 + i), i == 2, false};
+		m.lm_obj[i] = (struct lo_object){i + 1,	 i % 3, i & 1, i * 77, (uint8_t)(200 + i),
+						 i == 2, false};
 	m.lm_next = 255;
 	len = lo_map_encode(&m, buf, sizeof(buf));
 	ck_assert_uint_gt(len, 0);
@@ -172,7 +173,8 @@ static unsigned order_of(const struct lo_map *m)
 	return order;
 }
 
-/* Repaired while two write: in its old place it would be first again, with other bytes than readers have seen. */
+/* Repaired while two write: in its old place it would be first again, with other bytes than readers
+ * have seen. */
 START_TEST(a_copy_that_came_late_into_sync_is_not_first_again)
 {
 	struct lo_map m = {.lm_unit = MIB, .lm_stripes = 1, .lm_mirrors = 3, .lm_epoch = 1}, n;

@@ -105,8 +105,18 @@ END_TEST
 
 START_TEST(rows_of_counted_joins_have_a_version_of_their_own)
 {
-	struct dsc_server sv = {.sv_id = 7, .sv_naddrs = 1, .sv_name = "ds7", .sv_own = true, .sv_key_number = 3}, got;
-	struct dsc_terms dt = {.dt_weight = 100, .dt_own = "rack=r1", .dt_boot = 65537, .dt_start = 7, .dt_order = 9}, terms;
+	struct dsc_server sv = {.sv_id = 7,
+				.sv_naddrs = 1,
+				.sv_name = "ds7",
+				.sv_own = true,
+				.sv_key_number = 3},
+			  got;
+	struct dsc_terms dt = {.dt_weight = 100,
+			       .dt_own = "rack=r1",
+			       .dt_boot = 65537,
+			       .dt_start = 7,
+			       .dt_order = 9},
+			 terms;
 	uint8_t row[DSC_ROW_MAX], id[16] = {1};
 	size_t n = dsc_row_encode(&sv, &dt, row), more;
 
@@ -117,14 +127,22 @@ START_TEST(rows_of_counted_joins_have_a_version_of_their_own)
 	more = dsc_row_encode(&sv, &dt, row);
 	ck_assert_uint_eq(row[0], 7);
 	ck_assert_uint_eq(more, n + 16);
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more}, &got, &terms), 0);
-	ck_assert(terms.dt_joins == 5 && terms.dt_had_boot == 65536 && terms.dt_had_joins == UINT32_MAX);
-	ck_assert(terms.dt_boot == 65537 && terms.dt_start == 7 && terms.dt_order == 9 && got.sv_own && got.sv_key_number == 3);
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more},
+					&got, &terms),
+			 0);
+	ck_assert(terms.dt_joins == 5 && terms.dt_had_boot == 65536 &&
+		  terms.dt_had_joins == UINT32_MAX);
+	ck_assert(terms.dt_boot == 65537 && terms.dt_start == 7 && terms.dt_order == 9 &&
+		  got.sv_own && got.sv_key_number == 3);
 	ck_assert_str_eq(terms.dt_own, "rack=r1");
 	for (size_t k = 0; k < more; k++)
-		ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, k}, &got, &terms), -EIO);
+		ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16},
+						(struct kv_slice){row, k}, &got, &terms),
+				 -EIO);
 	row[0] = 8;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more}, &got, &terms), -EIO);
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more},
+					&got, &terms),
+			 -EIO);
 }
 END_TEST
 

@@ -113,21 +113,25 @@ def epoch_now(c, *names):
 
 
 def test_a_removed_export_ends_what_was_returned(w):
-    read, wrote, elsewhere = Kept(["a"], "read"), Kept(["a"], "wrote", IO_RW), Kept(["b"], "elsewhere")
+    read, wrote = Kept(["a"], "read"), Kept(["a"], "wrote", IO_RW)
+    elsewhere = Kept(["b"], "elsewhere")
     clean = Kept(["a"], "clean")
     admin = client(source=(ADMIN, 0))
     deep = admin.mkdir(admin.mkdir(at(admin, "a"), "deep"), "er")
     below = Kept(["a", "deep", "er"], "below")
     check(deep != below.f, True)
-    admin.until(lambda got: err(got.status) != "DELAY", putfh(at(admin, "a", "clean")), setattr_(ANON, mode=0o600))
+    admin.until(lambda got: err(got.status) != "DELAY", putfh(at(admin, "a", "clean")),
+                setattr_(ANON, mode=0o600))
     check(clean.read(), ACCES)
     got = reload(w, ROOT, B)
     for x in (read, wrote, below):
         x.ended()
-    check((got["exports"], got["ended"], got["unconfirmed"]), (1, 3, 0), "files that were fenced: of none that nobody has a capability for")
+    check((got["exports"], got["ended"], got["unconfirmed"]), (1, 3, 0),
+          "files that were fenced: of none that nobody has a capability for")
     check(got["looked"] >= 5, True, got)
     check(elsewhere.read(), 0, "another export's")
-    check(epoch_now(admin, "a", "clean"), epoch(clean.fh) + 1, "the epoch of the chmod: no other fence")
+    check(epoch_now(admin, "a", "clean"), epoch(clean.fh) + 1,
+          "the epoch of the chmod: no other fence")
     check(epoch_now(admin, "b", "elsewhere"), epoch(elsewhere.fh))
     elsewhere.c.no("STALE", putfh(read.f))
 
@@ -174,7 +178,8 @@ def test_of_a_file_that_was_removed_while_it_is_open(w):
 def test_of_a_file_with_a_name_elsewhere(w):
     x, admin = Kept(["a"], "f"), client(source=(ADMIN, 0))
     d = admin.mkdir(at(admin, "a"), "d")
-    x.c.ok(putfh(x.f), savefh(), putfh(x.c.ok(putfh(at(x.c, "a")), lookup("d"), getfh()).fh), link("second"))
+    there = x.c.ok(putfh(at(x.c, "a")), lookup("d"), getfh()).fh
+    x.c.ok(putfh(x.f), savefh(), putfh(there), link("second"))
     admin.ok(putfh(at(admin, "a")), remove("f"))
     check(len(d) > 0, True)
     check(reload(w, ROOT, B)["ended"], 1)

@@ -32,7 +32,7 @@ def lives(w, name):
 
 
 def cross(w, f, a, b):
-    """A comparison that began before both had the file to write takes their layouts back: then it is done once more."""
+    """A comparison that began before both had the file takes their layouts back: then once more."""
     for _ in range(20):
         eventually(lambda: whole(a.c, f), 60, "a repair")
         a.lay()
@@ -48,7 +48,8 @@ def cross(w, f, a, b):
 
 
 def crossed_writers(w, name):
-    """Two have the file to write, and its copies differ in the first byte: (the file, both, their servers). The first copy has b."""
+    """Two have the file to write, and its copies differ in the first byte, of which the first copy
+    has b: (the file, both, their servers)."""
     f = made(name)
     a, b = two_writers(f)
     cross(w, f, a, b)
@@ -71,7 +72,8 @@ class Reader(Shared):
 
 def through(c, f):
     """A byte as the metadata server reads it."""
-    return c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 1), tries=600, pause=0.1).results[-1].data
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 1), tries=600, pause=0.1)
+    return got.results[-1].data
 
 
 def name_of(c, f, deviceid):
@@ -120,12 +122,14 @@ def test_a_copy_that_is_repaired_while_two_write_comes_after_the_others(w):
     f, a, b, (one, two) = crossed_writers(w, "late")
     a.c.ok(putfh(f), layouterror(a.o.stateid, [(uuid_of(a.c, f, one), IO, NUM["WRITE"])]))
     eventually(lambda: whole(a.c, f), 60, "a repair")
-    # Their layouts went back for the repair. Both copies again, in different orders, as before: now readers see the second.
+    # Their layouts went back for the repair. Both copies again, in different orders, as before:
+    # now readers see the second.
     cross(w, f, a, b)
     reader = Reader(f)
     check((name_of(a.c, f, reader.first()), reader.byte()), (two, b"a"))
     check(through(reader.c, f), b"a")
-    # A restart does not forget it: what readers have seen is believed when the copies are compared. All clients come back.
+    # A restart does not forget it: what readers have seen is believed when the copies are compared.
+    # All clients come back.
     w.restart()
     back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in mds_test.CLIENTS]
     mds_test.CLIENTS += back

@@ -21,7 +21,8 @@ MB, TIME = 1 << 20, 8
 MANY = 2000
 SLOT = 15  # that the client does not use
 # Threads enough that an even share of what strangers may hold is less than the most of one.
-SETTINGS = ["mds.threads=8", "ds.threads=8", f"mds.record_time={TIME}s", f"ds.record_time={TIME}s", "mds.lease=30s", "ds.connections_of_address=2100"]
+SETTINGS = ["mds.threads=8", "ds.threads=8", f"mds.record_time={TIME}s",
+            f"ds.record_time={TIME}s", "mds.lease=30s", "ds.connections_of_address=2100"]
 CLUSTER = None
 
 

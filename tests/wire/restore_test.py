@@ -454,7 +454,8 @@ def test_a_data_servers_store_that_was_put_back_serves_nobody(w):
 
 
 def pid_of(w, name):
-    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == name)
+    daemons = json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+    return next(d["pid"] for d in daemons if d["name"] == name)
 
 
 def backup_running(w, name, to):
@@ -478,8 +479,10 @@ def start_alone(w, name, times):
     admin = os.path.join(w.top, "alone.sock")
     for _ in range(times):
         with open(os.path.join(w.top, "alone.log"), "w", encoding="utf-8") as log:
-            alone = subprocess.Popen([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf"), "-o", f"ds.store={w.dir}/{name}", "-o", f"ds.name={name}", "-o", "ds.mds=127.0.0.1:1",
-                                      "-o", "ds.listen=127.0.0.1:12098", "-o", f"ds.admin=unix:{admin}"], stdout=log, stderr=log)
+            settings = [f"ds.store={w.dir}/{name}", f"ds.name={name}", "ds.mds=127.0.0.1:1",
+                        "ds.listen=127.0.0.1:12098", f"ds.admin=unix:{admin}"]
+            alone = subprocess.Popen([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf")]
+                                     + [x for s in settings for x in ("-o", s)], stdout=log, stderr=log)
         eventually(lambda: devtool.MODULE.ask("unix:" + admin, "/v1/health")[0], 60, "it runs")
         alone.terminate()
         check(alone.wait(), 0)
@@ -540,7 +543,7 @@ def test_joins_show_a_snapshot_of_the_newest_start(w):
 
 
 def test_joins_show_a_metadata_store_of_its_newest_boot(w):
-    """A copy that was made beside it, and that a data server has joined after: put back, it is no crash."""
+    """A copy that was made beside it, and that a data server has joined after, is no crash."""
     c = client()
     d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
     eventually(lambda: os.path.exists(os.path.join(w.dir, "ds1", "key")), 60, "keys of its own")
@@ -550,7 +553,8 @@ def test_joins_show_a_metadata_store_of_its_newest_boot(w):
     c = client()
     write_file(c, c.ok(putrootfh(), lookup("d"), getfh()).fh, "since", b"x" * 5000)
     c.drop()
-    stop(w, "ds2")  # it would compare well, if it came first, and let the metadata server serve until the other comes
+    # It would compare well, if it came first, and let the metadata server serve until the other comes.
+    stop(w, "ds2")
     stop(w, hard=True)
     put_back(w)
     start(w)
@@ -609,4 +613,5 @@ def test_of_two_processes_with_one_store_the_second_is_refused(w):
 
 
 if __name__ == "__main__":
-    run_apart(globals(), ds=lambda name: 3 if "away" in name else 2, settings=lambda name: SETTINGS_HERE + (["log.level=debug"] if "joins" in name else []))
+    run_apart(globals(), ds=lambda name: 3 if "away" in name else 2,
+              settings=lambda name: SETTINGS_HERE + (["log.level=debug"] if "joins" in name else []))

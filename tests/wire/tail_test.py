@@ -14,7 +14,8 @@ from repair_test import MB, stopped, uuid_of, layout_of  # noqa: E402
 
 TAIL = 2683
 SOAK = bool(os.environ.get("WEFT_SOAK"))
-CALM = ["mds.lease=60s", "mds.recall_deadline=60s", "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s", "ds.eof_wait=60s"]
+CALM = ["mds.lease=60s", "mds.recall_deadline=60s", "ds.lease=60s", "mds.ds_dead=60s",
+        "mds.ds_suspect=50s", "ds.eof_wait=60s"]
 
 
 class Tail:
@@ -86,9 +87,11 @@ def test_what_was_written_counts_while_layouts_come_back_for_a_size(w):
     two, three = client(), client()
     cut = two.begin(putfh(x.f), setattr_(ANON, size=10))
     eventually(lambda: asked, 30, "recall")
-    check(far.write(x.server(x.of(0)).fhs[0], 2 * MB, b"far").status, 0, "the holder writes on until it gives back")
+    wrote = far.write(x.server(x.of(0)).fhs[0], 2 * MB, b"far")
+    check(wrote.status, 0, "the holder writes on until it gives back")
     got = x.reader(1)()
-    check((got.data, got.eof), (b"t" * TAIL + bytes(4096 - TAIL), False), "the middle of the file is not its end")
+    want = (b"t" * TAIL + bytes(4096 - TAIL), False)
+    check((got.data, got.eof), want, "the middle of the file is not its end")
     check(three.attrs(x.f, "size").size, 2 * MB + 3)
     x.c.ok(putfh(x.f), layoutreturn(asked[0]))
     check(err(two.finish(cut, 60).status), "OK")
