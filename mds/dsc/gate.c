@@ -32,8 +32,9 @@ static bool earlier(uint64_t boot, uint32_t joins, uint64_t than_boot, uint32_t 
 
 bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to)
 {
-	/* One that has no number was given by a program that may have kept no boot either. */
-	return to->to_counts && to->to_kept_joins &&
+	/* A row that has no join is of a server that is new, or was forgotten. A join that has no
+	 * number was given by a program that may have kept no boot either. */
+	return was->dt_boot && to->to_counts && to->to_kept_joins &&
 	       earlier(was->dt_boot, was->dt_joins, to->to_kept_boot, to->to_kept_joins);
 }
 

@@ -231,6 +231,10 @@ START_TEST(one_that_tells_no_numbers_is_judged_as_before)
 	to.to_kept_joins = 9;
 	dsc_gate_note(&next, NULL, &to, 1);
 	ck_assert_uint_eq(next.dt_joins, 10);
+	/* So does one that was seen again since, and waits to be admitted. */
+	ck_assert(!dsc_gate_unknown(&row, &to));
+	dsc_gate_note(&next, &row, &to, 1);
+	ck_assert_uint_eq(next.dt_joins, 10);
 	/* Not proven: another join's, another boot's, one that may not join. */
 	ck_assert(!dsc_gate_proven(&next, 1, 9) && !dsc_gate_proven(&next, 2, 10));
 	next.dt_barred = DSC_WAITING;

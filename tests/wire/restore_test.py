@@ -547,6 +547,7 @@ def test_joins_show_a_metadata_store_of_its_newest_boot(w):
     c = client()
     d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
     eventually(lambda: os.path.exists(os.path.join(w.dir, "ds1", "key")), 60, "keys of its own")
+    eventually(lambda: proofs(w, "ds1"), 60, "its first join is recorded")
     backup_running(w, "mds", "backup")
     stop(w, "ds1", hard=True)
     after_join(w, "ds1", lambda: start(w, "ds1"))
