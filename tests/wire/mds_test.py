@@ -2424,7 +2424,15 @@ def test_io_through_the_metadata_server_and_layouts_mix(c, d):
         check(data_server(c, x).write(x.fhs[0], (1 << 20) + 3, b"direct").status, 0)
     check(two.ok(putfh(f), read(s2, (1 << 20) - 3, 12)).data, b"mds1--direct")
     check(two.attrs(f, "size").size, (3 << 20) + 3)
-    for m in o.mirrors:
+    # Until the copies are compared, who reads has the first one only.
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    both = []
+
+    def compared():
+        both[:] = settled(c, f, s, IO_READ).mirrors
+        return len(both) == 2
+    eventually(compared, 30, "a layout for reading with both copies")
+    for m in both:
         check(data_server(c, m[0]).read(m[0].fhs[0], 2 << 20, 3).data, b"2--")
 
 
