@@ -127,6 +127,13 @@ __attribute__((format(printf, 2, 3))) static bool reason(struct ds_control *c, c
 
 /* ---- joining ---- */
 
+static void join_again(struct ds_control *c)
+{
+	/* Clients wait for what only the MDS knows: it is asked as soon as it is there. */
+	timer_next(c, ds_eof_waiting() ? BACKOFF_MIN_MS : c->dc_backoff_ms);
+	c->dc_backoff_ms = c->dc_backoff_ms * 2 < BACKOFF_MAX_MS ? c->dc_backoff_ms * 2 : BACKOFF_MAX_MS;
+}
+
 /* Tried for ever. What stands in the way is told at once, and then every minute. */
 static void join_later(struct ds_control *c, const char *why)
 {
@@ -134,9 +141,15 @@ static void join_later(struct ds_control *c, const char *why)
 
 	if (!c->dc_told || (changed && clock_mono_ms() - c->dc_told_ms >= TELL_APART_MS))
 		tell(c);
-	/* Clients wait for what only the MDS knows: it is asked as soon as it is there. */
-	timer_next(c, ds_eof_waiting() ? BACKOFF_MIN_MS : c->dc_backoff_ms);
-	c->dc_backoff_ms = c->dc_backoff_ms * 2 < BACKOFF_MAX_MS ? c->dc_backoff_ms * 2 : BACKOFF_MAX_MS;
+	join_again(c);
+}
+
+/* Who comes first when a cluster starts has to: it is told when it lasts (dc_tell). */
+static void join_waits(struct ds_control *c)
+{
+	reason(c, "it takes no join yet: it waits to hear from a data server that joined before, "
+		  "or for the end of this server's last connection");
+	join_again(c);
 }
 
 static void drop_connection(struct ds_control *c)
@@ -272,6 +285,10 @@ static void join_done(void *arg, int err, const ctl_response *res)
 		lease_set(c->dc_ds, c->dc_sent_ns, 0);
 		c->dc_backoff_ms = UNADMITTED_MS;
 		join_later(c, "an administrator has to admit this server (weft ds admit); it serves nothing");
+		return;
+	}
+	if (res->status == CTL_NOT_JOINED) {
+		join_waits(c);
 		return;
 	}
 	if (res->status != CTL_OK || res->result.op != join_form(c)) {

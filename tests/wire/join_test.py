@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -121,6 +122,26 @@ def test_one_that_is_not_admitted_is_told_of_and_one_that_joins_has_no_reason(w)
         eventually(lambda: s.health() == {"ok": True, "joined": True}, 60, "it joins")
     finally:
         s.end()
+
+
+def test_one_that_has_to_wait_says_so_when_it_lasts(w):
+    """A metadata server that was started hears first from a server that it knows."""
+    w.dev("kill", w.dir, "ds1")
+    w.dev("kill", w.dir, "mds")
+    starts = threading.Thread(target=lambda: w.dev("start", w.dir, "mds"))
+    starts.start()
+    s = Server(w, "waits")
+    try:
+        s.says("it takes no join yet")
+        check("it takes no join yet" in s.health()["why"], True)
+        first = [line for line in s.said().splitlines() if "not joined" in line][0]
+        check("it refused" in s.said(), False, first)
+        w.dev("start", w.dir, "ds1")
+        s.says("joined as data server")
+        eventually(lambda: s.health() == {"ok": True, "joined": True}, 60, "it has joined")
+    finally:
+        s.end()
+        starts.join()
 
 
 def test_a_name_that_is_taken_is_refused_of_a_server_that_is_known_as_well(w):
