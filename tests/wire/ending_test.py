@@ -1,13 +1,12 @@
 #!/usr/bin/python3
-"""An export that is taken away, or says something else, ends every capability that was given below it, also those of layouts
-that came back long before: at a reload, at a start, and where the server stops in the middle (docs/security.md). Prints TAP.
+"""An export that is taken away, or says something else, ends every capability that was given below it,
+also those of layouts that came back long before: at a reload, at a start, and where the server stops
+in the middle (docs/security.md). Prints TAP.
 
 Clients are loopback addresses."""
 import contextlib
-import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 
@@ -15,6 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
 import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
+from dead_test import weft  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import stopped  # noqa: E402
 
@@ -27,7 +27,8 @@ A_MORE = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ }
 A_LESS = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{OTHER_C}" {{ }} }}\n'
 A_READS = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ access = ro }} }}\n'
 B = f'export "/b" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ }} }}\n'
-# A client that does not come back after a restart is barred, and so is one whose lease is over: not while these tests look.
+# A client that does not come back after a restart is barred, and so is one whose lease is over:
+# not while these tests look.
 PATIENT = ["mds.lease=300s", "mds.grace=300s", "ds.lease=120s"]
 FILE = None
 
@@ -36,13 +37,6 @@ def write_exports(*parts):
     with open(FILE + ".new", "w", encoding="utf-8") as f:
         f.write("".join(parts))
     os.rename(FILE + ".new", FILE)
-
-
-def weft(w, *args):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock", "--json", *args], capture_output=True, text=True,
-                          timeout=60, check=False)
-    check(done.returncode, 0, done.stderr)
-    return json.loads(done.stdout)
 
 
 def ending(w):

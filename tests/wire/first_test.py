@@ -1,9 +1,7 @@
 #!/usr/bin/python3
-"""Copies that two clients write at once may differ: which of them readers see first changes only when it is lost, and
-it does not come back before it is equal (docs/mirrors.md, "Two writers"). Prints TAP."""
-import json
+"""Copies that two clients write at once may differ: which of them readers see first changes only when
+it is lost, and it does not come back before it is equal (docs/mirrors.md, "Two writers"). Prints TAP."""
 import os
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -11,6 +9,7 @@ import mds_test  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from contend_test import BLOCK, Shared, compared, contended, crossed, made, two_writers  # noqa: E402
+from dead_test import server  # noqa: E402
 from repair_test import equal, servers, states, uuid_of, whole  # noqa: E402
 
 ACCES, IO, NXIO = 13, 5, 6
@@ -18,7 +17,7 @@ LATER = "DELAY", "LAYOUTTRYLATER", "RECALLCONFLICT"
 
 
 def settings(name):
-    """A server whose port refuses is dead at once, or only when its lease is over, which is soon or late."""
+    """A server whose port refuses is dead at once, or only when its lease is over, soon or late."""
     refused = "mds.ds_refused=300s" if "before" in name or "behind" in name else "mds.ds_refused=2s"
     lease = "ds.lease=10s" if "behind" in name else "ds.lease=60s"
     return ["mds.lease=60s", lease, refused, "mds.ds_suspect=2s", "mds.ds_dead=300s", "mds.repair_files=4", "mds.recall_deadline=20s",
@@ -26,9 +25,7 @@ def settings(name):
 
 
 def lives(w, name):
-    out = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "--json", "ds", "list"], capture_output=True,
-                         text=True, timeout=60, check=True).stdout
-    return next(d["alive"] for d in json.loads(out)["ds"] if d["name"] == name)
+    return server(w, name)["alive"]
 
 
 def cross(w, f, a, b):
@@ -112,7 +109,8 @@ def test_a_server_that_dies_behind_the_writers_is_first_no_more(w):
     check((first_and_byte(a, f), through(c, f)), ((two, b"a"), b"a"))
     w.dev("start", w.dir, one)
     seen = set()
-    eventually(lambda: seen.add(through(c, f)) or (contended(w) == 0 and whole(c, f)), 60, "a comparison and a repair")
+    eventually(lambda: seen.add(through(c, f)) or (contended(w) == 0 and whole(c, f)), 60,
+               "a comparison and a repair")
     seen.add(through(c, f))
     check(seen, {b"a"}, "what is read from then on")
     equal(w, c, f, b"a" * BLOCK + b"0" * (3 * BLOCK))
@@ -134,7 +132,8 @@ def test_a_copy_that_is_repaired_while_two_write_comes_after_the_others(w):
     back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in mds_test.CLIENTS]
     mds_test.CLIENTS += back
     for c in back:
-        c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), getattr_("size"), tries=400)
+        c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), getattr_("size"),
+                tries=400)
     check(through(back[0], f), b"a")
     compared(w, back[0], f)
     equal(w, back[0], f, b"a" * BLOCK + b"0" * (3 * BLOCK))
@@ -160,9 +159,11 @@ def test_what_the_metadata_server_reads_does_not_go_back(w):
 def test_a_reader_does_not_go_on_to_another_copy_by_itself(w):
     f, a, _, (one, two) = crossed_writers(w, "alone")
     reader = Reader(f)
-    check([name_of(a.c, f, m[0].deviceid) for m in reader.o.mirrors], [one], "what a layout for reading names")
+    check([name_of(a.c, f, m[0].deviceid) for m in reader.o.mirrors], [one],
+          "what a layout for reading names")
     at = [m[0].deviceid for m in a.o.mirrors].index(uuid_of(a.c, f, two))
-    check(a.ds[at].read(a.o.mirrors[at][0].fhs[0], 0, 1).status, ACCES, "the second copy, by a layout for writing")
+    check(a.ds[at].read(a.o.mirrors[at][0].fhs[0], 0, 1).status, ACCES,
+          "the second copy, by a layout for writing")
     for status in (NXIO, IO):
         r = Reader(f)
         r.c.ok(putfh(f), layouterror(r.o.stateid, [(r.first(), status, NUM["READ"])]))

@@ -14,7 +14,7 @@ import devtool  # noqa: E402
 import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of, on_every_mirror  # noqa: E402
-from dead_test import weft  # noqa: E402
+from dead_test import pid_of, weft  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 MB = 1 << 20
@@ -453,11 +453,6 @@ def test_a_data_servers_store_that_was_put_back_serves_nobody(w):
     check(on_every_mirror(c, f, s, 20000), [b"NEW " * 5000] * 2)
 
 
-def pid_of(w, name):
-    daemons = json.loads(w.dev("status", w.dir, "--json"))["daemons"]
-    return next(d["pid"] for d in daemons if d["name"] == name)
-
-
 def backup_running(w, name, to):
     """As of one instant."""
     pid = pid_of(w, name)
@@ -554,7 +549,7 @@ def test_joins_show_a_metadata_store_of_its_newest_boot(w):
     c = client()
     write_file(c, c.ok(putrootfh(), lookup("d"), getfh()).fh, "since", b"x" * 5000)
     c.drop()
-    # It would compare well, if it came first, and let the metadata server serve until the other comes.
+    # It would compare well, if it came first, and let the metadata server serve until then.
     stop(w, "ds2")
     stop(w, hard=True)
     put_back(w)

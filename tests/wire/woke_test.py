@@ -3,29 +3,15 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from mds_test import *  # noqa: E402,F403
+from dead_test import pid_of, state  # noqa: E402
+from move_test import weft  # noqa: E402
 
 DEAD = 15  # s; a test under load takes less from one step to the next
-
-
-def pid_of(w, name):
-    with open(os.path.join(w.dir, "run", name + ".pid"), encoding="ascii") as f:
-        return int(f.read())
-
-
-def weft(w, *args):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "--json", *args],
-                          capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
-
-
-def state(w, name):
-    return next(d["state"] for d in json.loads(weft(w, "ds", "list"))["ds"] if d["name"] == name)
 
 
 def test_who_answered_meanwhile_is_not_dead(w):
@@ -42,7 +28,8 @@ def test_who_answered_meanwhile_is_not_dead(w):
     time.sleep(1.2 * DEAD)
     os.kill(mds, signal.SIGCONT)
     eventually(lambda: state(w, "ds1") == "alive", 30, "its answer is read")
-    check([e for e in map(json.loads, weft(w, "events").splitlines()) if e["kind"] == "ds-dead"], [])
+    events = map(json.loads, weft(w, "--json", "events").splitlines())
+    check([e for e in events if e["kind"] == "ds-dead"], [])
 
 
 def test_who_is_silent_as_well_dies_after_it(w):
