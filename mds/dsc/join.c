@@ -440,8 +440,10 @@ static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res,
 		ctl_more_put(&more[n], CTL_MORE_STRIPED2, &left, 1, buf[n]);
 		n++;
 	}
-	if (jn->jn_told.to_counts)
-		ctl_more_put(&more[n], CTL_MORE_JOINS, &joins, 1, buf[n]), n++;
+	if (jn->jn_told.to_counts) {
+		ctl_more_put(&more[n], CTL_MORE_JOINS, &joins, 1, buf[n]);
+		n++;
+	}
 	res->more.more_len = n;
 	res->more.more_val = more;
 }

@@ -183,7 +183,8 @@ still() { # NAME: both guests have shown it
 
 # seams_round PHASES FAULTS: in each phase so many faults; a store is put back between the second and the third, and so on.
 seams_round() {
-	local phases=$1 faults=$2 f since='' before='' policies=("mirrors=2" "stripes=2,unit=1M,mirrors=2" "stripes=2,unit=1M" "mirrors=3") policy phase n guests=() all=($SEAMS_FAULTS)
+	local phases=$1 faults=$2 f since='' before='' policy phase n guests=() all=($SEAMS_FAULTS)
+	local policies=("mirrors=2" "stripes=2,unit=1M,mirrors=2" "stripes=2,unit=1M" "mirrors=3")
 	policy=${SEAMS_POLICY:-${policies[$((SEAMS_SEED % 4))]}}
 	echo "# seed $SEAMS_SEED, policy $policy"
 	: >"$SHARED/h.marks"
