@@ -24,9 +24,9 @@ What it does not see (write the test so that it does not matter, or look elsewhe
 - Operations of several bytes or names are judged byte by byte: half a write that is seen is no violation (POSIX wants more, NFS does not give it).
 - A value that is written more than once to one register (a file that is renamed away and back; zeros of several truncations) is given to the earliest operation that explains it,
   then to the latest (one that was asked for again, if there is one). Where neither can be
-  explained, all orders are searched. A history is refused where none of them explains it; where the
-  search takes more than SEARCH steps (many operations of unknown outcome); and where something may
-  take effect twice (flips, lease), which the search does not know.
+  explained, all orders are searched, in which nothing takes effect twice (flips and lease allow
+  that). A history is refused where none of them explains it, and where the search takes more than
+  SEARCH steps (many operations of unknown outcome).
 - rename believes f: who renames must know what it moves (give each process names of its own to rename from). link counts, times, modes are not judged.
 - After a "restore" bytes written since the backup may be there or not, each by itself; names are those of one moment of the backup's time, each by itself.
 - Operations it does not know are an error, so that nobody believes they were judged.
@@ -195,8 +195,17 @@ def register(writes, reads, lost=(), flips=False):
         if bad is None:
             return None
     exact = len({w.val for w in writes}) == len(writes)
-    twice = flips or any(w.op is not None and w.op.again for w in writes)
-    return None if not exact and not twice and in_some_order(writes, reads) else bad
+    return None if not exact and in_some_order(writes, reads) else bad
+
+
+def fewest_waiting(states):
+    """Of states with one value and the same writes to come: those whose waiting reads are no more than another's."""
+    kept = {}
+    for value, todo, waiting in sorted(states, key=lambda s: len(s[2])):
+        have = kept.setdefault((value, todo), [])
+        if not any(fewer <= waiting for fewer in have):
+            have.append(waiting)
+    return {(value, todo, waiting) for (value, todo), have in kept.items() for waiting in have}
 
 
 def in_some_order(writes, reads):
@@ -204,7 +213,9 @@ def in_some_order(writes, reads):
 
     Just-in-time linearization (Lowe, Testing for linearizability, 2017): a write takes effect when
     something ends that needs it to. A state is the value, the writes that are to come, and the
-    reads that have not seen theirs.
+    reads that have not seen theirs. Two things keep the states few. Of writes of one value the one
+    that ends first goes first. One whose value nobody sees may have come just before any other
+    write: it is tried by itself only when it ends and none has come.
     """
     CALL, DONE = 0, 1
     events = []
@@ -213,21 +224,35 @@ def in_some_order(writes, reads):
     for k, r in enumerate(reads):
         events += [(r.inv, CALL, k, None, r), (r.res, DONE, k, None, r)]
     events.sort(key=lambda e: e[:2])
+    seen_by_some = {r.val for r in reads}
+    unseen = frozenset(k for k, w in enumerate(writes) if w.val not in seen_by_some)
     steps, none = 0, frozenset()
     states = {(object(), none, none)}  # what is there at the start is a write, too
 
-    def seen(value, todo, waiting):
-        return value, todo, frozenset(k for k in waiting if reads[k].val != value)
+    def after_write(k, todo, waiting):
+        value = writes[k].val
+        return value, todo - {k} - unseen, frozenset(n for n in waiting if reads[n].val != value)
+
+    def next_ones(todo):
+        first = {}
+        for k in todo - unseen:
+            have = first.get(writes[k].val)
+            if have is None or writes[k].res < writes[have].res:
+                first[writes[k].val] = k
+        return first.values()
 
     for _, how, k, w, r in events:
         after = set()
+        steps += len(states)
         if how == CALL:
             for value, todo, waiting in states:
                 if w is not None:
                     after.add((value, todo | {k}, waiting))
                 else:
                     after.add((value, todo, waiting if r.val == value else waiting | {k}))
-            steps += len(states)
+        elif w is not None and k in unseen:
+            for value, todo, waiting in states:
+                after.add(after_write(k, todo, waiting) if k in todo else (value, todo, waiting))
         else:
             known, more = set(states), list(states)
             while more:
@@ -235,18 +260,18 @@ def in_some_order(writes, reads):
                 if steps > SEARCH:
                     return False
                 state = more.pop()
-                value, todo, waiting = state
+                _, todo, waiting = state
                 if k not in (todo if w is not None else waiting):
                     after.add(state)
                     continue
-                for x in todo:
-                    state = seen(writes[x].val, todo - {x}, waiting)
+                for x in next_ones(todo):
+                    state = after_write(x, todo, waiting)
                     if state not in known:
                         known.add(state)
                         more.append(state)
         if not after:
             return False
-        states = after
+        states = fewest_waiting(after)
     return True
 
 
