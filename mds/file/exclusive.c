@@ -233,13 +233,44 @@ static int changed_err(const struct excl *x)
 	return x->ex_late && (x->ex_left || x->ex_unfenced || !x->ex_silent) ? -ETIMEDOUT : 0;
 }
 
+static void order(struct excl *x);
+
+/* A generic data server has no lease that ends: until it has confirmed it may take what it took
+ * before, and nobody goes on. By now another copy may be stale, or its server declared dead. */
+static void wait_on(struct excl *x)
+{
+	const struct file_env *fe = x->ex_env;
+	struct ns_inode i;
+	struct kv_txn *t;
+	int err = kv_read_begin(fe->fe_kv, &t);
+
+	if (!err) {
+		err = ns_get(fe->fe_ns, t, x->ex_ino, &i);
+		if (!err)
+			err = lo_map_decode(i.i_blob, &x->ex_map);
+		kv_read_end(t);
+	}
+	if (err == -ENOENT || err == -ESTALE)
+		excl_answer(x, 0); /* removed meanwhile: nothing to protect */
+	else
+		order(x);
+}
+
+static void changed_answer(struct excl *x, int err)
+{
+	if (err == -ETIMEDOUT && x->ex_owed && !EXCL_FAULT(OWED_GOES_ON))
+		wait_on(x);
+	else
+		excl_answer(x, err);
+}
+
 static void changed_taken_back(void *arg, int err)
 {
 	struct excl *x = arg;
 
 	(void)err; /* the change is made; who kept a layout is fenced as soon as the servers do it
 		    */
-	excl_answer(x, changed_err(x));
+	changed_answer(x, changed_err(x));
 }
 
 static void silenced(struct kv_op *op, int err)
@@ -260,7 +291,7 @@ static void silenced(struct kv_op *op, int err)
 			x->ex_recalls(x->ex_arg);
 		return;
 	}
-	excl_answer(x, err ? err : changed_err(x));
+	changed_answer(x, err ? err : changed_err(x));
 }
 
 static void silence(struct excl *x)
@@ -275,15 +306,19 @@ static void silence(struct excl *x)
 static void changed_ordered(struct excl *x, int err)
 {
 	x->ex_late = err;
-	x->ex_quiet = x->ex_how == EXCL_RIGHTS ? 0 : held_now(x);
+	x->ex_owed = err == -EBUSY;
+	x->ex_quiet = x->ex_how == EXCL_RIGHTS && !x->ex_owed ? 0 : held_now(x);
+	/* What a generic one has that may live is what the right was taken of. */
+	if (x->ex_how == EXCL_RIGHTS)
+		x->ex_quiet &= lo_map_dead(x->ex_env->fe_lo, &x->ex_map);
 	if (x->ex_quiet)
 		silence(x);
 	else
-		excl_answer(x, err);
+		changed_answer(x, err ? -ETIMEDOUT : 0);
 }
 
 /* Every server has confirmed, or its lease has run out; or one lives and has not confirmed at the
- * deadline. */
+ * deadline (lo_orders_wait). */
 static void excl_ordered(void *arg, int err)
 {
 	struct excl *x = arg;
@@ -294,8 +329,12 @@ static void excl_ordered(void *arg, int err)
 		changed_ordered(x, err);
 		return;
 	}
+	if (x->ex_how == EXCL_TAKE_BACK && err == -EBUSY && !EXCL_FAULT(OWED_GOES_ON)) {
+		wait_on(x);
+		return;
+	}
 	if (x->ex_how <= EXCL_SETTLE) {
-		excl_answer(x, err);
+		excl_answer(x, err ? -ETIMEDOUT : 0);
 		return;
 	}
 	if (err) {
@@ -321,8 +360,10 @@ static void excl_ordered(void *arg, int err)
  */
 static const struct lo_map *awaited(struct excl *x)
 {
-	if (x->ex_changed)
-		return x->ex_how <= EXCL_SIZE && !x->ex_left ? &x->ex_map : NULL;
+	if (x->ex_changed && x->ex_how >= EXCL_WRITES)
+		return NULL;
+	if (x->ex_changed && !x->ex_left)
+		return &x->ex_map;
 	if (x->ex_how == EXCL_SETTLE || (x->ex_how >= EXCL_WRITES && !x->ex_left))
 		return &x->ex_map;
 	return lo_fence_unheard(x->ex_env->fe_lo, &x->ex_map) ? &x->ex_map : NULL;

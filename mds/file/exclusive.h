@@ -91,6 +91,7 @@ struct excl {
 	bool ex_changed;	  /* the caller's own change is committed */
 	bool ex_cutting;	  /* SIZE: from the caller's transaction on */
 	bool ex_late;		  /* a server that lives did not confirm in time */
+	bool ex_owed;		  /* a generic one, which may take what it took before */
 	bool ex_unfenced;	  /* nor is its copy stale */
 	bool ex_raised;		  /* SETTLE: the epoch went up; else it was only judged */
 	bool ex_asks, ex_asked;	  /* SETTLE, to be judged: which copies are there is asked first */

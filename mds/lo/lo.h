@@ -357,7 +357,10 @@ int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map 
 /* Bars a client's number on every known server. Its inode number, for lo_orders_wait, is 0. */
 int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);
 /* After the commit: run what is queued; done (may be NULL) on loop when every order of this inode
- * queued so far is done, or -ETIMEDOUT. */
+ * queued so far is done, or the lease of a server that has not done one is over. After timeout_ms
+ * and not before each server of ours has said that it honours no older capability: -ETIMEDOUT,
+ * some of it is not on disk, or is no fence. -EBUSY: a generic server, too, has not confirmed a
+ * fence or a size, and may take what it took before. */
 void lo_orders_kick(struct lo *lo);
 /* After the commit that freed a file: its objects are deleted soon, with those of others. Any thread. */
 void lo_orders_gone(struct lo *lo);

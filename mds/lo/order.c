@@ -404,12 +404,13 @@ static bool wait_over(struct lo_orders *os, const struct order_wait *ow, uint64_
 	return true;
 }
 
-/* It is not in force yet, and the server's lease runs. */
-static bool order_is_owed(struct lo_orders *os, const struct order *o)
+/* It is not in force yet, and the server's lease runs, or (a generic one) it has none. */
+static bool order_is_owed(struct lo_orders *os, const struct order *o, bool generic)
 {
 	struct dsc_server sv;
 
-	return lo_order_owed(o) && order_open(os, o) && dsc_get(os->os_lo->l_dsc, o->or_ds, &sv) && !sv.sv_generic;
+	return lo_order_owed(o) && order_open(os, o) && dsc_get(os->os_lo->l_dsc, o->or_ds, &sv) &&
+	       sv.sv_generic == generic;
 }
 
 /* The first order of the inode that wait_owed speaks of. */
@@ -418,22 +419,30 @@ static uint64_t first_owed(struct lo_orders *os, const struct order_file *of)
 	uint64_t first = UINT64_MAX;
 
 	for (const struct order *o = of->of_orders; o; o = o->or_file_next)
-		if (o->or_number < first && order_is_owed(os, o))
+		if (o->or_number < first && order_is_owed(os, o, false))
 			first = o->or_number;
 	return first;
 }
 
-/* A server that renews its lease has not said yet that it does what is waited for: this ends when it does, or with its lease, which is not renewed then
- * (fences_owed), and by no time alone. One of a protocol in which fences overtake nothing renews it: then this ends when it does. A generic one has none.
- * first: first_owed, as at wait_over. */
+static bool any_owed(struct lo_orders *os, const struct order_wait *ow, bool generic)
+{
+	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
+		if (o->or_number <= ow->ow_high && wait_counts(ow, o) &&
+		    order_is_owed(os, o, generic))
+			return true;
+	return false;
+}
+
+/* A server that renews its lease has not said yet that it does what is waited for: this ends when
+ * it does, or with its lease, which is not renewed then (fences_owed), and by no time alone. One of
+ * a protocol in which fences overtake nothing renews it: then this ends when it does. A generic one
+ * has none: the deadline counts there, and who waits is told. first: first_owed, as at wait_over.
+ */
 static bool wait_owed(struct lo_orders *os, const struct order_wait *ow, uint64_t first)
 {
 	if (!ow->ow_map.lm_stripes || first > ow->ow_high)
 		return first <= ow->ow_high;
-	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
-		if (o->or_number <= ow->ow_high && wait_counts(ow, o) && order_is_owed(os, o))
-			return true;
-	return false;
+	return any_owed(os, ow, false);
 }
 
 static void waits_check(struct lo_orders *os, struct order_file *of)
@@ -472,7 +481,7 @@ static void tick(struct loop_timer *t)
 		if (!over && wait_owed(os, ow, owed))
 			continue;
 		wait_unlink(ow);
-		wait_end(ow, over ? 0 : -ETIMEDOUT);
+		wait_end(ow, over ? 0 : any_owed(os, ow, true) ? -EBUSY : -ETIMEDOUT);
 		file_put(os, of);
 	}
 	if (os->os_waits)

@@ -39,7 +39,8 @@ struct order {
 	bool or_told;				     /* its failure is in the log */
 	uint64_t or_after_ms;			     /* failed: not before this */
 	uint64_t or_since_ms;			     /* when it was read, or (a fence ahead of it) tried last */
-	bool or_in_force; /* the server has answered what it raises: it is confirmed, or was not stored, and is refused from memory */
+	bool or_in_force; /* a server of ours has answered what it raises: it is confirmed, or was
+			     not stored, and is refused from memory */
 	bool or_ahead;	  /* a fence with its epoch is in the batch of the other lane */
 	struct order *or_next, **or_prevp;	     /* of the queue, by number */
 	struct order *or_file_next, **or_file_prevp; /* of the inode */

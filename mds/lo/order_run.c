@@ -206,9 +206,19 @@ static void order_failed(struct order_queue *oq, struct order *o, ctl_status st)
 	retry_later(oq);
 }
 
+/* It refuses from memory what it could not store. A generic one keeps nothing: it has done what it
+ * says that it has, and no more. */
+static bool forces(const struct order_queue *oq)
+{
+	struct dsc_server sv;
+
+	return dsc_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) && !sv.sv_generic;
+}
+
 static void batch_results(struct order_lane *ol)
 {
 	struct order_queue *oq = ol->ol_queue;
+	bool in_force = forces(oq);
 
 	crash_point("orders-done");
 	for (unsigned i = 0; i < ol->ol_n; i++) {
@@ -216,7 +226,7 @@ static void batch_results(struct order_lane *ol)
 
 		if (!o)
 			continue;
-		o->or_in_force = true;
+		o->or_in_force = in_force;
 		if (ol->ol_wire[i].type != (ctl_order_type)o->or_type)
 			o->or_ahead = false; /* a fence ahead of it: itself is to be done */
 		else if (ol->ol_result[i] == CTL_OK || ol->ol_result[i] == CTL_NOENT)

@@ -94,13 +94,30 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 
 /* ---- a retry ---- */
 
+static void orders_wait(struct compound *c);
+
 static void orders_confirmed(void *arg, int err)
 {
 	struct compound *c = arg;
 
-	(void)err; /* who does not answer has lost its lease by now: as the first time */
 	op_txn_stale(c->th);
-	op_resume(c, NFS4_OK);
+	if (err == -EBUSY) /* a generic server takes what it took before: as the first time */
+		orders_wait(c);
+	else
+		op_resume(c, NFS4_OK);
+}
+
+/* Of the file with that inode number. What is stale is in nobody's layout: those of before this
+ * boot are fenced where they are known (op_settle). */
+static void orders_wait(struct compound *c)
+{
+	uint64_t ino = c->once_orders;
+	struct lo_map map;
+	struct ns_inode i;
+	bool known = !ns_get(c->m->m_ns, op_txn(c), ino, &i) && !lo_map_decode(i.i_blob, &map);
+
+	lo_orders_wait_used(c->m->m_lo, ino, known ? &map : NULL, c->th->mt_loop,
+			    op_confirm_ms(c->m), orders_confirmed, c);
 }
 
 static void put_sequence(struct compound *c, const uint8_t *id, uint32_t slot, const struct ns_once *o)
@@ -151,7 +168,8 @@ static nfsstat4 once_settle(struct compound *c, const struct ns_once *o)
 	if (!o->on_orders)
 		return NFS4_OK;
 	lo_orders_kick(c->m->m_lo);
-	lo_orders_wait(c->m->m_lo, o->on_orders, c->th->mt_loop, op_confirm_ms(c->m), orders_confirmed, c);
+	c->once_orders = o->on_orders;
+	orders_wait(c);
 	return OP_PARKED;
 }
 

@@ -589,7 +589,7 @@ static void setattr_end(struct setattr *j, int err)
 /* Every server has confirmed, or its lease has run out. */
 static void setattr_ordered(void *arg, int err)
 {
-	(void)err; /* the change is made; who kept a layout is fenced as soon as the servers do it */
+	(void)err; /* the change is made; a server that could not store it refuses from memory */
 	setattr_end(arg, 0);
 }
 

@@ -15,11 +15,16 @@ static bool honoured(unsigned s, uint32_t caps)
 	return world.server[s].leased && caps >> world.server[s].epoch;
 }
 
+/* An answer that says that a server lives and has not confirmed: only those without a lease have.
+ */
+static bool not_confirmed;
+
 /* Whether a server whose copy counts takes something of such capabilities. */
 static bool any_honoured(uint32_t caps)
 {
 	for (unsigned s = 0; s < SERVERS; s++)
-		if (!world.store.stale[s] && honoured(s, caps))
+		if (!world.store.stale[s] && honoured(s, caps) &&
+		    (!not_confirmed || world.server[s].generic))
 			return true;
 	return false;
 }
@@ -46,7 +51,7 @@ static void check_goes_on(const struct caller *c)
 		case K_STALE:
 			must(!o->has || !any_honoured(o->caps),
 			     "who kept its layout is not fenced");
-			must(!o->mode, "who is fenced has a layout in the table");
+			must(!o->mode || not_confirmed, "who is fenced has a layout in the table");
 			break;
 		case K_SETTLE:
 			must(!world.file.f_mark_old, "an earlier boot's mark stays");
@@ -58,13 +63,14 @@ static void check_goes_on(const struct caller *c)
 		case K_LAYOUTS:
 		case K_RIGHTS:
 			must(!any_honoured(o->caps), "a capability of before is honoured");
-			must(!o->mode, "who is fenced has a layout in the table");
+			must(!o->mode || not_confirmed, "who is fenced has a layout in the table");
 			break;
 		case K_SIZE:
 		case K_SIZE_OWN:
 			must(!any_honoured(o->rw_caps),
 			     "a write of before a size is taken after it");
-			must(own || !(o->mode & WRITES), "who is fenced has a layout in the table");
+			must(own || !(o->mode & WRITES) || not_confirmed,
+			     "who is fenced has a layout in the table");
 			break;
 		case K_WRITES:
 			must(!any_honoured(o->rw_caps),
@@ -76,7 +82,7 @@ static void check_goes_on(const struct caller *c)
 			     "a write of before is taken by a frozen file");
 			must(!o->has || !any_honoured(o->caps),
 			     "who kept its layout is not fenced");
-			must(!o->mode, "who is fenced has a layout in the table");
+			must(!o->mode || not_confirmed, "who is fenced has a layout in the table");
 			break;
 		default:
 			break;
@@ -87,6 +93,13 @@ static void check_goes_on(const struct caller *c)
 		     "the epoch did not go up before an exclusive change");
 	must(!world.store.suspect || world.store.stale[0] || world.store.stale[1],
 	     "copies that may differ are trusted");
+}
+
+static void check_goes_on_all_the_same(const struct caller *c)
+{
+	not_confirmed = true;
+	check_goes_on(c);
+	not_confirmed = false;
 }
 
 static void check_alone(const struct caller *c)
@@ -122,6 +135,8 @@ static void answered(void *arg, int err)
 	c->err = err;
 	if (!err && c->kind != K_TAKE_BACK_UNHEARD && !cuts(c->kind) && c->kind != K_RIGHTS)
 		check_goes_on(c);
+	if (err == -ETIMEDOUT && (c->kind == K_TAKE_BACK || c->kind == K_STALE))
+		check_goes_on_all_the_same(c);
 	if (!freezes(c->kind)) {
 		c->stage = OVER;
 		return;
@@ -142,6 +157,8 @@ static void change_over(struct caller *c, int err)
 	excl_end(&c->x, err == -EIO ? err : 0);
 	if (!err)
 		check_goes_on(c);
+	else if (err == -ETIMEDOUT)
+		check_goes_on_all_the_same(c);
 	memset(&c->x, 0, sizeof(c->x));
 }
 
@@ -406,6 +423,13 @@ static void asks(unsigned h)
 	layouts_changed();
 }
 
+/* By a server that has no lease. */
+static bool owed(const struct order_wait *o)
+{
+	return o->of[1] && world.server[1].generic && world.store.todo[1].first &&
+	       world.store.todo[1].first <= o->high;
+}
+
 /* False: it cannot happen now. */
 static bool happens(enum event e)
 {
@@ -452,13 +476,14 @@ static bool happens(enum event e)
 		confirms(e - E_FIRST_CONFIRMS);
 		break;
 	case E_LEASE_OVER:
-		if (world.lease_over || !world.server[1].leased)
+		if (world.lease_over || !world.server[1].leased || world.server[1].generic)
 			return false;
 		world.lease_over = true;
 		world.server[1].leased = false;
 		break;
 	case E_RESTARTED:
-		if (world.restarted || (world.server[1].leased && !world.store.todo[1].first))
+		if (world.restarted || world.server[1].generic ||
+		    (world.server[1].leased && !world.store.todo[1].first))
 			return false;
 		world.restarted = true;
 		confirms(1);
@@ -474,7 +499,7 @@ static bool happens(enum event e)
 				continue;
 			world.late = true;
 			world.order[k] = (struct order_wait){0};
-			o.done(o.arg, -ETIMEDOUT);
+			o.done(o.arg, owed(&o) ? -EBUSY : -ETIMEDOUT);
 			break;
 		}
 		if (!world.late)
@@ -540,6 +565,7 @@ static void begin(enum kind a, enum kind b, enum start start)
 		world.file.f_mark_old = true;
 		world.holder[0].mode = world.holder[1].mode = 0; /* nobody has come back */
 	}
+	world.server[1].generic = start == GENERIC;
 	world.file.f_marked = start != READER_ONLY;
 	layouts_changed();
 	world.caller[0].kind = a;
