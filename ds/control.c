@@ -393,7 +393,7 @@ static void join(struct ds_control *c)
 	ds_store_space(d->d_store, &capacity, &available);
 	j->capacity = capacity;
 	j->available = available;
-	j->tls = rpc_tls_mode(d->d_tls);
+	j->tls = rpc_tls_mode(d->d_tls) == RPC_TLS_OFF ? CTL_TLS_PEERS : rpc_tls_mode(d->d_tls);
 	j->order_high = ds_store_order_high(d->d_store);
 	j->labels = d->d_labels;
 	if (req.op == CTL_OP_JOIN2) {

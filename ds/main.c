@@ -103,7 +103,9 @@ static int files_check(const struct conf *c, char *err, size_t errlen)
 	ds_dirs_free(dirs, n);
 	if (!e)
 		e = check_admin("ds.admin", conf_str(c, "ds.admin"), err, errlen);
-	return e ? e : rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
+	if (!e)
+		e = rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
+	return e || ds.d_tls ? e : rpc_tls_open_peers(&ds.d_tls, "ds.tls", err, errlen);
 }
 
 struct addr {
@@ -203,6 +205,7 @@ static struct rpc_service service(const struct start *st)
 		.rs_max_record = MAX_RECORD,
 		.rs_max_reply = MAX_RECORD,
 		.rs_tls = ds.d_tls,
+		.rs_peer_prog = CTL_PEER_PROGRAM,
 		.rs_deal = place_deal,
 		.rs_deal_arg = ds.d_place,
 		.rs_opened = ds_conn_opened,

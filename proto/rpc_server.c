@@ -274,7 +274,7 @@ static bool clear_refused(struct rpc_conn *c, const struct rpc_call *call)
 		return false;
 	if (!alone && rpc_tls_mode(c->c_svc.rs_tls) >= RPC_TLS_REQUIRED)
 		return true;
-	if (!alone && !c->c_spoke && c->c_svc.rs_tls)
+	if (!alone && !c->c_spoke && rpc_tls_mode(c->c_svc.rs_tls) != RPC_TLS_OFF)
 		rpc_tls_log_clear(c);
 	c->c_spoke = true;
 	return false;
@@ -299,6 +299,16 @@ static void dispatch(struct rpc_conn *c, struct rpc_call *call)
 	p->pr_dispatch(call, p->pr_arg);
 }
 
+/* Where TLS is off to clients their probe is answered as if there were none at all; peers probe with a program of their own. */
+static bool tls_offered(const struct rpc_conn *c, const struct rpc_call *call)
+{
+	const struct rpc_service *s = &c->c_svc;
+
+	if (!s->rs_tls || c->c_is_rdma)
+		return false;
+	return rpc_tls_mode(s->rs_tls) != RPC_TLS_OFF || (s->rs_peer_prog && call->c_prog == s->rs_peer_prog);
+}
+
 /*
  * The AUTH_TLS probe, RFC 9289 section 4.1. It is refused on other procedures, inside TLS, and behind other calls than NULL: those were
  * anybody's on the path, and what they set up would be taken for the client's (see rpc_tls.c).
@@ -309,7 +319,7 @@ static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_s
 	enum rpc_accept_stat why;
 	uint32_t lo, hi;
 
-	if (!c->c_svc.rs_tls || c->c_is_rdma)
+	if (!tls_offered(c, call))
 		bad = RPC_AUTH_REJECTEDCRED; /* as every flavour that is not served */
 	else if (call->c_proc || c->c_t || c->c_spoke || c->c_client || c->c_ncalls > 1)
 		bad = RPC_AUTH_BADCRED;

@@ -215,7 +215,7 @@ static int load(struct rpc_tls_ctx *x, char *err, size_t errlen)
 	SSL_CTX_set_session_id_context(s, alpn + 1, sizeof(alpn) - 1);
 	SSL_CTX_set_alpn_select_cb(s, alpn_cb, NULL);
 	SSL_CTX_set_psk_find_session_callback(s, psk_find_cb);
-	rc = load_own(x, s, err, errlen);
+	rc = x->tc_mode == RPC_TLS_OFF ? 0 : load_own(x, s, err, errlen);
 	if (!rc && *x->tc_ca)
 		rc = load_ca(x, s, err, errlen);
 	if (rc) {
@@ -285,6 +285,30 @@ bad:
 	return rc;
 }
 
+int rpc_tls_open_peers(struct rpc_tls_ctx **out, const char *key_name, char *err, size_t errlen)
+{
+	struct rpc_tls_ctx *x = calloc(1, sizeof(*x));
+	int rc = -ENOMEM;
+
+	*out = NULL;
+	snprintf(err, errlen, "%s: no memory", key_name);
+	if (!x)
+		return rc;
+	pthread_mutex_init(&x->tc_lock, NULL);
+	x->tc_name = strdup(key_name);
+	x->tc_ca = strdup("");
+	if (x->tc_name && x->tc_ca)
+		rc = load(x, err, errlen);
+	if (!rc) {
+		*out = x;
+		return 0;
+	}
+	free(x->tc_name);
+	free(x->tc_ca);
+	free(x);
+	return rc;
+}
+
 /* One line: mode, certificate, authorities. */
 static void log_loaded(struct rpc_tls_ctx *x)
 {
@@ -307,8 +331,8 @@ void rpc_tls_reload(struct rpc_tls_ctx *x)
 {
 	char err[512];
 
-	if (!x)
-		return;
+	if (rpc_tls_mode(x) == RPC_TLS_OFF)
+		return; /* there are no files */
 	if (load(x, err, sizeof(err)))
 		log_error("%s%s%s; the certificates loaded before stay in use", err, *priv_user() ? ", as user " : "", priv_user());
 	else

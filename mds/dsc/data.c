@@ -3,12 +3,16 @@
  *
  * Each loop has its own connection to each data server, made at its first call. Payload of a WRITE
  * goes out by reference: the call ends only when the reply is here (or its time is up) and the
- * transport has let go of the payload. To a server that speaks TLS it goes over TLS, each side proving the cluster's key.
+ * transport has let go of the payload. To a server that speaks TLS to clients it goes over TLS, each side proving the server's key. To
+ * one that does not there are two connections of a loop: over TLS all the same goes what is for requests that came protected,
+ * and what is for nobody's; what came in the clear goes on in the clear, which is cheaper.
  */
 #include "base/clock.h"
+#include "base/log.h"
 #include "mds/dsc/gen.h"
 #include "proto/nfs3.h"
 #include <errno.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
@@ -16,12 +20,11 @@ struct data_conn {
 	struct rpc_client *dn_client;
 	struct sockaddr_storage dn_addr;
 	socklen_t dn_len;
-	bool dn_tls;
 };
 /* da_heard: what clients told this loop of their reads, which it alone writes: microseconds together, and in the low LATENCY_N bits how often. Both go round. */
 #define LATENCY_N 24
 struct dsc_data {
-	struct data_conn da_conn[DSC_MAX + 1];
+	struct data_conn da_conn[DSC_MAX + 1][2]; /* 1: over TLS */
 	bool da_closed;
 	_Alignas(64) _Atomic bool da_hears; /* something that is not known yet */
 	_Alignas(64) _Atomic uint64_t da_heard[DSC_MAX + 1];
@@ -49,11 +52,11 @@ void dsc_data_close(struct dsc *d)
 		if (d->d_node[id] && d->d_node[id]->nd_gen)
 			gen_stop(d->d_node[id]->nd_gen);
 	for (uint32_t id = 0; at < d->d_opts.do_nloops && id <= DSC_MAX; id++) {
-		struct data_conn *dn = &d->d_data[at]->da_conn[id];
-
-		if (dn->dn_client)
-			rpc_client_destroy(dn->dn_client);
-		dn->dn_client = NULL;
+		for (struct data_conn *dn = d->d_data[at]->da_conn[id]; dn < d->d_data[at]->da_conn[id] + 2; dn++) {
+			if (dn->dn_client)
+				rpc_client_destroy(dn->dn_client);
+			dn->dn_client = NULL;
+		}
 	}
 	/* Nor is any made again: the watch asks on. */
 	if (at < d->d_opts.do_nloops)
@@ -69,12 +72,15 @@ struct ending {
 static void end_run(struct loop_msg *m)
 {
 	struct ending *en = caa_container_of(m, struct ending, en_msg);
-	struct data_conn *dn = &en->en_dsc->d_data[dsc_loop_index(en->en_dsc)]->da_conn[en->en_id];
-	struct rpc_client *cl = dn->dn_client;
+	struct data_conn *dn = en->en_dsc->d_data[dsc_loop_index(en->en_dsc)]->da_conn[en->en_id];
 
-	dn->dn_client = NULL; /* who hears of its end may call */
-	if (cl)
-		rpc_client_destroy(cl);
+	for (unsigned tls = 0; tls < 2; tls++) {
+		struct rpc_client *cl = dn[tls].dn_client;
+
+		dn[tls].dn_client = NULL; /* who hears of its end may call */
+		if (cl)
+			rpc_client_destroy(cl);
+	}
 	free(en);
 }
 
@@ -155,8 +161,15 @@ static bool data_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, 
 	return false;
 }
 
-/* The loop's client for a server; made again when the server has moved. */
-static struct rpc_client *data_client(struct dsc *d, uint32_t id)
+/* A data server of before: once since our start. Of other NFSv3 servers it is known (docs/generic.md). */
+static void tell_clear(struct dsc *d, const struct dsc_server *sv)
+{
+	if (!sv->sv_generic && !atomic_exchange_explicit(&d->d_told_clear[sv->sv_id], true, memory_order_relaxed))
+		log_warn("data server %u (%s): data of requests that came protected goes to it in the clear: upgrade it, or set its ds.tls", sv->sv_id, sv->sv_name);
+}
+
+/* The loop's client for a server; made again when the server has moved. clear: what goes there may go in the clear. */
+static struct rpc_client *data_client(struct dsc *d, uint32_t id, bool clear)
 {
 	unsigned at = dsc_loop_index(d);
 	struct sockaddr_storage ss;
@@ -167,9 +180,11 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id)
 
 	if (at == d->d_opts.do_nloops || d->d_data[at]->da_closed || !dsc_get(d, id, &sv) || !data_addr(&sv, &ss, &len))
 		return NULL;
-	dn = &d->d_data[at]->da_conn[id];
-	tls = sv.sv_tls != RPC_TLS_OFF;
-	if (dn->dn_client && (dn->dn_len != len || dn->dn_tls != tls || memcmp(&dn->dn_addr, &ss, len))) {
+	tls = sv.sv_tls != RPC_TLS_OFF || (sv.sv_peers && !clear);
+	if (!tls && !clear)
+		tell_clear(d, &sv);
+	dn = &d->d_data[at]->da_conn[id][tls];
+	if (dn->dn_client && (dn->dn_len != len || memcmp(&dn->dn_addr, &ss, len))) {
 		rpc_client_destroy(dn->dn_client);
 		dn->dn_client = NULL;
 	}
@@ -181,12 +196,12 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id)
 		}
 		dn->dn_addr = ss;
 		dn->dn_len = len;
-		dn->dn_tls = tls;
 		if (tls) {
 			uint8_t key[CAP_TLS_KEY_LEN];
 
 			dsc_tls_key(d, &sv, key);
-			rpc_client_use_tls(dn->dn_client, NFS3_PROGRAM, NFS3_VERSION, key);
+			rpc_client_use_tls(dn->dn_client, CTL_PEER_PROGRAM, CTL_PEER_VERSION, key);
+			sodium_memzero(key, sizeof(key));
 		}
 	}
 	return dn->dn_client;
@@ -343,7 +358,7 @@ static void unreachable_fire(struct loop_timer *t)
 
 static void io_send(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms)
 {
-	struct rpc_client *cl = data_client(d, id);
+	struct rpc_client *cl = data_client(d, id, io->di_clear);
 
 	if (cl) {
 		rpc_client_send(cl, &io->di_rpc, timeout_ms);
@@ -362,6 +377,7 @@ void dsc_ping(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms
 {
 	io->di_holds = 1;
 	io->di_err = 0;
+	io->di_clear = true;
 	rpc_req_init(&io->di_rpc, NFS3_PROGRAM, NFS3_VERSION, NFS3_NULL, NULL, 64, ping_reply);
 	io_send(d, id, io, timeout_ms);
 }

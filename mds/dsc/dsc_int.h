@@ -128,6 +128,7 @@ struct dsc {
 	void (*d_dead)(void *arg, uint32_t id, const uint8_t uuid[16]);
 	void *d_dead_arg;
 	struct dsc_data **d_data; /* by loop */
+	_Atomic bool d_told_clear[DSC_MAX + 1]; /* data.c */
 	_Atomic bool d_closed;
 	struct gen *d_forgotten; /* generic ones, whose memory others may yet use */
 	_Atomic bool d_generic; /* some server is */

@@ -179,6 +179,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[L
 	sv->sv_capacity = a->capacity;
 	sv->sv_available = a->available;
 	sv->sv_tls = a->tls <= RPC_TLS_CERT ? (uint8_t)a->tls : RPC_TLS_OFF;
+	sv->sv_peers = a->tls == CTL_TLS_PEERS;
 	for (unsigned i = 0; i < a->addrs.addrs_len && sv->sv_naddrs < DSC_ADDRS; i++) {
 		const ctl_addr *ad = &a->addrs.addrs_val[i];
 		struct sockaddr_storage ss;
@@ -202,7 +203,7 @@ static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 {
 	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
 	       a->sv_max_write == b->sv_max_write && a->sv_clone_block == b->sv_clone_block && a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs && a->sv_protocol == b->sv_protocol &&
-	       a->sv_own == b->sv_own && a->sv_key_number == b->sv_key_number &&
+	       a->sv_own == b->sv_own && a->sv_key_number == b->sv_key_number && a->sv_peers == b->sv_peers &&
 	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
 }
 

@@ -196,7 +196,7 @@ size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, u
 	memset(out, 0, DSC_ROW_MAX);
 	r->r_version = counted(dt) ? ROW_VERSION : sv->sv_own ? ROW_VERSION - 1 : ROW_VERSION - 2;
 	r->r_naddrs = (uint8_t)sv->sv_naddrs;
-	r->r_tls = sv->sv_tls;
+	r->r_tls = sv->sv_peers ? CTL_TLS_PEERS : sv->sv_tls;
 	r->r_clone = sv->sv_clone_block ? (uint8_t)__builtin_ctz(sv->sv_clone_block) : 0;
 	r->r_id = htole32(sv->sv_id);
 	r->r_max_read = htole32(sv->sv_max_read);
@@ -242,6 +242,7 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 	labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	memcpy(sv->sv_uuid, id.s_data, 16);
 	sv->sv_tls = r->r_tls <= RPC_TLS_CERT ? r->r_tls : RPC_TLS_OFF;
+	sv->sv_peers = r->r_tls == CTL_TLS_PEERS;
 	sv->sv_clone_block = r->r_clone && r->r_clone <= 20 ? 1u << r->r_clone : 0;
 	sv->sv_id = le32toh(r->r_id);
 	sv->sv_max_read = le32toh(r->r_max_read);

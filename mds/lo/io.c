@@ -283,6 +283,7 @@ static void piece_start(struct io_piece *ip)
 	memset(di, 0, sizeof(*di));
 	di->di_done = piece_done;
 	di->di_off = ip->ip_off + ip->ip_done;
+	di->di_clear = io->io_clear;
 	switch (ir->ir_kind) {
 	case IO_READ:
 		di->di_count = most(left, sv.sv_max_read);

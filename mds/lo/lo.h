@@ -210,6 +210,7 @@ struct lo_io {
 	const uint8_t *io_data; /* WRITE: the payload, the caller keeps it until done */
 	uint32_t io_stable;	/* WRITE: 0 UNSTABLE, 1 DATA_SYNC, 2 FILE_SYNC */
 	bool io_denied;		/* WRITE/COMMIT: the map is that of now, and all have heard of its epoch: a copy that denies has failed as any other */
+	bool io_clear; /* nothing protects the request that it is for: it need not go over TLS */
 	bool io_same; /* READ: the copies may differ. Of each stripe only the first is read */
 	/* Results: */
 	uint8_t *io_buf; /* READ: io_count bytes valid; the caller gives it to lo_buf_free */

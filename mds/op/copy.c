@@ -42,6 +42,7 @@ struct op_copy {
 	struct loop_timer timer;
 	unsigned waits, turn, denials; /* denials: in a row */
 	bool outdated, wrote, never_local;
+	bool clear; /* nothing protected the COPY */
 	bool missed; /* copies did not commit: io_failed_map */
 	int piece_err;
 	uint64_t verifier;
@@ -225,6 +226,7 @@ static int copy_io(struct op_copy *j, uint64_t ino, uint64_t off, uint64_t count
 	err = copy_inode(j, ino, &i, &j->io.io_map);
 	if (!err)
 		op_io_fill(&j->io, j->th->mt_loop, &i, off, (uint32_t)count, done);
+	j->io.io_clear = j->clear;
 	return err;
 }
 
@@ -661,6 +663,7 @@ static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
 	j->m = c->m;
 	j->th = c->th;
 	j->cred = c->cred;
+	j->clear = !op_protected(c);
 	j->cred.cr_groups = NULL; /* the compound's: set-id bits only ask for the user */
 	j->src = a->src;
 	j->dst = c->cur;

@@ -557,6 +557,7 @@ static nfsstat4 read_plus_go(struct compound *c, int err)
 	}
 	k->c = c;
 	op_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, read_plus_done);
+	k->io.io_clear = !op_protected(c);
 	lo_read(c->m->m_lo, &k->io);
 	return OP_PARKED;
 }

@@ -223,6 +223,7 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 		return NFS4ERR_DELAY;
 	k->c = c;
 	op_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, io_done);
+	k->io.io_clear = !op_protected(c);
 	return NFS4_OK;
 }
 

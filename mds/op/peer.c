@@ -425,10 +425,15 @@ static bool data_path_tls(const struct compound *c, unsigned least)
 	return c->view->v_tls != EXP_TLS_NONE && dsc_least_tls(c->m->m_dsc) >= least;
 }
 
+bool op_protected(const struct compound *c)
+{
+	return c->sec >= EXP_KRB5I || c->view->v_tls != EXP_TLS_NONE;
+}
+
 bool op_layouts_ok(const struct compound *c)
 {
 	const struct exp_rule *r = c->exp->g_rule;
-	bool demanded, plain = false, has = c->sec >= EXP_KRB5I || c->view->v_tls != EXP_TLS_NONE;
+	bool demanded, plain = false, has = op_protected(c);
 
 	if (!r || r->r_layouts == EXP_LAYOUTS_NO)
 		return false;

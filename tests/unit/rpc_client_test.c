@@ -384,7 +384,7 @@ START_TEST(a_server_without_tls_gets_no_call)
 	client_make(NULL);
 	rpc_client_send(cl, req(P_NULL), 5000);
 	loop_run(S);
-	ck_assert_int_eq(last_err, -EPROTO);
+	ck_assert_int_eq(last_err, -ECONNREFUSED);
 	ck_assert_int_eq(ups, 0);
 	ck_assert_int_eq(atomic_load(&dispatched), 0);
 }
