@@ -111,12 +111,6 @@ static void ask_done(struct rpc_req *q, int err, struct xdr_in *res)
 	loop_post(as->as_puller->pl_loop, &as->as_msg);
 }
 
-static bool is_source(const struct source *so, const struct ask *as)
-{
-	return so->so_client && so->so_len == as->as_len && !memcmp(&so->so_addr, &as->as_addr, as->as_len) &&
-	       !memcmp(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN) && so->so_tls == (as->as_peer->tls != RPC_TLS_OFF);
-}
-
 /* What the MDS sent us to prove to that server. */
 static bool peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
 {
@@ -131,6 +125,22 @@ static bool peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
 	return false;
 }
 
+/* Where there is something to prove there is TLS, for clients or for us alone. */
+static bool over_tls(const ctl_peer *p)
+{
+	uint8_t key[CAP_TLS_KEY_LEN];
+	bool has = peer_key(p, key);
+
+	sodium_memzero(key, sizeof(key));
+	return has || p->tls != RPC_TLS_OFF;
+}
+
+static bool is_source(const struct source *so, const struct ask *as)
+{
+	return so->so_client && so->so_len == as->as_len && !memcmp(&so->so_addr, &as->as_addr, as->as_len) &&
+	       !memcmp(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN) && so->so_tls == over_tls(as->as_peer);
+}
+
 static int connect_source(struct source *so, const struct ask *as)
 {
 	int err;
@@ -143,20 +153,20 @@ static int connect_source(struct source *so, const struct ask *as)
 		return err;
 	so->so_addr = as->as_addr;
 	so->so_len = as->as_len;
-	so->so_tls = as->as_peer->tls != RPC_TLS_OFF;
+	so->so_tls = over_tls(as->as_peer);
 	memcpy(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN);
 	if (so->so_tls) {
 		uint8_t key[CAP_TLS_KEY_LEN];
 
 		struct ds_key own;
-		bool has = ds_keys_own(&as->as_ds->d_keys, &own);
+		bool has = ds_keys_own(&as->as_ds->d_keys, &own), sent = peer_key(as->as_peer, key);
 
-		if (!has)
+		if (!sent && !has)
 			cap_derive_tls_key(as->as_ds->d_keys.ks_cluster, so->so_uuid, key);
-		else if (!peer_key(as->as_peer, key))
+		else if (!sent)
 			randombytes_buf(key, sizeof(key)); /* nothing is proved by it: the source ends the handshake */
-		rpc_client_use_tls(so->so_client, NFS3_PROGRAM, NFS3_VERSION, key);
-		if (has)
+		rpc_client_use_tls(so->so_client, CTL_PEER_PROGRAM, CTL_PEER_VERSION, key);
+		if (sent || has)
 			rpc_client_tls_as(so->so_client, own.dk_uuid);
 		sodium_memzero(key, sizeof(key));
 		sodium_memzero(&own, sizeof(own));

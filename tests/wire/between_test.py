@@ -89,10 +89,10 @@ class Relay:
 class Relayed:
     """A data server of which everybody has the relay's address."""
 
-    def __init__(self, name):
+    def __init__(self, name, **settings):
         join = sys.modules[Server.__module__]
         self.relay = Relay(join.PORT + 1)
-        self.server = Server(W, name, advertise=f"127.0.0.1:{self.relay.port}")
+        self.server = Server(W, name, advertise=f"127.0.0.1:{self.relay.port}", **settings)
         self.server.says("joined as data server", LONG)
 
 
@@ -213,10 +213,14 @@ def shaken(port, key, identity):
     return "Reused, TLSv1.3" in out
 
 
-def key_of(name):
+def key_file(name):
     path = os.path.join(TOP, secrets.token_hex(4) + ".key")
     weft(W, "ds", "key", name, "--out", path)
-    with open(path, encoding="ascii") as f:
+    return path
+
+
+def key_of(name):
+    with open(key_file(name), encoding="ascii") as f:
         return dict(line.split("=", 1) for line in f.read().splitlines()[1:])["tls"]
 
 
@@ -226,7 +230,6 @@ def test_strangers_have_no_tls_there():
         sock, got = probe(port, **how)
         check(got, u32(77) + u32(1) + u32(1) + u32(1) + u32(2), f"as where there is none: {how}")
         sock.close()
-    weft(W, "ds", "key", "other", "--out", os.path.join(TOP, "other"))
     mine = key_of("near")
     check(shaken(port, mine, "weft"), True)
     for key, identity in ((secrets.token_hex(32), "weft"), (mine, "left"), (key_of("other"), "weft"), (mine, "weft" + "x" * 16), (secrets.token_hex(32), "weft" + "x" * 16)):
@@ -288,6 +291,30 @@ def test_a_rotation_of_the_key_fails_no_io():
         c.close()
 
 
+# ---- between data servers
+
+
+def test_what_one_data_server_reads_of_another_is_not_seen():
+    c, relay = Plain(ADDR), NEAR.relay
+    mark, data = marked()
+    s, f = of(c, "moves")
+    written(c, s, f, data)
+    check(mark in relay.there, True, "it went there in the clear")
+    back = len(relay.back)
+    far = Relayed("far", cluster_key="", key=key_file("far"))  # the cluster key was rotated
+    try:
+        weft(W, "ds", "drain", "near")
+        eventually(lambda: next(d for d in weft(W, "ds", "list")["ds"] if d["name"] == "near").get("drain") == "drained", LONG, "all is moved")
+        check(len(relay.back) - back > len(data), True, "it comes by the relay")
+        check(mark in relay.back[back:], False)
+        there = len(far.relay.back)
+        is_read(c, s, f, data)
+        check(mark in far.relay.back[there:], True, "it is read of the other server")
+    finally:
+        far.server.end()
+    c.close()
+
+
 # ---- harness
 
 
@@ -295,7 +322,7 @@ def start():
     global W, NEAR
     tls_test.live()
     certs = tls_test.CERTS
-    settings = ["mds.lease=10s", "mds.grace=5s", "mds.tls=optional", f"mds.tls_cert={certs['live']}", f"mds.tls_key={certs['live.key']}"]
+    settings = ["mds.lease=10s", "mds.grace=5s", "mds.repair_files=10", "mds.tls=optional", f"mds.tls_cert={certs['live']}", f"mds.tls_key={certs['live.key']}"]
     sec = "sys"
     if REALM:
         settings += [f"mds.keytab={REALM.keytab('nfs/localhost')}", "mds.idmap_domain=weft.test"]
