@@ -168,8 +168,8 @@ static void tell_clear(struct dsc *d, const struct dsc_server *sv)
 		log_warn("data server %u (%s): data of requests that came protected goes to it in the clear: upgrade it, or set its ds.tls", sv->sv_id, sv->sv_name);
 }
 
-/* The loop's client for a server; made again when the server has moved. clear: what goes there may go in the clear. */
-static struct rpc_client *data_client(struct dsc *d, uint32_t id, bool clear)
+/* The loop's client for a server; made again when the server has moved. */
+static struct rpc_client *data_client(struct dsc *d, uint32_t id, const struct dsc_io *io)
 {
 	unsigned at = dsc_loop_index(d);
 	struct sockaddr_storage ss;
@@ -180,8 +180,8 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id, bool clear)
 
 	if (at == d->d_opts.do_nloops || d->d_data[at]->da_closed || !dsc_get(d, id, &sv) || !data_addr(&sv, &ss, &len))
 		return NULL;
-	tls = sv.sv_tls != RPC_TLS_OFF || (sv.sv_peers && !clear);
-	if (!tls && !clear)
+	tls = sv.sv_tls != RPC_TLS_OFF || (sv.sv_peers && !io->di_clear);
+	if (!tls && !io->di_clear && (io->di_read_to || io->di_data))
 		tell_clear(d, &sv);
 	dn = &d->d_data[at]->da_conn[id][tls];
 	if (dn->dn_client && (dn->dn_len != len || memcmp(&dn->dn_addr, &ss, len))) {
@@ -358,7 +358,7 @@ static void unreachable_fire(struct loop_timer *t)
 
 static void io_send(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms)
 {
-	struct rpc_client *cl = data_client(d, id, io->di_clear);
+	struct rpc_client *cl = data_client(d, id, io);
 
 	if (cl) {
 		rpc_client_send(cl, &io->di_rpc, timeout_ms);

@@ -206,13 +206,37 @@ START_TEST(the_least_that_any_server_demands_is_told)
 }
 END_TEST
 
+/* That daemons have TLS where clients have none outlives a restart; a program that does not know it takes it for none (up to RPC_TLS_CERT is for clients). */
+START_TEST(a_record_keeps_who_has_tls)
+{
+	struct dsc_terms dt = {.dt_weight = DSC_WEIGHT_ONE}, dt2;
+	struct dsc_server sv = {.sv_id = 1, .sv_name = "one"}, sv2;
+	uint8_t row[DSC_ROW_MAX];
+
+	for (unsigned tls = RPC_TLS_OFF; tls <= RPC_TLS_CERT; tls++)
+		for (unsigned peers = 0; peers <= (tls == RPC_TLS_OFF); peers++) {
+			size_t len;
+
+			sv.sv_tls = (uint8_t)tls;
+			sv.sv_peers = peers;
+			len = dsc_row_encode(&sv, &dt, row);
+			ck_assert_uint_eq(row[2], peers ? CTL_TLS_PEERS : tls);
+			ck_assert_int_eq(dsc_row_decode((struct kv_slice){sv.sv_uuid, 16}, (struct kv_slice){row, len}, &sv2, &dt2), 0);
+			ck_assert_uint_eq(sv2.sv_tls, tls);
+			ck_assert(sv2.sv_peers == peers);
+		}
+	ck_assert_uint_gt(CTL_TLS_PEERS, RPC_TLS_CERT);
+}
+END_TEST
+
 int main(void)
 {
-	static const TTest *tests[3];
+	static const TTest *tests[4];
 	Suite *s = suite_create("dsc");
 
 	tests[0] = who_asks_sees_one_state_of_a_server_and_never_an_older_one;
 	tests[1] = the_least_that_any_server_demands_is_told;
+	tests[2] = a_record_keeps_who_has_tls;
 	unit_add(s, "views", setup, teardown, 60, tests);
 	return unit_run(s);
 }
