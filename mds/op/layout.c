@@ -267,6 +267,16 @@ static nfsstat4 try_later(struct compound *c)
 	return NFS4ERR_LAYOUTTRYLATER;
 }
 
+/*
+ * Its copies may differ, and a handle of a generic data server that writes reads as well: a client
+ * whose read of the first copy fails would go on to that one. So it reads by a layout for reading,
+ * which names the first copy only (RFC 8435 section 5.1).
+ */
+static uint32_t layout_flags(struct compound *c, const struct lo_map *map, bool contended)
+{
+	return contended && lo_generic(c->m->m_lo, map) ? FF_FLAGS_NO_READ_IO : 0;
+}
+
 static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *sid)
 {
 	struct layoutget *g = c->scratch;
@@ -314,7 +324,8 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	at = x->x_len;
 	xdr_put_u32(x, 0);
 	err = lo_encode_layout(c->m->m_lo, &i, &map, g->read, g->iomode == LAYOUTIOMODE4_RW,
-			       &(struct lo_reader){c->client->cl_number, rpc_conn_peer(c->call->c_conn), contended}, 0, x);
+			       &(struct lo_reader){c->client->cl_number, rpc_conn_peer(c->call->c_conn), contended},
+			       layout_flags(c, &map, contended), x);
 	if (err)
 		return err == -EAGAIN ? NFS4ERR_LAYOUTTRYLATER : op_status(err);
 	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));

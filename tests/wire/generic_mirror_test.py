@@ -16,6 +16,7 @@ import tap  # noqa: E402
 import truth_test  # noqa: E402
 from foreign import KINDS, Foreign  # noqa: E402
 from mds_test import *  # noqa: E402,F403
+from contend_test import BLOCK, Shared  # noqa: E402
 from data_test import content, layout_of  # noqa: E402
 from groups_test import rows, weft  # noqa: E402
 from nfs41 import err  # noqa: E402
@@ -343,6 +344,27 @@ def test_a_server_that_stops_ends_what_waits_for_one_that_stands_still(w):
             asking.kill()
             os.kill(w.servers[name].child.pid, signal.SIGCONT)
     w.dev("start", w.dir, "mds")
+
+
+def test_who_writes_beside_another_reads_by_a_layout_of_its_own(w):
+    """A handle of a server there that writes reads as well, and readers have one first copy of what two write."""
+    c, s, f = open_in("shared", "mirrors=2," + KINDS["target"])
+    c.ok(putfh(f), write(s, 0, b"0" * BLOCK, FILE_SYNC), close(s))
+    a, b = Shared(f).lay(), Shared(f)
+    check(a.o.flags, 0, "one writes it")
+    for _ in range(20):  # a comparison that began before both had it ends it
+        b.lay()
+        a.lay()
+        if w.metric("weft_mds_contended_files"):
+            break
+    check((a.o.flags, len(a.o.mirrors)), (4, 2), "FF_FLAGS_NO_READ_IO")
+    reads = settled(a.c, f, a.s, IO_READ)
+    check((len(reads.mirrors), reads.mirrors[0][0].deviceid), (1, a.first()))
+    a.o.stateid = reads.stateid
+    a.give_back()
+    b.give_back()
+    eventually(lambda: w.metric("weft_mds_contended_files") == 0, 60, "a comparison")
+    check(Shared(f).lay().o.flags, 0, "one writes it again")
 
 
 SETTINGS = {**truth_test.SETTINGS, "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
