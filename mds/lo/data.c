@@ -98,13 +98,12 @@ static void seek_empty(struct seek_part *sp)
 /* The copy to ask next: living ones first. -1: all were asked. */
 static int seek_copy(const struct seek_part *sp)
 {
-	const struct lo_map *m = &sp->sp_run->sr_seek->lk_map;
+	const struct lo_seek *lk = sp->sp_run->sr_seek;
+	const struct lo_map *m = &lk->lk_map;
 	struct dsc_server sv;
 	int found = -1, obj;
 
-	if (sp->sp_run->sr_seek->lk_same)
-		return sp->sp_tried ? -1 : lo_copy(m, sp->sp_stripe, 0);
-	for (unsigned r = 0; (obj = lo_copy(m, sp->sp_stripe, r)) >= 0; r++) {
+	for (unsigned r = 0; (obj = lo_source(m, sp->sp_stripe, r, lk->lk_same)) >= 0; r++) {
 		if (sp->sp_tried >> obj & 1)
 			continue;
 		if (dsc_get(sp->sp_run->sr_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv) && sv.sv_alive)
@@ -376,7 +375,7 @@ static void change_start(struct change_run *cr, unsigned obj)
 	lo_ctl_object(cr->cr_lo, lc->lc_ino, lc->lc_incarnation, &lc->lc_map, obj, &a->object);
 	a->known = lc->lc_map.lm_obj[obj].ob_known ? CTL_KNOWN : 0;
 	if (lc->lc_kind == LO_COPY) {
-		unsigned source = (unsigned)lo_clone_source(&lc->lc_map, obj, &lc->lc_src_map);
+		unsigned source = (unsigned)lo_clone_source(&lc->lc_map, obj, &lc->lc_src_map, lc->lc_src_same);
 
 		lo_ctl_object(cr->cr_lo, lc->lc_src, lc->lc_src_incarnation, &lc->lc_src_map, source, &a->source);
 		a->known |= lc->lc_src_map.lm_obj[source].ob_known ? CTL_KNOWN_SOURCE : 0;
@@ -394,14 +393,14 @@ bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to)
 	return m->lm_stripes == 1 || (from > to ? from - to : to - from) % ((uint64_t)m->lm_unit * m->lm_stripes) == 0;
 }
 
-bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, uint64_t from, uint64_t to)
+bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, bool same, uint64_t from, uint64_t to)
 {
 	if (!lo_same_row(dst, from, to))
 		return false;
 	for (unsigned s = 0; s < dst->lm_stripes; s++) {
 		int obj = lo_copy(dst, s, 0);
 
-		if (obj < 0 || lo_writer(dst, s, 1) >= 0 || lo_clone_source(dst, (unsigned)obj, src) < 0)
+		if (obj < 0 || lo_writer(dst, s, 1) >= 0 || lo_clone_source(dst, (unsigned)obj, src, same) < 0)
 			return false;
 	}
 	return true;

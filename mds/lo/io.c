@@ -174,13 +174,13 @@ static void run_put(struct io_run *ir)
  * only the first of all. -1: all were tried. */
 static int next_copy(const struct io_piece *ip)
 {
-	const struct lo_map *m = &ip->ip_run->ir_io->io_map;
+	const struct lo_io *io = ip->ip_run->ir_io;
+	const struct lo_map *m = &io->io_map;
+	unsigned stripe = lo_stripe_of(m, ip->ip_off);
 	int found = -1, obj;
 	struct dsc_server sv;
 
-	if (ip->ip_run->ir_io->io_same)
-		return ip->ip_tried ? -1 : lo_copy(m, lo_stripe_of(m, ip->ip_off), 0);
-	for (unsigned r = 0; (obj = lo_copy(m, lo_stripe_of(m, ip->ip_off), r)) >= 0; r++) {
+	for (unsigned r = 0; (obj = lo_source(m, stripe, r, io->io_same)) >= 0; r++) {
 		if (ip->ip_tried >> obj & 1)
 			continue;
 		if (dsc_get(ip->ip_run->ir_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv) && sv.sv_alive)

@@ -90,6 +90,9 @@ static inline unsigned lo_stripe_of(const struct lo_map *m, uint64_t off)
 
 /* The r-th copy of a stripe that is in sync: its index in lm_obj, or -1. */
 int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r);
+/* The r-th copy of a stripe that may be read, or -1. same: two write the file, so its copies may
+ * differ, and only the first of all is read. Whoever reads a file, or has it copied, asks this. */
+int lo_source(const struct lo_map *m, unsigned stripe, unsigned r, bool same);
 /* The same of those that writes reach: the ones in sync first, then those being rebuilt. */
 int lo_writer(const struct lo_map *m, unsigned stripe, unsigned r);
 /* A bit for each object that writes reach. */
@@ -300,6 +303,7 @@ struct lo_change {
 	uint64_t lc_src, lc_from; /* COPY: the source's inode; from where in it */
 	uint16_t lc_src_incarnation;
 	struct lo_map lc_src_map;
+	bool lc_src_same; /* as io_same */
 	/* Results: */
 	uint64_t lc_failed_map; /* bit per object that failed while another copy of its stripe did it */
 	uint64_t lc_half_map;	/* where it failed: the objects that it was for. Some may have done it */
@@ -309,8 +313,8 @@ struct lo_change {
 };
 void lo_change(struct lo *lo, struct lo_change *lc);
 /* Each object of dst has its bytes in one of src on its own server, and no stripe has two copies: those would be taken from two of the
- * source, which may be written meanwhile. */
-bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, uint64_t from, uint64_t to);
+ * source, which may be written meanwhile. same: the source's may differ, as lo_source. */
+bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, bool same, uint64_t from, uint64_t to);
 /* Offsets of the two files are at the same place of the same stripe. */
 bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to);
 
@@ -350,11 +354,12 @@ bool lo_fence_unheard(struct lo *lo, struct lo_map *m);
 struct lo_clone {
 	uint64_t cl_ino, cl_from, cl_to, cl_len;
 	uint16_t cl_incarnation;
+	bool cl_same; /* as io_same */
 	struct lo_map cl_map;
 };
 int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, const struct lo_clone *cl);
-/* The object of src that an object of dst can be cloned from: one of the same stripe, in sync, on the same server. -1: none. */
-int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map *src);
+/* The object of src that an object of dst can be cloned from: one of the same stripe that may be read (lo_source), on the same server. -1: none. */
+int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map *src, bool same);
 /* Bars a client's number on every known server. Its inode number, for lo_orders_wait, is 0. */
 int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);
 /* After the commit: run what is queued; done (may be NULL) on loop when every order of this inode

@@ -420,6 +420,11 @@ int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r)
 	return -1;
 }
 
+int lo_source(const struct lo_map *m, unsigned stripe, unsigned r, bool same)
+{
+	return same && r ? -1 : lo_copy(m, stripe, r);
+}
+
 int lo_writer(const struct lo_map *m, unsigned stripe, unsigned r)
 {
 	static const uint8_t order[] = {LO_IN_SYNC, LO_REBUILDING};

@@ -199,20 +199,22 @@ bool lo_fence_unheard(struct lo *lo, struct lo_map *m)
 	return any;
 }
 
-int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map *src)
+int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map *src, bool same)
 {
+	int k;
+
 	if (dst->lm_stripes != src->lm_stripes || dst->lm_unit != src->lm_unit)
 		return -1;
-	for (unsigned k = obj % dst->lm_stripes; k < (unsigned)src->lm_stripes * src->lm_mirrors; k += src->lm_stripes)
-		if (src->lm_obj[k].ob_ds == dst->lm_obj[obj].ob_ds && src->lm_obj[k].ob_state == LO_IN_SYNC)
-			return (int)k;
+	for (unsigned r = 0; (k = lo_source(src, obj % dst->lm_stripes, r, same)) >= 0; r++)
+		if (src->lm_obj[k].ob_ds == dst->lm_obj[obj].ob_ds)
+			return k;
 	return -1;
 }
 
 int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, const struct lo_clone *cl)
 {
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
-		int source = lo_clone_source(m, k, &cl->cl_map), err;
+		int source = lo_clone_source(m, k, &cl->cl_map, cl->cl_same), err;
 		struct clone_rec r = {
 			.r = {
 				.r_version = ORDER_VERSION_PLAIN,

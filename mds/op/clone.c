@@ -24,6 +24,7 @@ struct clone {
 	struct st_stateid src_sid, dst_sid;
 	uint64_t src, dst, from, to, len;
 	bool to_end, again; /* to_end: to the source's end. again: the target is placed again */
+	bool same;              /* two write the source: only its first copies are cloned (lo_source) */
 	bool reader;            /* of the source, which he may not write */
 	uint64_t frozen_ns;     /* since when he keeps the source's writers waiting; 0: there are none */
 	bool placing;           /* op_drain_placing */
@@ -105,9 +106,21 @@ static bool in_place(const struct clone *k, const struct lo_map *src, const stru
 	if (!lo_same_row(dst, k->from, k->to))
 		return false;
 	for (unsigned i = 0; i < (unsigned)dst->lm_stripes * dst->lm_mirrors; i++)
-		if (dst->lm_obj[i].ob_state == LO_IN_SYNC && lo_clone_source(dst, i, src) < 0)
+		if (dst->lm_obj[i].ob_state == LO_IN_SYNC && lo_clone_source(dst, i, src, false) < 0)
 			return false;
 	return true;
+}
+
+/* What is beside another copy than the first, where these may differ, is not cloned to: it is stale from then on, and repaired from what is. False: a stripe would have no copy left. */
+static bool only_first(const struct clone *k, const struct lo_map *src, struct lo_map *map)
+{
+	uint64_t others = 0, last;
+
+	for (unsigned i = 0; k->same && i < lo_objects(map); i++)
+		if (map->lm_obj[i].ob_state == LO_IN_SYNC && lo_clone_source(map, i, src, true) < 0)
+			others |= UINT64_C(1) << i;
+	lo_map_make_stale(map, others, &last);
+	return !last;
 }
 
 /* What is being rebuilt of the target is not cloned to: it is stale from then on. */
@@ -131,7 +144,7 @@ static int not_lost(const struct clone *k, const struct lo_map *src, struct lo_m
 	uint64_t lost = 0, last;
 
 	for (unsigned i = 0; i < lo_objects(map); i++)
-		if (map->lm_obj[i].ob_state == LO_IN_SYNC && (told_lost(&k->src_stat, src, (unsigned)lo_clone_source(map, i, src)) || (!k->again && told_lost(&k->dst_stat, map, i))))
+		if (map->lm_obj[i].ob_state == LO_IN_SYNC && (told_lost(&k->src_stat, src, (unsigned)lo_clone_source(map, i, src, k->same)) || (!k->again && told_lost(&k->dst_stat, map, i))))
 			lost |= UINT64_C(1) << i;
 	lo_map_make_stale(map, lost, &last);
 	return last ? -EIO : 0;
@@ -141,13 +154,16 @@ static int not_lost(const struct clone *k, const struct lo_map *src, struct lo_m
 static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst, const struct lo_map *src, struct lo_map *map)
 {
 	int err = lo_map_decode(dst->i_blob, map);
+	bool taking;
 
+	/* Within one file each copy has its own bytes, and which of them is read stays as it is. */
+	k->same = k->src != k->dst && op_is_contended(m, k->src, src, &taking);
 	k->again = false;
 	if (err)
 		return err;
 	if (!can_all(m, src))
 		return -EXDEV;
-	if (in_place(k, src, map)) {
+	if (in_place(k, src, map) && only_first(k, src, map)) {
 		not_rebuilding(map);
 		return not_lost(k, src, map);
 	}
@@ -159,14 +175,14 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 	lo_map_settle(map);
 	map->lm_epoch = epoch;
 	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
-		map->lm_obj[i].ob_known = map->lm_obj[i].ob_writes = 0;
+		map->lm_obj[i].ob_known = map->lm_obj[i].ob_writes = map->lm_obj[i].ob_late = 0;
 	k->again = true;
 	not_rebuilding(map);
 	/* What moves may have its only good copy where it goes to. */
 	for (unsigned s = 0; s < map->lm_stripes; s++)
 		if (lo_copy(map, s, 0) < 0)
 			return -EXDEV;
-	return in_place(k, src, map) ? not_lost(k, src, map) : -EXDEV;
+	return in_place(k, src, map) && only_first(k, src, map) ? not_lost(k, src, map) : -EXDEV;
 }
 
 static nfsstat4 clone_range(struct compound *c, struct clone *k, uint64_t size)
@@ -215,6 +231,8 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 	if (err)
 		return op_status(err);
 	if (lo_map_decode(dst.i_blob, &now) || op_is_held(c->m, c->th->mt_loop, &src, &from) || op_is_held(c->m, c->th->mt_loop, &dst, &now))
+		return NFS4ERR_DELAY;
+	if (k->same && !op_first_reads(c->m, c->th->mt_loop, k->src, &from, 0))
 		return NFS4ERR_DELAY;
 	clone_ask(c, &k->src_stat, &src, &from);
 	clone_ask(c, &k->dst_stat, &dst, &now);
@@ -374,6 +392,9 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 	if (k->placing)
 		op_drain_placed(c->m);
 	k->placing = false;
+	/* The first copy is lost: another is first when this is asked again. */
+	if (err == -EIO && k->same && !op_first_reads(c->m, c->th->mt_loop, k->src, &k->src_stat.ls_map, k->src_stat.ls_lost))
+		return NFS4ERR_DELAY;
 	if (err)
 		return err == -EMFILE ? NFS4ERR_XDEV : op_status(err);
 	excl_order(clone_target(k), clone_recalls, clone_ordered, c);
@@ -432,6 +453,7 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 		err = ns_get(ns, t, k->dst, &dst);
 	if (!err)
 		err = placement(c->m, k, &dst, &cl.cl_map, &map);
+	cl.cl_same = k->same;
 	if (!err && k->again != again)
 		err = -EAGAIN;
 	/* What is written to the old objects meanwhile is written again, to the new ones. */

@@ -439,13 +439,13 @@ static void copy_changed(struct lo_change *lc, int err)
 }
 
 /* Both files' maps are known: do the servers copy the next piece by themselves? */
-static bool copy_local(struct op_copy *j, uint64_t from, uint64_t left)
+static bool copy_local(struct op_copy *j, bool same, uint64_t from, uint64_t left)
 {
 	struct lo_change *lc = &j->lc;
 	struct ns_inode dst;
 	struct lo_map map;
 
-	if (j->never_local || copy_inode(j, j->dst, &dst, &map) || lo_generic(j->m->m_lo, &map) || !lo_copy_is_local(&map, &j->io.io_map, from, j->dst_off + j->done))
+	if (j->never_local || copy_inode(j, j->dst, &dst, &map) || lo_generic(j->m->m_lo, &map) || !lo_copy_is_local(&map, &j->io.io_map, same, from, j->dst_off + j->done))
 		return false;
 	if (!op_pin(&j->pin, j->m, j->dst))
 		return false;
@@ -460,6 +460,7 @@ static bool copy_local(struct op_copy *j, uint64_t from, uint64_t left)
 	lc->lc_from = from;
 	lc->lc_src_incarnation = j->io.io_inode.i_incarnation;
 	lc->lc_src_map = j->io.io_map;
+	lc->lc_src_same = same;
 	lc->lc_len = left < COPY_LOCAL ? left : COPY_LOCAL;
 	if (lc->lc_len > j->io.io_inode.i_size - from)
 		lc->lc_len = j->io.io_inode.i_size - from;
@@ -530,7 +531,7 @@ static void copy_step(struct op_copy *j)
 	uint64_t from = j->src_off + j->done, left = j->count - j->done;
 	/* Up to a boundary of the source, so that pieces are whole units of its stripes. */
 	uint64_t len = COPY_PIECE - from % COPY_PIECE;
-	bool taking;
+	bool same, taking;
 	int err;
 
 	if (j->of && st_offload_is_over(j->m->m_st, j->of)) {
@@ -555,9 +556,10 @@ static void copy_step(struct op_copy *j)
 		copy_commit(j);
 		return;
 	}
-	if (copy_local(j, from, left))
+	same = op_is_contended(j->m, j->src, &j->io.io_map, &taking);
+	if (copy_local(j, same, from, left))
 		return;
-	j->io.io_same = op_is_contended(j->m, j->src, &j->io.io_map, &taking);
+	j->io.io_same = same;
 	lo_read(j->m->m_lo, &j->io);
 }
 

@@ -124,3 +124,18 @@ bool op_first_lost(struct mds *m, struct loop *loop, struct compound *c, uint64_
 	kv_submit(m->m_kv, &w->op);
 	return true;
 }
+
+bool op_first_reads(struct mds *m, struct loop *loop, uint64_t ino, const struct lo_map *map,
+		    uint64_t failed)
+{
+	uint64_t reads = lo_map_alive(m->m_lo, map) & ~failed;
+
+	op_first_lost(m, loop, NULL, ino, map, failed, NULL, NULL);
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		int k = lo_copy(map, s, 0);
+
+		if (k < 0 || (!(reads >> k & 1) && lo_copy(map, s, 1) >= 0))
+			return false;
+	}
+	return true;
+}

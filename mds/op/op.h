@@ -446,6 +446,11 @@ bool op_is_contended(struct mds *m, uint64_t ino, const struct lo_map *map, bool
 bool op_first_lost(struct mds *m, struct loop *loop, struct compound *c, uint64_t ino,
 		   const struct lo_map *map, uint64_t failed, void (*then)(void *arg, int err),
 		   void *arg);
+/* Of such a file: its first copies can be read. failed: reads of these failed. Else it is to be
+ * asked again: another copy is first then, or the server is back. One that is alone is not waited
+ * for. */
+bool op_first_reads(struct mds *m, struct loop *loop, uint64_t ino, const struct lo_map *map,
+		    uint64_t failed);
 int op_contended_open(struct mds *m, struct loop *loop); /* before the loops run */
 void op_contended_tick(struct mds *m);
 /* Any thread: f_uneven was set. Its copies are compared when nobody has it to write. */

@@ -322,11 +322,19 @@ static int source_at(const struct op_restripe *r, const struct lo_map *map, unsi
 	return k >= 0 && map->lm_obj[k].ob_state == LO_IN_SYNC ? k : -1;
 }
 
+/* Two may have begun to write it meanwhile: then they are those that all readers have. */
 static bool sources_stand(const struct op_restripe *r, const struct lo_map *map)
 {
-	for (unsigned s = 0; s < map->lm_stripes; s++)
-		if (source_at(r, map, s) < 0)
+	bool taking, same = op_is_contended(r->rs_m, r->rs_ino, map, &taking);
+
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		int k = source_at(r, map, s), may;
+
+		for (unsigned n = 0; (may = lo_source(map, s, n, same)) >= 0 && may != k; n++)
+			;
+		if (k < 0 || may < 0)
 			return false;
+	}
 	return true;
 }
 
@@ -868,11 +876,15 @@ static void watched(struct op_restripe *r, int err)
 static bool choose_sources(struct op_restripe *r)
 {
 	uint64_t held = lo_held_objects(r->rs_m->m_lo, r->rs_ino, &r->rs_map) | r->rs_stat.ls_lost | ~r->rs_stat.ls_answered;
+	bool taking, same = op_is_contended(r->rs_m, r->rs_ino, &r->rs_map, &taking);
 
+	/* One that cannot be read is waited for, or another is first when it is looked again. */
+	if (same && !op_first_reads(r->rs_m, r->rs_loop, r->rs_ino, &r->rs_map, r->rs_stat.ls_lost))
+		return false;
 	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
 		int k, found = -1;
 
-		for (unsigned n = 0; found < 0 && (k = lo_copy(&r->rs_map, s, n)) >= 0; n++)
+		for (unsigned n = 0; found < 0 && (k = lo_source(&r->rs_map, s, n, same)) >= 0; n++)
 			if (!(held >> k & 1) && !dsc_silent_ms(r->rs_m->m_dsc, r->rs_map.lm_obj[k].ob_ds))
 				found = k;
 		if (found < 0)

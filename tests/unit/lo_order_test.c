@@ -394,11 +394,19 @@ START_TEST(orders_of_a_source_wait_for_its_clones)
 	eventually(order_rows() == 0);
 	/* A server that has no copy of the source. */
 	other.lm_obj[1].ob_ds = m.lm_obj[0].ob_ds;
-	ck_assert_int_eq(lo_clone_source(&other, 1, &m), -1);
-	ck_assert_int_eq(lo_clone_source(&m, 1, &m), 1);
+	ck_assert_int_eq(lo_clone_source(&other, 1, &m, false), -1);
+	ck_assert_int_eq(lo_clone_source(&m, 1, &m, false), 1);
+	/* Of copies that may differ only the first is one. */
+	other = m;
+	other.lm_stripes = 1;
+	other.lm_mirrors = 2;
+	ck_assert_int_eq(lo_clone_source(&other, 1, &other, false), 1);
+	ck_assert_int_eq(lo_clone_source(&other, 1, &other, true), -1);
+	ck_assert_int_eq(lo_clone_source(&other, 0, &other, true), 0);
+	other = m;
 	m.lm_obj[1].ob_state = LO_STALE;
-	ck_assert_int_eq(lo_clone_source(&other, 0, &m), 0);
-	ck_assert_int_eq(lo_clone_source(&m, 1, &m), -1);
+	ck_assert_int_eq(lo_clone_source(&other, 0, &m, false), 0);
+	ck_assert_int_eq(lo_clone_source(&m, 1, &m, false), -1);
 }
 END_TEST
 

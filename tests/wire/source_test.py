@@ -1,0 +1,141 @@
+#!/usr/bin/python3
+"""What a file that two write is copied from: other stripes, COPY and CLONE take the bytes that its
+readers have, and not another copy's (docs/mirrors.md, "Two writers"). Prints TAP."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import clone_test  # noqa: E402
+from mds_test import *  # noqa: E402,F403
+from nfs41 import clone, copy, err  # noqa: E402
+from contend_test import BLOCK, compared, contended, made, two_writers  # noqa: E402
+from first_test import cross, crossed_writers, through  # noqa: E402
+from move_test import weft  # noqa: E402
+from repair_test import MB, equal, servers, stopped, whole  # noqa: E402
+from restripe_test import restriping  # noqa: E402
+
+XFS = None  # a folder on it
+WANT = b"b" * BLOCK + b"0" * (3 * BLOCK)  # the first copy's; the other begins with a
+
+
+def settings(name):
+    """Who stands still is neither suspect nor dead, and its lease is not over."""
+    quiet = ["mds.ds_suspect=100s", "mds.ds_dead=300s", "ds.lease=60s"]
+    return ["mds.lease=60s", *quiet, "mds.repair_files=4", "mds.recall_deadline=20s", "mds.repair_wait=300s"]
+
+
+def ended(w, path):
+    eventually(lambda: restriping(w, path) is None, 100, "other stripes")
+
+
+def test_other_stripes_are_made_of_what_readers_have(w):
+    f, a, b, (one, _) = crossed_writers(w, "other")
+    c = client()
+    check(through(c, f), b"b")
+    with stopped(w, one):
+        weft(w, "move", "/other/f", "--stripes", "2")
+        # It looks for sources while the first copy's server says nothing.
+        eventually(lambda: restriping(w, "/other/f")["step"] not in ("waits", "watch") or restriping(w, "/other/f")["restarts"], 60, "a look")
+    ended(w, "/other/f")
+    check((through(c, f), contended(w)), (b"b", 1))
+    a.give_back()
+    b.give_back()
+    compared(w, c, f)
+    check(c.ok(putfh(f), read(ANON, 0, 4 * BLOCK)).data == WANT, True)
+
+
+def test_two_begin_to_write_while_other_stripes_are_made(w):
+    f, c = made("amid"), client()
+    one, two = servers(c, f)
+    rest = [s for s in ("ds1", "ds2", "ds3", "ds4") if s not in (one, two)]
+    with ExitStack() as still:
+        for s in rest:
+            still.enter_context(stopped(w, s))
+        with stopped(w, one):
+            weft(w, "move", "/amid/f", "--stripes", "2")
+            eventually(lambda: restriping(w, "/amid/f")["step"] == "copy", 60, "a copy from the second")
+        # The new objects' servers take nothing yet.
+        a, b = two_writers(f)
+        cross(w, f, a, b)
+        check((through(c, f), restriping(w, "/amid/f") is not None), (b"b", True))
+    ended(w, "/amid/f")
+    check(through(c, f), b"b")
+    a.give_back()
+    b.give_back()
+    compared(w, c, f)
+    check(c.ok(putfh(f), read(ANON, 0, 4 * BLOCK)).data == WANT, True)
+
+
+def other(c, name, policy):
+    """Another file: (stateid, handle)."""
+    d = c.mkdir(c.root(), name)
+    c.ok(putfh(d), setxattr("weft.policy", policy))
+    return c.open(d, "g")
+
+
+def taken(c, op, f, s, to):
+    """The operation that takes all of a file to another. XDEV: the source was compared, and its
+    second copy is being repaired."""
+    got = c.until(lambda got: err(got.status) not in ("DELAY", "XDEV"), putfh(f), savefh(), putfh(to[1]), op(s, to[0]), tries=400)
+    check(err(got.status), "OK")
+
+
+def opened(c, f):
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), open_(claim_fh(), BOTH | NO_DELEG), tries=400)
+    return got.results[-1].stateid
+
+
+def test_a_copy_takes_what_readers_have(w):
+    f, _, _, (_, two) = crossed_writers(w, "copied")
+    c = client()
+    s = opened(c, f)
+    beside = 0
+    # By the server of the second copy itself, were it a copy to read.
+    for n in range(60):
+        to = other(c, f"to{n}", "mirrors=1")
+        if servers(c, to[1]) != [two]:
+            continue
+        beside += 1
+        taken(c, copy, f, s, to)
+        check(c.ok(putfh(to[1]), read(ANON, 0, 4 * BLOCK)).data == WANT, True, "what was copied")
+        if beside == 2:
+            break
+    check(beside, 2, "copies on the server of the second")
+
+
+def test_a_clone_takes_what_readers_have(w):
+    if not XFS:
+        return "needs root, loop devices and mkfs.xfs"
+    f, _, _, _ = crossed_writers(w, "cloned")
+    c = client()
+    s = opened(c, f)
+    placed_again, beside = other(c, "again", "stripes=2"), other(c, "beside", "mirrors=2")
+    for _ in range(2):  # to an empty file, and over what is there
+        for to in (placed_again, beside):
+            taken(c, clone, f, s, to)
+            check(c.ok(putfh(to[1]), read(ANON, 0, 4 * BLOCK)).data == WANT, True, "what was cloned")
+            eventually(lambda to=to: whole(c, to[1]), 60, "a repair")
+            equal(w, c, to[1], WANT)
+    # Within the file each copy has its own, as before.
+    ops = putfh(f), savefh(), putfh(f), clone(s, s, 0, 2 * BLOCK, BLOCK)
+    check(err(c.until(lambda got: err(got.status) != "DELAY", *ops, tries=400).status), "OK")
+    check(c.ok(putfh(f), read(ANON, 0, 4 * BLOCK)).data == b"b" * BLOCK + b"0" * BLOCK + b"b" * BLOCK + b"0" * BLOCK, True)
+    eventually(lambda: contended(w) == 0 and whole(c, f), 60, "a comparison")
+    equal(w, c, f)
+    return None
+
+
+if __name__ == "__main__":
+    XFS = clone_test.mounted()
+    if XFS:
+        tempfile.tempdir = XFS
+    try:
+        run_apart(globals(), settings=settings)
+    finally:
+        if XFS:
+            subprocess.run(["umount", "-l", XFS], check=True)  # a daemon may be ending yet
+            shutil.rmtree(os.path.dirname(XFS))
