@@ -51,29 +51,30 @@ static void step(struct op_ending *e);
 
 /* ---- where a file lies ---- */
 
-static bool is_root(const struct op_ending *e, uint64_t dir)
+static bool is_root(const struct exp_ending *row, size_t n, uint64_t dir)
 {
-	for (size_t i = 0; i < e->e_nrow; i++)
-		if (e->e_row[i].en_root == dir)
+	for (size_t i = 0; i < n; i++)
+		if (row[i].en_root == dir)
 			return true;
 	return false;
 }
 
-/* A directory that is gone led somewhere. */
-static bool dir_below(const struct op_ending *e, uint64_t dir)
+enum lies { BESIDE, BELOW, GONE }; /* gone: a directory above it is, and that led somewhere */
+
+/* Where a directory lies of the roots of these rows: it is one, or is below one. */
+static enum lies lies(struct ns *ns, struct kv_txn *t, uint64_t dir, const struct exp_ending *row,
+		      size_t n)
 {
 	struct ns_inode i;
 
-	for (unsigned n = 0; n < UP_MAX; n++) {
-		if (is_root(e, dir))
-			return true;
+	for (unsigned up = 0; up < UP_MAX && !is_root(row, n, dir); up++) {
 		if (dir == NS_ROOT_INO)
-			return false;
-		if (ns_get(e->e_m->m_ns, e->e_txn, dir, &i))
-			return true;
+			return BESIDE;
+		if (ns_get(ns, t, dir, &i))
+			return GONE;
 		dir = i.i_parent;
 	}
-	return true;
+	return BELOW;
 }
 
 struct leaves {
@@ -82,22 +83,11 @@ struct leaves {
 	uint64_t from, to;
 };
 
-static bool is_below(const struct leaves *l, uint64_t dir, uint64_t root)
-{
-	struct ns_inode i;
-
-	for (unsigned n = 0; n < UP_MAX && dir != root; n++) {
-		if (dir == NS_ROOT_INO || ns_get(l->ns, l->t, dir, &i))
-			return false;
-		dir = i.i_parent;
-	}
-	return true;
-}
-
 static int leaves_one(void *arg, const struct exp_ending *row)
 {
 	const struct leaves *l = arg;
-	bool leaves = is_below(l, l->from, row->en_root) && !is_below(l, l->to, row->en_root);
+	bool leaves = lies(l->ns, l->t, l->from, row, 1) == BELOW &&
+		      lies(l->ns, l->t, l->to, row, 1) != BELOW;
 
 	return leaves ? -EAGAIN : 0;
 }
@@ -116,7 +106,7 @@ static bool below(struct op_ending *e, const struct ns_inode *i)
 		return true;
 	if (!e->e_dir || e->e_dir != i->i_parent) {
 		e->e_dir = i->i_parent;
-		e->e_dir_below = dir_below(e, e->e_dir);
+		e->e_dir_below = lies(e->e_m->m_ns, e->e_txn, e->e_dir, e->e_row, e->e_nrow) != BESIDE;
 	}
 	return e->e_dir_below;
 }
