@@ -137,8 +137,10 @@ static bool over_tls(const ctl_peer *p)
 
 static bool is_source(const struct source *so, const struct ask *as)
 {
-	return so->so_client && so->so_len == as->as_len && !memcmp(&so->so_addr, &as->as_addr, as->as_len) &&
-	       !memcmp(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN) && so->so_tls == over_tls(as->as_peer);
+	return so->so_client && so->so_len == as->as_len &&
+	       !memcmp(&so->so_addr, &as->as_addr, as->as_len) &&
+	       !memcmp(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN) &&
+	       so->so_tls == over_tls(as->as_peer);
 }
 
 static int connect_source(struct source *so, const struct ask *as)

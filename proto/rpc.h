@@ -95,7 +95,8 @@ struct rpc_service {
 	unsigned (*rs_deal)(const struct sockaddr *local, void *arg);
 	void *rs_deal_arg;
 	struct rpc_tls_ctx *rs_tls; /* offers TLS (rpc_tls.h), must outlive the connections; NULL: does not */
-	uint32_t rs_peer_prog;      /* the program whose probe (AUTH_TLS) is taken from peers where TLS is off to clients (rpc_tls_open_peers); 0: none */
+	uint32_t rs_peer_prog; /* the program whose probe (AUTH_TLS) is taken from peers where TLS
+				  is off to clients (rpc_tls_open_peers); 0: none */
 	uint32_t rs_clear_prog;     /* the program that is served in the clear though TLS is required, because it protects itself; 0: none */
 	struct rpc_gss *rs_gss;             /* rpc_gss.h; NULL: RPCSEC_GSS is rejected */
 	enum rpc_zerocopy rs_zerocopy;      /* of replies with payload, in the clear */

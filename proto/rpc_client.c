@@ -292,7 +292,8 @@ void rpc_client_lost(struct rpc_client *cl, int err)
 	cl->cl_conn = NULL;
 	cl->cl_ready = false;
 	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
-	/* A peer that does not turn to TLS is not the one that was meant: that one may be back later. */
+	/* A peer that does not turn to TLS is not the one that was meant: that one may be back
+	 * later. */
 	if (!was_ready)
 		wait_fail(cl, err == -EPROTO ? -ECONNREFUSED : err);
 	if (was_ready && loop_now_ns(cl->cl_loop) - cl->cl_up_ns >= STEADY_NS)

@@ -299,14 +299,16 @@ static void dispatch(struct rpc_conn *c, struct rpc_call *call)
 	p->pr_dispatch(call, p->pr_arg);
 }
 
-/* Where TLS is off to clients their probe is answered as if there were none at all; peers probe with a program of their own. */
+/* Where TLS is off to clients their probe is answered as if there were none at all; peers probe
+ * with a program of their own. */
 static bool tls_offered(const struct rpc_conn *c, const struct rpc_call *call)
 {
 	const struct rpc_service *s = &c->c_svc;
 
 	if (!s->rs_tls || c->c_is_rdma)
 		return false;
-	return rpc_tls_mode(s->rs_tls) != RPC_TLS_OFF || (s->rs_peer_prog && call->c_prog == s->rs_peer_prog);
+	return rpc_tls_mode(s->rs_tls) != RPC_TLS_OFF ||
+	       (s->rs_peer_prog && call->c_prog == s->rs_peer_prog);
 }
 
 /*

@@ -39,8 +39,8 @@ struct conf;
 int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char *section, char *err, size_t errlen);
 /* Before connections come: peers of the cluster know these RPC_TLS_PSK_LEN bytes, which are copied. x may be NULL. */
 void rpc_tls_set_peer_key(struct rpc_tls_ctx *x, const uint8_t *psk);
-/* TLS is off to clients (rpc_tls_mode): there is no certificate, and a handshake without the proof of the peers' key, which is to be set, fails.
- * Returns as rpc_tls_open(). */
+/* TLS is off to clients (rpc_tls_mode): there is no certificate, and a handshake without the proof
+ * of the peers' key, which is to be set, fails. Returns as rpc_tls_open(). */
 int rpc_tls_open_peers(struct rpc_tls_ctx **out, const char *key_name, char *err, size_t errlen);
 /* What a client shows a peer: a key, and under which name it knows it. */
 struct rpc_tls_proof {

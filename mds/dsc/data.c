@@ -3,9 +3,10 @@
  *
  * Each loop has its own connection to each data server, made at its first call. Payload of a WRITE
  * goes out by reference: the call ends only when the reply is here (or its time is up) and the
- * transport has let go of the payload. To a server that speaks TLS to clients it goes over TLS, each side proving the server's key. To
- * one that does not there are two connections of a loop: over TLS all the same goes what is for requests that came protected,
- * and what is for nobody's; what came in the clear goes on in the clear, which is cheaper.
+ * transport has let go of the payload. To a server that speaks TLS to clients it goes over TLS,
+ * each side proving the server's key. To one that does not there are two connections of a loop:
+ * over TLS all the same goes what is for requests that came protected, and what is for nobody's;
+ * what came in the clear goes on in the clear, which is cheaper.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -52,7 +53,8 @@ void dsc_data_close(struct dsc *d)
 		if (d->d_node[id] && d->d_node[id]->nd_gen)
 			gen_stop(d->d_node[id]->nd_gen);
 	for (uint32_t id = 0; at < d->d_opts.do_nloops && id <= DSC_MAX; id++) {
-		for (struct data_conn *dn = d->d_data[at]->da_conn[id]; dn < d->d_data[at]->da_conn[id] + 2; dn++) {
+		for (struct data_conn *dn = d->d_data[at]->da_conn[id];
+		     dn < d->d_data[at]->da_conn[id] + 2; dn++) {
 			if (dn->dn_client)
 				rpc_client_destroy(dn->dn_client);
 			dn->dn_client = NULL;
@@ -161,11 +163,15 @@ static bool data_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, 
 	return false;
 }
 
-/* A data server of before: once since our start. Of other NFSv3 servers it is known (docs/generic.md). */
+/* A data server of before: once since our start. Of other NFSv3 servers it is known
+ * (docs/generic.md). */
 static void tell_clear(struct dsc *d, const struct dsc_server *sv)
 {
-	if (!sv->sv_generic && !atomic_exchange_explicit(&d->d_told_clear[sv->sv_id], true, memory_order_relaxed))
-		log_warn("data server %u (%s): data of requests that came protected goes to it in the clear: upgrade it, or set its ds.tls", sv->sv_id, sv->sv_name);
+	if (!sv->sv_generic &&
+	    !atomic_exchange_explicit(&d->d_told_clear[sv->sv_id], true, memory_order_relaxed))
+		log_warn("data server %u (%s): data of requests that came protected goes to it in "
+			 "the clear: upgrade it, or set its ds.tls",
+			 sv->sv_id, sv->sv_name);
 }
 
 /* The loop's client for a server; made again when the server has moved. */

@@ -40,7 +40,7 @@ struct dsc_server {
 	uint8_t sv_key_number; /* which the server has */
 	bool sv_own; /* it has keys of its own (proto/ds_key.h), and the cluster key is not taken from it any more */
 	uint8_t sv_tls; /* enum rpc_tls_mode: what its addresses offer clients */
-	bool sv_peers; /* sv_tls is off, and daemons of the cluster have TLS there all the same */
+	bool sv_peers;	/* sv_tls is off, and daemons of the cluster have TLS there all the same */
 	uint8_t sv_protocol; /* of the control protocol, as it joined last; 0: of before protocols were kept */
 	uint32_t sv_since_boot; /* of ours: in which it joined by that for the first time */
 	bool sv_generic; /* any NFSv3 server (docs/generic.md); it has no capabilities */
@@ -282,7 +282,8 @@ struct dsc_io {
 	uint32_t di_count;    /* in: asked; out: done */
 	uint32_t di_stable;   /* WRITE. in: asked; out: committed */
 	bool di_eof;	      /* READ */
-	bool di_clear;	      /* in: nothing protects the request that it is for, so that it need not go over TLS; dsc_ping sets it */
+	bool di_clear; /* in: nothing protects the request that it is for, so that it need not go
+			  over TLS; dsc_ping sets it */
 	uint64_t di_verifier; /* of WRITE and COMMIT */
 	/* dsc's own */
 	struct rpc_req di_rpc;

@@ -202,8 +202,10 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[L
 static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 {
 	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
-	       a->sv_max_write == b->sv_max_write && a->sv_clone_block == b->sv_clone_block && a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs && a->sv_protocol == b->sv_protocol &&
-	       a->sv_own == b->sv_own && a->sv_key_number == b->sv_key_number && a->sv_peers == b->sv_peers &&
+	       a->sv_max_write == b->sv_max_write && a->sv_clone_block == b->sv_clone_block &&
+	       a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs &&
+	       a->sv_protocol == b->sv_protocol && a->sv_own == b->sv_own &&
+	       a->sv_key_number == b->sv_key_number && a->sv_peers == b->sv_peers &&
 	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
 }
 

@@ -375,7 +375,8 @@ static void change_start(struct change_run *cr, unsigned obj)
 	lo_ctl_object(cr->cr_lo, lc->lc_ino, lc->lc_incarnation, &lc->lc_map, obj, &a->object);
 	a->known = lc->lc_map.lm_obj[obj].ob_known ? CTL_KNOWN : 0;
 	if (lc->lc_kind == LO_COPY) {
-		unsigned source = (unsigned)lo_clone_source(&lc->lc_map, obj, &lc->lc_src_map, lc->lc_src_same);
+		unsigned source = (unsigned)lo_clone_source(&lc->lc_map, obj, &lc->lc_src_map,
+							    lc->lc_src_same);
 
 		lo_ctl_object(cr->cr_lo, lc->lc_src, lc->lc_src_incarnation, &lc->lc_src_map, source, &a->source);
 		a->known |= lc->lc_src_map.lm_obj[source].ob_known ? CTL_KNOWN_SOURCE : 0;
@@ -393,14 +394,16 @@ bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to)
 	return m->lm_stripes == 1 || (from > to ? from - to : to - from) % ((uint64_t)m->lm_unit * m->lm_stripes) == 0;
 }
 
-bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, bool same, uint64_t from, uint64_t to)
+bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, bool same, uint64_t from,
+		      uint64_t to)
 {
 	if (!lo_same_row(dst, from, to))
 		return false;
 	for (unsigned s = 0; s < dst->lm_stripes; s++) {
 		int obj = lo_copy(dst, s, 0);
 
-		if (obj < 0 || lo_writer(dst, s, 1) >= 0 || lo_clone_source(dst, (unsigned)obj, src, same) < 0)
+		if (obj < 0 || lo_writer(dst, s, 1) >= 0 ||
+		    lo_clone_source(dst, (unsigned)obj, src, same) < 0)
 			return false;
 	}
 	return true;

@@ -312,9 +312,11 @@ struct lo_change {
 	void *lc_priv; /* lo's own */
 };
 void lo_change(struct lo *lo, struct lo_change *lc);
-/* Each object of dst has its bytes in one of src on its own server, and no stripe has two copies: those would be taken from two of the
- * source, which may be written meanwhile. same: the source's may differ, as lo_source. */
-bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, bool same, uint64_t from, uint64_t to);
+/* Each object of dst has its bytes in one of src on its own server, and no stripe has two copies:
+ * those would be taken from two of the source, which may be written meanwhile. same: the source's
+ * may differ, as lo_source. */
+bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, bool same, uint64_t from,
+		      uint64_t to);
 /* Offsets of the two files are at the same place of the same stripe. */
 bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to);
 
@@ -358,7 +360,8 @@ struct lo_clone {
 	struct lo_map cl_map;
 };
 int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, const struct lo_clone *cl);
-/* The object of src that an object of dst can be cloned from: one of the same stripe that may be read (lo_source), on the same server. -1: none. */
+/* The object of src that an object of dst can be cloned from: one of the same stripe that may be
+ * read (lo_source), on the same server. -1: none. */
 int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map *src, bool same);
 /* Bars a client's number on every known server. Its inode number, for lo_orders_wait, is 0. */
 int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);

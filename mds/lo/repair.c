@@ -296,9 +296,10 @@ static void peer_key(struct lo *lo, uint32_t reader, const struct dsc_server *so
 	uint8_t secret[CAP_TLS_KEY_LEN];
 	struct dsc_server sv;
 
-	/* To a reader that has none of its own the cluster key is enough where the source's TLS is for clients; where it is not, this alone says that there is some. */
-	if ((source->sv_tls == RPC_TLS_OFF && !source->sv_peers) || source->sv_generic || !dsc_get(lo->l_dsc, reader, &sv) ||
-	    (!sv.sv_own && !source->sv_peers))
+	/* To a reader that has none of its own the cluster key is enough where the source's TLS is
+	 * for clients; where it is not, this alone says that there is some. */
+	if ((source->sv_tls == RPC_TLS_OFF && !source->sv_peers) || source->sv_generic ||
+	    !dsc_get(lo->l_dsc, reader, &sv) || (!sv.sv_own && !source->sv_peers))
 		return;
 	dsc_peer_key(lo->l_dsc, source, sv.sv_uuid, secret);
 	sodium_bin2hex(key, LO_PEER_KEY, secret, sizeof(secret));

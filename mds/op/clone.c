@@ -24,7 +24,7 @@ struct clone {
 	struct st_stateid src_sid, dst_sid;
 	uint64_t src, dst, from, to, len;
 	bool to_end, again; /* to_end: to the source's end. again: the target is placed again */
-	bool same;              /* two write the source: only its first copies are cloned (lo_source) */
+	bool same;	    /* two write the source: only its first copies are cloned (lo_source) */
 	bool reader;            /* of the source, which he may not write */
 	uint64_t frozen_ns;     /* since when he keeps the source's writers waiting; 0: there are none */
 	bool placing;           /* op_drain_placing */
@@ -106,12 +106,14 @@ static bool in_place(const struct clone *k, const struct lo_map *src, const stru
 	if (!lo_same_row(dst, k->from, k->to))
 		return false;
 	for (unsigned i = 0; i < (unsigned)dst->lm_stripes * dst->lm_mirrors; i++)
-		if (dst->lm_obj[i].ob_state == LO_IN_SYNC && lo_clone_source(dst, i, src, false) < 0)
+		if (dst->lm_obj[i].ob_state == LO_IN_SYNC &&
+		    lo_clone_source(dst, i, src, false) < 0)
 			return false;
 	return true;
 }
 
-/* What is beside another copy than the first, where these may differ, is not cloned to: it is stale from then on, and repaired from what is. False: a stripe would have no copy left. */
+/* What is beside another copy than the first, where these may differ, is not cloned to: it is stale
+ * from then on, and repaired from what is. False: a stripe would have no copy left. */
 static bool only_first(const struct clone *k, const struct lo_map *src, struct lo_map *map)
 {
 	uint64_t others = 0, last;
@@ -144,7 +146,10 @@ static int not_lost(const struct clone *k, const struct lo_map *src, struct lo_m
 	uint64_t lost = 0, last;
 
 	for (unsigned i = 0; i < lo_objects(map); i++)
-		if (map->lm_obj[i].ob_state == LO_IN_SYNC && (told_lost(&k->src_stat, src, (unsigned)lo_clone_source(map, i, src, k->same)) || (!k->again && told_lost(&k->dst_stat, map, i))))
+		if (map->lm_obj[i].ob_state == LO_IN_SYNC &&
+		    (told_lost(&k->src_stat, src,
+			       (unsigned)lo_clone_source(map, i, src, k->same)) ||
+		     (!k->again && told_lost(&k->dst_stat, map, i))))
 			lost |= UINT64_C(1) << i;
 	lo_map_make_stale(map, lost, &last);
 	return last ? -EIO : 0;
@@ -393,7 +398,8 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 		op_drain_placed(c->m);
 	k->placing = false;
 	/* The first copy is lost: another is first when this is asked again. */
-	if (err == -EIO && k->same && !op_first_reads(c->m, c->th->mt_loop, k->src, &k->src_stat.ls_map, k->src_stat.ls_lost))
+	if (err == -EIO && k->same &&
+	    !op_first_reads(c->m, c->th->mt_loop, k->src, &k->src_stat.ls_map, k->src_stat.ls_lost))
 		return NFS4ERR_DELAY;
 	if (err)
 		return err == -EMFILE ? NFS4ERR_XDEV : op_status(err);

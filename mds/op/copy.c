@@ -42,7 +42,7 @@ struct op_copy {
 	struct loop_timer timer;
 	unsigned waits, turn, denials; /* denials: in a row */
 	bool outdated, wrote, never_local;
-	bool clear; /* nothing protected the COPY */
+	bool clear;  /* nothing protected the COPY */
 	bool missed; /* copies did not commit: io_failed_map */
 	int piece_err;
 	uint64_t verifier;
@@ -445,7 +445,8 @@ static bool copy_local(struct op_copy *j, bool same, uint64_t from, uint64_t lef
 	struct ns_inode dst;
 	struct lo_map map;
 
-	if (j->never_local || copy_inode(j, j->dst, &dst, &map) || lo_generic(j->m->m_lo, &map) || !lo_copy_is_local(&map, &j->io.io_map, same, from, j->dst_off + j->done))
+	if (j->never_local || copy_inode(j, j->dst, &dst, &map) || lo_generic(j->m->m_lo, &map) ||
+	    !lo_copy_is_local(&map, &j->io.io_map, same, from, j->dst_off + j->done))
 		return false;
 	if (!op_pin(&j->pin, j->m, j->dst))
 		return false;

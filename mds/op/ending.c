@@ -106,7 +106,8 @@ static bool below(struct op_ending *e, const struct ns_inode *i)
 		return true;
 	if (!e->e_dir || e->e_dir != i->i_parent) {
 		e->e_dir = i->i_parent;
-		e->e_dir_below = lies(e->e_m->m_ns, e->e_txn, e->e_dir, e->e_row, e->e_nrow) != BESIDE;
+		e->e_dir_below =
+			lies(e->e_m->m_ns, e->e_txn, e->e_dir, e->e_row, e->e_nrow) != BESIDE;
 	}
 	return e->e_dir_below;
 }

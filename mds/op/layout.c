@@ -324,7 +324,8 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	at = x->x_len;
 	xdr_put_u32(x, 0);
 	err = lo_encode_layout(c->m->m_lo, &i, &map, g->read, g->iomode == LAYOUTIOMODE4_RW,
-			       &(struct lo_reader){c->client->cl_number, rpc_conn_peer(c->call->c_conn), contended},
+			       &(struct lo_reader){c->client->cl_number,
+						   rpc_conn_peer(c->call->c_conn), contended},
 			       layout_flags(c, &map, contended), x);
 	if (err)
 		return err == -EAGAIN ? NFS4ERR_LAYOUTTRYLATER : op_status(err);

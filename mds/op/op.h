@@ -375,7 +375,8 @@ static inline bool op_exports_stand(const struct compound *c)
 {
 	return c->view->v_table->t_generation == exp_set_generation(c->m->m_exports);
 }
-/* The request came with privacy or integrity: Kerberos that has it, or TLS. Its data goes on in TLS. */
+/* The request came with privacy or integrity: Kerberos that has it, or TLS. Its data goes on in
+ * TLS. */
 bool op_protected(const struct compound *c);
 /* May this client have layouts of cur: its data path is as protected as the export demands, or the administrator said so. */
 bool op_layouts_ok(const struct compound *c);

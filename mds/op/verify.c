@@ -503,7 +503,8 @@ static void ask_range(struct op_verify *v)
 		thaw(v);
 		if (!err)
 			count(v, &v->v_view.vv_files, 1);
-		else if (err != -ESTALE) /* placed again meanwhile, most often: those copies were not compared */
+		else if (err != -ESTALE) /* placed again meanwhile, most often: those copies were
+					    not compared */
 			count(v, &v->v_view.vv_skipped, 1);
 		next_file(v);
 		return;

@@ -206,7 +206,8 @@ START_TEST(the_least_that_any_server_demands_is_told)
 }
 END_TEST
 
-/* That daemons have TLS where clients have none outlives a restart; a program that does not know it takes it for none (up to RPC_TLS_CERT is for clients). */
+/* That daemons have TLS where clients have none outlives a restart; a program that does not know it
+ * takes it for none (up to RPC_TLS_CERT is for clients). */
 START_TEST(a_record_keeps_who_has_tls)
 {
 	struct dsc_terms dt = {.dt_weight = DSC_WEIGHT_ONE}, dt2;
@@ -221,7 +222,9 @@ START_TEST(a_record_keeps_who_has_tls)
 			sv.sv_peers = peers;
 			len = dsc_row_encode(&sv, &dt, row);
 			ck_assert_uint_eq(row[2], peers ? CTL_TLS_PEERS : tls);
-			ck_assert_int_eq(dsc_row_decode((struct kv_slice){sv.sv_uuid, 16}, (struct kv_slice){row, len}, &sv2, &dt2), 0);
+			ck_assert_int_eq(dsc_row_decode((struct kv_slice){sv.sv_uuid, 16},
+							(struct kv_slice){row, len}, &sv2, &dt2),
+					 0);
 			ck_assert_uint_eq(sv2.sv_tls, tls);
 			ck_assert(sv2.sv_peers == peers);
 		}

@@ -1,5 +1,8 @@
 #!/usr/bin/python3
-"""A fence that a generic data server has not done: it has no lease that would end, so nobody goes on by time alone (docs/generic.md). Prints TAP."""
+"""A fence that a generic data server has not done (docs/generic.md). Prints TAP.
+
+Such a server has no lease that would end: nobody goes on by time alone.
+"""
 import contextlib
 import os
 import signal
@@ -18,7 +21,8 @@ from nfs41 import err  # noqa: E402
 from repair_test import MB, Wide, servers, settled, states  # noqa: E402
 
 LEASE_S = 3
-# The metadata server's own limit for a confirmation is five seconds more than a lease. It is for servers that have one.
+# The metadata server's own limit for a confirmation is five seconds more than a lease.
+# It is for servers that have one.
 LONG_S = 2 * (LEASE_S + 5)
 TWO = "mirrors=2,group0=kind=weft,group1=kind=nfs3"
 GOOD, ENDED = 0, (13, 70)  # ACCES, STALE
@@ -48,16 +52,18 @@ class Asked:
 
 
 def again(w, name, squash):
-    """It is started anew. With squash it answers everybody, and no longer does what the metadata server, root, wants done."""
+    """It is started anew. Where root is squashed it answers everybody, and no longer does what the
+    metadata server, root, wants done."""
     server = w.servers[name]
     server.kill()
-    server.put("exports", EXPORTS.replace("squash = none", "squash = " + squash, 1).format(top=server.top))
+    exports = EXPORTS.replace("squash = none", "squash = " + squash, 1)
+    server.put("exports", exports.format(top=server.top))
     server.start()
     eventually(lambda: rows(w)[name]["alive"], 60, "it is back")
 
 
 def change_of(w, name, **attrs):
-    """The server of a file stands still, and something is changed for which old capabilities end."""
+    """The server of a file stands still, and a change is made that ends old capabilities."""
     x = Wide(name, MB, "group=kind=nfs3")
     fh, server = x.o.mirrors[0][0].fhs[0], w.servers[servers(x.c, x.f)[0]]
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
@@ -79,7 +85,8 @@ def test_a_right_that_is_taken_is_taken_when_that_is_answered(w):
 def test_a_right_to_one_of_two_copies_is_taken_when_that_is_answered(w):
     x = Wide("both", MB, TWO)
     at, name = foreign_at(x), next(s for s in servers(x.c, x.f) if s.startswith("g"))
-    read = lambda: data_server(x.c, x.o.mirrors[at][0]).read(x.o.mirrors[at][0].fhs[0], 0, 4).status  # noqa: E731
+    m = x.o.mirrors[at][0]
+    read = lambda: data_server(x.c, m).read(m.fhs[0], 0, 4).status  # noqa: E731
     x.give_back()
     again(w, name, "root")
     asked = Asked(client(), putfh(x.f), setattr_(ANON, mode=0))
@@ -101,7 +108,8 @@ def test_a_retry_of_a_change_waits_as_its_first_try_did(w):
     fh, server = x.o.mirrors[0][0].fhs[0], w.servers[servers(x.c, x.f)[0]]
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
     owner = client()
-    args = compound_args((sequence(owner.session.sessionid, 1, 1, 1, True), putfh(x.f), setattr_(ANON, mode=0)))
+    seq = sequence(owner.session.sessionid, 1, 1, 1, True)
+    args = compound_args((seq, putfh(x.f), setattr_(ANON, mode=0)))
     stand_still(server.child.pid)
     try:
         owner.connection().start(1, args, owner.cred)
@@ -139,7 +147,8 @@ def test_a_report_is_answered_when_nobody_reads_the_copy_that_missed_a_write(w):
     name = next(s for s in servers(x.c, x.f) if s.startswith("g"))
     again(w, name, "root")
     check(x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], 0, b"NEW ").status, GOOD)
-    asked = Asked(x.c, putfh(x.f), layouterror(x.o.stateid, [(x.o.mirrors[at][0].deviceid, 5, NUM["WRITE"])]))
+    failed = [(x.o.mirrors[at][0].deviceid, 5, NUM["WRITE"])]
+    asked = Asked(x.c, putfh(x.f), layouterror(x.o.stateid, failed))
     asked.no_answer_for(LONG_S)
     seen = old()
     check((seen.status, seen.data), (GOOD, bytes(x.data[:4])), "what the reader can still read")
@@ -162,8 +171,10 @@ def test_a_dead_servers_copy_that_nobody_holds_is_done_without(w):
 
 @contextlib.contextmanager
 def around(name):
-    w = mds_test.THE = Foreign(2, 2, [f"ds.lease={LEASE_S}s", "mds.lease=60s", "mds.recall_deadline=2s", "mds.repair_wait=300s",
-                                       *([] if "dead" in name else ["mds.ds_refused=60s", "mds.ds_dead=120s"])])
+    settings = [f"ds.lease={LEASE_S}s", "mds.lease=60s", "mds.recall_deadline=2s", "mds.repair_wait=300s"]
+    if "dead" not in name:
+        settings += ["mds.ds_refused=60s", "mds.ds_dead=120s"]
+    w = mds_test.THE = Foreign(2, 2, settings)
     try:
         with clients():
             yield (w,)
