@@ -371,7 +371,13 @@ def test_what_was_removed_since_keeps_no_repair_busy(w):
     def left():
         got = weft(w, "mirror", "status")
         return not got["running"] and {(x["inode"], x["why"]) for x in got["waiting"]} or None
-    eventually(lambda: left() == {(lost, "no copy of it is there any more: it is lost")}, 60, "all others are repaired")
+    try:
+        eventually(lambda: left() == {(lost, "no copy of it is there any more: it is lost")}, 60,
+                   "all others are repaired")
+    except Failed:
+        tap.say(f"lost is {lost}: {weft(w, 'mirror', 'status')}")
+        tap.say(log_of(w))
+        raise
     check(read_status(c, f), "IO", "not zeros")
     check(content(c, c.ok(putfh(d), lookup("kept"), getfh()).fh), b"K" * 70000)
     # What had nothing in it is a file like others.
