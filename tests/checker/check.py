@@ -199,7 +199,7 @@ def register(writes, reads, lost=(), flips=False):
 
 
 def fewest_waiting(states):
-    """Of states with one value and the same writes to come: those whose waiting reads are no more than another's."""
+    """Of states with one value and the same writes to come, those in which fewest reads wait."""
     kept = {}
     for value, todo, waiting in sorted(states, key=lambda s: len(s[2])):
         have = kept.setdefault((value, todo), [])

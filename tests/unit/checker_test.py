@@ -150,9 +150,11 @@ GOOD = [
      .op(A, "zero", f="F", off=0, len=5).read(B, (5, 0), (5, 1), (70, 0), (20, 2))),
     ("zeros of several truncations of unknown outcome", STRICT,
      S().read(B).cut(A, 0, done=False).write(B, 1).read(B, (100, 1)).read(B).write(B, 2).read(B, (100, 2))),
-    ("zeros of several truncations, some the earliest's and some the latest's, where a byte may change once", FLIPS,
-     S().read(B, at=(1, 2)).cut(A, 0, done=False, at=(3, 4)).write(B, 1, at=(5, 6)).read(B, (100, 1), at=(7, 8)).read(B, at=(9, 10)).write(B, 2, at=(11, 12))
-     .read(B, (100, 2), at=(13, 14)).cut(A2, 0, at=(20, 21)).cut(B2, 0, at=(22, 40)).read(A2, at=(23, 24)).cut(A2, 0, at=(25, 27)).read(B, at=(26, 28))
+    ("zeros of truncations, some the earliest's and some the latest's, with flips", FLIPS,
+     S().read(B, at=(1, 2)).cut(A, 0, done=False, at=(3, 4)).write(B, 1, at=(5, 6))
+     .read(B, (100, 1), at=(7, 8)).read(B, at=(9, 10)).write(B, 2, at=(11, 12))
+     .read(B, (100, 2), at=(13, 14)).cut(A2, 0, at=(20, 21)).cut(B2, 0, at=(22, 40))
+     .read(A2, at=(23, 24)).cut(A2, 0, at=(25, 27)).read(B, at=(26, 28))
      .write(A2, 3, at=(29, 32)).read(B, at=(41, 42))),
     ("a cached write that was not synced is lost with its client", OPEN,
      S().write(A, 1, sync=False).read(A, (100, 1), direct=False).mark("crash", who="a").read(B).read(B)),

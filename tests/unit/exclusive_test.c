@@ -430,12 +430,10 @@ static bool owed(const struct order_wait *o)
 	       world.store.todo[1].first <= o->high;
 }
 
-/* False: it cannot happen now. */
-static bool happens(enum event e)
-{
-	struct holder *writer = &world.holder[0], *reader = &world.holder[1];
-	unsigned at;
+/* Of each function: false, it cannot happen now, or is another's. */
 
+static bool callers_do(enum event e)
+{
 	switch (e) {
 	case E_A_BEGINS:
 	case E_B_BEGINS:
@@ -443,6 +441,29 @@ static bool happens(enum event e)
 			return false;
 		caller_begin(&world.caller[e - E_A_BEGINS]);
 		break;
+	case E_A_LETS_GO:
+	case E_B_LETS_GO:
+		if (world.caller[e - E_A_LETS_GO].stage != HAS_IT)
+			return false;
+		let_go(&world.caller[e - E_A_LETS_GO]);
+		break;
+	case E_A_IS_GONE:
+		if (!freezes(world.caller[0].kind) || world.caller[0].stage != WAITS ||
+		    world.caller[0].gone)
+			return false;
+		world.caller[0].gone = true;
+		break;
+	default:
+		return false;
+	}
+	return true;
+}
+
+static bool holders_do(enum event e)
+{
+	struct holder *writer = &world.holder[0], *reader = &world.holder[1];
+
+	switch (e) {
 	case E_WRITER_RETURNS:
 	case E_READER_RETURNS:
 		if (!world.holder[e - E_WRITER_RETURNS].has)
@@ -454,6 +475,35 @@ static bool happens(enum event e)
 			return false;
 		layout_goes(0, true);
 		break;
+	case E_EVICTED:
+		if (world.evicted || !writer->caps)
+			return false;
+		world.evicted = true;
+		world.file.f_judge |= writer->mode != 0;
+		world.file.f_judge_gen += writer->mode != 0;
+		layout_goes(0, true);
+		break;
+	case E_WRITER_ASKS:
+	case E_READER_ASKS:
+		if ((e == E_WRITER_ASKS ? writer : reader)->mode ||
+		    (world.evicted && e == E_WRITER_ASKS))
+			return false;
+		if (world.store.epoch > 20)
+			return false;
+		asks(e - E_WRITER_ASKS);
+		break;
+	default:
+		return false;
+	}
+	return true;
+}
+
+/* The deadlines of recalls, and the store. */
+static bool mds_does(enum event e)
+{
+	unsigned at;
+
+	switch (e) {
 	case E_DEADLINE:
 	case E_LAST_DEADLINE:
 		if (world.nwait < (e == E_DEADLINE ? 1 : 2))
@@ -468,6 +518,31 @@ static bool happens(enum event e)
 		world.failed |= e == E_COMMIT_FAILS;
 		commit(e == E_COMMITTED);
 		break;
+	default:
+		return false;
+	}
+	return true;
+}
+
+/* Of the first that is waited for. */
+static bool confirm_is_late(void)
+{
+	for (unsigned k = 0; k < SLOTS && !world.late; k++) {
+		struct order_wait o = world.order[k];
+
+		if (!o.done)
+			continue;
+		world.late = true;
+		world.order[k] = (struct order_wait){0};
+		o.done(o.arg, owed(&o) ? -EBUSY : -ETIMEDOUT);
+		return true;
+	}
+	return false;
+}
+
+static bool servers_do(enum event e)
+{
+	switch (e) {
 	case E_FIRST_CONFIRMS:
 	case E_SECOND_CONFIRMS:
 		if (!world.store.todo[e - E_FIRST_CONFIRMS].first ||
@@ -490,53 +565,17 @@ static bool happens(enum event e)
 		world.server[1].leased = true;
 		break;
 	case E_CONFIRM_LATE:
-		if (world.late)
-			return false;
-		for (unsigned k = 0; k < SLOTS; k++) {
-			struct order_wait o = world.order[k];
-
-			if (!o.done)
-				continue;
-			world.late = true;
-			world.order[k] = (struct order_wait){0};
-			o.done(o.arg, owed(&o) ? -EBUSY : -ETIMEDOUT);
-			break;
-		}
-		if (!world.late)
-			return false;
-		break;
-	case E_EVICTED:
-		if (world.evicted || !writer->caps)
-			return false;
-		world.evicted = true;
-		world.file.f_judge |= writer->mode != 0;
-		world.file.f_judge_gen += writer->mode != 0;
-		layout_goes(0, true);
-		break;
-	case E_WRITER_ASKS:
-	case E_READER_ASKS:
-		if ((e == E_WRITER_ASKS ? writer : reader)->mode ||
-		    (world.evicted && e == E_WRITER_ASKS))
-			return false;
-		if (world.store.epoch > 20)
-			return false;
-		asks(e - E_WRITER_ASKS);
-		break;
-	case E_A_LETS_GO:
-	case E_B_LETS_GO:
-		if (world.caller[e - E_A_LETS_GO].stage != HAS_IT)
-			return false;
-		let_go(&world.caller[e - E_A_LETS_GO]);
-		break;
-	case E_A_IS_GONE:
-		if (!freezes(world.caller[0].kind) || world.caller[0].stage != WAITS ||
-		    world.caller[0].gone)
-			return false;
-		world.caller[0].gone = true;
-		break;
+		return confirm_is_late();
 	default:
 		return false;
 	}
+	return true;
+}
+
+static bool happens(enum event e)
+{
+	if (!callers_do(e) && !holders_do(e) && !mds_does(e) && !servers_do(e))
+		return false;
 	settle_down();
 	for (unsigned k = 0; k < CALLERS; k++)
 		if (world.caller[k].stage == HAS_IT)

@@ -1,5 +1,8 @@
 #!/usr/bin/python3
-"""What goes between the daemons for a request that came protected is protected there as well, without certificates: a relay between them looks. Prints TAP."""
+"""What a protected request carries is protected between the daemons, too. Prints TAP.
+
+No daemon has a certificate for that. A relay between the daemons looks at each byte.
+"""
 import contextlib
 import os
 import secrets
@@ -35,7 +38,8 @@ class Relay:
     """In front of a data server's port: keeps what comes by, there and back."""
 
     def __init__(self, to):
-        self.to, self.there, self.back, self.socks, self.refuses = to, bytearray(), bytearray(), set(), False
+        self.to, self.socks, self.refuses = to, set(), False
+        self.there, self.back = bytearray(), bytearray()
         self.lock, self.refused = threading.Lock(), 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -149,8 +153,13 @@ def goes_by(relay, c, name):
     is_read(c, s, f, data)
     check(c.ok(putfh(f), read_plus(s, 0, len(data))).status, 0)
     after = relay.seen()
-    check(after[0] - there > 2 * len(data) and after[1] - back > 2 * len(data), True, "it goes by the relay")
+    least = 2 * len(data)
+    check(after[0] - there > least and after[1] - back > least, True, "it goes by the relay")
     return mark in relay.there[there:], mark in relay.back[back:]
+
+
+def all_have_keys():
+    return not [s for s in weft(W, "key", "status")["servers"] if s["alive"]]
 
 
 def test_what_came_in_the_clear_goes_on_as_before():
@@ -165,7 +174,8 @@ def test_what_came_protected_is_not_seen_between_the_daemons():
         check(goes_by(NEAR.relay, c, name), (False, False), name)
         c.drop()
     check("with the cluster's key" in NEAR.server.said(), True)
-    check(" calls in the clear" in NEAR.server.said(), False, "said of a server that offers clients no TLS")
+    check(" calls in the clear" in NEAR.server.said(), False,
+          "said of a server that offers clients no TLS")
 
 
 def test_who_takes_it_away_gets_no_data():
@@ -200,11 +210,15 @@ def shaken(port, key, identity):
     sock, got = probe(port, **PEERS)
     check(got, u32(77) + u32(1) + u32(0) + u32(0) + opaque(b"STARTTLS") + u32(0))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        child = subprocess.Popen(["openssl", "s_client", "-connect", f"127.0.0.1:{listener.getsockname()[1]}", "-tls1_3", "-alpn", "sunrpc", "-psk", key, "-psk_identity",
-                                  identity, "-ciphersuites", "TLS_AES_128_GCM_SHA256"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        child = subprocess.Popen(
+            ["openssl", "s_client", "-connect", f"127.0.0.1:{listener.getsockname()[1]}", "-tls1_3",
+             "-alpn", "sunrpc", "-psk", key, "-psk_identity", identity,
+             "-ciphersuites", "TLS_AES_128_GCM_SHA256"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         one, _ = listener.accept()
     relay = Relay.__new__(Relay)
-    pumps = [threading.Thread(target=relay.pump, args=(a, b, bytearray()), daemon=True) for a, b in ((one, sock), (sock, one))]
+    pumps = [threading.Thread(target=relay.pump, args=(*way, bytearray()), daemon=True)
+             for way in ((one, sock), (sock, one))]
     for t in pumps:
         t.start()
     out = child.communicate(timeout=LONG)[0]
@@ -227,13 +241,16 @@ def key_of(name):
 
 def test_strangers_have_no_tls_there():
     port = NEAR.server.port
-    for how in (dict(prog=100003, vers=3), dict(prog=100005, vers=3), dict(prog=0x20077EFF, vers=1)):
+    programs = ((100003, 3), (100005, 3), (0x20077EFF, 1))
+    for how in (dict(prog=prog, vers=vers) for prog, vers in programs):
         sock, got = probe(port, **how)
         check(got, u32(77) + u32(1) + u32(1) + u32(1) + u32(2), f"as where there is none: {how}")
         sock.close()
     mine = key_of("near")
     check(shaken(port, mine, "weft"), True)
-    for key, identity in ((secrets.token_hex(32), "weft"), (mine, "left"), (key_of("other"), "weft"), (mine, "weft" + "x" * 16), (secrets.token_hex(32), "weft" + "x" * 16)):
+    for key, identity in ((secrets.token_hex(32), "weft"), (mine, "left"),
+                          (key_of("other"), "weft"), (mine, "weft" + "x" * 16),
+                          (secrets.token_hex(32), "weft" + "x" * 16)):
         check(shaken(port, key, identity), False, identity)
     sock, _ = probe(port, **PEERS)
     try:
@@ -267,18 +284,19 @@ class Doing(threading.Thread):
 
 
 def test_a_rotation_of_the_key_fails_no_io():
-    eventually(lambda: not [s for s in weft(W, "key", "status")["servers"] if s["alive"]], LONG, "all have keys of their own")
+    eventually(all_have_keys, LONG, "all have keys of their own")
     clients = [tls_client(), Plain(ADDR)]
     doing = [Doing(c, f"rotated {i}") for i, c in enumerate(clients)]
 
     def goes_on():
         at = [d.n for d in doing]
-        eventually(lambda: all(d.bad or d.n > n + 5 for d, n in zip(doing, at)), LONG, "I/O goes on")
+        eventually(lambda: all(d.bad or d.n > n + 5 for d, n in zip(doing, at)), LONG,
+                   "I/O goes on")
     try:
         goes_on()
         weft(W, "key", "rotate", "--yes")
         goes_on()
-        eventually(lambda: not [s for s in weft(W, "key", "status")["servers"] if s["alive"]], LONG, "all have the new keys")
+        eventually(all_have_keys, LONG, "all have the new keys")
         goes_on()
         NEAR.relay.cut()  # they shake hands again
         goes_on()
@@ -305,7 +323,9 @@ def test_what_one_data_server_reads_of_another_is_not_seen():
     far = Relayed("far", cluster_key="", key=key_file("far"))  # the cluster key was rotated
     try:
         weft(W, "ds", "drain", "near")
-        eventually(lambda: next(d for d in weft(W, "ds", "list")["ds"] if d["name"] == "near").get("drain") == "drained", LONG, "all is moved")
+        listed = lambda: weft(W, "ds", "list")["ds"]  # noqa: E731
+        near = lambda: next(d for d in listed() if d["name"] == "near")  # noqa: E731
+        eventually(lambda: near().get("drain") == "drained", LONG, "all is moved")
         check(len(relay.back) - back > len(data), True, "it comes by the relay")
         check(mark in relay.back[back:], False)
         there = len(far.relay.back)
@@ -323,15 +343,18 @@ def start():
     global W, NEAR
     tls_test.live()
     certs = tls_test.CERTS
-    settings = ["mds.lease=10s", "mds.grace=5s", "mds.repair_files=10", "mds.tls=optional", f"mds.tls_cert={certs['live']}", f"mds.tls_key={certs['live.key']}"]
+    settings = ["mds.lease=10s", "mds.grace=5s", "mds.repair_files=10", "mds.tls=optional",
+                f"mds.tls_cert={certs['live']}", f"mds.tls_key={certs['live.key']}"]
     sec = "sys"
     if REALM:
         settings += [f"mds.keytab={REALM.keytab('nfs/localhost')}", "mds.idmap_domain=weft.test"]
         sec = "sys, krb5, krb5i, krb5p"
     W = mds_test.THE = Cluster(1, settings)
     with open(W.dir + "/exports", "w", encoding="utf-8") as f:
-        f.write('export "/" { client "*" { access = rw  squash = none  privileged_port = false  sec = {%s} } }\n' % sec)
-    subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{W.dir}/run/mds.sock", "exports", "reload"], check=True, capture_output=True)
+        f.write('export "/" { client "*" { access = rw  squash = none  privileged_port = false'
+                '  sec = {%s} } }\n' % sec)
+    subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{W.dir}/run/mds.sock",
+                    "exports", "reload"], check=True, capture_output=True)
     NEAR = Relayed("near")
     weft(W, "ds", "kill", "ds1")  # all files are on those behind relays
     boss = Client(ADDR, cred=auth_sys(0, 0))
@@ -347,20 +370,16 @@ def main():
     TOP = tempfile.mkdtemp(prefix="weft-between.")
     try:
         tls_test.CERTS = tls_test.Certs()
-        if gss and all(shutil.which(p, path=os.environ["PATH"] + ":/usr/sbin:/sbin") for p in ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")):
+        path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+        kerberos = "krb5kdc", "kdb5_util", "kadmin.local", "kinit"
+        if gss and all(shutil.which(p, path=path) for p in kerberos):
             REALM = gss.Realm(TOP, "games", "nfs/localhost", skew=1)
         start()
         tap.run(tap.named(globals()))
     finally:
         if NEAR:
             NEAR.server.end()
-        if W:
-            W.down()
-        if REALM:
-            REALM.down()
-        if tls_test.CERTS:
-            shutil.rmtree(tls_test.CERTS.dir)
-        shutil.rmtree(TOP)
+        tls_test.down(TOP, W, REALM)
 
 
 if __name__ == "__main__":

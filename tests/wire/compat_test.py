@@ -165,15 +165,5 @@ def test_a_store_from_the_future_is_refused_in_one_line(w):
     refused(w, "weft-mds", "mds.store", mds, "the store has format version 99; this program knows version")
 
 
-@contextlib.contextmanager
-def around(name):
-    w = Kept()
-    try:
-        with clients():
-            yield (w,)
-    finally:
-        w.down()
-
-
 if __name__ == "__main__":
-    tap.run(tap.named(globals()), around, 3)
+    tap.run(tap.named(globals()), lambda name: own_cluster(Kept()), 3)

@@ -347,7 +347,7 @@ def test_a_server_that_stops_ends_what_waits_for_one_that_stands_still(w):
 
 
 def test_who_writes_beside_another_reads_by_a_layout_of_its_own(w):
-    """A handle of a server there that writes reads as well, and readers have one first copy of what two write."""
+    """A handle that writes there reads as well. Of what two write readers have one first copy."""
     c, s, f = open_in("shared", "mirrors=2," + KINDS["target"])
     c.ok(putfh(f), write(s, 0, b"0" * BLOCK, FILE_SYNC), close(s))
     a, b = Shared(f).lay(), Shared(f)

@@ -3558,6 +3558,16 @@ def restart_of_a_data_server_is_survived(w):
 
 
 @contextlib.contextmanager
+def own_cluster(w):
+    """For a test that has a cluster of its own: it ends with the test, and so do the clients."""
+    try:
+        with clients():
+            yield (w,)
+    finally:
+        w.down()
+
+
+@contextlib.contextmanager
 def clients(closing=False):
     """The clients of a test end with it. closing: where it went well, breaches of the callback rules count."""
     try:

@@ -3,7 +3,6 @@
 
 Such a server has no lease that would end: nobody goes on by time alone.
 """
-import contextlib
 import os
 import signal
 import sys
@@ -169,17 +168,13 @@ def test_a_dead_servers_copy_that_nobody_holds_is_done_without(w):
         os.kill(w.servers[name].child.pid, signal.SIGCONT)
 
 
-@contextlib.contextmanager
 def around(name):
-    settings = [f"ds.lease={LEASE_S}s", "mds.lease=60s", "mds.recall_deadline=2s", "mds.repair_wait=300s"]
+    settings = [f"ds.lease={LEASE_S}s", "mds.lease=60s", "mds.recall_deadline=2s",
+                "mds.repair_wait=300s"]
     if "dead" not in name:
         settings += ["mds.ds_refused=60s", "mds.ds_dead=120s"]
-    w = mds_test.THE = Foreign(2, 2, settings)
-    try:
-        with clients():
-            yield (w,)
-    finally:
-        w.down()
+    mds_test.THE = Foreign(2, 2, settings)
+    return own_cluster(mds_test.THE)
 
 
 if __name__ == "__main__":

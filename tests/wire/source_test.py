@@ -44,7 +44,8 @@ def test_other_stripes_are_made_of_what_readers_have(w):
     with stopped(w, one):
         weft(w, "move", "/other/f", "--stripes", "2")
         # It looks for sources while the first copy's server says nothing.
-        eventually(lambda: restriping(w, "/other/f")["step"] not in ("waits", "watch") or restriping(w, "/other/f")["restarts"], 60, "a look")
+        eventually(lambda: restriping(w, "/other/f")["step"] not in ("waits", "watch")
+                   or restriping(w, "/other/f")["restarts"], 60, "a look")
     ended(w, "/other/f")
     check((through(c, f), contended(w)), (b"b", 1))
     a.give_back()
@@ -85,12 +86,14 @@ def other(c, name, policy):
 def taken(c, op, f, s, to):
     """The operation that takes all of a file to another. XDEV: the source was compared, and its
     second copy is being repaired."""
-    got = c.until(lambda got: err(got.status) not in ("DELAY", "XDEV"), putfh(f), savefh(), putfh(to[1]), op(s, to[0]), tries=400)
+    got = c.until(lambda got: err(got.status) not in ("DELAY", "XDEV"), putfh(f), savefh(),
+                  putfh(to[1]), op(s, to[0]), tries=400)
     check(err(got.status), "OK")
 
 
 def opened(c, f):
-    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), open_(claim_fh(), BOTH | NO_DELEG), tries=400)
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                  open_(claim_fh(), BOTH | NO_DELEG), tries=400)
     return got.results[-1].stateid
 
 
@@ -128,7 +131,8 @@ def test_a_clone_takes_what_readers_have(w):
     # Within the file each copy has its own, as before.
     ops = putfh(f), savefh(), putfh(f), clone(s, s, 0, 2 * BLOCK, BLOCK)
     check(err(c.until(lambda got: err(got.status) != "DELAY", *ops, tries=400).status), "OK")
-    check(c.ok(putfh(f), read(ANON, 0, 4 * BLOCK)).data == b"b" * BLOCK + b"0" * BLOCK + b"b" * BLOCK + b"0" * BLOCK, True)
+    want = (b"b" * BLOCK + b"0" * BLOCK) * 2
+    check(c.ok(putfh(f), read(ANON, 0, 4 * BLOCK)).data == want, True)
     eventually(lambda: contended(w) == 0 and whole(c, f), 60, "a comparison")
     equal(w, c, f)
     return None
@@ -146,7 +150,7 @@ def verify(w, method, path):
 
 
 def laid_out_anew_amid(w, name, size):
-    """The answer of a comparison in whose midst the file was laid out anew; None: it was over before."""
+    """A comparison's answer, if the file got another layout meanwhile; None: it was over before."""
     c = client()
     d = c.mkdir(c.root(), name)
     c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
@@ -165,7 +169,7 @@ def laid_out_anew_amid(w, name, size):
 
 
 def test_what_was_laid_out_anew_amid_is_not_told_to_be_verified(w):
-    """Its new copies were not compared, and who compares those that two wrote looks at them again."""
+    """The new copies were not compared. The end of the mark has them compared again."""
     got = next(filter(None, (laid_out_anew_amid(w, f"anew{n}", n * MB) for n in (2, 4, 8, 16))), {})
     check((got.get("files"), got.get("skipped"), got.get("different")), (0, 1, 0))
 

@@ -123,13 +123,7 @@ def main():
         REALM = gss.Realm(TOP, "games", "nfs/localhost", skew=1)
         tap.run(tap.named(globals()))
     finally:
-        if W:
-            W.down()
-        if REALM:
-            REALM.down()
-        if tls_test.CERTS:
-            shutil.rmtree(tls_test.CERTS.dir)
-        shutil.rmtree(TOP)
+        tls_test.down(TOP, W, REALM)
 
 
 if __name__ == "__main__":

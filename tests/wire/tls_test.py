@@ -244,6 +244,16 @@ def pid(daemon="mds"):
         return int(f.read())
 
 
+def down(top, *daemons):
+    """The end of a file of tests that made CERTS and, below top, others. None: it was not made."""
+    for one in daemons:
+        if one:
+            one.down()
+    if CERTS:
+        shutil.rmtree(CERTS.dir)
+    shutil.rmtree(top)
+
+
 def clear_probe(call):
     sock = connect()
     got = ask(sock, call)
