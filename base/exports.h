@@ -1,7 +1,7 @@
 /*
  * exports.h - the exports file (docs/weft-exports.5): who may use which part of a name space, from where, with which protection.
  *
- * The file becomes a table, which its reader resolves: the metadata server to directories of its name space (mds/exp), a data server to folders of its machine
+ * The file becomes a table, which its reader resolves: the metadata server to directories of its name space (mds/export), a data server to folders of its machine
  * (ds/path). A table never changes after that: a reload makes another, and the old one lives as long as somebody refers to it.
  *
  * Threads: any.
@@ -66,7 +66,7 @@ struct exp_table {
 	unsigned t_npatterns;
 	struct exp_who **t_name; /* those that are names: what exp_names_match answers for, by place */
 	unsigned t_nnames;
-	/* The metadata server's (mds/exp/exp.h): */
+	/* The metadata server's (mds/export/exp.h): */
 	struct exp_pin *t_pin;   /* by number; freed with the table */
 	unsigned t_npins;
 	bool t_plain;            /* one export, of "/", number 0: nothing is crossed */

@@ -4,14 +4,14 @@
  *	weft-fsck [--json] STORE
  *
  * One line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage, 3 the
- *store cannot be read. What it holds true of the name space is in mds/ns/check.c, and of layout maps and repairs here. It reads one snapshot; beside a
+ *store cannot be read. What it holds true of the name space is in mds/namespace/check.c, and of layout maps and repairs here. It reads one snapshot; beside a
  *running weft-mds it checks what was committed when it began.
  */
 #include "base/log.h"
-#include "mds/lo/repair.h"
-#include "mds/lo/shift.h"
-#include "mds/lo/twin.h"
-#include "mds/ns/keys.h"
+#include "mds/layout/repair.h"
+#include "mds/layout/shift.h"
+#include "mds/layout/twin.h"
+#include "mds/namespace/keys.h"
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>

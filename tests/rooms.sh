@@ -21,16 +21,16 @@ bad_includes() {
 		may["ds"] = "ds proto base"
 		may["client"] = "client proto base"
 		may["tools"] = "tools client proto base"
-		may["mds/ns"] = "mds/ns kv base"
-		may["mds/exp"] = "mds/ev mds/exp mds/ns kv base"
-		may["mds/ev"] = "mds/ev mds/ns kv base"
-		may["mds/st"] = "mds/ev mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/lo"] = "mds/ev mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/dsc"] = "mds/ev mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/file"] = "mds/ev mds/file mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/op"] = "mds/ev mds/exp mds/file mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds/admin"] = "mds/ev mds/exp mds/file mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
-		may["mds"] = "mds mds/ev mds/exp mds/file mds/admin mds/op mds/st mds/lo mds/ns mds/dsc kv proto base"
+		may["mds/namespace"] = "mds/namespace kv base"
+		may["mds/export"] = "mds/journal mds/export mds/namespace kv base"
+		may["mds/journal"] = "mds/journal mds/namespace kv base"
+		may["mds/state"] = "mds/journal mds/state mds/layout mds/namespace mds/dataserver kv proto base"
+		may["mds/layout"] = "mds/journal mds/state mds/layout mds/namespace mds/dataserver kv proto base"
+		may["mds/dataserver"] = "mds/journal mds/state mds/layout mds/namespace mds/dataserver kv proto base"
+		may["mds/file"] = "mds/journal mds/file mds/state mds/layout mds/namespace mds/dataserver kv proto base"
+		may["mds/op"] = "mds/journal mds/export mds/file mds/op mds/state mds/layout mds/namespace mds/dataserver kv proto base"
+		may["mds/admin"] = "mds/journal mds/export mds/file mds/admin mds/op mds/state mds/layout mds/namespace mds/dataserver kv proto base"
+		may["mds"] = "mds mds/journal mds/export mds/file mds/admin mds/op mds/state mds/layout mds/namespace mds/dataserver kv proto base"
 	}
 	{
 		from = room($1)
@@ -44,7 +44,7 @@ bad_includes() {
 		if ($2 ~ /\.\.\//)
 			ok = 0
 		# op knows the protocol and no keys; nor does file.
-		if ($2 ~ /^mds\/ns\/keys/ && (from == "mds/op" || from == "mds/admin" || from == "mds/file"))
+		if ($2 ~ /^mds\/namespace\/keys/ && (from == "mds/op" || from == "mds/admin" || from == "mds/file"))
 			ok = 0
 		if (!ok)
 			print $1 ": " $2
@@ -64,7 +64,7 @@ unlisted() {
 # keeps others away from it.
 strangers() {
 	(cd "$1" && grep -rnE --include='*.[ch]' -e 'f_(excl|taking|frozen|hidden|sizing|cutting)[[:space:]]*(\+\+|--|[-+|&]?=[^=])' \
-		-e '\bst_(recall|revoke)_file\(' mds 2>/dev/null) | grep -vE '^mds/(file/exclusive\.c|st/[a-z]+\.[ch]):'
+		-e '\bst_(recall|revoke)_file\(' mds 2>/dev/null) | grep -vE '^mds/(file/exclusive\.c|state/[a-z]+\.[ch]):'
 }
 
 n=0 failed=0
@@ -88,34 +88,34 @@ try base/a.c proto/xdr.h bad
 try base/a.c base/log.h good
 try proto/a.c base/log.h good
 try proto/a.h kv/kv.h bad
-try proto/ctl.x mds/ns/ns.h bad
+try proto/ctl.x mds/namespace/ns.h bad
 try kv/a.c proto/xdr.h bad
 try kv/a.c base/log.h good
-try ds/store/a.c mds/ns/ns.h bad
+try ds/store/a.c mds/namespace/ns.h bad
 try ds/a.c kv/kv.h bad
 try ds/a.c proto/rpc.h good
 try mds/op/a.c ds/store/store.h bad
-try mds/op/a.c mds/ns/keys.h bad
-try mds/op/a.c mds/ns/ns.h good
+try mds/op/a.c mds/namespace/keys.h bad
+try mds/op/a.c mds/namespace/ns.h good
 try mds/op/a.c kv/kv.h good
-try mds/st/a.c mds/op/op.h bad
+try mds/state/a.c mds/op/op.h bad
 try mds/file/a.c mds/op/op.h bad
-try mds/file/a.c mds/ns/keys.h bad
-try mds/file/a.c mds/lo/lo.h good
-try mds/st/a.c mds/file/file.h bad
+try mds/file/a.c mds/namespace/keys.h bad
+try mds/file/a.c mds/layout/lo.h good
+try mds/state/a.c mds/file/file.h bad
 try mds/op/a.c mds/file/file.h good
-try mds/ns/a.c proto/nfs4.h bad
-try mds/ns/a.c mds/st/st.h bad
-try mds/ns/a.c keys.h good
-try mds/exp/a.c mds/ns/ns.h good
-try mds/lo/a.c mds/ev/event.h good
-try mds/ev/a.c mds/st/st.h bad
-try mds/exp/a.c proto/rpc.h bad
-try mds/st/a.c mds/exp/exp.h bad
-try mds/ns/a.c ../op/op.h bad
+try mds/namespace/a.c proto/nfs4.h bad
+try mds/namespace/a.c mds/state/st.h bad
+try mds/namespace/a.c keys.h good
+try mds/export/a.c mds/namespace/ns.h good
+try mds/layout/a.c mds/journal/event.h good
+try mds/journal/a.c mds/state/st.h bad
+try mds/export/a.c proto/rpc.h bad
+try mds/state/a.c mds/export/exp.h bad
+try mds/namespace/a.c ../op/op.h bad
 try mds/main.c mds/admin/admin.h good
 try tools/a.c kv/kv.h bad
-try tools/a.c mds/ns/ns.h bad
+try tools/a.c mds/namespace/ns.h bad
 try client/a.c base/loop.h good
 
 mkdir -p "$plant/t/base"

@@ -2,7 +2,7 @@
 #include "mds/admin/admin.h"
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
-#include "mds/ev/event.h"
+#include "mds/journal/event.h"
 #include "mds/op/ending.h"
 #include <errno.h>
 #include <stdarg.h>

@@ -48,10 +48,10 @@
  */
 #ifndef MDS_ADMIN_H
 #define MDS_ADMIN_H
-#include "mds/dsc/dsc.h"
-#include "mds/exp/exp.h"
-#include "mds/lo/lo.h"
-#include "mds/ns/ns.h"
+#include "mds/dataserver/dsc.h"
+#include "mds/export/exp.h"
+#include "mds/layout/lo.h"
+#include "mds/namespace/ns.h"
 
 struct mds;
 /* What only the state tables know; filled on the HTTP thread, so behind their locks. */

@@ -1,7 +1,7 @@
 /* ds.c - the data servers: what is known of them, and the administrator's word on them (docs/groups.md). */
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
-#include "mds/ev/event.h"
+#include "mds/journal/event.h"
 #include "mds/op/drain.h"
 #include <ctype.h>
 #include <errno.h>

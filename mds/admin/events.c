@@ -1,6 +1,6 @@
 /* events.c - the journal over the API. */
 #include "mds/admin/who.h"
-#include "mds/ev/event.h"
+#include "mds/journal/event.h"
 #include <errno.h>
 #include <stdlib.h>
 

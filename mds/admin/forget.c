@@ -5,7 +5,7 @@
  */
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
-#include "mds/lo/twin.h"
+#include "mds/layout/twin.h"
 #include "mds/op/op.h"
 #include <errno.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
-#include "mds/ev/event.h"
+#include "mds/journal/event.h"
 #include "mds/op/op.h"
 #include "proto/ds_key.h"
 #include <errno.h>

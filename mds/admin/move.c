@@ -1,7 +1,7 @@
 /* move.c - mirrors that come and go, and objects that move, over the API (docs/moving.md). What is asked for is written into the file's map; the jobs of repair do it. */
 #include "mds/admin/who.h"
-#include "mds/lo/column.h"
-#include "mds/lo/twin.h"
+#include "mds/layout/column.h"
+#include "mds/layout/twin.h"
 #include "mds/op/repair.h"
 #include <ctype.h>
 #include <errno.h>

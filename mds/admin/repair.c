@@ -1,6 +1,6 @@
 /* repair.c - the repair of mirrors over the API: what is under way, what waits and for what, and files that are to be repaired now (docs/repair.md); what moves (docs/moving.md). */
 #include "mds/admin/who.h"
-#include "mds/lo/column.h"
+#include "mds/layout/column.h"
 #include "mds/op/repair.h"
 #include <errno.h>
 #include <urcu/compiler.h>

@@ -1,6 +1,6 @@
 /* restripe.c - files that are laid out anew, over the API (docs/restripe.md). */
 #include "mds/admin/who.h"
-#include "mds/lo/column.h"
+#include "mds/layout/column.h"
 #include "mds/op/restripe.h"
 #include <ctype.h>
 #include <errno.h>

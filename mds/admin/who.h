@@ -2,7 +2,7 @@
 #ifndef MDS_ADMIN_WHO_H
 #define MDS_ADMIN_WHO_H
 #include "mds/admin/admin_int.h"
-#include "mds/st/view.h"
+#include "mds/state/view.h"
 
 /* The inode that the "path" argument leads to; false: refused. Only its fixed part is good. */
 bool admin_inode_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp, struct ns_inode *i);

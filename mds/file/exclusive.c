@@ -2,7 +2,7 @@
  * exclusive.h. */
 #include "mds/file/exclusive.h"
 #include "base/log.h"
-#include "mds/ev/event.h"
+#include "mds/journal/event.h"
 #include <errno.h>
 #include <stdlib.h>
 

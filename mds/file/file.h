@@ -7,10 +7,10 @@
  */
 #ifndef MDS_FILE_FILE_H
 #define MDS_FILE_FILE_H
-#include "mds/dsc/dsc.h"
-#include "mds/lo/lo.h"
-#include "mds/ns/ns.h"
-#include "mds/st/st.h"
+#include "mds/dataserver/dsc.h"
+#include "mds/layout/lo.h"
+#include "mds/namespace/ns.h"
+#include "mds/state/st.h"
 
 /* What the functions of this room work on. It stays as it is while anything is served. */
 struct file_env {

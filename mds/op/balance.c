@@ -3,14 +3,14 @@
  *
  * A run looks at all files twice. First it counts what each server holds, and so what its share would be. Then it looks for files of which an object moves: those that are hot on a server
  * that is slow or loaded, then any whose move makes two servers more even. What is chosen is counted as moved at once; so the sum of the squares of what servers are off falls with each
- * move, and a run ends. The move itself is the file's map's (mds/lo/shift.h), and repair's jobs do it.
+ * move, and a run ends. The move itself is the file's map's (mds/layout/shift.h), and repair's jobs do it.
  */
 #include "mds/op/balance.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/lo/repair.h"
-#include "mds/lo/shift.h"
-#include "mds/lo/twin.h"
+#include "mds/layout/repair.h"
+#include "mds/layout/shift.h"
+#include "mds/layout/twin.h"
 #include "mds/op/heat.h"
 #include "mds/op/repair.h"
 #include <errno.h>
@@ -24,7 +24,7 @@
 #define TRIES	   64 /* questions where an object may be, in a step: each looks at all servers */
 #define HOT_MOST   64
 #define HOT_LEAST  100.0f /* heat of a file that is worth moving for it */
-/* As mds/lo/prefer.c: what makes no difference between servers. */
+/* As mds/layout/prefer.c: what makes no difference between servers. */
 #define CALM_LOAD    800
 #define CALM_LATENCY 2000
 

@@ -4,8 +4,8 @@
  */
 #include "mds/op/choose.h"
 #include "base/log.h"
-#include "mds/ev/event.h"
-#include "mds/lo/repair.h"
+#include "mds/journal/event.h"
+#include "mds/layout/repair.h"
 #include "mds/op/repair.h"
 #include <errno.h>
 #include <sodium.h>

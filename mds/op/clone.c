@@ -2,18 +2,18 @@
  * clone.c - CLONE (RFC 7862 section 15.13): reflinks on the data servers. docs/copy.md says when it can be done.
  *
  * Both files are frozen, so that every write of before is over on every server and none of after begins. One transaction then commits the target's size and attributes, and an order for each of its objects
- * (lo/order_int.h): from there on it is done, whoever crashes, and nobody sees the target before the orders have run. An empty target is placed again, like the source, because reflinks do not leave a server;
+ * (layout/order_int.h): from there on it is done, whoever crashes, and nobody sees the target before the orders have run. An empty target is placed again, like the source, because reflinks do not leave a server;
  * its objects of before are deleted, and new ones have another incarnation in their names.
  *
  * With both frozen the servers are asked whether the objects are there. A lost one is neither cloned nor cloned into: the target's copy is stale where its stripe has another, else it is an error. Who did not
  * answer marks the target's object lost, if it comes to that (ds/store/orders.c): an order that waits for what never comes would hold back all that follow.
  */
 #include "mds/op/drain.h"
-#include "mds/lo/twin.h"
+#include "mds/layout/twin.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/lo/column.h"
-#include "mds/lo/repair.h"
+#include "mds/layout/column.h"
+#include "mds/layout/repair.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>

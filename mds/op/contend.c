@@ -21,7 +21,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/ev/event.h"
+#include "mds/journal/event.h"
 #include "mds/op/verify.h"
 #include <errno.h>
 

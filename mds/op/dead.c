@@ -1,5 +1,5 @@
 /*
- * dead.c - a data server was declared dead (mds/dsc/watch.c): nobody is sent to it any more (docs/device-failure.md).
+ * dead.c - a data server was declared dead (mds/dataserver/watch.c): nobody is sent to it any more (docs/device-failure.md).
  *
  * Layouts that are out are found in memory, by the servers that they name, and are taken back: clients then let go of what they have under way there, and go on with the next layout. A file
  * that is being written first loses what is on the dead server, durably. All other files are judged when somebody wants a layout for writing; or, by and by, when the server does not come back.

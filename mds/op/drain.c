@@ -5,9 +5,9 @@
 #include "mds/op/drain.h"
 #include "mds/op/repair.h"
 #include "base/log.h"
-#include "mds/lo/column.h"
-#include "mds/lo/repair.h"
-#include "mds/lo/twin.h"
+#include "mds/layout/column.h"
+#include "mds/layout/repair.h"
+#include "mds/layout/twin.h"
 #include <errno.h>
 
 #define LOOK_FILES 1024 /* in a tick */

@@ -3,7 +3,7 @@
  * below its directory ends, also those of layouts that came back. All on one loop, but for what
  * says otherwise.
  *
- * Which directories these are is in the store, put there with the change itself (mds/exp/record.c),
+ * Which directories these are is in the store, put there with the change itself (mds/export/record.c),
  * until all is over: a server that stops in the middle begins again. What was fenced by then is
  * clean, and is not fenced twice.
  *

@@ -3,8 +3,8 @@
  * does its state go (docs/fencing.md, "Eviction"). If it lives after all, it comes back as a new client with a new number.
  */
 #include "base/log.h"
-#include "mds/ev/event.h"
-#include "mds/lo/repair.h"
+#include "mds/journal/event.h"
+#include "mds/layout/repair.h"
 #include "mds/op/op.h"
 #include <errno.h>
 

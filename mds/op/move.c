@@ -5,8 +5,8 @@
  * would count objects as they were. All copies are on stable storage before (COMMIT): who wrote through us, and has not said COMMIT yet, says it to the copies that stay.
  */
 #include "mds/op/repair.h"
-#include "mds/ev/event.h"
-#include "mds/lo/column.h"
+#include "mds/journal/event.h"
+#include "mds/layout/column.h"
 #include <errno.h>
 
 enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,

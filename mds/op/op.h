@@ -9,12 +9,12 @@
 #define MDS_OP_H
 #include "base/ask.h"
 #include "base/metrics.h"
-#include "mds/dsc/dsc.h"
-#include "mds/exp/exp.h"
+#include "mds/dataserver/dsc.h"
+#include "mds/export/exp.h"
 #include "mds/file/exclusive.h"
-#include "mds/lo/lo.h"
-#include "mds/ns/ns.h"
-#include "mds/st/st.h"
+#include "mds/layout/lo.h"
+#include "mds/namespace/ns.h"
+#include "mds/state/st.h"
 #include "proto/nfs4.h"
 #include "proto/rpc.h"
 #include "proto/rpc_limit.h"
@@ -600,7 +600,7 @@ void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc, vo
 int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i);
 /* How long data servers get to confirm: milliseconds, longer than any lease of theirs. By then each has
  * confirmed or serves nobody. What is left is a server that lives and says that it fails its orders: one
- * that says nothing is waited for until its lease is over (lo/order.c). */
+ * that says nothing is waited for until its lease is over (layout/order.c). */
 static inline uint32_t op_confirm_ms(const struct mds *m)
 {
 	return m->m_ds_lease_ms + 5000u;

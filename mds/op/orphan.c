@@ -4,7 +4,7 @@
  */
 #include "mds/op/op.h"
 #include "base/log.h"
-#include "mds/lo/repair.h"
+#include "mds/layout/repair.h"
 
 /* ---- in a mutation that takes a name away ---- */
 

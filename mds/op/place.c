@@ -1,5 +1,5 @@
 /* place.c - where a file's data goes: when it is made, and again while it is empty (docs/groups.md). */
-#include "mds/lo/twin.h"
+#include "mds/layout/twin.h"
 #include "mds/op/op.h"
 #include <errno.h>
 

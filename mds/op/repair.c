@@ -27,7 +27,7 @@
 #define PULL_BYTES  (8u << 20)
 #define SAVE_BYTES  (256ull << 20)
 #define AGAIN_MS    500
-#define PATIENCE_MS 70000 /* for a source or a target that does not answer: two steps' limits (lo/repair.c) at least, or the target is blamed for a source that hangs */
+#define PATIENCE_MS 70000 /* for a source or a target that does not answer: two steps' limits (layout/repair.c) at least, or the target is blamed for a source that hangs */
 #define SILENT_FAILS 3 /* then its place is elsewhere */
 #define ORDERS_MS   5000 /* for orders of the object that are older */
 

@@ -1,7 +1,7 @@
 /* repair.h - repair of mirrors, as the administrator sees and steers it (docs/repair.md). */
 #ifndef MDS_OP_REPAIR_H
 #define MDS_OP_REPAIR_H
-#include "mds/lo/repair.h"
+#include "mds/layout/repair.h"
 #include "mds/op/op.h"
 
 struct op_repair_opts {
@@ -31,7 +31,7 @@ struct op_repair_opts op_repair_opts(const struct mds *m);
 /* So many bytes were read: for how many ms nothing more is, of all together. On that loop. */
 uint32_t op_repair_pace(struct mds *m, uint64_t bytes);
 
-/* move.c: what the map asks for beside repair (mds/lo/column.h), one step of it: objects begin to leave, or the switch, with the layouts back and fenced before it. then(arg, err) on loop,
+/* move.c: what the map asks for beside repair (mds/layout/column.h), one step of it: objects begin to leave, or the switch, with the layouts back and fenced before it. then(arg, err) on loop,
  * once, later: 0, -EAGAIN (somebody else has the file), or what failed. Memory is the caller's until then. */
 struct op_move {
 	struct excl mv_freeze;

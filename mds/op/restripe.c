@@ -12,8 +12,8 @@
 #include "mds/op/restripe.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/ev/event.h"
-#include "mds/lo/repair.h"
+#include "mds/journal/event.h"
+#include "mds/layout/repair.h"
 #include "mds/op/drain.h"
 #include "mds/op/repair.h"
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* restripe.h - files that are laid out anew, with other stripes or another unit, while clients read and write them (docs/restripe.md). One at a time; what is to be done is in the store
- * (mds/lo/twin.h). */
+ * (mds/layout/twin.h). */
 #ifndef MDS_OP_RESTRIPE_H
 #define MDS_OP_RESTRIPE_H
-#include "mds/lo/twin.h"
+#include "mds/layout/twin.h"
 #include "mds/op/op.h"
 
 /* Before the loops run. */

@@ -1,12 +1,12 @@
 /*
- * scrub.c - the job of a scrub, on one loop, and its first two phases: the data servers' lists of their objects, and the second look at those that are no file's (mds/lo/garbage.c, docs/scrub.md).
+ * scrub.c - the job of a scrub, on one loop, and its first two phases: the data servers' lists of their objects, and the second look at those that are no file's (mds/layout/garbage.c, docs/scrub.md).
  *
  * Every answer is judged by a snapshot that begins after it. What is no file's is remembered, and looked at again after a while: what the data server has still, and is still no file's in
  * the transaction that orders its deletion, is garbage. Each transaction puts how far the run is. Before all of it, all lists are looked through for what says that this store is an old copy.
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/ev/event.h"
+#include "mds/journal/event.h"
 #include "mds/op/scrub_int.h"
 #include <errno.h>
 #include <urcu/compiler.h>

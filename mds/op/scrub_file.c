@@ -6,7 +6,7 @@
  * is better than becomes stale, and repair makes it anew; then layouts that name it come back.
  */
 #include "base/log.h"
-#include "mds/lo/repair.h"
+#include "mds/layout/repair.h"
 #include "mds/op/scrub_int.h"
 #include <errno.h>
 #include <urcu/compiler.h>

@@ -1,7 +1,7 @@
 /* Sessions, SEQUENCE, and what else manages clients (RFC 8881 chapter 18.35 and on). */
 #include "base/log.h"
 #include "base/pool.h"
-#include "mds/lo/repair.h"
+#include "mds/layout/repair.h"
 #include "mds/op/sec.h"
 #include "proto/rpc_rdma.h"
 #include <errno.h>

@@ -2,7 +2,7 @@
  * stats.c - what clients tell of their I/O: LAYOUTSTATS (RFC 7862 section 15.7) and the statistics in a LAYOUTRETURN (RFC 8435 section 9.2).
  *
  * It is a client's word, and steers only: how long reads take from a data server is one of the things by which a client's first copy is chosen, within bounds
- * (mds/lo/prefer.c). Linux tells sums since the layout was made.
+ * (mds/layout/prefer.c). Linux tells sums since the layout was made.
  */
 #include "mds/op/heat.h"
 

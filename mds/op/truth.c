@@ -6,7 +6,7 @@
  * some wait by one row (lo_lost_put), committed with what gives the writer up: however many files there are. After a crash every file that had a write layout out is judged where that row is.
  */
 #include "base/log.h"
-#include "mds/lo/repair.h"
+#include "mds/layout/repair.h"
 #include "mds/op/op.h"
 #include <errno.h>
 

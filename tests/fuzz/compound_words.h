@@ -4,7 +4,7 @@
  */
 #ifndef TESTS_FUZZ_COMPOUND_WORDS_H
 #define TESTS_FUZZ_COMPOUND_WORDS_H
-#include "mds/ns/ns.h"
+#include "mds/namespace/ns.h"
 #include "proto/nfs4.h"
 #include <stdint.h>
 

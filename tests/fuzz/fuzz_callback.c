@@ -1,5 +1,5 @@
 /* fuzz_callback.c - a client's answer to a callback is decoded without trust: to CB_LAYOUTRECALL, whose status counts, and to CB_GETATTR, which brings attributes. */
-#include "mds/st/st.h"
+#include "mds/state/st.h"
 #include <stdlib.h>
 
 static void getattr(const uint8_t *data, size_t size)

@@ -1,5 +1,5 @@
 /*
- * fuzz_generic.c - a generic data server that lies: whole jobs of mds/dsc/gen_*.c (a server is taken in, orders, sizes, data and holes, a rebuild, a sum) against a made-up NFSv3
+ * fuzz_generic.c - a generic data server that lies: whole jobs of mds/dataserver/gen_*.c (a server is taken in, orders, sizes, data and holes, a rebuild, a sum) against a made-up NFSv3
  * server whose answers are the fuzzer's.
  *
  * An input's first bytes choose the job and its numbers; then each answer takes a byte from it: honest, a status, cut short, honest with a byte changed, or bytes of the
@@ -9,7 +9,7 @@
  */
 #define FZ_POOL	       8
 #define FZ_DS_LEASE_MS 2000 /* it is asked whether it lives five times in this */
-#include "mds/dsc/gen.h"
+#include "mds/dataserver/gen.h"
 #include "tests/fuzz/mds_fuzz.h"
 
 #define FILES	4096

@@ -1,6 +1,6 @@
 /* fuzz_map.c - stored layout maps are decoded without trust: any bytes give a map that can be used,
  * or -EIO. */
-#include "mds/lo/lo.h"
+#include "mds/layout/lo.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

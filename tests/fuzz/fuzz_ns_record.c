@@ -1,6 +1,6 @@
 /* fuzz_ns_record.c - stored records are decoded without trust: any bytes give a structure that
  * keeps its promises, or -EIO. The first byte picks the record. */
-#include "mds/ns/keys.h"
+#include "mds/namespace/keys.h"
 #include <stdlib.h>
 
 /* An ACL that decodes is evaluated, inherited and changed without harm, and makes the same bytes. */

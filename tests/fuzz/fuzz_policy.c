@@ -1,6 +1,6 @@
 /* fuzz_policy.c - a policy's text comes from any user (an xattr): it is refused with a line, or
  * gives a policy that keeps its promises. */
-#include "mds/lo/lo_int.h"
+#include "mds/layout/lo_int.h"
 #include <stdlib.h>
 
 static void same(const struct lo_policy *a, const struct lo_policy *b)

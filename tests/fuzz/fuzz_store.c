@@ -7,9 +7,9 @@
  * An input is a series of changes: a byte that says which, and its operands.
  */
 #include "base/log.h"
-#include "mds/dsc/dsc_int.h"
-#include "mds/lo/order_int.h"
-#include "mds/ns/keys.h"
+#include "mds/dataserver/dsc_int.h"
+#include "mds/layout/order_int.h"
+#include "mds/namespace/keys.h"
 #include "proto/rpc.h"
 #include "tests/unit/scratch.h"
 #include <errno.h>

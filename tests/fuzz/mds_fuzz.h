@@ -9,7 +9,7 @@
 #ifndef MDS_FUZZ_H
 #define MDS_FUZZ_H
 #include "base/log.h"
-#include "mds/ns/keys.h"
+#include "mds/namespace/keys.h"
 #include "mds/op/drain.h"
 #include "mds/op/op.h"
 #include "mds/op/repair.h"

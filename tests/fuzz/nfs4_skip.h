@@ -2,7 +2,7 @@
 #ifndef NFS4_SKIP_H
 #define NFS4_SKIP_H
 #include "kv/kv.h"
-#include "mds/ns/ns.h"
+#include "mds/namespace/ns.h"
 #include "mds/op/op.h"
 #include "proto/nfs4.h"
 #include "proto/xdr.h"

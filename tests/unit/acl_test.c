@@ -1,5 +1,5 @@
 /* acl_test.c - ACLs as functions: modes and ACLs make each other, inheritance, and what is stored (RFC 8881 chapter 6). */
-#include "mds/ns/keys.h"
+#include "mds/namespace/keys.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 

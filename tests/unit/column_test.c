@@ -1,7 +1,7 @@
-/* Mirrors that come and go, and objects that move: what the map says of it, and where it is placed (mds/lo/column.h). */
+/* Mirrors that come and go, and objects that move: what the map says of it, and where it is placed (mds/layout/column.h). */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_seats.h has more than this test needs */
-#include "mds/lo/column.h"
-#include "mds/lo/shift.h"
+#include "mds/layout/column.h"
+#include "mds/layout/shift.h"
 #include "tests/unit/lo_seats.h"
 
 static char why[300];

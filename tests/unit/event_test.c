@@ -1,5 +1,5 @@
 /* The journal: its order, its bounds, and what a restart leaves of it. */
-#include "mds/ev/event.h"
+#include "mds/journal/event.h"
 #include "tests/unit/unit.h"
 #include "tests/unit/scratch.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * gate_test.c - the numbers of joins (mds/dsc/gate.c): whoever dies at whatever moment of a join,
+ * gate_test.c - the numbers of joins (mds/dataserver/gate.c): whoever dies at whatever moment of a join,
  * nobody is said to have been put back; and who was put back to before a join that both sides have
  * is found out.
  *
@@ -7,7 +7,7 @@
  * step of a join may be the last before either side dies. A store that is put back has what it had
  * some steps ago. All orders of events to a depth, and many long ones by chance.
  */
-#include "mds/dsc/dsc_int.h"
+#include "mds/dataserver/dsc_int.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>

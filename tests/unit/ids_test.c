@@ -1,5 +1,5 @@
 /* Ids of clients, sessions and states (docs/formats.md): permutations with exact inverses, which tell nothing of one another. */
-#include "mds/st/ids.h"
+#include "mds/state/ids.h"
 #include "tests/unit/unit.h"
 #include <sodium.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  */
 #ifndef TESTS_UNIT_LO_FAKE_H
 #define TESTS_UNIT_LO_FAKE_H
-#include "mds/dsc/dsc_int.h"
-#include "mds/lo/lo_int.h"
+#include "mds/dataserver/dsc_int.h"
+#include "mds/layout/lo_int.h"
 #include "proto/ctl_chan.h"
 #include "proto/nfs3.h"
 #include "tests/unit/on_loop.h"

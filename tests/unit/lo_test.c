@@ -3,8 +3,8 @@
  * data servers (lo_fake.h).
  */
 #include "base/clock.h"
-#include "mds/dsc/dsc_int.h"
-#include "mds/lo/order_int.h"
+#include "mds/dataserver/dsc_int.h"
+#include "mds/layout/order_int.h"
 #include "tests/unit/lo_fake.h"
 #include "tests/unit/lo_layout.h"
 #include "tests/unit/unit.h"

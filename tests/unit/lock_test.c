@@ -1,6 +1,6 @@
 /* Byte-range locks against a model: an array that says for every byte what each owner holds of it. */
 #include "base/clock.h"
-#include "mds/st/st.h"
+#include "mds/state/st.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <unistd.h>

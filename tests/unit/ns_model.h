@@ -1,11 +1,11 @@
 /*
- * ns_model.h - the model that ns_model_test.c compares mds/ns with: names, attributes and rules in plain arrays and pointers, written from POSIX' and Linux'
+ * ns_model.h - the model that ns_model_test.c compares mds/namespace with: names, attributes and rules in plain arrays and pointers, written from POSIX' and Linux'
  * rules. A function m_x does to the model what the operation o does, and returns the errno that must come of it.
  */
 #ifndef NS_MODEL_H
 #define NS_MODEL_H
 #include "base/log.h"
-#include "mds/ns/keys.h"
+#include "mds/namespace/keys.h"
 #include <check.h>
 #include <errno.h>
 #include <ftw.h>

@@ -1,7 +1,7 @@
 /*
  * ns_model_test.c - random operations against the name space and against a simple model in memory.
  *
- * The model is written from POSIX' and Linux' rules, not from mds/ns: arrays and pointers, no keys.
+ * The model is written from POSIX' and Linux' rules, not from mds/namespace: arrays and pointers, no keys.
  * Results and attributes must agree after every step; the checker must find nothing, also in the
  * snapshots that a thread takes all the time. Some commits are refused (the store must be as
  * before), some steps run several operations in one mutation, some are many mutations that threads

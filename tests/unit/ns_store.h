@@ -6,7 +6,7 @@
 #ifndef TESTS_UNIT_NS_STORE_H
 #define TESTS_UNIT_NS_STORE_H
 #include "base/log.h"
-#include "mds/ns/keys.h"
+#include "mds/namespace/keys.h"
 #include "tests/unit/unit.h"
 #include <errno.h>
 #include <semaphore.h>

@@ -1,8 +1,8 @@
 /* repair_test.c - copies that are not in sync: what becomes of states, what layouts and writes name, the table of repairs, and where an object is made again. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_fake.h has more than this test needs */
 #include "base/clock.h"
-#include "mds/dsc/dsc_int.h"
-#include "mds/lo/repair.h"
+#include "mds/dataserver/dsc_int.h"
+#include "mds/layout/repair.h"
 #include "tests/unit/lo_layout.h"
 #include "tests/unit/unit.h"
 

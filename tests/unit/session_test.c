@@ -1,6 +1,6 @@
 /* Sessions and their slots, alone and with threads that use, shrink, destroy and bar them at the same time. */
 #include "base/clock.h"
-#include "mds/st/st.h"
+#include "mds/state/st.h"
 #include "tests/unit/unit.h"
 #include <assert.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/loop.h"
 #include "base/metrics.h"
-#include "mds/st/st.h"
+#include "mds/state/st.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <unistd.h>

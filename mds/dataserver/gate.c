@@ -1,0 +1,341 @@
+/*
+ * gate.c - time goes one way (docs/recovery.md): whether this store is behind what data servers saw of it, because it was put back.
+ *
+ * Each join compares. Before one of those servers that joined the boot before this one has compared well, nothing is served. A server that saw more keeps the gate shut; when it comes
+ * later, the process ends, with the server's name: what it would give out was given out before.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "mds/dataserver/dsc_int.h"
+#include "mds/journal/event.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <urcu/compiler.h>
+
+/* ---- the numbers of joins ----
+ *
+ * Each join of a server has a number, which rises within a boot. It is recorded here before it is
+ * answered, and the server stores it before its lease begins. Here is also recorded which join the
+ * server's store is known to have: the one that it tells, and the last one as soon as it was heard
+ * after that. So whoever dies between the two: what the server tells is never below the latter, nor
+ * above the former, unless one of the stores was put back.
+ */
+
+static bool earlier(uint64_t boot, uint32_t joins, uint64_t than_boot, uint32_t than_joins)
+{
+	return boot < than_boot || (boot == than_boot && joins < than_joins);
+}
+
+bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to)
+{
+	/* A row that has no join is of a server that is new, or was forgotten. A join that has no
+	 * number was given by a program that may have kept no boot either. */
+	return was->dt_boot && to->to_counts && to->to_kept_joins &&
+	       earlier(was->dt_boot, was->dt_joins, to->to_kept_boot, to->to_kept_joins);
+}
+
+void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to,
+		   uint64_t boot)
+{
+	uint32_t joins = was && was->dt_boot == boot ? was->dt_joins : 0;
+
+	/* One that was forgotten has its number, and one that has none now may yet store the one
+	 * before. */
+	if (to->to_counts && to->to_kept_boot == boot && to->to_kept_joins > joins)
+		joins = to->to_kept_joins;
+	dt->dt_boot = boot;
+	dt->dt_joins = joins + (to->to_counts && joins < UINT32_MAX);
+	dt->dt_had_boot = to->to_counts ? to->to_kept_boot : 0;
+	dt->dt_had_joins = to->to_counts ? to->to_kept_joins : 0;
+	dt->dt_start = to->to_start;
+	dt->dt_start_id = to->to_start_id;
+	dt->dt_order = to->to_order;
+}
+
+bool dsc_gate_proven(struct dsc_terms *dt, uint64_t boot, uint32_t joins)
+{
+	if (dt->dt_barred || dt->dt_boot != boot || dt->dt_joins != joins ||
+	    !earlier(dt->dt_had_boot, dt->dt_had_joins, boot, joins))
+		return false;
+	dt->dt_had_boot = boot;
+	dt->dt_had_joins = joins;
+	return true;
+}
+
+struct proof {
+	struct kv_op pf_op;
+	struct dsc *pf_dsc;
+	uint8_t pf_uuid[16];
+	uint64_t pf_boot;
+	uint32_t pf_id, pf_joins;
+};
+
+static int proof_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct proof *pf = caa_container_of(op, struct proof, pf_op);
+	uint8_t row[DSC_ROW_MAX];
+	struct dsc_server sv;
+	struct dsc_terms dt;
+	struct kv_slice val;
+	int err = ns_row_get(t, NS_T_DS, pf->pf_uuid, 16, &val);
+
+	if (!err)
+		err = dsc_row_decode((struct kv_slice){pf->pf_uuid, 16}, val, &sv, &dt);
+	if (err || !dsc_gate_proven(&dt, pf->pf_boot, pf->pf_joins))
+		return err == -ENOENT ? 0 : err;
+	return ns_row_put(t, NS_T_DS, pf->pf_uuid, 16, row, dsc_row_encode(&sv, &dt, row));
+}
+
+static void proof_done(struct kv_op *op, int err)
+{
+	struct proof *pf = caa_container_of(op, struct proof, pf_op);
+	struct dsc *d = pf->pf_dsc;
+	struct dsc_node *nd;
+
+	pthread_mutex_lock(&d->d_lock);
+	nd = d->d_node[pf->pf_id];
+	/* Its next heartbeat tries again, unless it has joined once more. */
+	if (err && nd && nd->nd_terms.dt_joins == pf->pf_joins)
+		nd->nd_unproven = pf->pf_joins;
+	if (!err && nd)
+		log_debug("data server %" PRIu32 " (%s): its store has join %" PRIu32, pf->pf_id,
+			  nd->nd_sv.sv_name, pf->pf_joins);
+	pthread_mutex_unlock(&d->d_lock);
+	free(pf);
+}
+
+struct kv_op *dsc_gate_prove(struct dsc *d, struct dsc_node *nd)
+{
+	struct proof *pf = nd->nd_unproven ? calloc(1, sizeof(*pf)) : NULL;
+
+	if (!pf)
+		return NULL;
+	pf->pf_dsc = d;
+	pf->pf_id = nd->nd_sv.sv_id;
+	memcpy(pf->pf_uuid, nd->nd_sv.sv_uuid, 16);
+	pf->pf_boot = nd->nd_terms.dt_boot;
+	pf->pf_joins = nd->nd_unproven;
+	pf->pf_op.o_run = proof_run;
+	pf->pf_op.o_done = proof_done;
+	nd->nd_unproven = 0;
+	return &pf->pf_op;
+}
+
+/* ---- this store ---- */
+
+int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was,
+		     const struct dsc_told *to, char why[128])
+{
+	uint64_t order = to->to_order > CTL_ORDER_STEP ? to->to_order - CTL_ORDER_STEP : 0;
+	int err = ns_boot_check(d->d_ns, t, to->to_boot, to->to_boot_id);
+
+	*why = 0;
+	if (err == -EOVERFLOW)
+		snprintf(why, 128, "it has joined boot %" PRIu64, to->to_boot);
+	else if (err == -ESTALE)
+		snprintf(why, 128, "the boot %" PRIu64 " that it has joined was another one", to->to_boot);
+	else if (!err && order && (err = ns_order_check(t, order)) == -EOVERFLOW)
+		snprintf(why, 128, "it has done order %" PRIu64, order);
+	else if (!err && was && dsc_gate_unknown(was, to) &&
+		 ns_boot_here(d->d_ns, to->to_kept_boot))
+		snprintf(why, 128,
+			 "it has had join %" PRIu32 " of boot %" PRIu64 ", which is not known here",
+			 to->to_kept_joins, to->to_kept_boot);
+	return *why ? 1 : err;
+}
+
+/* Locked. A server of this file system whose word counts: it may join, and is no generic one. */
+static bool gate_counts(const struct dsc_node *nd)
+{
+	return nd && !nd->nd_gen && !nd->nd_terms.dt_barred;
+}
+
+/* Locked: servers that joined last, and have told; those are enough. all: each has to tell. */
+static bool gate_passed(const struct dsc *d, bool all)
+{
+	unsigned n = 0, told = 0;
+	uint64_t last = 0;
+
+	for (unsigned id = 1; id <= DSC_MAX; id++)
+		if (gate_counts(d->d_node[id]) && d->d_node[id]->nd_last_boot > last)
+			last = d->d_node[id]->nd_last_boot;
+	for (unsigned id = 1; id <= DSC_MAX; id++) {
+		const struct dsc_node *nd = d->d_node[id];
+
+		if (!gate_counts(nd) || (!all && nd->nd_last_boot < last))
+			continue;
+		if (nd->nd_ahead && !all)
+			return false;
+		n++;
+		told += nd->nd_compared;
+	}
+	return !n || (all ? told == n : told > 0);
+}
+
+static bool gate_ahead(const struct dsc *d)
+{
+	bool some = *d->d_ahead != 0;
+
+	for (unsigned id = 1; id <= DSC_MAX && !some; id++)
+		some = gate_counts(d->d_node[id]) && d->d_node[id]->nd_ahead;
+	return some;
+}
+
+static void gate_serve(struct loop_msg *m)
+{
+	struct dsc *d = caa_container_of(m, struct dsc, d_serve_msg);
+
+	d->d_serve(d->d_serve_arg);
+}
+
+void dsc_gate_look(struct dsc *d)
+{
+	bool restore = d->d_opts.do_restore;
+
+	if (!d->d_serve)
+		atomic_store(&d->d_open, true); /* who has no handler serves nobody */
+	if (atomic_load(&d->d_open) || (!restore && gate_ahead(d)) || !gate_passed(d, restore))
+		return;
+	atomic_store(&d->d_open, true);
+	d->d_serve_msg.m_run = gate_serve;
+	loop_post(d->d_opts.do_loops[0], &d->d_serve_msg);
+}
+
+/* The process ends, and nothing is put away: another store than this one is ahead. */
+static void gate_end(const char *name, const char *why, uint64_t boot)
+{
+	log_error("data server %s is ahead of this store: %s, and this is boot %" PRIu64 ": the store was put back; ending. Start with --restored, or, if the server is wrong, weft ds kill and weft ds forget",
+		  name, why, boot);
+	_exit(1);
+}
+
+void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to, const char *why)
+{
+	uint64_t boot = ns_super(d->d_ns)->su_boot;
+
+	if (to->to_boot > d->d_boot_seen)
+		d->d_boot_seen = to->to_boot;
+	if (d->d_opts.do_restore) {
+		if (nd)
+			nd->nd_compared = true;
+	} else if (!why) {
+		if (nd) {
+			nd->nd_compared = true;
+			nd->nd_ahead = false;
+		}
+	} else if (atomic_load(&d->d_open)) {
+		gate_end(name, why, boot);
+	} else if (nd ? !nd->nd_ahead : !*d->d_ahead) {
+		if (nd)
+			nd->nd_ahead = true;
+		else
+			snprintf(d->d_ahead, sizeof(d->d_ahead), "data server %s: %s", name, why);
+		log_error("data server %s is ahead of this store: %s, and this is boot %" PRIu64 ": the store was put back, and serves nobody. Start with --restored, or, if the server is wrong, weft ds kill and weft ds forget",
+			  name, why, boot);
+	}
+	dsc_gate_look(d);
+}
+
+void dsc_set_serve_handler(struct dsc *d, void (*fn)(void *arg), void *arg)
+{
+	d->d_serve = fn;
+	d->d_serve_arg = arg;
+}
+
+bool dsc_may_serve(struct dsc *d, char *why, size_t size)
+{
+	bool open;
+
+	pthread_mutex_lock(&d->d_lock);
+	open = atomic_load(&d->d_open);
+	*why = 0;
+	if (!open && *d->d_ahead)
+		snprintf(why, size, "the store was put back (%s): start with --restored", d->d_ahead);
+	for (unsigned id = 1; !open && !*why && id <= DSC_MAX; id++)
+		if (gate_counts(d->d_node[id]) && d->d_node[id]->nd_ahead)
+			snprintf(why, size, "the store was put back (data server %s has seen more of it): start with --restored", d->d_node[id]->nd_sv.sv_name);
+	if (!open && !*why)
+		snprintf(why, size, d->d_opts.do_restore ? "the store is being made whole: every data server has to tell what it saw, or be killed (weft ds kill)"
+							 : "no data server has told yet that the store is not behind what it saw");
+	pthread_mutex_unlock(&d->d_lock);
+	return open;
+}
+
+uint64_t dsc_boot_seen(struct dsc *d)
+{
+	uint64_t boot;
+
+	pthread_mutex_lock(&d->d_lock);
+	boot = d->d_boot_seen;
+	pthread_mutex_unlock(&d->d_lock);
+	return boot;
+}
+
+/* ---- a data server's store that went back in time, or that two processes have ---- */
+
+const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to)
+{
+	/* One of before tells an order_high that a full disk and a crash can take back. */
+	if (to->to_tells && to->to_counts &&
+	    earlier(to->to_kept_boot, to->to_kept_joins, was->dt_had_boot, was->dt_had_joins))
+		return "it has joined again since this state of its store";
+	if (!to->to_tells || !was->dt_start)
+		return NULL;
+	if (to->to_order < was->dt_order)
+		return "it has seen fewer orders than when it joined last";
+	if (to->to_start < was->dt_start)
+		return "its store was opened more often when it joined last";
+	if (to->to_start == was->dt_start && to->to_start_id != was->dt_start_id)
+		return "another start of its store had this number";
+	return NULL;
+}
+
+/*
+ * While the one that has joined is heard, a second one waits: a server that was started again has closed its connection, or is not heard any more soon. When the first is heard again and again
+ * after the second has come, both live.
+ */
+enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct dsc_link *lk, const struct dsc_told *to)
+{
+	uint64_t now = clock_mono_ms();
+
+	if (!to->to_tells || !nd || !nd->nd_terms.dt_start || to->to_start_id == nd->nd_terms.dt_start_id)
+		return DSC_RIVAL_NONE;
+	if (!nd->nd_link || nd->nd_link == lk || !nd->nd_joined || now - nd->nd_heard_ms >= d->d_opts.do_suspect_ms)
+		return nd->nd_two_ms && nd->nd_rival == to->to_start_id ? DSC_RIVAL_TWO : DSC_RIVAL_NONE;
+	if (nd->nd_rival != to->to_start_id) {
+		nd->nd_rival = to->to_start_id;
+		nd->nd_rival_beats = nd->nd_beats;
+		nd->nd_two_ms = 0;
+	}
+	if (nd->nd_beats < nd->nd_rival_beats + 2)
+		return DSC_RIVAL_WAIT;
+	if (!nd->nd_two_ms) {
+		log_error("data server %s runs twice: a second process with a copy of its store is refused", nd->nd_sv.sv_name);
+		ev_add(EV_RESTORED, nd->nd_sv.sv_name, 0, "it runs twice: a second process with a copy of its store is refused");
+	}
+	nd->nd_two_ms = now;
+	return DSC_RIVAL_TWO;
+}
+
+#define TWO_MS 10000u /* after the second has asked last */
+
+bool dsc_trouble(struct dsc *d, uint32_t id, char *text, size_t size)
+{
+	struct dsc_node *nd;
+
+	*text = 0;
+	pthread_mutex_lock(&d->d_lock);
+	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
+	if (nd && nd->nd_terms.dt_barred == DSC_WAITING && nd->nd_terms.dt_why == DSC_WHY_RESTORED)
+		snprintf(text, size, "its store was put back: weft ds admit takes it in, and has what other copies have made anew");
+	else if (nd && nd->nd_two_ms && clock_mono_ms() - nd->nd_two_ms < TWO_MS)
+		snprintf(text, size, "a second process runs with a copy of its store, and is refused: stop it");
+	else if (nd && nd->nd_ahead && !nd->nd_terms.dt_barred)
+		snprintf(text, size, "it has seen more of the metadata store than that has: weft-mds --restored");
+	pthread_mutex_unlock(&d->d_lock);
+	return *text;
+}

@@ -1,0 +1,873 @@
+/*
+ * join.c - the control program as the MDS serves it: HELLO, then JOIN, HEARTBEAT and EOF inside the
+ * sealed channel.
+ *
+ * A join: the server's number is found or given, in a durable transaction; its link is put into the
+ * table, so that we can call it; the join handler runs what must be done on it before it serves;
+ * then it is answered, and counts as alive.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "mds/journal/event.h"
+#include "mds/dataserver/dsc_int.h"
+#include "proto/ctl_more.h"
+#include <errno.h>
+#include <urcu/compiler.h>
+
+struct join {
+	struct kv_op jn_op;
+	struct loop_msg jn_msg;
+	struct dsc *jn_dsc;
+	struct ctl_incoming *jn_in;
+	struct loop *jn_loop;
+	uint64_t jn_conn;
+	bool jn_new, jn_changed;
+	bool jn_taken; /* its name is another's */
+	uint8_t jn_refused; /* dt_barred */
+	bool jn_ahead; /* of this store */
+	bool jn_two;   /* a second process of one store */
+	bool jn_takes_bars; /* it takes DEAD */
+	bool jn_takes_keys, jn_cluster; /* it takes keys of its own; it has them, and came with the cluster key */
+	const char *jn_behind; /* its store is: why */
+	bool jn_waits; /* nothing of it is recorded: it is refused, and asks again */
+	struct dsc_told jn_told;
+	ctl_request jn_ask; /* of one that does not tell what it saw */
+	uint32_t jn_number; /* nd_join */
+	ctl_op jn_form; /* CTL_OP_JOIN or CTL_OP_JOIN2: as it asked, it is answered */
+	struct dsc_server jn_sv;
+	struct dsc_terms jn_terms; /* dt_own is its own word; the others are those of the store */
+};
+
+struct eof_ask {
+	struct loop_msg ea_msg;
+	struct ctl_incoming *ea_in;
+	struct loop *ea_loop;
+	int ea_err;
+	uint64_t ea_size;
+};
+
+struct closing {
+	struct loop_msg cg_msg;
+	struct dsc *cg_dsc;
+	uint64_t cg_conn;
+};
+
+/* ---- links ---- */
+
+/* Locked: the link of a connection, or NULL when it is gone. */
+static struct dsc_link *link_find(struct dsc *d, uint64_t conn_id)
+{
+	uint64_t h = hash_u64(conn_id);
+
+	for (struct hash_link *l = hash_first(&d->d_links, h); l; l = hash_next(l)) {
+		struct dsc_link *lk = hash_entry(l, struct dsc_link, lk_link);
+
+		if (lk->lk_id == conn_id)
+			return lk;
+	}
+	return NULL;
+}
+
+static struct dsc_link *link_of(struct dsc *d, uint64_t conn_id)
+{
+	struct dsc_link *lk;
+
+	pthread_mutex_lock(&d->d_lock);
+	lk = link_find(d, conn_id);
+	pthread_mutex_unlock(&d->d_lock);
+	return lk;
+}
+
+static void close_run(struct loop_msg *m)
+{
+	struct closing *cg = caa_container_of(m, struct closing, cg_msg);
+	struct dsc_link *lk = link_of(cg->cg_dsc, cg->cg_conn);
+
+	if (lk)
+		rpc_conn_close(lk->lk_conn);
+	free(cg);
+}
+
+void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id)
+{
+	struct closing *cg = calloc(1, sizeof(*cg));
+
+	if (!cg)
+		return;
+	cg->cg_msg.m_run = close_run;
+	cg->cg_dsc = d;
+	cg->cg_conn = conn_id;
+	loop_post(loop, &cg->cg_msg);
+}
+
+/* Every connection of the daemon passes here when it ends: those that are no links are told apart
+ * without the lock when there are none. */
+void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
+{
+	struct dsc_node *nd = NULL;
+	struct dsc_link *lk;
+
+	if (!atomic_load_explicit(&d->d_nlinks, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&d->d_lock);
+	lk = link_find(d, rpc_conn_id(c));
+	if (lk) {
+		hash_del(&d->d_links, &lk->lk_link);
+		atomic_fetch_sub(&d->d_nlinks, 1);
+		nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
+		if (nd && nd->nd_link == lk) {
+			if (nd->nd_joined)
+				ev_add(EV_DS_LEFT, nd->nd_sv.sv_name, 0, "its control connection is closed");
+			nd->nd_link = NULL;
+			nd->nd_joined = false;
+			nd->nd_lost_ms = clock_mono_ms();
+		}
+	}
+	dsc_unlock(d, nd);
+	if (!lk)
+		return;
+	if (lk->lk_server)
+		log_info("data server %u: control connection closed", lk->lk_server);
+	ctl_chan_free(lk->lk_chan);
+	free(lk);
+}
+
+/* ---- JOIN ---- */
+
+/* On lk's loop. It asks again every few seconds: each connection is told of once, and not more than one a second. */
+static void refused(struct dsc_link *lk, const char *name, const char *why)
+{
+	static _Atomic uint64_t last;
+	char addr[80];
+
+	if (!lk || lk->lk_refused || !log_due(&last))
+		return;
+	lk->lk_refused = true;
+	rpc_addr_text((const struct sockaddr *)rpc_conn_peer(lk->lk_conn), addr, sizeof(addr));
+	log_warn("data server %.64s at %s is refused: %s", name, addr, why);
+	ev_add(EV_DS_CHANGED, name, 0, "one at %s is refused: %s", addr, why);
+}
+
+static bool name_ok(const char *s)
+{
+	if (!*s)
+		return false;
+	for (; *s; s++)
+		if (*s <= ' ' || *s > '~' || *s == '"' || *s == '\\')
+			return false;
+	return true;
+}
+
+/* A stripe unit's multiple, whatever the unit. */
+#define CLONE_BLOCK_MAX (1u << 20)
+
+/* What the server says of itself into sv; false when no client could use it. */
+static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[LABELS_LEN])
+{
+	char err[256];
+
+	memset(sv, 0, sizeof(*sv));
+	if (!name_ok(a->name) || strlen(a->name) >= sizeof(sv->sv_name) || a->max_read < 4096 ||
+	    a->max_write < 4096 || (a->clone_block & (a->clone_block - 1)) || a->clone_block > CLONE_BLOCK_MAX ||
+	    labels_parse(a->labels, strlen(a->labels), false, own, err, sizeof(err)))
+		return false;
+	memcpy(sv->sv_uuid, a->ds_uuid, 16);
+	strcpy(sv->sv_name, a->name);
+	sv->sv_max_read = a->max_read;
+	sv->sv_max_write = a->max_write;
+	sv->sv_clone_block = a->clone_block;
+	sv->sv_capacity = a->capacity;
+	sv->sv_available = a->available;
+	sv->sv_tls = a->tls <= RPC_TLS_CERT ? (uint8_t)a->tls : RPC_TLS_OFF;
+	sv->sv_peers = a->tls == CTL_TLS_PEERS;
+	for (unsigned i = 0; i < a->addrs.addrs_len && sv->sv_naddrs < DSC_ADDRS; i++) {
+		const ctl_addr *ad = &a->addrs.addrs_val[i];
+		struct sockaddr_storage ss;
+		socklen_t len;
+
+		if (strlen(ad->netid) >= sizeof(sv->sv_addrs[0].netid) ||
+		    strlen(ad->uaddr) >= sizeof(sv->sv_addrs[0].uaddr) ||
+		    rpc_uaddr_parse(ad->netid, ad->uaddr, &ss, &len)) {
+			log_warn("data server %s: address that is none, left out", a->name);
+			continue;
+		}
+		sv->sv_addrs[sv->sv_naddrs].prefix = ad->prefix <= 128 ? (uint8_t)ad->prefix : 0;
+		strcpy(sv->sv_addrs[sv->sv_naddrs].netid, ad->netid);
+		strcpy(sv->sv_addrs[sv->sv_naddrs++].uaddr, ad->uaddr);
+	}
+	return sv->sv_naddrs > 0;
+}
+
+/* Capacity changes all the time and is not worth a write. */
+static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
+{
+	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
+	       a->sv_max_write == b->sv_max_write && a->sv_clone_block == b->sv_clone_block &&
+	       a->sv_tls == b->sv_tls && a->sv_naddrs == b->sv_naddrs &&
+	       a->sv_protocol == b->sv_protocol && a->sv_own == b->sv_own &&
+	       a->sv_key_number == b->sv_key_number && a->sv_peers == b->sv_peers &&
+	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
+}
+
+/* What it saw of this store, against the store. 1: it may not join now. */
+static int join_compare(struct join *jn, struct kv_txn *t, const struct dsc_terms *was)
+{
+	struct dsc *d = jn->jn_dsc;
+	enum dsc_rival rival;
+	struct dsc_node *nd;
+	char why[128];
+	int ahead = dsc_gate_compare(d, t, was, &jn->jn_told, why);
+
+	if (ahead < 0)
+		return ahead;
+	pthread_mutex_lock(&d->d_lock);
+	nd = dsc_find_uuid(d, jn->jn_sv.sv_uuid);
+	rival = dsc_gate_rival(d, nd, link_find(d, jn->jn_conn), &jn->jn_told);
+	jn->jn_ahead = ahead;
+	jn->jn_two = rival == DSC_RIVAL_TWO && nd->nd_link;
+	if (rival == DSC_RIVAL_TWO && !nd->nd_link)
+		jn->jn_behind = "it is a copy that ran beside the one that had joined";
+	/* Of one that went back in time, what it has not seen says nothing. */
+	if (!jn->jn_behind || ahead || d->d_opts.do_restore)
+		dsc_gate_told(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
+	jn->jn_waits = ahead || rival == DSC_RIVAL_WAIT || jn->jn_two || d->d_opts.do_restore || (!atomic_load(&d->d_open) && !jn->jn_behind);
+	dsc_unlock(d, nd);
+	return jn->jn_waits;
+}
+
+/* What it is when it joins next, it must not be less than; one whose store is behind waits for the administrator. */
+static void join_noted(struct join *jn, const struct dsc_terms *was)
+{
+	struct dsc_terms *dt = &jn->jn_terms;
+
+	if (jn->jn_behind) {
+		dt->dt_barred = DSC_WAITING;
+		dt->dt_why = DSC_WHY_RESTORED;
+		dt->dt_barred_s = (uint64_t)time(NULL);
+		return;
+	}
+	dsc_gate_note(dt, was, &jn->jn_told, ns_super(jn->jn_dsc->d_ns)->su_boot);
+}
+
+static int name_row(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct join *jn = arg;
+	struct dsc_server sv;
+	struct dsc_terms dt;
+
+	if (id.s_len == 16 && memcmp(id.s_data, jn->jn_sv.sv_uuid, 16) && !dsc_row_decode(id, val, &sv, &dt))
+		jn->jn_taken |= !strcmp(sv.sv_name, jn->jn_sv.sv_name);
+	return 0;
+}
+
+/* Locked: another server, of whatever kind, has the name. */
+static bool name_shared(const struct dsc *d, const struct dsc_server *sv)
+{
+	for (uint32_t id = 1; id <= DSC_MAX; id++)
+		if (d->d_node[id] && memcmp(d->d_node[id]->nd_sv.sv_uuid, sv->sv_uuid, 16) && !strcmp(d->d_node[id]->nd_sv.sv_name, sv->sv_name))
+			return true;
+	return false;
+}
+
+/* A new name must be no other server's: commands name servers by it. Two that have one name already go on. The rows have those that
+ * join in the same commit. */
+static int name_free(struct join *jn, struct kv_txn *t)
+{
+	int err = ns_rows(t, NS_T_DS, "", 0, name_row, jn);
+
+	pthread_mutex_lock(&jn->jn_dsc->d_lock);
+	jn->jn_taken |= name_shared(jn->jn_dsc, &jn->jn_sv);
+	pthread_mutex_unlock(&jn->jn_dsc->d_lock);
+	return err < 0 ? err : 0;
+}
+
+static int join_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct join *jn = caa_container_of(op, struct join, jn_op);
+	struct dsc_terms *dt = &jn->jn_terms, was;
+	uint8_t row[DSC_ROW_MAX];
+	struct dsc_server old;
+	struct kv_slice val;
+	int err = ns_row_get(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, &val);
+
+	if (!err) {
+		err = dsc_row_decode((struct kv_slice){jn->jn_sv.sv_uuid, 16}, val, &old, &was);
+		if (err)
+			return err;
+		jn->jn_sv.sv_id = old.sv_id;
+		jn->jn_cluster = old.sv_own && !jn->jn_sv.sv_own;
+		if (jn->jn_cluster)
+			return 0;
+		if (jn->jn_sv.sv_protocol == old.sv_protocol)
+			jn->jn_sv.sv_since_boot = old.sv_since_boot;
+		jn->jn_changed = !same_row(&jn->jn_sv, &old);
+		if (strcmp(jn->jn_sv.sv_name, old.sv_name)) {
+			err = name_free(jn, t);
+			if (err || jn->jn_taken)
+				return err;
+		}
+		dt->dt_weight = was.dt_weight;
+		dt->dt_draining = was.dt_draining;
+		dt->dt_barred = was.dt_barred;
+		dt->dt_barred_s = was.dt_barred_s;
+		strcpy(dt->dt_set, was.dt_set);
+		dt->dt_why = was.dt_why;
+		dt->dt_boot = was.dt_boot;
+		dt->dt_start = was.dt_start;
+		dt->dt_start_id = was.dt_start_id;
+		dt->dt_order = was.dt_order;
+		dt->dt_joins = was.dt_joins;
+		dt->dt_had_boot = was.dt_had_boot;
+		dt->dt_had_joins = was.dt_had_joins;
+		if (!dt->dt_barred) {
+			jn->jn_behind = dsc_gate_behind(&was, &jn->jn_told);
+			err = join_compare(jn, t, &was);
+			if (err)
+				return err < 0 ? err : 0;
+			join_noted(jn, &was);
+			err = jn->jn_behind ? ev_put(t, EV_RESTORED, jn->jn_sv.sv_name, 0, "its store was put back: %s; it waits to be admitted", jn->jn_behind) : 0;
+			if (err)
+				return err;
+		}
+		if (!jn->jn_changed && !strcmp(dt->dt_own, was.dt_own) &&
+		    dt->dt_boot == was.dt_boot && dt->dt_start == was.dt_start &&
+		    dt->dt_start_id == was.dt_start_id && dt->dt_order == was.dt_order &&
+		    dt->dt_joins == was.dt_joins && dt->dt_had_boot == was.dt_had_boot &&
+		    dt->dt_had_joins == was.dt_had_joins && !jn->jn_behind)
+			return 0;
+	} else if (err == -ENOENT) {
+		err = name_free(jn, t);
+		if (err || jn->jn_taken)
+			return err;
+		err = join_compare(jn, t, NULL);
+		if (err)
+			return err < 0 ? err : 0;
+		if (dsc_count(jn->jn_dsc) >= DSC_MAX)
+			return -ENOSPC;
+		err = ns_next_ds(jn->jn_dsc->d_ns, t, &jn->jn_sv.sv_id);
+		if (err)
+			return err;
+		if (!jn->jn_sv.sv_id || jn->jn_sv.sv_id > DSC_MAX)
+			return -ENOSPC;
+		jn->jn_new = true;
+		dt->dt_weight = DSC_WEIGHT_ONE;
+		dt->dt_barred = jn->jn_dsc->d_opts.do_admit ? DSC_WAITING : 0;
+		dt->dt_barred_s = dt->dt_barred ? (uint64_t)time(NULL) : 0;
+		if (!dt->dt_barred)
+			join_noted(jn, NULL);
+	} else {
+		return err;
+	}
+	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row, dsc_row_encode(&jn->jn_sv, dt, row));
+}
+
+/* Locked. The node of jn's server with lk as its link, unless it may not join, or NULL without memory. */
+static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *lk)
+{
+	struct dsc_node *nd = d->d_node[jn->jn_sv.sv_id];
+
+	if (!nd && !jn->jn_new)
+		return NULL; /* forgotten meanwhile */
+	if (!nd) {
+		nd = calloc(1, sizeof(*nd));
+		if (nd)
+			nd->nd_sv = jn->jn_sv;
+		if (!nd || dsc_node_add(d, jn->jn_sv.sv_id, nd)) {
+			free(nd);
+			return NULL;
+		}
+		nd->nd_terms.dt_weight = jn->jn_terms.dt_weight;
+		nd->nd_terms.dt_draining = jn->jn_terms.dt_draining;
+		strcpy(nd->nd_terms.dt_set, jn->jn_terms.dt_set);
+		nd->nd_terms.dt_barred_s = jn->jn_terms.dt_barred_s;
+		if (jn->jn_terms.dt_barred)
+			dsc_bar(d, nd, jn->jn_terms.dt_barred);
+	}
+	if (jn->jn_behind && !nd->nd_terms.dt_barred) {
+		nd->nd_terms.dt_why = jn->jn_terms.dt_why;
+		nd->nd_terms.dt_barred_s = jn->jn_terms.dt_barred_s;
+		dsc_bar(d, nd, DSC_WAITING);
+		dsc_gate_look(d);
+	}
+	lk = nd->nd_terms.dt_barred ? NULL : lk;
+	/* A newer connection of the same server takes over; its old one is dead or about to be. */
+	if (nd->nd_link && nd->nd_link != lk)
+		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
+	nd->nd_sv = jn->jn_sv;
+	nd->nd_terms.dt_boot = jn->jn_terms.dt_boot;
+	nd->nd_terms.dt_start = jn->jn_terms.dt_start;
+	nd->nd_terms.dt_start_id = jn->jn_terms.dt_start_id;
+	nd->nd_terms.dt_order = jn->jn_terms.dt_order;
+	nd->nd_terms.dt_joins = jn->jn_terms.dt_joins;
+	nd->nd_unproven = 0;
+	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
+	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
+	dsc_set_key(d, &nd->nd_sv);
+	nd->nd_takes_keys = jn->jn_takes_keys;
+	nd->nd_key_ms = 0;
+	nd->nd_takes_bars = jn->jn_takes_bars;
+	nd->nd_living = nd->nd_tell_ms = 0;
+	dsc_note_clone(d, &nd->nd_sv);
+	nd->nd_link = lk;
+	nd->nd_loop = lk ? lk->lk_loop : NULL;
+	nd->nd_joined = false;
+	if (lk)
+		lk->lk_server = jn->jn_sv.sv_id;
+	return nd;
+}
+
+static ctl_status status_of(int err)
+{
+	return err == -ENOSPC ? CTL_NOSPC : err == -ESTALE || err == -ENOENT ? CTL_NOENT : CTL_IO;
+}
+
+#define MORE_KINDS 3
+
+/*
+ * What the answer to a JOIN2 has beside the fields; memory is the caller's. STRIPED2: layouts of version 1 that name a
+ * server of protocol 5 were given before its first join by that. When a later instance than the one that it joined then
+ * has had its grace, and a lease, no client has one.
+ */
+static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res,
+		     ctl_more more[MORE_KINDS], uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS])
+{
+	const struct ns_super *su = ns_super(d->d_ns);
+	uint64_t up = clock_mono_ms() - d->d_start_ms;
+	uint64_t left = up < d->d_opts.do_layouts_ms ? d->d_opts.do_layouts_ms - up : 0,
+		 joins = jn->jn_terms.dt_joins;
+	unsigned n = 0;
+
+	ctl_more_put(&more[n], CTL_MORE_BOOT, &su->su_boot_id, 1, buf[n]);
+	n++;
+	if (jn->jn_sv.sv_since_boot < su->su_boot) {
+		ctl_more_put(&more[n], CTL_MORE_STRIPED2, &left, 1, buf[n]);
+		n++;
+	}
+	if (jn->jn_told.to_counts) {
+		ctl_more_put(&more[n], CTL_MORE_JOINS, &joins, 1, buf[n]);
+		n++;
+	}
+	res->more.more_len = n;
+	res->more.more_val = more;
+}
+
+/* On the link's loop: the server may serve. */
+static void join_answer(struct loop_msg *m)
+{
+	struct join *jn = caa_container_of(m, struct join, jn_msg);
+	struct dsc *d = jn->jn_dsc;
+	const struct ns_super *su = ns_super(d->d_ns);
+	ctl_result res = {.op = jn->jn_form};
+	ctl_join_res *j = res.op == CTL_OP_JOIN2 ? &res.ctl_result_u.join2.join : &res.ctl_result_u.join;
+	uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS];
+	struct dsc_node *nd = NULL;
+	struct dsc_link *lk;
+	ctl_more more[MORE_KINDS];
+
+	pthread_mutex_lock(&d->d_lock);
+	lk = link_find(d, jn->jn_conn);
+	if (lk && lk->lk_server)
+		nd = d->d_node[lk->lk_server];
+	/* One that was given up, and sent again over the same connection, answers nothing: what is before the later one is not done. */
+	if (nd && nd->nd_link == lk && nd->nd_join == jn->jn_number) {
+		nd->nd_joined = true;
+		nd->nd_heard_ms = nd->nd_joined_ms = clock_mono_ms();
+		nd->nd_unproven = jn->jn_told.to_counts ? jn->jn_terms.dt_joins : 0;
+		if (!nd->nd_unserving) {
+			nd->nd_reported_ms = 0;
+			dsc_set_state(nd, DSC_ALIVE);
+		}
+	} else {
+		nd = NULL;
+	}
+	dsc_unlock(d, nd);
+	memcpy(j->cluster, su->su_uuid, 16);
+	j->fs = su->su_fs;
+	j->ds_id = jn->jn_sv.sv_id;
+	j->instance_epoch = su->su_boot;
+	j->lease_ms = d->d_opts.do_lease_ms;
+	if (res.op == CTL_OP_JOIN2)
+		more_put(d, jn, &res.ctl_result_u.join2, more, buf);
+	if (nd)
+		ev_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0, jn->jn_new ? "for the first time" : "again");
+	if (nd)
+		log_info("data server %u (%s): %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
+			 jn->jn_new ? "joined for the first time" : "joined");
+	if (nd && !jn->jn_sv.sv_own)
+		log_warn("data server %u (%s): it joined with the cluster key, %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
+			 jn->jn_takes_keys ? "for the last time: it gets keys of its own" : "and knows of no keys of its own: upgrade it");
+	ctl_chan_reply(jn->jn_in, nd ? CTL_OK : CTL_NOT_JOINED, &res);
+	free(jn);
+}
+
+static void join_ready(void *arg)
+{
+	struct join *jn = arg;
+
+	jn->jn_msg.m_run = join_answer;
+	loop_post(jn->jn_loop, &jn->jn_msg);
+}
+
+static void join_done(struct kv_op *op, int err)
+{
+	struct join *jn = caa_container_of(op, struct join, jn_op);
+	struct dsc *d = jn->jn_dsc;
+	struct dsc_node *nd = NULL;
+	struct dsc_link *lk = NULL;
+	bool shared = false;
+
+	if (!err && jn->jn_taken) {
+		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name, "another data server has that name");
+		ctl_chan_reply(jn->jn_in, CTL_NAME_TAKEN, NULL);
+		free(jn);
+		return;
+	}
+	if (!err && jn->jn_cluster) {
+		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name, "it has keys of its own, and came with the cluster key (weft ds key makes a new file for it)");
+		ctl_chan_reply(jn->jn_in, CTL_OWN_KEY, NULL);
+		free(jn);
+		return;
+	}
+	if (!err && jn->jn_waits) {
+		/* An old one knows no better reason; and while a store is made whole, none serves under what it had before. */
+		ctl_chan_reply(jn->jn_in, d->d_opts.do_restore || jn->jn_two ? CTL_NOT_ADMITTED : jn->jn_ahead ? CTL_STALE_INSTANCE : CTL_NOT_JOINED, NULL);
+		free(jn);
+		return;
+	}
+	if (!err) {
+		pthread_mutex_lock(&d->d_lock);
+		lk = link_find(d, jn->jn_conn);
+		nd = lk ? node_attach(d, jn, lk) : NULL;
+		shared = nd && name_shared(d, &jn->jn_sv);
+		jn->jn_refused = nd ? nd->nd_terms.dt_barred : 0;
+		jn->jn_number = nd ? ++nd->nd_join : 0;
+		dsc_unlock(d, nd);
+		if (!nd)
+			err = !lk ? -ENOTCONN : jn->jn_new ? -ENOMEM : -ESTALE;
+	}
+	if (err) {
+		log_error("data server %s: not joined: %s", jn->jn_sv.sv_name, strerror(-err));
+		ctl_chan_reply(jn->jn_in, status_of(err), NULL);
+		free(jn);
+		return;
+	}
+	if (jn->jn_refused) {
+		if (jn->jn_behind)
+			log_error("data server %u (%s): its store was put back: %s; it serves nobody before weft ds admit", jn->jn_sv.sv_id, jn->jn_sv.sv_name, jn->jn_behind);
+		refused(lk, jn->jn_sv.sv_name, jn->jn_refused == DSC_WAITING ? "it waits to be admitted (weft ds admit)" : "it was killed, and is not admitted (weft ds admit)");
+		ctl_chan_reply(jn->jn_in, CTL_NOT_ADMITTED, NULL);
+		free(jn);
+		return;
+	}
+	if (shared) {
+		log_warn("data server %u and another are both called %s: name one of them otherwise (ds.name)", jn->jn_sv.sv_id, jn->jn_sv.sv_name);
+		ev_add(EV_DS_CHANGED, jn->jn_sv.sv_name, 0, "data server %u and another have this name", jn->jn_sv.sv_id);
+	}
+	rpc_conn_apart(lk->lk_conn); /* clients beside it, in number, do not keep its heartbeats from us */
+	if (jn->jn_changed && d->d_change)
+		d->d_change(d->d_change_arg, jn->jn_sv.sv_uuid);
+	if (d->d_join)
+		d->d_join(d->d_join_arg, jn->jn_sv.sv_id, join_ready, jn);
+	else
+		join_ready(jn);
+}
+
+static bool cluster_ok(const struct dsc *d, const ctl_join_args *a)
+{
+	static const char zero[16];
+
+	return !memcmp(a->cluster, zero, 16) || !memcmp(a->cluster, ns_super(d->d_ns)->su_uuid, 16);
+}
+
+/* One that does not tell which boot it saw refuses orders of an older one. */
+static void asked(void *arg, int err, const ctl_response *res)
+{
+	struct join *jn = arg;
+
+	if (err) {
+		ctl_chan_reply(jn->jn_in, CTL_IO, NULL);
+		free(jn);
+		return;
+	}
+	if (res->status == CTL_STALE_INSTANCE)
+		jn->jn_told.to_boot = ns_super(jn->jn_dsc->d_ns)->su_boot + 1;
+	kv_submit(ns_kv(jn->jn_dsc->d_ns), &jn->jn_op);
+}
+
+static void join_told(struct join *jn, const ctl_request *req, const ctl_join_args *a)
+{
+	const ctl_join2_args *two = &req->ctl_request_u.join2;
+	uint64_t seen[CTL_MORE_NUMBERS];
+	const ctl_more *more;
+	unsigned n;
+
+	jn->jn_told.to_order = a->order_high;
+	if (req->op != CTL_OP_JOIN2)
+		return;
+	more = two->more.more_val;
+	n = two->more.more_len;
+	jn->jn_takes_keys = ctl_more_get(more, n, CTL_MORE_KEYS, seen, 2);
+	jn->jn_takes_bars = ctl_more_get(more, n, CTL_MORE_BARS, seen, 1);
+	if (!ctl_more_get(more, n, CTL_MORE_SEEN, seen, CTL_MORE_NUMBERS))
+		return;
+	jn->jn_told.to_tells = true;
+	jn->jn_told.to_boot = seen[0];
+	jn->jn_told.to_boot_id = seen[1];
+	jn->jn_told.to_start = seen[2];
+	jn->jn_told.to_start_id = seen[3];
+	jn->jn_told.to_counts = ctl_more_get(more, n, CTL_MORE_JOINS, seen, 2) &&
+				seen[0] <= jn->jn_told.to_boot && seen[1] <= UINT32_MAX;
+	if (jn->jn_told.to_counts) {
+		jn->jn_told.to_kept_boot = seen[0];
+		jn->jn_told.to_kept_joins = (uint32_t)seen[1];
+	}
+}
+
+/* The keys of its own that it has, as the seal of the connection proves; or as it got them over it. */
+static void join_key(struct join *jn, const struct dsc_link *lk)
+{
+	struct dsc *d = lk->lk_dsc;
+
+	jn->jn_sv.sv_own = ctl_chan_own(lk->lk_chan, &jn->jn_sv.sv_key_number);
+	pthread_mutex_lock(&d->d_lock);
+	if (lk->lk_moved) {
+		jn->jn_sv.sv_own = true;
+		jn->jn_sv.sv_key_number = lk->lk_number;
+	}
+	pthread_mutex_unlock(&d->d_lock);
+}
+
+static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
+{
+	const ctl_join_args *a = in->in_req.op == CTL_OP_JOIN2 ? &in->in_req.ctl_request_u.join2.join
+							       : &in->in_req.ctl_request_u.join;
+	bool has_join2 = ctl_chan_protocol(lk->lk_chan) >= CTL_PROTOCOL_JOIN2;
+	struct join *jn;
+
+	if (has_join2 != (in->in_req.op == CTL_OP_JOIN2) ||
+	    memcmp(a->ds_uuid, ctl_chan_uuid(lk->lk_chan), 16)) {
+		ctl_chan_reply(in, CTL_INVAL, NULL);
+		return;
+	}
+	if (!cluster_ok(lk->lk_dsc, a)) {
+		refused(lk, name_ok(a->name) ? a->name : "?", "its store belongs to another cluster");
+		ctl_chan_reply(in, CTL_BAD_CLUSTER, NULL);
+		return;
+	}
+	jn = calloc(1, sizeof(*jn));
+	if (!jn || !join_check(a, &jn->jn_sv, jn->jn_terms.dt_own)) {
+		refused(lk, name_ok(a->name) ? a->name : "?", "its name, limits, labels or addresses cannot be used");
+		free(jn);
+		ctl_chan_reply(in, CTL_INVAL, NULL);
+		return;
+	}
+	jn->jn_dsc = lk->lk_dsc;
+	jn->jn_in = in;
+	jn->jn_sv.sv_protocol = (uint8_t)ctl_chan_protocol(lk->lk_chan);
+	jn->jn_sv.sv_since_boot = (uint32_t)ns_super(lk->lk_dsc->d_ns)->su_boot;
+	join_key(jn, lk);
+	jn->jn_form = in->in_req.op;
+	jn->jn_loop = lk->lk_loop;
+	jn->jn_conn = lk->lk_id;
+	jn->jn_op.o_run = join_run;
+	jn->jn_op.o_done = join_done;
+	jn->jn_op.o_loop = lk->lk_loop;
+	join_told(jn, &in->in_req, a);
+	if (jn->jn_told.to_tells || jn->jn_form == CTL_OP_JOIN2) {
+		kv_submit(ns_kv(lk->lk_dsc->d_ns), &jn->jn_op);
+		return;
+	}
+	jn->jn_ask.op = CTL_OP_ORDERS; /* none */
+	jn->jn_ask.ctl_request_u.orders.instance_epoch = ns_super(lk->lk_dsc->d_ns)->su_boot;
+	if (ctl_chan_call(lk->lk_chan, &jn->jn_ask, CTL_ORDERS_MS, asked, jn)) {
+		ctl_chan_reply(in, CTL_IO, NULL);
+		free(jn);
+	}
+}
+
+/* ---- HEARTBEAT ---- */
+
+/*
+ * Locked. A fence or bar that the server has not answered for as long as a lease is: it lives, and does not obey. It has no lease from now on, and when the last
+ * one is over no capability is honoured there: that ends the fence, as if the server were dead (docs/fencing.md). One of a protocol in which fences
+ * overtake nothing may be at a long clone before them, and keeps its lease: the fence waits.
+ */
+static bool withhold(const struct dsc *d, struct dsc_node *nd, uint64_t owed_ms)
+{
+	bool was = nd->nd_withheld;
+
+	nd->nd_withheld = owed_ms >= d->d_opts.do_lease_ms && nd->nd_sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
+	if (nd->nd_withheld && !was) {
+		log_warn("data server %u (%s): a fence has no answer for %llu ms: its lease is not renewed", nd->nd_sv.sv_id, nd->nd_sv.sv_name, (unsigned long long)owed_ms);
+		ev_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0, "it does not confirm a fence: its lease is not renewed");
+	}
+	return nd->nd_withheld;
+}
+
+static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
+{
+	const ctl_heartbeat_args *a = &in->in_req.ctl_request_u.heartbeat;
+	ctl_result res = {.op = CTL_OP_HEARTBEAT};
+	struct dsc *d = lk->lk_dsc;
+	uint64_t owed_ms = d->d_owed && lk->lk_server ? d->d_owed(d->d_owed_arg, lk->lk_server) : 0;
+	bool joined = false, withheld = false;
+	struct kv_op *proof = NULL;
+	struct dsc_node *nd;
+
+	pthread_mutex_lock(&d->d_lock);
+	nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
+	if (nd && nd->nd_link == lk && nd->nd_joined) {
+		joined = true;
+		if (nd->nd_sv.sv_available && !a->available)
+			ev_add(EV_DS_NO_SPACE, nd->nd_sv.sv_name, 0, "it is full, or its disks fail: nothing new is placed there");
+		nd->nd_sv.sv_capacity = a->capacity;
+		nd->nd_sv.sv_available = a->available;
+		/* The last few reports count: a burst is over before it is known. */
+		nd->nd_terms.dt_load = (uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
+		proof = dsc_gate_prove(d, nd); /* it sends none before its store has the join */
+		withheld = withhold(d, nd, owed_ms);
+		if (!withheld)
+			nd->nd_heard_ms = clock_mono_ms();
+		nd->nd_beats++;
+	}
+	dsc_unlock(d, nd);
+	if (proof)
+		kv_submit(ns_kv(d->d_ns), proof);
+	res.ctl_result_u.heartbeat.instance_epoch = ns_super(d->d_ns)->su_boot;
+	res.ctl_result_u.heartbeat.lease_ms = withheld ? 0 : d->d_opts.do_lease_ms;
+	ctl_chan_reply(in, joined ? CTL_OK : CTL_NOT_JOINED, &res);
+}
+
+/* ---- EOF ---- */
+
+static void eof_answer(struct loop_msg *m)
+{
+	struct eof_ask *ea = caa_container_of(m, struct eof_ask, ea_msg);
+	ctl_result res = {.op = CTL_OP_EOF};
+
+	res.ctl_result_u.eof.size = ea->ea_size;
+	ctl_chan_reply(ea->ea_in, ea->ea_err ? status_of(ea->ea_err) : CTL_OK, &res);
+	free(ea);
+}
+
+static void eof_reply(void *arg, int err, uint64_t size)
+{
+	struct eof_ask *ea = arg;
+
+	ea->ea_err = err;
+	ea->ea_size = size;
+	ea->ea_msg.m_run = eof_answer;
+	loop_post(ea->ea_loop, &ea->ea_msg);
+}
+
+static void serve_eof(struct dsc_link *lk, struct ctl_incoming *in)
+{
+	const ctl_eof_args *a = &in->in_req.ctl_request_u.eof;
+	struct dsc *d = lk->lk_dsc;
+	struct eof_ask *ea;
+
+	if (!lk->lk_server || !d->d_eof || !atomic_load(&d->d_open) || a->incarnation > UINT16_MAX) {
+		ctl_chan_reply(in, lk->lk_server ? CTL_NOENT : CTL_NOT_JOINED, NULL);
+		return;
+	}
+	ea = calloc(1, sizeof(*ea));
+	if (!ea) {
+		ctl_chan_reply(in, CTL_IO, NULL);
+		return;
+	}
+	ea->ea_in = in;
+	ea->ea_loop = lk->lk_loop;
+	d->d_eof(d->d_eof_arg, lk->lk_loop, a->ino, (uint16_t)a->incarnation, eof_reply, ea);
+}
+
+/* ---- the program ---- */
+
+static void serve(struct ctl_incoming *in, void *arg)
+{
+	struct dsc_link *lk = arg;
+
+	switch (in->in_req.op) {
+	case CTL_OP_JOIN:
+	case CTL_OP_JOIN2:
+		serve_join(lk, in);
+		return;
+	case CTL_OP_HEARTBEAT:
+		serve_heartbeat(lk, in);
+		return;
+	case CTL_OP_EOF:
+		serve_eof(lk, in);
+		return;
+	default:
+		ctl_chan_reply(in, CTL_INVAL, NULL);
+	}
+}
+
+static void serve_hello(struct dsc *d, struct rpc_call *call)
+{
+	static _Atomic uint64_t last, last_second;
+	struct rpc_conn *conn = call->c_conn;
+	struct dsc_link *lk;
+	char addr[80];
+	int err;
+
+	if (link_of(d, rpc_conn_id(conn))) {
+		/* The first one needs no key: anybody may do this as often as he likes. */
+		if (log_due(&last_second))
+			log_warn("control: a second HELLO on one connection; ending it");
+		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
+		rpc_conn_close(conn);
+		return;
+	}
+	lk = calloc(1, sizeof(*lk));
+	if (!lk) {
+		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
+		return;
+	}
+	lk->lk_dsc = d;
+	lk->lk_conn = conn;
+	lk->lk_loop = rpc_conn_loop(conn);
+	lk->lk_id = rpc_conn_id(conn);
+	err = ctl_chan_accept_by(&lk->lk_chan, call, dsc_key_find, d, serve, lk);
+	if (err == -EKEYREJECTED && log_due(&last)) {
+		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
+		log_warn("control: %s: a data server's keys are of a number that is not good any more, or the cluster key after a rotation (weft ds key makes a new file for it)", addr);
+	}
+	if (err) {
+		free(lk);
+		return;
+	}
+	pthread_mutex_lock(&d->d_lock);
+	err = hash_add(&d->d_links, &lk->lk_link, hash_u64(lk->lk_id));
+	if (!err)
+		atomic_fetch_add(&d->d_nlinks, 1);
+	pthread_mutex_unlock(&d->d_lock);
+	if (err) {
+		ctl_chan_free(lk->lk_chan);
+		free(lk);
+		rpc_conn_close(conn);
+	}
+}
+
+void dsc_dispatch(struct rpc_call *call, void *arg)
+{
+	struct dsc *d = arg;
+	struct dsc_link *lk;
+
+	switch (call->c_proc) {
+	case CTL_PROC_NULL:
+		rpc_reply(call);
+		return;
+	case CTL_PROC_HELLO:
+		serve_hello(d, call);
+		return;
+	case CTL_PROC_SEALED:
+		lk = link_of(d, rpc_conn_id(call->c_conn));
+		if (lk)
+			ctl_chan_sealed(lk->lk_chan, call);
+		else
+			rpc_reply_error(call, RPC_A_SYSTEM_ERR);
+		return;
+	default:
+		rpc_reply_error(call, RPC_A_PROC_UNAVAIL);
+	}
+}

@@ -1,0 +1,105 @@
+/* group.c - which data servers a policy wants for its copies: expressions over their labels (docs/groups.md). */
+#include "mds/layout/lo_int.h"
+#include <stdio.h>
+
+/* KEY=VALUE[/VALUE]...[+KEY=VALUE...]: the end of a term's key, and of the term. NULL: no such term. */
+static const char *term(const char *p, const char *end, const char **stop)
+{
+	const char *plus = memchr(p, '+', (size_t)(end - p)), *eq;
+
+	*stop = plus ? plus : end;
+	eq = memchr(p, '=', (size_t)(*stop - p));
+	return eq && labels_key_ok(p, (size_t)(eq - p)) ? eq : NULL;
+}
+
+/* The next of a term's values; past the last one NULL. */
+static const char *value(const char *p, const char *stop, size_t *len)
+{
+	const char *slash = memchr(p, '/', (size_t)(stop - p));
+
+	*len = (size_t)((slash ? slash : stop) - p);
+	return slash ? slash + 1 : NULL;
+}
+
+bool lo_group_ok(const char *p, size_t n)
+{
+	const char *end = p + n, *stop;
+
+	for (const char *at = p; at <= end; at = stop + 1) {
+		const char *eq = term(at, end, &stop);
+		size_t len;
+
+		if (!eq)
+			return false;
+		for (const char *v = eq + 1, *next; v; v = next) {
+			next = value(v, stop, &len);
+			if (!labels_value_ok(v, len))
+				return false;
+		}
+		/* A key that comes twice could never be met. */
+		for (const char *q = p, *qstop; q < at; q = qstop + 1) {
+			const char *qeq = term(q, end, &qstop);
+
+			if (qeq - q == eq - at && !memcmp(q, at, (size_t)(eq - at)))
+				return false;
+		}
+	}
+	return true;
+}
+
+static bool group_has(const char *p, size_t n, const char *labels)
+{
+	const char *end = p + n, *stop;
+
+	for (const char *at = p; at <= end; at = stop + 1) {
+		const char *eq = term(at, end, &stop), *has;
+		size_t len, hlen;
+		bool found = false;
+
+		has = labels_get(labels, at, (size_t)(eq - at), &hlen);
+		for (const char *v = eq + 1, *next; has && v && !found; v = next) {
+			next = value(v, stop, &len);
+			found = len == hlen && !memcmp(v, has, len);
+		}
+		if (!found)
+			return false;
+	}
+	return true;
+}
+
+bool lo_group_has(const char *expr, const char *labels)
+{
+	return group_has(expr, strlen(expr), labels);
+}
+
+const char *lo_group_item(const char *p, int *mirror, const char **expr, size_t *len)
+{
+	const char *comma = strchr(p, ',');
+
+	*mirror = -1;
+	for (p += strlen("group"); *p != '='; p++)
+		*mirror = (*mirror < 0 ? 0 : *mirror * 10) + (*p - '0');
+	*expr = p + 1;
+	*len = comma ? (size_t)(comma - *expr) : strlen(*expr);
+	return comma ? comma + 1 : NULL;
+}
+
+uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels)
+{
+	uint64_t may = (UINT64_C(1) << lp->lp_mirrors) - 1;
+	const char *expr;
+	size_t len;
+	int mirror;
+
+	if (*lp->lp_domain && !labels_get(labels, lp->lp_domain, strlen(lp->lp_domain), &len))
+		return 0;
+	for (const char *p = *lp->lp_groups ? lp->lp_groups : NULL; p;) {
+		p = lo_group_item(p, &mirror, &expr, &len);
+		if (group_has(expr, len, labels))
+			continue;
+		if (mirror < 0)
+			return 0;
+		may &= ~(UINT64_C(1) << mirror);
+	}
+	return may;
+}

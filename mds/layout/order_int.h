@@ -1,0 +1,161 @@
+/*
+ * order_int.h - orders: what is durable, and its mirror in memory.
+ *
+ * Durable: a row per order, NS_T_ORDER, id = server (be32) and number (be64). Numbers rise in
+ * commit order, so per server the rows that a snapshot shows beyond the last number seen are
+ * exactly the new ones.
+ *
+ * Memory, all on one loop (the first): per server a queue, per inode its orders not done, and those
+ * who wait. It is filled by scanning a snapshot from the last number seen, at a kick or a wait:
+ * both come after the commit they speak of. Deletes of files that are gone are kicked LATER_MS
+ * after the first of them: nobody waits for them, and all share one message, and one sync of the
+ * data server. Nothing is taken from the mutation itself, which may
+ * yet be aborted.
+ *
+ * Running: two lanes per server, with a batch at a time in each. One has the fences and bars, which wait for nothing; the other
+ * has the rest, deletes last, where an order goes only when no older one of its object is undone. So the orders of one object run
+ * in order, and a failed one holds back its successors only. A fence that overtakes an older order of its object has number 0: the
+ * server raises the epoch, and takes no order for done. A server of a protocol before 5 takes it for done: nothing overtakes there. A truncate that has no answer for AHEAD_MS is overtaken by a fence with
+ * its epoch. When the server has confirmed, those
+ * who wait are told and the row is deleted later, in one mutation for all that is done by then: a
+ * row that survives a crash is sent again, and the server knows its number.
+ */
+#ifndef MDS_LO_ORDER_INT_H
+#define MDS_LO_ORDER_INT_H
+#include "mds/layout/lo_int.h"
+
+#define ORDER_KEY_LEN 12
+
+struct order_file;
+struct order {
+	uint64_t or_number, or_size;
+	uint64_t or_src, or_from, or_offset; /* CLONE */
+	uint16_t or_src_incarnation;
+	uint8_t or_src_mirror, or_src_known;
+	uint32_t or_ds, or_epoch, or_client, or_fs;
+	uint16_t or_incarnation;
+	uint8_t or_type, or_stripe, or_mirror;
+	bool or_known;				     /* its object is known to exist */
+	bool or_told;				     /* its failure is in the log */
+	uint64_t or_after_ms;			     /* failed: not before this */
+	uint64_t or_since_ms;			     /* when it was read, or (a fence ahead of it) tried last */
+	bool or_in_force; /* a server of ours has answered what it raises: it is confirmed, or was
+			     not stored, and is refused from memory */
+	bool or_ahead;	  /* a fence with its epoch is in the batch of the other lane */
+	struct order *or_next, **or_prevp;	     /* of the queue, by number */
+	struct order *or_file_next, **or_file_prevp; /* of the inode */
+	struct order_file *or_file;
+};
+
+/* A row's value; malloc'd. NULL: it is none, or no memory. */
+struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val, uint64_t *ino);
+
+/* An inode with orders, or with somebody who waits for some. */
+struct order_file {
+	struct hash_link of_link;
+	uint64_t of_ino;
+	struct order *of_orders;
+	struct order_wait *of_waits;
+	bool of_due; /* some of its orders are done, and who waits is not yet told: while there are waits */
+	struct order_file *of_due_next;
+};
+
+struct order_wait {
+	struct loop_msg ow_msg;
+	struct lo_orders *ow_orders;
+	uint64_t ow_ino, ow_deadline_ms, ow_high;
+	uint32_t ow_timeout_ms;
+	struct lo_map ow_map; /* no stripes: every order counts */
+	struct loop *ow_loop;
+	void (*ow_done)(void *arg, int err);
+	void *ow_arg;
+	int ow_err;
+	struct order_file *ow_file;
+	struct order_wait *ow_next, **ow_prevp;		/* of the inode */
+	struct order_wait *ow_all_next, **ow_all_prevp; /* of all */
+};
+
+enum { ORDER_FENCE, ORDER_URGENT, ORDER_DELETE, ORDER_LISTS };
+enum { LANE_FENCES, LANE_REST, LANES };
+/* A batch on its way. */
+struct order_lane {
+	struct order_queue *ol_queue;
+	struct dsc_ctl ol_ctl;
+	bool ol_busy, ol_again;
+	unsigned ol_n;
+	uint64_t ol_answered_ms; /* its last batch, or when the server joined after it; 0: neither */
+	struct order *ol_batch[CTL_BATCH_MAX]; /* NULL: done in the other lane */
+	ctl_order ol_wire[CTL_BATCH_MAX];
+	ctl_status ol_status, ol_result[CTL_BATCH_MAX];
+};
+struct order_queue {
+	struct lo_orders *oq_orders;
+	uint32_t oq_ds;
+	struct order *oq_list[ORDER_LISTS], **oq_tail[ORDER_LISTS];
+	bool oq_up;
+	struct loop_timer oq_retry;
+	/* a join that waits for the urgent ones */
+	void (*oq_ready)(void *rarg);
+	void *oq_rarg;
+	struct order_lane oq_lane[LANES];
+};
+
+struct order_key {
+	uint8_t k[ORDER_KEY_LEN];
+};
+
+struct lo_orders {
+	struct lo *os_lo;
+	struct loop *os_loop;
+	struct order_queue *os_queue[DSC_MAX + 1];
+	_Atomic uint64_t os_put[DSC_MAX + 1];  /* the highest number a mutation put, committed or not */
+	uint64_t os_seen[DSC_MAX + 1];	       /* the highest number taken from the store */
+	_Atomic uint64_t os_begun, os_ended;   /* refreshes: how many began, and which was the last that read all */
+	bool os_loaded;
+	uint64_t os_high;	 /* the highest number seen of any server */
+	pthread_mutex_t os_lock; /* os_files: changed on the loop, asked from any thread */
+	struct hash os_files;
+	_Atomic uint64_t os_count;
+	_Atomic uint32_t os_failing[DSC_MAX + 1];    /* orders that the server could not do */
+	_Atomic uint64_t os_failing_ms[DSC_MAX + 1]; /* since when it has been that there are some */
+	_Atomic uint64_t os_owed_ms[DSC_MAX + 1];    /* since when a fence or bar has had no answer, and the fences' lane neither; 0: none */
+	unsigned os_nclones;
+	struct loop_msg os_kick;
+	_Atomic bool os_kicked;
+	/* files that are gone, and whose orders were not read yet: they wait for each other */
+	_Atomic uint64_t os_gone, os_looking; /* os_looking: those of them whose orders are just being read */
+	struct loop_msg os_later;
+	_Atomic bool os_latered;
+	struct loop_timer os_later_timer;
+	struct order_wait *os_waits;
+	struct order_file *os_due;
+	struct loop_timer os_tick;
+	/* rows to delete */
+	struct order_key *os_dead, *os_deleting;
+	size_t os_ndead, os_dead_cap, os_ndeleting;
+	struct loop_timer os_del_timer;
+	struct kv_op os_del;
+};
+
+/* order_row.c */
+void lo_order_key(struct order_key *key, uint32_t ds, uint64_t number);
+/* The data server, and *number; 0: it is no such key. */
+uint32_t lo_order_key_read(struct kv_slice id, uint64_t *number);
+/* order.c, used by order_run.c */
+struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds);
+void lo_orders_refresh(struct lo_orders *os);
+/* Confirmed: forgets it, and puts its row among those to delete. */
+void lo_order_finish(struct lo_orders *os, struct order *o);
+/* After some of it: tells those who wait, once for all, and deletes the rows soon. */
+void lo_order_finished(struct lo_orders *os);
+/* Deletes the rows of what is done, soon. */
+void lo_orders_delete(struct lo_orders *os);
+/* order_run.c */
+/* It takes a right away from somebody, and the server has not said that it does. */
+bool lo_order_owed(const struct order *o);
+/* What the server owes has changed. */
+void lo_order_owe(struct order_queue *oq);
+void lo_order_run(struct order_queue *oq);
+void lo_order_retry_fire(struct loop_timer *t);
+void lo_order_join(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg);
+#endif

@@ -1,0 +1,389 @@
+/* order_run.c - orders on their way to a data server. See order_int.h. On the orders' loop. */
+#include "base/clock.h"
+#include "base/crash.h"
+#include "base/log.h"
+#include "mds/layout/order_int.h"
+#include "proto/ctl_chan.h"
+#include <errno.h>
+#include <urcu/compiler.h>
+
+#define RETRY_MS 1000
+#define AHEAD_MS 1000
+#define FENCES_MAX 32 /* of a batch: each is synced on its own, and the answer of all comes before they are owed for long */
+
+struct order_joining {
+	struct loop_msg oj_msg;
+	struct lo_orders *oj_orders;
+	uint32_t oj_ds;
+	void (*oj_ready)(void *rarg);
+	void *oj_rarg;
+};
+
+/* An older clone that is not done takes from this object what is in it before this order. */
+static bool clone_needs(const struct order_queue *oq, const struct order *o)
+{
+	if (!oq->oq_orders->os_nclones)
+		return false;
+	for (const struct order *p = oq->oq_list[ORDER_URGENT]; p; p = p->or_next)
+		if (p->or_type == CTL_CLONE && p->or_number < o->or_number && p->or_src == o->or_file->of_ino && p->or_src_incarnation == o->or_incarnation &&
+		    p->or_stripe == o->or_stripe && p->or_src_mirror == o->or_mirror)
+			return true;
+	return false;
+}
+
+/* An older order of the same object is not done. */
+static bool held_back(const struct order_queue *oq, const struct order *o)
+{
+	if (o->or_type == CTL_BAR_CLIENT)
+		return false; /* a client that is barred twice is barred; and thousands may be at once */
+	if (clone_needs(oq, o))
+		return true;
+	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
+		if (p->or_number < o->or_number && p->or_ds == o->or_ds &&
+		    p->or_stripe == o->or_stripe && p->or_mirror == o->or_mirror &&
+		    p->or_incarnation == o->or_incarnation && p->or_client == o->or_client)
+			return true;
+	return false;
+}
+
+bool lo_order_owed(const struct order *o)
+{
+	return !o->or_in_force && (o->or_type == CTL_FENCE || o->or_type == CTL_BAR_CLIENT || o->or_type == CTL_TRUNCATE);
+}
+
+void lo_order_owe(struct order_queue *oq)
+{
+	uint64_t since = 0, answered = oq->oq_lane[LANE_FENCES].ol_answered_ms;
+
+	for (unsigned l = 0; l < ORDER_DELETE; l++)
+		for (const struct order *o = oq->oq_list[l]; o; o = o->or_next)
+			if (lo_order_owed(o) && (!since || o->or_since_ms < since))
+				since = o->or_since_ms;
+	/* One that has many to do, and does them, obeys. */
+	if (since && since < answered)
+		since = answered;
+	atomic_store(&oq->oq_orders->os_owed_ms[oq->oq_ds], since);
+}
+
+/* A clone that is not done makes the object, or makes it anew: while it does so a file that is not there says nothing. */
+static bool being_made(const struct order *o)
+{
+	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
+		if (p->or_type == CTL_CLONE && p->or_number < o->or_number && p->or_ds == o->or_ds && p->or_stripe == o->or_stripe && p->or_mirror == o->or_mirror &&
+		    p->or_incarnation == o->or_incarnation)
+			return true;
+	return false;
+}
+
+static void batch_add(struct order_lane *ol, struct order *o, ctl_order_type type, uint64_t number)
+{
+	ol->ol_batch[ol->ol_n] = o;
+	ol->ol_wire[ol->ol_n++] = (ctl_order){
+		.type = type,
+		.number = number,
+		.object =
+			{
+				.ino = o->or_file->of_ino,
+				.fs = o->or_fs,
+				.incarnation = o->or_incarnation,
+				.stripe = o->or_stripe,
+				.mirror = o->or_mirror,
+			},
+		.size = o->or_size,
+		.epoch = o->or_epoch,
+		.client = o->or_client,
+		.source =
+			{
+				.ino = o->or_src,
+				.fs = o->or_fs,
+				.incarnation = o->or_src_incarnation,
+				.stripe = o->or_stripe,
+				.mirror = o->or_src_mirror,
+			},
+		.known = (o->or_src_known ? CTL_KNOWN_SOURCE : 0) | (o->or_known && !(type == CTL_FENCE && being_made(o)) ? CTL_KNOWN : 0),
+		.from = o->or_from,
+		.offset = o->or_offset,
+	};
+}
+
+/* It takes a fence of number 0. An older one skips it, as done before, and says that it is. */
+static bool overtakes(const struct order_queue *oq)
+{
+	struct dsc_server sv;
+
+	return dsc_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) && sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
+}
+
+/* Both fill a batch, and return how many of it are urgent. */
+static unsigned collect_fences(struct order_queue *oq)
+{
+	struct order_lane *ol = &oq->oq_lane[LANE_FENCES];
+	uint64_t now = clock_mono_ms();
+	bool overtake = (oq->oq_list[ORDER_FENCE] || oq->oq_list[ORDER_URGENT]) && overtakes(oq);
+	unsigned urgent;
+
+	ol->ol_n = 0;
+	for (struct order *o = oq->oq_list[ORDER_FENCE]; o && ol->ol_n < FENCES_MAX; o = o->or_next) {
+		bool held = o->or_after_ms <= now && held_back(oq, o);
+
+		if (o->or_after_ms <= now && (!held || overtake))
+			batch_add(ol, o, (ctl_order_type)o->or_type, held ? 0 : o->or_number);
+	}
+	urgent = ol->ol_n;
+	for (struct order *o = overtake ? oq->oq_list[ORDER_URGENT] : NULL; o && ol->ol_n < FENCES_MAX; o = o->or_next) {
+		if (o->or_type != CTL_TRUNCATE || o->or_in_force || now - o->or_since_ms < AHEAD_MS)
+			continue;
+		o->or_ahead = true;
+		batch_add(ol, o, CTL_FENCE, 0);
+	}
+	return urgent;
+}
+
+static unsigned collect_rest(struct order_queue *oq)
+{
+	struct order_lane *ol = &oq->oq_lane[LANE_REST];
+	uint64_t now = clock_mono_ms();
+	unsigned urgent = 0;
+
+	ol->ol_n = 0;
+	for (unsigned l = ORDER_URGENT; l < ORDER_LISTS; l++) {
+		for (struct order *o = oq->oq_list[l]; o && ol->ol_n < CTL_BATCH_MAX; o = o->or_next) {
+			if (o->or_after_ms > now || held_back(oq, o))
+				continue;
+			urgent += l == ORDER_URGENT;
+			batch_add(ol, o, (ctl_order_type)o->or_type, o->or_number);
+		}
+	}
+	return urgent;
+}
+
+static void ready(struct order_queue *oq)
+{
+	void (*fn)(void *) = oq->oq_ready;
+
+	oq->oq_ready = NULL;
+	if (fn)
+		fn(oq->oq_rarg);
+}
+
+static void retry_later(struct order_queue *oq)
+{
+	loop_timer_start(oq->oq_orders->os_loop, &oq->oq_retry, RETRY_MS + 1);
+}
+
+void lo_order_retry_fire(struct loop_timer *t)
+{
+	lo_order_run(caa_container_of(t, struct order_queue, oq_retry));
+}
+
+/* On the connection's loop. */
+static void batch_take(struct dsc_ctl *c, const ctl_response *res)
+{
+	struct order_lane *ol = caa_container_of(c, struct order_lane, ol_ctl);
+	const ctl_orders_res *r = &res->result.ctl_result_u.orders;
+
+	ol->ol_status = res->status;
+	if (res->status != CTL_OK)
+		return;
+	if (r->results.results_len != ol->ol_n) {
+		ol->ol_status = CTL_INVAL;
+		return;
+	}
+	memcpy(ol->ol_result, r->results.results_val, ol->ol_n * sizeof(ol->ol_result[0]));
+}
+
+static void order_failed(struct order_queue *oq, struct order *o, ctl_status st)
+{
+	if (!o->or_told)
+		log_warn("data server %u: order %llu (type %u, inode %llu) failed with "
+			 "status %d; it is tried again",
+			 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
+			 (unsigned long long)o->or_file->of_ino, st);
+	if (!o->or_told && !atomic_fetch_add(&oq->oq_orders->os_failing[oq->oq_ds], 1))
+		atomic_store(&oq->oq_orders->os_failing_ms[oq->oq_ds], clock_mono_ms());
+	o->or_told = true;
+	o->or_after_ms = clock_mono_ms() + RETRY_MS;
+	retry_later(oq);
+}
+
+/* It refuses from memory what it could not store. A generic one keeps nothing: it has done what it
+ * says that it has, and no more. */
+static bool forces(const struct order_queue *oq)
+{
+	struct dsc_server sv;
+
+	return dsc_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) && !sv.sv_generic;
+}
+
+static void batch_results(struct order_lane *ol)
+{
+	struct order_queue *oq = ol->ol_queue;
+	bool in_force = forces(oq);
+
+	crash_point("orders-done");
+	for (unsigned i = 0; i < ol->ol_n; i++) {
+		struct order *o = ol->ol_batch[i];
+
+		if (!o)
+			continue;
+		o->or_in_force = in_force;
+		if (ol->ol_wire[i].type != (ctl_order_type)o->or_type)
+			o->or_ahead = false; /* a fence ahead of it: itself is to be done */
+		else if (ol->ol_result[i] == CTL_OK || ol->ol_result[i] == CTL_NOENT)
+			lo_order_finish(oq->oq_orders, o);
+		else
+			order_failed(oq, o, ol->ol_result[i]);
+	}
+	ol->ol_n = 0;
+	ol->ol_answered_ms = clock_mono_ms();
+	lo_order_owe(oq);
+	lo_order_finished(oq->oq_orders);
+}
+
+/* What went ahead of other orders did so in vain, and does again. */
+static void batch_drop(struct order_lane *ol)
+{
+	for (unsigned i = 0; i < ol->ol_n; i++)
+		if (ol->ol_batch[i] && ol->ol_wire[i].type != (ctl_order_type)ol->ol_batch[i]->or_type)
+			ol->ol_batch[i]->or_ahead = false;
+}
+
+static void batch_lost(struct order_lane *ol, int err)
+{
+	struct order_queue *oq = ol->ol_queue;
+
+	if (ol->ol_again) {
+		/* It was lost with an old connection; the server is back on a new one. */
+		ol->ol_again = false;
+		lo_order_run(oq);
+	} else if (err == -ENOTCONN || err == -ECONNRESET) {
+		/* The next join begins again. One that waits here has lost its connection. */
+		oq->oq_up = false;
+		ready(oq);
+	} else {
+		/* Also where the connection has ended in another way: the next try finds that it has. */
+		log_warn("data server %u: %u orders without an answer (%s); trying again", oq->oq_ds,
+			 ol->ol_n, strerror(-err));
+		retry_later(oq);
+	}
+}
+
+static void batch_done(struct dsc_ctl *c, int err)
+{
+	struct order_lane *ol = caa_container_of(c, struct order_lane, ol_ctl);
+	struct order_queue *oq = ol->ol_queue;
+
+	ol->ol_busy = false;
+	if (err || ol->ol_status != CTL_OK)
+		batch_drop(ol);
+	if (err) {
+		batch_lost(ol, err);
+		return;
+	}
+	ol->ol_again = false;
+	if (ol->ol_status != CTL_OK) {
+		log_error("data server %u refuses orders with status %d%s", oq->oq_ds,
+			  ol->ol_status,
+			  ol->ol_status == CTL_STALE_INSTANCE
+				  ? ": a newer instance of this metadata server commands it"
+				  : "");
+		/* One that joins waits on: it must not serve before its orders are done. */
+		retry_later(oq);
+		return;
+	}
+	batch_results(ol);
+	lo_order_run(oq);
+}
+
+static void lane_send(struct order_lane *ol)
+{
+	struct lo_orders *os = ol->ol_queue->oq_orders;
+	ctl_orders_args *a = &ol->ol_ctl.dc_req.ctl_request_u.orders;
+
+	if (ol->ol_busy || !ol->ol_n)
+		return;
+	ol->ol_busy = true;
+	ol->ol_ctl.dc_req.op = CTL_OP_ORDERS;
+	crash_point("orders-send");
+	a->instance_epoch = ns_super(os->os_lo->l_ns)->su_boot;
+	a->orders.orders_len = ol->ol_n;
+	a->orders.orders_val = ol->ol_wire;
+	ol->ol_ctl.dc_take = batch_take;
+	ol->ol_ctl.dc_done = batch_done;
+	dsc_call(os->os_lo->l_dsc, ol->ol_queue->oq_ds, &ol->ol_ctl, CTL_ORDERS_MS);
+}
+
+void lo_order_run(struct order_queue *oq)
+{
+	struct order_lane *fences = &oq->oq_lane[LANE_FENCES], *rest = &oq->oq_lane[LANE_REST];
+	bool busy = fences->ol_busy || rest->ol_busy;
+	unsigned urgent = 0;
+
+	if (!oq->oq_up)
+		return;
+	if (!fences->ol_busy)
+		urgent += collect_fences(oq);
+	if (!rest->ol_busy)
+		urgent += collect_rest(oq);
+	/* One that the server could not do must not keep it from serving the rest: only what is yet
+	 * to be tried counts. */
+	if (!busy && !urgent)
+		ready(oq);
+	lane_send(fences);
+	lane_send(rest);
+	/* Fences go ahead of what is long on its way. */
+	if (oq->oq_list[ORDER_URGENT] && !oq->oq_retry.t_pos)
+		retry_later(oq);
+}
+
+/* ---- a server joins: what is urgent goes before it serves ---- */
+
+/* What it refused from memory it may have forgotten since: it has to be told again before it serves. */
+static void owe_again(struct order_queue *oq)
+{
+	for (unsigned l = 0; l < ORDER_DELETE; l++)
+		for (struct order *o = oq->oq_list[l]; o; o = o->or_next) {
+			o->or_after_ms = 0;
+			o->or_in_force = false;
+		}
+	oq->oq_lane[LANE_FENCES].ol_answered_ms = clock_mono_ms();
+	lo_order_owe(oq);
+}
+
+static void joining_run(struct loop_msg *m)
+{
+	struct order_joining *oj = caa_container_of(m, struct order_joining, oj_msg);
+	struct order_queue *oq;
+
+	lo_orders_refresh(oj->oj_orders);
+	oq = lo_order_queue(oj->oj_orders, oj->oj_ds);
+	if (!oq)
+		log_fatal("no memory for the orders of a data server");
+	/* A join before this one, not answered yet: its connection is gone, or who sent it waited no longer. */
+	ready(oq);
+	oq->oq_ready = oj->oj_ready;
+	oq->oq_rarg = oj->oj_rarg;
+	oq->oq_up = true;
+	for (unsigned l = 0; l < LANES; l++)
+		oq->oq_lane[l].ol_again = oq->oq_lane[l].ol_busy;
+	free(oj);
+	owe_again(oq);
+	lo_order_run(oq);
+}
+
+void lo_order_join(void *arg, uint32_t id, void (*fn)(void *rarg), void *rarg)
+{
+	struct lo_orders *os = arg;
+	struct order_joining *oj = calloc(1, sizeof(*oj));
+
+	if (!oj)
+		log_fatal("no memory for the orders of a data server");
+	oj->oj_orders = os;
+	oj->oj_ds = id;
+	oj->oj_ready = fn;
+	oj->oj_rarg = rarg;
+	oj->oj_msg.m_run = joining_run;
+	/* It may have lost what was not committed, and is perhaps not of its files any more when their COMMIT comes, which then asks others. */
+	atomic_fetch_add(&os->os_lo->l_generation, 1);
+	loop_post(os->os_loop, &oj->oj_msg);
+}

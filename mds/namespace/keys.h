@@ -1,0 +1,248 @@
+/*
+ * keys.h - what the name space keeps in the store: keys, record formats, and the inner state of
+ *struct ns.
+ *
+ * Keys (integers big-endian, so that order is numeric order):
+ *	'S'                       the super record
+ *	'i' ino                   an inode; the ACL, if it has one, and the layout map, policy or
+ *symlink target follow the fixed part 'd' directory slot        a directory entry; the slot is near
+ *the keyed hash of the name, and is the READDIR cookie 'x' ino name              an extended
+ *attribute 'O' ino an orphan: an inode without links that somebody has open 'C' 'D' 'o' 'm' 'q' 'r'
+ *'e' 'g' 'b' 's' 't' 'h' 'k' 'E' 'X' id    rows of other rooms (enum ns_table)
+ *
+ * Values begin with a version byte; integers in them are little-endian.
+ *
+ * Slots. hash(name) is SipHash under su_dir_key, in [8, 2^63 - 16). An entry lives in one of the
+ *NS_SLOT_WINDOW slots from its hash on. A lookup reads the whole window, so a gap left by a removed
+ *entry ends no search, and an entry never moves: its cookie is stable.
+ *
+ * Numbers. A number below the limit in the super record may be handed out. The limit is read in the
+ *transaction that hands out, never remembered, so that a raised limit that was lost with an aborted
+ *batch is raised again. What is remembered is the next number, which only rises: an aborted batch
+ *skips numbers and reuses none.
+ */
+#ifndef MDS_NS_KEYS_H
+#define MDS_NS_KEYS_H
+#include "mds/namespace/ns.h"
+#include <endian.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NS_VERSION     1
+#define NS_SUPER_VERSION 2 /* programs that know only version 1 keep no history of boots: they refuse the store */
+#define NS_BOOTS_KEPT  4096u /* boots whose identity is kept */
+#define NS_RANGE       65536u /* inode and order numbers reserved at a time */
+#define NS_COUNT_FREES 4096u  /* frees after which the inode count is written down */
+#define NS_SLOT_MIN    8u
+#define NS_SLOT_END    ((UINT64_C(1) << 63) - 16)
+#define NS_SLOT_WINDOW 8u
+#define NS_ENTRY_SIZE  64u	/* what a directory entry counts in i_size */
+#define NS_DEPTH_MAX   1000000u /* a longer way to the root is a loop */
+#define NS_POLICY_UP   2048u    /* folders that are asked for a policy; a path has no more (PATH_MAX) */
+
+enum { NS_K_SUPER = 'S', NS_K_INODE = 'i', NS_K_DIRENT = 'd', NS_K_XATTR = 'x', NS_K_ORPHAN = 'O' };
+enum { NS_F_POLICY = 1, NS_F_XATTRS = 2, NS_F_ACL = 4 };
+
+struct ns_super_rec {
+	uint8_t s_version;
+	uint8_t s_zero[3];
+	uint16_t s_fs, s_incarnation;
+	uint8_t s_uuid[16], s_fh_key[16], s_dir_key[16];
+	uint64_t s_boot, s_ino_next, s_order_next, s_inodes;
+	uint32_t s_ds_next, s_client_next;
+	uint64_t s_boot_id; /* version 1 ends before it */
+} __attribute__((packed));
+#define NS_SUPER_LEN1 offsetof(struct ns_super_rec, s_boot_id)
+_Static_assert(NS_SUPER_LEN1 == 96, "super record, version 1");
+_Static_assert(sizeof(struct ns_super_rec) == 104, "super record, version 2");
+
+/* NS_T_BOOT, by the boot's number (big-endian). */
+struct ns_boot_rec {
+	uint8_t b_version;
+	uint64_t b_id;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_boot_rec) == 9, "boot, version 1");
+
+struct ns_time_rec {
+	uint64_t tr_sec; /* two's complement */
+	uint32_t tr_nsec;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_time_rec) == 12, "time, version 1");
+
+struct ns_inode_rec {
+	uint8_t r_version, r_type;
+	uint16_t r_mode;
+	uint16_t r_incarnation;
+	uint8_t r_flags, r_zero;
+	uint32_t r_nlink, r_uid, r_gid, r_entries;
+	uint64_t r_size, r_used, r_change, r_parent, r_verifier;
+	uint32_t r_rdev_major, r_rdev_minor;
+	struct ns_time_rec r_atime, r_mtime, r_ctime, r_btime;
+} __attribute__((packed)); /* with NS_F_ACL an ns_acl_rec follows; then the blob */
+_Static_assert(sizeof(struct ns_inode_rec) == 120, "inode record, version 1");
+
+struct ns_ace_rec {
+	uint8_t e_type, e_who;
+	uint16_t e_flags;
+	uint32_t e_mask, e_id;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_ace_rec) == 12, "ACE, version 1");
+
+struct ns_acl_rec {
+	uint8_t a_version, a_flags;
+	uint16_t a_n;
+	struct ns_ace_rec a_ace[];
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_acl_rec) == 4, "ACL, version 1");
+#define NS_ACL_REC_MAX (sizeof(struct ns_acl_rec) + NS_ACL_MAX * sizeof(struct ns_ace_rec))
+
+struct ns_dirent_rec {
+	uint8_t e_version, e_type;
+	uint64_t e_ino;
+} __attribute__((packed)); /* the name follows */
+_Static_assert(sizeof(struct ns_dirent_rec) == 10, "directory entry, version 1");
+
+#define NS_INODE_VAL_MAX  (sizeof(struct ns_inode_rec) + NS_ACL_REC_MAX + NS_SYMLINK_MAX)
+#define NS_DIRENT_VAL_MAX (sizeof(struct ns_dirent_rec) + NS_NAME_MAX)
+
+#define NS_KEY_INODE	 9 /* also an orphan's */
+#define NS_KEY_DIRENT	 17
+#define NS_KEY_XATTR_MAX (9 + NS_XATTR_NAME_MAX)
+_Static_assert(NS_KEY_XATTR_MAX <= KV_KEY_MAX, "every name makes a key");
+_Static_assert(NS_XATTR_VALUE_MAX + 1 <= KV_VALUE_MAX, "every extended attribute fits");
+
+static inline void ns_put64(uint8_t *p, uint64_t v)
+{
+	v = htobe64(v);
+	memcpy(p, &v, sizeof(v));
+}
+
+static inline uint64_t ns_get64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return be64toh(v);
+}
+
+static inline struct kv_slice ns_slice(const void *data, size_t len)
+{
+	return (struct kv_slice){.s_data = data, .s_len = len};
+}
+
+/* buf: NS_KEY_INODE bytes */
+static inline struct kv_slice ns_key_ino(uint8_t *buf, uint8_t prefix, uint64_t ino)
+{
+	buf[0] = prefix;
+	ns_put64(buf + 1, ino);
+	return ns_slice(buf, NS_KEY_INODE);
+}
+
+/* buf: NS_KEY_DIRENT bytes; its first NS_KEY_INODE bytes are the directory's prefix */
+static inline struct kv_slice ns_key_dirent(uint8_t *buf, uint64_t dir, uint64_t slot)
+{
+	ns_key_ino(buf, NS_K_DIRENT, dir);
+	ns_put64(buf + NS_KEY_INODE, slot);
+	return ns_slice(buf, NS_KEY_DIRENT);
+}
+
+/* buf: NS_KEY_XATTR_MAX bytes; len at most NS_XATTR_NAME_MAX */
+static inline struct kv_slice ns_key_xattr(uint8_t *buf, uint64_t ino, const char *name, size_t len)
+{
+	ns_key_ino(buf, NS_K_XATTR, ino);
+	if (len)
+		memcpy(buf + NS_KEY_INODE, name, len);
+	return ns_slice(buf, NS_KEY_INODE + len);
+}
+
+/* rec.c: bytes to structures and back. Decoders return 0 or -EIO, point into their input and trust
+ * nothing in it. */
+uint64_t ns_name_hash(const uint8_t key[16], const char *name, size_t len);
+int ns_inode_decode(struct kv_slice val, uint64_t ino, struct ns_inode *out);
+size_t ns_inode_encode(const struct ns_inode *i, uint8_t buf[NS_INODE_VAL_MAX]);
+int ns_dirent_decode(struct kv_slice key, struct kv_slice val, uint64_t *dir,
+		     struct ns_dirent *out);
+size_t ns_dirent_encode(uint64_t ino, uint8_t type, const char *name, size_t len,
+			uint8_t buf[NS_DIRENT_VAL_MAX]);
+int ns_super_decode(struct kv_slice val, struct ns_super *su, uint64_t *inodes);
+void ns_super_encode(const struct ns_super *su, uint64_t inodes, struct ns_super_rec *out);
+/* 0, -EINVAL or -ENAMETOOLONG */
+int ns_xattr_name_check(const char *name, size_t len);
+
+/* acl.c: what is stored to structures and back, and what modes and ACLs make of each other. */
+/* The length of the ACL record that begins p, 0 where it is damaged. */
+size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type);
+void ns_acl_decode(struct kv_slice rec, struct ns_acl *out);
+struct kv_slice ns_acl_encode(const struct ns_acl *a, uint8_t buf[NS_ACL_REC_MAX]);
+/* The rights an ACL allows cr, of those wanted. *denied: those it denies; the others it does not
+ * speak of. */
+uint32_t ns_acl_eval(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want,
+		     uint32_t *denied);
+/* Whether the ACL lets anybody execute. */
+bool ns_acl_executable(const struct ns_inode *i);
+/* RFC 8881 section 6.3.2: the nine bits. */
+uint16_t ns_acl_mode(const struct ns_acl *a);
+/* An ACL that says what the mode says. */
+void ns_acl_of_mode(uint16_t mode, bool dir, struct ns_acl *out);
+/* Section 6.4.1.1. named: the mode whose group bits bound what named users and groups have. */
+void ns_acl_set_mode(struct ns_acl *a, uint16_t mode, uint16_t named, bool dir);
+/* Section 6.4.3.1: what a new file or directory inherits; false: nothing. */
+bool ns_acl_inherit(struct kv_slice parent, bool dir, struct ns_acl *out);
+/* Symbolic links have no ACL, and only directories pass one on: 0 or -EPROTONOSUPPORT. */
+int ns_acl_fits(const struct ns_acl *a, uint8_t type);
+bool ns_acl_same(const struct ns_acl *a, const struct ns_acl *b);
+
+struct ns {
+	struct kv *n_kv;
+	struct ns_super n_super; /* as committed at open: identity, keys and boot never change
+				    after; the counters in it are old */
+	_Atomic uint64_t n_inodes;
+	/* The committer's */
+	uint64_t n_ino_next, n_order_next;
+	uint32_t n_frees;		/* since the count was last written */
+	uint8_t n_blob[NS_SYMLINK_MAX]; /* i_blob of what the last W function returned */
+	uint8_t n_acl[NS_ACL_REC_MAX];	/* and its i_acl */
+	uint8_t n_xattr[NS_XATTR_VALUE_MAX + 1];
+};
+
+/* An inode that outlives the next put: its blob and ACL are copies. */
+struct ns_held {
+	struct ns_inode h_i;
+	uint8_t h_blob[NS_SYMLINK_MAX];
+	uint8_t h_acl[NS_ACL_REC_MAX];
+};
+
+int ns_super_get(struct kv_txn *t, struct ns_super *su);
+int ns_super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su); /* W */
+/* W: boot.c: an identity for the boot that su_boot is now. */
+int ns_boot_begin(struct kv_txn *t, struct ns_super *su);
+int ns_hold(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_held *h);
+int ns_hold_dir(struct ns *ns, struct kv_txn *t, uint64_t ino,
+		struct ns_held *h);			      /* and -ENOTDIR */
+int ns_inode_put(struct kv_txn *t, const struct ns_inode *i); /* W */
+int ns_xattrs_del(struct kv_txn *t, uint64_t ino);	      /* W: all of an inode */
+/* *out as h_i, with blob and ACL in ns's own memory: good until the next W function. */
+void ns_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out);
+/* The next inode number, never given before; it may be used only in a transaction where
+ * ns_ino_reserve (W) followed. */
+uint64_t ns_ino_next(struct ns *ns);
+int ns_ino_reserve(struct ns *ns, struct kv_txn *t, uint64_t ino);
+int ns_inode_freed(struct ns *ns, struct kv_txn *t); /* W: keeps the count */
+/* The owner, root or the server itself (cr NULL). */
+static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *cr)
+{
+	return !cr || cr->cr_uid == 0 || cr->cr_uid == i->i_uid;
+}
+
+/* check.c: the offline checker. Reads one snapshot; memory is about 48 bytes per inode. fn gets one
+ * line per violation, without a newline. */
+struct ns_check_stats {
+	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_rows, cs_events, cs_violations; /* rows: but for events */
+	uint64_t cs_counted; /* the count in the super record: exact after a clean stop only */
+};
+/* 0 (violations or not), or a negative errno when the store could not be read or memory ran out. */
+int ns_check(struct kv_txn *t, void (*fn)(void *arg, const char *line), void *arg,
+	     struct ns_check_stats *st);
+#endif

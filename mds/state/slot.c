@@ -1,0 +1,500 @@
+/*
+ * slot.c - slot tables that grow and shrink, and the replies kept in them (RFC 8881 section 2.10.6.1).
+ *
+ * A slot costs memory once it is used. A session begins with few; the target rises as the client uses its top slots, and falls when it has not needed them for
+ * a lease, or sooner when what is kept for all sessions nears the limit and this one has more than its share. Slots above the target go when the client has
+ * shown that it knows the target: a new request on a slot whose last reply told it, with nothing outstanding above. So no reply that a client may still ask
+ * for goes. A client begins again at sequence 1 in a slot that it is given anew.
+ *
+ * What a request does to its slot: it takes it by one compare-and-swap of sl_turn, from free with the sequence before its own to busy with its own; all else in the slot is its
+ * until it gives the slot back by storing "free". A retry holds it for the moment in which it looks at what is kept. Both happen in RCU read sections, so that a slot, its
+ * reply and its session do not go while somebody looks at them. Who takes slots away does it by a compare-and-swap as well, from free to gone. So requests of one session meet
+ * in no lock and on no line, unless they use the same slot; the rest of the session is read by all, and written when it changes: se_lock.
+ *
+ * A session that goes (se_dead) and a client that is barred (cl_evicting) are told first, and all slots are looked at then; a request makes its slot busy first, and looks then
+ * whether it may stay. All four are sequentially consistent, so one of both sees the other: no request begins behind the back of who found no busy slot. The same holds for
+ * a slot that is given back: it is free first, then its request looks whether the session is dead, and ends it if nobody else did.
+ *
+ * At the limit the first slots of every session serve as ever; in others a request whose reply must be kept is put off. The most that is kept is therefore the limit, and
+ * ST_SLOTS_LEAST replies a session.
+ */
+#include "base/clock.h"
+#include "mds/state/st.h"
+#include <assert.h>
+#include <sched.h>
+
+#define SLOTS_START 16u /* granted at CREATE_SESSION */
+#define KEPT_STEP 256u   /* bytes */
+#define RENEW_PART 16u   /* of a lease: what cl_renewed_ns may be behind */
+#define SLOTS_IDLE 4u   /* left to a session that is idle */
+
+/* HELD: a retry looks at it; GONE: it is not the session's any more. */
+enum { FREE, HELD, BUSY, GONE };
+#define TURN(state, seq) ((uint64_t)(state) << 32 | (uint32_t)(seq))
+#define AGAIN ((nfsstat4)-1)
+
+static unsigned state_of(uint64_t turn)
+{
+	return (unsigned)(turn >> 32);
+}
+
+struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot)
+{
+	const struct st_slots *all = atomic_load_explicit(&s->se_slots, memory_order_acquire);
+
+	return all && slot < all->ss_n ? atomic_load_explicit(&all->ss_slot[slot], memory_order_acquire) : NULL;
+}
+
+bool st_slot_busy(const struct st_slot *sl)
+{
+	return state_of(atomic_load(&sl->sl_turn)) == BUSY;
+}
+
+uint32_t st_slot_seq(const struct st_slot *sl)
+{
+	return (uint32_t)atomic_load(&sl->sl_turn);
+}
+
+bool st_slots_busy(struct st_session *s, uint64_t *last)
+{
+	const struct st_slots *all;
+	bool busy = false;
+
+	pthread_mutex_lock(&s->se_lock); /* none is added meanwhile */
+	all = atomic_load(&s->se_slots);
+	for (uint32_t i = 0; all && i < all->ss_n && !busy; i++) {
+		const struct st_slot *sl = atomic_load(&all->ss_slot[i]);
+		uint64_t at;
+
+		if (!sl)
+			continue;
+		busy = st_slot_busy(sl);
+		at = atomic_load_explicit(&sl->sl_renewed_ns, memory_order_relaxed);
+		if (at > *last)
+			*last = at;
+	}
+	pthread_mutex_unlock(&s->se_lock);
+	return busy;
+}
+
+static void kept(struct st *st, struct st_session *s, int64_t bytes)
+{
+	atomic_fetch_add_explicit(&s->se_kept, (uint64_t)bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&st->st_kept, (uint64_t)bytes, memory_order_relaxed);
+}
+
+/* What is kept is told in steps, so that it is not written with every reply: when a slot's reply is longer than any since the last review. */
+static void slot_tell(struct st *st, struct st_session *s, struct st_slot *sl)
+{
+	uint32_t told = (sl->sl_len + KEPT_STEP - 1) / KEPT_STEP * KEPT_STEP, review = atomic_load_explicit(&s->se_reviews, memory_order_relaxed);
+
+	if (told < sl->sl_told && review == sl->sl_told_in)
+		return;
+	sl->sl_told_in = review;
+	if (told != sl->sl_told)
+		kept(st, s, (int64_t)told - sl->sl_told);
+	sl->sl_told = told;
+}
+
+/* ---- with se_lock held ---- */
+
+static void all_free(struct rcu_head *head)
+{
+	free(caa_container_of(head, struct st_slots, ss_rcu));
+}
+
+static void slot_free(struct rcu_head *head)
+{
+	struct st_slot *sl = caa_container_of(head, struct st_slot, sl_rcu);
+
+	free(sl->sl_reply);
+	free(sl);
+}
+
+/* Room for n, be it more or less than there was. false: no memory */
+static bool resize(struct st_session *s, uint32_t n)
+{
+	struct st_slots *was = atomic_load(&s->se_slots), *all = calloc(1, sizeof(*all) + n * sizeof(all->ss_slot[0]));
+
+	if (!all)
+		return false;
+	all->ss_n = n;
+	for (uint32_t i = 0; was && i < n && i < was->ss_n; i++)
+		atomic_init(&all->ss_slot[i], atomic_load(&was->ss_slot[i]));
+	atomic_store_explicit(&s->se_slots, all, memory_order_release);
+	if (was)
+		urcu_memb_call_rcu(&was->ss_rcu, all_free);
+	return true;
+}
+
+static struct st_slot *slot_new(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq)
+{
+	struct st_slots *all = atomic_load(&s->se_slots);
+	uint32_t n = all ? all->ss_n : 1;
+	struct st_slot *sl;
+
+	while (n <= slot)
+		n *= 2;
+	if ((!all || n > all->ss_n) && !resize(s, n))
+		return NULL;
+	sl = aligned_alloc(_Alignof(struct st_slot), sizeof(*sl));
+	if (!sl)
+		return NULL;
+	memset(sl, 0, sizeof(*sl));
+	atomic_init(&sl->sl_turn, TURN(BUSY, seq));
+	sl->sl_fresh = true;
+	all = atomic_load(&s->se_slots);
+	atomic_store_explicit(&all->ss_slot[slot], sl, memory_order_release);
+	atomic_fetch_add(&st->st_nslots, 1);
+	kept(st, s, sizeof(*sl));
+	return sl;
+}
+
+/* It is out of the table, or its table goes as well. */
+static void slot_gone(struct st *st, struct st_session *s, struct st_slot *sl)
+{
+	kept(st, s, -(int64_t)(sizeof(*sl) + sl->sl_told));
+	atomic_fetch_sub(&st->st_nslots, 1);
+	urcu_memb_call_rcu(&sl->sl_rcu, slot_free);
+}
+
+void st_slots_free(struct st *st, struct st_session *s)
+{
+	struct st_slots *all;
+
+	pthread_mutex_lock(&s->se_lock);
+	all = atomic_exchange(&s->se_slots, NULL);
+	for (uint32_t i = 0; all && i < all->ss_n; i++) {
+		if (atomic_load(&all->ss_slot[i]))
+			slot_gone(st, s, atomic_load(&all->ss_slot[i]));
+	}
+	if (all)
+		urcu_memb_call_rcu(&all->ss_rcu, all_free);
+	kept(st, s, -(int64_t)(s->se_npast * sizeof(*s->se_past)));
+	free(s->se_past);
+	s->se_past = NULL;
+	s->se_npast = 0;
+	assert(s->se_kept == 0);
+	pthread_mutex_unlock(&s->se_lock);
+}
+
+/* The number of a slot that goes. false: no memory */
+static bool past_keep(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq)
+{
+	if (slot >= s->se_npast) {
+		uint32_t *p = realloc(s->se_past, (slot + 1) * sizeof(*p));
+
+		if (!p)
+			return false;
+		memset(p + s->se_npast, 0, (slot + 1 - s->se_npast) * sizeof(*p));
+		kept(st, s, (slot + 1 - s->se_npast) * sizeof(*p));
+		s->se_past = p;
+		s->se_npast = slot + 1;
+	}
+	s->se_past[slot] = seq;
+	return true;
+}
+
+/* May seq be the first of a slot that is not there? */
+static bool first_of(const struct st_session *s, uint32_t slot, uint32_t seq)
+{
+	return seq == 1 || (slot < s->se_npast && s->se_past[slot] && seq == s->se_past[slot] + 1);
+}
+
+static void retarget(struct st_session *s, uint32_t target)
+{
+	struct st_room r = st_room(s);
+
+	if (target == r.r_target)
+		return;
+	r.r_target = (uint16_t)target;
+	r.r_gen++;
+	if (r.r_nslots < target)
+		r.r_nslots = (uint16_t)target;
+	atomic_store(&s->se_room, r);
+}
+
+/* False: it is busy, or there is no memory. */
+static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
+{
+	struct st_slot *sl = st_slot_get(s, slot);
+	struct st_slots *all = atomic_load(&s->se_slots);
+	uint64_t turn;
+
+	if (!sl)
+		return true;
+	turn = atomic_load(&sl->sl_turn);
+	if (state_of(turn) != FREE || !past_keep(st, s, slot, (uint32_t)turn) || !atomic_compare_exchange_strong(&sl->sl_turn, &turn, TURN(GONE, turn)))
+		return false;
+	st_renewed(s->se_client, atomic_load_explicit(&sl->sl_renewed_ns, memory_order_relaxed));
+	atomic_store_explicit(&all->ss_slot[slot], NULL, memory_order_release);
+	slot_gone(st, s, sl);
+	return true;
+}
+
+/* The client knows the target, and has nothing outstanding above it. A slot that is busy all the same is one it has given up: it stays until it is done. */
+static void retire(struct st *st, struct st_session *s)
+{
+	struct st_room r = st_room(s);
+	const struct st_slots *all = atomic_load(&s->se_slots);
+
+	while (r.r_nslots > r.r_target && slot_retire(st, s, r.r_nslots - 1u))
+		r.r_nslots--;
+	atomic_store(&s->se_room, r);
+	if (all && r.r_nslots <= all->ss_n / 2)
+		resize(s, r.r_nslots);
+}
+
+uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked)
+{
+	struct st_room r = {0};
+
+	s->se_most = asked < ST_SLOTS ? asked : ST_SLOTS;
+	r.r_target = r.r_nslots = (uint16_t)(s->se_most < SLOTS_START ? s->se_most : SLOTS_START);
+	atomic_store(&s->se_room, r);
+	atomic_store(&s->se_reviewed_ns, st_now_ns(st));
+	(void)st;
+	return r.r_nslots;
+}
+
+/* ---- what a request does ---- */
+
+/* All sessions together keep this part (of 4) of what they may, and this one has more than its share of it. */
+static bool crowded(const struct st *st, const struct st_session *s, unsigned part)
+{
+	uint64_t some = st->st_kept_max / 4 * part;
+
+	return atomic_load(&st->st_kept) >= some && atomic_load(&s->se_kept) > some / (atomic_load(&st->st_nsessions) | 1); /* it may go meanwhile */
+}
+
+static uint64_t review_period(const struct st *st, bool crowd)
+{
+	return st->st_lease_ms * (crowd ? 125000ull : 1000000ull);
+}
+
+/* Once a lease, what was not needed since is asked back; eight times as often in a crowd, and then half of it whether needed or not. */
+static void review(struct st *st, struct st_session *s, uint64_t now, bool crowd)
+{
+	uint32_t least = crowd ? ST_SLOTS_LEAST : SLOTS_IDLE, want = atomic_load(&s->se_peak) * 2, target = st_room(s).r_target;
+
+	if (now < atomic_load(&s->se_reviewed_ns) + review_period(st, crowd))
+		return;
+	if (crowd)
+		want = target / 2;
+	if (want < least)
+		want = least;
+	if (want < target)
+		retarget(s, want);
+	atomic_store(&s->se_reviewed_ns, now);
+	atomic_store(&s->se_peak, 0);
+	atomic_fetch_add(&s->se_reviews, 1);
+}
+
+static void peak(struct st_session *s, uint32_t used)
+{
+	uint32_t was = atomic_load_explicit(&s->se_peak, memory_order_relaxed);
+
+	while (was < used && !atomic_compare_exchange_weak(&s->se_peak, &was, used))
+		;
+}
+
+static bool grows(const struct st_session *s, uint32_t highest, bool crowd)
+{
+	struct st_room r = st_room(s);
+
+	return highest + 1 >= r.r_nslots && r.r_nslots == r.r_target && r.r_target < s->se_most && !crowd;
+}
+
+/* The room that the session has after this request came. */
+static void room_review(struct st *st, struct st_session *s, struct st_seq *q, uint64_t now)
+{
+	struct st_room r = st_room(s);
+	uint32_t highest = q->sq_highest < q->sq_slot ? q->sq_slot : q->sq_highest;
+	bool knows = !q->sq_sl->sl_fresh && q->sq_sl->sl_gen == r.r_gen, crowd = crowded(st, s, 2), retires, grow;
+
+	peak(s, highest < r.r_nslots ? highest + 1 : r.r_nslots);
+	retires = knows && highest < r.r_target && r.r_nslots > r.r_target;
+	grow = grows(s, highest, crowd);
+	if (retires || grow || now >= atomic_load(&s->se_reviewed_ns) + review_period(st, crowd)) {
+		pthread_mutex_lock(&s->se_lock);
+		r = st_room(s);
+		/* The target may be another meanwhile, which the client was not told. */
+		if (retires && q->sq_sl->sl_gen == r.r_gen)
+			retire(st, s);
+		if (grows(s, highest, crowd))
+			retarget(s, r.r_target * 2u < s->se_most ? r.r_target * 2u : s->se_most);
+		else
+			review(st, s, now, crowd);
+		r = st_room(s);
+		pthread_mutex_unlock(&s->se_lock);
+	}
+	q->sq_room = r;
+}
+
+/* It is free: its request is answered, or did not begin. */
+static void slot_leave(struct st *st, struct st_session *s, struct st_slot *sl, uint32_t seq)
+{
+	atomic_store(&sl->sl_turn, TURN(FREE, seq));
+	if (atomic_load(&s->se_dead))
+		st_session_over(st, s);
+}
+
+/* sq_sl is busy with it. */
+static nfsstat4 slot_begin(struct st *st, struct st_session *s, struct st_seq *q)
+{
+	struct st_client *c = s->se_client;
+	struct st_slot *sl = q->sq_sl;
+	uint64_t now;
+
+	if (atomic_load(&s->se_dead) || atomic_load(&c->cl_evicting)) {
+		nfsstat4 status = atomic_load(&s->se_dead) ? NFS4ERR_BADSESSION : NFS4ERR_DELAY;
+
+		slot_leave(st, s, sl, q->sq_seq - 1);
+		return status;
+	}
+	now = st_now_ns(st);
+	room_review(st, s, q, now);
+	sl->sl_fresh = false;
+	sl->sl_cached = false;
+	sl->sl_gen = q->sq_room.r_gen;
+	atomic_store_explicit(&sl->sl_renewed_ns, now, memory_order_relaxed);
+	if (now > atomic_load(&c->cl_renewed_ns) + st->st_lease_ms * 1000000ull / RENEW_PART)
+		st_renewed(c, now);
+	if (!atomic_load(&s->se_used))
+		atomic_store(&s->se_used, true);
+	return NFS4_OK;
+}
+
+static bool refused(const struct st *st, const struct st_session *s, struct st_seq *q)
+{
+	if (!q->sq_refused && q->sq_keep && q->sq_slot >= ST_SLOTS_LEAST && atomic_load(&st->st_kept) >= st->st_kept_max && crowded(st, s, 4))
+		q->sq_refused = NFS4ERR_DELAY;
+	return q->sq_refused;
+}
+
+/* The slot is not there. AGAIN: it is. */
+static nfsstat4 slot_first(struct st *st, struct st_session *s, struct st_seq *q)
+{
+	nfsstat4 status = NFS4_OK;
+
+	q->sq_retry = false;
+	pthread_mutex_lock(&s->se_lock);
+	if (atomic_load(&s->se_dead))
+		status = NFS4ERR_BADSESSION;
+	else if (q->sq_slot >= st_room(s).r_nslots)
+		status = NFS4ERR_BADSLOT;
+	else if (st_slot_get(s, q->sq_slot))
+		status = AGAIN;
+	else if (!first_of(s, q->sq_slot, q->sq_seq))
+		status = NFS4ERR_SEQ_MISORDERED;
+	else if (refused(st, s, q))
+		status = q->sq_refused;
+	else if (!(q->sq_sl = slot_new(st, s, q->sq_slot, q->sq_seq)))
+		status = NFS4ERR_DELAY;
+	pthread_mutex_unlock(&s->se_lock);
+	return status;
+}
+
+/* The slot is there. AGAIN: it changes at this moment. */
+static nfsstat4 slot_next(struct st *st, struct st_session *s, struct st_seq *q, struct st_slot *sl)
+{
+	uint64_t turn = atomic_load(&sl->sl_turn);
+	uint32_t last = (uint32_t)turn;
+
+	q->sq_sl = sl;
+	q->sq_retry = q->sq_seq == last;
+	switch (state_of(turn)) {
+	case BUSY:
+		return q->sq_retry ? NFS4ERR_DELAY : NFS4ERR_SEQ_MISORDERED;
+	case HELD:
+		sched_yield();
+		return AGAIN;
+	case GONE:
+		return slot_first(st, s, q);
+	}
+	if (!q->sq_retry && q->sq_seq != last + 1)
+		return NFS4ERR_SEQ_MISORDERED;
+	if (!q->sq_retry && refused(st, s, q))
+		return q->sq_refused;
+	return atomic_compare_exchange_strong(&sl->sl_turn, &turn, TURN(q->sq_retry ? HELD : BUSY, q->sq_seq)) ? NFS4_OK : AGAIN;
+}
+
+nfsstat4 st_slot_take(struct st *st, struct st_session *s, struct st_seq *q)
+{
+	struct st_slot *sl;
+	nfsstat4 status;
+
+	do {
+		sl = st_slot_get(s, q->sq_slot);
+		status = sl ? slot_next(st, s, q, sl) : slot_first(st, s, q);
+	} while (status == AGAIN);
+	if (status)
+		return status;
+	if (!q->sq_retry)
+		return slot_begin(st, s, q);
+	if (!q->sq_sl->sl_fresh)
+		return NFS4_OK;
+	st_slot_let(q->sq_sl);
+	return NFS4ERR_SEQ_MISORDERED;
+}
+
+void st_slot_let(struct st_slot *sl)
+{
+	atomic_store(&sl->sl_turn, TURN(FREE, atomic_load(&sl->sl_turn)));
+}
+
+/* ---- grants ---- */
+
+/* A session that has ended gives nothing any more: its client has waited for all replies, or will not have them. */
+static bool grant_seen(struct st *st, const struct st_grant *g)
+{
+	const struct st_session *s = st_session_find(st, g->g_session);
+	const struct st_slot *sl = s ? st_slot_get(s, g->g_slot) : NULL;
+
+	return !sl || st_slot_seq(sl) != g->g_seq;
+}
+
+bool st_grants_seen(struct st *st, struct st_grants *g)
+{
+	unsigned n = 0;
+
+	urcu_memb_read_lock();
+	for (unsigned i = 0; i < g->gs_n; i++) {
+		if (!grant_seen(st, &g->gs_grant[i]))
+			g->gs_grant[n++] = g->gs_grant[i];
+	}
+	urcu_memb_read_unlock();
+	g->gs_n = (uint8_t)n;
+	if (!n && g->gs_more && st_since(g->gs_more_ns, st_now_ns(st)) > st->st_lease_ms * 1000000ull)
+		g->gs_more = false;
+	return !n && !g->gs_more;
+}
+
+void st_granted(struct st *st, struct st_grants *g, const struct st_session *s, uint32_t slot, uint32_t seq)
+{
+	if (g->gs_n == ST_GRANTS)
+		st_grants_seen(st, g);
+	if (g->gs_n == ST_GRANTS) {
+		g->gs_more = true;
+		g->gs_more_ns = st_now_ns(st);
+		g->gs_n--;
+		memmove(g->gs_grant, g->gs_grant + 1, g->gs_n * sizeof(g->gs_grant[0]));
+	}
+	memcpy(g->gs_grant[g->gs_n].g_session, s->se_id, NFS4_SESSIONID_SIZE);
+	g->gs_grant[g->gs_n].g_slot = slot;
+	g->gs_grant[g->gs_n++].g_seq = seq;
+}
+
+void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len)
+{
+	free(sl->sl_reply);
+	sl->sl_reply = reply;
+	sl->sl_len = len;
+	sl->sl_cached = reply != NULL;
+	slot_tell(st, s, sl);
+	/* A request that we took long over (a recall, a data server that is away) is no silence of the client's: it had no cause to send another. */
+	atomic_store_explicit(&sl->sl_renewed_ns, st_now_ns(st), memory_order_relaxed); /* before it looks idle */
+	urcu_memb_read_lock();
+	slot_leave(st, s, sl, (uint32_t)atomic_load(&sl->sl_turn));
+	urcu_memb_read_unlock();
+}
