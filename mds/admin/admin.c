@@ -3,7 +3,7 @@
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
 #include "mds/journal/event.h"
-#include "mds/op/ending.h"
+#include "mds/jobs/ending.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <time.h>

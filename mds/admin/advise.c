@@ -1,7 +1,7 @@
 /* advise.c - data servers that are behind, directories that are hot, and what is moved for it, over the API and in words (docs/balance.md). */
 #include "mds/admin/who.h"
-#include "mds/op/balance.h"
-#include "mds/op/heat.h"
+#include "mds/jobs/balance.h"
+#include "mds/jobs/heat.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* choose.c - which copy of a file is good, over the API (docs/scrub.md). */
 #include "mds/admin/who.h"
-#include "mds/op/choose.h"
+#include "mds/jobs/choose.h"
 #include <sodium.h>
 
 static json_t *copy_json(struct admin *a, const struct op_choose_view *v, unsigned k)

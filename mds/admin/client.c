@@ -1,6 +1,6 @@
 /* client.c - who mounts us, what each holds, and putting one out. */
 #include "mds/admin/who.h"
-#include "mds/op/op.h"
+#include "mds/nfs4/op.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
 #include "mds/journal/event.h"
-#include "mds/op/drain.h"
+#include "mds/jobs/drain.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
 #include "mds/layout/twin.h"
-#include "mds/op/op.h"
+#include "mds/nfs4/op.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ static int stale_run(struct kv_op *op, struct kv_txn *t)
 			if ((writers >> o & 1) && map.lm_obj[o].ob_ds == fo->fo_ds)
 				hit |= UINT64_C(1) << o;
 		if (lo_map_make_stale(&map, hit, NULL))
-			err = op_set_map(m, t, i.i_ino, &map, op_now());
+			err = file_set_map(&m->m_file, t, i.i_ino, &map, file_now());
 		if (err)
 			return err;
 	}
@@ -129,7 +129,7 @@ static int make_stale(struct forget *fo)
 	return admin_wait_end(&fo->fo_wait);
 }
 
-/* What a file is being laid out as has objects there: its job places them anew (mds/op/restripe.c). */
+/* What a file is being laid out as has objects there: its job places them anew (mds/jobs/restripe.c). */
 static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
 {
 	struct forget *fo = arg;

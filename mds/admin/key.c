@@ -3,7 +3,7 @@
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
 #include "mds/journal/event.h"
-#include "mds/op/op.h"
+#include "mds/nfs4/op.h"
 #include "proto/ds_key.h"
 #include <errno.h>
 #include <sodium.h>
@@ -141,7 +141,7 @@ static void back_run(struct loop_msg *m)
 {
 	struct back *ba = caa_container_of(m, struct back, ba_msg);
 
-	if (!op_take_back(ba->ba_m, ba->ba_m->m_thread[0].mt_loop, ba->ba_ino, NULL, back_over, ba))
+	if (!excl_take_back(&ba->ba_m->m_file, ba->ba_m->m_thread[0].mt_loop, ba->ba_ino, NULL, back_over, ba))
 		back_over(ba, 0);
 }
 

@@ -1,6 +1,6 @@
 /* layout.c - which layouts are out, and taking those of a file back. */
 #include "mds/admin/who.h"
-#include "mds/op/op.h"
+#include "mds/nfs4/op.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -179,7 +179,7 @@ static void recall_over(void *arg, int err)
 static void recall_run(struct loop_msg *m)
 {
 	struct recall *r = (struct recall *)((char *)m - offsetof(struct recall, r_msg));
-	bool waits = op_take_back(r->r_m, r->r_loop, r->r_ino, NULL, recall_over, r);
+	bool waits = excl_take_back(&r->r_m->m_file, r->r_loop, r->r_ino, NULL, recall_over, r);
 
 	atomic_store(&r->r_begun, true);
 	if (!waits)

@@ -2,7 +2,7 @@
 #include "mds/admin/who.h"
 #include "mds/layout/column.h"
 #include "mds/layout/twin.h"
-#include "mds/op/repair.h"
+#include "mds/jobs/repair.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = ch->ch_fn(ch, &map);
 	if (!err)
-		err = op_set_map(m, t, ch->ch_ino, &map, op_now());
+		err = file_set_map(&m->m_file, t, ch->ch_ino, &map, file_now());
 	if (err == -EAGAIN && !*ch->ch_why)
 		snprintf(ch->ch_why, sizeof(ch->ch_why), "a data server of any NFSv3 kind has no file made ahead at the moment; say it again");
 	if (err || lo_repair_get(t, ch->ch_ino, &row))

@@ -1,7 +1,7 @@
 /* repair.c - the repair of mirrors over the API: what is under way, what waits and for what, and files that are to be repaired now (docs/repair.md); what moves (docs/moving.md). */
 #include "mds/admin/who.h"
 #include "mds/layout/column.h"
-#include "mds/op/repair.h"
+#include "mds/jobs/repair.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
@@ -48,7 +48,7 @@ static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair 
 	static const char *const wait[] = {[LO_IN_PLACE] = "its turn comes", [LO_ELSEWHERE] = "its turn comes", [LO_WAIT_SERVER] = "its data server is away, and may come back",
 					   [LO_WAIT_SPACE] = "no data server is there for it", [LO_WAIT_SOURCE] = "no copy in sync can be read",
 					   [LO_WAIT_LEASE] = "a data server of the file is away, and may hold its lease still"};
-	uint64_t now = (uint64_t)op_now().t_sec, left_ms = 0;
+	uint64_t now = (uint64_t)file_now().t_sec, left_ms = 0;
 	const char *why;
 	uint32_t ds;
 

@@ -1,7 +1,7 @@
 /* restripe.c - files that are laid out anew, over the API (docs/restripe.md). */
 #include "mds/admin/who.h"
 #include "mds/layout/column.h"
-#include "mds/op/restripe.h"
+#include "mds/jobs/restripe.h"
 #include <ctype.h>
 #include <errno.h>
 #include <sodium.h>

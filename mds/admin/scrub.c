@@ -1,6 +1,6 @@
 /* scrub.c - weft fsck --online and weft scrub over the API (docs/scrub.md). */
 #include "mds/admin/who.h"
-#include "mds/op/scrub.h"
+#include "mds/jobs/scrub.h"
 #include <errno.h>
 
 #define NAMES_MANY 1000000u /* directory entries that are read for the paths of one answer */

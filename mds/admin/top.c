@@ -1,6 +1,6 @@
 /* top.c - load and heat over the API. */
 #include "mds/admin/who.h"
-#include "mds/op/heat.h"
+#include "mds/jobs/heat.h"
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* verify.c - copies are compared, over the API (docs/moving.md). */
 #include "mds/admin/who.h"
-#include "mds/op/verify.h"
+#include "mds/jobs/verify.h"
 #include <errno.h>
 #include <stdlib.h>
 

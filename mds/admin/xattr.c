@@ -1,6 +1,6 @@
 /* xattr.c - extended attributes over the API: as NFS tells and takes them (RFC 8276), by root. */
 #include "mds/admin/who.h"
-#include "mds/op/op.h"
+#include "mds/nfs4/op.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -227,7 +227,7 @@ static void change(struct admin *a, struct change *c, const char *path, struct h
 		return;
 	}
 	c->c_ns = a->a_ops.ao_ns;
-	c->c_now = op_now();
+	c->c_now = file_now();
 	c->c_op = (struct kv_op){.o_run = change_run, .o_done = change_done}; /* on the committer: the loops may have stopped */
 	admin_wait_init(&c->c_wait);
 	kv_submit(m->m_kv, &c->c_op);

@@ -3,7 +3,7 @@
  * change is noticed whoever made it when: by a reload, or while the server was stopped. What was
  * given to clients under an export that is gone, or that says something else about them, has to
  * end, and that takes time: a row for the export's directory is put with the change, and stays
- * until all is over (mds/op/ending.c).
+ * until all is over (mds/jobs/ending.c).
  */
 #include "base/format.h"
 #include "mds/export/exp.h"

@@ -154,7 +154,7 @@ bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
 void excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_t ino,
 			   void (*then)(void *arg, int err), void *arg);
 /* A file for which a write layout was out when an earlier boot ended: those capabilities are
- * fenced. One whose writer is lost: it is judged (mds/op/truth.c). Then then(arg, err) on loop.
+ * fenced. One whose writer is lost: it is judged (mds/file/truth.c). Then then(arg, err) on loop.
  * False: it is neither. */
 bool excl_settle(const struct file_env *fe, struct loop *loop, uint64_t ino,
 		 void (*then)(void *arg, int err), void *arg);

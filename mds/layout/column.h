@@ -1,6 +1,6 @@
 /*
  * column.h - a file's objects that come and go: a mirror more, one less, and objects that move to other servers (docs/moving.md). All of it is in the file's map, and so survives every crash;
- * mds/op/repair.c does what the map says.
+ * mds/jobs/repair.c does what the map says.
  *
  * A new mirror is a column of objects that are stale from the first, and repair fills them. An object that moves is *leaving*; its stripe has an object in a *spare column*, the last of the map,
  * which is filled likewise. When all of that column are in sync, they take the places of those that leave, and the column is gone: the switch. A mirror that is taken away has only

@@ -404,6 +404,16 @@ static void cut(struct io_run *ir, uint64_t off, uint32_t count, bool all)
 	}
 }
 
+void lo_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, uint64_t off, uint32_t count, void (*done)(struct lo_io *io, int err))
+{
+	io->io_loop = loop;
+	io->io_inode = *i;
+	io->io_inode.i_blob = io->io_inode.i_acl = (struct kv_slice){0}; /* they point into a transaction that ends before the I/O does */
+	io->io_off = off;
+	io->io_count = count;
+	io->io_done = done;
+}
+
 void lo_read(struct lo *lo, struct lo_io *io)
 {
 	uint64_t size = io->io_inode.i_size;

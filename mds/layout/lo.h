@@ -229,6 +229,9 @@ struct lo_io {
 /* Zeros; of the pool while that has enough, so that what is read leaves by RDMA from where it lies. NULL may be freed. */
 uint8_t *lo_buf_new(size_t n);
 void lo_buf_free(void *p);
+/* All of an I/O by map but the map itself, and a WRITE's data. */
+void lo_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, uint64_t off, uint32_t count,
+		void (*done)(struct lo_io *io, int err));
 void lo_read(struct lo *lo, struct lo_io *io);
 void lo_write(struct lo *lo, struct lo_io *io);
 void lo_commit(struct lo *lo, struct lo_io *io);

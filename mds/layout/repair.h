@@ -1,6 +1,6 @@
 /*
  * repair.h - objects that are not in sync are made so again (docs/repair.md): what is durable of that, where an object is made again, and
- * the data servers' steps. What becomes of the file's layouts meanwhile, and which file's turn it is, is mds/op/repair.c's.
+ * the data servers' steps. What becomes of the file's layouts meanwhile, and which file's turn it is, is mds/jobs/repair.c's.
  */
 #ifndef MDS_LO_REPAIR_H
 #define MDS_LO_REPAIR_H

@@ -20,7 +20,7 @@ void st_id_show(const uint8_t key[16], uint8_t *id, size_t len);
 uint64_t st_id_client(const struct st_ids *k, uint32_t epoch, uint32_t counter);
 /* What another client is told instead of a client's id: the same each time, and good for nothing. */
 uint64_t st_id_other(const struct st_ids *k, uint64_t clientid);
-/* The boot comes first, in the clear: rows of requests are ordered by it (mds/op/once.c). */
+/* The boot comes first, in the clear: rows of requests are ordered by it (mds/nfs4/once.c). */
 void st_id_session(const struct st_ids *k, uint32_t boot, uint32_t counter, uint8_t out[NFS4_SESSIONID_SIZE]);
 
 /* A state's number. */

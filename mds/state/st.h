@@ -115,7 +115,7 @@ struct st_session {
 	_Atomic bool se_dead;       /* it is in no table any more, and ends when no slot is busy; written with se_lock and all held */
 	bool se_ended;              /* all */
 	_Atomic uint64_t se_carried;       /* a bit of 64 for each connection that it came on, by rpc_conn_id: two may share one */
-	_Atomic bool se_rows;       /* the store has rows of its requests (mds/op/once.c) */
+	_Atomic bool se_rows;       /* the store has rows of its requests (mds/nfs4/once.c) */
 	/* who made it, and from where: its connection's address, security (enum exp_sec) and TLS (enum exp_tls) */
 	uint8_t se_addr[16], se_sec, se_tls;
 	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
@@ -264,12 +264,12 @@ struct st_file {
 	bool f_watched;       /* st_file_watch */
 	bool f_marked;        /* a write layout is or was out: size and change must come from the data servers */
 	bool f_mark_durable;  /* the store has the mark: f is kept, so that it is known until the mark is deleted */
-	bool f_judge;         /* a writer of it is lost: one copy is believed, the others become stale, before it is used again (op_settle) */
+	bool f_judge;         /* a writer of it is lost: one copy is believed, the others become stale, before it is used again (excl_settle) */
 	uint32_t f_judge_gen; /* rises with each: who judged it before knows nothing of this one */
 	bool f_judge_boot;    /* it had writers when an earlier boot ended; who they were is not known */
-	bool f_mark_old;      /* the mark is an earlier boot's: the epoch goes up before its size is asked or a layout given (op_settle) */
+	bool f_mark_old;      /* the mark is an earlier boot's: the epoch goes up before its size is asked or a layout given (excl_settle) */
 	uint32_t f_old_epoch; /* what it was raised to for that */
-	bool f_contended;     /* mirrored, and two wrote it at once: its copies may differ (mds/op/contend.c). The mark says so, too */
+	bool f_contended;     /* mirrored, and two wrote it at once: its copies may differ (mds/jobs/contend.c). The mark says so, too */
 	bool f_contending;    /* that is being written down */
 	bool f_alike;         /* contended, and compared since the last grant for writing */
 	struct st_write *f_writes; /* of a mirrored file, each pinned */

@@ -15,12 +15,12 @@
 #undef LLVMFuzzerTestOneInput
 #include "base/http.h"
 #include "mds/admin/admin.h"
-#include "mds/op/balance.h"
-#include "mds/op/choose.h"
-#include "mds/op/restripe.h"
-#include "mds/op/ending.h"
-#include "mds/op/scrub.h"
-#include "mds/op/verify.h"
+#include "mds/jobs/balance.h"
+#include "mds/jobs/choose.h"
+#include "mds/jobs/restripe.h"
+#include "mds/jobs/ending.h"
+#include "mds/jobs/scrub.h"
+#include "mds/jobs/verify.h"
 #include <jansson.h>
 
 #define MAX_ARGS 16

@@ -10,9 +10,9 @@
 #define MDS_FUZZ_H
 #include "base/log.h"
 #include "mds/namespace/keys.h"
-#include "mds/op/drain.h"
-#include "mds/op/op.h"
-#include "mds/op/repair.h"
+#include "mds/jobs/drain.h"
+#include "mds/nfs4/op.h"
+#include "mds/jobs/repair.h"
 #include "proto/ctl_chan.h"
 #include "proto/nfs3.h"
 #include "tests/unit/scratch.h"

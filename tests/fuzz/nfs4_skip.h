@@ -3,7 +3,7 @@
 #define NFS4_SKIP_H
 #include "kv/kv.h"
 #include "mds/namespace/ns.h"
-#include "mds/op/op.h"
+#include "mds/nfs4/op.h"
 #include "proto/nfs4.h"
 #include "proto/xdr.h"
 

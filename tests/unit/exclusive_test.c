@@ -148,7 +148,7 @@ static void answered(void *arg, int err)
 		let_go(c);
 }
 
-/* A size, and rights: as mds/op/size.c. */
+/* A size, and rights: as mds/nfs4/size.c. */
 static void change_over(struct caller *c, int err)
 {
 	c->err = err;
@@ -219,7 +219,7 @@ static void change_begin(struct caller *c)
 	}
 }
 
-/* A copy becomes stale: as mds/op/dead.c. */
+/* A copy becomes stale: as mds/jobs/dead.c. */
 static int stale_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct caller *c = hash_entry(op, struct caller, op);
@@ -405,7 +405,7 @@ static bool somebodys(void)
 	return any;
 }
 
-/* As mds/op/layout.c. */
+/* As mds/nfs4/layout.c. */
 static void asks(unsigned h)
 {
 	struct holder *o = &world.holder[h];

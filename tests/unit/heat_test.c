@@ -1,5 +1,5 @@
 /* Heat: the busiest are known, however many others there are, and what is over cools down. */
-#include "mds/op/heat.h"
+#include "mds/nfs4/heat.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 
@@ -88,7 +88,7 @@ static uint64_t told(uint64_t ino, uint64_t bytes, bool last)
 	struct heat_told r = {1, bytes, 1}, w = {0};
 
 	c.cur = ino;
-	ck_assert(op_heat_news(&c, 1, &r, &w, last));
+	ck_assert(heat_news(c.th, c.client->cl_id, c.cur, 1, &r, &w, last));
 	ck_assert_uint_eq(w.ht_bytes, 0);
 	return r.ht_bytes;
 }

@@ -1,5 +1,5 @@
 /* scrub_test.c - what a scrub keeps in the store, and how it judges what data servers answer. */
-#include "mds/op/scrub_int.h"
+#include "mds/jobs/scrub_int.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
 #include <errno.h>

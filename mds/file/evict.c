@@ -1,0 +1,181 @@
+/*
+ * evict.c - a client whose lease has run out goes: its number is barred from the data servers, its record is deleted, and only when every server has confirmed
+ * does its state go (docs/fencing.md, "Eviction"). If it lives after all, it comes back as a new client with a new number.
+ */
+#include "base/log.h"
+#include "mds/file/mirror.h"
+#include "mds/file/evict.h"
+#include "mds/journal/event.h"
+#include "mds/layout/repair.h"
+#include "mds/mds.h"
+#include <errno.h>
+
+struct evict {
+	struct kv_op op;
+	struct mds *m;
+	struct loop *loop;
+	uint64_t id;
+	uint32_t number;
+	bool barred, writer; /* writer: files of it are to be judged */
+	bool asked, held;    /* held: it had something to lose */
+	char name[EV_SUBJECT_MAX + 1];
+	uint8_t key[32];
+};
+
+static void evict_wait(struct evict *e);
+
+static void evict_end(struct evict *e, bool gone)
+{
+	struct st *st = e->m->m_st;
+	struct st_client *cl;
+
+	st_all_lock(st);
+	cl = st_client_get(st, e->id);
+	if (cl && gone && (e->asked || e->held))
+		ev_add(EV_CLIENT_EVICTED, e->name, 0, "client %u: %s", e->number, e->asked ? "the administrator wanted it" : "its lease had run out");
+	if (cl && gone)
+		st_client_destroy(st, cl);
+	else if (cl)
+		atomic_store(&cl->cl_evicting, false); /* the next tick tries again */
+	st_all_unlock(st);
+	free(e);
+}
+
+static void evict_confirmed(void *arg, int err)
+{
+	struct evict *e = arg;
+
+	if (!err) {
+		evict_end(e, true);
+		return;
+	}
+	log_error("client %u: a data server lives and does not bar it: %s", e->number, strerror(-err));
+	evict_wait(e);
+}
+
+static void evict_wait(struct evict *e)
+{
+	lo_orders_wait(e->m->m_lo, 0, e->loop, op_confirm_ms(e->m), evict_confirmed, e);
+}
+
+static void evict_committed(struct kv_op *op, int err)
+{
+	struct evict *e = hash_entry(op, struct evict, op);
+
+	if (err)
+		log_error("client %u cannot be evicted now: %s", e->number, strerror(-err));
+	if (e->writer) {
+		atomic_store(&e->m->m_lost, true); /* also where it failed: they are judged all the same */
+		op_lost_end(e->m);
+	}
+	if (err || !e->barred) {
+		evict_end(e, !err);
+		return;
+	}
+	lo_orders_kick(e->m->m_lo);
+	evict_wait(e);
+}
+
+static int evict_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct evict *e = hash_entry(op, struct evict, op);
+	int err = st_record_del(e->m->m_st, t, e->key, e->number);
+
+	if (!err && e->writer)
+		err = lo_lost_put(t);
+	return err || !e->barred ? err : lo_order_bar(e->m->m_lo, t, e->number);
+}
+
+/* The end of the owner string tells most: Linux's ends with the host's name. */
+static void name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1])
+{
+	uint32_t len = cl->cl_owner_len < EV_SUBJECT_MAX ? cl->cl_owner_len : EV_SUBJECT_MAX;
+	const uint8_t *from = cl->cl_owner + cl->cl_owner_len - len;
+
+	for (uint32_t i = 0; i < len; i++)
+		name[i] = from[i] >= 0x20 && from[i] < 0x7f ? (char)from[i] : '?';
+	name[len] = 0;
+}
+
+/* asked: by the administrator, whether its lease has run out or not. 0; -ENOENT; -EALREADY: it is under way; -EAGAIN: it lives; -ENOMEM. */
+static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool asked)
+{
+	struct evict *e = calloc(1, sizeof(*e));
+	struct st *st = m->m_st;
+	struct st_client *cl;
+	int err;
+
+	if (!e)
+		return -ENOMEM;
+	st_all_lock(st);
+	cl = st_client_get(st, clientid);
+	err = !cl ? -ENOENT : atomic_load(&cl->cl_evicting) ? -EALREADY : !asked && (!st_lease_expired(st, cl) || !st_client_leaves(cl)) ? -EAGAIN : 0;
+	if (err) {
+		st_all_unlock(st);
+		free(e);
+		return err;
+	}
+	atomic_store(&cl->cl_evicting, true);
+	while (cl->cl_sessions)
+		st_session_destroy(st, cl->cl_sessions);
+	e->m = m;
+	e->loop = loop;
+	e->id = clientid;
+	e->number = cl->cl_number;
+	e->held = st_open_next(cl, NULL) || st_layout_next(cl, NULL);
+	e->barred = atomic_load(&cl->cl_laid) && e->held; /* else it has returned all it had */
+	e->asked = asked;
+	name_of(cl, e->name);
+	memcpy(e->key, cl->cl_key, sizeof(e->key));
+	e->writer = op_lost_client(st, cl);
+	m->m_losing += e->writer;
+	m->m_lost_gen += e->writer;
+	st_all_unlock(st);
+	if (asked)
+		log_warn("client %u is evicted: the administrator wants it", e->number);
+	else if (e->barred)
+		log_warn("client %u is evicted: its lease has run out", e->number);
+	e->op = (struct kv_op){.o_run = evict_run, .o_done = evict_committed, .o_loop = loop};
+	kv_submit(m->m_kv, &e->op);
+	return 0;
+}
+
+void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
+{
+	evict_begin(m, loop, clientid, false); /* no memory: the next tick tries again */
+}
+
+int op_evict_now(struct mds *m, struct loop *loop, uint64_t clientid)
+{
+	return evict_begin(m, loop, clientid, true);
+}
+
+/* An open that denies it, or is denied by it; or, where nothing is asked for, one with locks. */
+static bool stands_in_way(const struct st_open *o, uint32_t access, uint32_t deny)
+{
+	if (o->o_deleg)
+		return false;
+	return access || deny ? (o->o_access & deny) || (o->o_deny & access) : st_open_has_locks(o);
+}
+
+void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access, uint32_t deny)
+{
+	struct st *st = m->m_st;
+	uint64_t *ids = NULL;
+	size_t n = 0, max = 0;
+	struct st_file *f;
+
+	st_all_lock(st);
+	f = st_file_get(st, ino, false);
+	for (const struct st_open *o = f ? f->f_opens : NULL; o; o = o->o_fnext)
+		max++;
+	ids = max ? malloc(max * sizeof(*ids)) : NULL; /* none: the next try evicts them */
+	for (const struct st_open *o = ids ? f->f_opens : NULL; o; o = o->o_fnext) {
+		if (stands_in_way(o, access, deny) && st_lease_expired(st, o->o_client) && !atomic_load(&o->o_client->cl_evicting))
+			ids[n++] = o->o_client->cl_id;
+	}
+	st_all_unlock(st);
+	for (size_t i = 0; i < n; i++)
+		op_evict(m, loop, ids[i]);
+	free(ids);
+}

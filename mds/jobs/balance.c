@@ -1,0 +1,671 @@
+/*
+ * balance.c - files are moved from servers that are behind to those that are ahead (docs/balance.md): all on one loop, a little in each step.
+ *
+ * A run looks at all files twice. First it counts what each server holds, and so what its share would be. Then it looks for files of which an object moves: those that are hot on a server
+ * that is slow or loaded, then any whose move makes two servers more even. What is chosen is counted as moved at once; so the sum of the squares of what servers are off falls with each
+ * move, and a run ends. The move itself is the file's map's (mds/layout/shift.h), and repair's jobs do it.
+ */
+#include "mds/jobs/balance.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "mds/layout/repair.h"
+#include "mds/layout/shift.h"
+#include "mds/layout/twin.h"
+#include "mds/jobs/heat.h"
+#include "mds/jobs/repair.h"
+#include <errno.h>
+#include <urcu/compiler.h>
+
+#define LOOK_FILES 1024 /* in a step */
+#define STEP_MS	   10
+#define WAIT_MS	   100 /* for what moves */
+#define AT_ONCE	   8   /* files that move */
+#define FORGET_ROWS 256
+#define TRIES	   64 /* questions where an object may be, in a step: each looks at all servers */
+#define HOT_MOST   64
+#define HOT_LEAST  100.0f /* heat of a file that is worth moving for it */
+/* As mds/layout/prefer.c: what makes no difference between servers. */
+#define CALM_LOAD    800
+#define CALM_LATENCY 2000
+
+struct op_balance {
+	struct mds *b_m;
+	struct loop *b_loop;
+	struct loop_msg b_msg;
+	struct loop_timer b_timer;
+	uint64_t b_again_s;
+	pthread_mutex_t b_lock; /* b_view, b_stop: looked at from any thread, changed on the loop */
+	bool b_stop, b_busy;	/* busy: begun, and not over */
+	struct op_balance_view b_view;
+	/* the loop's */
+	uint64_t b_runs, b_cursor, b_next_ms, b_pass; /* pass: files chosen when this look at all began */
+	unsigned b_tries;
+	int b_forgot;
+	uint64_t b_hot[HOT_MOST];
+	unsigned b_nhot, b_athot;
+	uint16_t b_place[DSC_MAX + 1]; /* a server's place in bv_server + 1 */
+	struct {
+		uint64_t ino, bytes;
+		unsigned move; /* in bv_move, or OP_BALANCE_TOLD */
+	} b_moving[AT_ONCE];
+	unsigned b_nmoving;
+	struct metric *b_files, *b_bytes;
+	struct kv_op b_op;
+	struct op_balance_move b_one; /* being committed */
+};
+
+const char *op_balance_end_text(enum op_balance_end end)
+{
+	static const char *const text[] = {
+		[OP_BALANCE_EVEN] = "no data server is off its share by more than the spread",
+		[OP_BALANCE_STUCK] = "no other file can be moved that would make it more even",
+		[OP_BALANCE_LIMIT] = "the limit is reached",
+		[OP_BALANCE_STOPPED] = "it was stopped",
+		[OP_BALANCE_OFF] = "nothing is moved: mds.repair_files is 0",
+	};
+
+	return text[end];
+}
+
+/* ---- the servers ---- */
+
+static struct op_balance_server *server_of(struct op_balance *b, uint32_t ds)
+{
+	return ds && ds <= DSC_MAX && b->b_place[ds] ? &b->b_view.bv_server[b->b_place[ds] - 1] : NULL;
+}
+
+static void see(void *arg, const struct dsc_seat *se)
+{
+	struct op_balance *b = arg;
+	struct op_balance_server *bs = &b->b_view.bv_server[b->b_view.bv_nserver];
+
+	*bs = (struct op_balance_server){
+		.bs_id = se->se_id,
+		.bs_weight = se->se_weight,
+		.bs_load = se->se_load,
+		.bs_latency = se->se_latency,
+		.bs_capacity = se->se_capacity,
+		.bs_available = se->se_available,
+		.bs_counts = se->se_alive && se->se_weight && !se->se_draining && !se->se_generic,
+	};
+	b->b_place[se->se_id] = (uint16_t)++b->b_view.bv_nserver;
+}
+
+/* Who is behind the others now. With b_lock. */
+static void see_servers(struct op_balance *b)
+{
+	struct op_balance_view *v = &b->b_view;
+	uint32_t fastest = UINT32_MAX;
+	double load = 0;
+	unsigned n = 0;
+
+	memset(b->b_place, 0, sizeof(b->b_place));
+	v->bv_nserver = 0;
+	dsc_seats(b->b_m->m_dsc, see, b);
+	for (unsigned i = 0; i < v->bv_nserver; i++) {
+		const struct op_balance_server *bs = &v->bv_server[i];
+
+		if (!bs->bs_counts)
+			continue;
+		n++;
+		load += bs->bs_load;
+		if (bs->bs_latency && bs->bs_latency < fastest)
+			fastest = bs->bs_latency;
+	}
+	for (unsigned i = 0; i < v->bv_nserver && n > 1; i++) {
+		struct op_balance_server *bs = &v->bv_server[i];
+
+		bs->bs_loaded = bs->bs_counts && bs->bs_load > CALM_LOAD + 2 * (load - bs->bs_load) / (n - 1);
+		bs->bs_slow = bs->bs_counts && fastest < UINT32_MAX && bs->bs_latency > CALM_LATENCY + 2ull * fastest;
+	}
+}
+
+/* A share is of what those who count hold, by weight and capacity. With b_lock. */
+static void share_out(struct op_balance *b)
+{
+	struct op_balance_view *v = &b->b_view;
+	double held = 0, parts = 0;
+
+	for (unsigned i = 0; i < v->bv_nserver; i++) {
+		const struct op_balance_server *bs = &v->bv_server[i];
+
+		held += bs->bs_counts ? bs->bs_held : 0;
+		parts += bs->bs_counts ? bs->bs_weight * (double)(bs->bs_capacity + 1) : 0;
+	}
+	for (unsigned i = 0; i < v->bv_nserver; i++) {
+		struct op_balance_server *bs = &v->bv_server[i];
+
+		bs->bs_was = bs->bs_held;
+		bs->bs_share = bs->bs_counts ? held * (bs->bs_weight * (double)(bs->bs_capacity + 1)) / parts : bs->bs_held;
+	}
+}
+
+/* Bytes that it has more than its share. */
+static double over(const struct op_balance_server *bs)
+{
+	return bs->bs_held - bs->bs_share;
+}
+
+static bool off(const struct op_balance *b, const struct op_balance_server *bs)
+{
+	double most = bs->bs_share * b->b_view.bv_ask.ba_spread / 100;
+
+	return bs->bs_counts && (over(bs) > most || over(bs) < -most);
+}
+
+static bool even(const struct op_balance *b)
+{
+	for (unsigned i = 0; i < b->b_view.bv_nserver; i++)
+		if (off(b, &b->b_view.bv_server[i]))
+			return false;
+	return true;
+}
+
+/* ---- which object goes where ---- */
+
+/* What is there of each of a file's objects, about. */
+static uint64_t bytes_of(const struct ns_inode *i, const struct lo_map *map)
+{
+	return i->i_used / map->lm_stripes;
+}
+
+static bool has_room(const struct op_balance_server *bs, uint64_t bytes)
+{
+	return bs->bs_available > bs->bs_capacity / 20 && bs->bs_available - bs->bs_capacity / 20 > bytes;
+}
+
+static bool may(struct op_balance *b, const struct lo_map *map, unsigned obj, uint32_t to)
+{
+	b->b_tries++;
+	return lo_shift_may(b->b_m->m_lo, map, obj, to);
+}
+
+/* Chosen by a run that moves nothing. */
+static bool chosen(const struct op_balance *b, uint64_t ino)
+{
+	for (unsigned i = 0; b->b_view.bv_ask.ba_dry && i < b->b_view.bv_nmove; i++)
+		if (b->b_view.bv_move[i].bm_ino == ino)
+			return true;
+	return false;
+}
+
+/* For a file that is hot where it is slow: to the one with least to do, of those that are neither. */
+static struct op_balance_server *calmer(struct op_balance *b, const struct lo_map *map, unsigned obj, const struct op_balance_server *from, uint64_t bytes)
+{
+	struct op_balance_server *best = NULL;
+
+	if (!from->bs_loaded && !from->bs_slow)
+		return NULL;
+	for (unsigned i = 0; i < b->b_view.bv_nserver; i++) {
+		struct op_balance_server *bs = &b->b_view.bv_server[i];
+
+		if (!bs->bs_counts || bs->bs_loaded || bs->bs_slow || !has_room(bs, bytes) || (best && (bs->bs_load > best->bs_load || (bs->bs_load == best->bs_load && over(bs) >= over(best)))))
+			continue;
+		if (may(b, map, obj, bs->bs_id))
+			best = bs;
+	}
+	return best;
+}
+
+/* To the one that lacks most, where that makes the two more even, and one of them is off. */
+static struct op_balance_server *emptier(struct op_balance *b, const struct lo_map *map, unsigned obj, const struct op_balance_server *from, uint64_t bytes)
+{
+	struct op_balance_server *best = NULL;
+
+	if (!bytes || over(from) <= 0)
+		return NULL;
+	for (unsigned i = 0; i < b->b_view.bv_nserver; i++) {
+		struct op_balance_server *bs = &b->b_view.bv_server[i];
+
+		if (!bs->bs_counts || over(bs) >= 0 || (!off(b, from) && !off(b, bs)) || (double)bytes >= over(from) - over(bs) || bs->bs_loaded || bs->bs_slow || !has_room(bs, bytes) ||
+		    (best && over(bs) >= over(best)))
+			continue;
+		if (may(b, map, obj, bs->bs_id))
+			best = bs;
+	}
+	return best;
+}
+
+/* False: nothing of this file moves. */
+static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode *i, enum op_balance_why why, struct op_balance_move *bm)
+{
+	const struct op_balance_ask *ask = &b->b_view.bv_ask;
+	uint64_t bytes, now = (uint64_t)file_now().t_sec, last;
+	struct lo_map map;
+
+	if (lo_map_decode(i->i_blob, &map) || !lo_shift_fits(b->b_m->m_lo, &map) || chosen(b, i->i_ino) || lo_twin_is(t, i->i_ino))
+		return false;
+	last = lo_shifted(t, i->i_ino);
+	bytes = bytes_of(i, &map);
+	/* One that was moved later than now was moved before the clock was put back. */
+	if ((last && last <= now && now < last + b->b_again_s) || (ask->ba_bytes && bytes > ask->ba_bytes - b->b_view.bv_bytes))
+		return false;
+	for (unsigned k = 0; k < lo_objects(&map); k++) {
+		struct op_balance_server *from = server_of(b, map.lm_obj[k].ob_ds), *to;
+
+		if (!from || !from->bs_counts)
+			continue;
+		to = why == OP_BALANCE_HOT ? calmer(b, &map, k, from, bytes) : emptier(b, &map, k, from, bytes);
+		if (!to)
+			continue;
+		*bm = (struct op_balance_move){.bm_ino = i->i_ino, .bm_bytes = bytes, .bm_obj = k, .bm_from = from->bs_id, .bm_to = to->bs_id, .bm_why = (uint8_t)why};
+		return true;
+	}
+	return false;
+}
+
+/* ---- the run ---- */
+
+static void step(struct op_balance *b);
+
+static void woken(struct loop_timer *t)
+{
+	step(caa_container_of(t, struct op_balance, b_timer));
+}
+
+static void later(struct op_balance *b, uint64_t ms)
+{
+	b->b_timer.t_fire = woken;
+	loop_timer_start(b->b_loop, &b->b_timer, ms);
+}
+
+static void end(struct op_balance *b, enum op_balance_end why)
+{
+	log_info("balancing is over: %s; %lu files moved", op_balance_end_text(why), (unsigned long)b->b_view.bv_done_files);
+	pthread_mutex_lock(&b->b_lock);
+	b->b_view.bv_phase = OP_BALANCE_OVER;
+	b->b_view.bv_end = why;
+	b->b_busy = false;
+	pthread_mutex_unlock(&b->b_lock);
+}
+
+/* It counts as moved from here on, but where it was left. Returns its place among those that are told of. */
+static unsigned count_move(struct op_balance *b, const struct op_balance_move *bm, enum op_balance_state st)
+{
+	struct op_balance_view *v = &b->b_view;
+	unsigned at = OP_BALANCE_TOLD;
+
+	pthread_mutex_lock(&b->b_lock);
+	if (st == OP_BALANCE_LEFT) {
+		v->bv_left++;
+	} else {
+		v->bv_files++;
+		v->bv_bytes += bm->bm_bytes;
+		server_of(b, bm->bm_from)->bs_held -= (double)bm->bm_bytes;
+		server_of(b, bm->bm_to)->bs_held += (double)bm->bm_bytes;
+		server_of(b, bm->bm_to)->bs_available -= bm->bm_bytes;
+	}
+	if (v->bv_nmove < OP_BALANCE_TOLD) {
+		at = v->bv_nmove++;
+		v->bv_move[at] = *bm;
+		v->bv_move[at].bm_state = (uint8_t)st;
+	}
+	pthread_mutex_unlock(&b->b_lock);
+	return at;
+}
+
+static int move_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_balance *b = caa_container_of(op, struct op_balance, b_op);
+	const struct op_balance_move *bm = &b->b_one;
+	struct ns_inode i;
+	struct lo_map map;
+	int err = ns_get(b->b_m->m_ns, t, bm->bm_ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (!err && (bm->bm_obj >= lo_objects(&map) || map.lm_obj[bm->bm_obj].ob_ds != bm->bm_from))
+		err = -EAGAIN;
+	if (!err)
+		err = lo_shift(b->b_m->m_lo, &map, bm->bm_obj, bm->bm_to);
+	if (!err)
+		err = file_set_map(&b->b_m->m_file, t, bm->bm_ino, &map, file_now());
+	return err ? err : lo_shifted_put(t, bm->bm_ino, (uint64_t)file_now().t_sec);
+}
+
+static void move_done(struct kv_op *op, int err)
+{
+	struct op_balance *b = caa_container_of(op, struct op_balance, b_op);
+	const struct op_balance_move *bm = &b->b_one;
+	unsigned at = count_move(b, bm, err ? OP_BALANCE_LEFT : OP_BALANCE_MOVING);
+
+	if (!err) {
+		metric_add(b->b_files, 1);
+		metric_add(b->b_bytes, bm->bm_bytes);
+		b->b_moving[b->b_nmoving].ino = bm->bm_ino;
+		b->b_moving[b->b_nmoving].bytes = bm->bm_bytes;
+		b->b_moving[b->b_nmoving++].move = at;
+	}
+	if (b->b_view.bv_ask.ba_rate && !err)
+		b->b_next_ms = clock_mono_ms() + bm->bm_bytes * 1000 / b->b_view.bv_ask.ba_rate;
+	later(b, 0);
+}
+
+static void begin_move(struct op_balance *b, const struct op_balance_move *bm)
+{
+	if (b->b_view.bv_ask.ba_dry) {
+		count_move(b, bm, OP_BALANCE_PLANNED);
+		later(b, 0);
+		return;
+	}
+	b->b_one = *bm;
+	b->b_op = (struct kv_op){.o_run = move_run, .o_done = move_done, .o_loop = b->b_loop};
+	kv_submit(b->b_m->m_kv, &b->b_op);
+}
+
+/* Those whose row is gone are where they should be. */
+static void reap(struct op_balance *b, struct kv_txn *t)
+{
+	struct lo_repair row;
+
+	for (unsigned i = 0; i < b->b_nmoving;) {
+		if (lo_repair_get(t, b->b_moving[i].ino, &row) != -ENOENT) {
+			i++;
+			continue;
+		}
+		pthread_mutex_lock(&b->b_lock);
+		b->b_view.bv_done_files++;
+		b->b_view.bv_done_bytes += b->b_moving[i].bytes;
+		if (b->b_moving[i].move < b->b_view.bv_nmove)
+			b->b_view.bv_move[b->b_moving[i].move].bm_state = OP_BALANCE_DONE;
+		pthread_mutex_unlock(&b->b_lock);
+		b->b_moving[i] = b->b_moving[--b->b_nmoving];
+	}
+}
+
+/* ---- looks at all files ---- */
+
+struct glance {
+	struct op_balance *b;
+	struct kv_txn *t;
+	unsigned n;
+	bool more, chosen;
+	struct op_balance_move bm;
+};
+
+/* Not one that moves already by this run: its row was put. */
+static int look_file(void *arg, const struct ns_inode *i)
+{
+	struct glance *g = arg;
+	struct op_balance *b = g->b;
+
+	if (g->n++ == LOOK_FILES || b->b_tries >= TRIES) {
+		g->more = true;
+		return 1;
+	}
+	b->b_cursor = i->i_ino + 1;
+	b->b_view.bv_looked++;
+	g->chosen = choose(b, g->t, i, OP_BALANCE_FULL, &g->bm);
+	g->more = g->chosen;
+	return g->chosen;
+}
+
+static int count_file(void *arg, const struct ns_inode *i)
+{
+	struct glance *g = arg;
+	struct op_balance *b = g->b;
+	struct lo_map map;
+
+	if (g->n++ == LOOK_FILES) {
+		g->more = true;
+		return 1;
+	}
+	b->b_cursor = i->i_ino + 1;
+	b->b_view.bv_looked++;
+	for (unsigned k = 0; !lo_map_decode(i->i_blob, &map) && k < lo_objects(&map); k++) {
+		struct op_balance_server *bs = server_of(b, map.lm_obj[k].ob_ds);
+
+		if (bs && !map.lm_obj[k].ob_leaving)
+			bs->bs_held += (double)bytes_of(i, &map);
+	}
+	return 0;
+}
+
+static void find_hot(struct op_balance *b)
+{
+	struct heat_row *rows;
+	size_t n;
+
+	rows = op_heat_rows(b->b_m, HEAT_FILE, true, &n);
+	b->b_nhot = b->b_athot = 0;
+	for (size_t i = 0; i < n && b->b_nhot < HOT_MOST && rows[i].hr_heat >= HOT_LEAST; i++)
+		b->b_hot[b->b_nhot++] = rows[i].hr_key;
+	free(rows);
+}
+
+static void step_counts(struct op_balance *b, struct kv_txn *t)
+{
+	struct glance g = {.b = b, .t = t};
+	int err;
+
+	pthread_mutex_lock(&b->b_lock);
+	err = ns_files(b->b_m->m_ns, t, b->b_cursor, count_file, &g);
+	if (!err && !g.more) {
+		share_out(b);
+		b->b_view.bv_phase = OP_BALANCE_MOVES;
+		b->b_view.bv_looked = 0;
+		b->b_cursor = 1;
+	}
+	pthread_mutex_unlock(&b->b_lock);
+	if (err)
+		log_error("files cannot be looked at: %s", strerror(-err));
+	if (!err && !g.more)
+		find_hot(b);
+	later(b, STEP_MS);
+}
+
+/* Why nothing more is chosen; false: something may be. */
+static bool no_more(struct op_balance *b, enum op_balance_end *why)
+{
+	const struct op_balance_view *v = &b->b_view;
+	const struct op_balance_ask *ask = &v->bv_ask;
+
+	if (v->bv_end != OP_BALANCE_EVEN)
+		*why = v->bv_end;
+	else if (b->b_stop)
+		*why = OP_BALANCE_STOPPED;
+	else if ((ask->ba_files && v->bv_files >= ask->ba_files) || (ask->ba_bytes && v->bv_bytes >= ask->ba_bytes))
+		*why = OP_BALANCE_LIMIT;
+	else if (b->b_athot == b->b_nhot && even(b))
+		*why = OP_BALANCE_EVEN;
+	else
+		return false;
+	return true;
+}
+
+static bool next_hot(struct op_balance *b, struct kv_txn *t, struct op_balance_move *bm)
+{
+	struct ns_inode i;
+
+	while (b->b_athot < b->b_nhot)
+		if (!ns_get(b->b_m->m_ns, t, b->b_hot[b->b_athot++], &i) && i.i_type == NS_REG && choose(b, t, &i, OP_BALANCE_HOT, bm))
+			return true;
+	return false;
+}
+
+/* Looked through: once more where something was chosen, as then other files may fit. */
+static void looked_through(struct op_balance *b)
+{
+	pthread_mutex_lock(&b->b_lock);
+	if (b->b_view.bv_files == b->b_pass || b->b_view.bv_ask.ba_dry)
+		b->b_view.bv_end = OP_BALANCE_STUCK;
+	b->b_pass = b->b_view.bv_files;
+	b->b_cursor = 1;
+	pthread_mutex_unlock(&b->b_lock);
+}
+
+static void step_moves(struct op_balance *b, struct kv_txn *t)
+{
+	struct glance g = {.b = b, .t = t};
+	enum op_balance_end why;
+	bool over;
+
+	b->b_tries = 0;
+	reap(b, t);
+	pthread_mutex_lock(&b->b_lock);
+	over = no_more(b, &why);
+	pthread_mutex_unlock(&b->b_lock);
+	if (over && (!b->b_nmoving || why == OP_BALANCE_STOPPED)) {
+		end(b, why);
+		return;
+	}
+	if (over || b->b_nmoving == AT_ONCE || clock_mono_ms() < b->b_next_ms) {
+		later(b, WAIT_MS);
+		return;
+	}
+	if (next_hot(b, t, &g.bm)) {
+		begin_move(b, &g.bm);
+		return;
+	}
+	pthread_mutex_lock(&b->b_lock);
+	over = ns_files(b->b_m->m_ns, t, b->b_cursor, look_file, &g) == 0 && !g.more;
+	pthread_mutex_unlock(&b->b_lock);
+	if (over)
+		looked_through(b);
+	if (g.chosen)
+		begin_move(b, &g.bm);
+	else
+		later(b, STEP_MS);
+}
+
+static void step(struct op_balance *b)
+{
+	struct kv_txn *t;
+
+	if (kv_read_begin(b->b_m->m_kv, &t)) {
+		later(b, WAIT_MS);
+		return;
+	}
+	if (b->b_view.bv_phase == OP_BALANCE_COUNTS)
+		step_counts(b, t);
+	else
+		step_moves(b, t);
+	kv_read_end(t);
+}
+
+/* ---- it begins ---- */
+
+static int forget_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_balance *b = caa_container_of(op, struct op_balance, b_op);
+	uint64_t now = (uint64_t)file_now().t_sec;
+	int n = now > b->b_again_s ? lo_shifted_forget(t, now - b->b_again_s, FORGET_ROWS) : 0;
+
+	b->b_forgot = n;
+	return n < 0 ? n : 0;
+}
+
+static void forget_old(struct op_balance *b);
+
+static void forgotten(struct kv_op *op, int err)
+{
+	struct op_balance *b = caa_container_of(op, struct op_balance, b_op);
+
+	if (err)
+		log_error("files that were moved long ago cannot be forgotten: %s", strerror(-err));
+	if (!err && b->b_forgot == FORGET_ROWS)
+		forget_old(b);
+	else
+		step(b);
+}
+
+static void forget_old(struct op_balance *b)
+{
+	b->b_op = (struct kv_op){.o_run = forget_run, .o_done = forgotten, .o_loop = b->b_loop};
+	kv_submit(b->b_m->m_kv, &b->b_op);
+}
+
+static void begin(struct loop_msg *msg)
+{
+	struct op_balance *b = caa_container_of(msg, struct op_balance, b_msg);
+
+	if (!b->b_view.bv_ask.ba_dry && !op_repair_opts(b->b_m).ro_files) {
+		end(b, OP_BALANCE_OFF);
+		return;
+	}
+	pthread_mutex_lock(&b->b_lock);
+	see_servers(b);
+	pthread_mutex_unlock(&b->b_lock);
+	b->b_cursor = 1;
+	b->b_next_ms = b->b_pass = 0;
+	b->b_nmoving = 0;
+	forget_old(b);
+}
+
+static bool same(const struct op_balance_ask *x, const struct op_balance_ask *y)
+{
+	return x->ba_dry == y->ba_dry && x->ba_bytes == y->ba_bytes && x->ba_files == y->ba_files && x->ba_rate == y->ba_rate && x->ba_spread == y->ba_spread;
+}
+
+bool op_balance_begin(struct mds *m, const struct op_balance_ask *ask)
+{
+	struct op_balance *b = m->m_balance;
+	struct op_balance_view *v = &b->b_view;
+	bool fine;
+
+	pthread_mutex_lock(&b->b_lock);
+	fine = !b->b_busy || same(&v->bv_ask, ask);
+	if (fine && !b->b_busy) {
+		struct op_balance_move *moves = v->bv_move;
+
+		memset(v, 0, offsetof(struct op_balance_view, bv_move));
+		v->bv_move = moves;
+		v->bv_nmove = v->bv_nserver = 0;
+		v->bv_ask = *ask;
+		v->bv_number = ++b->b_runs;
+		b->b_busy = true;
+		b->b_stop = false;
+		b->b_msg.m_run = begin;
+		loop_post(b->b_loop, &b->b_msg);
+	}
+	pthread_mutex_unlock(&b->b_lock);
+	return fine;
+}
+
+void op_balance_stop(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_balance->b_lock);
+	m->m_balance->b_stop = true;
+	pthread_mutex_unlock(&m->m_balance->b_lock);
+}
+
+struct op_balance_view *op_balance_look(struct mds *m)
+{
+	struct op_balance *b = m->m_balance;
+	struct op_balance_view *v = malloc(sizeof(*v));
+	struct op_balance_move *moves = calloc(OP_BALANCE_TOLD, sizeof(*moves));
+
+	if (!v || !moves) {
+		free(v);
+		free(moves);
+		return NULL;
+	}
+	pthread_mutex_lock(&b->b_lock);
+	*v = b->b_view;
+	memcpy(moves, b->b_view.bv_move, v->bv_nmove * sizeof(*moves));
+	pthread_mutex_unlock(&b->b_lock);
+	v->bv_move = moves;
+	return v;
+}
+
+int op_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms)
+{
+	struct op_balance *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return -ENOMEM;
+	b->b_m = m;
+	b->b_loop = loop;
+	b->b_again_s = again_ms / 1000;
+	b->b_view.bv_phase = OP_BALANCE_OVER;
+	b->b_view.bv_move = calloc(OP_BALANCE_TOLD, sizeof(*b->b_view.bv_move));
+	if (!b->b_view.bv_move) {
+		free(b);
+		return -ENOMEM;
+	}
+	pthread_mutex_init(&b->b_lock, NULL);
+	b->b_files = metric_counter("weft_mds_balanced_files_total", "Files of which weft balance began to move an object", "");
+	b->b_bytes = metric_counter("weft_mds_balanced_bytes_total", "Bytes in those objects, about", "");
+	m->m_balance = b;
+	return 0;
+}

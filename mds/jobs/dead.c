@@ -1,0 +1,312 @@
+/*
+ * dead.c - a data server was declared dead (mds/dataserver/watch.c): nobody is sent to it any more (docs/device-failure.md).
+ *
+ * Layouts that are out are found in memory, by the servers that they name, and are taken back: clients then let go of what they have under way there, and go on with the next layout. A file
+ * that is being written first loses what is on the dead server, durably. All other files are judged when somebody wants a layout for writing; or, by and by, when the server does not come back.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "mds/jobs/dead.h"
+#include "mds/jobs/repair.h"
+#include "mds/mds.h"
+#include <errno.h>
+
+#define AT_ONCE 64u /* files */
+
+/* ---- one file ---- */
+
+struct without {
+	struct kv_op op;
+	struct mds *m;
+	struct loop *loop;
+	uint64_t ino;
+	bool written;	     /* only where somebody may write it */
+	bool take_back;	     /* all layouts, whatever became stale */
+	bool wait;	     /* for them */
+	uint64_t stale;
+	struct excl_hold hold;
+	void (*then)(void *arg, int err);
+	void *arg;
+};
+
+static int without_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct without *w = hash_entry(op, struct without, op);
+	struct ns_inode i;
+	struct lo_map map;
+	int err = ns_get(w->m->m_ns, t, w->ino, &i);
+
+	w->stale = 0;
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err || (w->written && !file_writers_left(&w->m->m_file, w->ino, NULL)))
+		return err;
+	w->stale = lo_map_make_stale(&map, lo_map_dead(w->m->m_lo, &map), NULL);
+	if (!w->stale)
+		return 0;
+	return excl_stale(&w->hold, &w->m->m_file, t, w->ino, &map, file_now());
+}
+
+static void without_end(void *arg, int err)
+{
+	struct without *w = arg;
+
+	excl_unhold(&w->hold);
+	if (w->then)
+		w->then(w->arg, err);
+	free(w);
+}
+
+static void without_committed(struct kv_op *op, int err)
+{
+	struct without *w = hash_entry(op, struct without, op);
+
+	if (err && err != -ENOENT && err != -ESTALE)
+		log_error("inode %lu: what is on a dead server cannot be made stale: %s", (unsigned long)w->ino, strerror(-err));
+	if (!err && (w->stale || w->take_back)) {
+		if (w->wait && excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, without_end, w))
+			return;
+		if (!w->wait)
+			excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, NULL, NULL);
+	}
+	without_end(w, err);
+}
+
+static struct without *without_new(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg)
+{
+	struct without *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		log_fatal("no memory to do without a dead server");
+	*w = (struct without){.m = m, .loop = loop, .ino = ino, .then = then, .arg = arg};
+	w->op = (struct kv_op){.o_run = without_run, .o_done = without_committed, .o_loop = loop};
+	return w;
+}
+
+bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struct ns_inode *i, void (*then)(void *arg, int err), void *arg)
+{
+	struct without *w;
+	struct lo_map map;
+
+	if (lo_map_decode(i->i_blob, &map) || !lo_map_make_stale(&map, lo_map_dead(m->m_lo, &map), NULL))
+		return false;
+	w = without_new(m, loop, ino, then, arg);
+	kv_submit(m->m_kv, &w->op);
+	return true;
+}
+
+bool op_is_held(struct mds *m, struct loop *loop, const struct ns_inode *i, const struct lo_map *map)
+{
+	if (!lo_held_objects(m->m_lo, i->i_ino, map))
+		return false;
+	op_without_dead(m, loop, i->i_ino, i, NULL, NULL);
+	return true;
+}
+
+/* ---- all layouts that name it ---- */
+
+struct death {
+	struct loop_msg msg;
+	struct mds *m;
+	struct loop *loop;
+	uint8_t uuid[16];
+	uint32_t id;
+	uint64_t began_ns;
+	uint64_t *ino;
+	size_t n, next;
+	unsigned busy;
+};
+
+static int order(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* A layout that is registered after this is encoded by what is known of the server now. */
+static void collect(struct death *d)
+{
+	struct st *st = d->m->m_st;
+	uint64_t bit = lo_server_bit(d->id);
+	size_t n = 0;
+
+	st_all_lock(st);
+	d->ino = calloc(st_states(st) + 1, sizeof(*d->ino));
+	if (!d->ino)
+		log_fatal("no memory to take layouts back from a dead server");
+	st_each(st, ST_LAYOUT, l)
+	{
+		const struct st_layout *y = hash_entry(l, struct st_layout, l_link);
+
+		if (y->l_granting || (y->l_servers & bit))
+			d->ino[n++] = y->l_file->f_ino;
+	}
+	st_all_unlock(st);
+	qsort(d->ino, n, sizeof(*d->ino), order);
+	for (size_t i = 0; i < n; i++)
+		if (!d->n || d->ino[d->n - 1] != d->ino[i])
+			d->ino[d->n++] = d->ino[i];
+}
+
+static void death_go(struct death *d);
+
+static void file_done(void *arg, int err)
+{
+	struct death *d = arg;
+
+	(void)err; /* told; who is given no new layout asks again */
+	d->busy--;
+	death_go(d);
+}
+
+static void death_go(struct death *d)
+{
+	while (d->next < d->n && d->busy < AT_ONCE) {
+		struct without *w = without_new(d->m, d->loop, d->ino[d->next++], file_done, d);
+
+		w->written = w->take_back = w->wait = true;
+		d->busy++;
+		kv_submit(d->m->m_kv, &w->op);
+	}
+	if (d->busy || d->next < d->n)
+		return;
+	if (d->n)
+		log_info("data server %u: layouts of %zu files are back, after %lu ms", d->id, d->n, (unsigned long)((clock_mono_ns() - d->began_ns) / 1000000));
+	/* Now no layout names it. One that is back already is looked up anew: a client may have marked it as unavailable. */
+	if (dsc_dead(d->m->m_dsc, d->id))
+		st_device_gone(d->m->m_st, d->uuid);
+	else
+		st_device_changed(d->m->m_st, d->uuid);
+	free(d->ino);
+	free(d);
+}
+
+void op_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uuid[16])
+{
+	struct death *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		log_fatal("no memory to take layouts back from a dead server");
+	d->m = m;
+	d->loop = loop;
+	d->id = id;
+	d->began_ns = clock_mono_ns();
+	memcpy(d->uuid, uuid, 16);
+	collect(d);
+	death_go(d);
+}
+
+/* ---- what is on servers that do not come back: all files are looked at, some in each tick ---- */
+
+#define SWEEP_FILES 1024
+#define SWEEP_REST  16  /* ticks between looks for servers, */
+#define SWEEP_AGAIN 240 /* and before files are looked at again that had no other copy */
+
+struct op_sweep {
+	struct mds *sw_m;
+	struct loop *sw_loop;
+	uint64_t sw_cursor, sw_only; /* 0: no look is under way; files without another copy */
+	unsigned sw_rest, sw_busy, sw_seen, sw_found;
+	bool sw_last; /* all have been looked at; those of the last tick are not done yet, perhaps */
+	bool sw_gone[DSC_MAX + 1];	/* those that this look is about */
+	uint64_t sw_done[DSC_MAX + 1];	/* since when it was dead when a look found nothing more to do */
+	uint64_t sw_since[DSC_MAX + 1];
+	uint64_t sw_ino[AT_ONCE];
+};
+
+static void swept(void *arg, int err)
+{
+	struct op_sweep *sw = arg;
+
+	sw->sw_only += err != 0; /* the next look tries again */
+	sw->sw_busy--;
+}
+
+static int sweep_file(void *arg, const struct ns_inode *i)
+{
+	struct op_sweep *sw = arg;
+	uint64_t dead, gone = 0;
+	struct lo_map map;
+
+	if (sw->sw_seen++ == SWEEP_FILES || sw->sw_found == AT_ONCE)
+		return 1;
+	sw->sw_cursor = i->i_ino + 1;
+	if (lo_map_decode(i->i_blob, &map))
+		return 0;
+	dead = lo_map_dead(sw->sw_m->m_lo, &map);
+	for (unsigned k = 0; dead >> k; k++)
+		gone |= (dead >> k & 1 & (uint64_t)sw->sw_gone[map.lm_obj[k].ob_ds]) << k;
+	if (!gone)
+		return 0;
+	if (lo_map_make_stale(&map, dead, NULL) & gone)
+		sw->sw_ino[sw->sw_found++] = i->i_ino;
+	else
+		sw->sw_only++;
+	return 0;
+}
+
+/* Servers that are killed, or have been away for so long that their objects are made anew elsewhere. */
+static bool sweep_begin(struct op_sweep *sw)
+{
+	struct mds *m = sw->sw_m;
+	uint32_t wait = op_repair_opts(m).ro_wait_ms;
+	struct dsc_server sv;
+	bool any = false;
+
+	for (uint32_t id = 1; id <= DSC_MAX; id++) {
+		sw->sw_gone[id] = dsc_known(m->m_dsc, id) && dsc_dead(m->m_dsc, id) && dsc_silent_ms(m->m_dsc, id) >= wait && dsc_get(m->m_dsc, id, &sv) && sv.sv_since_s != sw->sw_done[id];
+		if (!sw->sw_gone[id])
+			continue;
+		sw->sw_since[id] = sv.sv_since_s;
+		any = true;
+	}
+	sw->sw_only = 0;
+	sw->sw_cursor = any;
+	return any;
+}
+
+static void sweep_over(struct op_sweep *sw)
+{
+	for (uint32_t id = 1; !sw->sw_only && id <= DSC_MAX; id++)
+		if (sw->sw_gone[id])
+			sw->sw_done[id] = sw->sw_since[id];
+	sw->sw_rest = sw->sw_only ? SWEEP_AGAIN : SWEEP_REST;
+	sw->sw_cursor = 0;
+	sw->sw_last = false;
+}
+
+void op_dead_tick(struct mds *m, struct loop *loop)
+{
+	struct op_sweep *sw = m->m_sweep ? m->m_sweep : (m->m_sweep = calloc(1, sizeof(*sw)));
+	struct kv_txn *t;
+	int err;
+
+	if (!sw || sw->sw_busy || !op_repair_opts(m).ro_files || (sw->sw_rest && --sw->sw_rest))
+		return;
+	sw->sw_m = m;
+	sw->sw_loop = loop;
+	if (sw->sw_last) {
+		sweep_over(sw);
+		return;
+	}
+	if (!sw->sw_cursor && !sweep_begin(sw)) {
+		sw->sw_rest = SWEEP_REST;
+		return;
+	}
+	if (kv_read_begin(m->m_kv, &t))
+		return;
+	sw->sw_seen = sw->sw_found = 0;
+	err = ns_files(m->m_ns, t, sw->sw_cursor, sweep_file, sw);
+	kv_read_end(t);
+	if (err)
+		log_error("files cannot be looked at: %s", strerror(-err));
+	sw->sw_only += err != 0;
+	for (unsigned i = 0; i < sw->sw_found; i++) {
+		struct without *w = without_new(m, loop, sw->sw_ino[i], swept, sw);
+
+		sw->sw_busy++;
+		kv_submit(m->m_kv, &w->op);
+	}
+	sw->sw_last = err || (sw->sw_seen <= SWEEP_FILES && sw->sw_found < AT_ONCE);
+}

@@ -1,0 +1,281 @@
+/*
+ * drain.c - while a server is drained, all files are looked at again and again, some in each tick: what is there is counted, and each file that has something there gets a row in the table of
+ * repairs, whose jobs move it (move.c). When a whole look finds nothing, and no order is left for the server, it is empty. Nobody keeps lists of what a server holds; the maps say it.
+ */
+#include "mds/jobs/drain.h"
+#include "mds/jobs/repair.h"
+#include "base/log.h"
+#include "mds/layout/column.h"
+#include "mds/layout/repair.h"
+#include "mds/layout/twin.h"
+#include <errno.h>
+
+#define LOOK_FILES 1024 /* in a tick */
+#define ROWS	   256	/* as many get a row, or are asked whether they can move */
+#define QUEUE	   1024 /* files that can move and wait for their turn. Whatever else waits in the table: they are put as these go */
+#define QUEUE_MORE 16	/* in a look, where so many wait already: of those that cannot move, so that it is told why, and of those that can, where what waits does not become less */
+#define REST_TICKS 8 /* after a look that found nothing */
+
+struct op_drain {
+	pthread_mutex_t dr_lock; /* these, to dr_view: any thread */
+	bool dr_anew;		 /* what is being counted is for nothing */
+	unsigned dr_placing;	 /* mutations that place objects unseen */
+	uint64_t dr_placed;	 /* rises with each that is over */
+	struct op_drain_view dr_view[DSC_MAX + 1];
+	/* the look of now */
+	uint64_t dr_cursor, dr_count[DSC_MAX + 1];
+	uint64_t dr_began; /* dr_placed then */
+	uint32_t dr_ds[DSC_MAX]; /* those that were drained when it began */
+	unsigned dr_n, dr_rest;
+	/* files that get a row */
+	struct mds *dr_m;
+	struct kv_op dr_op;
+	bool dr_busy;
+	uint64_t dr_ino[ROWS];
+	unsigned dr_nino, dr_more; /* more: of QUEUE_MORE, in this look */
+	uint64_t dr_queued[QUEUE]; /* those that could move when they got theirs, and have it still */
+	unsigned dr_nqueued;
+};
+
+int op_drain_open(struct mds *m)
+{
+	struct op_drain *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return -ENOMEM;
+	d->dr_m = m;
+	pthread_mutex_init(&d->dr_lock, NULL);
+	m->m_drain = d;
+	return 0;
+}
+
+bool op_drain_look(struct mds *m, uint32_t ds, struct op_drain_view *out)
+{
+	struct op_drain *d = m->m_drain;
+
+	if (!dsc_draining(m->m_dsc, ds))
+		return false;
+	pthread_mutex_lock(&d->dr_lock);
+	*out = d->dr_view[ds];
+	pthread_mutex_unlock(&d->dr_lock);
+	return true;
+}
+
+void op_drain_begin(struct mds *m, uint32_t ds)
+{
+	struct op_drain *d = m->m_drain;
+
+	pthread_mutex_lock(&d->dr_lock);
+	d->dr_view[ds] = (struct op_drain_view){0};
+	d->dr_anew = true;
+	pthread_mutex_unlock(&d->dr_lock);
+}
+
+void op_drain_placing(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_drain->dr_lock);
+	m->m_drain->dr_placing++;
+	pthread_mutex_unlock(&m->m_drain->dr_lock);
+}
+
+void op_drain_placed(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_drain->dr_lock);
+	m->m_drain->dr_placing--;
+	m->m_drain->dr_placed++;
+	pthread_mutex_unlock(&m->m_drain->dr_lock);
+}
+
+static int rows_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_drain *d = hash_entry(op, struct op_drain, dr_op);
+	struct lo_repair row;
+	struct ns_inode i;
+
+	for (unsigned k = 0; k < d->dr_nino; k++) {
+		int err = ns_get(d->dr_m->m_ns, t, d->dr_ino[k], &i);
+
+		if (!err && lo_repair_get(t, d->dr_ino[k], &row) == -ENOENT)
+			err = lo_repair_put(t, d->dr_ino[k], &(struct lo_repair){0});
+		if (err && err != -ENOENT && err != -ESTALE) /* removed meanwhile */
+			return err;
+	}
+	return 0;
+}
+
+static void rows_done(struct kv_op *op, int err)
+{
+	struct op_drain *d = hash_entry(op, struct op_drain, dr_op);
+
+	if (err)
+		log_error("files of servers that are drained cannot be queued: %s", strerror(-err));
+	d->dr_busy = false; /* the next look finds them again */
+}
+
+/* ---- a look ---- */
+
+struct look {
+	struct op_drain *d;
+	struct kv_txn *t;
+	unsigned n, asked;
+	bool more, full; /* full: so many rows of any kind */
+};
+
+static bool on_drained(struct op_drain *d, const struct lo_map *map)
+{
+	bool any = false;
+
+	for (unsigned k = 0; k < lo_objects(map); k++) {
+		for (unsigned i = 0; i < d->dr_n; i++) {
+			if (map->lm_obj[k].ob_ds != d->dr_ds[i])
+				continue;
+			d->dr_count[d->dr_ds[i]]++;
+			any = true;
+		}
+	}
+	return any;
+}
+
+/* It gets a row now. */
+static bool gets_row(struct look *l, uint64_t ino, const struct lo_map *map)
+{
+	struct op_drain *d = l->d;
+	const char *why;
+
+	if (d->dr_nqueued < QUEUE && l->asked++ < ROWS &&
+	    op_move_look(d->dr_m, ino, map, &why) > OP_MOVE_WAITS) {
+		d->dr_queued[d->dr_nqueued++] = ino;
+		return true;
+	}
+	if (l->full && !d->dr_more)
+		return false;
+	d->dr_more -= l->full;
+	return true;
+}
+
+static int look_file(void *arg, const struct ns_inode *i)
+{
+	struct look *l = arg;
+	struct lo_repair row;
+	struct lo_map map;
+
+	if (l->n++ == LOOK_FILES || l->d->dr_nino == ROWS || l->asked == ROWS) {
+		l->more = true;
+		return 1;
+	}
+	l->d->dr_cursor = i->i_ino + 1;
+	if (lo_map_decode(i->i_blob, &map) || !on_drained(l->d, &map) || lo_repair_get(l->t, i->i_ino, &row) != -ENOENT)
+		return 0;
+	if (gets_row(l, i->i_ino, &map))
+		l->d->dr_ino[l->d->dr_nino++] = i->i_ino;
+	return 0;
+}
+
+/* Those whose row is gone have moved. */
+static void queue_look(struct op_drain *d, struct kv_txn *t)
+{
+	struct lo_repair row;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < d->dr_nqueued; i++)
+		if (lo_repair_get(t, d->dr_queued[i], &row) != -ENOENT)
+			d->dr_queued[n++] = d->dr_queued[i];
+	d->dr_nqueued = n;
+}
+
+static int count_row(void *arg, uint64_t ino, const struct lo_repair *row)
+{
+	(void)ino;
+	(void)row;
+	return ++*(unsigned *)arg >= QUEUE;
+}
+
+static bool queue_full(struct kv_txn *t)
+{
+	unsigned n = 0;
+
+	lo_repairs(t, 1, count_row, &n);
+	return n >= QUEUE;
+}
+
+/* Its job places it anew (restripe.c). */
+static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
+{
+	(void)ino;
+	on_drained(arg, &tw->tw_map);
+	return 0;
+}
+
+static void look_over(struct op_drain *d, struct kv_txn *t)
+{
+	uint64_t left = 0;
+	bool unseen;
+
+	pthread_mutex_lock(&d->dr_lock);
+	unseen = d->dr_placing || d->dr_placed != d->dr_began;
+	for (unsigned i = 0; i < d->dr_n && !d->dr_anew; i++) {
+		struct op_drain_view *v = &d->dr_view[d->dr_ds[i]];
+		bool was = v->dv_empty;
+
+		*v = (struct op_drain_view){.dv_known = true, .dv_left = d->dr_count[d->dr_ds[i]]};
+		v->dv_empty = !v->dv_left && !unseen && !lo_orders_for(t, d->dr_ds[i]);
+		if (v->dv_empty && !was)
+			log_info("data server %u is drained: nothing is there any more", d->dr_ds[i]);
+		left += !v->dv_empty;
+	}
+	pthread_mutex_unlock(&d->dr_lock);
+	d->dr_rest = left ? 1 : REST_TICKS;
+	d->dr_cursor = 0;
+}
+
+static void look_begin(struct op_drain *d, struct mds *m)
+{
+	d->dr_n = dsc_drains(m->m_dsc, d->dr_ds, DSC_MAX);
+	memset(d->dr_count, 0, sizeof(d->dr_count));
+	pthread_mutex_lock(&d->dr_lock);
+	d->dr_began = d->dr_placed;
+	pthread_mutex_unlock(&d->dr_lock);
+	d->dr_cursor = 1;
+	d->dr_more = QUEUE_MORE;
+}
+
+void op_drain_tick(struct mds *m, struct loop *loop)
+{
+	struct op_drain *d = m->m_drain;
+	struct look l = {.d = d};
+	bool anew;
+	int err;
+
+	if (d->dr_busy)
+		return;
+	pthread_mutex_lock(&d->dr_lock);
+	anew = d->dr_anew;
+	d->dr_anew = false;
+	pthread_mutex_unlock(&d->dr_lock);
+	if (!anew && d->dr_rest && --d->dr_rest)
+		return;
+	if (anew || !d->dr_cursor)
+		look_begin(d, m);
+	if (!d->dr_n) {
+		d->dr_cursor = 0;
+		return;
+	}
+	if (kv_read_begin(m->m_kv, &l.t))
+		return;
+	d->dr_nino = 0;
+	queue_look(d, l.t);
+	l.full = queue_full(l.t);
+	err = ns_files(m->m_ns, l.t, d->dr_cursor, look_file, &l);
+	if (!err && !l.more)
+		err = lo_twins(l.t, 1, look_twin, d);
+	if (!err && !l.more)
+		look_over(d, l.t);
+	kv_read_end(l.t);
+	if (err)
+		log_error("files cannot be looked at: %s", strerror(-err));
+	if (!d->dr_nino)
+		return;
+	d->dr_busy = true;
+	d->dr_op = (struct kv_op){.o_run = rows_run, .o_done = rows_done, .o_loop = loop};
+	kv_submit(m->m_kv, &d->dr_op);
+}

@@ -1,0 +1,339 @@
+/*
+ * heat.c - see heat.h.
+ *
+ * A table has sets of four cells; a key has its place in one of them, and puts out the coolest. The owner writes cells with plain stores of atomics; who reads from another thread looks at the key
+ * before and after, and may see counts of which some are older than others: statistics can bear that.
+ */
+#include "base/clock.h"
+#include "mds/jobs/heat.h"
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define WAYS  4u
+#define TICK  100000000u /* ns: counts decay in steps of it */
+#define TOLDS 4096u	 /* layouts' sums that are remembered, by one thread */
+
+enum { F_OPS, F_READ, F_WRITTEN, F_US, F_TIMED, F_BUCKET, F_HEAT = F_BUCKET + HEAT_BUCKETS, FIELDS };
+
+struct cell {
+	_Atomic uint64_t ce_key; /* 0: none */
+	_Atomic uint32_t ce_tick;
+	_Atomic float ce_v[FIELDS];
+};
+
+/* Of one layout and data server: what its client told last. */
+struct told {
+	uint64_t td_key;
+	struct heat_told td_read, td_write;
+};
+
+static const unsigned sets[HEAT_KINDS] = {[HEAT_CLIENT] = 256, [HEAT_SERVER] = 256, [HEAT_DIR] = 512, [HEAT_FILE] = 1024};
+
+struct heat {
+	struct cell *he_cell[HEAT_KINDS];
+	struct told *he_told;
+};
+
+static float get(const struct cell *ce, unsigned f)
+{
+	return atomic_load_explicit(&ce->ce_v[f], memory_order_relaxed);
+}
+
+static void set(struct cell *ce, unsigned f, float v)
+{
+	atomic_store_explicit(&ce->ce_v[f], v, memory_order_relaxed);
+}
+
+static float fade(uint32_t ticks, unsigned half_life_s)
+{
+	return exp2f(-(float)ticks * (TICK / 1e9f) / (float)half_life_s);
+}
+
+static uint32_t tick_of(uint64_t ns)
+{
+	return (uint32_t)(ns / TICK);
+}
+
+static void decay(struct cell *ce, uint32_t tick)
+{
+	uint32_t past = tick - atomic_load_explicit(&ce->ce_tick, memory_order_relaxed);
+	float fast, slow;
+
+	if (!past)
+		return;
+	fast = fade(past, HEAT_FAST_S);
+	slow = fade(past, HEAT_SLOW_S);
+	for (unsigned f = 0; f < FIELDS; f++)
+		set(ce, f, get(ce, f) * (f == F_HEAT ? slow : fast));
+	atomic_store_explicit(&ce->ce_tick, tick, memory_order_relaxed);
+}
+
+/* Made by the thread that counts, when it counts first; it lives as long as the process. */
+static struct heat *heat_of(struct mds_thread *th)
+{
+	struct heat *h = atomic_load_explicit(&th->mt_heat, memory_order_relaxed);
+	bool whole = true;
+
+	if (h)
+		return h;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return NULL;
+	for (unsigned k = 0; k < HEAT_KINDS; k++)
+		whole &= (h->he_cell[k] = calloc(sets[k] * WAYS, sizeof(struct cell))) != NULL;
+	h->he_told = calloc(TOLDS, sizeof(*h->he_told));
+	if (!whole || !h->he_told) {
+		for (unsigned k = 0; k < HEAT_KINDS; k++)
+			free(h->he_cell[k]);
+		free(h->he_told);
+		free(h);
+		return NULL;
+	}
+	atomic_store_explicit(&th->mt_heat, h, memory_order_release);
+	return h;
+}
+
+static void cell_take(struct cell *ce, uint64_t key, uint32_t tick)
+{
+	atomic_store_explicit(&ce->ce_key, 0, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	for (unsigned f = 0; f < FIELDS; f++)
+		set(ce, f, 0);
+	atomic_store_explicit(&ce->ce_tick, tick, memory_order_relaxed);
+	atomic_store_explicit(&ce->ce_key, key, memory_order_release);
+}
+
+/* The key's cell, decayed to now; NULL: no memory. */
+static struct cell *cell_of(struct mds_thread *th, enum heat_kind kind, uint64_t key)
+{
+	uint32_t tick = tick_of(loop_now_ns(th->mt_loop));
+	struct heat *h = heat_of(th);
+	struct cell *ce, *coolest = NULL;
+	float least = 0;
+
+	if (!h || !key)
+		return NULL;
+	ce = h->he_cell[kind] + (hash_u64(key) & (sets[kind] - 1)) * WAYS;
+	for (unsigned w = 0; w < WAYS; w++, ce++) {
+		if (atomic_load_explicit(&ce->ce_key, memory_order_relaxed) != key)
+			continue;
+		decay(ce, tick);
+		return ce;
+	}
+	ce -= WAYS;
+	for (unsigned w = 0; w < WAYS; w++, ce++) {
+		float heat = get(ce, F_HEAT) * fade(tick - atomic_load_explicit(&ce->ce_tick, memory_order_relaxed), HEAT_SLOW_S);
+
+		if (coolest && heat >= least)
+			continue;
+		coolest = ce;
+		least = heat;
+	}
+	cell_take(coolest, key, tick);
+	return coolest;
+}
+
+static void add(struct cell *ce, unsigned f, float v)
+{
+	set(ce, f, get(ce, f) + v);
+}
+
+static void add_time(struct cell *ce, uint64_t us)
+{
+	unsigned b = us <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(us - 1);
+
+	add(ce, F_US, (float)us);
+	add(ce, F_TIMED, 1);
+	add(ce, F_BUCKET + (b < HEAT_BUCKETS ? b : HEAT_BUCKETS - 1), 1);
+}
+
+/* ---- what is counted ---- */
+
+void heat_work(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigned ops)
+{
+	struct cell *ce = cell_of(th, kind, key);
+
+	if (!ce)
+		return;
+	add(ce, F_OPS, (float)ops);
+	add(ce, F_HEAT, (float)ops);
+}
+
+void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigned ops, uint64_t us)
+{
+	struct cell *ce = cell_of(th, kind, key);
+
+	if (!ce)
+		return;
+	add(ce, F_OPS, (float)ops);
+	add(ce, F_HEAT, (float)ops);
+	add_time(ce, us);
+}
+
+void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64_t read, uint64_t written)
+{
+	struct cell *ce = cell_of(th, kind, key);
+
+	if (!ce)
+		return;
+	add(ce, F_READ, (float)read);
+	add(ce, F_WRITTEN, (float)written);
+	add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT);
+}
+
+void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_told *read, const struct heat_told *write)
+{
+	struct cell *ce;
+
+	heat_bytes(th, HEAT_SERVER, ds, read->ht_bytes, write->ht_bytes);
+	ce = cell_of(th, HEAT_SERVER, ds);
+	if (!ce)
+		return;
+	add(ce, F_OPS, (float)(read->ht_ops + write->ht_ops));
+	add(ce, F_US, (float)(read->ht_us + write->ht_us));
+	add(ce, F_TIMED, (float)(read->ht_ops + write->ht_ops));
+}
+
+static uint64_t at_most(uint64_t v, uint64_t most)
+{
+	return v < most ? v : most;
+}
+
+/* What is new since the client told last, within what can be: it is his word. Sums that have become less are those of another layout. */
+static struct heat_told since(struct heat_told *last, const struct heat_told *now)
+{
+	bool anew = now->ht_bytes < last->ht_bytes || now->ht_ops < last->ht_ops;
+	struct heat_told d = {now->ht_ops - (anew ? 0 : last->ht_ops), now->ht_bytes - (anew ? 0 : last->ht_bytes),
+			      anew || now->ht_us < last->ht_us ? now->ht_us : now->ht_us - last->ht_us};
+
+	*last = *now;
+	return (struct heat_told){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50), d.ht_ops ? at_most(d.ht_us, 1ull << 50) : 0};
+}
+
+bool heat_news(struct mds_thread *th, uint64_t clientid, uint64_t ino, uint32_t ds, struct heat_told *read, struct heat_told *write, bool last)
+{
+	uint64_t key = hash_u64(clientid) ^ hash_u64(ino) * 3 ^ hash_u64(ds) * 5;
+	struct heat *h = heat_of(th);
+	struct told *td = h ? &h->he_told[key & (TOLDS - 1)] : NULL;
+
+	if (!td)
+		return false;
+	if (td->td_key && td->td_key != key) {
+		*td = (struct told){key, *read, *write};
+		*read = *write = (struct heat_told){0};
+	} else {
+		td->td_key = key;
+		*read = since(&td->td_read, read);
+		*write = since(&td->td_write, write);
+	}
+	/* The next layout's sums begin at 0, and in a place that nobody has all of them are new. */
+	if (last)
+		*td = (struct told){0};
+	return true;
+}
+
+/* ---- reading ---- */
+
+static int by_key(const void *a, const void *b)
+{
+	const struct heat_row *x = a, *y = b;
+
+	return x->hr_key < y->hr_key ? -1 : x->hr_key > y->hr_key;
+}
+
+static float work(const struct heat_row *r)
+{
+	return r->hr_ops + (r->hr_read + r->hr_written) / HEAT_UNIT;
+}
+
+static int by_work(const void *a, const void *b)
+{
+	float x = work(a), y = work(b);
+
+	return x > y ? -1 : x < y;
+}
+
+static int by_heat(const void *a, const void *b)
+{
+	const struct heat_row *x = a, *y = b;
+
+	return x->hr_heat > y->hr_heat ? -1 : x->hr_heat < y->hr_heat;
+}
+
+/* The sums of a cell, not yet rates. False: there is none, or it became another meanwhile. */
+static bool row_of(const struct cell *ce, uint32_t tick, struct heat_row *r)
+{
+	uint64_t key = atomic_load_explicit(&ce->ce_key, memory_order_acquire);
+	uint32_t past = tick - atomic_load_explicit(&ce->ce_tick, memory_order_relaxed);
+	float fast, rate;
+
+	if (!key)
+		return false;
+	past = past > UINT32_MAX / 2 ? 0 : past; /* the owner's clock is a turn ahead */
+	fast = fade(past, HEAT_FAST_S);
+	rate = fast * (float)M_LN2 / HEAT_FAST_S;
+	*r = (struct heat_row){key, get(ce, F_OPS) * rate, get(ce, F_READ) * rate, get(ce, F_WRITTEN) * rate, get(ce, F_US) * fast, {0}, get(ce, F_HEAT) * fade(past, HEAT_SLOW_S)};
+	for (unsigned b = 0; b < HEAT_BUCKETS; b++)
+		r->hr_bucket[b] = get(ce, F_BUCKET + b) * fast;
+	/* What has faded to almost nothing is no divisor. */
+	r->hr_us = get(ce, F_TIMED) > 0 ? fminf(get(ce, F_US) / get(ce, F_TIMED), 1e12f) : 0;
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&ce->ce_key, memory_order_relaxed) == key;
+}
+
+/* b joins a, both of one key. Means count by operations. */
+static void join(struct heat_row *a, const struct heat_row *b)
+{
+	float n = a->hr_ops + b->hr_ops;
+
+	a->hr_us = !a->hr_us || !b->hr_us || n <= 0 ? a->hr_us + b->hr_us : (a->hr_us * a->hr_ops + b->hr_us * b->hr_ops) / n;
+	a->hr_ops = n;
+	a->hr_read += b->hr_read;
+	a->hr_written += b->hr_written;
+	a->hr_heat += b->hr_heat;
+	for (unsigned k = 0; k < HEAT_BUCKETS; k++)
+		a->hr_bucket[k] += b->hr_bucket[k];
+}
+
+struct heat_row *op_heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t *n)
+{
+	size_t cells = sets[kind] * WAYS, have = 0;
+	struct heat_row *rows = malloc(m->m_nthreads * cells * sizeof(*rows));
+	uint32_t tick = tick_of(clock_mono_ns());
+
+	*n = 0;
+	for (unsigned t = 0; rows && t < m->m_nthreads; t++) {
+		const struct heat *h = atomic_load_explicit(&m->m_thread[t].mt_heat, memory_order_acquire);
+
+		for (size_t i = 0; h && i < cells; i++)
+			have += row_of(&h->he_cell[kind][i], tick, &rows[have]);
+	}
+	if (!have) {
+		free(rows);
+		return NULL;
+	}
+	qsort(rows, have, sizeof(*rows), by_key);
+	for (size_t i = 0; i < have; i++) {
+		if (*n && rows[*n - 1].hr_key == rows[i].hr_key)
+			join(&rows[*n - 1], &rows[i]);
+		else
+			rows[(*n)++] = rows[i];
+	}
+	qsort(rows, *n, sizeof(*rows), heat ? by_heat : by_work);
+	return rows;
+}
+
+double op_heat_percentile(const struct heat_row *r, double part)
+{
+	double all = 0, sum = 0;
+
+	for (unsigned b = 0; b < HEAT_BUCKETS; b++)
+		all += r->hr_bucket[b];
+	for (unsigned b = 0; b < HEAT_BUCKETS && all > 0; b++) {
+		sum += r->hr_bucket[b];
+		if (sum >= part * all)
+			return (double)(1u << b);
+	}
+	return 0;
+}

@@ -1,0 +1,224 @@
+/*
+ * move.c - objects that move to other servers, and mirrors that are taken away (docs/moving.md): the steps beside repair. What is to be done is in the file's map, and repair.c's jobs come here.
+ *
+ * The switch changes which object is which copy, and deletes some. So all layouts are back and everything before is fenced; and what is under way through us is done again (f_sizegen): it
+ * would count objects as they were. All copies are on stable storage before (COMMIT): who wrote through us, and has not said COMMIT yet, says it to the copies that stay.
+ */
+#include "mds/file/mirror.h"
+#include "mds/jobs/repair.h"
+#include "mds/journal/event.h"
+#include "mds/layout/column.h"
+#include <errno.h>
+
+enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,
+			       const char **why)
+{
+	struct lo_map wide = *map;
+	bool taking;
+	int n;
+
+	*why = "its turn comes";
+	if (lo_switch_ready(map)) {
+		*why = "a data server of it is away, and has its lease still";
+		if (lo_fence_hangs(m->m_lo, map))
+			return OP_MOVE_WAITS;
+		/* Readers have seen it, and its server lives. */
+		*why = "two clients write it, and the copy that all read would go";
+		if (lo_first_leaves(map) && op_is_contended(m, ino, map, &taking))
+			return OP_MOVE_WAITS;
+		*why = "a data server of the copies that stay is away";
+		return lo_switch_lives(m->m_lo, map) ? OP_MOVE_SWITCH : OP_MOVE_WAITS;
+	}
+	if (map->lm_spare) {
+		*why = "its new place is not filled yet";
+		return OP_MOVE_WAITS;
+	}
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		if (lo_leaving(map, s) >= 0) {
+			*why = "no other copy is in sync";
+			return OP_MOVE_WAITS;
+		}
+	}
+	n = lo_move_begin(m->m_lo, &wide);
+	if (n > 0 || (!n && (map->lm_move || map->lm_from)))
+		return OP_MOVE_BEGIN;
+	if (!n)
+		return OP_MOVE_NOTHING;
+	*why = n == -EFBIG ? "its layout has no room for one copy more" : "no data server lives that it could move to: with room, no copy of it, and as its policy says";
+	return OP_MOVE_WAITS;
+}
+
+static void move_end(struct op_move *mv, int err)
+{
+	excl_end(&mv->mv_freeze, 0);
+	mv->mv_then(mv->mv_arg, err);
+}
+
+static void move_outdated(struct op_move *mv)
+{
+	struct st *st = mv->mv_m->m_st;
+	struct st_file *f;
+
+	st_file_lock(st, mv->mv_ino);
+	f = st_file_get(st, mv->mv_ino, false); /* the freeze keeps it */
+	f->f_sizegen++;
+	f->f_unread = f->f_unreached = 0; /* by index */
+	st_file_unlock(st, mv->mv_ino);
+}
+
+static void add_name(struct mds *m, uint32_t ds, char out[EV_SUBJECT_MAX + 1])
+{
+	struct dsc_server sv;
+
+	if (dsc_get(m->m_dsc, ds, &sv) && strlen(out) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX && !strstr(out, sv.sv_name))
+		strcat(strcat(out, *out ? "," : ""), sv.sv_name);
+}
+
+/* The journal: what the switch is about to do. */
+static int move_note(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map)
+{
+	char from[EV_SUBJECT_MAX + 1] = "", to[EV_SUBJECT_MAX + 1] = "";
+	unsigned n = 0, mirror = 0;
+
+	for (unsigned k = 0; k < lo_objects(map); k++) {
+		if (map->lm_obj[k].ob_leaving) {
+			add_name(m, map->lm_obj[k].ob_ds, from);
+			mirror = k / map->lm_stripes;
+			n++;
+		} else if (map->lm_spare && k / map->lm_stripes == map->lm_mirrors - 1u) {
+			add_name(m, map->lm_obj[k].ob_ds, to);
+		}
+	}
+	if (!map->lm_spare)
+		return ev_put(t, EV_FILE_MOVED, from, ino, "mirror %u was taken away", mirror);
+	return ev_put(t, EV_FILE_MOVED, from, ino, "%u object%s moved to %s", n, n > 1 ? "s" : "", to);
+}
+
+/* Only a snapshot said before that it can be done. */
+static int move_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
+	struct mds *m = mv->mv_m;
+	struct lo_repair row;
+	struct lo_map map;
+	struct ns_inode i;
+	const char *why;
+	int err = ns_get(m->m_ns, t, mv->mv_ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
+	switch (op_move_look(m, mv->mv_ino, &map, &why)) {
+	case OP_MOVE_SWITCH:
+		if (!mv->mv_freeze.ex_held)
+			return -EAGAIN;
+		move_outdated(mv);
+		err = move_note(m, t, mv->mv_ino, &map);
+		if (!err)
+			err = lo_switch(m->m_lo, t, &i, &map);
+		mv->mv_switched = true;
+		break;
+	case OP_MOVE_BEGIN:
+		err = lo_move_begin(m->m_lo, &map) < 0 ? -EAGAIN : 0;
+		break;
+	default:
+		return -EAGAIN;
+	}
+	if (!err)
+		err = file_set_map(&m->m_file, t, mv->mv_ino, &map, file_now());
+	if (err)
+		return err;
+	/* It tells of an object by its place. */
+	row = (struct lo_repair){0};
+	if (lo_repair_get(t, mv->mv_ino, &row) == 0)
+		row = (struct lo_repair){.rr_now = row.rr_now};
+	return lo_map_whole(&map) && !lo_misplaced(m->m_lo, &map) ? lo_repair_del(t, mv->mv_ino) : lo_repair_put(t, mv->mv_ino, &row);
+}
+
+static void move_done(struct kv_op *op, int err)
+{
+	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
+
+	if (!err && mv->mv_switched)
+		lo_orders_kick(mv->mv_m->m_lo);
+	move_end(mv, err);
+}
+
+static void move_submit(struct op_move *mv)
+{
+	mv->mv_op = (struct kv_op){.o_run = move_run, .o_done = move_done, .o_loop = mv->mv_loop};
+	kv_submit(mv->mv_m->m_kv, &mv->mv_op);
+}
+
+/* One that stays and could not keep what was written is none to go on with. */
+static int unkept_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
+
+	return file_make_stale(&mv->mv_m->m_file, t, mv->mv_ino, &mv->mv_io.io_map, mv->mv_io.io_failed_map);
+}
+
+static void unkept_done(struct kv_op *op, int err)
+{
+	move_end(hash_entry(op, struct op_move, mv_op), err ? err : -EAGAIN);
+}
+
+static void move_kept(struct lo_io *io, int err)
+{
+	struct op_move *mv = hash_entry(io, struct op_move, mv_io);
+	uint64_t stays = 0;
+
+	for (unsigned k = 0; k < lo_objects(&io->io_map); k++)
+		stays |= io->io_map.lm_obj[k].ob_leaving ? 0 : UINT64_C(1) << k;
+	if (err || io->io_failed_map)
+		lo_may_have_lost(mv->mv_m->m_lo);
+	/* One that is away may have kept it: what it lacks is written again by who finds our verifier changed, and then it is stale. */
+	io->io_failed_map &= stays & lo_map_alive(mv->mv_m->m_lo, &io->io_map);
+	if (err) {
+		move_end(mv, err);
+	} else if (io->io_failed_map) {
+		mv->mv_op = (struct kv_op){.o_run = unkept_run, .o_done = unkept_done, .o_loop = mv->mv_loop};
+		kv_submit(mv->mv_m->m_kv, &mv->mv_op);
+	} else {
+		move_submit(mv);
+	}
+}
+
+static void move_frozen(void *arg, int err)
+{
+	struct op_move *mv = arg;
+	struct ns_inode i;
+	struct kv_txn *t;
+
+	if (!err)
+		err = kv_read_begin(mv->mv_m->m_kv, &t);
+	if (err) {
+		move_end(mv, err);
+		return;
+	}
+	err = ns_get(mv->mv_m->m_ns, t, mv->mv_ino, &i);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &mv->mv_io.io_map);
+	if (!err)
+		lo_io_fill(&mv->mv_io, mv->mv_loop, &i, 0, 0, move_kept);
+	kv_read_end(t);
+	if (err)
+		move_end(mv, err);
+	else
+		lo_commit(mv->mv_m->m_lo, &mv->mv_io);
+}
+
+void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino, enum op_move_what what, void (*then)(void *arg, int err), void *arg)
+{
+	memset(mv, 0, sizeof(*mv));
+	mv->mv_m = m;
+	mv->mv_loop = loop;
+	mv->mv_ino = ino;
+	mv->mv_then = then;
+	mv->mv_arg = arg;
+	if (what == OP_MOVE_SWITCH)
+		excl_begin(&mv->mv_freeze, &m->m_file, loop, ino, NULL, EXCL_LAYOUTS, move_frozen, mv);
+	else
+		move_submit(mv);
+}

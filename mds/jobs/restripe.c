@@ -1,0 +1,970 @@
+/*
+ * restripe.c - the job that lays a file out anew (docs/restripe.md). All on one loop.
+ *
+ *	watch    of each stripe one copy in sync is the source: its data server notes from here on what is changed
+ *	copy     all of the file: the data servers of the new objects fetch it from the sources
+ *	take     what was noted meanwhile is copied, again and again, until it is little
+ *	freeze   all layouts are back, every older capability is fenced, nobody writes; what was noted last is copied; the new objects get their end, and are durable
+ *	commit   the new map is the file's, the old objects are deleted
+ *
+ * Nobody but this job has the new objects. So what goes wrong before the commit is done again from the beginning, and the file is as it was.
+ */
+#include "mds/file/size.h"
+#include "mds/file/mirror.h"
+#include "mds/jobs/restripe.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "mds/journal/event.h"
+#include "mds/layout/repair.h"
+#include "mds/jobs/drain.h"
+#include "mds/jobs/repair.h"
+#include <errno.h>
+#include <sodium.h>
+#include <urcu/compiler.h>
+
+#define BATCH_BYTES  (16u << 20)
+#define FINAL_BYTES  (32u << 20) /* what is left so is copied in the freeze, nearly: what is changed while it is copied */
+#define ROUNDS	     8		 /* then it is frozen, however much was changed */
+#define TAKES	     64
+#define AGAIN_MS     500
+#define PATIENCE_MS  70000
+#define REST_MS	     5000 /* after one that did not come to its end */
+#define ALL_STRIPES  UINT32_MAX
+
+struct range {
+	uint64_t off, end;
+	unsigned stripe; /* of the old layout, or ALL_STRIPES */
+};
+
+struct op_restripe {
+	struct mds *rs_m;
+	struct loop *rs_loop;
+	struct loop_timer rs_timer;
+	void (*rs_wake)(struct op_restripe *r);
+	pthread_mutex_t rs_lock; /* rs_view: looked at from any thread */
+	struct op_restripe_view rs_view;
+	uint64_t rs_cursor, rs_rest_ms;
+	/* the file in hand */
+	uint64_t rs_ino, rs_session, rs_size, rs_most, rs_since_ms; /* most: no source ever ended past it */
+	struct ns_inode rs_inode;
+	struct lo_map rs_map;
+	struct lo_twin rs_twin;
+	struct lo_object rs_source[LO_MAX_OBJECTS]; /* by stripe */
+	uint64_t rs_writes[LO_MAX_OBJECTS];
+	struct range *rs_list;
+	size_t rs_n, rs_cap, rs_at, rs_back_at;
+	uint64_t rs_pos, rs_back_pos; /* in rs_list[rs_at]; where the batch under way began */
+	unsigned rs_round, rs_takes;
+	bool rs_last, rs_frozen;
+	struct excl rs_freeze;
+	struct kv_op rs_op;
+	struct lo_stat rs_stat;
+	struct lo_io rs_io;
+	/* questions under way */
+	struct lo_anew **rs_call;
+	unsigned rs_ncall, rs_ccap, rs_left;
+	int rs_err;
+	void (*rs_then)(struct op_restripe *r, int err);
+};
+
+static void begin(struct op_restripe *r);
+static void copy(struct op_restripe *r);
+static void take(struct op_restripe *r);
+
+static void step(struct op_restripe *r, const char *what)
+{
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view.rv_step = what;
+	pthread_mutex_unlock(&r->rs_lock);
+}
+
+static void woken(struct loop_timer *t)
+{
+	struct op_restripe *r = caa_container_of(t, struct op_restripe, rs_timer);
+
+	r->rs_wake(r);
+}
+
+static void later(struct op_restripe *r, uint64_t ms, void (*wake)(struct op_restripe *r))
+{
+	r->rs_wake = wake;
+	r->rs_timer.t_fire = woken;
+	loop_timer_start(r->rs_loop, &r->rs_timer, ms);
+}
+
+static void thaw(struct op_restripe *r)
+{
+	excl_end(&r->rs_freeze, 0);
+	r->rs_frozen = false;
+}
+
+static void calls_free(struct op_restripe *r)
+{
+	for (unsigned i = 0; i < r->rs_ncall; i++)
+		free(r->rs_call[i]);
+	r->rs_ncall = 0;
+}
+
+static void unwatched(struct lo_anew *an, int err)
+{
+	(void)err; /* the server forgets it when there are many */
+	free(an);
+}
+
+/* Nobody waits for it: the notes of a session that is over take memory. */
+static void unwatch(struct op_restripe *r)
+{
+	for (unsigned s = 0; r->rs_session && s < r->rs_map.lm_stripes; s++) {
+		int k = lo_object_of(&r->rs_map, r->rs_source[s].ob_ds, s, r->rs_source[s].ob_copy);
+		struct lo_anew *an = k >= 0 ? calloc(1, sizeof(*an)) : NULL;
+
+		if (!an)
+			continue;
+		an->an_done = unwatched;
+		lo_watch(r->rs_m->m_lo, an, &r->rs_inode, &r->rs_map, (unsigned)k, CTL_WATCH_END, r->rs_session);
+	}
+}
+
+static void rest(struct op_restripe *r, uint64_t ms)
+{
+	thaw(r);
+	unwatch(r);
+	calls_free(r);
+	r->rs_ino = 0;
+	r->rs_rest_ms = ms ? clock_mono_ms() + ms : 0;
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view = (struct op_restripe_view){0};
+	pthread_mutex_unlock(&r->rs_lock);
+}
+
+/* ---- it does not go on ---- */
+
+static bool patient(struct op_restripe *r)
+{
+	if (!r->rs_since_ms)
+		r->rs_since_ms = clock_mono_ms();
+	return clock_mono_ms() - r->rs_since_ms < PATIENCE_MS;
+}
+
+/* The row is gone: who took it away ordered the deletion, and a server may have made an object since. */
+static int gone_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct ns_inode i = r->rs_inode;
+	int err = 0;
+
+	i.i_incarnation = r->rs_twin.tw_incarnation;
+	for (unsigned k = 0; !err && k < lo_objects(&r->rs_twin.tw_map); k++)
+		err = lo_order_free_object(r->rs_m->m_lo, t, &i, &r->rs_twin.tw_map, k);
+	return err;
+}
+
+static void gone_done(struct kv_op *op, int err)
+{
+	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+
+	if (err)
+		log_error("inode %lu: objects of a layout that was given up are not deleted: %s", (unsigned long)r->rs_ino, strerror(-err));
+	lo_orders_kick(r->rs_m->m_lo);
+	rest(r, 0);
+}
+
+/* The new objects are placed anew: of one the server is gone, or fails. */
+static int replace_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct mds *m = r->rs_m;
+	struct lo_twin was, tw;
+	struct ns_inode i;
+	struct lo_map map;
+	char why[256];
+	int err = ns_get(m->m_ns, t, r->rs_ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (!err)
+		err = lo_twin_get(t, r->rs_ino, &was);
+	if (!err)
+		err = lo_twin_place(m->m_lo, &i, &map, was.tw_map.lm_stripes, was.tw_map.lm_unit, 64 + randombytes_uniform(128), m->m_lease_ms, &tw, why, sizeof(why));
+	if (!err && lo_twin_same(&was, &tw))
+		err = -EAGAIN;
+	if (!err)
+		err = lo_twin_free(m->m_lo, t, &i);
+	return err ? err : lo_twin_put(t, r->rs_ino, &tw);
+}
+
+static void replaced(struct kv_op *op, int err)
+{
+	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+
+	lo_orders_kick(r->rs_m->m_lo);
+	if (err && err != -EAGAIN && err != -ENOENT && err != -ESTALE)
+		log_warn("inode %lu: its other layout is not placed anew: %s", (unsigned long)r->rs_ino, strerror(-err));
+	rest(r, REST_MS);
+}
+
+static void submit(struct op_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t), void (*done)(struct kv_op *op, int err))
+{
+	r->rs_op = (struct kv_op){.o_run = run, .o_done = done, .o_loop = r->rs_loop};
+	kv_submit(r->rs_m->m_kv, &r->rs_op);
+}
+
+/* A server of the new objects does not come back: placed anew. Else it is tried again from the beginning, later. */
+static void fail(struct op_restripe *r, int err)
+{
+	bool lost = err == -ENOSPC || err == -EIO || err == -ENXIO;
+
+	thaw(r);
+	log_warn("inode %lu: it is not laid out anew now: %s", (unsigned long)r->rs_ino, strerror(-err));
+	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++)
+		lost |= dsc_silent_ms(r->rs_m->m_dsc, r->rs_twin.tw_map.lm_obj[k].ob_ds) > op_repair_opts(r->rs_m).ro_wait_ms;
+	if (lost)
+		submit(r, replace_run, replaced);
+	else
+		rest(r, REST_MS);
+}
+
+/* From the beginning: what was noted is lost, or a source is none any more. */
+static void anew(struct op_restripe *r, int err)
+{
+	thaw(r);
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view.rv_restarts++;
+	pthread_mutex_unlock(&r->rs_lock);
+	if (patient(r))
+		later(r, AGAIN_MS, begin);
+	else
+		fail(r, err);
+}
+
+/* The file, its map and the other one as they are now. False: it is over, or put off. */
+static bool load(struct op_restripe *r)
+{
+	struct kv_txn *t;
+	struct lo_twin tw;
+	struct ns_inode i;
+	struct lo_map map;
+	int err = kv_read_begin(r->rs_m->m_kv, &t);
+
+	if (err) {
+		fail(r, err);
+		return false;
+	}
+	err = ns_get(r->rs_m->m_ns, t, r->rs_ino, &i);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (!err)
+		err = lo_twin_get(t, r->rs_ino, &tw);
+	kv_read_end(t);
+	if (!err && r->rs_session && !lo_twin_same(&tw, &r->rs_twin))
+		err = -ESTALE;
+	if (!err && tw.tw_incarnation != i.i_incarnation + NS_PLACED_AGAIN)
+		err = -ESTALE;
+	if (!err) {
+		i.i_blob = i.i_acl = (struct kv_slice){0}; /* the snapshot's */
+		r->rs_inode = i;
+		r->rs_map = map;
+		r->rs_twin = tw;
+		return true;
+	}
+	thaw(r);
+	if (r->rs_session)
+		submit(r, gone_run, gone_done);
+	else
+		rest(r, err == -ENOENT ? 0 : REST_MS);
+	return false;
+}
+
+/* ---- questions to data servers, some at a time ---- */
+
+static struct lo_anew *call_new(struct op_restripe *r)
+{
+	struct lo_anew *an;
+
+	if (r->rs_ncall == r->rs_ccap) {
+		unsigned cap = r->rs_ccap ? 2 * r->rs_ccap : 64;
+		struct lo_anew **more = realloc(r->rs_call, cap * sizeof(struct lo_anew *));
+
+		if (!more)
+			return NULL;
+		r->rs_call = more;
+		r->rs_ccap = cap;
+	}
+	an = calloc(1, sizeof(*an));
+	if (an)
+		r->rs_call[r->rs_ncall++] = an;
+	return an;
+}
+
+static void answered(struct lo_anew *an, int err)
+{
+	struct op_restripe *r = an->an_priv;
+
+	if (err && !r->rs_err)
+		r->rs_err = err;
+	if (!--r->rs_left)
+		r->rs_then(r, r->rs_err);
+}
+
+static void ask_begin(struct op_restripe *r, void (*then)(struct op_restripe *r, int err))
+{
+	r->rs_err = 0;
+	r->rs_left = r->rs_ncall;
+	r->rs_then = then;
+	for (unsigned i = 0; i < r->rs_ncall; i++) {
+		r->rs_call[i]->an_priv = r;
+		r->rs_call[i]->an_done = answered;
+	}
+}
+
+static int source_at(const struct op_restripe *r, const struct lo_map *map, unsigned stripe)
+{
+	int k = lo_object_of(map, r->rs_source[stripe].ob_ds, stripe, r->rs_source[stripe].ob_copy);
+
+	return k >= 0 && map->lm_obj[k].ob_state == LO_IN_SYNC ? k : -1;
+}
+
+/* Two may have begun to write it meanwhile: then they are those that all readers have. */
+static bool sources_stand(const struct op_restripe *r, const struct lo_map *map)
+{
+	bool taking, same = op_is_contended(r->rs_m, r->rs_ino, map, &taking);
+
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		int k = source_at(r, map, s), may;
+
+		for (unsigned n = 0; (may = lo_source(map, s, n, same)) >= 0 && may != k; n++)
+			;
+		if (k < 0 || may < 0)
+			return false;
+	}
+	return true;
+}
+
+/* None of the new objects is where nothing is to be: on a server that is dead, forgotten or drained. */
+static bool targets_stand(const struct op_restripe *r)
+{
+	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
+		uint32_t ds = r->rs_twin.tw_map.lm_obj[k].ob_ds;
+
+		if (dsc_dead(r->rs_m->m_dsc, ds) || dsc_draining(r->rs_m->m_dsc, ds))
+			return false;
+	}
+	return true;
+}
+
+/* ---- how far the file goes ---- */
+
+static void stat_ask(struct op_restripe *r, void (*done)(struct lo_stat *ls, int err))
+{
+	memset(&r->rs_stat, 0, sizeof(r->rs_stat));
+	r->rs_stat.ls_loop = r->rs_loop;
+	r->rs_stat.ls_ino = r->rs_ino;
+	r->rs_stat.ls_incarnation = r->rs_inode.i_incarnation;
+	r->rs_stat.ls_map = r->rs_map;
+	r->rs_stat.ls_done = done;
+	lo_stat(r->rs_m->m_lo, &r->rs_stat);
+}
+
+static void size_is(struct op_restripe *r)
+{
+	r->rs_size = r->rs_stat.ls_size > r->rs_inode.i_size ? r->rs_stat.ls_size : r->rs_inode.i_size;
+	r->rs_most = r->rs_size > r->rs_most ? r->rs_size : r->rs_most;
+}
+
+/* ---- the list ---- */
+
+static bool list_add(struct op_restripe *r, uint64_t off, uint64_t end, unsigned stripe)
+{
+	if (r->rs_n == r->rs_cap) {
+		size_t cap = r->rs_cap ? 2 * r->rs_cap : 256;
+		struct range *more = realloc(r->rs_list, cap * sizeof(*more));
+
+		if (!more)
+			return false;
+		r->rs_list = more;
+		r->rs_cap = cap;
+	}
+	r->rs_list[r->rs_n++] = (struct range){off, end, stripe};
+	return true;
+}
+
+static void list_reset(struct op_restripe *r)
+{
+	r->rs_n = r->rs_at = 0;
+	r->rs_pos = 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The next piece that is in one stripe of both layouts. False: the list is done. */
+static bool next_piece(struct op_restripe *r, uint64_t *off, uint64_t *len, unsigned *from)
+{
+	while (r->rs_at < r->rs_n) {
+		const struct range *g = &r->rs_list[r->rs_at];
+		uint64_t at = r->rs_pos > g->off ? r->rs_pos : g->off, end;
+
+		if (at >= g->end) {
+			r->rs_at++;
+			r->rs_pos = 0;
+			continue;
+		}
+		end = least(least(g->end, (at / r->rs_map.lm_unit + 1) * r->rs_map.lm_unit), (at / r->rs_twin.tw_map.lm_unit + 1) * r->rs_twin.tw_map.lm_unit);
+		end = least(end, at + BATCH_BYTES);
+		r->rs_pos = end;
+		*from = lo_stripe_of(&r->rs_map, at);
+		if (g->stripe != ALL_STRIPES && g->stripe != *from)
+			continue;
+		*off = at;
+		*len = end - at;
+		return true;
+	}
+	return false;
+}
+
+/* ---- copying ---- */
+
+static struct lo_anew *call_for(struct op_restripe *r, unsigned source, unsigned target)
+{
+	struct lo_anew *an;
+
+	for (unsigned i = 0; i < r->rs_ncall; i++)
+		if (r->rs_call[i]->an_source == source && r->rs_call[i]->an_target == target)
+			return r->rs_call[i];
+	an = call_new(r);
+	if (an) {
+		an->an_source = source;
+		an->an_target = target;
+	}
+	return an;
+}
+
+/* A piece, for each copy of it. */
+static bool call_add(struct op_restripe *r, uint64_t off, uint64_t len, unsigned from)
+{
+	unsigned source = (unsigned)source_at(r, &r->rs_map, from), stripe = lo_stripe_of(&r->rs_twin.tw_map, off);
+
+	for (unsigned k = stripe; k < lo_objects(&r->rs_twin.tw_map); k += r->rs_twin.tw_map.lm_stripes) {
+		struct lo_anew *an = call_for(r, source, k);
+		ctl_span *last = an && an->an_nspan ? &an->an_span[an->an_nspan - 1] : NULL;
+
+		if (!an)
+			return false;
+		if (last && last->offset + last->length == off)
+			last->length += len;
+		else
+			an->an_span[an->an_nspan++] = (ctl_span){.offset = off, .length = len};
+	}
+	return true;
+}
+
+/* What takes a second at most at the rate there is. Returns how many bytes of the file it is about; *err: no memory. */
+static uint64_t batch(struct op_restripe *r, bool *err)
+{
+	uint64_t bytes = 0, off, len, rate = op_repair_opts(r->rs_m).ro_rate, most = rate && rate < BATCH_BYTES && !r->rs_frozen ? rate : BATCH_BYTES;
+	unsigned pieces = 0, from;
+
+	r->rs_back_at = r->rs_at;
+	r->rs_back_pos = r->rs_pos;
+	calls_free(r);
+	*err = false;
+	while (!*err && bytes < most && pieces < CTL_FILL_SPANS && next_piece(r, &off, &len, &from)) {
+		*err = !call_add(r, off, len, from);
+		bytes += len;
+		pieces++;
+	}
+	return bytes;
+}
+
+static void list_done(struct op_restripe *r);
+
+static void filled(struct op_restripe *r, int err)
+{
+	uint64_t copied = 0;
+
+	for (unsigned i = 0; i < r->rs_ncall; i++)
+		copied += r->rs_call[i]->an_filled.copied;
+	calls_free(r);
+	if (err && (r->rs_frozen || err == -EIO || err == -ENOSPC || !patient(r))) {
+		fail(r, err);
+		return;
+	}
+	if (err) {
+		r->rs_at = r->rs_back_at;
+		r->rs_pos = r->rs_back_pos;
+		later(r, AGAIN_MS, copy);
+		return;
+	}
+	r->rs_since_ms = 0;
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view.rv_copied += copied;
+	if (!r->rs_round)
+		r->rs_view.rv_done = r->rs_pos;
+	pthread_mutex_unlock(&r->rs_lock);
+	later(r, r->rs_frozen ? 0 : op_repair_pace(r->rs_m, copied), copy);
+}
+
+static void copy(struct op_restripe *r)
+{
+	bool err;
+
+	if (!load(r))
+		return;
+	if (!targets_stand(r)) {
+		fail(r, -ENXIO);
+		return;
+	}
+	if (!sources_stand(r, &r->rs_map)) {
+		anew(r, -EREMOTEIO);
+		return;
+	}
+	if (!batch(r, &err) && !err) {
+		list_done(r);
+		return;
+	}
+	if (err) {
+		fail(r, -ENOMEM);
+		return;
+	}
+	ask_begin(r, filled);
+	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
+		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, false, 0);
+}
+
+/* ---- the end ---- */
+
+static void outdated(struct op_restripe *r)
+{
+	struct st *st = r->rs_m->m_st;
+	struct st_file *f;
+
+	st_file_lock(st, r->rs_ino);
+	f = st_file_get(st, r->rs_ino, false); /* the freeze keeps it */
+	f->f_sizegen++;
+	f->f_unread = f->f_unreached = 0; /* by index */
+	st_file_unlock(st, r->rs_ino);
+}
+
+/* There are writes past us that the times do not tell of yet. The counts of the old objects are gone with them. */
+static bool news(const struct op_restripe *r, const struct ns_inode *i, const struct lo_map *was)
+{
+	const struct lo_stat *ls = &r->rs_stat;
+
+	if (!op_refresh_needed(r->rs_m, r->rs_ino))
+		return false;
+	if (r->rs_size > i->i_size)
+		return true;
+	for (unsigned k = 0; k < lo_objects(was); k++)
+		if (was->lm_obj[k].ob_ds == ls->ls_map.lm_obj[k].ob_ds && was->lm_obj[k].ob_copy == ls->ls_map.lm_obj[k].ob_copy && (ls->ls_answered >> k & 1) && ls->ls_writes[k] != was->lm_obj[k].ob_writes)
+			return true;
+	return false;
+}
+
+static int commit_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct mds *m = r->rs_m;
+	struct lo_map was, map = r->rs_twin.tw_map;
+	uint8_t blob[NS_BLOB_MAX];
+	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY, .s_size = r->rs_size};
+	struct ns_inode i, out;
+	struct lo_twin tw;
+	int err = ns_get(m->m_ns, t, r->rs_ino, &i);
+	bool written;
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &was);
+	if (!err)
+		err = lo_twin_get(t, r->rs_ino, &tw);
+	if (err)
+		return err;
+	written = news(r, &i, &was);
+	if (!lo_twin_same(&tw, &r->rs_twin) || i.i_incarnation != r->rs_inode.i_incarnation || !sources_stand(r, &was))
+		return -EAGAIN;
+	if (!targets_stand(r))
+		return -ENXIO;
+	map.lm_epoch = was.lm_epoch + 1;
+	for (unsigned k = 0; k < lo_objects(&map); k++) {
+		map.lm_obj[k].ob_state = LO_IN_SYNC;
+		map.lm_obj[k].ob_known = 1;
+		map.lm_obj[k].ob_writes = r->rs_writes[k]; /* what was copied is no write */
+	}
+	outdated(r);
+	err = lo_twin_del(t, r->rs_ino);
+	if (!err)
+		err = lo_order_free(m->m_lo, t, &i);
+	if (!err)
+		err = ns_place_again(m->m_ns, t, r->rs_ino, blob, lo_map_encode(&map, blob, sizeof(blob)), &out);
+	if (!err && written)
+		err = ns_setattr(m->m_ns, t, r->rs_ino, &s, NULL, file_now(), &out);
+	if (!err)
+		err = lo_repair_del(t, r->rs_ino);
+	return err ? err : ev_put(t, EV_FILE_MOVED, "", r->rs_ino, "laid out anew: stripes=%u,unit=%uM, before stripes=%u,unit=%uM", map.lm_stripes, map.lm_unit >> 20, was.lm_stripes, was.lm_unit >> 20);
+}
+
+static void committed(struct kv_op *op, int err)
+{
+	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+
+	op_drain_placed(r->rs_m);
+	if (err == -EAGAIN) {
+		anew(r, err);
+		return;
+	}
+	if (err && err != -ENOENT && err != -ESTALE) {
+		fail(r, err);
+		return;
+	}
+	lo_orders_kick(r->rs_m->m_lo);
+	if (!err)
+		log_info("inode %lu: it is laid out anew", (unsigned long)r->rs_ino);
+	rest(r, 0);
+}
+
+static void ended(struct op_restripe *r, int err)
+{
+	for (unsigned i = 0; i < r->rs_ncall; i++)
+		r->rs_writes[r->rs_call[i]->an_target] = r->rs_call[i]->an_filled.writes;
+	calls_free(r);
+	if (err) {
+		fail(r, err);
+		return;
+	}
+	op_drain_placing(r->rs_m);
+	submit(r, commit_run, committed);
+}
+
+static void finish(struct op_restripe *r)
+{
+	struct lo_anew *an = NULL;
+
+	step(r, "end");
+	calls_free(r);
+	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
+		an = call_new(r);
+		if (!an)
+			break;
+		an->an_target = k;
+	}
+	if (!an) {
+		fail(r, -ENOMEM);
+		return;
+	}
+	ask_begin(r, ended);
+	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
+		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, true, r->rs_size);
+}
+
+static void frozen_size(struct lo_stat *ls, int err)
+{
+	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+
+	if (err) {
+		fail(r, err);
+		return;
+	}
+	size_is(r);
+	take(r);
+}
+
+/* What a copy could not keep of what was written it lacks, whoever asks. */
+static int unkept_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+
+	return file_make_stale(&r->rs_m->m_file, t, r->rs_ino, &r->rs_map, r->rs_io.io_failed_map);
+}
+
+static void unkept_done(struct kv_op *op, int err)
+{
+	anew(caa_container_of(op, struct op_restripe, rs_op), err ? err : -EREMOTEIO);
+}
+
+static void old_kept(struct lo_io *io, int err)
+{
+	struct op_restripe *r = caa_container_of(io, struct op_restripe, rs_io);
+
+	if (err || io->io_failed_map)
+		lo_may_have_lost(r->rs_m->m_lo);
+	io->io_failed_map &= lo_map_alive(r->rs_m->m_lo, &io->io_map); /* as in move.c */
+	if (err)
+		anew(r, err);
+	else if (io->io_failed_map)
+		submit(r, unkept_run, unkept_done);
+	else
+		stat_ask(r, frozen_size);
+}
+
+/* Clients whose writes went through us COMMIT them later, and that goes to the new objects: so these are on stable storage before, or our verifier changes. */
+static void old_keep(struct op_restripe *r)
+{
+	memset(&r->rs_io, 0, sizeof(r->rs_io));
+	lo_io_fill(&r->rs_io, r->rs_loop, &r->rs_inode, 0, 0, old_kept);
+	r->rs_io.io_map = r->rs_map;
+	lo_commit(r->rs_m->m_lo, &r->rs_io);
+}
+
+static void freeze(struct op_restripe *r);
+
+/* The epoch of before is fenced: what is asked from here on is in the new one. */
+static void frozen(void *arg, int err)
+{
+	struct op_restripe *r = arg;
+
+	if (err) {
+		excl_end(&r->rs_freeze, 0);
+		if (patient(r))
+			later(r, AGAIN_MS, freeze);
+		else
+			fail(r, err);
+		return;
+	}
+	r->rs_frozen = true;
+	if (load(r))
+		old_keep(r);
+}
+
+static void freeze(struct op_restripe *r)
+{
+	step(r, "freeze");
+	excl_begin(&r->rs_freeze, &r->rs_m->m_file, r->rs_loop, r->rs_ino, NULL, EXCL_LAYOUTS, frozen, r);
+}
+
+static void list_done(struct op_restripe *r)
+{
+	if (r->rs_frozen)
+		finish(r);
+	else if (r->rs_last)
+		freeze(r);
+	else
+		take(r);
+}
+
+/* ---- what was changed meanwhile ---- */
+
+static void take_more(struct op_restripe *r);
+
+static void taken_all(struct op_restripe *r)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < r->rs_n; i++)
+		if (r->rs_list[i].end != UINT64_MAX && r->rs_list[i].end > r->rs_most)
+			r->rs_most = r->rs_list[i].end;
+	for (size_t i = 0; i < r->rs_n; i++) {
+		struct range *g = &r->rs_list[i];
+
+		g->end = least(g->end, r->rs_most);
+		bytes += g->end > g->off ? g->end - g->off : 0;
+	}
+	r->rs_last = bytes <= FINAL_BYTES || ++r->rs_round >= ROUNDS;
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view.rv_round = r->rs_round;
+	pthread_mutex_unlock(&r->rs_lock);
+	step(r, r->rs_frozen ? "freeze" : "changes");
+	copy(r);
+}
+
+/* What is told up to the end of all there is goes as far as the file by now: it is cut, and written far behind that. */
+static void taken_size(struct lo_stat *ls, int err)
+{
+	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+
+	if (err) { /* what was taken is told once */
+		anew(r, err);
+		return;
+	}
+	size_is(r);
+	taken_all(r);
+}
+
+static void taken(struct op_restripe *r, int err)
+{
+	bool fine = true, more = false;
+
+	for (unsigned i = 0; i < r->rs_ncall && !err; i++) {
+		struct lo_anew *an = r->rs_call[i];
+
+		for (unsigned k = 0; k < an->an_nspan && fine; k++) {
+			const ctl_span *sp = &an->an_span[k];
+
+			fine = list_add(r, sp->offset, sp->length > UINT64_MAX - sp->offset ? UINT64_MAX : sp->offset + sp->length, an->an_source);
+		}
+		more |= an->an_taken.more;
+	}
+	calls_free(r);
+	if (err) /* what was taken may be lost */
+		anew(r, err);
+	else if (!fine)
+		fail(r, -ENOMEM);
+	else if (more && (r->rs_frozen || ++r->rs_takes < TAKES))
+		take_more(r);
+	else
+		stat_ask(r, taken_size);
+}
+
+/* an_source is the stripe here. */
+static bool watch_all(struct op_restripe *r, int what, void (*then)(struct op_restripe *r, int err))
+{
+	calls_free(r);
+	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
+		struct lo_anew *an = call_new(r);
+
+		if (!an)
+			return false;
+		an->an_source = s;
+	}
+	ask_begin(r, then);
+	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
+		lo_watch(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, (unsigned)source_at(r, &r->rs_map, r->rs_call[i]->an_source), what, r->rs_session);
+	return true;
+}
+
+static void take_more(struct op_restripe *r)
+{
+	if (!watch_all(r, CTL_WATCH_TAKE, taken))
+		fail(r, -ENOMEM);
+}
+
+static void take(struct op_restripe *r)
+{
+	list_reset(r);
+	r->rs_takes = 0;
+	if (!load(r))
+		return;
+	if (sources_stand(r, &r->rs_map))
+		take_more(r);
+	else
+		anew(r, -EREMOTEIO);
+}
+
+/* ---- the beginning ---- */
+
+static void first_size(struct lo_stat *ls, int err)
+{
+	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+
+	if (err) {
+		anew(r, err);
+		return;
+	}
+	size_is(r);
+	list_reset(r);
+	r->rs_round = 0;
+	r->rs_last = false;
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view.rv_size = r->rs_size;
+	r->rs_view.rv_done = 0;
+	pthread_mutex_unlock(&r->rs_lock);
+	step(r, "copy");
+	if (list_add(r, 0, r->rs_most, ALL_STRIPES))
+		copy(r);
+	else
+		fail(r, -ENOMEM);
+}
+
+static void watched(struct op_restripe *r, int err)
+{
+	calls_free(r);
+	if (err)
+		anew(r, err);
+	else
+		stat_ask(r, first_size);
+}
+
+/* Of each stripe a copy in sync that lives, is there if it was, and has no order to be cut before it is read. One that is lost must not be watched: that makes it, and it reads as zeros then. */
+static bool choose_sources(struct op_restripe *r)
+{
+	uint64_t held = lo_held_objects(r->rs_m->m_lo, r->rs_ino, &r->rs_map) | r->rs_stat.ls_lost | ~r->rs_stat.ls_answered;
+	bool taking, same = op_is_contended(r->rs_m, r->rs_ino, &r->rs_map, &taking);
+
+	/* One that cannot be read is waited for, or another is first when it is looked again. */
+	if (same && !op_first_reads(r->rs_m, r->rs_loop, r->rs_ino, &r->rs_map, r->rs_stat.ls_lost))
+		return false;
+	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
+		int k, found = -1;
+
+		for (unsigned n = 0; found < 0 && (k = lo_source(&r->rs_map, s, n, same)) >= 0; n++)
+			if (!(held >> k & 1) && !dsc_silent_ms(r->rs_m->m_dsc, r->rs_map.lm_obj[k].ob_ds))
+				found = k;
+		if (found < 0)
+			return false;
+		r->rs_source[s] = r->rs_map.lm_obj[found];
+	}
+	return true;
+}
+
+static void looked(struct lo_stat *ls, int err)
+{
+	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+
+	unwatch(r);
+	if (err || !choose_sources(r)) {
+		anew(r, err ? err : -EREMOTEIO);
+		return;
+	}
+	randombytes_buf(&r->rs_session, sizeof(r->rs_session));
+	r->rs_session |= 1;
+	if (!watch_all(r, CTL_WATCH_BEGIN, watched))
+		fail(r, -ENOMEM);
+}
+
+static void begin(struct op_restripe *r)
+{
+	step(r, "watch");
+	if (load(r))
+		stat_ask(r, looked);
+}
+
+static int first(void *arg, uint64_t ino, const struct lo_twin *tw)
+{
+	(void)tw;
+	*(uint64_t *)arg = ino;
+	return 1;
+}
+
+void op_restripe_tick(struct mds *m)
+{
+	struct op_restripe *r = m->m_restripe;
+	struct kv_txn *t;
+	uint64_t ino = 0;
+	int err;
+
+	if (r->rs_ino || st_in_grace(m->m_st) || !op_repair_opts(m).ro_files || clock_mono_ms() < r->rs_rest_ms || kv_read_begin(m->m_kv, &t))
+		return;
+	err = lo_twins(t, r->rs_cursor, first, &ino);
+	if (!err && !ino)
+		err = lo_twins(t, 1, first, &ino);
+	kv_read_end(t);
+	r->rs_cursor = ino + 1;
+	if (err || !ino)
+		return;
+	r->rs_ino = ino;
+	r->rs_session = r->rs_since_ms = r->rs_most = 0;
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view = (struct op_restripe_view){.rv_ino = ino, .rv_step = "watch"};
+	pthread_mutex_unlock(&r->rs_lock);
+	begin(r);
+}
+
+void op_restripe_look(struct mds *m, struct op_restripe_view *out)
+{
+	pthread_mutex_lock(&m->m_restripe->rs_lock);
+	*out = m->m_restripe->rs_view;
+	pthread_mutex_unlock(&m->m_restripe->rs_lock);
+}
+
+int op_restripe_open(struct mds *m, struct loop *loop)
+{
+	struct op_restripe *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->rs_m = m;
+	r->rs_loop = loop;
+	pthread_mutex_init(&r->rs_lock, NULL);
+	m->m_restripe = r;
+	return 0;
+}

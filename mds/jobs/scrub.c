@@ -1,0 +1,650 @@
+/*
+ * scrub.c - the job of a scrub, on one loop, and its first two phases: the data servers' lists of their objects, and the second look at those that are no file's (mds/layout/garbage.c, docs/scrub.md).
+ *
+ * Every answer is judged by a snapshot that begins after it. What is no file's is remembered, and looked at again after a while: what the data server has still, and is still no file's in
+ * the transaction that orders its deletion, is garbage. Each transaction puts how far the run is. Before all of it, all lists are looked through for what says that this store is an old copy.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "mds/journal/event.h"
+#include "mds/jobs/scrub_int.h"
+#include <errno.h>
+#include <urcu/compiler.h>
+
+#define ASK_MS	   10000
+#define AGAIN_MS   500
+#define SAVE_EVERY 64 /* answers in which there was nothing to keep */
+
+static struct metric *m_found[OP_SCRUB_KINDS];
+
+/* ---- the machine ---- */
+
+static void show(struct op_scrub *c)
+{
+	pthread_mutex_lock(&c->c_lock);
+	c->c_view = c->c_s;
+	pthread_mutex_unlock(&c->c_lock);
+}
+
+bool scrub_stopped(struct op_scrub *c)
+{
+	bool stop;
+
+	pthread_mutex_lock(&c->c_lock);
+	stop = c->c_stop;
+	pthread_mutex_unlock(&c->c_lock);
+	return stop;
+}
+
+static void woken(struct loop_timer *t)
+{
+	struct op_scrub *c = caa_container_of(t, struct op_scrub, c_timer);
+
+	c->c_wake(c);
+}
+
+void scrub_later(struct op_scrub *c, uint32_t ms, void (*wake)(struct op_scrub *c))
+{
+	c->c_wake = wake;
+	c->c_timer.t_fire = woken;
+	loop_timer_start(c->c_loop, &c->c_timer, ms);
+}
+
+static int commit_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_scrub *c = caa_container_of(op, struct op_scrub, c_op);
+	int err;
+
+	c->c_next = c->c_s;
+	err = c->c_run ? c->c_run(c, t) : 0;
+	for (unsigned k = 0; k < c->c_nfirst && !err; k++)
+		err = scrub_first_put(t, &c->c_next, &c->c_first[k]);
+	for (unsigned k = 0; k < c->c_nfound && !err; k++)
+		err = scrub_found_put(t, &c->c_next, &c->c_found[k]);
+	return err ? err : scrub_state_put(t, &c->c_next);
+}
+
+void scrub_log(const struct op_scrub *c, const struct op_scrub_found *f)
+{
+	static const char *const done[] = {[OP_SCRUB_LEFT] = "", [OP_SCRUB_REMOVED] = "; it is removed", [OP_SCRUB_STALE] = "; it is stale now"};
+	struct dsc_server sv;
+
+	if (!f->sf_ds || !dsc_get(c->c_m->m_dsc, f->sf_ds, &sv))
+		snprintf(sv.sv_name, sizeof(sv.sv_name), "-");
+	log_warn("scrub: %s: inode %lu, stripe %u, copy %u, on %s%s", op_scrub_kind_name(f->sf_kind), (unsigned long)f->sf_ino, f->sf_stripe, f->sf_copy, sv.sv_name, done[f->sf_done]);
+	metric_add(m_found[f->sf_kind], 1);
+}
+
+static void over(struct op_scrub *c)
+{
+	const struct op_scrub_state *s = &c->c_s;
+	uint64_t found = 0;
+
+	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++)
+		found += s->ss_counts[k];
+	log_info("scrub %lu %s: %lu objects, %lu files, %lu findings", (unsigned long)s->ss_number, s->ss_stopped ? "was stopped" : "is over", (unsigned long)s->ss_objects,
+		 (unsigned long)s->ss_files, (unsigned long)found);
+	ev_add(EV_SCRUBBED, s->ss_content ? "scrub" : "fsck", 0, "%s: %lu objects and %lu files looked at, %lu findings, %lu objects removed, %lu copies to be made anew",
+	       s->ss_stopped ? "stopped" : "over", (unsigned long)s->ss_objects, (unsigned long)s->ss_files, (unsigned long)found, (unsigned long)s->ss_removed, (unsigned long)s->ss_stale);
+}
+
+static void commit_done(struct kv_op *op, int err)
+{
+	struct op_scrub *c = caa_container_of(op, struct op_scrub, c_op);
+
+	if (err) {
+		log_error("scrub: the store does not take how far it is: %s; it ends", strerror(-err));
+		c->c_s.ss_running = false; /* the next start of the server goes on with it */
+		excl_end(&c->c_freeze, 0);
+		show(c);
+		return;
+	}
+	for (unsigned k = 0; k < c->c_nfound; k++)
+		scrub_log(c, &c->c_found[k]);
+	c->c_nfirst = c->c_nfound = c->c_unsaved = 0;
+	c->c_s = c->c_next;
+	show(c);
+	if (c->c_kick)
+		lo_orders_kick(c->c_m->m_lo);
+	c->c_kick = false;
+	c->c_then(c);
+}
+
+void scrub_commit(struct op_scrub *c, int (*run)(struct op_scrub *c, struct kv_txn *t), void (*then)(struct op_scrub *c))
+{
+	c->c_run = run;
+	c->c_then = then;
+	c->c_op = (struct kv_op){.o_run = commit_run, .o_done = commit_done, .o_loop = c->c_loop};
+	kv_submit(c->c_m->m_kv, &c->c_op);
+}
+
+void scrub_find(struct op_scrub *c, const struct op_scrub_found *f)
+{
+	if (c->c_nfound < CTL_BATCH_MAX)
+		c->c_found[c->c_nfound++] = *f;
+}
+
+static void ended(struct op_scrub *c)
+{
+	over(c);
+}
+
+static void stop(struct op_scrub *c)
+{
+	c->c_s.ss_running = c->c_s.ss_skim = false;
+	c->c_s.ss_stopped = true;
+	c->c_s.ss_ended_s = (uint64_t)file_now().t_sec;
+	scrub_commit(c, NULL, ended);
+}
+
+void scrub_phase(struct op_scrub *c, enum op_scrub_phase next)
+{
+	if (next == OP_SCRUB_CONTENT && !c->c_s.ss_content)
+		next = OP_SCRUB_OVER;
+	c->c_s.ss_phase = next;
+	c->c_tries = 0;
+	if (next == OP_SCRUB_SIGHT)
+		c->c_sight_ms = clock_mono_ms() + c->c_delay_ms;
+	if (next == OP_SCRUB_FILES || next == OP_SCRUB_CONTENT)
+		c->c_s.ss_ino = 1;
+	if (next == OP_SCRUB_OVER) {
+		c->c_s.ss_running = false;
+		c->c_s.ss_ended_s = (uint64_t)file_now().t_sec;
+	}
+	scrub_commit(c, NULL, next == OP_SCRUB_OVER ? ended : scrub_go);
+}
+
+/* ---- the lists ---- */
+
+static void list_go(struct op_scrub *c);
+
+static void away(struct op_scrub *c, uint32_t ds)
+{
+	scrub_find(c, &(struct op_scrub_found){.sf_kind = OP_SCRUB_AWAY, .sf_ds = ds});
+}
+
+static void list_take(struct dsc_ctl *ctl, const ctl_response *res)
+{
+	struct op_scrub *c = caa_container_of(ctl, struct op_scrub, c_ctl);
+	const ctl_list_res *r = &res->result.ctl_result_u.list;
+
+	c->c_status = res->status;
+	if (res->status != CTL_OK)
+		return;
+	if (r->entries.entries_len > CTL_BATCH_MAX || r->cookie.cookie_len > sizeof(c->c_cookie)) {
+		c->c_status = CTL_INVAL;
+		return;
+	}
+	c->c_n = r->entries.entries_len;
+	if (c->c_n)
+		memcpy(c->c_entry, r->entries.entries_val, c->c_n * sizeof(c->c_entry[0]));
+	c->c_ncookie = r->cookie.cookie_len;
+	if (c->c_ncookie)
+		memcpy(c->c_cookie, r->cookie.cookie_val, c->c_ncookie);
+}
+
+static void found_object(struct op_scrub *c, enum op_scrub_kind kind, enum op_scrub_done done, uint32_t ds, const ctl_object *o, uint64_t size)
+{
+	scrub_find(c, &(struct op_scrub_found){
+			      .sf_kind = kind,
+			      .sf_done = done,
+			      .sf_ds = ds,
+			      .sf_ino = o->ino,
+			      .sf_incarnation = (uint16_t)o->incarnation,
+			      .sf_stripe = (uint8_t)o->stripe,
+			      .sf_copy = (uint8_t)o->mirror,
+			      .sf_size = size,
+		      });
+}
+
+static const enum op_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = OP_SCRUB_ORPHAN, [LO_BESIDE] = OP_SCRUB_ORPHAN, [LO_FOREIGN] = OP_SCRUB_FOREIGN, [LO_NOT_YET] = OP_SCRUB_NOT_YET, [LO_NEWER] = OP_SCRUB_FOREIGN};
+
+/* A run that is to change something has skimmed the lists before. */
+static void list_skim(struct op_scrub *c, struct kv_txn *t)
+{
+	for (unsigned k = 0; k < c->c_n; k++)
+		if (lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &c->c_entry[k].object, c->c_s.ss_newer) == LO_NOT_YET)
+			found_object(c, OP_SCRUB_NOT_YET, OP_SCRUB_LEFT, c->c_s.ss_ds, &c->c_entry[k].object, c->c_entry[k].size);
+}
+
+static void list_judge(struct op_scrub *c, struct kv_txn *t)
+{
+	for (unsigned k = 0; k < c->c_n; k++) {
+		const ctl_list_entry *e = &c->c_entry[k];
+		enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object, c->c_s.ss_newer);
+
+		if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object))
+			continue;
+		if (owner == LO_NOBODYS || owner == LO_BESIDE) {
+			c->c_first[c->c_nfirst++] = (struct scrub_first){c->c_s.ss_ds, e->object, e->size};
+		} else if (owner != LO_NOT_YET || c->c_s.ss_dry || !c->c_s.ss_old) {
+			found_object(c, kind_of[owner], OP_SCRUB_LEFT, c->c_s.ss_ds, &e->object, e->size);
+		}
+	}
+	c->c_s.ss_objects += c->c_n;
+}
+
+static void list_next_server(struct op_scrub *c)
+{
+	c->c_s.ss_ds++;
+	c->c_s.ss_ncookie = 0;
+	c->c_tries = 0;
+}
+
+static void list_done(struct dsc_ctl *ctl, int err)
+{
+	struct op_scrub *c = caa_container_of(ctl, struct op_scrub, c_ctl);
+	struct kv_txn *t;
+
+	if (err || c->c_status != CTL_OK) {
+		if (++c->c_tries < SCRUB_TRIES) {
+			scrub_later(c, AGAIN_MS, list_go);
+			return;
+		}
+		if (!c->c_s.ss_skim)
+			away(c, c->c_s.ss_ds);
+		list_next_server(c);
+		scrub_commit(c, NULL, scrub_go);
+		return;
+	}
+	if (kv_read_begin(c->c_m->m_kv, &t)) {
+		scrub_later(c, AGAIN_MS, list_go);
+		return;
+	}
+	(c->c_s.ss_skim ? list_skim : list_judge)(c, t);
+	kv_read_end(t);
+	c->c_tries = 0;
+	if (!c->c_ncookie) {
+		list_next_server(c);
+	} else {
+		c->c_s.ss_ncookie = (uint8_t)c->c_ncookie;
+		memcpy(c->c_s.ss_cookie, c->c_cookie, c->c_ncookie);
+	}
+	if (c->c_nfirst || c->c_nfound || ++c->c_unsaved == SAVE_EVERY) {
+		scrub_commit(c, NULL, scrub_go);
+	} else {
+		show(c);
+		scrub_later(c, 0, scrub_go);
+	}
+}
+
+/* The first server from there on, or 0. A generic one (docs/generic.md) has no list. */
+static uint32_t list_server(struct op_scrub *c)
+{
+	struct dsc_server sv;
+
+	for (uint32_t ds = c->c_s.ss_ds ? c->c_s.ss_ds : 1; ds <= DSC_MAX; ds++)
+		if (dsc_get(c->c_m->m_dsc, ds, &sv) && !sv.sv_generic)
+			return ds;
+	return 0;
+}
+
+static void list_go(struct op_scrub *c)
+{
+	uint32_t ds = list_server(c);
+	ctl_list_args *a = &c->c_ctl.dc_req.ctl_request_u.list;
+
+	if (!ds && c->c_s.ss_skim) {
+		c->c_s.ss_skim = false;
+		c->c_s.ss_ds = 1;
+		c->c_s.ss_ncookie = 0;
+		ds = list_server(c);
+	}
+	if (c->c_s.ss_firsts >= SCRUB_FIRSTS || (!ds && c->c_s.ss_firsts)) {
+		scrub_phase(c, OP_SCRUB_SIGHT);
+		return;
+	}
+	if (!ds) {
+		scrub_phase(c, OP_SCRUB_FILES);
+		return;
+	}
+	if (ds != c->c_s.ss_ds) {
+		c->c_s.ss_ds = ds;
+		c->c_s.ss_ncookie = 0;
+	}
+	c->c_ctl.dc_req.op = CTL_OP_LIST;
+	a->cookie.cookie_val = (char *)c->c_s.ss_cookie;
+	a->cookie.cookie_len = c->c_s.ss_ncookie;
+	a->max = CTL_BATCH_MAX;
+	c->c_ctl.dc_take = list_take;
+	c->c_ctl.dc_done = list_done;
+	dsc_call(c->c_m->m_dsc, ds, &c->c_ctl, ASK_MS);
+}
+
+/* ---- the second look ---- */
+
+static void sight_go(struct op_scrub *c);
+
+static void sight_take(struct dsc_ctl *ctl, const ctl_response *res)
+{
+	struct op_scrub *c = caa_container_of(ctl, struct op_scrub, c_ctl);
+	const ctl_stat_res *r = &res->result.ctl_result_u.stat;
+
+	c->c_status = res->status;
+	if (res->status == CTL_OK && r->stats.stats_len == c->c_n)
+		memcpy(c->c_stat, r->stats.stats_val, c->c_n * sizeof(c->c_stat[0]));
+	else if (res->status == CTL_OK)
+		c->c_status = CTL_INVAL;
+}
+
+/* A copy in sync of its stripe is on its server. */
+static bool copy_is_there(const struct op_scrub *c, unsigned k)
+{
+	const struct lo_stat *ls = &c->c_file[c->c_slot[k] % SCRUB_FILES].f_stat;
+	int obj;
+
+	if (c->c_slot[k] == SCRUB_FILES || c->c_first[k].fi_object.stripe >= ls->ls_map.lm_stripes)
+		return false;
+	for (unsigned r = 0; (obj = lo_copy(&ls->ls_map, c->c_first[k].fi_object.stripe, r)) >= 0; r++)
+		if (ls->ls_exists >> obj & 1)
+			return true;
+	return false;
+}
+
+/* Its server has it still: whose is it now? */
+static int sight_object(struct op_scrub *c, struct kv_txn *t, unsigned k)
+{
+	const struct scrub_first *f = &c->c_first[k];
+	const ctl_object *o = &f->fi_object;
+	enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, f->fi_ds, o, c->c_next.ss_newer);
+	bool needed = owner == LO_BESIDE && !copy_is_there(c, k);
+	bool remove = (owner == LO_NOBODYS || owner == LO_BESIDE) && !needed && !c->c_next.ss_dry && !c->c_next.ss_old;
+
+	if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, t, f->fi_ds, o))
+		return 0;
+	found_object(c, needed ? OP_SCRUB_NEEDED : kind_of[owner], remove ? OP_SCRUB_REMOVED : OP_SCRUB_LEFT, f->fi_ds, o, f->fi_size);
+	return remove ? lo_order_delete(c->c_m->m_lo, t, f->fi_ds, o) : 0;
+}
+
+/* c_first are those that were asked for: they are done with. */
+static int sight_run(struct op_scrub *c, struct kv_txn *t)
+{
+	int err = 0;
+
+	c->c_nfound = c->c_nfirst = 0;
+	for (unsigned k = 0; k < c->c_n && !err; k++) {
+		const ctl_stat *st = &c->c_stat[k];
+
+		if (st->status == CTL_OK || st->status == CTL_REBUILDING || st->status == CTL_LOST)
+			err = sight_object(c, t, k);
+		else if (st->status != CTL_NOENT)
+			found_object(c, OP_SCRUB_UNREADABLE, OP_SCRUB_LEFT, c->c_first[k].fi_ds, &c->c_first[k].fi_object, c->c_first[k].fi_size);
+		if (!err)
+			err = scrub_first_del(t, &c->c_next, &c->c_first[k]);
+	}
+	return err;
+}
+
+/* Its server does not answer any more: the next run finds them again. */
+static int sight_drop(struct op_scrub *c, struct kv_txn *t)
+{
+	int err = 0;
+
+	c->c_nfound = c->c_nfirst = 0;
+	for (unsigned k = 0; k < c->c_n && !err; k++)
+		err = scrub_first_del(t, &c->c_next, &c->c_first[k]);
+	away(c, c->c_first[0].fi_ds);
+	return err;
+}
+
+static void sight_judge(struct op_scrub *c)
+{
+	c->c_kick = true;
+	scrub_commit(c, sight_run, scrub_go);
+}
+
+static void beside_done(struct lo_stat *ls, int err)
+{
+	struct op_scrub *c = caa_container_of(ls, struct scrub_file, f_stat)->f_scrub;
+
+	(void)err; /* what was not answered is not there */
+	if (!--c->c_asked)
+		sight_judge(c);
+}
+
+/* Those beside a file's: are the file's there? As many as there are slots; the rest of the batch has its turn later. */
+static void sight_beside(struct op_scrub *c, struct kv_txn *t)
+{
+	c->c_nfile = 0;
+	for (unsigned k = 0; k < c->c_n; k++) {
+		struct scrub_file *f = &c->c_file[c->c_nfile % SCRUB_FILES];
+		const ctl_object *o = &c->c_first[k].fi_object;
+		struct ns_inode i;
+
+		c->c_slot[k] = SCRUB_FILES;
+		if (lo_owner_of(c->c_m->m_lo, t, c->c_first[k].fi_ds, o, c->c_s.ss_newer) != LO_BESIDE || ns_get(c->c_m->m_ns, t, o->ino, &i))
+			continue;
+		if (c->c_nfile == SCRUB_FILES) {
+			c->c_n = k;
+			break;
+		}
+		if (!lo_map_decode(i.i_blob, &f->f_stat.ls_map)) {
+			scrub_ask(c, f, &i, beside_done);
+			c->c_slot[k] = (uint8_t)c->c_nfile++;
+		}
+	}
+}
+
+static void sight_done(struct dsc_ctl *ctl, int err)
+{
+	struct op_scrub *c = caa_container_of(ctl, struct op_scrub, c_ctl);
+	struct kv_txn *t;
+
+	if ((err || c->c_status != CTL_OK) && ++c->c_tries < SCRUB_TRIES) {
+		scrub_later(c, AGAIN_MS, sight_go);
+		return;
+	}
+	c->c_tries = 0;
+	if (err || c->c_status != CTL_OK) {
+		scrub_commit(c, sight_drop, scrub_go);
+		return;
+	}
+	if (kv_read_begin(c->c_m->m_kv, &t)) {
+		scrub_later(c, AGAIN_MS, sight_go);
+		return;
+	}
+	sight_beside(c, t);
+	kv_read_end(t);
+	c->c_asked = c->c_nfile;
+	if (!c->c_nfile)
+		sight_judge(c);
+	for (unsigned k = 0, n = c->c_nfile; k < n; k++)
+		lo_stat(c->c_m->m_lo, &c->c_file[k].f_stat);
+}
+
+static void sight_go(struct op_scrub *c)
+{
+	uint64_t now = clock_mono_ms();
+	struct kv_txn *t;
+	int n;
+
+	if (now < c->c_sight_ms) {
+		uint64_t left = c->c_sight_ms - now;
+
+		scrub_later(c, left < AGAIN_MS ? (uint32_t)left + 1 : AGAIN_MS, scrub_go);
+		return;
+	}
+	if (kv_read_begin(c->c_m->m_kv, &t)) {
+		scrub_later(c, AGAIN_MS, sight_go);
+		return;
+	}
+	n = scrub_firsts(t, ns_super(c->c_m->m_ns)->su_fs, c->c_first, CTL_BATCH_MAX);
+	kv_read_end(t);
+	if (n <= 0) {
+		c->c_s.ss_firsts = 0;
+		scrub_phase(c, list_server(c) ? OP_SCRUB_LIST : OP_SCRUB_FILES);
+		return;
+	}
+	c->c_n = (unsigned)n;
+	for (unsigned k = 0; k < c->c_n; k++)
+		c->c_object[k] = c->c_first[k].fi_object;
+	c->c_ctl.dc_req.op = CTL_OP_STAT;
+	c->c_ctl.dc_req.ctl_request_u.stat.objects.objects_len = c->c_n;
+	c->c_ctl.dc_req.ctl_request_u.stat.objects.objects_val = c->c_object;
+	c->c_ctl.dc_take = sight_take;
+	c->c_ctl.dc_done = sight_done;
+	dsc_call(c->c_m->m_dsc, c->c_first[0].fi_ds, &c->c_ctl, ASK_MS);
+}
+
+void scrub_go(struct op_scrub *c)
+{
+	if (scrub_stopped(c)) {
+		stop(c);
+		return;
+	}
+	switch (c->c_s.ss_phase) {
+	case OP_SCRUB_LIST:
+		list_go(c);
+		break;
+	case OP_SCRUB_SIGHT:
+		sight_go(c);
+		break;
+	case OP_SCRUB_FILES:
+		scrub_files_go(c);
+		break;
+	case OP_SCRUB_CONTENT:
+		scrub_content_go(c);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- for the administrator ---- */
+
+static int begin_run(struct op_scrub *c, struct kv_txn *t)
+{
+	struct op_scrub_ask ask;
+
+	pthread_mutex_lock(&c->c_lock);
+	ask = c->c_ask;
+	pthread_mutex_unlock(&c->c_lock);
+	c->c_next = (struct op_scrub_state){
+		.ss_number = c->c_s.ss_number + 1,
+		.ss_began_s = (uint64_t)file_now().t_sec,
+		.ss_running = true,
+		.ss_content = ask.sa_content,
+		.ss_dry = ask.sa_dry,
+		.ss_newer = ask.sa_newer,
+		.ss_skim = !ask.sa_dry,
+		.ss_ds = 1,
+	};
+	return scrub_rows_clear(t);
+}
+
+static void begun(struct op_scrub *c)
+{
+	ev_add(EV_SCRUBBED, c->c_s.ss_content ? "scrub" : "fsck", 0, "begins%s", c->c_s.ss_dry ? ", and changes nothing" : "");
+	pthread_mutex_lock(&c->c_lock);
+	c->c_starting = false;
+	pthread_mutex_unlock(&c->c_lock);
+	scrub_go(c);
+}
+
+static void begin(struct loop_msg *m)
+{
+	struct op_scrub *c = caa_container_of(m, struct op_scrub, c_msg);
+
+	c->c_nfirst = c->c_nfound = 0;
+	scrub_commit(c, begin_run, begun);
+}
+
+int op_scrub_begin(struct mds *m, const struct op_scrub_ask *ask)
+{
+	struct op_scrub *c = m->m_scrub;
+	bool busy, same;
+
+	pthread_mutex_lock(&c->c_lock);
+	busy = c->c_view.ss_running || c->c_starting;
+	same = c->c_starting ? c->c_ask.sa_content == ask->sa_content && c->c_ask.sa_dry == ask->sa_dry && c->c_ask.sa_newer == ask->sa_newer
+			     : c->c_view.ss_content == ask->sa_content && c->c_view.ss_dry == ask->sa_dry && c->c_view.ss_newer == ask->sa_newer;
+	if (!busy) {
+		c->c_ask = *ask;
+		c->c_starting = true;
+		c->c_stop = false;
+	}
+	pthread_mutex_unlock(&c->c_lock);
+	if (!busy)
+		loop_post(c->c_loop, &c->c_msg);
+	return busy && !same ? -EBUSY : 0;
+}
+
+void op_scrub_end(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_scrub->c_lock);
+	m->m_scrub->c_stop = true;
+	pthread_mutex_unlock(&m->m_scrub->c_lock);
+}
+
+void op_scrub_look(struct mds *m, struct op_scrub_state *out)
+{
+	struct op_scrub *c = m->m_scrub;
+
+	pthread_mutex_lock(&c->c_lock);
+	*out = c->c_view;
+	if (c->c_starting) { /* the next one is about to begin */
+		*out = (struct op_scrub_state){.ss_number = c->c_view.ss_number + 1, .ss_running = true, .ss_content = c->c_ask.sa_content, .ss_dry = c->c_ask.sa_dry};
+		out->ss_began_s = (uint64_t)file_now().t_sec;
+	}
+	pthread_mutex_unlock(&c->c_lock);
+}
+
+static void resume(struct loop_msg *m)
+{
+	struct op_scrub *c = caa_container_of(m, struct op_scrub, c_msg);
+
+	c->c_msg.m_run = begin;
+	log_info("scrub %lu goes on", (unsigned long)c->c_s.ss_number);
+	if (c->c_s.ss_phase == OP_SCRUB_SIGHT)
+		c->c_sight_ms = clock_mono_ms() + c->c_delay_ms;
+	/* Data servers join again first: one that is not here yet is not away. */
+	scrub_later(c, c->c_m->m_ds_lease_ms, scrub_go);
+}
+
+static double gauge_running(void *arg)
+{
+	struct op_scrub_state s;
+
+	op_scrub_look(arg, &s);
+	return s.ss_running;
+}
+
+int op_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
+{
+	struct op_scrub *c = calloc(1, sizeof(*c));
+	struct kv_txn *t;
+	int err;
+
+	if (!c)
+		return -ENOMEM;
+	c->c_m = m;
+	c->c_loop = loop;
+	c->c_delay_ms = delay_ms;
+	c->c_msg.m_run = begin;
+	pthread_mutex_init(&c->c_lock, NULL);
+	err = kv_read_begin(m->m_kv, &t);
+	if (!err) {
+		err = scrub_state_get(t, &c->c_s);
+		kv_read_end(t);
+	}
+	if (err == -EIO)
+		log_error("the state of a scrub cannot be read: it does not go on");
+	c->c_view = c->c_s;
+	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++) {
+		char label[40];
+
+		snprintf(label, sizeof(label), "kind=\"%s\"", op_scrub_kind_name((enum op_scrub_kind)k));
+		m_found[k] = metric_counter("weft_mds_scrub_found_total", "What scrubs found", label);
+	}
+	metric_gauge("weft_mds_scrub_running", "1 while a scrub is under way", "", gauge_running, m);
+	m->m_scrub = c;
+	return 0;
+}
+
+void op_scrub_resume(struct mds *m)
+{
+	if (!m->m_scrub->c_s.ss_running)
+		return;
+	m->m_scrub->c_msg.m_run = resume;
+	loop_post(m->m_scrub->c_loop, &m->m_scrub->c_msg);
+}

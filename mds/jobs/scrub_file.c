@@ -1,0 +1,469 @@
+/*
+ * scrub_file.c - the phases of a scrub that look at files: whether their objects are there and how long they are, and what is in them (docs/scrub.md).
+ *
+ * What a first answer makes suspicious is asked for again, and a size then with the file frozen: all layouts are back, all before is fenced, and nothing is under way. What is wrong then is
+ * wrong. That an object is not there needs no freeze: one that is known to exist is in its place whatever is under way; and a fence only marks it. An object that another copy in sync
+ * is better than becomes stale, and repair makes it anew; then layouts that name it come back.
+ */
+#include "base/log.h"
+#include "mds/layout/repair.h"
+#include "mds/jobs/scrub_int.h"
+#include <errno.h>
+#include <urcu/compiler.h>
+
+#define AGAIN_MS   200
+#define FREEZES	   20
+#define BIT(k)	   (UINT64_C(1) << (k))
+
+/* ---- what is wrong ---- */
+
+static uint64_t in_sync(const struct lo_map *m, unsigned stripe)
+{
+	uint64_t bits = 0;
+	int k;
+
+	for (unsigned r = 0; (k = lo_copy(m, stripe, r)) >= 0; r++)
+		bits |= BIT(k);
+	return bits;
+}
+
+/* The copies of a stripe that end where the file does are right. Where none does, only that they differ is known. */
+static void judge_stripe(const struct scrub_file *f, uint64_t sync, struct scrub_wrong *w)
+{
+	const struct lo_stat *ls = &f->f_stat;
+	uint64_t at_end = 0, others = 0, first = ls->ls_sizes[__builtin_ctzll(sync)];
+	bool equal = true;
+
+	for (uint64_t b = sync; b; b &= b - 1) {
+		unsigned k = (unsigned)__builtin_ctzll(b);
+
+		equal &= ls->ls_sizes[k] == first;
+		*(ls->ls_sizes[k] == f->f_inode.i_size ? &at_end : &others) |= BIT(k);
+	}
+	if (equal)
+		return;
+	w->w_size |= at_end ? others : sync;
+	w->w_bad |= at_end ? others : 0;
+}
+
+static void judge_sizes(const struct scrub_file *f, struct scrub_wrong *w)
+{
+	const struct lo_stat *ls = &f->f_stat;
+	uint64_t longest = 0;
+
+	for (unsigned s = 0; s < ls->ls_map.lm_stripes; s++)
+		if (in_sync(&ls->ls_map, s))
+			judge_stripe(f, in_sync(&ls->ls_map, s), w);
+	if (w->w_size || ls->ls_size == f->f_inode.i_size)
+		return;
+	for (unsigned k = 0; k < lo_objects(&ls->ls_map); k++)
+		if (ls->ls_map.lm_obj[k].ob_state == LO_IN_SYNC && ls->ls_sizes[k] == ls->ls_size)
+			longest |= BIT(k);
+	w->w_size |= longest;
+}
+
+void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *w)
+{
+	const struct lo_stat *ls = &f->f_stat;
+	const struct lo_map *map = &ls->ls_map;
+
+	*w = (struct scrub_wrong){.w_missing = ls->ls_lost};
+	for (unsigned k = 0; k < lo_objects(map); k++)
+		w->w_degraded |= map->lm_obj[k].ob_state != LO_ABSENT && (map->lm_obj[k].ob_state != LO_IN_SYNC || (m && dsc_dead(m->m_dsc, map->lm_obj[k].ob_ds)));
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		uint64_t sync = in_sync(map, s), there = sync & ls->ls_answered & ~ls->ls_lost;
+		bool living = false;
+
+		w->w_unasked |= sync & ~ls->ls_answered & ~ls->ls_lost;
+		w->w_bad |= there ? sync & ls->ls_lost : 0;
+		for (uint64_t b = sync; b && m; b &= b - 1)
+			living |= !dsc_dead(m->m_dsc, map->lm_obj[__builtin_ctzll(b)].ob_ds);
+		w->w_cut |= m && !living ? BIT(s) : 0;
+	}
+	/* On generic data servers an object of a striped file goes on to where the file ends. */
+	if (!w->w_unasked && !w->w_missing && !(m && map->lm_stripes > 1 && lo_generic(m->m_lo, map)))
+		judge_sizes(f, w);
+}
+
+/* Where it ends may be known to clients only, or an order to cut it is under way. */
+static bool busy(struct mds *m, const struct scrub_file *f)
+{
+	struct st_file *file;
+	bool yes;
+
+	st_file_lock(m->m_st, f->f_inode.i_ino);
+	file = st_file_get(m->m_st, f->f_inode.i_ino, false);
+	yes = file && (file->f_marked || file->f_pins || file->f_sizing || file->f_judge || st_file_has_writers(file));
+	st_file_unlock(m->m_st, f->f_inode.i_ino);
+	return yes || lo_held_objects(m->m_lo, f->f_inode.i_ino, &f->f_stat.ls_map);
+}
+
+/* ---- one file ---- */
+
+static void file_next(struct op_scrub *c);
+static void file_again(struct op_scrub *c);
+
+static void find_in(struct op_scrub *c, const struct scrub_file *f, enum op_scrub_kind kind, enum op_scrub_done done, unsigned obj)
+{
+	const struct lo_map *m = &f->f_stat.ls_map;
+
+	scrub_find(c, &(struct op_scrub_found){
+			      .sf_kind = kind,
+			      .sf_done = done,
+			      .sf_ds = m->lm_obj[obj].ob_ds,
+			      .sf_ino = f->f_inode.i_ino,
+			      .sf_incarnation = f->f_inode.i_incarnation,
+			      .sf_stripe = (uint8_t)(obj % m->lm_stripes),
+			      .sf_copy = m->lm_obj[obj].ob_copy,
+			      .sf_size = f->f_stat.ls_sizes[obj],
+			      .sf_want = f->f_inode.i_size,
+		      });
+}
+
+/* Nothing more is to be said of it; what the store keeps next says that it was looked at. */
+static void file_over(struct op_scrub *c)
+{
+	struct scrub_file *f = &c->c_file[c->c_at++];
+
+	excl_end(&c->c_freeze, 0);
+	c->c_frozen = false;
+	c->c_tries = 0;
+	c->c_s.ss_files++;
+	c->c_s.ss_ino = f->f_inode.i_ino + 1;
+	if (c->c_nfound > CTL_BATCH_MAX / 2)
+		scrub_commit(c, NULL, file_next);
+	else
+		file_next(c); /* no deeper than SCRUB_FILES */
+}
+
+static void file_skip(struct op_scrub *c, uint64_t *why)
+{
+	++*why;
+	file_over(c);
+}
+
+static void brought_back(void *arg, int err)
+{
+	struct op_scrub *c = arg;
+
+	if (err)
+		log_warn("scrub: inode %lu: a layout that is out may name a stale copy: %s", (unsigned long)c->c_file[c->c_at].f_inode.i_ino, strerror(-err));
+	file_over(c);
+}
+
+static void verdict_done(struct op_scrub *c)
+{
+	const struct scrub_file *f = &c->c_file[c->c_at];
+
+	if (c->c_staled && !c->c_frozen && !lo_fence_hangs(c->c_m->m_lo, &f->f_stat.ls_map))
+		excl_begin(&c->c_freeze, &c->c_m->m_file, c->c_loop, f->f_inode.i_ino, NULL, EXCL_LAYOUTS, brought_back, c);
+	else
+		file_over(c);
+}
+
+/* What is wrong is so. */
+static int verdict_run(struct op_scrub *c, struct kv_txn *t)
+{
+	const struct scrub_file *f = &c->c_file[c->c_at];
+	struct mds *m = c->c_m;
+	struct scrub_wrong w;
+	struct ns_inode i;
+	struct lo_map map;
+	uint64_t hit, stale = 0;
+	int err = ns_get(m->m_ns, t, f->f_inode.i_ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	c->c_nfound = c->c_base;
+	c->c_staled = false;
+	if (err == -ESTALE || err == -ENOENT || (!err && i.i_incarnation != f->f_inode.i_incarnation))
+		return 0;
+	if (err)
+		return err;
+	scrub_judge(m, f, &w);
+	hit = lo_map_same(&f->f_stat.ls_map, w.w_bad, &map);
+	/* What is being made may be a copy of the bad one. */
+	for (unsigned k = 0; k < lo_objects(&map); k++)
+		for (unsigned b = k % map.lm_stripes; b < lo_objects(&map) && map.lm_obj[k].ob_state == LO_REBUILDING; b += map.lm_stripes)
+			hit |= hit & BIT(b) ? BIT(k) : 0;
+	if (!c->c_next.ss_dry)
+		stale = lo_map_make_stale(&map, hit, NULL);
+	c->c_staled = stale;
+	if (stale)
+		err = file_set_map(&m->m_file, t, i.i_ino, &map, file_now());
+	for (unsigned k = 0; k < lo_objects(&f->f_stat.ls_map) && !err; k++) {
+		uint64_t here = lo_map_same(&f->f_stat.ls_map, BIT(k), &map);
+		enum op_scrub_done done = here & stale ? OP_SCRUB_STALE : OP_SCRUB_LEFT;
+
+		if (w.w_missing & BIT(k))
+			find_in(c, f, w.w_bad & BIT(k) ? OP_SCRUB_MISSING : OP_SCRUB_LOST, done, k);
+		else if (w.w_size & BIT(k))
+			find_in(c, f, OP_SCRUB_SIZE, done, k);
+	}
+	return err;
+}
+
+static void file_frozen(void *arg, int err)
+{
+	struct op_scrub *c = arg;
+
+	c->c_frozen = !err;
+	if (!err) {
+		file_again(c);
+		return;
+	}
+	excl_end(&c->c_freeze, 0);
+	if (err == -EAGAIN && c->c_tries++ < FREEZES)
+		scrub_later(c, AGAIN_MS, file_again);
+	else
+		file_skip(c, &c->c_s.ss_skipped);
+}
+
+static void file_judge(struct op_scrub *c)
+{
+	const struct scrub_file *f = &c->c_file[c->c_at];
+	struct scrub_wrong w;
+
+	scrub_judge(c->c_m, f, &w);
+	if (w.w_size && busy(c->c_m, f)) {
+		file_skip(c, &c->c_s.ss_busy);
+	} else if (!w.w_missing && !w.w_size) {
+		for (unsigned s = 0; s < f->f_stat.ls_map.lm_stripes; s++)
+			if (w.w_cut & BIT(s))
+				find_in(c, f, OP_SCRUB_CUT, OP_SCRUB_LEFT, s);
+		c->c_s.ss_degraded += w.w_degraded && !w.w_cut;
+		c->c_s.ss_skipped += w.w_unasked && !w.w_cut;
+		file_over(c);
+	} else if (c->c_frozen || (w.w_missing && c->c_tries >= SCRUB_TRIES)) {
+		c->c_base = c->c_nfound;
+		scrub_commit(c, verdict_run, verdict_done);
+	} else if (c->c_tries++ < SCRUB_TRIES) {
+		scrub_later(c, AGAIN_MS, file_again);
+	} else if (lo_fence_hangs(c->c_m->m_lo, &f->f_stat.ls_map)) {
+		file_skip(c, &c->c_s.ss_skipped);
+	} else {
+		excl_begin(&c->c_freeze, &c->c_m->m_file, c->c_loop, f->f_inode.i_ino, NULL, EXCL_LAYOUTS, file_frozen, c);
+	}
+}
+
+static void again_done(struct lo_stat *ls, int err)
+{
+	(void)err; /* ls says what was not answered */
+	file_judge(caa_container_of(ls, struct scrub_file, f_stat)->f_scrub);
+}
+
+void scrub_ask(struct op_scrub *c, struct scrub_file *f, const struct ns_inode *i, void (*done)(struct lo_stat *ls, int err))
+{
+	f->f_scrub = c;
+	f->f_inode = *i;
+	f->f_inode.i_blob = f->f_inode.i_acl = (struct kv_slice){0};
+	f->f_stat.ls_loop = c->c_loop;
+	f->f_stat.ls_ino = i->i_ino;
+	f->f_stat.ls_incarnation = i->i_incarnation;
+	f->f_stat.ls_done = done;
+}
+
+static void file_again(struct op_scrub *c)
+{
+	struct scrub_file *f = &c->c_file[c->c_at];
+	struct ns_inode i;
+	struct kv_txn *t;
+	int err = kv_read_begin(c->c_m->m_kv, &t);
+
+	if (err) {
+		scrub_later(c, AGAIN_MS, file_again);
+		return;
+	}
+	err = ns_get(c->c_m->m_ns, t, f->f_inode.i_ino, &i);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &f->f_stat.ls_map);
+	if (!err)
+		scrub_ask(c, f, &i, again_done);
+	kv_read_end(t);
+	if (err)
+		file_over(c); /* removed */
+	else
+		lo_stat(c->c_m->m_lo, &f->f_stat);
+}
+
+/* ---- some files ---- */
+
+static void file_next(struct op_scrub *c)
+{
+	if (c->c_at < c->c_nfile && !scrub_stopped(c)) {
+		file_judge(c);
+		return;
+	}
+	if (c->c_at >= c->c_nfile)
+		c->c_s.ss_ino = c->c_last + 1;
+	if (c->c_nfound || ++c->c_unsaved >= 64)
+		scrub_commit(c, NULL, scrub_go);
+	else
+		scrub_go(c);
+}
+
+static void first_done(struct lo_stat *ls, int err)
+{
+	struct op_scrub *c = caa_container_of(ls, struct scrub_file, f_stat)->f_scrub;
+
+	(void)err;
+	if (--c->c_asked)
+		return;
+	c->c_at = c->c_tries = 0;
+	file_next(c);
+}
+
+struct look {
+	struct op_scrub *c;
+	bool more;
+};
+
+static int take_file(void *arg, const struct ns_inode *i)
+{
+	struct look *l = arg;
+	struct op_scrub *c = l->c;
+	struct scrub_file *f = &c->c_file[c->c_nfile];
+
+	if (c->c_nfile == SCRUB_FILES || c->c_nfound >= CTL_BATCH_MAX / 2) {
+		l->more = true;
+		return 1;
+	}
+	if (lo_map_decode(i->i_blob, &f->f_stat.ls_map)) {
+		scrub_find(c, &(struct op_scrub_found){.sf_kind = OP_SCRUB_DAMAGED, .sf_ino = i->i_ino, .sf_incarnation = i->i_incarnation});
+		c->c_last = i->i_ino;
+		return 0;
+	}
+	scrub_ask(c, f, i, first_done);
+	c->c_last = i->i_ino;
+	c->c_nfile++;
+	return 0;
+}
+
+void scrub_files_go(struct op_scrub *c)
+{
+	struct look l = {.c = c};
+	struct kv_txn *t;
+	int err = kv_read_begin(c->c_m->m_kv, &t);
+
+	if (err) {
+		scrub_later(c, AGAIN_MS, scrub_go);
+		return;
+	}
+	c->c_nfile = c->c_at = 0;
+	err = ns_files(c->c_m->m_ns, t, c->c_s.ss_ino, take_file, &l);
+	kv_read_end(t);
+	if (err)
+		log_error("scrub: files cannot be looked at: %s", strerror(-err));
+	if (!c->c_nfile && !l.more) {
+		scrub_phase(c, OP_SCRUB_CONTENT);
+		return;
+	}
+	c->c_asked = c->c_nfile + 1;
+	for (unsigned k = 0; k < c->c_nfile; k++)
+		lo_stat(c->c_m->m_lo, &c->c_file[k].f_stat);
+	if (!--c->c_asked)
+		file_next(c);
+}
+
+/* ---- content ---- */
+
+/* As many differences as one transaction takes; then the others. */
+static void content_told(struct op_scrub *c)
+{
+	struct op_verify_view *v = &c->c_diffs;
+
+	while (c->c_diff < v->vv_ndiff && c->c_nfound + LO_MAX_OBJECTS <= CTL_BATCH_MAX) {
+		const struct op_verify_diff *d = &v->vv_diff[c->c_diff++];
+
+		for (uint64_t b = d->vd_bad; b; b &= b - 1) {
+			unsigned k = (unsigned)__builtin_ctzll(b);
+
+			scrub_find(c, &(struct op_scrub_found){
+					      .sf_kind = d->vd_unread & BIT(k) ? OP_SCRUB_UNREADABLE : OP_SCRUB_DIFFERS,
+					      .sf_done = d->vd_stale & BIT(k) ? OP_SCRUB_STALE : OP_SCRUB_LEFT,
+					      .sf_ds = d->vd_ds[k],
+					      .sf_ino = d->vd_ino,
+					      .sf_stripe = (uint8_t)d->vd_stripe,
+					      .sf_copy = d->vd_copy[k],
+					      .sf_size = d->vd_off,
+					      .sf_want = d->vd_len,
+				      });
+		}
+	}
+	if (c->c_diff < v->vv_ndiff) {
+		scrub_commit(c, NULL, content_told);
+		return;
+	}
+	free(v->vv_diff);
+	v->vv_diff = NULL;
+	scrub_commit(c, NULL, scrub_go);
+}
+
+static void content_done(void *arg)
+{
+	struct op_scrub *c = arg;
+
+	free(c->c_diffs.vv_diff); /* of a run that the store ended */
+	op_verify_look_at(c->c_verify, &c->c_diffs);
+	c->c_diff = 0;
+	c->c_s.ss_bytes += c->c_diffs.vv_bytes;
+	c->c_s.ss_skipped += c->c_diffs.vv_skipped;
+	c->c_s.ss_counts[OP_SCRUB_DIFFERS] += c->c_diffs.vv_diffs - c->c_diffs.vv_ndiff; /* those that it did not keep */
+	content_told(c);
+}
+
+/* A generic server cannot sum what it has. */
+static bool can_sum(struct mds *m, const struct lo_map *map)
+{
+	struct dsc_server sv;
+
+	for (unsigned k = 0; k < lo_objects(map); k++)
+		if (dsc_get(m->m_dsc, map->lm_obj[k].ob_ds, &sv) && sv.sv_generic)
+			return false;
+	return true;
+}
+
+static int take_ino(void *arg, const struct ns_inode *i)
+{
+	struct look *l = arg;
+	struct op_scrub *c = l->c;
+	struct scrub_file *f = &c->c_file[0];
+
+	if (c->c_nfile == SCRUB_FILES) {
+		l->more = true;
+		return 1;
+	}
+	c->c_s.ss_ino = i->i_ino + 1;
+	if (lo_map_decode(i->i_blob, &f->f_stat.ls_map) || !can_sum(c->c_m, &f->f_stat.ls_map))
+		return 0;
+	f->f_inode = *i;
+	if (busy(c->c_m, f))
+		c->c_s.ss_busy++;
+	else
+		c->c_ino[c->c_nfile++] = i->i_ino;
+	return 0;
+}
+
+void scrub_content_go(struct op_scrub *c)
+{
+	struct look l = {.c = c};
+	struct kv_txn *t;
+	int err;
+
+	if (!c->c_verify && !(c->c_verify = op_verify_new(c->c_m, c->c_loop))) {
+		scrub_later(c, 10 * AGAIN_MS, scrub_go);
+		return;
+	}
+	err = kv_read_begin(c->c_m->m_kv, &t);
+	if (err) {
+		scrub_later(c, AGAIN_MS, scrub_go);
+		return;
+	}
+	c->c_nfile = 0;
+	err = ns_files(c->c_m->m_ns, t, c->c_s.ss_ino, take_ino, &l);
+	kv_read_end(t);
+	if (c->c_nfile)
+		op_verify_run(c->c_verify, c->c_ino, c->c_nfile, !c->c_s.ss_dry, content_done, c);
+	else
+		scrub_phase(c, OP_SCRUB_OVER);
+}

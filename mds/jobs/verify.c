@@ -1,0 +1,749 @@
+/*
+ * verify.c - copies in sync are compared: each data server sums a range of its object, and the sums are compared here (proto/ctl.x, SUM). A job on one loop, range after range.
+ *
+ * Clients write meanwhile, so two copies may be looked at when one has a write that the other is about to have. A range whose sums are equal is equal. One that differs is asked for again, and
+ * if it still does, under a freeze: all layouts are back, older capabilities are fenced, nothing is under way. What differs then is a difference.
+ *
+ * An object that is known to exist and is not there is judged before any freeze: it is in its place whatever is under way, and a fence only marks it lost. What a release of before has made anew by a fence, empty, is
+ * shorter than the others: where copies end at different places none of the shorter is elected, and none at all is believed but the one that was asked for.
+ */
+#include "mds/file/size.h"
+#include "mds/file/mirror.h"
+#include "mds/jobs/verify.h"
+#include "base/log.h"
+#include "mds/jobs/repair.h"
+#include <errno.h>
+#include <sodium.h>
+#include <urcu/compiler.h>
+
+#define TRIES	  3   /* before the freeze */
+#define AGAIN_MS  200
+#define SUM_MS	  30000
+#define QUEUE_MAX (1u << 20)
+#define TURN_ENTRIES 64  /* of a directory */
+
+struct sum {
+	struct dsc_ctl su_ctl;
+	struct op_verify *su_v;
+	unsigned su_obj;
+	ctl_status su_status;
+	int su_err;
+	ctl_sum_res su_res;
+};
+
+struct op_verify {
+	struct mds *v_m;
+	struct loop *v_loop;
+	struct loop_msg v_msg;
+	struct loop_timer v_timer;
+	void (*v_wake)(struct op_verify *v);
+	pthread_mutex_t v_lock; /* v_view, v_stop: looked at from any thread */
+	struct op_verify_view v_view;
+	bool v_stop;
+	/* inodes that are to be looked at; of a directory, its entries from behind this cookie on */
+	struct queued {
+		uint64_t q_ino, q_after;
+	} *v_queue;
+	unsigned v_entries; /* of this turn */
+	uint64_t v_after;
+	size_t v_n, v_cap;
+	/* the file in hand */
+	uint64_t v_ino, v_off, v_most; /* most: the largest of this stripe's copies */
+	uint64_t v_set; /* op_size_set */
+	bool v_same; /* nobody says whom to believe, and readers have seen the first copy: two wrote
+			the file */
+	struct ns_inode v_inode;
+	struct lo_map v_map;
+	unsigned v_stripe, v_tries, v_asked;
+	bool v_frozen;
+	struct excl v_freeze;
+	struct kv_op v_op;
+	struct op_verify_diff v_diff;
+	/* op_verify_run */
+	void (*v_done)(void *arg);
+	void *v_arg;
+	unsigned v_nsum;
+	struct sum v_sum[LO_MAX_OBJECTS];
+};
+
+static void next_file(struct op_verify *v);
+static void ask_range(struct op_verify *v);
+
+static void woken(struct loop_timer *t)
+{
+	struct op_verify *v = caa_container_of(t, struct op_verify, v_timer);
+
+	v->v_wake(v);
+}
+
+static void later(struct op_verify *v, uint32_t ms, void (*wake)(struct op_verify *v))
+{
+	v->v_wake = wake;
+	v->v_timer.t_fire = woken;
+	loop_timer_start(v->v_loop, &v->v_timer, ms);
+}
+
+static void count(struct op_verify *v, uint64_t *what, uint64_t n)
+{
+	pthread_mutex_lock(&v->v_lock);
+	*what += n;
+	pthread_mutex_unlock(&v->v_lock);
+}
+
+static void thaw(struct op_verify *v)
+{
+	excl_end(&v->v_freeze, 0);
+	v->v_frozen = false;
+}
+
+/* ---- one range ---- */
+
+static void next_range(struct op_verify *v)
+{
+	uint64_t bytes = 0;
+
+	thaw(v);
+	v->v_tries = 0;
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		bytes += v->v_sum[i].su_res.data;
+	count(v, &v->v_view.vv_bytes, bytes);
+	v->v_off += CTL_SUM_MAX;
+	if (v->v_off >= v->v_most) {
+		v->v_off = v->v_most = 0;
+		v->v_stripe++;
+	}
+	later(v, op_repair_pace(v->v_m, bytes), ask_range);
+}
+
+/* Not all could be asked: of this file no more is said. */
+static void skip_file(struct op_verify *v)
+{
+	thaw(v);
+	count(v, &v->v_view.vv_skipped, 1);
+	later(v, 0, next_file);
+}
+
+/* It was there, and is not: never believed. */
+static bool lost(const struct op_verify *v, unsigned i)
+{
+	return v->v_sum[i].su_status == CTL_NOENT && v->v_map.lm_obj[v->v_sum[i].su_obj].ob_known;
+}
+
+static uint64_t all_lost(const struct op_verify *v)
+{
+	uint64_t bits = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		bits |= lost(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
+	return bits;
+}
+
+/* Its server says, again and again, that it cannot read it: so it is, where there is a vote. */
+static bool unread(const struct op_verify *v, unsigned i)
+{
+	return v->v_view.vv_ask.va_vote && !v->v_sum[i].su_err && v->v_sum[i].su_status == CTL_IO;
+}
+
+static bool same(const struct op_verify *v, unsigned a, unsigned b)
+{
+	return v->v_sum[a].su_res.size == v->v_sum[b].su_res.size && !memcmp(v->v_sum[a].su_res.sum, v->v_sum[b].su_res.sum, CTL_SUM_LEN);
+}
+
+static uint64_t longest(const struct op_verify *v)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		most = v->v_sum[i].su_res.size > most ? v->v_sum[i].su_res.size : most;
+	return most;
+}
+
+/* On generic data servers an object of a striped file goes on to where the file ends. */
+static bool sized(const struct op_verify *v)
+{
+	return v->v_map.lm_stripes == 1 || !lo_generic(v->v_m->m_lo, &v->v_map);
+}
+
+/* Those that are there end at different places. */
+static bool uneven(const struct op_verify *v)
+{
+	uint64_t most = longest(v);
+	bool yes = false;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		yes |= !lost(v, i) && !unread(v, i) && v->v_sum[i].su_res.size < most;
+	return yes && sized(v);
+}
+
+/* What more than half of those have that can be read, and that does not end before another: all in sync have what was acknowledged. v_nsum: nothing. */
+static unsigned elected(const struct op_verify *v)
+{
+	unsigned voters = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		voters += !lost(v, i) && !unread(v, i);
+	for (unsigned i = 0; i < v->v_nsum; i++) {
+		unsigned votes = 0;
+
+		for (unsigned k = 0; k < v->v_nsum; k++)
+			votes += !lost(v, k) && !unread(v, k) && same(v, i, k);
+		if (!lost(v, i) && !unread(v, i) && 2 * votes > voters && (!sized(v) || v->v_sum[i].su_res.size == longest(v)))
+			return i;
+	}
+	return v->v_nsum;
+}
+
+static bool asked_for(const struct op_verify *v, unsigned i)
+{
+	return v->v_view.vv_ask.va_keep >= 0 && v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep;
+}
+
+/* The first of the longest that do not go past what was set; where all do, the shortest. */
+static unsigned right_end(const struct op_verify *v)
+{
+	unsigned best = v->v_nsum;
+
+	for (unsigned i = 0; i < v->v_nsum; i++) {
+		uint64_t size = v->v_sum[i].su_res.size, most = best < v->v_nsum ? v->v_sum[best].su_res.size : 0;
+
+		if (!lost(v, i) && (best == v->v_nsum || (most > v->v_set ? size < most : size > most && size <= v->v_set)))
+			best = i;
+	}
+	return best;
+}
+
+/* The object that is believed: the mirror's that was asked for, else the first of the longest. v_nsum: none is there. */
+static unsigned believed(const struct op_verify *v)
+{
+	unsigned first = v->v_nsum;
+
+	if (v->v_view.vv_ask.va_first || v->v_same) {
+		for (unsigned i = 0; i < v->v_nsum; i++)
+			if (!lost(v, i) && !unread(v, i))
+				return i;
+	}
+	if (v->v_view.vv_ask.va_vote && elected(v) < v->v_nsum)
+		return elected(v);
+	if (v->v_view.vv_ask.va_ends)
+		return right_end(v);
+	for (unsigned i = 0; i < v->v_nsum; i++) {
+		if (lost(v, i) || unread(v, i))
+			continue;
+		if (asked_for(v, i))
+			return i;
+		if (first == v->v_nsum || (sized(v) && v->v_sum[i].su_res.size > v->v_sum[first].su_res.size))
+			first = i;
+	}
+	return first;
+}
+
+static uint64_t differing(const struct op_verify *v, unsigned kept)
+{
+	const ctl_sum_res *k = &v->v_sum[kept].su_res;
+	uint64_t bad = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		if (lost(v, i) || unread(v, i) || (sized(v) && v->v_sum[i].su_res.size != k->size) || memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
+			bad |= UINT64_C(1) << v->v_sum[i].su_obj;
+	return bad;
+}
+
+static int mend_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_verify *v = caa_container_of(op, struct op_verify, v_op);
+	struct ns_inode i;
+	struct lo_map map;
+	uint64_t hit;
+	int err;
+
+	v->v_diff.vd_stale = 0;
+	err = ns_get(v->v_m->m_ns, t, v->v_ino, &i);
+
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (!err && i.i_incarnation != v->v_inode.i_incarnation)
+		err = -ESTALE;
+	if (err)
+		return err;
+	hit = lo_map_same(&v->v_map, v->v_diff.vd_bad, &map);
+	/* What is being made may be a copy of the bad one. */
+	for (unsigned k = v->v_diff.vd_stripe; hit && k < lo_objects(&map); k += map.lm_stripes)
+		hit |= (uint64_t)(map.lm_obj[k].ob_state == LO_REBUILDING) << k;
+	hit = lo_map_make_stale(&map, hit, NULL);
+	v->v_diff.vd_stale = hit & v->v_diff.vd_bad;
+	return hit ? file_set_map(&v->v_m->m_file, t, v->v_ino, &map, file_now()) : 0;
+}
+
+static void frozen(void *arg, int err);
+
+static void freeze(struct op_verify *v)
+{
+	excl_begin(&v->v_freeze, &v->v_m->m_file, v->v_loop, v->v_ino, NULL, EXCL_LAYOUTS, frozen, v);
+}
+
+static void told(struct op_verify *v)
+{
+	struct op_verify_view *w = &v->v_view;
+
+	log_warn("inode %lu: copies of stripe %u differ between %lu and %lu", (unsigned long)v->v_ino, v->v_diff.vd_stripe, (unsigned long)v->v_diff.vd_off,
+		 (unsigned long)(v->v_diff.vd_off + v->v_diff.vd_len));
+	pthread_mutex_lock(&v->v_lock);
+	w->vv_diffs++;
+	if (w->vv_ndiff < OP_VERIFY_TOLD)
+		w->vv_diff[w->vv_ndiff++] = v->v_diff;
+	pthread_mutex_unlock(&v->v_lock);
+	/* One that is gone, and stays so: it is told once for the stripe. */
+	if (v->v_diff.vd_bad == all_lost(v) && !v->v_diff.vd_stale)
+		v->v_most = 0;
+	/* Objects that are gone: layouts that name them come back. What is stale is not fenced, so it is not made. */
+	if (!v->v_frozen && v->v_diff.vd_stale && !lo_fence_hangs(v->v_m->m_lo, &v->v_map)) {
+		v->v_tries = 0;
+		freeze(v);
+	} else {
+		next_range(v);
+	}
+}
+
+/* Nobody said which one is right, and it cannot be told. */
+static bool undecided(const struct op_verify *v, unsigned kept)
+{
+	if (v->v_view.vv_ask.va_first || v->v_view.vv_ask.va_ends || v->v_same)
+		return false;
+	return v->v_view.vv_ask.va_vote ? elected(v) == v->v_nsum : uneven(v) && !asked_for(v, kept);
+}
+
+static void mended(struct kv_op *op, int err)
+{
+	struct op_verify *v = caa_container_of(op, struct op_verify, v_op);
+
+	v->v_diff.vd_stale = err ? 0 : v->v_diff.vd_stale;
+	v->v_diff.vd_mended = v->v_diff.vd_stale == v->v_diff.vd_bad;
+	if (err)
+		log_error("inode %lu: a copy that differs cannot be made stale: %s", (unsigned long)v->v_ino, strerror(-err));
+	told(v);
+}
+
+static void differs(struct op_verify *v, unsigned kept, uint64_t bad)
+{
+	v->v_diff = (struct op_verify_diff){.vd_ino = v->v_ino, .vd_off = v->v_off, .vd_len = CTL_SUM_MAX, .vd_stripe = v->v_stripe, .vd_bad = bad, .vd_kept = v->v_sum[kept].su_obj};
+	for (unsigned k = 0; k < lo_objects(&v->v_map); k++) {
+		v->v_diff.vd_ds[k] = v->v_map.lm_obj[k].ob_ds;
+		v->v_diff.vd_copy[k] = v->v_map.lm_obj[k].ob_copy;
+	}
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		v->v_diff.vd_unread |= unread(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
+	if (!v->v_view.vv_ask.va_mend || (bad != all_lost(v) && undecided(v, kept))) {
+		told(v);
+		return;
+	}
+	v->v_op = (struct kv_op){.o_run = mend_run, .o_done = mended, .o_loop = v->v_loop};
+	kv_submit(v->v_m->m_kv, &v->v_op);
+}
+
+/* No copy of the stripe can be read: of it no more is said. */
+static void none_left(struct op_verify *v)
+{
+	uint64_t bad = 0;
+
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		bad |= unread(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
+	v->v_most = 0; /* the next stripe */
+	if (bad)
+		differs(v, 0, bad);
+	else
+		next_range(v);
+}
+
+static void frozen(void *arg, int err)
+{
+	struct op_verify *v = arg;
+
+	v->v_frozen = !err;
+	if (!err)
+		ask_range(v);
+	else if (excl_end(&v->v_freeze, 0), err != -ETIMEDOUT && v->v_tries++ < 20 * TRIES)
+		later(v, AGAIN_MS, ask_range);
+	else
+		skip_file(v);
+}
+
+/* Somebody was given to write the file since: what he began and could not end is no difference yet, he does it again. */
+static bool overtaken(const struct op_verify *v)
+{
+	struct st *st = v->v_m->m_st;
+	const struct st_file *f;
+	bool yes;
+
+	if (!v->v_view.vv_ask.va_ends)
+		return false;
+	st_file_lock(st, v->v_ino);
+	f = st_file_get(st, v->v_ino, false);
+	yes = !f || f->f_grants != v->v_view.vv_ask.va_grants;
+	st_file_unlock(st, v->v_ino);
+	return yes;
+}
+
+static void answered(struct op_verify *v)
+{
+	unsigned kept;
+	uint64_t bad;
+
+	for (unsigned i = 0; i < v->v_nsum; i++) {
+		struct sum *su = &v->v_sum[i];
+
+		if (su->su_err || (su->su_status != CTL_OK && su->su_status != CTL_NOENT && (!unread(v, i) || v->v_tries < TRIES))) {
+			if (v->v_tries++ < TRIES)
+				later(v, AGAIN_MS, ask_range);
+			else
+				skip_file(v);
+			return;
+		}
+		v->v_most = su->su_res.size > v->v_most ? su->su_res.size : v->v_most;
+	}
+	kept = believed(v);
+	if (kept == v->v_nsum && v->v_view.vv_ask.va_vote) {
+		none_left(v);
+		return;
+	}
+	if (kept == v->v_nsum) {
+		log_error("inode %lu: no copy of stripe %u is on its data server", (unsigned long)v->v_ino, v->v_stripe);
+		skip_file(v);
+		return;
+	}
+	bad = differing(v, kept);
+	if (!bad)
+		next_range(v);
+	else if (overtaken(v))
+		skip_file(v);
+	else if (v->v_frozen)
+		differs(v, kept, bad);
+	else if (v->v_tries++ < TRIES)
+		later(v, AGAIN_MS, ask_range);
+	else if (all_lost(v))
+		differs(v, kept, all_lost(v));
+	else if (lo_fence_hangs(v->v_m->m_lo, &v->v_map))
+		skip_file(v);
+	else
+		freeze(v);
+}
+
+static void sum_take(struct dsc_ctl *c, const ctl_response *res)
+{
+	struct sum *su = caa_container_of(c, struct sum, su_ctl);
+
+	su->su_status = res->status;
+	if (res->status == CTL_OK)
+		su->su_res = res->result.ctl_result_u.sum;
+}
+
+static void sum_done(struct dsc_ctl *c, int err)
+{
+	struct sum *su = caa_container_of(c, struct sum, su_ctl);
+
+	su->su_err = err;
+	if (!err && su->su_status == CTL_NOENT) {
+		/* It reads as empty, as one that was never written. */
+		crypto_generichash((uint8_t *)su->su_res.sum, CTL_SUM_LEN, NULL, 0, NULL, 0);
+		if (su->su_v->v_map.lm_obj[su->su_obj].ob_known)
+			log_warn("inode %lu: object %u is not on its data server", (unsigned long)su->su_v->v_ino, su->su_obj);
+	}
+	if (!--su->su_v->v_asked)
+		answered(su->su_v);
+}
+
+static void sum_ask(struct op_verify *v, struct sum *su)
+{
+	ctl_sum_args *a = &su->su_ctl.dc_req.ctl_request_u.sum;
+
+	su->su_ctl.dc_req.op = CTL_OP_SUM;
+	su->su_ctl.dc_take = sum_take;
+	su->su_ctl.dc_done = sum_done;
+	lo_object_name(v->v_m->m_lo, v->v_ino, v->v_inode.i_incarnation, &v->v_map, su->su_obj, &a->object);
+	a->offset = v->v_off;
+	a->length = CTL_SUM_MAX;
+	dsc_call(v->v_m->m_dsc, v->v_map.lm_obj[su->su_obj].ob_ds, &su->su_ctl, SUM_MS);
+}
+
+/* The map of now; the file as it was. */
+static int look(struct op_verify *v)
+{
+	struct ns_inode i;
+	struct kv_txn *t;
+	bool taking;
+	int err = kv_read_begin(v->v_m->m_kv, &t);
+
+	if (err)
+		return err;
+	err = ns_get(v->v_m->m_ns, t, v->v_ino, &i);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &v->v_map);
+	if (!err && i.i_incarnation != v->v_inode.i_incarnation)
+		err = -EAGAIN;
+	if (!err)
+		v->v_set = op_size_set(v->v_m, &i, &v->v_map);
+	v->v_same = !err && v->v_view.vv_ask.va_keep < 0 &&
+		    op_is_contended(v->v_m, v->v_ino, &v->v_map, &taking);
+	kv_read_end(t);
+	return err;
+}
+
+static bool stopped(struct op_verify *v)
+{
+	bool stop;
+
+	pthread_mutex_lock(&v->v_lock);
+	stop = v->v_stop;
+	pthread_mutex_unlock(&v->v_lock);
+	return stop;
+}
+
+static void ask_range(struct op_verify *v)
+{
+	int err = look(v), k;
+
+	if (err || stopped(v) || v->v_stripe >= v->v_map.lm_stripes) {
+		thaw(v);
+		if (!err)
+			count(v, &v->v_view.vv_files, 1);
+		else if (err != -ESTALE) /* placed again meanwhile, most often: those copies were
+					    not compared */
+			count(v, &v->v_view.vv_skipped, 1);
+		next_file(v);
+		return;
+	}
+	v->v_nsum = 0;
+	for (unsigned r = 0; (k = lo_copy(&v->v_map, v->v_stripe, r)) >= 0; r++)
+		v->v_sum[v->v_nsum++] = (struct sum){.su_v = v, .su_obj = (unsigned)k};
+	if (v->v_nsum < (v->v_view.vv_ask.va_vote ? 1 : 2)) { /* the others are stale by now, and repair compares them */
+		thaw(v);
+		v->v_off = v->v_most = 0;
+		v->v_stripe++;
+		later(v, 0, ask_range);
+		return;
+	}
+	v->v_asked = v->v_nsum;
+	for (unsigned i = 0; i < v->v_nsum; i++)
+		sum_ask(v, &v->v_sum[i]);
+}
+
+/* ---- which file ---- */
+
+static bool queue(struct op_verify *v, uint64_t ino, uint64_t after)
+{
+	if (v->v_n == v->v_cap) {
+		size_t cap = v->v_cap ? v->v_cap * 2 : 256;
+		struct queued *q = cap > QUEUE_MAX ? NULL : reallocarray(v->v_queue, cap, sizeof(*q));
+
+		if (!q) {
+			count(v, &v->v_view.vv_skipped, 1);
+			return false;
+		}
+		v->v_queue = q;
+		v->v_cap = cap;
+	}
+	v->v_queue[v->v_n++] = (struct queued){ino, after};
+	return true;
+}
+
+static int queue_entry(void *arg, const struct ns_dirent *d)
+{
+	struct op_verify *v = arg;
+
+	if (v->v_entries++ == TURN_ENTRIES)
+		return 1;
+	v->v_after = d->d_cookie;
+	if (d->d_type == NS_REG || d->d_type == NS_DIR)
+		queue(v, d->d_ino, 0);
+	return 0;
+}
+
+/* Some of its entries, and behind them itself for the rest: those are looked at first, so the queue stays short. */
+static void take_dir(struct op_verify *v, struct kv_txn *t, uint64_t after)
+{
+	size_t at = v->v_n;
+	bool eof, room = queue(v, v->v_ino, after);
+	int err = 0;
+
+	if (!room)
+		return;
+	v->v_entries = 0;
+	v->v_after = after;
+	err = ns_readdir(v->v_m->m_ns, t, v->v_ino, after, queue_entry, v, &eof);
+	v->v_queue[at].q_after = v->v_after;
+	if (err)
+		count(v, &v->v_view.vv_skipped, 1);
+	if (err || eof) /* nothing is left of it */
+		memmove(&v->v_queue[at], &v->v_queue[at + 1], (--v->v_n - at) * sizeof(*v->v_queue));
+}
+
+/* 1: a file to compare; 0: nothing; a directory's entries are queued. */
+static int take_inode(struct op_verify *v, struct kv_txn *t, uint64_t after)
+{
+	int err = ns_get(v->v_m->m_ns, t, v->v_ino, &v->v_inode);
+
+	if (err)
+		return 0; /* removed */
+	if (v->v_inode.i_type == NS_DIR) {
+		take_dir(v, t, after);
+		return 0;
+	}
+	if (v->v_inode.i_type != NS_REG || lo_map_decode(v->v_inode.i_blob, &v->v_map))
+		return 0;
+	if (v->v_map.lm_mirrors - v->v_map.lm_spare < 2) {
+		count(v, &v->v_view.vv_single, 1);
+		return v->v_view.vv_ask.va_vote;
+	}
+	return 1;
+}
+
+static void finish(struct op_verify *v)
+{
+	free(v->v_queue);
+	v->v_queue = NULL;
+	v->v_n = v->v_cap = 0;
+	pthread_mutex_lock(&v->v_lock);
+	v->v_view.vv_running = false;
+	v->v_view.vv_now = 0;
+	pthread_mutex_unlock(&v->v_lock);
+	if (v->v_done)
+		v->v_done(v->v_arg);
+}
+
+static void next_file(struct op_verify *v)
+{
+	struct queued q;
+	struct kv_txn *t;
+	int found;
+
+	if (!v->v_n || stopped(v) || kv_read_begin(v->v_m->m_kv, &t)) {
+		finish(v);
+		return;
+	}
+	q = v->v_queue[--v->v_n];
+	v->v_ino = q.q_ino;
+	found = take_inode(v, t, q.q_after);
+	kv_read_end(t);
+	v->v_inode.i_blob = v->v_inode.i_acl = (struct kv_slice){0};
+	v->v_off = v->v_most = 0;
+	v->v_stripe = v->v_tries = 0;
+	pthread_mutex_lock(&v->v_lock);
+	v->v_view.vv_now = v->v_ino;
+	pthread_mutex_unlock(&v->v_lock);
+	later(v, 0, found ? ask_range : next_file);
+}
+
+static void begin_run(struct loop_msg *m)
+{
+	next_file(caa_container_of(m, struct op_verify, v_msg));
+}
+
+static void verify_begin_own(struct op_verify *v, struct op_verify_ask ask, const uint64_t *ino, unsigned n, void (*done)(void *arg), void *arg)
+{
+	struct op_verify_view *w = &v->v_view;
+
+	v->v_done = done;
+	v->v_arg = arg;
+	pthread_mutex_lock(&v->v_lock);
+	*w = (struct op_verify_view){.vv_ask = ask, .vv_number = w->vv_number + 1, .vv_running = true, .vv_diff = w->vv_diff};
+	pthread_mutex_unlock(&v->v_lock);
+	for (unsigned k = n; k > 0; k--)
+		queue(v, ino[k - 1], 0);
+	v->v_msg.m_run = begin_run;
+	loop_post(v->v_loop, &v->v_msg);
+}
+
+void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool mend, void (*done)(void *arg), void *arg)
+{
+	verify_begin_own(v, (struct op_verify_ask){.va_mend = mend, .va_keep = -1, .va_vote = true}, ino, n, done, arg);
+}
+
+void op_verify_run_first(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg)
+{
+	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_first = true}, &ino, 1, done, arg);
+}
+
+void op_verify_run_ends(struct op_verify *v, uint64_t ino, uint32_t grants, void (*done)(void *arg), void *arg)
+{
+	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_ends = true, .va_grants = grants}, &ino, 1, done, arg);
+}
+
+static void begin(struct loop_msg *m)
+{
+	struct op_verify *v = caa_container_of(m, struct op_verify, v_msg);
+
+	if (queue(v, v->v_view.vv_ask.va_ino, 0))
+		next_file(v);
+	else
+		finish(v);
+}
+
+/* ---- for the administrator ---- */
+
+bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask)
+{
+	struct op_verify *v = m->m_verify;
+	struct op_verify_view *w = &v->v_view;
+	bool same, free_;
+
+	pthread_mutex_lock(&v->v_lock);
+	free_ = !w->vv_running;
+	same = w->vv_ask.va_ino == ask->va_ino && w->vv_ask.va_mend == ask->va_mend && w->vv_ask.va_keep == ask->va_keep;
+	if (free_) {
+		struct op_verify_diff *diff = w->vv_diff;
+
+		*w = (struct op_verify_view){.vv_ask = *ask, .vv_number = w->vv_number + 1, .vv_running = true, .vv_diff = diff};
+		v->v_stop = false;
+	}
+	pthread_mutex_unlock(&v->v_lock);
+	if (free_)
+		loop_post(v->v_loop, &v->v_msg);
+	return free_ || same;
+}
+
+void op_verify_end(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_verify->v_lock);
+	m->m_verify->v_stop = true;
+	pthread_mutex_unlock(&m->m_verify->v_lock);
+}
+
+void op_verify_look(struct mds *m, struct op_verify_view *out)
+{
+	op_verify_look_at(m->m_verify, out);
+}
+
+void op_verify_look_at(struct op_verify *v, struct op_verify_view *out)
+{
+	pthread_mutex_lock(&v->v_lock);
+	*out = v->v_view;
+	out->vv_diff = calloc(out->vv_ndiff + 1, sizeof(*out->vv_diff));
+	if (out->vv_diff)
+		memcpy(out->vv_diff, v->v_view.vv_diff, out->vv_ndiff * sizeof(*out->vv_diff));
+	else
+		out->vv_ndiff = 0;
+	pthread_mutex_unlock(&v->v_lock);
+}
+
+struct op_verify *op_verify_new(struct mds *m, struct loop *loop)
+{
+	struct op_verify *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return NULL;
+	v->v_view.vv_diff = calloc(OP_VERIFY_TOLD, sizeof(*v->v_view.vv_diff));
+	if (!v->v_view.vv_diff) {
+		free(v);
+		return NULL;
+	}
+	v->v_m = m;
+	v->v_loop = loop;
+	v->v_msg.m_run = begin;
+	pthread_mutex_init(&v->v_lock, NULL);
+	return v;
+}
+
+int op_verify_open(struct mds *m, struct loop *loop)
+{
+	m->m_verify = op_verify_new(m, loop);
+	return m->m_verify ? 0 : -ENOMEM;
+}

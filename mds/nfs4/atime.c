@@ -1,0 +1,158 @@
+/*
+ * atime.c - access times of what is read (docs/acl.md "Times"), as Linux's relatime keeps them.
+ *
+ * Nothing waits for an access time, and none costs a commit of its own: what was read is kept in a table of fixed size, a few times a second all of it is set in one
+ * mutation, and what finds no room is forgotten until it is read again. The time alone changes: not ctime, and not the change attribute, by which clients know
+ * what they have cached. A thread keeps what its clients read: readers on others do not meet at a lock. Where something else has changed the file since it was read, that stands (somebody may have set the time itself).
+ */
+#include "base/metrics.h"
+#include "mds/nfs4/op.h"
+#include <errno.h>
+
+#define TABLE 8192u /* entries, a power of two */
+#define FULL  4096u /* of them in use */
+#define SOON  1024u /* so many are not kept until the next tick */
+#define BATCH 1024u /* set in one mutation */
+
+struct read {
+	uint64_t ino; /* 0: free */
+	struct ns_time at;
+};
+
+/* A thread's. The lock is the tick's and its own. */
+struct atimes {
+	_Alignas(64) pthread_mutex_t lock;
+	bool busy;
+	unsigned n, fill;             /* entries of table[fill], which is filled; the other one is the batches' while busy */
+	struct read table[2][TABLE];
+	unsigned from, to;            /* of the batch under way */
+	unsigned set, missed;         /* by it */
+	struct kv_op op;
+};
+#define THREADS 64 /* mds.threads */
+
+static struct {
+	bool on;
+	struct mds *m;
+	struct metric *done, *dropped;
+	struct atimes thread[THREADS];
+} atimes;
+
+void op_atime_init(struct mds *m, bool on)
+{
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_mutex_init(&atimes.thread[i].lock, NULL);
+	atimes.m = m;
+	atimes.on = on;
+	atimes.done = metric_counter("weft_mds_atimes_total", "Files, symlinks and folders whose access time was set because they were read", "");
+	atimes.dropped = metric_counter("weft_mds_atimes_dropped_total", "Access times that were not set: too many at a time, or the store refused them", "");
+}
+
+static void tick(struct atimes *my, struct loop *loop);
+
+/* locked */
+static struct read *entry(struct atimes *my, uint64_t ino)
+{
+	struct read *table = my->table[my->fill];
+	uint64_t at = hash_u64(ino);
+
+	while (table[at % TABLE].ino && table[at % TABLE].ino != ino)
+		at++;
+	return &table[at % TABLE];
+}
+
+static int batch_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct atimes *my = hash_entry(op, struct atimes, op);
+	const struct read *table = my->table[!my->fill];
+	unsigned n = 0;
+
+	my->set = my->missed = 0;
+	for (my->to = my->from; my->to < TABLE && n < BATCH; my->to++) {
+		const struct read *r = &table[my->to];
+		int err;
+
+		if (!r->ino)
+			continue;
+		/* Removed meanwhile, or not to be had: the others' times are set all the same. A mutation that has written and refuses ends all of its commit. */
+		err = ns_accessed(atimes.m->m_ns, t, r->ino, r->at);
+		my->set += err > 0;
+		my->missed += err < 0 && err != -ESTALE;
+		n++;
+	}
+	return 0;
+}
+
+static void batch_done(struct kv_op *op, int err)
+{
+	struct atimes *my = hash_entry(op, struct atimes, op);
+	struct loop *loop = op->o_loop;
+	bool more;
+
+	metric_add(err ? atimes.dropped : atimes.done, my->set);
+	metric_add(atimes.dropped, my->missed);
+	my->from = my->to;
+	if (my->from < TABLE) {
+		kv_submit(atimes.m->m_kv, op);
+		return;
+	}
+	pthread_mutex_lock(&my->lock);
+	memset(my->table[!my->fill], 0, sizeof(my->table[0]));
+	my->busy = false;
+	more = my->n >= SOON;
+	pthread_mutex_unlock(&my->lock);
+	if (more)
+		tick(my, loop);
+}
+
+static void tick(struct atimes *my, struct loop *loop)
+{
+	bool go;
+
+	pthread_mutex_lock(&my->lock);
+	go = my->n && !my->busy;
+	if (go) {
+		my->fill = !my->fill;
+		my->n = my->from = 0;
+		my->busy = true;
+	}
+	pthread_mutex_unlock(&my->lock);
+	if (!go)
+		return;
+	my->op = (struct kv_op){.o_run = batch_run, .o_done = batch_done, .o_loop = loop};
+	kv_submit(atimes.m->m_kv, &my->op);
+}
+
+void op_atime_tick(struct loop *loop)
+{
+	for (unsigned i = 0; atimes.m && i < atimes.m->m_nthreads; i++)
+		tick(&atimes.thread[i], loop);
+}
+
+void op_accessed(struct compound *c, const struct ns_inode *i)
+{
+	struct atimes *my = &atimes.thread[c->th - c->m->m_thread];
+	struct ns_time now;
+	bool soon, full = false;
+	struct read *r;
+
+	if (!atimes.on || c->exp->g_ro || exp_is_pseudo(c->exp))
+		return;
+	now = file_now();
+	if (!ns_atime_due(i, &now))
+		return;
+	pthread_mutex_lock(&my->lock);
+	r = entry(my, i->i_ino);
+	if (!r->ino && my->n >= FULL) {
+		full = true;
+	} else {
+		my->n += !r->ino;
+		*r = (struct read){i->i_ino, now};
+	}
+	soon = my->n >= SOON && !my->busy;
+	pthread_mutex_unlock(&my->lock);
+	if (full)
+		metric_add(atimes.dropped, 1);
+	if (soon)
+		tick(my, c->th->mt_loop);
+}

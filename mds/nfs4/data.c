@@ -1,0 +1,622 @@
+/* SEEK, ALLOCATE, DEALLOCATE, READ_PLUS, IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.10, 15.11); docs/copy.md says what each does to stripes and mirrors. */
+#include "mds/nfs4/op.h"
+#include <errno.h>
+
+#define DATA_TRIES 3
+
+/* The file as of now, for a job on its data. DELAY: a server has yet to be told of a size. */
+static nfsstat4 data_inode(struct compound *c, struct ns_inode *i, struct lo_map *map)
+{
+	nfsstat4 st;
+
+	op_txn_stale(c->th);
+	st = op_cur_inode(c, i);
+	if (st)
+		return st;
+	if (lo_map_decode(i->i_blob, map))
+		return NFS4ERR_IO;
+	return op_is_held(c->m, c->th->mt_loop, i, map) ? NFS4ERR_DELAY : NFS4_OK;
+}
+
+/* ---- SEEK ---- */
+
+enum { CONTENT_DATA = 0, CONTENT_HOLE = 1 };
+
+struct seek {
+	struct lo_seek lk;
+	struct compound *c;
+	uint64_t size;
+};
+
+static nfsstat4 seek_reply(struct compound *c, struct seek *k)
+{
+	bool found = k->lk.lk_found && k->lk.lk_at < k->size;
+
+	/* The end is a hole that every file has (section 15.11.3). */
+	xdr_put_bool(c->out, !found);
+	xdr_put_u64(c->out, found ? k->lk.lk_at : k->size);
+	return NFS4_OK;
+}
+
+static void seek_done(struct lo_seek *lk, int err)
+{
+	struct seek *k = hash_entry(lk, struct seek, lk);
+
+	if (err && lk->lk_same &&
+	    op_first_lost(k->c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed, NULL,
+			  NULL))
+		err = -ETIMEDOUT;
+	op_resume(k->c, err ? op_read_status(k->c->m, &lk->lk_map, err) : seek_reply(k->c, k));
+}
+
+static nfsstat4 seek_go(struct compound *c, int err)
+{
+	struct seek *k = c->scratch;
+	struct ns_inode i;
+	nfsstat4 st = data_inode(c, &i, &k->lk.lk_map);
+	bool taking;
+
+	(void)err;
+	if (st)
+		return st;
+	k->size = i.i_size;
+	if (k->lk.lk_off >= k->size)
+		return NFS4ERR_NXIO;
+	k->lk.lk_same = op_is_contended(c->m, i.i_ino, &k->lk.lk_map, &taking);
+	if (taking)
+		return NFS4ERR_DELAY;
+	k->c = c;
+	k->lk.lk_loop = c->th->mt_loop;
+	k->lk.lk_ino = i.i_ino;
+	k->lk.lk_incarnation = i.i_incarnation;
+	k->lk.lk_done = seek_done;
+	lo_seek(c->m->m_lo, &k->lk);
+	return OP_PARKED;
+}
+
+nfsstat4 op_seek(struct compound *c)
+{
+	struct seek *k = op_scratch(c, sizeof(*k), NULL);
+	struct st_stateid sid;
+	struct ns_inode i;
+	uint32_t what;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &sid);
+	k->lk.lk_off = xdr_get_u64(c->in);
+	what = xdr_get_u32(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (what != CONTENT_DATA && what != CONTENT_HOLE)
+		return NFS4ERR_UNION_NOTSUPP;
+	k->lk.lk_hole = what == CONTENT_HOLE;
+	st = op_cur_inode(c, &i);
+	if (!st)
+		st = op_any_io_access(c, &sid, &i, false);
+	if (st)
+		return st;
+	return op_refresh(c, i.i_ino, false, false, seek_go) ? OP_PARKED : seek_go(c, 0);
+}
+
+/* ---- ALLOCATE and DEALLOCATE ---- */
+
+/*
+ * ALLOCATE changes no byte, so it stands in nobody's way: it reserves in every copy, then commits the size. DEALLOCATE of a mirrored file must meet every write in the same order in each
+ * copy: it freezes the file. One copy orders them by itself.
+ */
+struct change {
+	struct lo_change lc;
+	struct excl freeze;
+	struct op_pin pin;
+	struct excl_hold hold;
+	struct compound *c;
+	struct ns_inode inode;
+	uint64_t ino, off, len, failed, stale; /* stale: before the change, because their servers are silent */
+	unsigned tries;
+	bool outdated, grows;
+	nfsstat4 status;
+};
+
+static nfsstat4 change_begin(struct compound *c, struct change *k);
+
+static void change_fini(void *scratch)
+{
+	struct change *k = scratch;
+
+	excl_end(&k->freeze, 0);
+	excl_unhold(&k->hold);
+	op_unpin(&k->pin);
+}
+
+static nfsstat4 change_counted(struct compound *c, int err)
+{
+	(void)c;
+	(void)err; /* the change is done; its space is counted by whoever asks next */
+	return NFS4_OK;
+}
+
+/* The servers are asked what the file takes before the answer: space_used must tell (sections 15.1.3 and 15.4.3). */
+static nfsstat4 change_count(struct compound *c, int err)
+{
+	struct change *k = c->scratch;
+
+	if (err)
+		return op_status(err);
+	return op_refresh(c, k->ino, true, false, change_counted) ? OP_PARKED : NFS4_OK;
+}
+
+static void change_taken_back(void *arg, int err)
+{
+	struct compound *c = arg;
+	nfsstat4 st;
+
+	op_waits(c, false);
+	st = change_count(c, err);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+static void change_failed(void *arg)
+{
+	struct change *k = arg;
+
+	op_resume(k->c, k->status);
+}
+
+static nfsstat4 change_committed(struct compound *c, int err)
+{
+	struct change *k = c->scratch;
+
+	if (!err && k->outdated)
+		return change_begin(c, k);
+	excl_end(&k->freeze, 0);
+	if (!err && c->opnum == OP_DEALLOCATE)
+		op_half_over(c, k->ino, k->off, k->off + k->len);
+	k->status = op_status(err);
+	if (err && k->failed && op_half_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map, c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err, change_failed, k))
+		return OP_PARKED;
+	/* Copies that became stale are in clients' layouts. */
+	if (!err && (k->failed | k->stale) && excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, k->ino, NULL, change_taken_back, c) && op_waits(c, true))
+		return OP_PARKED;
+	return change_count(c, err);
+}
+
+static int change_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct change *k = c->scratch;
+
+	k->outdated = c->once_none = op_pin_outdated(&k->pin);
+	return k->outdated ? 0 : op_data_changed(c->m, t, k->ino, &c->cred, c->opnum == OP_ALLOCATE ? k->off + k->len : 0, k->failed, &k->lc.lc_map, &k->hold);
+}
+
+/* Some copies may have the hole. */
+static bool change_half(struct compound *c, struct change *k, const struct lo_map *map, uint64_t half, int err)
+{
+	return c->opnum == OP_DEALLOCATE && op_half_told(c, k->ino, k->off, k->off + k->len, map, half, k->status, err, change_failed, k);
+}
+
+static nfsstat4 change_redo(struct compound *c, struct change *k)
+{
+	struct lo_map was = k->lc.lc_map;
+	uint64_t half = k->lc.lc_half_map;
+
+	k->status = change_begin(c, k);
+	return k->status != OP_PARKED && change_half(c, k, &was, half, -EACCES) ? OP_PARKED : k->status;
+}
+
+static void change_done(struct lo_change *lc, int err)
+{
+	struct change *k = hash_entry(lc, struct change, lc);
+	struct compound *c = k->c;
+	nfsstat4 st;
+
+	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map))) {
+		st = change_redo(c, k);
+	} else if (err) {
+		st = k->status = op_data_status(err);
+		if (change_half(c, k, &lc->lc_map, lc->lc_half_map, err))
+			return;
+	} else if (lc->lc_kind == LO_ALLOCATE && k->grows) {
+		/* A data server tells the end of an unstriped file by its object; and a file whose last byte is in no object has lost it, says a scrub. */
+		uint64_t failed = lc->lc_failed_map;
+
+		for (unsigned i = 0; i < lo_objects(&lc->lc_map); i++)
+			if (failed >> i & 1)
+				lc->lc_map.lm_obj[i].ob_state = LO_STALE;
+		k->failed = failed;
+		lc->lc_kind = LO_EXTEND;
+		lc->lc_off = k->off + k->len - 1;
+		lc->lc_len = 1;
+		lo_change(c->m->m_lo, lc);
+		return;
+	} else {
+		k->failed |= lc->lc_failed_map;
+		st = op_mutate(c, change_run, op_put_nothing, change_committed);
+	}
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+static nfsstat4 change_start(struct compound *c, struct change *k)
+{
+	struct ns_inode i;
+	nfsstat4 st = data_inode(c, &i, &k->lc.lc_map);
+
+	if (st)
+		return st;
+	k->inode = i;
+	k->failed = 0;
+	k->stale |= k->freeze.ex_silent;
+	k->lc.lc_loop = c->th->mt_loop;
+	k->lc.lc_ino = i.i_ino;
+	k->lc.lc_incarnation = i.i_incarnation;
+	k->lc.lc_kind = c->opnum == OP_ALLOCATE ? LO_ALLOCATE : LO_DEALLOCATE;
+	k->lc.lc_off = k->off;
+	k->lc.lc_len = k->len;
+	k->lc.lc_done = change_done;
+	k->grows = c->opnum == OP_ALLOCATE && k->off + k->len > i.i_size;
+	lo_change(c->m->m_lo, &k->lc);
+	return OP_PARKED;
+}
+
+static void change_frozen(void *arg, int err)
+{
+	struct change *k = arg;
+	struct compound *c = k->c;
+	nfsstat4 st;
+
+	op_waits(c, false);
+	st = err ? op_data_status(err) : change_start(c, k);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+static unsigned copies(const struct lo_map *map)
+{
+	unsigned most = 0;
+
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		unsigned n = 0;
+
+		while (lo_writer(map, s, n) >= 0)
+			n++;
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+static nfsstat4 change_begin(struct compound *c, struct change *k)
+{
+	struct ns_inode i;
+	struct lo_map map;
+	nfsstat4 st;
+
+	if (k->tries++ >= DATA_TRIES)
+		return NFS4ERR_DELAY;
+	st = data_inode(c, &i, &map);
+	if (st)
+		return st;
+	excl_end(&k->freeze, 0);
+	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
+		excl_begin(&k->freeze, &c->m->m_file, c->th->mt_loop, k->ino, NULL, EXCL_WRITES, change_frozen, k);
+		op_waits(c, true);
+		return OP_PARKED;
+	}
+	return op_pin(&k->pin, c->m, k->ino) ? change_start(c, k) : NFS4ERR_DELAY;
+}
+
+static nfsstat4 change_refreshed(struct compound *c, int err)
+{
+	(void)err;
+	return change_begin(c, c->scratch);
+}
+
+static nfsstat4 change_op(struct compound *c)
+{
+	struct change *k = op_scratch(c, sizeof(*k), change_fini);
+	struct st_stateid sid;
+	struct ns_inode i;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &sid);
+	k->off = xdr_get_u64(c->in);
+	k->len = xdr_get_u64(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	st = op_cur_inode(c, &i);
+	if (st)
+		return st;
+	if (i.i_type != NS_REG)
+		return NFS4ERR_WRONG_TYPE;
+	st = op_any_io_access(c, &sid, &i, true);
+	if (st)
+		return st;
+	if (!k->len || k->len > UINT64_MAX - k->off)
+		return NFS4ERR_INVAL;
+	if (k->off > OP_MAX_FILE || k->len > OP_MAX_FILE - k->off) {
+		if (c->opnum == OP_ALLOCATE)
+			return NFS4ERR_FBIG;
+		if (k->off >= OP_MAX_FILE)
+			return NFS4_OK; /* no file goes there */
+		k->len = OP_MAX_FILE - k->off;
+	}
+	k->c = c;
+	k->ino = i.i_ino;
+	return op_refresh(c, k->ino, false, false, change_refreshed) ? OP_PARKED : change_begin(c, k);
+}
+
+nfsstat4 op_allocate(struct compound *c)
+{
+	return change_op(c);
+}
+
+nfsstat4 op_deallocate(struct compound *c)
+{
+	return change_op(c);
+}
+
+/* ---- READ_PLUS ---- */
+
+/* Shorter runs of zeros are data: a segment costs more than they do. */
+#define HOLE_MIN 65536u
+#define ZERO_STEP 4096u
+
+struct read_plus {
+	struct lo_io io;
+	struct lo_seek lk;
+	struct compound *c;
+	struct ns_inode inode;
+	uint64_t off;
+	uint32_t count;
+	bool locked; /* the stateid is a lock's: what is told ends where the request ends */
+	unsigned tries;
+};
+
+/* The buffer that several segments of one reply refer to. */
+struct shared_buf {
+	uint8_t *sb_data;
+	unsigned sb_refs;
+};
+
+static void shared_put(void *arg)
+{
+	struct shared_buf *sb = arg;
+
+	if (--sb->sb_refs)
+		return;
+	lo_buf_free(sb->sb_data);
+	free(sb);
+}
+
+static void read_plus_fini(void *scratch)
+{
+	lo_buf_free(((struct read_plus *)scratch)->io.io_buf);
+}
+
+static bool all_zero(const uint8_t *p, size_t n)
+{
+	return !n || (!p[0] && !memcmp(p, p + 1, n - 1));
+}
+
+/* How much from p on is of one kind: zeros in whole steps of the file, or not. */
+static uint32_t run_of(const uint8_t *p, uint32_t left, uint64_t off, bool *zero)
+{
+	uint32_t n = 0;
+
+	while (n < left) {
+		uint32_t step = ZERO_STEP - (uint32_t)((off + n) % ZERO_STEP);
+		bool z;
+
+		step = step < left - n ? step : left - n;
+		z = all_zero(p + n, step);
+		if (!n)
+			*zero = z;
+		else if (z != *zero)
+			break;
+		n += step;
+	}
+	return n;
+}
+
+/* The next segment: a hole, or data with the short holes in it. */
+static uint32_t segment(const uint8_t *p, uint32_t left, uint64_t off, bool *hole)
+{
+	uint32_t n = 0;
+
+	*hole = false;
+	while (n < left) {
+		bool zero;
+		uint32_t run = run_of(p + n, left - n, off + n, &zero);
+
+		if (zero && (run >= HOLE_MIN || run == left)) {
+			*hole = !n;
+			return n ? n : run;
+		}
+		n += run;
+	}
+	return n;
+}
+
+static void put_hole(struct xdr_out *x, uint64_t off, uint64_t len)
+{
+	xdr_put_u32(x, CONTENT_HOLE);
+	xdr_put_u64(x, off);
+	xdr_put_u64(x, len);
+}
+
+static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
+{
+	struct shared_buf *sb = calloc(1, sizeof(*sb));
+	uint32_t n = k->io.io_count, segments = 0;
+	size_t at;
+
+	if (!sb)
+		return NFS4ERR_DELAY;
+	sb->sb_data = k->io.io_buf;
+	sb->sb_refs = 1;
+	k->io.io_buf = NULL;
+	xdr_put_bool(c->out, k->off + n >= k->inode.i_size);
+	at = c->out->x_len;
+	xdr_put_u32(c->out, 0);
+	for (uint32_t done = 0, len; done < n; done += len, segments++) {
+		bool hole;
+
+		len = segment(sb->sb_data + done, n - done, k->off + done, &hole);
+		if (hole) {
+			put_hole(c->out, k->off + done, len);
+			continue;
+		}
+		xdr_put_u32(c->out, CONTENT_DATA);
+		xdr_put_u64(c->out, k->off + done);
+		xdr_put_u32(c->out, len);
+		sb->sb_refs++;
+		xdr_put_ref_plain(c->out, sb->sb_data + done, len, shared_put, sb); /* RFC 8267 does not make it eligible */
+	}
+	xdr_patch_u32(c->out, at, segments);
+	shared_put(sb);
+	return NFS4_OK;
+}
+
+/* All of it is a hole, up to where the next data is. */
+static nfsstat4 read_plus_hole(struct compound *c, const struct read_plus *k, uint64_t end)
+{
+	xdr_put_bool(c->out, k->off + k->count >= k->inode.i_size);
+	xdr_put_u32(c->out, 1);
+	put_hole(c->out, k->off, end - k->off);
+	return NFS4_OK;
+}
+
+static void read_plus_sought(struct lo_seek *lk, int err)
+{
+	struct read_plus *k = hash_entry(lk, struct read_plus, lk);
+	uint64_t end = k->off + k->io.io_count, next = lk->lk_found && lk->lk_at < k->inode.i_size ? lk->lk_at : k->inode.i_size;
+
+	/* Zeros that are there are data to the servers, and none to the client. */
+	op_resume(k->c, read_plus_hole(k->c, k, !err && next > end ? next : end));
+}
+
+static nfsstat4 read_plus_go(struct compound *c, int err);
+
+static void read_plus_done(struct lo_io *io, int err)
+{
+	struct read_plus *k = hash_entry(io, struct read_plus, io);
+	struct compound *c = k->c;
+	nfsstat4 st;
+
+	if ((err == -EACCES || ((err == -ESTALE || !err) && op_io_outdated(c, &k->inode, &k->io.io_map))) && k->tries++ < DATA_TRIES) {
+		lo_buf_free(io->io_buf);
+		io->io_buf = NULL;
+		st = read_plus_go(c, 0);
+		if (st != OP_PARKED)
+			op_resume(c, st);
+		return;
+	}
+	if (err && io->io_same &&
+	    op_first_lost(c->m, io->io_loop, NULL, k->inode.i_ino, &io->io_map, io->io_failed_map,
+			  NULL, NULL))
+		err = -ETIMEDOUT;
+	if (err) {
+		op_resume(c, op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err)));
+		return;
+	}
+	if (io->io_count && !k->locked && all_zero(io->io_buf, io->io_count)) {
+		k->lk.lk_loop = io->io_loop;
+		k->lk.lk_ino = k->inode.i_ino;
+		k->lk.lk_incarnation = k->inode.i_incarnation;
+		k->lk.lk_map = io->io_map;
+		k->lk.lk_same = io->io_same;
+		k->lk.lk_off = k->off + io->io_count;
+		k->lk.lk_done = read_plus_sought;
+		lo_seek(c->m->m_lo, &k->lk);
+		return;
+	}
+	op_resume(c, read_plus_segments(c, k));
+}
+
+static nfsstat4 read_plus_go(struct compound *c, int err)
+{
+	struct read_plus *k = c->scratch;
+	nfsstat4 st = data_inode(c, &k->inode, &k->io.io_map);
+	bool taking;
+
+	(void)err;
+	if (st)
+		return st;
+	k->io.io_same = op_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
+	if (taking || excl_hidden(&c->m->m_file, k->inode.i_ino))
+		return NFS4ERR_DELAY;
+	if (k->off >= k->inode.i_size || !k->count) {
+		xdr_put_bool(c->out, k->off >= k->inode.i_size);
+		xdr_put_u32(c->out, 0);
+		return NFS4_OK;
+	}
+	k->c = c;
+	lo_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, read_plus_done);
+	k->io.io_clear = !op_protected(c);
+	lo_read(c->m->m_lo, &k->io);
+	return OP_PARKED;
+}
+
+nfsstat4 op_read_plus(struct compound *c)
+{
+	struct read_plus *k = op_scratch(c, sizeof(*k), read_plus_fini);
+	struct st_stateid sid;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = op_read_args(c, &sid, &k->off, &k->count);
+	if (st)
+		return st;
+	k->locked = st_sid_ours(c->m->m_st, &sid, ST_SID_LOCK);
+	return op_refresh(c, c->cur, false, false, read_plus_go) ? OP_PARKED : read_plus_go(c, 0);
+}
+
+/* ---- IO_ADVISE ---- */
+
+/* No hint is followed, and that is what the answer says (section 15.5.3). */
+nfsstat4 op_io_advise(struct compound *c)
+{
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	struct op_bitmap hints;
+	struct st_open *o;
+	struct ns_inode i;
+	nfsstat4 status;
+	uint64_t off, len;
+	bool extra;
+
+	op_get_stateid(c->in, &sid);
+	off = xdr_get_u64(c->in);
+	len = xdr_get_u64(c->in);
+	op_get_bitmap(c->in, &hints, &extra);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	status = op_cur_inode(c, &i);
+	if (!status)
+		status = op_regular(&i);
+	if (!status)
+		status = op_resolve_sid(c, &sid);
+	if (status)
+		return status;
+	if (len && len != NFS4_UINT64_MAX && len > NFS4_UINT64_MAX - off)
+		return NFS4ERR_INVAL;
+	if (st_sid_special(&sid)) {
+		status = op_status(ns_may_read(&i, &c->cred)); /* who may not takes nothing from others */
+		if (!status)
+			status = op_special_io(c, i.i_ino, OPEN4_SHARE_ACCESS_READ);
+		status = status == NFS4ERR_LOCKED ? NFS4ERR_ACCESS : status;
+	} else {
+		st_file_lock(st, i.i_ino);
+		status = op_open_by_sid(c, &sid, i.i_ino, &o);
+		st_file_unlock(st, i.i_ino);
+	}
+	if (!status)
+		xdr_put_u32(c->out, 0);
+	return status;
+}

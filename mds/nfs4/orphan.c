@@ -1,0 +1,258 @@
+/*
+ * orphan.c - freeing files. One whose last name goes while somebody has it open is an orphan, until who holds it gives it up; what is left by clients that are gone, and by a crash, the
+ * sweep finds.
+ */
+#include "mds/nfs4/op.h"
+#include "base/log.h"
+#include "mds/layout/repair.h"
+
+/* ---- in a mutation that takes a name away ---- */
+
+/* On the committer: an open registered before this keeps the inode; one that comes after it sees f_removing and waits. */
+static bool keep_open(void *arg, uint64_t ino)
+{
+	struct op_free_ctx *ctx = arg;
+	struct st *st = ctx->m->m_st;
+	struct st_file *f;
+	bool keep = false;
+
+	st_file_lock(st, ino);
+	f = st_file_get(st, ino, true);
+	if (f && f->f_opens) {
+		f->f_orphan = keep = true;
+		ctx->orphaned = ino;
+	} else if (f) {
+		f->f_removing++;
+		ctx->removing = ino;
+	}
+	st_file_unlock(st, ino);
+	return keep;
+}
+
+static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
+{
+	struct op_free_ctx *ctx = arg;
+	struct lo_map map;
+
+	/* After the entry is deleted nothing may be refused any more (ns.h): a damaged map leaves its objects to fsck. */
+	if (lo_map_decode(i->i_blob, &map)) {
+		log_error("inode %lu is removed, but its layout map is damaged: its objects stay", (unsigned long)i->i_ino);
+		return op_mark_del(t, i->i_ino);
+	}
+	int err = lo_order_free(ctx->m->m_lo, t, i);
+
+	if (!err)
+		err = lo_repair_del(t, i->i_ino);
+	return err ? err : op_mark_del(t, i->i_ino);
+}
+
+void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client, struct ns_free_ops *fo)
+{
+	*ctx = (struct op_free_ctx){.m = m, .client = client};
+	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
+}
+
+/* locked. The file is gone, and its layouts name objects that are being deleted. Nobody waits for the others' to come back; who removed it knows. */
+static void freed(struct st *st, struct st_file *f, const struct st_client *by)
+{
+	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot = f->f_contended = f->f_uneven = false;
+	while (f->f_layouts) {
+		if (f->f_layouts->l_client != by)
+			st_recall_queue(st, f->f_layouts);
+		st_layout_free(st, f->f_layouts);
+	}
+}
+
+static void not_orphaned(struct st *st, uint64_t ino)
+{
+	struct st_file *f;
+
+	st_file_lock(st, ino);
+	f = st_file_get(st, ino, false);
+	if (f) {
+		f->f_orphan = false;
+		st_file_put(st, f);
+	}
+	st_file_unlock(st, ino);
+}
+
+static void not_removing(struct st *st, const struct op_free_ctx *ctx, int err)
+{
+	struct st_work w = {0};
+	struct st_file *f;
+
+	do {
+		st_work_lock(&w, st, ctx->removing);
+		f = st_file_get(st, ctx->removing, false);
+		if (!f || (!err && f->f_layouts && !st_needs_all()))
+			continue;
+		if (!err)
+			freed(st, f, ctx->client);
+		f->f_removing--;
+		st_file_put(st, f);
+	} while (st_work_again(&w));
+}
+
+void op_free_done(struct op_free_ctx *ctx, int err)
+{
+	if (ctx->orphaned && err)
+		not_orphaned(ctx->m->m_st, ctx->orphaned);
+	if (!ctx->removing)
+		return;
+	not_removing(ctx->m->m_st, ctx, err);
+	if (!err)
+		lo_orders_gone(ctx->m->m_lo);
+}
+
+/* ---- CLOSE and DELEGRETURN ---- */
+
+struct give_up {
+	struct op_free_ctx ctx;
+	struct ns_free_ops fo;
+	uint64_t ino;
+};
+
+static int give_up_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct give_up *k = c->scratch;
+
+	return ns_orphan_free(c->m->m_ns, t, k->ino, &k->fo);
+}
+
+static nfsstat4 give_up_done(struct compound *c, int err)
+{
+	struct give_up *k = c->scratch;
+
+	op_free_done(&k->ctx, err);
+	return NFS4_OK; /* what was held is given up in any case; the sweep frees what is left */
+}
+
+nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn find)
+{
+	struct give_up *k = op_scratch(c, sizeof(*k), NULL);
+	struct st *st = c->m->m_st;
+	struct st_open *o;
+	struct st_work w = {0};
+	nfsstat4 status;
+	bool orphan = false;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	do {
+		st_work_lock(&w, st, c->cur);
+		status = find(c, sid, &o);
+		if (!status && st_may_free(o)) {
+			struct st_file *f = o->o_file;
+
+			orphan = f->f_orphan && f->f_opens == o && !o->o_fnext;
+			if (orphan) {
+				f->f_orphan = false;
+				f->f_removing++;
+			}
+			st_open_free(st, o);
+		}
+	} while (st_work_again(&w));
+	if (status || !orphan)
+		return status;
+	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
+	k->ctx.removing = k->ino = c->cur;
+	return op_mutate_again(c, give_up_run, give_up_done); /* what is held goes with the boot, and the sweep frees the file */
+}
+
+/* ---- what nobody gave up: clients that are gone, and what a crash left ---- */
+
+#define SWEEP_BATCH 256
+
+struct sweep {
+	struct kv_op op;
+	struct mds *m;
+	uint64_t ino[SWEEP_BATCH], last;
+	unsigned n;
+	struct op_free_ctx ctx[SWEEP_BATCH];
+};
+
+static int sweep_collect(void *arg, uint64_t ino)
+{
+	struct sweep *s = arg;
+
+	if (ino <= s->last) /* seen: open, or gone */
+		return 0;
+	s->ino[s->n++] = ino;
+	return s->n == SWEEP_BATCH;
+}
+
+static int sweep_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct sweep *s = (struct sweep *)op;
+	struct ns_free_ops fo;
+	int err = 0;
+
+	for (unsigned i = 0; i < s->n && !err; i++) {
+		struct st_file *f;
+		bool open;
+
+		op_free_ops(&s->ctx[i], s->m, NULL, &fo);
+		st_all_lock(s->m->m_st);
+		f = st_file_get(s->m->m_st, s->ino[i], false);
+		open = f && f->f_opens;
+		if (open) {
+			f->f_orphan = true;
+		} else if ((f = st_file_get(s->m->m_st, s->ino[i], true))) {
+			f->f_removing++; /* no new opens */
+			s->ctx[i].removing = s->ino[i];
+		}
+		st_all_unlock(s->m->m_st);
+		if (!open)
+			err = ns_orphan_free(s->m->m_ns, t, s->ino[i], &fo);
+	}
+	return err;
+}
+
+static void sweep_next(struct sweep *s);
+
+static void sweep_done(struct kv_op *op, int err)
+{
+	struct sweep *s = (struct sweep *)op;
+
+	for (unsigned i = 0; i < s->n; i++)
+		op_free_done(&s->ctx[i], err);
+	lo_orders_kick(s->m->m_lo);
+	if (err)
+		log_error("orphans stay until the next sweep: %s", strerror(-err));
+	if (err || s->n < SWEEP_BATCH)
+		free(s);
+	else
+		sweep_next(s);
+}
+
+static void sweep_next(struct sweep *s)
+{
+	struct kv_txn *t;
+
+	s->n = 0;
+	memset(s->ctx, 0, sizeof(s->ctx)); /* what a batch that fails has not come to is not the batch before */
+	if (kv_read_begin(s->m->m_kv, &t) == 0) {
+		ns_orphans(s->m->m_ns, t, sweep_collect, s);
+		kv_read_end(t);
+	}
+	if (!s->n) {
+		free(s);
+		return;
+	}
+	s->last = s->ino[s->n - 1];
+	kv_submit(s->m->m_kv, &s->op);
+}
+
+void op_orphan_sweep(struct mds *m, struct loop *loop)
+{
+	struct sweep *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return;
+	s->m = m;
+	s->op.o_run = sweep_run;
+	s->op.o_done = sweep_done;
+	s->op.o_loop = loop;
+	sweep_next(s);
+}

@@ -1,0 +1,122 @@
+/*
+ * reload.c - the exports have changed: what was given under those that are other ones now comes
+ * back.
+ *
+ * A request is judged by the exports in force when it comes, so most of a reload needs nothing.
+ * Layouts and delegations are judged when they are given: those of an export that is gone, or says
+ * something else about anybody, are recalled; a layout's file is fenced in any case before it is
+ * over, so that what a client may not do any more, it cannot. Who still may asks again. Layouts
+ * that came back before left capabilities behind: those are ended in the background (ending.c).
+ */
+#include "base/log.h"
+#include "mds/nfs4/op.h"
+#include "mds/jobs/ending.h"
+
+#define AT_ONCE 64u /* files */
+
+struct reload {
+	struct loop_msg msg;
+	struct mds *m;
+	struct loop *loop;
+	uint64_t *ino;
+	size_t n, next;
+	unsigned busy;
+};
+
+static bool changed(const struct exp_table *old, const struct exp_table *now, const uint8_t *fh, uint32_t len)
+{
+	uint16_t export = op_fh_export(fh, len);
+	const struct exp *a = exp_by_id(old, export), *b = exp_by_id(now, export);
+
+	return !a || !b || !exp_same(a, b);
+}
+
+static int order(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* locked */
+static void recall_delegations(struct st *st, const struct exp_table *old, const struct exp_table *now)
+{
+	st_each(st, ST_OPEN, l)
+	{
+		struct st_open *o = hash_entry(l, struct st_open, o_link);
+
+		if (o->o_deleg && changed(old, now, o->o_deleg->dg_fh, o->o_deleg->dg_fhlen))
+			st_deleg_recall(st, o);
+	}
+}
+
+/* The files whose layouts were given under what has changed. */
+static void collect(struct reload *r, const struct exp_table *old, const struct exp_table *now)
+{
+	struct st *st = r->m->m_st;
+	size_t n = 0;
+
+	st_all_lock(st);
+	recall_delegations(st, old, now);
+	r->ino = calloc(st_states(st) + 1, sizeof(*r->ino));
+	if (!r->ino)
+		log_fatal("no memory to take layouts back after a reload of the exports");
+	st_each(st, ST_LAYOUT, l)
+	{
+		const struct st_layout *y = hash_entry(l, struct st_layout, l_link);
+
+		if (changed(old, now, y->l_fh, y->l_fhlen))
+			r->ino[n++] = y->l_file->f_ino;
+	}
+	st_all_unlock(st);
+	qsort(r->ino, n, sizeof(*r->ino), order);
+	for (size_t i = 0; i < n; i++) {
+		if (!r->n || r->ino[r->n - 1] != r->ino[i])
+			r->ino[r->n++] = r->ino[i];
+	}
+}
+
+static void reload_go(struct reload *r);
+
+static void taken_back(void *arg, int err)
+{
+	struct reload *r = arg;
+
+	if (err)
+		log_warn("a layout of before the reload of the exports: a data server did not confirm the fence: %s", strerror(-err));
+	r->busy--;
+	reload_go(r);
+}
+
+static void reload_go(struct reload *r)
+{
+	while (r->next < r->n && r->busy < AT_ONCE) {
+		r->busy++;
+		excl_take_back_fenced(&r->m->m_file, r->loop, r->ino[r->next++], taken_back, r);
+	}
+	if (r->busy || r->next < r->n)
+		return;
+	free(r->ino);
+	free(r);
+}
+
+static void reload_start(struct loop_msg *m)
+{
+	reload_go(hash_entry(m, struct reload, msg));
+}
+
+void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old, const struct exp_table *now)
+{
+	struct reload *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		log_fatal("no memory to take layouts back after a reload of the exports");
+	r->m = m;
+	r->loop = loop;
+	collect(r, old, now);
+	if (r->n)
+		log_info("layouts of %zu files are taken back: their exports have changed", r->n);
+	r->msg.m_run = reload_start;
+	loop_post(loop, &r->msg);
+	op_ending_look_again(m);
+}

@@ -1,0 +1,383 @@
+/* setattr.c - SETATTR, and what a COMPOUND wants to know of a size (docs/size.md). */
+#include "base/log.h"
+#include "mds/nfs4/op.h"
+#include <errno.h>
+
+static void refreshed(void *arg, int err)
+{
+	struct compound *c = arg;
+	nfsstat4 st;
+
+	op_txn_stale(c->th);
+	st = c->refreshed(c, err);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsstat4 (*then)(struct compound *c, int err))
+{
+	if (!force && !op_refresh_needed(c->m, ino))
+		return false;
+	c->refreshed = then;
+	return op_refresh_file(c->m, c->th->mt_loop, op_txn(c), ino, unmark, refreshed, c);
+}
+
+void op_mark_doubt(struct compound *c, uint64_t ino)
+{
+	if (c->marked && c->marked != ino)
+		op_mark_unused(c);
+	c->marked = ino;
+}
+
+void op_mark_unused(struct compound *c)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+	bool unused;
+
+	st_file_lock(st, c->marked);
+	f = st_file_get(st, c->marked, false);
+	unused = f && op_mark_is_unused(f);
+	st_file_unlock(st, c->marked);
+	if (unused)
+		op_unmark_later(c->th, c->marked);
+}
+
+struct setattr {
+	struct excl excl;
+	struct compound *c;
+	struct op_sattr a;
+	uint64_t ino;
+	bool have_write, orders;
+	op_put_fn put;
+	nfsstat4 (*then)(struct compound *c, int err);
+};
+
+/* The last writer's layout came back while nobody could say that the file needs no mark. */
+static bool setattr_unmarks(struct st *st, uint64_t ino)
+{
+	struct st_file *f;
+	bool unmark;
+
+	st_file_lock(st, ino);
+	f = st_file_get(st, ino, false);
+	unmark = f && f->f_marked && !f->f_sizing && !st_file_has_writers(f);
+	st_file_unlock(st, ino);
+	return unmark;
+}
+
+static void setattr_end(struct setattr *j, int err)
+{
+	struct compound *c = j->c;
+	bool had = j->excl.ex_held;
+	nfsstat4 status;
+
+	excl_end(&j->excl, err);
+	if (had && setattr_unmarks(c->m->m_st, j->ino)) /* a return meanwhile could not */
+		op_unmark_later(c->th, j->ino);
+	if (!err)
+		op_deleg_late(c, j->ino);
+	op_txn_stale(c->th);
+	status = j->then(c, err);
+	if (status != OP_PARKED)
+		op_resume(c, status);
+}
+
+/* Every server has confirmed, or its lease has run out. */
+static void setattr_ordered(void *arg, int err)
+{
+	(void)err; /* the change is made; a server that could not store it refuses from memory */
+	setattr_end(arg, 0);
+}
+
+/* Layouts that name copies which do not have the change come back. */
+static void setattr_recalls(void *arg)
+{
+	struct setattr *j = arg;
+
+	op_waits(j->c, true);
+}
+
+/* Whether somebody may do less with the file than before. A capability allows no more than what its
+ * user could be given again, unless a right was taken. */
+static bool setattr_takes(const struct ns_setattr *s, const struct ns_inode *old, const struct ns_inode *now)
+{
+	return (s->s_mask & NS_S_ACL) || now->i_uid != old->i_uid || now->i_gid != old->i_gid ||
+	       (old->i_mode & ~now->i_mode & 0777);
+}
+
+static int setattr_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct setattr *j = c->sub;
+	struct ns *ns = c->m->m_ns;
+	struct ns_setattr s = j->a.s;
+	struct ns_time now = file_now();
+	struct ns_inode i, old;
+	struct lo_map map;
+	bool file, takes, raise;
+	int err = ns_get(ns, t, j->ino, &old);
+
+	if (err)
+		return err;
+	file = old.i_type == NS_REG;
+	if (j->a.has_size && old.i_type != NS_REG)
+		return old.i_type == NS_DIR ? -EISDIR : -EINVAL;
+	if (j->have_write)
+		s.s_mask |= NS_S_HAS_WRITE;
+	if (file) {
+		err = lo_map_decode(old.i_blob, &map);
+		if (err)
+			return err;
+	}
+	err = ns_setattr(ns, t, j->ino, &s, &c->cred, now, &i);
+	if (err || !file)
+		return err;
+	takes = j->a.has_size || setattr_takes(&s, &old, &i);
+	/* A write by a layout that came back, or is the caller's own, may be under way still. */
+	raise = j->excl.ex_left || (!map.lm_clean && takes);
+	/* Where another has raised the epoch just now, its orders are waited for. */
+	if (!takes && !raise)
+		return 0;
+	/* The order to cut carries the epoch. */
+	err = excl_fence(&j->excl, t, &i, &map, raise, j->a.has_size, now);
+	if (!err && j->a.has_size)
+		err = lo_order_truncate(c->m->m_lo, t, &i, &map, s.s_size);
+	j->orders = true;
+	c->once_orders = j->ino;
+	return err;
+}
+
+static nfsstat4 setattr_committed(struct compound *c, int err)
+{
+	struct setattr *j = c->sub;
+
+	if (err || !j->orders)
+		setattr_end(j, err);
+	else
+		excl_order(&j->excl, setattr_recalls, setattr_ordered, j);
+	return OP_PARKED;
+}
+
+static void setattr_commit(struct setattr *j)
+{
+	struct compound *c = j->c;
+
+	op_mutate(c, setattr_run, j->put, setattr_committed);
+}
+
+static nfsstat4 setattr_counted(struct compound *c, int err)
+{
+	(void)err;
+	setattr_commit(c->sub);
+	return OP_PARKED;
+}
+
+static void setattr_recalled(void *arg, int err)
+{
+	struct setattr *j = arg;
+
+	(void)err;
+	op_waits(j->c, false);
+	setattr_commit(j);
+}
+
+/*
+ * Whether the caller's own layout is taken back as well: its capabilities are about to be fenced. A stock client whose WRITE is
+ * refused writes those pages later, behind the close that should have had them written. Set-id bits that are set must fall with
+ * the next write: the caller's client has no layout to write it unseen (layoutget_rights).
+ */
+static bool setattr_own(struct setattr *j)
+{
+	const struct ns_setattr *s = &j->a.s;
+	struct compound *c = j->c;
+	struct ns_inode old, now;
+
+	if (j->a.has_size || ns_get(c->m->m_ns, op_txn(c), j->ino, &old))
+		return true;
+	now = old;
+	if (s->s_mask & NS_S_MODE)
+		now.i_mode = (uint16_t)((old.i_mode & s->s_mode_keep) | (s->s_mode & ~s->s_mode_keep));
+	if (s->s_mask & NS_S_UID)
+		now.i_uid = s->s_uid;
+	if (s->s_mask & NS_S_GID)
+		now.i_gid = s->s_gid;
+	return ((s->s_mask & NS_S_MODE) && (s->s_mode & ~s->s_mode_keep & 06000)) || setattr_takes(s, &old, &now);
+}
+
+/* Takes back what stands against the change, counts what was written before it, and commits. */
+static nfsstat4 setattr_start(struct setattr *j)
+{
+	struct compound *c = j->c;
+	/* A change of mode, ACL or owner takes back what was granted under the old one. */
+	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_ACL | NS_S_UID | NS_S_GID);
+	enum excl_how how = j->a.has_size ? EXCL_SIZE : EXCL_RIGHTS;
+
+	if (j->a.has_size || rights) {
+		int waits = excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino, setattr_own(j) ? NULL : c->client, how, !rights, setattr_recalled, j);
+
+		if (waits < 0)
+			return j->then(c, waits);
+		if (waits && op_waits(c, true))
+			return OP_PARKED;
+	}
+	/* A time that is set stands against the writes before it: they are counted first, so that nobody finds them new later. */
+	if ((j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) && op_refresh(c, j->ino, false, false, setattr_counted))
+		return OP_PARKED;
+	setattr_commit(j);
+	return OP_PARKED;
+}
+
+static void setattr_settled(void *arg, int err)
+{
+	struct setattr *j = arg;
+	struct compound *c = j->c;
+	nfsstat4 st;
+
+	op_txn_stale(c->th);
+	if (err) {
+		setattr_end(j, err == -ETIMEDOUT ? -EAGAIN : err);
+		return;
+	}
+	st = setattr_start(j);
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+/* Others' delegations are back. */
+static nfsstat4 setattr_cleared(struct compound *c, int err)
+{
+	struct setattr *j = c->sub;
+
+	(void)err;
+	return excl_settle(&c->m->m_file, c->th->mt_loop, j->ino, setattr_settled, j) ? OP_PARKED : setattr_start(j);
+}
+
+nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, op_put_fn put, nfsstat4 (*then)(struct compound *c, int err))
+{
+	struct setattr *j;
+	struct ns_setattr s = a->s;
+	struct ns_inode i;
+	struct lo_map map;
+	int err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
+
+	/* Nobody's layout is taken back for what is refused in the end; the commit checks again. */
+	if (have_write)
+		s.s_mask |= NS_S_HAS_WRITE;
+	if (!err)
+		err = ns_setattr_check(&i, &s, &c->cred);
+	if (err)
+		return op_status(err);
+	if (op_deleg_grace(c, ino))
+		return NFS4ERR_GRACE;
+	/* One cut at a time: orders for a server that does not answer must not pile up. */
+	if (a->has_size && (lo_map_decode(i.i_blob, &map) || op_is_held(c->m, c->th->mt_loop, &i, &map)))
+		return NFS4ERR_DELAY;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		return NFS4ERR_DELAY;
+	c->sub = j;
+	j->c = c;
+	j->a = *a;
+	j->ino = ino;
+	j->have_write = have_write;
+	j->put = put;
+	j->then = then;
+	if (op_deleg_clear(c, &ino, 1, OPEN4_SHARE_ACCESS_WRITE, 0, setattr_cleared))
+		return OP_PARKED;
+	return setattr_cleared(c, 0);
+}
+
+struct op_setattr_args {
+	struct op_sattr a;
+};
+
+static void setattr_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	struct op_setattr_args *k = c->scratch;
+
+	(void)after;
+	op_put_bitmap(x, &k->a.set);
+}
+
+static nfsstat4 setattr_done(struct compound *c, int err)
+{
+	if (!err)
+		return op_result(c, setattr_put);
+	xdr_put_u32(c->out, 0);
+	c->keep_body = true; /* attrsset is there in either case */
+	return op_status(err);
+}
+
+static int deleg_times_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	const struct ns_setattr *s = &((struct op_setattr_args *)c->scratch)->a.s;
+
+	return ns_deleg_times(c->m->m_ns, t, c->cur, s->s_mask & NS_S_ATIME ? &s->s_atime : NULL, s->s_mask & NS_S_MTIME ? &s->s_mtime : NULL, false, file_now());
+}
+
+/* What the holder of a delegation kept while it had it (RFC 9754 section 5): nobody else may say so. */
+static nfsstat4 setattr_deleg_times(struct compound *c, const struct st_stateid *sid)
+{
+	struct st *st = c->m->m_st;
+	struct st_open *o;
+	nfsstat4 status;
+
+	st_file_lock(st, c->cur);
+	status = op_deleg_by_sid(c, sid, &o);
+	if (!status && !o->o_deleg->dg_times)
+		status = NFS4ERR_BAD_STATEID;
+	/* Who may only read modifies nothing. */
+	if (!status && o->o_deleg->dg_type != OPEN_DELEGATE_WRITE && (((struct op_setattr_args *)c->scratch)->a.s.s_mask & NS_S_MTIME))
+		status = NFS4ERR_INVAL;
+	st_file_unlock(st, c->cur);
+	return status ? status : op_mutate(c, deleg_times_run, setattr_put, setattr_done);
+}
+
+nfsstat4 op_setattr(struct compound *c)
+{
+	struct op_setattr_args *k = op_scratch(c, sizeof(*k), NULL);
+	struct st *st = c->m->m_st;
+	struct st_stateid sid;
+	struct ns_inode i;
+	struct st_open *o;
+	bool have_write = false;
+	nfsstat4 status;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &sid);
+	status = op_get_sattr(c, c->in, &k->a, false);
+	if (!status && !c->cur)
+		status = NFS4ERR_NOFILEHANDLE;
+	if (!status)
+		status = op_resolve_sid(c, &sid);
+	if (!status && k->a.deleg_times) {
+		status = setattr_deleg_times(c, &sid);
+		if (status == OP_PARKED)
+			return status;
+	} else if (!status && k->a.has_size && st_sid_special(&sid)) {
+		status = op_cur_inode(c, &i);
+		if (!status) /* who may not takes nothing from others */
+			status = op_status(ns_setattr_check(&i, &k->a.s, &c->cred));
+		if (!status)
+			status = op_special_io(c, c->cur, OPEN4_SHARE_ACCESS_WRITE);
+	} else if (!status && k->a.has_size) {
+		status = op_cur_inode(c, &i);
+		st_file_lock(st, c->cur);
+		if (!status)
+			status = st_in_grace(st) ? NFS4ERR_GRACE : op_open_by_sid(c, &sid, c->cur, &o);
+		if (!status && !(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
+			status = NFS4ERR_OPENMODE;
+		if (!status)
+			status = op_user_access(c, &i, OPEN4_SHARE_ACCESS_WRITE);
+		st_file_unlock(st, c->cur);
+		have_write = true; /* where the status is good */
+	}
+	if (!status && !k->a.deleg_times)
+		return op_do_setattr(c, c->cur, &k->a, have_write, setattr_put, setattr_done);
+	xdr_put_u32(c->out, 0);
+	c->keep_body = true;
+	return status;
+}

@@ -1,0 +1,190 @@
+/*
+ * unread.c - no client asks for ever for what cannot be read (docs/mirrors.md, "Reading"), or writes again and again where it reaches nobody (docs/device-failure.md). A client has no guard of
+ * its own: where every copy has failed, it gives its layout back, with the errors, and asks for another.
+ */
+#include "base/clock.h"
+#include "mds/nfs4/op.h"
+#include "mds/jobs/repair.h"
+#include <errno.h>
+
+#define UNREAD_NS 5000000000ull
+
+/* ACCESS is a fence's answer, or of a server without a lease: the next layout is good. */
+static bool failed(const struct op_dev_error *e)
+{
+	return e->opnum == OP_READ && e->status && e->status != NFS4ERR_ACCESS && e->status != NFS4ERR_NXIO && e->status != NFS4ERR_DELAY;
+}
+
+void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_error *e, unsigned n)
+{
+	struct st *st = c->m->m_st;
+	uint64_t unread = 0, unreached = 0;
+	struct dsc_server sv;
+	struct ns_inode i;
+	struct lo_map map;
+	struct st_file *f;
+
+	if (!n || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_type != NS_REG || lo_map_decode(i.i_blob, &map))
+		return;
+	for (unsigned k = 0; k < n; k++) {
+		if (e[k].opnum != OP_READ || !dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv))
+			continue;
+		if (failed(&e[k]))
+			unread |= lo_map_on(&map, sv.sv_id);
+		else if (e[k].status == NFS4ERR_NXIO)
+			unreached |= lo_map_on(&map, sv.sv_id);
+	}
+	if (!(unread | unreached))
+		return;
+	st_file_lock(st, ino);
+	f = st_file_get(st, ino, false); /* open, or it has a layout: else nobody asks for one */
+	if (f) {
+		if (f->f_unread_client != c->client->cl_id || clock_mono_ns() >= f->f_unread_until_ns)
+			f->f_unread = f->f_unreached = 0;
+		f->f_unread |= unread;
+		f->f_unreached |= unreached;
+		f->f_unread_client = c->client->cl_id;
+		f->f_unread_until_ns = clock_mono_ns() + UNREAD_NS;
+	}
+	st_file_unlock(st, ino);
+}
+
+/* Silence is no error: a server may be back. One that is gone somebody has said to be so. */
+bool op_all_gone(struct mds *m, const struct lo_map *map)
+{
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		bool left = false;
+		int k;
+
+		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++)
+			left |= dsc_silent_ms(m->m_dsc, map->lm_obj[k].ob_ds) < m->m_gone_ms;
+		if (!left)
+			return true;
+	}
+	return false;
+}
+
+nfsstat4 op_read_status(struct mds *m, const struct lo_map *map, int err)
+{
+	return err == -ETIMEDOUT && op_all_gone(m, map) ? NFS4ERR_IO : op_data_status(err);
+}
+
+nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
+{
+	struct st *st = c->m->m_st;
+	uint64_t unread = 0, unreached = 0, alive = lo_map_alive(c->m->m_lo, map);
+	nfsstat4 status = NFS4_OK;
+	const struct st_file *f;
+	bool same;
+
+	if (op_all_gone(c->m, map))
+		return NFS4ERR_IO;
+	st_file_lock(st, ino);
+	f = st_file_get(st, ino, false);
+	if (f && f->f_unread_client == c->client->cl_id && clock_mono_ns() < f->f_unread_until_ns) {
+		unread = f->f_unread;
+		unreached = f->f_unreached;
+	}
+	same = f && f->f_contended;
+	st_file_unlock(st, ino);
+	for (unsigned s = 0; (unread | unreached) && s < map->lm_stripes && status != NFS4ERR_IO; s++) {
+		uint64_t copies = 0;
+		int k;
+
+		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++)
+			copies |= 1ull << k;
+		/* Only the first of those that may differ is read. We try it, too: where we cannot
+		 * read it either, another is first then. */
+		if (same && (k = lo_copy(map, s, 0)) >= 0 && lo_copy(map, s, 1) >= 0) {
+			if ((unread | (unreached & alive)) >> k & 1)
+				status = NFS4ERR_LAYOUTUNAVAILABLE;
+			continue;
+		}
+		if (copies & ~(unread | unreached))
+			continue;
+		/* One that it does not reach, and we do, is read through us. One that is away for us as well may come back. */
+		if (copies & ~unread & alive)
+			status = NFS4ERR_LAYOUTUNAVAILABLE;
+		else if (!(copies & ~unread))
+			status = NFS4ERR_IO;
+	}
+	return status;
+}
+
+/* ---- servers that only this client does not reach ---- */
+
+/* A report comes some time after the failure: a server that was started anew shortly before it is no such. */
+#define STOOD_MS 5000u
+
+/* Locked. The entry of a server, or the one to be used for it. */
+static struct st_unreached *unreached_entry(struct st_unreached *list, uint32_t ds)
+{
+	struct st_unreached *oldest = list;
+
+	for (unsigned k = 0; k < ST_UNREACHED; k++) {
+		if (list[k].un_ds == ds)
+			return &list[k];
+		if (list[k].un_at_ms < oldest->un_at_ms)
+			oldest = &list[k];
+	}
+	return oldest;
+}
+
+static void note_unreached(struct compound *c, uint32_t ds, uint64_t now)
+{
+	struct st *st = c->m->m_st;
+	struct st_client *cl = c->client;
+
+	st_all_lock(st);
+	if (!atomic_load(&cl->cl_unreached))
+		atomic_store(&cl->cl_unreached, calloc(ST_UNREACHED, sizeof(*cl->cl_unreached)));
+	if (atomic_load(&cl->cl_unreached))
+		*unreached_entry(atomic_load(&cl->cl_unreached), ds) = (struct st_unreached){ds, now};
+	st_all_unlock(st);
+}
+
+void op_unreached_report(struct compound *c, const struct op_dev_error *e, unsigned n)
+{
+	uint64_t now = clock_mono_ms();
+	struct dsc_server sv;
+
+	for (unsigned k = 0; k < n; k++) {
+		if (e[k].status != NFS4ERR_NXIO)
+			continue;
+		dsc_reported(c->m->m_dsc, e[k].dev); /* it is asked whether it lives */
+		if (now > STOOD_MS && dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv) && dsc_reached(c->m->m_dsc, sv.sv_id, now - STOOD_MS))
+			note_unreached(c, sv.sv_id, now);
+	}
+}
+
+bool op_unreached(struct compound *c, const struct lo_map *map)
+{
+	uint64_t now = clock_mono_ms(), bits = lo_writers(map);
+	struct st_unreached list[ST_UNREACHED];
+	struct st *st = c->m->m_st;
+
+	if (!atomic_load(&c->client->cl_unreached))
+		return false;
+	st_look_lock(st); /* who writes it has all */
+	memcpy(list, atomic_load(&c->client->cl_unreached), sizeof(list));
+	st_look_unlock(st);
+	for (unsigned i = 0; i < lo_objects(map); i++)
+		for (unsigned k = 0; bits >> i & 1 && k < ST_UNREACHED; k++)
+			if (list[k].un_ds == map->lm_obj[i].ob_ds && now - list[k].un_at_ms < c->m->m_unreached_ms && dsc_reached(c->m->m_dsc, list[k].un_ds, list[k].un_at_ms))
+				return true;
+	return false;
+}
+
+nfsstat4 op_dead_status(struct mds *m, const struct lo_map *map, bool write)
+{
+	uint64_t dead = lo_map_dead(m->m_lo, map);
+
+	if (!dead)
+		return NFS4_OK;
+	if (op_all_gone(m, map))
+		return NFS4ERR_IO;
+	if (lo_map_cut(m->m_lo, map))
+		return NFS4ERR_LAYOUTTRYLATER;
+	/* It died since this LAYOUTGET began: it is asked again, and then the object is stale. */
+	return write ? NFS4ERR_RECALLCONFLICT : NFS4_OK;
+}

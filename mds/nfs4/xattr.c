@@ -1,0 +1,342 @@
+/* Extended attributes (RFC 8276), and the two virtual ones: weft.policy of directories, weft.layout of files. They are never listed. */
+#include "mds/nfs4/op.h"
+#include <errno.h>
+
+static bool name_is(const char *name, size_t len, const char *want)
+{
+	return len == strlen(want) && memcmp(name, want, len) == 0;
+}
+
+bool op_xattr_virtual(const char *name, size_t len)
+{
+	return name_is(name, len, "weft.policy") || name_is(name, len, "weft.layout");
+}
+
+struct xattr {
+	struct op_again again; /* its policy is that of a directory, too */
+	const char *name;
+	size_t len;
+	uint32_t how;
+	struct kv_slice val;
+	struct ns_cinfo ci;
+	bool on_file;
+};
+
+static void xattr_fini(void *scratch)
+{
+	struct xattr *k = scratch;
+
+	excl_end(&k->again.ag_freeze, 0);
+}
+
+static nfsstat4 get_xname(struct compound *c, struct xattr *k)
+{
+	uint32_t n;
+
+	k->name = (const char *)xdr_get_opaque(c->in, UINT32_MAX - 3, &n);
+	k->len = n;
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (n == 0)
+		return NFS4ERR_INVAL;
+	if (n > NS_XATTR_NAME_MAX)
+		return NFS4ERR_NAMETOOLONG;
+	return memchr(k->name, 0, n) ? NFS4ERR_INVAL : NFS4_OK;
+}
+
+/* ---- GETXATTR ---- */
+
+/* A file's policy is what became of one: where its copies are is in weft.layout. */
+static nfsstat4 get_shape(struct compound *c, uint64_t ino)
+{
+	char text[LO_POLICY_TEXT];
+	struct lo_policy p;
+	struct lo_map map;
+	struct ns_inode i;
+	int err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
+
+	if (err)
+		return op_status(err);
+	if (lo_map_decode(i.i_blob, &map) || lo_map_policy(&map, &p))
+		return NFS4ERR_IO;
+	xdr_put_opaque(c->out, text, (uint32_t)lo_policy_format(&p, text));
+	return NFS4_OK;
+}
+
+static nfsstat4 get_policy(struct compound *c, const struct ns_inode *i)
+{
+	struct kv_slice s;
+	struct lo_policy p;
+	char text[LO_POLICY_TEXT];
+	int err;
+
+	if (i->i_type == NS_REG)
+		return get_shape(c, i->i_ino);
+	if (i->i_type != NS_DIR)
+		return NFS4ERR_NOXATTR;
+	err = ns_policy(c->m->m_ns, op_txn(c), i->i_ino, &s);
+	if (!err)
+		err = lo_policy_decode(s, &p);
+	if (err)
+		return op_status(err);
+	xdr_put_opaque(c->out, text, (uint32_t)lo_policy_format(&p, text));
+	return NFS4_OK;
+}
+
+static nfsstat4 get_layout(struct compound *c, uint64_t ino)
+{
+	struct ns_inode i;
+	struct lo_map map;
+	char *json;
+	int err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
+
+	if (err)
+		return op_status(err);
+	if (i.i_type != NS_REG)
+		return NFS4ERR_NOXATTR;
+	if (lo_map_decode(i.i_blob, &map))
+		return NFS4ERR_IO;
+	json = lo_layout_json(c->m->m_lo, op_txn(c), &i, &map);
+	if (!json)
+		return NFS4ERR_DELAY;
+	xdr_put_opaque(c->out, json, (uint32_t)strlen(json));
+	free(json);
+	return NFS4_OK;
+}
+
+static nfsstat4 layout_fresh(struct compound *c, int err)
+{
+	(void)err;
+	return get_layout(c, c->cur);
+}
+
+nfsstat4 op_getxattr(struct compound *c)
+{
+	struct xattr k = {0};
+	struct ns_inode i;
+	struct kv_slice val;
+	nfsstat4 st = get_xname(c, &k);
+	int err;
+
+	if (!st)
+		st = op_cur_inode(c, &i);
+	if (!st)
+		st = op_status(ns_access(&i, &c->cred, NS_R_READ_XATTRS));
+	if (st)
+		return st;
+	if (exp_is_pseudo(c->exp)) /* the real directory's are not shown */
+		return NFS4ERR_NOXATTR;
+	if (name_is(k.name, k.len, "weft.policy"))
+		return get_policy(c, &i);
+	if (name_is(k.name, k.len, "weft.layout")) {
+		if (i.i_type == NS_REG && op_refresh(c, i.i_ino, false, false, layout_fresh))
+			return OP_PARKED;
+		return get_layout(c, i.i_ino);
+	}
+	err = ns_xattr_get(c->m->m_ns, op_txn(c), i.i_ino, k.name, k.len, &val);
+	if (err)
+		return op_status(err);
+	xdr_put_opaque(c->out, val.s_data, (uint32_t)val.s_len);
+	return NFS4_OK;
+}
+
+/* ---- SETXATTR, REMOVEXATTR ---- */
+
+/* A policy is its directory owner's, or root's. */
+static int policy_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct xattr *k = c->scratch;
+	struct ns *ns = c->m->m_ns;
+	struct ns_inode i;
+	int err = ns_get(ns, t, c->cur, &i);
+
+	if (err)
+		return err;
+	if (i.i_type != NS_DIR)
+		return -EINVAL;
+	if (c->cred.cr_uid != 0 && c->cred.cr_uid != i.i_uid)
+		return -EPERM;
+	if (k->how == NS_X_CREATE && i.i_has_policy)
+		return -EEXIST;
+	if (!i.i_has_policy && (!k->val.s_data || k->how == NS_X_REPLACE))
+		return -ENODATA;
+	k->ci.c_before = i.i_change;
+	err = lo_policy_set(c->m->m_lo, t, c->cur, k->val.s_data ? &k->again.ag_policy : NULL, file_now());
+	k->ci.c_after = i.i_change + 1;
+	return err;
+}
+
+static int setxattr_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct xattr *k = c->scratch;
+
+	return ns_xattr_set(c->m->m_ns, t, c->cur, k->name, k->len, k->val, k->how, &c->cred, file_now(), &k->ci);
+}
+
+static int removexattr_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct xattr *k = c->scratch;
+
+	return ns_xattr_remove(c->m->m_ns, t, c->cur, k->name, k->len, &c->cred, file_now(), &k->ci);
+}
+
+static void xattr_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	struct xattr *k = c->scratch;
+
+	(void)after;
+	op_put_cinfo(x, &k->ci);
+}
+
+static nfsstat4 xattr_done(struct compound *c, int err)
+{
+	if (err)
+		return op_status(err);
+	op_deleg_late(c, c->cur);
+	return op_result(c, xattr_put);
+}
+
+static nfsstat4 xattr_change(struct compound *c, int err)
+{
+	struct xattr *k = c->scratch;
+
+	(void)err;
+	if (name_is(k->name, k->len, "weft.policy") && c->opnum == OP_SETXATTR && k->on_file)
+		return k->how == NS_X_CREATE ? NFS4ERR_EXIST : op_place_again(c);
+	if (name_is(k->name, k->len, "weft.policy"))
+		return op_mutate(c, policy_run, xattr_put, xattr_done);
+	return op_mutate(c, c->opnum == OP_SETXATTR ? setxattr_run : removexattr_run, xattr_put, xattr_done);
+}
+
+/* Extended attributes are cached under a delegation as others are: those of other clients come back before one changes. Who may not change it takes none back. */
+static nfsstat4 xattr_recall(struct compound *c)
+{
+	struct xattr *k = c->scratch;
+	struct ns_inode i;
+	nfsstat4 st = op_cur_inode(c, &i);
+
+	if (st)
+		return st;
+	k->on_file = i.i_type == NS_REG;
+	if (ns_permission(&i, &c->cred, 2))
+		return xattr_change(c, 0);
+	if (op_deleg_grace(c, c->cur))
+		return NFS4ERR_DELAY; /* GRACE is no error of these (RFC 8276 section 8.4.5) */
+	if (op_deleg_clear(c, &c->cur, 1, OPEN4_SHARE_ACCESS_WRITE, 0, xattr_change))
+		return OP_PARKED;
+	return xattr_change(c, 0);
+}
+
+nfsstat4 op_setxattr(struct compound *c)
+{
+	struct xattr *k = op_scratch(c, sizeof(*k), xattr_fini);
+	char err[256];
+	uint32_t len;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	k->how = xdr_get_u32(c->in);
+	st = get_xname(c, k);
+	k->val.s_data = xdr_get_opaque(c->in, UINT32_MAX - 3, &len);
+	k->val.s_len = len;
+	if (c->in->bad || k->how > NS_X_REPLACE)
+		return NFS4ERR_BADXDR;
+	if (!st && !c->cur)
+		st = NFS4ERR_NOFILEHANDLE;
+	if (!st && len > NS_XATTR_VALUE_MAX)
+		st = NFS4ERR_XATTR2BIG;
+	if (st)
+		return st;
+	if (name_is(k->name, k->len, "weft.layout"))
+		return NFS4ERR_PERM;
+	if (name_is(k->name, k->len, "weft.policy")) {
+		if (lo_policy_parse(k->val.s_data, len, &k->again.ag_policy, err, sizeof(err)) ||
+		    lo_policy_check(c->m->m_lo, &k->again.ag_policy, err, sizeof(err)))
+			return NFS4ERR_INVAL;
+		k->again.ag_ci = &k->ci;
+		k->again.ag_put = xattr_put;
+	}
+	return xattr_recall(c);
+}
+
+nfsstat4 op_removexattr(struct compound *c)
+{
+	struct xattr *k = op_scratch(c, sizeof(*k), NULL);
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = get_xname(c, k);
+	if (!st && !c->cur)
+		st = NFS4ERR_NOFILEHANDLE;
+	if (st)
+		return st;
+	if (name_is(k->name, k->len, "weft.layout"))
+		return NFS4ERR_PERM;
+	return xattr_recall(c);
+}
+
+/* ---- LISTXATTRS ---- */
+
+struct xlist {
+	struct compound *c;
+	uint64_t cookie, at;
+	uint32_t max, n;
+	size_t start;
+	bool more;
+};
+
+static int list_one(void *arg, const char *name, size_t len)
+{
+	struct xlist *l = arg;
+	struct xdr_out *x = l->c->out;
+
+	if (l->at++ < l->cookie)
+		return 0;
+	/* this name, and eof behind it */
+	if (x->x_len - l->start + 4 + ((len + 3) & ~(size_t)3) + 4 > l->max) {
+		l->at--;
+		l->more = true;
+		return 1;
+	}
+	xdr_put_opaque(x, name, (uint32_t)len);
+	l->n++;
+	return 0;
+}
+
+nfsstat4 op_listxattrs(struct compound *c)
+{
+	struct xlist l = {.c = c};
+	struct ns_inode i;
+	size_t cookie_at, count_at;
+	nfsstat4 st;
+	int err;
+
+	l.cookie = xdr_get_u64(c->in);
+	l.max = xdr_get_u32(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	st = op_cur_inode(c, &i);
+	if (!st)
+		st = op_status(ns_access(&i, &c->cred, NS_R_READ_XATTRS));
+	if (st)
+		return st;
+	l.start = cookie_at = c->out->x_len;
+	xdr_put_u64(c->out, 0);
+	count_at = c->out->x_len;
+	xdr_put_u32(c->out, 0);
+	err = exp_is_pseudo(c->exp) ? 0 : ns_xattr_list(c->m->m_ns, op_txn(c), i.i_ino, list_one, &l);
+	if (err < 0)
+		return op_status(err);
+	if (l.more && l.n == 0)
+		return NFS4ERR_TOOSMALL;
+	xdr_patch_u32(c->out, cookie_at, (uint32_t)(l.at >> 32));
+	xdr_patch_u32(c->out, cookie_at + 4, (uint32_t)l.at);
+	xdr_patch_u32(c->out, count_at, l.n);
+	xdr_put_bool(c->out, !l.more);
+	return NFS4_OK;
+}
