@@ -1,25 +1,62 @@
 /*
  * keys.h - what the name space keeps in the store: keys, record formats, and the inner state of
- *struct ns.
+ * struct ns.
  *
- * Keys (integers big-endian, so that order is numeric order):
- *	'S'                       the super record
- *	'i' ino                   an inode; the ACL, if it has one, and the layout map, policy or
- *symlink target follow the fixed part 'd' directory slot        a directory entry; the slot is near
- *the keyed hash of the name, and is the READDIR cookie 'x' ino name              an extended
- *attribute 'O' ino an orphan: an inode without links that somebody has open 'C' 'D' 'o' 'm' 'q' 'r'
- *'e' 'g' 'b' 's' 't' 'h' 'k' 'E' 'X' id    rows of other rooms (enum ns_table)
+ * The table of all keys. A key is its first byte, then the id. Integers in keys are big-endian, so
+ * that the order of the keys is the order of the numbers. docs/schema.md has the values, field by
+ * field, with the code that writes and deletes each row; tests/unit/schema.sh compares that page
+ * with the code.
  *
- * Values begin with a version byte; integers in them are little-endian.
+ *   byte  constant       id (bytes)                       a row is
+ *   ----  -------------  -------------------------------  -----------------------------------------
+ *   'S'   NS_K_SUPER     none                             the super record
+ *   'i'   NS_K_INODE     inode (8)                        an inode; its ACL, if it has one, and its
+ *                                                         map, policy or symlink target follow
+ *   'd'   NS_K_DIRENT    directory (8), slot (8)          a directory entry
+ *   'x'   NS_K_XATTR     inode (8), name (1 to 255)       an extended attribute
+ *   'O'   NS_K_ORPHAN    inode (8)                        an inode without links that is still open
+ *   'B'   NS_T_BOOT      boot (8)                         the random identity of a boot
+ *   'q'   NS_T_ONCE      session (16), slot (4)           the reply of a slot's last mutation
+ *
+ * ns reads and writes the tables above. It keeps the rows of the tables below for other rooms,
+ * and does not look into them.
+ *
+ *   'C'   NS_T_CLIENT    hash of owner, principal (32)    a client that may reclaim
+ *   'm'   NS_T_MARK      inode (8)                        a file that clients may be writing
+ *   'D'   NS_T_DS        uuid (16)                        a data server
+ *   'g'   NS_T_GEN       'S', uuid (16)                   a generic data server
+ *                        'P', server (4), number (8)      a file made ahead on one
+ *                        'O', server (4), inode (8),      an object on one
+ *                          incarnation (2), stripe (1),
+ *                          copy (1)
+ *   'k'   NS_T_KEY       0 (1)                            the cluster keys
+ *   'o'   NS_T_ORDER     server (4), order (8)            work for a data server
+ *   'r'   NS_T_REPAIR    inode (8); 0 is a flag           a file with objects that are not in sync
+ *   'b'   NS_T_SHIFTED   inode (8)                        a file that balance moved lately
+ *   't'   NS_T_TWIN      inode (8)                        the map that a restripe fills
+ *   'h'   NS_T_HINT      1 (1)                            a flag: some policy has a threshold
+ *   's'   NS_T_SCRUB     0 (1)                            the state of the scrub
+ *                        1 (1), index (4)                 a finding of the scrub
+ *                        2 (1), server (4), inode (8),    an object without a file, seen once
+ *                          incarnation (2), stripe (1),
+ *                          copy (1)
+ *   'e'   NS_T_EVENT     ring (1), number (8)             an event
+ *   'E'   NS_T_EXPORT    export (2)                       what an export said last
+ *   'X'   NS_T_ENDING    directory (8)                    capabilities that have to end below it
+ *
+ * One key is the engine's: "\0weft" (kv.h). No other key begins with 0.
+ *
+ * Values begin with a version byte. Integers in them are little-endian.
  *
  * Slots. hash(name) is SipHash under su_dir_key, in [8, 2^63 - 16). An entry lives in one of the
- *NS_SLOT_WINDOW slots from its hash on. A lookup reads the whole window, so a gap left by a removed
- *entry ends no search, and an entry never moves: its cookie is stable.
+ * NS_SLOT_WINDOW slots from its hash on; the slot is its READDIR cookie. A lookup reads the whole
+ * window, so a gap left by a removed entry ends no search, and an entry never moves: its cookie is
+ * stable.
  *
  * Numbers. A number below the limit in the super record may be handed out. The limit is read in the
- *transaction that hands out, never remembered, so that a raised limit that was lost with an aborted
- *batch is raised again. What is remembered is the next number, which only rises: an aborted batch
- *skips numbers and reuses none.
+ * transaction that hands out, never remembered, so that a raised limit that was lost with an
+ * aborted batch is raised again. What is remembered is the next number, which only rises: an
+ * aborted batch skips numbers and reuses none.
  */
 #ifndef MDS_NS_KEYS_H
 #define MDS_NS_KEYS_H
