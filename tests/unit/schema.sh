@@ -15,7 +15,7 @@ natural="ds_meta marks meta stamp kv_log_head kv_log_rec"
 
 # "constant byte" of NS_K_* and NS_T_*, "constant value" of NS_F_*.
 code_keys() { # TREE
-	(cd "$1" && cat "$keys" "$table") | grep -oE "NS_[KT]_[A-Z]+ = '.'|NS_F_[A-Z]+ = [0-9]+" |
+	(cd "$1" && cat "$keys" "$table") | grep -oE "NS_[KT]_[A-Z0-9_]+ = '.'|NS_F_[A-Z0-9_]+ = [0-9]+" |
 		sed 's/ = / /' | sort -u
 }
 page_keys() { # FILE
@@ -27,7 +27,7 @@ page_keys() { # FILE
 }
 # The head of keys.h: "constant byte".
 head_keys() { # TREE
-	sed -n '1,/\*\//p' "$1/$keys" | sed -nE "s/^ \*   ('.')   (NS_[KT]_[A-Z]+) .*/\2 \1/p" | sort
+	sed -n '1,/\*\//p' "$1/$keys" | sed -nE "s/^ \*   ('.')   (NS_[KT]_[A-Z0-9_]+) .*/\2 \1/p" | sort
 }
 
 # ---- records ----
