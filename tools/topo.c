@@ -209,7 +209,7 @@ static void devices(const struct topo *t)
 		       p && *p->p_driver ? p->p_driver : "-", line);
 	}
 	if (marked)
-		puts("!  the link is slower or narrower than both its ends could be");
+		puts("!  the link is slower or narrower than both its ends support");
 }
 
 static void nodes(const struct topo *t)
@@ -231,8 +231,8 @@ static void legend(void)
 	     "PXB   several PCIe bridges, but no host bridge\n"
 	     "PHB   a PCIe host bridge\n"
 	     "NODE  two host bridges of one NUMA node\n"
-	     "SYS   two NUMA nodes, or nodes that are not known\n"
-	     "-     one of them has no place in the PCIe tree that is known");
+	     "SYS   two NUMA nodes, or unknown nodes\n"
+	     "-     the place of one of them in the PCIe tree is not known");
 }
 
 static void table(const struct topo *t)
@@ -241,7 +241,7 @@ static void table(const struct topo *t)
 		matrix(t);
 		devices(t);
 	} else {
-		puts("There is no NVMe drive, network card or GPU here.");
+		puts("No NVMe drive, network card or GPU was found.");
 	}
 	if (t->t_nnode)
 		nodes(t);
@@ -264,7 +264,7 @@ static int near_find(const struct topo *t, const char *what, struct near *n)
 		fprintf(stderr, "weft: %s: %s\n", what,
 			rc == -ENOENT && !path ? "there is no such block device"
 			: rc == -ENOENT
-				? "it does not exist, or its filesystem is on no block device"
+				? "it does not exist, or its file system is not on a block device"
 				: strerror(-rc));
 		return rc;
 	}
@@ -325,8 +325,9 @@ static void usage(FILE *f)
 {
 	fputs("usage: weft topo [--json] [--sysfs PATH] [--near STORE | --record FILE]\n"
 	      "  --sysfs PATH   a recorded machine, or a folder like /sys\n"
-	      "  --near STORE   what is near a folder of this machine, or a block device's name\n"
-	      "  --record FILE  writes what weft topo knows to a file that --sysfs reads; - is "
+	      "  --near STORE   show what is near a folder of this machine, or near a block "
+	      "device\n"
+	      "  --record FILE  write what weft topo reads to a file for --sysfs; - is "
 	      "standard output\n",
 	      f);
 }
@@ -368,7 +369,7 @@ static int show(const struct topo *t, const char *what, bool json)
 	if (!rc && what)
 		rc = near_find(t, what, n);
 	if (rc == -ENOMEM)
-		fprintf(stderr, "weft: no memory\n");
+		fprintf(stderr, "weft: out of memory\n");
 	if (!rc && json)
 		bad = print_json(what ? show_near_json(t, n) : show_json(t));
 	else if (!rc && what)
@@ -379,7 +380,7 @@ static int show(const struct topo *t, const char *what, bool json)
 		near_free(n);
 	free(n);
 	if (!rc && (bad || fflush(stdout) || ferror(stdout))) {
-		fprintf(stderr, "weft: cannot write the output\n");
+		fprintf(stderr, "weft: cannot write to standard output\n");
 		rc = -EIO;
 	}
 	return rc ? EXIT_FAILED : EXIT_DONE;
@@ -424,8 +425,8 @@ int topo_command(int argc, char **argv, bool json)
 	if (what && file)
 		return usage_error("--near and --record exclude each other");
 	if (sysfs && what && strchr(what, '/'))
-		return usage_error(
-			"a path says nothing about another machine: give --near a block device");
+		return usage_error("--near with --sysfs takes the name of a block device, not a "
+				   "path of this machine");
 	if (topo_open(&t, sysfs, err, sizeof(err))) {
 		fprintf(stderr, "weft: %s\n", err);
 		return EXIT_FAILED;

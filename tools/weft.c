@@ -1,6 +1,6 @@
 /*
- * weft.c - the administrator's command: what it can do, and its command line. It talks to the
- * metadata server's HTTP API and shows what it says: tables for people, the server's JSON with
+ * weft.c - the administrator's command: the table of its commands, and its command line. It asks
+ * the metadata server's HTTP API and shows the answers: tables for people, the server's JSON with
  * --json. See docs/weft.1.
  */
 #include "tools/weft.h"
@@ -17,7 +17,7 @@ enum { OPTIONS = 24, ANY = 1 << 20 };
 const char *weft_admin;
 bool weft_json;
 
-/* ---- what there is ---- */
+/* ---- the commands ---- */
 
 struct command {
 	const char *c_noun, *c_verb; /* verb NULL: none */
@@ -48,56 +48,144 @@ static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {"yes", 'y'
 static const struct weft_opt key_options[] = {{"out", 'o', "FILE"}, {0}};
 static const struct weft_opt yes_options[] = {{"yes", 'y', NULL}, {0}};
 static const struct weft_opt remove_options[] = {{"wait", 'w', NULL}, {"yes", 'y', NULL}, {0}};
-/* A row is a line; the first that fits counts. */
+/* The first row that fits counts. */
 /* clang-format off */
 static const struct command commands[] = {
-	{"status", NULL, 0, 0, false, cmd_status, NULL, "", "the cluster at a glance"},
-	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "", "the data servers"},
-	{"ds", "weight", 2, 2, false, cmd_ds_weight, NULL, "DS WEIGHT", "share of new files; 1 is usual, 0: nothing new"},
-	{"ds", "add", 1, ANY, false, cmd_ds_add, NULL, "URL [KEY=VALUE]...", "take in any NFSv3 server, nfs3://HOST[:PORT]/PATH"},
-	{"ds", "group", 2, ANY, false, cmd_ds_group, NULL, "DS KEY=VALUE...", "labels that policies go by; KEY= takes one away"},
-	{"ds", "drain", 1, 1, false, cmd_ds_drain, wait_options, "DS", "empty a data server while clients keep working: nothing new goes there, what is there is moved away"},
-	{"ds", "undrain", 1, 1, false, cmd_ds_undrain, NULL, "DS", "a server like others again"},
-	{"ds", "kill", 1, 1, false, cmd_ds_kill, yes_options, "DS", "declare a data server dead and fence it; files with their only copy there cannot be read until \"ds admit\""},
-	{"ds", "admit", 1, 1, false, cmd_ds_admit, NULL, "DS", "let one that waits, or was killed, join"},
-	{"ds", "forget", 1, 1, false, cmd_ds_forget, forget_options, "DS", "remove a dead server's record; refused while files need it; --force LOSES files of which it has the only copy"},
-	{"ds", "key", 1, 1, false, cmd_ds_key, key_options, "DS", "a file with the keys of a data server, for ds.key there; a name that none has: of a new one"},
-	{"key", "status", 0, 0, false, cmd_key_status, NULL, "", "the number of the cluster key, and which data servers are without keys from it"},
-	{"key", "rotate", 0, 0, false, cmd_key_rotate, yes_options, "", "a new cluster key while all runs; the old key opens no data server any more"},
-	{"policy", "get", 1, 1, true, cmd_policy_get, NULL, "PATH", "how files made in a directory are laid out"},
-	{"policy", "set", 2, 2, true, cmd_policy_set, NULL, "PATH POLICY", "from now on, by a policy of its own"},
-	{"policy", "remove", 1, 1, true, cmd_policy_remove, NULL, "PATH", "inherit from the parent again"},
-	{"exports", "reload", 0, 0, false, cmd_exports_reload, NULL, "", "the exports' file again; a bad one changes nothing"},
-	{"exports", NULL, 0, 0, false, cmd_exports, NULL, "", "who may use what"},
-	{"mirror", "status", 0, 1, true, cmd_mirror_status, NULL, "[PATH]", "copies being made equal again, and those that wait"},
-	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, repair_options, "PATH", "a file's copies now, without waiting for a server; -r: of all below"},
-	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH", "a file's mirrors, and what state they are in"},
-	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH", "one mirror more, which is filled then; --group LABELS: where; -r --to N: of all below that have less than N"},
-	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, remove_options, "PATH MIRROR", "delete one copy of a file; refused where it is the only one in sync"},
-	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH", "compares copies; -r: all below; --mend: LOSES what only others than the first, or --keep MIRROR, have"},
-	{"mirror", "choose", 1, 1, true, cmd_mirror_choose, choose_options, "PATH", "what each copy has; --copy MIRROR: that one is good, and what the others have is LOST"},
-	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH", "a file to other servers: --group LABELS, --policy POLICY, --from DS; or into other stripes; -r: all below; --cancel"},
-	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH", "where a file's data lies"},
-	{"client", "list", 0, 0, false, cmd_client_list, NULL, "", "who mounts this file system, and what each holds"},
-	{"client", "evict", 1, 1, false, cmd_client_evict, yes_options, "CLIENT", "put one out as if its lease had run out; what it has written and not committed is LOST"},
-	{"layout", "list", 0, 1, true, cmd_layout_list, layout_options, "[PATH]", "layouts that are out: of a file, a client, a data server"},
-	{"layout", "recall", 1, 1, true, cmd_layout_recall, NULL, "PATH", "take a file's layouts back; fenced at the deadline"},
-	{"find", NULL, 0, 1, true, cmd_find, find_options, "[PATH]", "files on a data server, with copies not in sync, of which no copy is left, or fewer than should be, or of a policy"},
-	{"xattr", "show", 1, 2, true, cmd_xattr_show, NULL, "PATH [NAME]", "extended attributes, readable"},
-	{"xattr", "set", 2, 3, true, cmd_xattr_set, NULL, "PATH NAME [VALUE]", "0x and digits: bytes"},
-	{"xattr", "remove", 2, 2, true, cmd_xattr_remove, NULL, "PATH NAME", "take one away"},
-	{"top", NULL, 0, 0, false, cmd_top, top_options, "", "who does how much now, live; -n N: N times, for scripts"},
-	{"heat", NULL, 0, 1, true, cmd_heat, heat_options, "[PATH]", "directories and files where most was done lately"},
-	{"advise", NULL, 0, 0, false, cmd_advise, advise_options, "", "in words: what is hot, which data servers are behind, and what would move"},
-	{"balance", NULL, 0, 0, false, cmd_balance, balance_options, "", "move files until data servers are within the spread of their shares"},
-	{"events", NULL, 0, 0, false, cmd_events, events_options, "", "the journal of what happened; -f goes on"},
-	{"scrub", NULL, 0, 0, false, cmd_scrub, scrub_options, "", "compares what the data servers have with what it should be, content too, and mends what is safe to mend; --remove-newer LOSES what was written since the backup"},
+	{"status", NULL, 0, 0, false, cmd_status, NULL, "",
+	 "show the cluster at a glance"},
+	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "",
+	 "list the data servers"},
+	{"ds", "weight", 2, 2, false, cmd_ds_weight, NULL, "DS WEIGHT",
+	 "set a data server's share of new files: 1 is usual, 0 gives it no new files"},
+	{"ds", "add", 1, ANY, false, cmd_ds_add, NULL, "URL [KEY=VALUE]...",
+	 "add any NFSv3 server as a data server; URL is nfs3://HOST[:PORT]/PATH"},
+	{"ds", "group", 2, ANY, false, cmd_ds_group, NULL, "DS KEY=VALUE...",
+	 "set labels that policies select data servers by; KEY= removes a label"},
+	{"ds", "drain", 1, 1, false, cmd_ds_drain, wait_options, "DS",
+	 "empty a data server while clients keep working: no new files go there, and its "
+	 "objects move away"},
+	{"ds", "undrain", 1, 1, false, cmd_ds_undrain, NULL, "DS",
+	 "end a drain: the data server takes new files again; objects that moved away stay "
+	 "away"},
+	{"ds", "kill", 1, 1, false, cmd_ds_kill, yes_options, "DS",
+	 "declare a data server dead and fence it; undo with \"ds admit\". Until then files "
+	 "whose only copy is there can be neither read nor written"},
+	{"ds", "admit", 1, 1, false, cmd_ds_admit, NULL, "DS",
+	 "let a data server join that was killed or waits for this"},
+	{"ds", "forget", 1, 1, false, cmd_ds_forget, forget_options, "DS",
+	 "remove the record of a killed or waiting data server; refused while files need it. "
+	 "--force removes it all the same: files whose only copy is there ARE LOST"},
+	{"ds", "key", 1, 1, false, cmd_ds_key, key_options, "DS",
+	 "write a data server's keys to a file, for ds.key on its machine; a name that does "
+	 "not exist yet gets the keys of a new data server"},
+	{"key", "status", 0, 0, false, cmd_key_status, NULL, "",
+	 "show the number of the cluster key, and which data servers have no keys from it yet"},
+	{"key", "rotate", 0, 0, false, cmd_key_rotate, yes_options, "",
+	 "replace the cluster key while the cluster runs; no data server can join with the "
+	 "old key any more"},
+	{"policy", "get", 1, 1, true, cmd_policy_get, NULL, "PATH",
+	 "show the policy for new files in a directory"},
+	{"policy", "set", 2, 2, true, cmd_policy_set, NULL, "PATH POLICY",
+	 "set a directory's own policy; it applies to files made from now on"},
+	{"policy", "remove", 1, 1, true, cmd_policy_remove, NULL, "PATH",
+	 "remove a directory's own policy; it inherits its parent's again"},
+	{"exports", "reload", 0, 0, false, cmd_exports_reload, NULL, "",
+	 "reload the exports file; if it has an error, the old exports stay in force"},
+	{"exports", NULL, 0, 0, false, cmd_exports, NULL, "",
+	 "list the exports and what clients may do with them"},
+	{"mirror", "status", 0, 1, true, cmd_mirror_status, NULL, "[PATH]",
+	 "show copies that are being repaired or moved, and copies that wait for it"},
+	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, repair_options, "PATH",
+	 "repair a file's copies now, without waiting for an absent data server to return; "
+	 "-r: of all files below PATH"},
+	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH",
+	 "list a file's mirrors and their states"},
+	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH",
+	 "add a mirror to a file and fill it in the background. --group LABELS: on data "
+	 "servers with these labels; -r --to N: for all files below PATH that have fewer than "
+	 "N mirrors"},
+	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, remove_options, "PATH MIRROR",
+	 "delete one mirror of a file; refused if it is the only copy in sync"},
+	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH",
+	 "compare a file's copies; -r: of all files below PATH. --mend overwrites copies that "
+	 "differ from the first copy in sync, or from --keep MIRROR: data that only the "
+	 "overwritten copies have IS LOST"},
+	{"mirror", "choose", 1, 1, true, cmd_mirror_choose, choose_options, "PATH",
+	 "show what each copy of a file holds. --copy MIRROR declares that copy good and "
+	 "overwrites the others: data that only the others have IS LOST"},
+	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH",
+	 "move a file to other data servers (--group LABELS, --policy POLICY, --from DS), or "
+	 "change its stripes (--stripes N, --unit SIZE), while clients use it; -r: all files "
+	 "below PATH; --cancel: stop"},
+	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH",
+	 "show where a file's data is stored"},
+	{"client", "list", 0, 0, false, cmd_client_list, NULL, "",
+	 "list the clients that mount this file system, and what each holds"},
+	{"client", "evict", 1, 1, false, cmd_client_evict, yes_options, "CLIENT",
+	 "end a client's lease now: it loses its opens, locks and layouts, and data that it "
+	 "has not committed yet MAY BE LOST"},
+	{"layout", "list", 0, 1, true, cmd_layout_list, layout_options, "[PATH]",
+	 "list the layouts that clients hold: of a file, of a client, or at a data server"},
+	{"layout", "recall", 1, 1, true, cmd_layout_recall, NULL, "PATH",
+	 "recall a file's layouts; clients that do not return them in time are fenced"},
+	{"find", NULL, 0, 1, true, cmd_find, find_options, "[PATH]",
+	 "print files below PATH: with objects on a data server (--on-ds), with copies not in "
+	 "sync (--stale), with no copy left (--lost), with fewer copies than they should have "
+	 "(--degraded), or with a policy (--policy)"},
+	{"xattr", "show", 1, 2, true, cmd_xattr_show, NULL, "PATH [NAME]",
+	 "show the extended attributes of a file or directory"},
+	{"xattr", "set", 2, 3, true, cmd_xattr_set, NULL, "PATH NAME [VALUE]",
+	 "set an extended attribute; a VALUE of 0x and hexadecimal digits is taken as bytes"},
+	{"xattr", "remove", 2, 2, true, cmd_xattr_remove, NULL, "PATH NAME",
+	 "remove an extended attribute"},
+	{"top", NULL, 0, 0, false, cmd_top, top_options, "",
+	 "show the busiest clients, data servers and directories, live; -n N: print N times, "
+	 "for scripts"},
+	{"heat", NULL, 0, 1, true, cmd_heat, heat_options, "[PATH]",
+	 "show the directories and files that were used most lately"},
+	{"advise", NULL, 0, 0, false, cmd_advise, advise_options, "",
+	 "say which directories are hot, which data servers are behind, and what \"balance\" "
+	 "would move"},
+	{"balance", NULL, 0, 0, false, cmd_balance, balance_options, "",
+	 "move files until each data server is within --spread percent of its share; --stop: "
+	 "move no more"},
+	{"events", NULL, 0, 0, false, cmd_events, events_options, "",
+	 "print the journal of events; -f: keep printing new ones"},
+	{"scrub", NULL, 0, 0, false, cmd_scrub, scrub_options, "",
+	 "compare what the data servers hold, content included, with the metadata, and repair "
+	 "what is safe to repair. After a restore, --remove-newer also deletes the data of "
+	 "files that were made since the backup: IT IS LOST"},
 	/* Their options are their own; see main. */
-	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...", "check the metadata store of a stopped server; --online [--dry-run] [--background]: what a running cluster's data servers have"},
-	{"topo", NULL, 0, ANY, false, NULL, NULL, "[OPTION]...", "this machine's drives, network cards and GPUs, and their distances"},
+	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...",
+	 "check the metadata store of a stopped server. fsck --online [--dry-run] "
+	 "[--background]: check what a running cluster's data servers hold"},
+	{"topo", NULL, 0, ANY, false, NULL, NULL, "[OPTION]...",
+	 "show this machine's drives, network cards and GPUs, and the distances between them"},
 };
 /* clang-format on */
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+enum { TEXT_COLUMN = 37, LINE_COLUMNS = 100 };
+
+/* The words of what from TEXT_COLUMN on, in lines of their own width; column: where the line is. */
+static void put_text(FILE *f, int column, const char *what)
+{
+	while (*what) {
+		int n = (int)strcspn(what, " ");
+
+		if (column > TEXT_COLUMN && column + 1 + n > LINE_COLUMNS) {
+			fputc('\n', f);
+			column = 0;
+		}
+		if (column <= TEXT_COLUMN)
+			column += fprintf(f, "%*s", TEXT_COLUMN - column, "");
+		else
+			column += fprintf(f, " ");
+		column += fprintf(f, "%.*s", n, what);
+		what += n + (what[n] == ' ');
+	}
+	fputc('\n', f);
+}
 
 static void usage(FILE *f)
 {
@@ -111,11 +199,14 @@ static void usage(FILE *f)
 		for (const struct weft_opt *o = c->c_options; o && o->o_name && n < 150; o++)
 			n += o->o_short ? snprintf(left + n, sizeof(left) - (size_t)n, " [-%c%s%s]", o->o_short, o->o_arg ? " " : "", o->o_arg ? o->o_arg : "")
 					: snprintf(left + n, sizeof(left) - (size_t)n, " [--%s%s%s]", o->o_name, o->o_arg ? " " : "", o->o_arg ? o->o_arg : "");
-		fprintf(f, n > 34 ? "  %s\n  %34s %s\n" : "  %-34s%s %s\n", left, "", c->c_what);
+		fprintf(f, n > TEXT_COLUMN - 3 ? "  %s\n" : "  %s", left);
+		put_text(f, n > TEXT_COLUMN - 3 ? 0 : 2 + n, c->c_what);
 	}
-	fputs("PATHs are absolute from the export's root. DS is a name, number or id; CLIENT and C are a number, name, address or clientid. POLICY: "
-	      "stripes=N,unit=SIZE,mirrors=N,domain=KEY,group=LABELS,group0=LABELS... in any order. ADDR is "
-	      "unix:/path or 127.0.0.1:port; WEFT_ADMIN gives a default.\n",
+	fputs("PATH is absolute, from the root of the exports. DS is a name, number or id. CLIENT "
+	      "and C are\na number, name, address or clientid. POLICY is a list, in any order, of "
+	      "stripes=N,unit=SIZE,\nmirrors=N,domain=KEY,group=LABELS,group0=LABELS... ADDR is "
+	      "unix:/path or 127.0.0.1:port; its\ndefault is the environment variable "
+	      "WEFT_ADMIN.\n",
 	      f);
 }
 
@@ -129,11 +220,11 @@ bool weft_sure(const char *fmt, ...)
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	fputs("\nGo on? [y/N] ", stderr);
+	fputs("\nContinue? [y/N] ", stderr);
 	fflush(stderr);
 	if (fgets(line, sizeof(line), stdin) && (line[0] == 'y' || line[0] == 'Y'))
 		return true;
-	fputs("weft: nothing was done\n", stderr);
+	fputs("weft: cancelled; nothing was changed\n", stderr);
 	return false;
 }
 
@@ -188,7 +279,7 @@ static bool has_option(const struct command *c, const struct weft_opt *want)
 	return false;
 }
 
-/* An option that another command of the noun has is refused, not overlooked. */
+/* Refuses an option of another command of the noun. */
 static int check_options(const struct command *c)
 {
 	char what[100];
@@ -203,8 +294,19 @@ static int check_options(const struct command *c)
 	return EXIT_DONE;
 }
 
+static int command_error(const struct command *c, const char *why)
+{
+	char what[200];
+
+	snprintf(what, sizeof(what), "%s%s%s: %s", c->c_noun, c->c_verb ? " " : "",
+		 c->c_verb ? c->c_verb : "", why);
+	return weft_usage_error(what);
+}
+
 static int dispatch(int argc, char **argv)
 {
+	char what[200];
+
 	for (size_t i = 0; i < COMMANDS; i++) {
 		const struct command *c = &commands[i];
 		int skip = c->c_verb ? 2 : 1;
@@ -213,13 +315,15 @@ static int dispatch(int argc, char **argv)
 		    (c->c_verb && (argc < 2 || strcmp(argv[1], c->c_verb))))
 			continue;
 		if (argc - skip < c->c_min || argc - skip > c->c_max)
-			return weft_usage_error(argc - skip < c->c_min ? "an argument is missing"
+			return command_error(c, argc - skip < c->c_min ? "an argument is missing"
 								       : "too many arguments");
 		if (c->c_path && argc > skip && argv[skip][0] != '/')
-			return weft_usage_error("PATH is absolute: it begins with /");
+			return command_error(c, "PATH must be absolute: begin it with /");
 		return check_options(c) ? EXIT_USAGE : c->c_fn(argv + skip);
 	}
-	return weft_usage_error("unknown command");
+	snprintf(what, sizeof(what), "unknown command \"%s%s%s\"", argv[0], argc > 1 ? " " : "",
+		 argc > 1 ? argv[1] : "");
+	return weft_usage_error(what);
 }
 
 enum { OPT_ADMIN = 256, OPT_JSON, OPT_HELP, OPT_COMMAND };
@@ -292,6 +396,6 @@ int main(int argc, char **argv)
 		gather(argv[optind]);
 	parse_options(argc, argv, "");
 	if (optind == argc)
-		return weft_usage_error("what is to be done?");
+		return weft_usage_error("no command was given");
 	return dispatch(argc - optind, argv + optind);
 }

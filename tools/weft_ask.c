@@ -19,7 +19,7 @@ int weft_ask(const char *method, const char *target, const char *body, json_t **
 	*out = json_loads(ha.ha_body, 0, &je);
 	free(ha.ha_body);
 	if (!*out) {
-		fprintf(stderr, "weft: %s answers %d with something that is not JSON\n", weft_admin,
+		fprintf(stderr, "weft: %s answered %d, but not in JSON\n", weft_admin,
 			ha.ha_status);
 		/* A refusal by the HTTP layer (a path that is too long) is an answer. */
 		return ha.ha_status == 200 ? EXIT_NO_ANSWER : EXIT_FAILED;
@@ -29,7 +29,8 @@ int weft_ask(const char *method, const char *target, const char *body, json_t **
 	if (json_is_string(json_object_get(*out, "error")))
 		fprintf(stderr, "weft: %s\n", json_string_value(json_object_get(*out, "error")));
 	else
-		fprintf(stderr, "weft: %s answers %d\n", weft_admin, ha.ha_status);
+		fprintf(stderr, "weft: %s answered with HTTP status %d\n", weft_admin,
+			ha.ha_status);
 	if (weft_json) {
 		json_dumpf(*out, stdout, WEFT_JSON_STYLE);
 		putchar('\n');
@@ -64,7 +65,7 @@ int weft_ask_with(const char *method, const char *target, const char *body, json
 	if (full)
 		rc = weft_ask(method, full, body, out);
 	else
-		fputs("weft: no memory\n", stderr);
+		fputs("weft: out of memory\n", stderr);
 	free(full);
 	return rc;
 }
@@ -79,7 +80,7 @@ int weft_flush(void)
 {
 	if (!fflush(stdout) && !ferror(stdout))
 		return EXIT_DONE;
-	fputs("weft: cannot write the output\n", stderr);
+	fputs("weft: cannot write to standard output\n", stderr);
 	return EXIT_FAILED;
 }
 

@@ -9,7 +9,7 @@ static void progress(const json_t *j)
 	if (j_num(j, "files"))
 		fprintf(stderr, "\r%lld of %lld files moved, %s of %s\033[K", j_num(j, "done_files"), j_num(j, "files"), size_text(j_num(j, "done_bytes")), size_text(j_num(j, "bytes")));
 	else
-		fprintf(stderr, "\r%lld files looked at\033[K", j_num(j, "looked"));
+		fprintf(stderr, "\r%lld files examined\033[K", j_num(j, "looked"));
 }
 
 /* Until the run is over. Interrupted, it goes on in the server; the same command looks at it again. */
@@ -52,8 +52,9 @@ static void balance_table(const json_t *j)
 		}
 		table_end(&t, "r-----");
 	}
-	printf("%lld files, %s %s; %s\n", j_num(j, "files"), size_text(j_num(j, "bytes")), dry ? "would move" : "moved",
-	       json_is_string(json_object_get(j, "end")) ? j_str(j, "end") : "it goes on");
+	printf("%lld files, %s %s; %s\n", j_num(j, "files"), size_text(j_num(j, "bytes")),
+	       dry ? "would move" : "moved",
+	       json_is_string(json_object_get(j, "end")) ? j_str(j, "end") : "still running");
 }
 
 int cmd_balance(char **args)

@@ -53,7 +53,7 @@ static void client_table(const json_t *j)
 	}
 	table_end(&t, "r--r-rrrrr---");
 	if (j_num(j, "known") > (long long)json_array_size(json_object_get(j, "clients")) && json_array_size(json_object_get(j, "clients")) > 1)
-		printf("and more: %lld in all\n", j_num(j, "known"));
+		printf("not all clients are shown; there are %lld\n", j_num(j, "known"));
 }
 
 int cmd_client_list(char **args)
@@ -91,17 +91,24 @@ int cmd_client_evict(char **args)
 	json_t *j;
 	int rc, is = 1;
 
-	if (!weft_sure("Client %s loses its opens, locks and layouts at once; what its programs have written and not committed is lost, and they get errors.", args[0]))
+	if (!weft_sure("Client %s loses its opens, locks and layouts at once, and its programs get "
+		       "errors.\n"
+		       "Data that they wrote but did not commit is lost.",
+		       args[0]))
 		return EXIT_FAILED;
 	rc = weft_ask_with("DELETE", "/v1/clients", NULL, &j, "client", args[0], NULL);
 
 	if (rc)
 		return rc;
 	for (unsigned step = 0; (is = goes(j_str(j, "clientid"))) == 1; step++)
-		weft_wait_step(step, "waiting for the data servers to confirm; the eviction goes on without this command");
+		weft_wait_step(step, "waiting for the data servers to confirm; the eviction "
+				     "continues if this command is interrupted");
 	weft_wait_over();
 	if (is) {
-		fprintf(stderr, "weft: client %lld is not evicted: its record could not be deleted; the server's log says why\n", j_num(j, "number"));
+		fprintf(stderr,
+			"weft: client %lld is not evicted: the server cannot delete its record; "
+			"its log says why\n",
+			j_num(j, "number"));
 		json_decref(j);
 		return EXIT_FAILED;
 	}

@@ -24,7 +24,8 @@ static void ds_state(const json_t *d, char *out, size_t len)
 	const char *alive = j_str(d, "state");
 
 	if (json_is_true(json_object_get(d, "stuck")))
-		snprintf(out, len, "%s, %s: it fails %lld orders", alive, j_str(d, "drain"), j_num(d, "failing"));
+		snprintf(out, len, "%s, %s: %lld orders fail", alive, j_str(d, "drain"),
+			 j_num(d, "failing"));
 	else if (json_is_integer(json_object_get(d, "left")) && j_num(d, "left"))
 		snprintf(out, len, "%s, %s: %lld left", alive, j_str(d, "drain"), j_num(d, "left"));
 	else
@@ -132,16 +133,22 @@ int cmd_ds_drain(char **args)
 			fprintf(stderr, "\r%lld objects left\033[K", j_num(j, "left"));
 		json_decref(j);
 		usleep(300000);
-		/* Nobody waits for what somebody else has called off. */
+		/* Another administrator may cancel the drain. */
 		rc = weft_ask_with("GET", "/v1/ds/one", NULL, &j, "ds", args[0], NULL);
 		if (!rc && !json_is_string(json_object_get(j, "drain"))) {
-			fprintf(stderr, "weft: %s is not drained any more\n", args[0]);
+			fprintf(stderr, "weft: %s is no longer draining: the drain was cancelled\n",
+				args[0]);
 			json_decref(j);
 			return EXIT_FAILED;
 		}
 		/* What it cannot fence or delete stays there, however long one waits. */
 		if (!rc && json_is_true(json_object_get(j, "stuck"))) {
-			fprintf(stderr, "%sweft: %s is not drained: it lives, and fails %lld orders to fence, cut or delete objects (the metadata server's log says which). Mend its drives; or weft ds kill %s, and what has another copy is made anew elsewhere\n",
+			fprintf(stderr,
+				"%sweft: %s cannot be drained: it is alive, but %lld orders to "
+				"fence, truncate or delete objects fail there (see the metadata "
+				"server's log). Repair its drives, or run \"weft ds kill %s\": "
+				"objects that have another copy are then rebuilt on other data "
+				"servers\n",
 				seen ? "\r\033[K" : "", args[0], j_num(j, "failing"), args[0]);
 			json_decref(j);
 			return EXIT_FAILED;
@@ -170,8 +177,10 @@ static int ds_put(const char *what, const char *ds)
 
 int cmd_ds_kill(char **args)
 {
-	if (!weft_sure("%s is declared dead and fenced, even if it works. What has its only copy there cannot be read or written until \"weft ds admit %s\";\n"
-		       "copies there are made anew elsewhere.", args[0], args[0]))
+	if (!weft_sure("%s is declared dead and fenced, even if it works.\nFiles whose only copy "
+		       "is there cannot be read or written until \"weft ds admit %s\";\n"
+		       "of other files the copies are rebuilt on other data servers.",
+		       args[0], args[0]))
 		return EXIT_FAILED;
 	return ds_put("/v1/ds/kill", args[0]);
 }
@@ -190,9 +199,11 @@ static void forgotten_table(const json_t *j)
 		printf("lost: %s\n", json_is_string(path) ? json_string_value(path) : "?");
 	if (j_num(j, "lost_files") > (long long)json_array_size(json_object_get(j, "lost")))
 		printf("lost: %lld more\n", j_num(j, "lost_files") - (long long)json_array_size(json_object_get(j, "lost")));
-	printf("%s is forgotten; %lld files had objects there, %lld are lost\n", j_str(j, "forgotten"), j_num(j, "files"), j_num(j, "lost_files"));
+	printf("the record of %s is removed; %lld files had objects there, %lld files are lost\n",
+	       j_str(j, "forgotten"), j_num(j, "files"), j_num(j, "lost_files"));
 	if (json_object_get(j, "left"))
-		printf("what is ours there was not removed whole: %s\n", j_str(j, "left"));
+		printf("not all of weft's objects could be removed from it: %s\n",
+		       j_str(j, "left"));
 }
 
 int cmd_ds_forget(char **args)
@@ -200,8 +211,12 @@ int cmd_ds_forget(char **args)
 	json_t *j;
 	int rc;
 
-	if (!weft_sure(weft_option("force") ? "The record of %s is removed for ever, and with it EVERY FILE OF WHICH IT HAS THE ONLY COPY IS LOST: reading it fails with EIO."
-					    : "The record of %s is removed for ever. It is refused if a file needs it.", args[0]))
+	if (!weft_sure(weft_option("force")
+			       ? "The record of %s is removed for good. ALL FILES WHOSE ONLY COPY "
+				 "IS THERE ARE LOST:\nreading or writing them fails with EIO."
+			       : "The record of %s is removed for good. The metadata server "
+				 "refuses this if a file needs it.",
+		       args[0]))
 		return EXIT_FAILED;
 	rc = weft_ask_with("PUT", "/v1/ds/forget", "", &j, "ds", args[0], "force", weft_option("force") ? "1" : NULL, NULL);
 

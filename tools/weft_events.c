@@ -90,7 +90,8 @@ int cmd_events(char **args)
 
 	(void)args;
 	if (from < 0)
-		return weft_usage_error("TIME is a date and time like \"2030-01-31 12:00\", a time of day, or so long ago: 45s, 10m, 2h, 3d, 1w");
+		return weft_usage_error("events: TIME is a date and time such as \"2030-01-31 "
+					"12:00\", a time of day, or an age: 45s, 10m, 2h, 3d, 1w");
 	snprintf(text, sizeof(text), "%lld", from);
 	since = since ? text : NULL;
 	if (!last && !since && !kind)

@@ -25,8 +25,8 @@ static void exports_table(const json_t *j)
 		}
 	}
 	if (json_is_true(json_object_get(d, "running")))
-		printf("what was given under exports of before ends: %lld files looked at, %lld "
-		       "ended\n",
+		printf("ending what the new exports no longer allow: %lld files examined, "
+		       "ended for %lld\n",
 		       j_num(d, "looked"), j_num(d, "ended"));
 }
 

@@ -8,7 +8,8 @@ static void file_table(const json_t *j)
 
 	printf("inode %lld, %lld bytes, unit %s", j_num(j, "inode"), j_num(j, "size"), size_text(j_num(j, "unit")));
 	if (j_num(j, "threshold"))
-		printf(", through the metadata server below %s", size_text(j_num(j, "threshold")));
+		printf(", through the metadata server while smaller than %s",
+		       size_text(j_num(j, "threshold")));
 	putchar('\n');
 	printf("%-6s %-6s %-10s %-16s %12s  %-44s %s\n", "MIRROR", "STRIPE", "STATE", "SERVER",
 	       "SIZE", "OBJECT", "ADDRESSES");
@@ -24,14 +25,15 @@ static void file_table(const json_t *j)
 	}
 }
 
-/* Of whom it is laid out to. */
+/* The clients that hold a layout of it. */
 static void layouts_line(const json_t *j)
 {
 	size_t i, n = json_array_size(json_object_get(j, "layouts"));
 	const json_t *l;
 
 	json_array_foreach(json_object_get(j, "layouts"), i, l)
-		printf("%s%s (%s%s)", i ? ", " : "laid out to ", j_str(l, "name"), j_str(l, "mode"), json_is_true(json_object_get(l, "recalled")) ? ", recalled" : "");
+		printf("%s%s (%s%s)", i ? ", " : "layouts: ", j_str(l, "name"), j_str(l, "mode"),
+		       json_is_true(json_object_get(l, "recalled")) ? ", recalled" : "");
 	if (n)
 		putchar('\n');
 }
@@ -42,7 +44,9 @@ static void repair_lines(const json_t *j)
 	size_t i;
 
 	json_array_foreach(json_object_get(j, "running"), i, e)
-		printf("object %lld on %s is made equal: %s of %s from %s\n", j_num(e, "object"), j_str(e, "ds"), size_text(j_num(e, "done")), size_text(j_num(e, "size")), j_str(e, "from"));
+		printf("object %lld on %s: being repaired from %s, %s of %s done\n",
+		       j_num(e, "object"), j_str(e, "ds"), j_str(e, "from"),
+		       size_text(j_num(e, "done")), size_text(j_num(e, "size")));
 	json_array_foreach(json_object_get(j, "waiting"), i, e)
 		printf("object %lld on %s waits: %s\n", j_num(e, "object"), j_str(e, "ds"), j_str(e, "why"));
 }

@@ -30,7 +30,8 @@ int cmd_find(char **args)
 	int rc;
 
 	if (!ds && !policy && !stale && !lost && !degraded)
-		return weft_usage_error("find: what? --on-ds DS, --stale, --lost, --degraded or --policy TEXT");
+		return weft_usage_error("find: no condition: give --on-ds DS, --stale, --lost, "
+					"--degraded or --policy TEXT");
 	do {
 		const json_t *f;
 		size_t i;
@@ -45,7 +46,7 @@ int cmd_find(char **args)
 			found_line(f);
 		deep += j_num(j, "too_deep");
 		if (json_is_string(json_object_get(j, "cursor")) && !(cursor = strdup(j_str(j, "cursor")))) {
-			fputs("weft: no memory\n", stderr);
+			fputs("weft: out of memory\n", stderr);
 			rc = EXIT_FAILED;
 		}
 		json_decref(j);
@@ -54,6 +55,7 @@ int cmd_find(char **args)
 	} while (!rc && cursor);
 	free(cursor);
 	if (deep)
-		fprintf(stderr, "weft: %lld directories lie too deep and were passed over\n", deep);
+		fprintf(stderr, "weft: %lld directories are nested too deeply and were skipped\n",
+			deep);
 	return !rc && deep ? EXIT_FAILED : rc;
 }

@@ -37,8 +37,8 @@ int cmd_fsck(int argc, char **argv)
 		try_exec(self, "../sbin/weft-fsck", args);
 	}
 	try_exec(SBINDIR, "weft-fsck", args);
-	fprintf(stderr, "weft: weft-fsck is neither in %s nor in %s\n", slash ? self : "?",
-		SBINDIR);
+	fprintf(stderr, "weft: cannot run weft-fsck: it is neither in %s nor in %s\n",
+		slash ? self : "?", SBINDIR);
 	free(args);
 	return EXIT_FAILED;
 }

@@ -41,15 +41,19 @@ int cmd_ds_key(char **args)
 	if (!out && (size_t)snprintf(name, sizeof(name), "%s.key", j_str(j, "name")) < sizeof(name) && !strchr(name, '/'))
 		out = name;
 	if (!out) {
-		fprintf(stderr, "weft: --out: a file has to be named for this server's keys\n");
+		fprintf(stderr,
+			"weft: ds key: name a file for this server's keys with --out FILE\n");
 		json_decref(j);
 		return EXIT_USAGE;
 	}
 	rc = key_write(out, j_str(j, "key"));
 	json_object_del(j, "key");
 	if (!rc && !weft_json)
-		printf("%s: the keys of %s%s, number %lld: for ds.key on its machine, readable by the user of weft-ds, and nowhere else\n", out,
-		       j_str(j, "name"), json_is_true(json_object_get(j, "known")) ? "" : ", a server that is to be made", j_num(j, "number"));
+		printf("%s: keys of %s%s, number %lld. Name this file as ds.key on that machine, "
+		       "and on no other; the user of weft-ds must be able to read it.\n",
+		       out, j_str(j, "name"),
+		       json_is_true(json_object_get(j, "known")) ? "" : " (a new data server)",
+		       j_num(j, "number"));
 	if (!rc && weft_json)
 		return weft_show(rc, j, NULL);
 	json_decref(j);
@@ -66,11 +70,11 @@ static void key_table(const json_t *j)
 
 	if (at && localtime_r(&at, &tm))
 		strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S", &tm);
-	printf("cluster key: number %lld, rotated %s\n", j_num(j, "number"), since);
+	printf("cluster key: number %lld, last rotated: %s\n", j_num(j, "number"), since);
 	json_array_foreach(json_object_get(j, "servers"), i, s)
-		printf("without it: %s (%s)\n", j_str(s, "name"), j_str(s, "why"));
+		printf("no keys from it: %s (%s)\n", j_str(s, "name"), j_str(s, "why"));
 	if (!j_num(j, "behind"))
-		printf("all data servers have keys of their own from it\n");
+		printf("all data servers have their own keys from it\n");
 }
 
 int cmd_key_status(char **args)
@@ -100,7 +104,11 @@ int cmd_key_rotate(char **args)
 	int rc;
 
 	(void)args;
-	if (!weft_sure("A new cluster key is made, and all data servers get new keys from it. The file of mds.cluster_key opens no data server any more; layouts are recalled if this was done before."))
+	if (!weft_sure("The metadata server makes a new cluster key and gives all data servers new "
+		       "keys from it.\n"
+		       "No data server can join with the file of mds.cluster_key any more. If the "
+		       "key was\n"
+		       "rotated before, all layouts are recalled first."))
 		return EXIT_FAILED;
 	rc = weft_ask("PUT", "/v1/key/rotate", "", &j);
 	for (unsigned i = 0; !rc && !spread(j) && i < SPREAD_MS / STEP_MS; i++) {

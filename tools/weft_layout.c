@@ -41,7 +41,9 @@ static void layout_table(const json_t *j)
 	}
 	table_end(&t, "r---r--");
 	if (j_num(j, "known") > (long long)shown)
-		printf("and %lld more: name a file, a client (--client) or a data server (--ds)\n", j_num(j, "known") - (long long)shown);
+		printf("%lld more are not shown: name a file, a client (--client C) or a data "
+		       "server (--ds DS)\n",
+		       j_num(j, "known") - (long long)shown);
 }
 
 int cmd_layout_list(char **args)
@@ -54,7 +56,7 @@ int cmd_layout_list(char **args)
 
 static void recalled(const json_t *j)
 {
-	printf("%lld layouts are back\n", j_num(j, "recalled"));
+	printf("%lld layouts were returned or fenced\n", j_num(j, "recalled"));
 }
 
 int cmd_layout_recall(char **args)
@@ -69,7 +71,8 @@ int cmd_layout_recall(char **args)
 	left = j_num(j, "recalled");
 	json_decref(j);
 	for (unsigned step = 0; left; step++) {
-		weft_wait_step(step, "waiting for clients to return them; at the deadline they are fenced");
+		weft_wait_step(step, "waiting for clients to return the layouts; at the deadline "
+				     "the rest are fenced");
 		rc = weft_ask_path("GET", "/v1/layouts", args[0], NULL, &now);
 		if (rc) {
 			weft_wait_over();

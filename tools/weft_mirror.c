@@ -13,11 +13,13 @@ static void repair_table(const json_t *j)
 	if (json_object_get(j, "health"))
 		wrong_print("", json_object_get(j, "health"), j_num(j, "files"));
 	if (!j_num(j, "files") && !json_array_size(json_object_get(j, "running"))) {
-		puts("no copy is known to be out of sync; nothing is repaired or moved");
+		puts("no copy is known to be out of sync; nothing is being repaired or moved");
 		return;
 	}
-	printf("%lld files with copies that are not in sync, or that move; %lld at a time, ", j_num(j, "files"), j_num(j, "files_at_a_time"));
-	printf("%s%s\n", j_num(j, "rate") ? size_text(j_num(j, "rate")) : "any rate", j_num(j, "rate") ? "/s" : "");
+	printf("%lld files have copies to repair or to move; %lld files at a time, ",
+	       j_num(j, "files"), j_num(j, "files_at_a_time"));
+	printf("%s%s\n", j_num(j, "rate") ? size_text(j_num(j, "rate")) : "no rate limit",
+	       j_num(j, "rate") ? "/s" : "");
 	printf("%-12s %-6s %-16s %-8s %s\n", "INODE", "OBJECT", "SERVER", "STATE", "PROGRESS");
 	json_array_foreach(json_object_get(j, "running"), i, e)
 	{
@@ -33,7 +35,7 @@ static void repair_table(const json_t *j)
 	{
 		printf("%-12lld %-6lld %-16s %-8s %s", j_num(e, "inode"), j_num(e, "object"), j_str(e, "ds"), "waits", j_str(e, "why"));
 		if (j_num(e, "seconds_left"))
-			printf(", %lld s more", j_num(e, "seconds_left"));
+			printf(", for %lld s more", j_num(e, "seconds_left"));
 		putchar('\n');
 	}
 	json_array_foreach(json_object_get(j, "moving"), i, e)
@@ -96,7 +98,8 @@ static void list_table(const json_t *j)
 		printf("%-6s %-10s ", name, j_str(mirror, "state"));
 		json_array_foreach(json_object_get(mirror, "objects"), k, o)
 		{
-			printf("%s%s%s", sep, j_str(o, "ds"), json_is_true(json_object_get(o, "leaving")) ? " (leaves)" : "");
+			printf("%s%s%s", sep, j_str(o, "ds"),
+			       json_is_true(json_object_get(o, "leaving")) ? " (leaving)" : "");
 			sep = ",";
 		}
 		putchar('\n');
@@ -135,9 +138,11 @@ int cmd_mirror_add(char **args)
 
 	to = weft_option("to") ? strtoll(weft_option("to"), &end, 10) : 0;
 	if (!weft_option("recursive") != !weft_option("to") || (end && (*end || to < 2)))
-		return weft_usage_error("mirror add: -r and --to N, 2 at least, go together: files with less than N mirrors get one more");
+		return weft_usage_error("mirror add: give -r and --to N (at least 2) together: "
+					"each file with fewer than N mirrors gets one more");
 	if (weft_option("recursive") && weft_option("wait"))
-		return weft_usage_error("--wait is for one file; weft mirror status shows all");
+		return weft_usage_error("mirror add: --wait works for a single file only; \"mirror "
+					"status\" shows the progress of all files");
 	if (weft_option("recursive"))
 		return tree_each(args[0], "files", "1", add_to);
 	rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", args[0], "group", weft_option("group"), NULL);
@@ -150,7 +155,8 @@ int cmd_mirror_remove(char **args)
 	json_t *j;
 	int rc;
 
-	if (!weft_sure("Mirror %s of %s is deleted: the file has one copy less.", args[1], args[0]))
+	if (!weft_sure("Mirror %s of %s is deleted. The file then has one copy fewer.", args[1],
+		       args[0]))
 		return EXIT_FAILED;
 	rc = weft_ask_with("PUT", "/v1/mirror/remove", "", &j, "path", args[0], "mirror", args[1], NULL);
 
@@ -197,14 +203,19 @@ static void verify_table(const json_t *j)
 	const json_t *d, *bad;
 	size_t i, k;
 
-	printf("%lld files compared, %s read; %lld have one copy only, of %lld not all could be asked; %lld ranges differ\n", j_num(j, "files"), size_text(j_num(j, "bytes")), j_num(j, "single"),
-	       j_num(j, "skipped"), j_num(j, "different"));
+	printf("%lld files compared (%s read): %lld ranges differ; %lld files skipped (single "
+	       "copy), %lld incomplete (not all copies could be read)\n",
+	       j_num(j, "files"), size_text(j_num(j, "bytes")), j_num(j, "different"),
+	       j_num(j, "single"), j_num(j, "skipped"));
 	json_array_foreach(json_object_get(j, "differences"), i, d)
 	{
-		printf("%s  inode %lld, stripe %lld, from %lld on: ", j_str(d, "path"), j_num(d, "inode"), j_num(d, "stripe"), j_num(d, "offset"));
+		printf("%s  inode %lld, stripe %lld, from byte %lld: ", j_str(d, "path"),
+		       j_num(d, "inode"), j_num(d, "stripe"), j_num(d, "offset"));
 		json_array_foreach(json_object_get(d, "differ"), k, bad)
 			printf("%s%s", k ? "," : "", j_str(bad, "ds"));
-		printf(" not as %s%s\n", j_str(d, "kept"), json_is_true(json_object_get(d, "mended")) ? "; stale now, and being repaired" : "");
+		printf(" not equal to %s%s\n", j_str(d, "kept"),
+		       json_is_true(json_object_get(d, "mended")) ? "; now stale and being repaired"
+								  : "");
 	}
 }
 
@@ -218,8 +229,10 @@ int cmd_mirror_verify(char **args)
 	int rc;
 
 	if (weft_option("mend") &&
-	    !weft_sure("Where the copies of %s differ, %s%s is kept; what only the others have is lost.", args[0],
-		       keep ? "that of mirror " : "the first one in sync", keep ? keep : ""))
+	    !weft_sure("Where the copies of %s differ, %s%s is kept. Data that only the other "
+		       "copies have is lost.",
+		       args[0], keep ? "the copy of mirror " : "the first copy in sync",
+		       keep ? keep : ""))
 		return EXIT_FAILED;
 	rc = weft_ask_with("PUT", "/v1/verify", "", &j, "path", args[0], "recursive",
 			   weft_option("recursive") ? "1" : NULL, "mend", weft_option("mend") ? "1" : NULL, "keep", keep, NULL);

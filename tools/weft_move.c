@@ -9,7 +9,7 @@ static void restripe_table(const json_t *j)
 	size_t i;
 
 	if (!j_num(j, "files")) {
-		puts("it is laid out as it should be");
+		puts("restripe finished");
 		return;
 	}
 	table_heads(&t, "INODE STRIPES UNIT STEP DONE SIZE WRITTEN");
@@ -68,7 +68,8 @@ int cmd_move(char **args)
 	int rc;
 
 	if (weft_option("recursive") && weft_option("wait"))
-		return weft_usage_error("--wait is for one file; weft mirror status shows all");
+		return weft_usage_error("move: --wait works for a single file only; \"mirror "
+					"status\" shows the progress of all files");
 	if (weft_option("recursive"))
 		return weft_option("from") ? tree_each(args[0], "ds", weft_option("from"), move_one) : tree_each(args[0], "files", "1", move_one);
 	if (weft_option("stripes") || weft_option("unit"))

@@ -23,7 +23,8 @@ int cmd_policy_set(char **args)
 	/* To the server an empty policy is none, but a script's empty variable must not remove
 	 * one. */
 	if (!args[1][strspn(args[1], " \n")])
-		return weft_usage_error("POLICY is empty: policy remove makes a directory inherit");
+		return weft_usage_error("policy set: POLICY is empty; \"policy remove\" makes a "
+					"directory inherit its parent's");
 	rc = weft_ask_path("PUT", "/v1/policy", args[0], args[1], &j);
 	return weft_show(rc, j, policy_table);
 }

@@ -11,7 +11,7 @@ static void found_line(const json_t *f)
 
 	printf("%-10s ", kind);
 	if (!strcmp(kind, "away")) {
-		printf("%s does not answer: what is there was not looked at\n", j_str(f, "ds"));
+		printf("%s does not answer: its objects were not checked\n", j_str(f, "ds"));
 		return;
 	}
 	if (json_is_string(json_object_get(f, "path")))
@@ -21,10 +21,13 @@ static void found_line(const json_t *f)
 		printf(", stripe %lld, copy %lld on %s", j_num(f, "stripe"), j_num(f, "copy"), j_str(f, "ds"));
 	putchar(')');
 	if (!strcmp(kind, "size"))
-		printf(" ends at %lld, the file at %lld", j_num(f, "size"), j_num(f, "want"));
+		printf(" ends at byte %lld, the file at byte %lld", j_num(f, "size"),
+		       j_num(f, "want"));
 	else if (!strcmp(kind, "differs") || !strcmp(kind, "unreadable"))
-		printf(" from %lld on", j_num(f, "size"));
-	printf("%s\n", !strcmp(done, "removed") ? ": removed" : !strcmp(done, "stale") ? ": stale now, and being repaired" : "");
+		printf(" from byte %lld", j_num(f, "size"));
+	printf("%s\n", !strcmp(done, "removed") ? ": removed"
+		       : !strcmp(done, "stale") ? ": now stale and being repaired"
+						: "");
 }
 
 static void scrub_table(const json_t *j)
@@ -33,19 +36,25 @@ static void scrub_table(const json_t *j)
 	size_t i;
 
 	if (!j_num(j, "number")) {
-		puts("nothing was checked yet");
+		puts("no check has run yet");
 		return;
 	}
 	json_array_foreach(list, i, f)
 		found_line(f);
 	if (j_num(j, "found") > (long long)json_array_size(list))
 		printf("and %lld more\n", j_num(j, "found") - (long long)json_array_size(list));
-	printf("%s%s: %lld objects and %lld files looked at", j_str(j, "what"), json_is_true(json_object_get(j, "dry")) ? " (nothing is changed)" : "", j_num(j, "objects"), j_num(j, "files"));
+	printf("%s%s: %lld objects and %lld files checked", j_str(j, "what"),
+	       json_is_true(json_object_get(j, "dry")) ? " (dry run)" : "", j_num(j, "objects"),
+	       j_num(j, "files"));
 	if (!strcmp(j_str(j, "what"), "scrub"))
 		printf(", %s read", size_text(j_num(j, "bytes")));
-	printf("; %lld findings, %lld objects removed, %lld copies to be made anew; %lld files are degraded, %lld were being written, of %lld not all could be asked%s\n", j_num(j, "found"),
-	       j_num(j, "removed"), j_num(j, "stale"), j_num(j, "degraded"), j_num(j, "busy"), j_num(j, "skipped"),
-	       json_is_true(json_object_get(j, "running")) ? "; it is under way" : json_is_true(json_object_get(j, "stopped")) ? "; it was stopped" : "");
+	printf("; %lld findings, %lld objects removed, %lld copies to be repaired; %lld files "
+	       "degraded, %lld being written, %lld incomplete (a server did not answer)%s\n",
+	       j_num(j, "found"), j_num(j, "removed"), j_num(j, "stale"), j_num(j, "degraded"),
+	       j_num(j, "busy"), j_num(j, "skipped"),
+	       json_is_true(json_object_get(j, "running"))   ? "; still running"
+	       : json_is_true(json_object_get(j, "stopped")) ? "; stopped"
+							     : "");
 }
 
 static int show(int rc, json_t *j)
@@ -105,14 +114,14 @@ int cmd_scrub(char **args)
 {
 	(void)args;
 	if (!!weft_option("status") + !!weft_option("stop") + (weft_option("dry-run") || weft_option("background") || weft_option("remove-newer")) > 1)
-		return weft_usage_error("scrub: --status and --stop stand alone");
+		return weft_usage_error("scrub: --status and --stop take no other option");
 	if (weft_option("status"))
 		return look("GET");
 	if (weft_option("stop"))
 		return look("DELETE");
 	if (weft_option("remove-newer") && !weft_option("dry-run") &&
-	    !weft_sure("Objects that are newer than the metadata store's backup are deleted for ever; what was\n"
-		       "written to files that were made since the backup is lost."))
+	    !weft_sure("Objects newer than the backup of the metadata store are deleted for good.\n"
+		       "All data of files that were made since the backup is lost."))
 		return EXIT_FAILED;
 	return check(true, weft_option("dry-run"), weft_option("background"), weft_option("remove-newer"));
 }
@@ -130,7 +139,8 @@ int cmd_fsck_online(int argc, char **argv)
 		else if (!strcmp(argv[i], "--json"))
 			weft_json = true;
 		else if (strcmp(argv[i], "--online"))
-			return weft_usage_error("fsck --online: expected no more than --dry-run, --background and --json");
+			return weft_usage_error(
+				"fsck --online takes only --dry-run, --background and --json");
 	}
 	return check(false, dry, background, false);
 }
@@ -142,7 +152,9 @@ static void choose_table(const json_t *j)
 	const json_t *list = json_object_get(j, "copies"), *c;
 	size_t i;
 
-	printf("the file ends at %lld\n%-6s %-6s %-16s %-9s %-10s %-8s %14s  %-19s  %s\n", j_num(j, "size"), "MIRROR", "STRIPE", "SERVER", "SERVER IS", "STATE", "HAS", "SIZE", "LAST CHANGE", "SUM");
+	printf("the file ends at byte %lld\n%-6s %-6s %-16s %-9s %-10s %-8s %14s  %-19s  %s\n",
+	       j_num(j, "size"), "MIRROR", "STRIPE", "SERVER", "SERVER IS", "STATE", "HAS", "SIZE",
+	       "LAST CHANGE", "SUM");
 	json_array_foreach(list, i, c)
 	{
 		time_t at = (time_t)(j_num(c, "changed_ns") / 1000000000);
@@ -157,7 +169,7 @@ static void choose_table(const json_t *j)
 		       j_str(c, "sum"));
 	}
 	if (json_is_true(json_object_get(j, "chosen")))
-		puts("it is chosen; the others are stale, and made anew from it");
+		puts("the copy is chosen; the other copies are now stale and are rebuilt from it");
 }
 
 int cmd_mirror_choose(char **args)
@@ -166,13 +178,16 @@ int cmd_mirror_choose(char **args)
 	int rc;
 
 	if (weft_option("force") && !weft_option("copy"))
-		return weft_usage_error("mirror choose: --force goes with --copy MIRROR");
-	if (weft_option("copy") && !weft_sure("Mirror %s of %s is declared good; what its other copies have is lost.", weft_option("copy"), args[0]))
+		return weft_usage_error("mirror choose: --force needs --copy MIRROR");
+	if (weft_option("copy") &&
+	    !weft_sure("Mirror %s of %s is declared good, and its other copies are "
+		       "overwritten.\nData that only they have is lost.",
+		       weft_option("copy"), args[0]))
 		return EXIT_FAILED;
 	rc = weft_ask_with("PUT", "/v1/choose", "", &j, "path", args[0], "mirror", weft_option("copy"), "force", weft_option("force") ? "1" : NULL, NULL);
 	for (unsigned step = 0; !rc && json_is_true(json_object_get(j, "running")); step++) {
 		json_decref(j);
-		weft_wait_step(step, "its copies are looked at");
+		weft_wait_step(step, "examining the copies");
 		rc = weft_ask("GET", "/v1/choose", NULL, &j);
 	}
 	weft_wait_over();

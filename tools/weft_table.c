@@ -75,7 +75,7 @@ void table_end(struct table *t, const char *right)
 	size_t wide[32] = {0};
 
 	if (t->t_failed || t->t_columns > 32)
-		fputs("weft: no memory\n", stderr);
+		fputs("weft: out of memory\n", stderr);
 	for (unsigned i = 0; !t->t_failed && i < t->t_n; i++)
 		if (width(t->t_cell[i]) > wide[i % t->t_columns])
 			wide[i % t->t_columns] = width(t->t_cell[i]);

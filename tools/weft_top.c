@@ -86,7 +86,7 @@ int cmd_top(char **args)
 
 	(void)args;
 	if (times < 0)
-		return weft_usage_error("N is a number of times, from 1 on");
+		return weft_usage_error("top: N is a number from 1 to 1000000");
 	if (!times && !live)
 		times = 1;
 	for (long n = 0; !rc && (live || n < times); n++) {

@@ -17,7 +17,7 @@ static int piece(const json_t *found, tree_fn *fn, struct tree_sum *sum)
 			continue;
 		sum->ts_files++;
 		if (rc == EXIT_FAILED) {
-			fprintf(stderr, "weft: %s is left as it is\n", j_str(f, "path"));
+			fprintf(stderr, "weft: %s is left unchanged\n", j_str(f, "path"));
 			sum->ts_refused++;
 		} else if (rc) {
 			return rc;
@@ -31,7 +31,8 @@ static int show(const struct tree_sum *sum)
 	if (weft_json)
 		printf("{\"files\":%lld,\"begun\":%lld,\"refused\":%lld}\n", sum->ts_files, sum->ts_files - sum->ts_refused, sum->ts_refused);
 	else
-		printf("%lld files; begun: %lld, refused: %lld\n", sum->ts_files, sum->ts_files - sum->ts_refused, sum->ts_refused);
+		printf("%lld files: %lld begun, %lld refused\n", sum->ts_files,
+		       sum->ts_files - sum->ts_refused, sum->ts_refused);
 	return sum->ts_refused ? EXIT_FAILED : EXIT_DONE;
 }
 
@@ -51,7 +52,7 @@ int tree_each(const char *path, const char *key, const char *value, tree_fn *fn)
 			return rc;
 		rc = piece(json_object_get(j, "found"), fn, &sum);
 		if (!rc && json_is_string(json_object_get(j, "cursor")) && !(cursor = strdup(j_str(j, "cursor")))) {
-			fputs("weft: no memory\n", stderr);
+			fputs("weft: out of memory\n", stderr);
 			rc = EXIT_FAILED;
 		}
 		sum.ts_refused += j_num(j, "too_deep");

@@ -72,7 +72,9 @@ void wrong_print(const char *head, const json_t *w, long long not_in_sync)
 	const char *sep = "";
 	size_t i;
 
-	printf("%s%s: ", head, lost || degraded || not_in_sync || json_array_size(servers) ? "SOMETHING IS WRONG" : "nothing wrong is known");
+	printf("%s%s: ", head,
+	       lost || degraded || not_in_sync || json_array_size(servers) ? "PROBLEMS FOUND"
+									   : "no known problems");
 	json_array_foreach(servers, i, d)
 	{
 		printf("%s%s is %s", sep, j_str(d, "name"), j_str(d, "state"));
@@ -80,10 +82,12 @@ void wrong_print(const char *head, const json_t *w, long long not_in_sync)
 	}
 	if (!json_array_size(servers))
 		fputs("all data servers are alive", stdout);
-	printf("; %lld files lost, %lld degraded of %s%lld looked at just now", lost, degraded, all ? "all " : "the first ", j_num(w, "looked"));
+	printf("; %lld files lost, %lld degraded, of %s%lld examined just now", lost, degraded,
+	       all ? "all " : "the first ", j_num(w, "looked"));
 	if (j_num(w, "too_deep"))
-		fputs(", some lie too deep", stdout);
+		fputs(", some directories nested too deeply", stdout);
 	if (lost || degraded || !all)
-		printf(" (weft find / --lost --degraded%s)", all ? "" : " looks at all");
+		printf(" (\"weft find / --lost --degraded\" %s)",
+		       all ? "lists them" : "examines all");
 	putchar('\n');
 }

@@ -7,7 +7,8 @@ static void xattr_line(const json_t *x)
 	const char *text = json_string_value(json_object_get(x, "text")), *hex = json_string_value(json_object_get(x, "hex"));
 	json_t *o = text && text[0] == '{' ? json_loads(text, 0, NULL) : NULL;
 
-	printf("%s%s = ", j_str(x, "name"), json_is_true(json_object_get(x, "virtual")) ? " (made when asked for)" : "");
+	printf("%s%s = ", j_str(x, "name"),
+	       json_is_true(json_object_get(x, "virtual")) ? " (virtual)" : "");
 	if (o) {
 		json_dumpf(o, stdout, WEFT_JSON_STYLE);
 		putchar('\n');

@@ -5,7 +5,8 @@ wait_flag written
 check "client list names the guest and its version" grep -qE "^ *[0-9]+ +\S+ +active +\S+ +4\.2 .* 10\.77\." <(weft client list)
 check "layout list names the file that it writes" grep -qE "write +no +[0-9]+ +ds[0-9] +/tools/f$" <(weft layout list)
 weft client list | sed 's/^/# /'
-same "its layout is recalled, and it gives it back" "$(weft layout recall /tools/f)" "1 layouts are back"
+same "its layout is recalled, and it gives it back" "$(weft layout recall /tools/f)" \
+	"1 layouts were returned or fenced"
 flag recalled
 wait_flag again
 number=$(weft --json layout list /tools/f | python3 -c 'import json, sys; print(json.load(sys.stdin)["layouts"][0]["client"])')

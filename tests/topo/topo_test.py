@@ -110,7 +110,7 @@ def test_what_is_near_a_block_device(_):
     assert "NVMe  nvme0" in table and "CPUs  0-47,96-143" in table, table
     assert table.index("NIC0 ") < table.index("NIC2 ") < table.index("NIC8 ")
     assert "no such block device" in weft("topo", "--sysfs", tree("two-sockets"), "--near", "sda", rc=1)
-    assert "on no block device" in weft("topo", "--near", "/proc", rc=1)
+    assert "not on a block device" in weft("topo", "--near", "/proc", rc=1)
     weft("topo", "--sysfs", tree("vm"), "--near", "/srv", rc=2)
 
 
@@ -141,7 +141,7 @@ def test_a_folder_like_sys_is_read_as_its_recording(_):
             unpack(tree(name), d)
             assert json.loads(weft("topo", "--json", "--sysfs", d)) == topo(name), name
     with tempfile.TemporaryDirectory() as d:
-        assert weft("topo", "--sysfs", d) == "There is no NVMe drive, network card or GPU here.\n"
+        assert weft("topo", "--sysfs", d) == "No NVMe drive, network card or GPU was found.\n"
 
 
 def test_options(_):

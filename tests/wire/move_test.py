@@ -327,7 +327,8 @@ def test_whole_trees(w):
     # What is refused keeps no other from being done, and is told.
     x = Wide("tree2", MB, "mirrors=4")
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "add", "-r", "--to", "5", "/tree2"], capture_output=True, text=True, timeout=20, check=False)
-    check((done.returncode, done.stdout, "/tree2/f" in done.stderr), (1, "1 files; begun: 0, refused: 1\n", True), done.stderr)
+    check((done.returncode, done.stdout, "/tree2/f" in done.stderr),
+          (1, "1 files: 0 begun, 1 refused\n", True), done.stderr)
     for words in (("mirror", "add", "-r", "/tree"), ("mirror", "add", "--to", "2", "/tree"), ("move", "-r", "--wait", "--from", "ds1", "/tree")):
         check(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *words], capture_output=True, timeout=20, check=False).returncode, 2, words)
     x.give_back()
@@ -359,8 +360,8 @@ def test_a_drain_of_one_that_fails_its_orders_ends_with_an_error(w):
     os.mkdir(path)
     w.dev("start", w.dir, name)
     why = weft(w, "ds", "drain", name, "--wait", rc=1)
-    check(("fails" in why, "ds kill" in why), (True, True), why)
-    check("it fails" in weft(w, "ds", "list"), True)
+    check(("objects fail" in why, "ds kill" in why), (True, True), why)
+    check("orders fail" in weft(w, "ds", "list"), True)
     got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), read(x.s, 0, MB), tries=200)
     check(got.results[-1].data == bytes(x.data), True)
 

@@ -105,10 +105,10 @@ def test_what_is_in_order_is_found_so(w):
     check((got["found"], got["findings"], got["what"], got["running"], got["phase"], got["objects"], got["files"]), (0, [], "fsck", False, "over", 2, 1))
     got = scrub(w)
     check((got["found"], got["what"], got["bytes"] >= 6 * MB), (0, "scrub", True))
-    check(weft(w, "scrub", "--status").startswith("scrub: 2 objects and 1 files looked at"), True)
+    check(weft(w, "scrub", "--status").startswith("scrub: 2 objects and 1 files checked"), True)
     eventually(lambda: [e["text"] for e in map(json.loads, weft(w, "--json", "events", "--kind", "scrub").splitlines())][-1].startswith("over: 2 objects"), 3, "its event")
-    check("stand alone" in weft(w, "scrub", "--status", "--stop", rc=2), True)
-    check("no more than" in weft(w, "fsck", "--online", "/somewhere", rc=2), True)
+    check("take no other option" in weft(w, "scrub", "--status", "--stop", rc=2), True)
+    check("takes only" in weft(w, "fsck", "--online", "/somewhere", rc=2), True)
 
 
 def test_what_is_made_and_removed_meanwhile_is_never_garbage(w):
@@ -378,7 +378,7 @@ def test_the_administrator_says_which_copy_is_good(w):
     check((got["copies"][0]["sum"] != got["copies"][1]["sum"], all(abs(c["changed_ns"] / 1e9 - time.time()) < 600 for c in got["copies"]), got["chosen"]), (True, True, False))
     check("LAST CHANGE" in weft(w, "mirror", "choose", "/choose/f"), True)
     check("in sync and can be read" in subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "choose", "/choose/f", "--copy", str(stale)], capture_output=True, text=True, check=False).stderr, True)
-    check("--force goes with" in weft(w, "mirror", "choose", "/choose/f", "--force", rc=2), True)
+    check("--force needs" in weft(w, "mirror", "choose", "/choose/f", "--force", rc=2), True)
     weft(w, "mirror", "choose", "/choose/f", "--copy", "7", rc=1)
     # The copy in sync is lost: nobody reads zeros, and nobody reads what is stale.
     name = servers(x.c, x.f)[1 - stale]

@@ -87,7 +87,7 @@ def pages(*counts):
 
 def test_a_server_that_is_dead_is_told_with_the_files_that_lack_a_copy():
     answers = {"/v1/status": STATUS, "/v1/repair": QUIET, "/v1/ds": servers(ds1="alive", ds2="dead"), "/v1/find": pages((0, 5), (1, 7))}
-    line = "SOMETHING IS WRONG: ds2 is dead; 1 files lost, 12 degraded of all 200 looked at just now"
+    line = "PROBLEMS FOUND: ds2 is dead; 1 files lost, 12 degraded, of all 200 examined just now"
     for args in (("status",), ("mirror", "status")):
         said = weft(answers, *args)
         check(line in said, True, said)
@@ -99,8 +99,9 @@ def test_a_server_that_is_dead_is_told_with_the_files_that_lack_a_copy():
 def test_what_was_not_looked_at_is_not_spoken_of():
     endless = {"files": 100, "lost": 0, "degraded": 0, "too_deep": 0, "cursor": "x"}
     said = weft({"/v1/status": STATUS, "/v1/repair": QUIET, "/v1/ds": servers(ds1="alive"), "/v1/find": endless}, "status")
-    check("nothing wrong is known: all data servers are alive; 0 files lost, 0 degraded of the first " in said, True, said)
-    check("looks at all)" in said, True, said)
+    head = "no known problems: all data servers are alive; 0 files lost, 0 degraded, of the first "
+    check(head in said, True, said)
+    check("examines all)" in said, True, said)
 
 
 def on_a_terminal(answers, answer, *args):
@@ -124,18 +125,24 @@ def test_what_loses_something_says_so_and_asks_on_a_terminal_only():
     answers = {"/v1/ds/kill": {"ds": [ds]}, "/v1/ds/forget": {"forgotten": "ds1", "lost": []}, "/v1/mirror/remove": QUIET, "/v1/choose": {"running": False},
                "/v1/clients": {"clients": [], "clientid": "1", "number": 1, "name": "c"},
                "/v1/scrub": {"running": False, "findings": []}, "/v1/verify": {"running": False, "different": 0, "skipped": 0, "differences": []}}
-    for args, warning in ((("ds", "kill", "ds1"), "cannot be read or written until"), (("ds", "forget", "ds1"), "removed for ever"),
-                          (("ds", "forget", "--force", "ds1"), "ONLY COPY IS LOST"), (("mirror", "remove", "/f", "1"), "one copy less"),
-                          (("mirror", "choose", "/f", "--copy", "1"), "is lost"), (("client", "evict", "c"), "not committed is lost"),
-                          (("scrub", "--remove-newer"), "deleted for ever"), (("mirror", "verify", "/f", "--mend"), "the first one in sync is kept"),
-                          (("mirror", "verify", "/f", "--mend", "--keep", "1"), "that of mirror 1 is kept")):
+    for args, warning in ((("ds", "kill", "ds1"), "cannot be read or written until"),
+                          (("ds", "forget", "ds1"), "removed for good"),
+                          (("ds", "forget", "--force", "ds1"), "ONLY COPY IS THERE ARE LOST"),
+                          (("mirror", "remove", "/f", "1"), "one copy fewer"),
+                          (("mirror", "choose", "/f", "--copy", "1"), "is lost"),
+                          (("client", "evict", "c"), "did not commit is lost"),
+                          (("scrub", "--remove-newer"), "deleted for good"),
+                          (("mirror", "verify", "/f", "--mend"), "the first copy in sync is kept"),
+                          (("mirror", "verify", "/f", "--mend", "--keep", "1"),
+                           "the copy of mirror 1 is kept")):
         for answer, done in ((b"\n", False), (b"n\n", False), (b"y\n", True)):
             ASKED.clear()
             rc, said = on_a_terminal(answers, answer, *args)
-            check((warning in said, "Go on? [y/N]" in said, rc == 0, bool(ASKED)), (True, True, done, done), f"{args} {answer}: {said}")
+            check((warning in said, "Continue? [y/N]" in said, rc == 0, bool(ASKED)),
+                  (True, True, done, done), f"{args} {answer}: {said}")
         ASKED.clear()
         rc, said = on_a_terminal(answers, b"", *args, "--yes")
-        check((rc, "Go on?" in said, bool(ASKED)), (0, False, True), f"{args} --yes: {said}")
+        check((rc, "Continue?" in said, bool(ASKED)), (0, False, True), f"{args} --yes: {said}")
         weft(answers, *args)  # a script is not asked
 
 

@@ -168,10 +168,11 @@ def test_recall_asks_and_then_fences(w):
             threading.Timer(0.2, lambda: c.call(putfh(fh), layoutreturn(got.stateid))).start()
         return 0
     c.on_callback = give_back
-    check(weft("layout", "recall", "/recall/f"), "1 layouts are back\n")
+    check(weft("layout", "recall", "/recall/f"), "1 layouts were returned or fenced\n")
     check([e for e in seen("layout-fenced") if e["path"] == "/recall/f"], [], "nothing was fenced")
     check(asked("layout", "list", "/recall/f")["known"], 0)
-    check(weft("layout", "recall", "/recall/f"), "0 layouts are back\n", "it can be repeated")
+    check(weft("layout", "recall", "/recall/f"), "0 layouts were returned or fenced\n",
+          "it can be repeated")
     c.on_callback = lambda name, args: 0  # it says yes, and keeps it
     got = settled(c, fh, sid)
     ds = data_server(c, got.mirrors[0][0])
@@ -297,7 +298,7 @@ def test_find_by_server_state_and_policy(w):
     c.ok(putfh(fh), layouterror(got.stateid, [(got.mirrors[0][0].deviceid, 5, NUM["WRITE"])]))
     check(weft("find", "/find", "--stale"), "/find/many/f0  (1 of 4 objects)\n")
     c.ok(putfh(fh), layoutreturn(got.stateid))
-    check("what?" in weft("find", "/find", rc=2), True)
+    check("no condition" in weft("find", "/find", rc=2), True)
     check("mirrors" in weft("find", "--policy", "mirror=2", rc=1), True)
     check("no such data server" in weft("find", "--on-ds", "ds9", rc=1), True)
     check("no such file" in weft("find", "/none", "--stale", rc=1), True)
@@ -343,13 +344,13 @@ def test_find_goes_on_from_a_cursor_and_over_changes(w):
 def test_file_show_tells_who_has_it_and_what_waits(w):
     c, d, fh, sid = made("shows", "mirrors=2", owner=b"Linux NFSv4.2 holder")
     got = lay(c, fh, sid)
-    check("laid out to holder (write)\n" in weft("file", "show", "/shows/f"), True)
+    check("layouts: holder (write)\n" in weft("file", "show", "/shows/f"), True)
     ds = asked("file", "show", "/shows/f")["mirrors"][1]["objects"][0]["ds"]
     w.dev("kill", w.dir, ds, "-9")
     c.ok(putfh(fh), layouterror(got.stateid, [(m[0].deviceid, 6, NUM["WRITE"]) for m in got.mirrors if uuid_of("/shows/f", ds) == m[0].deviceid]))
     c.ok(putfh(fh), layoutreturn(got.stateid))
     eventually(lambda: f"object 1 on {ds} waits: its data server is away" in weft("file", "show", "/shows/f"), 5, "what it waits for")
-    check("laid out" in weft("file", "show", "/shows/f"), False)
+    check("layouts: " in weft("file", "show", "/shows/f"), False)
     w.dev("start", w.dir, ds)
     eventually(lambda: "waits" not in weft("file", "show", "/shows/f"), 15, "the repair")
 
