@@ -25,7 +25,8 @@ static void *clean(void *arg)
 
 	(void)arg;
 	if (err)
-		fprintf(stderr, "weft-bench: the folder weft-bench.%ld stays: %s\n", (long)getpid(), strerror(-err));
+		fprintf(stderr, "weft-bench: cannot remove the folder weft-bench.%ld: %s\n",
+			(long)getpid(), strerror(-err));
 	atomic_store(&bench_made, false);
 	return NULL;
 }
@@ -36,7 +37,7 @@ void bench_die(const char *fmt, ...)
 	pthread_t id;
 	va_list ap;
 
-	/* The first failure is the one that is told. */
+	/* Only the first failure is printed. */
 	while (atomic_flag_test_and_set(&said))
 		pause();
 	va_start(ap, fmt);
@@ -52,7 +53,7 @@ void bench_die(const char *fmt, ...)
 	_Exit(1); /* other threads are at work */
 }
 
-/* What the arguments ask for is none of what there is. */
+/* The arguments are wrong. */
 static __attribute__((format(printf, 1, 2), noreturn)) void misused(const char *fmt, ...)
 {
 	va_list ap;
@@ -67,40 +68,62 @@ static __attribute__((format(printf, 1, 2), noreturn)) void misused(const char *
 
 static void usage(FILE *f)
 {
-	fprintf(f, "usage: weft-bench null|md|io|small|storm [options]\n"
-		   "       weft-bench compare A.json B.json\n"
-		   "options:\n"
-		   "  --server ADDRESS   the server (127.0.0.1:2049)\n"
-		   "  --dir PATH         an existing folder of it to work in (its root)\n"
-		   "  --threads N        threads, each with a ring of its own (1)\n"
-		   "  --sessions N       clients, each with a session (1)\n"
-		   "  --conns N          connections of a session (1)\n"
-		   "  --depth N          operations of a session under way (1)\n"
-		   "  --count N          pieces of work of a session in a phase (1000)\n"
-		   "  --time SECONDS     a phase ends then; one that only reads or overwrites begins again until then\n"
-		   "  --phases A,B,...   md: mkdir,rmdir,create,stat,open,readdir,rename,unlink; io: write,read,randwrite,randread,remove\n"
-		   "                     small: create,read,reread,remove; storm: write,remove (all in this order; io: without randwrite, small: reread by --reread)\n"
-		   "  --policy TEXT      the policy of all that is made (stripes=2,unit=1M,mirrors=2)\n"
-		   "  --reread TEXT      small: files are read once more, under this policy\n"
-		   "  --shared           md: all sessions in one folder\n"
-		   "  --random           md: stat and open take files in random order\n"
-		   "  --body BYTES       md, small: files have so many bytes, written in create and read in open (0; small: 50k)\n"
-		   "  --file BYTES       io, storm: size of a session's file (64M; storm: 256M)\n"
-		   "  --size BYTES       io: size of a read or write (1M)\n"
-		   "  --commit N         io, storm: COMMIT after each N writes of a session (0: once, at the end)\n"
-		   "  --stable           writes are on stable storage when they are answered\n"
-		   "  --verify           what is read is compared with what was written\n"
-		   "  --pid N[,N...]     the server's processes: their CPU time per operation is told\n"
-		   "  --counts A[,A...]  HTTP addresses of daemons that are built with --enable-counts: what they count per operation is told\n"
-		   "  --minor N          minor version 1 or 2 (the best there is)\n"
-		   "  --rdma             data servers by RDMA, where they and this machine have it\n"
-		   "  --registered       the memory that data lie in is registered (weft_memory_register): by RDMA they are not copied\n"
-		   "  --no-layouts       all data go through the server\n"
-		   "  --nfs3             null: of an NFSv3 server, as data servers are\n"
-		   "  --uid N --gid N    who calls (0, 0)\n"
-		   "  --keep             the folder that was made stays, with what is in it\n"
-		   "  --json FILE        results as JSON too (-: to standard output instead of the table)\n"
-		   "  --quiet            no progress, and of the library's messages only errors\n");
+	fprintf(f,
+		"usage: weft-bench null|md|io|small|storm [options]\n"
+		"       weft-bench compare A.json B.json\n"
+		"options:\n"
+		"  --server ADDRESS   the server (127.0.0.1:2049)\n"
+		"  --dir PATH         existing folder on the server to work in (its root)\n"
+		"  --threads N        threads, each with its own ring (1)\n"
+		"  --sessions N       clients, each with one session (1)\n"
+		"  --conns N          connections per session (1)\n"
+		"  --depth N          operations in flight per session (1)\n"
+		"  --count N          pieces of work per session in each phase (1000)\n"
+		"  --time SECONDS     end each phase after this time; a phase that only reads or\n"
+		"                     overwrites repeats until then\n"
+		"  --phases A,B,...   run these phases. md: "
+		"mkdir,rmdir,create,stat,open,readdir,rename,\n"
+		"                     unlink; io: write,read,randwrite,randread,remove; small: "
+		"create,\n"
+		"                     read,reread,remove; storm: write,remove. Default: all, in "
+		"this\n"
+		"                     order, but io without randwrite, small without reread (see "
+		"--reread)\n"
+		"  --policy TEXT      policy for everything that is made "
+		"(stripes=2,unit=1M,mirrors=2)\n"
+		"  --reread TEXT      small: read the files once more, under this policy\n"
+		"  --shared           md: all sessions work in one folder\n"
+		"  --random           md: stat and open take the files in random order\n"
+		"  --body BYTES       md, small: size of each file, written by create and read by "
+		"open\n"
+		"                     (0; small: 50k)\n"
+		"  --file BYTES       io, storm: size of each session's file (64M; storm: 256M)\n"
+		"  --size BYTES       io: size of each read or write (1M)\n"
+		"  --commit N         io, storm: COMMIT after each N writes of a session (0: once, "
+		"at\n"
+		"                     the end)\n"
+		"  --stable           the server answers a write when it is on stable storage\n"
+		"  --verify           compare what is read with what was written\n"
+		"  --pid N[,N...]     processes of the server: report their CPU time per "
+		"operation\n"
+		"  --counts A[,A...]  HTTP addresses of daemons built with --enable-counts: report "
+		"what\n"
+		"                     they count per operation\n"
+		"  --minor N          NFSv4 minor version, 1 or 2 (the highest that the server "
+		"has)\n"
+		"  --rdma             reach data servers by RDMA where they and this machine have "
+		"it\n"
+		"  --registered       register the memory of the data (weft_memory_register): RDMA "
+		"then\n"
+		"                     does not copy it\n"
+		"  --no-layouts       send all data through the server\n"
+		"  --nfs3             null: call an NFSv3 server, such as a data server\n"
+		"  --uid N --gid N    user and group of the calls (0, 0)\n"
+		"  --keep             keep the folder that the run makes, and all that is in it\n"
+		"  --json FILE        write the results as JSON too (-: to standard output, "
+		"instead of\n"
+		"                     the table)\n"
+		"  --quiet            no progress, and only errors of the library's messages\n");
 }
 
 static uint64_t number(const char *text, uint64_t least, uint64_t most, const char *what)
@@ -119,7 +142,8 @@ static uint64_t number(const char *text, uint64_t least, uint64_t most, const ch
 		end++;
 	}
 	if (errno || end == text || *end || *text == '-' || v < least || v > most)
-		misused("--%s %s: a number from %llu to %llu is wanted", what, text, (unsigned long long)least, (unsigned long long)most);
+		misused("--%s %s: expected a number from %llu to %llu", what, text,
+			(unsigned long long)least, (unsigned long long)most);
 	return v;
 }
 
@@ -214,19 +238,19 @@ static void options_read(int argc, char **argv)
 		exit(2);
 	}
 	if (bench.bo_sessions < bench.bo_threads)
-		misused("there are fewer sessions than threads");
+		misused("--sessions must be at least --threads");
 	if (bench.bo_client.wo_nfs3 && strcmp(bench.bo_what, "null"))
-		misused("--nfs3 is for null");
+		misused("--nfs3 works with null only");
 	bench.bo_client.wo_slots = bench.bo_depth;
 	if (bench.bo_reread && !bench.bo_phases && !strcmp(bench.bo_what, "small"))
 		bench.bo_phases = "create,read,reread,remove";
 	if (!bench.bo_body && !strcmp(bench.bo_what, "small"))
-		misused("--body 0: small reads what files have");
+		misused("--body 0: small needs files with data to read");
 	if (strcmp(bench.bo_what, "io") && strcmp(bench.bo_what, "storm"))
 		return;
 	bench.bo_count = bench.bo_file / bench.bo_size;
 	if (!bench.bo_count)
-		misused("--file is less than --size");
+		misused("--file must be at least --size");
 }
 
 static const struct bench_phase *phase_find(const struct bench_phase *all, const char *name)
@@ -341,7 +365,7 @@ int main(int argc, char **argv)
 	n = phases_choose(kind, chosen);
 	results = calloc(n + 1, sizeof(*results));
 	if (!results)
-		bench_die("no memory");
+		bench_die("out of memory");
 	pattern_make();
 	table = !bench.bo_json || strcmp(bench.bo_json, "-");
 	if (bench.bo_json && table)
@@ -366,7 +390,7 @@ int main(int argc, char **argv)
 	pages_free(bench_pattern, pattern_len());
 	pages_free(bench_buffers, buffers_len());
 	if (bench.bo_json && (bench_write_json(out, results, n) || (table && close(out))))
-		bench_die("%s cannot be written", bench.bo_json);
+		bench_die("cannot write %s", bench.bo_json);
 	for (unsigned i = 0; i < n; i++)
 		bench_counts_free(results[i].r_counts);
 	free(results);

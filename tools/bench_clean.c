@@ -157,7 +157,7 @@ static void *watch(void *arg)
 	int got = 0;
 
 	sigwait(arg, &got);
-	bench_die("%s", got == SIGINT ? "interrupted" : "told to end");
+	bench_die("%s", got == SIGINT ? "interrupted" : "terminated");
 }
 
 void bench_watch(void)
@@ -170,6 +170,6 @@ void bench_watch(void)
 	sigaddset(&set, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	if (pthread_create(&id, NULL, watch, &set))
-		bench_die("no memory");
+		bench_die("out of memory");
 	pthread_detach(id);
 }

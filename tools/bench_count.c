@@ -23,7 +23,8 @@ static json_t *daemon_ask(const char *addr)
 	o = a.ha_status == 200 ? json_loads(a.ha_body, 0, NULL) : NULL;
 	free(a.ha_body);
 	if (!o)
-		bench_die("--counts %s: no counts there: the daemon is not built with --enable-counts", addr);
+		bench_die("--counts %s: the daemon has no counts: build it with --enable-counts",
+			  addr);
 	return o;
 }
 
@@ -104,7 +105,7 @@ static json_t *by_site(json_t *before, json_t *after, const char *what, double u
 	size_t n = 0;
 
 	if (!all)
-		bench_die("no memory");
+		bench_die("out of memory");
 	json_object_foreach(after, name, s)
 		all[n++] = (struct by){name, grown(json_object_get(before, name), s, what) / units};
 	qsort(all, n, sizeof(*all), by_more);

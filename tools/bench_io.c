@@ -82,7 +82,8 @@ static bool step_read(struct bench_job *j)
 
 	if (j->j_step) {
 		if (j->j_op.o_count != bench.bo_size || (bench.bo_verify && memcmp(j->j_buf, bench_content(off), bench.bo_size)))
-			bench_die("%s: %u bytes at %llu are not what was written", bench_now->p_name, j->j_op.o_count, (unsigned long long)off);
+			bench_die("%s: %u bytes read at offset %llu differ from what was written",
+				  bench_now->p_name, j->j_op.o_count, (unsigned long long)off);
 		return false;
 	}
 	j->j_s->s_t->t_bytes += bench.bo_size;

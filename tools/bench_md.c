@@ -44,7 +44,7 @@ static bool with_body(struct bench_job *j, enum weft_what what)
 	}
 	if (j->j_step == 2 && what == WEFT_READ && bench.bo_body &&
 	    (op->o_count != bench.bo_body || (bench.bo_verify && memcmp(j->j_buf, bench_pattern, bench.bo_body))))
-		bench_die("open: %s has other data than what was written", j->j_name);
+		bench_die("open: the data of %s differ from what was written", j->j_name);
 	if (j->j_step > (bench.bo_body ? 2 : 1))
 		return false;
 	j->j_s->s_t->t_bytes += bench.bo_body;

@@ -141,7 +141,9 @@ static bool alike(json_t *a, json_t *b)
 		json_t *x = json_object_get(a, keys[i]), *y = json_object_get(b, keys[i]);
 
 		if ((x || y) && !json_equal(x, y)) {
-			fprintf(stderr, "weft-bench: the two differ in %s: the ratios say less\n", keys[i]);
+			fprintf(stderr,
+				"weft-bench: the two results differ in %s: their ratios say less\n",
+				keys[i]);
 			same = false;
 		}
 	}
@@ -177,6 +179,6 @@ int bench_compare(const char *a, const char *b)
 	json_decref(x);
 	json_decref(y);
 	if (!n)
-		fprintf(stderr, "weft-bench: the two have no phase in common\n");
+		fprintf(stderr, "weft-bench: the two results have no phase in common\n");
 	return n ? 0 : 1;
 }

@@ -25,8 +25,9 @@ uint64_t bench_ns(void)
 static const char *status_text(uint32_t status, char out[160])
 {
 	if (status == NFS4ERR_WRONGSEC)
-		return "NFS4ERR_WRONGSEC: the export wants another flavour, TLS, or a port below 1024, which weft-bench has not "
-		       "(privileged_port = false in weft-exports(5))";
+		return "NFS4ERR_WRONGSEC: the export requires another security flavour, TLS, or a "
+		       "port below 1024 "
+		       "(see privileged_port in weft-exports(5)); weft-bench has none of these";
 	snprintf(out, 160, "NFS status %u", status);
 	return out;
 }
@@ -177,7 +178,7 @@ void bench_policy(struct bench_session *s, const char *policy)
 	weft_do(s->s_w, &op);
 	/* A server says no more than that. */
 	if (op.o_err == -EINVAL)
-		bench_die("policy %s: the server refuses it; weft(1) says what a policy may be", policy);
+		bench_die("policy %s: the server refuses it; weft(1) describes policies", policy);
 	if (op.o_err)
 		bench_die("policy %s: %s (NFS status %u)", policy, strerror(-op.o_err), op.o_status);
 }
@@ -194,7 +195,7 @@ static void session_open(struct bench_session *s)
 		s->s_jobs[d].j_buf = bench_buffers + bench_piece() * ((size_t)s->s_id * bench.bo_depth + d);
 	}
 	if (!s->s_jobs)
-		bench_die("no memory");
+		bench_die("out of memory");
 	if (bench.bo_what[0] == 'n')
 		return;
 	if (s->s_id == 0) {
@@ -244,7 +245,7 @@ static void *thread_run(void *arg)
 	struct bench_thread *t = arg;
 
 	if (weft_ring_create(&t->t_ring))
-		bench_die("no ring: io_uring");
+		bench_die("cannot create an io_uring");
 	pthread_barrier_wait(&end);
 	pthread_barrier_wait(&end); /* RDMA is there */
 	for (unsigned i = 0; i < t->t_n; i++) {
@@ -288,7 +289,7 @@ static uint64_t cpu_of(long pid)
 	int err = clock_getcpuclockid((pid_t)pid, &clock);
 
 	if (err || clock_gettime(clock, &t))
-		bench_die("process %ld: %s", pid, strerror(err ? err : errno));
+		bench_die("--pid %ld: %s", pid, strerror(err ? err : errno));
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -322,7 +323,7 @@ void bench_start(void)
 	bench_counts_free(bench_counts_read());
 	threads = calloc(bench.bo_threads, sizeof(*threads));
 	if (!threads || pthread_barrier_init(&begin, NULL, bench.bo_threads + 1) || pthread_barrier_init(&end, NULL, bench.bo_threads + 1))
-		bench_die("no memory");
+		bench_die("out of memory");
 	for (unsigned i = 0; i < bench.bo_threads; i++) {
 		struct bench_thread *t = &threads[i];
 
@@ -331,7 +332,7 @@ void bench_start(void)
 		at += t->t_n;
 		t->t_sessions = calloc(t->t_n, sizeof(*t->t_sessions));
 		if (!t->t_sessions || pthread_create(&t->t_id, NULL, thread_run, t))
-			bench_die("no memory");
+			bench_die("out of memory");
 	}
 	pthread_barrier_wait(&end);
 	if (bench.bo_client.wo_rdma)
@@ -414,7 +415,7 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	began = bench_ns();
 	until = began + bench.bo_seconds * 1000000000ull;
 	if (!bench.bo_quiet && pthread_create(&watch, NULL, progress, (void *)(uintptr_t)p))
-		bench_die("no memory");
+		bench_die("out of memory");
 	pthread_barrier_wait(&begin);
 	pthread_barrier_wait(&end);
 	r->r_seconds = (double)(bench_ns() - began) / 1e9;

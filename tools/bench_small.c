@@ -86,7 +86,7 @@ static bool step_read(struct bench_job *j)
 		return true;
 	case 3:
 		if (op->o_count != bench.bo_body || (bench.bo_verify && memcmp(j->j_buf, bench_content(at * 4096), bench.bo_body)))
-			bench_die("read: %s has other data than what was written", j->j_name);
+			bench_die("read: the data of %s differ from what was written", j->j_name);
 		*op = (struct weft_op){.o_what = WEFT_CLOSE, .o_file = op->o_file};
 		return true;
 	default:

@@ -72,7 +72,7 @@ def counting():
 def test_counts_tell_what_operations_cost_the_servers_threads():
     args = ("md", "--server", SERVER, "--quiet", "--json", "-", "--count", "200", "--depth", "4", "--phases", "create,stat,unlink", "--counts", counts())
     if not counting():
-        check("not built with --enable-counts" in run(*args, want=1).stderr, True)
+        check("build it with --enable-counts" in run(*args, want=1).stderr, True)
         return
     got = {p["phase"]: p["counts"] for p in json.loads(run(*args).stdout)["phases"]}
     for phase, c in got.items():
@@ -271,7 +271,8 @@ def test_what_fails_or_is_interrupted_leaves_nothing():
                 _, why = p.communicate(timeout=30)
             finally:
                 p.kill()
-        check((p.returncode, why), (1, "weft-bench: " + ("interrupted" if signo == signal.SIGINT else "told to end") + "\n"))
+        end = "interrupted" if signo == signal.SIGINT else "terminated"
+        check((p.returncode, why), (1, f"weft-bench: {end}\n"))
         check(left(), [])
     run("md", "--server", SERVER, "--quiet", "--count", "5", "--phases", "create", "--keep")
     check(len(left()), 1)
@@ -312,7 +313,8 @@ def test_what_two_results_were_asked_to_do_differently_is_told():
             check({line.split(" differ in ")[1].split(":")[0] for line in told}, want, key)
         for uid in ("0", "1"):
             run("null", "--server", SERVER, "--quiet", "--count", "5", "--uid", uid, "--json", paths[""] + uid)
-        check(run("compare", paths[""] + "0", paths[""] + "1").stderr.split(":")[1], " the two differ in uid")
+        said = run("compare", paths[""] + "0", paths[""] + "1").stderr
+    check(said.split(":")[1], " the two results differ in uid")
 
 
 def test_a_file_for_the_results_is_opened_before_anything_is_done():
@@ -320,7 +322,7 @@ def test_a_file_for_the_results_is_opened_before_anything_is_done():
     check(done.stderr, f"weft-bench: {THE.top}/none/x: No such file or directory\n")
     was = left()
     done = run("md", "--server", SERVER, "--quiet", "--count", "5", "--phases", "create", "--json", "/dev/full", want=1)
-    check(done.stderr, "weft-bench: /dev/full cannot be written\n")
+    check(done.stderr, "weft-bench: cannot write /dev/full\n")
     check(left(), was)
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "json")
@@ -360,7 +362,8 @@ def test_wrong_arguments_are_told_and_end_with_2():
 def test_a_policy_that_the_server_refuses_is_told():
     for text in ("unit=64k", "mirrors=0", "group0=x", "mirrors=44,stripes=44"):
         done = run("md", "--server", SERVER, "--quiet", "--policy", text, want=1)
-        check(done.stderr, f"weft-bench: policy {text}: the server refuses it; weft(1) says what a policy may be\n")
+        check(done.stderr,
+              f"weft-bench: policy {text}: the server refuses it; weft(1) describes policies\n")
     check(run("md", "--server", SERVER, "--quiet", "--policy", "unit=1M,mirrors=2", "--count", "5", "--phases", "create").stderr, "")
 
 
