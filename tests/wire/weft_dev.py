@@ -194,7 +194,7 @@ def test_a_folder_with_other_files_is_left_alone():
         os.mkdir(d)
         with open(f"{d}/mine", "w", encoding="ascii"):
             pass
-        assert "holds no cluster" in dev("up", d, rc=1)
+        assert "holds files but no cluster" in dev("up", d, rc=1)
         assert os.listdir(d) == ["mine"]
 
 
