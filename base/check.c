@@ -32,16 +32,21 @@ const char *check_hint(int err, const char *path)
 
 	switch (err < 0 ? -err : err) {
 	case EROFS:
-		snprintf(text, sizeof(text), systemd ? ": the unit's sandbox; a drop-in of the unit wants [Service] ReadWritePaths=%s" :
-						       ": the file system of %s cannot be written", path);
+		snprintf(text, sizeof(text),
+			 systemd ? ": the unit's sandbox forbids writing there; add [Service] "
+				   "ReadWritePaths=%s in a drop-in of the unit"
+				 : ": the file system of %s is read-only",
+			 path);
 		return text;
 	case EACCES:
 	case EPERM:
-		snprintf(text, sizeof(text), ": it must be %s's%s: chown -R %s: %s", user_name(), systemd ? " (User= of the unit)" : "",
-			 user_name(), path);
+		snprintf(text, sizeof(text), ": user %s%s must own it: chown -R %s: %s",
+			 user_name(), systemd ? " (User= of the unit)" : "", user_name(), path);
 		return text;
 	case ENOENT:
-		return systemd ? ": it is not there, or the unit's sandbox hides it (ProtectHome=, PrivateTmp=)" : "";
+		return systemd ? ": it does not exist, or the unit's sandbox hides it "
+				 "(ProtectHome=, PrivateTmp=)"
+			       : "";
 	default:
 		return "";
 	}
@@ -160,7 +165,9 @@ static int check_unix(const char *key, const char *addr, char *err, size_t errle
 		return e;
 	}
 	if (lstat(addr + 5, &st) == 0 && !S_ISSOCK(st.st_mode)) {
-		snprintf(err, errlen, "%s: cannot listen on %s: there is a file of that name that is no socket", key, addr);
+		snprintf(err, errlen,
+			 "%s: cannot listen on %s: a file of that name exists and is not a socket",
+			 key, addr);
 		return -EEXIST;
 	}
 	return 0;
@@ -179,11 +186,16 @@ static int check_addr(const char *key, const char *addr, char *err, size_t errle
 		memcpy(host, addr, (size_t)(colon - addr));
 	port = colon ? strtoul(colon + 1, &end, 10) : 0;
 	if (!end || end == colon + 1 || *end || port > 65535 || inet_pton(AF_INET, host, &in) != 1) {
-		snprintf(err, errlen, "%s: \"%s\" is no address; expected unix:/path or 127.0.0.1:PORT", key, addr);
+		snprintf(err, errlen,
+			 "%s: \"%s\" is not an address; expected unix:/path or 127.0.0.1:PORT", key,
+			 addr);
 		return -EINVAL;
 	}
 	if (ntohl(in.s_addr) >> 24 != 127) {
-		snprintf(err, errlen, "%s: %s: it is not protected on the way: only unix:/path and 127.0.0.0/8 are served", key, addr);
+		snprintf(err, errlen,
+			 "%s: %s: refused, because the network does not protect it; only "
+			 "unix:/path and 127.0.0.0/8 are possible",
+			 key, addr);
 		return -EACCES;
 	}
 	return 0;
@@ -259,8 +271,10 @@ int check_folder(const char *key, const char *path, char *err, size_t errlen)
 	if (!e && geteuid() && access(path, W_OK) < 0)
 		e = -errno;
 	if (e && path == dir)
-		snprintf(err, errlen, "%s: %s is not there, and cannot be made in %s: %s: make it, a folder of user %s", key, want, dir,
-			 strerror(-e), user_name());
+		snprintf(err, errlen,
+			 "%s: %s does not exist and cannot be made in %s: %s; make it, and let "
+			 "user %s own it",
+			 key, want, dir, strerror(-e), user_name());
 	else if (e)
 		snprintf(err, errlen, "%s: %s: %s%s", key, path, strerror(-e), check_hint(e, path));
 	return e;

@@ -188,7 +188,7 @@ static int value_set(struct conf *c, size_t i, const char *text, char *err, size
 	}
 	copy = strdup(text);
 	if (!copy) {
-		snprintf(err, errlen, "no memory");
+		snprintf(err, errlen, "out of memory");
 		return -ENOMEM;
 	}
 	free(c->c_values[i].v_str);
@@ -425,7 +425,7 @@ static int file_parse(struct conf *c, const char *path, const char *text, char *
 	if (!schema_make(&s))
 		cfg = cfg_init(s.root, CFGF_NONE);
 	if (!cfg) {
-		snprintf(err, errlen, "no memory");
+		snprintf(err, errlen, "out of memory");
 		goto out;
 	}
 	load.conf = c;
@@ -454,7 +454,7 @@ int conf_text(char *text, const char *name, char *err, size_t errlen)
 {
 	if (blank_comments(text))
 		return 0;
-	snprintf(err, errlen, "%s: a section, text or comment is not closed", name);
+	snprintf(err, errlen, "%s: a section, string or comment is not closed", name);
 	return -EINVAL;
 }
 
@@ -481,7 +481,7 @@ static int load_all(struct conf **out, const char *path, char *err, size_t errle
 	if (c)
 		c->c_values = calloc(conf_nkeys, sizeof *c->c_values);
 	if (!c || !c->c_values) {
-		snprintf(err, errlen, "no memory");
+		snprintf(err, errlen, "out of memory");
 		free(c);
 		return -ENOMEM;
 	}

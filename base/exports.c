@@ -278,7 +278,8 @@ static int on_export(cfg_t *cfg, cfg_opt_t *opt)
 		return -1;
 	}
 	if (cfg_size(sec, "client") == 0) {
-		bad(cfg->line, "export \"%s\": nobody may use it; expected client sections", cfg_title(sec));
+		bad(cfg->line, "export \"%s\": no client may use it; expected client sections",
+		    cfg_title(sec));
 		return -1;
 	}
 	if (cfg_opt_size(opt) > EXP_MAX) {
@@ -428,14 +429,17 @@ static int check_ids(const struct exp_table *t)
 {
 	for (unsigned i = 0; i < t->t_n; i++) {
 		if (t->t_exp[i].e_id == 0 && t->t_exp[i].e_path[1]) {
-			bad(1, "export \"%s\": id 0 is that of \"/\"; give it another", t->t_exp[i].e_path);
+			bad(1, "export \"%s\": id 0 belongs to \"/\"; choose another id",
+			    t->t_exp[i].e_path);
 			return -EINVAL;
 		}
 		for (unsigned k = 0; k < i; k++) {
 			if (t->t_exp[i].e_id != t->t_exp[k].e_id)
 				continue;
-			bad(1, "exports \"%s\" and \"%s\" have the same id %u; give one of them another (id = NUMBER)", t->t_exp[k].e_path, t->t_exp[i].e_path,
-			    t->t_exp[i].e_id);
+			bad(1,
+			    "exports \"%s\" and \"%s\" have the same id %u; give one of them "
+			    "another id (id = NUMBER)",
+			    t->t_exp[k].e_path, t->t_exp[i].e_path, t->t_exp[i].e_id);
 			return -EINVAL;
 		}
 	}
@@ -499,7 +503,7 @@ static int parse_locked(const char *text, struct exp_table *t)
 	rc = cfg_parse_buf(cfg, text) == CFG_SUCCESS && !load.failed ? table_fill(cfg, t) : -EINVAL;
 	cfg_free(cfg);
 	if (!rc && !t->t_n) {
-		bad(1, "no export: nobody could use anything");
+		bad(1, "no export: no client could use anything");
 		rc = -EINVAL;
 	}
 	return rc;
@@ -513,7 +517,7 @@ int exp_parse(const char *text, const char *name, struct exp_table **out, char *
 
 	if (t)
 		atomic_init(&t->t_refs, 1);
-	snprintf(err, errlen, "%s: %s", name, rc ? "no memory" : "cannot be parsed");
+	snprintf(err, errlen, "%s: %s", name, rc ? "out of memory" : "cannot be parsed");
 	if (!rc)
 		rc = conf_text(copy, name, err, errlen);
 	if (!rc) {

@@ -95,7 +95,8 @@ static void body_add(struct pending *pd, const char *data, size_t n)
 
 		if (atomic_fetch_add(all, more) + more > HTTP_MAX_BODIES || !(p = realloc(pd->pd_body, cap))) {
 			atomic_fetch_sub(all, more);
-			refuse(pd, MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests with bodies at a time");
+			refuse(pd, MHD_HTTP_SERVICE_UNAVAILABLE,
+			       "too many requests with bodies at the same time");
 			return;
 		}
 		pd->pd_body = p;
@@ -155,13 +156,15 @@ static const char *refused(const struct http *h, struct MHD_Connection *conn, co
 	const char *auth = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
 
 	if (host ? !host_is_ours(host) : strcmp(version, "HTTP/1.0") != 0)
-		return "the Host of a request is 127.0.0.1 or localhost";
+		return "the Host header of a request must be 127.0.0.1 or localhost";
 	if (MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN))
-		return "requests of web pages are not served";
+		return "requests from web pages are refused";
 	if (is_open(path, method) || token_right(h, auth))
 		return NULL;
-	return *h->h_token ? "over TCP this wants the token of mds.admin_token (WEFT_ADMIN_TOKEN names its file), or use the Unix socket"
-			   : "over TCP only GET /metrics and /v1/health are served: use the Unix socket, or set mds.admin_token";
+	return *h->h_token ? "over TCP this request needs the token of mds.admin_token "
+			     "(WEFT_ADMIN_TOKEN names its file); or use the Unix socket"
+			   : "over TCP only GET /metrics and /v1/health are allowed: use the Unix "
+			     "socket, or set mds.admin_token";
 }
 
 static void error_reply(struct http_reply *rp, int status, const char *text)

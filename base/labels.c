@@ -110,11 +110,12 @@ int labels_parse(const char *text, size_t len, bool drops, char out[LABELS_LEN],
 		if (!labels_key_ok(l.l_key, l.l_klen) || (!labels_value_ok(l.l_val, l.l_vlen) && !(drops && !l.l_vlen && l.l_val > l.l_key + l.l_klen)))
 			return refuse_label(p, (size_t)(l.l_val + l.l_vlen - p), err, errlen);
 		if (n == LABELS_MAX)
-			return refuse(err, errlen, "labels: at most %d are possible", LABELS_MAX);
+			return refuse(err, errlen, "labels: at most %d are allowed", LABELS_MAX);
 		for (; k && order(&l, &all[k - 1]) < 0; k--)
 			all[k] = all[k - 1];
 		if (k && !order(&l, &all[k - 1]))
-			return refuse(err, errlen, "label %.*s: expected once", (int)l.l_klen, l.l_key);
+			return refuse(err, errlen, "label %.*s: given more than once",
+				      (int)l.l_klen, l.l_key);
 		all[k] = l;
 		n++;
 	}

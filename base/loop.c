@@ -196,7 +196,7 @@ void loop_timer_start(struct loop *l, struct loop_timer *t, uint64_t msec)
 		struct loop_timer **heap = realloc(l->l_heap, cap * sizeof *heap);
 
 		if (!heap)
-			log_fatal("loop: no memory for timers");
+			log_fatal("loop: out of memory for timers");
 		l->l_heap = heap;
 		l->l_heap_cap = cap;
 	}

@@ -58,7 +58,7 @@ static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 static void *must(void *p)
 {
 	if (!p)
-		log_fatal("metrics: no memory");
+		log_fatal("metrics: out of memory");
 	return p;
 }
 
@@ -137,7 +137,8 @@ static struct family *family_get(const char *name, const char *help, enum metric
 	for (f = families; f; f = f->f_next)
 		if (!strcmp(f->f_name, name)) {
 			if (f->f_type != type)
-				log_fatal("metrics: %s made twice with different types", name);
+				log_fatal("metrics: %s is defined twice with different types",
+					  name);
 			return f;
 		}
 	f = must(calloc(1, sizeof *f));
@@ -312,6 +313,6 @@ char *metrics_render(void)
 	pthread_mutex_unlock(&lock);
 	fputs("# EOF\n", o);
 	if (fclose(o))
-		log_fatal("metrics: no memory");
+		log_fatal("metrics: out of memory");
 	return text;
 }

@@ -357,7 +357,7 @@ static struct cache *cache_of(struct loop *l)
 		return c;
 	c = calloc(1, sizeof(*c));
 	if (!c)
-		log_fatal("pool: no memory");
+		log_fatal("pool: out of memory");
 	c->c_loop = l;
 	c->c_home = -1;
 	c->c_empty.m_run = cache_empty;
@@ -587,7 +587,7 @@ int pool_register(struct loop *l)
 	n = pieces_of(c, &first);
 	iov = calloc(n, sizeof(*iov));
 	if (!iov)
-		log_fatal("pool: no memory");
+		log_fatal("pool: out of memory");
 	for (unsigned i = 0; i < n; i++) {
 		const struct pool_piece *pp = &pool.pieces[first + i].p_pub;
 
@@ -604,10 +604,12 @@ int pool_register(struct loop *l)
 	c->c_nfixed = err ? 0 : n;
 	getrlimit(RLIMIT_MEMLOCK, &rl);
 	if (err == -ENOMEM || err == -EPERM)
-		log_warn("pool: no fixed buffers, I/O is done without: RLIMIT_MEMLOCK is %llu bytes, %zu for each thread are wanted "
-			 "(LimitMEMLOCK= in the unit, or CAP_IPC_LOCK at start)", (unsigned long long)rl.rlim_cur, bytes);
+		log_warn("pool: no fixed buffers, I/O works without them: RLIMIT_MEMLOCK is %llu "
+			 "bytes, each thread needs %zu "
+			 "(LimitMEMLOCK= in the unit, or CAP_IPC_LOCK at start)",
+			 (unsigned long long)rl.rlim_cur, bytes);
 	else if (err)
-		log_warn("pool: no fixed buffers, I/O is done without: %s", strerror(-err));
+		log_warn("pool: no fixed buffers, I/O works without them: %s", strerror(-err));
 	return err;
 }
 
@@ -680,7 +682,7 @@ static void piece_bind(struct pool_piece *pp)
 	mask[node / bits] = 1ul << node % bits;
 	if (!syscall(SYS_mbind, pp->pp_base, pp->pp_len, MPOL_PREFERRED, mask, sizeof(mask) * 8 + 1, 0) || pool.refused)
 		return;
-	log_warn("pool: memory cannot be had of node %u in particular: %s", node, strerror(errno));
+	log_warn("pool: cannot get memory of NUMA node %u: %s", node, strerror(errno));
 	pool.refused = true;
 }
 
@@ -883,7 +885,8 @@ static void pool_metrics(void)
 
 int pool_init(size_t bytes, char *err, size_t errlen)
 {
-	static const char *const kinds[] = { "huge pages", "transparent huge pages asked for", "ordinary pages" };
+	static const char *const kinds[] = {"huge pages", "transparent huge pages requested",
+					    "ordinary pages"};
 	enum kind kind;
 	int rc;
 
@@ -898,10 +901,12 @@ int pool_init(size_t bytes, char *err, size_t errlen)
 	if (!rc)
 		rc = pieces_make(&kind);
 	if (rc) {
-		snprintf(err, errlen, "a pool of %zu bytes of memory cannot be had: %s", pool.bytes, strerror(-rc));
+		snprintf(err, errlen, "cannot get a pool of %zu bytes of memory: %s", pool.bytes,
+			 strerror(-rc));
 		return rc;
 	}
 	node_metrics();
-	log_info("memory pool: %zu MiB, pieces: %u, nodes: %d, %s", pool.bytes >> 20, pool.npieces, pool.ndepots, kinds[kind]);
+	log_info("memory pool: %zu MiB in %u pieces on %d NUMA nodes, %s", pool.bytes >> 20,
+		 pool.npieces, pool.ndepots, kinds[kind]);
 	return 0;
 }

@@ -36,13 +36,17 @@ int priv_prepare(const char *key, const char *name, char *err, size_t errlen)
 	errno = 0;
 	pw = getpwnam(name);
 	if (!pw || strlen(name) >= sizeof(p.name)) {
-		snprintf(err, errlen, "%s: %s: %s", key, name, errno ? strerror(errno) : "there is no such user");
+		snprintf(err, errlen, "%s: %s: %s", key, name,
+			 errno ? strerror(errno) : "no such user");
 		return -ENOENT;
 	}
 	p.uid = pw->pw_uid;
 	p.gid = pw->pw_gid;
 	if (!geteuid() && !p.uid) {
-		snprintf(err, errlen, "%s: %s: is root; a user without privileges is wanted, or nothing", key, name);
+		snprintf(err, errlen,
+			 "%s: user %s has the privileges of root; name another user, "
+			 "or none",
+			 key, name);
 		return -EINVAL;
 	}
 	if (geteuid() && (geteuid() != p.uid || getuid() != p.uid)) {
@@ -179,10 +183,11 @@ int priv_drop(char *err, size_t errlen)
 	if (!rc && p.change)
 		rc = become();
 	if (rc)
-		snprintf(err, errlen, "%s: privileges cannot be given up: %s", p.key, strerror(-rc));
+		snprintf(err, errlen, "%s: cannot give up privileges: %s", p.key, strerror(-rc));
 	else if (p.change)
-		log_info("runs as %s (user %u, group %u) without capabilities%s", p.name, (unsigned)p.uid, (unsigned)p.gid,
-			 p.keep ? ", but for the threads of ds.exports" : "");
+		log_info("running as %s (user %u, group %u) without capabilities%s", p.name,
+			 (unsigned)p.uid, (unsigned)p.gid,
+			 p.keep ? ", except for the threads of ds.exports" : "");
 	return rc;
 }
 
@@ -201,5 +206,5 @@ void priv_no_core(void)
 	static const struct rlimit one = {1, 1}, none = {0, 0};
 
 	if (setrlimit(RLIMIT_CORE, &one) && setrlimit(RLIMIT_CORE, &none))
-		log_warn("core dumps, in which keys are, cannot be turned off: %s", strerror(errno));
+		log_warn("cannot turn off core dumps, which contain keys: %s", strerror(errno));
 }

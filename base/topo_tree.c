@@ -424,7 +424,7 @@ int topo_tree_parse(struct topo_tree *t, const char *text, size_t len, const cha
 	}
 	copy = malloc(len + 1);
 	if (!copy) {
-		snprintf(err, errlen, "%s: no memory", name);
+		snprintf(err, errlen, "%s: out of memory", name);
 		return -ENOMEM;
 	}
 	memcpy(copy, text, len);
@@ -444,7 +444,7 @@ int topo_tree_parse(struct topo_tree *t, const char *text, size_t len, const cha
 	else if (rc == -E2BIG)
 		snprintf(err, errlen, "%s: more than %d entries", name, TOPO_ENTRIES_MAX);
 	else if (rc == -EEXIST)
-		snprintf(err, errlen, "%s: %s/%s stands there twice", name, twice->e_dir,
+		snprintf(err, errlen, "%s: %s/%s is given twice", name, twice->e_dir,
 			 twice->e_name);
 	else if (rc)
 		snprintf(err, errlen, "%s: %s", name, strerror(-rc));

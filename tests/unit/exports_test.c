@@ -108,7 +108,7 @@ START_TEST(bad_files_are_told_with_their_line)
 	refused("export \"/a/\" { client \"*\" { } }", "f:1: ", "absolute path");
 	refused("export \"/a/./b\" { client \"*\" { } }", "f:1: ", "absolute path");
 	refused("export \"/\xff\" { client \"*\" { } }", "f:1: ", "absolute path");
-	refused("export \"/a\" { }", "f:1: ", "nobody");
+	refused("export \"/a\" { }", "f:1: ", "no client may use it");
 	refused("", "f:1: ", "no export");
 	refused("export \"/a\" { client \"*\" { }", "f: ", "not closed");
 	refused("export \"/a\" { id = 5 client \"*\" { } } export \"/b\" { id = 5 client \"*\" { } }", "f:1: ", "same id 5");

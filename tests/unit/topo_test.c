@@ -648,8 +648,8 @@ START_TEST(bad_recordings_are_told_with_their_line)
 	refused("weft-topo 1\n/a/../b\n", "line 2");
 	refused("weft-topo 1\n/a//b\n", "line 2");
 	refused("weft-topo 1\n/\n", "line 2");
-	refused("weft-topo 1\n/a\n\tb=1\n\tb=2\n", "/a/b stands there twice");
-	refused("weft-topo 1\n/a\n\tb=1\n/c\n\td=1\n/a\n\tb -> c\n", "/a/b stands there twice");
+	refused("weft-topo 1\n/a\n\tb=1\n\tb=2\n", "/a/b is given twice");
+	refused("weft-topo 1\n/a\n\tb=1\n/c\n\td=1\n/a\n\tb -> c\n", "/a/b is given twice");
 	/* names, paths and contents that are too long */
 	at = big + sprintf(big, "weft-topo 1\n/a\n\t");
 	memset(at, 'x', 300);

@@ -911,7 +911,7 @@ def test_check_refuses_what_cannot_start(c):
                 ("admin=bogus", [f"{d}.admin", '"bogus"', "unix:/path"]), ("admin=0.0.0.0:9300", [f"{d}.admin", "127.0.0.0/8"]),
                 ("admin=127.0.0.1:http", [f"{d}.admin", "127.0.0.1:PORT"]), ("admin=unix:sock", [f"{d}.admin", "absolute"]),
                 (f"admin=unix:{c.top}/no/sock", [f"{d}.admin", f"{c.top}/no: No such"]),
-                (f"admin=unix:{key}", [f"{d}.admin", "no socket"])):
+                (f"admin=unix:{key}", [f"{d}.admin", "not a socket"])):
             for how in (["--check"], []):
                 told = run(program(f"weft-{d}"), *how, *sets, "-o", f"{d}.{change}", rc=2)
                 assert all(n in told for n in needles) and told.count("\n") == 1, f"{d} {how} {change}: {told}"

@@ -119,7 +119,7 @@ def test_daemons_of_root_become_the_user_and_serve():
         mds, ds = (start(section, user=USER.pw_name, store=store, **tls) for section, store in stores.items())
         mds.wait("joined for the first time")
         for d in (mds, ds):
-            d.wait(f"runs as {USER.pw_name}")
+            d.wait(f"running as {USER.pw_name}")
             powerless(d)
         c = Client(("127.0.0.1", MDS_PORT))
         d = c.mkdir(c.root(), "d")
@@ -174,7 +174,8 @@ def test_a_daemon_that_is_the_user_already_serves():
 def test_errors_say_what_is_wrong():
     with folder() as (top, start):
         for section in ("mds", "ds"):
-            for user, want in (("no-such-user", f"{section}.user: no-such-user: there is no such user"), ("root", f"{section}.user: root: is root")):
+            for user, want in (("no-such-user", f"{section}.user: no-such-user: no such user"),
+                               ("root", f"{section}.user: user root has the privileges of root")):
                 rc, text = start(section, user=user).ended()
                 check(rc != 0 and want in text, True, text)
         os.chown(os.path.join(top, "key"), USER.pw_uid, -1)

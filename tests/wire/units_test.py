@@ -339,7 +339,8 @@ def test_a_bad_configuration_is_tried_once_and_counts_no_boot(box):
     fails(box, "ds", "[Service] ReadWritePaths=/srv/elsewhere")
     box.run("mkdir", "-m", "0700", "/var/lib/weft/roots")
     put(box, "usr/local/etc/weft/weft.conf", good.replace("/var/lib/weft/ds", "/var/lib/weft/roots"))
-    fails(box, "ds", "Permission denied: it must be weft's (User= of the unit): chown -R weft: /var/lib/weft/roots")
+    fails(box, "ds", "Permission denied: user weft (User= of the unit) must own it: "
+                     "chown -R weft: /var/lib/weft/roots")
     put(box, "usr/local/etc/weft/weft.conf", good)
     box.run("systemctl", "start", "weft-mds.service")
     check(boots(box), first + 1)
