@@ -19,7 +19,8 @@ void ds_conn_opened(struct rpc_conn *conn, void *arg)
 		return;
 	metric_add(m_refused, 1);
 	if (log_due(&told))
-		log_warn("connections over their limit: refused, and counted in weft_ds_refused_total");
+		log_warn("refused connections over the limit (ds.connections, "
+			 "ds.connections_of_address); weft_ds_refused_total counts them");
 	rpc_conn_close(conn); /* ds_conn_closed counts it back */
 }
 

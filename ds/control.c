@@ -94,7 +94,7 @@ static void tell(struct ds_control *c)
 {
 	c->dc_told = true;
 	c->dc_told_ms = clock_mono_ms();
-	log_warn("not joined to the MDS at %s: %s; trying on", c->dc_mds, c->dc_ds->d_why);
+	log_warn("not joined to the MDS at %s: %s; retrying", c->dc_mds, c->dc_ds->d_why);
 	sd_notifyf(0, "STATUS=not joined to the MDS at %s: %s", c->dc_mds, c->dc_ds->d_why);
 	loop_timer_start(loop_self(), &c->dc_tell, TELL_AGAIN_MS);
 }
@@ -147,7 +147,7 @@ static void join_later(struct ds_control *c, const char *why)
 /* Who comes first when a cluster starts has to: it is told when it lasts (dc_tell). */
 static void join_waits(struct ds_control *c)
 {
-	reason(c, "it takes no join yet: it waits to hear from a data server that joined before, "
+	reason(c, "it accepts no join yet: it waits for a data server that joined before, "
 		  "or for the end of this server's last connection");
 	join_again(c);
 }
@@ -189,7 +189,8 @@ static void joined(struct loop_msg *m)
 	if (jw->jw_err) {
 		join_later(c, strerror(-jw->jw_err));
 	} else if (jw->jw_status != CTL_OK) {
-		join_later(c, jw->jw_status == CTL_STALE_INSTANCE ? "it is a deposed instance" : "the store refused");
+		join_later(c, jw->jw_status == CTL_STALE_INSTANCE ? "it is a deposed instance"
+								  : "this server's store refused");
 	} else if (jw->jw_unkept) {
 		join(c); /* as one that keeps no number: it serves, and no later start of it is
 			    taken for a store that was put back */
@@ -234,11 +235,12 @@ static const char *join_refusal(ctl_status st)
 	case CTL_STALE_INSTANCE:
 		return "it is a deposed instance";
 	case CTL_NAME_TAKEN:
-		return "another data server has the name of this one: give it one of its own (ds.name)";
+		return "another data server has this server's name: choose another one (ds.name)";
 	case CTL_OWN_KEY:
-		return "this server has keys of its own, and came with the cluster key: weft ds key makes a new file (ds.key)";
+		return "this server has its own keys but used the cluster key: make a new ds.key "
+		       "file with weft ds key";
 	case CTL_INVAL:
-		return "it refused what this server says about itself";
+		return "it refused this server's description of itself";
 	default:
 		return "it refused";
 	}
@@ -275,16 +277,18 @@ static void join_done(void *arg, int err, const ctl_response *res)
 	if (err) {
 		/* A connection that swallows a join is no use: make another. */
 		if (err == -ETIMEDOUT)
-			reason(c, "it does not answer a join");
+			reason(c, "it does not answer the join request");
 		else
-			reason(c, "it does not take a join (%s): another cluster key?", strerror(-err));
+			reason(c, "it refused the join request (%s): another cluster key?",
+			       strerror(-err));
 		drop_connection(c);
 		return;
 	}
 	if (res->status == CTL_NOT_ADMITTED) {
 		lease_set(c->dc_ds, c->dc_sent_ns, 0);
 		c->dc_backoff_ms = UNADMITTED_MS;
-		join_later(c, "an administrator has to admit this server (weft ds admit); it serves nothing");
+		join_later(c, "an administrator must admit this server (weft ds admit); until then "
+			      "it serves nothing");
 		return;
 	}
 	if (res->status == CTL_NOT_JOINED) {
@@ -300,12 +304,12 @@ static void join_done(void *arg, int err, const ctl_response *res)
 		return;
 	}
 	if (jr->fs > UINT16_MAX) {
-		join_later(c, "it names a file system that no handle can");
+		join_later(c, "it names a file system number that does not fit in a handle");
 		return;
 	}
 	jw = calloc(1, sizeof(*jw));
 	if (!jw) {
-		join_later(c, "no memory");
+		join_later(c, "out of memory");
 		return;
 	}
 	jw->jw_job.jb_run = join_job;
@@ -410,7 +414,7 @@ static void join(struct ds_control *c)
 	}
 	c->dc_sent_ns = clock_boot_ns();
 	if (ctl_chan_call(c->dc_chan, &req, CTL_JOIN_MS, join_done, c))
-		join_later(c, "the request could not be sent");
+		join_later(c, "cannot send the request");
 }
 
 /* ---- HEARTBEAT ---- */
@@ -850,12 +854,15 @@ static void ready(struct ctl_chan *ch, int err, void *arg)
 	struct ds_control *c = arg;
 
 	if (err == -EKEYREJECTED) {
-		reason(c, "it does not take the keys of this server (any more): weft ds key makes a new file (ds.key)");
+		reason(c, "it does not accept this server's keys: make a new ds.key file with weft "
+			  "ds key");
 		rpc_conn_close(ctl_chan_conn(ch));
 		return;
 	}
 	if (err) {
-		reason(c, "the handshake failed (%s): is there a weft-mds, or another server?", strerror(-err));
+		reason(c,
+		       "the handshake failed (%s): is weft-mds listening there, or another server?",
+		       strerror(-err));
 		rpc_conn_close(ctl_chan_conn(ch));
 		return;
 	}
@@ -888,13 +895,18 @@ static void down(struct rpc_client *cl, int err, void *arg)
 
 	(void)cl;
 	if (atomic_exchange(&c->dc_ds->d_joined, false)) {
-		log_warn("the connection to the MDS is lost (%s); the lease runs on", strerror(-err));
+		log_warn("lost the connection to the MDS: %s; this server serves until its lease "
+			 "ends",
+			 strerror(-err));
 		loop_timer_start(loop_self(), &c->dc_tell, TELL_FIRST_MS);
 	}
 	if (!c->dc_reason && c->dc_ready)
-		reason(c, "it ended the connection instead of answering a join: another cluster key?");
+		reason(c, "it closed the connection instead of answering the join request: another "
+			  "cluster key?");
 	else if (!c->dc_reason && c->dc_chan)
-		reason(c, "the handshake failed (%s): is there a weft-mds, or another server?", strerror(-err));
+		reason(c,
+		       "the handshake failed (%s): is weft-mds listening there, or another server?",
+		       strerror(-err));
 	else if (!c->dc_reason)
 		reason(c, "no connection: %s", strerror(-err));
 	c->dc_reason = false;

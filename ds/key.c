@@ -127,7 +127,9 @@ static int mine(const struct ds_key *k, const struct ds_identity *id, const char
 		return 0;
 	sodium_bin2hex(theirs, sizeof(theirs), k->dk_uuid, 16);
 	sodium_bin2hex(ours, sizeof(ours), id->id_uuid, 16);
-	snprintf(err, errlen, "%s: the key of another data server (%s; this store is %s, %s)", what, theirs, ours, id->id_name);
+	snprintf(err, errlen,
+		 "%s: this is the key of another data server (%s; this store is %s, %s)", what,
+		 theirs, ours, id->id_name);
 	return -EINVAL;
 }
 
@@ -161,8 +163,10 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 				return e;
 			}
 			if (e)
-				log_warn("%s/key: %s: the keys of ds.key are used, and not kept: leave that file where it is until a start without this warning", ds_store_volume_dir(s, 0),
-					 strerror(-e));
+				log_warn("%s/key: %s: this server uses the keys of ds.key but "
+					 "cannot store them: keep that file until a start without "
+					 "this warning",
+					 ds_store_volume_dir(s, 0), strerror(-e));
 			replaced = e && !had && memcmp(&now, &ks->ks_file, sizeof(now));
 			if (replaced)
 				was = now;
@@ -175,7 +179,8 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 		cap_derive_tls_key(ks->ks_cluster, id.id_uuid, ks->ks_key.dk_tls);
 		ds_key_derive_path(ks->ks_cluster, id.id_uuid, ks->ks_key.dk_path);
 		caps_cluster(ks, id.id_uuid);
-		log_warn("this data server has the cluster key, which opens every other one: it joins with it once, and gets keys of its own");
+		log_warn("this data server has the cluster key, which gives access to every data "
+			 "server: it joins with it once, and then gets its own keys");
 		return 0;
 	}
 	e = stored(s, "key.before", &before, err, errlen);
@@ -185,7 +190,8 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 		before = was;
 	earlier = replaced || (!e && !memcmp(before.dk_uuid, id.id_uuid, 16));
 	if (!sodium_is_zero(ks->ks_cluster, sizeof(ks->ks_cluster)))
-		log_warn("this data server has keys of its own: ds.cluster_key is not used, and the file should go from this machine");
+		log_warn("this data server has its own keys and does not use ds.cluster_key: "
+			 "remove that file from this machine");
 	sodium_memzero(ks->ks_cluster, sizeof(ks->ks_cluster));
 	ks->ks_key = now;
 	ks->ks_own = true;
@@ -212,7 +218,8 @@ ctl_status ds_keys_take(struct ds_keys *ks, struct ds_store *s, const ctl_key_ar
 	e = put(s, &k, own ? &was : NULL);
 	if (e) {
 		if (!atomic_exchange(&told, true))
-			log_error("%s/key: %s", ds_store_volume_dir(s, 0), strerror(-e));
+			log_error("%s/key: cannot store the new keys: %s",
+				  ds_store_volume_dir(s, 0), strerror(-e));
 		return CTL_IO;
 	}
 	atomic_store(&told, false);
@@ -224,7 +231,10 @@ ctl_status ds_keys_take(struct ds_keys *ks, struct ds_store *s, const ctl_key_ar
 	if (own)
 		log_info("the MDS sent new keys, number %u", k.dk_number);
 	else
-		log_warn("the MDS sent this data server keys of its own, number %u: from the next connection on it joins with them; remove ds.cluster_key and its file from this machine", k.dk_number);
+		log_warn("the MDS sent this data server its own keys, number %u: it joins with "
+			 "them from its next connection on; remove ds.cluster_key and its file "
+			 "from this machine",
+			 k.dk_number);
 	return CTL_OK;
 }
 

@@ -81,9 +81,9 @@ static int usage(FILE *f)
 {
 	fprintf(f, "usage: weft-ds [-c FILE] [-o KEY=VALUE]... [--check[=values] | --plan]\n"
 		   "  -c, --config FILE   configuration file\n"
-		   "  -o KEY=VALUE        set a key, over the file\n"
-		   "      --check         check the configuration and end\n"
-		   "      --plan          show what would run where, and end\n");
+		   "  -o KEY=VALUE        set a key, instead of the file\n"
+		   "      --check         check the configuration and exit\n"
+		   "      --plan          show what would run where, and exit\n");
 	return f == stdout ? 0 : EXIT_USAGE;
 }
 
@@ -126,8 +126,10 @@ static int addrs_parse(const char *key, const char *list, uint16_t defport, stru
 			return -1;
 		}
 		if (rpc_addr_parse(one, defport, &out[n].a_ss, &out[n].a_len)) {
-			snprintf(err, errlen, "%s: \"%s\" is not an address: 192.0.2.1:2049, [2001:db8::1]:2049, or without a port", key,
-				 one);
+			snprintf(err, errlen,
+				 "%s: \"%s\" is not an address; expected 192.0.2.1:2049, "
+				 "[2001:db8::1]:2049, or one without a port",
+				 key, one);
 			return -1;
 		}
 		n++;
@@ -255,14 +257,17 @@ static int open_all(struct start *st)
 
 static int start_services(struct start *st)
 {
-	char netid[16], uaddr[80];
+	char netid[16], uaddr[80], text[80];
 	int err = open_all(st);
 
 	if (err)
 		return err;
 	for (unsigned i = 0; i < ds.d_naddrs; i++)
-		if (!rpc_uaddr((struct sockaddr *)&ds.d_addr[i], netid, sizeof(netid), uaddr, sizeof(uaddr)))
-			log_info("NFSv3 over %s at %s", netid, uaddr);
+		if (!rpc_uaddr((struct sockaddr *)&ds.d_addr[i], netid, sizeof(netid), uaddr,
+			       sizeof(uaddr))) {
+			rpc_addr_text((struct sockaddr *)&ds.d_addr[i], text, sizeof(text));
+			log_info("NFSv3 over %s at %s", netid, text);
+		}
 	err = ds_control_start(&ds);
 	if (err)
 		snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.mds: %s", strerror(-err));
@@ -467,7 +472,7 @@ static int rdma_check(struct start *st, const struct conf *c, char *err, size_t 
 	if (n < 0)
 		return -EINVAL;
 	if (n && (strcmp(conf_str(c, "ds.tls"), "required") == 0 || strcmp(conf_str(c, "ds.tls"), "mutual") == 0)) {
-		snprintf(err, errlen, "ds.rdma: there is no TLS over RDMA, and ds.tls demands it");
+		snprintf(err, errlen, "ds.rdma: ds.tls requires TLS, and RDMA has no TLS");
 		return -EINVAL;
 	}
 	ds.d_nrdma = (unsigned)n;
@@ -507,7 +512,9 @@ static int place_check(struct settings *se, char *err, size_t errlen)
 	for (unsigned i = 0; i < ds.d_nrdma; i++)
 		ds.d_rdma[i] = was[order[i]];
 	if (ds.d_nrdma && conf_size(c, "ds.pool") < (uint64_t)RPC_RDMA_POOL * place_nodes(ds.d_place)) {
-		snprintf(err, errlen, "ds.pool: RDMA wants one of %u MiB at least, for each NUMA node with threads, of which there are %u",
+		snprintf(err, errlen,
+			 "ds.pool: RDMA needs at least %u MiB for each NUMA node with threads; "
+			 "there are %u such nodes",
 			 RPC_RDMA_POOL >> 20, place_nodes(ds.d_place));
 		return -EINVAL;
 	}
@@ -535,19 +542,23 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	if (st->st_nlisten < 0 || st->st_nadvertise < 0 || n < 0)
 		return -EINVAL;
 	if (!st->st_nlisten || n != 1) {
-		snprintf(err, errlen, st->st_nlisten ? "ds.mds: one address is wanted" : "ds.listen: an address is wanted");
+		snprintf(err, errlen,
+			 st->st_nlisten ? "ds.mds: expected one address"
+					: "ds.listen: expected an address");
 		return -EINVAL;
 	}
 	for (int i = 0; i < st->st_nlisten && !st->st_nadvertise; i++) {
 		if (is_wildcard(&st->st_listen[i].a_ss)) {
-			snprintf(err, errlen, "ds.advertise: ds.listen is a wildcard: say which addresses clients are to use");
+			snprintf(err, errlen,
+				 "ds.advertise: not set, and ds.listen is a wildcard: name the "
+				 "addresses that clients use");
 			return -EINVAL;
 		}
 	}
 	if (rdma_check(st, c, err, errlen))
 		return -EINVAL;
 	if (!*conf_str(c, "ds.store")) {
-		snprintf(err, errlen, "ds.store: names no folder; the objects are kept there");
+		snprintf(err, errlen, "ds.store: not set; expected the folder for the objects");
 		return -EINVAL;
 	}
 	if (ds_dirs_parse(conf_str(c, "ds.store"), dirs, &ndirs, err, errlen))
@@ -566,7 +577,9 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	ds.d_lease_ms = (uint32_t)conf_msec(c, "ds.lease");
 	ds.d_eof_wait_ms = (uint32_t)conf_msec(c, "ds.eof_wait");
 	if (ds.d_heartbeat_ms * 3 > ds.d_lease_ms) {
-		snprintf(err, errlen, "ds.heartbeat: at most a third of ds.lease, or a lost report ends the service");
+		snprintf(err, errlen,
+			 "ds.heartbeat: must be at most a third of ds.lease, or one lost report "
+			 "ends the service");
 		return -EINVAL;
 	}
 	if (st->st_exports) {
@@ -733,7 +746,7 @@ static int exports_open(const struct conf *c, char *err, size_t errlen)
 		return 0;
 	e = path_open(&ds.d_path, &opts, err, errlen);
 	if (!e && (e = priv_keep_no_more()))
-		snprintf(err, errlen, "ds.exports: privileges cannot be given up: %s", strerror(-e));
+		snprintf(err, errlen, "ds.exports: cannot give up privileges: %s", strerror(-e));
 	return e;
 }
 
@@ -834,7 +847,7 @@ int main(int argc, char **argv)
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	umask(077);
 	if (sodium_init() < 0) {
-		log_error("libsodium does not start");
+		log_error("cannot initialize libsodium");
 		return 1;
 	}
 	metrics_init();

@@ -132,7 +132,9 @@ static void lost(const struct cap *cap)
 	if (!log_due(&last))
 		return;
 	objpath(&cap->cp_obj, path);
-	log_error("object %s is lost: the metadata server knows that it was written, and it is not here", path);
+	log_error("object %s is lost: the metadata server knows that it was written, but it is not "
+		  "in this store",
+		  path);
 }
 
 enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_hold **out)

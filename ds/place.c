@@ -67,7 +67,7 @@ static int topology(struct place *p, const struct conf *c, char *err, size_t err
 	if (e && *path)
 		snprintf(err, errlen, "ds.topology: %s", why);
 	else if (e)
-		log_warn("placement: nothing is placed: %s", why);
+		log_warn("placement: off: cannot read the topology: %s", why);
 	return *path ? e : 0;
 }
 
@@ -81,7 +81,7 @@ static int processors(struct place *p, const struct conf *c, char *err, size_t e
 	if (p->pa_paper && p->pa_topo && *conf_str(c, "ds.topology")) {
 		topo_cpus(p->pa_topo, &(struct topo_place){ .pl_node = -1 }, &p->pa_cpus);
 	} else if (sched_getaffinity(0, sizeof(p->pa_cpus), &p->pa_cpus)) {
-		log_warn("placement: nothing is placed: processors: %s", strerror(errno));
+		log_warn("placement: off: cannot read the processor affinity: %s", strerror(errno));
 		topo_free(p->pa_topo);
 		p->pa_topo = NULL;
 		CPU_ZERO(&p->pa_cpus);
@@ -89,13 +89,15 @@ static int processors(struct place *p, const struct conf *c, char *err, size_t e
 	if (!*list)
 		return 0;
 	if (!topo_cpulist_parse(list, &own)) {
-		snprintf(err, errlen, "ds.cpus: \"%s\" is no list of processors: 0-7,16-23", list);
+		snprintf(err, errlen,
+			 "ds.cpus: \"%s\" is not a list of processors such as 0-7,16-23", list);
 		return -EINVAL;
 	}
 	CPU_AND(&both, &own, &p->pa_cpus);
 	if (!CPU_EQUAL(&both, &own)) {
 		topo_cpulist(&p->pa_cpus, text, sizeof(text));
-		snprintf(err, errlen, "ds.cpus: \"%s\": the daemon may use %s only", list, *text ? text : "no processor that is known");
+		snprintf(err, errlen, "ds.cpus: \"%s\": the daemon may only use %s", list,
+			 *text ? text : "no known processor");
 		return -EINVAL;
 	}
 	p->pa_cpus = own;
@@ -147,11 +149,14 @@ static int disks(struct place *p, const char *list, char *err, size_t errlen)
 	if (e)
 		snprintf(err, errlen, "ds.disks: %s", strerror(ENOMEM));
 	else if (n != p->pa_nstores && (e = -EINVAL))
-		snprintf(err, errlen, "ds.disks: names %u, and ds.store %u: one for each is wanted", n, p->pa_nstores);
+		snprintf(err, errlen,
+			 "ds.disks: names %u block devices, but ds.store names %u folders: give "
+			 "one device for each folder",
+			 n, p->pa_nstores);
 	for (unsigned i = 0; i < n && !e; i++) {
 		e = p->pa_topo ? topo_place_block(p->pa_topo, name[i], &p->pa_store[i]) : 0;
 		if (e)
-			snprintf(err, errlen, "ds.disks: there is no block device \"%s\"", name[i]);
+			snprintf(err, errlen, "ds.disks: no such block device: \"%s\"", name[i]);
 	}
 	free(copy);
 	return e;
@@ -357,7 +362,7 @@ static void run_on(const cpu_set_t *cpus)
 	static _Atomic bool said;
 
 	if (sched_setaffinity(0, sizeof(*cpus), cpus) && !atomic_exchange(&said, true))
-		log_warn("placement: threads cannot be bound: %s", strerror(errno));
+		log_warn("placement: cannot bind threads to processors: %s", strerror(errno));
 }
 
 static const struct topo_plan_node *node_of(const struct place *p, unsigned thread)
@@ -437,10 +442,13 @@ void place_log(const struct place *p)
 		threads_text(n->pn_threads, threads, sizeof(threads));
 		topo_cpulist(&n->pn_cpus, cpus, sizeof(cpus));
 		if (p->pa_plan.tp_bound)
-			log_info("placement: node %d: threads %s on processors %s; near it: stores: %u, addresses: %u", n->pn_id, threads, cpus,
-				 n->pn_nstores, n->pn_naddrs);
+			log_info("placement: NUMA node %d: threads %s on processors %s; %u stores "
+				 "and %u addresses are near it",
+				 n->pn_id, threads, cpus, n->pn_nstores, n->pn_naddrs);
 		else
-			log_info("placement: threads %s on any of processors %s, nodes are not told apart", threads, cpus);
+			log_info("placement: threads %s on any of the processors %s, NUMA nodes "
+				 "are not distinguished",
+				 threads, cpus);
 	}
 }
 

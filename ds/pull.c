@@ -337,15 +337,15 @@ static const char *why(int err)
 {
 	switch (err) {
 	case -EACCES:
-		return "it refuses";
+		return "it refused the request";
 	case -EAGAIN:
 		return "it is busy";
 	case -EPROTO:
-		return "its answer makes no sense";
+		return "its answer is malformed";
 	case -EBADMSG:
-		return "its data does not have the sum that it tells";
+		return "its data does not match the checksum it sent";
 	case -EADDRNOTAVAIL:
-		return "it has no address of TCP";
+		return "it has no TCP address";
 	default:
 		return strerror(-err);
 	}
@@ -390,7 +390,8 @@ int ds_pull_fetch(struct ds *d, uint64_t ino, const ctl_peer *p, uint32_t count,
 	f->ft_data = pl->pl_data;
 	err = fetch(d, pl, p, count, f);
 	if (err && log_due(&last))
-		log_warn("the source of an object at %s: %s", p->addrs.addrs_len ? p->addrs.addrs_val[0].uaddr : "?", why(err));
+		log_warn("cannot fetch an object from its source at %s: %s",
+			 p->addrs.addrs_len ? p->addrs.addrs_val[0].uaddr : "?", why(err));
 	return err;
 }
 
@@ -405,7 +406,10 @@ static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *s
 
 	if (err) {
 		if (log_due(&last))
-			log_warn("the source of a rebuild at %s: %s", a->source.addrs.addrs_len ? a->source.addrs.addrs_val[0].uaddr : "?", why(err));
+			log_warn("cannot fetch data for a rebuild from the source at %s: %s",
+				 a->source.addrs.addrs_len ? a->source.addrs.addrs_val[0].uaddr
+							   : "?",
+				 why(err));
 		return CTL_SOURCE;
 	}
 	res->size = f.ft_size;

@@ -68,7 +68,9 @@ static void tell_begun(struct ds *d)
 
 static void late(struct loop_timer *t)
 {
-	log_warn("rdma: not all of ds.rdma is there after %u ms: clients that come now may stay with TCP", WAIT_MS);
+	log_warn("rdma: not all addresses of ds.rdma are ready after %u ms: clients that connect "
+		 "now may keep using TCP",
+		 WAIT_MS);
 	tell_begun(caa_container_of(t, struct ds, d_rdma_late));
 }
 

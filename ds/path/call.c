@@ -141,7 +141,8 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 	memcpy(&k, key, len);
 	v = exp_names_ask(t->t_exports, &k);
 	if (v && v->av_failed && log_due(&told))
-		log_warn("names in the exports cannot be looked up: calls of those of whom they decide are put off");
+		log_warn("cannot look up a name in the exports: calls that depend on it are "
+			 "delayed");
 	path_table_put(t);
 	return v;
 }
@@ -204,7 +205,7 @@ bool path_as_caller(struct path_call *c)
 
 	if (!err)
 		return true;
-	log_warn("exports: user %u cannot be acted for: %s", c->c_ids.id_uid, strerror(-err));
+	log_warn("exports: cannot act as user %u: %s", c->c_ids.id_uid, strerror(-err));
 	path_fail(c, NFS3ERR_SERVERFAULT);
 	return false;
 }
@@ -215,7 +216,8 @@ void path_as_server(struct path_call *c)
 
 	(void)c;
 	if (err) /* it is nobody now: what it tries is refused, and the next call tries again */
-		log_error("exports: a thread cannot act as the server again: %s", strerror(-err));
+		log_error("exports: a thread cannot switch back from a user to the server: %s",
+			  strerror(-err));
 }
 
 static void call_run(struct path_job *j)
@@ -510,7 +512,7 @@ void path_reload(struct path *p)
 	char err[512];
 
 	if (table_replace(p, err, sizeof(err)))
-		log_error("exports are not reloaded, the old ones stay: %s", err);
+		log_error("exports not reloaded, the old ones stay in force: %s", err);
 	else
-		log_info("exports are reloaded from %s", p->p_exports);
+		log_info("exports reloaded from %s", p->p_exports);
 }

@@ -45,9 +45,14 @@ static int rule_check(const struct exp *e, const struct exp_rule *r, char *err, 
 	for (unsigned i = 0; i < r->r_nsec; i++)
 		plain |= r->r_sec[i] <= EXP_SYS;
 	if (r->r_layouts != EXP_LAYOUTS_AUTO)
-		snprintf(err, errlen, "export \"%s\": layouts: a data server gives none by path; leave the word out", e->e_path);
+		snprintf(err, errlen,
+			 "export \"%s\": layouts: a data server grants no layouts by path; remove "
+			 "this option",
+			 e->e_path);
 	else if (!plain)
-		snprintf(err, errlen, "export \"%s\": sec: a data server serves by path with sys and none", e->e_path);
+		snprintf(err, errlen,
+			 "export \"%s\": sec: a data server serves paths only with sys and none",
+			 e->e_path);
 	else
 		return 0;
 	return -EINVAL;
@@ -59,7 +64,10 @@ static int exports_check(const struct exp_table *t, char *err, size_t errlen)
 		const struct exp *e = &t->t_exp[i];
 
 		if (e->e_create) {
-			snprintf(err, errlen, "export \"%s\": create: a data server makes no folders; leave the word out", e->e_path);
+			snprintf(err, errlen,
+				 "export \"%s\": create: a data server makes no folders; remove "
+				 "this option",
+				 e->e_path);
 			return -EINVAL;
 		}
 		for (unsigned k = 0; k < e->e_nrules; k++)
@@ -90,7 +98,8 @@ static int folder_open(struct path *p, struct exp *e, struct path_export *x, cha
 	x->x_exp = e;
 	x->x_fd = open(e->e_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (x->x_fd < 0 || fstat(x->x_fd, &st)) {
-		log_warn("export \"%s\": %s: it is not served until a reload finds it", e->e_path, strerror(errno));
+		log_warn("export \"%s\": %s: not served until a reload finds the folder", e->e_path,
+			 strerror(errno));
 		return 0;
 	}
 	x->x_dev = st.st_dev;
@@ -104,7 +113,9 @@ static int folder_open(struct path *p, struct exp *e, struct path_export *x, cha
 			close(fd);
 	}
 	if (rc) {
-		snprintf(err, errlen, "export \"%s\": its file system has no handles that last: %s", e->e_path, strerror(-rc));
+		snprintf(err, errlen,
+			 "export \"%s\": its file system has no persistent file handles: %s",
+			 e->e_path, strerror(-rc));
 		return rc;
 	}
 	e->e_root = st.st_ino;
@@ -164,7 +175,10 @@ static int store_check(struct path_table *t, const char *dir, char *err, size_t 
 			continue;
 		rc = overlap(x->x_dev, x->x_ino, x->x_fd, st.st_dev, st.st_ino, fd);
 		if (rc)
-			snprintf(err, errlen, "export \"%s\": overlaps ds.store = %s, whose objects are not reached by path", x->x_exp->e_path, dir);
+			snprintf(err, errlen,
+				 "export \"%s\": overlaps ds.store = %s, whose objects must not be "
+				 "reachable by path",
+				 x->x_exp->e_path, dir);
 	}
 	if (fd >= 0)
 		close(fd);
@@ -191,7 +205,10 @@ static int overlaps_check(struct path *p, struct path_table *t, char *err, size_
 			if (y->x_fd >= 0)
 				rc = overlap(x->x_dev, x->x_ino, x->x_fd, y->x_dev, y->x_ino, y->x_fd);
 			if (rc)
-				snprintf(err, errlen, "export \"%s\": overlaps export \"%s\"; export the upper one alone", x->x_exp->e_path, y->x_exp->e_path);
+				snprintf(err, errlen,
+					 "export \"%s\": overlaps export \"%s\"; export only the "
+					 "upper one",
+					 x->x_exp->e_path, y->x_exp->e_path);
 		}
 	}
 	return rc > 0 ? -EINVAL : rc;
@@ -203,7 +220,7 @@ int path_table_load(struct path *p, struct path_table **out, char *err, size_t e
 	int rc = t ? 0 : -ENOMEM;
 
 	if (rc) {
-		snprintf(err, errlen, "exports: no memory");
+		snprintf(err, errlen, "exports: out of memory");
 		return rc;
 	}
 	atomic_init(&t->t_refs, 1);

@@ -219,7 +219,8 @@ static void mnt(struct path_call *c)
 	addr_text(c->c_addr, who);
 	if (st != MNT3_OK) {
 		if (log_due(&last))
-			log_info("%s may not mount \"%s\" (status %u)", who, path, (unsigned)st);
+			log_info("refused %s to mount \"%s\" (MOUNT status %u)", who, path,
+				 (unsigned)st);
 		return;
 	}
 	xdr_put_opaque(c->c_out, wire, path_fh_write(c->c_path, &fh, wire));

@@ -32,9 +32,11 @@ static void tell(const char *netid, uint16_t port, void *addr, unsigned len)
 	if (!port)
 		return;
 	if (register_one(netid, addr, len))
-		log_info("rpcbind knows NFS and MOUNT over %s at port %u", netid, port);
+		log_info("registered NFS and MOUNT over %s at port %u with rpcbind", netid, port);
 	else
-		log_warn("rpcbind cannot be told of NFS and MOUNT over %s: clients must name the ports (port=%u,mountport=%u)", netid, port, port);
+		log_warn("cannot register NFS and MOUNT over %s with rpcbind: clients must name "
+			 "the ports (port=%u,mountport=%u)",
+			 netid, port, port);
 }
 
 static void *rpcbind_run(void *arg)
@@ -53,7 +55,7 @@ void path_rpcbind(uint16_t port4, uint16_t port6)
 	pthread_t t;
 
 	if (pthread_create(&t, NULL, rpcbind_run, (void *)((uintptr_t)port4 | (uintptr_t)port6 << 16)))
-		log_warn("rpcbind cannot be told of NFS and MOUNT: no thread");
+		log_warn("cannot register NFS and MOUNT with rpcbind: cannot start a thread");
 	else
 		pthread_detach(t);
 }

@@ -229,7 +229,7 @@ void path_sync_failed(struct path *p, int err)
 	static _Atomic uint64_t last;
 
 	if (log_due(&last))
-		log_error("exports: data cannot be made durable: %s", strerror(-err));
+		log_error("exports: cannot sync data to disk: %s", strerror(-err));
 	atomic_fetch_add(&p->p_verifier, 1);
 }
 

@@ -257,8 +257,11 @@ int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *
 	rc = start_threads(w, threads);
 	/* Some may run: it stays, and the process ends. */
 	if (rc == -EPERM)
-		snprintf(err, errlen, "ds.exports: files of others cannot be served without privileges: start weft-ds as root (ds.user takes the rest away), "
-				      "or with CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER and CAP_FSETID");
+		snprintf(err, errlen,
+			 "ds.exports: serving files of other users needs privileges: start weft-ds "
+			 "as root (ds.user drops the rest), "
+			 "or with CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_DAC_OVERRIDE, "
+			 "CAP_DAC_READ_SEARCH, CAP_FOWNER and CAP_FSETID");
 	else if (rc)
 		snprintf(err, errlen, "ds.export_threads: %s", strerror(-rc));
 	else

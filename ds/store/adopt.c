@@ -134,7 +134,8 @@ static int claim_read(struct adopt *a, const struct ds_vol *v, struct claim *c)
 		return refuse(a, -EPROTONOSUPPORT, "%s: the volume has version %d, this weft-ds knows version %d", v->v_dir, version, VOLUME_VERSION);
 	if (sscanf(text, "weft-ds volume\nversion=%d\nstore=%32s\nuuid=%32s\n", &version, store, own) != 3 || !uuid_parse(store, c->cl_store) ||
 	    !uuid_parse(own, c->cl_own))
-		return refuse(a, -EINVAL, "%s/volume: not the file of a volume of a weft-ds store", v->v_dir);
+		return refuse(a, -EINVAL, "%s/volume: not the description of a weft-ds volume",
+			      v->v_dir);
 	c->cl_there = true;
 	return 0;
 }
@@ -180,7 +181,9 @@ static int list_parse(struct adopt *a, char *text)
 		return refuse(a, -EPROTONOSUPPORT, "%s/volumes: it has version %d, this weft-ds knows version %d", dir, version, LIST_VERSION);
 	while (!err && (line = strtok_r(NULL, "\n", &save)))
 		err = list_line(a, line);
-	return err ? refuse(a, err, "%s/volumes: %s", dir, err == -ENOMEM ? "no memory" : "not the list of a store's volumes") : 0;
+	return err ? refuse(a, err, "%s/volumes: %s", dir,
+			    err == -ENOMEM ? "out of memory" : "not the list of a store's volumes")
+		   : 0;
 }
 
 static int list_read(struct adopt *a)
@@ -191,7 +194,8 @@ static int list_read(struct adopt *a)
 	int err = 0;
 
 	if (n == -ENOENT && s->s_listed)
-		err = refuse(a, -ENOENT, "%s/volumes: the list of the store's volumes is not there", s->s_home->v_dir);
+		err = refuse(a, -ENOENT, "%s/volumes: the list of the store's volumes is missing",
+			     s->s_home->v_dir);
 	else if (n < 0 && n != -ENOENT)
 		err = refuse(a, (int)n, "%s/volumes: %s", s->s_home->v_dir, strerror((int)-n));
 	else if (n >= 0)
@@ -225,7 +229,7 @@ static void parent_sync(const struct ds_vol *v)
 	int fd = openat(v->v_dirfd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (fd >= 0 && fsync(fd) < 0)
-		log_warn("store: %s: the folder above is not synced: %s", v->v_dir, strerror(errno));
+		log_warn("store: %s: cannot sync the parent folder: %s", v->v_dir, strerror(errno));
 	if (fd >= 0)
 		close(fd);
 }
@@ -268,7 +272,10 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 	if (err == -ENOSPC || err == -EDQUOT)
 		return refuse(a, err, "%s: no room for an extended attribute (%s): free some space in its file system", v->v_dir, strerror(-err));
 	if (err)
-		return refuse(a, -ENOTSUP, "%s: no extended attributes here (%s); XFS and ext4 have them", v->v_dir, strerror(-err));
+		return refuse(
+			a, -ENOTSUP,
+			"%s: its file system has no extended attributes (%s); use XFS or ext4",
+			v->v_dir, strerror(-err));
 	return 0;
 }
 
@@ -314,7 +321,10 @@ static int home_new(struct adopt *a)
 	if (there(v, "identity"))
 		return 0;
 	if (there(v, "data.mdb"))
-		return refuse(a, -EEXIST, "%s is the metadata store of a weft-mds; ds.store wants a folder of its own", v->v_dir);
+		return refuse(
+			a, -EEXIST,
+			"%s is the metadata store of a weft-mds; give ds.store its own folder",
+			v->v_dir);
 	fd = openat(v->v_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	dir = fd < 0 ? NULL : fdopendir(fd);
 	if (!dir) {
@@ -329,7 +339,9 @@ static int home_new(struct adopt *a)
 		while (ours[i] && strcmp(d->d_name, ours[i]))
 			i++;
 		if (!ours[i])
-			err = refuse(a, -ENOTEMPTY, "%s holds no store of a weft-ds (no file identity) and is not empty (%.64s): ds.store wants a folder of its own",
+			err = refuse(a, -ENOTEMPTY,
+				     "%s holds no weft-ds store (no file identity) and is not "
+				     "empty (%.64s): give ds.store its own folder",
 				     v->v_dir, d->d_name);
 	}
 	closedir(dir);
@@ -351,8 +363,10 @@ static int folders_look(struct adopt *a)
 			return err;
 	}
 	if (a->ad_claim[0].cl_there)
-		return refuse(a, -EINVAL, "%s is a volume of store %s: the first folder of that one must be named first in ds.store", s->s_home->v_dir,
-			      uuid_text(a->ad_claim[0].cl_store, uuid));
+		return refuse(a, -EINVAL,
+			      "%s is a volume of store %s: name that store's first folder first in "
+			      "ds.store",
+			      s->s_home->v_dir, uuid_text(a->ad_claim[0].cl_store, uuid));
 	for (unsigned i = 1; i < s->s_nvols; i++)
 		if (a->ad_claim[i].cl_there && !there(s->s_home, "identity"))
 			return refuse(a, -EINVAL, "%s holds no store, and %s is a volume of store %s: is the file system of the first one mounted?", s->s_home->v_dir,
@@ -371,7 +385,9 @@ static int folder_check(struct adopt *a, unsigned i)
 
 	uuid_text(s->s_id.id_uuid, mine);
 	if (there(v, "identity"))
-		return refuse(a, -EINVAL, "%s holds a store of its own, and is no volume of store %s in %s", v->v_dir, mine, s->s_home->v_dir);
+		return refuse(a, -EINVAL,
+			      "%s holds another store, and is not a volume of store %s in %s",
+			      v->v_dir, mine, s->s_home->v_dir);
 	if (c->cl_there && memcmp(c->cl_store, s->s_id.id_uuid, DS_UUID_LEN))
 		return refuse(a, -EINVAL, "%s is a volume of store %s, not of %s in %s", v->v_dir, uuid_text(c->cl_store, uuid), mine, s->s_home->v_dir);
 	for (unsigned k = 1; k < i && c->cl_there; k++)
@@ -387,8 +403,10 @@ static int folder_check(struct adopt *a, unsigned i)
 	if (new < 0)
 		return refuse(a, new, "%s: %s", v->v_dir, strerror(-new));
 	if (!new && c->cl_there)
-		return refuse(a, -EINVAL, "%s is a volume that store %s in %s does not list any more, and has objects: empty it to use it again", v->v_dir, mine,
-			      s->s_home->v_dir);
+		return refuse(a, -EINVAL,
+			      "%s is a volume that store %s in %s no longer lists, and it holds "
+			      "objects: empty it to use it again",
+			      v->v_dir, mine, s->s_home->v_dir);
 	return new ? 0 : refuse(a, -EINVAL, "%s is neither empty nor a volume of store %s in %s", v->v_dir, mine, s->s_home->v_dir);
 }
 

@@ -64,7 +64,7 @@ static struct ds_pool *pool_self(void)
 	if (!bp) {
 		bp = calloc(1, sizeof(*bp));
 		if (!bp)
-			log_fatal("store: no memory");
+			log_fatal("store: out of memory");
 		bp->bp_wait_end = &bp->bp_wait;
 		loop_set_local(loop_self(), LOOP_SLOT_STORE, bp, pool_drop);
 	}
@@ -155,7 +155,7 @@ void ds_buf_get(struct ds_buf_wait *w, uint32_t size)
 	w->bw_next = NULL;
 	/* Nothing is out, so nothing will come back: not even one buffer can be had. */
 	if (!b && !bp->bp_nout)
-		log_fatal("store: no memory for a read");
+		log_fatal("store: out of memory for a read");
 	if (b) {
 		w->bw_ready(w, b);
 		return;
@@ -171,7 +171,7 @@ static void pool_ready(struct pool_wait *pw, void *data)
 	struct ds_buf *b = buf_new(bp, class_of(w->bw_size));
 
 	if (!b)
-		log_fatal("store: no memory for a read");
+		log_fatal("store: out of memory for a read");
 	b->b_data = data;
 	bp->bp_nout++;
 	w->bw_ready(w, b);

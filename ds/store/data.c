@@ -322,7 +322,8 @@ static int change_sync(struct ds_obj *o, int fd)
 		static _Atomic uint64_t last;
 
 		if (log_due(&last))
-			log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
+			log_error("store: cannot sync object %016" PRIx64 ": %s", o->ob_key.co_ino,
+				  strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
 		ds_health_note(o->ob_vol, true, err);
 		ds_verifier_change(o->ob_store);

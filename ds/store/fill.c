@@ -69,7 +69,8 @@ int ds_fill_sync(struct ds_obj *o, int fd)
 	if (!err)
 		err = ds_obj_sync_dirs(o);
 	if (err)
-		log_error("store: object %016" PRIx64 ": it is not durable: %s", o->ob_key.co_ino, strerror(-err));
+		log_error("store: object %016" PRIx64 ": cannot make it durable: %s",
+			  o->ob_key.co_ino, strerror(-err));
 	return err;
 }
 

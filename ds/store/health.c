@@ -50,8 +50,10 @@ static void take_out(struct ds_vol *v, const char *what, int err)
 	if (atomic_exchange(&h->h_failing, true))
 		return;
 	atomic_store(&h->h_again_ms, clock_mono_ms() + HEALTH_AGAIN_MS);
-	log_error("store: %s: %s: %s: from now on %s", v->v_dir, what, strerror(-err),
-		  v == v->v_store->s_home ? "it says that it has no room" : "no new objects come to this volume");
+	log_error("store: %s: %s: %s; until the disk works again %s", v->v_dir, what,
+		  strerror(-err),
+		  v == v->v_store->s_home ? "this server reports no free space"
+					  : "this volume gets no new objects");
 }
 
 void ds_health_note(struct ds_vol *v, bool write, int err)
@@ -71,7 +73,8 @@ void ds_health_note(struct ds_vol *v, bool write, int err)
 	n = atomic_fetch_add(&h->h_errors[write], 1) + 1;
 	if (n < HEALTH_ERRORS || atomic_load(&h->h_failing))
 		return;
-	snprintf(what, sizeof(what), "%u %s failed one after another, the last", n, write ? "writes" : "reads");
+	snprintf(what, sizeof(what), "%u %s in a row failed, the last one with", n,
+		 write ? "writes" : "reads");
 	take_out(v, what, err);
 }
 

@@ -132,7 +132,7 @@ static struct ds_holds *holds_self(struct ds_store *s)
 	}
 	hs = aligned_alloc(64, sizeof(*hs));
 	if (!hs)
-		log_fatal("store: no memory");
+		log_fatal("store: out of memory");
 	memset(hs, 0, sizeof(*hs));
 	hs->hs_store = s;
 	hs->hs_loop = loop_self();

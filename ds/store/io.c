@@ -81,7 +81,8 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 		return;
 	}
 	if (res == -EOPNOTSUPP && pc->pc_direct && atomic_exchange(&rw->rw_obj->ob_vol->v_polled, false))
-		log_warn("store: %s: the file system cannot poll; it is not polled from now on", rw->rw_obj->ob_vol->v_dir);
+		log_warn("store: %s: the file system cannot poll; polling is off from now on",
+			 rw->rw_obj->ob_vol->v_dir);
 	if (res == -EOPNOTSUPP && pc->pc_polled) {
 		piece_submit(pc);
 		return;
@@ -90,7 +91,8 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 		/* This piece is now buffered under a lock that says direct. At worst it meets the last direct I/O that is still
 		 * under way, and the kernel notes an error for the next sync: the clients send again. */
 		if (atomic_exchange(&rw->rw_obj->ob_vol->v_direct, false))
-			log_warn("store: direct I/O is refused by the file system; buffered from now on");
+			log_warn("store: the file system refused direct I/O; using buffered I/O "
+				 "from now on");
 		pc->pc_direct = false;
 		piece_submit(pc);
 		return;
@@ -245,7 +247,8 @@ static void sync_end(struct sync_run *sr, int err)
 		static _Atomic uint64_t last;
 
 		if (log_due(&last))
-			log_error("store: sync of object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
+			log_error("store: cannot sync object %016" PRIx64 ": %s", o->ob_key.co_ino,
+				  strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
 		ds_health_note(o->ob_vol, true, err);
 		ds_verifier_change(o->ob_store);

@@ -385,7 +385,7 @@ static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool
 		err = turn(s);
 	if (err) {
 		atomic_store(&j->j_broken, true);
-		log_error("store: %s/journal: %s", s->s_home->v_dir, strerror(-err));
+		log_error("store: %s/journal: cannot write: %s", s->s_home->v_dir, strerror(-err));
 		ds_health_note(s->s_home, true, err);
 	}
 	pthread_mutex_unlock(&j->j_append_lock);
@@ -451,7 +451,9 @@ int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, b
 	if (!err)
 		return 0;
 	mark_outlived(j, orders, n, false);
-	log_error("store: %s/journal: objects that the metadata server has again stay deleted: %s", s->s_home->v_dir, strerror(-err));
+	log_error("store: %s/journal: cannot undo deletions; objects that the restored metadata "
+		  "refers to stay deleted: %s",
+		  s->s_home->v_dir, strerror(-err));
 	return 0;
 }
 
@@ -508,10 +510,15 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 static void refusal(const struct ds_rec *r, int err, char *why, size_t len)
 {
 	if (err == -EPROTONOSUPPORT)
-		snprintf(why, len, "a record of type %u, and this program knows up to %d: a newer weft-ds has written it", r->r_type, DS_REC_RUN);
+		snprintf(why, len,
+			 "it has a record of type %u, and this program knows types up to %d: a "
+			 "newer weft-ds wrote it",
+			 r->r_type, DS_REC_RUN);
 	else if (err == -EIO && (r->r_type == DS_REC_BAR || r->r_type == DS_REC_RUN))
-		snprintf(why, len, "a record bars clients %" PRIu32 " to %" PRIu64 ", which is no range of clients", r->r_client,
-			 r->r_type == DS_REC_BAR ? r->r_client : r->r_a);
+		snprintf(why, len,
+			 "it has a record that bars clients %" PRIu32 " to %" PRIu64
+			 ", which is no range of clients",
+			 r->r_client, r->r_type == DS_REC_BAR ? r->r_client : r->r_a);
 }
 
 /* *good is the length up to its last good record. */
@@ -531,7 +538,9 @@ static int seg_read(struct ds_store *s, const char *name, off_t *good, char *why
 	}
 	while (!err && fread(&r, sizeof(r), 1, f) == 1) {
 		if (!rec_open(&r)) {
-			log_warn("store: %s/journal/%s: a torn record; what follows was never confirmed", s->s_home->v_dir, name);
+			log_warn("store: %s/journal/%s: ignoring a torn record and what follows "
+				 "it, which was never confirmed",
+				 s->s_home->v_dir, name);
 			break;
 		}
 		err = apply(s, &r);
@@ -560,7 +569,8 @@ static int go_on(struct ds_store *s, off_t good)
 	/* What follows a torn record is never read. */
 	err = ftruncate(fd, good) < 0 ? -errno : append(s, NULL, 0);
 	if (!err)
-		log_warn("store: %s: the disk is full, and there is no reserve: the journal goes on in its last block",
+		log_warn("store: %s: the disk is full and no reserve is left: the journal "
+			 "continues in its last block",
 			 s->s_home->v_dir);
 	return err;
 }

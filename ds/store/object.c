@@ -244,7 +244,8 @@ static void close_job(struct ds_job *j)
 	if (!atomic_load(&o->ob_deleted) && fdatasync(o->ob_fd) < 0) {
 		int err = -errno;
 
-		log_error("store: closing object %016" PRIx64 ": %s", o->ob_key.co_ino, strerror(-err));
+		log_error("store: cannot sync object %016" PRIx64 ": %s", o->ob_key.co_ino,
+			  strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
 		ds_health_note(o->ob_vol, true, err);
 		ds_verifier_change(o->ob_store);
@@ -300,7 +301,8 @@ static void count_store(struct ds_obj *o, struct stat *st, bool shared)
 	if (!err)
 		o->ob_stored = ds_mtime_ns(st);
 	else if (log_due(&last))
-		log_warn("store: object %016" PRIx64 ": its write count is not kept: %s", o->ob_key.co_ino, strerror(-err));
+		log_warn("store: object %016" PRIx64 ": cannot store its write count: %s",
+			 o->ob_key.co_ino, strerror(-err));
 	/* One that began before may be told of by nothing else than an mtime that is gone. */
 	if (shared && (ds_range_writing(o) || atomic_load(&o->ob_news)))
 		o->ob_told++;
@@ -413,7 +415,8 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	}
 	err = meta_get(fd, o);
 	if (err) {
-		log_error("store: object %016" PRIx64 ": its xattr %s is not readable: %s", key->co_ino, DS_XATTR, strerror(-err));
+		log_error("store: object %016" PRIx64 ": cannot read its extended attribute %s: %s",
+			  key->co_ino, DS_XATTR, strerror(-err));
 		ds_health_note(vol, false, err);
 		close(fd);
 		free(o);
@@ -449,7 +452,8 @@ int ds_obj_direct_fd(struct ds_obj *o)
 	fd = openat(v->v_dirfd, path, O_RDWR | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0) {
 		if (errno == EINVAL && atomic_exchange(&v->v_direct, false))
-			log_warn("store: %s: no O_DIRECT here; buffered I/O only", v->v_dir);
+			log_warn("store: %s: the file system has no O_DIRECT; using buffered I/O",
+				 v->v_dir);
 		fd = DFD_NONE;
 	}
 	if (!atomic_compare_exchange_strong(&o->ob_dfd, &expect, fd)) {

@@ -108,7 +108,9 @@ void ds_lost_tell(const struct ds_obj *o)
 	if (!atomic_load(&o->ob_lost))
 		return;
 	objpath(&o->ob_key, path);
-	log_error("object %s is lost: the metadata server knows that it was there, and it is not; it is marked so", path);
+	log_error("object %s is lost: the metadata server knows that it existed, but it is not in "
+		  "this store; marked as lost",
+		  path);
 }
 
 static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
@@ -239,7 +241,9 @@ static void tell_nothing(const struct ds_obj *o, const ctl_order *order)
 	char path[OBJPATH_MAX];
 
 	objpath(&o->ob_key, path);
-	log_error("object %s is lost: it is a clone of what is lost (inode %" PRIu64 "); it is marked so", path, order->source.ino);
+	log_error("object %s is lost: it is a clone of a lost object (inode %" PRIu64
+		  "); marked as lost",
+		  path, order->source.ino);
 }
 
 static uint8_t flags_after(const struct ds_obj *o, bool found, bool nothing)

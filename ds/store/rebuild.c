@@ -363,7 +363,8 @@ static int begin(struct ds_obj *o, const ctl_rebuild_args *a)
 	o->ob_begun = a->epoch;
 	err = flag_put(o, fd, true);
 	if (err) {
-		log_error("store: object %016" PRIx64 ": its rebuild does not begin: %s", o->ob_key.co_ino, strerror(-err));
+		log_error("store: object %016" PRIx64 ": cannot begin its rebuild: %s",
+			  o->ob_key.co_ino, strerror(-err));
 		ds_session_drop(o->ob_store, &o->ob_key);
 	}
 	return err;
@@ -442,7 +443,9 @@ ctl_status ds_rebuild_sync(struct ds_store *s, const ctl_rebuild_args *a)
 	}
 	if (fsync(ss->ss_fd) < 0) {
 		err = -errno;
-		log_error("store: object %016" PRIx64 ": its rebuild is lost: sync: %s", ss->ss_obj->ob_key.co_ino, strerror(-err));
+		log_error("store: object %016" PRIx64
+			  ": its rebuild starts over: cannot sync it: %s",
+			  ss->ss_obj->ob_key.co_ino, strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
 		ds_verifier_change(s);
 		ds_session_drop(s, &ss->ss_obj->ob_key);
@@ -472,7 +475,8 @@ ctl_status ds_rebuild_end(struct ds_store *s, const ctl_rebuild_args *a)
 	/* What the disk says of the flag is not known after an error: in memory it stays. */
 	session_end(ss, !err);
 	if (err)
-		log_error("store: object %016" PRIx64 ": its rebuild does not end: %s", o->ob_key.co_ino, strerror(-err));
+		log_error("store: object %016" PRIx64 ": cannot end its rebuild: %s",
+			  o->ob_key.co_ino, strerror(-err));
 	ds_session_put(ss);
 	return ds_ctl_status(err);
 }

@@ -51,11 +51,13 @@ void ds_reserve_make(struct ds_store *s)
 	/* A file system without fallocate goes without a reserve. */
 	if (fallocate(fd, 0, 0, want) < 0) {
 		if (errno != EOPNOTSUPP)
-			log_warn("store: %s/" RESERVE_FILE ": %s", s->s_home->v_dir, strerror(errno));
+			log_warn("store: %s/" RESERVE_FILE ": cannot reserve space: %s",
+				 s->s_home->v_dir, strerror(errno));
 		unlinkat(s->s_home->v_dirfd, RESERVE_FILE, 0);
 	} else {
-		log_info("store: %s/" RESERVE_FILE ": %" PRIu64 " KiB are kept for a full disk", s->s_home->v_dir,
-			 (uint64_t)want >> 10);
+		log_info("store: %s/" RESERVE_FILE ": %" PRIu64
+			 " KiB reserved for when the disk is full",
+			 s->s_home->v_dir, (uint64_t)want >> 10);
 	}
 	close(fd);
 }
@@ -76,8 +78,9 @@ bool ds_reserve_give(struct ds_store *s)
 		/* The sync makes what was cut off free now, and not with the file system's next commit. */
 		given = ftruncate(fd, left) == 0 && fsync(fd) == 0;
 		if (given)
-			log_warn("store: %s: the disk is full; of its reserve %" PRIu64 " KiB are left", s->s_home->v_dir,
-				 (uint64_t)left >> 10);
+			log_warn("store: %s: the disk is full; %" PRIu64
+				 " KiB of the reserve are left: free some space",
+				 s->s_home->v_dir, (uint64_t)left >> 10);
 	}
 	close(fd);
 	return given;

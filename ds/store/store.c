@@ -109,7 +109,8 @@ void ds_write_drain(struct ds_store *s)
 		while (cells_open(s, old)) {
 			nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
 			if (!warned && clock_mono_ns() - start > DRAIN_WARN_NS) {
-				log_warn("store: an order waits since 10 s for writes that the disk does not end");
+				log_warn("store: an order has waited 10 s for writes that the disk "
+					 "does not complete");
 				warned = true;
 			}
 		}
@@ -381,7 +382,10 @@ static int store_identity(struct ds_store *s, void *arg, char *err, size_t errle
 	}
 	if (o->so_name && *o->so_name && strcmp(s->s_id.id_name, o->so_name)) {
 		if (strlen(o->so_name) > DS_NAME_MAX || !name_ok(o->so_name)) {
-			snprintf(err, errlen, "ds.name: \"%s\" is too long or has a character that a name cannot have", o->so_name);
+			snprintf(err, errlen,
+				 "ds.name: \"%s\" is too long or contains a character that names "
+				 "cannot have",
+				 o->so_name);
 			return -EINVAL;
 		}
 		strcpy(s->s_id.id_name, o->so_name);
@@ -452,7 +456,7 @@ void ds_store_sync(struct ds_store *s)
 	if (!err)
 		err = counted_write(s, "clean");
 	if (err)
-		log_warn("store: %s: it is not synced at the end: %s", bad->v_dir, strerror(-err));
+		log_warn("store: %s: cannot sync it at shutdown: %s", bad->v_dir, strerror(-err));
 }
 
 static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *err, size_t errlen)
@@ -494,7 +498,7 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 
 	*err = 0;
 	if (sodium_init() < 0) {
-		snprintf(err, errlen, "libsodium does not start");
+		snprintf(err, errlen, "cannot initialize libsodium");
 		return -ENOSYS;
 	}
 	s = aligned_alloc(64, (sizeof(*s) + 63) & ~(size_t)63);

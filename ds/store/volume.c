@@ -165,7 +165,8 @@ static void probe_direct(struct ds_vol *v, bool never)
 	v->v_dio_mem = DS_PAGE;
 	atomic_store(&v->v_direct, fd >= 0);
 	if (fd < 0) {
-		log_info("store: %s: buffered I/O only (%s)", v->v_dir, never ? "configured" : "no O_DIRECT here");
+		log_info("store: %s: buffered I/O only (%s)", v->v_dir,
+			 never ? "configured" : "no O_DIRECT in its file system");
 		return;
 	}
 #ifdef STATX_DIOALIGN
@@ -174,8 +175,8 @@ static void probe_direct(struct ds_vol *v, bool never)
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) == 0 && (sx.stx_mask & STATX_DIOALIGN)) {
 		if (!sx.stx_dio_offset_align || sx.stx_dio_offset_align > DS_PAGE) {
 			atomic_store(&v->v_direct, false);
-			log_info("store: %s: buffered I/O only (O_DIRECT wants blocks of %u)", v->v_dir,
-				 sx.stx_dio_offset_align);
+			log_info("store: %s: buffered I/O only (O_DIRECT needs blocks of %u)",
+				 v->v_dir, sx.stx_dio_offset_align);
 		} else if (sx.stx_dio_mem_align && sx.stx_dio_mem_align <= DS_PAGE) {
 			v->v_dio_mem = sx.stx_dio_mem_align;
 		}
@@ -202,9 +203,11 @@ static void probe_poll(struct ds_vol *v)
 	}
 	atomic_store(&v->v_polled, c == '1' && atomic_load(&v->v_direct));
 	if (atomic_load(&v->v_polled))
-		log_info("store: %s: its drive is polled", v->v_dir);
+		log_info("store: %s: polling its drive", v->v_dir);
 	else
-		log_warn("store: %s: ds.iopoll: its drive has no queues to poll (nvme.poll_queues, nvme connect --nr-poll-queues); it is not polled", v->v_dir);
+		log_warn("store: %s: not polling its drive (ds.iopoll): it has no queues to poll; "
+			 "see nvme.poll_queues and nvme connect --nr-poll-queues",
+			 v->v_dir);
 }
 
 /* Tried on two files without a name. */
@@ -220,7 +223,9 @@ static void probe_clone(struct ds_vol *v)
 		close(from);
 	if (to >= 0)
 		close(to);
-	log_info("store: %s: %s", v->v_dir, v->v_clone_block ? "files are cloned by reflink" : "no reflinks here: nothing is cloned");
+	log_info("store: %s: %s", v->v_dir,
+		 v->v_clone_block ? "cloning files by reflink"
+				  : "its file system has no reflinks: no files are cloned");
 }
 
 void ds_volumes_probe(struct ds_store *s, bool no_direct, bool poll)
@@ -239,7 +244,9 @@ void ds_volumes_probe(struct ds_store *s, bool no_direct, bool poll)
 		if (v->v_clone_block > s->s_clone_block)
 			s->s_clone_block = v->v_clone_block;
 		if (v->v_shares)
-			log_warn("store: %s is on the file system of another volume: they fill and fail together", v->v_dir);
+			log_warn("store: %s is on the same file system as another volume: both "
+				 "fill up and fail together",
+				 v->v_dir);
 	}
 	/* Powers of two. */
 	if (!all)
@@ -337,7 +344,9 @@ int ds_marks_open(struct ds_store *s, const bool new[DS_VOLUMES_MAX])
 	if (!marks_read(s)) {
 		memset(s->s_mark, all_new ? 0 : 0xff, sizeof(s->s_mark));
 		if (!all_new)
-			log_warn("store: %s/marks cannot be read: while a volume fails, no new files", s->s_home->v_dir);
+			log_warn("store: %s/marks is unreadable: while a volume fails, this server "
+				 "takes no new files",
+				 s->s_home->v_dir);
 		write = true;
 		if (st.st_size < 2 * MARKS_APART)
 			err = marks_make(s);

@@ -198,7 +198,9 @@ static int put_differing(struct window *w, uint64_t from, uint64_t to)
 	if (!err)
 		err = read_back(w, from, to);
 	if (!err && memcmp(new_at(w, from), w->w_old + (from - w->w_base), (size_t)(to - from))) {
-		log_error("store: object %016" PRIx64 ": the disk does not hold what was written at %" PRIu64 " to %" PRIu64,
+		log_error("store: object %016" PRIx64
+			  ": the disk returned other data than was written at %" PRIu64
+			  " to %" PRIu64,
 			  w->w_ss->ss_obj->ob_key.co_ino, from, to);
 		err = -EIO;
 	}
@@ -374,6 +376,7 @@ ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uin
 	metric_add(ds_m_rebuilt[1], res->same - was.same);
 	metric_add(ds_m_rebuilt[2], res->holes - was.holes);
 	if (err)
-		log_error("store: object %016" PRIx64 ": its rebuild stops: %s", ss->ss_obj->ob_key.co_ino, strerror(-err));
+		log_error("store: object %016" PRIx64 ": its rebuild stopped: %s",
+			  ss->ss_obj->ob_key.co_ino, strerror(-err));
 	return ds_ctl_status(err);
 }

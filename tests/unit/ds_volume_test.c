@@ -312,14 +312,14 @@ START_TEST(folders_of_others_are_refused)
 	ck_assert_int_eq(opened("x y"), 0);
 	sodium_bin2hex(other, sizeof(other), S->s_id.id_uuid, DS_UUID_LEN);
 	refused("a b c y", uuid, other);
-	refused("a b c x", "/x holds a store of its own", uuid);
+	refused("a b c x", "/x holds another store", uuid);
 	refused("b a c", "/b is a volume of store", uuid);
 	refused("b", "/b is a volume of store", uuid);
 	closed();
 	shell("mkdir %s/data && touch %s/data/thesis", dir, dir);
 	refused("a b c data", "/data is neither empty nor a volume", uuid);
 	shell("echo weft-ds volume >%s/data/volume", dir);
-	refused("a b c data", "/data/volume", "not the file of a volume");
+	refused("a b c data", "/data/volume", "not the description of a weft-ds volume");
 	shell("printf 'weft-ds volume\\nversion=7\\n' >%s/data/volume", dir);
 	refused("a b c data", "/data", "version 7");
 	ck_assert_int_eq(opened("a b c"), 0);
@@ -356,10 +356,10 @@ START_TEST(an_adoption_that_was_cut_short_is_met_again)
 	closed();
 	/* The home is one of before, and the volume has objects. */
 	shell("rm -r %s/a && cp -a %s/before %s/a", dir, dir, dir);
-	refused("a b c new", "/new is a volume that store ", "does not list any more");
+	refused("a b c new", "/new is a volume that store ", "no longer lists");
 	/* The list is lost. */
 	shell("rm %s/a/volumes", dir);
-	refused("a b c", "/a/volumes", "is not there");
+	refused("a b c", "/a/volumes", "is missing");
 	shell("echo weft-ds >%s/a/volumes", dir);
 	refused("a b c", "/a/volumes", "not the list");
 }

@@ -89,7 +89,8 @@ def test_weights_and_labels_are_set_and_shown(c, d):
                           (("weight", "ds1", "x"), "a number"), (("weight", "ds1", ""), "a number"), (("weight", "ds1", "1."), "a number"), (("weight", "ds1", ".5"), "a number"),
                           (("weight", "ds9", "1"), "ds9: no such data server"), (("weight", "99", "1"), "no such"), (("group", "", "a=1"), "expected a data server"),
                           (("group", "ds1", "rack"), "KEY=VALUE"), (("group", "ds1", "a=1", "b"), 'label "b"'), (("group", "ds1", "1a=1"), "KEY a letter"),
-                          (("group", "ds1", "a=1", "a=2"), "label a: expected once"), (("group", "ds1", "a=b c"), "VALUE"), (("group", "ds1", ""), "KEY="),
+                          (("group", "ds1", "a=1", "a=2"), "label a: given more than once"),
+                           (("group", "ds1", "a=b c"), "VALUE"), (("group", "ds1", ""), "KEY="),
                           (("group", "ds1", *[f"k{n}=1" for n in range(9)]), "at most 8"), (("group", "ds1", *[f"k{n}=1" for n in range(8)]), "at most 8")):
             told = weft(w, "ds", *args, rc=1)
             check(why in told and told.count("\n") == 1, True, f"{args}: {told}")

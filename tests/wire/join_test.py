@@ -75,10 +75,13 @@ def test_why_it_does_not_join_is_told_on_both_sides(w):
     mds = f"127.0.0.1:{ADDR[1]}"
     cases = [
         (Server(w, "away", mds="127.0.0.1:13999"), "127.0.0.1:13999: no connection: Connection refused", None),
-        (Server(w, "key", cluster_key=other), f"{mds}: it ended the connection instead of answering a join: another cluster key?",
+        (Server(w, "key", cluster_key=other),
+         f"{mds}: it closed the connection instead of answering the join request: "
+         "another cluster key?",
          r"control: 127\.0\.0\.1:\d+: cannot decrypt a message: another cluster key\?"),
         (Server(w, "wrong", mds="127.0.0.1:12050"), "127.0.0.1:12050: the handshake failed (", None),
-        (Server(w, "ds1"), f"{mds}: another data server has the name of this one: give it one of its own (ds.name)",
+        (Server(w, "ds1"),
+         f"{mds}: another data server has this server's name: choose another one (ds.name)",
          r"data server ds1 at 127\.0\.0\.1:\d+ is refused: another data server has that name"),
     ]
     try:
@@ -103,8 +106,9 @@ def test_one_that_says_nothing_is_told_of_before_it_is_given_up(w):
         s = Server(w, "silent", mds=f"127.0.0.1:{silent.getsockname()[1]}")
         try:
             s.says("not joined to the MDS at")
-            s.says("trying on")
-            check([line for line in s.said().splitlines() if "not joined" in line][0].endswith(": no answer yet; trying on"), True, s.said())
+            s.says("retrying")
+            first = [line for line in s.said().splitlines() if "not joined" in line][0]
+            check(first.endswith(": no answer yet; retrying"), True, s.said())
         finally:
             s.end()
 
@@ -115,7 +119,8 @@ def test_one_that_is_not_admitted_is_told_of_and_one_that_joins_has_no_reason(w)
         s.says("joined as data server")
         eventually(lambda: s.health() == {"ok": True, "joined": True}, 60, "it has joined")
         weft(w, "ds", "kill", "fresh")
-        s.says("an administrator has to admit this server (weft ds admit); it serves nothing")
+        s.says("an administrator must admit this server (weft ds admit); "
+                   "until then it serves nothing")
         check("admit" in s.health()["why"], True)
         eventually(lambda: re.search(r"data server fresh at 127\.0\.0\.1:\d+ is refused: it was killed", mds_said(w)), 60, "the other side")
         weft(w, "ds", "admit", "fresh")
@@ -132,8 +137,8 @@ def test_one_that_has_to_wait_says_so_when_it_lasts(w):
     starts.start()
     s = Server(w, "waits")
     try:
-        s.says("it takes no join yet")
-        check("it takes no join yet" in s.health()["why"], True)
+        s.says("it accepts no join yet")
+        check("it accepts no join yet" in s.health()["why"], True)
         first = [line for line in s.said().splitlines() if "not joined" in line][0]
         check("it refused" in s.said(), False, first)
         w.dev("start", w.dir, "ds1")
@@ -152,7 +157,7 @@ def test_a_name_that_is_taken_is_refused_of_a_server_that_is_known_as_well(w):
         s.end()
     s = Server(w, "ds1", store=os.path.join(s.top, "store"))
     try:
-        s.says("another data server has the name of this one")
+        s.says("another data server has this server's name")
     finally:
         s.end()
 

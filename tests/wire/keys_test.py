@@ -118,7 +118,7 @@ def test_a_key_of_one_server_is_not_another_at_the_control_port(w):
     theirs = fields(read(key_file(w, "ds2")))
     s = Server(w, "ds2", cluster_key="", key=forged(mine, server=theirs["server"]))
     try:
-        s.says("it ended the connection instead of answering a join", LONG)
+        s.says("it closed the connection instead of answering the join request", LONG)
         eventually(lambda: "cannot decrypt a message" in mds_said(w), LONG, "told")
         check(weft(w, "ds", "list")["ds"][1]["alive"], True)
     finally:
@@ -154,7 +154,7 @@ def test_the_cluster_key_moves_a_server_over_once(w):
     try:
         s.says("joined as data server", LONG)
         s.says("WARN weft-ds: this data server has the cluster key", LONG)
-        s.says("the MDS sent this data server keys of its own", LONG)
+        s.says("the MDS sent this data server its own keys", LONG)
         check(os.stat(os.path.join(store, "key")).st_mode & 0o777, 0o600)
         moved(w)
         check(bool(re.search(r"WARN .*\(old\): it joined with the cluster key", mds_said(w))), True)
@@ -166,13 +166,13 @@ def test_the_cluster_key_moves_a_server_over_once(w):
         try:
             s.says("joined as data server", LONG)
             check("has the cluster key" in s.said(), False)
-            check("should go from this machine" in s.said(), not settings)
+            check("remove that file from this machine" in s.said(), not settings)
         finally:
             s.end()
     os.unlink(os.path.join(store, "key"))
     s = Server(w, "old", store=store)
     try:
-        s.says("this server has keys of its own, and came with the cluster key", LONG)
+        s.says("this server has its own keys but used the cluster key", LONG)
         eventually(lambda: "old at 127.0.0.1" in mds_said(w) and "it has keys of its own, and came with the cluster key" in mds_said(w), LONG, "told")
     finally:
         s.end()
@@ -278,7 +278,7 @@ def test_a_kill_in_the_middle_of_a_rotation_is_no_end(w):
     # The cluster key opens nothing any more.
     s = Server(w, "late")
     try:
-        s.says("weft ds key makes a new file", LONG)
+        s.says("make a new ds.key file with weft ds key", LONG)
     finally:
         s.end()
 

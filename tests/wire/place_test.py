@@ -127,13 +127,15 @@ def test_threads_and_memory_are_of_the_nodes(_):
     with placed(*TWO, "ds.disks=nvme1n1") as p:
         log = p.text()
         # The node with the drive is first.
-        check("placement: node 1: threads 0 on processors 1; near it: stores: 1, addresses: 1\n" in log, True, log)
-        check("placement: node 0: threads 1 on processors 0; near it: stores: 0, addresses: 1\n" in log, True, log)
+        check("placement: NUMA node 1: threads 0 on processors 1; "
+              "1 stores and 1 addresses are near it\n" in log, True, log)
+        check("placement: NUMA node 0: threads 1 on processors 0; "
+              "0 stores and 1 addresses are near it\n" in log, True, log)
         check((p.cpus("weft-loop-0"), p.cpus("weft-loop-1")), (["1"], ["0"]))
         check(p.tasks()[p.child.pid][1], "0-1", "the main thread")
         check(p.workers(), {"1"}, str(p.tasks()))
         check(nodes(), {"0": 16 * MIB, "1": 16 * MIB})
-        check(log.count("memory cannot be had of node") <= 1, True, log)
+        check(log.count("cannot get memory of NUMA node") <= 1, True, log)
         # Each ring has its own node's.
         with open(f"/proc/{p.child.pid}/status", encoding="utf-8") as f:
             pinned = int(re.search(r"VmPin:\s+(\d+) kB", f.read())[1])
@@ -193,7 +195,8 @@ def test_an_affinity_is_never_widened(_):
         return has_both()
     with placed(*TWO, "ds.disks=nvme1n1", cpus={0}) as p:
         check({c for _, c, _ in p.tasks().values()}, {"0"}, str(p.tasks()))
-        check("placement: threads 0-1 on any of processors 0, nodes are not told apart\n" in p.text(), True, p.text())
+        check("placement: threads 0-1 on any of the processors 0, "
+              "NUMA nodes are not distinguished\n" in p.text(), True, p.text())
         check(nodes(), {"0": 32 * MIB})
     return None
 
@@ -218,7 +221,7 @@ def test_on_a_machine_of_one_node_nothing_is_bound(_):
         mine = re.search(r"Cpus_allowed_list:\t(\S+)", f.read())[1]
     with placed(f"ds.topology={tree}", "ds.threads=2", "ds.pool=32M", f"ds.listen={NEAR0}", "ds.advertise=") as p:
         check({c for n, c, _ in p.tasks().values() if not n.startswith("iou-")}, {mine}, str(p.tasks()))
-        check("nodes are not told apart" in p.text(), True, p.text())
+        check("nodes are not distinguished" in p.text(), True, p.text())
         check((sum(nodes().values()), counter("weft_pool_borrowed_total")), (32 * MIB, 0))
         got = nodes("weft_ds_node_connections_total")
         check(list(got), ["any"])
@@ -232,15 +235,18 @@ def daemon(*args):
 
 
 def test_what_makes_no_sense_is_refused_with_one_line(_):
-    for settings, want in ((["ds.cpus=0-x"], 'ds.cpus: "0-x" is no list of processors: 0-7,16-23'),
-                           (["ds.cpus=0,1000"], 'ds.cpus: "0,1000": the daemon may use '),
-                           (["ds.disks=sdz"], 'ds.disks: there is no block device "sdz"'),
-                           (["ds.disks=nvme0n1,nvme1n1"], "ds.disks: names 2, and ds.store 1: one for each is wanted"),
+    for settings, want in ((["ds.cpus=0-x"],
+                            'ds.cpus: "0-x" is not a list of processors such as 0-7,16-23'),
+                           (["ds.cpus=0,1000"], 'ds.cpus: "0,1000": the daemon may only use '),
+                           (["ds.disks=sdz"], 'ds.disks: no such block device: "sdz"'),
+                           (["ds.disks=nvme0n1,nvme1n1"],
+                            "ds.disks: names 2 block devices, but ds.store names 1 folders"),
                            (["ds.topology=/nowhere"], "ds.topology: /nowhere: No such file or directory"),
                            (["ds.placement=yes"], 'ds.placement: expected one of auto|off, got "yes"'),
                            (["ds.order=best"], 'ds.order: expected one of topology|config, got "best"'),
                            (["ds.threads=2", "ds.rdma=127.0.0.10", "ds.pool=16M", f"ds.listen={NEAR0},{NEAR1}"],
-                            "ds.pool: RDMA wants one of 16 MiB at least, for each NUMA node with threads, of which there are 2")):
+                            "ds.pool: RDMA needs at least 16 MiB for each NUMA node with threads; "
+                            "there are 2 such nodes")):
         if "ds.rdma=127.0.0.10" in settings and has_both():
             continue
         done = daemon("--check", "-o", "ds.store=/tmp/none", *[a for s in [f"ds.topology={TREE}", *settings] for a in ("-o", s)])

@@ -191,7 +191,8 @@ gone() {
 	# A reader may be kept waiting for the drive, but gets no data.
 	same "what was there alone is not read" "$(timeout 3 cat "$lost" 2>/dev/null | wc -c)" 0
 	check "the data server says that its store fails" within 5 failed 1
-	check "and says so once" test "$(grep -c 'ERROR.*it says that it has no room' $CLUSTER/log/ds1.log)" = 1
+	check "and says so once" \
+		[ "$(grep -c 'ERROR.*this server reports no free space' $CLUSTER/log/ds1.log)" = 1 ]
 	check "there is no room on it" within 5 no_room
 	check "a new file with two copies" put $M/d/new
 	for f in a b c d; do
