@@ -27,8 +27,8 @@ struct report {
 static void usage(FILE *f)
 {
 	fputs("usage: weft-fsck [--json] STORE\n"
-	      "Checks the metadata store in the folder STORE; changes nothing.\n"
-	      "Exit status: 0 clean, 1 violations, 2 usage, 3 the store cannot be read.\n",
+	      "Checks the metadata store in the folder STORE. Changes nothing.\n"
+	      "Exit status: 0 clean, 1 violations, 2 usage error, 3 the store cannot be read.\n",
 	      f);
 }
 
@@ -91,7 +91,8 @@ static void check_stripe(struct maps *m, uint64_t ino, const struct lo_map *map,
 			if (map->lm_obj[a].ob_ds == map->lm_obj[b].ob_ds)
 				bad(m, "inode %lu: two copies of stripe %u are on data server %u", (unsigned long)ino, stripe, map->lm_obj[a].ob_ds);
 			if (map->lm_obj[a].ob_copy == map->lm_obj[b].ob_copy)
-				bad(m, "inode %lu: two copies of stripe %u have number %u", (unsigned long)ino, stripe, map->lm_obj[a].ob_copy);
+				bad(m, "inode %lu: two copies of stripe %u have the number %u",
+				    (unsigned long)ino, stripe, map->lm_obj[a].ob_copy);
 		}
 	}
 }
@@ -111,7 +112,10 @@ static void check_map(struct maps *m, const struct ns_inode *i)
 	for (unsigned s = 0; s < map.lm_stripes; s++)
 		check_stripe(m, i->i_ino, &map, s);
 	if (!lo_map_whole(&map) && lo_repair_get(m->m_txn, i->i_ino, &rr) == -ENOENT)
-		bad(m, "inode %lu: not all of its objects are in sync, and it is not in the table of repairs", (unsigned long)i->i_ino);
+		bad(m,
+		    "inode %lu: some of its objects are not in sync, but it is not in the table of "
+		    "repairs",
+		    (unsigned long)i->i_ino);
 }
 
 static void check_inode(struct maps *m, struct kv_slice key, struct kv_slice val)
@@ -138,7 +142,7 @@ static void check_repair(struct maps *m, struct kv_slice key, struct kv_slice va
 		return;
 	}
 	if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) || ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
-		bad(m, "table of repairs: inode %lu is no file", (unsigned long)ino);
+		bad(m, "table of repairs: inode %lu is not a file", (unsigned long)ino);
 }
 
 /* Of a file that is gone it stays until it is old. */
@@ -160,9 +164,9 @@ static void check_twin(struct maps *m, struct kv_slice key, struct kv_slice val)
 	uint64_t ino;
 
 	if (lo_twin_decode(id, val, &ino, &tw))
-		bad(m, "files being laid out anew: record damaged");
+		bad(m, "files being restriped: record damaged");
 	else if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) || ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
-		bad(m, "files being laid out anew: inode %lu is no file", (unsigned long)ino);
+		bad(m, "files being restriped: inode %lu is not a file", (unsigned long)ino);
 	else if (tw.tw_incarnation != i.i_incarnation + NS_PLACED_AGAIN)
 		bad(m, "inode %lu: the objects of its other layout are not those of its next incarnation", (unsigned long)ino);
 }
@@ -223,10 +227,11 @@ static int check(struct kv *kv, const char *path, bool json)
 	else
 		printf("%s: %lu inodes, %lu directories, %lu entries, %lu extended attributes, %lu "
 		       "ACLs, %lu orphans, %lu events, %lu other rows: %lu violations%s\n",
-		       path, st.cs_inodes, st.cs_dirs, st.cs_entries, st.cs_xattrs, st.cs_acls, st.cs_orphans,
-		       st.cs_events, st.cs_rows, st.cs_violations, err ? ", not all was read" : "");
+		       path, st.cs_inodes, st.cs_dirs, st.cs_entries, st.cs_xattrs, st.cs_acls,
+		       st.cs_orphans, st.cs_events, st.cs_rows, st.cs_violations,
+		       err ? ", incomplete" : "");
 	if (err) {
-		fprintf(stderr, "weft-fsck: %s: cannot read on: %s\n", path, strerror(-err));
+		fprintf(stderr, "weft-fsck: %s: cannot read the rest: %s\n", path, strerror(-err));
 		return EXIT_UNREADABLE;
 	}
 	return st.cs_violations ? EXIT_VIOLATIONS : EXIT_CLEAN;

@@ -110,13 +110,18 @@ static void listen_check(const char *key, const char *list, uint16_t port)
 	char *copy = strdup(list), *save = NULL, *a = copy ? strtok_r(copy, ", ", &save) : NULL;
 
 	if (!a)
-		die_conf(strcmp(key, "mds.rdma") ? "mds.listen: an address is wanted, like 10.0.0.1:2049 or [fd00::1]:2049" : "mds.rdma: an address is wanted");
+		die_conf(strcmp(key, "mds.rdma") ? "mds.listen: expected an address such as "
+						   "10.0.0.1:2049 or [fd00::1]:2049"
+						 : "mds.rdma: expected an address");
 	for (; a; a = strtok_r(NULL, ", ", &save)) {
 		struct sockaddr_storage ss;
 		socklen_t len;
 
 		if (rpc_addr_parse(a, port, &ss, &len)) {
-			fprintf(stderr, "weft-mds: %s: \"%s\" is no address; expected one like 10.0.0.1:2049 or [fd00::1]:2049\n", key, a);
+			fprintf(stderr,
+				"weft-mds: %s: \"%s\" is not an address; expected one such as "
+				"10.0.0.1:2049 or [fd00::1]:2049\n",
+				key, a);
 			exit(2);
 		}
 	}
@@ -164,7 +169,7 @@ static void rdma_check(const struct conf *conf)
 		return;
 	listen_check("mds.rdma", conf_str(conf, "mds.rdma"), RPC_RDMA_PORT);
 	if (conf_size(conf, "mds.pool") < RPC_RDMA_POOL)
-		die_conf("mds.pool: RDMA wants one of 16 MiB at least");
+		die_conf("mds.pool: RDMA needs at least 16 MiB");
 }
 
 static void listen_rdma(const struct conf *conf)
@@ -248,8 +253,10 @@ struct expire {
 /* A client that did not come back may be cut off from us only, and still write. */
 static int evict(void *lo, struct kv_txn *t, uint32_t number)
 {
-	log_warn("client %u did not come back in the grace period: it is barred from the data servers", number);
-	ev_add(EV_CLIENT_EVICTED, "", 0, "client %u: it did not come back in the grace period", number);
+	log_warn(
+		"client %u did not come back in the grace period: barring it from the data servers",
+		number);
+	ev_add(EV_CLIENT_EVICTED, "", 0, "client %u did not come back in the grace period", number);
 	return lo_order_bar(lo, t, number);
 }
 
@@ -270,7 +277,8 @@ static void expire_done(struct kv_op *op, int err)
 	bool more = !err && e->more;
 
 	if (err && log_due(&last))
-		log_error("the end of the grace period is not written, and is tried again: %s", strerror(-err));
+		log_error("cannot record the end of the grace period, retrying: %s",
+			  strerror(-err));
 	lo_orders_kick(mds.m_lo);
 	if (e->n)
 		atomic_store(&mds.m_lost, true);
@@ -281,7 +289,7 @@ static void expire_done(struct kv_op *op, int err)
 	}
 	op_lost_end(&mds);
 	if (!err)
-		ev_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and lay out again");
+		ev_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and get layouts again");
 	free(op);
 }
 
@@ -413,7 +421,9 @@ static int reload(void *arg, char *err, size_t errlen)
 		now = exp_set_get(mds.m_exports);
 		op_exports_changed(&mds, loops[0], old, now);
 		exp_put(now);
-		ev_add(EV_EXPORTS_RELOADED, "", 0, "%s", *exp_set_path(mds.m_exports) ? exp_set_path(mds.m_exports) : "what is built in");
+		ev_add(EV_EXPORTS_RELOADED, "", 0, "%s",
+		       *exp_set_path(mds.m_exports) ? exp_set_path(mds.m_exports)
+						    : "the built-in exports");
 	}
 	exp_put(old);
 	pthread_mutex_unlock(&one);
@@ -446,7 +456,8 @@ static void raise_files(void)
 
 		r.rlim_cur = r.rlim_max;
 		if (setrlimit(RLIMIT_NOFILE, &r))
-			log_warn("the limit of open files stays at %lu: %s", (unsigned long)had, strerror(errno));
+			log_warn("cannot raise the limit of open files, it stays at %lu: %s",
+				 (unsigned long)had, strerror(errno));
 	}
 }
 
@@ -504,9 +515,9 @@ static void open_store(const struct conf *conf)
 	if (ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)))
 		die(err, NULL);
 	if (ev_open(mds.m_ns))
-		die("the journal cannot be read", NULL);
+		die("cannot read the journal", NULL);
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"), (uint32_t)conf_msec(conf, "mds.courtesy")))
-		die("client records cannot be read", NULL);
+		die("cannot read the client records", NULL);
 	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
 	mds.m_st->st_recall_ms = mds.m_recall_ms;
 	mds.m_st->st_max_delegs = (uint32_t)conf_int(conf, "mds.delegations_max");
@@ -538,25 +549,25 @@ static void open_repair(const struct conf *conf)
 	};
 
 	if (op_repair_open(&mds, loops[0], &opts))
-		die("repairs: no memory", NULL);
+		die("repairs: out of memory", NULL);
 	if (op_verify_open(&mds, loops[0]))
-		die("verify: no memory", NULL);
+		die("verify: out of memory", NULL);
 	if (op_balance_open(&mds, loops[0], (uint64_t)conf_msec(conf, "mds.balance_again")))
-		die("balance: no memory", NULL);
+		die("balance: out of memory", NULL);
 	if (op_restripe_open(&mds, loops[0]))
-		die("restripe: no memory", NULL);
+		die("restripe: out of memory", NULL);
 	if (op_choose_open(&mds, loops[0]))
-		die("choices: no memory", NULL);
+		die("choices: out of memory", NULL);
 	if (op_scrub_open(&mds, loops[0], (uint32_t)conf_msec(conf, "mds.scrub_delay")))
-		die("scrubs: no memory", NULL);
+		die("scrubs: out of memory", NULL);
 	if (op_drain_open(&mds))
-		die("drains: no memory", NULL);
+		die("drains: out of memory", NULL);
 	if (op_ending_open(&mds, loops[0]))
-		die("the end of capabilities: no memory", NULL);
+		die("the end of capabilities: out of memory", NULL);
 	if (op_contended_open(&mds, loops[0]))
-		die("files that two clients write: no memory", NULL);
+		die("files that two clients write: out of memory", NULL);
 	if (op_judge_open(&mds))
-		die("the table of repairs cannot be read", NULL);
+		die("cannot read the table of repairs", NULL);
 }
 
 /* On the first loop: the store is not behind what data servers saw. Time for clients begins. */
@@ -606,12 +617,12 @@ static void open_data(const struct conf *conf)
 	if (dsc_create(&mds.m_dsc, mds.m_ns, &dsc_opts, err, sizeof(err)))
 		die(err, NULL);
 	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
-		die("layouts: no memory", NULL);
+		die("layouts: out of memory", NULL);
 	op_file_env(&mds);
 	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"), (unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
 		die_conf(err);
 	if (lo_steer_load(mds.m_lo, conf_size(conf, "mds.threshold")))
-		die("mds.store", "the row of thresholds cannot be read");
+		die("mds.store", "cannot read the row of thresholds");
 	open_repair(conf);
 	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
 	dsc_set_change_handler(mds.m_dsc, device_changed, NULL);
@@ -628,7 +639,7 @@ static void open_exports(const struct conf *conf)
 		die(err, NULL);
 	if (op_peer_open(&mds, strcmp(conf_str(conf, "mds.groups"), "server") == 0, *conf_str(conf, "mds.keytab") != 0,
 			 (uint32_t)conf_msec(conf, "mds.names_keep")))
-		die("look-ups of names: no threads", NULL);
+		die("name lookups: cannot start threads", NULL);
 }
 
 static void make_loops(unsigned n)
@@ -672,7 +683,10 @@ static int restore_run(void *arg, struct kv_txn *t)
 {
 	int err = ns_restore(mds.m_ns, t, *(const uint64_t *)arg);
 
-	return err ? err : ev_put(t, EV_RESTORED, "", 0, "the store was put back: boot %lu", (unsigned long)ns_super(mds.m_ns)->su_boot);
+	return err ? err
+		   : ev_put(t, EV_RESTORED, "", 0,
+			    "the store was restored from an older copy: boot %lu",
+			    (unsigned long)ns_super(mds.m_ns)->su_boot);
 }
 
 /* The loops have ended, and every data server has told. What is left of an attempt that ended too soon is done again: numbers only rise. */
@@ -683,12 +697,16 @@ static void make_whole(void)
 	int err = kv_run_sync(mds.m_kv, restore_run, &seen);
 
 	if (err)
-		die("--restored", err == -EMFILE ? "this store was put back too often: its numbers are used up" : strerror(-err));
+		die("--restored",
+		    err == -EMFILE ? "this store was restored too often: its numbers are used up"
+				   : strerror(-err));
 	files = lo_restore(mds.m_kv, mds.m_ns, op_mark_put);
 	if (files < 0)
 		die("--restored: the files", strerror((int)-files));
-	log_info("the store was put back and is whole: boot %lu, incarnation %u, %lu files in %lu ms", (unsigned long)ns_super(mds.m_ns)->su_boot,
-		 ns_super(mds.m_ns)->su_incarnation, (unsigned long)files, (unsigned long)(clock_mono_ms() - from));
+	log_info("the store was restored and is consistent: boot %lu, incarnation %u, %lu files in "
+		 "%lu ms",
+		 (unsigned long)ns_super(mds.m_ns)->su_boot, ns_super(mds.m_ns)->su_incarnation,
+		 (unsigned long)files, (unsigned long)(clock_mono_ms() - from));
 }
 
 /* It is done by a process of its own, which serves nobody: what is served is read from the store as it is then. */
@@ -731,16 +749,18 @@ static void serve(const struct conf *conf)
 	if (*addr && admin_start(&admin, addr, admin_token, &ops, err, sizeof(err)))
 		die(err, NULL);
 	if (!*conf_str(conf, "mds.exports"))
-		log_warn("mds.exports is not set: only this machine may use this server, and its root is nobody");
+		log_warn("mds.exports is not set: only this machine may use this server, with root "
+			 "squashed to nobody");
 	log_info("listening: boot %lu, engine LMDB, threads %u, sync %s", (unsigned long)su->su_boot, nloops, conf_bool(conf, "mds.sync") ? "on" : "OFF");
 	if (!restoring)
 		ev_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
 	pthread_create(&tid, NULL, wait_signals, &signals);
 	for (unsigned i = 1; i < nloops; i++)
 		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))
-			die("mds.threads", "a thread cannot be started");
+			die("mds.threads", "cannot start a thread");
 	listen_rdma(conf);
-	sd_notify(0, "READY=1\nSTATUS=waiting for a data server that tells that the store is not behind");
+	sd_notify(0, "READY=1\nSTATUS=waiting for a data server to confirm that the store is up to "
+		     "date");
 	loop_run(loops[0]);
 	/* They have snapshots of the store, and state that is taken down now. */
 	for (unsigned i = 1; i < nloops; i++)
@@ -778,7 +798,8 @@ static int check_keytab(const char *path, char *err, size_t errlen)
 		path += 5;
 	if (*path != '/' || !access(path, R_OK))
 		return 0;
-	snprintf(err, errlen, "mds.keytab: %s: %s%s", path, strerror(errno), errno == EACCES ? ": the user that weft-mds runs as must be able to read it" : "");
+	snprintf(err, errlen, "mds.keytab: %s: %s%s", path, strerror(errno),
+		 errno == EACCES ? ": the user of weft-mds must be able to read it" : "");
 	return -errno;
 }
 
@@ -844,7 +865,7 @@ int main(int argc, char **argv)
 	}
 	log_set_level_name(conf_str(conf, "log.level"));
 	if (sodium_init() < 0)
-		die("libsodium", "cannot be initialised");
+		die("libsodium", "cannot initialize it");
 	listen_check("mds.listen", conf_str(conf, "mds.listen"), 2049);
 	rdma_check(conf);
 	if (!check && priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)))

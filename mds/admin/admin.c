@@ -17,7 +17,7 @@ void admin_reply_json(struct http_reply *rp, int status, json_t *j)
 	rp->rp_body = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
 	if (!rp->rp_body) {
 		rp->rp_status = 500;
-		rp->rp_body = strdup("{\"error\":\"no memory\"}");
+		rp->rp_body = strdup("{\"error\":\"out of memory\"}");
 	}
 	json_decref(j);
 }
@@ -174,7 +174,7 @@ static void policy_reply(struct admin *a, const char *path, struct http_reply *r
 		err = ns_get(ns, t, ino, &i);
 	if (!err && i.i_type != NS_DIR) {
 		kv_read_end(t);
-		admin_reply_error(rp, 400, "%s: policies belong to directories", path);
+		admin_reply_error(rp, 400, "%s: only directories have policies", path);
 		return;
 	}
 	if (!err)
@@ -343,7 +343,7 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 	}
 	policy_commit(a, &ps);
 	if (ps.ps_not_dir)
-		admin_reply_error(rp, 400, "%s: policies belong to directories", path);
+		admin_reply_error(rp, 400, "%s: only directories have policies", path);
 	else if (ps.ps_err)
 		admin_reply_errno(rp, ps.ps_err, path);
 	else
@@ -372,7 +372,7 @@ static void get_exports(void *arg, const struct http_req *rq, struct http_reply 
 					  (json_int_t)v.ev_looked, "ended", (json_int_t)v.ev_ended,
 					  "unconfirmed", (json_int_t)v.ev_unconfirmed))) {
 		json_decref(j);
-		admin_reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "out of memory");
 		return;
 	}
 	admin_reply_json(rp, 200, j);
@@ -421,7 +421,7 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 	} else {
 		rp->rp_body = lo_layout_json(a->a_ops.ao_lo, t, &i, &m);
 		if (!rp->rp_body)
-			admin_reply_error(rp, 500, "%s: no memory", path);
+			admin_reply_error(rp, 500, "%s: out of memory", path);
 	}
 	kv_read_end(t);
 }
@@ -461,7 +461,7 @@ int admin_start(struct admin **out, const char *addr, const char *token, const s
 	int e;
 
 	if (!a) {
-		snprintf(err, errlen, "no memory");
+		snprintf(err, errlen, "out of memory");
 		return -ENOMEM;
 	}
 	a->a_ops = *ops;

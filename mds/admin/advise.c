@@ -85,7 +85,7 @@ static struct op_balance_view *look(struct admin *a, struct http_reply *rp)
 	struct op_balance_view *v = op_balance_look(a->a_ops.ao_mds);
 
 	if (!v)
-		admin_reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "out of memory");
 	return v;
 }
 
@@ -147,7 +147,8 @@ void admin_put_balance(void *arg, const struct http_req *rq, struct http_reply *
 	if (op_balance_begin(a->a_ops.ao_mds, &ask))
 		admin_get_balance(arg, rq, rp);
 	else
-		admin_reply_error(rp, 409, "another run is under way; weft balance --stop ends it");
+		admin_reply_error(rp, 409,
+				  "another run is in progress; weft balance --stop ends it");
 }
 
 void admin_delete_balance(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -212,7 +213,8 @@ static void say_server(json_t *words, struct admin *a, const struct op_balance_v
 
 	name_of(a, bs->bs_id, name);
 	if (!bs->bs_counts) {
-		say(words, "%s gives and gets nothing: it is dead, drained or generic, or has no weight", name);
+		say(words, "%s takes no part: it is dead, drained or generic, or its weight is 0",
+		    name);
 		return;
 	}
 	for (unsigned i = 0; i < v->bv_nserver; i++) {
@@ -226,11 +228,17 @@ static void say_server(json_t *words, struct admin *a, const struct op_balance_v
 			fastest = o->bs_latency;
 	}
 	if (bs->bs_slow)
-		say(words, "%s is slow: clients wait %.1f ms for a read of 64 KiB from it, and %.1f ms from the fastest", name, bs->bs_latency / 1000.0, fastest / 1000.0);
+		say(words,
+		    "%s is slow: clients wait %.1f ms for a read of 64 KiB from it, but %.1f ms "
+		    "from the fastest server",
+		    name, bs->bs_latency / 1000.0, fastest / 1000.0);
 	if (bs->bs_loaded)
-		say(words, "%s has much to do: %.1f requests at a time, the others %.1f", name, bs->bs_load / 100.0, others ? load / others : 0);
+		say(words,
+		    "%s is busy: it has %.1f requests in progress, the others have %.1f on average",
+		    name, bs->bs_load / 100.0, others ? load / others : 0);
 	if (fabs(has - bs->bs_share) > bs->bs_share * v->bv_ask.ba_spread / 100)
-		say(words, "%s holds %s, and by its weight and size its share is %s", name, size_words(has, held), size_words(bs->bs_share, share));
+		say(words, "%s holds %s; its share by weight and size is %s", name,
+		    size_words(has, held), size_words(bs->bs_share, share));
 }
 
 /* From one server to another, in one line. */
@@ -254,12 +262,15 @@ static void say_moves(json_t *words, struct admin *a, const struct op_balance_vi
 			n++;
 		}
 		if (n)
-			say(words, "%u file%s (%s) %s from %s to %s%s", n, n > 1 ? "s" : "", size_words(bytes, size), v->bv_ask.ba_dry ? "would move" : "moved", name_of(a, x->bm_from, from),
-			    name_of(a, x->bm_to, to), x->bm_why == OP_BALANCE_HOT ? ", as they are hot" : "");
+			say(words, "%u file%s (%s) %s from %s to %s%s", n, n > 1 ? "s" : "",
+			    size_words(bytes, size), v->bv_ask.ba_dry ? "would move" : "moved",
+			    name_of(a, x->bm_from, from), name_of(a, x->bm_to, to),
+			    x->bm_why == OP_BALANCE_HOT ? ", because they are hot" : "");
 	}
 	free(told);
 	if (v->bv_files > v->bv_nmove)
-		say(words, "and so would others: %lu files, %s in all", (unsigned long)v->bv_files, size_words((double)v->bv_bytes, size));
+		say(words, "more files than those: %lu files, %s in all",
+		    (unsigned long)v->bv_files, size_words((double)v->bv_bytes, size));
 }
 
 void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -278,12 +289,16 @@ void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *r
 	for (unsigned i = 0; i < v->bv_nserver; i++)
 		say_server(words, arg, v, &v->bv_server[i]);
 	if (!v->bv_number)
-		say(words, "files were not looked at since the metadata server started");
+		say(words, "no files were examined since the metadata server started");
 	else if (json_array_size(words) == before)
 		say(words, "no data server is behind");
 	say_moves(words, arg, v);
 	if (v->bv_number)
-		say(words, v->bv_phase != OP_BALANCE_OVER ? "files are being looked at or moved still" : v->bv_ask.ba_dry && !v->bv_files ? "nothing would move: %s" : "%s", op_balance_end_text(v->bv_end));
+		say(words,
+		    v->bv_phase != OP_BALANCE_OVER     ? "files are still being examined or moved"
+		    : v->bv_ask.ba_dry && !v->bv_files ? "nothing would move: %s"
+						       : "%s",
+		    op_balance_end_text(v->bv_end));
 	admin_reply_json(rp, 200, json_pack("{s:o, s:o, s:o}", "words", words, "directories", dirs, "balance", view_json(arg, v)));
 	view_free(v);
 }

@@ -52,5 +52,7 @@ void admin_put_choose(void *arg, const struct http_req *rq, struct http_reply *r
 	if (op_choose_begin(a->a_ops.ao_mds, &ask))
 		admin_get_choose(arg, rq, rp);
 	else
-		admin_reply_error(rp, 409, "another file's copies are being looked at; one at a time");
+		admin_reply_error(rp, 409,
+				  "the server is examining the copies of another file; try again "
+				  "when that is done");
 }

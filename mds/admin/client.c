@@ -94,7 +94,7 @@ void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *
 		n = 1;
 	} else if (!only && st_client_ids(st, &ids, &n)) {
 		json_decref(list);
-		admin_reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "out of memory");
 		return;
 	}
 	for (size_t i = 0; ids && i < n && json_array_size(list) < CLIENTS_MOST; i++)
@@ -135,7 +135,7 @@ uint64_t admin_client_arg(struct admin *a, const struct http_req *rq, struct htt
 		return 0;
 	}
 	if (st_client_ids(st, &ids, &n)) {
-		admin_reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "out of memory");
 		return 0;
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -148,7 +148,9 @@ uint64_t admin_client_arg(struct admin *a, const struct http_req *rq, struct htt
 	if (found == 1)
 		return id;
 	if (found)
-		admin_reply_error(rp, 409, "%s: %u clients are called that; say the number or the clientid", what, found);
+		admin_reply_error(rp, 409,
+				  "%s: %u clients have that name; give the number or the clientid",
+				  what, found);
 	else
 		admin_reply_error(rp, 404, "%s: no such client", what);
 	return 0;

@@ -106,7 +106,9 @@ uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp
 	if (found == 1)
 		return id;
 	if (found)
-		admin_reply_error(rp, 409, "%s: %u data servers are called that; say the number or the id", what, found);
+		admin_reply_error(rp, 409,
+				  "%s: %u data servers have that name; give the number or the id",
+				  what, found);
 	else
 		admin_reply_error(rp, 404, "%s: no such data server", what);
 	return 0;
@@ -141,14 +143,18 @@ static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
 		if (wo->wo_word.dw_has_weight)
 			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "weight %g", wo->wo_word.dw_weight / 100.0);
 		else if (wo->wo_word.dw_has_drain)
-			ev_add(EV_DS_CHANGED, sv.sv_name, 0, wo->wo_word.dw_drain ? "it is to be drained" : "it is not drained any more");
+			ev_add(EV_DS_CHANGED, sv.sv_name, 0,
+			       wo->wo_word.dw_drain ? "draining" : "no longer draining");
 		else
 			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "labels %s", wo->wo_word.dw_labels);
 	}
 	if (!err && dsc_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv))
 		admin_reply_json(rp, 200, admin_ds_json(a, &sv));
 	else if (err == -E2BIG)
-		admin_reply_error(rp, 409, "labels: a data server can have at most %d from the administrator", LABELS_MAX);
+		admin_reply_error(
+			rp, 409,
+			"labels: an administrator can set at most %d labels of a data server",
+			LABELS_MAX);
 	else if (err == -ENOSPC)
 		admin_reply_error(rp, 409, "the metadata store is full");
 	else
@@ -189,7 +195,9 @@ void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *r
 	if (!wo.wo_word.dw_id)
 		return;
 	if (w < 0) {
-		admin_reply_error(rp, 400, "weight: expected a number from 0 to %u with at most two decimals; 0: nothing new is placed there",
+		admin_reply_error(rp, 400,
+				  "weight: expected a number from 0 to %u with at most two "
+				  "decimals; with 0 no new files go there",
 				  DSC_WEIGHT_MAX / DSC_WEIGHT_ONE);
 		return;
 	}
@@ -209,7 +217,10 @@ void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *r
 	if (!wo.wo_word.dw_id)
 		return;
 	if (!len || labels_parse(rq->rq_body, len, true, wo.wo_word.dw_labels, err, sizeof(err))) {
-		admin_reply_error(rp, 400, "%s", len ? err : "labels: expected KEY=VALUE, or KEY= to take one away, separated by commas");
+		admin_reply_error(rp, 400, "%s",
+				  len ? err
+				      : "labels: expected KEY=VALUE, or KEY= to remove a label, "
+					"separated by commas");
 		return;
 	}
 	word_say(arg, &wo, rp);
@@ -271,7 +282,7 @@ void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp
 	if (dsc_terms(((struct admin *)arg)->a_ops.ao_dsc, wo.wo_word.dw_id, &dt) && dt.dt_barred == DSC_WAITING && dt.dt_why == DSC_WHY_RESTORED)
 		err = admin_ds_stale(arg, wo.wo_word.dw_id);
 	if (err)
-		admin_reply_error(rp, 500, "what is there cannot be made stale: %s", strerror(-err));
+		admin_reply_error(rp, 500, "cannot mark its objects as stale: %s", strerror(-err));
 	else
 		word_say(arg, &wo, rp);
 }

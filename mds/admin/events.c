@@ -77,7 +77,7 @@ void admin_get_events(void *arg, const struct http_req *rq, struct http_reply *r
 	free(p.p_e);
 	if (err) {
 		json_decref(list);
-		admin_reply_error(rp, 500, "the journal: %s", strerror(-err));
+		admin_reply_error(rp, 500, "cannot read the journal: %s", strerror(-err));
 		return;
 	}
 	admin_reply_json(rp, 200, json_pack("{s:o, s:I, s:b}", "events", list, "next", (json_int_t)p.p_next, "more", p.p_more));

@@ -329,7 +329,7 @@ static void answer(struct walk *w, int err, struct http_reply *rp)
 	char *cursor = !err && w->w_depth ? cursor_make(w) : NULL;
 
 	if (err == -EINVAL)
-		admin_reply_error(rp, 400, "cursor: expected one of an answer");
+		admin_reply_error(rp, 400, "cursor: expected the cursor of an answer");
 	else if (err || (w->w_depth && !cursor))
 		admin_reply_error(rp, 500, "%s", strerror(err ? -err : ENOMEM));
 	else if (w->w_count)
@@ -376,7 +376,7 @@ void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
 
 	if (!w || !(w->w_found = json_array())) {
 		free(w);
-		admin_reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "out of memory");
 		return;
 	}
 	w->w_a = arg;
@@ -386,7 +386,9 @@ void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
 	w->w_degraded = http_arg(rq, "degraded");
 	w->w_count = http_arg(rq, "count");
 	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded && !w->w_count && !http_arg(rq, "files"))
-		admin_reply_error(rp, 400, "what is to be found: expected ds, stale=1, lost=1, degraded=1, policy, files=1, or count=1 for how many are lost and degraded");
+		admin_reply_error(rp, 400,
+				  "no condition: expected ds, stale=1, lost=1, degraded=1, policy, "
+				  "files=1, or count=1 to count lost and degraded files");
 	else if ((!http_arg(rq, "ds") || (w->w_ds = admin_ds_arg(arg, rq, rp))) && (!policy || policy_arg(w, policy, rp)) && admin_inode_arg(arg, rq, rp, &i))
 		begin(w, rq, &i, rp);
 	json_decref(w->w_found);

@@ -245,7 +245,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 
 	if (!ds || !fo) {
 		if (ds)
-			admin_reply_error(rp, 500, "no memory");
+			admin_reply_error(rp, 500, "out of memory");
 		free(fo);
 		return;
 	}
@@ -254,17 +254,27 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 	/* One that is cut off from us serves on until its lease is over, and as long its fences count. */
 	may_serve = !err && sv.sv_state == DSC_KILLED && !sv.sv_generic && dsc_leased(a->a_ops.ao_dsc, ds);
 	if (may_serve) {
-		admin_reply_error(rp, 409, "%s may serve clients still: say it again when its lease (ds.lease) is over", sv.sv_name);
+		admin_reply_error(
+			rp, 409,
+			"%s may still serve clients: try again when its lease (ds.lease) is over",
+			sv.sv_name);
 		goto out;
 	}
 	if (!err && fo->fo_files && !fo->fo_force) {
-		snprintf(text, sizeof(text), "%s: %lu files have objects there, %lu of them the only copy that is in sync; see weft mirror status and weft find --on-ds %s --lost, or forget it with --force, which loses those", sv.sv_name, (unsigned long)fo->fo_files,
-			 (unsigned long)fo->fo_lost, sv.sv_name);
+		snprintf(text, sizeof(text),
+			 "%s: %lu files have objects there, and for %lu of them that is the only "
+			 "copy in sync. See weft mirror status and weft find --on-ds %s --lost; "
+			 "with --force THE DATA OF THE LATTER IS LOST",
+			 sv.sv_name, (unsigned long)fo->fo_files, (unsigned long)fo->fo_lost,
+			 sv.sv_name);
 		admin_reply_json(rp, 409, what_is_there(fo, "error", text));
 		goto out;
 	}
 	if (!err && fo->fo_twins && !fo->fo_force) {
-		admin_reply_error(rp, 409, "%s: %lu files are being laid out anew with objects there, which go elsewhere soon: say it again then (weft mirror status)", sv.sv_name, (unsigned long)fo->fo_twins);
+		admin_reply_error(rp, 409,
+				  "%s: %lu files are being restriped and have objects there until "
+				  "that is done: try again then (weft mirror status)",
+				  sv.sv_name, (unsigned long)fo->fo_twins);
 		goto out;
 	}
 	if (!err)
@@ -272,7 +282,10 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 	if (!err)
 		admin_reply_json(rp, 200, what_is_there(fo, "forgotten", sv.sv_name));
 	else if (err == -EBUSY)
-		admin_reply_error(rp, 409, "%s is %s: only a server that is killed (weft ds kill), or was never admitted, is forgotten", sv.sv_name, dsc_state_text(sv.sv_state));
+		admin_reply_error(rp, 409,
+				  "%s is %s: only a killed server (weft ds kill), or one that was "
+				  "never admitted, can be forgotten",
+				  sv.sv_name, dsc_state_text(sv.sv_state));
 	else if (err == -ENOENT)
 		admin_reply_error(rp, 404, "%s: no such data server", http_arg(rq, "ds"));
 	else

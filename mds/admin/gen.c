@@ -163,7 +163,7 @@ static bool asked(const struct http_req *rq, struct dsc_add *a, struct http_repl
 	char host[256], ports[8], *body = strdup(rq->rq_body);
 
 	if (!body) {
-		admin_reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "out of memory");
 		return false;
 	}
 	why = options(a, body);
@@ -179,7 +179,9 @@ static bool asked(const struct http_req *rq, struct dsc_add *a, struct http_repl
 	if (!resolve(a, host, ports, rp))
 		return false;
 	if (!*a->da_name && (strlen(host) + strlen(a->da_path) + 1 > 64 || (snprintf(a->da_name, sizeof(a->da_name), "%.32s:%.31s", host, a->da_path), !name_ok(a->da_name)))) {
-		admin_reply_error(rp, 400, "name: host and path are no name; name=NAME gives one");
+		admin_reply_error(
+			rp, 400,
+			"name: host and path do not make a valid name; give one with name=NAME");
 		return false;
 	}
 	return true;
@@ -193,7 +195,7 @@ void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 	struct dsc_server sv;
 
 	if (!ta) {
-		admin_reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "out of memory");
 		return;
 	}
 	if (!asked(rq, &ta->ta_add, rp)) {
@@ -211,6 +213,7 @@ void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 	else if (dsc_get(d, ta->ta_add.da_id, &sv))
 		admin_reply_json(rp, 200, admin_ds_json(a, &sv));
 	else
-		admin_reply_error(rp, 500, "it was taken in, and is not known");
+		admin_reply_error(rp, 500,
+				  "the data server was added, but its record cannot be found");
 	taking_put(ta);
 }

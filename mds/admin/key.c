@@ -48,7 +48,10 @@ void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *r
 
 	if (!ds && (!fresh || !name_ok(what))) {
 		if (fresh)
-			admin_reply_error(rp, 400, "%.64s: no data server is called that, and none can be", what);
+			admin_reply_error(
+				rp, 400,
+				"%.64s: no data server has that name, and it is not a valid name",
+				what);
 		return;
 	}
 	if (fresh) {
@@ -57,12 +60,13 @@ void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *r
 		randombytes_buf(sv.sv_uuid, sizeof(sv.sv_uuid));
 		strcpy(sv.sv_name, what);
 	} else if (!dsc_get(a->a_ops.ao_dsc, ds, &sv) || sv.sv_generic) {
-		admin_reply_error(rp, 409, "%s: an NFSv3 server, which has no keys of ours", what);
+		admin_reply_error(rp, 409, "%s: an NFSv3 server, which has no weft keys", what);
 		return;
 	}
 	dsc_key_make(a->a_ops.ao_dsc, sv.sv_uuid, &k);
 	ds_key_text(&k, sv.sv_name, text);
-	ev_add(EV_DS_CHANGED, sv.sv_name, 0, fresh ? "keys were made for a new server of this name" : "a file of its keys was made");
+	ev_add(EV_DS_CHANGED, sv.sv_name, 0,
+	       fresh ? "keys made for a new server of this name" : "key file made");
 	lo_uuid_text(sv.sv_uuid, id);
 	admin_reply_json(rp, 200, json_pack("{s:s, s:s, s:b, s:i, s:s}", "name", sv.sv_name, "id", id, "known", !fresh, "number", k.dk_number, "key", text));
 	sodium_memzero(&k, sizeof(k));
@@ -80,9 +84,14 @@ static json_t *view_json(struct admin *a)
 	for (unsigned i = 0; i < n && i < DSC_KEY_BEHIND; i++) {
 		const struct dsc_key_behind *b = &kv.kv_behind[i];
 
-		json_array_append_new(list, json_pack("{s:s, s:b, s:s}", "name", b->kb_name, "alive", b->kb_alive, "why",
-						      !b->kb_alive ? "it is away: it gets it when it joins" : b->kb_own || b->kb_takes ? "it has not answered yet"
-														      : "it knows of no keys of its own: upgrade it"));
+		json_array_append_new(
+			list,
+			json_pack("{s:s, s:b, s:s}", "name", b->kb_name, "alive", b->kb_alive,
+				  "why",
+				  !b->kb_alive ? "it is away: it gets its keys when it joins"
+				  : b->kb_own || b->kb_takes
+					  ? "it has not answered yet"
+					  : "its version has no keys of its own: upgrade it"));
 	}
 	return json_pack("{s:i, s:I, s:I, s:o}", "number", kv.kv_number, "rotated", (json_int_t)kv.kv_rotated_s, "behind", (json_int_t)n, "servers", list);
 }
@@ -201,16 +210,26 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 	(void)rq;
 	dsc_keys_view(a->a_ops.ao_dsc, &kv);
 	if (kv.kv_held[0]) {
-		admin_reply_error(rp, 409, "%s does not have the key of now (number %u) yet, and could not join after another rotation: weft key status", kv.kv_held, kv.kv_number);
+		admin_reply_error(
+			rp, 409,
+			"%s does not have keys of the current cluster key (number %u) yet and "
+			"could not join after another rotation; see weft key status",
+			kv.kv_held, kv.kv_number);
 		return;
 	}
 	/* Clients that have not been heard yet may have layouts that nobody knows of. */
 	if (kv.kv_before && !dsc_layouts_known(a->a_ops.ao_dsc)) {
-		admin_reply_error(rp, 409, "the server was started lately: it does not know yet all layouts that clients have; try again after the grace period and a lease");
+		admin_reply_error(
+			rp, 409,
+			"the metadata server has just started and does not know all layouts of "
+			"clients yet; try again after the grace period and one lease");
 		return;
 	}
 	if (kv.kv_before && !all_back(a)) {
-		admin_reply_error(rp, 409, "not all layouts came back, and those of before the last rotation would be good no more; nothing was changed");
+		admin_reply_error(
+			rp, 409,
+			"some clients did not return their layouts, and layouts from before the "
+			"last rotation would become invalid; nothing was changed");
 		return;
 	}
 	admin_wait_init(&rt.rt_wait);
@@ -219,8 +238,12 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 	dsc_rotate(a->a_ops.ao_dsc, &rt.rt_rotate);
 	err = admin_wait_end(&rt.rt_wait);
 	if (err) {
-		admin_reply_error(rp, err == -EAGAIN || err == -EBUSY ? 409 : 500, "the key was not changed: %s",
-				  err == -EAGAIN ? "somebody else did" : err == -EBUSY ? "a server without the key of now has just come" : strerror(-err));
+		admin_reply_error(rp, err == -EAGAIN || err == -EBUSY ? 409 : 500,
+				  "the cluster key was not changed: %s",
+				  err == -EAGAIN ? "another administrator has just changed it"
+				  : err == -EBUSY
+					  ? "a data server without the current key has just joined"
+					  : strerror(-err));
 		return;
 	}
 	log_info("a new cluster key, number %u, is in force", (uint8_t)(kv.kv_number + 1));

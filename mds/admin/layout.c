@@ -205,7 +205,7 @@ void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *r
 	r = calloc(1, sizeof(*r));
 	if (!r || st_layouts_view(m->m_st, i.i_ino, 0, count, &asked)) {
 		free(r);
-		admin_reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "out of memory");
 		return;
 	}
 	r->r_msg.m_run = recall_run;
@@ -220,6 +220,6 @@ void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *r
 	if (atomic_load(&r->r_begun))
 		list(a, i.i_ino, 0, 0, http_arg(rq, "path"), asked, rp);
 	else
-		admin_reply_error(rp, 500, "the server is too busy, or stops");
+		admin_reply_error(rp, 500, "the server is too busy, or is stopping");
 	recall_put(r);
 }

@@ -36,7 +36,8 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (!err && !ch->ch_cancel && lo_twin_is(t, ch->ch_ino)) {
-		snprintf(ch->ch_why, sizeof(ch->ch_why), "it is being laid out anew; when that is done, say it again");
+		snprintf(ch->ch_why, sizeof(ch->ch_why),
+			 "the file is being restriped; try again when that is done");
 		err = -EBUSY;
 	}
 	if (!err && ch->ch_cancel)
@@ -46,7 +47,9 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = file_set_map(&m->m_file, t, ch->ch_ino, &map, file_now());
 	if (err == -EAGAIN && !*ch->ch_why)
-		snprintf(ch->ch_why, sizeof(ch->ch_why), "a data server of any NFSv3 kind has no file made ahead at the moment; say it again");
+		snprintf(ch->ch_why, sizeof(ch->ch_why),
+			 "a generic NFSv3 data server has no file made ahead at the moment; try "
+			 "again");
 	if (err || lo_repair_get(t, ch->ch_ino, &row))
 		return err;
 	row.rr_after = 0; /* what failed before was something else */
@@ -123,7 +126,8 @@ static int groups_only(struct change *ch, const struct lo_map *map, struct lo_po
 	int len;
 
 	if (lo_map_policy(map, p)) {
-		snprintf(ch->ch_why, sizeof(ch->ch_why), "the policy that is kept with it is damaged; say --policy");
+		snprintf(ch->ch_why, sizeof(ch->ch_why),
+			 "the policy stored with the file is damaged; give --policy");
 		return -EINVAL;
 	}
 	*p->lp_groups = 0;
@@ -169,11 +173,15 @@ void admin_put_move(void *arg, const struct http_req *rq, struct http_reply *rp)
 		return;
 	ch.ch_cancel = http_arg(rq, "cancel");
 	if (ch.ch_cancel ? policy || from || ch.ch_group : !policy && !from && !ch.ch_group) {
-		admin_reply_error(rp, 400, "expected where to: a group, a policy, or a data server that it moves from; or, alone, cancel");
+		admin_reply_error(rp, 400,
+				  "expected a destination: a group, a policy, or the data server "
+				  "to move away from; or cancel alone");
 		return;
 	}
 	if (policy && ch.ch_group) {
-		admin_reply_error(rp, 400, "expected a group or a policy: a policy has its groups in it");
+		admin_reply_error(
+			rp, 400,
+			"expected a group or a policy, not both: a policy names its groups");
 		return;
 	}
 	if (policy && lo_policy_parse(policy, strlen(policy), &ch.ch_policy, err, sizeof(err))) {

@@ -45,9 +45,13 @@ static void add_running(struct listing *l, const struct op_repair_view *v)
 /* Why an object is not being repaired now, and for how long that is known to be so. */
 static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair *row, const struct lo_map *map, unsigned obj)
 {
-	static const char *const wait[] = {[LO_IN_PLACE] = "its turn comes", [LO_ELSEWHERE] = "its turn comes", [LO_WAIT_SERVER] = "its data server is away, and may come back",
-					   [LO_WAIT_SPACE] = "no data server is there for it", [LO_WAIT_SOURCE] = "no copy in sync can be read",
-					   [LO_WAIT_LEASE] = "a data server of the file is away, and may hold its lease still"};
+	static const char *const wait[] = {
+		[LO_IN_PLACE] = "waiting for its turn",
+		[LO_ELSEWHERE] = "waiting for its turn",
+		[LO_WAIT_SERVER] = "its data server is away and may come back",
+		[LO_WAIT_SPACE] = "no data server is available for it",
+		[LO_WAIT_SOURCE] = "no copy in sync can be read",
+		[LO_WAIT_LEASE] = "a data server of the file is away and may still hold its lease"};
 	uint64_t now = (uint64_t)file_now().t_sec, left_ms = 0;
 	const char *why;
 	uint32_t ds;
@@ -58,7 +62,7 @@ static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair 
 		left_ms = lo_repair_waits(row, now) * 1000;
 	}
 	if (!l->l_opts.ro_files)
-		why = "nothing is repaired: mds.repair_files is 0";
+		why = "repair is off: mds.repair_files is 0";
 	json_array_append_new(l->l_waiting, json_pack("{s:I, s:i, s:o, s:s, s:s, s:i, s:I}", "inode", (json_int_t)ino, "object", (int)obj, "ds", server(l->l_m, map->lm_obj[obj].ob_ds),
 						      "state", map->lm_obj[obj].ob_state == LO_REBUILDING ? "rebuilding" : "stale", "why", why, "fails", (int)row->rr_fails,
 						      "seconds_left", (json_int_t)(left_ms + 999) / 1000));
@@ -132,7 +136,7 @@ void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
 		json_decref(l.l_running);
 		json_decref(l.l_waiting);
 		json_decref(l.l_moving);
-		admin_reply_error(rp, 500, "the table of repairs: %s", strerror(-err));
+		admin_reply_error(rp, 500, "cannot read the table of repairs: %s", strerror(-err));
 		return;
 	}
 	admin_reply_json(rp, 200,

@@ -47,7 +47,8 @@ static void reply(struct admin *a, uint64_t only, struct http_reply *rp)
 	}
 	if (err < 0) {
 		json_decref(l.l_files);
-		admin_reply_error(rp, 500, "files being laid out anew: %s", strerror(-err));
+		admin_reply_error(rp, 500, "cannot read the list of files being restriped: %s",
+				  strerror(-err));
 		return;
 	}
 	admin_reply_json(rp, 200, json_pack("{s:I, s:o}", "files", (json_int_t)l.l_count, "restriping", l.l_files));
@@ -83,17 +84,20 @@ static int refused(struct wish *w, int err, const char *why)
 static int check(struct wish *w, struct kv_txn *t, const struct lo_map *map)
 {
 	if (lo_twin_is(t, w->w_ino))
-		return refused(w, -EBUSY, "it is being laid out anew already");
+		return refused(w, -EBUSY, "the file is already being restriped");
 	if (map->lm_spare || map->lm_move || map->lm_from)
-		return refused(w, -EBUSY, "its objects are being moved; when that is done, say it again");
+		return refused(w, -EBUSY,
+			       "its objects are being moved; try again when that is done");
 	for (unsigned s = 0; s < map->lm_stripes; s++)
 		if (lo_leaving(map, s) >= 0)
-			return refused(w, -EBUSY, "a mirror of it is being taken away; when that is done, say it again");
+			return refused(
+				w, -EBUSY,
+				"one of its mirrors is being removed; try again when that is done");
 	if (w->w_stripes == map->lm_stripes && w->w_unit == map->lm_unit)
-		return refused(w, -EINVAL, "it has these stripes and this unit");
+		return refused(w, -EINVAL, "the file already has these stripes and this unit");
 	/* Objects of a try that was given up have names that new ones could get. */
 	if (lo_orders_of(w->w_m->m_lo, w->w_ino))
-		return refused(w, -EBUSY, "data servers have orders for it still; say it again");
+		return refused(w, -EBUSY, "data servers still have orders for it; try again");
 	return 0;
 }
 
@@ -152,7 +156,9 @@ void admin_put_restripe(void *arg, const struct http_req *rq, struct http_reply 
 		return;
 	}
 	if (http_arg(rq, "group") || http_arg(rq, "policy") || http_arg(rq, "from") || http_arg(rq, "cancel")) {
-		admin_reply_error(rp, 400, "expected stripes and a unit, or where to: one after the other");
+		admin_reply_error(rp, 400,
+				  "expected stripes and a unit, or a destination, not both: give "
+				  "one after the other");
 		return;
 	}
 	admin_wait_init(&w.w_wait);

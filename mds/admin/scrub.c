@@ -81,7 +81,9 @@ void admin_put_scrub(void *arg, const struct http_req *rq, struct http_reply *rp
 	struct op_scrub_ask ask = {.sa_content = http_arg(rq, "content"), .sa_dry = http_arg(rq, "dry"), .sa_newer = http_arg(rq, "newer")};
 
 	if (op_scrub_begin(a->a_ops.ao_mds, &ask))
-		admin_reply_error(rp, 409, "another check is under way, and one at a time is done: see weft scrub --status, or end it with weft scrub --stop");
+		admin_reply_error(rp, 409,
+				  "another check is running, and only one can run at a time: see "
+				  "weft scrub --status, or stop it with weft scrub --stop");
 	else
 		admin_get_scrub(arg, rq, rp);
 }

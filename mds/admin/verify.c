@@ -64,11 +64,14 @@ void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *r
 	if (keep < 0 || !admin_inode_arg(a, rq, rp, &i))
 		return;
 	if (i.i_type != NS_REG && i.i_type != NS_DIR) {
-		admin_reply_error(rp, 400, "%s: not a regular file, and no directory", http_arg(rq, "path"));
+		admin_reply_error(rp, 400, "%s: neither a regular file nor a directory",
+				  http_arg(rq, "path"));
 		return;
 	}
 	if (i.i_type == NS_DIR && !http_arg(rq, "recursive")) {
-		admin_reply_error(rp, 400, "%s: a directory; --recursive compares all that is below it", http_arg(rq, "path"));
+		admin_reply_error(rp, 400,
+				  "%s: a directory; --recursive compares all files below it",
+				  http_arg(rq, "path"));
 		return;
 	}
 	ask.va_ino = i.i_ino;
@@ -76,7 +79,8 @@ void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *r
 	if (op_verify_begin(a->a_ops.ao_mds, &ask))
 		admin_get_verify(arg, rq, rp);
 	else
-		admin_reply_error(rp, 409, "something else is being verified; one at a time");
+		admin_reply_error(
+			rp, 409, "another verification is running, and only one can run at a time");
 }
 
 void admin_delete_verify(void *arg, const struct http_req *rq, struct http_reply *rp)

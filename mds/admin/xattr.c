@@ -223,7 +223,8 @@ static void change(struct admin *a, struct change *c, const char *path, struct h
 	int err;
 
 	if (!delegations_back(m->m_st, c->c_ino, PATIENCE_MS)) {
-		admin_reply_error(rp, 409, "%s: a client does not return its delegation; try again", path);
+		admin_reply_error(rp, 409, "%s: a client did not return its delegation; try again",
+				  path);
 		return;
 	}
 	c->c_ns = a->a_ops.ao_ns;
@@ -253,7 +254,7 @@ static uint8_t *value_arg(const struct http_req *rq, struct http_reply *rp, size
 
 	*len = hex ? rq->rq_len / 2 : rq->rq_len;
 	if (!v) {
-		admin_reply_error(rp, 500, "no memory");
+		admin_reply_error(rp, 500, "out of memory");
 		return NULL;
 	}
 	memcpy(v, body, *len);
@@ -264,7 +265,7 @@ static uint8_t *value_arg(const struct http_req *rq, struct http_reply *rp, size
 			v[i] = (uint8_t)(digit(body[2 * i]) << 4 | digit(body[2 * i + 1]));
 	}
 	if (encoding && (!hex || rq->rq_len % 2)) {
-		admin_reply_error(rp, 400, "the value is not written as pairs of hexadecimal digits");
+		admin_reply_error(rp, 400, "the value must be pairs of hexadecimal digits");
 		free(v);
 		return NULL;
 	}
@@ -277,9 +278,14 @@ static bool is_ours(const char *name, const char *path, struct http_reply *rp)
 	if (!op_xattr_virtual(name, strlen(name)))
 		return false;
 	if (!strcmp(name, "weft.policy"))
-		admin_reply_error(rp, 409, "%s: a directory's policy is set with weft policy set and policy remove; an empty file's through a client", path);
+		admin_reply_error(rp, 409,
+				  "%s: set a directory's policy with weft policy set and policy "
+				  "remove, and an empty file's through a client",
+				  path);
 	else
-		admin_reply_error(rp, 409, "%s: user.weft.layout only tells: it cannot be set or removed", path);
+		admin_reply_error(rp, 409,
+				  "%s: user.weft.layout is read-only: it cannot be set or removed",
+				  path);
 	return true;
 }
 

@@ -89,7 +89,8 @@ static struct dsc_living *living_now(struct dsc *d)
 		err = d->d_living_fn(d->d_living_arg, &dl->dl_client, &dl->dl_n, &dl->dl_next);
 	}
 	if (err) {
-		log_warn("data servers cannot be told which clients live: %s; tried again", strerror(-err));
+		log_warn("cannot send the data servers the list of live clients: %s; retrying",
+			 strerror(-err));
 		free(dl);
 		return NULL;
 	}

@@ -169,7 +169,7 @@ static void tell_clear(struct dsc *d, const struct dsc_server *sv)
 {
 	if (!sv->sv_generic &&
 	    !atomic_exchange_explicit(&d->d_told_clear[sv->sv_id], true, memory_order_relaxed))
-		log_warn("data server %u (%s): data of requests that came protected goes to it in "
+		log_warn("data server %u (%s): data of protected requests goes to it in "
 			 "the clear: upgrade it, or set its ds.tls",
 			 sv->sv_id, sv->sv_name);
 }

@@ -754,7 +754,7 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 	int e;
 
 	if (!d) {
-		snprintf(err, errlen, "no memory");
+		snprintf(err, errlen, "out of memory");
 		return -ENOMEM;
 	}
 	assert(o->do_nloops && o->do_cluster_key);
@@ -779,7 +779,7 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 	for (uint32_t id = 1; !e && id <= DSC_MAX; id++)
 		dsc_publish(d, id);
 	if (e) {
-		snprintf(err, errlen, "the records of the data servers cannot be read: %s",
+		snprintf(err, errlen, "cannot read the records of the data servers: %s",
 			 strerror(-e));
 		dsc_destroy(d);
 		return e;

@@ -135,15 +135,17 @@ int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *wa
 
 	*why = 0;
 	if (err == -EOVERFLOW)
-		snprintf(why, 128, "it has joined boot %" PRIu64, to->to_boot);
+		snprintf(why, 128, "it joined boot %" PRIu64, to->to_boot);
 	else if (err == -ESTALE)
-		snprintf(why, 128, "the boot %" PRIu64 " that it has joined was another one", to->to_boot);
+		snprintf(why, 128, "the boot %" PRIu64 " that it joined was another one",
+			 to->to_boot);
 	else if (!err && order && (err = ns_order_check(t, order)) == -EOVERFLOW)
 		snprintf(why, 128, "it has done order %" PRIu64, order);
 	else if (!err && was && dsc_gate_unknown(was, to) &&
 		 ns_boot_here(d->d_ns, to->to_kept_boot))
 		snprintf(why, 128,
-			 "it has had join %" PRIu32 " of boot %" PRIu64 ", which is not known here",
+			 "it has had join %" PRIu32 " of boot %" PRIu64
+			 ", which this store does not have",
 			 to->to_kept_joins, to->to_kept_boot);
 	return *why ? 1 : err;
 }
@@ -208,7 +210,9 @@ void dsc_gate_look(struct dsc *d)
 /* The process ends, and nothing is put away: another store than this one is ahead. */
 static void gate_end(const char *name, const char *why, uint64_t boot)
 {
-	log_error("data server %s is ahead of this store: %s, and this is boot %" PRIu64 ": the store was put back; ending. Start with --restored, or, if the server is wrong, weft ds kill and weft ds forget",
+	log_error("data server %s is ahead of this store: %s, and this is boot %" PRIu64
+		  ": the store was restored from an older copy; stopping. Start with --restored; "
+		  "or, if the data server is wrong, use weft ds kill and weft ds forget",
 		  name, why, boot);
 	_exit(1);
 }
@@ -234,7 +238,10 @@ void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const s
 			nd->nd_ahead = true;
 		else
 			snprintf(d->d_ahead, sizeof(d->d_ahead), "data server %s: %s", name, why);
-		log_error("data server %s is ahead of this store: %s, and this is boot %" PRIu64 ": the store was put back, and serves nobody. Start with --restored, or, if the server is wrong, weft ds kill and weft ds forget",
+		log_error("data server %s is ahead of this store: %s, and this is boot %" PRIu64
+			  ": the store was restored from an older copy; clients are not served. "
+			  "Start with --restored; or, if the data server is wrong, use weft ds "
+			  "kill and weft ds forget",
 			  name, why, boot);
 	}
 	dsc_gate_look(d);
@@ -254,13 +261,22 @@ bool dsc_may_serve(struct dsc *d, char *why, size_t size)
 	open = atomic_load(&d->d_open);
 	*why = 0;
 	if (!open && *d->d_ahead)
-		snprintf(why, size, "the store was put back (%s): start with --restored", d->d_ahead);
+		snprintf(why, size,
+			 "the store was restored from an older copy (%s): start with --restored",
+			 d->d_ahead);
 	for (unsigned id = 1; !open && !*why && id <= DSC_MAX; id++)
 		if (gate_counts(d->d_node[id]) && d->d_node[id]->nd_ahead)
-			snprintf(why, size, "the store was put back (data server %s has seen more of it): start with --restored", d->d_node[id]->nd_sv.sv_name);
+			snprintf(why, size,
+				 "the store was restored from an older copy (data server %s has "
+				 "seen a later state): start with --restored",
+				 d->d_node[id]->nd_sv.sv_name);
 	if (!open && !*why)
-		snprintf(why, size, d->d_opts.do_restore ? "the store is being made whole: every data server has to tell what it saw, or be killed (weft ds kill)"
-							 : "no data server has told yet that the store is not behind what it saw");
+		snprintf(why, size,
+			 d->d_opts.do_restore
+				 ? "restoring the store: waiting until every data server has "
+				   "reported what it saw, or is killed (weft ds kill)"
+				 : "waiting for a data server to confirm that the store is up to "
+				   "date");
 	pthread_mutex_unlock(&d->d_lock);
 	return open;
 }
@@ -282,13 +298,13 @@ const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *
 	/* One of before tells an order_high that a full disk and a crash can take back. */
 	if (to->to_tells && to->to_counts &&
 	    earlier(to->to_kept_boot, to->to_kept_joins, was->dt_had_boot, was->dt_had_joins))
-		return "it has joined again since this state of its store";
+		return "it joined again after this state of its store";
 	if (!to->to_tells || !was->dt_start)
 		return NULL;
 	if (to->to_order < was->dt_order)
-		return "it has seen fewer orders than when it joined last";
+		return "it has seen fewer orders than at its last join";
 	if (to->to_start < was->dt_start)
-		return "its store was opened more often when it joined last";
+		return "its store was opened more often at its last join";
 	if (to->to_start == was->dt_start && to->to_start_id != was->dt_start_id)
 		return "another start of its store had this number";
 	return NULL;
@@ -314,8 +330,11 @@ enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct d
 	if (nd->nd_beats < nd->nd_rival_beats + 2)
 		return DSC_RIVAL_WAIT;
 	if (!nd->nd_two_ms) {
-		log_error("data server %s runs twice: a second process with a copy of its store is refused", nd->nd_sv.sv_name);
-		ev_add(EV_RESTORED, nd->nd_sv.sv_name, 0, "it runs twice: a second process with a copy of its store is refused");
+		log_error("data server %s runs twice: refusing a second process with a copy of its "
+			  "store",
+			  nd->nd_sv.sv_name);
+		ev_add(EV_RESTORED, nd->nd_sv.sv_name, 0,
+		       "it runs twice: refused a second process with a copy of its store");
 	}
 	nd->nd_two_ms = now;
 	return DSC_RIVAL_TWO;
@@ -331,11 +350,16 @@ bool dsc_trouble(struct dsc *d, uint32_t id, char *text, size_t size)
 	pthread_mutex_lock(&d->d_lock);
 	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
 	if (nd && nd->nd_terms.dt_barred == DSC_WAITING && nd->nd_terms.dt_why == DSC_WHY_RESTORED)
-		snprintf(text, size, "its store was put back: weft ds admit takes it in, and has what other copies have made anew");
+		snprintf(text, size,
+			 "its store was restored from an older copy: weft ds admit lets it join, "
+			 "and rebuilds its objects from other copies");
 	else if (nd && nd->nd_two_ms && clock_mono_ms() - nd->nd_two_ms < TWO_MS)
-		snprintf(text, size, "a second process runs with a copy of its store, and is refused: stop it");
+		snprintf(text, size,
+			 "a second process runs with a copy of its store and is refused: stop it");
 	else if (nd && nd->nd_ahead && !nd->nd_terms.dt_barred)
-		snprintf(text, size, "it has seen more of the metadata store than that has: weft-mds --restored");
+		snprintf(text, size,
+			 "it has seen a later state of the metadata store: start weft-mds "
+			 "--restored");
 	pthread_mutex_unlock(&d->d_lock);
 	return *text;
 }

@@ -71,7 +71,10 @@ static void __attribute__((format(printf, 3, 4))) add_fail(struct adding *ad, in
 static void rpc_fail(struct adding *ad, const char *what)
 {
 	add_fail(ad, gen_errno(&ad->ad_rpc), "%s: %s%s", what, gen_why(&ad->ad_rpc),
-		 gen_errno(&ad->ad_rpc) == -EPERM ? ": the export must let root of this machine be root (no_root_squash), from any port (insecure)" : "");
+		 gen_errno(&ad->ad_rpc) == -EPERM
+			 ? ": the export must not squash root of this machine (no_root_squash), "
+			   "and must accept any port (insecure)"
+			 : "");
 }
 
 static bool client(struct adding *ad, struct rpc_client **cl, uint16_t port)
@@ -120,7 +123,7 @@ static void record_done(struct kv_op *op, int err)
 	struct gen *g = ad->ad_gen;
 
 	if (err) {
-		add_fail(ad, err, "it cannot be recorded: %s", strerror(-err));
+		add_fail(ad, err, "cannot record it: %s", strerror(-err));
 		return;
 	}
 	g->gn_id = ad->ad_add->da_id = nd->nd_sv.sv_id;
@@ -128,11 +131,11 @@ static void record_done(struct kv_op *op, int err)
 	atomic_store(&d->d_generic, true);
 	pthread_mutex_lock(&d->d_lock);
 	if (dsc_node_add(d, g->gn_id, nd))
-		log_fatal("no memory for a data server");
+		log_fatal("out of memory for a data server");
 	pthread_mutex_unlock(&d->d_lock);
 	ad->ad_node = NULL;
 	ad->ad_gen = NULL;
-	log_info("data server %u (%s): any NFSv3 server, taken in", g->gn_id, nd->nd_sv.sv_name);
+	log_info("data server %u (%s): added, a generic NFSv3 server", g->gn_id, nd->nd_sv.sv_name);
 	gen_start(g);
 	add_end(ad, 0);
 }
@@ -161,7 +164,7 @@ static void made_dir(struct gen_rpc *r)
 	char name[GEN_PATH];
 
 	if (gen_errno(r)) {
-		rpc_fail(ad, "a directory is to be made in it");
+		rpc_fail(ad, "making a directory in it");
 		return;
 	}
 	if (!r->gr_fh.f_len && r->gr_proc == NFS3_MKDIR) {
@@ -195,7 +198,7 @@ static void tried_gone(struct gen_rpc *r)
 	char name[GEN_PATH] = "weft-";
 
 	if (gen_errno(r)) {
-		rpc_fail(ad, "a file that was tried is to be removed");
+		rpc_fail(ad, "removing the test file");
 		return;
 	}
 	for (unsigned i = 0; i < 16; i++)
@@ -210,9 +213,12 @@ static void tried_failed_gone(struct gen_rpc *r)
 	const struct gen_file *f = &ad->ad_file;
 
 	if (f->gf_err == -EPERM)
-		add_fail(ad, -EPERM, "%s of a file's owner is refused, or gives it another: the export must let root of this machine be root, and map no users (no_root_squash)", f->gf_what);
+		add_fail(ad, -EPERM,
+			 "%s cannot set a file's owner: the export must not squash root of this "
+			 "machine and must not map users (no_root_squash)",
+			 f->gf_what);
 	else
-		add_fail(ad, f->gf_err, "a file is tried: %s: %s", f->gf_what, strerror(-f->gf_err));
+		add_fail(ad, f->gf_err, "testing a file: %s: %s", f->gf_what, strerror(-f->gf_err));
 }
 
 static void tried(struct gen_file *f)
@@ -260,7 +266,7 @@ static void told_limits(struct gen_rpc *r)
 	sv->sv_max_read = r->gr_rtmax < MAX_IO ? r->gr_rtmax : MAX_IO;
 	sv->sv_max_write = r->gr_wtmax < MAX_IO ? r->gr_wtmax : MAX_IO;
 	if (sv->sv_max_read < 4096 || sv->sv_max_write < 4096) {
-		add_fail(ad, -EINVAL, "FSINFO: it reads or writes less than 4096 bytes at a time");
+		add_fail(ad, -EINVAL, "FSINFO: its limit for a read or write is below 4096 bytes");
 		return;
 	}
 	r->gr_done = told_space;
@@ -270,7 +276,7 @@ static void told_limits(struct gen_rpc *r)
 static void have_root(struct adding *ad)
 {
 	if (!client(ad, &ad->ad_client, port_of(&ad->ad_add->da_addr))) {
-		add_fail(ad, -ENOMEM, "no memory");
+		add_fail(ad, -ENOMEM, "out of memory");
 		return;
 	}
 	ad->ad_rpc.gr_done = told_limits;
@@ -286,7 +292,7 @@ static const char *mount_why(uint32_t status)
 	case 13:
 		return "access denied";
 	case 2:
-		return "there is no such export";
+		return "no such export";
 	case 20:
 		return "not a directory";
 	default:
@@ -325,7 +331,7 @@ static void mount_run(struct loop_msg *m)
 	struct adding *ad = caa_container_of(m, struct adding, ad_msg);
 
 	if (!client(ad, &ad->ad_aside, ad->ad_mount_port)) {
-		add_fail(ad, -ENOMEM, "no memory");
+		add_fail(ad, -ENOMEM, "out of memory");
 		return;
 	}
 	rpc_req_init(&ad->ad_req, MNT_PROGRAM, 3, MNT_MNT, &root, 512, mounted);
@@ -348,7 +354,9 @@ static void got_port(struct rpc_req *q, int err, struct xdr_in *x)
 	if (!err && (x->bad || port > UINT16_MAX))
 		err = -EPROTO;
 	if (err || !port) {
-		add_fail(ad, err ? err : -ENOENT, "its rpcbind, port %u: %s; mount-port=PORT says where MOUNT is", PMAP_PORT, err ? strerror(-err) : "it knows of no MOUNT version 3 over TCP");
+		add_fail(ad, err ? err : -ENOENT,
+			 "its rpcbind, port %u: %s; give the port of MOUNT with mount-port=PORT",
+			 PMAP_PORT, err ? strerror(-err) : "it has no MOUNT version 3 over TCP");
 		return;
 	}
 	ad->ad_mount_port = (uint16_t)port;
@@ -358,7 +366,7 @@ static void got_port(struct rpc_req *q, int err, struct xdr_in *x)
 static void ask_port(struct adding *ad)
 {
 	if (!client(ad, &ad->ad_aside, PMAP_PORT)) {
-		add_fail(ad, -ENOMEM, "no memory");
+		add_fail(ad, -ENOMEM, "out of memory");
 		return;
 	}
 	rpc_req_init(&ad->ad_req, PMAP_PROGRAM, 2, PMAP_GETPORT, NULL, 64, got_port);
@@ -396,14 +404,14 @@ static void add_run(struct loop_msg *m)
 
 	a->da_id = known_as(ad->ad_dsc, a);
 	if (a->da_id) {
-		add_fail(ad, -EEXIST, "it is data server %u already", a->da_id);
+		add_fail(ad, -EEXIST, "it is already data server %u", a->da_id);
 		return;
 	}
 	randombytes_buf(uuid, sizeof(uuid));
 	ad->ad_gen = gen_new(ad->ad_dsc, uuid);
 	ad->ad_node = calloc(1, sizeof(*ad->ad_node));
 	if (!ad->ad_gen || !ad->ad_node) {
-		add_fail(ad, -ENOMEM, "no memory");
+		add_fail(ad, -ENOMEM, "out of memory");
 	} else if (a->da_root.dh_len) {
 		ad->ad_root.f_len = a->da_root.dh_len;
 		memcpy(ad->ad_root.f_data, a->da_root.dh_data, a->da_root.dh_len);
@@ -421,7 +429,7 @@ void dsc_add(struct dsc *d, struct dsc_add *a)
 	struct adding *ad = calloc(1, sizeof(*ad));
 
 	if (!ad)
-		log_fatal("no memory to take a data server in");
+		log_fatal("out of memory for a new data server");
 	a->da_id = 0;
 	*a->da_why = 0;
 	ad->ad_dsc = d;

@@ -94,7 +94,8 @@ static void rows_done(struct kv_op *op, int err)
 	struct orders *os = caa_container_of(op, struct orders, os_op);
 
 	if (err)
-		log_error("orders that a generic data server did are not recorded: %s", strerror(-err));
+		log_error("cannot record the orders that a generic data server has done: %s",
+			  strerror(-err));
 	for (unsigned i = 0; err && i < os->os_n; i++)
 		if (os->os_one[i].oo_row)
 			os->os_result[i] = CTL_IO;
@@ -148,9 +149,12 @@ static void order_failed(struct one_order *oo, const char *what)
 	int err = gen_errno(&oo->oo_rpc);
 
 	if (err == -EPERM)
-		log_error("data server %u (%s): %s is refused: its export must let root of this machine be root (no_root_squash)", g->gn_id, g->gn_path, what);
+		log_error("data server %u (%s) refused %s: its export must not squash root of this "
+			  "machine (no_root_squash)",
+			  g->gn_id, g->gn_path, what);
 	else if (err != -EAGAIN)
-		log_warn("data server %u (%s): %s of inode %llu: %s", g->gn_id, g->gn_path, what, (unsigned long long)oo->oo_order->object.ino, gen_why(&oo->oo_rpc));
+		log_warn("data server %u (%s): %s failed for inode %llu: %s", g->gn_id, g->gn_path,
+			 what, (unsigned long long)oo->oo_order->object.ino, gen_why(&oo->oo_rpc));
 	order_end(oo, err == -ENOSPC ? CTL_NOSPC : CTL_IO);
 }
 
@@ -161,7 +165,9 @@ static void gone_named(struct gen_rpc *r)
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
 	if (gen_errno(r) == -ENOENT) {
-		log_error("data server %u: inode %llu: its object %s/%s is gone", oo->oo_all->os_gen->gn_id, (unsigned long long)oo->oo_order->object.ino, oo->oo_dir, oo->oo_name);
+		log_error("data server %u: inode %llu: object %s/%s is missing",
+			  oo->oo_all->os_gen->gn_id, (unsigned long long)oo->oo_order->object.ino,
+			  oo->oo_dir, oo->oo_name);
 		order_end(oo, CTL_NOENT);
 	} else {
 		order_failed(oo, "LOOKUP");
@@ -216,7 +222,9 @@ static void order_checked(struct gen_rpc *r)
 	}
 	gen_owner(g, oo->oo_object.go_number, oo->oo_order->epoch, &uid, &gid);
 	if (oo->oo_order->type == CTL_FENCE && (r->gr_attr.fa_uid != uid || r->gr_attr.fa_gid != gid)) {
-		log_error("data server %u (%s): the owner of an object is set and is another: its export must not map users (no_root_squash)", g->gn_id, g->gn_path);
+		log_error("data server %u (%s): an object has another owner than was set: its "
+			  "export must not map users (no_root_squash)",
+			  g->gn_id, g->gn_path);
 		order_end(oo, CTL_IO);
 		return;
 	}

@@ -58,7 +58,9 @@ static void stays(struct forgetting *fg, const char *what, const char *why)
 	if (*w->dw_left)
 		return;
 	snprintf(w->dw_left, sizeof(w->dw_left), "%s%s", what, why);
-	log_warn("data server %u (%s) is forgotten; what is ours there is not removed whole: %s", fg->fg_gen->gn_id, fg->fg_gen->gn_path, w->dw_left);
+	log_warn("data server %u (%s) is forgotten; not all of weft's objects could be removed "
+		 "from it: %s",
+		 fg->fg_gen->gn_id, fg->fg_gen->gn_path, w->dw_left);
 }
 
 /* It does not answer, or not as it should. */

@@ -197,14 +197,22 @@ static const struct {
 	int err;
 	const char *why;
 } statuses[] = {
-	{NFS3ERR_PERM, -EPERM, "not permitted"},	  {NFS3ERR_NOENT, -ENOENT, "no such name"},
-	{NFS3ERR_IO, -EIO, "I/O error"},		  {NFS3ERR_ACCES, -EPERM, "access denied"},
-	{NFS3ERR_EXIST, -EEXIST, "it exists"},		  {NFS3ERR_NOTDIR, -ENOTDIR, "not a directory"},
-	{NFS3ERR_NOSPC, -ENOSPC, "no space"},		  {NFS3ERR_DQUOT, -ENOSPC, "over quota"},
-	{NFS3ERR_FBIG, -EFBIG, "too large a file"},	  {NFS3ERR_ROFS, -EROFS, "read-only file system"},
-	{NFS3ERR_STALE, -ESTALE, "stale file handle"},	  {NFS3ERR_BADHANDLE, -ESTALE, "bad file handle"},
-	{NFS3ERR_JUKEBOX, -EAGAIN, "try again later"},	  {NFS3ERR_NOTSUPP, -EOPNOTSUPP, "not supported"},
-	{NFS3ERR_SERVERFAULT, -EIO, "fault of the server"}, {NFS3ERR_NOT_SYNC, -EBUSY, "it is changed all the time"},
+	{NFS3ERR_PERM, -EPERM, "not permitted"},
+	{NFS3ERR_NOENT, -ENOENT, "no such name"},
+	{NFS3ERR_IO, -EIO, "I/O error"},
+	{NFS3ERR_ACCES, -EPERM, "access denied"},
+	{NFS3ERR_EXIST, -EEXIST, "already exists"},
+	{NFS3ERR_NOTDIR, -ENOTDIR, "not a directory"},
+	{NFS3ERR_NOSPC, -ENOSPC, "no space"},
+	{NFS3ERR_DQUOT, -ENOSPC, "over quota"},
+	{NFS3ERR_FBIG, -EFBIG, "file too large"},
+	{NFS3ERR_ROFS, -EROFS, "read-only file system"},
+	{NFS3ERR_STALE, -ESTALE, "stale file handle"},
+	{NFS3ERR_BADHANDLE, -ESTALE, "bad file handle"},
+	{NFS3ERR_JUKEBOX, -EAGAIN, "try again later"},
+	{NFS3ERR_NOTSUPP, -EOPNOTSUPP, "not supported"},
+	{NFS3ERR_SERVERFAULT, -EIO, "server fault"},
+	{NFS3ERR_NOT_SYNC, -EBUSY, "it keeps changing"},
 };
 
 int gen_errno(const struct gen_rpc *r)
@@ -225,11 +233,11 @@ bool gen_sized(const struct gen_rpc *r)
 const char *gen_why(const struct gen_rpc *r)
 {
 	if (r->gr_err == -EPROTO)
-		return "the call is rejected, or the answer malformed";
+		return "the server rejected the call, or its answer is malformed";
 	if (r->gr_err)
 		return strerror(-r->gr_err);
 	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
 		if (statuses[i].status == r->gr_status)
 			return statuses[i].why;
-	return "an error";
+	return "unknown error";
 }

@@ -110,7 +110,8 @@ static void made_done(struct kv_op *op, int err)
 	struct gen_fill *f = caa_container_of(op, struct gen_fill, gf_op);
 
 	if (err)
-		log_error("data server %u: files made ahead are not recorded: %s", f->gf_gen->gn_id, strerror(-err));
+		log_error("data server %u: cannot record files made ahead: %s", f->gf_gen->gn_id,
+			  strerror(-err));
 	else
 		atomic_fetch_add(&f->gf_gen->gn_ready, f->gf_made);
 	if (!err && !f->gf_err)
@@ -136,7 +137,8 @@ static void fill_failed(struct gen_fill *f, const char *what, const char *why)
 	struct gen *g = f->gf_gen;
 
 	if (!atomic_exchange(&g->gn_said, true))
-		log_error("data server %u (%s): no files can be made ahead: %s: %s", g->gn_id, g->gn_path, what, why);
+		log_error("data server %u (%s): cannot make files ahead: %s: %s", g->gn_id,
+			  g->gn_path, what, why);
 	g->gn_sub_fh.f_len = 0;
 	f->gf_err = -EIO;
 }
@@ -156,7 +158,11 @@ static void file_made(struct gen_file *gf)
 	if (gf->gf_err) {
 		if (gf->gf_rpc.gr_err && f->gf_number[fr->fr_at] >= f->gf_gen->gn_doubtful)
 			f->gf_gen->gn_doubtful = f->gf_number[fr->fr_at] + 1;
-		fill_failed(f, gf->gf_what, gf->gf_err == -EPERM ? "the export must let root of this machine be root (no_root_squash)" : strerror(-gf->gf_err));
+		fill_failed(
+			f, gf->gf_what,
+			gf->gf_err == -EPERM
+				? "the export must not squash root of this machine (no_root_squash)"
+				: strerror(-gf->gf_err));
 	} else {
 		f->gf_fh[fr->fr_at] = gf->gf_fh;
 		f->gf_made++;
@@ -239,7 +245,8 @@ static void reserve_done(struct kv_op *op, int err)
 	struct gen_fill *f = caa_container_of(op, struct gen_fill, gf_op);
 
 	if (err) {
-		log_error("data server %u: no numbers for files made ahead: %s", f->gf_gen->gn_id, strerror(-err));
+		log_error("data server %u: cannot get numbers for files made ahead: %s",
+			  f->gf_gen->gn_id, strerror(-err));
 		fill_free(f);
 		return;
 	}
@@ -350,7 +357,8 @@ static void asked(struct gen_rpc *r)
 		if (++g->gn_failed == 2 && g->gn_up)
 			lost(g);
 		if (g->gn_failed == 2)
-			log_warn("data server %u (%s) does not tell its space: %s", g->gn_id, g->gn_path, gen_why(r));
+			log_warn("data server %u (%s): cannot read its free space: %s", g->gn_id,
+				 g->gn_path, gen_why(r));
 		return;
 	}
 	g->gn_failed = 0;
@@ -411,7 +419,8 @@ void gen_start(struct gen *g)
 
 	if (!dsc_get(g->gn_dsc, g->gn_id, &sv) || !tcp_addr(&sv, &ss, &len) ||
 	    rpc_client_create(&g->gn_client, dsc_loop(g->gn_dsc, 0), (struct sockaddr *)&ss, len, NULL, NULL, NULL)) {
-		log_error("data server %u (%s): no address that TCP can reach", g->gn_id, g->gn_path);
+		log_error("data server %u (%s): no address that is reachable over TCP", g->gn_id,
+			  g->gn_path);
 		g->gn_client = NULL;
 		return;
 	}

@@ -117,7 +117,8 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 		nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
 		if (nd && nd->nd_link == lk) {
 			if (nd->nd_joined)
-				ev_add(EV_DS_LEFT, nd->nd_sv.sv_name, 0, "its control connection is closed");
+				ev_add(EV_DS_LEFT, nd->nd_sv.sv_name, 0,
+				       "its control connection closed");
 			nd->nd_link = NULL;
 			nd->nd_joined = false;
 			nd->nd_lost_ms = clock_mono_ms();
@@ -144,8 +145,8 @@ static void refused(struct dsc_link *lk, const char *name, const char *why)
 		return;
 	lk->lk_refused = true;
 	rpc_addr_text((const struct sockaddr *)rpc_conn_peer(lk->lk_conn), addr, sizeof(addr));
-	log_warn("data server %.64s at %s is refused: %s", name, addr, why);
-	ev_add(EV_DS_CHANGED, name, 0, "one at %s is refused: %s", addr, why);
+	log_warn("refused data server %.64s at %s: %s", name, addr, why);
+	ev_add(EV_DS_CHANGED, name, 0, "refused one at %s: %s", addr, why);
 }
 
 static bool name_ok(const char *s)
@@ -188,7 +189,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[L
 		if (strlen(ad->netid) >= sizeof(sv->sv_addrs[0].netid) ||
 		    strlen(ad->uaddr) >= sizeof(sv->sv_addrs[0].uaddr) ||
 		    rpc_uaddr_parse(ad->netid, ad->uaddr, &ss, &len)) {
-			log_warn("data server %s: address that is none, left out", a->name);
+			log_warn("data server %s: ignoring an invalid address", a->name);
 			continue;
 		}
 		sv->sv_addrs[sv->sv_naddrs].prefix = ad->prefix <= 128 ? (uint8_t)ad->prefix : 0;
@@ -226,7 +227,7 @@ static int join_compare(struct join *jn, struct kv_txn *t, const struct dsc_term
 	jn->jn_ahead = ahead;
 	jn->jn_two = rival == DSC_RIVAL_TWO && nd->nd_link;
 	if (rival == DSC_RIVAL_TWO && !nd->nd_link)
-		jn->jn_behind = "it is a copy that ran beside the one that had joined";
+		jn->jn_behind = "it is a copy that ran beside the joined one";
 	/* Of one that went back in time, what it has not seen says nothing. */
 	if (!jn->jn_behind || ahead || d->d_opts.do_restore)
 		dsc_gate_told(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
@@ -325,7 +326,11 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 			if (err)
 				return err < 0 ? err : 0;
 			join_noted(jn, &was);
-			err = jn->jn_behind ? ev_put(t, EV_RESTORED, jn->jn_sv.sv_name, 0, "its store was put back: %s; it waits to be admitted", jn->jn_behind) : 0;
+			err = jn->jn_behind ? ev_put(t, EV_RESTORED, jn->jn_sv.sv_name, 0,
+						     "its store was restored from an older copy: "
+						     "%s; waiting for weft ds admit",
+						     jn->jn_behind)
+					    : 0;
 			if (err)
 				return err;
 		}
@@ -494,8 +499,10 @@ static void join_answer(struct loop_msg *m)
 		log_info("data server %u (%s): %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
 			 jn->jn_new ? "joined for the first time" : "joined");
 	if (nd && !jn->jn_sv.sv_own)
-		log_warn("data server %u (%s): it joined with the cluster key, %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
-			 jn->jn_takes_keys ? "for the last time: it gets keys of its own" : "and knows of no keys of its own: upgrade it");
+		log_warn("data server %u (%s) joined with the cluster key, %s", jn->jn_sv.sv_id,
+			 jn->jn_sv.sv_name,
+			 jn->jn_takes_keys ? "for the last time: it gets its own keys"
+					   : "and its version has no keys of its own: upgrade it");
 	ctl_chan_reply(jn->jn_in, nd ? CTL_OK : CTL_NOT_JOINED, &res);
 	free(jn);
 }
@@ -523,7 +530,9 @@ static void join_done(struct kv_op *op, int err)
 		return;
 	}
 	if (!err && jn->jn_cluster) {
-		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name, "it has keys of its own, and came with the cluster key (weft ds key makes a new file for it)");
+		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name,
+			"it has its own keys but used the cluster key (make a new ds.key file with "
+			"weft ds key)");
 		ctl_chan_reply(jn->jn_in, CTL_OWN_KEY, NULL);
 		free(jn);
 		return;
@@ -546,21 +555,27 @@ static void join_done(struct kv_op *op, int err)
 			err = !lk ? -ENOTCONN : jn->jn_new ? -ENOMEM : -ESTALE;
 	}
 	if (err) {
-		log_error("data server %s: not joined: %s", jn->jn_sv.sv_name, strerror(-err));
+		log_error("data server %s: cannot join: %s", jn->jn_sv.sv_name, strerror(-err));
 		ctl_chan_reply(jn->jn_in, status_of(err), NULL);
 		free(jn);
 		return;
 	}
 	if (jn->jn_refused) {
 		if (jn->jn_behind)
-			log_error("data server %u (%s): its store was put back: %s; it serves nobody before weft ds admit", jn->jn_sv.sv_id, jn->jn_sv.sv_name, jn->jn_behind);
-		refused(lk, jn->jn_sv.sv_name, jn->jn_refused == DSC_WAITING ? "it waits to be admitted (weft ds admit)" : "it was killed, and is not admitted (weft ds admit)");
+			log_error("data server %u (%s): its store was restored from an older copy: "
+				  "%s; it serves nothing until weft ds admit",
+				  jn->jn_sv.sv_id, jn->jn_sv.sv_name, jn->jn_behind);
+		refused(lk, jn->jn_sv.sv_name,
+			jn->jn_refused == DSC_WAITING ? "it waits for weft ds admit"
+						      : "it was killed, and needs weft ds admit");
 		ctl_chan_reply(jn->jn_in, CTL_NOT_ADMITTED, NULL);
 		free(jn);
 		return;
 	}
 	if (shared) {
-		log_warn("data server %u and another are both called %s: name one of them otherwise (ds.name)", jn->jn_sv.sv_id, jn->jn_sv.sv_name);
+		log_warn("data server %u and another one are both named %s: rename one of them "
+			 "(ds.name)",
+			 jn->jn_sv.sv_id, jn->jn_sv.sv_name);
 		ev_add(EV_DS_CHANGED, jn->jn_sv.sv_name, 0, "data server %u and another have this name", jn->jn_sv.sv_id);
 	}
 	rpc_conn_apart(lk->lk_conn); /* clients beside it, in number, do not keep its heartbeats from us */
@@ -656,7 +671,8 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 	}
 	jn = calloc(1, sizeof(*jn));
 	if (!jn || !join_check(a, &jn->jn_sv, jn->jn_terms.dt_own)) {
-		refused(lk, name_ok(a->name) ? a->name : "?", "its name, limits, labels or addresses cannot be used");
+		refused(lk, name_ok(a->name) ? a->name : "?",
+			"its name, limits, labels or addresses are invalid");
 		free(jn);
 		ctl_chan_reply(in, CTL_INVAL, NULL);
 		return;
@@ -698,8 +714,11 @@ static bool withhold(const struct dsc *d, struct dsc_node *nd, uint64_t owed_ms)
 
 	nd->nd_withheld = owed_ms >= d->d_opts.do_lease_ms && nd->nd_sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
 	if (nd->nd_withheld && !was) {
-		log_warn("data server %u (%s): a fence has no answer for %llu ms: its lease is not renewed", nd->nd_sv.sv_id, nd->nd_sv.sv_name, (unsigned long long)owed_ms);
-		ev_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0, "it does not confirm a fence: its lease is not renewed");
+		log_warn("data server %u (%s) has not confirmed a fence for %llu ms: not renewing "
+			 "its lease",
+			 nd->nd_sv.sv_id, nd->nd_sv.sv_name, (unsigned long long)owed_ms);
+		ev_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0,
+		       "it does not confirm a fence; its lease is not renewed");
 	}
 	return nd->nd_withheld;
 }
@@ -719,7 +738,8 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 	if (nd && nd->nd_link == lk && nd->nd_joined) {
 		joined = true;
 		if (nd->nd_sv.sv_available && !a->available)
-			ev_add(EV_DS_NO_SPACE, nd->nd_sv.sv_name, 0, "it is full, or its disks fail: nothing new is placed there");
+			ev_add(EV_DS_NO_SPACE, nd->nd_sv.sv_name, 0,
+			       "it is full or its disks fail; it gets no new files");
 		nd->nd_sv.sv_capacity = a->capacity;
 		nd->nd_sv.sv_available = a->available;
 		/* The last few reports count: a burst is over before it is known. */
@@ -813,7 +833,7 @@ static void serve_hello(struct dsc *d, struct rpc_call *call)
 	if (link_of(d, rpc_conn_id(conn))) {
 		/* The first one needs no key: anybody may do this as often as he likes. */
 		if (log_due(&last_second))
-			log_warn("control: a second HELLO on one connection; ending it");
+			log_warn("control: a second HELLO on one connection; closing it");
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
 		rpc_conn_close(conn);
 		return;
@@ -830,7 +850,9 @@ static void serve_hello(struct dsc *d, struct rpc_call *call)
 	err = ctl_chan_accept_by(&lk->lk_chan, call, dsc_key_find, d, serve, lk);
 	if (err == -EKEYREJECTED && log_due(&last)) {
 		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
-		log_warn("control: %s: a data server's keys are of a number that is not good any more, or the cluster key after a rotation (weft ds key makes a new file for it)", addr);
+		log_warn("control: %s: a data server uses outdated keys, or the cluster key after "
+			 "a rotation (make a new ds.key file with weft ds key)",
+			 addr);
 	}
 	if (err) {
 		free(lk);

@@ -179,14 +179,17 @@ static void mark_done(struct kv_op *op, int err)
 		nd->nd_keying = false;
 	if (nd && !err) {
 		if (!nd->nd_sv.sv_own)
-			ev_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0, "it has keys of its own, and cannot join with the cluster key any more");
+			ev_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0,
+			       "it has its own keys now and cannot join with the cluster key any "
+			       "more");
 		nd->nd_sv.sv_own = true;
 		nd->nd_sv.sv_key_number = of->of_number;
 		dsc_set_key(d, &nd->nd_sv);
 	}
 	dsc_unlock(d, nd);
 	if (err)
-		log_error("data server %u: cannot record that it has keys of its own: %s", of->of_id, strerror(-err));
+		log_error("data server %u: cannot record that it has its own keys: %s", of->of_id,
+			  strerror(-err));
 	free(of);
 }
 

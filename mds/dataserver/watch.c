@@ -174,18 +174,19 @@ static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint6
 	if (d->d_woke_ms && now - d->d_woke_ms < WOKE_MS)
 		return NULL;
 	if (now - heard >= o->do_lease_ms)
-		return nd->nd_gen ? "it answers no question for its space" : "its lease has run out";
+		return nd->nd_gen ? "it does not answer requests for its free space"
+				  : "its lease has run out";
 	/* Both may have been started now, and a join be under way. */
 	if (!nd->nd_heard_ms && now < started)
 		return NULL;
 	/* A generic one has no connection; it is lost when a question fails. */
 	if (!nd->nd_link && nd->nd_refused_ms >= lost && nd->nd_refused_ms && now - lost >= o->do_refused_ms)
-		return "its connection is lost, and its port refuses others";
+		return "its connection is lost, and its port refuses new ones";
 	if (nd->nd_silent && now - later(nd->nd_heard_ms ? heard : started, nd->nd_said_ms) >= o->do_dead_ms)
-		return "it answers nothing";
+		return "it does not answer";
 	/* A client does not reach it, and we do not, though it says that it lives. */
 	if (unserving(d, nd, now))
-		return "its NFS port answers nobody";
+		return "its NFS port does not answer";
 	return NULL;
 }
 
@@ -230,7 +231,7 @@ static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *
 
 	*wants = false;
 	if (nd->nd_terms.dt_barred) {
-		why = nd->nd_barred ? "the administrator says so" : NULL;
+		why = nd->nd_barred ? "the administrator killed it" : NULL;
 		nd->nd_barred = false;
 		return why;
 	}
@@ -268,9 +269,9 @@ static void tell(struct dsc *d, uint32_t id, const struct dsc_server *sv, enum d
 	if (sv->sv_state == DSC_ALIVE)
 		log_info("data server %u (%s): alive", id, sv->sv_name);
 	if (sv->sv_state == DSC_ALIVE && d->d_told_dead[id])
-		ev_add(EV_DS_ALIVE, sv->sv_name, 0, "it is heard again");
+		ev_add(EV_DS_ALIVE, sv->sv_name, 0, "it answers again");
 	if (sv->sv_state == DSC_SUSPECT && was == DSC_ALIVE && d->d_told_alive[id])
-		ev_add(EV_DS_SUSPECT, sv->sv_name, 0, "it is asked whether it lives");
+		ev_add(EV_DS_SUSPECT, sv->sv_name, 0, "no heartbeat; checking whether it is alive");
 	d->d_told_alive[id] |= sv->sv_state == DSC_ALIVE;
 	d->d_told_dead[id] = sv->sv_state != DSC_ALIVE && (d->d_told_dead[id] || sv->sv_state >= DSC_DEAD);
 }

@@ -79,7 +79,7 @@ int exp_set_open(struct exp_set **out, struct ns *ns, const char *path, char *er
 
 	if (!s || !(s->s_path = strdup(path))) {
 		free(s);
-		snprintf(err, errlen, "exports: no memory");
+		snprintf(err, errlen, "exports: out of memory");
 		return -ENOMEM;
 	}
 	s->s_ns = ns;
@@ -111,9 +111,10 @@ int exp_set_reload(struct exp_set *s, char *err, size_t errlen)
 	rc = replace(s, err, errlen);
 	pthread_mutex_unlock(&s->s_reload);
 	if (rc)
-		log_error("exports are not reloaded, the old ones stay: %s", err);
+		log_error("exports not reloaded, the old ones stay in force: %s", err);
 	else
-		log_info("exports are reloaded from %s", *s->s_path ? s->s_path : "what is built in");
+		log_info("exports reloaded from %s",
+			 *s->s_path ? s->s_path : "the built-in exports");
 	return rc;
 }
 

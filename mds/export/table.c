@@ -116,7 +116,9 @@ int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool cre
 		if (!err)
 			err = walk(ns, txn, e->e_path, false, now, pin_add, &k);
 		if (err == -ENOENT || err == -ENOTDIR)
-			log_warn("export \"%s\": no such directory: it is not served until a reload finds it", e->e_path);
+			log_warn("export \"%s\": no such directory: not served until a reload "
+				 "finds it",
+				 e->e_path);
 		else if (err)
 			return err;
 	}

@@ -132,8 +132,7 @@ uint64_t file_mistrust(const struct file_env *fe, uint64_t ino, struct lo_map *m
 				 lo_map_heard(fe->fe_lo, map, doubted));
 
 	if (stale)
-		log_warn("inode %lu: its copies may differ: one is believed, the others are stale "
-			 "now",
+		log_warn("inode %lu: its copies may differ: keeping one, the others are now stale",
 			 (unsigned long)ino);
 	return stale;
 }

@@ -32,7 +32,8 @@ static void evict_end(struct evict *e, bool gone)
 	st_all_lock(st);
 	cl = st_client_get(st, e->id);
 	if (cl && gone && (e->asked || e->held))
-		ev_add(EV_CLIENT_EVICTED, e->name, 0, "client %u: %s", e->number, e->asked ? "the administrator wanted it" : "its lease had run out");
+		ev_add(EV_CLIENT_EVICTED, e->name, 0, "client %u: %s", e->number,
+		       e->asked ? "the administrator evicted it" : "its lease had run out");
 	if (cl && gone)
 		st_client_destroy(st, cl);
 	else if (cl)
@@ -49,7 +50,7 @@ static void evict_confirmed(void *arg, int err)
 		evict_end(e, true);
 		return;
 	}
-	log_error("client %u: a data server lives and does not bar it: %s", e->number, strerror(-err));
+	log_error("client %u: a live data server does not bar it: %s", e->number, strerror(-err));
 	evict_wait(e);
 }
 
@@ -63,7 +64,7 @@ static void evict_committed(struct kv_op *op, int err)
 	struct evict *e = hash_entry(op, struct evict, op);
 
 	if (err)
-		log_error("client %u cannot be evicted now: %s", e->number, strerror(-err));
+		log_error("cannot evict client %u now: %s", e->number, strerror(-err));
 	if (e->writer) {
 		atomic_store(&e->m->m_lost, true); /* also where it failed: they are judged all the same */
 		op_lost_end(e->m);
@@ -132,9 +133,9 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	m->m_lost_gen += e->writer;
 	st_all_unlock(st);
 	if (asked)
-		log_warn("client %u is evicted: the administrator wants it", e->number);
+		log_warn("evicting client %u at the request of the administrator", e->number);
 	else if (e->barred)
-		log_warn("client %u is evicted: its lease has run out", e->number);
+		log_warn("evicting client %u: its lease has run out", e->number);
 	e->op = (struct kv_op){.o_run = evict_run, .o_done = evict_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &e->op);
 	return 0;

@@ -141,12 +141,12 @@ static void detached_end(struct excl *x, int err)
 	struct st_file *f;
 
 	if (err)
-		log_error("inode %lu: the fence is not confirmed: %s", (unsigned long)x->ex_ino,
-			  strerror(-err));
+		log_error("inode %lu: data servers did not confirm a fence: %s",
+			  (unsigned long)x->ex_ino, strerror(-err));
 	else if (x->ex_left && !EXCL_FAULT(NOT_REVOKED))
 		st_revoke_file(st, x->ex_ino, x->ex_except, false);
 	if (!err && x->ex_left)
-		ev_add(EV_LAYOUT_FENCED, "", x->ex_ino, "%u layout%s not come back at the deadline",
+		ev_add(EV_LAYOUT_FENCED, "", x->ex_ino, "%u layout%s not come back in time",
 		       x->ex_left, x->ex_left > 1 ? "s did" : " did");
 	if (x->ex_how == EXCL_SETTLE && !err) {
 		st_file_lock(st, x->ex_ino);
@@ -223,7 +223,7 @@ static int silence_run(struct kv_op *op, struct kv_txn *t)
 	if (!stale)
 		return 0;
 	x->ex_silent |= stale;
-	log_warn("inode %lu: data servers do not answer: their copies are stale now",
+	log_warn("inode %lu: data servers do not answer: their copies are now stale",
 		 (unsigned long)x->ex_ino);
 	return file_set_map(fe, t, x->ex_ino, &map, file_now());
 }
@@ -282,7 +282,7 @@ static void silenced(struct kv_op *op, int err)
 		return;
 	}
 	if (err)
-		log_error("inode %lu: copies that do not have a change cannot be made stale: %s",
+		log_error("inode %lu: cannot mark copies that missed a change as stale: %s",
 			  (unsigned long)x->ex_ino, strerror(-err));
 	/* Everybody's layouts name them. */
 	if (!err && x->ex_silent &&
@@ -338,8 +338,8 @@ static void excl_ordered(void *arg, int err)
 		return;
 	}
 	if (err) {
-		log_error("inode %lu: the fence is not confirmed: %s", (unsigned long)x->ex_ino,
-			  strerror(-err));
+		log_error("inode %lu: data servers did not confirm a fence: %s",
+			  (unsigned long)x->ex_ino, strerror(-err));
 	} else if (x->ex_left) {
 		st_revoke_file(x->ex_env->fe_st, x->ex_ino, x->ex_except, x->ex_rw_only);
 		x->ex_left = 0;
@@ -623,7 +623,7 @@ static struct excl *excl_new(const struct file_env *fe, struct loop *loop, uint6
 	struct excl *x = malloc(sizeof(*x));
 
 	if (!x)
-		log_fatal("no memory to take layouts back");
+		log_fatal("out of memory while recalling layouts");
 	excl_init(x, fe, loop, ino, except, how, then, arg);
 	return x;
 }
@@ -659,7 +659,7 @@ void excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_
 	struct excl *x = excl_new(fe, loop, ino, NULL, EXCL_TAKE_BACK_FENCED, then, arg);
 
 	if (excl_enter(x))
-		log_fatal("no memory to take layouts back");
+		log_fatal("out of memory while recalling layouts");
 	if (!recall(x))
 		all_back(x);
 }

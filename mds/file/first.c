@@ -58,8 +58,8 @@ static int first_run(struct kv_op *op, struct kv_txn *t)
 		&map, lo_first_lost(w->m->m_lo, &map, lo_map_same(&w->map, w->failed, &map)), NULL);
 	if (!w->stale)
 		return 0;
-	log_warn("inode %lu: two clients write it, and its first copy cannot be read: that is "
-		 "stale now",
+	log_warn("inode %lu: two clients write it, and its first copy is unreadable: that copy is "
+		 "now stale",
 		 (unsigned long)w->ino);
 	return excl_stale(&w->hold, &w->m->m_file, t, w->ino, &map, file_now());
 }
@@ -87,7 +87,7 @@ static void first_committed(struct kv_op *op, int err)
 	struct first *w = hash_entry(op, struct first, op);
 
 	if (err && err != -ENOENT && err != -ESTALE)
-		log_error("inode %lu: a first copy that cannot be read cannot be made stale: %s",
+		log_error("inode %lu: cannot mark its unreadable first copy as stale: %s",
 			  (unsigned long)w->ino, strerror(-err));
 	if (err || !w->stale) {
 		first_end(w, err);

@@ -76,7 +76,8 @@ static void half_committed(struct kv_op *op, int err)
 	struct half *h = hash_entry(op, struct half, op);
 
 	if (err)
-		log_error("inode %lu: copies that may differ cannot be made stale: %s", (unsigned long)h->ino, strerror(-err));
+		log_error("inode %lu: cannot mark copies that may differ as stale: %s",
+			  (unsigned long)h->ino, strerror(-err));
 	if (err || !h->stale || !excl_recall_stale(&h->hold, &h->m->m_file, h->loop, h->ino, NULL, half_end, h))
 		half_end(h, 0);
 	else if (h->call)
@@ -94,7 +95,7 @@ bool op_half_done(struct mds *m, struct loop *loop, struct rpc_call *call, uint6
 		return false;
 	h = calloc(1, sizeof(*h));
 	if (!h)
-		log_fatal("no memory to tell which copies took a write");
+		log_fatal("out of memory while finding which copies took a write");
 	*h = (struct half){.m = m, .loop = loop, .call = call, .ino = ino, .objects = objects, .why = why, .then = then, .arg = arg};
 	h->op = (struct kv_op){.o_run = half_run, .o_done = half_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &h->op);
@@ -261,7 +262,7 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 	}
 	m->m_judging = true;
 	if (j->n)
-		log_info("%zu files are judged: their writers are lost", j->n);
+		log_info("checking the copies of %zu files whose writers are lost", j->n);
 	judge_go(j);
 }
 

@@ -57,11 +57,12 @@ struct op_balance {
 const char *op_balance_end_text(enum op_balance_end end)
 {
 	static const char *const text[] = {
-		[OP_BALANCE_EVEN] = "no data server is off its share by more than the spread",
-		[OP_BALANCE_STUCK] = "no other file can be moved that would make it more even",
-		[OP_BALANCE_LIMIT] = "the limit is reached",
-		[OP_BALANCE_STOPPED] = "it was stopped",
-		[OP_BALANCE_OFF] = "nothing is moved: mds.repair_files is 0",
+		[OP_BALANCE_EVEN] =
+			"no data server deviates from its share by more than the spread",
+		[OP_BALANCE_STUCK] = "moving another file would not improve the balance",
+		[OP_BALANCE_LIMIT] = "the limit was reached",
+		[OP_BALANCE_STOPPED] = "stopped",
+		[OP_BALANCE_OFF] = "moving is off: mds.repair_files is 0",
 	};
 
 	return text[end];
@@ -271,7 +272,8 @@ static void later(struct op_balance *b, uint64_t ms)
 
 static void end(struct op_balance *b, enum op_balance_end why)
 {
-	log_info("balancing is over: %s; %lu files moved", op_balance_end_text(why), (unsigned long)b->b_view.bv_done_files);
+	log_info("balancing ended: %s; %lu files moved", op_balance_end_text(why),
+		 (unsigned long)b->b_view.bv_done_files);
 	pthread_mutex_lock(&b->b_lock);
 	b->b_view.bv_phase = OP_BALANCE_OVER;
 	b->b_view.bv_end = why;
@@ -448,7 +450,7 @@ static void step_counts(struct op_balance *b, struct kv_txn *t)
 	}
 	pthread_mutex_unlock(&b->b_lock);
 	if (err)
-		log_error("files cannot be looked at: %s", strerror(-err));
+		log_error("balance: cannot read the files: %s", strerror(-err));
 	if (!err && !g.more)
 		find_hot(b);
 	later(b, STEP_MS);
@@ -562,7 +564,8 @@ static void forgotten(struct kv_op *op, int err)
 	struct op_balance *b = caa_container_of(op, struct op_balance, b_op);
 
 	if (err)
-		log_error("files that were moved long ago cannot be forgotten: %s", strerror(-err));
+		log_error("balance: cannot delete the records of files moved long ago: %s",
+			  strerror(-err));
 	if (!err && b->b_forgot == FORGET_ROWS)
 		forget_old(b);
 	else

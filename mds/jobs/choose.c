@@ -97,8 +97,10 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 	if (!marked)
 		err = lo_order_truncate(m->m_lo, t, &i, &map, i.i_size);
 	if (!err)
-		err = ev_put(t, EV_COPY_CHOSEN, "", i.i_ino, "mirror %d was declared good for %d of %u stripes%s", h->h_v.cv_ask.ca_mirror, __builtin_popcountll(h->h_lost), map.lm_stripes,
-			     h->h_v.cv_ask.ca_force ? ", by force" : "");
+		err = ev_put(t, EV_COPY_CHOSEN, "", i.i_ino,
+			     "the administrator chose mirror %d for %d of %u stripes%s",
+			     h->h_v.cv_ask.ca_mirror, __builtin_popcountll(h->h_lost),
+			     map.lm_stripes, h->h_v.cv_ask.ca_force ? ", by force" : "");
 	return err ? err : file_set_map(&m->m_file, t, i.i_ino, &map, file_now());
 }
 
@@ -107,10 +109,13 @@ static void chosen(struct kv_op *op, int err)
 	struct op_choose *h = caa_container_of(op, struct op_choose, h_op);
 
 	if (err) {
-		refuse(h, "%s", err == -EAGAIN ? "its copies were changed meanwhile; say it again" : strerror(-err));
+		refuse(h, "%s",
+		       err == -EAGAIN ? "its copies changed meanwhile; try again" : strerror(-err));
 		return;
 	}
-	log_warn("inode %lu: mirror %d was declared good by the administrator for %d of its %u stripes; their other copies are stale", (unsigned long)h->h_v.cv_ask.ca_ino, h->h_v.cv_ask.ca_mirror,
+	log_warn("inode %lu: the administrator chose mirror %d for %d of its %u stripes; the other "
+		 "copies are now stale",
+		 (unsigned long)h->h_v.cv_ask.ca_ino, h->h_v.cv_ask.ca_mirror,
 		 __builtin_popcountll(h->h_lost), h->h_v.cv_map.lm_stripes);
 	lo_orders_kick(h->h_m->m_lo);
 	h->h_v.cv_done = true;
@@ -122,7 +127,9 @@ static void frozen(void *arg, int err)
 	struct op_choose *h = arg;
 
 	if (err) {
-		refuse(h, "%s", err == -EAGAIN ? "somebody else is changing the file; say it again" : "its layouts cannot be taken back now");
+		refuse(h, "%s",
+		       err == -EAGAIN ? "another operation is changing the file; try again"
+				      : "cannot recall its layouts now");
 		return;
 	}
 	h->h_op = (struct kv_op){.o_run = choose_run, .o_done = chosen, .o_loop = h->h_loop};
@@ -168,17 +175,21 @@ static bool objection(struct op_choose *h)
 		bool mine = (int)(k / map->lm_stripes) == v->cv_ask.ca_mirror && h->h_lost & BIT(s);
 
 		if (map->lm_obj[k].ob_leaving || map->lm_obj[k].ob_state == LO_ABSENT)
-			refuse(h, "it is being moved, or a mirror is being taken away; see weft mirror status");
+			refuse(h, "it is being moved, or a mirror is being removed; see weft "
+				  "mirror status");
 		else if (mine && !(v->cv_answered >> k & 1))
 			refuse(h, "stripe %u: the data server of that copy does not answer, or its object is half rebuilt", s);
 		else if (mine && !(v->cv_there >> k & 1))
-			refuse(h, "stripe %u: the object of that copy is not on its data server", s);
+			refuse(h,
+			       "stripe %u: the object of that copy is missing on its data server",
+			       s);
 		else
 			continue;
 		return true;
 	}
 	if (!h->h_lost)
-		refuse(h, "each stripe has a copy that is in sync and can be read, or whose data server is away and not dead: it is the good one; --force says that it is not");
+		refuse(h, "each stripe has a good copy: in sync, and readable or on a data server "
+			  "that is away but not dead; --force overrides this");
 	return !h->h_lost;
 }
 
@@ -189,7 +200,8 @@ static void decide(struct op_choose *h)
 	else if (objection(h))
 		return;
 	else if (lo_fence_hangs(h->h_m->m_lo, &h->h_v.cv_map))
-		refuse(h, "a data server of the file is away, and may hold its lease still; say it again when that is over");
+		refuse(h, "a data server of the file is away and may still hold its lease; try "
+			  "again when the lease has ended");
 	else
 		excl_begin(&h->h_freeze, &h->h_m->m_file, h->h_loop, h->h_v.cv_ask.ca_ino, NULL, EXCL_LAYOUTS, frozen, h);
 }

@@ -88,7 +88,8 @@ out:
 static void contended_uneven(struct mds *m, uint64_t ino)
 {
 	if (contended_add(m->m_contended, ino, true))
-		log_warn("inode %lu: no memory to compare its copies before a restart", (unsigned long)ino);
+		log_warn("inode %lu: out of memory: its copies are compared only after a restart",
+			 (unsigned long)ino);
 }
 
 /* ---- the second writer ---- */
@@ -114,7 +115,7 @@ static void contend_committed(struct kv_op *op, int err)
 	f->f_contended &= !err;
 	st_file_unlock(st, j->ct_ino);
 	if (!err && contended_add(j->ct_m->m_contended, j->ct_ino, false))
-		log_warn("inode %lu: no memory to compare its copies before a restart",
+		log_warn("inode %lu: out of memory: its copies are compared only after a restart",
 			 (unsigned long)j->ct_ino);
 	if (err && err != -ECANCELED && err != -ENOENT)
 		log_error("inode %lu: cannot mark that two clients write it: %s",
@@ -265,8 +266,9 @@ static bool contended_result(struct op_contended *co)
 	for (unsigned k = 0; k < v.vv_ndiff; k++)
 		ok &= v.vv_diff[k].vd_mended;
 	if (ok && v.vv_ndiff && !co->co_uneven)
-		log_info("inode %lu: copies that two clients wrote at once differed in %u ranges; "
-			 "the first copy counts",
+		log_info("inode %lu: copies that two clients wrote at the same time differed in %u "
+			 "ranges; "
+			 "the first copy was kept",
 			 (unsigned long)co->co_ino, v.vv_ndiff);
 	if (v.vv_ndiff)
 		tell_difference(co, &v.vv_diff[0], v.vv_diffs);

@@ -62,7 +62,8 @@ static void without_committed(struct kv_op *op, int err)
 	struct without *w = hash_entry(op, struct without, op);
 
 	if (err && err != -ENOENT && err != -ESTALE)
-		log_error("inode %lu: what is on a dead server cannot be made stale: %s", (unsigned long)w->ino, strerror(-err));
+		log_error("inode %lu: cannot mark its copy on a dead server as stale: %s",
+			  (unsigned long)w->ino, strerror(-err));
 	if (!err && (w->stale || w->take_back)) {
 		if (w->wait && excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, without_end, w))
 			return;
@@ -77,7 +78,7 @@ static struct without *without_new(struct mds *m, struct loop *loop, uint64_t in
 	struct without *w = calloc(1, sizeof(*w));
 
 	if (!w)
-		log_fatal("no memory to do without a dead server");
+		log_fatal("out of memory while handling a dead server");
 	*w = (struct without){.m = m, .loop = loop, .ino = ino, .then = then, .arg = arg};
 	w->op = (struct kv_op){.o_run = without_run, .o_done = without_committed, .o_loop = loop};
 	return w;
@@ -134,7 +135,7 @@ static void collect(struct death *d)
 	st_all_lock(st);
 	d->ino = calloc(st_states(st) + 1, sizeof(*d->ino));
 	if (!d->ino)
-		log_fatal("no memory to take layouts back from a dead server");
+		log_fatal("out of memory while recalling layouts of a dead server");
 	st_each(st, ST_LAYOUT, l)
 	{
 		const struct st_layout *y = hash_entry(l, struct st_layout, l_link);
@@ -172,7 +173,8 @@ static void death_go(struct death *d)
 	if (d->busy || d->next < d->n)
 		return;
 	if (d->n)
-		log_info("data server %u: layouts of %zu files are back, after %lu ms", d->id, d->n, (unsigned long)((clock_mono_ns() - d->began_ns) / 1000000));
+		log_info("data server %u: recalled the layouts of %zu files in %lu ms", d->id, d->n,
+			 (unsigned long)((clock_mono_ns() - d->began_ns) / 1000000));
 	/* Now no layout names it. One that is back already is looked up anew: a client may have marked it as unavailable. */
 	if (dsc_dead(d->m->m_dsc, d->id))
 		st_device_gone(d->m->m_st, d->uuid);
@@ -187,7 +189,7 @@ void op_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uui
 	struct death *d = calloc(1, sizeof(*d));
 
 	if (!d)
-		log_fatal("no memory to take layouts back from a dead server");
+		log_fatal("out of memory while recalling layouts of a dead server");
 	d->m = m;
 	d->loop = loop;
 	d->id = id;
@@ -300,7 +302,7 @@ void op_dead_tick(struct mds *m, struct loop *loop)
 	err = ns_files(m->m_ns, t, sw->sw_cursor, sweep_file, sw);
 	kv_read_end(t);
 	if (err)
-		log_error("files cannot be looked at: %s", strerror(-err));
+		log_error("cannot read the files of a dead server: %s", strerror(-err));
 	sw->sw_only += err != 0;
 	for (unsigned i = 0; i < sw->sw_found; i++) {
 		struct without *w = without_new(m, loop, sw->sw_ino[i], swept, sw);

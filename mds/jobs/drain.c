@@ -108,7 +108,7 @@ static void rows_done(struct kv_op *op, int err)
 	struct op_drain *d = hash_entry(op, struct op_drain, dr_op);
 
 	if (err)
-		log_error("files of servers that are drained cannot be queued: %s", strerror(-err));
+		log_error("cannot queue files of draining servers: %s", strerror(-err));
 	d->dr_busy = false; /* the next look finds them again */
 }
 
@@ -220,7 +220,8 @@ static void look_over(struct op_drain *d, struct kv_txn *t)
 		*v = (struct op_drain_view){.dv_known = true, .dv_left = d->dr_count[d->dr_ds[i]]};
 		v->dv_empty = !v->dv_left && !unseen && !lo_orders_for(t, d->dr_ds[i]);
 		if (v->dv_empty && !was)
-			log_info("data server %u is drained: nothing is there any more", d->dr_ds[i]);
+			log_info("data server %u is drained: it holds no objects any more",
+				 d->dr_ds[i]);
 		left += !v->dv_empty;
 	}
 	pthread_mutex_unlock(&d->dr_lock);
@@ -272,7 +273,7 @@ void op_drain_tick(struct mds *m, struct loop *loop)
 		look_over(d, l.t);
 	kv_read_end(l.t);
 	if (err)
-		log_error("files cannot be looked at: %s", strerror(-err));
+		log_error("drain: cannot read the files: %s", strerror(-err));
 	if (!d->dr_nino)
 		return;
 	d->dr_busy = true;

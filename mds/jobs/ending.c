@@ -137,8 +137,8 @@ static void tell(struct op_ending *e)
 	if (clock_mono_ms() - e->e_told_ms < TELL_MS)
 		return;
 	e->e_told_ms = clock_mono_ms();
-	log_info("changed exports: %lu files are looked at so far; of %lu no capability of before "
-		 "is good any more",
+	log_info("changed exports: %lu files examined so far; old capabilities for %lu of them "
+		 "are invalid now",
 		 (unsigned long)v->ev_looked, (unsigned long)v->ev_ended);
 }
 
@@ -148,11 +148,10 @@ static void fenced(void *arg, int err)
 
 	/* The epoch is up then, and the order stays until it is done. */
 	if (err == -ETIMEDOUT)
-		log_warn("an export that has changed: a data server has not confirmed the fence of "
-			 "a file yet");
+		log_warn(
+			"changed exports: a data server has not confirmed the fence of a file yet");
 	else if (err)
-		log_error("an export that has changed: a file cannot be fenced: %s",
-			  strerror(-err));
+		log_error("changed exports: cannot fence a file: %s", strerror(-err));
 	e->e_failed |= err && err != -ETIMEDOUT;
 	e->e_busy--;
 	pthread_mutex_lock(&e->e_lock);
@@ -175,7 +174,7 @@ static void look(struct op_ending *e)
 		kv_read_end(e->e_txn);
 	}
 	if (err) {
-		log_error("changed exports: files cannot be looked at: %s", strerror(-err));
+		log_error("changed exports: cannot read the files: %s", strerror(-err));
 		e->e_all = e->e_failed = true;
 	}
 	pthread_mutex_lock(&e->e_lock);
@@ -225,14 +224,15 @@ static void over_done(struct kv_op *op, int err)
 	const struct op_ending_view *v = &e->e_view;
 
 	if (err)
-		log_error("changed exports: the end of the look cannot be stored, so it begins "
+		log_error("changed exports: cannot record that all files were examined, starting "
 			  "again: %s",
 			  strerror(-err));
 	else
-		log_info("changed exports: all %lu files were looked at; of %lu no capability of "
-			 "before is good any more, after %lu ms",
-			 (unsigned long)v->ev_looked, (unsigned long)v->ev_ended,
-			 (unsigned long)(clock_mono_ms() - e->e_began_ms));
+		log_info(
+			"changed exports: all %lu files examined; old capabilities for %lu of them "
+			"are invalid now, after %lu ms",
+			(unsigned long)v->ev_looked, (unsigned long)v->ev_ended,
+			(unsigned long)(clock_mono_ms() - e->e_began_ms));
 	finish(e, err != 0);
 }
 
@@ -303,8 +303,7 @@ static void begin(struct op_ending *e)
 
 	if (err || !e->e_nrow) {
 		if (err)
-			log_error("whether exports have changed cannot be read: %s",
-				  strerror(-err));
+			log_error("changed exports: cannot read their record: %s", strerror(-err));
 		finish(e, err != 0);
 		return;
 	}
@@ -314,8 +313,8 @@ static void begin(struct op_ending *e)
 	pthread_mutex_lock(&e->e_lock);
 	e->e_view.ev_exports = e->e_nrow;
 	pthread_mutex_unlock(&e->e_lock);
-	log_info("changed exports: capabilities that were given below %zu of their directories "
-		 "end: all files are looked at",
+	log_info("changed exports: ending the capabilities given below %zu of their directories; "
+		 "examining all files",
 		 e->e_nrow);
 	step(e);
 }

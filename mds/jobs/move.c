@@ -17,20 +17,20 @@ enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map 
 	bool taking;
 	int n;
 
-	*why = "its turn comes";
+	*why = "waiting for its turn";
 	if (lo_switch_ready(map)) {
-		*why = "a data server of it is away, and has its lease still";
+		*why = "one of its data servers is away and still has its lease";
 		if (lo_fence_hangs(m->m_lo, map))
 			return OP_MOVE_WAITS;
 		/* Readers have seen it, and its server lives. */
-		*why = "two clients write it, and the copy that all read would go";
+		*why = "two clients write it, and the copy that readers use would be removed";
 		if (lo_first_leaves(map) && op_is_contended(m, ino, map, &taking))
 			return OP_MOVE_WAITS;
-		*why = "a data server of the copies that stay is away";
+		*why = "a data server of the remaining copies is away";
 		return lo_switch_lives(m->m_lo, map) ? OP_MOVE_SWITCH : OP_MOVE_WAITS;
 	}
 	if (map->lm_spare) {
-		*why = "its new place is not filled yet";
+		*why = "waiting for the copy";
 		return OP_MOVE_WAITS;
 	}
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
@@ -44,7 +44,9 @@ enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map 
 		return OP_MOVE_BEGIN;
 	if (!n)
 		return OP_MOVE_NOTHING;
-	*why = n == -EFBIG ? "its layout has no room for one copy more" : "no data server lives that it could move to: with room, no copy of it, and as its policy says";
+	*why = n == -EFBIG ? "its layout has no room for one more copy"
+			   : "no data server is alive that has free space, no copy of it, and fits "
+			     "its policy";
 	return OP_MOVE_WAITS;
 }
 
@@ -90,7 +92,7 @@ static int move_note(struct mds *m, struct kv_txn *t, uint64_t ino, const struct
 		}
 	}
 	if (!map->lm_spare)
-		return ev_put(t, EV_FILE_MOVED, from, ino, "mirror %u was taken away", mirror);
+		return ev_put(t, EV_FILE_MOVED, from, ino, "mirror %u was removed", mirror);
 	return ev_put(t, EV_FILE_MOVED, from, ino, "%u object%s moved to %s", n, n > 1 ? "s" : "", to);
 }
 

@@ -229,7 +229,8 @@ static void fail_done(struct kv_op *op, int err)
 	struct job *j = hash_entry(op, struct job, op);
 
 	if (err)
-		log_error("inode %lu: that its repair failed cannot be written down: %s", (unsigned long)j->ino, strerror(-err));
+		log_error("inode %lu: cannot record the failed repair: %s", (unsigned long)j->ino,
+			  strerror(-err));
 	excl_end(&j->freeze, 0);
 	/* Write layouts name it, and their writes to it fail from here on. */
 	if (j->begun && excl_recall_stale(&j->hold, &j->m->m_file, j->loop, j->ino, NULL, fail_left, j))
@@ -239,7 +240,8 @@ static void fail_done(struct kv_op *op, int err)
 
 static void job_fail(struct job *j, enum lo_repair_why why)
 {
-	log_warn("inode %lu: the repair of object %u on data server %u does not go on: %s", (unsigned long)j->ino, j->obj, j->ds, lo_repair_why_text(why));
+	log_warn("inode %lu: the repair of object %u on data server %u stopped: %s",
+		 (unsigned long)j->ino, j->obj, j->ds, lo_repair_why_text(why));
 	metric_add(j->r->r_failed, 1);
 	j->why = why;
 	job_submit(j, fail_run, fail_done);
@@ -312,7 +314,9 @@ static void t2_done(struct kv_op *op, int err)
 		job_fail(j, LO_REPAIR_CHANGED);
 		return;
 	}
-	log_info("inode %lu: object %u on data server %u is in sync again: %lu bytes written, %lu found equal", (unsigned long)j->ino, j->obj, j->ds, (unsigned long)j->view.rv_copied,
+	log_info("inode %lu: object %u on data server %u is in sync again: %lu bytes written, %lu "
+		 "were equal",
+		 (unsigned long)j->ino, j->obj, j->ds, (unsigned long)j->view.rv_copied,
 		 (unsigned long)j->view.rv_same);
 	metric_add(j->r->r_repaired, 1);
 	j->repaired = true;
@@ -907,7 +911,7 @@ void op_repair_tick(struct mds *m)
 	err = lo_repairs(s.t, r->r_cursor, scan_row, &s);
 	kv_read_end(s.t);
 	if (err < 0)
-		log_error("the table of repairs cannot be read: %s", strerror(-err));
+		log_error("cannot read the table of repairs: %s", strerror(-err));
 	r->r_cursor = s.more ? s.last + 1 : 1;
 	for (unsigned i = 0; i < s.n; i++)
 		job_start(r, s.ino[i]);

@@ -164,7 +164,8 @@ static void gone_done(struct kv_op *op, int err)
 	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
 
 	if (err)
-		log_error("inode %lu: objects of a layout that was given up are not deleted: %s", (unsigned long)r->rs_ino, strerror(-err));
+		log_error("inode %lu: cannot delete the objects of an abandoned layout: %s",
+			  (unsigned long)r->rs_ino, strerror(-err));
 	lo_orders_kick(r->rs_m->m_lo);
 	rest(r, 0);
 }
@@ -199,7 +200,8 @@ static void replaced(struct kv_op *op, int err)
 
 	lo_orders_kick(r->rs_m->m_lo);
 	if (err && err != -EAGAIN && err != -ENOENT && err != -ESTALE)
-		log_warn("inode %lu: its other layout is not placed anew: %s", (unsigned long)r->rs_ino, strerror(-err));
+		log_warn("inode %lu: cannot place its new layout again: %s",
+			 (unsigned long)r->rs_ino, strerror(-err));
 	rest(r, REST_MS);
 }
 
@@ -215,7 +217,7 @@ static void fail(struct op_restripe *r, int err)
 	bool lost = err == -ENOSPC || err == -EIO || err == -ENXIO;
 
 	thaw(r);
-	log_warn("inode %lu: it is not laid out anew now: %s", (unsigned long)r->rs_ino, strerror(-err));
+	log_warn("inode %lu: cannot restripe it now: %s", (unsigned long)r->rs_ino, strerror(-err));
 	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++)
 		lost |= dsc_silent_ms(r->rs_m->m_dsc, r->rs_twin.tw_map.lm_obj[k].ob_ds) > op_repair_opts(r->rs_m).ro_wait_ms;
 	if (lost)
@@ -601,7 +603,10 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 		err = ns_setattr(m->m_ns, t, r->rs_ino, &s, NULL, file_now(), &out);
 	if (!err)
 		err = lo_repair_del(t, r->rs_ino);
-	return err ? err : ev_put(t, EV_FILE_MOVED, "", r->rs_ino, "laid out anew: stripes=%u,unit=%uM, before stripes=%u,unit=%uM", map.lm_stripes, map.lm_unit >> 20, was.lm_stripes, was.lm_unit >> 20);
+	return err ? err
+		   : ev_put(t, EV_FILE_MOVED, "", r->rs_ino,
+			    "restriped: stripes=%u,unit=%uM, before stripes=%u,unit=%uM",
+			    map.lm_stripes, map.lm_unit >> 20, was.lm_stripes, was.lm_unit >> 20);
 }
 
 static void committed(struct kv_op *op, int err)
@@ -619,7 +624,7 @@ static void committed(struct kv_op *op, int err)
 	}
 	lo_orders_kick(r->rs_m->m_lo);
 	if (!err)
-		log_info("inode %lu: it is laid out anew", (unsigned long)r->rs_ino);
+		log_info("inode %lu: restriped", (unsigned long)r->rs_ino);
 	rest(r, 0);
 }
 

@@ -66,7 +66,9 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 
 void scrub_log(const struct op_scrub *c, const struct op_scrub_found *f)
 {
-	static const char *const done[] = {[OP_SCRUB_LEFT] = "", [OP_SCRUB_REMOVED] = "; it is removed", [OP_SCRUB_STALE] = "; it is stale now"};
+	static const char *const done[] = {[OP_SCRUB_LEFT] = "",
+					   [OP_SCRUB_REMOVED] = "; removed",
+					   [OP_SCRUB_STALE] = "; now stale"};
 	struct dsc_server sv;
 
 	if (!f->sf_ds || !dsc_get(c->c_m->m_dsc, f->sf_ds, &sv))
@@ -84,8 +86,12 @@ static void over(struct op_scrub *c)
 		found += s->ss_counts[k];
 	log_info("scrub %lu %s: %lu objects, %lu files, %lu findings", (unsigned long)s->ss_number, s->ss_stopped ? "was stopped" : "is over", (unsigned long)s->ss_objects,
 		 (unsigned long)s->ss_files, (unsigned long)found);
-	ev_add(EV_SCRUBBED, s->ss_content ? "scrub" : "fsck", 0, "%s: %lu objects and %lu files looked at, %lu findings, %lu objects removed, %lu copies to be made anew",
-	       s->ss_stopped ? "stopped" : "over", (unsigned long)s->ss_objects, (unsigned long)s->ss_files, (unsigned long)found, (unsigned long)s->ss_removed, (unsigned long)s->ss_stale);
+	ev_add(EV_SCRUBBED, s->ss_content ? "scrub" : "fsck", 0,
+	       "%s: %lu objects and %lu files checked, %lu findings, %lu objects removed, %lu "
+	       "copies to be repaired",
+	       s->ss_stopped ? "stopped" : "over", (unsigned long)s->ss_objects,
+	       (unsigned long)s->ss_files, (unsigned long)found, (unsigned long)s->ss_removed,
+	       (unsigned long)s->ss_stale);
 }
 
 static void commit_done(struct kv_op *op, int err)
@@ -93,7 +99,7 @@ static void commit_done(struct kv_op *op, int err)
 	struct op_scrub *c = caa_container_of(op, struct op_scrub, c_op);
 
 	if (err) {
-		log_error("scrub: the store does not take how far it is: %s; it ends", strerror(-err));
+		log_error("scrub: cannot save progress: %s; stopping", strerror(-err));
 		c->c_s.ss_running = false; /* the next start of the server goes on with it */
 		excl_end(&c->c_freeze, 0);
 		show(c);
@@ -594,7 +600,7 @@ static void resume(struct loop_msg *m)
 	struct op_scrub *c = caa_container_of(m, struct op_scrub, c_msg);
 
 	c->c_msg.m_run = begin;
-	log_info("scrub %lu goes on", (unsigned long)c->c_s.ss_number);
+	log_info("scrub %lu continues", (unsigned long)c->c_s.ss_number);
 	if (c->c_s.ss_phase == OP_SCRUB_SIGHT)
 		c->c_sight_ms = clock_mono_ms() + c->c_delay_ms;
 	/* Data servers join again first: one that is not here yet is not away. */
@@ -628,7 +634,7 @@ int op_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 		kv_read_end(t);
 	}
 	if (err == -EIO)
-		log_error("the state of a scrub cannot be read: it does not go on");
+		log_error("cannot read the state of a scrub: it does not continue");
 	c->c_view = c->c_s;
 	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++) {
 		char label[40];

@@ -147,7 +147,8 @@ static void brought_back(void *arg, int err)
 	struct op_scrub *c = arg;
 
 	if (err)
-		log_warn("scrub: inode %lu: a layout that is out may name a stale copy: %s", (unsigned long)c->c_file[c->c_at].f_inode.i_ino, strerror(-err));
+		log_warn("scrub: inode %lu: a client's layout may name a stale copy: %s",
+			 (unsigned long)c->c_file[c->c_at].f_inode.i_ino, strerror(-err));
 	file_over(c);
 }
 
@@ -353,7 +354,7 @@ void scrub_files_go(struct op_scrub *c)
 	err = ns_files(c->c_m->m_ns, t, c->c_s.ss_ino, take_file, &l);
 	kv_read_end(t);
 	if (err)
-		log_error("scrub: files cannot be looked at: %s", strerror(-err));
+		log_error("scrub: cannot read the files: %s", strerror(-err));
 	if (!c->c_nfile && !l.more) {
 		scrub_phase(c, OP_SCRUB_CONTENT);
 		return;

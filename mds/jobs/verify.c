@@ -285,7 +285,8 @@ static void told(struct op_verify *v)
 {
 	struct op_verify_view *w = &v->v_view;
 
-	log_warn("inode %lu: copies of stripe %u differ between %lu and %lu", (unsigned long)v->v_ino, v->v_diff.vd_stripe, (unsigned long)v->v_diff.vd_off,
+	log_warn("inode %lu: copies of stripe %u differ in bytes %lu to %lu",
+		 (unsigned long)v->v_ino, v->v_diff.vd_stripe, (unsigned long)v->v_diff.vd_off,
 		 (unsigned long)(v->v_diff.vd_off + v->v_diff.vd_len));
 	pthread_mutex_lock(&v->v_lock);
 	w->vv_diffs++;
@@ -319,7 +320,8 @@ static void mended(struct kv_op *op, int err)
 	v->v_diff.vd_stale = err ? 0 : v->v_diff.vd_stale;
 	v->v_diff.vd_mended = v->v_diff.vd_stale == v->v_diff.vd_bad;
 	if (err)
-		log_error("inode %lu: a copy that differs cannot be made stale: %s", (unsigned long)v->v_ino, strerror(-err));
+		log_error("inode %lu: cannot mark a copy that differs as stale: %s",
+			  (unsigned long)v->v_ino, strerror(-err));
 	told(v);
 }
 
@@ -406,7 +408,8 @@ static void answered(struct op_verify *v)
 		return;
 	}
 	if (kept == v->v_nsum) {
-		log_error("inode %lu: no copy of stripe %u is on its data server", (unsigned long)v->v_ino, v->v_stripe);
+		log_error("inode %lu: no copy of stripe %u exists on its data servers",
+			  (unsigned long)v->v_ino, v->v_stripe);
 		skip_file(v);
 		return;
 	}
@@ -445,7 +448,8 @@ static void sum_done(struct dsc_ctl *c, int err)
 		/* It reads as empty, as one that was never written. */
 		crypto_generichash((uint8_t *)su->su_res.sum, CTL_SUM_LEN, NULL, 0, NULL, 0);
 		if (su->su_v->v_map.lm_obj[su->su_obj].ob_known)
-			log_warn("inode %lu: object %u is not on its data server", (unsigned long)su->su_v->v_ino, su->su_obj);
+			log_warn("inode %lu: object %u is missing on its data server",
+				 (unsigned long)su->su_v->v_ino, su->su_obj);
 	}
 	if (!--su->su_v->v_asked)
 		answered(su->su_v);

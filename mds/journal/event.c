@@ -197,7 +197,7 @@ static void write_done(struct kv_op *op, int err)
 {
 	(void)op;
 	if (err)
-		log_error("%u events cannot be written down: %s", ev.nwriting, strerror(-err));
+		log_error("cannot write %u events to the journal: %s", ev.nwriting, strerror(-err));
 	atomic_store(&ev.busy, false);
 }
 
@@ -213,7 +213,8 @@ static bool take(void)
 
 		clock_gettime(CLOCK_REALTIME, &now);
 		*e = (struct ev_event){.e_kind = EV_LOST, .e_sec = now.tv_sec, .e_nsec = (uint32_t)now.tv_nsec};
-		snprintf(e->e_text, sizeof(e->e_text), "%llu events came too fast and are not here", (unsigned long long)ev.lost);
+		snprintf(e->e_text, sizeof(e->e_text), "%llu events came too fast and were dropped",
+			 (unsigned long long)ev.lost);
 		ev.lost = 0;
 	}
 	memcpy(ev.writing, ev.pending, ev.npending * sizeof(*ev.pending));

@@ -57,9 +57,11 @@ static bool anybody_leaves(const struct lo_map *m)
 static int at_rest(const struct lo_map *m, char *err, size_t errlen)
 {
 	if (m->lm_spare || m->lm_move || m->lm_from)
-		return refuse(-EBUSY, err, errlen, "its objects are being moved; when that is done, say it again");
+		return refuse(-EBUSY, err, errlen,
+			      "its objects are being moved; try again when that is done");
 	if (anybody_leaves(m))
-		return refuse(-EBUSY, err, errlen, "a mirror of it is being taken away; when that is done, say it again");
+		return refuse(-EBUSY, err, errlen,
+			      "one of its mirrors is being removed; try again when that is done");
 	return 0;
 }
 
@@ -67,8 +69,10 @@ static int room_for_one(const struct lo_map *m, char *err, size_t errlen)
 {
 	if (lo_shape_ok(m->lm_stripes, m->lm_mirrors + 1u))
 		return 0;
-	return refuse(-EINVAL, err, errlen, "stripes=%u,mirrors=%u: with one copy more the layout would not fit in 4096 bytes (stripes x mirrors can be at most %d)", m->lm_stripes, m->lm_mirrors,
-		      LO_MAX_OBJECTS);
+	return refuse(-EINVAL, err, errlen,
+		      "stripes=%u,mirrors=%u: with one more copy the layout would not fit in 4096 "
+		      "bytes (stripes x mirrors can be at most %d)",
+		      m->lm_stripes, m->lm_mirrors, LO_MAX_OBJECTS);
 }
 
 /* ---- a mirror more, a mirror less ---- */
@@ -88,7 +92,7 @@ int lo_column_add(struct lo *lo, struct lo_map *m, const char *group, char *err,
 	if (!e)
 		e = room_for_one(m, err, errlen);
 	if (!e && lo_map_policy(m, &p))
-		e = refuse(-EINVAL, err, errlen, "the policy that is kept with it is damaged");
+		e = refuse(-EINVAL, err, errlen, "the policy stored with the file is damaged");
 	if (!e)
 		e = lo_policy_column(&p, -1, group, err, errlen);
 	if (e)
@@ -102,7 +106,10 @@ int lo_column_add(struct lo *lo, struct lo_map *m, const char *group, char *err,
 		uint32_t ds = lo_place_object(lo, &wide, s, m->lm_mirrors, 0, 0);
 
 		if (!ds)
-			return refuse(-ENOSPC, err, errlen, "stripe %u: no data server lives that has room, no copy of it%s%s", s, *wide.lm_domain ? ", another domain" : "",
+			return refuse(-ENOSPC, err, errlen,
+				      "stripe %u: no live data server has free space, no copy of "
+				      "it yet%s%s",
+				      s, *wide.lm_domain ? ", another domain" : "",
 				      *wide.lm_groups ? ", and the labels" : "");
 		*o = (struct lo_object){.ob_ds = ds, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(&wide, s)};
 	}
@@ -137,7 +144,9 @@ int lo_column_leave(struct lo_map *m, unsigned mirror, char *err, size_t errlen)
 	if (e)
 		return e;
 	if (mirror >= m->lm_mirrors)
-		return refuse(-EINVAL, err, errlen, "mirror %u: it has %u, and they are counted from 0", mirror, m->lm_mirrors);
+		return refuse(-EINVAL, err, errlen,
+			      "mirror %u: the file has %u mirrors, counted from 0", mirror,
+			      m->lm_mirrors);
 	set_leaving(m, mirror, true);
 	if (others_suffice(m))
 		return 0;
@@ -152,11 +161,19 @@ int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint
 	int e = 0;
 
 	if (m->lm_spare || anybody_leaves(m))
-		return refuse(-EBUSY, err, errlen, "its objects are being moved, or taken away; when that is done, say it again");
+		return refuse(
+			-EBUSY, err, errlen,
+			"its objects are being moved or removed; try again when that is done");
 	if (p && (p->lp_stripes != m->lm_stripes || p->lp_unit != m->lm_unit))
-		return refuse(-EINVAL, err, errlen, "it has stripes=%u,unit=%uM: stripes and unit stay as they are in a move to other servers; weft move --stripes and --unit change them", m->lm_stripes, m->lm_unit >> 20);
+		return refuse(-EINVAL, err, errlen,
+			      "it has stripes=%u,unit=%uM: a move to other servers keeps stripes "
+			      "and unit; change them with weft move --stripes and --unit",
+			      m->lm_stripes, m->lm_unit >> 20);
 	if (p && p->lp_mirrors != m->lm_mirrors)
-		return refuse(-EINVAL, err, errlen, "it has mirrors=%u: weft mirror add and weft mirror remove change how many", m->lm_mirrors);
+		return refuse(-EINVAL, err, errlen,
+			      "it has mirrors=%u: change their number with weft mirror add and "
+			      "weft mirror remove",
+			      m->lm_mirrors);
 	if (p)
 		e = lo_policy_check(lo, p, err, errlen);
 	if (!e)

@@ -191,7 +191,7 @@ void lo_seek(struct lo *lo, struct lo_seek *lk)
 	struct seek_run *sr = calloc(1, sizeof(*sr) + n * sizeof(sr->sr_part[0]));
 
 	if (!sr)
-		log_fatal("no memory to look for holes");
+		log_fatal("out of memory while looking for holes");
 	lk->lk_found = false;
 	lk->lk_failed = 0;
 	lk->lk_priv = sr;
@@ -415,7 +415,7 @@ void lo_change(struct lo *lo, struct lo_change *lc)
 	struct change_run *cr = calloc(1, sizeof(*cr));
 
 	if (!cr)
-		log_fatal("no memory for a change of data");
+		log_fatal("out of memory for a change of data");
 	lc->lc_priv = cr;
 	cr->cr_lo = lo;
 	cr->cr_generation = atomic_load(&lo->l_generation);

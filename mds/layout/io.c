@@ -343,7 +343,7 @@ static struct io_run *run_new(struct lo *lo, struct lo_io *io, enum io_kind kind
 
 	/* Nothing can be said to the caller without a message; one that small is not refused. */
 	if (!ir)
-		log_fatal("no memory for an I/O of %zu pieces", npieces);
+		log_fatal("out of memory for an I/O of %zu pieces", npieces);
 	ir->ir_lo = lo;
 	ir->ir_io = io;
 	ir->ir_kind = kind;

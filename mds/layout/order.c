@@ -267,7 +267,7 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 	uint32_t ds = lo_order_key_read(id, &number);
 
 	if (id.s_len != ORDER_KEY_LEN) {
-		log_error("an order's row has a key of %zu bytes; left alone", id.s_len);
+		log_error("ignoring the row of an order with a key of %zu bytes", id.s_len);
 		return 0;
 	}
 	if (sc->sc_ds && ds != sc->sc_ds)
@@ -275,7 +275,7 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 	oq = ds && ds <= DSC_MAX ? lo_order_queue(os, ds) : NULL;
 	o = oq ? lo_order_decode(ds, number, val, &ino) : NULL;
 	if (!o) {
-		log_error("order %llu of data server %u cannot be read; left alone",
+		log_error("ignoring order %llu of data server %u: its record is damaged",
 			  (unsigned long long)number, ds);
 		return 0;
 	}
@@ -327,7 +327,7 @@ void lo_orders_refresh(struct lo_orders *os)
 		kv_read_end(t);
 	atomic_store(&os->os_looking, 0);
 	if (err)
-		log_error("the rows of orders cannot be read: %s", strerror(-err));
+		log_error("cannot read the rows of orders: %s", strerror(-err));
 	else
 		atomic_store(&os->os_ended, turn);
 	/* A crash may come between a server's record and its orders. */
@@ -543,7 +543,7 @@ void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, 
 	struct order_wait *ow = calloc(1, sizeof(*ow));
 
 	if (!ow)
-		log_fatal("no memory to wait for an order");
+		log_fatal("out of memory while waiting for an order");
 	ow->ow_orders = lo->l_orders;
 	ow->ow_ino = ino;
 	if (map)
@@ -657,7 +657,7 @@ static void delete_done(struct kv_op *op, int err)
 
 	/* Rows that stay are sent again after the next start, and known by their numbers. */
 	if (err)
-		log_error("%zu orders that are done keep their rows: %s", os->os_ndeleting,
+		log_error("cannot delete the rows of %zu completed orders: %s", os->os_ndeleting,
 			  strerror(-err));
 	free(os->os_deleting);
 	os->os_deleting = NULL;

@@ -156,7 +156,7 @@ int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 	if (i->i_type != NS_REG || !i->i_blob.s_len)
 		return 0;
 	if (lo_map_decode(i->i_blob, &m)) {
-		log_error("inode %llu: damaged layout map; its objects are not deleted",
+		log_error("inode %llu: damaged layout map; not deleting its objects",
 			  (unsigned long long)i->i_ino);
 		return 0;
 	}

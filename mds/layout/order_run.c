@@ -196,7 +196,7 @@ static void order_failed(struct order_queue *oq, struct order *o, ctl_status st)
 {
 	if (!o->or_told)
 		log_warn("data server %u: order %llu (type %u, inode %llu) failed with "
-			 "status %d; it is tried again",
+			 "status %d; retrying",
 			 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
 			 (unsigned long long)o->or_file->of_ino, st);
 	if (!o->or_told && !atomic_fetch_add(&oq->oq_orders->os_failing[oq->oq_ds], 1))
@@ -262,7 +262,7 @@ static void batch_lost(struct order_lane *ol, int err)
 		ready(oq);
 	} else {
 		/* Also where the connection has ended in another way: the next try finds that it has. */
-		log_warn("data server %u: %u orders without an answer (%s); trying again", oq->oq_ds,
+		log_warn("data server %u did not answer %u orders (%s); retrying", oq->oq_ds,
 			 ol->ol_n, strerror(-err));
 		retry_later(oq);
 	}
@@ -282,10 +282,10 @@ static void batch_done(struct dsc_ctl *c, int err)
 	}
 	ol->ol_again = false;
 	if (ol->ol_status != CTL_OK) {
-		log_error("data server %u refuses orders with status %d%s", oq->oq_ds,
+		log_error("data server %u refused orders with status %d%s", oq->oq_ds,
 			  ol->ol_status,
 			  ol->ol_status == CTL_STALE_INSTANCE
-				  ? ": a newer instance of this metadata server commands it"
+				  ? ": it follows a newer instance of this metadata server"
 				  : "");
 		/* One that joins waits on: it must not serve before its orders are done. */
 		retry_later(oq);
@@ -358,7 +358,7 @@ static void joining_run(struct loop_msg *m)
 	lo_orders_refresh(oj->oj_orders);
 	oq = lo_order_queue(oj->oj_orders, oj->oj_ds);
 	if (!oq)
-		log_fatal("no memory for the orders of a data server");
+		log_fatal("out of memory for the orders of a data server");
 	/* A join before this one, not answered yet: its connection is gone, or who sent it waited no longer. */
 	ready(oq);
 	oq->oq_ready = oj->oj_ready;
@@ -377,7 +377,7 @@ void lo_order_join(void *arg, uint32_t id, void (*fn)(void *rarg), void *rarg)
 	struct order_joining *oj = calloc(1, sizeof(*oj));
 
 	if (!oj)
-		log_fatal("no memory for the orders of a data server");
+		log_fatal("out of memory for the orders of a data server");
 	oj->oj_orders = os;
 	oj->oj_ds = id;
 	oj->oj_ready = fn;

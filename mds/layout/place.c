@@ -129,8 +129,11 @@ static void lacking(const struct look *lk, unsigned domains, const char *whom, c
 	uint64_t have = 0;
 
 	if (lk->lk_generic && n < p->lp_mirrors) {
-		snprintf(out, len, "stripes=%u,mirrors=%u: %u data server%s%s, and %u of any NFSv3 server, which take at most %d objects of a file", p->lp_stripes, p->lp_mirrors, n,
-			 n == 1 ? "" : "s", whom, lk->lk_generic, LO_MAX_GENERIC - p->lp_stripes);
+		snprintf(out, len,
+			 "stripes=%u,mirrors=%u: %u data server%s%s, and %u generic NFSv3 "
+			 "server(s), which hold at most %d objects of a file",
+			 p->lp_stripes, p->lp_mirrors, n, n == 1 ? "" : "s", whom, lk->lk_generic,
+			 LO_MAX_GENERIC - p->lp_stripes);
 		return;
 	}
 	for (unsigned i = 0; i < lk->lk_n; i++)
@@ -142,16 +145,23 @@ static void lacking(const struct look *lk, unsigned domains, const char *whom, c
 	for (unsigned m = 0; m < p->lp_mirrors; m++) {
 		if (have >> m & 1)
 			continue;
-		snprintf(out, len, "mirror %u: none of the %u data servers%s has the labels for it", m, n, whom);
+		snprintf(out, len,
+			 "mirror %u: none of the %u data servers%s has the labels of its group", m,
+			 n, whom);
 		return;
 	}
 	if (domains < p->lp_mirrors && *p->lp_domain)
-		snprintf(out, len, "mirrors=%u,domain=%s: the data servers%s have only %u value%s of it, within the groups", p->lp_mirrors, p->lp_domain, whom, domains,
-			 domains == 1 ? "" : "s");
+		snprintf(out, len,
+			 "mirrors=%u,domain=%s: the data servers%s have only %u value%s of that "
+			 "label in the groups",
+			 p->lp_mirrors, p->lp_domain, whom, domains, domains == 1 ? "" : "s");
 	else if (domains < p->lp_mirrors)
 		snprintf(out, len, "mirrors=%u: only %u of the data servers%s %s in the groups", p->lp_mirrors, domains, whom, domains == 1 ? "is" : "are");
 	else
-		snprintf(out, len, "mirrors=%u: the data servers%s of the mirrors' groups are too few to keep the copies of a stripe apart", p->lp_mirrors, whom);
+		snprintf(out, len,
+			 "mirrors=%u: too few data servers%s are in the mirrors' groups to keep "
+			 "the copies of a stripe apart",
+			 p->lp_mirrors, whom);
 }
 
 static unsigned next_first(void *arg, const struct lo_seat *seat, const uint16_t *pick, unsigned n)
@@ -189,9 +199,9 @@ static int cannot(struct lo *lo, const struct lo_policy *p, uint32_t patience_ms
 	if (lo_plan_can(lk->lk_seat, lk->lk_n, p->lp_mirrors))
 		return -EAGAIN;
 	if (log_due(&lo->l_lacking_said)) {
-		lacking(lk, domains, " that live and have a weight", why, sizeof(why));
+		lacking(lk, domains, " that are alive and have a weight", why, sizeof(why));
 		lo_policy_format(p, text);
-		log_warn("a file is not placed: policy %s: %s", text, why);
+		log_warn("cannot place a file: policy %s: %s", text, why);
 	}
 	return -ENOSPC;
 }

@@ -164,7 +164,8 @@ static int parse_group(struct reading *rd, const char *key, size_t keylen, int m
 	char shown[33];
 
 	if (rd->rd_group[mirror + 1])
-		return refuse(rd->rd_err, rd->rd_errlen, "%s: expected once", printable(key, keylen, shown));
+		return refuse(rd->rd_err, rd->rd_errlen, "%s: given more than once",
+			      printable(key, keylen, shown));
 	if (!lo_group_ok(v, (size_t)(end - v)))
 		return refuse(rd->rd_err, rd->rd_errlen, "%s: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each key once", printable(key, keylen, shown));
 	rd->rd_group[mirror + 1] = v;
@@ -187,7 +188,7 @@ static int parse_pair(struct reading *rd, const char *p, const char *end)
 	if (k == KEY_GROUP)
 		return parse_group(rd, p, (size_t)(eq - p), mirror, eq + 1, end);
 	if (rd->rd_seen & 1u << k)
-		return refuse(err, errlen, "%s: expected once", key_name[k]);
+		return refuse(err, errlen, "%s: given more than once", key_name[k]);
 	rd->rd_seen |= 1u << k;
 	switch (k) {
 	case KEY_STRIPES:
@@ -213,13 +214,17 @@ static int put_groups(struct reading *rd)
 		if (!rd->rd_group[m + 1])
 			continue;
 		if (m >= rd->rd_lp.lp_mirrors)
-			return refuse(rd->rd_err, rd->rd_errlen, "group%d: mirrors=%u, and they are counted from 0", m, rd->rd_lp.lp_mirrors);
+			return refuse(rd->rd_err, rd->rd_errlen,
+				      "group%d: mirrors=%u, counted from 0", m,
+				      rd->rd_lp.lp_mirrors);
 		if (m >= 0)
 			snprintf(number, sizeof(number), "%d", m);
 		at += (size_t)snprintf(out + at, LO_GROUPS_LEN - at, "%sgroup%s=%.*s", at ? "," : "", number, (int)rd->rd_group_len[m + 1],
 				       rd->rd_group[m + 1]);
 		if (at >= LO_GROUPS_LEN)
-			return refuse(rd->rd_err, rd->rd_errlen, "groups: expected at most %d characters, all together", LO_GROUPS_LEN - 1);
+			return refuse(rd->rd_err, rd->rd_errlen,
+				      "groups: expected at most %d characters in all",
+				      LO_GROUPS_LEN - 1);
 	}
 	return 0;
 }

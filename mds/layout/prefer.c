@@ -50,7 +50,8 @@ static int near_entry(char *item, struct lo_near *nr, char *err, size_t errlen)
 		return -EINVAL;
 	}
 	if (!exp_net(net, nr->nr_net, &nr->nr_bits)) {
-		snprintf(err, errlen, "mds.near: %s is no address and no network in CIDR notation", net);
+		snprintf(err, errlen,
+			 "mds.near: %s is neither an address nor a network in CIDR notation", net);
 		return -EINVAL;
 	}
 	if (strlen(group) >= sizeof(nr->nr_group) || !lo_group_ok(group, strlen(group))) {
@@ -81,7 +82,7 @@ int lo_near_set(struct lo *lo, const char *text, unsigned factor, char *err, siz
 			lo->l_nnear++;
 	}
 	if (rc == -ENOMEM)
-		snprintf(err, errlen, "mds.near: no memory");
+		snprintf(err, errlen, "mds.near: out of memory");
 	free(copy);
 	return rc;
 }

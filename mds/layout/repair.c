@@ -25,14 +25,14 @@ _Static_assert(sizeof(struct repair_rec) == 40, "repair record, version 1");
 const char *lo_repair_why_text(enum lo_repair_why why)
 {
 	static const char *const text[LO_REPAIR_WHYS] = {
-		[LO_REPAIR_FINE] = "it is about to begin",
-		[LO_REPAIR_BUSY] = "somebody else was changing the file",
+		[LO_REPAIR_FINE] = "about to begin",
+		[LO_REPAIR_BUSY] = "another operation was changing the file",
 		[LO_REPAIR_NO_SOURCE] = "no copy in sync could be read",
 		[LO_REPAIR_NO_ANSWER] = "the data server did not answer",
 		[LO_REPAIR_TARGET] = "the data server failed",
 		[LO_REPAIR_FULL] = "the data server is full",
 		[LO_REPAIR_CHANGED] = "a write missed the object while it was rebuilt",
-		[LO_REPAIR_LOST] = "no copy of it is there any more: it is lost",
+		[LO_REPAIR_LOST] = "no copy of it exists any more: it is lost",
 	};
 
 	return why < LO_REPAIR_WHYS ? text[why] : "?";

@@ -301,7 +301,7 @@ void lo_stat(struct lo *lo, struct lo_stat *ls)
 	struct stat_run *sr = calloc(1, sizeof(*sr));
 
 	if (!sr)
-		log_fatal("no memory to ask for a file's size");
+		log_fatal("out of memory while asking for a file's size");
 	ls->ls_size = ls->ls_used = ls->ls_exists = ls->ls_durable = ls->ls_lost = 0;
 	memset(ls->ls_sizes, 0, sizeof(ls->ls_sizes));
 	memset(ls->ls_writes, 0, sizeof(ls->ls_writes));

@@ -121,18 +121,23 @@ int lo_twin_place(struct lo *lo, const struct ns_inode *i, const struct lo_map *
 	int e;
 
 	if (i->i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
-		return snprintf(err, errlen, "it was placed again too often; copy it"), -EINVAL;
+		return snprintf(err, errlen,
+				"the file was placed again too often; copy it to a new file"),
+		       -EINVAL;
 	if (lo_map_policy(m, &p))
-		return snprintf(err, errlen, "the policy that is kept with it is damaged"), -EINVAL;
+		return snprintf(err, errlen, "the policy stored with the file is damaged"), -EINVAL;
 	p.lp_stripes = (uint8_t)stripes;
 	p.lp_unit = unit;
 	e = lo_policy_check(lo, &p, err, errlen);
 	if (!e)
 		e = lo_place(lo, &p, i->i_ino, patience_ms, &tw->tw_map);
 	if (e == -EAGAIN || e == -ENOSPC)
-		snprintf(err, errlen, "there are not the data servers now that its policy wants");
+		snprintf(err, errlen, "its policy needs data servers that are not available now");
 	if (!e && (lo_generic(lo, m) || lo_generic(lo, &tw->tw_map)))
-		return snprintf(err, errlen, "it is on a generic data server, or would be: those copy nothing"), -EINVAL;
+		return snprintf(
+			       err, errlen,
+			       "it is or would be on a generic data server, and those cannot copy"),
+		       -EINVAL;
 	if (e)
 		return e;
 	tw->tw_incarnation = (uint16_t)(i->i_incarnation + NS_PLACED_AGAIN);

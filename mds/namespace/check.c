@@ -212,7 +212,7 @@ static void entry_place(struct check *c, uint64_t dir, const struct ns_dirent *d
 		if (r->re_dir == dir && r->re_len == d->d_len &&
 		    d->d_cookie - r->re_slot < NS_SLOT_WINDOW &&
 		    !memcmp(r->re_name, d->d_name, d->d_len))
-			bad(c, "directory %lu: entry \"%s\" is there twice", (unsigned long)dir,
+			bad(c, "directory %lu: entry \"%s\" exists twice", (unsigned long)dir,
 			    name);
 	}
 	c->c_recent[c->c_recent_at++ % NS_SLOT_WINDOW] = (struct recent){
@@ -329,7 +329,7 @@ static int on_once(struct check *c, struct kv_slice key, struct kv_slice val)
 
 	c->c_st->cs_rows++;
 	if (key.s_len != 1 + NS_ONCE_KEY || ns_once_decode(val, &o))
-		bad(c, "what is kept of a request: record damaged");
+		bad(c, "stored reply of a request: record damaged");
 	return 0;
 }
 
@@ -433,7 +433,7 @@ static void compare_file(struct check *c, struct seen *s)
 	unsigned long ino = s->sn_ino;
 
 	if (s->sn_links == 0 && !(s->sn_flags & SN_ORPHAN))
-		bad(c, "inode %lu: no entry points at it, and it is no orphan", ino);
+		bad(c, "inode %lu: no entry points at it, and it is not an orphan", ino);
 	if (s->sn_nlink != s->sn_links)
 		bad(c, "inode %lu: says %u links and has %u", ino, s->sn_nlink, s->sn_links);
 }

@@ -100,7 +100,7 @@ int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen)
 	int rc;
 
 	if (sodium_init() < 0) {
-		snprintf(err, errlen, "libsodium does not start");
+		snprintf(err, errlen, "cannot initialize libsodium");
 		return -EIO;
 	}
 	ns = calloc(1, sizeof(*ns));
@@ -148,7 +148,7 @@ void ns_close(struct ns *ns)
 		return;
 	err = kv_run_sync(ns->n_kv, close_run, ns);
 	if (err)
-		log_warn("ns: the inode count was not saved: %s", strerror(-err));
+		log_warn("ns: cannot save the inode count: %s", strerror(-err));
 	sodium_memzero(&ns->n_super, sizeof(ns->n_super));
 	free(ns);
 }

@@ -298,7 +298,8 @@ static void known_done(struct kv_op *op, int err)
 	struct known *kn = hash_entry(op, struct known, kn_op);
 
 	if (err)
-		log_error("inode %lu: that its objects exist is not recorded: %s", (unsigned long)kn->kn_ino, strerror(-err));
+		log_error("inode %lu: cannot record that its objects exist: %s",
+			  (unsigned long)kn->kn_ino, strerror(-err));
 	known_free(kn);
 }
 

@@ -183,7 +183,7 @@ struct kv_txn *op_thread_txn(struct mds_thread *th)
 		int err = kv_read_begin(th->mt_mds->m_kv, &th->mt_txn);
 
 		if (err)
-			log_fatal("no read transaction: %s", strerror(-err));
+			log_fatal("cannot begin a read transaction: %s", strerror(-err));
 		th->mt_hook.h_run = thread_turn_end;
 		loop_at_turn_end(th->mt_loop, &th->mt_hook);
 		th->mt_fresh = true;
@@ -192,7 +192,7 @@ struct kv_txn *op_thread_txn(struct mds_thread *th)
 		int err = kv_read_renew(th->mt_txn);
 
 		if (err)
-			log_fatal("no snapshot: %s", strerror(-err));
+			log_fatal("cannot take a snapshot: %s", strerror(-err));
 		th->mt_fresh = true;
 	}
 	return th->mt_txn;

@@ -298,7 +298,8 @@ static void clear_recalled(struct st_wait *w, unsigned left)
 	bool wrote = false;
 
 	if (left) {
-		log_warn("inode %lu: %u delegations did not come back: they are revoked", (unsigned long)ino, left);
+		log_warn("inode %lu: %u delegations were not returned in time: revoked",
+			 (unsigned long)ino, left);
 		st_all_lock(c->m->m_st);
 		wrote = st_deleg_revoke_file(c->m->m_st, ino, c->client, j->access, j->deny);
 		st_all_unlock(c->m->m_st);
@@ -323,7 +324,7 @@ bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_
 		return false;
 	j = calloc(1, sizeof(*j));
 	if (!j)
-		log_fatal("no memory to recall delegations");
+		log_fatal("out of memory while recalling delegations");
 	j->c = c;
 	memcpy(j->ino, ino, n * sizeof(*ino));
 	j->n = n;
@@ -385,7 +386,7 @@ void op_deleg_overdue(struct mds *m, struct loop *loop, uint64_t ino)
 	st_all_lock(m->m_st);
 	wrote = st_deleg_revoke_overdue(m->m_st, ino);
 	st_all_unlock(m->m_st);
-	log_warn("inode %lu: a delegation did not come back: it is revoked", (unsigned long)ino);
+	log_warn("inode %lu: a delegation was not returned in time: revoked", (unsigned long)ino);
 	if (wrote)
 		excl_take_back(&m->m_file, loop, ino, NULL, overdue_taken_back, NULL);
 }

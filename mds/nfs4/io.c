@@ -175,7 +175,9 @@ int op_lost_err(struct compound *c, uint64_t ino, int err)
 
 	if (err != -ESTALE || ns_get(c->m->m_ns, op_txn(c), ino, &i))
 		return err;
-	log_error("inode %lu: it cannot be read or written: no copy is on its data server (docs/scrub.md)", (unsigned long)ino);
+	log_error("inode %lu: cannot read or write it: no copy exists on its data servers "
+		  "(docs/scrub.md)",
+		  (unsigned long)ino);
 	return -EIO;
 }
 

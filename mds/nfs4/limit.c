@@ -19,7 +19,9 @@ bool op_limited(struct mds *m, enum op_limit which)
 
 	metric_add(m->m_limits.lm_refused[which], 1);
 	if ((!told || now - told > LOG_EVERY_NS) && atomic_compare_exchange_strong(&m->m_limits.lm_told_ns[which], &told, now))
-		log_warn("%s%s: refused, and counted in weft_mds_refused_total", what[which], which == OP_LIMIT_STRANGERS ? " who may use no export" : " over their limit");
+		log_warn("refused %s%s; weft_mds_refused_total counts them", what[which],
+			 which == OP_LIMIT_STRANGERS ? " without access to any export"
+						     : " over their limit");
 	return true;
 }
 

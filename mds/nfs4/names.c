@@ -341,13 +341,14 @@ int op_names_init(struct mds *m, const char *domain, char *err, size_t errlen)
 	int e;
 
 	if (!n) {
-		snprintf(err, errlen, "names: no memory");
+		snprintf(err, errlen, "names: out of memory");
 		return -ENOMEM;
 	}
 	pthread_mutex_init(&n->n_lock, NULL);
 	nfs4_set_debug(0, library_log);
 	if (strlen(domain) >= NAME_LEN || library_init(domain) || nfs4_get_default_domain(NULL, n->n_domain, sizeof(n->n_domain))) {
-		snprintf(err, errlen, "names: libnfsidmap cannot be set up for the domain \"%s\"", domain);
+		snprintf(err, errlen, "names: cannot set up libnfsidmap for the domain \"%s\"",
+			 domain);
 		free(n);
 		return -EINVAL;
 	}
@@ -358,6 +359,6 @@ int op_names_init(struct mds *m, const char *domain, char *err, size_t errlen)
 		return e;
 	}
 	m->m_names = n;
-	log_info("names: users and groups of the domain %s", n->n_domain);
+	log_info("names: users and groups are of the domain %s", n->n_domain);
 	return 0;
 }

@@ -294,7 +294,9 @@ static void sweep_done(struct kv_op *op, int err)
 	struct once_sweep *s = (struct once_sweep *)op;
 
 	if (err)
-		log_warn("rows of requests in sessions that have ended stay until the next start: %s", strerror(-err));
+		log_warn("cannot delete stored replies of ended sessions, they stay until the next "
+			 "start: %s",
+			 strerror(-err));
 	if (!err && s->more) {
 		kv_submit(s->m->m_kv, op);
 		return;

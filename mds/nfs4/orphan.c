@@ -36,7 +36,8 @@ static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
 
 	/* After the entry is deleted nothing may be refused any more (ns.h): a damaged map leaves its objects to fsck. */
 	if (lo_map_decode(i->i_blob, &map)) {
-		log_error("inode %lu is removed, but its layout map is damaged: its objects stay", (unsigned long)i->i_ino);
+		log_error("inode %lu was removed, but its layout map is damaged: its objects stay",
+			  (unsigned long)i->i_ino);
 		return op_mark_del(t, i->i_ino);
 	}
 	int err = lo_order_free(ctx->m->m_lo, t, i);
@@ -219,7 +220,8 @@ static void sweep_done(struct kv_op *op, int err)
 		op_free_done(&s->ctx[i], err);
 	lo_orders_kick(s->m->m_lo);
 	if (err)
-		log_error("orphans stay until the next sweep: %s", strerror(-err));
+		log_error("cannot delete orphans, they stay until the next sweep: %s",
+			  strerror(-err));
 	if (err || s->n < SWEEP_BATCH)
 		free(s);
 	else

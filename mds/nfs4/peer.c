@@ -43,7 +43,7 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 	memcpy(&k, key, len);
 	v = exp_names_ask(t, &k);
 	if (v && v->av_failed && tell(&told))
-		log_warn("names in the exports cannot be looked up: those of whom they decide wait");
+		log_warn("cannot look up a name in the exports: clients that depend on it wait");
 	exp_put(t);
 	return v;
 }
@@ -244,7 +244,8 @@ static struct ask_val *groups_ask(void *arg, const void *key, size_t len)
 	if (!list) {
 		n = 0;
 		if (tell(&told))
-			log_warn("groups of user %u cannot be looked up, the user waits: %s", uid, strerror(err));
+			log_warn("cannot look up the groups of user %u, whose requests wait: %s",
+				 uid, strerror(err));
 	}
 	v = ask_val_new(sizeof(*a) + (size_t)n * sizeof(a->groups.g_gid[0]));
 	if (v) {

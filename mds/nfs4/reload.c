@@ -60,7 +60,7 @@ static void collect(struct reload *r, const struct exp_table *old, const struct 
 	recall_delegations(st, old, now);
 	r->ino = calloc(st_states(st) + 1, sizeof(*r->ino));
 	if (!r->ino)
-		log_fatal("no memory to take layouts back after a reload of the exports");
+		log_fatal("out of memory while recalling layouts after a reload of the exports");
 	st_each(st, ST_LAYOUT, l)
 	{
 		const struct st_layout *y = hash_entry(l, struct st_layout, l_link);
@@ -83,7 +83,9 @@ static void taken_back(void *arg, int err)
 	struct reload *r = arg;
 
 	if (err)
-		log_warn("a layout of before the reload of the exports: a data server did not confirm the fence: %s", strerror(-err));
+		log_warn("a data server did not confirm the fence of a layout from before the "
+			 "reload of the exports: %s",
+			 strerror(-err));
 	r->busy--;
 	reload_go(r);
 }
@@ -110,12 +112,12 @@ void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table
 	struct reload *r = calloc(1, sizeof(*r));
 
 	if (!r)
-		log_fatal("no memory to take layouts back after a reload of the exports");
+		log_fatal("out of memory while recalling layouts after a reload of the exports");
 	r->m = m;
 	r->loop = loop;
 	collect(r, old, now);
 	if (r->n)
-		log_info("layouts of %zu files are taken back: their exports have changed", r->n);
+		log_info("recalling the layouts of %zu files: their exports have changed", r->n);
 	r->msg.m_run = reload_start;
 	loop_post(loop, &r->msg);
 	op_ending_look_again(m);

@@ -135,7 +135,8 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 		r->stale |= file_mistrust(&c->m->m_file, r->ino, &map, UINT64_MAX, doubted);
 	if (!r->stale)
 		return 0;
-	log_warn("inode %lu: a client reported failed writes: objects are stale now", (unsigned long)r->ino);
+	log_warn("inode %lu: a client reported failed writes: the objects are now stale",
+		 (unsigned long)r->ino);
 	return excl_stale(&r->hold, &c->m->m_file, t, r->ino, &map, file_now());
 }
 

@@ -115,7 +115,7 @@ void op_wrongsec_log(const struct compound *c, const struct exp_grant *g)
 	static _Atomic uint64_t last;
 	const struct exp_rule *r = g->g_rule;
 	const struct sockaddr_storage *peer = rpc_conn_peer(c->call->c_conn);
-	const char *why = "its flavour is not among sec";
+	const char *why = "its security flavour is not in sec";
 	uint16_t port = UINT16_MAX;
 	uint8_t addr[16];
 	char text[80];
@@ -125,8 +125,8 @@ void op_wrongsec_log(const struct compound *c, const struct exp_grant *g)
 	exp_addr(peer, addr, &port);
 	rpc_addr_text((const struct sockaddr *)peer, text, sizeof(text));
 	if ((uint8_t)rpc_conn_tls(c->call->c_conn) < (uint8_t)r->r_tls)
-		why = "it wants TLS (tls)";
+		why = "the export requires TLS (tls)";
 	else if (r->r_privileged && c->sec <= EXP_SYS && port >= 1024)
-		why = "the port is not below 1024 (privileged_port)";
-	log_info("%s is refused export %u (NFS4ERR_WRONGSEC): %s", text, g->g_id, why);
+		why = "its port is not below 1024 (privileged_port)";
+	log_info("refused %s access to export %u (NFS4ERR_WRONGSEC): %s", text, g->g_id, why);
 }

@@ -233,7 +233,8 @@ static void record_barred(void *arg, int err)
 	struct create_session *a = c->scratch;
 
 	if (err) {
-		log_error("client %u: a data server lives and does not bar its number of before its reboot: %s",
+		log_error("client %u: a live data server does not bar its number from before its "
+			  "reboot: %s",
 			  a->number, strerror(-err));
 		record_wait_barred(c);
 		return;
@@ -606,7 +607,8 @@ void op_slot_done(struct compound *c)
 		if (copy)
 			op_reply_copy(x, c->call->c_body, copy);
 		else if (c->cachethis)
-			log_warn("no memory to keep a reply of %zu bytes for a retry", len);
+			log_warn("out of memory: cannot keep a reply of %zu bytes for a retry",
+				 len);
 	}
 	st_slot_done(c->m->m_st, c->session, c->slot, copy, copy ? (uint32_t)len : 0);
 }

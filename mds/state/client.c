@@ -585,7 +585,9 @@ static void grace_end(struct st *st)
 		return;
 	if (st->st_lost)
 		st_marks_judge(st);
-	log_info("grace period ended, %u recorded clients did not come back, or did not complete their reclaims", st->st_reclaimers);
+	log_info("grace period ended; %u recorded clients did not come back or did not complete "
+		 "their reclaims",
+		 st->st_reclaimers);
 }
 
 int st_records_close(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg, bool *more)

@@ -29,7 +29,8 @@ static void clock_paused(struct st *st, uint64_t now)
 	}
 	pthread_mutex_unlock(&st->st_clock_lock);
 	if (gap)
-		log_warn("stood still for %llu ms: no client's lease ran meanwhile", (unsigned long long)(gap / 1000000));
+		log_warn("stood still for %llu ms; client leases are extended by that time",
+			 (unsigned long long)(gap / 1000000));
 }
 
 uint64_t st_now_ns(struct st *st)

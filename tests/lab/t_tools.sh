@@ -14,5 +14,6 @@ check "it is evicted" weft client evict "$number"
 flag evicted
 wait
 check "what it told when it returned its layout is in weft heat" grep -qE "/tools/f$" <(weft heat)
-check "the eviction is in the journal" grep -qE "client-evicted .*client $number: the administrator wanted it" <(weft events)
+check "the eviction is in the journal" \
+	grep -qE "client-evicted .*client $number: the administrator evicted it" <(weft events)
 weft heat | sed 's/^/# /'

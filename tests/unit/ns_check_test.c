@@ -118,7 +118,7 @@ static void plant_in_entries(const struct planted *p)
 	put_inode(p->hf.h_i);
 
 	put_entry(d, hash_of("f") + 1, f, NS_REG, "f");
-	expect("\"f\" is there twice");
+	expect("\"f\" exists twice");
 	ck_assert_int_eq(W(kv_del(wt, ns_key_dirent(k, d, hash_of("f") + 1))), 0);
 	put_entry(d, hash_of("q") ^ 0x100000, f, NS_REG, "q");
 	expect("outside the window");

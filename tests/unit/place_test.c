@@ -271,14 +271,15 @@ START_TEST(a_policy_that_can_never_be_met_is_refused_with_what_is_lacking)
 {
 	static const struct {
 		const char *text, *told;
-	} bad[] = {{"mirrors=5", "only 4 data servers"},
-		   {"mirrors=3,domain=rack", "only 2 values of it"},
-		   {"mirrors=2,domain=shelf", "mirror 0: none of the 4 data servers"},
-		   {"group=rack=r9", "mirror 0: none of the 4"},
-		   {"mirrors=2,group1=rack=r9", "mirror 1: none of the 4"},
-		   {"mirrors=3,group=rack=r1", "only 2 of the data servers are"},
-		   {"mirrors=2,domain=rack,group=rack=r1", "only 1 value of it"},
-		   {"mirrors=3,group0=speed=nvme,group1=speed=nvme", "too few to keep"}};
+	} bad[] = {
+		{"mirrors=5", "only 4 data servers"},
+		{"mirrors=3,domain=rack", "only 2 values of that label"},
+		{"mirrors=2,domain=shelf", "mirror 0: none of the 4 data servers"},
+		{"group=rack=r9", "mirror 0: none of the 4"},
+		{"mirrors=2,group1=rack=r9", "mirror 1: none of the 4"},
+		{"mirrors=3,group=rack=r1", "only 2 of the data servers are"},
+		{"mirrors=2,domain=rack,group=rack=r1", "only 1 value of that label"},
+		{"mirrors=3,group0=speed=nvme,group1=speed=nvme", "too few data servers are in"}};
 	static const char *const good[] = {"mirrors=4", "mirrors=2,domain=rack", "mirrors=2,group=rack=r1", "mirrors=2,group0=rack=r1,group1=rack=r2", "group=rack=r2",
 					   "mirrors=2,domain=rack,group1=speed=nvme", "mirrors=4,group3=speed=nvme", "domain=rack,stripes=44"};
 

@@ -418,14 +418,16 @@ def test_wrong_paths_are_told(c):
     admin = c.admin["mds"]
     for args, path, status, needle in (
             (("policy", "get"), "/wrong/none", 404, "no such"), (("file", "show"), "/wrong/none/deeper", 404, "no such"),
-            (("policy", "get"), "/wrong/f", 400, "belong to directories"), (("file", "show"), "/wrong", 400, "not a regular file"),
+            (("policy", "get"), "/wrong/f", 400, "only directories have policies"),
+            (("file", "show"), "/wrong", 400, "not a regular file"),
             (("file", "show"), "/wrong/f/x", 404, "no such"), (("file", "show"), "/wrong/l/f", 404, "no such"),
             (("file", "show"), "/wrong/../wrong/f", 400, "not a path"), (("file", "show"), "/wrong/" + "n" * 256, 400, "not a path")):
         told = c.weft(*args, path, rc=1)
         assert path in told and needle in told, told
         what = "policy" if args[0] == "policy" else "file"
         assert needle in ask(admin, "GET", f"/v1/{what}?path={path}", status=status)["error"]
-    assert "belong to directories" in c.weft("policy", "set", "/wrong/f", "stripes=2", rc=1)
+    told = c.weft("policy", "set", "/wrong/f", "stripes=2", rc=1)
+    assert "only directories have policies" in told
     assert "no such" in c.weft("policy", "set", "/wrong/none", "stripes=2", rc=1)
     assert "no such" in c.weft("policy", "remove", "/wrong/none", rc=1)
     for path in ("wrong", "", "./wrong", "-"):

@@ -211,8 +211,9 @@ def test_policies_that_cannot_be_met_are_refused_and_say_what_is_lacking(c, d):
         c.until(lambda got: err(got.status) != "DELAY", putfh(d), create)  # a young cluster waits for a lease
         c.no("NOSPC", putfh(d), create)
         c.no("NOENT", putfh(d), lookup("g"))
-        check("a file is not placed: policy stripes=1,unit=1M,mirrors=2,domain=rack: mirrors=2,domain=rack: the data servers that live and have a weight"
-              " have only 1 value of it" in log_of(w), True, "the log")
+        check("cannot place a file: policy stripes=1,unit=1M,mirrors=2,domain=rack: "
+              "mirrors=2,domain=rack: the data servers that are alive and have a weight"
+              " have only 1 value of that label" in log_of(w), True, "the log")
         weft(w, "ds", "weight", "ds4", "1")
         apart(c, make(c, d, "h"))
         # A hint that the policy cannot follow leaves the policy's number (RFC 8435, 12.1).

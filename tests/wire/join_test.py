@@ -82,7 +82,7 @@ def test_why_it_does_not_join_is_told_on_both_sides(w):
         (Server(w, "wrong", mds="127.0.0.1:12050"), "127.0.0.1:12050: the handshake failed (", None),
         (Server(w, "ds1"),
          f"{mds}: another data server has this server's name: choose another one (ds.name)",
-         r"data server ds1 at 127\.0\.0\.1:\d+ is refused: another data server has that name"),
+         r"refused data server ds1 at 127\.0\.0\.1:\d+: another data server has that name"),
     ]
     try:
         for s, why, there in cases:
@@ -122,7 +122,8 @@ def test_one_that_is_not_admitted_is_told_of_and_one_that_joins_has_no_reason(w)
         s.says("an administrator must admit this server (weft ds admit); "
                    "until then it serves nothing")
         check("admit" in s.health()["why"], True)
-        eventually(lambda: re.search(r"data server fresh at 127\.0\.0\.1:\d+ is refused: it was killed", mds_said(w)), 60, "the other side")
+        there = r"refused data server fresh at 127\.0\.0\.1:\d+: it was killed"
+        eventually(lambda: re.search(there, mds_said(w)), 60, "the other side")
         weft(w, "ds", "admit", "fresh")
         eventually(lambda: s.health() == {"ok": True, "joined": True}, 60, "it joins")
     finally:

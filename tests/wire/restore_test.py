@@ -131,7 +131,8 @@ def write_file(c, d, name, data, mode=0o600, cred=None):
 
 
 def refused(w):
-    eventually(lambda: "put back" in health(w).get("why", ""), 60, "it is noticed")
+    eventually(lambda: "restored from an older copy" in health(w).get("why", ""), 60,
+               "it is noticed")
     line = [x for x in log_of(w).split("\n") if "is ahead of this store" in x]
     check(bool(line) and "data server ds" in line[-1] and "--restored" in line[-1], True, str(line))
 
@@ -148,7 +149,8 @@ def scrub(w, *how):
 
 
 def whole(w):
-    eventually(lambda: health(w)["status"] == "ok" and "the store was put back and is whole" in log_of(w), 60, "it serves")
+    eventually(lambda: health(w)["status"] == "ok"
+               and "the store was restored and is consistent" in log_of(w), 60, "it serves")
 
 
 def scenario(w, between, away=None):
@@ -372,7 +374,7 @@ def test_what_was_removed_since_keeps_no_repair_busy(w):
         got = weft(w, "mirror", "status")
         return not got["running"] and {(x["inode"], x["why"]) for x in got["waiting"]} or None
     try:
-        eventually(lambda: left() == {(lost, "no copy of it is there any more: it is lost")}, 60,
+        eventually(lambda: left() == {(lost, "no copy of it exists any more: it is lost")}, 60,
                    "all others are repaired")
     except Failed:
         tap.say(f"lost is {lost}: {weft(w, 'mirror', 'status')}")
@@ -409,7 +411,7 @@ def test_honest_ends_are_no_restoration(w):
         if n % 2:
             start(w, "ds1")
         eventually(lambda: health(w)["status"] == "ok", 60, "serving")
-    check("put back" in log_of(w), False)
+    check("restored from an older copy" in log_of(w), False)
 
 
 # ---- data servers' stores
@@ -447,9 +449,10 @@ def test_a_data_servers_store_that_was_put_back_serves_nobody(w):
     put_back(w, "ds1", "ds1.backup")
     spawn(w, "ds1")
     eventually(lambda: ds_of(w, "ds1")["state"] == "waiting", 60, "it is noticed")
-    check("put back" in ds_of(w, "ds1")["why"], True)
-    eventually(lambda: "put back" in health(w).get("ds", {}).get("ds1", ""), 60, "health")
-    check("its store was put back" in log_of(w), True)
+    check("restored from an older copy" in ds_of(w, "ds1")["why"], True)
+    eventually(lambda: "restored from an older copy" in health(w).get("ds", {}).get("ds1", ""), 60,
+               "health")
+    check("its store was restored from an older copy" in log_of(w), True)
     check(restorations(w), ["ds1"])
     check(content(c, f, s), b"NEW " * 5000)
     weft(w, "ds", "admit", "ds1")
@@ -505,9 +508,10 @@ def after_join(w, name, what):
 def put_back_is_noticed(w, name, why):
     spawn(w, name)
     eventually(lambda: ds_of(w, name)["state"] == "waiting", 60, "it is noticed")
-    check("put back" in ds_of(w, name)["why"], True)
-    eventually(lambda: "put back" in health(w).get("ds", {}).get(name, ""), 60, "health")
-    check(f"its store was put back: {why}" in log_of(w), True, why)
+    check("restored from an older copy" in ds_of(w, name)["why"], True)
+    eventually(lambda: "restored from an older copy" in health(w).get("ds", {}).get(name, ""), 60,
+               "health")
+    check(f"its store was restored from an older copy: {why}" in log_of(w), True, why)
     check(restorations(w), [name])
     weft(w, "ds", "admit", name)
     eventually(lambda: ds_of(w, name)["alive"], 60, "it has joined")
@@ -521,7 +525,7 @@ def test_joins_show_an_older_snapshot_that_was_started_often(w):
     stop(w, "ds1")
     put_back(w, "ds1", "ds1.backup")
     start_alone(w, "ds1", 3)
-    put_back_is_noticed(w, "ds1", "it has joined again since")
+    put_back_is_noticed(w, "ds1", "it joined again after")
 
 
 def test_joins_show_a_snapshot_of_the_newest_start(w):
@@ -537,7 +541,7 @@ def test_joins_show_a_snapshot_of_the_newest_start(w):
     s, f = write_file(c, c.ok(putrootfh(), lookup("d"), getfh()).fh, "f", b"NEW " * 5000)
     stop(w, "ds1", hard=True)
     put_back(w, "ds1", "ds1.backup")
-    put_back_is_noticed(w, "ds1", "it has joined again since")
+    put_back_is_noticed(w, "ds1", "it joined again after")
     eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"] for o in m["objects"]), 60, "repair")
     s, f = c.open(c.ok(putrootfh(), lookup("d"), getfh()).fh, "f", how=UNCHECKED)
     check(on_every_mirror(c, f, s, 20000), [b"NEW " * 5000] * 2)
@@ -568,7 +572,7 @@ def test_joins_show_a_metadata_store_of_its_newest_boot(w):
     eventually(lambda: all(ds_of(w, ds)["alive"] for ds in ("ds1", "ds2")), 60, "they have joined")
     boots(w, 1)
     eventually(lambda: all(ds_of(w, ds)["alive"] for ds in ("ds1", "ds2")), 60, "they have joined")
-    check("its store was put back" in log_of(w), False)
+    check("its store was restored from an older copy" in log_of(w), False)
 
 
 def test_joins_that_end_anywhere_are_no_restoration(w):
@@ -589,7 +593,7 @@ def test_joins_that_end_anywhere_are_no_restoration(w):
     stop(w, "ds1", hard=True)
     after_join(w, "ds1", lambda: start(w, "ds1"))
     eventually(lambda: health(w)["status"] == "ok", 60, "serving")
-    check("put back" in log_of(w), False)
+    check("restored from an older copy" in log_of(w), False)
 
 
 def test_of_two_processes_with_one_store_the_second_is_refused(w):

@@ -70,7 +70,7 @@ def test_other_stripes_while_a_client_writes(w):
         compared(w, "/wide/f")
     check(x.c.ok(putfh(x.f), getxattr("weft.policy")).value, b"stripes=1,unit=1M,mirrors=2")
     check(x.c.attrs(x.f, "size").size, before.size)
-    check("laid out anew" in weft(w, "events", "--kind", "file-moved"), True)
+    check("restriped: " in weft(w, "events", "--kind", "file-moved"), True)
     clean(w)
 
 
@@ -104,7 +104,10 @@ def test_what_cannot_be_is_refused(w):
     d = c.mkdir(c.root(), "no")
     s, f = c.open(d, "f")
     c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"x" * MB, FILE_SYNC))
-    for args, why in ((("--stripes", "0"), "expected a number"), (("--stripes", "45"), "expected a number"), (("--stripes", "1"), "it has these stripes"), (("--unit", "3M"), "power of two"),
+    for args, why in ((("--stripes", "0"), "expected a number"),
+                      (("--stripes", "45"), "expected a number"),
+                      (("--stripes", "1"), "already has these stripes"),
+                      (("--unit", "3M"), "power of two"),
                       (("--stripes", "2", "--group", "rack=a"), "one after the other"), (("--unit", "1M,mirrors=2"), "power of two")):
         check(why in weft(w, "move", "/no/f", *args, rc=1), True, args)
     check("not a regular file" in weft(w, "move", "/no", "--stripes", "2", rc=1), True)
@@ -112,7 +115,7 @@ def test_what_cannot_be_is_refused(w):
     w.dev("up", w.dir, "--set", "mds.repair_files=0")
     weft(w, "move", "/no/f", "--stripes", "2")
     check("already" in weft(w, "move", "/no/f", "--stripes", "3", rc=1), True)
-    check("laid out anew" in weft(w, "mirror", "add", "/no/f", rc=1), True)
+    check("being restriped" in weft(w, "mirror", "add", "/no/f", rc=1), True)
     check(restriping(w, "/no/f")["step"], "waits")
     weft(w, "move", "/no/f", "--cancel")
     check(restriping(w, "/no/f"), None)
@@ -258,7 +261,7 @@ def test_no_server_is_forgotten_that_a_layout_to_come_needs(w):
     for name in others:
         done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "ds", "forget", name], capture_output=True, text=True, timeout=20, check=False)
         said[name] = (done.returncode, done.stderr)
-    needed = [name for name in others if "laid out anew" in said[name][1]]
+    needed = [name for name in others if "are being restriped" in said[name][1]]
     check(needed != [] and all(said[name][0] == 0 for name in others if name not in needed), True, said)
     with open(os.path.join(w.dir, "weft.conf"), "r+", encoding="utf-8") as f:
         text = re.sub(r"(repair_files = \W*)0", r"\g<1>4", f.read())

@@ -111,8 +111,8 @@ def test_clients_are_named_in_several_ways(w):
     # Who holds something is not forgotten, however long the commands take.
     c, d, e = (made(name, owner=owner)[0] for name, owner in (("solo", b"Linux NFSv4.2 solo"), ("twin1", b"Linux NFSv4.1 a/twin"), ("twin2", b"Linux NFSv4.1 b/twin")))
     told = weft("client", "evict", "twin", rc=1)
-    check("2 clients are called that" in told, True, told)
-    check("clients are called that" in weft("client", "evict", "127.0.0.1", rc=1), True)
+    check("2 clients have that name" in told, True, told)
+    check("clients have that name" in weft("client", "evict", "127.0.0.1", rc=1), True)
     for bad in ("nobody", "0", "-1", "1x", "0xzz", "99999999999999999999"):
         check("no such client" in weft("client", "evict", "--", bad, rc=1), True, bad)
     check("expected a client" in weft("client", "evict", "", rc=1), True)
@@ -262,7 +262,10 @@ def test_fences_and_evictions_are_in_the_journal(w):
     settled(c, fh, sid)
     weft("layout", "recall", "/fenced/f")
     weft("client", "evict", "fenced")
-    eventually(lambda: [e for e in seen("client-evicted") if e["text"].endswith("the administrator wanted it") and "fenced" in e["subject"]], 3, "the eviction")
+    eventually(lambda: [e for e in seen("client-evicted")
+                        if e["text"].endswith("the administrator evicted it")
+                        and "fenced" in e["subject"]],
+               3, "the eviction")
     check([e["path"] for e in seen("layout-fenced")][-1], "/fenced/f")
 
 

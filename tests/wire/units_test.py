@@ -172,7 +172,8 @@ def test_they_start_and_serve(box):
 def test_nothing_that_they_do_is_forbidden(box):
     """Locked memory apart, whose limit systemd itself may not raise in every container."""
     bad = [line for line in box.logs().splitlines() if re.match("(WARN|ERROR|FATAL) ", line) and "RLIMIT_MEMLOCK" not in line
-           and not re.search("the cluster key|keys of its own", line)]  # the example has one key for both daemons, and is told so
+           # The example has one key for both daemons, and the log says so.
+           and not re.search("the cluster key|its own keys", line)]
     check(bad, [])
 
 
@@ -208,12 +209,12 @@ def test_a_reload_reads_the_exports(box):
     with open(box.path("usr/local/etc/weft/exports"), "w", encoding="utf-8") as f:
         f.write(EXPORTS % "ro")
     box.run("systemctl", "reload", "weft-mds")
-    eventually(lambda: "exports are reloaded" in box.logs(), 10, "the reload")
+    eventually(lambda: "exports reloaded" in box.logs(), 10, "the reload")
     c.no("ROFS", putrootfh(), create(DIR, b"d", mode=0o700))
     with open(box.path("usr/local/etc/weft/exports"), "w", encoding="utf-8") as f:
         f.write(EXPORTS % "rw")
     box.run("systemctl", "reload", "weft-mds")
-    eventually(lambda: box.logs().count("exports are reloaded") == 2, 10, "the second reload")
+    eventually(lambda: box.logs().count("exports reloaded") == 2, 10, "the second reload")
     c.close()
 
 

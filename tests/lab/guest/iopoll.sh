@@ -40,8 +40,10 @@ for d in ds1 ds2; do
 	: >$CLUSTER/log/$d.log
 	dev start $d || { not_ok "$d starts"; exit 1; }
 done
-check "the drive that has a queue for it is polled" grep -q 'ds1: its drive is polled' $CLUSTER/log/ds1.log
-check "the one that has none is not, and that is told" grep -q 'WARN.*ds2: ds.iopoll: its drive has no queues to poll' $CLUSTER/log/ds2.log
+check "the drive that has a queue for it is polled" \
+	grep -q 'ds1: polling its drive' $CLUSTER/log/ds1.log
+check "the one that has none is not, and the log says so" \
+	grep -q 'WARN.*ds2: not polling its drive .*: it has no queues to poll' $CLUSTER/log/ds2.log
 
 mount_weft
 mkdir $M/d

@@ -98,7 +98,7 @@ carries() { # NAME PATH
 # fault.
 log_clean() { # NAME DAEMON
 	if grep -nE '^(ERROR|WARN)|Sanitizer|runtime error|[Aa]ssert' $CLUSTER/log/$2.log |
-		grep -vE 'the cluster key, which|keys of its own|takes no join yet' >/run/grepped; then
+		grep -vE 'the cluster key, which|its own keys|no join yet' >/run/grepped; then
 		not_ok "$1"
 		head -5 /run/grepped | sed 's/^/#   /'
 	else
