@@ -81,7 +81,7 @@ static int usage(FILE *f)
 {
 	fprintf(f, "usage: weft-ds [-c FILE] [-o KEY=VALUE]... [--check[=values] | --plan]\n"
 		   "  -c, --config FILE   configuration file\n"
-		   "  -o KEY=VALUE        set a key, instead of the file\n"
+		   "  -o KEY=VALUE        set a key, overriding the file\n"
 		   "      --check         check the configuration and exit\n"
 		   "      --plan          show what would run where, and exit\n");
 	return f == stdout ? 0 : EXIT_USAGE;

@@ -141,7 +141,7 @@ static void finish(struct kv *kv, struct checkpoint *ck, bool clean)
 	ck->ck_head.lh_clean = htole32(clean);
 	rc = write_head(&lg->lg_file[lg->lg_cur], &ck->ck_head);
 	if (rc)
-		log_fatal("kv: %s: a checkpoint cannot be written: %s", kv->k_path, strerror(-rc));
+		log_fatal("kv: %s: cannot write a checkpoint: %s", kv->k_path, strerror(-rc));
 	crash_point("kv-checkpoint");
 	if (old)
 		mdb_txn_abort(old);
@@ -606,7 +606,8 @@ int kv_log_replay(struct kv *kv, struct kv_failure *f)
 	rc = replay(kv, &rp, f);
 	lg->lg_gen = lg->lg_base + 1; /* there may be records of it */
 	if (rc == 0)
-		log_info("kv: %s: the store was not closed: %lu commits done again", kv->k_path, (unsigned long)rp.rp_done);
+		log_info("kv: %s: the store was not closed cleanly: replayed %lu commits",
+			 kv->k_path, (unsigned long)rp.rp_done);
 	return rc;
 }
 
@@ -744,7 +745,8 @@ void kv_log_stop(struct kv *kv)
 	if (rc == 0)
 		finish(kv, &ck, true);
 	else
-		log_error("kv: %s: cannot be closed cleanly, its log will be done again: %s", kv->k_path, strerror(-rc));
+		log_error("kv: %s: cannot close it cleanly, the next start replays its log: %s",
+			  kv->k_path, strerror(-rc));
 	unpin(lg);
 }
 

@@ -160,7 +160,7 @@ static int run_one(struct kv *kv, struct kv_op *op)
 	rc = op->o_run(op, t);
 	crash_point("kv-run");
 	if (rc > 0) {
-		log_error("kv: a mutation returned %d, which is no errno", rc);
+		log_error("kv: a mutation returned %d, which is not an errno", rc);
 		rc = -EINVAL;
 	}
 	op->o_err = rc;

@@ -400,7 +400,7 @@ static void say_open(struct kv *kv)
 	struct flock mark = open_mark;
 
 	if (fcntl(kv->k_lock_fd, F_OFD_SETLK, &mark) < 0)
-		log_warn("kv: %s/LOCK: %m; nobody can read beside this process", kv->k_path);
+		log_warn("kv: %s/LOCK: %m; no other process can read the store", kv->k_path);
 }
 
 static bool is_open(const char *path)

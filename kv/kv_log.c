@@ -242,7 +242,9 @@ static void leave_direct(int fd)
 	if (flags < 0 || !(flags & O_DIRECT) || fcntl(fd, F_SETFL, flags & ~O_DIRECT) < 0)
 		return;
 	if (!atomic_flag_test_and_set(&said))
-		log_info("kv: the disk takes no direct writes of %u bytes: the log is written through the page cache", KV_LOG_BLOCK);
+		log_info("kv: the disk accepts no direct writes of %u bytes: writing the log "
+			 "through the page cache",
+			 KV_LOG_BLOCK);
 }
 
 int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through)
@@ -354,7 +356,8 @@ static void take_back(struct kv *kv, uint64_t at)
 	int rc = kv_log_write(lg->lg_file[lg->lg_cur].lf_fd, zeros, sizeof(zeros), at, true);
 
 	if (rc)
-		log_fatal("kv: %s: what was not committed cannot be taken from the log: %s", kv->k_path, strerror(-rc));
+		log_fatal("kv: %s: cannot remove uncommitted data from the log: %s", kv->k_path,
+			  strerror(-rc));
 	lg->lg_pos = at;
 }
 

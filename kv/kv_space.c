@@ -167,7 +167,7 @@ static void set_low(struct kv *kv, bool low)
 	struct kv_space *sp = &kv->k_space;
 
 	if (low && !sp->sp_low)
-		log_warn("kv: %s: no room to grow; new entries only take the place of deleted ones",
+		log_warn("kv: %s: no room to grow; new entries can only replace deleted ones",
 			 kv->k_path);
 	if (!low && sp->sp_low)
 		log_info("kv: %s: there is room again", kv->k_path);
@@ -234,8 +234,7 @@ int kv_space_open(struct kv *kv)
 	else if (errno == EOPNOTSUPP)
 		sp->sp_statvfs = true;
 	if (sp->sp_statvfs) {
-		log_warn("kv: %s: this file system cannot set space aside for the store",
-			 kv->k_path);
+		log_warn("kv: %s: this file system cannot reserve space for the store", kv->k_path);
 		ask_statvfs(sp);
 	}
 	make_room(kv, reserve_pages(sp) + 1);

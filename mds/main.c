@@ -52,7 +52,13 @@ static atomic_bool restored; /* every data server has told what it saw */
 
 static void usage(bool asked)
 {
-	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--restored] [--check[=values]]\n", asked ? stdout : stderr);
+	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--restored] [--check[=values]]\n"
+	      "  -c, --config FILE   configuration file\n"
+	      "  -o KEY=VALUE        set a key, overriding the file\n"
+	      "      --restored      the store was restored from a backup: make it consistent\n"
+	      "                      with the data servers before serving\n"
+	      "      --check         check the configuration and exit\n",
+	      asked ? stdout : stderr);
 	exit(asked ? 0 : 2);
 }
 

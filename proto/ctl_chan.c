@@ -254,7 +254,9 @@ static void chan_refuse(struct ctl_chan *ch, struct rpc_call *call, const char *
 
 	rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
 	if (refused_due(addr, &unsaid))
-		log_warn("control: %s: %s; ending the connection (%u more since the last such line)", addr, why, unsaid);
+		log_warn("control: %s: %s; closing the connection (%u more since the last such "
+			 "line)",
+			 addr, why, unsaid);
 	rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
 	/* The owner frees the channel when it is told that the connection is gone. */
 	if (ch->ch_conn)
@@ -350,7 +352,7 @@ static void chan_call_done(struct rpc_req *q, int err, struct xdr_in *res)
 		} else {
 			struct rpc_conn *conn = ch->ch_conn;
 
-			log_warn("control: a reply that does not open; ending the connection");
+			log_warn("control: cannot decrypt a reply; closing the connection");
 			chan_call_finish(cc, -EPROTO, NULL);
 			if (ch->ch_conn)
 				rpc_conn_close(conn);

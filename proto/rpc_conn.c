@@ -89,7 +89,7 @@ struct rpc_loop *rpc_loop_get(struct loop *l)
 		return rl;
 	rl = calloc(1, sizeof *rl);
 	if (!rl)
-		log_fatal("rpc: no memory");
+		log_fatal("rpc: out of memory");
 	rl->rl_loop = l;
 	rl->rl_kick.m_run = kick_msg;
 	atomic_fetch_add_explicit(&n_loops, 1, memory_order_relaxed);

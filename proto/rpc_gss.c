@@ -405,7 +405,7 @@ static void job_accept(struct work *w)
 	if (GSS_ERROR(j->j_major) && clock_mono_ns() >= j->j_gss->g_told_ns) {
 		j->j_gss->g_told_ns = clock_mono_ns() + TELL_NS;
 		status_text(j->j_major, j->j_minor, text, sizeof text);
-		log_info("gss: a client's context is refused: %s", text);
+		log_info("gss: refused a client's context: %s", text);
 	}
 	j->j_work.w_run = job_map;
 	if (j->j_major == GSS_S_COMPLETE && worker_submit(j->j_gss->g_opts.go_names, &j->j_work))

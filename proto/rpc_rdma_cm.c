@@ -141,7 +141,7 @@ static void listener_down(struct rd_listener *li, const char *why)
 	li->li_id = NULL;
 	li->li_dev = NULL;
 	li->li_said = false;
-	log_warn("rdma: %s is not served any more: %s; trying on", li->li_text, why);
+	log_warn("rdma: no longer serving %s: %s; retrying", li->li_text, why);
 	listener_tell(li);
 }
 
@@ -344,7 +344,9 @@ static void listener_kick(struct rd_listener *li)
 	if (!li->li_id) {
 		err = listener_try(li);
 		if (err && !li->li_said)
-			log_warn("rdma: %s: %s; trying on", li->li_text, err == -ENODEV ? "no RDMA device has this address" : strerror(-err));
+			log_warn("rdma: cannot serve %s: %s; retrying", li->li_text,
+				 err == -ENODEV ? "no RDMA device has this address"
+						: strerror(-err));
 		if (!err)
 			log_info("rdma: NFS over RDMA at %s%s%s", li->li_text, li->li_dev ? " on " : "", li->li_dev ? li->li_dev->dv_name : "");
 		li->li_said = true;
@@ -359,7 +361,8 @@ static void chan_open(void)
 	cm.chan = cm.devices ? rdma_create_event_channel() : NULL;
 	if (!cm.chan) {
 		if (!cm.chan_said)
-			log_warn("rdma: %s; serving without it, and trying on", cm.devices ? strerror(errno) : "this machine has no RDMA device");
+			log_warn("rdma: %s; serving without RDMA, and retrying",
+				 cm.devices ? strerror(errno) : "this machine has no RDMA device");
 		cm.chan_said = true;
 		return;
 	}
@@ -425,7 +428,8 @@ static bool host_full(const struct rd_host *ho)
 	if (!rd_opts.ro_conns_addr || ho->ho_conns <= rd_opts.ro_conns_addr)
 		return false;
 	if (!cm.full_said || now - cm.full_said > FULL_SAID_MS) {
-		log_warn("rdma: connections of one address over their limit (rdma.connections_of_address): refused, and counted in weft_rdma_refused_total");
+		log_warn("rdma: refused connections over the limit of one address "
+			 "(rdma.connections_of_address); weft_rdma_refused_total counts them");
 		cm.full_said = now;
 	}
 	return true;
@@ -608,7 +612,7 @@ static void request_begin(struct rdma_cm_id *id, struct rd_conn *r)
 	}
 	metric_add(m_refused, 1);
 	if (err)
-		log_warn("rdma: a connection is refused: %s", strerror(-err));
+		log_warn("rdma: refused a connection: %s", strerror(-err));
 	rdma_reject(id, NULL, 0);
 	if (r)
 		rd_conn_drop(r);

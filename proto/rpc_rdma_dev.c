@@ -476,7 +476,7 @@ static void port_stopped(struct rd_port *p)
 	struct rd_cmd *cmd = calloc(1, sizeof *cmd);
 
 	if (!cmd)
-		log_fatal("rdma: no memory");
+		log_fatal("rdma: out of memory");
 	rd_cmd(cmd, CM_PORT_STOPPED, p);
 }
 
@@ -560,7 +560,7 @@ static struct rd_loop *rd_loop_get(struct loop *l)
 		return lo;
 	lo = calloc(1, sizeof *lo);
 	if (!lo)
-		log_fatal("rdma: no memory");
+		log_fatal("rdma: out of memory");
 	lo->lo_loop = l;
 	lo->lo_kick.m_run = kick_msg;
 	lo->lo_hook.h_run = loop_hook;
@@ -783,7 +783,7 @@ static void port_destroy(struct rd_port *p)
 	}
 	pm = malloc(sizeof *pm);
 	if (!pm)
-		log_fatal("rdma: no memory");
+		log_fatal("rdma: out of memory");
 	pm->pm_port = p;
 	pm->pm_msg.m_run = port_memory_run;
 	loop_post(p->pt_loop, &pm->pm_msg);

@@ -692,7 +692,7 @@ void rd_prepare(struct loop_msg *m)
 	c->c_refs++; /* the service may close it when it opens */
 	rpc_conn_start(c);
 	if (!r->r_credits) {
-		log_warn("rdma: no receives are left for another connection (rdma.receives)");
+		log_warn("rdma: refused a connection: no receives are left for it (rdma.receives)");
 		rpc_conn_fail(c, -ENOBUFS);
 	}
 	rd_arrive(r);

@@ -175,7 +175,8 @@ void rpc_reply(struct rpc_call *call)
 {
 	if (!call->c_reply.bad && call_int(call)->ci_gss_service && rpc_gss_reply_wrap(call)) {
 		/* RFC 2203 section 5.3.3.4: no response. The client hears that from its connection. */
-		log_warn("rpc: a reply of program %u procedure %u cannot be protected", call->c_prog, call->c_proc);
+		log_warn("rpc: cannot protect a reply of program %u procedure %u", call->c_prog,
+			 call->c_proc);
 		rpc_conn_fail(call->c_conn, -EIO);
 		rpc_drop(call);
 		return;
@@ -183,7 +184,7 @@ void rpc_reply(struct rpc_call *call)
 	if (call_int(call)->ci_gss_service && call_int(call)->ci_out.o_rdma)
 		rpc_rdma_wrapped(call_int(call)->ci_out.o_rdma);
 	if (call->c_reply.bad) {
-		log_warn("rpc: reply of program %u procedure %u does not fit", call->c_prog,
+		log_warn("rpc: a reply of program %u procedure %u does not fit", call->c_prog,
 			 call->c_proc);
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
 		return;

@@ -108,7 +108,7 @@ __attribute__((constructor)) static void tls_init(void)
 	bio_method = BIO_meth_new(BIO_TYPE_SOURCE_SINK | BIO_get_new_index(), "weft");
 	if (!bio_method || !BIO_meth_set_read_ex(bio_method, bio_read) || !BIO_meth_set_write_ex(bio_method, bio_write) ||
 	    !BIO_meth_set_ctrl(bio_method, bio_ctrl))
-		log_fatal("rpc: no memory");
+		log_fatal("rpc: out of memory");
 }
 
 /* ---- what is told ---- */
@@ -475,7 +475,8 @@ int rpc_tls_pull(struct rpc_conn *c)
 		return 0;
 	if (!t->t_client && !rpc_tls_still_trusted(t->t_ctx, t->t_ssl, &t->t_gen)) {
 		ERR_clear_error();
-		log_warn("rpc: %s: its certificate is not trusted any more: the connection ends", peer_text(c, peer));
+		log_warn("rpc: %s: its certificate is no longer trusted: closing the connection",
+			 peer_text(c, peer));
 		return -EACCES;
 	}
 	rc = rpc_rx_space(&c->c_rx, &p, &n, &all);

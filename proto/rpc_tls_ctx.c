@@ -168,7 +168,8 @@ static int load_own(const struct rpc_tls_ctx *x, SSL_CTX *s, char *err, size_t e
 		return -EINVAL;
 	}
 	if (X509_cmp_time(X509_get0_notAfter(SSL_CTX_get0_certificate(s)), NULL) < 0)
-		log_warn("%s_cert: %s: the certificate has run out; clients will refuse it", x->tc_name, x->tc_cert);
+		log_warn("%s_cert: %s: the certificate has expired; clients will refuse it",
+			 x->tc_name, x->tc_cert);
 	return 0;
 }
 
